@@ -1,0 +1,33 @@
+// The seam through which an idle worker waits for the outside world. fiber/
+// knows nothing of sockets; io/ implements this with epoll.
+
+#ifndef FLARE_FIBER_POLLER_H_
+#define FLARE_FIBER_POLLER_H_
+
+#include <cstdint>
+
+#include "flare/fiber/task.h"
+
+namespace flare::fiber {
+
+class Poller {
+ public:
+  virtual ~Poller() = default;
+
+  // Appends the tasks that became ready to `*ready`. `deadline_ns` is 0 for
+  // "look, don't wait"; otherwise the call blocks the thread until there is an
+  // event, Wake() is called, or NowNs() reaches it (INT64_MAX: no limit). It
+  // may return early with nothing.
+  //
+  // The runtime never has two threads in here at once, and orders consecutive
+  // calls by acquire/release, so that an implementation may keep plain state.
+  virtual void Poll(std::int64_t deadline_ns, TaskList* ready) = 0;
+
+  // Makes a Poll() that blocks now, or the next one that would, return soon.
+  // Any thread; safe against everything but destruction.
+  virtual void Wake() = 0;
+};
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_POLLER_H_

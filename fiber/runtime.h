@@ -1,0 +1,97 @@
+// Starting and stopping the fiber runtime, and what it looks like.
+//
+//   fiber::RuntimeOptions options;
+//   options.concurrency = 4;
+//   if (Status s = fiber::StartRuntime(options); !s.ok()) { ... }
+//   fiber::Spawn([] { ... });
+//   fiber::TerminateRuntime();
+//
+// Services call flare::Start() (init.h), which reads the flags and calls this.
+// One runtime at a time in a process; it may be started again after it ended.
+
+#ifndef FLARE_FIBER_RUNTIME_H_
+#define FLARE_FIBER_RUNTIME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "flare/base/status.h"
+#include "flare/fiber/poller.h"
+
+namespace flare::fiber {
+
+struct RuntimeOptions {
+  // Workers wanted; 0: as many as CPUs are available, at least 4. May be
+  // rounded up so that groups are of equal size (see plan.h).
+  int concurrency = 0;
+
+  // "compute-heavy", "compute", "neutral", "io", "io-heavy", "customized":
+  // how workers are cut into groups and how eagerly idle ones are woken.
+  std::string optimize_for = "neutral";
+
+  // Given explicitly, either of these makes the plan "customized".
+  std::optional<int> group_size;
+  std::optional<bool> numa_aware;
+
+  // Bytes of one fiber stack, a multiple of the page size, guard included.
+  std::size_t stack_size = 131072;
+  bool stack_guard = true;
+
+  // One steal attempt in this many looks into another group of the same node;
+  // 0: never.
+  int work_stealing_ratio = 16;
+
+  // Restricts workers to these CPUs ("0-3,6"); empty: all that the process may
+  // use.
+  std::string accessible_cpus;
+
+  // What idle workers of a group wait in. Empty: they only wait for each other
+  // and for timers.
+  std::function<std::unique_ptr<Poller>(std::size_t group)> make_poller;
+};
+
+// Starts the workers. Errors: a value out of range, a CPU list that can't be
+// read, no memory for stacks, a runtime already running.
+Status StartRuntime(const RuntimeOptions& options);
+
+// Lets the workers finish what is queued, then ends them. Call it from a plain
+// thread, after all fibers have ended; those still suspended are counted in an
+// error log line and abandoned.
+void TerminateRuntime();
+
+bool IsRuntimeRunning();
+
+std::size_t GetSchedulingGroupCount();
+// Workers per group.
+std::size_t GetSchedulingGroupSize();
+// The group of the calling worker; for a plain thread one that is fixed at its
+// first call, dealt round robin.
+std::size_t GetCurrentSchedulingGroupIndex();
+// NUMA node of the group's workers; -1: not bound.
+int GetSchedulingGroupNode(std::size_t group);
+// What make_poller returned for the group; nullptr if there was none.
+Poller* GetPoller(std::size_t group);
+// Is the caller running on a worker, so that blocking suspends a fiber rather
+// than the thread?
+bool IsFiberWorker();
+
+// Counters since the start, summed over workers; approximate while running.
+struct RuntimeStatistics {
+  std::uint64_t tasks = 0;        // Run, resumed fibers included.
+  std::uint64_t suspends = 0;     // Fibers that blocked.
+  std::uint64_t steals = 0;       // Successful, of one or more tasks each.
+  std::uint64_t wakes = 0;        // Idle workers woken.
+  std::uint64_t watch_wakes = 0;  // ... of these by the watch.
+  std::uint64_t parks = 0;        // Workers that went to sleep.
+  std::uint64_t polls = 0;        // Calls of Poller::Poll.
+  std::uint64_t overflows = 0;    // Run queues that spilled.
+};
+RuntimeStatistics GetRuntimeStatistics();
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_RUNTIME_H_

@@ -1,0 +1,147 @@
+// A task is the unit of scheduling: a function that has not started yet. It
+// has no stack of its own. Queueing one writes a pointer into the current
+// worker's run queue; running one is a plain call on whatever stack the worker
+// is using. Only a task that blocks costs a stack and a context switch.
+//
+//   struct Flush : fiber::Task { ... };          // embed or derive
+//   flush.run = [](fiber::Task* self) { static_cast<Flush*>(self)->Go(); };
+//   fiber::Submit(&flush);                       // never allocates
+//
+//   fiber::Spawn([=] { Handle(request); });      // pooled closure
+//
+// Use `Fiber` (fiber.h) or `Async` (async.h) where somebody waits for the end.
+//
+// All functions may be called from any thread while the runtime runs, never
+// block, and never fail: beyond a full run queue, tasks spill into the group's
+// injection queue.
+
+#ifndef FLARE_FIBER_TASK_H_
+#define FLARE_FIBER_TASK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace flare::fiber {
+
+// Intrusive: derive from it or embed it. `run` is called exactly once for each
+// Submit, on a worker; it may block its fiber and may destroy or resubmit the
+// task. An exception leaving `run` terminates the process. A task is in at
+// most one queue at a time.
+struct Task {
+  using Run = void (*)(Task* self);
+
+  Run run = nullptr;
+  Task* next = nullptr;  // The queue's, while the task is queued.
+};
+
+// A singly linked list of tasks, for handing over a batch. Not thread-safe.
+struct TaskList {
+  Task* head = nullptr;
+  Task* tail = nullptr;
+  std::size_t size = 0;
+
+  bool empty() const noexcept { return head == nullptr; }
+
+  void PushBack(Task* task) noexcept {
+    task->next = nullptr;
+    if (tail != nullptr) {
+      tail->next = task;
+    } else {
+      head = task;
+    }
+    tail = task;
+    ++size;
+  }
+
+  Task* PopFront() noexcept {
+    Task* const task = head;
+    if (task != nullptr) {
+      head = task->next;
+      if (head == nullptr) tail = nullptr;
+      --size;
+    }
+    return task;
+  }
+
+  // Moves all of `other` behind this list's tasks.
+  void Splice(TaskList&& other) noexcept {
+    if (other.head == nullptr) return;
+    if (tail != nullptr) {
+      tail->next = other.head;
+    } else {
+      head = other.head;
+    }
+    tail = other.tail;
+    size += other.size;
+    other = TaskList();
+  }
+};
+
+// Queues `task`: on a worker into its own run queue (first in, first out),
+// from a plain thread into the injection queue of a nearby group.
+void Submit(Task* task);
+
+// The same for a batch, with a single decision about waking an idle worker.
+void SubmitAll(TaskList&& tasks);
+
+// Queues `task` in the scheduling group with that index (see runtime.h). On a
+// worker of that group this is Submit().
+void SubmitTo(std::size_t group, Task* task);
+
+// What a spawned closure is stored in: one pooled node.
+inline constexpr std::size_t kSpawnNodeBytes = 128;
+void* AllocateSpawnNode();
+void FreeSpawnNode(void* node) noexcept;
+
+// A closure as a task, in a pooled node while it fits, else on the heap.
+template <class F>
+class ClosureTask : public Task {
+ public:
+  template <class G>
+  static ClosureTask* Make(G&& f) {
+    void* const memory =
+        kPooled ? AllocateSpawnNode() : ::operator new(sizeof(ClosureTask));
+    return new (memory) ClosureTask(std::forward<G>(f));
+  }
+
+ private:
+  static constexpr bool kPooled = sizeof(F) + sizeof(Task) <= kSpawnNodeBytes &&
+                                  alignof(F) <= alignof(std::max_align_t);
+
+  template <class G>
+  explicit ClosureTask(G&& f) : f_(std::forward<G>(f)) {
+    run = [](Task* self) { static_cast<ClosureTask*>(self)->Go(); };
+  }
+
+  void Go() {
+    std::move(f_)();
+    this->~ClosureTask();
+    if constexpr (kPooled) {
+      FreeSpawnNode(this);
+    } else {
+      ::operator delete(this);
+    }
+  }
+
+  F f_;
+};
+
+// Runs `f()` as a task: fire and forget. `f` may be move-only; it is destroyed
+// after the call, on the worker that finished it.
+template <class F>
+void Spawn(F&& f) {
+  Submit(ClosureTask<std::decay_t<F>>::Make(std::forward<F>(f)));
+}
+
+// Spawn() into a given scheduling group.
+template <class F>
+void SpawnTo(std::size_t group, F&& f) {
+  SubmitTo(group, ClosureTask<std::decay_t<F>>::Make(std::forward<F>(f)));
+}
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_TASK_H_

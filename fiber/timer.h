@@ -1,0 +1,98 @@
+// Timers. Two levels:
+//
+//  * `Timer`: an intrusive node for runtime and library code. Arming and
+//    cancelling is O(1), takes one lock that is private to a worker, allocates
+//    nothing and costs tens of nanoseconds: RPC time-outs are nearly always
+//    cancelled.
+//
+//      struct Call { fiber::Timer timer{[](fiber::Timer* t) { ... }}; };
+//      fiber::ArmTimer(&call.timer, NowNs() + 1'000'000);
+//      if (!fiber::CancelTimer(&call.timer)) { /* it has fired */ }
+//
+//  * SetTimer()/KillTimer(): a closure that is run on a fiber of its own.
+//
+// Resolution is 16.4 us (2^14 ns); a timer never fires early. How late depends
+// on load: expired timers are looked for whenever a worker polls, and by an
+// idle worker if the others are busy.
+
+#ifndef FLARE_FIBER_TIMER_H_
+#define FLARE_FIBER_TIMER_H_
+
+#include <chrono>
+#include <cstdint>
+
+#include "flare/base/function.h"
+
+namespace flare::fiber {
+
+class TimerWheel;
+
+// One deadline. Embed it; it must stay in place while armed. Arming and
+// cancelling of one Timer must be serialised by its owner; different timers
+// are independent. May be armed again after it fired or was cancelled, also
+// from its own callback.
+class Timer {
+ public:
+  // Runs on a worker (or on a thread that helps out), outside all locks. Must
+  // be short and must not block: Submit() a task for anything more. May free
+  // the timer.
+  using Callback = void (*)(Timer* self);
+
+  Timer() = default;
+  explicit Timer(Callback callback) : callback_(callback) {}
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  // Not while armed.
+  void set_callback(Callback callback) { callback_ = callback; }
+
+ private:
+  friend class TimerWheel;
+  friend void ArmTimer(Timer* timer, std::int64_t deadline_ns);
+  friend bool CancelTimer(Timer* timer);
+
+  Callback callback_ = nullptr;
+  Timer* prev_ = nullptr;
+  Timer* next_ = nullptr;
+  TimerWheel* wheel_ = nullptr;  // The one it was last armed on.
+  std::uint64_t tick_ = 0;       // When it is due, in wheel ticks.
+  std::uint16_t slot_ = kUnarmed;
+
+  static constexpr std::uint16_t kUnarmed = 0xffff;
+};
+
+// Makes `timer` fire once NowNs() >= deadline_ns (at once if that has passed).
+// Any thread. Doesn't block.
+void ArmTimer(Timer* timer, std::int64_t deadline_ns);
+
+// Makes sure that the callback neither runs nor will run. True: it has not run
+// since the timer was last armed, and won't. False: it has run to its end (a
+// running one is waited for: never call this from the callback itself, nor
+// while holding a lock that the callback takes), or it was not armed.
+bool CancelTimer(Timer* timer);
+
+// Runs `f` on a new fiber at `at`. The id must be given to KillTimer() or
+// DetachTimer() at the end. Throws nothing; never blocks.
+using TimerId = std::uint64_t;
+TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f);
+
+// ... and every `interval` after it. Runs of one timer never overlap: the next
+// is timed from when it was due, or skipped over while one still runs.
+TimerId SetTimer(std::chrono::steady_clock::time_point at,
+                 std::chrono::nanoseconds interval, Function<void()> f);
+TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f);
+
+// Nobody waits for it or stops it.
+void SetDetachedTimer(std::chrono::steady_clock::time_point at,
+                      Function<void()> f);
+
+// Stops the timer and frees the id. A run that has started goes on; after
+// KillTimer returns no new one starts.
+void KillTimer(TimerId id);
+
+// Frees the id; a one-shot timer still fires.
+void DetachTimer(TimerId id);
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_TIMER_H_
