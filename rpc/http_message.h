@@ -1,0 +1,194 @@
+// HTTP requests and responses as handlers see them.
+//
+//   auto handler = flare::NewHttpGetHandler(
+//       [](const flare::HttpRequest& req, flare::HttpResponse* resp,
+//          flare::HttpServerContext*) {
+//         resp->headers()->Set("Content-Type", "text/plain");
+//         resp->set_body("hello\n");
+//       });
+//
+// Plain values: not thread-safe, nothing blocks. clear() keeps capacity, so a
+// recycled object fills without allocating.
+#ifndef FLARE_RPC_HTTP_MESSAGE_H_
+#define FLARE_RPC_HTTP_MESSAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flare/base/buffer.h"
+
+namespace flare {
+
+enum class HttpVersion { kUnspecified, kHttp10, kHttp11 };
+
+enum class HttpMethod : std::uint8_t {
+  Unspecified,
+  Get,
+  Head,
+  Post,
+  Put,
+  Delete,
+  Connect,
+  Options,
+  Trace,
+  Patch,
+};
+
+// "GET" for HttpMethod::Get; "UNSPECIFIED" for none.
+std::string_view ToStringView(HttpMethod method);
+// HttpMethod::Unspecified if not one of the above (names are case-sensitive).
+HttpMethod HttpMethodFromString(std::string_view name);
+
+// Any number from 100 to 999 may be cast to this.
+enum class HttpStatus : int {
+  Continue = 100,
+  OK = 200,
+  Created = 201,
+  Accepted = 202,
+  NoContent = 204,
+  PartialContent = 206,
+  MovedPermanently = 301,
+  Found = 302,
+  SeeOther = 303,
+  NotModified = 304,
+  TemporaryRedirect = 307,
+  PermanentRedirect = 308,
+  BadRequest = 400,
+  Unauthorized = 401,
+  Forbidden = 403,
+  NotFound = 404,
+  MethodNotAllowed = 405,
+  NotAcceptable = 406,
+  RequestTimeout = 408,
+  Conflict = 409,
+  Gone = 410,
+  LengthRequired = 411,
+  PreconditionFailed = 412,
+  PayloadTooLarge = 413,
+  UriTooLong = 414,
+  UnsupportedMediaType = 415,
+  RangeNotSatisfiable = 416,
+  ExpectationFailed = 417,
+  UpgradeRequired = 426,
+  TooManyRequests = 429,
+  RequestHeaderFieldsTooLarge = 431,
+  InternalServerError = 500,
+  NotImplemented = 501,
+  BadGateway = 502,
+  ServiceUnavailable = 503,
+  GatewayTimeout = 504,
+  HttpVersionNotSupported = 505,
+};
+
+// "Not Found" for 404; "Unknown" for numbers without a registered text.
+std::string_view HttpReasonPhrase(int status);
+
+// Header fields in the order they were added. Names compare without regard to
+// case and may occur several times. All texts live in one string, so views
+// returned here are valid until the next change of this object.
+class HttpHeaders {
+ public:
+  // Adds a field behind those that exist, also one of the same name. A CR, LF
+  // or NUL in `value` is replaced by a space; a name that isn't an HTTP token
+  // is refused (false), so that no text can forge another field.
+  bool Append(std::string_view name, std::string_view value);
+  // Replaces all fields of that name by this one.
+  bool Set(std::string_view name, std::string_view value);
+  // First field of that name.
+  std::optional<std::string_view> TryGet(std::string_view name) const;
+  // All fields of that name, in order.
+  std::vector<std::string_view> TryGetMultiple(std::string_view name) const;
+  bool contains(std::string_view name) const {
+    return TryGet(name).has_value();
+  }
+  // Removes all fields of that name; true if there was one.
+  bool Remove(std::string_view name);
+
+  std::size_t size() const { return fields_.size(); }
+  bool empty() const { return fields_.empty(); }
+  void clear();
+  // Name and value of field `index` < size().
+  std::pair<std::string_view, std::string_view> operator[](
+      std::size_t index) const;
+
+ private:
+  struct Field {
+    std::uint32_t offset;  // of the name in text_; the value follows at once
+    std::uint32_t name_size;
+    std::uint32_t value_size;
+  };
+  std::string text_;
+  std::vector<Field> fields_;
+};
+
+// What requests and responses have in common.
+class HttpMessage {
+ public:
+  HttpVersion version() const { return version_; }
+  void set_version(HttpVersion version) { version_ = version; }
+
+  HttpHeaders* headers() { return &headers_; }
+  const HttpHeaders* headers() const { return &headers_; }
+
+  void set_body(std::string body);
+  void set_body(std::string_view body);
+  void set_body(const char* body) { set_body(std::string_view(body)); }
+  void set_body(Buffer body);
+  std::size_t body_size() const { return body_.size(); }
+  // The body as a chain of blocks, without a copy.
+  const Buffer* noncontiguous_body() const { return &body_; }
+  Buffer* noncontiguous_body() { return &body_; }
+  // The body as one string, copied together at the first call. Don't change
+  // the body through noncontiguous_body() after this.
+  const std::string* body() const;
+
+  void clear();
+
+ private:
+  HttpVersion version_ = HttpVersion::kUnspecified;
+  HttpHeaders headers_;
+  Buffer body_;
+  mutable std::optional<std::string> flat_;
+};
+
+class HttpRequest : public HttpMessage {
+ public:
+  HttpMethod method() const { return method_; }
+  void set_method(HttpMethod method) { method_ = method; }
+  // The request target as it stood in the request line, query included.
+  const std::string& uri() const { return uri_; }
+  void set_uri(std::string_view uri) { uri_.assign(uri); }
+  // The part of uri() before '?' (or before '#'); the part between them.
+  std::string_view path() const;
+  std::string_view query() const;
+
+  void clear();
+
+ private:
+  HttpMethod method_ = HttpMethod::Unspecified;
+  std::string uri_;
+};
+
+class HttpResponse : public HttpMessage {
+ public:
+  HttpStatus status() const { return status_; }
+  void set_status(HttpStatus status) { status_ = status; }
+
+  void clear();
+
+ private:
+  HttpStatus status_ = HttpStatus::OK;
+};
+
+// Makes *response a short text/plain error: status, reason phrase and `text`.
+void FillHttpError(HttpStatus status, std::string_view text,
+                   HttpResponse* response);
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_HTTP_MESSAGE_H_

@@ -1,0 +1,296 @@
+// Between bytes and messages: what a wire format implements, what a server
+// connection and a client connection call. No IO and no fibers here.
+//
+// A server connection owns one ServerProtocol object per enabled protocol
+// (see protocol/registry.h) and does, in its reading task:
+//
+//   switch (protocol->Cut(in, request, &need, &error)) { ... }
+//
+// and then, in a task of each request's own:
+//
+//   if (protocol->Parse(request) == ParseResult::kOk) { ...serve...
+//     protocol->Write(request->ticket, std::move(response)); }
+//
+// Which protocol speaks on a connection is found by trying them in the order
+// of `AddProtocol`: the first answer that is neither kNotMine nor kUnsure
+// decides. All kNotMine: close the connection. Some kUnsure and the rest
+// kNotMine: wait for more bytes. The protocol which cut the last message is
+// tried first; if it says kNotMine the others are tried again.
+//
+// Rules every implementation keeps:
+//   - Limits are enforced on announced sizes, before bytes are gathered.
+//   - A bad message whose sender can be told is answered (see Parse), else the
+//     connection is closed with a text. No input crashes or is ignored.
+//   - In steady state neither direction calls the general allocator.
+#ifndef FLARE_RPC_PROTOCOL_H_
+#define FLARE_RPC_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/status.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+// What a connection accepts. Sizes in bytes.
+struct Limits {
+  // Header, meta, body and attachment of one message together.
+  std::size_t max_packet_size = 4 << 20;
+  // Request or status line and header fields of one HTTP message.
+  std::size_t max_http_header = 8192;
+  std::size_t max_http_header_fields = 100;
+  // HTTP requests that must be answered in order and aren't yet; one more is
+  // answered 503 and closes the connection.
+  std::size_t max_http_pipeline = 1024;
+  // Replies held back because an earlier one isn't ready; more closes the
+  // connection.
+  std::size_t max_http_reorder_bytes = 64 << 20;
+  // For whoever decompresses bodies and attachments.
+  std::size_t max_decompressed_size = 64 << 20;
+};
+
+// How messages stand in `body`; see protocol/payload.h for the conversion.
+enum class PayloadFormat : std::uint8_t {
+  kProtobuf,      // binary
+  kProtobufText,  // text format, on one line
+  kProto3Json,    // the protobuf library's JSON
+};
+
+// What a protocol can carry. What it can't, the caller leaves out (doesn't
+// compress); an attachment that can't be carried is an error.
+struct ProtocolTraits {
+  bool attachments = false;
+  bool compression = false;
+  // Several calls at once on one connection, replies in any order.
+  bool multiplexed = true;
+};
+
+enum class CutResult {
+  kMessage,   // one message was taken off the input
+  kNeedMore,  // it is this protocol's, but incomplete
+  kUnsure,    // too few bytes to tell; nothing was taken
+  kNotMine,   // not this protocol; nothing was taken
+  kError,     // broken beyond an answer: close the connection with *error
+};
+
+enum class ParseResult {
+  kOk,
+  // Server: call WriteRejection (reject_status and reject_reason say what was
+  // wrong); the connection goes on unless the protocol closes it after the
+  // reply. Client: the call whose id is in the response fails with
+  // `status` and `description`, which are filled in.
+  kReject,
+  // The peer can't be answered (no correlation id): close the connection with
+  // reject_reason (server) or description (client) as the text.
+  kClose,
+};
+
+// --------------------------------------------------------------------------
+// Server side
+// --------------------------------------------------------------------------
+
+struct RequestHead {
+  std::uint64_t correlation_id = 0;
+  // "package.Service.Method"; points into memory held by the InboundRequest.
+  std::string_view method;
+  std::uint32_t timeout_ms = 0;  // relative to arrival; 0: none given
+  // Of the body, and of the attachment if `attachment_compressed`.
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  // Bit n: the caller understands CompressionAlgorithm n. 0: not said.
+  std::uint64_t acceptable_compressions = 0;
+  PayloadFormat format = PayloadFormat::kProtobuf;
+  std::string_view tracing_context;  // opaque; points as `method` does
+};
+
+// What a protocol must remember of a request to write its reply. A plain
+// value: copy it into the call if the request is recycled earlier.
+struct ReplyTicket {
+  std::uint64_t correlation_id = 0;
+  std::uint64_t order = 0;  // HTTP: place among the replies sent in order
+  PayloadFormat format = PayloadFormat::kProtobuf;
+  std::uint8_t method_type = 1;  // flare: 1 single, 2 stream
+  bool ordered = false;          // HTTP: `order` counts
+  bool has_correlation_id = true;
+  bool rpc = true;          // HTTP: a call, not a request for a handler
+  bool head_only = false;   // HTTP: HEAD, the reply has no body
+  bool close = false;       // HTTP: the connection ends with this reply
+  bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection
+  std::uint16_t http_status = 0;  // HTTP: of a rejection; 0: from the status
+};
+
+// One request, from Cut until its reply. Pooled by the server: Clear() keeps
+// the capacity of what is inside. Neither copied nor moved, because `head`
+// may point into `scratch`.
+struct InboundRequest {
+  InboundRequest() = default;
+  InboundRequest(const InboundRequest&) = delete;
+  InboundRequest& operator=(const InboundRequest&) = delete;
+
+  void Clear();
+
+  // A request for an HTTP handler: `http` is filled in instead of `head`,
+  // `body` is in http, and WriteHttp answers it.
+  bool is_http = false;
+  RequestHead head;   // valid after Parse
+  Buffer body;        // as received: maybe compressed; valid after Parse
+  Buffer attachment;  // likewise
+  HttpRequest http;
+  ReplyTicket ticket;
+  // Set (not STATUS_SUCCESS) if the request is refused by the protocol.
+  int reject_status = STATUS_SUCCESS;
+  std::string reject_reason;
+  std::size_t wire_size = 0;  // bytes the message took on the wire
+
+  // Of the protocol's own use.
+  Buffer wire;
+  std::string scratch;
+  std::uint32_t meta_size = 0;
+  std::uint32_t body_size = 0;
+};
+
+// A reply to a call. `description` need not outlive Write.
+struct OutboundResponse {
+  int status = STATUS_SUCCESS;
+  std::string_view description;  // error text; may hold any bytes
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  Buffer body;  // serialised in the ticket's format and compressed
+  Buffer attachment;
+};
+
+// Where a ServerProtocol puts replies: implemented by the server connection.
+// All functions may be called from any thread, never block and never call
+// back into the protocol.
+class ReplySink {
+ public:
+  virtual ~ReplySink() = default;
+  // Queues bytes behind those of earlier calls. False: already closed.
+  virtual bool Write(Buffer&& bytes) = 0;
+  // Closes once everything queued is sent; input is ignored from now on.
+  virtual void CloseAfterFlush() = 0;
+  // Closes at once.
+  virtual void Abort(const flare::Status& why) = 0;
+};
+
+// One connection's view of one protocol. Must outlive the replies of all
+// requests it cut.
+class ServerProtocol {
+ public:
+  virtual ~ServerProtocol() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual ProtocolTraits traits() const = 0;
+
+  // Takes at most one message off `in` into *request, which must be cleared.
+  // Called by one task at a time (the connection's reader); never blocks.
+  // On kNeedMore *need is the number of bytes `in` must have in all for the
+  // message to be complete, or 0 if that isn't known; the object keeps what it
+  // needs to go on, so *request may be another one next time. On kError
+  // *error is set.
+  virtual CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                        std::string* error) = 0;
+
+  // Completes *request. Thread-safe: for several requests at once and
+  // concurrently with Cut. Doesn't block.
+  virtual ParseResult Parse(InboundRequest* request) const = 0;
+
+  // Sends the reply of a call. Each request that was cut is answered exactly
+  // once, by one of the three functions below, unless the connection is closed
+  // (HTTP replies behind an unanswered request would wait for it forever).
+  // Thread-safe, doesn't block.
+  virtual void Write(const ReplyTicket& ticket,
+                     OutboundResponse&& response) = 0;
+
+  // Likewise for requests with `is_http`. Fills in the header fields that
+  // frame the reply (Content-Length, Connection). The default aborts the
+  // connection: only HTTP has such requests.
+  virtual void WriteHttp(const ReplyTicket& ticket, HttpResponse&& response);
+
+  // Answers a request for which Parse returned kReject.
+  void WriteRejection(const InboundRequest& request);
+
+ protected:
+  explicit ServerProtocol(ReplySink* sink) : sink_(sink) {}
+  ReplySink* sink() const { return sink_; }
+
+ private:
+  ReplySink* const sink_;
+};
+
+// --------------------------------------------------------------------------
+// Client side
+// --------------------------------------------------------------------------
+
+// A call. Views need not outlive Write.
+struct OutboundRequest {
+  std::uint64_t correlation_id = 0;  // never 0
+  std::string_view method;           // "package.Service.Method"
+  std::uint32_t timeout_ms = 0;      // 0: not sent
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  std::string_view tracing_context;  // empty: not sent
+  Buffer body;  // serialised in the protocol's format and compressed
+  Buffer attachment;
+};
+
+// One response, from Cut until it is handed to its call. Pooled by the client.
+struct InboundResponse {
+  InboundResponse() = default;
+  InboundResponse(const InboundResponse&) = delete;
+  InboundResponse& operator=(const InboundResponse&) = delete;
+
+  void Clear();
+
+  std::uint64_t correlation_id = 0;  // this and all below: valid after Parse
+  int status = STATUS_SUCCESS;
+  // Points into memory held by this object.
+  std::string_view description;
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  Buffer body;  // as received; need not be parsed if status != 0
+  Buffer attachment;
+  // The peer will close the connection after this response: send no more.
+  bool last_on_connection = false;
+  std::size_t wire_size = 0;  // valid after Cut
+
+  // Of the protocol's own use.
+  Buffer wire;
+  std::string scratch;
+  std::uint32_t meta_size = 0;
+  std::uint32_t body_size = 0;
+};
+
+// One connection's view of one protocol on the calling side.
+class ClientProtocol {
+ public:
+  virtual ~ClientProtocol() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual ProtocolTraits traits() const = 0;
+  virtual PayloadFormat format() const = 0;
+
+  // Appends the request to *out. Fails, having appended nothing, with
+  // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED (attachment) or
+  // STATUS_SERIALIZE_REQUEST (a part over 4 GiB). Thread-safe, doesn't block.
+  virtual flare::Status Write(OutboundRequest&& request,
+                              BufferBuilder* out) const = 0;
+
+  // As ServerProtocol::Cut; never returns kUnsure or kNotMine.
+  virtual CutResult Cut(Buffer& in, InboundResponse* response,
+                        std::size_t* need, std::string* error) = 0;
+
+  // As ServerProtocol::Parse.
+  virtual ParseResult Parse(InboundResponse* response) const = 0;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_H_
