@@ -40,3 +40,56 @@ def flare_cc_binary(name, deps = [], copts = [], **kwargs):
         }),
         **kwargs
     )
+
+def _protos_of(label):
+    """The label of the .proto files behind a flare_proto_library."""
+    if ":" in label:
+        return label + "_protos"
+    return label + ":" + label.split("/")[-1] + "_protos"
+
+def flare_proto_library(name, srcs, deps = [], **kwargs):
+    """Messages, services and stubs of .proto files, as one C++ library.
+
+    For dir/x.proto it provides "dir/x.pb.h" (by protoc) and "dir/x.flare.pb.h"
+    (by //tools/protoc_plugin). Imports in .proto files are written from the
+    top of the workspace, too.
+
+    Args:
+      name: the C++ library.
+      srcs: the .proto files.
+      deps: the flare_proto_library targets whose files they import.
+      **kwargs: visibility and the like.
+    """
+    native.filegroup(
+        name = name + "_protos",
+        srcs = srcs + [_protos_of(dep) for dep in deps],
+        **kwargs
+    )
+    stems = [src[:-len(".proto")] for src in srcs]
+    headers = [s + e for s in stems for e in (".pb.h", ".flare.pb.h")]
+    sources = [s + e for s in stems for e in (".pb.cc", ".flare.pb.cc")]
+    plugin = "//tools/protoc_plugin:protoc-gen-flare-rpc"
+    native.genrule(
+        name = name + "_generate",
+        srcs = [":" + name + "_protos"],
+        outs = headers + sources,
+        # The imported files are inputs, too, but not to be generated again.
+        cmd = " ".join([
+            "protoc --plugin=protoc-gen-flare-rpc=$(execpath %s)" % plugin,
+            "--proto_path=. --cpp_out=$(GENDIR) --flare-rpc_out=$(GENDIR)",
+        ] + ["$(execpath %s)" % src for src in srcs]),
+        tools = [plugin],
+        **kwargs
+    )
+    native.cc_library(
+        name = name,
+        srcs = sources,
+        hdrs = headers,
+        # Protoc's part of the code is not ours to keep free of warnings.
+        copts = [option for option in COPTS if option != "-Werror"],
+        deps = deps + ["//rpc", "@system_libs//:protobuf"],
+        # Services are found by name (reflection, stubs): the linker may not
+        # leave out files that only register themselves.
+        alwayslink = True,
+        **kwargs
+    )

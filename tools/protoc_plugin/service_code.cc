@@ -1,0 +1,352 @@
+#include "tools/protoc_plugin/service_code.h"
+
+#include <google/protobuf/compiler/cpp/names.h>
+#include <google/protobuf/descriptor.pb.h>
+
+#include <map>
+#include <string>
+
+namespace flare::protoc_plugin {
+namespace {
+
+namespace pb = google::protobuf;
+using Variables = std::map<std::string, std::string>;
+
+Variables VariablesOf(const pb::ServiceDescriptor& service) {
+  return {{"Service", service.name()}, {"full_name", service.full_name()}};
+}
+
+Variables VariablesOf(const pb::MethodDescriptor& method) {
+  using pb::compiler::cpp::QualifiedClassName;
+  return {{"Service", method.service()->name()},
+          {"Method", method.name()},
+          {"full_name", method.full_name()},
+          {"index", std::to_string(method.index())},
+          {"Request", QualifiedClassName(method.input_type())},
+          {"Response", QualifiedClassName(method.output_type())}};
+}
+
+// Prints `text` once, with the service's variables.
+void PrintOnce(const pb::ServiceDescriptor& service, const char* text,
+               pb::io::Printer* out) {
+  out->Print(VariablesOf(service), text);
+}
+
+// Prints `text` for each method, with the method's variables.
+void PrintPerMethod(const pb::ServiceDescriptor& service, const char* text,
+                    pb::io::Printer* out) {
+  for (int i = 0; i != service.method_count(); ++i) {
+    out->Print(VariablesOf(*service.method(i)), text);
+  }
+}
+
+bool HasStockService(const pb::ServiceDescriptor& service) {
+  return service.file()->options().cc_generic_services();
+}
+
+// The overrides of google::protobuf::Service, which X and SyncX share.
+constexpr auto kServiceOverrides = R"(
+  static const ::google::protobuf::ServiceDescriptor* descriptor();
+
+  const ::google::protobuf::ServiceDescriptor* GetDescriptor() override;
+  void CallMethod(const ::google::protobuf::MethodDescriptor* method,
+                  ::google::protobuf::RpcController* controller,
+                  const ::google::protobuf::Message* request,
+                  ::google::protobuf::Message* response,
+                  ::google::protobuf::Closure* done) override;
+  const ::google::protobuf::Message& GetRequestPrototype(
+      const ::google::protobuf::MethodDescriptor* method) const override;
+  const ::google::protobuf::Message& GetResponsePrototype(
+      const ::google::protobuf::MethodDescriptor* method) const override;
+};
+)";
+
+void DeclareStockService(const pb::ServiceDescriptor& service,
+                         pb::io::Printer* out) {
+  PrintOnce(service, R"(
+class $Service$_Stub;
+
+// The service in the protobuf library's own style: a method answers by running
+// `done`, then or later.
+class $Service$ : public ::google::protobuf::Service {
+ public:
+  using Stub = $Service$_Stub;
+
+)",
+            out);
+  PrintPerMethod(service,
+                 R"(  virtual void $Method$(
+      ::google::protobuf::RpcController* controller,
+      const $Request$* request,
+      $Response$* response,
+      ::google::protobuf::Closure* done);
+)",
+                 out);
+  out->PrintRaw(kServiceOverrides);
+
+  PrintOnce(service, R"(
+// Calls in the protobuf library's own style.
+class $Service$_Stub : public $Service$ {
+ public:
+  explicit $Service$_Stub(::google::protobuf::RpcChannel* channel);
+  $Service$_Stub(::google::protobuf::RpcChannel* channel,
+      ::google::protobuf::Service::ChannelOwnership ownership);
+  ~$Service$_Stub() override;
+
+  $Service$_Stub(const $Service$_Stub&) = delete;
+  $Service$_Stub& operator=(const $Service$_Stub&) = delete;
+
+  ::google::protobuf::RpcChannel* channel() { return channel_; }
+
+)",
+            out);
+  PrintPerMethod(service,
+                 R"(  void $Method$(
+      ::google::protobuf::RpcController* controller,
+      const $Request$* request,
+      $Response$* response,
+      ::google::protobuf::Closure* done) override;
+)",
+                 out);
+  out->Print(R"(
+ private:
+  ::google::protobuf::RpcChannel* channel_;
+  bool owns_channel_;
+};
+)");
+}
+
+void DeclareSyncService(const pb::ServiceDescriptor& service,
+                        pb::io::Printer* out) {
+  PrintOnce(service, R"(
+// The service in blocking style: override the methods; the reply is sent when
+// they return. They run on fibers and may block them. A method that is not
+// overridden fails its calls with status 99.
+class Sync$Service$ : public ::google::protobuf::Service {
+ public:
+)",
+            out);
+  PrintPerMethod(service,
+                 R"(  virtual void $Method$(
+      const $Request$& request,
+      $Response$* response,
+      ::flare::RpcServerController* controller);
+)",
+                 out);
+  out->PrintRaw(kServiceOverrides);
+}
+
+// `declaration` is printed for each method.
+void DeclareStub(const pb::ServiceDescriptor& service, const char* heading,
+                 const char* declaration, pb::io::Printer* out) {
+  PrintOnce(service, heading, out);
+  out->Print("  using StubBase::StubBase;\n\n");
+  PrintPerMethod(service, declaration, out);
+  out->Print("};\n");
+}
+
+void DefineDescriptor(const pb::ServiceDescriptor& service,
+                      pb::io::Printer* out) {
+  PrintOnce(service, R"(
+static const ::google::protobuf::ServiceDescriptor* DescriptorOf$Service$() {
+  static const ::google::protobuf::ServiceDescriptor* const kDescriptor =
+      ::flare::rpc::FindGeneratedService("$full_name$");
+  return kDescriptor;
+}
+)",
+            out);
+}
+
+// Defines all of kServiceOverrides for `class_name`. `dispatch` is printed for
+// each method as the body of its case; `epilogue` after the switch.
+void DefineServiceOverrides(const pb::ServiceDescriptor& service,
+                            const std::string& class_name, const char* dispatch,
+                            const char* epilogue, pb::io::Printer* out) {
+  Variables variables = VariablesOf(service);
+  variables["Class"] = class_name;
+  out->Print(variables, R"(
+const ::google::protobuf::ServiceDescriptor* $Class$::descriptor() {
+  return DescriptorOf$Service$();
+}
+
+const ::google::protobuf::ServiceDescriptor* $Class$::GetDescriptor() {
+  return DescriptorOf$Service$();
+}
+
+void $Class$::CallMethod(
+    const ::google::protobuf::MethodDescriptor* method,
+    [[maybe_unused]] ::google::protobuf::RpcController* controller,
+    [[maybe_unused]] const ::google::protobuf::Message* request,
+    [[maybe_unused]] ::google::protobuf::Message* response,
+    ::google::protobuf::Closure* done) {
+  ::flare::rpc::CheckMethodBelongsTo(method, DescriptorOf$Service$());
+  switch (method->index()) {
+)");
+  PrintPerMethod(service, dispatch, out);
+  out->Print("  }\n");
+  out->PrintRaw(epilogue);
+  out->Print("}\n");
+
+  for (const char* side : {"Request", "Response"}) {
+    variables["Side"] = side;
+    out->Print(variables, R"(
+const ::google::protobuf::Message& $Class$::Get$Side$Prototype(
+    const ::google::protobuf::MethodDescriptor* method) const {
+  ::flare::rpc::CheckMethodBelongsTo(method, DescriptorOf$Service$());
+  switch (method->index()) {
+)");
+    for (int i = 0; i != service.method_count(); ++i) {
+      auto of_method = VariablesOf(*service.method(i));
+      of_method["Type"] = of_method[side];
+      out->Print(of_method, R"(    case $index$:
+      return $Type$::default_instance();
+)");
+    }
+    out->Print("  }\n  ::flare::rpc::UnreachableMethod(method);\n}\n");
+  }
+}
+
+void DefineStockService(const pb::ServiceDescriptor& service,
+                        pb::io::Printer* out) {
+  PrintPerMethod(service, R"(
+void $Service$::$Method$(
+    ::google::protobuf::RpcController* controller, const $Request$*,
+    $Response$*, ::google::protobuf::Closure* done) {
+  controller->SetFailed("Method $full_name$ is not implemented.");
+  done->Run();
+}
+)",
+                 out);
+  DefineServiceOverrides(service, service.name(), R"(    case $index$:
+      return $Method$(
+          controller, static_cast<const $Request$*>(request),
+          static_cast<$Response$*>(response), done);
+)",
+                         "  ::flare::rpc::UnreachableMethod(method);\n", out);
+  PrintOnce(service, R"(
+$Service$_Stub::$Service$_Stub(::google::protobuf::RpcChannel* channel)
+    : channel_(channel), owns_channel_(false) {}
+
+$Service$_Stub::$Service$_Stub(
+    ::google::protobuf::RpcChannel* channel,
+    ::google::protobuf::Service::ChannelOwnership ownership)
+    : channel_(channel),
+      owns_channel_(ownership ==
+                    ::google::protobuf::Service::STUB_OWNS_CHANNEL) {}
+
+$Service$_Stub::~$Service$_Stub() {
+  if (owns_channel_) delete channel_;
+}
+)",
+            out);
+  PrintPerMethod(service, R"(
+void $Service$_Stub::$Method$(
+    ::google::protobuf::RpcController* controller, const $Request$* request,
+    $Response$* response, ::google::protobuf::Closure* done) {
+  channel_->CallMethod(DescriptorOf$Service$()->method($index$), controller,
+                       request, response, done);
+}
+)",
+                 out);
+}
+
+void DefineSyncService(const pb::ServiceDescriptor& service,
+                       pb::io::Printer* out) {
+  PrintPerMethod(service, R"(
+void Sync$Service$::$Method$(
+    const $Request$&, $Response$*, ::flare::RpcServerController* controller) {
+  controller->SetFailed(::flare::rpc::STATUS_FAILED,
+                        "Method $full_name$ is not implemented.");
+}
+)",
+                 out);
+  DefineServiceOverrides(service, "Sync" + service.name(), R"(    case $index$:
+      $Method$(*static_cast<const $Request$*>(request),
+               static_cast<$Response$*>(response),
+               static_cast<::flare::RpcServerController*>(controller));
+      break;
+)",
+                         "  if (done != nullptr) done->Run();\n", out);
+}
+
+// Each call has two forms, with and without a controller.
+constexpr auto kSyncStubHeading = R"(
+// Calls that block their fiber (or thread) until the reply is there.
+class $Service$_SyncStub : public ::flare::rpc::StubBase {
+ public:
+)";
+
+constexpr auto kSyncStubDeclaration =
+    R"(  ::flare::Expected<$Response$, ::flare::Status> $Method$(
+      const $Request$& request,
+      ::flare::RpcClientController* controller) const;
+  ::flare::Expected<$Response$, ::flare::Status> $Method$(
+      const $Request$& request) const;
+)";
+
+constexpr auto kSyncStubDefinition = R"(
+::flare::Expected<$Response$, ::flare::Status> $Service$_SyncStub::$Method$(
+    const $Request$& request,
+    ::flare::RpcClientController* controller) const {
+  return CallAndWait<$Response$>(
+      DescriptorOf$Service$()->method($index$), request, controller);
+}
+
+::flare::Expected<$Response$, ::flare::Status> $Service$_SyncStub::$Method$(
+    const $Request$& request) const {
+  return CallAndWait<$Response$>(
+      DescriptorOf$Service$()->method($index$), request);
+}
+)";
+
+constexpr auto kAsyncStubHeading = R"(
+// Calls that return at once. A controller must live until the future is ready.
+class $Service$_AsyncStub : public ::flare::rpc::StubBase {
+ public:
+)";
+
+constexpr auto kAsyncStubDeclaration =
+    R"(  ::flare::Future<::flare::Expected<$Response$, ::flare::Status>> $Method$(
+      const $Request$& request,
+      ::flare::RpcClientController* controller) const;
+  ::flare::Future<::flare::Expected<$Response$, ::flare::Status>> $Method$(
+      const $Request$& request) const;
+)";
+
+constexpr auto kAsyncStubDefinition = R"(
+::flare::Future<::flare::Expected<$Response$, ::flare::Status>>
+$Service$_AsyncStub::$Method$(
+    const $Request$& request,
+    ::flare::RpcClientController* controller) const {
+  return CallWithFuture<$Response$>(
+      DescriptorOf$Service$()->method($index$), request, controller);
+}
+
+::flare::Future<::flare::Expected<$Response$, ::flare::Status>>
+$Service$_AsyncStub::$Method$(
+    const $Request$& request) const {
+  return CallWithFuture<$Response$>(
+      DescriptorOf$Service$()->method($index$), request);
+}
+)";
+
+}  // namespace
+
+void PrintDeclarations(const pb::ServiceDescriptor& service,
+                       pb::io::Printer* out) {
+  if (!HasStockService(service)) DeclareStockService(service, out);
+  DeclareSyncService(service, out);
+  DeclareStub(service, kSyncStubHeading, kSyncStubDeclaration, out);
+  DeclareStub(service, kAsyncStubHeading, kAsyncStubDeclaration, out);
+}
+
+void PrintDefinitions(const pb::ServiceDescriptor& service,
+                      pb::io::Printer* out) {
+  DefineDescriptor(service, out);
+  if (!HasStockService(service)) DefineStockService(service, out);
+  DefineSyncService(service, out);
+  PrintPerMethod(service, kSyncStubDefinition, out);
+  PrintPerMethod(service, kAsyncStubDefinition, out);
+}
+
+}  // namespace flare::protoc_plugin

@@ -1,0 +1,28 @@
+// The text generated for one service, as declarations (for the header) and
+// definitions (for the source file).
+
+#ifndef TOOLS_PROTOC_PLUGIN_SERVICE_CODE_H_
+#define TOOLS_PROTOC_PLUGIN_SERVICE_CODE_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/printer.h>
+
+namespace flare::protoc_plugin {
+
+// Prints the declarations of one service's classes:
+//
+//   X, X_Stub     only if protoc itself does not generate them, that is unless
+//                 the file says `option cc_generic_services = true`
+//   SyncX         the base of services written in blocking style
+//   X_SyncStub    calls that block
+//   X_AsyncStub   calls that return futures
+void PrintDeclarations(const google::protobuf::ServiceDescriptor& service,
+                       google::protobuf::io::Printer* out);
+
+// Prints what PrintDeclarations() declared.
+void PrintDefinitions(const google::protobuf::ServiceDescriptor& service,
+                      google::protobuf::io::Printer* out);
+
+}  // namespace flare::protoc_plugin
+
+#endif  // TOOLS_PROTOC_PLUGIN_SERVICE_CODE_H_
