@@ -1,0 +1,76 @@
+// The command-line flags of the library, and the only place that reads them.
+//
+// Flags only supply defaults: `Server::Options`, channel options and
+// `fiber::RuntimeOptions` start from the values below and can be set in code.
+// A new flag goes here, with its validation, and into one of the structs.
+//
+// flare::Start() parses and validates them. A program that doesn't call it
+// gets the built-in defaults, or whatever it parsed itself. The functions are
+// thread-safe as long as nobody changes flags at the same time; none blocks.
+#ifndef FLARE_RPC_FLAGS_H_
+#define FLARE_RPC_FLAGS_H_
+
+#include <gflags/gflags_declare.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+#include "flare/fiber/runtime.h"
+
+// For tests and programs that set a flag in code before Start().
+DECLARE_int32(flare_concurrency_hint);
+DECLARE_int32(flare_scheduling_group_size);
+DECLARE_bool(flare_numa_aware);
+DECLARE_string(flare_fiber_scheduling_optimize_for);
+DECLARE_bool(flare_abort_on_double_quit_signal);
+DECLARE_int32(flare_rpc_client_default_rpc_timeout_ms);
+DECLARE_int32(flare_rpc_client_max_connections_per_server);
+DECLARE_int32(flare_rpc_client_connection_max_idle);
+DECLARE_int32(flare_rpc_client_remove_idle_connection_interval);
+DECLARE_int32(flare_rpc_channel_max_packet_size);
+DECLARE_int32(flare_name_resolver_update_interval_seconds);
+
+namespace flare::rpc {
+
+// What `Server::Options` start from.
+struct ServerDefaults {
+  std::size_t max_ongoing_calls;
+  std::size_t max_connections;
+  std::chrono::nanoseconds max_request_queueing_delay;  // 0: no limit
+  std::size_t max_packet_size;                          // bytes
+  std::size_t max_http_header_size;                     // bytes
+  std::chrono::seconds remove_idle_connection_interval;
+  std::chrono::seconds connection_max_idle;
+  std::chrono::milliseconds drain_timeout;
+  std::string max_ongoing_calls_per_method;  // "pkg.Service.Method:10,..."
+  int status_code_for_overloaded;
+};
+ServerDefaults ServerDefaultsFromFlags();
+
+// What channels start from.
+struct ClientDefaults {
+  std::chrono::milliseconds rpc_timeout;
+  // Per protocol and server, in the whole process; each scheduling group has
+  // max(1, this / groups) of them.
+  std::size_t max_connections_per_server;
+  std::chrono::seconds connection_max_idle;
+  std::chrono::seconds remove_idle_connection_interval;
+  std::size_t max_packet_size;  // bytes
+  std::chrono::seconds name_resolver_update_interval;
+};
+ClientDefaults ClientDefaultsFromFlags();
+
+// How the fiber runtime is to be started; `make_poller` is left empty. Fails
+// if a CPU list can't be read.
+Expected<fiber::RuntimeOptions, Status> RuntimeOptionsFromFlags();
+
+// Checks all values, each on its own and with each other. The error names the
+// flag, its value, and what would be right.
+Status ValidateFlags();
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_FLAGS_H_

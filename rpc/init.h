@@ -1,0 +1,45 @@
+// Where a program starts.
+//
+//   int Entry(int argc, char** argv) {
+//     flare::Server server;
+//     ...
+//     flare::WaitForQuitSignal();
+//     server.Stop();
+//     server.Join();
+//     return 0;
+//   }
+//
+//   int main(int argc, char** argv) { return flare::Start(argc, argv, Entry); }
+#ifndef FLARE_RPC_INIT_H_
+#define FLARE_RPC_INIT_H_
+
+#include <functional>
+
+namespace flare {
+
+// Parses the command line (gflags; see rpc/flags.h), applies the overrides of
+// init/override_flag.h, initialises glog, ignores SIGPIPE, runs the callbacks
+// of init/on_init.h, starts the fiber runtime with epoll under it and runs
+// `cb` on a fiber, with the arguments that weren't flags. When it returns,
+// all is torn down in reverse order and its value is returned.
+//
+// Blocks the calling thread, which must not be a fiber worker. Once at a time
+// in a process. A command line that can't be understood, and a runtime that
+// can't be started, end in a message on stderr and 1: by returning it, except
+// for flags that gflags itself refuses (unknown, not a number), where it
+// exits the process.
+int Start(int argc, char** argv, std::function<int(int, char**)> cb);
+
+// Blocks the fiber (or thread) until the process is sent SIGINT, SIGQUIT or
+// SIGTERM. From the first call of this or the next function on, these signals
+// no longer end the process. A second one (not within 200 ms of the first, as
+// process managers tend to send them in pairs) aborts the process unless
+// --noflare_abort_on_double_quit_signal. Only inside Start().
+void WaitForQuitSignal();
+
+// Has there been such a signal? Doesn't block. Any thread inside Start().
+bool CheckForQuitSignal();
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_INIT_H_

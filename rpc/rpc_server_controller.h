@@ -1,0 +1,135 @@
+// What a service method knows of its call besides the request, and how it
+// fails it.
+//
+//   void Echo(const EchoRequest& request, EchoResponse* response,
+//             flare::RpcServerController* controller) override {
+//     if (request.body().empty()) return controller->SetFailed(1001, "empty");
+//     response->set_body(request.body());
+//     controller->SetResponseAttachment(controller->GetRequestAttachment());
+//   }
+//
+// Lives until the call's `done` closure has run (for synchronous services:
+// until the method returns). Not thread-safe; nothing blocks. May be created
+// on its own to test a service; it then answers as for a call without
+// deadline and attachment.
+#ifndef FLARE_RPC_RPC_SERVER_CONTROLLER_H_
+#define FLARE_RPC_RPC_SERVER_CONTROLLER_H_
+
+#include <google/protobuf/service.h>
+
+#include <bitset>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/endpoint.h"
+
+namespace flare {
+
+namespace rpc {
+class ServerCall;
+}  // namespace rpc
+
+// One bit per value of CompressionAlgorithm.
+using CompressionAlgorithmSet = std::bitset<8>;
+
+class RpcServerController final : public google::protobuf::RpcController {
+ public:
+  RpcServerController() = default;
+  RpcServerController(const RpcServerController&) = delete;
+  RpcServerController& operator=(const RpcServerController&) = delete;
+
+  // Makes the call fail: with STATUS_FAILED (99), or with a code of your own,
+  // which should be greater than rpc::STATUS_RESERVED_MAX (1000) and is not 0.
+  // What was filled into the response is still sent.
+  void SetFailed(const std::string& reason) override;
+  void SetFailed(int code, std::string reason = "");
+
+  bool Failed() const override { return error_code_ != 0; }
+  int ErrorCode() const { return error_code_; }
+  std::string ErrorText() const override { return error_text_; }
+
+  // Sends the response as it is now, while the method goes on (say, to update
+  // a cache). From then on neither response, attachment nor outcome may be
+  // changed. Has no effect a second time.
+  void WriteResponseImmediately();
+
+  // When the caller stops waiting; empty if it didn't say.
+  std::optional<std::chrono::steady_clock::time_point> GetTimeout() const;
+
+  // --- Compression ---
+
+  // What the caller can read; only kNone if it didn't say.
+  CompressionAlgorithmSet GetAcceptableCompressionAlgorithms() const;
+  // The best of these: zstd, lz4-frame, gzip, snappy, none, in this order.
+  CompressionAlgorithm GetPreferredCompressionAlgorithm() const;
+  // For the response and its attachment. Ignored if the protocol or the caller
+  // can't have it.
+  void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
+    compression_ = algorithm;
+  }
+  CompressionAlgorithm GetCompressionAlgorithm() const { return compression_; }
+
+  // --- Attachments: bytes beside the message, never copied ---
+
+  const Buffer& GetRequestAttachment() const { return request_attachment_; }
+  // A protocol that can't carry attachments (HTTP) fails the call.
+  void SetResponseAttachment(Buffer attachment) {
+    response_attachment_ = std::move(attachment);
+  }
+  const Buffer& GetResponseAttachment() const { return response_attachment_; }
+  // The response's attachment has already been compressed with the algorithm
+  // given to SetCompressionAlgorithm.
+  void SetResponseAttachmentPrecompressed(bool precompressed) {
+    attachment_precompressed_ = precompressed;
+  }
+
+  // Sends these bytes in place of the serialised response message.
+  void SetResponseRawBytes(Buffer bytes) { raw_bytes_ = std::move(bytes); }
+
+  // --- About the call ---
+
+  const Endpoint& GetRemotePeer() const { return remote_peer_; }
+  // Since the request was received.
+  std::chrono::nanoseconds GetElapsedTime() const;
+  // When the request was read off the socket, taken up by its fiber, parsed.
+  std::chrono::steady_clock::time_point GetTimestampReceived() const;
+  std::chrono::steady_clock::time_point GetTimestampDispatched() const;
+  std::chrono::steady_clock::time_point GetTimestampParsed() const;
+
+  // As new.
+  void Reset() override;
+
+  // Calls aren't cancelled by their callers in any protocol of ours.
+  // StartCancel is for clients and does nothing; `callback` runs at once, to
+  // keep the promise that it runs exactly once.
+  void StartCancel() override {}
+  bool IsCanceled() const override { return false; }
+  void NotifyOnCancel(google::protobuf::Closure* callback) override;
+
+ private:
+  friend class rpc::ServerCall;
+
+  rpc::ServerCall* call_ = nullptr;  // Null outside of a server.
+  int error_code_ = 0;
+  bool attachment_precompressed_ = false;
+  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
+  std::uint64_t acceptable_compressions_ = 0;
+  // NowNs() times; 0: none.
+  std::int64_t deadline_ns_ = 0;
+  std::int64_t received_ns_ = 0;
+  std::int64_t dispatched_ns_ = 0;
+  std::int64_t parsed_ns_ = 0;
+  std::string error_text_;
+  Buffer request_attachment_;
+  Buffer response_attachment_;
+  std::optional<Buffer> raw_bytes_;
+  Endpoint remote_peer_;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_RPC_SERVER_CONTROLLER_H_

@@ -1,0 +1,169 @@
+// An RPC server: services and HTTP handlers on one port, any number of
+// protocols on it.
+//
+//   flare::Server server;                       // inside flare::Start()
+//   server.AddProtocols({"flare", "http+pb"});
+//   server.AddService(std::make_unique<EchoServiceImpl>());
+//   server.ListenOn(flare::EndpointFromIpv4("127.0.0.1", 5567));
+//   if (!server.Start()) return 1;              // has logged why
+//   flare::WaitForQuitSignal();
+//   server.Stop();
+//   server.Join();
+//
+// The path of a request: server.cc (accept) -> server_connection.cc (read,
+// cut, queue) -> server_call.cc (parse, call, reply) -> protocol/ (bytes).
+//
+// Set up, Start, Stop and Join from one fiber or thread; statistics() from
+// any. The runtime must be running from Start() to the end of Join().
+#ifndef FLARE_RPC_SERVER_H_
+#define FLARE_RPC_SERVER_H_
+
+#include <google/protobuf/service.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/http_handler.h"
+
+namespace flare {
+
+namespace rpc {
+class ServerState;
+}  // namespace rpc
+
+class Server {
+ public:
+  // The defaults are those of the flags (--flare_rpc_server_...).
+  struct Options {
+    // For log lines; the address if empty.
+    std::string service_name;
+    // Bytes of one message, header and attachment included. A longer one
+    // closes its connection.
+    std::size_t maximum_packet_size =
+        rpc::ServerDefaultsFromFlags().max_packet_size;
+    std::size_t max_http_header_size =
+        rpc::ServerDefaultsFromFlags().max_http_header_size;
+    // More calls than this at a time are answered "Server overloaded.".
+    std::size_t max_concurrent_requests =
+        rpc::ServerDefaultsFromFlags().max_ongoing_calls;
+    // More connections than this are closed at once.
+    std::size_t max_concurrent_connections =
+        rpc::ServerDefaultsFromFlags().max_connections;
+    // Calls that waited longer than this for a worker are answered "Server
+    // overloaded.". 0: no limit. (The caller's own timeout always is one.)
+    std::chrono::nanoseconds max_request_queueing_delay =
+        rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
+    // "package.Service.Method:10,...": limits for single methods.
+    std::string max_concurrent_requests_per_method =
+        rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_method;
+    int status_code_for_overloaded =
+        rpc::ServerDefaultsFromFlags().status_code_for_overloaded;
+    // Connections without traffic and without a running call for this long are
+    // closed; looked for at this interval. 0: never.
+    std::chrono::nanoseconds connection_max_idle =
+        rpc::ServerDefaultsFromFlags().connection_max_idle;
+    std::chrono::nanoseconds remove_idle_connection_interval =
+        rpc::ServerDefaultsFromFlags().remove_idle_connection_interval;
+    // How long Stop() lets running calls go on and replies be sent.
+    std::chrono::nanoseconds drain_timeout =
+        rpc::ServerDefaultsFromFlags().drain_timeout;
+    // Called with the peer's address for each connection, on any worker;
+    // those for which it returns false are closed. Must not block.
+    std::function<bool(const Endpoint&)> conn_filter;
+  };
+
+  // Totals since Start(); approximate while the server runs.
+  struct Statistics {
+    std::uint64_t connections_accepted = 0;
+    std::uint64_t connections_open = 0;
+    std::uint64_t connections_refused = 0;    // over the limit, by the filter
+    std::uint64_t connections_idle = 0;       // closed as idle
+    std::uint64_t connections_malformed = 0;  // closed for what they sent
+    std::uint64_t connections_broken = 0;     // ended by an IO error
+    std::uint64_t calls = 0;                  // messages taken off connections
+    std::uint64_t calls_running = 0;          // ... of these not finished
+    std::uint64_t calls_failed = 0;      // answered with a status that isn't 0
+    std::uint64_t calls_overloaded = 0;  // ... of these over some limit
+    std::uint64_t calls_malformed = 0;   // ... of these not understood
+    std::uint64_t calls_unknown = 0;     // ... of these no such method
+  };
+
+  explicit Server(Options options = Options());
+  // Does Stop() and Join() if they weren't done.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Setting up, before Start(). What fails here (false, logged with the
+  // reason) also makes Start() fail, so that it suffices to check that.
+
+  // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http"; the order
+  // is that in which a connection's first bytes are tried.
+  bool AddProtocol(const std::string& name);
+  bool AddProtocols(const std::vector<std::string>& names);
+
+  // Fails if a service of that name was added.
+  bool AddService(std::unique_ptr<google::protobuf::Service> service);
+  // ... which stays the caller's and must live until Join() returned.
+  bool AddService(google::protobuf::Service* service);
+
+  // For the path alone, without query. Fails if there is one for this path.
+  bool AddHttpHandler(std::string path, std::unique_ptr<HttpHandler> handler);
+  // For all paths that begin like this and have no handler of their own; the
+  // longest prefix wins.
+  bool AddHttpPrefixHandler(std::string prefix,
+                            std::unique_ptr<HttpHandler> handler);
+  // For everything else; without it that is answered 404.
+  void SetDefaultHttpHandler(std::unique_ptr<HttpHandler> handler);
+
+  // Once. Port 0: the system picks one, see endpoint().
+  bool ListenOn(const Endpoint& address, int backlog = 1024);
+
+  // Starts serving. False: with the first error of the above, or the address
+  // can't be listened on; error() says it, and it was logged.
+  bool Start();
+  const Status& error() const { return error_; }
+
+  // Where it listens, after Start().
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  // Stops accepting, after having accepted what was queued; tells each
+  // connection to answer what it has received and then to close. Doesn't wait
+  // for that, but for running accept callbacks. No effect a second time.
+  void Stop();
+
+  // Blocks the fiber until all calls have been answered, replies sent and
+  // connections closed, or Options::drain_timeout has passed since Stop():
+  // then connections are cut and calls that still run are abandoned with a log
+  // line; their replies go nowhere. Only after Stop(). After it returns,
+  // nothing of this server calls user code but such abandoned calls.
+  void Join();
+
+  Statistics statistics() const;
+
+ private:
+  class Listener;
+
+  bool Fail(std::string what);
+
+  RefPtr<rpc::ServerState> state_;
+  std::vector<std::string> protocols_;
+  Endpoint address_;
+  int backlog_ = 0;
+  Endpoint endpoint_;
+  Status error_;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_SERVER_H_
