@@ -1,0 +1,36 @@
+#include "flare/base/object_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace flare {
+
+PoolDepot::Shelf& PoolDepot::ThisNodesShelf() {
+  unsigned cpu = 0;
+  unsigned node = 0;
+  // Fails only where the kernel has no such call; then all share one shelf.
+  if (getcpu(&cpu, &node) != 0) node = 0;
+  return shelves_[node % kMaxNodes];
+}
+
+std::size_t PoolDepot::Take(void** out, std::size_t n) {
+  Shelf& shelf = ThisNodesShelf();
+  std::scoped_lock lock(shelf.mutex);
+  n = std::min(n, shelf.items.size());
+  std::copy_n(shelf.items.end() - n, n, out);
+  shelf.items.resize(shelf.items.size() - n);
+  return n;
+}
+
+std::size_t PoolDepot::Put(void* const* items, std::size_t n) {
+  Shelf& shelf = ThisNodesShelf();
+  std::scoped_lock lock(shelf.mutex);
+  // All at once, so that it never grows again.
+  if (shelf.items.capacity() < capacity_) shelf.items.reserve(capacity_);
+  n = std::min(n, capacity_ - shelf.items.size());
+  shelf.items.insert(shelf.items.end(), items, items + n);
+  return n;
+}
+
+}  // namespace flare
