@@ -1,0 +1,187 @@
+// How NowNs() keeps its promises:
+//
+//  [CK1] An anchor is a pair (counter, CLOCK_MONOTONIC) read within half a
+//        microsecond of each other, so it is off by a quarter at most. If the
+//        thread is interrupted between the reads the pair is thrown away; after
+//        a few failures the kernel's clock is returned as it is.
+//  [CK2] An anchor is used for a millisecond of counter time. In that time the
+//        measured rate (better than 200 ppm) and a slewed kernel clock (500 ppm
+//        at most) add up to 0.7 us; with [CK1] that is below 1 us, or a few
+//        tens of nanoseconds in the ordinary case.
+//  [CK3] A new anchor may say a little less than the old one extrapolated to
+//        the same moment. `floor_ns` is that extrapolation: nothing that was
+//        returned before is greater, and nothing returned later is less.
+//  [CK4] Thread-local state is touched only inside NowNs() and what it calls,
+//        never inlined and never suspending: a fiber that moves between two
+//        calls can't carry an address from one thread to another.
+#include "flare/base/clock.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace flare {
+namespace {
+
+constexpr std::int64_t kAnchorLifeNs = 1'000'000;
+constexpr std::int64_t kMaxReadNs = 500;
+constexpr int kRateShift = 32;
+
+// Ticks of the counter in terms of nanoseconds.
+struct Rate {
+  double ticks_per_ns = 1;
+  std::uint64_t ns_per_tick = 0;  // Times 2^kRateShift.
+  std::uint64_t anchor_life = 0;  // Ticks; 0: don't use the counter.
+  std::uint64_t max_read = 0;     // Ticks.
+};
+
+struct alignas(64) Anchor {
+  std::uint64_t tsc = 0;
+  std::uint64_t life = 0;  // Ticks; 0: not set, ask the kernel.
+  std::uint64_t ns_per_tick = 0;
+  std::int64_t ns = 0;
+  std::int64_t floor_ns = 0;  // [CK3]
+};
+
+// initial-exec: no function call to find it, also in a shared library.
+[[gnu::tls_model("initial-exec")]] thread_local Anchor anchor;
+
+std::int64_t KernelNs(clockid_t clock = CLOCK_MONOTONIC) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+struct Sample {
+  std::uint64_t tsc = 0;
+  std::int64_t ns = 0;
+  std::uint64_t width = 0;  // Ticks that reading took.
+};
+
+Sample ReadSample() {
+  const std::uint64_t before = ReadTsc();
+  const std::int64_t ns = KernelNs();
+  const std::uint64_t after = ReadTsc();
+  return {before + (after - before) / 2, ns, after - before};
+}
+
+Sample ReadBestSample() {
+  Sample best = ReadSample();
+  for (int i = 0; i < 10; ++i) {
+    const Sample sample = ReadSample();
+    if (sample.width < best.width) best = sample;
+  }
+  return best;
+}
+
+// Does the counter run at one rate, in step on all CPUs? The kernel checks that
+// and takes another source for its own clock if not.
+bool IsCounterTrustworthy() {
+#if defined(__x86_64__)
+  unsigned eax, ebx, ecx, edx = 0;
+  constexpr unsigned kInvariantTsc = 1u << 8;
+  if (__get_cpuid(0x80000007, &eax, &ebx, &ecx, &edx) == 0 ||
+      (edx & kInvariantTsc) == 0) {
+    return false;
+  }
+  std::ifstream file(
+      "/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  std::string source;
+  if (!(file >> source)) return true;  // No sysfs here: the bit must do.
+  return source == "tsc" || source == "hyperv_clocksource_tsc_page";
+#else
+  return true;  // AArch64: guaranteed by the architecture.
+#endif
+}
+
+double MeasureTicksPerNs() {
+  constexpr std::int64_t kMeasureNs = 2'000'000;
+  const Sample start = ReadBestSample();
+  while (KernelNs() - start.ns < kMeasureNs) {
+  }
+  const Sample end = ReadBestSample();
+  return static_cast<double>(end.tsc - start.tsc) /
+         static_cast<double>(end.ns - start.ns);
+}
+
+Rate LearnRate() {
+  Rate rate;
+  rate.ticks_per_ns = MeasureTicksPerNs();
+  rate.ns_per_tick = static_cast<std::uint64_t>(
+      static_cast<double>(std::uint64_t{1} << kRateShift) / rate.ticks_per_ns);
+  if (IsCounterTrustworthy()) {
+    rate.anchor_life =
+        static_cast<std::uint64_t>(kAnchorLifeNs * rate.ticks_per_ns);
+    rate.max_read = static_cast<std::uint64_t>(kMaxReadNs * rate.ticks_per_ns);
+  }
+  return rate;
+}
+
+const Rate& GetRate() {
+  static const Rate rate = LearnRate();
+  return rate;
+}
+
+// Nanoseconds in `ticks`, which is at most a few anchor lives: the product
+// can't overflow.
+inline std::int64_t Scale(std::uint64_t ticks, std::uint64_t ns_per_tick) {
+  return static_cast<std::int64_t>((ticks * ns_per_tick) >> kRateShift);
+}
+
+[[gnu::noinline]] std::int64_t TakeAnchor() {
+  const Rate& rate = GetRate();
+  Anchor& mine = anchor;
+  for (int tries = 0; tries < 3 && rate.anchor_life != 0; ++tries) {
+    const Sample sample = ReadSample();
+    if (sample.width > rate.max_read) continue;  // [CK1]
+    if (mine.life != 0) {                        // [CK3]
+      // What the old anchor promised lies within its life.
+      const std::uint64_t age = std::min(sample.tsc - mine.tsc, mine.life);
+      mine.floor_ns =
+          std::max(mine.floor_ns, mine.ns + Scale(age, mine.ns_per_tick));
+    }
+    mine.tsc = sample.tsc;
+    mine.ns = sample.ns;
+    mine.life = rate.anchor_life;
+    mine.ns_per_tick = rate.ns_per_tick;
+    return std::max(mine.floor_ns, mine.ns);
+  }
+  // The next call tries again: the old anchor has expired.
+  mine.floor_ns = std::max(mine.floor_ns, KernelNs());
+  return mine.floor_ns;
+}
+
+}  // namespace
+
+[[gnu::noinline]] std::int64_t NowNs() {  // [CK4]
+  const Anchor& mine = anchor;
+  const std::uint64_t age = ReadTsc() - mine.tsc;
+  // Also for a counter that went backwards: then age is huge.
+  if (age >= mine.life) [[unlikely]] {
+    return TakeAnchor();
+  }
+  return std::max(mine.floor_ns, mine.ns + Scale(age, mine.ns_per_tick));
+}
+
+std::chrono::steady_clock::time_point ReadCoarseSteadyClock() {
+  return std::chrono::steady_clock::time_point(
+      std::chrono::nanoseconds(KernelNs(CLOCK_MONOTONIC_COARSE)));
+}
+
+double CycleClock::TicksPerNs() { return GetRate().ticks_per_ns; }
+
+std::int64_t CycleClock::ToNs(std::uint64_t ticks) {
+  return static_cast<std::int64_t>(static_cast<double>(ticks) / TicksPerNs());
+}
+
+std::uint64_t CycleClock::FromNs(std::int64_t ns) {
+  return static_cast<std::uint64_t>(static_cast<double>(ns) * TicksPerNs());
+}
+
+}  // namespace flare

@@ -1,0 +1,76 @@
+#include "flare/base/futex.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+namespace flare {
+namespace {
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
+                  std::atomic<std::uint32_t>::is_always_lock_free,
+              "the kernel reads the atomic as a plain 32-bit word");
+
+// Calls that fail for another reason than the expected ones got a bad address:
+// going on would be a busy loop or a lost wake-up.
+[[noreturn]] void DieOfError(const char* what, const void* word) {
+  std::fprintf(stderr, "%s(%p) failed: errno %d; is the address valid?\n", what,
+               word, errno);
+  std::abort();
+}
+
+}  // namespace
+
+FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
+                      std::uint32_t expected, std::int64_t deadline_ns) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  struct timespec deadline;
+  struct timespec* until = nullptr;
+  if (deadline_ns >= 0 &&
+      deadline_ns != std::numeric_limits<std::int64_t>::max()) {
+    deadline.tv_sec = deadline_ns / kSecond;
+    deadline.tv_nsec = deadline_ns % kSecond;
+    until = &deadline;
+  }
+  for (;;) {
+    // The bitset form takes an absolute CLOCK_MONOTONIC time, so waiting again
+    // after a signal needs no arithmetic.
+    if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected, until,
+                nullptr, FUTEX_BITSET_MATCH_ANY) == 0) {
+      return FutexResult::kWoken;
+    }
+    switch (errno) {
+      case EAGAIN:
+        return FutexResult::kChanged;
+      case ETIMEDOUT:
+        return FutexResult::kTimedOut;
+      case EINTR:
+        break;
+      default:
+        DieOfError("FutexWait", word);
+    }
+  }
+}
+
+int FutexWake(const std::atomic<std::uint32_t>* word, int count) {
+  const long woken =
+      syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+  if (woken < 0) {
+    // EFAULT: the memory has been unmapped since; nobody can sleep there.
+    if (errno != EFAULT) DieOfError("FutexWake", word);
+    return 0;
+  }
+  return static_cast<int>(woken);
+}
+
+int FutexWakeAll(const std::atomic<std::uint32_t>* word) {
+  return FutexWake(word, std::numeric_limits<int>::max());
+}
+
+}  // namespace flare

@@ -1,0 +1,92 @@
+#include "flare/base/string.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace flare {
+namespace {
+
+bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+template <class Separator>
+std::vector<std::string_view> SplitBy(std::string_view text,
+                                      Separator separator, std::size_t width,
+                                      bool skip_empty) {
+  std::vector<std::string_view> pieces;
+  for (;;) {
+    // An empty separator is found everywhere; it separates nothing.
+    const std::size_t at = width == 0 ? text.npos : text.find(separator);
+    const std::string_view piece = text.substr(0, at);
+    if (!piece.empty() || !skip_empty) pieces.push_back(piece);
+    if (at == text.npos) return pieces;
+    text.remove_prefix(at + width);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string_view> Split(std::string_view text, char separator,
+                                    bool skip_empty) {
+  return SplitBy(text, separator, 1, skip_empty);
+}
+
+std::vector<std::string_view> Split(std::string_view text,
+                                    std::string_view separator,
+                                    bool skip_empty) {
+  return SplitBy(text, separator, separator.size(), skip_empty);
+}
+
+std::string Join(const std::vector<std::string>& pieces,
+                 std::string_view separator) {
+  std::string text;
+  for (const std::string& piece : pieces) {
+    if (&piece != &pieces.front()) text += separator;
+    text += piece;
+  }
+  return text;
+}
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string ToLower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = ToLower(c);
+  return lower;
+}
+
+std::string ToUpper(std::string_view text) {
+  std::string upper(text);
+  for (char& c : upper) c = ToUpper(c);
+  return upper;
+}
+
+bool IEquals(std::string_view left, std::string_view right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](char a, char b) { return ToLower(a) == ToLower(b); });
+}
+
+std::optional<std::uint64_t> ParseSize(std::string_view text) {
+  const std::size_t digits =
+      std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto number = TryParse<std::uint64_t>(text.substr(0, digits));
+  if (!number) return std::nullopt;
+  const std::string unit = ToLower(text.substr(digits));
+  if (unit.empty() || unit == "b") return number;
+  constexpr std::string_view kUnits = "kmgtpe";
+  const std::size_t rank = kUnits.find(unit[0]);
+  const std::string_view rest = std::string_view(unit).substr(1);
+  if (rank == kUnits.npos || !(rest.empty() || rest == "b" || rest == "ib")) {
+    return std::nullopt;
+  }
+  const int shift = 10 * (static_cast<int>(rank) + 1);
+  if (*number > std::numeric_limits<std::uint64_t>::max() >> shift) {
+    return std::nullopt;
+  }
+  return *number << shift;
+}
+
+}  // namespace flare

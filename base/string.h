@@ -1,0 +1,95 @@
+// Small functions on text. ASCII only: letters are A to Z and a to z whatever
+// the locale, white space is space, \t, \r, \n, \v and \f.
+
+#ifndef FLARE_BASE_STRING_H_
+#define FLARE_BASE_STRING_H_
+
+#include <charconv>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <vector>
+
+namespace flare {
+
+// Pieces of `text` between separators; they point into it. "a,,b" has three,
+// or two with skip_empty. An empty text has one empty piece, or none with
+// skip_empty.
+std::vector<std::string_view> Split(std::string_view text, char separator,
+                                    bool skip_empty = true);
+std::vector<std::string_view> Split(std::string_view text,
+                                    std::string_view separator,
+                                    bool skip_empty = true);
+
+std::string Join(const std::vector<std::string>& pieces,
+                 std::string_view separator);
+
+// Without white space at both ends; points into `text`.
+std::string_view Trim(std::string_view text);
+
+constexpr char ToLower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+}
+constexpr char ToUpper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - ('a' - 'A')) : c;
+}
+std::string ToLower(std::string_view text);
+std::string ToUpper(std::string_view text);
+
+// Equal but for the case of letters.
+bool IEquals(std::string_view left, std::string_view right);
+
+constexpr bool StartsWith(std::string_view text, std::string_view prefix) {
+  return text.starts_with(prefix);
+}
+constexpr bool EndsWith(std::string_view text, std::string_view suffix) {
+  return text.ends_with(suffix);
+}
+
+// The whole of `text` as a number (of `base`, for integers), with an optional
+// '-' for signed types; nullopt if anything else is in it, it is empty, or it
+// doesn't fit.
+template <class T>
+requires(std::integral<T> && !std::is_same_v<T, bool>)
+    std::optional<T> TryParse(std::string_view text, int base = 10) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value, base);
+  if (error != std::errc() || at != end) return std::nullopt;
+  return value;
+}
+
+template <std::floating_point T>
+std::optional<T> TryParse(std::string_view text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end) return std::nullopt;
+  return value;
+}
+
+// "true", "false", "1", "0", "yes", "no", "on", "off" in any case.
+template <class T>
+requires std::is_same_v<T, bool> std::optional<T> TryParse(
+    std::string_view text) {
+  for (std::string_view word : {"true", "1", "yes", "on"}) {
+    if (IEquals(text, word)) return true;
+  }
+  for (std::string_view word : {"false", "0", "no", "off"}) {
+    if (IEquals(text, word)) return false;
+  }
+  return std::nullopt;
+}
+
+// A number of bytes: "4096", "4K", "16M", "1G", "2T" (powers of 1024; the unit
+// in any case, "KiB" and "KB" are the same). nullopt if it is anything else or
+// exceeds 64 bits.
+std::optional<std::uint64_t> ParseSize(std::string_view text);
+
+}  // namespace flare
+
+#endif  // FLARE_BASE_STRING_H_
