@@ -65,11 +65,11 @@ ClientDefaults ClientDefaultsFromFlags();
 
 // How the fiber runtime is to be started; `make_poller` is left empty. Fails
 // if a CPU list can't be read.
-Expected<fiber::RuntimeOptions, Status> RuntimeOptionsFromFlags();
+Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags();
 
 // Checks all values, each on its own and with each other. The error names the
 // flag, its value, and what would be right.
-Status ValidateFlags();
+flare::Status ValidateFlags();
 
 }  // namespace flare::rpc
 
