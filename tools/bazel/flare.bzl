@@ -71,7 +71,7 @@ def flare_proto_library(name, srcs, deps = [], **kwargs):
     plugin = "//tools/protoc_plugin:protoc-gen-flare-rpc"
     native.genrule(
         name = name + "_generate",
-        srcs = [":" + name + "_protos"],
+        srcs = srcs + [_protos_of(dep) for dep in deps],
         outs = headers + sources,
         # The imported files are inputs, too, but not to be generated again.
         cmd = " ".join([

@@ -1,0 +1,35 @@
+"""What the checks of this folder share: the files of the checkout."""
+
+import os
+import subprocess
+
+REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def tracked_files(*suffixes, root=REPO):
+    """Paths, relative to the top, that git knows or would not ignore.
+
+    Files that are gone from the disk are left out.
+    """
+    listed = subprocess.run(
+        ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'],
+        cwd=root, check=True, stdout=subprocess.PIPE).stdout
+    return [path for path in sorted(set(listed.decode().split('\0')))
+            if path and path.endswith(suffixes or ('',)) and
+            os.path.isfile(os.path.join(root, path))]
+
+
+def read(path, root=REPO):
+    with open(os.path.join(root, path), encoding='utf-8') as file:
+        return file.read()
+
+
+def report(problems, what):
+    """Prints the problems, then the verdict; returns the exit status."""
+    for problem in problems:
+        print(problem)
+    if problems:
+        print('%s: %d problem(s)' % (what, len(problems)))
+        return 1
+    print('%s: fine' % what)
+    return 0
