@@ -1,0 +1,96 @@
+// A carrier is a stack with a scheduling loop at its bottom.
+//
+// There is no master context: a worker runs its loop on some carrier, calls
+// tasks from it as plain functions, and only when a task suspends does the
+// carrier, with the task's frames on it, become that suspended fiber. The
+// worker then goes on with its loop on a spare carrier. Resuming switches to
+// the suspended carrier and makes the one just left a spare.
+//
+// Rules:
+//  [C1] A carrier is on exactly one of: a worker (running), a wait (suspended),
+//       a run queue (its `resume` task queued), a worker's spare list.
+//  [C2] Nobody may switch to a carrier before its registers are saved. What
+//       makes a carrier reachable (publishing a waiter, unlocking its list,
+//       putting it on a spare list) is therefore done by an *after-switch
+//       hook*, which runs on the next carrier.
+//  [C3] After any switch the thread may be another one: the worker is looked up
+//       anew through CurrentWorker(), the only, never inlined, accessor.
+//  [C4] errno and the C++ exception globals belong to the fiber: they leave the
+//       thread with it and come back with it. Between tasks the thread's
+//       exception globals are zero.
+
+#ifndef FLARE_FIBER_CARRIER_H_
+#define FLARE_FIBER_CARRIER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "flare/fiber/task.h"
+
+namespace flare::fiber {
+
+class Worker;
+class StackAllocator;
+struct FiberLocals;  // fiber_local.h
+
+// Lives at the high end of its own stack. Everything in it is touched only by
+// the worker that runs it, or, while suspended, by whoever resumes it; handing
+// it over through a run queue orders the accesses.
+class Carrier {
+ public:
+  // nullptr when there is no memory for a stack.
+  static Carrier* Create(StackAllocator* stacks);
+  void Destroy();
+
+  // The task that continues this carrier once it is suspended. Submit it
+  // exactly once per suspension.
+  Task* resume_task() noexcept { return &resume_; }
+
+  // Identity of the task that is running on this carrier; 0: not asked for yet.
+  std::uint64_t fiber_id = 0;
+
+  // Fiber-local values of the task that is running; nullptr: none yet.
+  FiberLocals* locals = nullptr;
+
+ private:
+  friend class Worker;
+  friend void SuspendFiber(void (*hook)(void*), void* argument);
+
+  struct ExceptionGlobals {
+    void* caught = nullptr;
+    std::uintptr_t uncaught = 0;
+  };
+
+  explicit Carrier(StackAllocator* stacks, void* low);
+
+  struct ResumeTask : Task {
+    Carrier* carrier = nullptr;
+  };
+
+  static void Enter(void* self);
+  static void Resume(Task* task);
+
+  ResumeTask resume_;
+  void* stack_pointer_ = nullptr;  // While not running.
+  int errno_ = 0;                  // While suspended.
+  ExceptionGlobals exception_globals_;
+  Carrier* next_spare_ = nullptr;
+  StackAllocator* const stacks_;
+  void* const low_;  // Lowest address of the stack, guard included.
+  void* tsan_fiber_ = nullptr;
+  void* asan_fake_stack_ = nullptr;
+};
+
+// Suspends the calling fiber; must be called on a worker. `hook(argument)` runs
+// once the fiber can be resumed (it must make sure that somebody Submit()s the
+// carrier's resume_task() in time) and may do so itself. Returns after that, on
+// whichever worker. Keeps errno.
+void SuspendFiber(void (*hook)(void*), void* argument);
+
+// The carrier that the calling code runs on; nullptr on a plain thread. Stays
+// valid across suspensions: the fiber keeps its stack.
+Carrier* CurrentCarrier();
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_CARRIER_H_

@@ -1,0 +1,88 @@
+// flare::Fiber: a thread of execution on the fiber runtime, with the interface
+// of std::thread.
+//
+//   flare::Fiber f([&] { Work(); });
+//   f.join();                          // suspends the caller, fiber or thread
+//
+// Where nobody waits for the end, fiber::Spawn() (task.h) is cheaper; where a
+// result is wanted, fiber::Async() (async.h).
+
+#ifndef FLARE_FIBER_FIBER_H_
+#define FLARE_FIBER_FIBER_H_
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "flare/base/function.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/fiber/event.h"
+
+namespace flare {
+
+namespace fiber {
+
+// Where and how a fiber starts.
+struct Attributes {
+  // Scheduling group; none: the caller's.
+  std::optional<std::size_t> scheduling_group;
+};
+
+}  // namespace fiber
+
+class Fiber {
+ public:
+  using Attributes = fiber::Attributes;
+
+  // No fiber; joinable() is false.
+  Fiber() = default;
+
+  // Runs `f(args...)` on a fiber. The arguments are decay-copied, as by
+  // std::thread. An exception that leaves `f` terminates the process.
+  template <class F, class... Args>
+  requires std::invocable<std::decay_t<F>, std::decay_t<Args>...>
+  explicit Fiber(F&& f, Args&&... args)
+      : Fiber(Attributes(), std::forward<F>(f), std::forward<Args>(args)...) {}
+
+  template <class F, class... Args>
+  requires std::invocable<std::decay_t<F>, std::decay_t<Args>...> Fiber(
+      const Attributes& attributes, F&& f, Args&&... args) {
+    Start(attributes,
+          [f = std::forward<F>(f),
+           args = std::make_tuple(std::forward<Args>(args)...)]() mutable {
+            std::apply(std::move(f), std::move(args));
+          });
+  }
+
+  Fiber(Fiber&&) noexcept = default;
+  // Dies if this fiber is joinable, as std::thread does.
+  Fiber& operator=(Fiber&& other) noexcept;
+  ~Fiber();
+
+  bool joinable() const noexcept { return end_ != nullptr; }
+
+  // Blocks the caller until the fiber has ended. What the fiber did is visible
+  // after it.
+  void join();
+
+  // Lets it run on its own.
+  void detach();
+
+ private:
+  struct End : RefCounted<End> {
+    fiber::Event event;
+  };
+
+  void Start(const Attributes& attributes, Function<void()> f);
+
+  RefPtr<End> end_;
+};
+
+// For code on plain threads: runs `f` on a fiber, doesn't wait.
+void StartFiberFromPthread(Function<void()> f);
+
+}  // namespace flare
+
+#endif  // FLARE_FIBER_FIBER_H_

@@ -1,0 +1,82 @@
+#include "flare/fiber/fiber_local.h"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "flare/fiber/carrier.h"
+
+namespace flare::fiber {
+
+// The values of one fiber or thread, by slot.
+struct FiberLocals {
+  struct Value {
+    void* object = nullptr;
+    void (*destroy)(void*) = nullptr;
+  };
+
+  // Destructors may create values anew (of other slots, or the same): goes on
+  // until none is left.
+  void Clear() {
+    for (bool any = true; any;) {
+      any = false;
+      for (std::size_t i = values.size(); i-- > 0;) {
+        const Value value = values[i];
+        if (value.object == nullptr) continue;
+        values[i] = {};
+        value.destroy(value.object);
+        any = true;
+      }
+    }
+  }
+
+  std::vector<Value> values;
+};
+
+namespace {
+
+// noinline: the address of a thread-local must not be kept across a suspension.
+[[gnu::noinline]] FiberLocals* ThreadLocals() {
+  struct Owner {
+    ~Owner() { locals.Clear(); }
+    FiberLocals locals;
+  };
+  static thread_local Owner owner;
+  asm volatile("" ::: "memory");
+  return &owner.locals;
+}
+
+}  // namespace
+
+std::size_t AllocateFiberLocalSlot() {
+  static std::atomic<std::size_t> next{0};
+  // relaxed: only the number matters.
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+void* GetFiberLocal(std::size_t slot, void* (*create)(),
+                    void (*destroy)(void*)) {
+  Carrier* const carrier = CurrentCarrier();
+  if (carrier != nullptr && carrier->locals == nullptr) {
+    carrier->locals = new FiberLocals();
+  }
+  FiberLocals* const locals =
+      carrier != nullptr ? carrier->locals : ThreadLocals();
+  if (slot < locals->values.size() && locals->values[slot].object != nullptr) {
+    return locals->values[slot].object;
+  }
+  void* const object = create();  // May itself use fiber-locals, or block.
+  if (slot >= locals->values.size()) locals->values.resize(slot + 1);
+  locals->values[slot] = {object, destroy};
+  return object;
+}
+
+void DestroyFiberLocals(Carrier* carrier) {
+  // Still this fiber's while they are being destroyed.
+  FiberLocals* const locals = carrier->locals;
+  locals->Clear();
+  carrier->locals = nullptr;
+  delete locals;
+}
+
+}  // namespace flare::fiber

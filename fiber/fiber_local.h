@@ -1,0 +1,56 @@
+// FiberLocal<T>: one T per fiber, like thread_local per thread. Outside of
+// fibers it is one per thread.
+//
+//   fiber::FiberLocal<RequestContext> context;   // static or long-lived
+//   context->user = "...";                       // this fiber's own
+//
+// A value is default-constructed when first touched by a fiber, and destroyed
+// when that fiber ends, on that fiber, where the destructor may still block.
+// Any number of FiberLocals may exist; destroying one leaves values that fibers
+// still have to be destroyed with those fibers.
+
+#ifndef FLARE_FIBER_FIBER_LOCAL_H_
+#define FLARE_FIBER_FIBER_LOCAL_H_
+
+#include <cstddef>
+
+namespace flare::fiber {
+
+class Carrier;
+struct FiberLocals;
+
+// The slot's value for the calling fiber (or thread), made by `create` when it
+// has none; `destroy` is kept for its end.
+void* GetFiberLocal(std::size_t slot, void* (*create)(),
+                    void (*destroy)(void*));
+
+// A slot number never used before in this process.
+std::size_t AllocateFiberLocalSlot();
+
+// Ends the values of the task that has finished on `carrier`; for the runtime.
+void DestroyFiberLocals(Carrier* carrier);
+
+template <class T>
+class FiberLocal {
+ public:
+  FiberLocal() : slot_(AllocateFiberLocalSlot()) {}
+  FiberLocal(const FiberLocal&) = delete;
+  FiberLocal& operator=(const FiberLocal&) = delete;
+
+  // The calling fiber's value. The pointer is valid until the fiber ends, also
+  // across suspensions.
+  T* get() const {
+    return static_cast<T*>(GetFiberLocal(
+        slot_, [] { return static_cast<void*>(new T()); },
+        [](void* value) { delete static_cast<T*>(value); }));
+  }
+  T* operator->() const { return get(); }
+  T& operator*() const { return *get(); }
+
+ private:
+  const std::size_t slot_;
+};
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_FIBER_LOCAL_H_

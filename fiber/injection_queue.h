@@ -1,0 +1,63 @@
+// A group's shared queue: tasks from plain threads and other groups, and what
+// overflows a worker's ring. Unbounded, first in, first out; a push never
+// allocates, sleeps or fails.
+
+#ifndef FLARE_FIBER_INJECTION_QUEUE_H_
+#define FLARE_FIBER_INJECTION_QUEUE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+
+#include "flare/base/cpu.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/task.h"
+
+namespace flare::fiber {
+
+class InjectionQueue {
+ public:
+  void Push(Task* task) {
+    std::scoped_lock guard(lock_);
+    tasks_.PushBack(task);
+    // relaxed: a hint, made exact by the lock, or by the parking protocol's
+    // fences (scheduling_group.cc [P2]).
+    size_.store(tasks_.size, std::memory_order_relaxed);
+  }
+
+  void PushAll(TaskList&& tasks) {
+    std::scoped_lock guard(lock_);
+    tasks_.Splice(std::move(tasks));
+    size_.store(tasks_.size, std::memory_order_relaxed);  // As in Push.
+  }
+
+  // The oldest tasks, at most `max`.
+  TaskList Take(std::size_t max) {
+    TaskList taken;
+    if (empty()) return taken;
+    std::scoped_lock guard(lock_);
+    while (taken.size < max) {
+      Task* const task = tasks_.PopFront();
+      if (task == nullptr) break;
+      taken.PushBack(task);
+    }
+    size_.store(tasks_.size, std::memory_order_relaxed);  // As in Push.
+    return taken;
+  }
+
+  // A snapshot. relaxed: as in Push.
+  std::size_t size() const noexcept {
+    return size_.load(std::memory_order_relaxed);
+  }
+  bool empty() const noexcept { return size() == 0; }
+
+ private:
+  alignas(kCacheLine) Spinlock lock_;
+  TaskList tasks_ FLARE_GUARDED_BY(lock_);
+  std::atomic<std::size_t> size_{0};
+};
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_INJECTION_QUEUE_H_

@@ -1,0 +1,160 @@
+#include "flare/fiber/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace flare::fiber {
+namespace {
+
+constexpr std::size_t kMaxGroupSize = 64;  // Bits of a group's idle mask.
+constexpr int kMaxWorkers = 4096;
+
+struct Preset {
+  std::string_view name;
+  std::size_t smallest;  // Group size is searched in [smallest, limit);
+  std::size_t limit;     // 0: the preset doesn't search.
+  std::int64_t wake_threshold_ns;
+};
+
+constexpr std::array kPresets = {
+    Preset{"compute-heavy", 0, 0, 0},   Preset{"compute", 0, 0, 10'000},
+    Preset{"neutral", 16, 32, 20'000},  Preset{"io", 12, 24, 50'000},
+    Preset{"io-heavy", 8, 16, 100'000}, Preset{"customized", 0, 0, 50'000},
+};
+
+std::size_t CeilDiv(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+Status Invalid(std::string text) { return Status(-1, std::move(text)); }
+
+const Preset* FindPreset(std::string_view name) {
+  for (const Preset& preset : kPresets) {
+    if (preset.name == name) return &preset;
+  }
+  return nullptr;
+}
+
+Status Validate(const PlanRequest& request) {
+  if (FindPreset(request.optimize_for) == nullptr) {
+    std::string known;
+    for (const Preset& preset : kPresets) {
+      known += (known.empty() ? "" : ", ") + std::string(preset.name);
+    }
+    return Invalid("unknown flare_fiber_scheduling_optimize_for '" +
+                   request.optimize_for + "'; use one of " + known);
+  }
+  if (request.concurrency < 0 || request.concurrency > kMaxWorkers) {
+    return Invalid("flare_concurrency_hint is " +
+                   std::to_string(request.concurrency) +
+                   "; it must be from 0 (as many as CPUs) to " +
+                   std::to_string(kMaxWorkers));
+  }
+  const int size = request.group_size.value_or(0);
+  if (size < 0 || size > static_cast<int>(kMaxGroupSize)) {
+    return Invalid("flare_scheduling_group_size is " + std::to_string(size) +
+                   "; it must be from 1 to " + std::to_string(kMaxGroupSize) +
+                   " (0: chosen for you)");
+  }
+  return Status();
+}
+
+// As few groups as possible.
+Plan Fewest(std::size_t wanted) {
+  Plan plan;
+  plan.groups = CeilDiv(wanted, kMaxGroupSize);
+  plan.workers_per_group = CeilDiv(wanted, plan.groups);
+  return plan;
+}
+
+Plan PerNode(std::size_t wanted, std::size_t nodes) {
+  const std::size_t per_node = CeilDiv(wanted, nodes);
+  const std::size_t groups_per_node = CeilDiv(per_node, kMaxGroupSize);
+  Plan plan;
+  plan.groups = groups_per_node * nodes;
+  plan.workers_per_group = CeilDiv(per_node, groups_per_node);
+  plan.numa_aware = true;
+  return plan;
+}
+
+// The group size in the preset's range that gives the fewest surplus workers;
+// `multiple`: the number of groups must divide by it.
+Plan Search(const Preset& preset, std::size_t wanted, std::size_t multiple) {
+  Plan best;
+  best.groups = 0;
+  for (std::size_t size = preset.smallest; size < preset.limit; ++size) {
+    const std::size_t groups = CeilDiv(wanted, size);
+    if (groups % multiple != 0) continue;
+    if (best.groups == 0 || groups * size < best.workers()) {
+      best.groups = groups;
+      best.workers_per_group = size;
+    }
+  }
+  return best;
+}
+
+Plan Searched(const Preset& preset, std::size_t wanted, std::size_t nodes) {
+  if (wanted <= preset.smallest) {
+    Plan plan;
+    plan.workers_per_group = wanted;
+    return plan;
+  }
+  if (nodes > 1) {
+    Plan plan = Search(preset, wanted, nodes);
+    if (plan.groups != 0 && plan.workers() - wanted <= wanted / 10) {
+      plan.numa_aware = true;
+      return plan;
+    }
+  }
+  return Search(preset, wanted, 1);
+}
+
+Plan Customized(const PlanRequest& request, std::size_t wanted) {
+  const bool numa = request.numa_aware.value_or(true) && request.nodes > 1;
+  auto size = static_cast<std::size_t>(request.group_size.value_or(0));
+  if (size == 0) {  // Not given: one group a node, if that isn't too large.
+    size =
+        std::min(kMaxGroupSize, numa ? CeilDiv(wanted, request.nodes) : wanted);
+  }
+  Plan plan;
+  plan.groups = CeilDiv(wanted, size);
+  if (numa) plan.groups = CeilDiv(plan.groups, request.nodes) * request.nodes;
+  plan.workers_per_group = CeilDiv(wanted, plan.groups);
+  plan.numa_aware = numa;
+  return plan;
+}
+
+}  // namespace
+
+Expected<Plan, Status> MakePlan(const PlanRequest& request) {
+  if (Status status = Validate(request); !status.ok()) {
+    return Unexpected(std::move(status));
+  }
+  const std::size_t wanted = request.concurrency > 0
+                                 ? static_cast<std::size_t>(request.concurrency)
+                                 : std::max<std::size_t>(request.cpus, 4);
+  const Preset& preset = *FindPreset(request.optimize_for);
+  const bool customized = preset.name == "customized" ||
+                          request.group_size.value_or(0) > 0 ||
+                          request.numa_aware.has_value();
+  Plan plan;
+  if (customized) {
+    plan = Customized(request, wanted);
+  } else if (preset.limit != 0) {
+    plan = Searched(preset, wanted, request.nodes);
+  } else if (preset.name == "compute" && request.nodes > 1 &&
+             2 * wanted >= request.cpus) {
+    plan = PerNode(wanted, request.nodes);
+  } else {
+    plan = Fewest(wanted);
+  }
+  plan.wake_threshold_ns = preset.wake_threshold_ns;
+  plan.why = std::string(customized ? "customized, woken as for " : "") +
+             std::string(preset.name) + ", " + std::to_string(wanted) +
+             " workers wanted, " + std::to_string(request.cpus) +
+             " CPU(s) on " + std::to_string(request.nodes) + " NUMA node(s)";
+  return plan;
+}
+
+}  // namespace flare::fiber

@@ -1,0 +1,59 @@
+// From the number of workers wanted to groups of workers: how many of each, and
+// whether they are bound to NUMA nodes. Pure arithmetic, the same for the same
+// input, so that plans for machines we don't have are unit tests. The presets
+// and their sizes are those users of the published framework know.
+
+#ifndef FLARE_FIBER_PLAN_H_
+#define FLARE_FIBER_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+
+namespace flare::fiber {
+
+struct PlanRequest {
+  int concurrency = 0;    // Workers wanted; 0: max(cpus, 4).
+  std::size_t cpus = 1;   // CPUs that may be used.
+  std::size_t nodes = 1;  // NUMA nodes with such CPUs.
+  std::string optimize_for = "neutral";
+  // Given explicitly, either makes the plan "customized".
+  std::optional<int> group_size;
+  std::optional<bool> numa_aware;
+};
+
+struct Plan {
+  std::size_t groups = 1;
+  std::size_t workers_per_group = 1;
+  bool numa_aware = false;  // Group i is bound to node i % nodes.
+  // See SchedulingGroup::Options.
+  std::int64_t wake_threshold_ns = 20'000;
+  std::string why;  // For the start-up log line.
+
+  std::size_t workers() const { return groups * workers_per_group; }
+};
+
+// Errors: a negative or absurd number, an unknown preset.
+//
+//   compute-heavy  as few groups as possible, of at most 64 workers; no binding
+//   compute        with several nodes and at least half as many workers as
+//                  CPUs: groups per node, bound; else as compute-heavy
+//   neutral, io, io-heavy
+//                  groups of [16, 32), [12, 24), [8, 16) workers; fewer workers
+//                  than that make one group. With several nodes, the size that
+//                  divides evenly over them with the fewest surplus workers,
+//                  bound, unless the surplus exceeds a tenth
+//   customized     ceil(workers / group size) groups; bound if asked for, the
+//                  number of groups then rounded up to a multiple of the nodes
+//
+// How readily idle workers are woken follows the preset too: from at once
+// (compute-heavy) to a backlog of 100 us (io-heavy).
+Expected<Plan, Status> MakePlan(const PlanRequest& request);
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_PLAN_H_

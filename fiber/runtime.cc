@@ -1,0 +1,284 @@
+#include "flare/fiber/runtime.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/base/topology.h"
+#include "flare/fiber/plan.h"
+#include "flare/fiber/runtime_state.h"
+#include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/watch.h"
+#include "flare/fiber/worker.h"
+#include "glog/logging.h"
+
+namespace flare::fiber {
+namespace {
+
+// A tenth of a millisecond: what a ready task may have to wait for the watch.
+constexpr std::int64_t kWatchPeriodNs = 50'000;
+
+struct Runtime {
+  Plan plan;
+  std::vector<std::unique_ptr<SchedulingGroup>> groups;
+  std::unique_ptr<Watch> watch;
+};
+
+// Set before the workers start and cleared after they ended; read by everyone.
+std::atomic<Runtime*> runtime{nullptr};
+
+// acquire: pairs with the release in StartRuntime.
+Runtime* Current() { return runtime.load(std::memory_order_acquire); }
+
+Runtime* MustBeRunning() {
+  Runtime* const current = Current();
+  CHECK(current != nullptr)
+      << "the fiber runtime is not running: call this inside flare::Start() "
+         "(or between fiber::StartRuntime() and TerminateRuntime())";
+  return current;
+}
+
+// What the plan is made for: the nodes and CPUs that workers may run on.
+struct Machine {
+  std::vector<int> node_ids;
+  std::vector<std::vector<int>> cpus;  // Of each of these nodes.
+  std::size_t cpu_count = 0;           // Quota considered.
+
+  std::vector<int> AllCpus() const {
+    std::vector<int> all;
+    for (const auto& node : cpus)
+      all.insert(all.end(), node.begin(), node.end());
+    return all;
+  }
+};
+
+Expected<Machine, Status> ReadMachine(const std::string& accessible_cpus) {
+  const Topology topology = Topology::FromSystem();
+  Machine machine;
+  std::vector<int> allowed = topology.accessible_cpus();
+  if (!accessible_cpus.empty()) {
+    auto wanted = ParseCpuList(accessible_cpus);
+    if (!wanted) return Unexpected(wanted.error());
+    std::erase_if(allowed, [&](int cpu) {
+      return std::find(wanted->begin(), wanted->end(), cpu) == wanted->end();
+    });
+    if (allowed.empty()) {
+      return Unexpected(Status(-1, "none of the CPUs '" + accessible_cpus +
+                                       "' may be used by this process"));
+    }
+  }
+  for (const auto& node : topology.nodes()) {
+    std::vector<int> cpus;
+    for (const int cpu : node.cpus) {
+      if (std::find(allowed.begin(), allowed.end(), cpu) != allowed.end()) {
+        cpus.push_back(cpu);
+      }
+    }
+    if (cpus.empty()) continue;
+    machine.node_ids.push_back(node.id);
+    machine.cpus.push_back(std::move(cpus));
+  }
+  machine.cpu_count =
+      std::min<std::size_t>(allowed.size(), topology.usable_cpu_count());
+  return machine;
+}
+
+// Built by a thread that is bound like the group's workers, so that its memory
+// lies on their node.
+std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
+  std::unique_ptr<SchedulingGroup> group;
+  std::thread([&] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int cpu : options.cpus) CPU_SET(cpu, &set);
+    if (!options.cpus.empty()) sched_setaffinity(0, sizeof(set), &set);
+    group = std::make_unique<SchedulingGroup>(std::move(options));
+  }).join();
+  return group;
+}
+
+void ConnectNeighbours(Runtime* rt) {
+  for (auto& group : rt->groups) {
+    std::vector<SchedulingGroup*> neighbours;
+    for (auto& other : rt->groups) {
+      if (other != group && other->node() == group->node()) {
+        neighbours.push_back(other.get());
+      }
+    }
+    group->SetNeighbours(std::move(neighbours));
+    group->SetWatch(rt->watch.get());
+  }
+}
+
+Status Validate(const RuntimeOptions& options) {
+  if (options.stack_size < 16384 || options.stack_size % 4096 != 0) {
+    return Status(-1, "flare_fiber_stack_size is " +
+                          std::to_string(options.stack_size) +
+                          "; it must be a multiple of 4096, at least 16384");
+  }
+  if (options.work_stealing_ratio < 0) {
+    return Status(-1, "flare_work_stealing_ratio must not be negative");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status StartRuntime(const RuntimeOptions& options) {
+  if (IsRuntimeRunning()) return Status(-1, "the runtime is running already");
+  if (Status status = Validate(options); !status.ok()) return status;
+  Expected<Machine, Status> machine = ReadMachine(options.accessible_cpus);
+  if (!machine) return machine.error();
+  PlanRequest request;
+  request.concurrency = options.concurrency;
+  request.cpus = machine->cpu_count;
+  request.nodes = machine->node_ids.size();
+  request.optimize_for = options.optimize_for;
+  request.group_size = options.group_size;
+  request.numa_aware = options.numa_aware;
+  Expected<Plan, Status> plan = MakePlan(request);
+  if (!plan) return plan.error();
+
+  auto rt = std::make_unique<Runtime>();
+  rt->plan = *plan;
+  for (std::size_t i = 0; i < plan->groups; ++i) {
+    SchedulingGroup::Options group;
+    group.index = i;
+    group.workers = plan->workers_per_group;
+    group.wake_threshold_ns = plan->wake_threshold_ns;
+    group.work_stealing_ratio = options.work_stealing_ratio;
+    group.stacks.stack_size = options.stack_size;
+    group.stacks.guard = options.stack_guard;
+    const std::size_t node = i % machine->node_ids.size();
+    if (plan->numa_aware) group.node = machine->node_ids[node];
+    group.cpus = plan->numa_aware ? machine->cpus[node] : machine->AllCpus();
+    if (options.make_poller) group.poller = options.make_poller(i);
+    rt->groups.push_back(BuildGroup(std::move(group)));
+  }
+  std::vector<SchedulingGroup*> all;
+  for (auto& group : rt->groups) all.push_back(group.get());
+  rt->watch = std::make_unique<Watch>(std::move(all), kWatchPeriodNs);
+  ConnectNeighbours(rt.get());
+  LOG(INFO) << "fiber runtime: " << plan->groups << " scheduling group(s) of "
+            << plan->workers_per_group << " worker(s), "
+            << (plan->numa_aware ? "bound to NUMA nodes" : "not NUMA-bound")
+            << " (" << plan->why << ")";
+  Runtime* const started = rt.release();
+  // release: pairs with the acquire in Current.
+  runtime.store(started, std::memory_order_release);
+  for (auto& group : started->groups) group->Start();
+  started->watch->Start();
+  return Status();
+}
+
+void TerminateRuntime() {
+  std::unique_ptr<Runtime> ending(MustBeRunning());
+  CHECK(!IsFiberWorker()) << "TerminateRuntime() from a fiber would wait for "
+                             "itself";
+  for (auto& group : ending->groups) group->Stop();
+  for (auto& group : ending->groups) group->Join();
+  ending->watch->Stop();
+  const RuntimeStatistics counted = GetRuntimeStatistics();
+  std::uint64_t resumes = 0;
+  for (auto& group : ending->groups) {
+    for (std::size_t i = 0; i < group->size(); ++i) {
+      resumes += group->worker(i)->counters().resumes.load(
+          std::memory_order_relaxed);  // Its thread has ended.
+    }
+  }
+  LOG_IF(ERROR, counted.suspends != resumes)
+      << counted.suspends - resumes << " fiber(s) were still suspended when "
+      << "the runtime ended; they are abandoned";
+  // release: pairs with the acquire in Current.
+  runtime.store(nullptr, std::memory_order_release);
+}
+
+bool IsRuntimeRunning() { return Current() != nullptr; }
+
+bool IsFiberWorker() { return CurrentWorker() != nullptr; }
+
+std::size_t GetSchedulingGroupCount() { return MustBeRunning()->groups.size(); }
+
+std::size_t GetSchedulingGroupSize() {
+  return MustBeRunning()->plan.workers_per_group;
+}
+
+std::size_t GetCurrentSchedulingGroupIndex() { return NearestGroup()->index(); }
+
+int GetSchedulingGroupNode(std::size_t group) {
+  return GetGroup(group)->node();
+}
+
+Poller* GetPoller(std::size_t group) { return GetGroup(group)->poller(); }
+
+RuntimeStatistics GetRuntimeStatistics() {
+  RuntimeStatistics sum;
+  Runtime* const rt = MustBeRunning();
+  // relaxed: independent counters.
+  const auto get = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  for (auto& group : rt->groups) {
+    for (std::size_t i = 0; i < group->size(); ++i) {
+      const Worker::Counters& counters = group->worker(i)->counters();
+      sum.tasks += get(counters.tasks);
+      sum.suspends += get(counters.suspends);
+      sum.steals += get(counters.steals);
+      sum.wakes += get(counters.wakes);
+      sum.parks += get(counters.parks);
+      sum.polls += get(counters.polls);
+      sum.overflows += get(counters.overflows);
+    }
+  }
+  sum.watch_wakes = rt->watch->wakes();
+  return sum;
+}
+
+SchedulingGroup* GetGroup(std::size_t index) {
+  Runtime* const rt = MustBeRunning();
+  CHECK_LT(index, rt->groups.size()) << "no such scheduling group";
+  return rt->groups[index].get();
+}
+
+SchedulingGroup* NearestGroup() {
+  if (Worker* const worker = CurrentWorker()) return worker->group();
+  static std::atomic<std::size_t> next{0};
+  // relaxed: only to deal threads out. A plain thread never changes under us.
+  static thread_local const std::size_t turn =
+      next.fetch_add(1, std::memory_order_relaxed);
+  Runtime* const rt = MustBeRunning();
+  return rt->groups[turn % rt->groups.size()].get();
+}
+
+void Submit(Task* task) {
+  if (Worker* const worker = CurrentWorker()) {
+    worker->Push(task);
+  } else {
+    NearestGroup()->Inject(task);
+  }
+}
+
+void SubmitAll(TaskList&& tasks) {
+  if (Worker* const worker = CurrentWorker()) {
+    worker->PushAll(std::move(tasks));
+  } else {
+    NearestGroup()->InjectAll(std::move(tasks));
+  }
+}
+
+void SubmitTo(std::size_t group, Task* task) {
+  Worker* const worker = CurrentWorker();
+  if (worker != nullptr && worker->group()->index() == group) {
+    worker->Push(task);
+  } else {
+    GetGroup(group)->Inject(task);
+  }
+}
+
+}  // namespace flare::fiber

@@ -1,0 +1,217 @@
+// How workers sleep and are woken.
+//
+//  [P1] A worker that goes to sleep sets its bit in `idle_` (seq_cst) and only
+//       then looks once more at the injection queue, the stop flag and the
+//       timers.
+//  [P2] Who adds to the injection queue, stops the group, or arms a timer on
+//       another worker's wheel does so first and then (after a seq_cst fence)
+//       reads `idle_` and `searching_`. So either the sleeper sees the work or
+//       the producer sees the bit: no lost wake-up.
+//  [P3] The idle bit is the right to wake: whoever clears it, by a fetch_and
+//       that found it set, must store 0 into that worker's parking word and
+//       rouse it; nobody else may. A worker that wakes by itself clears its own
+//       bit, and if it finds it cleared already, waits for that store.
+//  [P4] A searcher (woken, or looking around before it sleeps) is counted in
+//       `searching_`. A producer that sees one wakes nobody: the searcher will
+//       look at the injection queue after it has stopped being counted, as it
+//       goes through [P1] before it sleeps.
+//  [P5] Timers: a sleeping worker's own wheel bounds its sleep; the one in the
+//       poller heeds all wheels of the group. Timers armed later belong to
+//       workers that are awake, or come with a wake-up [P2].
+//  [P6] If all workers of a group sleep, one of them sleeps in the poller: the
+//       right to it (`polling_`) is only held by a worker that is awake, or by
+//       the one in there, and each tries to get it before it sets its bit.
+//       While some worker is awake nobody need be in the poller: it polls
+//       between tasks, and if one task holds it up, the watch (watch.cc) wakes
+//       another.
+//
+// A worker's own run queue is not part of this: its owner is awake. Whether a
+// helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
+#include "flare/fiber/scheduling_group.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/futex.h"
+#include "flare/fiber/watch.h"
+#include "glog/logging.h"
+
+namespace flare::fiber {
+namespace {
+
+constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+constexpr int kMaxSearchers = 2;
+
+}  // namespace
+
+SchedulingGroup::SchedulingGroup(Options options)
+    : options_(std::move(options)), stacks_(options_.stacks) {
+  CHECK_GE(options_.workers, 1U);
+  CHECK_LE(options_.workers, kMaxWorkers);
+  for (std::size_t i = 0; i < options_.workers; ++i) {
+    workers_.push_back(std::make_unique<Worker>(this, i));
+  }
+}
+
+SchedulingGroup::~SchedulingGroup() = default;
+
+void SchedulingGroup::Start() {
+  for (auto& worker : workers_) worker->Start();
+}
+
+void SchedulingGroup::Stop() {
+  stopping_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
+  // seq_cst: pairs with the fetch_or in Park [P1].
+  for (std::uint64_t idle = idle_.load(std::memory_order_seq_cst); idle != 0;
+       idle &= idle - 1) {
+    WakeForTimer(static_cast<std::size_t>(std::countr_zero(idle)));
+  }
+}
+
+void SchedulingGroup::Join() {
+  for (auto& worker : workers_) worker->Join();
+}
+
+void SchedulingGroup::Inject(Task* task) {
+  injection_.Push(task);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
+  WakeOne();
+}
+
+void SchedulingGroup::InjectAll(TaskList&& tasks) {
+  if (tasks.empty()) return;
+  injection_.PushAll(std::move(tasks));
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
+  WakeOne();
+}
+
+bool SchedulingGroup::WakeOne() {
+  // seq_cst: pair with the fetch_or in Park [P1] and the fetch_sub in EndSearch
+  // [P4]; order the producer's push before these loads.
+  if (searching_.load(std::memory_order_seq_cst) != 0) return false;
+  std::uint64_t idle = idle_.load(std::memory_order_seq_cst);
+  while (idle != 0) {
+    // Rather not the one that waits for IO; else the lowest, so that load
+    // gathers on few workers. relaxed: a preference.
+    const std::uint64_t others =
+        idle & ~poller_bit_.load(std::memory_order_relaxed);
+    const std::uint64_t from = others != 0 ? others : idle;
+    const std::uint64_t bit = from & -from;
+    // seq_cst: pairs with the fetch_or in Park [P3].
+    idle = idle_.fetch_and(~bit, std::memory_order_seq_cst);
+    if ((idle & bit) != 0) {
+      searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
+      Unpark(static_cast<std::size_t>(std::countr_zero(bit)), bit);
+      return true;
+    }
+  }
+  return false;
+}
+
+void SchedulingGroup::WakeForTimer(std::size_t index) {
+  const std::uint64_t bit = std::uint64_t{1} << index;
+  // seq_cst: as in WakeOne [P3].
+  if ((idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0) return;
+  searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
+  Unpark(index, bit);
+}
+
+void SchedulingGroup::Unpark(std::size_t index, std::uint64_t) {
+  Worker::Parking& parking = workers_[index]->parking();
+  // Read before the store below: after it the worker may be gone from here.
+  const bool in_poller = parking.in_poller;
+  // release: pairs with the acquire in Park [P3].
+  parking.word.store(0, std::memory_order_release);
+  if (in_poller) {
+    options_.poller->Wake();
+  } else {
+    FutexWake(&parking.word, 1);
+  }
+}
+
+bool SchedulingGroup::TryAcquirePoller() {
+  // relaxed: a first look. acquire: pairs with the release in ReleasePoller, so
+  // that the poller's plain state is passed on.
+  return options_.poller != nullptr &&
+         !polling_.load(std::memory_order_relaxed) &&
+         !polling_.exchange(true, std::memory_order_acquire);
+}
+
+void SchedulingGroup::ReleasePoller() {
+  // release: pairs with the exchange in TryAcquirePoller.
+  polling_.store(false, std::memory_order_release);
+}
+
+bool SchedulingGroup::BeginSearch() {
+  // relaxed: a limit on effort, not a rule.
+  if (searching_.load(std::memory_order_relaxed) >= kMaxSearchers) return false;
+  searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
+  return true;
+}
+
+void SchedulingGroup::EndSearch() {
+  // seq_cst: pairs with the load in WakeOne [P4].
+  searching_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+std::int64_t SchedulingGroup::SleepDeadline(const Worker& worker,
+                                            bool in_poller) const {
+  if (!in_poller) return worker.timers_.next_deadline();
+  std::int64_t deadline = kForever;
+  for (const auto& each : workers_) {
+    deadline = std::min(deadline, each->timers_.next_deadline());
+  }
+  return deadline;
+}
+
+bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
+  const std::uint64_t bit = std::uint64_t{1} << worker->index();
+  Worker::Parking& parking = worker->parking();
+  const bool in_poller = TryAcquirePoller();
+  parking.in_poller = in_poller;
+  // relaxed: both published by the fetch_or.
+  parking.word.store(1, std::memory_order_relaxed);
+  if (in_poller) poller_bit_.store(bit, std::memory_order_relaxed);
+  // seq_cst: pairs with the fences and loads of producers [P1] [P2].
+  idle_.fetch_or(bit, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P1]
+
+  if (injection_.empty() && !stopping()) {
+    const std::int64_t deadline = SleepDeadline(*worker, in_poller);
+    if (in_poller) {
+      Worker::Bump(worker->counters_.polls);
+      // 0 would mean "don't wait"; a past deadline does the same.
+      options_.poller->Poll(std::max<std::int64_t>(deadline, 1), ready);
+    } else if (deadline > NowNs()) {
+      FutexWait(&parking.word, 1, deadline == kForever ? -1 : deadline);
+    }
+  }
+
+  // seq_cst: as the fetch_or; [P3].
+  const bool woken =
+      (idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0;
+  if (woken) {
+    // acquire: pairs with the release in Unpark [P3].
+    while (parking.word.load(std::memory_order_acquire) != 0) CpuRelax();
+  }
+  if (in_poller) {
+    // relaxed: a preference.
+    poller_bit_.store(0, std::memory_order_relaxed);
+    ReleasePoller();
+  }
+  if (watch_ != nullptr) watch_->Poke();
+  return woken;
+}
+
+void SchedulingGroup::FireTimers(std::int64_t now_ns) {
+  for (auto& worker : workers_) {
+    TimerWheel& wheel = worker->timers();
+    if (wheel.next_deadline() <= now_ns) wheel.Fire(now_ns);
+  }
+}
+
+}  // namespace flare::fiber

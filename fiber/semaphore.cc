@@ -1,0 +1,36 @@
+#include "flare/fiber/semaphore.h"
+
+#include <mutex>
+
+namespace flare::fiber {
+
+bool Semaphore::try_acquire() {
+  std::scoped_lock guard(lock_);
+  if (count_ <= 0) return false;
+  --count_;
+  return true;
+}
+
+bool Semaphore::AcquireUntil(std::int64_t deadline_ns) {
+  {
+    std::unique_lock guard(lock_);
+    if (count_ > 0) {
+      --count_;
+      return true;
+    }
+    // The unit is handed over by release().
+    if (!waiters_.Wait(&guard, deadline_ns)) return false;
+  }
+  // ... which wakes us with the lock held: wait until it has let go, so that
+  // the semaphore may be destroyed.
+  std::scoped_lock guard(lock_);
+  return true;
+}
+
+void Semaphore::release(std::ptrdiff_t n) {
+  std::scoped_lock guard(lock_);
+  while (n > 0 && waiters_.WakeOne()) --n;
+  count_ += n;
+}
+
+}  // namespace flare::fiber

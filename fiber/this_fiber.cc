@@ -1,0 +1,66 @@
+#include "flare/fiber/this_fiber.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "flare/fiber/carrier.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
+
+namespace flare::this_fiber {
+
+using fiber::Carrier;
+
+void Yield() {
+  Carrier* const self = fiber::CurrentCarrier();
+  if (self == nullptr) {
+    sched_yield();
+    return;
+  }
+  fiber::SuspendFiber(
+      [](void* task) { fiber::Submit(static_cast<fiber::Task*>(task)); },
+      self->resume_task());
+}
+
+void SleepUntilNs(std::int64_t deadline_ns) {
+  Carrier* const self = fiber::CurrentCarrier();
+  if (self == nullptr) {
+    const timespec at = {deadline_ns / 1'000'000'000,
+                         deadline_ns % 1'000'000'000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) ==
+           EINTR) {
+    }
+    return;
+  }
+  struct Sleep : fiber::Timer {
+    Carrier* sleeper;
+    std::int64_t deadline_ns;
+  } sleep;
+  sleep.sleeper = self;
+  sleep.deadline_ns = deadline_ns;
+  sleep.set_callback([](fiber::Timer* timer) {
+    fiber::Submit(static_cast<Sleep*>(timer)->sleeper->resume_task());
+  });
+  fiber::SuspendFiber(
+      [](void* argument) {
+        auto* const sleep = static_cast<Sleep*>(argument);
+        fiber::ArmTimer(sleep, sleep->deadline_ns);
+      },
+      &sleep);
+}
+
+std::uint64_t GetId() {
+  Carrier* const self = fiber::CurrentCarrier();
+  if (self == nullptr) return 0;
+  if (self->fiber_id == 0) {
+    static std::atomic<std::uint64_t> next{1};
+    // relaxed: only the number matters.
+    self->fiber_id = next.fetch_add(1, std::memory_order_relaxed);
+  }
+  return self->fiber_id;
+}
+
+}  // namespace flare::this_fiber

@@ -1,0 +1,35 @@
+// What a fiber can do to itself. All of it works on plain threads as well,
+// where it concerns the thread.
+
+#ifndef FLARE_FIBER_THIS_FIBER_H_
+#define FLARE_FIBER_THIS_FIBER_H_
+
+#include <chrono>
+#include <cstdint>
+
+#include "flare/base/clock.h"
+
+namespace flare::this_fiber {
+
+// Lets the other ready tasks of this worker run first.
+void Yield();
+
+// Suspends the fiber until NowNs() >= deadline_ns.
+void SleepUntilNs(std::int64_t deadline_ns);
+
+template <class Rep, class Period>
+void SleepFor(std::chrono::duration<Rep, Period> length) {
+  SleepUntilNs(ToSteadyNs(length));
+}
+
+template <class Clock, class Duration>
+void SleepUntil(std::chrono::time_point<Clock, Duration> at) {
+  SleepUntilNs(ToSteadyNs(at));
+}
+
+// A number that no other fiber of this process has or had; 0 on plain threads.
+std::uint64_t GetId();
+
+}  // namespace flare::this_fiber
+
+#endif  // FLARE_FIBER_THIS_FIBER_H_

@@ -1,0 +1,142 @@
+#include "flare/fiber/timer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/spinlock.h"
+#include "flare/fiber/runtime_state.h"
+#include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer_wheel.h"
+#include "flare/fiber/worker.h"
+
+namespace flare::fiber {
+
+void ArmTimer(Timer* timer, std::int64_t deadline_ns) {
+  if (Worker* const worker = CurrentWorker()) {
+    worker->timers().Arm(timer, deadline_ns);
+    return;
+  }
+  // From a plain thread: some worker's wheel, and if that worker sleeps it has
+  // to look at its deadline again (scheduling_group.cc [P2] [P5]).
+  static std::atomic<std::size_t> turn{0};
+  SchedulingGroup* const group = NearestGroup();
+  // relaxed: only to spread them.
+  const std::size_t index =
+      turn.fetch_add(1, std::memory_order_relaxed) % group->size();
+  group->worker(index)->timers().Arm(timer, deadline_ns);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
+  group->WakeForTimer(index);
+}
+
+bool CancelTimer(Timer* timer) {
+  TimerWheel* const wheel = timer->wheel_;
+  return wheel != nullptr && wheel->Cancel(timer);
+}
+
+namespace {
+
+// A closure on a timer. Two references: the id's, and one of whatever will run
+// next (the armed timer, or the task).
+class UserTimer : public Task {
+ public:
+  UserTimer(std::int64_t due_ns, std::int64_t interval_ns, Function<void()> f)
+      : due_ns_(due_ns), interval_ns_(interval_ns), f_(std::move(f)) {
+    run = [](Task* self) { static_cast<UserTimer*>(self)->Go(); };
+    timer_.owner = this;
+    timer_.set_callback(
+        [](Timer* timer) { Submit(static_cast<Node*>(timer)->owner); });
+    ArmTimer(&timer_, due_ns_);
+  }
+
+  TimerId id() const { return reinterpret_cast<TimerId>(this); }
+  static UserTimer* FromId(TimerId id) {
+    return reinterpret_cast<UserTimer*>(id);
+  }
+
+  void Kill() {
+    bool cancelled = false;
+    {
+      std::scoped_lock guard(lock_);
+      killed_ = true;
+      // The callback only submits: waiting for it under the lock is short.
+      cancelled = CancelTimer(&timer_);
+    }
+    if (cancelled) Unref();
+    Unref();
+  }
+
+  void Unref() {
+    // acq_rel: release of this side's writes to whoever frees it, who acquires.
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+ private:
+  struct Node : Timer {
+    UserTimer* owner = nullptr;
+  };
+
+  void Go() {
+    {
+      std::scoped_lock guard(lock_);
+      if (killed_) return Unref();
+    }
+    f_();
+    if (interval_ns_ > 0) {
+      std::scoped_lock guard(lock_);
+      if (!killed_) {
+        // The next turn that isn't over already.
+        const std::int64_t late = std::max<std::int64_t>(NowNs() - due_ns_, 0);
+        due_ns_ += (late / interval_ns_ + 1) * interval_ns_;
+        ArmTimer(&timer_, due_ns_);
+        return;
+      }
+    }
+    Unref();
+  }
+
+  Node timer_;
+  Spinlock lock_;  // Arming and killing exclude each other.
+  bool killed_ FLARE_GUARDED_BY(lock_) = false;
+  std::int64_t due_ns_;
+  const std::int64_t interval_ns_;
+  Function<void()> f_;
+  std::atomic<int> references_{2};
+};
+
+std::int64_t ToNs(std::chrono::steady_clock::time_point at) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             at.time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f) {
+  return (new UserTimer(ToNs(at), 0, std::move(f)))->id();
+}
+
+TimerId SetTimer(std::chrono::steady_clock::time_point at,
+                 std::chrono::nanoseconds interval, Function<void()> f) {
+  return (new UserTimer(ToNs(at), interval.count(), std::move(f)))->id();
+}
+
+TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f) {
+  return (new UserTimer(NowNs() + interval.count(), interval.count(),
+                        std::move(f)))
+      ->id();
+}
+
+void SetDetachedTimer(std::chrono::steady_clock::time_point at,
+                      Function<void()> f) {
+  DetachTimer(SetTimer(at, std::move(f)));
+}
+
+void KillTimer(TimerId id) { UserTimer::FromId(id)->Kill(); }
+
+void DetachTimer(TimerId id) { UserTimer::FromId(id)->Unref(); }
+
+}  // namespace flare::fiber

@@ -1,0 +1,190 @@
+// Rules:
+//  [TW1] A timer is linked in exactly one slot (or the expired list) while
+//        slot_ != kUnarmed; both change only under lock_.
+//  [TW2] A callback runs with `running_` naming its timer and the timer
+//        unlinked. Cancel that finds the timer unlinked waits until `running_`
+//        names another one: then the callback has returned.
+//  [TW3] After a callback has started, the wheel doesn't touch the timer: the
+//        callback may free it or arm it again, here or on another wheel.
+//  [TW4] A timer armed for tick T is linked at the level of the highest bit
+//        group in which T and elapsed_ differ, so every slot's timers are due
+//        after that slot's beginning, and a slot is emptied when elapsed_
+//        reaches its beginning: into the levels below, or, at level 0, into the
+//        expired list.
+#include "flare/fiber/timer_wheel.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <mutex>
+
+#include "glog/logging.h"
+
+namespace flare::fiber {
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint64_t kHorizon = (std::uint64_t{1} << 42) - 1;
+
+// First tick at which `deadline_ns` has passed.
+std::uint64_t TickAfter(std::int64_t deadline_ns) {
+  if (deadline_ns <= 0) return 0;
+  constexpr std::int64_t kTick = std::int64_t{1} << TimerWheel::kTickShift;
+  if (deadline_ns > kNever - kTick) deadline_ns = kNever - kTick;
+  return static_cast<std::uint64_t>(deadline_ns + kTick - 1) >>
+         TimerWheel::kTickShift;
+}
+
+std::int64_t TickToNs(std::uint64_t tick) {
+  constexpr std::uint64_t kLast =
+      static_cast<std::uint64_t>(kNever) >> TimerWheel::kTickShift;
+  return tick >= kLast
+             ? kNever
+             : static_cast<std::int64_t>(tick << TimerWheel::kTickShift);
+}
+
+}  // namespace
+
+TimerWheel::TimerWheel(std::int64_t now_ns)
+    : elapsed_(static_cast<std::uint64_t>(now_ns) >> kTickShift),
+      next_deadline_(kNever) {}
+
+TimerWheel::~TimerWheel() {
+  std::scoped_lock guard(lock_);
+  LOG_IF(ERROR, NextSlot().level >= 0 || slots_[kExpiredSlot] != nullptr)
+      << "timers are still armed while their worker ends";
+}
+
+void TimerWheel::Link(Timer* timer, std::uint16_t slot) {
+  timer->slot_ = slot;
+  timer->prev_ = nullptr;
+  timer->next_ = slots_[slot];
+  if (timer->next_ != nullptr) timer->next_->prev_ = timer;
+  slots_[slot] = timer;
+}
+
+void TimerWheel::Unlink(Timer* timer) {
+  const std::uint16_t slot = timer->slot_;
+  timer->slot_ = Timer::kUnarmed;
+  if (timer->next_ != nullptr) timer->next_->prev_ = timer->prev_;
+  if (timer->prev_ != nullptr) {
+    timer->prev_->next_ = timer->next_;
+  } else {
+    slots_[slot] = timer->next_;
+    if (timer->next_ == nullptr && slot != kExpiredSlot) {
+      occupied_[slot / kSlots] &= ~(std::uint64_t{1} << (slot % kSlots));
+    }
+  }
+}
+
+void TimerWheel::Insert(Timer* timer) {
+  if (timer->tick_ <= elapsed_) {
+    Link(timer, kExpiredSlot);
+    return;
+  }
+  // Beyond the horizon: wait in the farthest slot, to be put back from there.
+  const std::uint64_t tick =
+      timer->tick_ - elapsed_ > kHorizon ? elapsed_ + kHorizon : timer->tick_;
+  const int high = 63 - std::countl_zero(tick ^ elapsed_);
+  const int level = std::min(high / kSlotBits, kLevels - 1);
+  const auto index = static_cast<int>((tick >> (level * kSlotBits)) % kSlots);
+  Link(timer, static_cast<std::uint16_t>(level * kSlots + index));
+  occupied_[level] |= std::uint64_t{1} << index;
+}
+
+void TimerWheel::Arm(Timer* timer, std::int64_t deadline_ns) {
+  std::scoped_lock guard(lock_);
+  DCHECK_EQ(timer->slot_, Timer::kUnarmed) << "armed twice";
+  timer->wheel_ = this;
+  timer->tick_ = TickAfter(deadline_ns);
+  Insert(timer);
+  const std::int64_t due = TickToNs(timer->tick_);
+  // relaxed: written under lock_ only; a hint for readers.
+  if (due < next_deadline_.load(std::memory_order_relaxed)) {
+    next_deadline_.store(due, std::memory_order_relaxed);
+  }
+}
+
+bool TimerWheel::Cancel(Timer* timer) {
+  {
+    std::scoped_lock guard(lock_);
+    if (timer->slot_ != Timer::kUnarmed) {
+      Unlink(timer);
+      return true;
+    }
+  }
+  // acquire: pairs with the release in Fire [TW2]: what the callback did is
+  // visible to who waited for its end.
+  for (int spins = 0; running_.load(std::memory_order_acquire) == timer;) {
+    if (++spins < 100) {
+      CpuRelax();
+    } else {
+      sched_yield();  // The thread that runs it may have been preempted.
+    }
+  }
+  return false;
+}
+
+TimerWheel::Slot TimerWheel::NextSlot() const {
+  for (int level = 0; level < kLevels; ++level) {
+    if (occupied_[level] == 0) continue;
+    const int shift = level * kSlotBits;
+    const auto position = static_cast<int>((elapsed_ >> shift) % kSlots);
+    // Slots behind the position belong to the next turn (top level only).
+    const int distance =
+        std::countr_zero(std::rotr(occupied_[level], position));
+    const std::uint64_t base = (elapsed_ >> shift) + distance;
+    return {level, base << shift};
+  }
+  return {};
+}
+
+void TimerWheel::Empty(const Slot& slot) {
+  const auto index = static_cast<std::uint16_t>(
+      slot.level * kSlots +
+      static_cast<int>((slot.at_tick >> (slot.level * kSlotBits)) % kSlots));
+  while (Timer* const timer = slots_[index]) {
+    Unlink(timer);
+    Insert(timer);  // Against the new elapsed_: a level down, or expired.
+  }
+}
+
+void TimerWheel::Advance(std::uint64_t now_tick) {
+  for (;;) {
+    const Slot slot = NextSlot();
+    if (slot.level < 0 || slot.at_tick > now_tick) break;
+    elapsed_ = std::max(elapsed_, slot.at_tick);
+    Empty(slot);
+  }
+  elapsed_ = std::max(elapsed_, now_tick);
+}
+
+std::size_t TimerWheel::Fire(std::int64_t now_ns) {
+  std::size_t fired = 0;
+  std::unique_lock guard(lock_);
+  if (firing_now_) return 0;
+  firing_now_ = true;
+  Advance(static_cast<std::uint64_t>(now_ns) >> kTickShift);
+  while (Timer* const timer = slots_[kExpiredSlot]) {
+    Unlink(timer);
+    const Timer::Callback callback = timer->callback_;
+    // relaxed: under lock_; Cancel reads it after it held lock_ [TW2].
+    running_.store(timer, std::memory_order_relaxed);
+    guard.unlock();
+    callback(timer);  // [TW3]
+    ++fired;
+    guard.lock();
+    // release: pairs with the acquire in Cancel [TW2].
+    running_.store(nullptr, std::memory_order_release);
+  }
+  const Slot next = NextSlot();  // The expired list is empty.
+  // relaxed: a hint.
+  next_deadline_.store(next.level < 0 ? kNever : TickToNs(next.at_tick),
+                       std::memory_order_relaxed);
+  firing_now_ = false;
+  return fired;
+}
+
+}  // namespace flare::fiber

@@ -1,0 +1,133 @@
+// [WA1] Before it sleeps without limit, the watch stores 1 to `asleep_`
+//       (seq_cst) and then looks at the groups' idle masks; workers change
+//       their idle bit (seq_cst) and then load `asleep_`. So either the watch
+//       sees a group that is partly idle, or the worker sees it asleep.
+#include "flare/fiber/watch.h"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/futex.h"
+#include "flare/fiber/scheduling_group.h"
+
+namespace flare::fiber {
+
+Watch::Watch(std::vector<SchedulingGroup*> groups, std::int64_t period_ns)
+    : period_ns_(period_ns) {
+  for (SchedulingGroup* group : groups) {
+    // A single worker has nobody to help it.
+    if (group->size() < 2) continue;
+    groups_.push_back({group, std::vector<Sample>(group->size())});
+  }
+}
+
+Watch::~Watch() = default;
+
+void Watch::Start() {
+  if (groups_.empty()) return;
+  thread_ = std::thread([this] { Main(); });
+}
+
+void Watch::Stop() {
+  if (!thread_.joinable()) return;
+  // release: pairs with the acquire in Main; nothing hangs on it but the end.
+  stop_.store(1, std::memory_order_release);
+  FutexWake(&stop_, 1);
+  WakeUp();
+  thread_.join();
+}
+
+void Watch::Main() {
+  pthread_setname_np(pthread_self(), "flare_watch");
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default 50 us is half a period.
+  int quiet = 0;
+  // acquire: pairs with the release in Stop.
+  while (stop_.load(std::memory_order_acquire) == 0) {
+    const std::int64_t now = NowNs();
+    bool active = false;
+    for (Watched& watched : groups_) active |= Look(&watched, now);
+    quiet = active ? 0 : quiet + 1;
+    if (quiet < 3) {
+      FutexWait(&stop_, 0, now + period_ns_);
+    } else {
+      Sleep();
+      quiet = 0;
+    }
+  }
+}
+
+bool Watch::Look(Watched* watched, std::int64_t now_ns) {
+  SchedulingGroup* const group = watched->group;
+  const std::uint64_t idle = group->idle_mask();
+  const std::uint64_t all = ~std::uint64_t{0} >> (64 - group->size());
+  if (idle == 0 || idle == all) {
+    for (Sample& sample : watched->samples) sample.valid = false;
+    return false;
+  }
+  bool help = false;
+  for (std::size_t i = 0; i < group->size(); ++i) {
+    if ((idle >> i & 1) != 0) {
+      watched->samples[i].valid = false;
+    } else {
+      help |= NeedsHelp(watched, i, now_ns);
+    }
+  }
+  if (help && group->WakeOne()) {
+    // relaxed: a counter with one writer.
+    wakes_.store(wakes() + 1, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+bool Watch::NeedsHelp(Watched* watched, std::size_t index,
+                      std::int64_t now_ns) {
+  SchedulingGroup* const group = watched->group;
+  Worker* const worker = group->worker(index);
+  const RunQueue& queue = worker->run_queue();
+  const Sample last = watched->samples[index];
+  // relaxed: a counter, compared with itself.
+  const Sample now = {true,
+                      worker->counters().tasks.load(std::memory_order_relaxed),
+                      queue.tail()};
+  watched->samples[index] = now;
+  if (worker->timers().next_deadline() < now_ns - period_ns_) return true;
+  if (!last.valid) return false;
+  const bool same_task = now.tasks == last.tasks;
+  const bool queued = queue.size() != 0;
+  const bool still_waiting =
+      static_cast<std::int32_t>(queue.head() - last.tail) < 0;
+  return (same_task && (queued || !group->anybody_polls())) ||
+         (queued && still_waiting);
+}
+
+bool Watch::AnythingToWatch() const {
+  for (const Watched& watched : groups_) {
+    const std::uint64_t all = ~std::uint64_t{0} >> (64 - watched.group->size());
+    const std::uint64_t idle = watched.group->idle_mask();
+    if (idle != 0 && idle != all) return true;
+  }
+  return false;
+}
+
+void Watch::Sleep() {
+  // seq_cst: pairs with the load in Poke [WA1].
+  asleep_.store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [WA1]
+  // acquire: pairs with the release in Stop.
+  if (!AnythingToWatch() && stop_.load(std::memory_order_acquire) == 0) {
+    FutexWait(&asleep_, 1, -1);
+  }
+  asleep_.store(0, std::memory_order_seq_cst);
+}
+
+void Watch::WakeUp() {
+  // seq_cst: one waker is enough; pairs with Sleep [WA1].
+  if (asleep_.exchange(0, std::memory_order_seq_cst) != 0) {
+    FutexWake(&asleep_, 1);
+  }
+}
+
+}  // namespace flare::fiber

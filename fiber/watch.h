@@ -1,0 +1,79 @@
+// The watch: one thread that keeps the promise that a ready task waits no
+// longer than about two periods while a worker of its group sleeps, whatever
+// the other tasks do.
+//
+// Workers wake each other only when a backlog is known to be worth it. What
+// they can't know is that the task they are about to run will block the thread,
+// or take long: then what is queued behind it, and the sockets nobody polls,
+// would wait for it. The watch looks at groups that have both sleeping and
+// running workers, once a period, and wakes a sleeper for a worker that has
+// been in the same task since the last look, or whose queue has not moved past
+// where it ended then. When no group is like that it sleeps, at no cost.
+
+#ifndef FLARE_FIBER_WATCH_H_
+#define FLARE_FIBER_WATCH_H_
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace flare::fiber {
+
+class SchedulingGroup;
+
+class Watch {
+ public:
+  Watch(std::vector<SchedulingGroup*> groups, std::int64_t period_ns);
+  ~Watch();  // Stop() first.
+
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void Start();
+  void Stop();
+
+  // A worker has gone to sleep or woken: the watch may have something to do.
+  // One load while it is awake, a system call to wake it otherwise.
+  void Poke() {
+    // seq_cst: pairs with the store in Sleep [WA1].
+    if (asleep_.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
+      WakeUp();
+    }
+  }
+
+  // Idle workers woken so far.
+  std::uint64_t wakes() const noexcept {
+    return wakes_.load(std::memory_order_relaxed);  // A counter.
+  }
+
+ private:
+  struct Sample {
+    bool valid = false;
+    std::uint64_t tasks = 0;
+    std::uint32_t tail = 0;
+  };
+  struct Watched {
+    SchedulingGroup* group;
+    std::vector<Sample> samples;  // One per worker.
+  };
+
+  void Main();
+  // Looks at one group. True: it has both sleeping and running workers.
+  bool Look(Watched* watched, std::int64_t now_ns);
+  bool NeedsHelp(Watched* watched, std::size_t index, std::int64_t now_ns);
+  bool AnythingToWatch() const;
+  void Sleep();
+  void WakeUp();
+
+  const std::int64_t period_ns_;
+  std::vector<Watched> groups_;
+  std::atomic<std::uint32_t> asleep_{0};
+  std::atomic<std::uint32_t> stop_{0};
+  std::atomic<std::uint64_t> wakes_{0};
+  std::thread thread_;
+};
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_WATCH_H_

@@ -1,0 +1,344 @@
+#include "flare/fiber/worker.h"
+
+#include <cxxabi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/base/spinlock.h"
+#include "flare/fiber/context.h"
+#include "flare/fiber/fiber_local.h"
+#include "flare/fiber/sanitizer.h"
+#include "flare/fiber/scheduling_group.h"
+#include "glog/logging.h"
+
+namespace flare::fiber {
+namespace {
+
+thread_local Worker* current_worker = nullptr;
+
+// Spawn nodes that workers have too many of, in chains of one batch.
+class NodeStore {
+ public:
+  static NodeStore& Instance() {
+    static NodeStore* const store = new NodeStore();  // Outlives all threads.
+    return *store;
+  }
+
+  void* TakeChain() {
+    std::scoped_lock guard(lock_);
+    if (chains_.empty()) return nullptr;
+    void* const chain = chains_.back();
+    chains_.pop_back();
+    return chain;
+  }
+
+  // False: full.
+  bool PutChain(void* chain) {
+    std::scoped_lock guard(lock_);
+    if (chains_.size() >= kMaxChains) return false;
+    chains_.push_back(chain);
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kMaxChains = 256;
+
+  Spinlock lock_;
+  std::vector<void*> chains_ FLARE_GUARDED_BY(lock_);
+};
+
+void BindTo(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  const int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  LOG_IF(ERROR, error != 0)
+      << "can't bind a worker to its CPUs: error " << error;
+}
+
+}  // namespace
+
+// The empty asm keeps the compiler from seeing that this only reads a variable:
+// it might otherwise reuse an earlier result after a suspension.
+[[gnu::noinline]] Worker* CurrentWorker() noexcept {
+  asm volatile("" ::: "memory");
+  return current_worker;
+}
+
+Worker::Worker(SchedulingGroup* group, std::size_t index)
+    : group_(group),
+      index_(index),
+      random_(static_cast<std::uint32_t>(index * 2654435761U + 1)),
+      timers_(NowNs()) {}
+
+Worker::~Worker() = default;
+
+void Worker::Start() {
+  thread_ = std::thread([this] { ThreadMain(); });
+}
+
+void Worker::Join() { thread_.join(); }
+
+void Worker::ThreadMain() {
+  const std::string name =
+      "flare_" + std::to_string(group_->index()) + "/" + std::to_string(index_);
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns
+  BindTo(group_->cpus());
+
+  current_worker = this;
+  errno_ = &errno;
+  exception_globals_ =
+      reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
+  estimate_since_ns_ = NowNs();
+  thread_tsan_fiber_ = sanitizer::CurrentTsanFiber();
+
+  current_ = TakeSpare();
+  sanitizer::StartSwitch(
+      &thread_fake_stack_, static_cast<char*>(current_->low_),
+      current_->stacks_->stack_size(), current_->tsan_fiber_);
+  flare_switch_context(&thread_stack_pointer_, current_->stack_pointer_);
+  // The group has stopped.
+  sanitizer::FinishSwitch(thread_fake_stack_);
+  current_->Destroy();
+  while (spares_ != nullptr) TakeSpare()->Destroy();
+  while (nodes_ != nullptr) ReturnNodes();
+  current_worker = nullptr;
+}
+
+void Worker::LeaveToThread() {
+  sanitizer::StartSwitch(nullptr, thread_stack_bottom_, thread_stack_size_,
+                         thread_tsan_fiber_);
+  flare_switch_context(&current_->stack_pointer_, thread_stack_pointer_);
+}
+
+// noexcept: an exception that leaves a task ends the process, with the
+// backtrace of where it was thrown.
+void Worker::Loop() noexcept {
+  for (;;) {
+    Task* const task = CurrentWorker()->Next();
+    if (task == nullptr) CurrentWorker()->LeaveToThread();
+    task->run(task);
+    // Possibly another worker than before, but still this stack [C3].
+    Carrier* const carrier = CurrentWorker()->current_;
+    carrier->fiber_id = 0;
+    if (carrier->locals != nullptr) [[unlikely]] {
+      DestroyFiberLocals(carrier);  // May block, as part of the task.
+    }
+  }
+}
+
+Task* Worker::Next() {
+  if (--until_maintenance_ == 0) [[unlikely]] {
+    Maintain();
+  }
+  Task* task = run_queue_.Pop();
+  if (task == nullptr) [[unlikely]] {
+    task = NextWhenEmpty();
+  }
+  Bump(counters_.tasks);
+  return task;
+}
+
+void Worker::Maintain() {
+  until_maintenance_ = kMaintenanceInterval;
+  const std::int64_t now = NowNs();
+  UpdateEstimate(now);
+  if (timers_.next_deadline() <= now) timers_.Fire(now);
+  if (Task* const task = FromInjectionQueue()) Push(task);
+  if (group_->TryAcquirePoller()) {
+    TaskList ready;
+    Bump(counters_.polls);
+    group_->poller()->Poll(0, &ready);
+    group_->ReleasePoller();
+    PushAll(std::move(ready));
+  }
+}
+
+Task* Worker::NextWhenEmpty() {
+  bool searching = false;
+  for (;;) {
+    Task* task = FromInjectionQueue();
+    if (task == nullptr && (searching || group_->BeginSearch())) {
+      task = Steal();
+      group_->EndSearch();
+      searching = false;
+    } else if (searching) {
+      group_->EndSearch();
+      searching = false;
+    }
+    if (task != nullptr) {
+      // What a producer did not wake anybody for, as we were searching [P4].
+      if (!group_->injection_.empty()) group_->WakeOne();
+      MaybeWakeHelper();
+      return task;
+    }
+    const std::int64_t now = NowNs();
+    UpdateEstimate(now);
+    group_->FireTimers(now);
+    task = run_queue_.Pop();
+    if (task != nullptr) return task;
+    if (group_->stopping() && group_->injection_.empty()) return nullptr;
+
+    TaskList ready;
+    Bump(counters_.parks);
+    searching = group_->Park(this, &ready);
+    PushAll(std::move(ready));
+    estimate_since_ns_ = NowNs();
+    until_maintenance_ = kMaintenanceInterval;
+    task = run_queue_.Pop();
+    if (task != nullptr) {
+      if (searching) {
+        group_->EndSearch();
+        // As above [P4].
+        if (!group_->injection_.empty()) group_->WakeOne();
+      }
+      return task;
+    }
+  }
+}
+
+// Takes a fair share, so that one worker doesn't run alone what many could.
+Task* Worker::FromInjectionQueue() {
+  InjectionQueue& queue = group_->injection_;
+  const std::size_t size = queue.size();
+  if (size == 0) return nullptr;
+  constexpr std::size_t kMost = RunQueue::kSlots / 2;
+  const std::size_t share = size / group_->size() + 1;
+  TaskList taken = queue.Take(std::min(share, kMost));
+  Task* const first = taken.PopFront();
+  while (Task* const task = taken.PopFront()) {
+    if (!run_queue_.Push(task)) Overflow(task);
+  }
+  return first;
+}
+
+Task* Worker::Steal() {
+  random_ = random_ * 1664525U + 1013904223U;
+  const std::size_t workers = group_->size();
+  const std::size_t start = (random_ >> 8) % workers;
+  for (std::size_t i = 0; i < workers; ++i) {
+    Worker* const victim = group_->worker((start + i) % workers);
+    if (victim == this) continue;
+    if (Task* const task = victim->run_queue_.StealInto(&run_queue_)) {
+      Bump(counters_.steals);
+      return task;
+    }
+  }
+  const int ratio = group_->options_.work_stealing_ratio;
+  const auto& neighbours = group_->neighbours_;
+  if (ratio == 0 || neighbours.empty() ||
+      ++steal_attempts_ % static_cast<std::uint32_t>(ratio) != 0) {
+    return nullptr;
+  }
+  SchedulingGroup* const other =
+      neighbours[(random_ >> 16) % neighbours.size()];
+  for (std::size_t i = 0; i < other->size(); ++i) {
+    Worker* const victim = other->worker((random_ + i) % other->size());
+    if (Task* const task = victim->run_queue_.StealInto(&run_queue_)) {
+      Bump(counters_.steals);
+      return task;
+    }
+  }
+  return nullptr;
+}
+
+void Worker::PushAll(TaskList&& tasks) {
+  if (tasks.empty()) return;
+  while (Task* const task = tasks.PopFront()) {
+    if (!run_queue_.Push(task)) [[unlikely]] {
+      Overflow(task);
+    }
+  }
+  MaybeWakeHelper();
+}
+
+// The ring is full: the older half goes to the injection queue, where all
+// workers of the group look.
+void Worker::Overflow(Task* task) {
+  Bump(counters_.overflows);
+  TaskList half = run_queue_.TakeHalf();
+  half.PushBack(task);
+  group_->InjectAll(std::move(half));
+}
+
+void Worker::WakeHelper() {
+  if (group_->idle_mask() == 0) return;
+  if (group_->WakeOne()) Bump(counters_.wakes);
+}
+
+void Worker::UpdateEstimate(std::int64_t now_ns) {
+  // relaxed: written by this thread.
+  const std::uint64_t tasks = counters_.tasks.load(std::memory_order_relaxed);
+  const auto ran = static_cast<std::int64_t>(tasks - estimate_tasks_);
+  if (ran == 0) {
+    estimate_since_ns_ = now_ns;
+    return;
+  }
+  const std::int64_t sample = (now_ns - estimate_since_ns_) / ran;
+  mean_task_ns_ = std::max<std::int64_t>(1, (3 * mean_task_ns_ + sample) / 4);
+  const std::int64_t backlog = group_->wake_threshold_ns() / mean_task_ns_;
+  wake_backlog_ = static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(backlog, 1, RunQueue::kSlots));
+  estimate_tasks_ = tasks;
+  estimate_since_ns_ = now_ns;
+}
+
+void Worker::RefillNodes() {
+  nodes_ = static_cast<FreeNode*>(NodeStore::Instance().TakeChain());
+  if (nodes_ == nullptr) {
+    for (std::size_t i = 0; i < kNodeBatch; ++i) {
+      nodes_ = new (::operator new(kSpawnNodeBytes)) FreeNode{nodes_};
+    }
+  }
+  node_count_ = 0;
+  for (FreeNode* node = nodes_; node != nullptr; node = node->next) {
+    ++node_count_;
+  }
+}
+
+// Gives one batch away.
+void Worker::ReturnNodes() {
+  FreeNode* const chain = nodes_;
+  FreeNode* last = chain;
+  std::size_t count = 1;
+  while (count < kNodeBatch && last->next != nullptr) {
+    last = last->next;
+    ++count;
+  }
+  nodes_ = last->next;
+  node_count_ -= count;
+  last->next = nullptr;
+  if (NodeStore::Instance().PutChain(chain)) return;
+  for (FreeNode* node = chain; node != nullptr;) {
+    FreeNode* const next = node->next;
+    ::operator delete(node);
+    node = next;
+  }
+}
+
+void* AllocateSpawnNode() {
+  Worker* const worker = CurrentWorker();
+  return worker != nullptr ? worker->AllocateNode()
+                           : ::operator new(kSpawnNodeBytes);
+}
+
+void FreeSpawnNode(void* node) noexcept {
+  Worker* const worker = CurrentWorker();
+  if (worker != nullptr) {
+    worker->RecycleNode(node);
+  } else {
+    ::operator delete(node);
+  }
+}
+
+}  // namespace flare::fiber

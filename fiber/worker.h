@@ -1,0 +1,187 @@
+// A worker: one thread that runs tasks. Its loop, next -> run -> steal -> park,
+// lives at the bottom of every carrier (carrier.h); this class holds what the
+// loop needs, wherever it currently runs.
+
+#ifndef FLARE_FIBER_WORKER_H_
+#define FLARE_FIBER_WORKER_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+
+#include "flare/base/cpu.h"
+#include "flare/fiber/carrier.h"
+#include "flare/fiber/run_queue.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer_wheel.h"
+
+namespace flare::fiber {
+
+class SchedulingGroup;
+
+class Worker {
+ public:
+  Worker(SchedulingGroup* group, std::size_t index);
+  ~Worker();
+
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void Start();
+  void Join();
+
+  SchedulingGroup* group() const noexcept { return group_; }
+  std::size_t index() const noexcept { return index_; }  // Within the group.
+  Carrier* current() const noexcept { return current_; }
+
+  // Queues `task` behind what this worker has; its own thread only.
+  void Push(Task* task) {
+    if (!run_queue_.Push(task)) [[unlikely]] {
+      Overflow(task);
+    }
+    MaybeWakeHelper();
+  }
+  void PushAll(TaskList&& tasks);
+
+  // Any thread.
+  RunQueue& run_queue() noexcept { return run_queue_; }
+  TimerWheel& timers() noexcept { return timers_; }
+
+  // Nodes for spawned closures, owner only.
+  void* AllocateNode() {
+    if (nodes_ == nullptr) [[unlikely]] {
+      RefillNodes();
+    }
+    FreeNode* const node = nodes_;
+    nodes_ = node->next;
+    --node_count_;
+    return node;
+  }
+  void RecycleNode(void* memory) {
+    nodes_ = new (memory) FreeNode{nodes_};
+    if (++node_count_ >= 2 * kNodeBatch) [[unlikely]] {
+      ReturnNodes();
+    }
+  }
+
+  // What the parking protocol (scheduling_group.cc) keeps here.
+  struct alignas(kCacheLine) Parking {
+    // 1 while it sleeps or is about to; who wakes it stores 0.
+    std::atomic<std::uint32_t> word{0};
+    // It sleeps in the group's poller, not on the futex. Written before the
+    // idle bit is set, read by who has cleared that bit.
+    bool in_poller = false;
+  };
+  Parking& parking() noexcept { return parking_; }
+
+  // For the watch and for statistics: written by this worker, read by anyone.
+  // relaxed throughout: each is a counter of its own.
+  struct Counters {
+    std::atomic<std::uint64_t> tasks{0};
+    std::atomic<std::uint64_t> suspends{0};
+    std::atomic<std::uint64_t> resumes{0};
+    std::atomic<std::uint64_t> steals{0};
+    std::atomic<std::uint64_t> wakes{0};
+    std::atomic<std::uint64_t> parks{0};
+    std::atomic<std::uint64_t> polls{0};
+    std::atomic<std::uint64_t> overflows{0};
+  };
+  const Counters& counters() const noexcept { return counters_; }
+
+ private:
+  friend class Carrier;
+  friend class SchedulingGroup;
+  friend void SuspendFiber(void (*hook)(void*), void* argument);
+
+  struct FreeNode {
+    FreeNode* next;
+  };
+  static constexpr std::size_t kNodeBatch = 256;
+  // Ring tasks run between two looks at the injection queue, timers and IO.
+  static constexpr std::uint32_t kMaintenanceInterval = 61;
+
+  // A counter that only this thread writes: no read-modify-write needed.
+  static void Bump(std::atomic<std::uint64_t>& counter) {
+    counter.store(counter.load(std::memory_order_relaxed) + 1,
+                  std::memory_order_relaxed);
+  }
+
+  void ThreadMain();
+  // The scheduling loop; runs on carriers. Leaves (by switching to the thread's
+  // own stack) when the group stops.
+  static void Loop() noexcept;
+
+  // The next task to run; sleeps while there is none. nullptr: stop.
+  Task* Next();
+  Task* NextWhenEmpty();
+  Task* FromInjectionQueue();
+  Task* Steal();
+  // Fires timers and polls IO without waiting, into the run queue.
+  void Maintain();
+  void Overflow(Task* task);
+
+  // Wakes an idle sibling if what is queued here is worth it.
+  void MaybeWakeHelper() {
+    const std::uint32_t queued = run_queue_.size();
+    if (queued >= wake_backlog_) [[unlikely]] {
+      WakeHelper();
+    }
+  }
+  void WakeHelper();
+  // Re-estimates the mean task time, and from it how long a backlog is worth a
+  // wake-up.
+  void UpdateEstimate(std::int64_t now_ns);
+
+  // Switching (carrier.cc). `hook(argument)` runs after the switch.
+  void SwitchTo(Carrier* from, Carrier* to, void (*hook)(void*),
+                void* argument);
+  static void AfterSwitch(Carrier* self);
+  Carrier* TakeSpare();
+  void AddSpare(Carrier* carrier);
+  void LeaveToThread();
+
+  void RefillNodes();
+  void ReturnNodes();
+
+  SchedulingGroup* const group_;
+  const std::size_t index_;
+
+  // Owner only, hot.
+  Carrier* current_ = nullptr;
+  Carrier* spares_ = nullptr;
+  std::size_t spare_count_ = 0;
+  FreeNode* nodes_ = nullptr;
+  std::size_t node_count_ = 0;
+  void (*hook_)(void*) = nullptr;
+  void* hook_argument_ = nullptr;
+  int* errno_ = nullptr;  // This thread's.
+  Carrier::ExceptionGlobals* exception_globals_ = nullptr;
+  std::uint32_t until_maintenance_ = kMaintenanceInterval;
+  std::uint32_t wake_backlog_ = 1;
+  std::uint32_t steal_attempts_ = 0;
+  std::uint32_t random_;
+  std::int64_t estimate_since_ns_ = 0;
+  std::uint64_t estimate_tasks_ = 0;
+  std::int64_t mean_task_ns_ = 1000;
+  void* thread_stack_pointer_ = nullptr;
+  const void* thread_stack_bottom_ = nullptr;  // For AddressSanitizer.
+  std::size_t thread_stack_size_ = 0;
+  void* thread_tsan_fiber_ = nullptr;
+  void* thread_fake_stack_ = nullptr;
+
+  Counters counters_;
+  alignas(kCacheLine) RunQueue run_queue_;
+  TimerWheel timers_;
+  Parking parking_;
+  std::thread thread_;
+};
+
+// The worker whose thread this is; nullptr on other threads. Never inlined:
+// what it returns is stale after anything that may suspend the fiber.
+Worker* CurrentWorker() noexcept;
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_WORKER_H_
