@@ -1,0 +1,104 @@
+// A way to a service: where its servers are, which of them is next and what
+// protocol they speak. Calls go through generated stubs:
+//
+//   flare::RpcChannel channel;
+//   if (!channel.Open("flare://10.0.0.1:5567,10.0.0.2:5567")) {
+//     std::cerr << channel.status().ToString();
+//   }
+//   EchoService_SyncStub stub(&channel);          // x.flare.pb.h
+//   auto reply = stub.Echo(request, &controller);
+//
+//   EchoService_Stub stock(&channel);             // x.pb.h
+//   stock.Echo(&controller, &request, &response, nullptr);  // blocks
+//   stock.Echo(&controller, &request, &response, done);     // doesn't
+//
+// A channel is cheap: connections don't belong to it. They are shared by all
+// channels of the process that lead to the same server with the same protocol
+// and packet size, separately in each scheduling group, and at most
+// max(1, flare_rpc_client_max_connections_per_server / groups) of each.
+//
+// URI: protocol "://" address.
+//   protocol  flare, http+pb (or http), http+proto3-json, http+pb-text, ...
+//   address   what the name resolver understands. For "list", the default:
+//             one or more of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
+//             separated by commas. Host names are looked up when the channel
+//             is opened (which blocks the thread) and again every
+//             flare_name_resolver_update_interval_seconds.
+
+#ifndef FLARE_RPC_RPC_CHANNEL_H_
+#define FLARE_RPC_RPC_CHANNEL_H_
+
+#include <google/protobuf/service.h>
+
+#include <cstddef>
+#include <string>
+
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+
+namespace flare {
+
+namespace rpc {
+class Route;
+}  // namespace rpc
+
+// Open() and destruction must not run at the same time as anything else on the
+// same channel; CallMethod is thread-safe. A channel may be destroyed while
+// calls that don't block are under way.
+class RpcChannel : public google::protobuf::RpcChannel {
+ public:
+  struct Options {
+    // Bytes of one packet, as sent and as accepted: a larger reply breaks its
+    // connection. 0: what flare_rpc_channel_max_packet_size says.
+    std::size_t maximum_packet_size = 0;
+    // "resolver+balancer" instead of the default "list+rr".
+    std::string override_nslb;
+  };
+
+  // Not open: every call fails with STATUS_INVALID_CHANNEL.
+  RpcChannel();
+  // As Open(); look at status() for the outcome, or just see calls fail.
+  explicit RpcChannel(const std::string& uri);
+  RpcChannel(const std::string& uri, const Options& options);
+  ~RpcChannel() override;
+
+  RpcChannel(const RpcChannel&) = delete;
+  RpcChannel& operator=(const RpcChannel&) = delete;
+
+  // True if the channel can be used; no connection is made yet. False, with
+  // the reason in status() and in the log, if the URI can't be read, the
+  // protocol, resolver or balancer isn't known (the text lists those that are),
+  // or a host name can't be resolved. May be called again.
+  bool Open(const std::string& uri);
+  bool Open(const std::string& uri, const Options& options);
+
+  // Why the channel can't be used; STATUS_INVALID_CHANNEL and a text.
+  const Status& status() const { return status_; }
+
+  // Called by stubs. `controller` may be null. With `done` == nullptr blocks
+  // the fiber (or the plain thread) until the call has ended. Else returns at
+  // once and runs `done` exactly once, on a fiber of its own, never before
+  // CallMethod could return; `response` and `controller` must live until then.
+  // `request` isn't used any more once CallMethod has returned.
+  //
+  // When `done` runs, nothing of the call is used by the framework any more:
+  // it may start the next one with the same objects, or free them.
+  //
+  // A controller that is not an RpcClientController gets SetFailed(text) if the
+  // call fails.
+  //
+  // Codes of failures that come from this side: see rpc_client_controller.h.
+  void CallMethod(const google::protobuf::MethodDescriptor* method,
+                  google::protobuf::RpcController* controller,
+                  const google::protobuf::Message* request,
+                  google::protobuf::Message* response,
+                  google::protobuf::Closure* done) override;
+
+ private:
+  RefPtr<rpc::Route> route_;
+  Status status_;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_RPC_CHANNEL_H_

@@ -1,0 +1,219 @@
+// The caller's side of one call: what it wants before, how it went after.
+//
+//   flare::RpcClientController controller;
+//   controller.SetTimeout(std::chrono::milliseconds(100));
+//   stub.Echo(request, &controller);
+//   if (controller.Failed()) {
+//     Log(controller.ErrorCode(), controller.ErrorText());
+//   }
+//   controller.Reset();  // for the next call
+//
+// What a call fails with (rpc_status.h) when it is not the service that failed:
+//   STATUS_TIMEOUT          no reply until the deadline; a reply that comes
+//                           later is dropped
+//   STATUS_FAIL_TO_CONNECT  the server could not be connected to, or an attempt
+//                           failed so recently that none is made now
+//   STATUS_IO_ERROR         the connection broke while the call was under way
+//                           (the server may have executed it), or what came
+//                           over it was no reply
+//   STATUS_OVERLOADED       too much is queued on the connection already
+//   STATUS_NO_PEER          the name resolver knows no server
+//   STATUS_INVALID_CHANNEL  the channel is not open
+//   STATUS_SERIALIZE_REQUEST, STATUS_PARSE_RESPONSE, STATUS_MALFORMED_DATA
+//                           a message lacks required fields or is garbage
+//   STATUS_NOT_SUPPORTED    the protocol can't carry what was asked for
+//   STATUS_FAILED           with IsCanceled(): StartCancel() was called
+//
+// Not thread-safe, except for StartCancel().
+
+#ifndef FLARE_RPC_RPC_CLIENT_CONTROLLER_H_
+#define FLARE_RPC_RPC_CLIENT_CONTROLLER_H_
+
+#include <google/protobuf/service.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/base/compression.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/status.h"
+
+namespace flare {
+
+namespace rpc {
+class ClientCall;
+}  // namespace rpc
+
+class RpcClientController final : public google::protobuf::RpcController {
+ public:
+  RpcClientController() = default;
+  ~RpcClientController() override;  // No call may be under way.
+
+  RpcClientController(const RpcClientController&) = delete;
+  RpcClientController& operator=(const RpcClientController&) = delete;
+
+  // Back to how it was constructed. No call may be under way. Without it, a
+  // controller used again keeps what was set for the first call.
+  void Reset() override;
+
+  // ------------------------------------------------------------------------
+  // Before the call
+  // ------------------------------------------------------------------------
+
+  // When the call has to be over, whatever the number of attempts: a point in
+  // time of any clock, or a time span that starts with the call. Not later
+  // than now: the call ends at once with STATUS_TIMEOUT. The default is
+  // flare_rpc_client_default_rpc_timeout_ms.
+  template <class Clock, class Duration>
+  void SetTimeout(std::chrono::time_point<Clock, Duration> deadline) {
+    SetDeadline(ToSteadyNs(deadline));
+  }
+  template <class Rep, class Period>
+  void SetTimeout(std::chrono::duration<Rep, Period> span) {
+    SetTimeoutSpan(SaturatedNs(span));
+  }
+  // The deadline; for a time span, where it would be if the call began now.
+  std::chrono::steady_clock::time_point GetTimeout() const;
+
+  // Attempts in all; 1 (the default) means no retry, 0 is taken as 1. After a
+  // failure that another server may not have, the call goes to the next server
+  // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED, user
+  // codes, and those that say that the call itself is at fault.
+  void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
+  std::size_t GetMaxRetries() const { return max_attempts_; }
+
+  // Of the request and its attachment; left out if the protocol can't say it.
+  void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
+    compression_ = algorithm;
+  }
+  CompressionAlgorithm GetCompressionAlgorithm() const { return compression_; }
+
+  // Bytes sent along with the request, without a copy.
+  void SetRequestAttachment(Buffer attachment) {
+    request_attachment_ = std::move(attachment);
+  }
+  const Buffer& GetRequestAttachment() const { return request_attachment_; }
+
+  // Sends these bytes instead of the serialised request (which is ignored).
+  void SetRequestRawBytes(Buffer bytes) {
+    request_raw_bytes_ = std::move(bytes);
+    has_request_raw_bytes_ = true;
+  }
+  const Buffer& GetRequestRawBytes() const { return request_raw_bytes_; }
+
+  // Leaves the response message alone and hands out its bytes, as they came
+  // (maybe compressed), in GetResponseRawBytes().
+  void SetAcceptResponseRawBytes(bool raw) { accept_raw_response_ = raw; }
+  bool GetAcceptResponseRawBytes() const { return accept_raw_response_; }
+
+  // ------------------------------------------------------------------------
+  // While the call is under way
+  // ------------------------------------------------------------------------
+
+  // Ends the call, if it has not ended yet, with STATUS_FAILED; the server is
+  // not told. Any thread; doesn't block. Before the call: it ends at once. The
+  // wish lasts until Reset().
+  void StartCancel() override;
+
+  // ------------------------------------------------------------------------
+  // After the call
+  // ------------------------------------------------------------------------
+
+  bool Failed() const override { return error_code_ != 0; }
+  int ErrorCode() const { return error_code_; }
+  std::string ErrorText() const override { return error_text_; }
+  // Did the call end by StartCancel()?
+  bool IsCanceled() const override { return canceled_; }
+
+  const Buffer& GetResponseAttachment() const { return response_attachment_; }
+  Buffer* MutableResponseAttachment() { return &response_attachment_; }
+  const Buffer& GetResponseRawBytes() const { return response_raw_bytes_; }
+
+  // The server of the last attempt; empty if none was chosen.
+  const Endpoint& GetRemotePeer() const { return remote_peer_; }
+
+  // From the start of the call to its end; up to now while it is under way, 0
+  // before it.
+  std::chrono::nanoseconds GetElapsedTime() const;
+  // When the (last) request was handed to the connection, the reply was read,
+  // and its body was parsed. The epoch if it did not come to that.
+  std::chrono::steady_clock::time_point GetTimestampSent() const;
+  std::chrono::steady_clock::time_point GetTimestampReceived() const;
+  std::chrono::steady_clock::time_point GetTimestampParsed() const;
+
+  // Makes this a failed call; for code that stands in for a stub.
+  void SetFailed(const std::string& reason) override;
+  void SetFailed(int code, std::string reason);
+
+  // Of the server's side of a call: terminates the process with a message.
+  void NotifyOnCancel(google::protobuf::Closure* callback) override;
+
+ private:
+  friend class rpc::ClientCall;
+
+  template <class Rep, class Period>
+  static std::int64_t SaturatedNs(std::chrono::duration<Rep, Period> span) {
+    using Seconds = std::chrono::duration<double>;
+    constexpr double kYear = 365.0 * 86400;
+    const double seconds = std::chrono::duration_cast<Seconds>(span).count();
+    if (seconds > 100 * kYear) return kNever;
+    if (seconds < 0) return 0;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(span).count();
+  }
+  void SetDeadline(std::int64_t steady_ns);
+  void SetTimeoutSpan(std::int64_t ns);
+  // On the clock of NowNs().
+  std::int64_t DeadlineFrom(std::int64_t now_ns) const;
+
+  // For ClientCall: makes the call known to StartCancel(); false if that was
+  // called already. EndAttempt() waits (a few instructions) until a
+  // StartCancel() that found the call has let go of it.
+  [[nodiscard]] bool BeginAttempt(rpc::ClientCall* call);
+  void EndAttempt();
+  void ClearOutcome();
+
+  static constexpr std::int64_t kNever = INT64_MAX / 4;
+
+  enum class TimeoutKind : std::uint8_t { kDefault, kSpan, kDeadline };
+
+  TimeoutKind timeout_kind_ = TimeoutKind::kDefault;
+  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
+  bool has_request_raw_bytes_ = false;
+  bool accept_raw_response_ = false;
+  bool canceled_ = false;
+  std::atomic<bool> cancel_requested_{false};
+  int error_code_ = 0;
+  std::int64_t timeout_ns_ = 0;  // A span or a deadline.
+  std::size_t max_attempts_ = 1;
+
+  // The call that StartCancel() would end, null or CancelInProgress().
+  std::atomic<rpc::ClientCall*> cancelable_{nullptr};
+  // Where the last call went; only compared, never followed. A controller used
+  // again prefers that connection, so that replies that came in with one read
+  // lead to requests that leave with one write.
+  const void* last_connection_ = nullptr;
+
+  // On the clock of NowNs().
+  std::int64_t started_ns_ = 0;
+  std::int64_t sent_ns_ = 0;
+  std::int64_t received_ns_ = 0;
+  std::int64_t parsed_ns_ = 0;
+  std::int64_t ended_ns_ = 0;
+
+  std::string error_text_;
+  Buffer request_attachment_;
+  Buffer request_raw_bytes_;
+  Buffer response_attachment_;
+  Buffer response_raw_bytes_;
+  Endpoint remote_peer_;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_RPC_CLIENT_CONTROLLER_H_
