@@ -1,0 +1,96 @@
+// Listens on an address and hands out accepted connections.
+//
+//   auto acceptor = Acceptor::Listen(
+//       EndpointFromIpv4("0.0.0.0", 5567), Acceptor::Options(),
+//       [&](UniqueFd fd, Endpoint peer, std::size_t group) {
+//         auto c = StreamConnection::Accepted(std::move(fd), group, handler);
+//         c->Start();
+//       });
+//   if (!acceptor) return acceptor.error();
+//   ...
+//   (*acceptor)->Stop();
+//   (*acceptor)->Join();
+//
+// With several scheduling groups each has a listening socket of its own
+// (SO_REUSEPORT), so a connection is accepted in the group it will live in.
+// Unless that group watches clearly more descriptors than another one: then the
+// new connection is given to the least loaded group.
+
+#ifndef FLARE_IO_ACCEPTOR_H_
+#define FLARE_IO_ACCEPTOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/io/fd.h"
+
+namespace flare::io {
+
+class Listener;
+
+class Acceptor {
+ public:
+  // Takes a new connection: non-blocking, close-on-exec, TCP_NODELAY set. Runs
+  // on a worker; may run on several at once (one per group); must not block.
+  // `group` is where the connection should live.
+  using OnAccept =
+      std::function<void(UniqueFd fd, Endpoint peer, std::size_t group)>;
+
+  struct Options {
+    // Connections that the kernel completes before we accept them; it cuts
+    // this to net.core.somaxconn.
+    int backlog = 1024;
+  };
+
+  // Binds, listens, and starts accepting in all scheduling groups; the runtime
+  // must be running with EpollPollers. Port 0 picks a free one. A Unix socket
+  // file left over by a dead process is replaced, a live one is an error.
+  // Errors: the address is in use or not ours, no permission, bad path; the
+  // text names the address and the cause. Any thread; doesn't block.
+  static Expected<std::unique_ptr<Acceptor>, Status> Listen(
+      const Endpoint& address, const Options& options, OnAccept on_accept);
+
+  // Stops and joins if that was not done.
+  ~Acceptor();
+
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // What is listened on, with the real port number.
+  const Endpoint& local_endpoint() const noexcept { return local_; }
+
+  // Begins to stop: connections that the kernel has already completed are
+  // still accepted and handed out rather than reset, then the sockets are
+  // closed. Any thread, any number of times; doesn't block. Don't call it from
+  // the callback's own destructor.
+  void Stop();
+
+  // Waits for the end of what Stop() began: afterwards no callback runs or
+  // will run, and the address is free. Blocks the fiber or thread; not from
+  // the callback.
+  void Join();
+
+  // Connections handed out so far.
+  std::uint64_t accepted() const noexcept;
+
+ private:
+  Acceptor(Endpoint local, std::vector<RefPtr<Listener>> listeners,
+           std::string unix_path);
+
+  const Endpoint local_;
+  const std::vector<RefPtr<Listener>> listeners_;
+  std::string unix_path_;  // To be removed at the end; empty: nothing.
+  std::uint64_t unix_inode_ = 0;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_ACCEPTOR_H_

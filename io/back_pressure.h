@@ -1,0 +1,55 @@
+// Counts the bytes of a queue and makes writers wait when there are too many.
+
+#ifndef FLARE_IO_BACK_PRESSURE_H_
+#define FLARE_IO_BACK_PRESSURE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
+
+namespace flare::io {
+
+class BackPressure {
+ public:
+  enum class WaitResult { kBelow, kClosed, kTimeout };
+
+  // Admit() refuses from `limit` bytes on; Wait() ends at limit / 2.
+  explicit BackPressure(std::size_t limit) : limit_(limit) {}
+
+  // Counts `n` more bytes, unless the limit was already reached. Any thread.
+  [[nodiscard]] bool Admit(std::size_t n) noexcept;
+
+  // Counts `n` bytes less, and wakes the waiters if that is due. Any thread.
+  void Release(std::size_t n) noexcept;
+
+  // Waits for limit / 2, Close(), or the deadline in NowNs() time. Any number
+  // of waiters. Blocks the fiber or thread.
+  [[nodiscard]] WaitResult Wait(std::int64_t deadline_ns);
+
+  // Wakes all waiters, for ever. Any thread.
+  void Close() noexcept;
+
+  std::size_t queued() const noexcept {
+    // relaxed: an estimate, orders nothing.
+    return queued_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  struct Waiter;
+
+  void WakeAll() noexcept;
+
+  const std::size_t limit_;
+  std::atomic<std::size_t> queued_{0};
+  std::atomic<bool> waited_for_{false};  // `waiters_` may be non-empty.
+  Spinlock lock_;
+  bool closed_ FLARE_GUARDED_BY(lock_) = false;
+  Waiter* waiters_ FLARE_GUARDED_BY(lock_) = nullptr;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_BACK_PRESSURE_H_

@@ -1,0 +1,93 @@
+// The epoll side of fiber::Poller: idle workers of a scheduling group sleep in
+// it, and the tasks of ready descriptors come out of it.
+//
+//   fiber::RuntimeOptions options;
+//   options.make_poller = io::EpollPoller::Factory();
+//   fiber::StartRuntime(options);
+//   ...
+//   io::EpollPoller::OfGroup(group)->Register(descriptor);
+//
+// One epoll instance per scheduling group, edge-triggered. A descriptor is
+// registered once, for everything, and never modified: its own state says what
+// it currently cares about, so waiting for output costs no system call.
+
+#ifndef FLARE_IO_EPOLL_POLLER_H_
+#define FLARE_IO_EPOLL_POLLER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "flare/base/cpu.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+#include "flare/fiber/poller.h"
+#include "flare/io/descriptor.h"
+#include "flare/io/fd.h"
+
+namespace flare::io {
+
+class EpollPoller : public fiber::Poller {
+ public:
+  // Errors: the process is out of file descriptors or of memory.
+  static Expected<std::unique_ptr<EpollPoller>, Status> Create();
+
+  // For RuntimeOptions::make_poller. Dies with a message if Create() fails.
+  static std::function<std::unique_ptr<fiber::Poller>(std::size_t)> Factory();
+
+  // The group's poller; every group must have been given one by Factory().
+  static EpollPoller* OfGroup(std::size_t group);
+
+  // All descriptors must have been retired by now.
+  ~EpollPoller() override;
+
+  // Watches `descriptor` for input, output and hang-up from now on; what is
+  // ready already counts as an event. The poller takes a reference. Any
+  // thread; one system call; doesn't block. Errors: ENOMEM, ENOSPC (the user's
+  // limit on watches), or a descriptor that can't be polled: a regular file.
+  // On error no reference is kept.
+  [[nodiscard]] Status Register(Descriptor* descriptor);
+
+  // Stops watching. To be called once per successful Register(), before the
+  // file descriptor is closed. No event is fetched after it returns, but one
+  // fetched before may still be delivered; the reference is dropped by the
+  // next Poll() call. Any thread; one system call; doesn't block.
+  void Retire(Descriptor* descriptor);
+
+  // Waits until the references of everything retired before the call have
+  // been dropped, waking the poller for it. Blocks the fiber (or thread). The
+  // runtime must be running. Never call it from OnEvents.
+  void Drain();
+
+  // Descriptors being watched. Approximate while others register or retire.
+  std::size_t size() const noexcept {
+    // relaxed: an estimate, orders nothing.
+    return size_.load(std::memory_order_relaxed);
+  }
+
+  // For the runtime.
+  void Poll(std::int64_t deadline_ns, fiber::TaskList* ready) override;
+  void Wake() override;
+
+ private:
+  EpollPoller(UniqueFd epoll, UniqueFd wakeup);
+
+  int Wait(std::int64_t deadline_ns);
+  void PushRetired(Descriptor* descriptor);
+  void DropRetired();
+
+  static constexpr int kMaxEvents = 128;
+
+  const UniqueFd epoll_;
+  const UniqueFd wakeup_;  // An eventfd, edge-triggered, never read.
+  struct Events;
+  const std::unique_ptr<Events> events_;  // Poll()'s.
+  alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
+  std::atomic<std::size_t> size_{0};
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_EPOLL_POLLER_H_

@@ -1,0 +1,82 @@
+// The queue between the writers of a connection and its flusher: any number of
+// producers, one consumer, no lock.
+//
+//   if (list.Push(node) == OutputList::PushResult::kBecomeFlusher) { submit }
+//   ...
+//   the flusher:  for (Node* n; (n = list.TakeAll().nodes); ) ...;
+//   list.Release()
+//
+// The flusher is a role, not a thread: whoever pushes onto a list without one
+// must see to it that a flusher runs, and whoever runs as the flusher keeps the
+// role until Release() says that it gave it up. See output_list.cc for the
+// states and their rules.
+
+#ifndef FLARE_IO_OUTPUT_LIST_H_
+#define FLARE_IO_OUTPUT_LIST_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "flare/base/buffer.h"
+
+namespace flare::io {
+
+// One Write(). Pooled: Make() and Free() call the general allocator only until
+// the pool is warm.
+struct OutputNode {
+  OutputNode* next = nullptr;
+  Buffer data;
+  bool last = false;  // Nothing may be sent after it.
+
+  static OutputNode* Make(Buffer&& data, bool last = false);
+  static void Free(OutputNode* node) noexcept;
+  static void FreeAll(OutputNode* first) noexcept;  // Along `next`.
+};
+
+class OutputList {
+ public:
+  enum class PushResult {
+    kQueued,         // A flusher is there and will see it.
+    kBecomeFlusher,  // The caller has got the flusher's role.
+    kClosed,         // Not queued: the node is still the caller's.
+  };
+  enum class ReleaseResult {
+    kReleased,  // The role is given up: touch nothing any more.
+    kNotEmpty,  // Still the flusher: there are new nodes.
+    kClosed,    // The list was closed: this was the last flusher.
+  };
+  struct Taken {
+    OutputNode* nodes;  // Oldest first; nullptr: none.
+    bool closed;
+  };
+  struct Closed {
+    OutputNode* nodes;  // What nobody will send, in no useful order.
+    bool flusher;       // Somebody has the role and will meet kClosed.
+  };
+
+  // With `held`, the list starts with the flusher's role taken, by its owner.
+  explicit OutputList(bool held = false);
+  ~OutputList();
+  OutputList(const OutputList&) = delete;
+  OutputList& operator=(const OutputList&) = delete;
+
+  // Any thread. Lock-free.
+  [[nodiscard]] PushResult Push(OutputNode* node) noexcept;
+
+  // The flusher only.
+  [[nodiscard]] Taken TakeAll() noexcept;
+  [[nodiscard]] ReleaseResult Release() noexcept;
+
+  // Ends the list: all later pushes are refused. Any thread, once.
+  [[nodiscard]] Closed Close() noexcept;
+
+ private:
+  static OutputNode* Busy() noexcept;
+  static OutputNode* End() noexcept;
+
+  std::atomic<OutputNode*> head_;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_OUTPUT_LIST_H_

@@ -1,0 +1,43 @@
+// Socket system calls with readable errors. Everything here is callable from
+// any thread and doesn't block.
+
+#ifndef FLARE_IO_SOCKET_OPTIONS_H_
+#define FLARE_IO_SOCKET_OPTIONS_H_
+
+#include <string>
+#include <string_view>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+#include "flare/io/fd.h"
+
+namespace flare::io {
+
+// Text of an errno value, e.g. "Connection refused".
+std::string ErrnoText(int error);
+
+// Status with code `error` and the text "<what>: <ErrnoText(error)>".
+Status ErrnoStatus(std::string_view what, int error);
+
+// A non-blocking, close-on-exec stream socket of the address family.
+Expected<UniqueFd, Status> CreateStreamSocket(int family);
+
+// Each returns whether it took effect. Failures are harmless: the socket works,
+// if slower; e.g. TCP_NODELAY on a Unix socket.
+bool SetTcpNoDelay(int fd);
+bool SetReuseAddress(int fd);
+bool SetReusePort(int fd);
+bool SetSendBuffer(int fd, int bytes);     // The kernel doubles it.
+bool SetReceiveBuffer(int fd, int bytes);  // The kernel doubles it.
+
+// SO_ERROR: the pending asynchronous error, 0 if none; clears it.
+int TakeSocketError(int fd);
+
+// The socket's own address / its peer's; an empty Endpoint if unknown.
+Endpoint GetLocalEndpoint(int fd);
+Endpoint GetRemoteEndpoint(int fd);
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_SOCKET_OPTIONS_H_

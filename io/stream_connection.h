@@ -1,0 +1,264 @@
+// A connected stream socket (TCP or Unix) driven by edges: bytes come in as
+// calls of a handler, bytes go out through a lock-free list with one flusher.
+//
+//   class Session : public StreamHandler {
+//     bool OnData(Buffer& in, std::size_t* need, std::string* error) override {
+//       while (auto message = CutMessage(&in)) Handle(*message);
+//       return true;
+//     }
+//     void OnClosed(const Status& why) override { delete this; }
+//   };
+//
+//   auto c = StreamConnection::Connect(peer, group, session);
+//   c->Start();
+//   (void)c->Write(std::move(request));   // any thread; goes out once
+//   connected
+//
+// What runs where: reading, cutting and all handler callbacks happen in one
+// task at a time, on a worker of whichever group got the event. Write() only
+// queues; the first Write() on a quiet connection submits one flush task behind
+// what its worker has already queued, so that the replies of a batch of
+// requests leave in one system call.
+//
+// For blocking-style reads and writes this is the wrong class.
+
+#ifndef FLARE_IO_STREAM_CONNECTION_H_
+#define FLARE_IO_STREAM_CONNECTION_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "flare/base/buffer.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/back_pressure.h"
+#include "flare/io/descriptor.h"
+#include "flare/io/fd.h"
+#include "flare/io/output_list.h"
+#include "flare/io/readiness.h"
+
+namespace flare::io {
+
+// What a connection tells its user. Callbacks run on workers, never two at
+// once for one connection, each seeing what the one before wrote, and must not
+// block. The handler must live until OnClosed() has been entered; that may
+// delete it.
+class StreamHandler {
+ public:
+  virtual ~StreamHandler() = default;
+
+  // An outgoing connection is established. Not called for accepted ones.
+  virtual void OnConnected() {}
+
+  // `in` holds all bytes received and not consumed yet, including some new
+  // ones. Consume complete messages from its front and leave the rest. May set
+  // `*need` to how many bytes `in` must hold before the next message is
+  // complete (0: unknown), so that large bodies are read in large pieces.
+  // Return false with a text in `*error` to close the connection because of
+  // bad input.
+  virtual bool OnData(Buffer& in, std::size_t* need, std::string* error) = 0;
+
+  // The peer will send no more, but may still want our answers. True: keep the
+  // connection open for writing; the handler must CloseAfterFlush() it. False:
+  // close it now. Not called after CloseAfterFlush().
+  virtual bool OnEndOfInput() { return false; }
+
+  // Exactly once for each connection that was started or closed, as the last
+  // callback. `why` is never OK: code() is an errno value, as far as there is
+  // one for the cause, and message() is for people.
+  virtual void OnClosed(const Status& why) = 0;
+};
+
+enum class WriteResult {
+  kOk,         // Queued.
+  kClosed,     // The connection is closed or about to be.
+  kOverLimit,  // Too much output is waiting already; see WaitWritable().
+};
+
+class StreamConnection final : public Descriptor {
+ public:
+  struct Options {
+    // Close if this many received bytes are waiting and the handler could not
+    // cut a message from them. Leave room for the largest message plus header.
+    std::size_t max_input = (std::size_t{4} << 20) + 4096;
+
+    // Refuse writes while this many bytes are waiting to be sent. A single
+    // message is accepted whatever its size.
+    std::size_t max_output = std::size_t{64} << 20;
+
+    // CloseAfterFlush() gives up on a peer that takes no output, or doesn't
+    // close its end, for this long.
+    std::int64_t linger_ns = 3'000'000'000;
+  };
+
+  // A connection over an accepted socket (see Acceptor), watched by `group`'s
+  // poller. Doesn't block.
+  static RefPtr<StreamConnection> Accepted(UniqueFd fd, std::size_t group,
+                                           StreamHandler* handler,
+                                           const Options& options);
+  static RefPtr<StreamConnection> Accepted(UniqueFd fd, std::size_t group,
+                                           StreamHandler* handler) {
+    return Accepted(std::move(fd), group, handler, Options());
+  }
+
+  // A connection to `peer`. Start() begins to connect, without blocking; what
+  // is written before it is established goes out then. Failure is reported by
+  // OnClosed with a text like "connect to 1.2.3.4:5: Connection refused".
+  // There is no connect time-out beyond the kernel's: use Close().
+  static RefPtr<StreamConnection> Connect(const Endpoint& peer,
+                                          std::size_t group,
+                                          StreamHandler* handler,
+                                          const Options& options);
+  static RefPtr<StreamConnection> Connect(const Endpoint& peer,
+                                          std::size_t group,
+                                          StreamHandler* handler) {
+    return Connect(peer, group, handler, Options());
+  }
+
+  // Closes the socket of a connection that was neither started nor closed.
+  ~StreamConnection() override;
+
+  // No callback comes before this. From here on the connection keeps itself
+  // alive until it is closed, by either side, even if nobody holds a
+  // reference. Call once. Any thread; doesn't block.
+  void Start();
+
+  // Queues `data` for sending, in the order of the calls as far as there is
+  // one, and takes it; other results than kOk leave it untouched. kOk is no
+  // promise of delivery. Any thread; doesn't block, allocates nothing in steady
+  // state.
+  [[nodiscard]] WriteResult Write(Buffer&& data);
+
+  // After kOverLimit: waits until at most half of max_output is waiting (kOk),
+  // the connection is closed (kClosed), or NowNs() reaches the deadline
+  // (kOverLimit). Blocks the fiber, or the thread. Not from callbacks.
+  [[nodiscard]] WriteResult WaitWritable(
+      std::int64_t deadline_ns = std::numeric_limits<std::int64_t>::max());
+
+  // Sends what Write() accepted so far, ends our direction of the stream, and
+  // closes once the peer has ended its own (at most linger_ns later), so that
+  // the last reply isn't destroyed by a reset. Input arriving meanwhile is
+  // still given to OnData; later writes return kClosed. OnClosed gets `why`
+  // unless something else went wrong first. Any thread, any number of times
+  // (the first counts); doesn't block.
+  void CloseAfterFlush(Status why);
+  void CloseAfterFlush();
+
+  // Closes now; output still waiting is dropped. OnClosed follows as a task.
+  // The first `why` wins; it should not be OK. Any thread, also from callbacks;
+  // doesn't block.
+  void Close(Status why);
+
+  // Suspends calls of OnData until ResumeReading(); one that is running isn't
+  // waited for, and one more may start if this isn't called from OnData. The
+  // kernel then slows the peer down. Neither end of input nor a reset are
+  // noticed while suspended; closing works. Any thread.
+  void PauseReading();
+  void ResumeReading();
+
+  // Bytes queued and not yet taken by the kernel.
+  std::size_t BufferedOutput() const noexcept { return output_bytes_.queued(); }
+
+  // When bytes were last received or sent (at first: creation), in NowNs()
+  // time. Any thread.
+  std::int64_t last_activity_ns() const noexcept {
+    // relaxed: a timestamp on its own.
+    return last_activity_ns_.load(std::memory_order_relaxed);
+  }
+
+  // local_endpoint() of an outgoing connection is set from OnConnected on.
+  const Endpoint& local_endpoint() const noexcept { return local_; }
+  const Endpoint& remote_endpoint() const noexcept { return remote_; }
+  // The scheduling group whose poller watches this connection.
+  std::size_t group() const noexcept { return group_; }
+
+  // EpollPoller's.
+  void OnEvents(std::uint32_t events, fiber::TaskList* ready) override;
+
+ private:
+  struct Role : fiber::Task {
+    StreamConnection* connection = nullptr;
+  };
+  struct LingerTimer : fiber::Timer {
+    StreamConnection* connection = nullptr;
+  };
+  enum class ReadOutcome { kDrained, kMore, kEnd, kClosed };
+
+  StreamConnection(UniqueFd fd, std::size_t group, StreamHandler* handler,
+                   const Options& options, Endpoint remote, bool connecting);
+
+  // stream_connection_reader.cc: the reader's role.
+  void RunReader();
+  bool FinishConnecting();
+  ReadOutcome ReadOnce(std::size_t* bytes);
+  bool Deliver();
+  void HandleReadError(int error);
+  void HandleEndOfInput();
+  void FinishReading();
+
+  // stream_connection_flusher.cc: the flusher's role.
+  void RunFlusher();
+  bool CollectOutput();
+  enum class SendOutcome { kSent, kFull, kFailed };
+  SendOutcome SendOnce();
+  void EndOutput(int error);
+
+  // stream_connection.cc: life cycle.
+  Status BeginConnecting();
+  Status ConnectError(int error) const;
+  void Leave(unsigned roles);
+  bool ArmLinger();
+  static void OnLinger(fiber::Timer* timer);
+  void Touch();
+
+  StreamHandler* const handler_;
+  const Options options_;
+  const std::size_t group_;
+  const Endpoint remote_;
+  Endpoint local_;
+
+  Role read_task_;
+  Readiness reader_;
+  // The reader's own.
+  bool connecting_;
+  std::size_t need_ = 0;
+  Buffer input_;
+
+  Role flush_task_;
+  OutputList output_;
+  WritableWait writable_;
+  BackPressure output_bytes_;
+  // The flusher's own.
+  bool last_node_seen_ = false;  // CloseAfterFlush()'s marker.
+  Buffer pending_;
+
+  std::atomic<std::int64_t> last_activity_ns_;
+  // No more writes: CloseAfterFlush() was called or sending failed.
+  std::atomic<bool> output_refused_{false};
+  // Our direction has ended, with this errno or 0; -1: it has not.
+  std::atomic<int> output_ended_{-1};
+  // The peer's direction has ended.
+  std::atomic<bool> input_ended_{false};
+  // Reader, flusher, closer: the last one to leave closes the socket.
+  std::atomic<unsigned> roles_{3};
+
+  Spinlock lifecycle_lock_;
+  bool started_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
+  bool closing_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
+  bool linger_armed_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
+  Status flush_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
+  Status close_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
+  LingerTimer linger_;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_STREAM_CONNECTION_H_
