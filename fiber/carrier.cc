@@ -44,8 +44,8 @@ void Carrier::Destroy() {
   stacks->Free(low);
 }
 
-void Carrier::Enter(void* self) {
-  Worker::AfterSwitch(static_cast<Carrier*>(self));
+void Carrier::Enter(void* self, void* worker) {
+  static_cast<Worker*>(worker)->AfterSwitch(static_cast<Carrier*>(self));
   Worker::Loop();
 }
 
@@ -56,12 +56,8 @@ void Carrier::Resume(Task* task) {
   Worker* const worker = CurrentWorker();
   Carrier* const empty = worker->current_;
   Worker::Bump(worker->counters_.resumes);
-  worker->SwitchTo(
-      empty, fiber,
-      [](void* carrier) {  // [C2]
-        CurrentWorker()->AddSpare(static_cast<Carrier*>(carrier));
-      },
-      empty);
+  worker->vacated_ = empty;
+  worker->SwitchTo(empty, fiber);
   // Much later: `empty` has been taken as a spare and goes on with its loop.
 }
 
@@ -79,9 +75,9 @@ void SuspendFiber(void (*hook)(void*), void* argument) {
     *exceptions = {};
   }
 
-  worker->SwitchTo(self, worker->TakeSpare(), hook, argument);
-
-  Worker* const now = CurrentWorker();  // [C3]
+  worker->hook_ = hook;
+  worker->hook_argument_ = argument;
+  Worker* const now = worker->SwitchTo(self, worker->TakeSpare());  // [C3]
   *now->errno_ = self->errno_;
   if (in_exception) [[unlikely]] {
     *now->exception_globals_ = self->exception_globals_;
@@ -93,33 +89,34 @@ Carrier* CurrentCarrier() {
   return worker == nullptr ? nullptr : worker->current();
 }
 
-void Worker::SwitchTo(Carrier* from, Carrier* to, void (*hook)(void*),
-                      void* argument) {
-  hook_ = hook;
-  hook_argument_ = argument;
+Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
   current_ = to;
   sanitizer::StartSwitch(
       &from->asan_fake_stack_,
       static_cast<char*>(to->low_) + to->stacks_->guard_size(),
       to->stacks_->stack_size() - to->stacks_->guard_size(), to->tsan_fiber_);
-  flare_switch_context(&from->stack_pointer_, to->stack_pointer_);
-  AfterSwitch(from);
+  auto* const now = static_cast<Worker*>(
+      flare_switch_context(&from->stack_pointer_, to->stack_pointer_, this));
+  now->AfterSwitch(from);
+  return now;
 }
 
-// Arriving on `self`, maybe on another thread than before.
+// Arriving on `self`, maybe on another thread than it was left by.
 void Worker::AfterSwitch(Carrier* self) {
-  Worker* const worker = CurrentWorker();
   const void* bottom = nullptr;
   std::size_t size = 0;
   sanitizer::FinishSwitch(self->asan_fake_stack_, &bottom, &size);
-  if (worker->thread_stack_bottom_ == nullptr) {  // First switch of the thread.
-    worker->thread_stack_bottom_ = bottom;
-    worker->thread_stack_size_ = size;
+  if (thread_stack_size_ == 0) {  // The first switch of this thread.
+    thread_stack_bottom_ = bottom;
+    thread_stack_size_ = size;
   }
-  void (*const hook)(void*) = worker->hook_;
-  if (hook != nullptr) {
-    worker->hook_ = nullptr;
-    hook(worker->hook_argument_);
+  if (vacated_ != nullptr) {  // [C2]
+    AddSpare(vacated_);
+    vacated_ = nullptr;
+  } else if (hook_ != nullptr) {
+    void (*const hook)(void*) = hook_;
+    hook_ = nullptr;
+    hook(hook_argument_);
   }
 }
 

@@ -13,8 +13,9 @@
 //       makes a carrier reachable (publishing a waiter, unlocking its list,
 //       putting it on a spare list) is therefore done by an *after-switch
 //       hook*, which runs on the next carrier.
-//  [C3] After any switch the thread may be another one: the worker is looked up
-//       anew through CurrentWorker(), the only, never inlined, accessor.
+//  [C3] After any switch the thread may be another one. Who switches hands over
+//       its worker; everybody else looks it up anew through CurrentWorker(),
+//       the only, never inlined, accessor.
 //  [C4] errno and the C++ exception globals belong to the fiber: they leave the
 //       thread with it and come back with it. Between tasks the thread's
 //       exception globals are zero.
@@ -67,7 +68,7 @@ class Carrier {
     Carrier* carrier = nullptr;
   };
 
-  static void Enter(void* self);
+  static void Enter(void* self, void* worker);
   static void Resume(Task* task);
 
   ResumeTask resume_;

@@ -7,7 +7,8 @@ namespace flare::fiber {
 
 // Builds the frame that flare_switch_context() pops; its layout stands at the
 // top of context_<isa>.S.
-void* MakeContext(void* stack_top, void (*entry)(void*), void* argument) {
+void* MakeContext(void* stack_top, void (*entry)(void*, void*),
+                  void* argument) {
   const auto top = reinterpret_cast<std::uintptr_t>(stack_top) & ~15UL;
 #if defined(__x86_64__)
   // After the switch has popped the frame and returned into

@@ -66,8 +66,16 @@ flare_switch_context:
     popq    %rbp
     .cfi_adjust_cfa_offset -8
     .cfi_restore %rbp
-    ret
-    .cfi_adjust_cfa_offset 56
+    movq    %rdx, %rax              // The value handed over.
+    // Not `ret`: the processor predicts that by its stack of calls, which is
+    // another fiber's, and would always be wrong.
+    popq    %rcx
+    .cfi_adjust_cfa_offset -8
+    .cfi_register %rip, %rcx
+    jmp     *%rcx
+    .cfi_restore %rip
+    .cfi_adjust_cfa_offset 64
+    .cfi_offset %rip, -8
     .cfi_rel_offset %rbp, 48
     .cfi_rel_offset %rbx, 40
     .cfi_rel_offset %r12, 32
@@ -91,6 +99,7 @@ flare_context_entry:
     .cfi_undefined %rip
     xorl    %ebp, %ebp
     movq    %r13, %rdi
+    movq    %rax, %rsi
     callq   *%r12
     ud2
     .cfi_endproc

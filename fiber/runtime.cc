@@ -256,8 +256,10 @@ SchedulingGroup* NearestGroup() {
   return rt->groups[turn % rt->groups.size()].get();
 }
 
-void Submit(Task* task) {
-  if (Worker* const worker = CurrentWorker()) {
+void Submit(Task* task) { SubmitFrom(CurrentWorker(), task); }
+
+void SubmitFrom(Worker* worker, Task* task) {
+  if (worker != nullptr) {
     worker->Push(task);
   } else {
     NearestGroup()->Inject(task);

@@ -91,23 +91,23 @@ void SubmitAll(TaskList&& tasks);
 // worker of that group this is Submit().
 void SubmitTo(std::size_t group, Task* task);
 
-// What a spawned closure is stored in: one pooled node.
+// What a spawned closure is stored in: one pooled node. AllocateSpawnNode also
+// returns the calling worker (nullptr on a plain thread) to be handed to
+// SubmitFrom(), if nothing in between can suspend the fiber.
+class Worker;
 inline constexpr std::size_t kSpawnNodeBytes = 128;
-void* AllocateSpawnNode();
-void FreeSpawnNode(void* node) noexcept;
+struct SpawnNode {
+  void* memory;
+  Worker* worker;
+};
+SpawnNode AllocateSpawnNode();
+void FreeSpawnNode(void* memory) noexcept;
+void SubmitFrom(Worker* worker, Task* task);
 
 // A closure as a task, in a pooled node while it fits, else on the heap.
 template <class F>
 class ClosureTask : public Task {
  public:
-  template <class G>
-  static ClosureTask* Make(G&& f) {
-    void* const memory =
-        kPooled ? AllocateSpawnNode() : ::operator new(sizeof(ClosureTask));
-    return new (memory) ClosureTask(std::forward<G>(f));
-  }
-
- private:
   static constexpr bool kPooled = sizeof(F) + sizeof(Task) <= kSpawnNodeBytes &&
                                   alignof(F) <= alignof(std::max_align_t);
 
@@ -116,13 +116,23 @@ class ClosureTask : public Task {
     run = [](Task* self) { static_cast<ClosureTask*>(self)->Go(); };
   }
 
+  template <class G>
+  static ClosureTask* Make(G&& f) {
+    if constexpr (kPooled) {
+      return new (AllocateSpawnNode().memory) ClosureTask(std::forward<G>(f));
+    } else {
+      return new ClosureTask(std::forward<G>(f));
+    }
+  }
+
+ private:
   void Go() {
     std::move(f_)();
-    this->~ClosureTask();
     if constexpr (kPooled) {
+      this->~ClosureTask();
       FreeSpawnNode(this);
     } else {
-      ::operator delete(this);
+      delete this;
     }
   }
 
@@ -133,7 +143,16 @@ class ClosureTask : public Task {
 // after the call, on the worker that finished it.
 template <class F>
 void Spawn(F&& f) {
-  Submit(ClosureTask<std::decay_t<F>>::Make(std::forward<F>(f)));
+  using Closure = ClosureTask<std::decay_t<F>>;
+  // Moving a closure in can't suspend; copying one might.
+  constexpr bool kMoves = !std::is_lvalue_reference_v<F> ||
+                          std::is_trivially_copyable_v<std::decay_t<F>>;
+  if constexpr (Closure::kPooled && kMoves) {
+    const SpawnNode node = AllocateSpawnNode();
+    SubmitFrom(node.worker, new (node.memory) Closure(std::forward<F>(f)));
+  } else {
+    Submit(Closure::Make(std::forward<F>(f)));
+  }
 }
 
 // Spawn() into a given scheduling group.

@@ -106,7 +106,7 @@ void Worker::ThreadMain() {
   sanitizer::StartSwitch(
       &thread_fake_stack_, static_cast<char*>(current_->low_),
       current_->stacks_->stack_size(), current_->tsan_fiber_);
-  flare_switch_context(&thread_stack_pointer_, current_->stack_pointer_);
+  flare_switch_context(&thread_stack_pointer_, current_->stack_pointer_, this);
   // The group has stopped.
   sanitizer::FinishSwitch(thread_fake_stack_);
   current_->Destroy();
@@ -118,21 +118,23 @@ void Worker::ThreadMain() {
 void Worker::LeaveToThread() {
   sanitizer::StartSwitch(nullptr, thread_stack_bottom_, thread_stack_size_,
                          thread_tsan_fiber_);
-  flare_switch_context(&current_->stack_pointer_, thread_stack_pointer_);
+  flare_switch_context(&current_->stack_pointer_, thread_stack_pointer_, this);
 }
 
 // noexcept: an exception that leaves a task ends the process, with the
 // backtrace of where it was thrown.
 void Worker::Loop() noexcept {
+  Worker* worker = CurrentWorker();
   for (;;) {
-    Task* const task = CurrentWorker()->Next();
-    if (task == nullptr) CurrentWorker()->LeaveToThread();
+    Task* const task = worker->Next();
+    if (task == nullptr) worker->LeaveToThread();
     task->run(task);
-    // Possibly another worker than before, but still this stack [C3].
-    Carrier* const carrier = CurrentWorker()->current_;
+    worker = CurrentWorker();  // Possibly another one than before [C3].
+    Carrier* const carrier = worker->current_;  // Still this stack.
     carrier->fiber_id = 0;
     if (carrier->locals != nullptr) [[unlikely]] {
       DestroyFiberLocals(carrier);  // May block, as part of the task.
+      worker = CurrentWorker();
     }
   }
 }
@@ -326,18 +328,19 @@ void Worker::ReturnNodes() {
   }
 }
 
-void* AllocateSpawnNode() {
+SpawnNode AllocateSpawnNode() {
   Worker* const worker = CurrentWorker();
-  return worker != nullptr ? worker->AllocateNode()
-                           : ::operator new(kSpawnNodeBytes);
+  return {worker != nullptr ? worker->AllocateNode()
+                            : ::operator new(kSpawnNodeBytes),
+          worker};
 }
 
-void FreeSpawnNode(void* node) noexcept {
+void FreeSpawnNode(void* memory) noexcept {
   Worker* const worker = CurrentWorker();
   if (worker != nullptr) {
-    worker->RecycleNode(node);
+    worker->RecycleNode(memory);
   } else {
-    ::operator delete(node);
+    ::operator delete(memory);
   }
 }
 

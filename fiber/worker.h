@@ -134,10 +134,9 @@ class Worker {
   // wake-up.
   void UpdateEstimate(std::int64_t now_ns);
 
-  // Switching (carrier.cc). `hook(argument)` runs after the switch.
-  void SwitchTo(Carrier* from, Carrier* to, void (*hook)(void*),
-                void* argument);
-  static void AfterSwitch(Carrier* self);
+  // Switching (carrier.cc). Returns the worker that switched back.
+  Worker* SwitchTo(Carrier* from, Carrier* to);
+  void AfterSwitch(Carrier* self);
   Carrier* TakeSpare();
   void AddSpare(Carrier* carrier);
   void LeaveToThread();
@@ -154,6 +153,9 @@ class Worker {
   std::size_t spare_count_ = 0;
   FreeNode* nodes_ = nullptr;
   std::size_t node_count_ = 0;
+  // What to do on arrival after a switch: keep the carrier that was left, or
+  // run the hook of the fiber that suspended itself.
+  Carrier* vacated_ = nullptr;
   void (*hook_)(void*) = nullptr;
   void* hook_argument_ = nullptr;
   int* errno_ = nullptr;  // This thread's.
