@@ -26,7 +26,6 @@
 #include <sys/uio.h>
 
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -133,8 +132,8 @@ class Buffer {
 
   /// Copies the bytes together if they lie scattered in many blocks that hold
   /// little of them. For who keeps a Buffer that grows by small pieces, such
-  /// as the beginning of a message whose rest trickles in: it bounds the memory
-  /// kept alive to about eight times the size, plus half a megabyte.
+  /// as the beginning of a message whose rest trickles in: afterwards it keeps
+  /// at most one block (up to 64 KiB) per 4 KiB of its bytes, and 16 more.
   void CompactIfSparse();
 
   /// Iteration over the slices, as std::string_view; none is empty.
@@ -145,7 +144,9 @@ class Buffer {
  private:
   friend class BufferBuilder;
   friend class ReadSpace;
-  friend Buffer MakeBufferOfBlock(BufferBlock*, const char*, std::size_t);
+  friend Buffer MakeForeignBuffer(std::string&& bytes);
+  friend Buffer MakeReferencingBuffer(const void* data, std::size_t size,
+                                      Function<void()> completion);
 
   // Appends one slice; takes over the caller's reference to `block`.
   void AppendSlice(BufferBlock* block, const char* data, std::size_t size);
@@ -233,7 +234,7 @@ class BufferBuilder {
   /// Copies `bytes`.
   void Append(std::string_view bytes) {
     if (bytes.size() < SizeAvailable()) {
-      std::memcpy(space_.cursor, bytes.data(), bytes.size());
+      bytes.copy(space_.cursor, bytes.size());
       space_.cursor += bytes.size();
     } else {
       AppendSlow(bytes);
@@ -248,10 +249,7 @@ class BufferBuilder {
 
   /// About `n` more bytes will be written: if they are many, they go to larger
   /// blocks. Never needed for correctness.
-  void ExpectBytes(std::size_t n) {
-    expected_end_ = ByteSize() + n;
-    if (n > SizeAvailable() + kBuildBlockSize) NextBlock();
-  }
+  void ExpectBytes(std::size_t n) { expected_end_ = ByteSize() + n; }
 
   /// Bytes written so far.
   std::size_t ByteSize() const noexcept {
@@ -276,7 +274,7 @@ class BufferBuilder {
   // Goes on in another block.
   void NextBlock();
   void AppendSlow(std::string_view bytes);
-  bool WritesToBigBlock() const;
+  // Gives the block up, with what was written to it since Seal().
   void DisposeOfSpace();
 
   WritableBlock space_;
@@ -300,7 +298,7 @@ Buffer MakeForeignBuffer(std::string&& bytes);
 /// called, once and on any thread, when no Buffer refers to the memory any
 /// more; it must neither block nor throw. With zero bytes that is at once.
 Buffer MakeReferencingBuffer(const void* data, std::size_t size,
-                             Function<void()> completion = nullptr);
+                             Function<void()> completion = {});
 
 /// The names by which users of the published framework know these.
 using NoncontiguousBuffer = Buffer;

@@ -86,10 +86,12 @@ struct WritableBlock {
   void Prepay();
 };
 
-/// A fresh native block. Neither blocks nor suspends.
-WritableBlock NewBuildBlock();
-WritableBlock NewReadBlock();
-WritableBlock NewBigBlock();
+/// A native block of kBigBlockSize with one reference, the caller's.
+BufferBlock* NewBigBlock();
+
+/// The part of `block` from `cursor` on, to be written to. Takes over the
+/// caller's reference.
+WritableBlock MakeWritable(BufferBlock* block, char* cursor);
 
 /// Which of a thread's two hot blocks.
 enum class HotBlock : std::uint8_t { kBuild, kRead };

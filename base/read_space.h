@@ -53,7 +53,8 @@ class ReadSpace {
   WritableBlock hot_;
   std::size_t capacity_;
   std::size_t big_count_ = 0;
-  WritableBlock big_[kMaxBigBlocks];
+  // Uninitialised beyond big_count_: zeroing them would cost each read.
+  BufferBlock* big_[kMaxBigBlocks];
   struct iovec iovecs_[kMaxBigBlocks + 1];
 };
 

@@ -1,0 +1,135 @@
+// Blocks come from one pool per size and go back to it when their last
+// reference is dropped. Each thread keeps two of them hot, partly written, in
+// thread-local slots.
+//
+// Rules:
+//  B1  Bytes before a WritableBlock's cursor are never written again, unless
+//      the block has a sole owner; bytes from the cursor on are seen by nobody
+//      else. So slices of one block may be read while its rest is written.
+//  B2  A WritableBlock has one owner: a slot, or whoever took it from there.
+//  B3  refs = prepaid + slices that refer to the block; prepaid >= 1 as long
+//      as somebody owns the WritableBlock.
+//  B4  Only the functions marked noinline touch the slots, and none of them
+//      can suspend a fiber in between.
+
+#include "flare/base/buffer_block.h"
+
+#include <new>
+
+#include "flare/base/object_pool.h"
+
+namespace flare {
+namespace {
+
+// References prepaid at a time: more than slices are usually cut from a block
+// before it is used up.
+constexpr std::uint32_t kPrepay = 1 << 14;
+
+// kKept: free blocks per thread and per NUMA node.
+template <std::size_t kSize, std::size_t kKeptByThread, std::size_t kKeptByNode>
+struct NativePool {
+  using Pool = PointerPool<
+      RawMemoryPolicy<kSize, kBlockHeaderSize, kKeptByThread, kKeptByNode>>;
+
+  static BufferBlock* New(std::uint32_t refs) {
+    auto* block = ::new (Pool::Get()) BufferBlock;
+    // relaxed: nobody else knows the block yet.
+    block->refs.store(refs, std::memory_order_relaxed);
+    block->capacity = kSize - kBlockHeaderSize;
+    block->destroy = [](BufferBlock* self) { Pool::Put(self); };
+    return block;
+  }
+};
+
+// At most 512 KiB, 512 KiB and 2 MiB per thread; 32, 32 and 64 MiB per node.
+using BuildPool = NativePool<kBuildBlockSize, 32, 2048>;
+using ReadPool = NativePool<kReadBlockSize, 16, 1024>;
+using BigPool = NativePool<kBigBlockSize, 32, 1024>;
+
+WritableBlock NewHotBlock(HotBlock which) {
+  BufferBlock* block = which == HotBlock::kBuild ? BuildPool::New(kPrepay)
+                                                 : ReadPool::New(kPrepay);
+  char* data = NativeData(block);
+  return {block, data, data + block->capacity, kPrepay};
+}
+
+// Trivial, so that the hot path needs no check for initialisation; AtExit
+// empties it when the thread ends.
+struct Slots {
+  WritableBlock hot[2];
+  bool watched;  // AtExit is registered
+  bool exited;
+};
+
+constinit thread_local Slots slots{};
+
+struct AtExit {
+  ~AtExit() {
+    slots.exited = true;
+    for (WritableBlock& hot : slots.hot) {
+      if (hot) hot.Drop();
+    }
+  }
+  void Register() {}
+};
+
+// Whether the slots may be filled: not while the thread ends.
+bool WatchThreadExit() {
+  if (slots.exited) return false;
+  static thread_local AtExit at_exit;
+  at_exit.Register();
+  slots.watched = true;
+  return true;
+}
+
+}  // namespace
+
+void WritableBlock::Drop() {
+  block->Deref(prepaid);
+  *this = WritableBlock();
+}
+
+void WritableBlock::Prepay() {
+  block->Ref(kPrepay);
+  prepaid += kPrepay;
+}
+
+BufferBlock* NewBigBlock() { return BigPool::New(1); }
+
+WritableBlock MakeWritable(BufferBlock* block, char* cursor) {
+  return {block, cursor, NativeData(block) + block->capacity, 1};
+}
+
+[[gnu::noinline]] WritableBlock TakeHotBlock(HotBlock which) {
+  WritableBlock& slot = slots.hot[static_cast<int>(which)];
+  WritableBlock taken = slot;
+  slot = WritableBlock();  // [B2]
+  if (!taken) return NewHotBlock(which);
+  // From the start whenever possible, not just when there is no room: what was
+  // written last is what the caches hold. [B1]
+  if (taken.IsSoleOwner()) taken.Rewind();
+  if (taken.room() <
+      (which == HotBlock::kBuild ? kMinBuildRoom : kMinReadRoom)) {
+    taken.Drop();
+    return NewHotBlock(which);
+  }
+  return taken;
+}
+
+[[gnu::noinline]] void GiveBackHotBlock(HotBlock which, WritableBlock block) {
+  if (!slots.watched || slots.exited) {
+    if (!WatchThreadExit()) {
+      block.Drop();
+      return;
+    }
+  }
+  WritableBlock& slot = slots.hot[static_cast<int>(which)];
+  if (slot && slot.room() >= block.room()) {
+    block.Drop();
+    return;
+  }
+  if (slot) slot.Drop();
+  slot = block;  // [B2]
+}
+
+}  // namespace flare

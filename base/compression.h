@@ -1,0 +1,59 @@
+// The compression algorithms of the wire formats, on Buffers.
+//
+//   auto packed = Compress(CompressionAlgorithm::kZstd, body);
+//   if (!packed) return packed.error();
+//   auto body = Decompress(CompressionAlgorithm::kZstd, *packed, max_size);
+//
+// Formats: gzip = one gzip member of default level; lz4-frame = one LZ4 frame
+// with default preferences; snappy = one raw (unframed) block; zstd = one zstd
+// frame of default level. Empty stays empty, in both directions.
+//
+// Thread-safe. CPU-bound: nothing here waits or suspends a fiber, and the time
+// is proportional to the input and output. The libraries' contexts are pooled.
+
+#ifndef FLARE_BASE_COMPRESSION_H_
+#define FLARE_BASE_COMPRESSION_H_
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+
+namespace flare {
+
+/// The values are those on the wire.
+enum class CompressionAlgorithm {
+  kUnknown = 0,
+  kNone = 1,
+  kGzip = 2,
+  kLz4Frame = 3,
+  kSnappy = 4,
+  kZstd = 5,
+};
+
+/// Compresses. Fails with ENOTSUP for an algorithm that is none (such as
+/// kUnknown or a value off the wire), EFBIG for more than snappy can hold
+/// (4 GiB - 1), ENOMEM if a library runs out of memory.
+[[nodiscard]] Expected<Buffer, Status> Compress(CompressionAlgorithm algorithm,
+                                                const Buffer& data);
+
+/// Decompresses data from an untrusted source. Fails with EBADMSG if `data` is
+/// corrupt, truncated, or followed by other bytes; with EMSGSIZE as soon as the
+/// output is known to exceed `max_output` bytes (no more than that is ever
+/// produced); ENOTSUP and ENOMEM as above.
+[[nodiscard]] Expected<Buffer, Status> Decompress(
+    CompressionAlgorithm algorithm, const Buffer& data, std::size_t max_output);
+
+/// By name: "gzip", "lz4-frame", "snappy", "zstd", and "none" or "" for none.
+std::optional<CompressionAlgorithm> ParseCompressionAlgorithm(
+    std::string_view name);
+
+/// The name that ParseCompressionAlgorithm takes; "unknown" for other values.
+std::string_view ToString(CompressionAlgorithm algorithm);
+
+}  // namespace flare
+
+#endif  // FLARE_BASE_COMPRESSION_H_
