@@ -1,0 +1,155 @@
+// Which cgroup we are in is said by /proc/self/cgroup, where the hierarchies
+// are mounted by /proc/self/mountinfo. In a container the former may name a
+// path as the host sees it while only a part of the tree, the mount's root, is
+// visible: that part is taken off. If what remains isn't there, the top of the
+// mount is what applies to us.
+#include "flare/base/cgroup.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flare/base/string.h"
+
+namespace flare {
+namespace {
+
+struct Mount {
+  std::string root;   // What of the hierarchy is mounted ...
+  std::string point;  // ... and where.
+};
+
+struct Mounts {
+  std::optional<Mount> v1_cpu;
+  std::optional<Mount> v2;
+};
+
+// Where our process is in both hierarchies.
+struct Membership {
+  std::optional<std::string> v1_cpu;
+  std::optional<std::string> v2;
+};
+
+bool HasItem(std::string_view list, std::string_view item) {
+  const auto items = Split(list, ',');
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+// "36 35 98:0 /root /mount/point rw,noatime master:1 - type source options";
+// before the dash there may be any number of optional fields.
+Mounts ReadMounts(const std::string& root) {
+  Mounts mounts;
+  const std::string text = ReadSmallFile(root + "/proc/self/mountinfo");
+  for (const std::string_view line : Split(text, '\n')) {
+    const std::size_t dash = line.find(" - ");
+    if (dash == line.npos) continue;
+    const auto front = Split(line.substr(0, dash), ' ');
+    const auto back = Split(line.substr(dash + 3), ' ');
+    if (front.size() < 5 || back.size() < 3) continue;
+    Mount mount{std::string(front[3]), std::string(front[4])};
+    if (back[0] == "cgroup2") {
+      mounts.v2 = std::move(mount);
+    } else if (back[0] == "cgroup" && HasItem(back[2], "cpu")) {
+      mounts.v1_cpu = std::move(mount);
+    }
+  }
+  return mounts;
+}
+
+// "4:cpu,cpuacct:/path" for version 1, "0::/path" for version 2.
+Membership ReadMembership(const std::string& root) {
+  Membership membership;
+  const std::string text = ReadSmallFile(root + "/proc/self/cgroup");
+  for (const std::string_view line : Split(text, '\n')) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string_view controllers =
+        line.substr(first + 1, second - first - 1);
+    std::string path(line.substr(second + 1));
+    if (controllers.empty()) {
+      membership.v2 = std::move(path);
+    } else if (HasItem(controllers, "cpu")) {
+      membership.v1_cpu = std::move(path);
+    }
+  }
+  return membership;
+}
+
+// The part of `path` below the mount: "/" + components, or "".
+std::string BelowMount(const Mount& mount, std::string path) {
+  if (mount.root != "/") {
+    const bool inside =
+        StartsWith(path, mount.root) &&
+        (path.size() == mount.root.size() || path[mount.root.size()] == '/');
+    path = inside ? path.substr(mount.root.size()) : "";
+  }
+  return path == "/" ? "" : path;
+}
+
+// "max 100000" or "150000 100000".
+std::optional<double> ReadV2(const std::string& folder) {
+  const std::string text = ReadSmallFile(folder + "/cpu.max");
+  const auto fields = Split(Trim(text), ' ');
+  if (fields.size() != 2) return std::nullopt;
+  const auto quota = TryParse<double>(fields[0]);
+  const auto period = TryParse<double>(fields[1]);
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return *quota / *period;
+}
+
+// A quota of -1 means none.
+std::optional<double> ReadV1(const std::string& folder) {
+  const std::string quota_text = ReadSmallFile(folder + "/cpu.cfs_quota_us");
+  const std::string period_text = ReadSmallFile(folder + "/cpu.cfs_period_us");
+  const auto quota = TryParse<double>(Trim(quota_text));
+  const auto period = TryParse<double>(Trim(period_text));
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return *quota / *period;
+}
+
+std::optional<double> Smaller(std::optional<double> a,
+                              std::optional<double> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+// The smallest of the quotas from `path` up to the mount point.
+template <class Reader>
+std::optional<double> SmallestUpwards(const std::string& root,
+                                      const std::optional<Mount>& mount,
+                                      const std::optional<std::string>& path,
+                                      Reader read) {
+  if (!mount || !path) return std::nullopt;
+  const std::string top = root + mount->point;
+  std::string below = BelowMount(*mount, *path);
+  std::optional<double> smallest = read(top);
+  while (!below.empty()) {
+    smallest = Smaller(smallest, read(top + below));
+    const std::size_t slash = below.rfind('/');
+    below.resize(slash == below.npos ? 0 : slash);
+  }
+  return smallest;
+}
+
+}  // namespace
+
+std::optional<double> ReadCpuQuota(const std::string& root) {
+  const Mounts mounts = ReadMounts(root);
+  const Membership membership = ReadMembership(root);
+  return Smaller(
+      SmallestUpwards(root, mounts.v2, membership.v2, ReadV2),
+      SmallestUpwards(root, mounts.v1_cpu, membership.v1_cpu, ReadV1));
+}
+
+std::string ReadSmallFile(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace flare

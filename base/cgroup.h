@@ -1,0 +1,23 @@
+// How much CPU time the control groups of this process allow.
+
+#ifndef FLARE_BASE_CGROUP_H_
+#define FLARE_BASE_CGROUP_H_
+
+#include <optional>
+#include <string>
+
+namespace flare {
+
+// The smallest CPU quota among this process's cgroup and its ancestors, in CPUs
+// (1.5: one and a half seconds of CPU time per second): cpu.max of version 2,
+// cpu.cfs_quota_us / cpu.cfs_period_us of version 1, or both. nullopt: no limit
+// to be seen. Files are looked up below `root` ("" for the system's own). Reads
+// a handful of files: for start-up.
+std::optional<double> ReadCpuQuota(const std::string& root);
+
+// What the file holds; empty if it can't be read.
+std::string ReadSmallFile(const std::string& path);
+
+}  // namespace flare
+
+#endif  // FLARE_BASE_CGROUP_H_
