@@ -265,7 +265,7 @@ class AsyncStub : public ::testing::Test {
   // Puts the future's value into `*outcome` once it is there.
   static void Watch(flare::Future<Outcome> future,
                     std::optional<Outcome>* outcome) {
-    std::move(future).Then(
+    (void)future.Then(
         [outcome](Outcome value) { *outcome = std::move(value); });
   }
 
@@ -346,7 +346,8 @@ TEST_F(AsyncStub, NextCallCanBeMadeFromTheContinuation) {
   auto controller = std::make_unique<flare::RpcClientController>();
   std::int64_t value = 0;
   std::function<void()> call = [&] {
-    stub_.Add(MakePair(value, 1), controller.get()).Then([&](Outcome sum) {
+    auto future = stub_.Add(MakePair(value, 1), controller.get());
+    (void)future.Then([&](Outcome sum) {
       value = sum->value();
       if (value == kCalls) {
         controller.reset();

@@ -178,7 +178,7 @@ void $Class$::CallMethod(
     [[maybe_unused]] ::google::protobuf::RpcController* controller,
     [[maybe_unused]] const ::google::protobuf::Message* request,
     [[maybe_unused]] ::google::protobuf::Message* response,
-    ::google::protobuf::Closure* done) {
+    [[maybe_unused]] ::google::protobuf::Closure* done) {
   ::flare::rpc::CheckMethodBelongsTo(method, DescriptorOf$Service$());
   switch (method->index()) {
 )");
