@@ -1,7 +1,5 @@
 #include "flare/fiber/runtime.h"
 
-#include <sched.h>
-
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -44,49 +42,13 @@ Runtime* MustBeRunning() {
   return current;
 }
 
-// What the plan is made for: the nodes and CPUs that workers may run on.
-struct Machine {
-  std::vector<int> node_ids;
-  std::vector<std::vector<int>> cpus;  // Of each of these nodes.
-  std::size_t cpu_count = 0;           // Quota considered.
-
-  std::vector<int> AllCpus() const {
-    std::vector<int> all;
-    for (const auto& node : cpus)
-      all.insert(all.end(), node.begin(), node.end());
-    return all;
-  }
-};
-
-Expected<Machine, Status> ReadMachine(const std::string& accessible_cpus) {
-  const Topology topology = Topology::FromSystem();
-  Machine machine;
-  std::vector<int> allowed = topology.accessible_cpus();
-  if (!accessible_cpus.empty()) {
-    auto wanted = ParseCpuList(accessible_cpus);
-    if (!wanted) return Unexpected(wanted.error());
-    std::erase_if(allowed, [&](int cpu) {
-      return std::find(wanted->begin(), wanted->end(), cpu) == wanted->end();
-    });
-    if (allowed.empty()) {
-      return Unexpected(Status(-1, "none of the CPUs '" + accessible_cpus +
-                                       "' may be used by this process"));
-    }
-  }
-  for (const auto& node : topology.nodes()) {
-    std::vector<int> cpus;
-    for (const int cpu : node.cpus) {
-      if (std::find(allowed.begin(), allowed.end(), cpu) != allowed.end()) {
-        cpus.push_back(cpu);
-      }
-    }
-    if (cpus.empty()) continue;
-    machine.node_ids.push_back(node.id);
-    machine.cpus.push_back(std::move(cpus));
-  }
-  machine.cpu_count =
-      std::min<std::size_t>(allowed.size(), topology.usable_cpu_count());
-  return machine;
+// The CPUs that workers may run on.
+Expected<Topology, Status> ReadTopology(const std::string& accessible_cpus) {
+  Topology topology = Topology::FromSystem();
+  if (accessible_cpus.empty()) return topology;
+  Expected<std::vector<int>, Status> wanted = ParseCpuList(accessible_cpus);
+  if (!wanted) return Unexpected(wanted.error());
+  return topology.RestrictedTo(*wanted);
 }
 
 // Built by a thread that is bound like the group's workers, so that its memory
@@ -94,10 +56,10 @@ Expected<Machine, Status> ReadMachine(const std::string& accessible_cpus) {
 std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
   std::unique_ptr<SchedulingGroup> group;
   std::thread([&] {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (const int cpu : options.cpus) CPU_SET(cpu, &set);
-    if (!options.cpus.empty()) sched_setaffinity(0, sizeof(set), &set);
+    if (!options.cpus.empty()) {
+      const Status bound = SetThreadAffinity(options.cpus);
+      LOG_IF(ERROR, !bound.ok()) << bound.message();
+    }
     group = std::make_unique<SchedulingGroup>(std::move(options));
   }).join();
   return group;
@@ -133,12 +95,12 @@ Status Validate(const RuntimeOptions& options) {
 Status StartRuntime(const RuntimeOptions& options) {
   if (IsRuntimeRunning()) return Status(-1, "the runtime is running already");
   if (Status status = Validate(options); !status.ok()) return status;
-  Expected<Machine, Status> machine = ReadMachine(options.accessible_cpus);
-  if (!machine) return machine.error();
+  Expected<Topology, Status> topology = ReadTopology(options.accessible_cpus);
+  if (!topology) return topology.error();
   PlanRequest request;
   request.concurrency = options.concurrency;
-  request.cpus = machine->cpu_count;
-  request.nodes = machine->node_ids.size();
+  request.cpus = static_cast<std::size_t>(topology->parallelism());
+  request.nodes = topology->nodes().size();
   request.optimize_for = options.optimize_for;
   request.group_size = options.group_size;
   request.numa_aware = options.numa_aware;
@@ -155,9 +117,10 @@ Status StartRuntime(const RuntimeOptions& options) {
     group.work_stealing_ratio = options.work_stealing_ratio;
     group.stacks.stack_size = options.stack_size;
     group.stacks.guard = options.stack_guard;
-    const std::size_t node = i % machine->node_ids.size();
-    if (plan->numa_aware) group.node = machine->node_ids[node];
-    group.cpus = plan->numa_aware ? machine->cpus[node] : machine->AllCpus();
+    const Topology::Node& node =
+        topology->nodes()[i % topology->nodes().size()];
+    if (plan->numa_aware) group.node = node.id;
+    group.cpus = plan->numa_aware ? node.cpus : topology->cpus();
     if (options.make_poller) group.poller = options.make_poller(i);
     rt->groups.push_back(BuildGroup(std::move(group)));
   }
@@ -168,7 +131,7 @@ Status StartRuntime(const RuntimeOptions& options) {
   LOG(INFO) << "fiber runtime: " << plan->groups << " scheduling group(s) of "
             << plan->workers_per_group << " worker(s), "
             << (plan->numa_aware ? "bound to NUMA nodes" : "not NUMA-bound")
-            << " (" << plan->why << ")";
+            << " (" << plan->why << "; " << topology->ToString() << ")";
   Runtime* const started = rt.release();
   // release: pairs with the acquire in Current.
   runtime.store(started, std::memory_order_release);

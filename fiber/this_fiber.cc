@@ -64,3 +64,19 @@ std::uint64_t GetId() {
 }
 
 }  // namespace flare::this_fiber
+
+namespace flare::fiber {
+
+// noinline, so that no caller keeps the address; the empty asm, so that no call
+// is taken for a repetition of an earlier one.
+[[gnu::noinline]] int GetLastError() {
+  asm volatile("" ::: "memory");
+  return errno;
+}
+
+[[gnu::noinline]] void SetLastError(int error) {
+  asm volatile("" ::: "memory");
+  errno = error;
+}
+
+}  // namespace flare::fiber

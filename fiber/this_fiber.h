@@ -32,4 +32,15 @@ std::uint64_t GetId();
 
 }  // namespace flare::this_fiber
 
+namespace flare::fiber {
+
+// errno. It goes with the fiber when that moves to another worker, but
+// compilers may keep its *address* for the rest of a function, since libc
+// declares it constant: a function that uses `errno` both before and after
+// something that may suspend reads the wrong thread's. These never do.
+int GetLastError();
+void SetLastError(int error);
+
+}  // namespace flare::fiber
+
 #endif  // FLARE_FIBER_THIS_FIBER_H_

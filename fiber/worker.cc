@@ -2,7 +2,6 @@
 
 #include <cxxabi.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
+#include "flare/base/topology.h"
 #include "flare/fiber/context.h"
 #include "flare/fiber/fiber_local.h"
 #include "flare/fiber/sanitizer.h"
@@ -55,16 +55,6 @@ class NodeStore {
   std::vector<void*> chains_ FLARE_GUARDED_BY(lock_);
 };
 
-void BindTo(const std::vector<int>& cpus) {
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) CPU_SET(cpu, &set);
-  const int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-  LOG_IF(ERROR, error != 0)
-      << "can't bind a worker to its CPUs: error " << error;
-}
-
 }  // namespace
 
 // The empty asm keeps the compiler from seeing that this only reads a variable:
@@ -93,7 +83,10 @@ void Worker::ThreadMain() {
       "flare_" + std::to_string(group_->index()) + "/" + std::to_string(index_);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   prctl(PR_SET_TIMERSLACK, 1000);  // ns
-  BindTo(group_->cpus());
+  if (!group_->cpus().empty()) {
+    const Status bound = SetThreadAffinity(group_->cpus());
+    LOG_IF(ERROR, !bound.ok()) << bound.message();
+  }
 
   current_worker = this;
   errno_ = &errno;

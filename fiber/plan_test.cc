@@ -1,0 +1,122 @@
+#include "flare/fiber/plan.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+namespace {
+
+PlanRequest Request(const std::string& preset, int workers,
+                    std::size_t nodes = 1, std::size_t cpus = 0) {
+  PlanRequest request;
+  request.optimize_for = preset;
+  request.concurrency = workers;
+  request.nodes = nodes;
+  request.cpus = cpus != 0 ? cpus : static_cast<std::size_t>(workers);
+  return request;
+}
+
+std::string Shape(const PlanRequest& request) {
+  const auto plan = MakePlan(request);
+  if (!plan) return plan.error().message();
+  return std::to_string(plan->groups) + "x" +
+         std::to_string(plan->workers_per_group) +
+         (plan->numa_aware ? " numa" : "");
+}
+
+// The published framework's own examples.
+TEST(PlanTest, PublishedExamples) {
+  EXPECT_EQ(Shape(Request("io-heavy", 4)), "1x4");
+  EXPECT_EQ(Shape(Request("io-heavy", 8)), "1x8");
+  EXPECT_EQ(Shape(Request("io-heavy", 10)), "1x10");
+  EXPECT_EQ(Shape(Request("io-heavy", 40)), "5x8");
+  EXPECT_EQ(Shape(Request("io-heavy", 40, 2)), "4x10 numa");
+  EXPECT_EQ(Shape(Request("io-heavy", 76, 2)), "6x13 numa");
+}
+
+TEST(PlanTest, DefaultIsAsManyAsCpusButAtLeastFour) {
+  EXPECT_EQ(Shape(Request("neutral", 0, 1, 2)), "1x4");
+  EXPECT_EQ(Shape(Request("neutral", 0, 1, 12)), "1x12");
+}
+
+TEST(PlanTest, OneWorkerIsEnough) {
+  EXPECT_EQ(Shape(Request("io-heavy", 1)), "1x1");
+  EXPECT_EQ(Shape(Request("neutral", 1)), "1x1");
+  EXPECT_EQ(Shape(Request("compute-heavy", 1)), "1x1");
+}
+
+TEST(PlanTest, ComputeHeavyWantsFewGroups) {
+  EXPECT_EQ(Shape(Request("compute-heavy", 64)), "1x64");
+  EXPECT_EQ(Shape(Request("compute-heavy", 65)), "2x33");
+  EXPECT_EQ(Shape(Request("compute-heavy", 80, 2)), "2x40");
+}
+
+TEST(PlanTest, ComputeBindsWhenItFillsTheMachine) {
+  EXPECT_EQ(Shape(Request("compute", 80, 2)), "2x40 numa");
+  EXPECT_EQ(Shape(Request("compute", 20, 2, 80)), "1x20");
+  EXPECT_EQ(Shape(Request("compute", 160, 2)), "4x40 numa");
+}
+
+TEST(PlanTest, CustomizedFollowsTheGroupSize) {
+  PlanRequest request = Request("io-heavy", 40);
+  request.group_size = 10;
+  request.numa_aware = true;
+  EXPECT_EQ(Shape(request), "4x10");
+  request.nodes = 2;
+  EXPECT_EQ(Shape(request), "4x10 numa");
+  request.concurrency = 10;
+  EXPECT_EQ(Shape(request), "2x5 numa");
+  request.concurrency = 1;
+  EXPECT_EQ(Shape(request), "2x1 numa");
+  request.nodes = 1;
+  EXPECT_EQ(Shape(request), "1x1");
+}
+
+// The published framework divides by zero here.
+TEST(PlanTest, NumaAwareAloneWorks) {
+  PlanRequest request = Request("neutral", 8);
+  request.numa_aware = true;
+  EXPECT_EQ(Shape(request), "1x8");
+  request.nodes = 2;
+  EXPECT_EQ(Shape(request), "2x4 numa");
+  request.numa_aware = false;
+  EXPECT_EQ(Shape(request), "1x8");
+  EXPECT_EQ(Shape(Request("customized", 8)), "1x8");
+  request = Request("customized", 200, 2);
+  EXPECT_EQ(Shape(request), "4x50 numa");
+}
+
+TEST(PlanTest, SurplusIsBounded) {
+  for (const char* preset : {"neutral", "io", "io-heavy", "compute",
+                             "compute-heavy", "customized"}) {
+    for (int workers = 1; workers <= 300; ++workers) {
+      for (std::size_t nodes : {1, 2, 4, 8}) {
+        const auto plan = MakePlan(Request(preset, workers, nodes));
+        ASSERT_TRUE(plan);
+        const auto wanted = static_cast<std::size_t>(workers);
+        ASSERT_GE(plan->workers(), wanted);
+        ASSERT_LE(plan->workers_per_group, 64U);
+        ASSERT_LT(plan->workers(), wanted + plan->groups + 32)
+            << preset << " " << workers << " on " << nodes;
+        if (plan->numa_aware) {
+          ASSERT_EQ(plan->groups % nodes, 0U);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanTest, RefusesNonsense) {
+  EXPECT_NE(Shape(Request("fast", 4)).find("io-heavy"), std::string::npos);
+  EXPECT_NE(Shape(Request("neutral", -1)).find("-1"), std::string::npos);
+  EXPECT_NE(Shape(Request("neutral", 1 << 20)).find("4096"), std::string::npos);
+  PlanRequest request = Request("neutral", 4);
+  request.group_size = 65;
+  EXPECT_NE(Shape(request).find("64"), std::string::npos);
+  request.group_size = -2;
+  EXPECT_NE(Shape(request).find("-2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace flare::fiber
