@@ -92,6 +92,11 @@ enum class ParseResult {
   kClose,
 };
 
+// For protocols: the first `size` bytes of `in` (which has them) in one piece,
+// where they are if they lie in one block, else copied to *scratch.
+std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
+                                  std::string* scratch);
+
 // --------------------------------------------------------------------------
 // Server side
 // --------------------------------------------------------------------------

@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/rpc/protocol/http_parser.h"
+#include "flare/rpc/protocol/http_protocol.h"
+#include "flare/rpc/protocol/http_writer.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// A method is part of a request line: what would end it or begin a query isn't
+// sent.
+bool IsSendable(std::string_view method) {
+  return !method.empty() && method.size() <= 4096 &&
+         std::all_of(method.begin(), method.end(), [](char c) {
+           return c > ' ' && c <= '~' && c != '?' && c != '#';
+         });
+}
+
+class HttpClientProtocol : public ClientProtocol {
+ public:
+  HttpClientProtocol(PayloadFormat format, const Limits& limits,
+                     std::string_view host)
+      : format_(format), limits_(limits) {
+    after_method_.append(" HTTP/1.1\r\n");
+    if (!host.empty()) {
+      after_method_.append("Host: ").append(host).append("\r\n");
+    }
+    after_method_.append("Rpc-SeqNo: ");
+    before_length_.append("\r\nContent-Type: ")
+        .append(ContentTypeOf(format))
+        .append("\r\nContent-Length: ");
+  }
+
+  std::string_view name() const override { return HttpProtocolNameOf(format_); }
+  ProtocolTraits traits() const override { return {}; }
+  PayloadFormat format() const override { return format_; }
+
+  flare::Status Write(OutboundRequest&& request,
+                      BufferBuilder* out) const override;
+  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
+                std::string* error) override;
+  ParseResult Parse(InboundResponse* response) const override;
+
+ private:
+  CutResult CutChunked(Buffer& in, InboundResponse* response,
+                       std::string* error);
+  CutResult Finish(InboundResponse* response);
+  static CutResult Fail(std::string_view text, std::string* error) {
+    error->assign("http: ").append(text);
+    return CutResult::kError;
+  }
+  static ParseResult Outcome(const HttpHead& head, InboundResponse* response);
+
+  const PayloadFormat format_;
+  const Limits limits_;
+  // The constant parts of a request.
+  std::string after_method_;
+  std::string before_length_;
+
+  // What follows belongs to the reader.
+  std::size_t scanned_ = 0;
+  std::size_t head_size_ = 0;   // of the message at hand; 0: not known yet
+  std::size_t total_size_ = 0;  // ... with its body, if not chunked
+  bool in_chunks_ = false;
+  Buffer chunked_head_;
+  Buffer chunked_body_;
+  ChunkedDecoder chunks_;
+};
+
+flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
+                                        BufferBuilder* out) const {
+  if (!IsSendable(request.method)) {
+    return flare::Status(STATUS_INVALID_METHOD_NAME,
+                         "a method name that can't stand in a URL");
+  }
+  if (!request.attachment.empty()) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         std::string(name()) + " carries no attachments");
+  }
+  if (request.compression != CompressionAlgorithm::kNone &&
+      request.compression != CompressionAlgorithm::kUnknown) {
+    return flare::Status(
+        STATUS_NOT_SUPPORTED,
+        std::string(name()) + " carries no compressed messages");
+  }
+  out->Append("POST /rpc/");
+  out->Append(request.method);
+  out->Append(after_method_);
+  AppendDecimal(request.correlation_id, out);
+  if (request.timeout_ms != 0) {
+    out->Append("\r\nRpc-Timeout: ");
+    AppendDecimal(std::uint64_t{request.timeout_ms}, out);
+  }
+  out->Append(before_length_);
+  AppendDecimal(std::uint64_t{request.body.size()}, out);
+  out->Append("\r\n\r\n");
+  if (!request.body.empty()) out->Append(std::move(request.body));
+  return flare::Status();
+}
+
+CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
+                                  std::size_t* need, std::string* error) {
+  *need = 0;
+  if (in_chunks_) return CutChunked(in, response, error);
+  HttpHead head;
+  while (true) {
+    if (head_size_ == 0) {
+      switch (
+          FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_)) {
+        case HeadEnd::kFound:
+          break;
+        case HeadEnd::kIncomplete:
+          return CutResult::kNeedMore;
+        case HeadEnd::kTooLarge:
+          return Fail("the head of a response is too large", error);
+        case HeadEnd::kBareLf:
+          return Fail("a line of a response ends without CR", error);
+      }
+    } else if (in.size() < total_size_) {
+      *need = total_size_;
+      return CutResult::kNeedMore;
+    }
+    head = HttpHead();
+    if (HttpFault fault = ParseResponseHead(
+            ContiguousPrefix(in, head_size_, &response->scratch),
+            limits_.max_http_header_fields, &head)) {
+      return Fail(fault.text, error);
+    }
+    if (head.status >= 200) break;
+    // An interim response announces the one that follows.
+    in.Skip(head_size_);
+    scanned_ = head_size_ = 0;
+  }
+  if (head.chunked) {
+    chunked_head_ = in.Cut(head_size_);
+    chunks_.Start(limits_.max_packet_size - head_size_,
+                  limits_.max_http_header);
+    in_chunks_ = true;
+    return CutChunked(in, response, error);
+  }
+  bool bodiless = head.status == 204 || head.status == 304;
+  if (!bodiless && !head.has_content_length) {
+    return Fail("a response without Content-Length", error);
+  }
+  std::uint64_t body_size = bodiless ? 0 : head.content_length;
+  if (body_size > limits_.max_packet_size ||
+      head_size_ + body_size > limits_.max_packet_size) {
+    return Fail("a response of " + std::to_string(body_size) +
+                    " bytes exceeds the limit of " +
+                    std::to_string(limits_.max_packet_size),
+                error);
+  }
+  total_size_ = head_size_ + static_cast<std::size_t>(body_size);
+  if (in.size() < total_size_) {
+    *need = total_size_;
+    return CutResult::kNeedMore;
+  }
+  response->wire = in.Cut(head_size_);
+  response->body = in.Cut(static_cast<std::size_t>(body_size));
+  return Finish(response);
+}
+
+CutResult HttpClientProtocol::CutChunked(Buffer& in, InboundResponse* response,
+                                         std::string* error) {
+  switch (chunks_.Feed(in, &chunked_body_)) {
+    case ChunkedDecoder::Result::kNeedMore:
+      return CutResult::kNeedMore;
+    case ChunkedDecoder::Result::kError:
+      return Fail("a malformed chunked response", error);
+    case ChunkedDecoder::Result::kTooLarge:
+      return Fail("a chunked response exceeds the limit of " +
+                      std::to_string(limits_.max_packet_size) + " bytes",
+                  error);
+    case ChunkedDecoder::Result::kDone:
+      break;
+  }
+  response->wire = std::move(chunked_head_);
+  response->body = std::move(chunked_body_);
+  return Finish(response);
+}
+
+CutResult HttpClientProtocol::Finish(InboundResponse* response) {
+  response->meta_size = static_cast<std::uint32_t>(head_size_);
+  response->wire_size = head_size_ + response->body.size();
+  scanned_ = head_size_ = total_size_ = 0;
+  in_chunks_ = false;
+  return CutResult::kMessage;
+}
+
+ParseResult HttpClientProtocol::Parse(InboundResponse* response) const {
+  HttpHead head;
+  // Cut has accepted it.
+  static_cast<void>(ParseResponseHead(
+      ContiguousPrefix(response->wire, response->meta_size, &response->scratch),
+      limits_.max_http_header_fields, &head));
+  response->last_on_connection =
+      head.close || (head.minor_version == 0 && !head.keep_alive);
+  auto id = TryParse<std::uint64_t>(head.rpc_seq_no);
+  if (!id) {
+    // From a proxy or a server that doesn't know calls. `reason` is what the
+    // peer wrote; it goes through a copy because it may lie in scratch.
+    std::string text = "http: status " + std::to_string(head.status) + " (" +
+                       std::string(head.reason) + ") without Rpc-SeqNo";
+    response->status = STATUS_MALFORMED_DATA;
+    response->scratch = std::move(text);
+    response->description = response->scratch;
+    return ParseResult::kClose;
+  }
+  response->correlation_id = *id;
+  return Outcome(head, response);
+}
+
+ParseResult HttpClientProtocol::Outcome(const HttpHead& head,
+                                        InboundResponse* response) {
+  if (head.rpc_error_code.data() == nullptr) {
+    if (head.status == 200) return ParseResult::kOk;
+    std::string text = "HTTP status " + std::to_string(head.status) + " (" +
+                       std::string(head.reason) + ") without Rpc-Error-Code";
+    response->status = STATUS_MALFORMED_DATA;
+    response->scratch = std::move(text);
+    response->description = response->scratch;
+    return ParseResult::kReject;
+  }
+  auto code = TryParse<int>(head.rpc_error_code);
+  if (!code || (*code == STATUS_SUCCESS && head.status != 200)) {
+    response->status = STATUS_MALFORMED_DATA;
+    response->description = "a failure whose Rpc-Error-Code isn't one";
+    return ParseResult::kReject;
+  }
+  response->status = *code;
+  if (head.rpc_error_reason.data() != nullptr) {
+    response->description = head.rpc_error_reason;
+  }
+  // What a failure has for a body isn't a message.
+  if (*code != STATUS_SUCCESS) response->body.Clear();
+  return ParseResult::kOk;
+}
+
+}  // namespace
+
+std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
+                                                      const Limits& limits,
+                                                      std::string_view host) {
+  return std::make_unique<HttpClientProtocol>(format, limits, host);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,61 @@
+// HTTP/1.x in its two uses: calls ("http+pb", "http+pb-text",
+// "http+proto3-json": POST /rpc/<method>, told apart by Content-Type) and
+// requests for handlers ("http"). On the server side one object per connection
+// serves whichever of them are enabled.
+//
+// Order of replies: a call with an Rpc-SeqNo is answered as soon as it is done,
+// so that many share a connection as in the binary protocol. All else (curl,
+// browsers) is answered in the order of the requests.
+//
+// How the server treats what it can't serve; where a * stands the connection is
+// closed behind the reply.
+//
+//   404  a path that isn't of an enabled use
+//   405  anything but POST on /rpc/...
+//   415  a Content-Type on /rpc/... of no enabled use
+//   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number
+//   501  a method that isn't known
+//   400* malformed, or ambiguous in length (see http_parser.h)
+//   413* more bytes than Limits::max_packet_size
+//   417* an Expect other than 100-continue
+//   431* a head larger, or with more fields, than Limits says
+//   501* a transfer coding other than chunked
+//   503* more than Limits::max_http_pipeline requests unanswered
+//   505* not HTTP/1.x
+//
+// The texts of /rpc/... are also in Rpc-Error-Code and Rpc-Error-Reason.
+#ifndef FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
+#define FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
+
+#include <memory>
+#include <string_view>
+
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+// What a server's HTTP connections are used for.
+struct HttpUses {
+  bool pb = false;     // http+pb
+  bool text = false;   // http+pb-text
+  bool json = false;   // http+proto3-json
+  bool plain = false;  // http
+};
+
+std::unique_ptr<ServerProtocol> NewHttpServerProtocol(const HttpUses& uses,
+                                                      const Limits& limits,
+                                                      ReplySink* sink);
+
+// Calls in `format`. `host` goes into the Host field.
+std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
+                                                      const Limits& limits,
+                                                      std::string_view host);
+
+// "application/x-protobuf" for kProtobuf.
+std::string_view ContentTypeOf(PayloadFormat format);
+// "http+pb" for kProtobuf.
+std::string_view HttpProtocolNameOf(PayloadFormat format);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_

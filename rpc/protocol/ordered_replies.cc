@@ -1,0 +1,124 @@
+#include "flare/rpc/protocol/ordered_replies.h"
+
+#include <bit>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace flare::rpc {
+
+// Invariants:
+//   [R1] Places are emitted in order, each once: next_ only grows, under lock_,
+//        and ReplySink::Write is called under lock_.
+//   [R2] A request counts in pending_ from before its message leaves the reader
+//        until after its bytes went to the sink, so when pending_ is zero with
+//        kClosing set, everything that will ever be sent has been written, and
+//        exactly one thread sees that transition: it closes.
+//   [R3] After an ordered reply with `close` was emitted (ended_), nothing
+//        ordered is emitted any more.
+
+namespace {
+
+constexpr std::uint32_t kClosing = 1u << 31;
+constexpr std::size_t kMinSlots = 8;
+
+}  // namespace
+
+OrderedReplies::~OrderedReplies() = default;
+
+std::optional<std::uint64_t> OrderedReplies::Enter(bool forced) {
+  // relaxed: the reader's own increments precede it; the count is a limit, not
+  // a synchronisation.
+  std::uint32_t pending = pending_.load(std::memory_order_relaxed) & ~kClosing;
+  if (!forced && pending >= max_pending_) return std::nullopt;
+  // relaxed: only the count matters here; see Leave for what orders the end.
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  std::scoped_lock lock(lock_);
+  return entered_++;
+}
+
+void OrderedReplies::EnterUnordered() {
+  // relaxed: as in Enter.
+  pending_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void OrderedReplies::Send(std::uint64_t place, Buffer&& bytes, bool close) {
+  {
+    std::scoped_lock lock(lock_);
+    SendLocked(place, std::move(bytes), close);
+  }
+  Leave(close);
+}
+
+void OrderedReplies::SendUnordered(Buffer&& bytes, bool close) {
+  sink_->Write(std::move(bytes));
+  Leave(close);
+}
+
+void OrderedReplies::SendInterim(Buffer&& bytes) {
+  std::scoped_lock lock(lock_);
+  SendLocked(entered_++, std::move(bytes), false);
+}
+
+bool OrderedReplies::closing() const {
+  // relaxed: a hint; a request read in spite of it is answered or dropped.
+  return (pending_.load(std::memory_order_relaxed) & kClosing) != 0;
+}
+
+void OrderedReplies::SendLocked(std::uint64_t place, Buffer&& bytes,
+                                bool close) {
+  if (ended_) return;
+  if (place != next_) {
+    Hold(place, std::move(bytes), close);
+    return;
+  }
+  Emit(std::move(bytes), close);
+  while (!slots_.empty() && !ended_ && SlotOf(next_).ready) {
+    Slot slot = std::exchange(SlotOf(next_), Slot());
+    held_bytes_ -= slot.bytes.size();
+    Emit(std::move(slot.bytes), slot.close);
+  }
+}
+
+void OrderedReplies::Emit(Buffer&& bytes, bool close) {
+  ++next_;
+  sink_->Write(std::move(bytes));
+  if (close) {
+    ended_ = true;
+    slots_.clear();
+  }
+}
+
+void OrderedReplies::Hold(std::uint64_t place, Buffer&& bytes, bool close) {
+  held_bytes_ += bytes.size();
+  if (held_bytes_ > max_bytes_) {
+    ended_ = true;
+    slots_.clear();
+    sink_->Abort(flare::Status(STATUS_OVERLOADED,
+                               "more than " + std::to_string(max_bytes_) +
+                                   " bytes of HTTP replies wait for an earlier "
+                                   "one that isn't ready"));
+    return;
+  }
+  if (std::size_t span = entered_ - next_; slots_.size() < span) {
+    std::vector<Slot> slots(std::bit_ceil(std::max(span, kMinSlots)));
+    for (std::uint64_t i = 0; i != slots_.size(); ++i) {
+      slots[(next_ + i) & (slots.size() - 1)] = std::move(SlotOf(next_ + i));
+    }
+    slots_ = std::move(slots);
+  }
+  SlotOf(place) = Slot{std::move(bytes), true, close};
+}
+
+void OrderedReplies::Leave(bool close) {
+  // relaxed: made visible by the decrement that follows, in this thread.
+  if (close) pending_.fetch_or(kClosing, std::memory_order_relaxed);
+  // acq_rel: release orders this reply's Write before the decrement, acquire
+  // (pairing with the release of the other threads' decrements here) makes all
+  // their Writes happen before the close [R2].
+  if (pending_.fetch_sub(1, std::memory_order_acq_rel) == (kClosing | 1)) {
+    sink_->CloseAfterFlush();
+  }
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,104 @@
+// Lets replies that become ready in any order leave a connection in the order
+// of their requests, as HTTP/1.1 demands, and closes it when its last reply has
+// left.
+//
+//   std::optional<std::uint64_t> place = replies.Enter();  // reader, per
+//   request
+//   ...
+//   replies.Send(*place, std::move(bytes), /*close=*/false);  // any thread,
+//   once
+//
+// A connection costs nothing but this object until replies are ready out of
+// order. Nothing blocks; locks are held for a few instructions and, where
+// replies leave, for ReplySink::Write.
+#ifndef FLARE_RPC_PROTOCOL_ORDERED_REPLIES_H_
+#define FLARE_RPC_PROTOCOL_ORDERED_REPLIES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+class OrderedReplies {
+ public:
+  // At most `max_pending` places are taken at a time, and at most `max_bytes`
+  // wait for an earlier reply. `sink` must outlive this object.
+  OrderedReplies(std::size_t max_pending, std::size_t max_bytes,
+                 ReplySink* sink)
+      : max_pending_(max_pending), max_bytes_(max_bytes), sink_(sink) {}
+  ~OrderedReplies();
+
+  // Called by the reader: the next place in the order; nullopt if too many
+  // are pending. `forced` takes one in spite of that, for the last reply of a
+  // connection.
+  std::optional<std::uint64_t> Enter(bool forced = false);
+
+  // Called by the reader: counts a request whose reply needs no place.
+  void EnterUnordered();
+
+  // The reply at `place`. With `close` the connection closes as soon as this
+  // and all replies before it have left and no request is pending that was
+  // entered; replies behind it are dropped. Held back bytes beyond the limit
+  // abort the connection.
+  void Send(std::uint64_t place, Buffer&& bytes, bool close);
+
+  // The reply of a request entered by EnterUnordered. Leaves at once. With
+  // `close` the connection closes when no request is pending any more.
+  void SendUnordered(Buffer&& bytes, bool close);
+
+  // Something that leaves before the reply of the request entered next, in its
+  // turn, and is no reply itself (100 Continue).
+  void SendInterim(Buffer&& bytes);
+
+  // A reply with `close` has been sent (or waits for its turn): there is no
+  // point in reading more requests.
+  bool closing() const;
+
+ private:
+  struct Slot {
+    Buffer bytes;
+    bool ready = false;
+    bool close = false;
+  };
+
+  void SendLocked(std::uint64_t place, Buffer&& bytes, bool close)
+      FLARE_REQUIRES(lock_);
+  // One reply in its turn.
+  void Emit(Buffer&& bytes, bool close) FLARE_REQUIRES(lock_);
+  void Hold(std::uint64_t place, Buffer&& bytes, bool close)
+      FLARE_REQUIRES(lock_);
+  Slot& SlotOf(std::uint64_t place) FLARE_REQUIRES(lock_) {
+    return slots_[place & (slots_.size() - 1)];
+  }
+  // A pending request is done.
+  void Leave(bool close);
+
+  const std::size_t max_pending_;
+  const std::size_t max_bytes_;
+  ReplySink* const sink_;
+
+  // Number of pending requests; the top bit says that the connection closes
+  // when there are none.
+  std::atomic<std::uint32_t> pending_{0};
+
+  Spinlock lock_;
+  std::uint64_t entered_ FLARE_GUARDED_BY(lock_) = 0;  // places given out
+  std::uint64_t next_ FLARE_GUARDED_BY(lock_) = 0;     // whose turn it is
+  bool ended_ FLARE_GUARDED_BY(lock_) = false;         // drop what comes
+  std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;
+  // A ring of replies that wait, indexed by the low bits of their place; its
+  // size is a power of two above entered_ - next_, or 0 as long as none waits.
+  std::vector<Slot> slots_ FLARE_GUARDED_BY(lock_);
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_ORDERED_REPLIES_H_

@@ -1,0 +1,161 @@
+#include "flare/rpc/protocol/payload.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <string>
+
+#include "flare/base/zero_copy_stream.h"
+
+namespace flare::rpc {
+
+namespace {
+
+namespace pb = google::protobuf;
+
+// Nested deeper than this a message is refused: parsers recurse, and a fiber's
+// stack is small. It is protobuf's own limit for the binary format.
+constexpr int kMaxNesting = 100;
+
+flare::Status Malformed(const pb::Message& message, std::string_view what) {
+  return flare::Status(
+      STATUS_MALFORMED_DATA,
+      "can't read a " + message.GetTypeName() + ": " + std::string(what));
+}
+
+flare::Status CheckRequired(const pb::Message& message) {
+  if (message.IsInitialized()) return flare::Status();
+  return Malformed(message, "missing " + message.InitializationErrorString());
+}
+
+// The first complaint of the text parser, instead of a log line for each.
+class FirstError : public pb::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& what) override {
+    if (!text_.empty()) return;
+    text_ = std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " +
+            what;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
+  bool ok;
+  if (std::string_view first = payload.FirstContiguous();
+      first.size() == payload.size()) {
+    // The usual, short message lies in one piece.
+    ok = message->ParsePartialFromArray(first.data(),
+                                        static_cast<int>(first.size()));
+  } else {
+    BufferInputStream stream(&payload);
+    ok = message->ParsePartialFromZeroCopyStream(&stream);
+  }
+  if (!ok) return Malformed(*message, "malformed protobuf");
+  return CheckRequired(*message);
+}
+
+flare::Status ParseText(const Buffer& payload, pb::Message* message) {
+  FirstError errors;
+  pb::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.SetRecursionLimit(kMaxNesting);
+  parser.AllowPartialMessage(true);
+  BufferInputStream stream(&payload);
+  if (!parser.Parse(&stream, message)) {
+    return Malformed(*message, errors.text());
+  }
+  return CheckRequired(*message);
+}
+
+flare::Status ParseJson(const Buffer& payload, pb::Message* message) {
+  message->Clear();
+  auto status =
+      pb::util::JsonStringToMessage(FlattenSlow(payload), message, {});
+  if (!status.ok()) return Malformed(*message, status.message().as_string());
+  return CheckRequired(*message);
+}
+
+flare::Status CannotSerialize(const pb::Message& message,
+                              const std::string& why) {
+  return flare::Status(STATUS_SERIALIZE_RESPONSE,
+                       "can't write a " + message.GetTypeName() + ": " + why);
+}
+
+flare::Status SerializeBinary(const pb::Message& message, BufferBuilder* out) {
+  std::size_t size = message.ByteSizeLong();
+  if (size > 0x7fffffff) {
+    return CannotSerialize(message, "it exceeds 2 GiB");
+  }
+  if (size <= out->SizeAvailable()) {
+    // Straight into the block that the message is being built in.
+    auto* begin = reinterpret_cast<pb::uint8*>(out->data());
+    message.SerializeWithCachedSizesToArray(begin);
+    out->MarkWritten(size);
+    return flare::Status();
+  }
+  out->ExpectBytes(size);
+  BufferOutputStream stream(out);
+  pb::io::CodedOutputStream coded(&stream);
+  message.SerializeWithCachedSizes(&coded);
+  return flare::Status();
+}
+
+flare::Status SerializeText(const pb::Message& message, BufferBuilder* out) {
+  std::string text;
+  pb::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  printer.PrintToString(message, &text);
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  out->Append(text);
+  return flare::Status();
+}
+
+flare::Status SerializeJson(const pb::Message& message, BufferBuilder* out) {
+  std::string text;
+  auto status = pb::util::MessageToJsonString(message, &text);
+  if (!status.ok()) {
+    return CannotSerialize(message, status.message().as_string());
+  }
+  out->Append(text);
+  return flare::Status();
+}
+
+}  // namespace
+
+flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
+                           pb::Message* message) {
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+      return ParseBinary(payload, message);
+    case PayloadFormat::kProtobufText:
+      return ParseText(payload, message);
+    case PayloadFormat::kProto3Json:
+      return ParseJson(payload, message);
+  }
+  return Malformed(*message, "unknown payload format");
+}
+
+flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
+                               BufferBuilder* out) {
+  if (!message.IsInitialized()) {
+    return CannotSerialize(message,
+                           "missing " + message.InitializationErrorString());
+  }
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+      return SerializeBinary(message, out);
+    case PayloadFormat::kProtobufText:
+      return SerializeText(message, out);
+    case PayloadFormat::kProto3Json:
+      return SerializeJson(message, out);
+  }
+  return CannotSerialize(message, "unknown payload format");
+}
+
+}  // namespace flare::rpc

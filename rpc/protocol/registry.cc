@@ -1,0 +1,136 @@
+#include "flare/rpc/protocol/registry.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "flare/base/thread_annotations.h"
+#include "flare/rpc/protocol/flare_protocol.h"
+#include "flare/rpc/protocol/http_protocol.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// Sets the member of *uses that `name` stands for; false for other names.
+bool AddHttpUse(std::string_view name, HttpUses* uses) {
+  if (name == "http+pb") return uses->pb = true;
+  if (name == "http+pb-text") return uses->text = true;
+  if (name == "http+proto3-json") return uses->json = true;
+  if (name == "http") return uses->plain = true;
+  return false;
+}
+
+ClientProtocolFactory HttpClientFactory(PayloadFormat format) {
+  return [format](const Limits& limits, std::string_view host) {
+    return NewHttpClientProtocol(format, limits, host);
+  };
+}
+
+template <class Factory>
+class Registry {
+ public:
+  explicit Registry(std::map<std::string, Factory, std::less<>> known)
+      : factories_(std::move(known)) {}
+
+  bool Add(std::string name, Factory factory) {
+    std::scoped_lock lock(mutex_);
+    return factories_.try_emplace(std::move(name), std::move(factory)).second;
+  }
+
+  std::optional<Factory> Find(std::string_view name) const {
+    std::scoped_lock lock(mutex_);
+    auto found = factories_.find(name);
+    if (found == factories_.end()) return std::nullopt;
+    return found->second;
+  }
+
+  flare::Status Unknown(std::string_view what, std::string_view name) const {
+    std::string text = "unknown ";
+    text.append(what).append(" \"").append(name).append("\"; known are");
+    std::scoped_lock lock(mutex_);
+    for (const auto& [known, factory] : factories_) {
+      text.append(" ").append(known);
+    }
+    return flare::Status(STATUS_NOT_SUPPORTED, text);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, Factory, std::less<>> factories_
+      FLARE_GUARDED_BY(mutex_);
+};
+
+using ServerRegistry = Registry<ServerProtocolFactory>;
+using ClientRegistry = Registry<ClientProtocolFactory>;
+
+// The HTTP entries only hold their names: a set merges them.
+ServerRegistry& Servers() {
+  static auto* registry = new ServerRegistry({
+      {"flare", NewFlareServerProtocol},
+      {"http", nullptr},
+      {"http+pb", nullptr},
+      {"http+pb-text", nullptr},
+      {"http+proto3-json", nullptr},
+  });
+  return *registry;
+}
+
+ClientRegistry& Clients() {
+  static auto* registry = new ClientRegistry({
+      {"flare", NewFlareClientProtocol},
+      {"http", HttpClientFactory(PayloadFormat::kProtobuf)},
+      {"http+pb", HttpClientFactory(PayloadFormat::kProtobuf)},
+      {"http+pb-text", HttpClientFactory(PayloadFormat::kProtobufText)},
+      {"http+proto3-json", HttpClientFactory(PayloadFormat::kProto3Json)},
+  });
+  return *registry;
+}
+
+}  // namespace
+
+bool RegisterServerProtocol(std::string name, ServerProtocolFactory factory) {
+  return Servers().Add(std::move(name), std::move(factory));
+}
+
+bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory) {
+  return Clients().Add(std::move(name), std::move(factory));
+}
+
+Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
+    const std::vector<std::string>& names, const Limits& limits) {
+  ServerProtocolSet set;
+  set.limits_ = limits;
+  HttpUses uses;
+  std::optional<std::size_t> http_at;
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (std::find(names.begin(), name, *name) != name) continue;
+    std::optional<ServerProtocolFactory> factory = Servers().Find(*name);
+    if (!factory) return Servers().Unknown("protocol", *name);
+    bool is_http = AddHttpUse(*name, &uses);
+    if (is_http && http_at) continue;
+    if (is_http) http_at = set.factories_.size();
+    set.factories_.push_back(*std::move(factory));
+  }
+  if (http_at) {
+    set.factories_[*http_at] = [uses](const Limits& limits, ReplySink* sink) {
+      return NewHttpServerProtocol(uses, limits, sink);
+    };
+  }
+  return set;
+}
+
+Expected<std::unique_ptr<ClientProtocol>, flare::Status> NewClientProtocol(
+    std::string_view scheme, const Limits& limits, std::string_view host) {
+  std::optional<ClientProtocolFactory> factory = Clients().Find(scheme);
+  if (!factory) return Clients().Unknown("scheme", scheme);
+  return (*factory)(limits, host);
+}
+
+bool IsClientProtocol(std::string_view scheme) {
+  return Clients().Find(scheme).has_value();
+}
+
+}  // namespace flare::rpc
