@@ -92,7 +92,8 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   // --- About the call ---
 
-  const Endpoint& GetRemotePeer() const { return remote_peer_; }
+  // Empty outside of a server.
+  const Endpoint& GetRemotePeer() const;
   // Since the request was received.
   std::chrono::nanoseconds GetElapsedTime() const;
   // When the request was read off the socket, taken up by its fiber, parsed.
@@ -127,7 +128,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   Buffer request_attachment_;
   Buffer response_attachment_;
   std::optional<Buffer> raw_bytes_;
-  Endpoint remote_peer_;
+  const Endpoint* remote_peer_ = nullptr;  // The connection's.
 };
 
 }  // namespace flare

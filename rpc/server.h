@@ -97,7 +97,8 @@ class Server {
     std::uint64_t calls_unknown = 0;     // ... of these no such method
   };
 
-  explicit Server(Options options = Options());
+  Server();
+  explicit Server(Options options);
   // Does Stop() and Join() if they weren't done.
   ~Server();
   Server(const Server&) = delete;

@@ -1,0 +1,307 @@
+#include "flare/rpc/flags.h"
+
+#include <gflags/gflags.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <vector>
+
+#include "flare/base/topology.h"
+#include "flare/rpc/method_table.h"
+
+// --- Workers ---
+
+DEFINE_int32(
+    flare_concurrency_hint, 0,
+    "Number of fiber workers wanted, maybe rounded up a little so that "
+    "scheduling groups are of equal size. 0: as many as CPUs may be "
+    "used, but at least 4.");
+DEFINE_int32(flare_scheduling_group_size, 0,
+             "Fiber workers per scheduling group (at most 64). Giving it "
+             "replaces the choice of --flare_fiber_scheduling_optimize_for.");
+DEFINE_bool(flare_numa_aware, true,
+            "Bind each scheduling group to a NUMA node. Giving it replaces the "
+            "choice of --flare_fiber_scheduling_optimize_for.");
+DEFINE_string(flare_fiber_scheduling_optimize_for, "neutral",
+              "How workers are cut into scheduling groups and how readily idle "
+              "ones are woken: compute-heavy, compute, neutral, io, io-heavy "
+              "or customized.");
+DEFINE_string(flare_fiber_worker_accessible_cpus, "",
+              "CPUs that fiber workers may use, as in \"0-10,11,-1\"; negative "
+              "numbers count from the last. Empty: all the process may use.");
+DEFINE_string(flare_fiber_worker_inaccessible_cpus, "",
+              "CPUs that fiber workers may not use. Excludes "
+              "--flare_fiber_worker_accessible_cpus.");
+DEFINE_int32(flare_work_stealing_ratio, 16,
+             "An idle worker looks into another scheduling group of its node "
+             "once in this many attempts. 0: never.");
+DEFINE_int32(flare_fiber_stack_size, 131072,
+             "Bytes of a fiber's stack, a multiple of the page size.");
+DEFINE_bool(flare_fiber_stack_enable_guard_page, true,
+            "An unusable page at the end of each fiber's stack, so that an "
+            "overflow is reported instead of overwriting something.");
+
+// --- Process ---
+
+DEFINE_bool(flare_abort_on_double_quit_signal, true,
+            "Abort when a second SIGINT, SIGQUIT or SIGTERM arrives while the "
+            "first is still being acted upon.");
+
+// --- Server ---
+
+DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
+             "Calls that a server runs at a time; further ones are answered "
+             "\"Server overloaded.\".");
+DEFINE_int32(flare_rpc_server_max_connections, 10000,
+             "Connections of a server; further ones are closed at once.");
+DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
+             "Milliseconds a call may wait for a worker; one that waited "
+             "longer is answered \"Server overloaded.\". 0: no limit.");
+DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
+             "Bytes of one message that a server accepts.");
+DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
+             "Seconds between two looks for idle connections. 0: none.");
+DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
+             "Seconds without traffic after which a server closes a "
+             "connection. 0: never.");
+DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
+              "",
+              "Limits of calls at a time for single methods: "
+              "\"package.Service.Method:10,...\".");
+DEFINE_int32(flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
+             "Status with which calls over some limit are answered.");
+DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
+             "Milliseconds that running calls are given when a server stops.");
+DEFINE_int32(flare_http_max_header_size, 8192,
+             "Bytes of request line and header fields that a server accepts.");
+
+// --- Client ---
+
+DEFINE_int32(flare_rpc_client_default_rpc_timeout_ms, 2000,
+             "Milliseconds a call may take unless its controller says "
+             "otherwise.");
+DEFINE_int32(flare_rpc_client_max_connections_per_server, 8,
+             "Connections per server and protocol, shared by all scheduling "
+             "groups (each has at least one).");
+DEFINE_int32(
+    flare_rpc_client_connection_max_idle, 45,
+    "Seconds without traffic after which a client closes a "
+    "connection. Less than the server's, so that the client is first.");
+DEFINE_int32(flare_rpc_client_remove_idle_connection_interval, 15,
+             "Seconds between two looks for idle connections. 0: none.");
+DEFINE_int32(flare_rpc_channel_max_packet_size, 4194304,
+             "Bytes of one message that a client accepts.");
+DEFINE_int32(flare_name_resolver_update_interval_seconds, 3,
+             "Seconds after which host names are resolved again.");
+
+namespace flare::rpc {
+namespace {
+
+struct Range {
+  const char* flag;
+  const gflags::int32* value;
+  int min;
+  int max;
+};
+
+constexpr int kMax = std::numeric_limits<int>::max();
+// Longer than a year: refused, so that deadlines can be added up safely.
+constexpr int kMaxSeconds = 366 * 24 * 3600;
+
+const Range kRanges[] = {
+    {"flare_concurrency_hint", &FLAGS_flare_concurrency_hint, 0, 4096},
+    {"flare_scheduling_group_size", &FLAGS_flare_scheduling_group_size, 0, 64},
+    {"flare_work_stealing_ratio", &FLAGS_flare_work_stealing_ratio, 0, kMax},
+    {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
+    {"flare_rpc_server_max_ongoing_calls",
+     &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kMax},
+    {"flare_rpc_server_max_connections",
+     &FLAGS_flare_rpc_server_max_connections, 1, kMax},
+    {"flare_rpc_server_max_request_queueing_delay",
+     &FLAGS_flare_rpc_server_max_request_queueing_delay, 0, kMax},
+    {"flare_rpc_server_max_packet_size",
+     &FLAGS_flare_rpc_server_max_packet_size, 64, kMax},
+    {"flare_rpc_server_remove_idle_connection_interval",
+     &FLAGS_flare_rpc_server_remove_idle_connection_interval, 0, kMaxSeconds},
+    {"flare_rpc_server_connection_max_idle",
+     &FLAGS_flare_rpc_server_connection_max_idle, 0, kMaxSeconds},
+    {"flare_rpc_protocol_buffers_status_code_for_overloaded",
+     &FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded, 1, kMax},
+    {"flare_rpc_server_drain_timeout_ms",
+     &FLAGS_flare_rpc_server_drain_timeout_ms, 0, kMax},
+    {"flare_http_max_header_size", &FLAGS_flare_http_max_header_size, 64,
+     1 << 26},
+    {"flare_rpc_client_default_rpc_timeout_ms",
+     &FLAGS_flare_rpc_client_default_rpc_timeout_ms, 1, kMax},
+    {"flare_rpc_client_max_connections_per_server",
+     &FLAGS_flare_rpc_client_max_connections_per_server, 1, 65536},
+    {"flare_rpc_client_connection_max_idle",
+     &FLAGS_flare_rpc_client_connection_max_idle, 0, kMaxSeconds},
+    {"flare_rpc_client_remove_idle_connection_interval",
+     &FLAGS_flare_rpc_client_remove_idle_connection_interval, 0, kMaxSeconds},
+    {"flare_rpc_channel_max_packet_size",
+     &FLAGS_flare_rpc_channel_max_packet_size, 64, kMax},
+    {"flare_name_resolver_update_interval_seconds",
+     &FLAGS_flare_name_resolver_update_interval_seconds, 1, kMaxSeconds},
+};
+
+constexpr const char* kPresets[] = {
+    "compute-heavy", "compute", "neutral", "io", "io-heavy", "customized"};
+
+flare::Status BadFlag(const std::string& flag, const std::string& value,
+                      const std::string& wanted) {
+  return flare::Status(EINVAL,
+                       "--" + flag + "=" + value + ": must be " + wanted + ".");
+}
+
+bool GivenExplicitly(const char* flag) {
+  gflags::CommandLineFlagInfo info;
+  return gflags::GetCommandLineFlagInfo(flag, &info) && !info.is_default;
+}
+
+// CPU numbers as a list that ParseCpuList reads.
+std::string ToCpuList(const std::vector<int>& cpus) {
+  std::string list;
+  for (int cpu : cpus) {
+    if (!list.empty()) list += ',';
+    list += std::to_string(cpu);
+  }
+  return list;
+}
+
+// The CPUs that the process may use, less those of the flag.
+Expected<std::string, flare::Status> CpusExcept(const std::string& excluded) {
+  auto unwanted = ParseCpuList(excluded);
+  if (!unwanted) return unwanted.error();
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+    return StatusFromErrno(errno, "sched_getaffinity");
+  }
+  std::vector<int> left;
+  for (int cpu = 0; cpu != CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed) &&
+        std::find(unwanted->begin(), unwanted->end(), cpu) == unwanted->end()) {
+      left.push_back(cpu);
+    }
+  }
+  if (left.empty()) {
+    return BadFlag("flare_fiber_worker_inaccessible_cpus", excluded,
+                   "a list that leaves at least one CPU");
+  }
+  return ToCpuList(left);
+}
+
+}  // namespace
+
+ServerDefaults ServerDefaultsFromFlags() {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  return ServerDefaults{
+      .max_ongoing_calls =
+          static_cast<std::size_t>(FLAGS_flare_rpc_server_max_ongoing_calls),
+      .max_connections =
+          static_cast<std::size_t>(FLAGS_flare_rpc_server_max_connections),
+      .max_request_queueing_delay =
+          milliseconds(FLAGS_flare_rpc_server_max_request_queueing_delay),
+      .max_packet_size =
+          static_cast<std::size_t>(FLAGS_flare_rpc_server_max_packet_size),
+      .max_http_header_size =
+          static_cast<std::size_t>(FLAGS_flare_http_max_header_size),
+      .remove_idle_connection_interval =
+          seconds(FLAGS_flare_rpc_server_remove_idle_connection_interval),
+      .connection_max_idle =
+          seconds(FLAGS_flare_rpc_server_connection_max_idle),
+      .drain_timeout = milliseconds(FLAGS_flare_rpc_server_drain_timeout_ms),
+      .max_ongoing_calls_per_method =
+          FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
+      .status_code_for_overloaded =
+          FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded,
+  };
+}
+
+ClientDefaults ClientDefaultsFromFlags() {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  return ClientDefaults{
+      .rpc_timeout =
+          milliseconds(FLAGS_flare_rpc_client_default_rpc_timeout_ms),
+      .max_connections_per_server = static_cast<std::size_t>(
+          FLAGS_flare_rpc_client_max_connections_per_server),
+      .connection_max_idle =
+          seconds(FLAGS_flare_rpc_client_connection_max_idle),
+      .remove_idle_connection_interval =
+          seconds(FLAGS_flare_rpc_client_remove_idle_connection_interval),
+      .max_packet_size =
+          static_cast<std::size_t>(FLAGS_flare_rpc_channel_max_packet_size),
+      .name_resolver_update_interval =
+          seconds(FLAGS_flare_name_resolver_update_interval_seconds),
+  };
+}
+
+Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
+  fiber::RuntimeOptions options;
+  options.concurrency = FLAGS_flare_concurrency_hint;
+  options.optimize_for = FLAGS_flare_fiber_scheduling_optimize_for;
+  if (FLAGS_flare_scheduling_group_size > 0) {
+    options.group_size = FLAGS_flare_scheduling_group_size;
+  }
+  if (GivenExplicitly("flare_numa_aware")) {
+    options.numa_aware = FLAGS_flare_numa_aware;
+  }
+  options.stack_size = static_cast<std::size_t>(FLAGS_flare_fiber_stack_size);
+  options.stack_guard = FLAGS_flare_fiber_stack_enable_guard_page;
+  options.work_stealing_ratio = FLAGS_flare_work_stealing_ratio;
+  options.accessible_cpus = FLAGS_flare_fiber_worker_accessible_cpus;
+  if (!FLAGS_flare_fiber_worker_inaccessible_cpus.empty()) {
+    auto cpus = CpusExcept(FLAGS_flare_fiber_worker_inaccessible_cpus);
+    if (!cpus) return cpus.error();
+    options.accessible_cpus = *cpus;
+  }
+  return options;
+}
+
+flare::Status ValidateFlags() {
+  for (const Range& range : kRanges) {
+    if (*range.value >= range.min && *range.value <= range.max) continue;
+    const std::string wanted = range.max == kMax
+                                   ? "at least " + std::to_string(range.min)
+                                   : "from " + std::to_string(range.min) +
+                                         " to " + std::to_string(range.max);
+    return BadFlag(range.flag, std::to_string(*range.value), wanted);
+  }
+  if (FLAGS_flare_fiber_stack_size % sysconf(_SC_PAGESIZE) != 0) {
+    return BadFlag("flare_fiber_stack_size",
+                   std::to_string(FLAGS_flare_fiber_stack_size),
+                   "a multiple of the page size, " +
+                       std::to_string(sysconf(_SC_PAGESIZE)));
+  }
+  const std::string& preset = FLAGS_flare_fiber_scheduling_optimize_for;
+  if (std::find(std::begin(kPresets), std::end(kPresets), preset) ==
+      std::end(kPresets)) {
+    return BadFlag("flare_fiber_scheduling_optimize_for", preset,
+                   "compute-heavy, compute, neutral, io, io-heavy or "
+                   "customized");
+  }
+  if (!FLAGS_flare_fiber_worker_accessible_cpus.empty() &&
+      !FLAGS_flare_fiber_worker_inaccessible_cpus.empty()) {
+    return flare::Status(EINVAL,
+                         "--flare_fiber_worker_accessible_cpus and "
+                         "--flare_fiber_worker_inaccessible_cpus exclude each "
+                         "other: give one of them.");
+  }
+  const std::string& limits =
+      FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method;
+  if (auto parsed = ParseMethodLimits(limits); !parsed) {
+    return BadFlag(
+        "flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method",
+        limits,
+        "a list package.Service.Method:limit,...; " + parsed.error().message());
+  }
+  return flare::Status();
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,163 @@
+#include "flare/rpc/http_handler.h"
+
+#include <string>
+#include <utility>
+
+namespace flare {
+namespace {
+
+using Operation = void (HttpHandler::*)(const HttpRequest&, HttpResponse*,
+                                        HttpServerContext*);
+
+// Null for Unspecified.
+Operation OperationOf(HttpMethod method) {
+  switch (method) {
+    case HttpMethod::Get:
+      return &HttpHandler::OnGet;
+    case HttpMethod::Head:
+      return &HttpHandler::OnHead;
+    case HttpMethod::Post:
+      return &HttpHandler::OnPost;
+    case HttpMethod::Put:
+      return &HttpHandler::OnPut;
+    case HttpMethod::Delete:
+      return &HttpHandler::OnDelete;
+    case HttpMethod::Connect:
+      return &HttpHandler::OnConnect;
+    case HttpMethod::Options:
+      return &HttpHandler::OnOptions;
+    case HttpMethod::Trace:
+      return &HttpHandler::OnTrace;
+    case HttpMethod::Patch:
+      return &HttpHandler::OnPatch;
+    case HttpMethod::Unspecified:
+      break;
+  }
+  return nullptr;
+}
+
+void RefuseMethod(const HttpRequest& request, HttpResponse* response) {
+  FillHttpError(HttpStatus::MethodNotAllowed,
+                std::string(request.path()) + " doesn't take " +
+                    std::string(ToStringView(request.method())) + ".",
+                response);
+}
+
+class FunctionHandler : public HttpHandler {
+ public:
+  FunctionHandler(std::initializer_list<HttpMethod> methods,
+                  HttpHandlerFunction f)
+      : f_(std::move(f)) {
+    for (HttpMethod method : methods) Accept(method);
+    if (Accepts(HttpMethod::Get)) Accept(HttpMethod::Head);
+  }
+
+  void HandleRequest(const HttpRequest& request, HttpResponse* response,
+                     HttpServerContext* context) override {
+    if (Accepts(request.method())) {
+      f_(request, response, context);
+    } else {
+      RefuseMethod(request, response);
+      response->headers()->Set("Allow", allow_);
+    }
+  }
+
+ private:
+  static unsigned Bit(HttpMethod method) {
+    return 1u << static_cast<unsigned>(method);
+  }
+  bool Accepts(HttpMethod method) const { return methods_ & Bit(method); }
+  void Accept(HttpMethod method) {
+    if (Accepts(method)) return;
+    methods_ |= Bit(method);
+    if (!allow_.empty()) allow_ += ", ";
+    allow_ += ToStringView(method);
+  }
+
+  unsigned methods_ = 0;
+  std::string allow_;
+  const HttpHandlerFunction f_;
+};
+
+}  // namespace
+
+void HttpHandler::HandleRequest(const HttpRequest& request,
+                                HttpResponse* response,
+                                HttpServerContext* context) {
+  if (const Operation operation = OperationOf(request.method())) {
+    (this->*operation)(request, response, context);
+  } else {
+    RefuseMethod(request, response);
+  }
+}
+
+void HttpHandler::OnGet(const HttpRequest& request, HttpResponse* response,
+                        HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+void HttpHandler::OnHead(const HttpRequest& request, HttpResponse* response,
+                         HttpServerContext* context) {
+  OnGet(request, response, context);
+}
+void HttpHandler::OnPost(const HttpRequest& request, HttpResponse* response,
+                         HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+void HttpHandler::OnPut(const HttpRequest& request, HttpResponse* response,
+                        HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+void HttpHandler::OnDelete(const HttpRequest& request, HttpResponse* response,
+                           HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+void HttpHandler::OnConnect(const HttpRequest& request, HttpResponse* response,
+                            HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+void HttpHandler::OnOptions(const HttpRequest& request, HttpResponse* response,
+                            HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+void HttpHandler::OnTrace(const HttpRequest& request, HttpResponse* response,
+                          HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+void HttpHandler::OnPatch(const HttpRequest& request, HttpResponse* response,
+                          HttpServerContext*) {
+  RefuseMethod(request, response);
+}
+
+std::unique_ptr<HttpHandler> NewHttpHandler(
+    std::initializer_list<HttpMethod> methods, HttpHandlerFunction f) {
+  return std::make_unique<FunctionHandler>(methods, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpGetHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Get}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpHeadHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Head}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpPostHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Post}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpPutHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Put}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpDeleteHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Delete}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpConnectHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Connect}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpOptionsHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Options}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpTraceHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Trace}, std::move(f));
+}
+std::unique_ptr<HttpHandler> NewHttpPatchHandler(HttpHandlerFunction f) {
+  return NewHttpHandler({HttpMethod::Patch}, std::move(f));
+}
+
+}  // namespace flare

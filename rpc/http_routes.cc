@@ -1,0 +1,60 @@
+#include "flare/rpc/http_routes.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace flare::rpc {
+namespace {
+
+template <class Map>
+flare::Status AddTo(Map* handlers, std::string path,
+                    std::unique_ptr<HttpHandler> handler) {
+  if (!path.starts_with('/')) {
+    return flare::Status(
+        EINVAL, "HTTP path \"" + path + "\" doesn't begin with a slash");
+  }
+  if (!handlers->emplace(path, std::move(handler)).second) {
+    return flare::Status(EEXIST,
+                         "HTTP path \"" + path + "\" has a handler already");
+  }
+  return flare::Status();
+}
+
+}  // namespace
+
+flare::Status HttpRoutes::AddPath(std::string path,
+                                  std::unique_ptr<HttpHandler> handler) {
+  return AddTo(&paths_, std::move(path), std::move(handler));
+}
+
+flare::Status HttpRoutes::AddPrefix(std::string prefix,
+                                    std::unique_ptr<HttpHandler> handler) {
+  return AddTo(&prefixes_, std::move(prefix), std::move(handler));
+}
+
+void HttpRoutes::SetDefault(std::unique_ptr<HttpHandler> handler) {
+  default_ = std::move(handler);
+}
+
+HttpHandler* HttpRoutes::Find(std::string_view path) const {
+  if (const auto found = paths_.find(path); found != paths_.end()) {
+    return found->second.get();
+  }
+  // A prefix of `path` sorts at or before it, the longest one last; whatever
+  // stands between is cut down to what it has in common with `path`.
+  std::string_view rest = path;
+  while (!rest.empty()) {
+    auto next = prefixes_.upper_bound(rest);
+    if (next == prefixes_.begin()) break;
+    const auto& [prefix, handler] = *--next;
+    if (rest.starts_with(prefix)) return handler.get();
+    const auto differs =
+        std::mismatch(rest.begin(), rest.end(), prefix.begin(), prefix.end());
+    rest =
+        rest.substr(0, static_cast<std::size_t>(differs.first - rest.begin()));
+  }
+  return default_.get();
+}
+
+}  // namespace flare::rpc

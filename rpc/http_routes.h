@@ -1,0 +1,39 @@
+// Which handler answers a path. Filled in before the server starts, by one
+// thread; afterwards thread-safe. Nothing blocks.
+#ifndef FLARE_RPC_HTTP_ROUTES_H_
+#define FLARE_RPC_HTTP_ROUTES_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "flare/base/status.h"
+#include "flare/rpc/http_handler.h"
+
+namespace flare::rpc {
+
+class HttpRoutes {
+ public:
+  // Fail if the path doesn't begin with '/' or was added before.
+  flare::Status AddPath(std::string path, std::unique_ptr<HttpHandler> handler);
+  flare::Status AddPrefix(std::string prefix,
+                          std::unique_ptr<HttpHandler> handler);
+  void SetDefault(std::unique_ptr<HttpHandler> handler);
+
+  // The handler of exactly this path, else of its longest prefix, else the
+  // default one, else null.
+  HttpHandler* Find(std::string_view path) const;
+
+ private:
+  using Handlers =
+      std::map<std::string, std::unique_ptr<HttpHandler>, std::less<>>;
+
+  Handlers paths_;
+  Handlers prefixes_;
+  std::unique_ptr<HttpHandler> default_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_HTTP_ROUTES_H_

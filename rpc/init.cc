@@ -1,0 +1,143 @@
+#include "flare/rpc/init.h"
+
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/base/status.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/init/on_init.h"
+#include "flare/rpc/init/override_flag.h"
+#include "flare/rpc/quit_signal.h"
+
+namespace flare {
+namespace {
+
+struct Override {
+  std::string flag;
+  std::string value;
+  bool force;
+};
+std::vector<Override>& Overrides() {
+  static auto* const overrides = new std::vector<Override>();
+  return *overrides;
+}
+
+struct InitCallback {
+  int priority;
+  std::function<void()> start;
+  std::function<void()> end;
+};
+std::vector<InitCallback>& InitCallbacks() {
+  static auto* const callbacks = new std::vector<InitCallback>();
+  return *callbacks;
+}
+
+Status ApplyOverrides() {
+  std::set<std::string> done;
+  for (const Override& o : Overrides()) {
+    if (!done.insert(o.flag).second) {
+      return Status(EINVAL,
+                    "--" + o.flag + " is overridden twice in the program.");
+    }
+    gflags::CommandLineFlagInfo info;
+    if (!gflags::GetCommandLineFlagInfo(o.flag.c_str(), &info)) {
+      return Status(EINVAL, "--" + o.flag +
+                                ", which the program overrides, "
+                                "doesn't exist in it.");
+    }
+    // Not forced: a value from the command line stays.
+    const auto mode =
+        o.force ? gflags::SET_FLAGS_VALUE : gflags::SET_FLAG_IF_DEFAULT;
+    if (gflags::SetCommandLineOptionWithMode(o.flag.c_str(), o.value.c_str(),
+                                             mode)
+            .empty()) {
+      return Status(EINVAL, "--" + o.flag + " doesn't take \"" + o.value +
+                                "\", the value the program gives it.");
+    }
+  }
+  return Status();
+}
+
+// Says on stderr what is wrong, whether or not logs go there.
+int Refuse(const char* program, const std::string& why) {
+  std::fprintf(stderr, "%s: %s\n", program, why.c_str());
+  return 1;
+}
+
+// Runs `f` on a fiber and waits for it on this thread.
+int RunOnFiber(std::function<int()> f) {
+  int result = 0;
+  fiber::Event done;
+  fiber::Spawn([&] {
+    result = f();
+    done.Set();
+  });
+  done.Wait();
+  return result;
+}
+
+std::vector<InitCallback> SortedInitCallbacks() {
+  auto callbacks = InitCallbacks();
+  std::stable_sort(callbacks.begin(), callbacks.end(),
+                   [](const InitCallback& a, const InitCallback& b) {
+                     return a.priority < b.priority;
+                   });
+  return callbacks;
+}
+
+}  // namespace
+
+init::FlagOverride::FlagOverride(const char* flag, std::string value,
+                                 bool force) {
+  Overrides().push_back({flag, std::move(value), force});
+}
+
+init::OnInit::OnInit(int priority, std::function<void()> start,
+                     std::function<void()> end) {
+  InitCallbacks().push_back({priority, std::move(start), std::move(end)});
+}
+
+int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
+  const char* const program = argv[0];
+  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  Status valid = ApplyOverrides();
+  if (valid.ok()) valid = rpc::ValidateFlags();
+  if (!valid.ok()) return Refuse(program, valid.message());
+  auto options = rpc::RuntimeOptionsFromFlags();
+  if (!options) return Refuse(program, options.error().message());
+  options->make_poller = io::EpollPoller::Factory();
+
+  if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
+  signal(SIGPIPE, SIG_IGN);
+  const std::vector<InitCallback> callbacks = SortedInitCallbacks();
+  for (const InitCallback& callback : callbacks) callback.start();
+
+  int result = 1;
+  if (Status started = fiber::StartRuntime(*options); started.ok()) {
+    result = RunOnFiber([&] { return cb(argc, argv); });
+    fiber::TerminateRuntime();
+  } else {
+    Refuse(program, "can't start the fiber runtime: " + started.message());
+  }
+
+  for (auto it = callbacks.rbegin(); it != callbacks.rend(); ++it) {
+    if (it->end) it->end();
+  }
+  rpc::ForgetQuitSignals();
+  google::FlushLogFiles(google::INFO);
+  return result;
+}
+
+}  // namespace flare

@@ -1,0 +1,111 @@
+#include "flare/rpc/method_table.h"
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+
+#include "flare/base/string.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+// The methods of all services that any server of this process was given, and
+// the services they belong to. protobuf's own registry would do as well, but
+// it remembers each unknown name it was asked for: food for an attacker.
+class KnownMethods {
+ public:
+  static KnownMethods& Instance() {
+    static KnownMethods* const instance = new KnownMethods();
+    return *instance;
+  }
+
+  void Add(const google::protobuf::ServiceDescriptor& service) {
+    std::scoped_lock guard(mutex_);
+    for (int i = 0; i != service.method_count(); ++i) {
+      services_[service.method(i)->full_name()] = service.full_name();
+    }
+  }
+
+  std::optional<std::string> ServiceOf(std::string_view method) {
+    std::scoped_lock guard(mutex_);
+    const auto found = services_.find(method);
+    if (found == services_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string, std::less<>> services_;
+};
+
+}  // namespace
+
+Method::Method(google::protobuf::Service* service,
+               const google::protobuf::MethodDescriptor* descriptor)
+    : service(service),
+      descriptor(descriptor),
+      request_prototype(&service->GetRequestPrototype(descriptor)),
+      response_prototype(&service->GetResponsePrototype(descriptor)) {}
+
+flare::Status MethodTable::Add(google::protobuf::Service* service) {
+  const auto* const descriptor = service->GetDescriptor();
+  for (int i = 0; i != descriptor->method_count(); ++i) {
+    auto method = std::make_unique<Method>(service, descriptor->method(i));
+    const std::string_view name = method->name();
+    if (!methods_.emplace(name, std::move(method)).second) {
+      return flare::Status(
+          EEXIST, "service " + descriptor->full_name() +
+                      " was added before: a server has each service once");
+    }
+  }
+  KnownMethods::Instance().Add(*descriptor);
+  return flare::Status();
+}
+
+flare::Status MethodTable::SetLimits(std::string_view limits) {
+  auto parsed = ParseMethodLimits(limits);
+  if (!parsed) return parsed.error();
+  for (const auto& [name, limit] : *parsed) {
+    const auto found = methods_.find(name);
+    if (found != methods_.end()) found->second->max_running = limit;
+  }
+  return flare::Status();
+}
+
+const Method* MethodTable::Find(std::string_view name) const {
+  const auto found = methods_.find(name);
+  return found == methods_.end() ? nullptr : found->second.get();
+}
+
+flare::Status MethodTable::ExplainMissing(std::string_view name) {
+  if (auto service = KnownMethods::Instance().ServiceOf(name)) {
+    return flare::Status(STATUS_SERVICE_NOT_FOUND,
+                         "Service [" + *service + "] is not found.");
+  }
+  return flare::Status(STATUS_METHOD_NOT_FOUND, "Method [" + std::string(name) +
+                                                    "] is not implemented.");
+}
+
+Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text) {
+  MethodLimits limits;
+  for (std::string_view piece : Split(text, ',')) {
+    const std::size_t colon = piece.rfind(':');
+    const auto limit =
+        colon == std::string_view::npos
+            ? std::nullopt
+            : TryParse<std::uint32_t>(Trim(piece.substr(colon + 1)));
+    const std::string_view name =
+        Trim(piece.substr(0, limit ? colon : piece.size()));
+    if (!limit || *limit == 0 || name.empty()) {
+      return flare::Status(EINVAL, "\"" + std::string(piece) +
+                                       "\" isn't package.Service.Method:limit "
+                                       "with a limit of at least 1");
+    }
+    limits.emplace_back(std::string(name), *limit);
+  }
+  return limits;
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,91 @@
+// The methods of a server's services, by full name.
+//
+// Filled in before the server starts, by one thread; afterwards everything is
+// thread-safe. Nothing blocks (but Add, for a short lock).
+#ifndef FLARE_RPC_METHOD_TABLE_H_
+#define FLARE_RPC_METHOD_TABLE_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/service.h>
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+
+namespace flare::rpc {
+
+// A method that can be called.
+class Method {
+ public:
+  Method(google::protobuf::Service* service,
+         const google::protobuf::MethodDescriptor* descriptor);
+
+  std::string_view name() const { return descriptor->full_name(); }
+  bool streaming() const {
+    return descriptor->client_streaming() || descriptor->server_streaming();
+  }
+
+  // False: as many calls run as may. True: call Leave() at the end.
+  bool TryEnter() const {
+    if (max_running == 0) return true;
+    // relaxed: a limit, nothing is ordered by it.
+    if (running_.fetch_add(1, std::memory_order_relaxed) < max_running) {
+      return true;
+    }
+    Leave();
+    return false;
+  }
+  void Leave() const {
+    if (max_running == 0) return;
+    // relaxed: as above.
+    running_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  google::protobuf::Service* const service;
+  const google::protobuf::MethodDescriptor* const descriptor;
+  const google::protobuf::Message* const request_prototype;
+  const google::protobuf::Message* const response_prototype;
+  std::size_t max_running = 0;  // 0: no limit. Constant once started.
+
+ private:
+  mutable std::atomic<std::size_t> running_{0};
+};
+
+class MethodTable {
+ public:
+  // Adds all methods of `service`, which must outlive the table. Fails if
+  // there is a service of that name.
+  flare::Status Add(google::protobuf::Service* service);
+
+  // "package.Service.Method:10,...". Names that aren't in the table are none
+  // of its business (another server of the process may have them).
+  flare::Status SetLimits(std::string_view limits);
+
+  // Null if there is none of that name.
+  const Method* Find(std::string_view name) const;
+
+  // Why `name` isn't here: STATUS_METHOD_NOT_FOUND, or
+  // STATUS_SERVICE_NOT_FOUND if some server of this process has had it.
+  static flare::Status ExplainMissing(std::string_view name);
+
+ private:
+  // The keys are the descriptors' own strings.
+  std::unordered_map<std::string_view, std::unique_ptr<Method>> methods_;
+};
+
+// Fails with a text that names the piece that isn't "name:number".
+using MethodLimits = std::vector<std::pair<std::string, std::size_t>>;
+Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_METHOD_TABLE_H_

@@ -1,0 +1,141 @@
+// A signal handler may do next to nothing, least of all wake a fiber. So it
+// counts, and writes to an eventfd on which a thread of ours sleeps; that
+// thread sets the event.
+#include "flare/rpc/quit_signal.h"
+
+#include <glog/logging.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "flare/fiber/event.h"
+#include "flare/io/fd.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/init.h"
+
+namespace flare {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGQUIT, SIGTERM};
+// Signals this close to the first are taken for the same request.
+constexpr std::int64_t kSameRequestNs = 200'000'000;
+
+// What the handler touches. All lock-free, thus safe in it.
+std::atomic<int> wakeup_fd{-1};
+std::atomic<bool> abort_on_second{true};
+std::atomic<bool> quit_requested{false};
+std::atomic<std::int64_t> first_signal_ns{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t SignalSafeNowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void WriteToEventFd(int fd) {
+  const std::uint64_t one = 1;
+  // It can only fail if the counter is full: then the thread wakes anyway.
+  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof(one));
+}
+
+void OnQuitSignal(int) {
+  const int saved_errno = errno;
+  const std::int64_t now_ns = SignalSafeNowNs();
+  std::int64_t first_ns = 0;
+  // relaxed, here and below: single flags and times; the eventfd orders.
+  if (first_signal_ns.compare_exchange_strong(first_ns, now_ns,
+                                              std::memory_order_relaxed)) {
+    quit_requested.store(true, std::memory_order_relaxed);
+    WriteToEventFd(wakeup_fd.load(std::memory_order_relaxed));
+  } else if (now_ns - first_ns > kSameRequestNs &&
+             abort_on_second.load(std::memory_order_relaxed)) {
+    constexpr char kText[] = "Asked to quit a second time: aborting.\n";
+    [[maybe_unused]] const ssize_t written =
+        write(STDERR_FILENO, kText, sizeof(kText) - 1);
+    std::abort();
+  }
+  errno = saved_errno;
+}
+
+class QuitWatcher {
+ public:
+  QuitWatcher() : wakeup_(eventfd(0, EFD_CLOEXEC)) {
+    PCHECK(wakeup_.get() >= 0) << "eventfd";
+    wakeup_fd = wakeup_.get();
+    abort_on_second = FLAGS_flare_abort_on_double_quit_signal;
+    thread_ = std::thread([this] { Watch(); });
+    struct sigaction action = {};
+    action.sa_handler = OnQuitSignal;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
+    for (std::size_t i = 0; i != std::size(kSignals); ++i) {
+      PCHECK(sigaction(kSignals[i], &action, &previous_[i]) == 0);
+    }
+  }
+
+  ~QuitWatcher() {
+    for (std::size_t i = 0; i != std::size(kSignals); ++i) {
+      sigaction(kSignals[i], &previous_[i], nullptr);
+    }
+    ending_ = true;
+    WriteToEventFd(wakeup_.get());
+    thread_.join();
+    quit_requested = false;
+    first_signal_ns = 0;
+  }
+
+  void Wait() { quit_.Wait(); }
+
+ private:
+  void Watch() {
+    while (!quit_requested && !ending_) {
+      std::uint64_t count;
+      // Blocks until the handler or the destructor writes.
+      [[maybe_unused]] const ssize_t n =
+          read(wakeup_.get(), &count, sizeof(count));
+    }
+    if (quit_requested) quit_.Set();
+  }
+
+  const io::UniqueFd wakeup_;
+  std::atomic<bool> ending_{false};
+  fiber::Event quit_;
+  struct sigaction previous_[std::size(kSignals)];
+  std::thread thread_;
+};
+
+std::mutex watcher_lock;
+std::unique_ptr<QuitWatcher> watcher;
+
+QuitWatcher* GetWatcher() {
+  std::scoped_lock guard(watcher_lock);
+  if (watcher == nullptr) watcher = std::make_unique<QuitWatcher>();
+  return watcher.get();
+}
+
+}  // namespace
+
+void WaitForQuitSignal() { GetWatcher()->Wait(); }
+
+bool CheckForQuitSignal() {
+  GetWatcher();
+  // relaxed: whoever asks again sees it in the end.
+  return quit_requested.load(std::memory_order_relaxed);
+}
+
+void rpc::ForgetQuitSignals() {
+  std::scoped_lock guard(watcher_lock);
+  watcher.reset();
+}
+
+}  // namespace flare

@@ -1,0 +1,99 @@
+#include "flare/rpc/rpc_server_controller.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server_call.h"
+
+namespace flare {
+namespace {
+
+std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
+
+}  // namespace
+
+void RpcServerController::SetFailed(const std::string& reason) {
+  SetFailed(rpc::STATUS_FAILED, reason);
+}
+
+void RpcServerController::SetFailed(int code, std::string reason) {
+  LOG_IF(DFATAL, code == rpc::STATUS_SUCCESS)
+      << "SetFailed() was given 0, which means success.";
+  error_code_ = code == rpc::STATUS_SUCCESS ? rpc::STATUS_FAILED : code;
+  error_text_ = std::move(reason);
+}
+
+void RpcServerController::WriteResponseImmediately() {
+  if (call_ != nullptr) call_->WriteResponse();
+}
+
+std::optional<std::chrono::steady_clock::time_point>
+RpcServerController::GetTimeout() const {
+  if (deadline_ns_ == 0) return std::nullopt;
+  return ToTimePoint(deadline_ns_);
+}
+
+CompressionAlgorithmSet
+RpcServerController::GetAcceptableCompressionAlgorithms() const {
+  CompressionAlgorithmSet set(acceptable_compressions_);
+  set.set(static_cast<std::size_t>(CompressionAlgorithm::kNone));
+  return set;
+}
+
+CompressionAlgorithm RpcServerController::GetPreferredCompressionAlgorithm()
+    const {
+  const CompressionAlgorithmSet acceptable =
+      GetAcceptableCompressionAlgorithms();
+  for (CompressionAlgorithm algorithm :
+       {CompressionAlgorithm::kZstd, CompressionAlgorithm::kLz4Frame,
+        CompressionAlgorithm::kGzip, CompressionAlgorithm::kSnappy}) {
+    if (acceptable.test(static_cast<std::size_t>(algorithm))) return algorithm;
+  }
+  return CompressionAlgorithm::kNone;
+}
+
+const Endpoint& RpcServerController::GetRemotePeer() const {
+  static const Endpoint kNobody;
+  return remote_peer_ != nullptr ? *remote_peer_ : kNobody;
+}
+
+std::chrono::nanoseconds RpcServerController::GetElapsedTime() const {
+  return std::chrono::nanoseconds(NowNs() - received_ns_);
+}
+std::chrono::steady_clock::time_point
+RpcServerController::GetTimestampReceived() const {
+  return ToTimePoint(received_ns_);
+}
+std::chrono::steady_clock::time_point
+RpcServerController::GetTimestampDispatched() const {
+  return ToTimePoint(dispatched_ns_);
+}
+std::chrono::steady_clock::time_point RpcServerController::GetTimestampParsed()
+    const {
+  return ToTimePoint(parsed_ns_);
+}
+
+void RpcServerController::Reset() {
+  call_ = nullptr;
+  error_code_ = 0;
+  attachment_precompressed_ = false;
+  compression_ = CompressionAlgorithm::kNone;
+  acceptable_compressions_ = 0;
+  deadline_ns_ = received_ns_ = dispatched_ns_ = parsed_ns_ = 0;
+  error_text_.clear();
+  request_attachment_.Clear();
+  response_attachment_.Clear();
+  raw_bytes_.reset();
+  remote_peer_ = nullptr;
+}
+
+void RpcServerController::NotifyOnCancel(google::protobuf::Closure* callback) {
+  callback->Run();
+}
+
+}  // namespace flare

@@ -1,0 +1,217 @@
+// Order of the end, which is what makes a stop graceful:
+//
+// [S1] Stop() first ends accepting, including connections that wait in the
+//      kernel's queue, and waits until no accept callback runs: the set of
+//      connections only shrinks from then on.
+// [S2] Each connection is then told to end its input once more having read all
+//      that had arrived. It answers what was read, flushes, and closes.
+// [S3] Join() waits for that until the drain timeout. What is open then is
+//      cut; calls that still run keep their connection and the ServerState
+//      alive and finish into the void.
+#include "flare/rpc/server.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/acceptor.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server_connection.h"
+#include "flare/rpc/server_state.h"
+
+namespace flare {
+namespace {
+
+// Starts draining the connections that have been idle for long. Runs on a
+// fiber of the timer.
+void DrainIdleConnections(rpc::ServerState* state) {
+  const std::int64_t since_ns =
+      NowNs() - ToNs(state->options().connection_max_idle);
+  state->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
+    connection->DrainIfIdle(since_ns);
+  });
+}
+
+}  // namespace
+
+// What runs between Start() and Join().
+class Server::Listener {
+ public:
+  static Expected<std::unique_ptr<Listener>> Start(
+      const Endpoint& address, int backlog, RefPtr<rpc::ServerState> state) {
+    auto listener = std::unique_ptr<Listener>(new Listener(state));
+    io::Acceptor::Options options;
+    options.backlog = backlog;
+    auto acceptor = io::Acceptor::Listen(
+        address, options,
+        [state](io::UniqueFd fd, Endpoint peer, std::size_t group) {
+          rpc::ServerConnection::Serve(state, std::move(fd), peer, group);
+        });
+    if (!acceptor) return acceptor.error();
+    listener->acceptor_ = *std::move(acceptor);
+    listener->StartIdleTimer();
+    return listener;
+  }
+
+  const Endpoint& local_endpoint() const { return acceptor_->local_endpoint(); }
+
+  void Stop() {
+    if (stopped_) return;
+    stopped_ = true;
+    acceptor_->Stop();
+    acceptor_->Join();  // [S1]
+    if (idle_timer_ != 0) fiber::KillTimer(idle_timer_);
+    state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
+      connection->Drain();  // [S2]
+    });
+    drain_deadline_ns_ =
+        SaturatingAdd(NowNs(), ToNs(state_->options().drain_timeout));
+  }
+
+  void Join() {  // [S3]
+    if (state_->connections.WaitUntilGone(drain_deadline_ns_)) return;
+    LOG(WARNING) << "Server " << state_->name << ": cutting "
+                 << state_->connections.open()
+                 << " connection(s) and abandoning "
+                 << state_->statistics().calls_running
+                 << " call(s) that are not through after the drain timeout.";
+    state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
+      connection->Cut(Status(ETIMEDOUT, "the server has stopped"));
+    });
+    state_->connections.WaitUntilClosed();
+  }
+
+ private:
+  explicit Listener(RefPtr<rpc::ServerState> state)
+      : state_(std::move(state)) {}
+
+  void StartIdleTimer() {
+    const rpc::ServerState& state = *state_;
+    const auto interval = state.options().remove_idle_connection_interval;
+    if (interval.count() <= 0 ||
+        state.options().connection_max_idle.count() <= 0) {
+      return;
+    }
+    idle_timer_ = fiber::SetTimer(
+        interval, [state = state_] { DrainIdleConnections(state.Get()); });
+  }
+
+  const RefPtr<rpc::ServerState> state_;
+  std::unique_ptr<io::Acceptor> acceptor_;
+  fiber::TimerId idle_timer_ = 0;
+  bool stopped_ = false;
+  std::int64_t drain_deadline_ns_ = 0;
+};
+
+Server::Server() : Server(Options()) {}
+
+Server::Server(Options options)
+    : state_(MakeRefCounted<rpc::ServerState>(std::move(options))) {}
+
+Server::~Server() {
+  if (listener_ == nullptr) return;
+  Stop();
+  Join();
+}
+
+bool Server::Fail(std::string what) {
+  Status error(rpc::STATUS_FAILED, std::move(what));
+  LOG(ERROR) << "Server " << state_->name << ": " << error.message();
+  if (error_.ok()) error_ = std::move(error);
+  return false;
+}
+
+bool Server::AddProtocol(const std::string& name) {
+  auto known = rpc::ServerProtocolSet::FromNames({name});
+  if (!known) return Fail(known.error().message());
+  protocols_.push_back(name);
+  return true;
+}
+
+bool Server::AddProtocols(const std::vector<std::string>& names) {
+  bool all = true;
+  for (const std::string& name : names) all &= AddProtocol(name);
+  return all;
+}
+
+bool Server::AddService(std::unique_ptr<google::protobuf::Service> service) {
+  if (!AddService(service.get())) return false;
+  state_->owned_services.push_back(std::move(service));
+  return true;
+}
+
+bool Server::AddService(google::protobuf::Service* service) {
+  Status added = state_->methods.Add(service);
+  return added.ok() || Fail(added.message());
+}
+
+bool Server::AddHttpHandler(std::string path,
+                            std::unique_ptr<HttpHandler> handler) {
+  Status added = state_->routes.AddPath(std::move(path), std::move(handler));
+  return added.ok() || Fail(added.message());
+}
+
+bool Server::AddHttpPrefixHandler(std::string prefix,
+                                  std::unique_ptr<HttpHandler> handler) {
+  Status added =
+      state_->routes.AddPrefix(std::move(prefix), std::move(handler));
+  return added.ok() || Fail(added.message());
+}
+
+void Server::SetDefaultHttpHandler(std::unique_ptr<HttpHandler> handler) {
+  state_->routes.SetDefault(std::move(handler));
+}
+
+bool Server::ListenOn(const Endpoint& address, int backlog) {
+  if (!address_.empty()) {
+    return Fail("it was told to listen on " + address_.ToString() +
+                " and then on " + address.ToString() +
+                "; one server listens on one address");
+  }
+  if (address.empty()) {
+    return Fail("the address to listen on is malformed");
+  }
+  address_ = address;
+  backlog_ = backlog;
+  if (state_->name.empty()) state_->name = address.ToString();
+  return true;
+}
+
+bool Server::Start() {
+  if (!error_.ok()) {
+    LOG(ERROR) << "Server " << state_->name
+               << " doesn't start: " << error_.message();
+    return false;
+  }
+  if (listener_ != nullptr) return Fail("it was started before");
+  if (address_.empty()) return Fail("there was no ListenOn()");
+  if (protocols_.empty()) return Fail("there was no AddProtocol()");
+  if (!fiber::IsRuntimeRunning()) {
+    return Fail("the fiber runtime isn't running: use flare::Start()");
+  }
+  if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
+    return Fail(frozen.message());
+  }
+  auto listener = Listener::Start(address_, backlog_, state_);
+  if (!listener) return Fail(listener.error().message());
+  listener_ = *std::move(listener);
+  endpoint_ = listener_->local_endpoint();
+  LOG(INFO) << "Server " << state_->name << " listens on "
+            << endpoint_.ToString() << " (" << state_->protocol_names() << ").";
+  return true;
+}
+
+void Server::Stop() {
+  if (listener_ != nullptr) listener_->Stop();
+}
+
+void Server::Join() {
+  if (listener_ != nullptr) listener_->Join();
+}
+
+Server::Statistics Server::statistics() const { return state_->statistics(); }
+
+}  // namespace flare

@@ -1,0 +1,304 @@
+#include "flare/rpc/server_call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/compression.h"
+#include "flare/base/object_pool.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/protocol/payload.h"
+#include "flare/rpc/server_connection.h"
+
+namespace flare::rpc {
+namespace {
+
+using Failure = ServerState::Failure;
+
+constexpr char kOverloadedText[] = "Server overloaded.";
+
+bool IsCompressed(CompressionAlgorithm algorithm) {
+  return algorithm != CompressionAlgorithm::kNone &&
+         algorithm != CompressionAlgorithm::kUnknown;
+}
+
+flare::Status DecompressInPlace(CompressionAlgorithm algorithm,
+                                std::size_t max_size, const char* what,
+                                Buffer* bytes) {
+  if (bytes->empty()) return flare::Status();
+  auto plain = Decompress(algorithm, *bytes, max_size);
+  if (!plain) {
+    return flare::Status(
+        STATUS_MALFORMED_DATA,
+        std::string("The request's ") + what +
+            " can't be decompressed: " + plain.error().message());
+  }
+  *bytes = *std::move(plain);
+  return flare::Status();
+}
+
+flare::Status CompressInPlace(CompressionAlgorithm algorithm, Buffer* bytes) {
+  if (bytes->empty()) return flare::Status();
+  auto packed = Compress(algorithm, *bytes);
+  if (!packed) {
+    return flare::Status(
+        STATUS_SERIALIZE_RESPONSE,
+        "The response can't be compressed: " + packed.error().message());
+  }
+  *bytes = *std::move(packed);
+  return flare::Status();
+}
+
+std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
+
+}  // namespace
+
+ServerCall::ServerCall() {
+  run = [](fiber::Task* self) { static_cast<ServerCall*>(self)->Serve(); };
+}
+
+ServerCall* ServerCall::New() { return ObjectPool<ServerCall>::Get(); }
+
+void ServerCall::Recycle() {
+  request_.Clear();
+  ObjectPool<ServerCall>::Put(this);
+}
+
+void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
+                         std::int64_t received_ns) {
+  connection_ = connection;
+  protocol_ = protocol;
+  method_ = nullptr;
+  admitted_ = true;
+  responded_ = false;
+  controller_.call_ = this;
+  controller_.received_ns_ = received_ns;
+  controller_.remote_peer_ = &connection->peer();
+}
+
+// The task.
+void ServerCall::Serve() {
+  controller_.dispatched_ns_ = NowNs();
+  if (!ParseHead()) return Finish();
+  request_.is_http ? ServeHttp() : ServeRpc();
+}
+
+void ServerCall::Refuse() {
+  admitted_ = false;
+  if (!ParseHead()) return Finish();
+  FailOverloaded();
+}
+
+// False: the request was dealt with, because it is malformed.
+bool ServerCall::ParseHead() {
+  const ParseResult result = protocol_->Parse(&request_);
+  if (result == ParseResult::kOk) [[likely]]
+    return true;
+  connection_->state().CountFailure(connection_->group(), Failure::kMalformed);
+  if (result == ParseResult::kReject) {
+    protocol_->WriteRejection(request_);
+  } else {
+    connection_->CloseMalformed(request_.reject_reason);
+  }
+  return false;
+}
+
+void ServerCall::ServeRpc() {
+  const RequestHead& head = request_.head;
+  const ServerState& state = connection_->state();
+  const std::int64_t waited_ns =
+      controller_.dispatched_ns_ - controller_.received_ns_;
+  const std::int64_t max_wait_ns =
+      state.options().max_request_queueing_delay.count();
+  if (max_wait_ns != 0 && waited_ns > max_wait_ns) return FailOverloaded();
+  if (head.timeout_ms != 0) {
+    const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * 1'000'000;
+    if (waited_ns > timeout_ns) return FailOverloaded();
+    controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;
+  }
+
+  const Method* const method = connection_->FindMethod(head.method);
+  if (method == nullptr) {
+    return Fail(MethodTable::ExplainMissing(head.method), Failure::kUnknown);
+  }
+  if (method->streaming()) {
+    return Fail(flare::Status(STATUS_MALFORMED_DATA,
+                              "Method [" + std::string(method->name()) +
+                                  "] is a streaming method: it can't be "
+                                  "called with a single message."),
+                Failure::kMalformed);
+  }
+  if (!method->TryEnter()) return FailOverloaded();
+  method_ = method;
+
+  if (flare::Status parsed = ParseBody(); !parsed.ok()) {
+    return Fail(parsed, Failure::kMalformed);
+  }
+  controller_.parsed_ns_ = NowNs();
+  method->service->CallMethod(method->descriptor, &controller_,
+                              request_message_, response_message_, this);
+  // Run() may have been called: nothing of this call is valid any more.
+}
+
+flare::Status ServerCall::ParseBody() {
+  const RequestHead& head = request_.head;
+  if (IsCompressed(head.compression)) {
+    const std::size_t max_size =
+        connection_->state().protocols().limits().max_decompressed_size;
+    flare::Status status =
+        DecompressInPlace(head.compression, max_size, "body", &request_.body);
+    if (status.ok() && head.attachment_compressed) {
+      status = DecompressInPlace(head.compression, max_size, "attachment",
+                                 &request_.attachment);
+    }
+    if (!status.ok()) return status;
+  }
+  controller_.request_attachment_ = std::move(request_.attachment);
+  controller_.acceptable_compressions_ = head.acceptable_compressions;
+
+  google::protobuf::ArenaOptions options;
+  options.initial_block = arena_block_;
+  options.initial_block_size = kArenaBlock;
+  options.start_block_size = 4096;
+  options.max_block_size = 65536;
+  arena_.emplace(options);
+  request_message_ = method_->request_prototype->New(&*arena_);
+  response_message_ = method_->response_prototype->New(&*arena_);
+  flare::Status status =
+      ParsePayload(head.format, request_.body, request_message_);
+  request_.body.Clear();
+  return status;
+}
+
+void ServerCall::ServeHttp() {
+  const ServerState& state = connection_->state();
+  HttpServerContext context;
+  context.remote_peer = connection_->peer();
+  context.received = ToTimePoint(controller_.received_ns_);
+  context.dispatched = ToTimePoint(controller_.dispatched_ns_);
+
+  const HttpRequest& request = request_.http;
+  if (HttpHandler* handler = state.routes.Find(request.path())) {
+    handler->HandleRequest(request, &http_response_, &context);
+  } else {
+    FillHttpError(HttpStatus::NotFound,
+                  "There is nothing at " + std::string(request.path()) + ".",
+                  &http_response_);
+  }
+  if (static_cast<int>(http_response_.status()) >= 400) {
+    connection_->state().CountFailure(connection_->group(), Failure::kOther);
+  }
+  connection_->WaitForRoom();
+  protocol_->WriteHttp(request_.ticket, std::move(http_response_));
+  Finish();
+}
+
+void ServerCall::FailOverloaded() {
+  if (!request_.is_http) {
+    const int code = connection_->state().options().status_code_for_overloaded;
+    return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded);
+  }
+  connection_->state().CountFailure(connection_->group(), Failure::kOverloaded);
+  FillHttpError(HttpStatus::ServiceUnavailable, kOverloadedText,
+                &http_response_);
+  protocol_->WriteHttp(request_.ticket, std::move(http_response_));
+  Finish();
+}
+
+// Answers with an error of our own, without a body.
+void ServerCall::Fail(const flare::Status& status, Failure failure) {
+  connection_->state().CountFailure(connection_->group(), failure);
+  OutboundResponse response;
+  response.status = status.code();
+  response.description = status.message();
+  protocol_->Write(request_.ticket, std::move(response));
+  Finish();
+}
+
+void ServerCall::Run() {
+  WriteResponse();
+  Finish();
+}
+
+void ServerCall::WriteResponse() {
+  if (std::exchange(responded_, true)) return;
+  OutboundResponse response;
+  if (flare::Status status = FillResponse(&response); !status.ok()) {
+    controller_.SetFailed(status.code(), status.message());
+    response = OutboundResponse();
+  }
+  response.status = controller_.error_code_;
+  response.description = controller_.error_text_;
+  if (response.status != STATUS_SUCCESS) {
+    connection_->state().CountFailure(connection_->group(), Failure::kOther);
+  }
+  connection_->WaitForRoom();
+  protocol_->Write(request_.ticket, std::move(response));
+}
+
+flare::Status ServerCall::FillResponse(OutboundResponse* response) {
+  if (controller_.raw_bytes_) {
+    response->body = *std::move(controller_.raw_bytes_);
+  } else {
+    BufferBuilder builder;
+    flare::Status status =
+        SerializePayload(request_.head.format, *response_message_, &builder);
+    if (status.ok()) {
+      response->body = builder.DestructiveGet();
+    } else if (!controller_.Failed()) {
+      return status;  // Of a failed call nobody expects a message.
+    }
+  }
+  response->attachment = std::move(controller_.response_attachment_);
+  if (response->attachment.empty() && !IsCompressed(controller_.compression_))
+      [[likely]] {
+    return flare::Status();
+  }
+
+  const ProtocolTraits traits = protocol_->traits();
+  if (!traits.attachments && !response->attachment.empty()) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         "The response has an attachment, which protocol " +
+                             std::string(protocol_->name()) + " can't carry.");
+  }
+  const CompressionAlgorithm algorithm = controller_.compression_;
+  if (!IsCompressed(algorithm)) return flare::Status();
+  const bool acceptable = controller_.GetAcceptableCompressionAlgorithms().test(
+      static_cast<std::size_t>(algorithm));
+  if (!traits.compression || !acceptable) {
+    if (controller_.attachment_precompressed_ &&
+        !response->attachment.empty()) {
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           "The response's attachment is compressed in a way "
+                           "that the caller can't read.");
+    }
+    return flare::Status();
+  }
+  response->compression = algorithm;
+  flare::Status status = CompressInPlace(algorithm, &response->body);
+  if (status.ok() && !response->attachment.empty()) {
+    response->attachment_compressed = true;
+    if (!controller_.attachment_precompressed_) {
+      status = CompressInPlace(algorithm, &response->attachment);
+    }
+  }
+  return status;
+}
+
+void ServerCall::Finish() {
+  ServerConnection* const connection = connection_;
+  if (method_ != nullptr) method_->Leave();
+  if (admitted_) connection->state().CallFinished(connection->group());
+  request_message_ = nullptr;
+  response_message_ = nullptr;
+  arena_.reset();
+  if (request_.is_http) http_response_.clear();
+  controller_.Reset();
+  Recycle();
+  connection->CallFinished();
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,94 @@
+// One request, from its bytes to its reply: the task that serves it, the
+// closure its service runs at the end, and all the memory it needs. Pooled;
+// in steady state a call allocates nothing but what its messages' fields do.
+//
+// Its steps: New() -> request() is cut -> Prepare() -> its task: parse, find
+// the method, call it -> Run(), on any thread, then or later -> reply ->
+// recycled.
+#ifndef FLARE_RPC_SERVER_CALL_H_
+#define FLARE_RPC_SERVER_CALL_H_
+
+#include <google/protobuf/arena.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/stubs/callback.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "flare/base/status.h"
+#include "flare/fiber/task.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/method_table.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/server_state.h"
+
+namespace flare::rpc {
+
+class ServerConnection;
+
+class ServerCall final : public fiber::Task, public google::protobuf::Closure {
+ public:
+  // From the pool, with a cleared request.
+  static ServerCall* New();
+  // Back to the pool; for a call that wasn't prepared.
+  void Recycle();
+
+  InboundRequest* request() { return &request_; }
+
+  // The request was cut off `connection` by `protocol`. The connection counts
+  // the call, and so lives until it has finished.
+  void Prepare(ServerConnection* connection, ServerProtocol* protocol,
+               std::int64_t received_ns);
+
+  // In place of the task: the server is overloaded. Doesn't block.
+  void Refuse();
+
+  // Sends the response as it is now, unless that was done.
+  void WriteResponse();
+
+  // google::protobuf::Closure: the service is done. Last use of the call.
+  void Run() override;
+
+  ServerCall();
+  ~ServerCall() override = default;
+
+ private:
+  void Serve();
+  void ServeRpc();
+  void ServeHttp();
+
+  bool ParseHead();
+  flare::Status ParseBody();
+  flare::Status FillResponse(OutboundResponse* response);
+  void Fail(const flare::Status& status, ServerState::Failure failure);
+  void FailOverloaded();
+  void Finish();
+
+  ServerConnection* connection_ = nullptr;
+  ServerProtocol* protocol_ = nullptr;
+  const Method* method_ = nullptr;
+  bool admitted_ = false;  // Counted as running by the server.
+  bool responded_ = false;
+
+  // On the arena.
+  google::protobuf::Message* request_message_ = nullptr;
+  google::protobuf::Message* response_message_ = nullptr;
+
+  InboundRequest request_;
+  RpcServerController controller_;
+  HttpResponse http_response_;
+
+  // The arena's first block: what most requests and responses fit in. The
+  // arena is created by the thread that serves the call, because to other
+  // threads it hands out freshly allocated blocks.
+  static constexpr std::size_t kArenaBlock = 2048;
+  std::optional<google::protobuf::Arena> arena_;
+  alignas(8) char arena_block_[kArenaBlock];
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_CALL_H_

@@ -1,0 +1,288 @@
+// The life of a connection hangs on one word, `holds_`: a count of calls that
+// were started and have not finished, and two flags.
+//
+//   kReading  messages may still be cut off the input
+//   kOpen     OnClosed() has not been called
+//
+// [C1] Calls are added by the reader only, under kReading. (Callbacks of the
+//      stream come one at a time and OnClosed() last, so kOpen is set, too.)
+// [C2] kReading is cleared once: by the reader at the end of the input, after
+//      bad input, or by OnClosed().
+// [C3] When kReading is gone, kOpen is set and there is no call, everything has
+//      been answered: whoever brings that about calls CloseAfterFlush(). It
+//      does so while it still holds something, a call or the callback it is
+//      in, so that the connection isn't destroyed under it.
+// [C4] Who brings the word to zero destroys the connection.
+//
+// Replies may be written until then; after the stream was closed they go
+// nowhere.
+#include "flare/rpc/server_connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/runtime.h"
+#include "flare/rpc/server_call.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::uint64_t kReading = std::uint64_t{1} << 32;
+constexpr std::uint64_t kOpen = std::uint64_t{1} << 33;
+constexpr std::uint64_t kCalls = kReading - 1;
+
+// As many calls are started together; bounds what one read can pile up before
+// the server's limit is looked at.
+constexpr std::size_t kBatch = 64;
+
+// Beyond kHighWater (half of kMaxOutput) bytes of waiting output, calls wait
+// before they answer, for so long; beyond kMaxOutput the connection is closed.
+constexpr std::size_t kMaxOutput = 64 << 20;
+constexpr std::size_t kHighWater = kMaxOutput / 2;
+constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
+
+io::StreamConnection::Options StreamOptions(const Server::Options& options) {
+  io::StreamConnection::Options stream;
+  stream.max_input = options.maximum_packet_size + 4096;
+  stream.max_output = kMaxOutput;
+  return stream;
+}
+
+// The first bytes of `in`, for a log line.
+std::string FirstBytes(const Buffer& in) {
+  char bytes[16];
+  const std::size_t n = in.CopyTo(bytes, sizeof(bytes));
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i != n; ++i) {
+    if (i != 0) text += ' ';
+    text += kHex[static_cast<unsigned char>(bytes[i]) >> 4];
+    text += kHex[static_cast<unsigned char>(bytes[i]) & 15];
+  }
+  return text;
+}
+
+}  // namespace
+
+void ServerConnection::Serve(RefPtr<ServerState> state, io::UniqueFd fd,
+                             const Endpoint& peer, std::size_t group) {
+  auto& counters = state->connection_counters;
+  const auto& filter = state->options().conn_filter;
+  if (filter && !filter(peer)) {
+    state->Count(&counters.refused);
+    return state->LogConnection(peer, "refused by the filter");
+  }
+  auto* const self =
+      new ServerConnection(std::move(state), std::move(fd), peer, group);
+  if (!self->state_->connections.Add(self)) {
+    self->state_->Count(&counters.refused);
+    self->state_->LogConnection(
+        peer,
+        "refused: there are " +
+            std::to_string(self->state_->options().max_concurrent_connections) +
+            " already (--flare_rpc_server_max_connections)");
+    delete self;
+    return;
+  }
+  self->state_->Count(&counters.accepted);
+  self->stream_->Start();
+}
+
+ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
+                                   const Endpoint& peer, std::size_t group)
+    : state_(std::move(state)), peer_(peer), holds_(kReading | kOpen) {
+  stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
+                                           StreamOptions(state_->options()));
+  const ServerProtocolSet& set = state_->protocols();
+  protocols_.reserve(set.size());
+  for (std::size_t i = 0; i != set.size(); ++i) {
+    protocols_.push_back(set.New(i, this));
+  }
+}
+
+ServerConnection::~ServerConnection() { state_->connections.Gone(); }
+
+// The reader: called with new input, one call at a time.
+bool ServerConnection::OnData(Buffer& in, std::size_t* need,
+                              std::string* error) {
+  if (reading_ended_) {
+    in.Clear();
+    return true;
+  }
+  const std::int64_t now_ns = NowNs();
+  fiber::TaskList calls;
+  CutResult result = CutResult::kNeedMore;
+  while (!in.empty()) {
+    ServerCall* const call = ServerCall::New();
+    result = CutMessage(in, call->request(), need, error);
+    if (result != CutResult::kMessage) {
+      call->Recycle();
+      break;
+    }
+    call->Prepare(this, protocols_[speaking_].get(), now_ns);
+    calls.PushBack(call);
+    if (calls.size == kBatch) StartCalls(std::exchange(calls, {}));
+  }
+  if (!calls.empty()) StartCalls(std::move(calls));
+  if (result == CutResult::kNotMine || result == CutResult::kError) {
+    return HandleBadInput(result, in, error);
+  }
+  return true;
+}
+
+CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
+                                       std::size_t* need, std::string* error) {
+  bool unsure = false;
+  for (std::size_t i = 0; i != protocols_.size(); ++i) {
+    // The one that spoke last, then the others in their order.
+    const std::size_t index = i == 0 ? speaking_ : (i <= speaking_ ? i - 1 : i);
+    const CutResult result = protocols_[index]->Cut(in, request, need, error);
+    if (result == CutResult::kNotMine) continue;
+    if (result == CutResult::kUnsure) {
+      unsure = true;
+      continue;
+    }
+    speaking_ = index;
+    return result;
+  }
+  return unsure ? CutResult::kUnsure : CutResult::kNotMine;
+}
+
+// Answers what was understood before it, if there is anything to answer.
+bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
+                                      std::string* error) {
+  if (result == CutResult::kNotMine) {
+    *error = "no protocol of this server (" + state_->protocol_names() +
+             ") begins with " + FirstBytes(in);
+  }
+  // relaxed: read by OnClosed(), a later callback, which io orders.
+  malformed_.store(true, std::memory_order_relaxed);
+  // relaxed: only this thread adds calls; that one finished doesn't matter.
+  if ((holds_.load(std::memory_order_relaxed) & kCalls) == 0) return false;
+  in.Clear();
+  EndReading(flare::Status(EPROTO, *error));
+  return true;
+}
+
+void ServerConnection::StartCalls(fiber::TaskList&& calls) {
+  const std::size_t n = calls.size;
+  // relaxed: [C1] holds; the tasks' queue orders the rest.
+  holds_.fetch_add(n, std::memory_order_relaxed);
+  const std::size_t admitted = state_->AdmitCalls(group(), n);
+  if (admitted == n) [[likely]] {
+    return fiber::SubmitAll(std::move(calls));
+  }
+  fiber::TaskList run;
+  while (run.size != admitted) run.PushBack(calls.PopFront());
+  if (!run.empty()) fiber::SubmitAll(std::move(run));
+  // Right here, so that there can't be many of them.
+  while (fiber::Task* task = calls.PopFront()) {
+    static_cast<ServerCall*>(task)->Refuse();
+  }
+}
+
+// The peer has closed its side, or Drain() was called and all that had been
+// received by then has been cut.
+bool ServerConnection::OnEndOfInput() {
+  // relaxed: see DrainIfIdle().
+  const bool idle = idle_.load(std::memory_order_relaxed);
+  EndReading(idle ? flare::Status(ETIMEDOUT, "it was idle")
+                  : flare::Status(ECONNRESET, "the end of its input"));
+  return true;
+}
+
+void ServerConnection::EndReading(flare::Status why) {
+  if (std::exchange(reading_ended_, true)) return;
+  // acquire: pairs with the release in CallFinished, so that all replies have
+  // been written before the output is ended [C3].
+  const std::uint64_t before =
+      holds_.fetch_and(~kReading, std::memory_order_acquire);
+  if ((before & kCalls) == 0) stream_->CloseAfterFlush(std::move(why));
+}
+
+void ServerConnection::CallFinished() {
+  // acquire: as in EndReading; and pairs with the release below, so that
+  // whoever destroys the connection sees all uses of it [C4].
+  std::uint64_t holds = holds_.load(std::memory_order_acquire);
+  do {
+    if (holds == (kOpen | 1)) stream_->CloseAfterFlush();  // [C3]
+    // acq_rel: see above.
+  } while (!holds_.compare_exchange_weak(
+      holds, holds - 1, std::memory_order_acq_rel, std::memory_order_acquire));
+  if (holds == 1) delete this;  // [C4]
+}
+
+void ServerConnection::OnClosed(const flare::Status& why) {
+  auto& counters = state_->connection_counters;
+  // relaxed: what callbacks wrote is ordered by io; `idle_` is a hint.
+  if (malformed_.load(std::memory_order_relaxed)) {
+    state_->Count(&counters.malformed);
+    state_->LogConnection(peer_, "closed: " + why.message());
+  } else if (idle_.load(std::memory_order_relaxed)) {
+    state_->Count(&counters.idle);
+  } else if (!reading_ended_) {
+    // Neither side ended it in an orderly way.
+    state_->Count(&counters.broken);
+    state_->LogConnection(peer_, "broken: " + why.message());
+  }
+  state_->connections.Closed(this);
+  // acq_rel: as in CallFinished [C4].
+  const std::uint64_t before =
+      holds_.fetch_and(kCalls, std::memory_order_acq_rel);
+  if ((before & kCalls) == 0) delete this;
+}
+
+const Method* ServerConnection::FindMethod(std::string_view name) {
+  // relaxed: methods are constant since before the connection was accepted.
+  const Method* const last = last_method_.load(std::memory_order_relaxed);
+  if (last != nullptr && last->name() == name) return last;
+  const Method* const method = state_->methods.Find(name);
+  if (method != nullptr) {
+    last_method_.store(method, std::memory_order_relaxed);
+  }
+  return method;
+}
+
+void ServerConnection::WaitForRoom() {
+  if (stream_->BufferedOutput() < kHighWater) [[likely]]
+    return;
+  if (!fiber::IsFiberWorker()) return;
+  if (stream_->WaitWritable(NowNs() + kMaxWriteDelayNs) ==
+      io::WriteResult::kOverLimit) {
+    stream_->Close(flare::Status(ETIMEDOUT, "the peer takes no replies"));
+  }
+}
+
+void ServerConnection::CloseMalformed(const std::string& why) {
+  // relaxed: as in HandleBadInput.
+  malformed_.store(true, std::memory_order_relaxed);
+  stream_->Close(flare::Status(EPROTO, why));
+}
+
+void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
+  // relaxed: a call that starts meanwhile is answered all the same.
+  if ((holds_.load(std::memory_order_relaxed) & kCalls) != 0) return;
+  if (stream_->last_activity_ns() >= since_ns) return;
+  idle_.store(true, std::memory_order_relaxed);
+  Drain();
+}
+
+bool ServerConnection::Write(Buffer&& bytes) {
+  switch (stream_->Write(std::move(bytes))) {
+    case io::WriteResult::kOk:
+      return true;
+    case io::WriteResult::kClosed:
+      return false;
+    case io::WriteResult::kOverLimit:
+      break;
+  }
+  stream_->Close(
+      flare::Status(ENOBUFS, "the peer takes no replies: " +
+                                 std::to_string(stream_->BufferedOutput()) +
+                                 " bytes are waiting"));
+  return false;
+}
+
+}  // namespace flare::rpc

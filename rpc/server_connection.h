@@ -1,0 +1,110 @@
+// One connection of a server: reads, cuts messages off the input, queues a
+// task for each, and hands replies to the socket.
+//
+// Created by the acceptor's callback, destroyed by itself once its socket is
+// closed and its last call has finished.
+#ifndef FLARE_RPC_SERVER_CONNECTION_H_
+#define FLARE_RPC_SERVER_CONNECTION_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/intrusive_list.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/fiber/task.h"
+#include "flare/io/fd.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/method_table.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_state.h"
+
+namespace flare::rpc {
+
+class ServerConnection final : public io::StreamHandler,
+                               public IntrusiveListNode<>,
+                               private ReplySink {
+ public:
+  // Begins to serve an accepted connection, or closes it if the server has too
+  // many or its filter doesn't like the peer. On a worker; doesn't block.
+  static void Serve(RefPtr<ServerState> state, io::UniqueFd fd,
+                    const Endpoint& peer, std::size_t group);
+
+  // --- For calls ---
+
+  ServerState& state() const { return *state_; }
+  std::size_t group() const { return stream_->group(); }
+  const Endpoint& peer() const { return peer_; }
+
+  // The method of that name; null if the server doesn't have it. Any thread.
+  const Method* FindMethod(std::string_view name);
+
+  // While much output waits for the peer to take it: blocks the fiber until
+  // there is less. A peer that takes none for long is given up: the connection
+  // is closed. Doesn't block plain threads.
+  void WaitForRoom();
+
+  // Closes the connection for something the peer sent.
+  void CloseMalformed(const std::string& why);
+
+  // One call is answered and over. The last use of the connection by it.
+  void CallFinished();
+
+  // --- For the server; the connection must be open. Any thread. ---
+
+  // Answers what has been received by now, then closes.
+  void Drain() { stream_->EndInput(); }
+  // Closes at once.
+  void Cut(flare::Status why) { stream_->Close(std::move(why)); }
+  // Drains the connection if it has been without traffic and without calls
+  // since `since_ns`.
+  void DrainIfIdle(std::int64_t since_ns);
+
+ private:
+  ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
+                   const Endpoint& peer, std::size_t group);
+  ~ServerConnection() override;
+
+  // io::StreamHandler
+  bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
+  bool OnEndOfInput() override;
+  void OnClosed(const flare::Status& why) override;
+
+  CutResult CutMessage(Buffer& in, InboundRequest* request, std::size_t* need,
+                       std::string* error);
+  bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
+  void StartCalls(fiber::TaskList&& calls);
+  void EndReading(flare::Status why);
+
+  // ReplySink
+  bool Write(Buffer&& bytes) override;
+  void CloseAfterFlush() override { stream_->CloseAfterFlush(); }
+  void Abort(const flare::Status& why) override { stream_->Close(why); }
+
+  const RefPtr<ServerState> state_;
+  const Endpoint peer_;
+  RefPtr<io::StreamConnection> stream_;
+  std::vector<std::unique_ptr<ServerProtocol>> protocols_;
+
+  // The reader's own (see OnData).
+  std::size_t speaking_ = 0;    // The protocol that cut the last message.
+  bool reading_ended_ = false;  // Input is thrown away.
+
+  std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
+  std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
+  std::atomic<const Method*> last_method_{nullptr};
+
+  // What keeps the connection alive; see server_connection.cc.
+  std::atomic<std::uint64_t> holds_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_CONNECTION_H_

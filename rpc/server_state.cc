@@ -1,0 +1,100 @@
+#include "flare/rpc/server_state.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "flare/fiber/runtime.h"
+
+namespace flare::rpc {
+
+ServerState::ServerState(Server::Options options)
+    : name(options.service_name),
+      connections(options.max_concurrent_connections),
+      options_(std::move(options)) {}
+
+flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
+  Limits limits;
+  limits.max_packet_size = options_.maximum_packet_size;
+  limits.max_http_header = options_.max_http_header_size;
+  auto set = ServerProtocolSet::FromNames(protocols, limits);
+  if (!set) return set.error();
+  protocols_ = *std::move(set);
+  for (const std::string& protocol : protocols) {
+    if (!protocol_names_.empty()) protocol_names_ += ", ";
+    protocol_names_ += protocol;
+  }
+  counters_ = std::vector<Counters>(fiber::GetSchedulingGroupCount());
+  return methods.SetLimits(options_.max_concurrent_requests_per_method);
+}
+
+std::size_t ServerState::AdmitCalls(std::size_t group, std::size_t n) {
+  Counters& mine = counters_[group];
+  mine.admitted.fetch_add(n, std::memory_order_relaxed);
+  std::uint64_t admitted = 0;
+  std::uint64_t finished = 0;
+  for (const Counters& counters : counters_) {
+    // A call that is admitted and finishes between the two loads must not
+    // count as less than none: `finished` is read first.
+    finished += counters.finished.load(std::memory_order_relaxed);
+    admitted += counters.admitted.load(std::memory_order_relaxed);
+  }
+  const std::uint64_t running = admitted > finished ? admitted - finished : 0;
+  if (running <= options_.max_concurrent_requests) [[likely]] {
+    return n;
+  }
+  const std::uint64_t refused =
+      std::min<std::uint64_t>(n, running - options_.max_concurrent_requests);
+  mine.admitted.fetch_sub(refused, std::memory_order_relaxed);
+  mine.refused.fetch_add(refused, std::memory_order_relaxed);
+  return n - static_cast<std::size_t>(refused);
+}
+
+void ServerState::CountFailure(std::size_t group, Failure failure) {
+  Counters& mine = counters_[group];
+  Count(&mine.failed);
+  switch (failure) {
+    case Failure::kOther:
+      break;
+    case Failure::kOverloaded:
+      return Count(&mine.overloaded);
+    case Failure::kMalformed:
+      return Count(&mine.malformed);
+    case Failure::kUnknown:
+      return Count(&mine.unknown);
+  }
+}
+
+void ServerState::LogConnection(const Endpoint& peer, const std::string& what) {
+  if (auto left_out = connection_log_.Admit()) {
+    LOG(WARNING) << "Server " << name << ", connection from " << peer.ToString()
+                 << ": " << what << LogThrottle::Note(*left_out);
+  }
+}
+
+Server::Statistics ServerState::statistics() const {
+  const auto get = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  Server::Statistics sum;
+  sum.connections_accepted = get(connection_counters.accepted);
+  sum.connections_open = connections.open();
+  sum.connections_refused = get(connection_counters.refused);
+  sum.connections_idle = get(connection_counters.idle);
+  sum.connections_malformed = get(connection_counters.malformed);
+  sum.connections_broken = get(connection_counters.broken);
+  for (const Counters& counters : counters_) {
+    const std::uint64_t finished = get(counters.finished);
+    const std::uint64_t admitted = get(counters.admitted);
+    sum.calls += admitted + get(counters.refused);
+    sum.calls_running += admitted > finished ? admitted - finished : 0;
+    sum.calls_failed += get(counters.failed);
+    sum.calls_overloaded += get(counters.overloaded);
+    sum.calls_malformed += get(counters.malformed);
+    sum.calls_unknown += get(counters.unknown);
+  }
+  return sum;
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,101 @@
+// What a Server's connections and calls share. It outlives the Server if calls
+// had to be abandoned.
+//
+// Set up by one thread before the server starts; thread-safe afterwards.
+#ifndef FLARE_RPC_SERVER_STATE_H_
+#define FLARE_RPC_SERVER_STATE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/cpu.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/rpc/connection_set.h"
+#include "flare/rpc/http_routes.h"
+#include "flare/rpc/log_throttle.h"
+#include "flare/rpc/method_table.h"
+#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/server.h"
+
+namespace flare::rpc {
+
+class ServerState : public RefCounted<ServerState> {
+ public:
+  explicit ServerState(Server::Options options);
+
+  // The last step before serving: fixes the protocols and the limits, sizes
+  // the counters for the runtime, which must be running.
+  flare::Status Freeze(const std::vector<std::string>& protocols);
+
+  const Server::Options& options() const { return options_; }
+  const ServerProtocolSet& protocols() const { return protocols_; }
+  // "flare, http+pb", for messages.
+  const std::string& protocol_names() const { return protocol_names_; }
+
+  MethodTable methods;
+  HttpRoutes routes;
+  std::vector<std::unique_ptr<google::protobuf::Service>> owned_services;
+  std::string name;  // For log lines.
+
+  // --- Calls. `group` is that of the call's connection. ---
+
+  // Asks to run `n` more calls; returns how many may, which are then counted
+  // as running until CallFinished().
+  std::size_t AdmitCalls(std::size_t group, std::size_t n);
+  void CallFinished(std::size_t group) {
+    // relaxed, here and below: counters that order nothing.
+    counters_[group].finished.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  enum class Failure { kOther, kOverloaded, kMalformed, kUnknown };
+  void CountFailure(std::size_t group, Failure failure);
+
+  // --- Connections ---
+
+  ConnectionSet connections;
+
+  struct ConnectionCounters {
+    std::atomic<std::uint64_t> accepted{0};
+    std::atomic<std::uint64_t> refused{0};
+    std::atomic<std::uint64_t> idle{0};
+    std::atomic<std::uint64_t> malformed{0};
+    std::atomic<std::uint64_t> broken{0};
+  };
+  ConnectionCounters connection_counters;
+  static void Count(std::atomic<std::uint64_t>* counter) {
+    counter->fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // A warning about a connection, at most one per second.
+  void LogConnection(const Endpoint& peer, const std::string& what);
+
+  Server::Statistics statistics() const;
+
+ private:
+  // One per scheduling group, so that groups don't share a cache line on each
+  // call.
+  struct alignas(kCacheLine) Counters {
+    std::atomic<std::uint64_t> admitted{0};
+    std::atomic<std::uint64_t> finished{0};
+    std::atomic<std::uint64_t> refused{0};
+    std::atomic<std::uint64_t> failed{0};
+    std::atomic<std::uint64_t> overloaded{0};
+    std::atomic<std::uint64_t> malformed{0};
+    std::atomic<std::uint64_t> unknown{0};
+  };
+
+  const Server::Options options_;
+  ServerProtocolSet protocols_;
+  std::string protocol_names_;
+  std::vector<Counters> counters_;
+  LogThrottle connection_log_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_STATE_H_
