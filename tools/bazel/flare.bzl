@@ -47,7 +47,7 @@ def _protos_of(label):
         return label + "_protos"
     return label + ":" + label.split("/")[-1] + "_protos"
 
-def flare_proto_library(name, srcs, deps = [], **kwargs):
+def flare_proto_library(name, srcs, deps = [], services = True, **kwargs):
     """Messages, services and stubs of .proto files, as one C++ library.
 
     For dir/x.proto it provides "dir/x.pb.h" (by protoc) and "dir/x.flare.pb.h"
@@ -58,6 +58,7 @@ def flare_proto_library(name, srcs, deps = [], **kwargs):
       name: the C++ library.
       srcs: the .proto files.
       deps: the flare_proto_library targets whose files they import.
+      services: False leaves "x.flare.pb.h", and with it //rpc, out.
       **kwargs: visibility and the like.
     """
     native.filegroup(
@@ -66,19 +67,23 @@ def flare_proto_library(name, srcs, deps = [], **kwargs):
         **kwargs
     )
     stems = [src[:-len(".proto")] for src in srcs]
-    headers = [s + e for s in stems for e in (".pb.h", ".flare.pb.h")]
-    sources = [s + e for s in stems for e in (".pb.cc", ".flare.pb.cc")]
+    extensions = [".pb", ".flare.pb"] if services else [".pb"]
+    headers = [s + e + ".h" for s in stems for e in extensions]
+    sources = [s + e + ".cc" for s in stems for e in extensions]
     plugin = "//tools/protoc_plugin:protoc-gen-flare-rpc"
+    command = ["protoc --proto_path=. --cpp_out=$(GENDIR)"]
+    if services:
+        command += [
+            "--plugin=protoc-gen-flare-rpc=$(execpath %s)" % plugin,
+            "--flare-rpc_out=$(GENDIR)",
+        ]
     native.genrule(
         name = name + "_generate",
         srcs = srcs + [_protos_of(dep) for dep in deps],
         outs = headers + sources,
-        # The imported files are inputs, too, but not to be generated again.
-        cmd = " ".join([
-            "protoc --plugin=protoc-gen-flare-rpc=$(execpath %s)" % plugin,
-            "--proto_path=. --cpp_out=$(GENDIR) --flare-rpc_out=$(GENDIR)",
-        ] + ["$(execpath %s)" % src for src in srcs]),
-        tools = [plugin],
+        # Imported files are inputs as well, but are not generated again.
+        cmd = " ".join(command + ["$(execpath %s)" % src for src in srcs]),
+        tools = [plugin] if services else [],
         **kwargs
     )
     native.cc_library(
@@ -87,7 +92,8 @@ def flare_proto_library(name, srcs, deps = [], **kwargs):
         hdrs = headers,
         # Protoc's part of the code is not ours to keep free of warnings.
         copts = [option for option in COPTS if option != "-Werror"],
-        deps = deps + ["//rpc", "@system_libs//:protobuf"],
+        deps = deps + ["@system_libs//:protobuf"] +
+               (["//rpc"] if services else []),
         # Services are found by name (reflection, stubs): the linker may not
         # leave out files that only register themselves.
         alwayslink = True,

@@ -1,0 +1,307 @@
+"""Tests of the scripts that judge others: each must see what it looks for."""
+
+import importlib.machinery
+import importlib.util
+import io
+import os
+import tempfile
+import unittest
+
+import unittest_xml
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def load(name):
+    """The script tools/<name> as a module."""
+    loader = importlib.machinery.SourceFileLoader(
+        name, os.path.join(HERE, name))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+check_docs = load('check_docs')
+check_layers = load('check_layers')
+check_orderings = load('check_orderings')
+count_tests = load('count_tests')
+
+
+class CountTestsTest(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def xml(self, cases):
+        path = os.path.join(self.folder.name,
+                            '%d.xml' % len(os.listdir(self.folder.name)))
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write('<testsuites><testsuite>%s</testsuite></testsuites>' %
+                       cases)
+        return path
+
+    @staticmethod
+    def configured(label):
+        return {'id': {'targetConfigured': {'label': label}},
+                'configured': {'testSize': 'SMALL'}}
+
+    @staticmethod
+    def result(label, status, xml, run=1):
+        outputs = [{'name': 'test.xml', 'uri': 'file://' + xml}] if xml else []
+        return {'id': {'testResult': {'label': label, 'run': run}},
+                'testResult': {'status': status, 'testActionOutput': outputs}}
+
+    def count(self, *events):
+        tally = count_tests.count(events)
+        return tally.passed, len(tally.failed), len(tally.skipped)
+
+    def test_counts_cases_not_targets(self):
+        xml = self.xml('<testcase name="a" classname="S" status="run"/>'
+                       '<testcase name="b" classname="S" status="run"/>')
+        self.assertEqual(self.count(self.configured('//a'),
+                                    self.result('//a', 'PASSED', xml)),
+                         (2, 0, 0))
+
+    def test_counts_failures_and_skipped_cases(self):
+        xml = self.xml('<testcase name="a"/>'
+                       '<testcase name="b"><failure message="x"/></testcase>'
+                       '<testcase name="c"><skipped/></testcase>'
+                       '<testcase name="d" status="notrun"/>')
+        self.assertEqual(self.count(self.result('//a', 'FAILED', xml)),
+                         (1, 1, 2))
+
+    def test_names_what_failed(self):
+        xml = self.xml('<testcase name="b" classname="S"><failure/></testcase>')
+        tally = count_tests.count([self.result('//a:t', 'FAILED', xml)])
+        self.assertEqual(tally.failed, ['//a:t S.b'])
+
+    def test_death_after_the_last_case_is_a_failure(self):
+        xml = self.xml('<testcase name="a"/>')
+        self.assertEqual(self.count(self.result('//a', 'FAILED', xml)),
+                         (1, 1, 0))
+
+    def test_death_without_a_report_is_a_failure(self):
+        for xml in (None, os.path.join(self.folder.name, 'missing.xml')):
+            self.assertEqual(self.count(self.result('//a', 'TIMEOUT', xml)),
+                             (0, 1, 0))
+
+    def test_unreadable_report_is_no_pass_of_a_failed_test(self):
+        path = os.path.join(self.folder.name, 'bad.xml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write('<testsuites><testcase')
+        self.assertEqual(self.count(self.result('//a', 'FAILED', path)),
+                         (0, 1, 0))
+
+    def test_target_that_was_not_built_is_a_failure(self):
+        self.assertEqual(self.count(self.configured('//a')), (0, 1, 0))
+
+    def test_last_attempt_counts(self):
+        bad = self.xml('<testcase name="a"><failure/></testcase>')
+        good = self.xml('<testcase name="a"/>')
+        self.assertEqual(self.count(self.result('//a', 'FAILED', bad),
+                                    self.result('//a', 'PASSED', good)),
+                         (1, 0, 0))
+
+    def test_each_run_counts(self):
+        good = self.xml('<testcase name="a"/>')
+        self.assertEqual(self.count(self.result('//a', 'PASSED', good, 1),
+                                    self.result('//a', 'PASSED', good, 2)),
+                         (2, 0, 0))
+
+    def test_reads_what_our_own_python_tests_write(self):
+        class Cases(unittest.TestCase):
+            def test_good(self):
+                pass
+            def test_bad(self):
+                self.fail('bad <&>')
+            def test_broken(self):
+                raise KeyError('x')
+            @unittest.skip('not today')
+            def test_skipped(self):
+                pass
+            def test_parts(self):
+                for i in range(3):
+                    with self.subTest(i=i):
+                        self.assertEqual(i, 1)
+        path = os.path.join(self.folder.name, 'test.xml')
+        os.environ, saved = dict(os.environ, XML_OUTPUT_FILE=path), os.environ
+        try:
+            unittest_xml.Runner(stream=io.StringIO()).run(
+                unittest.defaultTestLoader.loadTestsFromTestCase(Cases))
+        finally:
+            os.environ = saved
+        self.assertEqual(self.count(self.result('//a', 'FAILED', path)),
+                         (1, 3, 1))
+
+
+class CheckLayersTest(unittest.TestCase):
+
+    FILES = {'base/buffer.h', 'fiber/task.h', 'io/fd.h', 'rpc/server.h',
+             'rpc/init.h', 'rpc/init/on_init.h'}
+
+    def complaints(self, path, *includes):
+        text = ''.join('#include "%s"\n' % header for header in includes)
+        return list(check_layers.check_source(
+            path, text, self.FILES.__contains__))
+
+    def test_own_and_lower_layers_may_be_included(self):
+        self.assertEqual(
+            self.complaints('rpc/x.cc', 'flare/rpc/server.h', 'flare/io/fd.h',
+                            'flare/fiber/task.h', 'flare/base/buffer.h'), [])
+        self.assertEqual(self.complaints('example/x.cc', 'flare/rpc/server.h'),
+                         [])
+
+    def test_higher_layers_may_not(self):
+        for path, header in [('base/x.cc', 'flare/fiber/task.h'),
+                             ('fiber/x.h', 'flare/io/fd.h'),
+                             ('fiber/x_test.cc', 'flare/rpc/server.h'),
+                             ('io/x.cc', 'flare/init.h')]:
+            complaints = self.complaints(path, header)
+            self.assertEqual(len(complaints), 1, path)
+            self.assertTrue(complaints[0].startswith(path + ':1: '))
+
+    def test_short_paths_are_known(self):
+        self.assertEqual(self.complaints('example/x.cc', 'flare/init.h',
+                                         'flare/init/on_init.h'), [])
+
+    def test_missing_headers_are_found(self):
+        self.assertIn('does not exist',
+                      self.complaints('rpc/x.cc', 'flare/io/gone.h')[0])
+
+    def test_paths_in_the_tree_are_refused(self):
+        self.assertIn('should be "flare/base/buffer.h"',
+                      self.complaints('rpc/x.cc', 'base/buffer.h')[0])
+        self.assertEqual(self.complaints('rpc/x.cc', 'rpc/meta.pb.h'), [])
+        self.assertEqual(self.complaints('example/x.cc', 'example/y.h'), [])
+
+    def test_build_files_obey_as_well(self):
+        check = check_layers.check_build_file
+        self.assertEqual(len(list(check('fiber/BUILD.bazel', '"//io"'))), 1)
+        self.assertEqual(len(list(check('base/BUILD.bazel', '"//rpc:x"'))), 1)
+        self.assertEqual(list(check('io/BUILD.bazel', '"//fiber", "//base"')),
+                         [])
+
+    def test_private_paths_are_found(self):
+        check = check_layers.check_private_paths
+        for text in ('see /' + 'home/me/x', '"/' + 'root/x"'):
+            self.assertEqual(len(list(check('x', text))), 1, text)
+        for text in ('/usr/include', 'a/' + 'home/me', '$HOME/x', '/tmp/x'):
+            self.assertEqual(list(check('x', text)), [], text)
+
+
+class CheckOrderingsTest(unittest.TestCase):
+
+    def scan(self, *texts):
+        tags = check_orderings.Tags()
+        for number, text in enumerate(texts):
+            check_orderings.scan('file%d.cc' % number, text, tags)
+        return tags
+
+    def test_order_without_tag_is_found(self):
+        for order in ('memory_order_acquire', 'memory_order::release',
+                      'memory_order_acq_rel', 'memory_order_seq_cst'):
+            tags = self.scan('\n\nx.load(std::%s);\n' % order)
+            self.assertEqual(len(tags.problems), 1, order)
+            self.assertTrue(tags.problems[0].startswith('file0.cc:3: '))
+
+    def test_relaxed_needs_none(self):
+        self.assertEqual(
+            self.scan('x.load(std::memory_order_relaxed);').problems, [])
+
+    def test_tag_may_stand_above_or_beside(self):
+        for text in ('// pairs with the release in F [X1]\n'
+                     'x.load(std::memory_order_acquire);',
+                     'x.load(std::memory_order_acquire);  // [X1]'):
+            self.assertEqual(self.scan(text).problems, [])
+
+    def test_tag_far_above_does_not_count(self):
+        text = '// [X1]\n' + '\n' * 20 + 'x.load(std::memory_order_acquire);'
+        self.assertEqual(len(self.scan(text).problems), 1)
+
+    def test_brackets_in_code_are_no_tags(self):
+        self.assertEqual(
+            len(self.scan('a[X1].load(std::memory_order_acquire);').problems),
+            1)
+
+    def test_order_named_in_a_comment_needs_no_tag(self):
+        self.assertEqual(self.scan('// like memory_order_acquire').problems,
+                         [])
+
+    def test_lonely_tag_is_found(self):
+        tags = self.scan('// see [X1]\n')
+        self.assertEqual(len(list(check_orderings.check_partners(tags))), 1)
+        tags = self.scan('// see [X1]\n', '// and [X1]\n')
+        self.assertEqual(list(check_orderings.check_partners(tags)), [])
+
+    def test_defined_tag_is_not_lonely(self):
+        tags = self.scan('//  [X1] Only the owner\n//       writes it.\n\n')
+        self.assertEqual(list(check_orderings.check_partners(tags)), [])
+        self.assertEqual(tags.rules['X1'],
+                         ('file0.cc', 'Only the owner writes it.'))
+
+    def test_rule_ends_where_the_next_begins(self):
+        tags = self.scan('// [X1] One.\n// [X2] Two.\nint x;\n// no part\n')
+        self.assertEqual(tags.rules['X1'][1], 'One.')
+        self.assertEqual(tags.rules['X2'][1], 'Two.')
+
+    def test_two_rules_of_one_name_are_found(self):
+        tags = self.scan('// [X1] One.\n', '// [X1] Two.\n')
+        self.assertEqual(len(tags.problems), 1)
+
+    def test_list_is_ordered_by_number(self):
+        tags = self.scan('// [X10] Ten.\n// [X2] Two.\n')
+        text = check_orderings.make_list(tags)
+        self.assertLess(text.index('X2'), text.index('X10'))
+
+
+class CheckDocsTest(unittest.TestCase):
+
+    def test_missing_files_are_found(self):
+        check = check_docs.check_paths
+        self.assertEqual(
+            len(list(check('x.md', 'a\nsee `tools/no_such_file.cc`'))), 1)
+        self.assertEqual(list(check('x.md', '`tools/sources.py` is')), [])
+
+    def test_other_code_is_left_alone(self):
+        text = ('`flare/rpc/server.h` `x.flare.pb.h` `a/b` `--x=a/b.c`\n'
+                '```\n`tools/no_such_file.cc`\n```\n')
+        self.assertEqual(list(check_docs.check_paths('x.md', text)), [])
+
+    def test_missing_names_are_found(self):
+        path = 'tools/checks_test.py'
+        pattern = check_docs.PATH
+        self.assertIsNone(pattern.match('tools/x.cc and more'))
+        match = pattern.match('fiber/worker.cc: Worker::Next, Steal')
+        self.assertEqual(match.groups(),
+                         ('fiber/worker.cc', 'Worker::Next, Steal'))
+        self.assertEqual(list(check_docs.check_paths('x.md', path)), [])
+
+    def test_dead_links_are_found(self):
+        check = check_docs.check_links
+        self.assertEqual(len(list(check('tools/x.md', '[a](gone.md)'))), 1)
+        self.assertEqual(
+            list(check('tools/x.md', '[a](sources.py#x) [b](https://x.y/z)')),
+            [])
+
+    def test_quotes_must_be_word_for_word(self):
+        quote = '<!-- from: tools/sources.py -->\n```py\n%s```\n'
+        check = check_docs.check_quotes
+        self.assertEqual(list(check('x.md', quote % 'import os\n')), [])
+        self.assertEqual(len(list(check('x.md', quote % 'import so\n'))), 1)
+        self.assertEqual(len(list(check(
+            'x.md', quote.replace('sources', 'gone') % 'a\n'))), 1)
+
+    def test_flags_become_a_table(self):
+        table = check_docs.make_flag_tables(
+            '// --- Workers ---\n'
+            'DEFINE_int32(flare_a, 1 << 2, "One "\n    "\\"two\\".");\n'
+            'DEFINE_string(\n    flare_b,\n    "", "B|C");\n')
+        self.assertIn('## Workers', table)
+        self.assertIn('| `--flare_a` | `1 << 2` | One "two". |', table)
+        self.assertIn('| `--flare_b` | `""` | B\\|C |', table)
+
+
+if __name__ == '__main__':
+    unittest_xml.main()
