@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "flare/base/ref_ptr.h"
 #include "flare/fiber/task.h"
@@ -38,6 +39,9 @@ class Descriptor : public RefCounted<Descriptor> {
 
  protected:
   explicit Descriptor(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  // Before registration.
+  void AdoptFd(UniqueFd fd) { fd_ = std::move(fd); }
 
   void CloseFd() { fd_.Reset(); }
 

@@ -77,14 +77,17 @@ class EpollPoller : public fiber::Poller {
   int Wait(std::int64_t deadline_ns);
   void PushRetired(Descriptor* descriptor);
   void DropRetired();
+  void TakeDrainRequests(fiber::TaskList* ready);
 
   static constexpr int kMaxEvents = 128;
 
   const UniqueFd epoll_;
   const UniqueFd wakeup_;  // An eventfd, edge-triggered, never read.
   struct Events;
+  struct DrainRequest;
   const std::unique_ptr<Events> events_;  // Poll()'s.
   alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
+  std::atomic<fiber::Task*> drains_{nullptr};
   std::atomic<std::size_t> size_{0};
 };
 

@@ -67,12 +67,23 @@ class OutputList {
   [[nodiscard]] Taken TakeAll() noexcept;
   [[nodiscard]] ReleaseResult Release() noexcept;
 
+  // seq_cst, as Close() is.
+  bool closed() const noexcept {
+    // seq_cst: pairs with the exchange in Close [OL4].
+    return head_.load(std::memory_order_seq_cst) == End();
+  }
+
   // Ends the list: all later pushes are refused. Any thread, once.
   [[nodiscard]] Closed Close() noexcept;
 
  private:
-  static OutputNode* Busy() noexcept;
-  static OutputNode* End() noexcept;
+  // Two addresses at which there is no node.
+  static OutputNode* Busy() noexcept {
+    return reinterpret_cast<OutputNode*>(std::uintptr_t{1});
+  }
+  static OutputNode* End() noexcept {
+    return reinterpret_cast<OutputNode*>(std::uintptr_t{2});
+  }
 
   std::atomic<OutputNode*> head_;
 };

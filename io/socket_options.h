@@ -4,21 +4,12 @@
 #ifndef FLARE_IO_SOCKET_OPTIONS_H_
 #define FLARE_IO_SOCKET_OPTIONS_H_
 
-#include <string>
-#include <string_view>
-
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/io/fd.h"
 
 namespace flare::io {
-
-// Text of an errno value, e.g. "Connection refused".
-std::string ErrnoText(int error);
-
-// Status with code `error` and the text "<what>: <ErrnoText(error)>".
-Status ErrnoStatus(std::string_view what, int error);
 
 // A non-blocking, close-on-exec stream socket of the address family.
 Expected<UniqueFd, Status> CreateStreamSocket(int family);

@@ -25,6 +25,7 @@
 #ifndef FLARE_IO_STREAM_CONNECTION_H_
 #define FLARE_IO_STREAM_CONNECTION_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -72,8 +73,10 @@ class StreamHandler {
   virtual bool OnEndOfInput() { return false; }
 
   // Exactly once for each connection that was started or closed, as the last
-  // callback. `why` is never OK: code() is an errno value, as far as there is
-  // one for the cause, and message() is for people.
+  // callback. `why` is never OK. Its code() is what Close() was given, or an
+  // errno value: ESHUTDOWN if the peer closed in good order, EPROTO if OnData
+  // returned false, EMSGSIZE if max_input was exceeded, otherwise what the
+  // system said. message() is for people.
   virtual void OnClosed(const Status& why) = 0;
 };
 
@@ -170,8 +173,9 @@ class StreamConnection final : public Descriptor {
   // When bytes were last received or sent (at first: creation), in NowNs()
   // time. Any thread.
   std::int64_t last_activity_ns() const noexcept {
-    // relaxed: a timestamp on its own.
-    return last_activity_ns_.load(std::memory_order_relaxed);
+    // relaxed: timestamps on their own.
+    return std::max(last_received_ns_.load(std::memory_order_relaxed),
+                    last_sent_ns_.load(std::memory_order_relaxed));
   }
 
   // local_endpoint() of an outgoing connection is set from OnConnected on.
@@ -190,57 +194,64 @@ class StreamConnection final : public Descriptor {
   struct LingerTimer : fiber::Timer {
     StreamConnection* connection = nullptr;
   };
-  enum class ReadOutcome { kDrained, kMore, kEnd, kClosed };
+  enum class ReadOutcome { kDrained, kMore };
+  enum class SendOutcome { kSent, kFull, kFailed };
 
   StreamConnection(UniqueFd fd, std::size_t group, StreamHandler* handler,
-                   const Options& options, Endpoint remote, bool connecting);
+                   const Options& options, Endpoint remote);
 
   // stream_connection_reader.cc: the reader's role.
   void RunReader();
-  bool FinishConnecting();
+  [[nodiscard]] bool FinishConnecting();
   ReadOutcome ReadOnce(std::size_t* bytes);
-  bool Deliver();
-  void HandleReadError(int error);
-  void HandleEndOfInput();
+  ReadOutcome HandleEndOfInput();
+  void Deliver();
   void FinishReading();
 
   // stream_connection_flusher.cc: the flusher's role.
   void RunFlusher();
-  bool CollectOutput();
-  enum class SendOutcome { kSent, kFull, kFailed };
+  [[nodiscard]] bool CollectOutput();
+  void DropOutput();
+  [[nodiscard]] bool SendPending();
   SendOutcome SendOnce();
+  [[nodiscard]] bool WaitForEvent();
   void EndOutput(int error);
 
   // stream_connection.cc: life cycle.
   Status BeginConnecting();
-  Status ConnectError(int error) const;
+  void OpenOutput();
+  void CloseEnded(int output_error);
   void Leave(unsigned roles);
-  bool ArmLinger();
+  [[nodiscard]] bool ProlongLinger();
   static void OnLinger(fiber::Timer* timer);
-  void Touch();
-
   StreamHandler* const handler_;
   const Options options_;
   const std::size_t group_;
   const Endpoint remote_;
   Endpoint local_;
 
+  // Not started or not connected yet: the flusher's role is still held for
+  // Start() or, after it, for the reader.
+  std::atomic<bool> opening_{true};
+  // The poller has seen that both directions have ended, or an error.
+  std::atomic<bool> peer_gone_{false};
+
   Role read_task_;
   Readiness reader_;
   // The reader's own.
-  bool connecting_;
   std::size_t need_ = 0;
   Buffer input_;
+  std::atomic<std::int64_t> last_received_ns_;
 
   Role flush_task_;
-  OutputList output_;
+  OutputList output_{/*held=*/true};
   WritableWait writable_;
   BackPressure output_bytes_;
   // The flusher's own.
   bool last_node_seen_ = false;  // CloseAfterFlush()'s marker.
   Buffer pending_;
+  std::atomic<std::int64_t> last_sent_ns_;
 
-  std::atomic<std::int64_t> last_activity_ns_;
   // No more writes: CloseAfterFlush() was called or sending failed.
   std::atomic<bool> output_refused_{false};
   // Our direction has ended, with this errno or 0; -1: it has not.
@@ -252,8 +263,9 @@ class StreamConnection final : public Descriptor {
 
   Spinlock lifecycle_lock_;
   bool started_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
+  bool registered_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
   bool closing_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
-  bool linger_armed_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
+  bool flushing_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
   Status flush_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
   Status close_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
   LingerTimer linger_;

@@ -1,0 +1,84 @@
+//  [BP1] A waiter links itself and sets `waited_for_`, then looks at `queued_`;
+//        Release lowers `queued_`, then looks at `waited_for_`. All four are
+//        seq_cst, so one of the two sees the other: no waiter sleeps through
+//        the moment when the count falls below the mark.
+//  [BP2] A waiter lives on its fiber's stack; it is linked, unlinked and set
+//        only under the lock, so once it is not linked any more and the lock
+//        was held, nobody touches it.
+#include "flare/io/back_pressure.h"
+
+#include <mutex>
+
+#include "flare/fiber/event.h"
+
+namespace flare::io {
+
+struct BackPressure::Waiter {
+  fiber::Event event;
+  Waiter* next = nullptr;
+  bool linked = true;
+};
+
+bool BackPressure::Admit(std::size_t n) noexcept {
+  // relaxed: a limit, exact to what others admit at the same moment.
+  if (queued_.load(std::memory_order_relaxed) >= limit_) return false;
+  queued_.fetch_add(n, std::memory_order_relaxed);
+  return true;
+}
+
+void BackPressure::Release(std::size_t n) noexcept {
+  if (n == 0) return;
+  // seq_cst: store then load, pairs with the store and load in Wait [BP1].
+  const std::size_t left = queued_.fetch_sub(n, std::memory_order_seq_cst) - n;
+  if (left <= limit_ / 2 && waited_for_.load(std::memory_order_seq_cst)) {
+    WakeAll();
+  }
+}
+
+BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
+  Waiter self;
+  {
+    std::scoped_lock guard(lock_);
+    if (closed_) return WaitResult::kClosed;
+    self.next = waiters_;
+    waiters_ = &self;
+    // seq_cst: store then load, pairs with Release [BP1].
+    waited_for_.store(true, std::memory_order_seq_cst);
+    if (queued_.load(std::memory_order_seq_cst) <= limit_ / 2) {
+      waiters_ = self.next;
+      return WaitResult::kBelow;
+    }
+  }
+  self.event.WaitUntil(deadline_ns);
+  std::scoped_lock guard(lock_);  // [BP2]
+  if (closed_) return WaitResult::kClosed;
+  if (!self.linked) return WaitResult::kBelow;
+  for (Waiter** link = &waiters_; *link != nullptr; link = &(*link)->next) {
+    if (*link == &self) {
+      *link = self.next;
+      break;
+    }
+  }
+  return WaitResult::kTimeout;
+}
+
+void BackPressure::WakeAll() noexcept {
+  std::scoped_lock guard(lock_);
+  // relaxed: under the lock; a waiter that comes later sets it again [BP1].
+  waited_for_.store(false, std::memory_order_relaxed);
+  while (Waiter* const waiter = waiters_) {
+    waiters_ = waiter->next;
+    waiter->linked = false;
+    waiter->event.Set();
+  }
+}
+
+void BackPressure::Close() noexcept {
+  {
+    std::scoped_lock guard(lock_);
+    closed_ = true;
+  }
+  WakeAll();
+}
+
+}  // namespace flare::io

@@ -1,0 +1,245 @@
+// Rules:
+//  [EP1] The kernel holds a raw pointer for each registered descriptor, and the
+//        poller a reference for it. Retire() first removes the pointer from the
+//        kernel, then pushes the descriptor onto `retired_`.
+//  [EP2] Only Poll() drops those references (and the destructor), at its
+//        beginning, of what has been pushed by then. Poll() is exclusive, so a
+//        batch that was fetched before a removal has been delivered by then,
+//        and none fetched later contains it: OnEvents never meets a dead
+//        object.
+//  [EP3] A poller that sleeps keeps memory of what was retired meanwhile, and
+//        nothing else; it isn't woken for that, except by Drain().
+//  [EP4] Poll() takes the requests of Drain() first, then what was retired, and
+//        answers the requests through tasks it hands out: it must not wake a
+//        fiber itself, for that would wait in this worker's own queue while the
+//        worker sleeps here.
+//  [EP5] Everything is edge-triggered. Each registration asks for all events
+//        and is never modified; a descriptor that doesn't care at the moment
+//        gets an event it ignores, once per change, not once per Poll().
+//  [EP6] That a descriptor was constructed before its first event is delivered
+//        follows from the kernel's own ordering, which the C++ memory model
+//        knows nothing of; `size_` repeats it in C++ terms.
+#include "flare/io/epoll_poller.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "glog/logging.h"
+
+namespace flare::io {
+namespace {
+
+constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint32_t kAllEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+
+// Through syscall(), for C libraries older than the kernel (glibc < 2.35).
+// `timeout` nullptr: no limit.
+int EpollPwait2(int epoll, epoll_event* events, int max,
+                const timespec* timeout) {
+  return static_cast<int>(
+      ::syscall(SYS_epoll_pwait2, epoll, events, max, timeout, nullptr, 0));
+}
+
+// For kernels before 5.11: the next millisecond not before the deadline.
+int EpollWaitMs(int epoll, epoll_event* events, int max, std::int64_t ns) {
+  const std::int64_t ms = ns < 0 ? -1 : ns / 1'000'000 + (ns % 1'000'000 != 0);
+  return ::epoll_wait(epoll, events, max,
+                      static_cast<int>(std::min<std::int64_t>(
+                          ms, std::numeric_limits<int>::max())));
+}
+
+}  // namespace
+
+// On the stack of who waits. Event is safe to destroy after Wait().
+struct EpollPoller::DrainRequest : fiber::Task {
+  fiber::Event done;
+};
+
+struct EpollPoller::Events {
+  std::array<epoll_event, kMaxEvents> list;
+};
+
+Expected<std::unique_ptr<EpollPoller>, Status> EpollPoller::Create() {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return StatusFromErrno(errno, "create an epoll instance");
+  UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wakeup) return StatusFromErrno(errno, "create an eventfd");
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  event.data.ptr = nullptr;  // Says: the wake-up.
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wakeup.get(), &event) != 0) {
+    return StatusFromErrno(errno, "watch an eventfd");
+  }
+  return std::unique_ptr<EpollPoller>(
+      new EpollPoller(std::move(epoll), std::move(wakeup)));
+}
+
+std::function<std::unique_ptr<fiber::Poller>(std::size_t)>
+EpollPoller::Factory() {
+  return [](std::size_t) -> std::unique_ptr<fiber::Poller> {
+    auto poller = Create();
+    CHECK(poller.has_value()) << poller.error().message();
+    return std::move(*poller);
+  };
+}
+
+EpollPoller* EpollPoller::OfGroup(std::size_t group) {
+  fiber::Poller* const poller = fiber::GetPoller(group);
+  DCHECK(dynamic_cast<EpollPoller*>(poller) != nullptr)
+      << "RuntimeOptions::make_poller must be io::EpollPoller::Factory()";
+  return static_cast<EpollPoller*>(poller);
+}
+
+EpollPoller::EpollPoller(UniqueFd epoll, UniqueFd wakeup)
+    : epoll_(std::move(epoll)),
+      wakeup_(std::move(wakeup)),
+      events_(std::make_unique<Events>()) {}
+
+EpollPoller::~EpollPoller() {
+  DropRetired();
+  LOG_IF(ERROR, size() != 0) << size() << " descriptor(s) are still registered "
+                             << "while their poller ends; close connections "
+                                "and acceptors before the runtime";
+}
+
+Status EpollPoller::Register(Descriptor* descriptor) {
+  // Before the kernel knows the pointer: an event may come at once [EP1].
+  descriptor->Ref();
+  // release: pairs with the acquire in Poll [EP6].
+  size_.fetch_add(1, std::memory_order_release);
+  epoll_event event{};
+  event.events = kAllEvents;
+  event.data.ptr = descriptor;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor->fd(), &event) != 0) {
+    const int error = errno;
+    // relaxed: an estimate.
+    size_.fetch_sub(1, std::memory_order_relaxed);
+    descriptor->Deref();
+    return StatusFromErrno(error, "watch a socket with epoll");
+  }
+  return Status();
+}
+
+void EpollPoller::Retire(Descriptor* descriptor) {
+  // The event argument is ignored, but must not be null before Linux 2.6.9.
+  epoll_event unused{};
+  const int result =
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor->fd(), &unused);
+  PCHECK(result == 0) << "descriptor " << descriptor->fd()
+                      << " was closed before it was retired";
+  // relaxed: an estimate.
+  size_.fetch_sub(1, std::memory_order_relaxed);
+  PushRetired(descriptor);  // [EP1]
+}
+
+void EpollPoller::PushRetired(Descriptor* descriptor) {
+  // relaxed: validated by the exchange; nothing is read through it.
+  Descriptor* head = retired_.load(std::memory_order_relaxed);
+  do {
+    descriptor->next_retired_ = head;
+    // release: pairs with the acquire in DropRetired [EP2].
+  } while (!retired_.compare_exchange_weak(
+      head, descriptor, std::memory_order_release, std::memory_order_relaxed));
+}
+
+void EpollPoller::DropRetired() {
+  // relaxed: a look, so that a Poll() with nothing to drop stays cheap.
+  if (retired_.load(std::memory_order_relaxed) == nullptr) return;
+  // acquire: pairs with the release in PushRetired [EP2].
+  Descriptor* next = retired_.exchange(nullptr, std::memory_order_acquire);
+  while (next != nullptr) {
+    Descriptor* const descriptor = next;
+    next = descriptor->next_retired_;
+    descriptor->Deref();
+  }
+}
+
+void EpollPoller::Drain() {
+  DrainRequest request;
+  request.run = [](fiber::Task* self) {
+    static_cast<DrainRequest*>(self)->done.Set();
+  };
+  // relaxed: validated by the exchange.
+  fiber::Task* head = drains_.load(std::memory_order_relaxed);
+  do {
+    request.next = head;
+    // release: pairs with the acquire in Poll: what the caller retired before
+    // is in `retired_` for who sees the request [EP4].
+  } while (!drains_.compare_exchange_weak(
+      head, &request, std::memory_order_release, std::memory_order_relaxed));
+  Wake();
+  request.done.Wait();
+}
+
+void EpollPoller::TakeDrainRequests(fiber::TaskList* ready) {
+  // relaxed: a look.
+  if (drains_.load(std::memory_order_relaxed) == nullptr) return;
+  // acquire: pairs with the release in Drain [EP4].
+  fiber::Task* request = drains_.exchange(nullptr, std::memory_order_acquire);
+  while (request != nullptr) {
+    fiber::Task* const next = request->next;
+    ready->PushBack(request);
+    request = next;
+  }
+}
+
+int EpollPoller::Wait(std::int64_t deadline_ns) {
+  // Does the kernel lack epoll_pwait2? relaxed: finding it out twice is fine.
+  static std::atomic<bool> lacks_pwait2{false};
+  epoll_event* const events = events_->list.data();
+  std::int64_t ns = -1;  // No limit.
+  if (deadline_ns == 0) {
+    ns = 0;
+  } else if (deadline_ns != kForever) {
+    ns = std::max<std::int64_t>(deadline_ns - NowNs(), 0);
+  }
+  if (!lacks_pwait2.load(std::memory_order_relaxed)) {
+    const timespec timeout{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
+                           .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+    const int n = EpollPwait2(epoll_.get(), events, kMaxEvents,
+                              ns < 0 ? nullptr : &timeout);
+    if (n >= 0 || errno != ENOSYS) return n;
+    lacks_pwait2.store(true, std::memory_order_relaxed);
+  }
+  return EpollWaitMs(epoll_.get(), events, kMaxEvents, ns);
+}
+
+void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
+  TakeDrainRequests(ready);  // [EP4]
+  DropRetired();             // [EP2]
+  const int n = Wait(ready->empty() ? deadline_ns : 0);
+  if (n < 0) {
+    PCHECK(errno == EINTR) << "epoll_wait";
+    return;
+  }
+  // acquire: pairs with the release in Register [EP6].
+  static_cast<void>(size_.load(std::memory_order_acquire));
+  for (int i = 0; i < n; ++i) {
+    const epoll_event& event = events_->list[static_cast<std::size_t>(i)];
+    auto* const descriptor = static_cast<Descriptor*>(event.data.ptr);
+    if (descriptor != nullptr) descriptor->OnEvents(event.events, ready);
+  }
+}
+
+void EpollPoller::Wake() {
+  // Each write makes an edge, whatever the counter is, so nobody reads it. It
+  // would overflow (EAGAIN) after 2^64 wake-ups.
+  const std::uint64_t one = 1;
+  ssize_t written;
+  do {
+    written = ::write(wakeup_.get(), &one, sizeof(one));
+  } while (written < 0 && errno == EINTR);
+}
+
+}  // namespace flare::io

@@ -1,0 +1,304 @@
+// Life cycle. Three roles exist, each taken by at most one thread at a time:
+// the reader (Readiness), the flusher (OutputList), the closer.
+//
+//  [SC1] The first Close() is the closer. It ends the output list and stops the
+//        reader; each role finds that out by its own next step, or is scheduled
+//        for it, and then leaves for good. A flusher that nobody was is left by
+//        the closer.
+//  [SC2] Until Start() of an accepted, or the establishment of an outgoing
+//        connection, the flusher's role is held by the opening: by Start(), or
+//        by the reader, which leaves it if it never got that far. So nothing is
+//        sent early, and no task of an unstarted connection is ever queued.
+//  [SC3] From Start() or Close() on, whichever is first, the connection holds a
+//        reference to itself. The last role to leave closes the file descriptor
+//        and drops that reference. So no system call meets a closed or reused
+//        number, and no task a dead object.
+//  [SC4] OnClosed runs in the reader's role after Stop(): after the last OnData
+//        and once. The handler is not touched afterwards.
+//  [SC5] The poller is told to retire the descriptor by the closer, which is
+//        still in its role: before the descriptor is closed.
+//  [SC6] The linger timer holds a reference of its own. It is armed only under
+//        lifecycle_lock_ with closing_ unset, and cancelled by the reader when
+//        it finishes: by then closing_ is set.
+//  [SC7] Our direction has ended (output_ended_) and the peer's has
+//        (input_ended_): who sets the second of these closes. Each side sets
+//        its own, then reads the other's, all seq_cst.
+//
+// Lock order: none is taken inside lifecycle_lock_, except the timer wheel's
+// and the run queues' of fiber/.
+#include "flare/io/stream_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/io/socket_options.h"
+#include "glog/logging.h"
+
+namespace flare::io {
+
+RefPtr<StreamConnection> StreamConnection::Accepted(UniqueFd fd,
+                                                    std::size_t group,
+                                                    StreamHandler* handler,
+                                                    const Options& options) {
+  Endpoint remote = GetRemoteEndpoint(fd.get());
+  return RefPtr<StreamConnection>(
+      adopt_ref, new StreamConnection(std::move(fd), group, handler, options,
+                                      std::move(remote)));
+}
+
+RefPtr<StreamConnection> StreamConnection::Connect(const Endpoint& peer,
+                                                   std::size_t group,
+                                                   StreamHandler* handler,
+                                                   const Options& options) {
+  return RefPtr<StreamConnection>(
+      adopt_ref,
+      new StreamConnection(UniqueFd(), group, handler, options, peer));
+}
+
+StreamConnection::StreamConnection(UniqueFd fd, std::size_t group,
+                                   StreamHandler* handler,
+                                   const Options& options, Endpoint remote)
+    : Descriptor(std::move(fd)),
+      handler_(handler),
+      options_(options),
+      group_(group),
+      remote_(std::move(remote)),
+      last_received_ns_(NowNs()),
+      output_bytes_(options.max_output),
+      last_sent_ns_(NowNs()) {
+  if (this->fd() >= 0) local_ = GetLocalEndpoint(this->fd());
+  read_task_.connection = this;
+  read_task_.run = [](fiber::Task* task) {
+    static_cast<Role*>(task)->connection->RunReader();
+  };
+  flush_task_.connection = this;
+  flush_task_.run = [](fiber::Task* task) {
+    static_cast<Role*>(task)->connection->RunFlusher();
+  };
+  linger_.connection = this;
+  linger_.set_callback(&StreamConnection::OnLinger);
+}
+
+StreamConnection::~StreamConnection() = default;
+
+void StreamConnection::Start() {
+  Status failure;
+  {
+    std::scoped_lock guard(lifecycle_lock_);
+    DCHECK(!started_) << "started twice";
+    if (closing_) return;
+    started_ = true;
+    Ref();  // [SC3]
+    if (fd() >= 0) {
+      OpenOutput();  // [SC2]
+    } else {
+      failure = BeginConnecting();
+    }
+    if (failure.ok()) {
+      failure = EpollPoller::OfGroup(group_)->Register(this);
+      registered_ = failure.ok();
+    }
+  }
+  if (!failure.ok()) Close(std::move(failure));
+}
+
+Status StreamConnection::BeginConnecting() {
+  auto socket = CreateStreamSocket(remote_.family());
+  if (!socket) {
+    return Status(socket.error().code(), "connect to " + remote_.ToString() +
+                                             ": " + socket.error().message());
+  }
+  AdoptFd(std::move(*socket));
+  sockaddr_storage address;
+  const socklen_t length = remote_.ToSockaddr(&address);
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+  // An interrupted connect goes on by itself, like one in progress.
+  if (::connect(fd(), generic, length) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    return StatusFromErrno(errno, "connect to " + remote_.ToString());
+  }
+  return Status();
+}
+
+// Ends the opening's hold on the flusher's role [SC2].
+void StreamConnection::OpenOutput() {
+  // relaxed: the poller may see it late, and then wakes the reader in vain.
+  opening_.store(false, std::memory_order_relaxed);
+  switch (output_.Release()) {
+    case OutputList::ReleaseResult::kReleased:
+      break;
+    case OutputList::ReleaseResult::kNotEmpty:
+      fiber::Submit(&flush_task_);
+      break;
+    case OutputList::ReleaseResult::kClosed:
+      Leave(1);
+      break;
+  }
+}
+
+void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
+  constexpr std::uint32_t kGone = EPOLLHUP | EPOLLERR;
+  // relaxed, both: see OpenOutput; the Signal() below publishes the store.
+  const std::uint32_t input = opening_.load(std::memory_order_relaxed)
+                                  ? EPOLLOUT | EPOLLIN | EPOLLRDHUP | kGone
+                                  : EPOLLIN | EPOLLRDHUP | kGone;
+  if ((events & kGone) != 0) {
+    peer_gone_.store(true, std::memory_order_relaxed);
+  }
+  if ((events & input) != 0 &&
+      reader_.Signal((events & (EPOLLRDHUP | kGone)) != 0)) {
+    ready->PushBack(&read_task_);
+  }
+  if ((events & (EPOLLOUT | kGone)) != 0 && writable_.OnWritable()) {
+    ready->PushBack(&flush_task_);
+  }
+}
+
+WriteResult StreamConnection::Write(Buffer&& data) {
+  // relaxed: who asks too early finds the list closed, or is dropped.
+  if (output_refused_.load(std::memory_order_relaxed)) {
+    return WriteResult::kClosed;
+  }
+  const std::size_t size = data.size();
+  if (size == 0) return WriteResult::kOk;
+  if (!output_bytes_.Admit(size)) return WriteResult::kOverLimit;
+  OutputNode* const node = OutputNode::Make(std::move(data));
+  switch (output_.Push(node)) {
+    case OutputList::PushResult::kQueued:
+      break;
+    case OutputList::PushResult::kBecomeFlusher:
+      fiber::Submit(&flush_task_);
+      break;
+    case OutputList::PushResult::kClosed:
+      data = std::move(node->data);
+      OutputNode::Free(node);
+      output_bytes_.Release(size);
+      return WriteResult::kClosed;
+  }
+  return WriteResult::kOk;
+}
+
+WriteResult StreamConnection::WaitWritable(std::int64_t deadline_ns) {
+  switch (output_bytes_.Wait(deadline_ns)) {
+    case BackPressure::WaitResult::kBelow:
+      return WriteResult::kOk;
+    case BackPressure::WaitResult::kTimeout:
+      return WriteResult::kOverLimit;
+    case BackPressure::WaitResult::kClosed:
+      break;
+  }
+  return WriteResult::kClosed;
+}
+
+void StreamConnection::PauseReading() { reader_.Pause(); }
+
+void StreamConnection::ResumeReading() {
+  if (reader_.Resume()) fiber::SubmitTo(group_, &read_task_);
+}
+
+void StreamConnection::Close(Status why) {
+  bool started;
+  bool registered;
+  {
+    std::scoped_lock guard(lifecycle_lock_);
+    if (closing_) return;
+    closing_ = true;
+    close_reason_ = why.ok() ? Status(ECANCELED, "closed") : std::move(why);
+    started = started_;
+    registered = registered_;
+    if (!started) Ref();  // [SC3]
+  }
+  // relaxed: as in Write.
+  output_refused_.store(true, std::memory_order_relaxed);
+  const OutputList::Closed output = output_.Close();  // [SC1]
+  OutputNode::FreeAll(output.nodes);
+  output_bytes_.Close();
+  if (started && fd() >= 0) ::shutdown(fd(), SHUT_RDWR);
+  if (registered) EpollPoller::OfGroup(group_)->Retire(this);  // [SC5]
+  if (writable_.OnWritable()) fiber::Submit(&flush_task_);
+  if (reader_.Stop()) fiber::SubmitTo(group_, &read_task_);
+  Leave(output.flusher ? 1 : 2);
+}
+
+void StreamConnection::CloseAfterFlush() {
+  CloseAfterFlush(Status(ECANCELED, "closed after the last output"));
+}
+
+void StreamConnection::CloseAfterFlush(Status why) {
+  {
+    std::scoped_lock guard(lifecycle_lock_);
+    if (closing_ || flushing_) return;
+    flushing_ = true;
+    flush_reason_ = std::move(why);
+    Ref();  // The timer's [SC6].
+    fiber::ArmTimer(&linger_, SaturatingAdd(NowNs(), options_.linger_ns));
+  }
+  // relaxed: as in Write.
+  output_refused_.store(true, std::memory_order_relaxed);
+  OutputNode* const node = OutputNode::Make(Buffer(), /*last=*/true);
+  switch (output_.Push(node)) {
+    case OutputList::PushResult::kQueued:
+      break;
+    case OutputList::PushResult::kBecomeFlusher:
+      fiber::Submit(&flush_task_);
+      break;
+    case OutputList::PushResult::kClosed:
+      OutputNode::Free(node);
+      break;
+  }
+}
+
+// Must not touch anything after having let the lock go, if it returns true: the
+// connection may be gone [SC6].
+bool StreamConnection::ProlongLinger() {
+  // Input doesn't count: a peer that sends for ever is not waited for.
+  // relaxed: timing only.
+  const std::int64_t until = SaturatingAdd(
+      last_sent_ns_.load(std::memory_order_relaxed), options_.linger_ns);
+  if (until <= NowNs()) return false;
+  std::scoped_lock guard(lifecycle_lock_);
+  if (closing_) return false;
+  fiber::ArmTimer(&linger_, until);
+  return true;
+}
+
+void StreamConnection::OnLinger(fiber::Timer* timer) {
+  StreamConnection* const self = static_cast<LingerTimer*>(timer)->connection;
+  if (self->ProlongLinger()) return;
+  self->Close(Status(ETIMEDOUT, "gave up on closing the connection to " +
+                                    self->remote_.ToString() +
+                                    " in good order: the peer did not take "
+                                    "the output or close its end in time"));
+  self->Deref();
+}
+
+// Both directions have ended [SC7].
+void StreamConnection::CloseEnded(int output_error) {
+  if (output_error > 0) {
+    Close(StatusFromErrno(output_error, "send to " + remote_.ToString()));
+    return;
+  }
+  Status why;
+  {
+    std::scoped_lock guard(lifecycle_lock_);
+    why = flush_reason_;
+  }
+  Close(std::move(why));
+}
+
+void StreamConnection::Leave(unsigned roles) {
+  // acq_rel: pairs with itself: all that every role did happens before the
+  // socket is closed [SC3].
+  if (roles_.fetch_sub(roles, std::memory_order_acq_rel) == roles) {
+    CloseFd();
+    Deref();
+  }
+}
+
+}  // namespace flare::io

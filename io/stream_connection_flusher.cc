@@ -1,0 +1,150 @@
+// The flusher's role of a StreamConnection: collect what was written, send it,
+// wait for room, end our direction. See output_list.cc for how the role is
+// taken and left, readiness.cc for waiting, stream_connection.cc for the life
+// cycle [SC...].
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/io/stream_connection.h"
+
+namespace flare::io {
+namespace {
+
+// Pieces of one system call. Replies built one after another by a worker lie
+// side by side and are one piece, so this is plenty.
+constexpr std::size_t kMaxIovecs = 256;
+
+}  // namespace
+
+void StreamConnection::RunFlusher() {
+  for (;;) {
+    if (!CollectOutput()) break;
+    if (!SendPending()) return;
+    if (last_node_seen_) EndOutput(0);
+    // relaxed: written by this role only.
+    if (output_ended_.load(std::memory_order_relaxed) >= 0) {
+      // Stays the flusher until Close(); drops what still comes in.
+      if (WaitForEvent()) return;
+      continue;
+    }
+    switch (output_.Release()) {
+      case OutputList::ReleaseResult::kReleased:
+        return;
+      case OutputList::ReleaseResult::kNotEmpty:
+        // More has been written meanwhile. Let who writes finish his batch
+        // first: behind what this worker has queued.
+        fiber::Submit(&flush_task_);
+        return;
+      case OutputList::ReleaseResult::kClosed:
+        break;
+    }
+  }
+  DropOutput();
+  Leave(1);  // [SC1]
+}
+
+// Moves everything written so far to `pending_`. False: closed.
+bool StreamConnection::CollectOutput() {
+  const OutputList::Taken taken = output_.TakeAll();
+  // relaxed: written by this role only.
+  const bool ended = output_ended_.load(std::memory_order_relaxed) >= 0;
+  for (OutputNode* node = taken.nodes; node != nullptr;) {
+    OutputNode* const next = node->next;
+    if (ended || last_node_seen_) {
+      output_bytes_.Release(node->data.size());
+    } else {
+      pending_.Append(std::move(node->data));
+      last_node_seen_ = node->last;
+    }
+    OutputNode::Free(node);
+    node = next;
+  }
+  return !taken.closed;
+}
+
+void StreamConnection::DropOutput() {
+  output_bytes_.Release(pending_.size());
+  pending_.Clear();
+}
+
+// Sends `pending_`. False: has left the role and waits for room. True: all is
+// sent, or will never be.
+bool StreamConnection::SendPending() {
+  bool armed = false;
+  while (!pending_.empty()) {
+    const SendOutcome outcome = SendOnce();
+    if (outcome == SendOutcome::kFailed) break;
+    if (outcome == SendOutcome::kSent) continue;
+    if (!armed) {
+      // From here on an edge is not lost; then one more try.
+      writable_.Arm();
+      armed = true;
+      if (output_.closed()) break;
+    } else {
+      if (writable_.Wait()) return false;
+      armed = false;
+    }
+  }
+  if (armed) writable_.Disarm();
+  return true;
+}
+
+StreamConnection::SendOutcome StreamConnection::SendOnce() {
+  iovec pieces[kMaxIovecs];
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = pending_.FillIovecs(pieces, kMaxIovecs);
+  // Not writev: that would raise SIGPIPE.
+  const ssize_t n = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
+  if (n < 0) {
+    const int error = errno;
+    if (error == EINTR) return SendOutcome::kSent;
+    if (error == EAGAIN) return SendOutcome::kFull;
+    EndOutput(error);
+    return SendOutcome::kFailed;
+  }
+  const auto sent = static_cast<std::size_t>(n);
+  pending_.Skip(sent);
+  // relaxed: a timestamp on its own.
+  last_sent_ns_.store(NowNs(), std::memory_order_relaxed);
+  output_bytes_.Release(sent);
+  return SendOutcome::kSent;
+}
+
+// Nothing to send: sleeps until Close(), or an event that doesn't matter.
+// False: look again. True: has left the role.
+bool StreamConnection::WaitForEvent() {
+  writable_.Arm();
+  if (output_.closed()) {  // [OL4]
+    writable_.Disarm();
+    return false;
+  }
+  return writable_.Wait();
+}
+
+// Ends our direction: after the last output (0) or because sending failed.
+void StreamConnection::EndOutput(int error) {
+  // relaxed: written by this role only.
+  if (output_ended_.load(std::memory_order_relaxed) >= 0) return;
+  // relaxed: as in Write.
+  output_refused_.store(true, std::memory_order_relaxed);
+  DropOutput();
+  // relaxed: a timestamp on its own; the peer's time to end starts here.
+  last_sent_ns_.store(NowNs(), std::memory_order_relaxed);
+  // seq_cst, both: pair with HandleEndOfInput [SC7].
+  output_ended_.store(error, std::memory_order_seq_cst);
+  if (error == 0) ::shutdown(fd(), SHUT_WR);
+  if (input_ended_.load(std::memory_order_seq_cst)) {
+    CloseEnded(error);
+  } else if (error != 0 && reader_.Signal(/*hang_up=*/true)) {
+    // The peer is gone, but what it sent before may still be unread: perhaps
+    // the answer that explains it. The reader closes when it has read all.
+    fiber::Submit(&read_task_);
+  }
+}
+
+}  // namespace flare::io

@@ -1,0 +1,175 @@
+// The reader's role of a StreamConnection: connect, read, deliver, finish. See
+// readiness.cc for how the role is taken and left, stream_connection.cc for the
+// life cycle [SC...].
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/read_space.h"
+#include "flare/io/socket_options.h"
+#include "flare/io/stream_connection.h"
+
+namespace flare::io {
+namespace {
+
+// What one run may read before others get their turn.
+constexpr std::size_t kReadBudget = 256 * 1024;
+
+}  // namespace
+
+void StreamConnection::RunReader() {
+  std::size_t budget = kReadBudget;
+  for (;;) {
+    switch (reader_.Begin()) {
+      case Readiness::Turn::kLeft:
+        return;
+      case Readiness::Turn::kStopped:
+        FinishReading();
+        return;
+      case Readiness::Turn::kRead:
+        break;
+    }
+    std::size_t bytes = 0;
+    // After a Close() somewhere below, Finish() refuses and Begin() says so.
+    if (!FinishConnecting() || ReadOnce(&bytes) == ReadOutcome::kDrained) {
+      if (reader_.Finish()) return;
+    }
+    if (bytes >= budget) {
+      fiber::Submit(&read_task_);  // Still the reader.
+      return;
+    }
+    budget -= bytes;
+  }
+}
+
+// True: connected, now or long since.
+bool StreamConnection::FinishConnecting() {
+  // relaxed: only this role changes it once it has run.
+  if (!opening_.load(std::memory_order_relaxed)) return true;
+  const int error = TakeSocketError(fd());
+  if (error != 0) {
+    Close(StatusFromErrno(error, "connect to " + remote_.ToString()));
+    return false;
+  }
+  if (GetRemoteEndpoint(fd()).empty()) return false;  // Still in progress.
+  local_ = GetLocalEndpoint(fd());
+  if (local_ == remote_ && remote_.family() != AF_UNIX) {
+    // Connecting to a free port from which the kernel picks our own end: two
+    // halves of one socket shake hands. Nobody listens there.
+    Close(StatusFromErrno(ECONNREFUSED, "connect to " + remote_.ToString()));
+    return false;
+  }
+  SetTcpNoDelay(fd());
+  handler_->OnConnected();
+  OpenOutput();
+  return true;
+}
+
+StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
+  // relaxed: written by this role only.
+  if (input_ended_.load(std::memory_order_relaxed)) return HandleEndOfInput();
+  bool filled;
+  {
+    ReadSpace space(need_ > input_.size() ? need_ - input_.size() : 0);
+    const ssize_t n = ::readv(fd(), space.iovecs(), space.iovec_count());
+    if (n == 0) return HandleEndOfInput();
+    if (n < 0) {
+      const int error = errno;
+      if (error == EINTR) return ReadOutcome::kMore;
+      if (error != EAGAIN) {
+        Close(StatusFromErrno(error, "read from " + remote_.ToString()));
+        return ReadOutcome::kDrained;
+      }
+      // Sending has failed, and all that the peer had sent before is read
+      // [SC7].
+      const int ended = output_ended_.load(std::memory_order_seq_cst);
+      if (ended > 0) CloseEnded(ended);
+      return ReadOutcome::kDrained;
+    }
+    *bytes = static_cast<std::size_t>(n);
+    filled = *bytes == space.capacity();
+    input_.Append(space.Commit(*bytes));
+  }
+  // relaxed: a timestamp on its own.
+  last_received_ns_.store(NowNs(), std::memory_order_relaxed);
+  Deliver();
+  // A short read has emptied the socket: what comes later makes a new edge. If
+  // the peer has hung up its last edge may be behind us already: read on until
+  // the end.
+  return filled || reader_.hang_up() ? ReadOutcome::kMore
+                                     : ReadOutcome::kDrained;
+}
+
+void StreamConnection::Deliver() {
+  std::string error;
+  need_ = 0;
+  if (!handler_->OnData(input_, &need_, &error)) {
+    Close(Status(EPROTO, "bad input from " + remote_.ToString() + ": " +
+                             (error.empty() ? "not understood" : error)));
+    return;
+  }
+  const std::size_t wanted = std::max(need_, input_.size());
+  if (wanted > options_.max_input) {
+    Close(Status(EMSGSIZE, "a message from " + remote_.ToString() +
+                               " is too large: more than " +
+                               std::to_string(options_.max_input) + " bytes (" +
+                               std::to_string(wanted) + ")"));
+    return;
+  }
+  if (!input_.empty()) input_.CompactIfSparse();
+}
+
+StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
+  // seq_cst, both: pair with EndOutput [SC7]. relaxed: written here only.
+  const bool first = !input_ended_.load(std::memory_order_relaxed);
+  input_ended_.store(true, std::memory_order_seq_cst);
+  const int ended = output_ended_.load(std::memory_order_seq_cst);
+  if (ended >= 0) {
+    CloseEnded(ended);
+    return ReadOutcome::kDrained;
+  }
+  // relaxed, both: a look; what comes later makes an edge or ends the output.
+  const bool gone = peer_gone_.load(std::memory_order_relaxed);
+  const bool flushing = output_refused_.load(std::memory_order_relaxed);
+  if (!gone && (!first || flushing)) return ReadOutcome::kDrained;
+  if (!gone && handler_->OnEndOfInput()) {
+    return ReadOutcome::kDrained;
+  }
+  const std::string peer = remote_.ToString();
+  const int error = gone ? TakeSocketError(fd()) : 0;
+  if (error != 0) {
+    Close(StatusFromErrno(error, "connection to " + peer));
+  } else if (!input_.empty()) {
+    Close(Status(ECONNRESET, "the peer " + peer +
+                                 " closed the connection in the middle of a "
+                                 "message, after " +
+                                 std::to_string(input_.size()) + " bytes"));
+  } else {
+    Close(Status(ESHUTDOWN, "the peer " + peer + " closed the connection"));
+  }
+  return ReadOutcome::kDrained;
+}
+
+// The reader's last act [SC4].
+void StreamConnection::FinishReading() {
+  Status why;
+  bool lingering;
+  {
+    std::scoped_lock guard(lifecycle_lock_);
+    why = close_reason_;
+    lingering = flushing_;
+  }
+  if (lingering && fiber::CancelTimer(&linger_)) Deref();  // [SC6]
+  input_.Clear();
+  // relaxed: only this role changes it once Start() has run or can't any more.
+  const bool opening = opening_.load(std::memory_order_relaxed);
+  handler_->OnClosed(why);
+  Leave(opening ? 2 : 1);  // [SC2]
+}
+
+}  // namespace flare::io
