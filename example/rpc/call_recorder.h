@@ -1,0 +1,48 @@
+// How calls ended, counted by all workers at once.
+
+#ifndef EXAMPLE_RPC_CALL_RECORDER_H_
+#define EXAMPLE_RPC_CALL_RECORDER_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "example/rpc/thread_slot.h"
+#include "flare/base/histogram.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
+
+namespace example {
+
+// A plain value.
+struct CallStatistics {
+  flare::Histogram latency_ns;            // Of calls that succeeded.
+  std::map<int, std::uint64_t> failures;  // By status.
+
+  std::uint64_t successes() const { return latency_ns.count(); }
+  std::uint64_t failure_count() const;
+  // Adds what `other` has counted.
+  void Merge(const CallStatistics& other);
+};
+
+// Thread-safe. Recording takes a lock that only this thread uses, but for the
+// moment in which Take() looks; nothing is lost and nothing counted twice.
+class CallRecorder {
+ public:
+  void Succeeded(std::int64_t latency_ns);
+  void Failed(int status);
+
+  // Returns what was recorded since the last call, and forgets it.
+  CallStatistics Take();
+
+ private:
+  struct alignas(64) Slot {
+    flare::Spinlock lock;
+    CallStatistics statistics FLARE_GUARDED_BY(lock);
+  };
+  std::array<Slot, kThreadSlots> slots_;
+};
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_CALL_RECORDER_H_

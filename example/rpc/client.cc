@@ -1,0 +1,50 @@
+// One call to an echo server.
+//
+//   client --server_addr=http+pb://127.0.0.1:5567 --body="Hello."
+//
+// Exit status: 0 if it was answered, 1 if not.
+
+#include "example/rpc/echo_service.flare.pb.h"
+#include "flare/init.h"
+#include "flare/init/override_flag.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "gflags/gflags.h"
+#include "glog/logging.h"
+
+DEFINE_string(server_addr, "flare://127.0.0.1:5567",
+              "Whom to call: protocol://address:port[,address:port...]");
+DEFINE_string(body, "Hello there.", "What to send.");
+
+FLARE_OVERRIDE_FLAG(logtostderr, true);
+FLARE_OVERRIDE_FLAG(logbufsecs, 0);
+FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
+
+namespace example::protobuf_echo {
+namespace {
+
+int Entry(int, char**) {
+  flare::RpcChannel channel;
+  if (!channel.Open(FLAGS_server_addr)) {
+    LOG(ERROR) << "Bad --server_addr: " << channel.status().message();
+    return 2;
+  }
+  EchoService_SyncStub stub(&channel);
+  EchoRequest request;
+  request.set_body(FLAGS_body);
+  flare::RpcClientController controller;
+  const auto reply = stub.Echo(request, &controller);
+  if (!reply) {
+    LOG(ERROR) << "Failed: " << reply.error().ToString();
+    return 1;
+  }
+  LOG(INFO) << "Received: " << reply->body();
+  return 0;
+}
+
+}  // namespace
+}  // namespace example::protobuf_echo
+
+int main(int argc, char** argv) {
+  return flare::Start(argc, argv, example::protobuf_echo::Entry);
+}

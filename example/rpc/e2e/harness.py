@@ -1,0 +1,191 @@
+"""What the end-to-end tests share: running the real programs, with bounds.
+
+Every wait here is for a condition (a line in a log, a port that answers, the
+end of a process) and has a limit; nothing waits for time to pass. Programs
+that a test has started are gone when it ends, however it ends.
+
+The programs are looked for beside the test (Bazel's run files), then under
+bazel-bin/; the environment variable FLARE_BINARIES names another folder.
+"""
+
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+# Generous, because the machine may be busy and the build a sanitizer's: a
+# test that passes never waits this long.
+PATIENCE_S = 60.0
+POLL_S = 0.01
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROTO_FILE = os.path.join(HERE, "..", "echo_service.proto")
+
+
+class GaveUp(AssertionError):
+  """A condition did not come true in time."""
+
+
+def find_binary(name):
+  source_tree = os.path.join(HERE, "..", "..", "..")
+  folders = [
+      os.environ.get("FLARE_BINARIES", ""),
+      os.path.join(HERE, ".."),
+      os.path.join(source_tree, "bazel-bin", "example", "rpc"),
+  ]
+  for folder in filter(None, folders):
+    path = os.path.join(folder, name)
+    if os.path.isfile(path) and os.access(path, os.X_OK):
+      return os.path.abspath(path)
+  raise FileNotFoundError(f"no program `{name}` in {folders}: build it with "
+                          f"`bazel build //example/rpc:{name}`")
+
+
+def wait_until(condition, what, limit_s=PATIENCE_S):
+  """Returns the first true value of `condition()`."""
+  deadline = time.monotonic() + limit_s
+  while True:
+    value = condition()
+    if value:
+      return value
+    if time.monotonic() > deadline:
+      raise GaveUp(f"waited {limit_s:g} s for {what}")
+    time.sleep(POLL_S)
+
+
+def free_port():
+  """A TCP port that nobody listens on, outside the range that the kernel
+  hands out to clients, so that no connection takes it in the meantime."""
+  while True:
+    port = random.randrange(20000, 32000)
+    with socket.socket() as probe:
+      try:
+        probe.bind(("0.0.0.0", port))
+        return port
+      except OSError:
+        continue
+
+
+def can_connect(port):
+  try:
+    socket.create_connection(("127.0.0.1", port), 1).close()
+    return True
+  except OSError:
+    return False
+
+
+class Program:
+  """A running program whose output (both streams) goes to a file."""
+
+  def __init__(self, name, *arguments, prefix=()):
+    self.name = name
+    self.arguments = [str(argument) for argument in arguments]
+    self._log = tempfile.NamedTemporaryFile(prefix=f"{name}.", suffix=".log")
+    command = [*prefix, find_binary(name), *self.arguments]
+    self.process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=self._log,
+        stderr=subprocess.STDOUT)
+
+  @property
+  def pid(self):
+    return self.process.pid
+
+  def log(self):
+    with open(self._log.name, errors="replace") as f:
+      return f.read()
+
+  def is_running(self):
+    return self.process.poll() is None
+
+  def wait_for(self, pattern, after=0, limit_s=PATIENCE_S):
+    """Returns the first match of `pattern` in the log from offset `after`."""
+    regex = re.compile(pattern, re.MULTILINE)
+
+    def look():
+      running = self.is_running()  # Before reading, or its last words are lost.
+      match = regex.search(self.log(), after)
+      if match is None and not running:
+        raise GaveUp(f"{self} ended with {self.process.returncode} without "
+                     f"saying /{pattern}/")
+      return match
+
+    return wait_until(look, f"/{pattern}/ from {self}", limit_s)
+
+  def wait(self, limit_s=PATIENCE_S):
+    """Waits for its end; returns the exit status, -N if signal N ended it."""
+    try:
+      return self.process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+      raise GaveUp(f"waited {limit_s:g} s for the end of {self}") from None
+
+  def signal(self, number):
+    self.process.send_signal(number)
+
+  def stop(self, number=signal.SIGTERM, limit_s=PATIENCE_S):
+    """Asks it to end and returns its exit status."""
+    self.signal(number)
+    return self.wait(limit_s)
+
+  def kill(self):
+    if self.is_running():
+      self.process.kill()
+    self.process.wait()
+
+  def cpu_seconds(self):
+    with open(f"/proc/{self.pid}/stat") as f:
+      fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+  def resident_bytes(self):
+    with open(f"/proc/{self.pid}/statm") as f:
+      return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+  def __str__(self):
+    return f"`{self.name} {' '.join(self.arguments)}`; its log:\n{self.log()}"
+
+
+class TestCase(unittest.TestCase):
+  """Starts programs, and ends those that are left when the test ends."""
+
+  def setUp(self):
+    self.folder = tempfile.mkdtemp(prefix="flare_e2e_")
+    self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+  def start(self, name, *arguments):
+    program = Program(name, *arguments)
+    self.addCleanup(program.kill)
+    return program
+
+  def start_server(self, *arguments, port=None, name="server"):
+    """Starts a server that accepts connections when this returns. It has its
+    port as `.port`."""
+    port = port or free_port()
+    server = self.start(name, "--logtostderr", f"--port={port}", *arguments)
+    server.port = port
+
+    def answers():
+      if not server.is_running():
+        raise GaveUp(f"it didn't start: {server}")
+      return can_connect(port)
+
+    wait_until(answers, f"port {port} of {name}")
+    return server
+
+  def run_to_end(self, name, *arguments, limit_s=PATIENCE_S):
+    """Returns (exit status, everything it printed)."""
+    program = self.start(name, *arguments)
+    status = program.wait(limit_s)
+    return status, program.log()
+
+  def path(self, name):
+    return os.path.join(self.folder, name)
+
+
+def main():
+  unittest.main(verbosity=2)

@@ -1,0 +1,285 @@
+#!/usr/bin/python3
+"""press and server as people run them: the published command lines, and what
+press promises about its figures, files and exit status."""
+
+import json
+import os
+import pty
+import re
+import signal
+
+import harness
+
+# "avg: 5us, p90: 7us, ...": the line that scripts in the field parse.
+LATENCY_LINE = (r"avg: \d+us, p90: \d+us, p95: \d+us, p99: \d+us, "
+                r"p995: \d+us, p999: \d+us, p9999: \d+us, max: \d+us\.")
+LATENCY_KEYS = ("avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "p995_us",
+                "p999_us", "p9999_us", "max_us")
+ONE_MORE = ("--flare_concurrency_hint=1", "--max_pending=4")
+
+
+class PressTest(harness.TestCase):
+
+  def press(self, port, *arguments, scheme="flare"):
+    """Runs press to its end; returns (exit status, output, its JSON)."""
+    json_file = self.path("press.json")
+    status, log = self.run_to_end(
+        "press", f"--server_addr={scheme}://127.0.0.1:{port}", "--logtostderr",
+        f"--json={json_file}", *arguments)
+    figures = None
+    if os.path.exists(json_file):
+      with open(json_file) as f:
+        figures = json.load(f)
+    return status, log, figures
+
+  def press_cleanly(self, port, *arguments, **options):
+    """The same where no call may fail; returns (output, JSON)."""
+    status, log, figures = self.press(port, *arguments, **options)
+    self.assertEqual(status, 0, log)
+    self.assertEqual(figures["failures"], 0, log)
+    self.assertEqual(figures["failures_by_status"], {})
+    self.assertGreater(figures["requests"], 0, log)
+    return log, figures
+
+
+class PublishedCommandLines(PressTest):
+
+  def check(self, scheme, server_flags, press_flags):
+    server = self.start_server(*server_flags)
+    log, _ = self.press_cleanly(server.port, *press_flags, "--duration=1.2",
+                                scheme=scheme)
+    self.assertRegex(log, LATENCY_LINE)
+    server.wait_for(r"Processed [1-9]\d* request\(s\) in 1 second\.")
+    self.assertEqual(server.stop(), 0, server)
+
+  def test_two_threads_over_flare(self):
+    self.check("flare", ["--flare_concurrency_hint=2"],
+               ["--flare_rpc_client_max_connections_per_server=2",
+                "--max_pending=20", "--flare_concurrency_hint=2"])
+
+  def test_two_threads_over_http(self):
+    self.check("http+pb", ["--flare_concurrency_hint=2"],
+               ["--flare_rpc_client_max_connections_per_server=2",
+                "--max_pending=20", "--flare_concurrency_hint=2"])
+
+  def check_in_groups(self, threads):
+    flags = ["--flare_numa_aware", "--flare_scheduling_group_size=10",
+             f"--flare_concurrency_hint={threads}"]
+    for scheme in ("flare", "http+pb"):
+      with self.subTest(scheme=scheme, threads=threads):
+        self.check(
+            scheme, ["--ip=0.0.0.0", *flags],
+            [*flags, "--override_nslb=list+rr",
+             f"--flare_rpc_client_max_connections_per_server={threads}",
+             f"--max_pending={10 * threads}"])
+
+  def test_1_thread_in_groups_of_10(self):
+    self.check_in_groups(1)
+
+  def test_10_threads_in_groups_of_10(self):
+    self.check_in_groups(10)
+
+  def test_40_threads_in_groups_of_10(self):
+    self.check_in_groups(40)
+
+
+class Figures(PressTest):
+
+  def setUp(self):
+    super().setUp()
+    self.server = self.start_server("--flare_concurrency_hint=2")
+
+  def test_json_says_everything(self):
+    _, figures = self.press_cleanly(self.server.port, "--duration=0.5",
+                                    "--max_pending=4")
+    for key in LATENCY_KEYS:
+      self.assertGreater(figures[key], 0, key)
+    in_order = [figures[key] for key in LATENCY_KEYS if key != "avg_us"]
+    self.assertEqual(in_order, sorted(in_order))
+    self.assertAlmostEqual(figures["duration_s"], 0.5, delta=0.3)
+    self.assertAlmostEqual(figures["qps"] * figures["duration_s"],
+                           figures["requests"], delta=2)
+    self.assertIn("--max_pending=4", figures["command_line"])
+
+  def test_requests_are_counted_exactly(self):
+    log, figures = self.press_cleanly(self.server.port, "--requests=12345")
+    self.assertEqual(figures["requests"], 12345, log)
+    self.assertEqual(self.server.stop(), 0)
+    self.assertIn("Processed 12345 request(s) in total.", self.server.log())
+
+  def test_fixed_rate_is_kept(self):
+    _, figures = self.press_cleanly(self.server.port, "--qps=2000",
+                                    "--warmup=0.5", "--duration=2")
+    self.assertAlmostEqual(figures["qps"], 2000, delta=100)
+
+  def test_rate_beyond_reach_shows_in_the_latency(self):
+    # One call at a time, and intended send times that run away from it: a
+    # tool that measures from the actual send time would report microseconds.
+    _, figures = self.press_cleanly(
+        self.server.port, "--qps=1e9", "--max_pending=1", "--duration=1")
+    self.assertGreater(figures["p50_us"], 100_000)
+
+  def test_warm_up_is_not_counted(self):
+    _, figures = self.press_cleanly(self.server.port, "--qps=1000",
+                                    "--warmup=1", "--duration=0.5")
+    self.assertAlmostEqual(figures["requests"], 500, delta=100)
+
+  def test_default_pending_stays_below_the_servers_limit(self):
+    self.press_cleanly(self.server.port, "--duration=0.5", "--warmup=1.2",
+                       "--timeout=20000")
+
+  def test_bodies_attachments_and_compression_come_back_whole(self):
+    for algorithm in ("", "none", "gzip", "lz4-frame", "snappy", "zstd"):
+      with self.subTest(algorithm=algorithm):
+        self.press_cleanly(
+            self.server.port, "--requests=500", "--max_pending=4", "--verify",
+            "--body_size=3000", "--attachment_size=5000",
+            f"--compression_algorithm={algorithm}")
+
+  def test_large_messages(self):
+    self.press_cleanly(
+        self.server.port, "--requests=100", "--max_pending=4", "--verify",
+        "--body_size=300000", "--attachment_size=2000000", "--timeout=30000")
+
+  def test_other_schemes(self):
+    for scheme in ("http", "http+pb", "http+pb-text", "http+proto3-json"):
+      with self.subTest(scheme=scheme):
+        self.press_cleanly(self.server.port, "--requests=500", "--verify",
+                           "--body=Grüße", "--max_pending=4", scheme=scheme)
+
+
+class Endings(PressTest):
+
+  def test_signal_ends_it_with_a_summary(self):
+    server = self.start_server()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+      with self.subTest(signal=number):
+        json_file = self.path(f"{number}.json")
+        press = self.start(
+            "press", f"--server_addr=flare://127.0.0.1:{server.port}",
+            "--max_pending=4", f"--json={json_file}", "--report_interval=0.2")
+        press.wait_for(LATENCY_LINE)
+        self.assertEqual(press.stop(number), 0, press)
+        self.assertRegex(press.log(), r"Finished: [1-9]\d* call\(s\)")
+        with open(json_file) as f:
+          self.assertGreater(json.load(f)["requests"], 0)
+
+  def test_failures_are_counted_by_status_and_set_the_exit_status(self):
+    server = self.start_server("--fail_with=1234")
+    status, log, figures = self.press(server.port, "--requests=100",
+                                      "--max_pending=4")
+    self.assertEqual(status, 1, log)
+    self.assertEqual(figures["failures"], 100)
+    self.assertEqual(figures["failures_by_status"], {"1234": 100})
+    self.assertIn("Failed with configured error.", log)
+
+  def test_frozen_server_means_timeouts_not_a_hang(self):
+    server = self.start_server()
+    server.signal(signal.SIGSTOP)
+    try:
+      status, log, figures = self.press(server.port, "--requests=40",
+                                        "--max_pending=20", "--timeout=200")
+    finally:
+      server.signal(signal.SIGCONT)
+    self.assertEqual(status, 1, log)
+    self.assertEqual(figures["failures_by_status"], {"3": 40}, log)
+
+  def test_bad_flags_are_refused_with_2(self):
+    wrong = {
+        "needs an address": [],
+        "lz4-frame": ["--compression_algorithm=lzma"],
+        "no-such-flag": ["--no-such-flag"],
+        "max_pending": ["--max_pending=0"],
+        "timeout": ["--timeout=0"],
+        "qps": ["--qps=-1"],
+        "duration": ["--duration=-1"],
+        "body_size": ["--body_size=-1"],
+        "illegal value": ["--max_pending=many"],
+    }
+    for said, flags in wrong.items():
+      with self.subTest(flags=flags):
+        if flags:
+          flags = ["--server_addr=flare://127.0.0.1:1", *flags]
+        status, log = self.run_to_end("press", *flags)
+        self.assertEqual(status, 2, log)
+        self.assertIn(said, log)
+
+  def test_json_that_cannot_be_written_is_said_before_the_run(self):
+    status, log = self.run_to_end(
+        "press", "--server_addr=flare://127.0.0.1:1", "--json=/nowhere/x.json")
+    self.assertEqual(status, 2, log)
+    self.assertIn("/nowhere/x.json", log)
+
+  def test_progress_line_on_a_terminal_only(self):
+    server = self.start_server()
+    flags = [f"--server_addr=flare://127.0.0.1:{server.port}",
+             "--max_pending=4", "--duration=1.5"]
+    _, log = self.run_to_end("press", *flags)
+    self.assertNotIn("\r", log)
+    self.assertRegex(run_on_terminal("press", *flags), r"\r.* QPS")
+
+
+def run_on_terminal(name, *arguments):
+  """Runs a program on a terminal of its own; returns what it showed."""
+  command = [harness.find_binary(name), *arguments]
+  child, terminal = pty.fork()
+  if child == 0:
+    os.execv(command[0], command)
+  shown = b""
+  try:
+    while data := os.read(terminal, 4096):
+      shown += data
+  except OSError:  # The way a terminal says that its program has ended.
+    pass
+  os.close(terminal)
+  os.waitpid(child, 0)
+  return shown.decode(errors="replace")
+
+
+class OtherPrograms(harness.TestCase):
+
+  def test_client(self):
+    server = self.start_server()
+    status, log = self.run_to_end(
+        "client", f"--server_addr=flare://127.0.0.1:{server.port}",
+        "--body=Hello, fibers.")
+    self.assertEqual(status, 0, log)
+    self.assertIn("Received: Hello, fibers.", log)
+
+  def test_client_says_why_it_failed(self):
+    port = harness.free_port()
+    status, log = self.run_to_end(
+        "client", f"--server_addr=flare://127.0.0.1:{port}")
+    self.assertEqual(status, 1, log)
+    self.assertRegex(log, r"Failed: .*127\.0\.0\.1")
+
+  def relay(self, *arguments):
+    return self.start_server(*arguments, name="relay_server")
+
+  def test_relay_passes_on_body_attachment_and_reply(self):
+    server = self.start_server()
+    relay = self.relay(f"--forward_to=flare://127.0.0.1:{server.port}")
+    status, log = self.run_to_end(
+        "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
+        "--relay_stub", "--requests=2000", "--max_pending=50", "--verify",
+        "--body_size=100", "--attachment_size=100", "--timeout=20000")
+    self.assertEqual(status, 0, log)
+    self.assertEqual(relay.stop(), 0)
+    self.assertIn("Processed 2000 request(s) in total.", relay.log())
+    self.assertEqual(server.stop(), 0)
+    self.assertIn("Processed 2000 request(s) in total.", server.log())
+
+  def test_relay_passes_on_errors_unless_told_otherwise(self):
+    server = self.start_server("--fail_with=1234")
+    forward = f"--forward_to=flare://127.0.0.1:{server.port}"
+    for flags, expected in ([], 1), (["--always_succeed"], 0):
+      relay = self.relay(forward, *flags)
+      status, log = self.run_to_end(
+          "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
+          "--relay_stub", "--requests=10", "--max_pending=2")
+      self.assertEqual(status, expected, log)
+      self.assertEqual(bool(re.search("status 1234: 10", log)), expected == 1)
+
+
+if __name__ == "__main__":
+  harness.main()

@@ -1,0 +1,199 @@
+#include "example/rpc/report.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace example {
+namespace {
+
+// A thousand calls of 1, 2, ..., 1000 us.
+CallStatistics Thousand() {
+  CallStatistics calls;
+  for (int us = 1; us <= 1000; ++us) calls.latency_ns.Record(us * 1000);
+  return calls;
+}
+
+// Parses with a JSON reader that is not ours.
+google::protobuf::Map<std::string, google::protobuf::Value> Parse(
+    const std::string& json) {
+  google::protobuf::Struct parsed;
+  const auto status =
+      google::protobuf::util::JsonStringToMessage(json, &parsed);
+  EXPECT_TRUE(status.ok()) << status.ToString() << "\n" << json;
+  return parsed.fields();
+}
+
+std::string ParseString(const std::string& json_string) {
+  return Parse("{\"x\": " + json_string + "}")["x"].string_value();
+}
+
+TEST(LatencyLine, HasTheDocumentedForm) {
+  CallStatistics calls;
+  for (int i = 0; i != 9; ++i) calls.latency_ns.Record(5'000);
+  calls.latency_ns.Record(15'000);
+  EXPECT_EQ(LatencyLine(calls.latency_ns),
+            "avg: 6us, p90: 5us, p95: 15us, p99: 15us, p995: 15us, "
+            "p999: 15us, p9999: 15us, max: 15us.");
+}
+
+TEST(LatencyLine, IsAllZerosWithoutCalls) {
+  EXPECT_EQ(LatencyLine(flare::Histogram()),
+            "avg: 0us, p90: 0us, p95: 0us, p99: 0us, p995: 0us, p999: 0us, "
+            "p9999: 0us, max: 0us.");
+}
+
+TEST(FailureList, NamesTheCodes) {
+  CallStatistics calls;
+  EXPECT_EQ(FailureList(calls), "");
+  calls.failures = {{3, 12}, {1234, 1}};
+  EXPECT_EQ(FailureList(calls),
+            "status 3 (STATUS_TIMEOUT): 12, status 1234 (STATUS_USER): 1");
+}
+
+TEST(ReportLine, AppendsRateAndFailures) {
+  CallStatistics calls = Thousand();
+  const std::string latency = LatencyLine(calls.latency_ns);
+  EXPECT_EQ(ReportLine(calls, 0.5), latency + " QPS: 2000, failures: 0.");
+  calls.failures = {{3, 2}};
+  EXPECT_EQ(ReportLine(calls, 2),
+            latency + " QPS: 500, failures: 2: status 3 (STATUS_TIMEOUT): 2.");
+}
+
+TEST(ProgressLine, FitsOnALine) {
+  const std::string line = ProgressLine(Thousand(), 0.5, 12.34);
+  EXPECT_EQ(line.substr(0, 15), "12.3 s  2000 QPS");
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  EXPECT_LT(line.size(), 80u);
+}
+
+TEST(Summary, IsWellOnlyIfAllCallsSucceeded) {
+  Summary summary;
+  EXPECT_FALSE(summary.AllWell());  // No call at all.
+  summary.calls = Thousand();
+  EXPECT_TRUE(summary.AllWell());
+
+  summary.calls.failures[3] = 1;
+  EXPECT_FALSE(summary.AllWell());
+  summary.calls.failures.clear();
+
+  summary.warm_up.failures[3] = 1;
+  EXPECT_FALSE(summary.AllWell());
+  summary.warm_up.failures.clear();
+
+  summary.unended = 1;
+  EXPECT_FALSE(summary.AllWell());
+}
+
+TEST(SummaryLines, SayWhatHappened) {
+  Summary summary;
+  summary.calls = Thousand();
+  summary.seconds = 2;
+  summary.qps = 500;
+  auto lines = SummaryLines(summary);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0],
+            "Finished: 1000 call(s) in 2.000 s, QPS: 500, failures: 0.");
+  EXPECT_EQ(lines[1], LatencyLine(summary.calls.latency_ns));
+
+  summary.calls.failures[3] = 4;
+  summary.warm_up.failures[2] = 5;
+  summary.unended = 6;
+  lines = SummaryLines(summary);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0],
+            "Finished: 1004 call(s) in 2.000 s, QPS: 500, failures: 4.");
+  EXPECT_EQ(lines[2], "Failed: status 3 (STATUS_TIMEOUT): 4.");
+  EXPECT_EQ(lines[3],
+            "Failed during warm-up: status 2 (STATUS_FAIL_TO_CONNECT): 5.");
+  EXPECT_EQ(lines[4],
+            "6 loop(s) still wait for a call that should have ended.");
+}
+
+TEST(SummaryJson, HasEveryFigure) {
+  Summary summary;
+  summary.calls = Thousand();
+  summary.calls.failures = {{3, 2}, {1234, 1}};
+  summary.warm_up.failures = {{2, 7}};
+  summary.seconds = 2;
+  summary.qps = 500;
+  summary.command_line = {"press", "--body=\"\\\n"};
+  auto fields = Parse(SummaryJson(summary));
+  EXPECT_EQ(fields["qps"].number_value(), 500);
+  EXPECT_EQ(fields["requests"].number_value(), 1003);
+  EXPECT_EQ(fields["failures"].number_value(), 3);
+  EXPECT_EQ(fields["duration_s"].number_value(), 2);
+  EXPECT_EQ(fields["warmup_requests"].number_value(), 7);
+  EXPECT_EQ(fields["unended"].number_value(), 0);
+
+  const auto failures = fields["failures_by_status"].struct_value().fields();
+  EXPECT_EQ(failures.size(), 2u);
+  EXPECT_EQ(failures.at("3").number_value(), 2);
+  EXPECT_EQ(failures.at("1234").number_value(), 1);
+
+  const auto arguments = fields["command_line"].list_value();
+  ASSERT_EQ(arguments.values_size(), 2);
+  EXPECT_EQ(arguments.values(1).string_value(), "--body=\"\\\n");
+}
+
+TEST(SummaryJson, LatenciesAreWithinOnePercent) {
+  Summary summary;
+  summary.calls = Thousand();
+  auto fields = Parse(SummaryJson(summary));
+  const std::pair<const char*, double> expected[] = {
+      {"avg_us", 500.5}, {"p50_us", 500},    {"p90_us", 900},
+      {"p95_us", 950},   {"p99_us", 990},    {"p995_us", 995},
+      {"p999_us", 999},  {"p9999_us", 1000}, {"max_us", 1000}};
+  for (const auto& [name, us] : expected) {
+    EXPECT_NEAR(fields[name].number_value(), us, us / 100) << name;
+  }
+}
+
+TEST(SummaryJson, HistogramHoldsAllCalls) {
+  Summary summary;
+  summary.calls = Thousand();
+  auto fields = Parse(SummaryJson(summary));
+  double total = 0;
+  double last_upper = -1;
+  for (const auto& value : fields["histogram_ns"].list_value().values()) {
+    const auto& bucket = value.list_value();
+    ASSERT_EQ(bucket.values_size(), 3);
+    EXPECT_GT(bucket.values(0).number_value(), last_upper);
+    last_upper = bucket.values(1).number_value();
+    total += bucket.values(2).number_value();
+  }
+  EXPECT_EQ(total, 1000);
+}
+
+TEST(SummaryJson, OfNothingIsStillJson) {
+  auto fields = Parse(SummaryJson(Summary()));
+  EXPECT_EQ(fields["requests"].number_value(), 0);
+  EXPECT_EQ(fields["p9999_us"].number_value(), 0);
+  EXPECT_EQ(fields["histogram_ns"].list_value().values_size(), 0);
+}
+
+TEST(JsonString, KeepsText) {
+  for (const std::string& text :
+       {std::string(), std::string("plain"), std::string("\"\\/\b\f\n\r\t"),
+        std::string("a\0b", 3), std::string("Grüße, 世界 \U0001F600")}) {
+    EXPECT_EQ(ParseString(JsonString(text)), text);
+  }
+}
+
+TEST(JsonString, ReplacesWhatIsNoUtf8) {
+  const std::string replacement = "\xef\xbf\xbd";
+  EXPECT_EQ(ParseString(JsonString("a\xff"
+                                   "b")),
+            "a" + replacement + "b");
+  for (const char* bad : {"\x80", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80",
+                          "\xf4\x90\x80\x80", "\xc3", "\xe2\x82"}) {
+    const std::string parsed = ParseString(JsonString(bad));
+    EXPECT_EQ(parsed.substr(0, 3), replacement);
+    EXPECT_EQ(parsed.size(), 3 * std::string(bad).size());
+  }
+}
+
+}  // namespace
+}  // namespace example

@@ -1,0 +1,52 @@
+// When calls are to be sent: one after another as fast as they are answered,
+// or at a fixed rate; for ever, or a given number of them.
+//
+// At a fixed rate the schedule doesn't wait for anybody: the k-th call is due
+// k / rate seconds after the start, and latency is to be counted from there.
+// If the server stalls, the calls that should have been sent meanwhile are
+// sent late and show how late, instead of never having been meant to be sent
+// ("coordinated omission").
+
+#ifndef EXAMPLE_RPC_SCHEDULE_H_
+#define EXAMPLE_RPC_SCHEDULE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+namespace example {
+
+// Thread-safe; nothing blocks. Times are those of flare::NowNs().
+class Schedule {
+ public:
+  // `rate`: calls per second, 0: no fixed rate. `limit`: number of calls, 0: no
+  // limit. The first call is due at `start_ns`.
+  Schedule(double rate, std::uint64_t limit, std::int64_t start_ns);
+
+  // Claims the next call. Returns when it is due (maybe in the past), or
+  // nothing if there are none left or Stop() was called.
+  std::optional<std::int64_t> Next(std::int64_t now_ns);
+
+  // No more calls.
+  void Stop() {
+    // relaxed: who sees it late makes one more call, which does no harm.
+    stopped_.store(true, std::memory_order_relaxed);
+  }
+  bool stopped() const {
+    return stopped_.load(std::memory_order_relaxed);  // As in Stop.
+  }
+
+  // Is there a fixed rate?
+  bool paced() const { return ns_per_call_ != 0; }
+
+ private:
+  const double ns_per_call_;
+  const std::uint64_t limit_;
+  const std::int64_t start_ns_;
+  std::atomic<bool> stopped_{false};
+  alignas(64) std::atomic<std::uint64_t> claimed_{0};
+};
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_SCHEDULE_H_

@@ -1,0 +1,101 @@
+// Answers every call with the body and the attachment that it was sent.
+//
+//   server --ip=0.0.0.0 --port=5567 --flare_concurrency_hint=4
+//
+// Speaks flare, HTTP with protobuf, JSON or text bodies, and plain HTTP (an
+// index page and /echo) on one port. See docs/press.md for its counterpart.
+
+#include "flare/rpc/server.h"
+
+#include <memory>
+
+#include "example/rpc/echo_service.flare.pb.h"
+#include "example/rpc/serving.h"
+#include "flare/init.h"
+#include "flare/init/override_flag.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "gflags/gflags.h"
+#include "glog/logging.h"
+
+DEFINE_string(ip, "127.0.0.1", "Address to listen on.");
+DEFINE_int32(port, 5567, "Port to listen on; 0: one that is free.");
+DEFINE_int32(fail_with, 0,
+             "If not 0, every call fails with this code. Codes up to 1000 "
+             "belong to the framework.");
+
+FLARE_OVERRIDE_FLAG(logtostderr, true);
+FLARE_OVERRIDE_FLAG(logbufsecs, 0);
+FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
+
+namespace example::protobuf_echo {
+namespace {
+
+RequestCounter requests;
+
+class EchoServiceImpl : public SyncEchoService {
+ public:
+  void Echo(const EchoRequest& request, EchoResponse* response,
+            flare::RpcServerController* controller) override {
+    requests.Add();
+    if (FLAGS_fail_with != 0) [[unlikely]] {
+      return controller->SetFailed(FLAGS_fail_with,
+                                   "Failed with configured error.");
+    }
+    response->set_body(request.body());
+    if (const auto& attachment = controller->GetRequestAttachment();
+        !attachment.Empty()) {
+      controller->SetResponseAttachment(attachment);
+    }
+  }
+};
+
+constexpr auto kIndexPage = R"(<!DOCTYPE html>
+<title>flare echo server</title>
+<h1>flare echo server</h1>
+<p>Service <code>example.protobuf_echo.EchoService</code>, method
+<code>Echo</code>. Try
+<pre>
+curl -H 'Content-Type: application/x-proto3-json' -d '{"body": "hello"}' \
+  http://ADDRESS/rpc/example.protobuf_echo.EchoService.Echo
+curl -d hello http://ADDRESS/echo
+</pre>
+)";
+
+void AddPages(flare::Server* server) {
+  server->AddHttpHandler(
+      "/", flare::NewHttpGetHandler([](const flare::HttpRequest&,
+                                       flare::HttpResponse* response,
+                                       flare::HttpServerContext*) {
+        response->headers()->Set("Content-Type", "text/html; charset=utf-8");
+        response->set_body(kIndexPage);
+      }));
+  server->AddHttpHandler(
+      "/echo", flare::NewHttpPostHandler([](const flare::HttpRequest& request,
+                                            flare::HttpResponse* response,
+                                            flare::HttpServerContext*) {
+        response->set_body(*request.noncontiguous_body());
+      }));
+}
+
+int Entry(int, char**) {
+  const auto address = ParseListenAddress(FLAGS_ip, FLAGS_port);
+  if (!address) {
+    LOG(ERROR) << "Bad --ip or --port: " << address.error().message();
+    return 2;
+  }
+  flare::Server server;
+  server.AddProtocols(
+      {"flare", "http+pb", "http+proto3-json", "http+pb-text", "http"});
+  server.AddService(std::make_unique<EchoServiceImpl>());
+  AddPages(&server);
+  server.ListenOn(*address);
+  return ServeUntilQuitSignal(&server, requests);
+}
+
+}  // namespace
+}  // namespace example::protobuf_echo
+
+int main(int argc, char** argv) {
+  return flare::Start(argc, argv, example::protobuf_echo::Entry);
+}

@@ -1,0 +1,47 @@
+#include "example/rpc/serving.h"
+
+#include <chrono>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/init.h"
+#include "glog/logging.h"
+
+namespace example {
+
+using namespace std::literals;
+
+flare::Expected<flare::Endpoint> ParseListenAddress(const std::string& ip,
+                                                    int port) {
+  const bool is_v6 = ip.find(':') != std::string::npos;
+  return flare::EndpointFromString((is_v6 ? "[" + ip + "]" : ip) + ":" +
+                                   std::to_string(port));
+}
+
+int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter) {
+  if (!server->Start()) return 1;
+  LOG(INFO) << "Listening on " << server->endpoint().ToString() << ".";
+
+  flare::fiber::Event quit;
+  flare::Fiber waiter([&quit] {
+    flare::WaitForQuitSignal();
+    quit.Set();
+  });
+
+  std::uint64_t before = 0;
+  for (auto next = flare::ReadSteadyClock() + 1s; !quit.WaitUntil(next);
+       next += 1s) {
+    const std::uint64_t now = counter.Total();
+    LOG(INFO) << "Processed " << now - before << " request(s) in 1 second.";
+    before = now;
+  }
+  waiter.join();
+
+  server->Stop();
+  server->Join();
+  LOG(INFO) << "Processed " << counter.Total() << " request(s) in total.";
+  return 0;
+}
+
+}  // namespace example

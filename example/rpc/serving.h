@@ -1,0 +1,54 @@
+// What the servers of this folder have in common: reading their address from
+// flags, counting what they process, and running until a signal ends them.
+
+#ifndef EXAMPLE_RPC_SERVING_H_
+#define EXAMPLE_RPC_SERVING_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "example/rpc/thread_slot.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/rpc/server.h"
+
+namespace example {
+
+// `ip` may be IPv4 or IPv6. The error names what can't be read.
+flare::Expected<flare::Endpoint> ParseListenAddress(const std::string& ip,
+                                                    int port);
+
+// Counts requests. Thread-safe; nothing blocks.
+class RequestCounter {
+ public:
+  void Add() {
+    // relaxed: a statistic, nothing is published by it.
+    slots_[ThreadSlot()].count.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  std::uint64_t Total() const {
+    std::uint64_t total = 0;
+    for (const Slot& slot : slots_) {
+      total += slot.count.load(std::memory_order_relaxed);  // As in Add.
+    }
+    return total;
+  }
+
+ private:
+  struct alignas(64) Slot {
+    std::atomic<std::uint64_t> count{0};
+  };
+  std::array<Slot, kThreadSlots> slots_;
+};
+
+// Starts `server` and blocks the fiber until the process is told to quit,
+// logging "Processed N request(s) in 1 second." each second; then stops the
+// server gracefully and logs the total. Returns the program's exit status: 1
+// if the server could not be started (it has logged why).
+int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter);
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_SERVING_H_
