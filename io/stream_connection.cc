@@ -202,6 +202,12 @@ void StreamConnection::ResumeReading() {
   if (reader_.Resume()) fiber::SubmitTo(group_, &read_task_);
 }
 
+void StreamConnection::EndInput() {
+  // release: pairs with the acquire in RunReader.
+  end_asked_.store(true, std::memory_order_release);
+  if (reader_.Signal()) fiber::SubmitTo(group_, &read_task_);
+}
+
 void StreamConnection::Close(Status why) {
   bool started;
   bool registered;

@@ -69,7 +69,7 @@ class StreamHandler {
 
   // The peer will send no more, but may still want our answers. True: keep the
   // connection open for writing; the handler must CloseAfterFlush() it. False:
-  // close it now. Not called after CloseAfterFlush().
+  // close it now. At most once, and not after CloseAfterFlush().
   virtual bool OnEndOfInput() { return false; }
 
   // Exactly once for each connection that was started or closed, as the last
@@ -167,6 +167,14 @@ class StreamConnection final : public Descriptor {
   void PauseReading();
   void ResumeReading();
 
+  // Reads once more until nothing is left, gives it to OnData, and then calls
+  // OnEndOfInput() as if the peer had ended its direction: all that had arrived
+  // when this was called has been delivered by then, and an incomplete message
+  // is dropped. Input that comes later is still given to OnData, which should
+  // throw it away. For ending a connection without losing a request. Any
+  // thread, any number of times; doesn't block.
+  void EndInput();
+
   // Bytes queued and not yet taken by the kernel.
   std::size_t BufferedOutput() const noexcept { return output_bytes_.queued(); }
 
@@ -205,6 +213,7 @@ class StreamConnection final : public Descriptor {
   [[nodiscard]] bool FinishConnecting();
   ReadOutcome ReadOnce(std::size_t* bytes);
   ReadOutcome HandleEndOfInput();
+  void TellEndOfInput();
   void Deliver();
   void FinishReading();
 
@@ -240,6 +249,7 @@ class StreamConnection final : public Descriptor {
   Readiness reader_;
   // The reader's own.
   std::size_t need_ = 0;
+  bool end_told_ = false;  // EndInput() has had its effect.
   Buffer input_;
   std::atomic<std::int64_t> last_received_ns_;
 
@@ -256,6 +266,8 @@ class StreamConnection final : public Descriptor {
   std::atomic<bool> output_refused_{false};
   // Our direction has ended, with this errno or 0; -1: it has not.
   std::atomic<int> output_ended_{-1};
+  // EndInput() was called.
+  std::atomic<bool> end_asked_{false};
   // The peer's direction has ended.
   std::atomic<bool> input_ended_{false};
   // Reader, flusher, closer: the last one to leave closes the socket.

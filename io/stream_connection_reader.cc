@@ -35,8 +35,12 @@ void StreamConnection::RunReader() {
         break;
     }
     std::size_t bytes = 0;
+    // acquire: pairs with the release in EndInput; before the read, so that it
+    // gets all that had arrived when that was called.
+    const bool last = end_asked_.load(std::memory_order_acquire);
     // After a Close() somewhere below, Finish() refuses and Begin() says so.
     if (!FinishConnecting() || ReadOnce(&bytes) == ReadOutcome::kDrained) {
+      if (last && !end_told_) TellEndOfInput();
       if (reader_.Finish()) return;
     }
     if (bytes >= budget) {
@@ -136,7 +140,7 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
   // relaxed, both: a look; what comes later makes an edge or ends the output.
   const bool gone = peer_gone_.load(std::memory_order_relaxed);
   const bool flushing = output_refused_.load(std::memory_order_relaxed);
-  if (!gone && (!first || flushing)) return ReadOutcome::kDrained;
+  if (!gone && (!first || flushing || end_told_)) return ReadOutcome::kDrained;
   if (!gone && handler_->OnEndOfInput()) {
     return ReadOutcome::kDrained;
   }
@@ -153,6 +157,19 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
     Close(Status(ESHUTDOWN, "the peer " + peer + " closed the connection"));
   }
   return ReadOutcome::kDrained;
+}
+
+// All that had arrived when EndInput() was called has been delivered.
+void StreamConnection::TellEndOfInput() {
+  end_told_ = true;
+  input_.Clear();
+  // relaxed, both: as in HandleEndOfInput, which may have told it already.
+  if (input_ended_.load(std::memory_order_relaxed) ||
+      output_refused_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  if (handler_->OnEndOfInput()) return;
+  Close(Status(ECANCELED, "closed: no more input is wanted"));
 }
 
 // The reader's last act [SC4].
