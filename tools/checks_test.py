@@ -196,7 +196,7 @@ class CheckOrderingsTest(unittest.TestCase):
     def scan(self, *texts):
         tags = check_orderings.Tags()
         for number, text in enumerate(texts):
-            check_orderings.scan('file%d.cc' % number, text, tags)
+            check_orderings.scan('io/file%d.cc' % number, text, tags)
         return tags
 
     def test_order_without_tag_is_found(self):
@@ -204,7 +204,7 @@ class CheckOrderingsTest(unittest.TestCase):
                       'memory_order_acq_rel', 'memory_order_seq_cst'):
             tags = self.scan('\n\nx.load(std::%s);\n' % order)
             self.assertEqual(len(tags.problems), 1, order)
-            self.assertTrue(tags.problems[0].startswith('file0.cc:3: '))
+            self.assertTrue(tags.problems[0].startswith('io/file0.cc:3: '))
 
     def test_relaxed_needs_none(self):
         self.assertEqual(
@@ -238,17 +238,25 @@ class CheckOrderingsTest(unittest.TestCase):
     def test_defined_tag_is_not_lonely(self):
         tags = self.scan('//  [X1] Only the owner\n//       writes it.\n\n')
         self.assertEqual(list(check_orderings.check_partners(tags)), [])
-        self.assertEqual(tags.rules['X1'],
-                         ('file0.cc', 'Only the owner writes it.'))
+        self.assertEqual(tags.rules['io', 'X1'],
+                         ('io/file0.cc', 'Only the owner writes it.'))
 
     def test_rule_ends_where_the_next_begins(self):
         tags = self.scan('// [X1] One.\n// [X2] Two.\nint x;\n// no part\n')
-        self.assertEqual(tags.rules['X1'][1], 'One.')
-        self.assertEqual(tags.rules['X2'][1], 'Two.')
+        self.assertEqual(tags.rules['io', 'X1'][1], 'One.')
+        self.assertEqual(tags.rules['io', 'X2'][1], 'Two.')
 
     def test_two_rules_of_one_name_are_found(self):
         tags = self.scan('// [X1] One.\n', '// [X1] Two.\n')
         self.assertEqual(len(tags.problems), 1)
+
+    def test_tags_belong_to_a_layer(self):
+        tags = self.scan('// [X1] One.\n')
+        check_orderings.scan('rpc/file.cc', '// [X1] Other.\n', tags)
+        self.assertEqual(tags.problems, [])
+        check_orderings.scan('rpc/other.cc', '// see [X2]\n', tags)
+        check_orderings.scan('io/other.cc', '// see [X2]\n', tags)
+        self.assertEqual(len(list(check_orderings.check_partners(tags))), 2)
 
     def test_list_is_ordered_by_number(self):
         tags = self.scan('// [X10] Ten.\n// [X2] Two.\n')
