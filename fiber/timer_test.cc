@@ -1,0 +1,143 @@
+#include "flare/fiber/timer.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/testing/runtime_fixture.h"
+#include "flare/fiber/this_fiber.h"
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+class TimerTest : public testing::RuntimeTest {};
+FLARE_INSTANTIATE_RUNTIME_TEST(TimerTest);
+
+struct Signalling : Timer {
+  Signalling()
+      : Timer([](Timer* t) {
+          auto* const self = static_cast<Signalling*>(t);
+          self->fired_at = NowNs();
+          self->event.Set();
+        }) {}
+  std::int64_t fired_at = 0;
+  Event event;
+};
+
+TEST_P(TimerTest, FiresAfterItsDeadlineFromAnyThread) {
+  for (const bool on_fiber : {false, true}) {
+    const auto check = [] {
+      for (int us : {0, 100, 3000}) {
+        Signalling timer;
+        const std::int64_t deadline = NowNs() + us * 1000;
+        ArmTimer(&timer, deadline);
+        timer.event.Wait();
+        EXPECT_GE(timer.fired_at, deadline - 1000);
+        EXPECT_FALSE(CancelTimer(&timer));
+      }
+    };
+    if (on_fiber) {
+      Fiber(check).join();
+    } else {
+      check();
+    }
+  }
+}
+
+// A sleeping worker is told of a timer that is due before what it sleeps for.
+TEST_P(TimerTest, EarlierTimerShortensTheSleep) {
+  Signalling late;
+  ArmTimer(&late, NowNs() + 3'600'000'000'000);
+  Signalling soon;
+  ArmTimer(&soon, NowNs() + 1'000'000);
+  soon.event.Wait();
+  EXPECT_TRUE(CancelTimer(&late));
+  EXPECT_FALSE(late.event.IsSet());
+}
+
+TEST_P(TimerTest, CancelledByAnotherWorker) {
+  for (int i = 0; i < 300; ++i) {
+    auto timer = std::make_unique<Signalling>();
+    Fiber([&] { ArmTimer(timer.get(), NowNs() + i % 30 * 5'000); }).join();
+    Fiber([&] {
+      const bool cancelled = CancelTimer(timer.get());
+      EXPECT_NE(cancelled, timer->event.IsSet());
+    }).join();
+  }
+}
+
+TEST_P(TimerTest, ClosureRunsOnAFiber) {
+  Event done;
+  const TimerId id = SetTimer(ReadSteadyClock() + milliseconds(1), [&] {
+    EXPECT_TRUE(IsFiberWorker());
+    this_fiber::Yield();  // May block.
+    done.Set();
+  });
+  done.Wait();
+  KillTimer(id);
+
+  Event detached;
+  SetDetachedTimer(ReadSteadyClock(), [&] { detached.Set(); });
+  detached.Wait();
+}
+
+TEST_P(TimerTest, KilledBeforeItsTimeNeverRuns) {
+  auto guard = std::make_shared<int>(0);
+  const TimerId id = SetTimer(ReadSteadyClock() + std::chrono::hours(1),
+                              [guard] { FAIL() << "killed"; });
+  EXPECT_EQ(guard.use_count(), 2);
+  KillTimer(id);
+  EXPECT_EQ(guard.use_count(), 1);  // The closure is gone, too.
+}
+
+TEST_P(TimerTest, PeriodicRunsDoNotOverlapAndEnd) {
+  std::atomic<int> runs{0};
+  std::atomic<bool> running{false};
+  Latch five(5);
+  const TimerId id = SetTimer(microseconds(100), [&] {
+    EXPECT_FALSE(running.exchange(true));
+    this_fiber::SleepFor(microseconds(300));  // Longer than the interval.
+    running.store(false);
+    if (runs.fetch_add(1) < 5) five.count_down();
+  });
+  five.wait();
+  KillTimer(id);
+  // One that had started may still finish; no further one starts.
+  const std::int64_t give_up = NowNs() + 10'000'000'000;
+  while (running.load() && NowNs() < give_up) std::this_thread::yield();
+  const int at_end = runs.load();
+  // By the time a later timer has fired, several more would have been due.
+  Signalling later;
+  ArmTimer(&later, NowNs() + 2'000'000);
+  later.event.Wait();
+  EXPECT_LE(runs.load(), at_end + 1);
+}
+
+// Killing from inside the timer's own run.
+TEST_P(TimerTest, KillsItself) {
+  std::atomic<TimerId> id{0};
+  std::atomic<int> runs{0};
+  Event killed;
+  id = SetTimer(ReadSteadyClock() + milliseconds(5), microseconds(50), [&] {
+    while (id.load() == 0) this_fiber::Yield();
+    runs.fetch_add(1);
+    KillTimer(id.load());
+    killed.Set();
+  });
+  killed.Wait();
+  EXPECT_EQ(runs.load(), 1);
+}
+
+}  // namespace
+}  // namespace flare::fiber
