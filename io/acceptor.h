@@ -23,7 +23,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "flare/base/endpoint.h"
@@ -69,26 +68,29 @@ class Acceptor {
 
   // Begins to stop: connections that the kernel has already completed are
   // still accepted and handed out rather than reset, then the sockets are
-  // closed. Any thread, any number of times; doesn't block. Don't call it from
-  // the callback's own destructor.
+  // closed. Any thread, any number of times; doesn't block.
   void Stop();
 
-  // Waits for the end of what Stop() began: afterwards no callback runs or
-  // will run, and the address is free. Blocks the fiber or thread; not from
-  // the callback.
+  // Waits for the end of what Stop() began (and stops if nobody has):
+  // afterwards no callback runs or will run, and the address is free. Blocks
+  // the fiber or thread; not from the callback.
   void Join();
 
   // Connections handed out so far.
   std::uint64_t accepted() const noexcept;
 
  private:
-  Acceptor(Endpoint local, std::vector<RefPtr<Listener>> listeners,
-           std::string unix_path);
+  Acceptor(Endpoint local, OnAccept on_accept);
+
+  void RememberSocketFile();
+  void RemoveSocketFile();
 
   const Endpoint local_;
-  const std::vector<RefPtr<Listener>> listeners_;
-  std::string unix_path_;  // To be removed at the end; empty: nothing.
-  std::uint64_t unix_inode_ = 0;
+  const OnAccept on_accept_;
+  std::vector<RefPtr<Listener>> listeners_;
+  // Device and inode of the Unix socket file; 0: there is none.
+  std::uint64_t file_device_ = 0;
+  std::uint64_t file_inode_ = 0;
 };
 
 }  // namespace flare::io

@@ -1,0 +1,177 @@
+#include "flare/io/acceptor.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "flare/fiber/runtime.h"
+#include "flare/io/listener.h"
+#include "flare/io/socket_options.h"
+
+namespace flare::io {
+namespace {
+
+int CallWithAddress(int (*call)(int, const sockaddr*, socklen_t), int fd,
+                    const Endpoint& address) {
+  sockaddr_storage storage;
+  const socklen_t length = address.ToSockaddr(&storage);
+  return call(fd, reinterpret_cast<const sockaddr*>(&storage), length);
+}
+
+// Empty for other families and for the abstract namespace.
+std::string SocketFile(const Endpoint& address) {
+  const std::string_view path = address.path();
+  return path.empty() || path.front() == '\0' ? std::string()
+                                              : std::string(path);
+}
+
+// Removes the socket file `path` if no process listens on it any more.
+bool RemoveStaleFile(const std::string& path, const Endpoint& address) {
+  struct stat file;
+  if (::lstat(path.c_str(), &file) != 0 || !S_ISSOCK(file.st_mode)) {
+    return false;
+  }
+  auto probe = CreateStreamSocket(AF_UNIX);
+  if (!probe) return false;
+  // A live listener answers, or has its backlog full (EAGAIN).
+  if (CallWithAddress(::connect, probe->get(), address) == 0 ||
+      errno != ECONNREFUSED) {
+    return false;
+  }
+  return ::unlink(path.c_str()) == 0;
+}
+
+int Bind(int fd, const Endpoint& address) {
+  if (CallWithAddress(::bind, fd, address) == 0) return 0;
+  const int error = errno;
+  const std::string path = SocketFile(address);
+  if (error == EADDRINUSE && !path.empty() && RemoveStaleFile(path, address)) {
+    return CallWithAddress(::bind, fd, address) == 0 ? 0 : errno;
+  }
+  return error;
+}
+
+Expected<UniqueFd, Status> OpenBound(const Endpoint& address, bool share_port) {
+  auto fd = CreateStreamSocket(address.family());
+  if (!fd) return fd;
+  SetReuseAddress(fd->get());
+  if (share_port) SetReusePort(fd->get());
+  if (const int error = Bind(fd->get(), address); error != 0) {
+    return StatusFromErrno(error, "bind");
+  }
+  return fd;
+}
+
+Expected<UniqueFd, Status> OpenListening(const Endpoint& address, int backlog,
+                                         bool share_port) {
+  auto fd = OpenBound(address, share_port);
+  if (!fd) return fd;
+  SetTcpNoDelay(fd->get());  // Accepted sockets inherit it.
+  if (::listen(fd->get(), backlog) != 0) {
+    return StatusFromErrno(errno, "listen");
+  }
+  return fd;
+}
+
+// One socket, or one per group that share the port.
+Expected<std::vector<UniqueFd>, Status> OpenAll(const Endpoint& address,
+                                                int backlog) {
+  const bool share =
+      address.family() != AF_UNIX && fiber::GetSchedulingGroupCount() > 1;
+  if (share && address.port() != 0) {
+    // With SO_REUSEPORT the kernel would let us join another server of the same
+    // user in silence. Without it, a port in use is an error.
+    if (auto probe = OpenBound(address, false); !probe) return probe.error();
+  }
+  std::vector<UniqueFd> sockets;
+  Endpoint same = address;
+  const std::size_t count = share ? fiber::GetSchedulingGroupCount() : 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto socket = OpenListening(same, backlog, share);
+    if (!socket) return socket.error();
+    if (i == 0) same = GetLocalEndpoint(socket->get());  // Port 0 is resolved.
+    sockets.push_back(std::move(*socket));
+  }
+  return sockets;
+}
+
+Status ListenError(const Endpoint& address, const Status& cause) {
+  std::string text = "listen on " + address.ToString() + ": " + cause.message();
+  if (cause.code() == EADDRINUSE) {
+    text += " (is another server running? `ss -ltnp` shows who has it)";
+  }
+  return Status(cause.code(), std::move(text));
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
+    const Endpoint& address, const Options& options, OnAccept on_accept) {
+  auto sockets = OpenAll(address, options.backlog);
+  if (!sockets) return ListenError(address, sockets.error());
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(
+      GetLocalEndpoint(sockets->front().get()), std::move(on_accept)));
+  acceptor->RememberSocketFile();
+  // A single socket serves all groups: put it where the caller is.
+  const bool single = sockets->size() == 1;
+  for (std::size_t i = 0; i < sockets->size(); ++i) {
+    const std::size_t group =
+        single ? fiber::GetCurrentSchedulingGroupIndex() : i;
+    acceptor->listeners_.push_back(MakeRefCounted<Listener>(
+        std::move((*sockets)[i]), group, &acceptor->on_accept_));
+  }
+  for (const auto& listener : acceptor->listeners_) {
+    // On failure the destructor stops those that have started.
+    if (Status status = listener->Start(); !status.ok()) {
+      return ListenError(address, status);
+    }
+  }
+  return acceptor;
+}
+
+Acceptor::Acceptor(Endpoint local, OnAccept on_accept)
+    : local_(std::move(local)), on_accept_(std::move(on_accept)) {}
+
+Acceptor::~Acceptor() { Join(); }
+
+void Acceptor::Stop() {
+  for (const auto& listener : listeners_) listener->Stop();
+}
+
+void Acceptor::Join() {
+  Stop();
+  for (const auto& listener : listeners_) listener->Join();
+  RemoveSocketFile();
+}
+
+std::uint64_t Acceptor::accepted() const noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& listener : listeners_) sum += listener->accepted();
+  return sum;
+}
+
+void Acceptor::RememberSocketFile() {
+  struct stat file;
+  const std::string path = SocketFile(local_);
+  if (path.empty() || ::lstat(path.c_str(), &file) != 0) return;
+  file_device_ = file.st_dev;
+  file_inode_ = file.st_ino;
+}
+
+// Unless somebody has put another one in its place.
+void Acceptor::RemoveSocketFile() {
+  struct stat file;
+  if (file_inode_ == 0) return;
+  const std::string path = SocketFile(local_);
+  if (::lstat(path.c_str(), &file) == 0 && file.st_dev == file_device_ &&
+      file.st_ino == file_inode_) {
+    ::unlink(path.c_str());
+  }
+  file_inode_ = 0;
+}
+
+}  // namespace flare::io

@@ -1,0 +1,182 @@
+// Rules:
+//  [LI1] Accepting happens in the reader's role (readiness.cc), so never twice
+//        at once. Stop() stops the role; the last reader drains the backlog,
+//        retires and closes the socket, and only then reports the end, as the
+//        last thing it does with the object.
+//  [LI2] The retry timer is armed and cancelled by the reader only. Its
+//  callback
+//        signals the reader like an edge; the last reader cancels it.
+#include "flare/io/listener.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/endpoint.h"
+#include "flare/fiber/runtime.h"
+#include "flare/io/epoll_poller.h"
+#include "glog/logging.h"
+
+namespace flare::io {
+namespace {
+
+// Connections accepted in one run, before others get their turn.
+constexpr int kBatch = 64;
+
+// Connections accepted after Stop(), at most: were new ones to come as fast as
+// they are accepted, stopping would have no end.
+constexpr int kMaxDrained = 65536;
+
+// When to look again after having run out of file descriptors or memory.
+constexpr std::int64_t kRetryNs = 50'000'000;
+
+// Where a connection accepted in group `own` should live. Own means no
+// hand-over between groups, so it is kept unless the least loaded group has
+// clearly less: one in eight, and at least two.
+std::size_t PickGroup(std::size_t own) {
+  const std::size_t groups = fiber::GetSchedulingGroupCount();
+  if (groups == 1) return own;
+  const std::size_t own_size = EpollPoller::OfGroup(own)->size();
+  std::size_t best = own;
+  std::size_t best_size = own_size;
+  for (std::size_t i = 0; i < groups; ++i) {
+    const std::size_t size = EpollPoller::OfGroup(i)->size();
+    if (size < best_size) {
+      best = i;
+      best_size = size;
+    }
+  }
+  return own_size >= best_size + 2 + best_size / 8 ? best : own;
+}
+
+}  // namespace
+
+Listener::Listener(UniqueFd fd, std::size_t group,
+                   const Acceptor::OnAccept* on_accept)
+    : Descriptor(std::move(fd)), group_(group), on_accept_(*on_accept) {
+  task_.listener = this;
+  task_.run = [](fiber::Task* task) {
+    static_cast<Role*>(task)->listener->Run();
+  };
+  retry_.listener = this;
+  retry_.set_callback([](fiber::Timer* timer) {
+    Listener* const self = static_cast<RetryTimer*>(timer)->listener;
+    if (self->reader_.Signal()) fiber::SubmitTo(self->group_, &self->task_);
+  });
+}
+
+Status Listener::Start() {
+  Status status = EpollPoller::OfGroup(group_)->Register(this);
+  registered_ = status.ok();
+  return status;
+}
+
+void Listener::Stop() {
+  if (reader_.Stop()) fiber::SubmitTo(group_, &task_);
+}
+
+void Listener::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
+  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && reader_.Signal()) {
+    ready->PushBack(&task_);
+  }
+}
+
+void Listener::Run() {
+  for (;;) {
+    switch (reader_.Begin()) {
+      case Readiness::Turn::kStopped:
+        Finish();
+        return;
+      case Readiness::Turn::kLeft:
+        return;
+      case Readiness::Turn::kRead:
+        break;
+    }
+    if (!AcceptSome()) {
+      fiber::Submit(&task_);  // Still the reader.
+      return;
+    }
+    if (reader_.Finish()) return;
+  }
+}
+
+// False: there may be more.
+bool Listener::AcceptSome() {
+  for (int i = 0; i < kBatch; ++i) {
+    switch (AcceptOne()) {
+      case Outcome::kAccepted:
+      case Outcome::kSkipped:
+        break;
+      case Outcome::kEmpty:
+        return true;
+      case Outcome::kExhausted:
+        RetryLater(errno);
+        return true;
+    }
+  }
+  return false;
+}
+
+Listener::Outcome Listener::AcceptOne() {
+  sockaddr_storage address;
+  socklen_t length = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  UniqueFd connection(
+      ::accept4(fd(), generic, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!connection) {
+    switch (errno) {
+      case EAGAIN:
+        return Outcome::kEmpty;
+      case EMFILE:
+      case ENFILE:
+      case ENOBUFS:
+      case ENOMEM:
+        return Outcome::kExhausted;
+      case EBADF:
+      case EFAULT:
+      case EINVAL:
+      case ENOTSOCK:
+      case EOPNOTSUPP:
+        PLOG(FATAL) << "accept4 on descriptor " << fd();
+      default:
+        // EINTR, ECONNABORTED, and whatever error the network has left on the
+        // new connection: that one is lost, the next may be fine.
+        return Outcome::kSkipped;
+    }
+  }
+  // relaxed: a counter on its own.
+  accepted_.fetch_add(1, std::memory_order_relaxed);
+  on_accept_(std::move(connection), Endpoint::FromSockaddr(generic, length),
+             PickGroup(group_));
+  return Outcome::kAccepted;
+}
+
+// The connections stay in the backlog, so no edge will tell us of them again.
+void Listener::RetryLater(int error) {
+  LOG_FIRST_N(ERROR, 1) << "accepting connections stalls: "
+                        << StatusFromErrno(error, "accept").message()
+                        << "; raise the limit (ulimit -n) or lower the number "
+                           "of connections";
+  if (retry_used_) fiber::CancelTimer(&retry_);  // [LI2]
+  retry_used_ = true;
+  fiber::ArmTimer(&retry_, NowNs() + kRetryNs);
+}
+
+// The last reader's end [LI1].
+void Listener::Finish() {
+  if (retry_used_) fiber::CancelTimer(&retry_);  // [LI2]
+  if (registered_) {
+    for (int i = 0; i < kMaxDrained; ++i) {
+      const Outcome outcome = AcceptOne();
+      if (outcome == Outcome::kEmpty || outcome == Outcome::kExhausted) break;
+    }
+    EpollPoller::OfGroup(group_)->Retire(this);
+  }
+  CloseFd();
+  finished_.Set();
+}
+
+}  // namespace flare::io

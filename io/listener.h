@@ -1,0 +1,72 @@
+// One listening socket of an Acceptor, watched by one group's poller.
+
+#ifndef FLARE_IO_LISTENER_H_
+#define FLARE_IO_LISTENER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "flare/base/status.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/acceptor.h"
+#include "flare/io/descriptor.h"
+#include "flare/io/fd.h"
+#include "flare/io/readiness.h"
+
+namespace flare::io {
+
+class Listener final : public Descriptor {
+ public:
+  // `fd` listens and is non-blocking. `on_accept` must live until finished.
+  Listener(UniqueFd fd, std::size_t group, const Acceptor::OnAccept* on_accept);
+
+  // Begins to accept. Once; doesn't block. Errors as EpollPoller::Register;
+  // Stop() and Join() work all the same.
+  Status Start();
+
+  // Accepts what the kernel has completed, then closes the socket. After
+  // Start(); any thread, any number of times; doesn't block.
+  void Stop();
+
+  // Waits for the end of what Stop() began.
+  void Join() { finished_.Wait(); }
+
+  std::uint64_t accepted() const noexcept {
+    // relaxed: a counter on its own.
+    return accepted_.load(std::memory_order_relaxed);
+  }
+
+  void OnEvents(std::uint32_t events, fiber::TaskList* ready) override;
+
+ private:
+  enum class Outcome { kAccepted, kSkipped, kEmpty, kExhausted };
+  struct Role : fiber::Task {
+    Listener* listener = nullptr;
+  };
+  struct RetryTimer : fiber::Timer {
+    Listener* listener = nullptr;
+  };
+
+  void Run();
+  [[nodiscard]] bool AcceptSome();
+  Outcome AcceptOne();
+  void RetryLater(int error);
+  void Finish();
+
+  const std::size_t group_;
+  const Acceptor::OnAccept& on_accept_;
+  bool registered_ = false;
+  Role task_;
+  Readiness reader_;
+  RetryTimer retry_;
+  bool retry_used_ = false;  // The reader's own.
+  std::atomic<std::uint64_t> accepted_{0};
+  fiber::Event finished_;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_LISTENER_H_

@@ -1,0 +1,107 @@
+#include "flare/io/resolver.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+
+namespace flare::io {
+namespace {
+
+struct Name {
+  std::string host;
+  std::uint16_t port;
+};
+
+Status Error(int code, std::string_view name, const std::string& why) {
+  return Status(code, "resolve '" + std::string(name) + "': " + why);
+}
+
+// Splits "host:port", where host is no literal address.
+Expected<Name, Status> ParseName(std::string_view name) {
+  const std::size_t colon = name.rfind(':');
+  if (colon == std::string_view::npos) {
+    return Error(EINVAL, name, "there is no port; write host:port");
+  }
+  const std::string_view host = name.substr(0, colon);
+  if (host.empty()) return Error(EINVAL, name, "there is no host before ':'");
+  if (host.find_first_of(":[]/ \t") != std::string_view::npos) {
+    return Error(EINVAL, name, "'" + std::string(host) + "' is no host name");
+  }
+  const auto port = TryParse<std::uint16_t>(name.substr(colon + 1));
+  if (!port) return Error(EINVAL, name, "the port is not in 0..65535");
+  return Name{std::string(host), *port};
+}
+
+std::vector<Endpoint> ToEndpoints(const addrinfo* list, std::uint16_t port) {
+  std::vector<Endpoint> endpoints;
+  for (; list != nullptr; list = list->ai_next) {
+    Endpoint endpoint = Endpoint::FromSockaddr(list->ai_addr, list->ai_addrlen);
+    if (endpoint.empty()) continue;
+    endpoint.set_port(port);
+    if (std::find(endpoints.begin(), endpoints.end(), endpoint) ==
+        endpoints.end()) {
+      endpoints.push_back(std::move(endpoint));
+    }
+  }
+  return endpoints;
+}
+
+// Blocks the thread.
+Expected<std::vector<Endpoint>, Status> AskSystem(std::string_view text,
+                                                  const Name& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;  // One entry per address, not three.
+  addrinfo* list = nullptr;
+  const int result = ::getaddrinfo(name.host.c_str(), nullptr, &hints, &list);
+  const int error = errno;
+  if (result == EAI_SYSTEM) {
+    return Error(error, text, std::system_category().message(error));
+  }
+  if (result != 0) return Error(EHOSTUNREACH, text, ::gai_strerror(result));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(
+      list, &::freeaddrinfo);
+  std::vector<Endpoint> endpoints = ToEndpoints(list, name.port);
+  if (endpoints.empty()) {
+    return Error(EHOSTUNREACH, text, "the host has no usable address");
+  }
+  return endpoints;
+}
+
+}  // namespace
+
+Expected<std::vector<Endpoint>, Status> Resolve(std::string_view name) {
+  if (auto literal = EndpointFromString(name)) {
+    return std::vector<Endpoint>{std::move(*literal)};
+  }
+  const auto parsed = ParseName(name);
+  if (!parsed) return parsed.error();
+  if (!fiber::IsFiberWorker()) return AskSystem(name, *parsed);
+
+  // A worker is too precious to sit in getaddrinfo.
+  std::optional<Expected<std::vector<Endpoint>, Status>> answer;
+  fiber::Event answered;
+  try {
+    std::thread([&] {
+      answer.emplace(AskSystem(name, *parsed));
+      answered.Set();
+    }).detach();
+  } catch (const std::system_error& error) {
+    return Error(EAGAIN, name, std::string("no thread: ") + error.what());
+  }
+  answered.Wait();
+  return std::move(*answer);
+}
+
+}  // namespace flare::io
