@@ -50,9 +50,11 @@ class [[nodiscard]] Expected {
       : state_(std::in_place_index<0>) {}
 
   template <class U = T>
-  requires(std::is_convertible_v<U&&, T> &&
-           !std::is_same_v<std::remove_cvref_t<U>, E> &&
-           !std::is_same_v<std::remove_cvref_t<U>, Expected>)
+  requires(
+      std::is_convertible_v<U&&, T> &&
+      (std::is_same_v<T, E> ||
+       !std::is_same_v<std::remove_cvref_t<U>,
+                       E>)&&!std::is_same_v<std::remove_cvref_t<U>, Expected>)
       Expected(U&& value)  // NOLINT: implicit, for `return value;`
       : state_(std::in_place_index<0>, std::forward<U>(value)) {}
 
