@@ -1,5 +1,6 @@
 """Tests of the scripts that judge others: each must see what it looks for."""
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import io
@@ -26,6 +27,7 @@ check_docs = load('check_docs')
 check_layers = load('check_layers')
 check_orderings = load('check_orderings')
 count_tests = load('count_tests')
+press_table = load('press_table')
 
 
 class CountTestsTest(unittest.TestCase):
@@ -309,6 +311,41 @@ class CheckDocsTest(unittest.TestCase):
         self.assertIn('## Workers', table)
         self.assertIn('| `--flare_a` | `1 << 2` | One "two". |', table)
         self.assertIn('| `--flare_b` | `""` | B\\|C |', table)
+
+
+class PressTableTest(unittest.TestCase):
+
+    def run_on(self, **reports):
+        arguments = []
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in reports.items():
+                path = os.path.join(folder, name)
+                with open(path, 'w', encoding='utf-8') as file:
+                    file.write(text)
+                arguments.append('%s=%s' % (name, path))
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), \
+                    contextlib.redirect_stderr(output):
+                status = press_table.main(arguments)
+        return status, output.getvalue().splitlines()
+
+    def test_columns_are_aligned(self):
+        status, lines = self.run_on(
+            flare='{"qps": 1234567.8, "failures": 0, "avg_us": 9.87}',
+            other='{"qps": 1, "failures": 0, "avg_us": 10000}')
+        self.assertEqual(status, 0)
+        self.assertEqual(len({len(line) for line in lines}), 1, lines)
+        self.assertEqual(lines[2].split()[:4],
+                         ['flare', '1,234,568', '0', '9.9'])
+
+    def test_failures_are_told_by_the_status(self):
+        status, _ = self.run_on(a='{"qps": 1, "failures": 3}')
+        self.assertEqual(status, 1)
+
+    def test_bad_files_are_named(self):
+        status, lines = self.run_on(a='not JSON')
+        self.assertEqual(status, 1)
+        self.assertIn('press_table: ', lines[0])
 
 
 if __name__ == '__main__':
