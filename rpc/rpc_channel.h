@@ -48,8 +48,8 @@ class Route;
 class RpcChannel : public google::protobuf::RpcChannel {
  public:
   struct Options {
-    // Bytes of one packet, as sent and as accepted: a larger reply breaks its
-    // connection. 0: what flare_rpc_channel_max_packet_size says.
+    // Bytes of one reply, framing included: a larger one breaks its connection.
+    // 0: what flare_rpc_channel_max_packet_size says.
     std::size_t maximum_packet_size = 0;
     // "resolver+balancer" instead of the default "list+rr".
     std::string override_nslb;

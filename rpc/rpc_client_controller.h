@@ -76,7 +76,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   }
   template <class Rep, class Period>
   void SetTimeout(std::chrono::duration<Rep, Period> span) {
-    SetTimeoutSpan(SaturatedNs(span));
+    SetTimeoutSpan(ToNs(span));
   }
   // The deadline; for a time span, where it would be if the call began now.
   std::chrono::steady_clock::time_point GetTimeout() const;
@@ -157,15 +157,6 @@ class RpcClientController final : public google::protobuf::RpcController {
  private:
   friend class rpc::ClientCall;
 
-  template <class Rep, class Period>
-  static std::int64_t SaturatedNs(std::chrono::duration<Rep, Period> span) {
-    using Seconds = std::chrono::duration<double>;
-    constexpr double kYear = 365.0 * 86400;
-    const double seconds = std::chrono::duration_cast<Seconds>(span).count();
-    if (seconds > 100 * kYear) return kNever;
-    if (seconds < 0) return 0;
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(span).count();
-  }
   void SetDeadline(std::int64_t steady_ns);
   void SetTimeoutSpan(std::int64_t ns);
   // On the clock of NowNs().
@@ -175,10 +166,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   // called already. EndAttempt() waits (a few instructions) until a
   // StartCancel() that found the call has let go of it.
   [[nodiscard]] bool BeginAttempt(rpc::ClientCall* call);
-  void EndAttempt();
+  void EndAttempt(rpc::ClientCall* call);
   void ClearOutcome();
-
-  static constexpr std::int64_t kNever = INT64_MAX / 4;
 
   enum class TimeoutKind : std::uint8_t { kDefault, kSpan, kDeadline };
 
@@ -192,7 +181,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::int64_t timeout_ns_ = 0;  // A span or a deadline.
   std::size_t max_attempts_ = 1;
 
-  // The call that StartCancel() would end, null or CancelInProgress().
+  // What StartCancel() would end: null, a call, or Busy() while one does so.
   std::atomic<rpc::ClientCall*> cancelable_{nullptr};
   // Where the last call went; only compared, never followed. A controller used
   // again prefers that connection, so that replies that came in with one read

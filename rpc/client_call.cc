@@ -1,0 +1,442 @@
+// An attempt is one request on one connection. Who may touch the call, when:
+//
+//   owner:  CallMethod's caller, or the call's own task
+//     StartAttempt      holders_ = 2; the owner turns into the issuer
+//   issuer: Acquire, Insert, arm the timer, BeginAttempt, write, LetGo
+//   completer: whoever takes the call out of the table: reader, timer, closing
+//     connection, canceller, or the issuer itself; writes the outcome, LetGo
+//   owner:  who let go last has the call for himself; it passes to the blocked
+//     caller or to the call's task
+//     FinishAttempt     cancel the timer, lock out the canceller, evaluate,
+//     give
+//                       the connection back; again or End
+//
+//  [CA1] There is at most one completer per attempt: CallTable::Take() gives
+//  the
+//        call to one. If Insert() never happened or was refused, the issuer is
+//        it. What comes later for the same id finds nothing.
+//  [CA2] Issuer and completer work at the same time on different members; the
+//        last of them to let go passes the call on, exactly once. So a reply
+//        that overtakes the issuer's return from the write does no harm.
+//  [CA3] The timer's callback and the canceller may look at connection_ and id_
+//        after they were set and before FinishAttempt has waited for both
+//        (CancelTimer, EndAttempt); nobody changes them in between.
+//  [CA4] A completer doesn't touch the call after it let go, except the
+//        canceller, whom EndAttempt waits for.
+//  [CA5] The call is a user of its connection from Acquire to the end of
+//        FinishAttempt, so the issuer, the timer and the canceller can use it.
+//  [CA6] Before `done` runs, or the blocked caller goes on, the call has been
+//        put back into its pool: nothing of it refers to controller, response
+//        or channel, which may be reused or freed at once.
+#include "flare/rpc/client_call.h"
+
+#include <limits>
+#include <typeinfo>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/object_pool.h"
+#include "flare/rpc/client_connection.h"
+#include "flare/rpc/protocol/payload.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+// Milliseconds until the deadline, as sent to the server: what is left now, not
+// what the controller was given. Rounded up, for 0 means no limit.
+std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
+  constexpr std::int64_t kMillisecond = 1'000'000;
+  const std::int64_t left = (deadline_ns - now_ns - 1) / kMillisecond + 1;
+  constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
+  return left >= kMax ? kMax : static_cast<std::uint32_t>(left < 1 ? 1 : left);
+}
+
+flare::Status TimeoutStatus(const google::protobuf::MethodDescriptor& method) {
+  return flare::Status(STATUS_TIMEOUT, "no reply to " + method.full_name() +
+                                           " until the deadline");
+}
+
+// Failures that would be the same everywhere, or after which there is no time
+// or no wish to go on.
+bool IsFinal(int code) {
+  switch (code) {
+    case STATUS_SUCCESS:
+    case STATUS_TIMEOUT:
+    case STATUS_SERIALIZE_REQUEST:
+    case STATUS_INVALID_METHOD_NAME:
+    case STATUS_FAILED:
+    case STATUS_NOT_SUPPORTED:
+    case STATUS_INVALID_CHANNEL:
+      return true;
+    default:
+      return code > STATUS_RESERVED_MAX;
+  }
+}
+
+}  // namespace
+
+ClientCall::ClientCall() : fiber::Timer(&ClientCall::OnTimer) {
+  fiber::Task::run = &ClientCall::RunTask;
+}
+
+ClientCall::~ClientCall() {
+  if (inbound_ != nullptr) ObjectPool<InboundResponse>::Put(inbound_);
+}
+
+// --------------------------------------------------------------------------
+// The owner's part
+// --------------------------------------------------------------------------
+
+void ClientCall::Run(const Arguments& arguments) {
+  ClientCall* const call = ObjectPool<ClientCall>::Get();
+  call->Begin(arguments);
+  if (call->done_ != nullptr) {
+    // `done` is never run from here, even if the call has ended already: it may
+    // make the next call, and so on without end.
+    if (call->StartAttempt()) fiber::Submit(call);
+    return;
+  }
+  do {
+    call->completed_.Reset();
+    if (!call->StartAttempt()) call->completed_.Wait();
+  } while (!call->FinishAttempt());
+  call->End();
+}
+
+void ClientCall::RunTask(fiber::Task* task) {
+  auto* const call = static_cast<ClientCall*>(task);
+  do {
+    if (call->FinishAttempt()) return call->End();
+  } while (call->StartAttempt());
+}
+
+void ClientCall::Begin(const Arguments& arguments) {
+  method_ = arguments.method;
+  response_ = arguments.response;
+  done_ = arguments.done;
+  foreign_controller_ = nullptr;
+  controller_ = &own_controller_;
+  if (arguments.controller != nullptr) {
+    // The class is final, so this is all that a dynamic_cast would find out.
+    if (typeid(*arguments.controller) == typeid(RpcClientController)) {
+      controller_ = static_cast<RpcClientController*>(arguments.controller);
+    } else {
+      foreign_controller_ = arguments.controller;
+    }
+  }
+  controller_->ClearOutcome();
+  const std::int64_t now = NowNs();
+  controller_->started_ns_ = now;
+  deadline_ns_ = controller_->DeadlineFrom(now);
+  attempts_left_ =
+      controller_->max_attempts_ > 0 ? controller_->max_attempts_ : 1;
+  route_ = arguments.route;
+  failure_ =
+      route_ == nullptr ? *arguments.refusal : Serialize(*arguments.request);
+  if (failure_.ok() && attempts_left_ > 1) {
+    route_keeper_ = RefPtr<Route>(ref_ptr, route_);
+  }
+}
+
+// Fills in body_ and attachment_.
+flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
+  if (controller_->has_request_raw_bytes_) {
+    body_ = controller_->request_raw_bytes_;
+  } else {
+    BufferBuilder builder;
+    const flare::Status status =
+        SerializePayload(route_->format(), request, &builder);
+    if (!status.ok()) {
+      return flare::Status(STATUS_SERIALIZE_REQUEST, status.message());
+    }
+    body_ = builder.DestructiveGet();
+  }
+  if (!controller_->request_attachment_.empty()) {
+    if (!route_->traits().attachments) {
+      return flare::Status(
+          STATUS_NOT_SUPPORTED,
+          "the channel's protocol doesn't carry attachments; use flare://");
+    }
+    attachment_ = controller_->request_attachment_;
+  }
+  compression_ = CompressionAlgorithm::kNone;
+  attachment_compressed_ = false;
+  const bool wanted =
+      controller_->compression_ != CompressionAlgorithm::kNone &&
+      controller_->compression_ != CompressionAlgorithm::kUnknown;
+  return wanted && route_->traits().compression ? CompressParts()
+                                                : flare::Status();
+}
+
+flare::Status ClientCall::CompressParts() {
+  compression_ = controller_->compression_;
+  for (Buffer* part : {&body_, &attachment_}) {
+    if (part->empty()) continue;
+    auto compressed = Compress(compression_, *part);
+    if (!compressed) {
+      return flare::Status(
+          STATUS_SERIALIZE_REQUEST,
+          "can't compress the request: " + compressed.error().message());
+    }
+    *part = *std::move(compressed);
+  }
+  attachment_compressed_ = !attachment_.empty();
+  return {};
+}
+
+// True: the call has come back to the owner, for FinishAttempt(). False: it
+// will come back by completed_ or as a task, and must not be touched.
+bool ClientCall::StartAttempt() {
+  // relaxed: there is only the owner; the table publishes it [CA1].
+  holders_.store(2, std::memory_order_relaxed);
+  --attempts_left_;
+  outcome_ = Outcome::kNone;
+  id_ = 0;
+  if (failure_.ok()) {
+    SendRequest();
+  } else {
+    FailAttempt(Outcome::kFailed, failure_);
+  }
+  return LetGo();
+}
+
+// True: the call is over. False: there is to be another attempt.
+bool ClientCall::FinishAttempt() {
+  // A timer that has taken the call is at its end already [CA4].
+  if (timer_armed_ && outcome_ != Outcome::kTimer) fiber::CancelTimer(this);
+  timer_armed_ = false;
+  controller_->EndAttempt(this);  // [CA3]
+  Evaluate();
+  if (connection_ != nullptr) {
+    std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
+  }
+  if (!ShouldRetry()) return true;
+  controller_->error_code_ = STATUS_SUCCESS;
+  controller_->error_text_.clear();
+  failure_ = flare::Status();
+  return false;
+}
+
+bool ClientCall::ShouldRetry() const {
+  return attempts_left_ > 0 && route_keeper_ != nullptr &&
+         !IsFinal(controller_->error_code_) && NowNs() < deadline_ns_;
+}
+
+// Turns the outcome into what the user sees.
+void ClientCall::Evaluate() {
+  switch (outcome_) {
+    case Outcome::kReply:
+      failure_ = ReadReply();
+      inbound_->Clear();
+      break;
+    case Outcome::kTimer:
+      failure_ = TimeoutStatus(*method_);
+      break;
+    case Outcome::kCancelled:
+      failure_ = flare::Status(STATUS_FAILED, "the caller cancelled the call");
+      controller_->canceled_ = true;
+      break;
+    case Outcome::kFailed:
+    case Outcome::kNone:
+      break;  // failure_ is set.
+  }
+  controller_->error_code_ = failure_.code();
+  if (!failure_.ok()) controller_->error_text_ = failure_.message();
+}
+
+flare::Status ClientCall::ReadReply() {
+  controller_->received_ns_ = received_ns_;
+  InboundResponse& reply = *inbound_;
+  if (reply.status != STATUS_SUCCESS) {
+    return flare::Status(reply.status, std::string(reply.description));
+  }
+  const Limits limits;
+  const auto decompress = [&](Buffer* part, bool compressed) -> flare::Status {
+    if (!compressed || part->empty()) return {};
+    auto plain =
+        Decompress(reply.compression, *part, limits.max_decompressed_size);
+    if (!plain) {
+      return flare::Status(
+          STATUS_MALFORMED_DATA,
+          "the reply can't be decompressed: " + plain.error().message());
+    }
+    *part = *std::move(plain);
+    return {};
+  };
+  const bool compressed = reply.compression != CompressionAlgorithm::kNone;
+  flare::Status status =
+      decompress(&reply.attachment, compressed && reply.attachment_compressed);
+  if (!status.ok()) return status;
+  controller_->response_attachment_ = std::move(reply.attachment);
+  if (controller_->accept_raw_response_) {
+    controller_->response_raw_bytes_ = std::move(reply.body);
+    return {};
+  }
+  status = decompress(&reply.body, compressed);
+  if (status.ok()) {
+    status = ParsePayload(route_->format(), reply.body, response_);
+  }
+  controller_->parsed_ns_ = NowNs();
+  return status;
+}
+
+void ClientCall::End() {
+  controller_->ended_ns_ =
+      controller_->parsed_ns_ != 0 ? controller_->parsed_ns_ : NowNs();
+  if (foreign_controller_ != nullptr && !failure_.ok()) {
+    foreign_controller_->SetFailed(failure_.message());
+  }
+  google::protobuf::Closure* const done = done_;
+  Recycle();  // [CA6]
+  if (done != nullptr) done->Run();
+}
+
+void ClientCall::Recycle() {
+  route_ = nullptr;
+  route_keeper_.Reset();
+  if (controller_ == &own_controller_) own_controller_.Reset();
+  body_.Clear();
+  attachment_.Clear();
+  failure_ = flare::Status();
+  ObjectPool<ClientCall>::Put(this);
+}
+
+// --------------------------------------------------------------------------
+// The issuer's part
+// --------------------------------------------------------------------------
+
+void ClientCall::SendRequest() {
+  const std::int64_t now = NowNs();
+  if (deadline_ns_ <= now) {
+    return FailAttempt(Outcome::kFailed, TimeoutStatus(*method_));
+  }
+  // A connection may close between Acquire and Insert; nothing was sent yet.
+  for (int tries = 0; id_ == 0; ++tries) {
+    auto connection = route_->Acquire(controller_->last_connection_);
+    if (!connection) {
+      return FailAttempt(Outcome::kFailed, std::move(connection).error());
+    }
+    connection_ = *connection;
+    id_ = connection_->calls().Insert(this);
+    if (id_ != 0) break;
+    const bool closed = connection_->calls().closed();
+    if (!closed || tries == 2) {
+      return FailAttempt(
+          Outcome::kFailed,
+          closed ? connection_->close_reason()
+                 : flare::Status(STATUS_OVERLOADED,
+                                 "too many calls wait on the "
+                                 "connection to " +
+                                     connection_->peer().ToString()));
+    }
+    std::exchange(connection_, nullptr)->RemoveUser();
+  }
+  controller_->last_connection_ = connection_;
+  controller_->remote_peer_ = connection_->peer();
+  timer_armed_ = true;
+  fiber::ArmTimer(this, deadline_ns_);
+  if (!controller_->BeginAttempt(this)) {
+    return FailAttempt(Outcome::kCancelled, {});
+  }
+  flare::Status status = WriteRequest(now);
+  if (!status.ok()) FailAttempt(Outcome::kFailed, std::move(status));
+}
+
+flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
+  OutboundRequest request;
+  request.correlation_id = id_;
+  request.method = method_->full_name();
+  request.timeout_ms = WireTimeout(deadline_ns_, now_ns);
+  request.compression = compression_;
+  request.attachment_compressed = attachment_compressed_;
+  if (attempts_left_ > 0) {
+    request.body = body_;
+    request.attachment = attachment_;
+  } else {
+    request.body = std::move(body_);
+    request.attachment = std::move(attachment_);
+  }
+  BufferBuilder builder;
+  flare::Status status =
+      connection_->protocol().Write(std::move(request), &builder);
+  if (!status.ok()) return status;
+  controller_->sent_ns_ = now_ns;
+  return Send(builder.DestructiveGet());
+}
+
+flare::Status ClientCall::Send(Buffer bytes) {
+  for (;;) {
+    if (connection_->Send(std::move(bytes)) != io::WriteResult::kOverLimit) {
+      return {};  // Queued; or closed, and the closing ends the call.
+    }
+    // Only who blocks anyway can wait until the server takes more.
+    if (done_ != nullptr || connection_->WaitWritable(deadline_ns_) ==
+                                io::WriteResult::kOverLimit) {
+      return flare::Status(STATUS_OVERLOADED,
+                           "too many bytes wait to be sent to " +
+                               connection_->peer().ToString());
+    }
+  }
+}
+
+void ClientCall::FailAttempt(Outcome outcome, flare::Status why) {
+  if (id_ != 0 && connection_->calls().Take(id_) == nullptr) return;  // [CA1]
+  failure_ = std::move(why);
+  Complete(outcome, nullptr);
+}
+
+// Of issuer and completer. True: the other one had let go before, and the call
+// is the caller's.
+bool ClientCall::LetGo() {
+  // acquire: pairs with the release below [CA2]. If the other one has gone, no
+  // atomic exchange is needed.
+  if (holders_.load(std::memory_order_acquire) == 1) return true;
+  // release: what was done to the call is visible to the one who lets go last;
+  // acquire: the other way round [CA2].
+  return holders_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+// --------------------------------------------------------------------------
+// The completer's part
+// --------------------------------------------------------------------------
+
+void ClientCall::Complete(Outcome outcome, fiber::TaskList* ready) {
+  outcome_ = outcome;
+  if (!LetGo()) return;  // [CA4]
+  if (done_ == nullptr) {
+    completed_.Set();
+  } else if (ready != nullptr) {
+    ready->PushBack(this);
+  } else {
+    fiber::Submit(this);
+  }
+}
+
+void ClientCall::OnReply(InboundResponse** reply, std::int64_t now_ns,
+                         fiber::TaskList* ready) {
+  std::swap(inbound_, *reply);
+  received_ns_ = now_ns;
+  Complete(Outcome::kReply, ready);
+}
+
+void ClientCall::OnConnectionLost(const flare::Status& why,
+                                  fiber::TaskList* ready) {
+  failure_ = why;
+  Complete(Outcome::kFailed, ready);
+}
+
+void ClientCall::OnTimer(fiber::Timer* timer) {
+  auto* const call = static_cast<ClientCall*>(timer);
+  if (call->connection_->calls().Take(call->id_) != nullptr) {  // [CA1] [CA3]
+    call->Complete(Outcome::kTimer, nullptr);
+  }
+}
+
+void ClientCall::Cancel() {
+  if (connection_->calls().Take(id_) != nullptr) {  // [CA1] [CA3]
+    Complete(Outcome::kCancelled, nullptr);
+  }
+}
+
+}  // namespace flare::rpc

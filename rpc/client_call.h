@@ -1,0 +1,130 @@
+// One call from CallMethod to its completion, attempts and all. Pooled: a call
+// takes no memory from the general allocator once things have warmed up.
+//
+// What holds is written at the top of client_call.cc.
+
+#ifndef FLARE_RPC_CLIENT_CALL_H_
+#define FLARE_RPC_CLIENT_CALL_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/service.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/route.h"
+#include "flare/rpc/rpc_client_controller.h"
+
+namespace flare::rpc {
+
+class ClientConnection;
+
+class ClientCall final : private fiber::Task, private fiber::Timer {
+ public:
+  struct Arguments {
+    Route* route = nullptr;  // Null: the channel isn't open, see `refusal`.
+    const flare::Status* refusal = nullptr;
+    const google::protobuf::MethodDescriptor* method = nullptr;
+    google::protobuf::RpcController* controller = nullptr;  // May be null.
+    const google::protobuf::Message* request = nullptr;
+    google::protobuf::Message* response = nullptr;
+    google::protobuf::Closure* done = nullptr;  // Null: block until the end.
+  };
+  // Everything that CallMethod does.
+  static void Run(const Arguments& arguments);
+
+  // For the pool.
+  ClientCall();
+  ~ClientCall();
+  ClientCall(const ClientCall&) = delete;
+  ClientCall& operator=(const ClientCall&) = delete;
+
+  // What ends an attempt. For whoever has taken the call out of its
+  // connection's table, and has nothing to do with it afterwards. `ready`:
+  // where to put what has to be submitted; null: it is submitted at once.
+  //
+  // A reply: swaps `*reply` for a response object that can be reused, or null.
+  void OnReply(InboundResponse** reply, std::int64_t now_ns,
+               fiber::TaskList* ready);
+  void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
+
+  // Of RpcClientController::StartCancel(), which keeps the attempt from being
+  // put away meanwhile.
+  void Cancel();
+
+ private:
+  enum class Outcome : std::uint8_t {
+    kNone,
+    kReply,      // In inbound_.
+    kTimer,      // The timer has fired, and must not be cancelled.
+    kCancelled,  // By StartCancel().
+    kFailed,     // As failure_ says.
+  };
+
+  void Begin(const Arguments& arguments);
+  flare::Status Serialize(const google::protobuf::Message& request);
+  flare::Status CompressParts();
+
+  // One attempt, in this order. The first two return whether that is the end.
+  [[nodiscard]] bool StartAttempt();
+  [[nodiscard]] bool FinishAttempt();
+  void SendRequest();
+  flare::Status WriteRequest(std::int64_t now_ns);
+  flare::Status Send(Buffer bytes);
+  // Ends the attempt unless something else has done so.
+  void FailAttempt(Outcome outcome, flare::Status why);
+  [[nodiscard]] bool LetGo();
+  void Complete(Outcome outcome, fiber::TaskList* ready);
+
+  static void OnTimer(fiber::Timer* timer);
+  static void RunTask(fiber::Task* task);
+
+  void Evaluate();
+  flare::Status ReadReply();
+  bool ShouldRetry() const;
+  void End();
+  void Recycle();
+
+  // What the call is. Constant while it runs.
+  RefPtr<Route> route_keeper_;  // Only if there may be another attempt.
+  Route* route_ = nullptr;
+  const google::protobuf::MethodDescriptor* method_ = nullptr;
+  RpcClientController* controller_ = nullptr;
+  google::protobuf::RpcController* foreign_controller_ = nullptr;
+  google::protobuf::Message* response_ = nullptr;
+  google::protobuf::Closure* done_ = nullptr;
+  std::int64_t deadline_ns_ = 0;
+  std::size_t attempts_left_ = 0;
+  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
+  bool attachment_compressed_ = false;
+  Buffer body_;
+  Buffer attachment_;
+
+  // The attempt. Written by its issuer, who starts it, and by its completer.
+  ClientConnection* connection_ = nullptr;
+  std::uint32_t id_ = 0;
+  bool timer_armed_ = false;
+  std::atomic<std::uint32_t> holders_{0};
+  // The completer's.
+  Outcome outcome_ = Outcome::kNone;
+  flare::Status failure_;
+  std::int64_t received_ns_ = 0;
+  InboundResponse* inbound_ = nullptr;  // Owned; kept for the next call.
+
+  fiber::Event completed_;  // For calls that block.
+  RpcClientController own_controller_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_CALL_H_

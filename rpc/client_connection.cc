@@ -1,0 +1,146 @@
+// Rules:
+//  [UC1] The users are the set (from creation until it has dropped the
+//        connection), the stream (until OnClosed has run) and the calls. Each
+//        leaves with RemoveUser(), after its last use.
+//  [UC2] OnClosed first writes the reason, then leaves the set, so that no new
+//        call finds the connection, then closes the table. Calls that came in
+//        between are ended by the closing, or refused by Insert(), and find the
+//        reason. So every call that Insert() has accepted is ended.
+#include "flare/rpc/client_connection.h"
+
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/object_pool.h"
+#include "flare/rpc/client_call.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
+  io::StreamConnection::Options options;
+  // The protocol refuses larger packets by their announced size; this is for
+  // those that announce nothing (endless header lines), so it may be generous.
+  options.max_input = max_packet_size + 65536;
+  return options;
+}
+
+}  // namespace
+
+ClientConnection::ClientConnection(std::shared_ptr<ConnectionSet> set,
+                                   std::unique_ptr<ClientProtocol> protocol,
+                                   const Endpoint& peer, std::size_t group,
+                                   std::size_t max_packet_size)
+    : set_(std::move(set)),
+      protocol_(std::move(protocol)),
+      stream_(io::StreamConnection::Connect(peer, group, this,
+                                            StreamOptions(max_packet_size))) {
+  ConnectionBorn();
+}
+
+ClientConnection::~ClientConnection() {
+  if (incoming_ != nullptr) {
+    incoming_->Clear();
+    ObjectPool<InboundResponse>::Put(incoming_);
+  }
+}
+
+void ClientConnection::Close(const flare::Status& why) {
+  {
+    ScopedLock guard(lock_);
+    if (close_reason_.ok()) close_reason_ = why;
+  }
+  stream_->Close(why);
+}
+
+flare::Status ClientConnection::close_reason() const {
+  ScopedLock guard(lock_);
+  return close_reason_;
+}
+
+void ClientConnection::OnConnected() { connected_ = true; }
+
+bool ClientConnection::OnData(Buffer& in, std::size_t* need,
+                              std::string* error) {
+  fiber::TaskList ready;
+  const bool ok = TakeReplies(in, need, error, &ready);
+  fiber::SubmitAll(std::move(ready));
+  if (!proven_ && ok) {
+    proven_ = true;
+    set_->OnProven();
+  }
+  if (ok && last_reply_) {
+    *error = "the server ended it with its last reply";
+    return false;
+  }
+  return ok;
+}
+
+// Takes all complete replies off `in`. False: they are garbage from here on.
+bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
+                                   std::string* error, fiber::TaskList* ready) {
+  const std::int64_t now = NowNs();
+  for (;;) {
+    if (incoming_ == nullptr) incoming_ = ObjectPool<InboundResponse>::Get();
+    switch (protocol_->Cut(in, incoming_, need, error)) {
+      case CutResult::kMessage:
+        break;
+      case CutResult::kNeedMore:
+      case CutResult::kUnsure:
+        return true;
+      case CutResult::kNotMine:
+      case CutResult::kError:
+        return false;
+    }
+    if (protocol_->Parse(incoming_) == ParseResult::kClose) {
+      error->assign(incoming_->description);
+      return false;
+    }
+    Dispatch(now, ready);
+  }
+}
+
+// Gives what was received to the call that waits for it.
+void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
+  if (incoming_->last_on_connection && !last_reply_) {
+    last_reply_ = true;
+    set_->Retire(this);
+  }
+  ClientCall* const call = calls_.Take(incoming_->correlation_id);
+  if (call != nullptr) {
+    call->OnReply(&incoming_, now_ns, ready);
+    return;
+  }
+  CountClientEvent(ClientEvent::kLateReply);
+  incoming_->Clear();
+}
+
+void ClientConnection::OnClosed(const flare::Status& why) {
+  const flare::Status reason = ReasonForCalls(why);
+  set_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]
+  fiber::TaskList ready;
+  calls_.Close(
+      [&](ClientCall* call) { call->OnConnectionLost(reason, &ready); });
+  fiber::SubmitAll(std::move(ready));
+  ConnectionGone();
+  RemoveUser();  // [UC1]
+}
+
+flare::Status ClientConnection::ReasonForCalls(const flare::Status& why) {
+  ScopedLock guard(lock_);
+  if (!close_reason_.ok()) return close_reason_;  // It was our own Close().
+  if (connected_) {
+    CountClientEvent(ClientEvent::kBroken);
+    close_reason_ =
+        flare::Status(STATUS_IO_ERROR, "connection to " + peer().ToString() +
+                                           " broke: " + why.message());
+  } else {
+    CountClientEvent(ClientEvent::kFailed);
+    close_reason_ = flare::Status(STATUS_FAIL_TO_CONNECT, why.message());
+  }
+  return close_reason_;
+}
+
+}  // namespace flare::rpc

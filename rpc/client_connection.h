@@ -1,0 +1,123 @@
+// One connection to a server, carrying many calls at once.
+//
+// Made, shared and dropped by a ConnectionSet (connection_pool.h); calls use it
+// like this (client_call.cc):
+//
+//   call's id = connection->calls().Insert(call)
+//   connection->protocol().Write(...id..., &builder)
+//   connection->Send(builder.DestructiveGet())
+//   ... the reader, the timer, OnClosed or a canceller takes the call out of
+//   calls() and completes it ...
+//
+// Life: counted by its users: the set that offers it to calls, the stream that
+// calls back into it, and each call from ConnectionSet::Acquire until it has
+// ended. The last one to leave deletes it.
+
+#ifndef FLARE_RPC_CLIENT_CONNECTION_H_
+#define FLARE_RPC_CLIENT_CONNECTION_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "flare/base/buffer.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/task.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/call_table.h"
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+class ConnectionSet;
+
+class ClientConnection final : public io::StreamHandler {
+ public:
+  // A connection for `set`, watched by the poller of `group`. It has two users:
+  // the caller and the stream. Nothing happens until Start().
+  ClientConnection(std::shared_ptr<ConnectionSet> set,
+                   std::unique_ptr<ClientProtocol> protocol,
+                   const Endpoint& peer, std::size_t group,
+                   std::size_t max_packet_size);
+  ~ClientConnection() override;
+
+  // Begins to connect; doesn't block. Requests may be sent at once.
+  void Start() { stream_->Start(); }
+
+  // Users besides the caller exist as long as there are calls under way.
+  void AddUser() {
+    // relaxed: whoever calls this knows the connection through a user.
+    users_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void RemoveUser() {
+    // acq_rel: every use happens before the destruction [UC1].
+    if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  // No call under way? For the set, while it and the stream are users.
+  bool idle() const {
+    // relaxed: a hint.
+    return users_.load(std::memory_order_relaxed) <= 2;
+  }
+
+  CallTable& calls() { return calls_; }
+  const ClientProtocol& protocol() const { return *protocol_; }
+  const Endpoint& peer() const { return stream_->remote_endpoint(); }
+
+  // Queues the bytes of one request. Any thread; doesn't block. After kClosed
+  // OnClosed() is running or yet to come, and ends all calls in calls().
+  [[nodiscard]] io::WriteResult Send(Buffer&& bytes) {
+    return stream_->Write(std::move(bytes));
+  }
+  // After kOverLimit; blocks the fiber (or thread) until the deadline at most.
+  [[nodiscard]] io::WriteResult WaitWritable(std::int64_t deadline_ns) {
+    return stream_->WaitWritable(deadline_ns);
+  }
+
+  // Ends the connection; all calls on it fail with `why`. Any thread; doesn't
+  // block.
+  void Close(const flare::Status& why);
+
+  // What calls fail with once calls() is closed: STATUS_FAIL_TO_CONNECT,
+  // STATUS_IO_ERROR or STATUS_CHANNEL_SHUTDOWN, and the cause.
+  flare::Status close_reason() const;
+
+  std::int64_t last_activity_ns() const { return stream_->last_activity_ns(); }
+
+  // io::StreamHandler.
+  void OnConnected() override;
+  bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
+  void OnClosed(const flare::Status& why) override;
+
+ private:
+  bool TakeReplies(Buffer& in, std::size_t* need, std::string* error,
+                   fiber::TaskList* ready);
+  void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
+  flare::Status ReasonForCalls(const flare::Status& why);
+
+  std::atomic<std::uint32_t> users_{2};
+  const std::shared_ptr<ConnectionSet> set_;
+  friend class ConnectionSet;
+  bool left_set_ = false;  // The set's, under its lock.
+  const std::unique_ptr<ClientProtocol> protocol_;
+  CallTable calls_;
+  RefPtr<io::StreamConnection> stream_;
+
+  // Of the stream's callbacks, which exclude each other.
+  InboundResponse* incoming_ = nullptr;  // What Cut fills in next.
+  bool connected_ = false;
+  bool proven_ = false;      // A reply has come.
+  bool last_reply_ = false;  // The server said that it ends the connection.
+
+  mutable Spinlock lock_;
+  flare::Status close_reason_ FLARE_GUARDED_BY(lock_);
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_CONNECTION_H_

@@ -1,0 +1,384 @@
+// Rules:
+//  [CS1] A connection is in connections_ from OpenLocked until Remove; the set
+//        is its user exactly as long. What takes it out says so in left_set_,
+//        also if it was not in yet; OpenLocked then doesn't put it in.
+//  [CS2] Calls become users of a connection under lock_ and while it is in
+//        connections_; so one that is idle, looked at under lock_, stays idle
+//        once it is taken out.
+//  [CS3] Sockets are made and connections started under open_mutex_ only, never
+//        under lock_.
+#include "flare/rpc/connection_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/timer.h"
+#include "flare/rpc/client_connection.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr std::int64_t kFirstDelayNs = 20 * kMillisecond;
+constexpr std::int64_t kMaxDelayNs = 1000 * kMillisecond;
+
+// How long to wait after that many failures: doubling, less up to a quarter by
+// chance, so that many clients of one server don't come back all at once.
+std::int64_t RetryDelayNs(unsigned failures, std::int64_t now_ns) {
+  const unsigned doublings = std::min(failures - 1, 10U);
+  const std::int64_t delay = std::min(kFirstDelayNs << doublings, kMaxDelayNs);
+  return delay - delay / 4 * (now_ns / 1000 % 1024) / 1024;
+}
+
+flare::Status ShutDownStatus() {
+  return flare::Status(STATUS_CHANNEL_SHUTDOWN,
+                       "the client side of this process is being shut down");
+}
+
+std::array<std::atomic<std::uint64_t>, 5> event_counts;
+
+std::uint64_t CountOf(ClientEvent event) {
+  // relaxed: a statistic.
+  return event_counts[static_cast<std::size_t>(event)].load(
+      std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// --------------------------------------------------------------------------
+// ConnectionSet
+// --------------------------------------------------------------------------
+
+ConnectionSet::ConnectionSet(ConnectionKey key, std::size_t group,
+                             std::size_t limit)
+    : key_(std::move(key)), group_(group), limit_(limit) {}
+
+Expected<ClientConnection*, flare::Status> ConnectionSet::Acquire(
+    const void* preferred) {
+  {
+    ScopedLock guard(lock_);
+    if (ClientConnection* c = Pick(preferred, /*may_open=*/true)) return c;
+  }
+  return Open(preferred);
+}
+
+// A connection that gets the caller's call; null: one should be opened.
+ClientConnection* ConnectionSet::Pick(const void* preferred, bool may_open) {
+  const std::size_t size = connections_.size();
+  if (size == 0) return nullptr;
+  ClientConnection* chosen = nullptr;
+  for (ClientConnection* c : connections_) {
+    if (c == preferred) chosen = c;
+  }
+  if (chosen == nullptr && size < limit_) {
+    for (ClientConnection* c : connections_) {
+      if (c->idle()) chosen = c;
+    }
+    if (chosen == nullptr && may_open) return nullptr;
+  }
+  if (chosen == nullptr) chosen = connections_[turn_++ % size];
+  chosen->AddUser();  // [CS2]
+  return chosen;
+}
+
+Expected<ClientConnection*, flare::Status> ConnectionSet::Open(
+    const void* preferred) {
+  std::unique_lock opening(open_mutex_, std::try_to_lock);
+  if (!opening.owns_lock()) {
+    {
+      // Somebody is opening one: be content with what there is.
+      ScopedLock guard(lock_);
+      if (ClientConnection* c = Pick(preferred, /*may_open=*/false)) return c;
+    }
+    opening.lock();
+  }
+  return OpenLocked();
+}
+
+Expected<ClientConnection*, flare::Status> ConnectionSet::OpenLocked() {
+  {
+    const std::int64_t now = NowNs();
+    ScopedLock guard(lock_);
+    if (shut_down_) return ShutDownStatus();
+    // relaxed: written under lock_.
+    const bool may_open = now >= retry_at_ns_.load(std::memory_order_relaxed);
+    if (ClientConnection* c = Pick(nullptr, may_open)) return c;
+    if (!may_open) return WhyNot(now);
+  }
+  auto protocol = NewClientProtocol(
+      key_.protocol, Limits{.max_packet_size = key_.max_packet_size},
+      key_.peer.host);
+  if (!protocol) return protocol.error();
+  auto* const connection =
+      new ClientConnection(shared_from_this(), *std::move(protocol),
+                           key_.peer.endpoint, group_, key_.max_packet_size);
+  connection->AddUser();  // The caller's call.
+  CountClientEvent(ClientEvent::kOpened);
+  connection->Start();  // [CS3]
+  bool refused = false;
+  {
+    ScopedLock guard(lock_);
+    refused = shut_down_;
+    if (!refused && !connection->left_set_) {  // [CS1]
+      connections_.push_back(connection);
+      return connection;
+    }
+  }
+  // The call finds out that it is closed, and why.
+  if (refused) connection->Close(ShutDownStatus());
+  connection->RemoveUser();  // The set's.
+  return connection;
+}
+
+flare::Status ConnectionSet::WhyNot(std::int64_t now_ns) const {
+  // relaxed: written under lock_.
+  const std::int64_t wait =
+      retry_at_ns_.load(std::memory_order_relaxed) - now_ns;
+  return flare::Status(STATUS_FAIL_TO_CONNECT,
+                       last_failure_.message() + " (attempt " +
+                           std::to_string(failures_) + "; the next one in " +
+                           std::to_string(wait / kMillisecond + 1) + " ms)");
+}
+
+bool ConnectionSet::Promising() const {
+  // relaxed: a hint.
+  const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
+  return retry_at == 0 || NowNs() >= retry_at || size() != 0;
+}
+
+void ConnectionSet::OnProven() {
+  ScopedLock guard(lock_);
+  failures_ = 0;
+  // relaxed: a hint, apart from lock_.
+  retry_at_ns_.store(0, std::memory_order_relaxed);
+}
+
+// False: it wasn't in.
+bool ConnectionSet::Remove(ClientConnection* connection) {
+  connection->left_set_ = true;  // [CS1]
+  const auto it =
+      std::find(connections_.begin(), connections_.end(), connection);
+  if (it == connections_.end()) return false;
+  connections_.erase(it);
+  return true;
+}
+
+void ConnectionSet::Retire(ClientConnection* connection) {
+  bool removed = false;
+  {
+    ScopedLock guard(lock_);
+    removed = Remove(connection);
+  }
+  if (removed) connection->RemoveUser();
+}
+
+void ConnectionSet::OnClosed(ClientConnection* connection,
+                             const flare::Status* why) {
+  const std::int64_t now = NowNs();
+  bool removed = false;
+  {
+    ScopedLock guard(lock_);
+    const bool by_us = connection->left_set_;
+    removed = Remove(connection);
+    // relaxed: written under lock_. Of several attempts that fail together,
+    // one counts.
+    if (why != nullptr && !by_us &&
+        now >= retry_at_ns_.load(std::memory_order_relaxed)) {
+      last_failure_ = *why;
+      ++failures_;
+      retry_at_ns_.store(now + RetryDelayNs(failures_, now),
+                         std::memory_order_relaxed);
+    }
+  }
+  if (removed) connection->RemoveUser();
+}
+
+bool ConnectionSet::CloseIdle(std::int64_t since_ns) {
+  std::vector<ClientConnection*> idle;
+  bool empty = false;
+  {
+    ScopedLock guard(lock_);
+    for (ClientConnection* c : connections_) {
+      if (c->idle() && c->last_activity_ns() < since_ns) idle.push_back(c);
+    }
+    for (ClientConnection* c : idle) Remove(c);  // [CS2]
+    empty = connections_.empty();
+  }
+  for (ClientConnection* c : idle) {
+    CountClientEvent(ClientEvent::kIdleClosed);
+    c->Close(flare::Status(STATUS_IO_ERROR, "closed because it was idle"));
+    c->RemoveUser();
+  }
+  return empty;
+}
+
+void ConnectionSet::Shutdown() {
+  std::vector<ClientConnection*> all;
+  {
+    ScopedLock guard(lock_);
+    shut_down_ = true;
+    all.swap(connections_);
+    for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
+  }
+  for (ClientConnection* c : all) {
+    c->Close(ShutDownStatus());
+    c->RemoveUser();
+  }
+}
+
+std::size_t ConnectionSet::size() const {
+  ScopedLock guard(lock_);
+  return connections_.size();
+}
+
+// --------------------------------------------------------------------------
+// All sets
+// --------------------------------------------------------------------------
+
+namespace {
+
+struct GroupedKey {
+  std::size_t group;
+  ConnectionKey key;
+  bool operator==(const GroupedKey&) const = default;
+};
+
+struct GroupedKeyHash {
+  std::size_t operator()(const GroupedKey& k) const {
+    const std::hash<std::string_view> text;
+    std::size_t hash = k.key.peer.endpoint.Hash();
+    hash = hash * 31 + text(k.key.protocol);
+    hash = hash * 31 + text(k.key.peer.host);
+    hash = hash * 31 + k.key.max_packet_size;
+    return hash * 31 + k.group;
+  }
+};
+
+class Pool {
+ public:
+  static Pool* Instance() {
+    static Pool* const pool = new Pool();  // Never destroyed.
+    return pool;
+  }
+
+  std::shared_ptr<ConnectionSet> Find(std::size_t group,
+                                      const ConnectionKey& key) {
+    std::scoped_lock guard(mutex_);
+    auto& set = sets_[{group, key}];
+    if (set == nullptr) {
+      const std::size_t connections =
+          ClientDefaultsFromFlags().max_connections_per_server;
+      set = std::make_shared<ConnectionSet>(
+          key, group,
+          std::max<std::size_t>(
+              1, connections / fiber::GetSchedulingGroupCount()));
+    }
+    StartSweeping();
+    return set;
+  }
+
+  void Shutdown() {
+    decltype(sets_) sets;
+    {
+      std::scoped_lock guard(mutex_);
+      sets.swap(sets_);
+      if (sweeper_ != 0) fiber::KillTimer(std::exchange(sweeper_, 0));
+    }
+    for (auto& [key, set] : sets) set->Shutdown();
+    AwaitNoConnections();
+  }
+
+  void ConnectionBorn() {
+    ScopedLock guard(live_lock_);
+    ++live_;
+  }
+  void ConnectionGone() {
+    ScopedLock guard(live_lock_);
+    if (--live_ == 0 && all_gone_ != nullptr) all_gone_->Set();
+  }
+
+ private:
+  void StartSweeping() {
+    const ClientDefaults defaults = ClientDefaultsFromFlags();
+    const auto interval = defaults.remove_idle_connection_interval;
+    if (sweeper_ != 0 || interval.count() == 0 ||
+        defaults.connection_max_idle.count() == 0) {
+      return;
+    }
+    sweeper_ = fiber::SetTimer(interval, [] { Instance()->Sweep(); });
+  }
+
+  void Sweep() {
+    const std::int64_t since =
+        NowNs() - ToNs(ClientDefaultsFromFlags().connection_max_idle);
+    std::scoped_lock guard(mutex_);
+    for (auto it = sets_.begin(); it != sets_.end();) {
+      const bool empty = it->second->CloseIdle(since);
+      // Only this map has it, and new owners come through this map.
+      it = empty && it->second.use_count() == 1 ? sets_.erase(it)
+                                                : std::next(it);
+    }
+  }
+
+  void AwaitNoConnections() {
+    fiber::Event gone;
+    {
+      ScopedLock guard(live_lock_);
+      if (live_ == 0) return;
+      all_gone_ = &gone;
+    }
+    gone.Wait();
+    ScopedLock guard(live_lock_);
+    all_gone_ = nullptr;
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<GroupedKey, std::shared_ptr<ConnectionSet>, GroupedKeyHash>
+      sets_;
+  fiber::TimerId sweeper_ = 0;
+
+  Spinlock live_lock_;
+  std::size_t live_ FLARE_GUARDED_BY(live_lock_) = 0;
+  fiber::Event* all_gone_ FLARE_GUARDED_BY(live_lock_) = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<ConnectionSet> FindConnectionSet(std::size_t group,
+                                                 const ConnectionKey& key) {
+  return Pool::Instance()->Find(group, key);
+}
+
+void ShutdownClientSide() {
+  StopNameResolution();
+  Pool::Instance()->Shutdown();
+}
+
+ClientStatistics GetClientStatistics() {
+  return {.connections_opened = CountOf(ClientEvent::kOpened),
+          .connections_failed = CountOf(ClientEvent::kFailed),
+          .connections_broken = CountOf(ClientEvent::kBroken),
+          .connections_idle_closed = CountOf(ClientEvent::kIdleClosed),
+          .late_replies = CountOf(ClientEvent::kLateReply)};
+}
+
+void CountClientEvent(ClientEvent event) {
+  // relaxed: a statistic.
+  event_counts[static_cast<std::size_t>(event)].fetch_add(
+      1, std::memory_order_relaxed);
+}
+
+void ConnectionBorn() { Pool::Instance()->ConnectionBorn(); }
+void ConnectionGone() { Pool::Instance()->ConnectionGone(); }
+
+}  // namespace flare::rpc

@@ -1,0 +1,151 @@
+// The connections of the client side, shared by all channels of the process.
+//
+// One ConnectionSet for each scheduling group, protocol, server and packet
+// size: replies are read, and calls complete, in the group that made the call.
+// A set has at most max(1, flare_rpc_client_max_connections_per_server /
+// groups) connections. A call takes one that is idle; another one is opened
+// only if none is idle and the limit isn't reached; at the limit they take
+// turns.
+//
+// A connection that breaks fails its calls and leaves the set; the next call
+// opens a new one. If that can't be connected, or breaks before it has brought
+// a reply, attempts are spaced out: 20 ms at first, doubling up to a second.
+// In between, calls that find no connection fail at once and say so.
+//
+// Connections without traffic for flare_rpc_client_connection_max_idle seconds
+// are closed.
+
+#ifndef FLARE_RPC_CONNECTION_POOL_H_
+#define FLARE_RPC_CONNECTION_POOL_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/mutex.h"
+#include "flare/rpc/name_resolver.h"
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+class ClientConnection;
+
+// What a set is for.
+struct ConnectionKey {
+  std::string protocol;  // A name known to NewClientProtocol.
+  Peer peer;
+  std::size_t max_packet_size = 0;
+
+  friend bool operator==(const ConnectionKey&, const ConnectionKey&) = default;
+};
+
+class ConnectionSet : public std::enable_shared_from_this<ConnectionSet> {
+ public:
+  ConnectionSet(ConnectionKey key, std::size_t group, std::size_t limit);
+
+  ConnectionSet(const ConnectionSet&) = delete;
+  ConnectionSet& operator=(const ConnectionSet&) = delete;
+
+  // A connection for one call, which becomes its user (RemoveUser() at the
+  // end). `preferred` is taken if it is one of the set's. Fails with
+  // STATUS_FAIL_TO_CONNECT while attempts are spaced out, and with
+  // STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may suspend the fiber
+  // (or thread) for as long as somebody else opens a connection, which doesn't
+  // include waiting for the server.
+  Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
+
+  // False: there is no connection, and none will be opened right now. A hint,
+  // for choosing another server; one load for a set that is well.
+  bool Promising() const;
+
+  const ConnectionKey& key() const { return key_; }
+
+  // Of ClientConnection. The server has answered: it is well.
+  void OnProven();
+  // No further calls on this connection; those under way go on.
+  void Retire(ClientConnection* connection);
+  // The connection is closed; `why` if it never brought a reply.
+  void OnClosed(ClientConnection* connection, const flare::Status* why);
+
+  // Closes connections that carried nothing since `since_ns`. True if nothing
+  // is left, so that the set may be dropped if nobody else has it.
+  bool CloseIdle(std::int64_t since_ns);
+  // Closes all connections and refuses new ones.
+  void Shutdown();
+
+  std::size_t size() const;  // Connections offered to calls; for tests.
+
+ private:
+  ClientConnection* Pick(const void* preferred, bool may_open)
+      FLARE_REQUIRES(lock_);
+  Expected<ClientConnection*, flare::Status> Open(const void* preferred);
+  Expected<ClientConnection*, flare::Status> OpenLocked()
+      FLARE_REQUIRES(open_mutex_);
+  flare::Status WhyNot(std::int64_t now_ns) const FLARE_REQUIRES(lock_);
+  bool Remove(ClientConnection* connection) FLARE_REQUIRES(lock_);
+
+  const ConnectionKey key_;
+  const std::size_t group_;
+  const std::size_t limit_;
+
+  // One connection is opened at a time.
+  fiber::Mutex open_mutex_;
+
+  mutable Spinlock lock_;
+  // Each is used by the set itself, too.
+  std::vector<ClientConnection*> connections_ FLARE_GUARDED_BY(lock_);
+  std::size_t turn_ FLARE_GUARDED_BY(lock_) = 0;
+  bool shut_down_ FLARE_GUARDED_BY(lock_) = false;
+  // Of attempts that failed, one after the other.
+  unsigned failures_ FLARE_GUARDED_BY(lock_) = 0;
+  flare::Status last_failure_ FLARE_GUARDED_BY(lock_);
+  // No attempt before this; 0: at any time. Written under lock_.
+  std::atomic<std::int64_t> retry_at_ns_{0};
+};
+
+// The set for `key` in scheduling group `group`, made if there is none. Any
+// thread; doesn't block, but takes a lock of the whole group: keep the result.
+std::shared_ptr<ConnectionSet> FindConnectionSet(std::size_t group,
+                                                 const ConnectionKey& key);
+
+// Ends the client side: closes all connections (calls under way fail with
+// STATUS_CHANNEL_SHUTDOWN, and so do later ones of channels that exist), stops
+// the refreshing of names, and waits until nothing of it runs any more. Blocks
+// the fiber (or thread). For flare::Start(), before the runtime ends; a runtime
+// started later has a client side again, for channels opened then.
+void ShutdownClientSide();
+
+// Counted since the start of the process.
+struct ClientStatistics {
+  std::uint64_t connections_opened = 0;
+  std::uint64_t connections_failed = 0;  // Could not be established.
+  std::uint64_t connections_broken = 0;  // Established, then closed by others.
+  std::uint64_t connections_idle_closed = 0;
+  std::uint64_t late_replies = 0;  // Nobody waited for them (any more).
+};
+ClientStatistics GetClientStatistics();
+
+// One of these. For ClientConnection.
+enum class ClientEvent {
+  kOpened,
+  kFailed,
+  kBroken,
+  kIdleClosed,
+  kLateReply,
+};
+void CountClientEvent(ClientEvent event);
+// Connections whose OnClosed() is still to come, for ShutdownClientSide().
+void ConnectionBorn();
+void ConnectionGone();
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CONNECTION_POOL_H_

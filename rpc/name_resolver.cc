@@ -1,0 +1,263 @@
+#include "flare/rpc/name_resolver.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/string.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/condition_variable.h"
+#include "flare/fiber/mutex.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
+#include "flare/io/resolver.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+namespace {
+
+flare::Status Invalid(std::string text) {
+  return flare::Status(STATUS_INVALID_CHANNEL, std::move(text));
+}
+
+// Refreshes under way in the process, so that the end can wait for them.
+class RefreshGate {
+ public:
+  static RefreshGate* Instance() {
+    static RefreshGate* const gate = new RefreshGate();  // Never destroyed.
+    return gate;
+  }
+
+  void Open() {
+    std::scoped_lock guard(mutex_);
+    open_ = true;
+  }
+  bool Enter() {
+    std::scoped_lock guard(mutex_);
+    if (open_) ++running_;
+    return open_;
+  }
+  void Leave() {
+    std::scoped_lock guard(mutex_);
+    if (--running_ == 0) idle_.notify_all();
+  }
+  void Close() {
+    std::unique_lock lock(mutex_);
+    open_ = false;
+    idle_.wait(lock, [&] { return running_ == 0; });
+  }
+
+ private:
+  fiber::Mutex mutex_;
+  fiber::ConditionVariable idle_;
+  bool open_ = true;
+  int running_ = 0;
+};
+
+std::mutex lookup_mutex;
+HostLookup* lookup_for_testing = nullptr;
+
+Expected<std::vector<Endpoint>, flare::Status> LookUp(std::string_view name) {
+  {
+    std::unique_lock lock(lookup_mutex);
+    if (lookup_for_testing != nullptr) {
+      const HostLookup lookup = *lookup_for_testing;
+      lock.unlock();
+      return lookup(name);
+    }
+  }
+  return io::Resolve(name);
+}
+
+// One piece of the list.
+struct Entry {
+  std::string name;
+  bool literal = false;
+  std::vector<Endpoint> endpoints;
+};
+
+Expected<Entry, flare::Status> ReadEntry(std::string_view text,
+                                         std::string_view whole) {
+  Entry entry;
+  entry.name = std::string(Trim(text));
+  if (entry.name.empty()) {
+    return Invalid("there is an empty server in the list \"" +
+                   std::string(whole) + '"');
+  }
+  if (auto endpoint = EndpointFromString(entry.name)) {
+    if (endpoint->family() != AF_UNIX && endpoint->port() == 0) {
+      return Invalid("server \"" + entry.name + "\" has port 0");
+    }
+    entry.literal = true;
+    entry.endpoints.push_back(*std::move(endpoint));
+    return entry;
+  }
+  auto endpoints = LookUp(entry.name);
+  if (!endpoints) {
+    return Invalid("server \"" + entry.name +
+                   "\" is no address and can't be resolved: " +
+                   endpoints.error().message());
+  }
+  entry.endpoints = *std::move(endpoints);
+  return entry;
+}
+
+class ListResolution final
+    : public NameResolution,
+      public std::enable_shared_from_this<ListResolution> {
+ public:
+  explicit ListResolution(std::vector<Entry> entries)
+      : all_literal_(std::all_of(entries.begin(), entries.end(),
+                                 [](const Entry& e) { return e.literal; })),
+        entries_(std::move(entries)),
+        next_refresh_ns_(NowNs() + IntervalNs()) {}
+
+  bool IsStatic() const override { return all_literal_; }
+
+  std::uint64_t Version() override {
+    if (!all_literal_) RefreshIfDue();
+    // acquire: pairs with the release in Refresh [NR1].
+    return version_.load(std::memory_order_acquire);
+  }
+
+  std::vector<Peer> Peers() override {
+    ScopedLock guard(lock_);
+    std::vector<Peer> peers;
+    for (const Entry& entry : entries_) {
+      for (const Endpoint& endpoint : entry.endpoints) {
+        Peer peer{endpoint, entry.name};
+        if (std::none_of(peers.begin(), peers.end(), [&](const Peer& p) {
+              return p.endpoint == endpoint;
+            })) {
+          peers.push_back(std::move(peer));
+        }
+      }
+    }
+    return peers;
+  }
+
+ private:
+  static std::int64_t IntervalNs() {
+    return ToNs(ClientDefaultsFromFlags().name_resolver_update_interval);
+  }
+
+  void RefreshIfDue() {
+    const std::int64_t now = NowNs();
+    // relaxed: this only decides who refreshes, and when.
+    std::int64_t due = next_refresh_ns_.load(std::memory_order_relaxed);
+    if (now < due || !next_refresh_ns_.compare_exchange_strong(
+                         due, now + IntervalNs(), std::memory_order_relaxed)) {
+      return;
+    }
+    if (!RefreshGate::Instance()->Enter()) return;
+    fiber::Spawn([self = shared_from_this()] {
+      self->Refresh();
+      RefreshGate::Instance()->Leave();
+    });
+  }
+
+  void Refresh() {
+    // One at a time: a slow look-up isn't followed by a queue of others.
+    std::unique_lock refreshing(refresh_mutex_, std::try_to_lock);
+    if (!refreshing.owns_lock()) return;
+    // `entries_` changes only here, so its names can be read without lock_.
+    for (Entry& entry : entries_) {
+      if (entry.literal) continue;
+      auto endpoints = LookUp(entry.name);
+      if (!endpoints) {
+        LOG(WARNING) << "server \"" << entry.name
+                     << "\" can't be resolved now, its old addresses stay in "
+                        "use: "
+                     << endpoints.error().message();
+        continue;
+      }
+      if (std::is_permutation(endpoints->begin(), endpoints->end(),
+                              entry.endpoints.begin(), entry.endpoints.end())) {
+        continue;
+      }
+      ScopedLock guard(lock_);
+      entry.endpoints = *std::move(endpoints);
+      // release: pairs with the acquire in Version [NR1].
+      version_.fetch_add(1, std::memory_order_release);
+    }
+  }
+
+  const bool all_literal_;
+  fiber::Mutex refresh_mutex_;
+  Spinlock lock_;  // For the endpoints in entries_.
+  std::vector<Entry> entries_;
+  std::atomic<std::uint64_t> version_{1};
+  std::atomic<std::int64_t> next_refresh_ns_;
+};
+
+Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveList(
+    std::string_view address) {
+  std::vector<Entry> entries;
+  for (std::string_view text : Split(address, ',', /*skip_empty=*/false)) {
+    auto entry = ReadEntry(text, address);
+    if (!entry) return entry.error();
+    entries.push_back(*std::move(entry));
+  }
+  return std::shared_ptr<NameResolution>(
+      std::make_shared<ListResolution>(std::move(entries)));
+}
+
+class Registry {
+ public:
+  static Registry* Instance() {
+    static Registry* const registry = new Registry();  // Never destroyed.
+    return registry;
+  }
+
+  bool Add(std::string name, NameResolver resolver) {
+    std::scoped_lock guard(mutex_);
+    return resolvers_.emplace(std::move(name), std::move(resolver)).second;
+  }
+
+  Expected<NameResolver, flare::Status> Find(std::string_view name) {
+    std::scoped_lock guard(mutex_);
+    if (auto it = resolvers_.find(name); it != resolvers_.end()) {
+      return it->second;
+    }
+    std::string text =
+        "unknown name resolver \"" + std::string(name) + "\"; known are:";
+    for (const auto& [known, resolver] : resolvers_) text += ' ' + known;
+    return Invalid(std::move(text));
+  }
+
+ private:
+  Registry() { resolvers_["list"] = ResolveList; }
+
+  std::mutex mutex_;
+  std::map<std::string, NameResolver, std::less<>> resolvers_;
+};
+
+}  // namespace
+
+bool RegisterNameResolver(std::string name, NameResolver resolver) {
+  return Registry::Instance()->Add(std::move(name), std::move(resolver));
+}
+
+Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
+    std::string_view resolver, std::string_view address) {
+  auto found = Registry::Instance()->Find(resolver);
+  if (!found) return found.error();
+  RefreshGate::Instance()->Open();
+  return (*found)(address);
+}
+
+void StopNameResolution() { RefreshGate::Instance()->Close(); }
+
+void SetHostLookupForTesting(HostLookup lookup) {
+  std::scoped_lock guard(lookup_mutex);
+  delete std::exchange(lookup_for_testing,
+                       lookup ? new HostLookup(std::move(lookup)) : nullptr);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,77 @@
+// From the address in a channel's URI to the servers it stands for.
+//
+// Chosen by the part before '+' of a channel's `override_nslb` ("list+rr").
+// Known from the start: "list", a comma-separated list of 1.2.3.4:5, [::1]:5,
+// unix:/path and host:5. Others can be added with RegisterNameResolver before
+// the channels that need them are opened.
+
+#ifndef FLARE_RPC_NAME_RESOLVER_H_
+#define FLARE_RPC_NAME_RESOLVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+
+namespace flare::rpc {
+
+// A server.
+struct Peer {
+  Endpoint endpoint;
+  std::string host;  // As it was named: what HTTP states in its Host field.
+
+  friend bool operator==(const Peer&, const Peer&) = default;
+};
+
+// What one address stands for, now and later. Thread-safe.
+class NameResolution {
+ public:
+  virtual ~NameResolution() = default;
+
+  // Will peers() be the same for ever? Then Version() is not asked for.
+  virtual bool IsStatic() const { return false; }
+
+  // Changes, and only grows, when peers() does. Doesn't block; part of every
+  // call, which is also the occasion to begin a refresh in the background.
+  virtual std::uint64_t Version() = 0;
+
+  // The servers, in no particular order, none twice; maybe none. Doesn't block.
+  virtual std::vector<Peer> Peers() = 0;
+};
+
+// Starts to resolve `address`; may block the thread (a fiber: is suspended)
+// for as long as a look-up takes. Fails if `address` can't be read, or nothing
+// is found at first.
+using NameResolver =
+    std::function<Expected<std::shared_ptr<NameResolution>, flare::Status>(
+        std::string_view address)>;
+
+// False if the name is taken. Thread-safe; affects channels opened later.
+bool RegisterNameResolver(std::string name, NameResolver resolver);
+
+// Resolves `address` by the resolver of that name. Fails as it does, or, if
+// there is no such resolver, with STATUS_INVALID_CHANNEL and a text that lists
+// the known ones. Thread-safe.
+Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
+    std::string_view resolver, std::string_view address);
+
+// Waits for the refreshes that go on in the background; none begins any more
+// until the next ResolveName(). Blocks the fiber or thread. To be called before
+// the runtime ends.
+void StopNameResolution();
+
+// How the "list" resolver looks up "host:port" (io::Resolve); tests put their
+// own here, and nullptr back.
+using HostLookup = std::function<Expected<std::vector<Endpoint>, flare::Status>(
+    std::string_view host_and_port)>;
+void SetHostLookupForTesting(HostLookup lookup);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_NAME_RESOLVER_H_

@@ -1,0 +1,140 @@
+#include "flare/rpc/route.h"
+
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "flare/fiber/runtime.h"
+#include "flare/rpc/client_connection.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+flare::Status Invalid(const std::string& uri, const std::string& why) {
+  return flare::Status(STATUS_INVALID_CHANNEL,
+                       "can't open a channel to \"" + uri + "\": " + why);
+}
+
+// "list", "rr" out of "list+rr"; one of them empty if it isn't of that form.
+std::pair<std::string_view, std::string_view> SplitNslb(std::string_view nslb) {
+  const std::size_t plus = nslb.find('+');
+  if (plus == std::string_view::npos) return {};
+  return {nslb.substr(0, plus), nslb.substr(plus + 1)};
+}
+
+}  // namespace
+
+Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
+                                                     const Options& options) {
+  const std::size_t colon = uri.find("://");
+  if (colon == std::string::npos || colon == 0 || colon + 3 == uri.size()) {
+    return Invalid(uri,
+                   "a URI is protocol://address, as in flare://127.0.0.1:5567");
+  }
+  RefPtr<Route> route(adopt_ref, new Route());
+  route->max_packet_size_ = options.max_packet_size != 0
+                                ? options.max_packet_size
+                                : ClientDefaultsFromFlags().max_packet_size;
+  auto protocol = NewClientProtocol(uri.substr(0, colon), Limits{}, "");
+  if (!protocol) return Invalid(uri, protocol.error().message());
+  route->address_ = uri.substr(colon + 3);
+  route->protocol_ = (*protocol)->name();
+  route->format_ = (*protocol)->format();
+  route->traits_ = (*protocol)->traits();
+  if (!route->traits_.multiplexed) {
+    return Invalid(uri,
+                   "channels need a protocol that carries several calls "
+                   "at once on a connection");
+  }
+
+  const std::string nslb = options.nslb.empty() ? "list+rr" : options.nslb;
+  const auto [resolver, balancer] = SplitNslb(nslb);
+  if (resolver.empty() || balancer.empty()) {
+    return Invalid(uri, "\"" + nslb +
+                            "\" is not of the form resolver+balancer, as in "
+                            "list+rr");
+  }
+  auto load_balancer = NewLoadBalancer(balancer);
+  if (!load_balancer) return Invalid(uri, load_balancer.error().message());
+  route->balancer_ = *std::move(load_balancer);
+  auto resolution = ResolveName(resolver, route->address_);
+  if (!resolution) return Invalid(uri, resolution.error().message());
+  route->resolution_ = *std::move(resolution);
+  return route;
+}
+
+Expected<ClientConnection*, flare::Status> Route::Acquire(
+    const void* preferred) {
+  if (const Table* table = FinalTable()) return AcquireFrom(*table, preferred);
+  const RefPtr<Table> table = CurrentTable();
+  return AcquireFrom(*table, preferred);
+}
+
+const Route::Table* Route::FinalTable() {
+  // acquire: pairs with the release in CurrentTable [RT1].
+  return final_table_.load(std::memory_order_acquire);
+}
+
+RefPtr<Route::Table> Route::CurrentTable() {
+  const std::uint64_t version = resolution_->Version();
+  const auto current = [&]() -> RefPtr<Table> {
+    ScopedLock guard(lock_);
+    return table_ != nullptr && table_->version >= version ? table_ : nullptr;
+  };
+  if (RefPtr<Table> table = current()) return table;
+  std::scoped_lock rebuilding(rebuild_mutex_);
+  if (RefPtr<Table> table = current()) return table;
+  RefPtr<Table> table = MakeTable(version);
+  RefPtr<Table> old = table;
+  {
+    ScopedLock guard(lock_);
+    table_.Swap(old);
+  }
+  if (resolution_->IsStatic()) {
+    // release: pairs with the acquire in FinalTable [RT1].
+    final_table_.store(table.Get(), std::memory_order_release);
+  }
+  return table;
+}
+
+RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
+  // Peers() may already be of a later version; then the next call makes the
+  // same table again, which does no harm.
+  const std::vector<Peer> peers = resolution_->Peers();
+  auto table = MakeRefCounted<Table>();
+  table->version = version;
+  table->groups = fiber::GetSchedulingGroupCount();
+  table->peers = peers.size();
+  for (const Peer& peer : peers) {
+    for (std::size_t group = 0; group != table->groups; ++group) {
+      table->sets.push_back(
+          FindConnectionSet(group, {protocol_, peer, max_packet_size_}));
+    }
+  }
+  return table;
+}
+
+Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
+    const Table& table, const void* preferred) {
+  if (table.peers == 0) {
+    return flare::Status(STATUS_NO_PEER,
+                         "no server is known for \"" + address_ + '"');
+  }
+  const std::size_t group =
+      fiber::GetCurrentSchedulingGroupIndex() % table.groups;
+  const std::size_t first = balancer_->Next(table.peers) % table.peers;
+  const auto set_at = [&](std::size_t i) {
+    return table.sets[(first + i) % table.peers * table.groups + group].get();
+  };
+  for (std::size_t i = 0; i != table.peers; ++i) {
+    if (table.peers == 1 || set_at(i)->Promising()) {
+      return set_at(i)->Acquire(preferred);
+    }
+  }
+  return set_at(0)->Acquire(preferred);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,88 @@
+// How a channel gets from an address to a connection: the servers that the name
+// resolver knows, the load balancer that chooses one, and each server's
+// connections in each scheduling group.
+
+#ifndef FLARE_RPC_ROUTE_H_
+#define FLARE_RPC_ROUTE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/expected.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/mutex.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/load_balancer.h"
+#include "flare/rpc/name_resolver.h"
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+class Route : public RefCounted<Route> {
+ public:
+  struct Options {
+    std::size_t max_packet_size = 0;  // 0: the flag's.
+    std::string nslb;                 // "resolver+balancer"; empty: "list+rr".
+  };
+
+  // Reads "protocol://address". Fails with STATUS_INVALID_CHANNEL and a text;
+  // may block while names are resolved.
+  static Expected<RefPtr<Route>, flare::Status> Create(const std::string& uri,
+                                                       const Options& options);
+
+  // A connection for one call (see ConnectionSet::Acquire) to the server that
+  // the load balancer chooses; servers known to be down are passed over. Fails
+  // with STATUS_NO_PEER, or as ConnectionSet::Acquire does. Any thread in a
+  // running runtime.
+  Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
+
+  // Of the protocol.
+  PayloadFormat format() const { return format_; }
+  const ProtocolTraits& traits() const { return traits_; }
+
+ private:
+  friend class RefCounted<Route>;
+  friend struct std::default_delete<Route>;
+
+  // Each peer's connections by scheduling group: sets[peer * groups + group].
+  struct Table : RefCounted<Table> {
+    std::uint64_t version = 0;
+    std::size_t groups = 0;
+    std::size_t peers = 0;
+    std::vector<std::shared_ptr<ConnectionSet>> sets;
+  };
+
+  Route() = default;
+  ~Route() = default;
+  const Table* FinalTable();
+  RefPtr<Table> CurrentTable();
+  RefPtr<Table> MakeTable(std::uint64_t version);
+  Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
+                                                         const void* preferred);
+
+  std::string protocol_;
+  std::string address_;
+  std::size_t max_packet_size_ = 0;
+  PayloadFormat format_ = PayloadFormat::kProtobuf;
+  ProtocolTraits traits_;
+  std::shared_ptr<NameResolution> resolution_;
+  std::unique_ptr<LoadBalancer> balancer_;
+
+  // Making a table is long for lock_, which guards the pointer only.
+  fiber::Mutex rebuild_mutex_;
+  Spinlock lock_;
+  RefPtr<Table> table_ FLARE_GUARDED_BY(lock_);
+  // table_, once it is made, if the resolution is static: no lock is needed.
+  std::atomic<const Table*> final_table_{nullptr};
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_ROUTE_H_

@@ -1,0 +1,177 @@
+// StartCancel() may come at any moment, from any thread, while the call ends
+// by itself and the controller is used for the next one.
+//
+//  [CC1] `cancelable_` names the call only during an attempt, from BeginAttempt
+//        to EndAttempt. Both are called by whoever has the call for himself;
+//        EndAttempt comes before anything of the call is reused.
+//  [CC2] A canceller changes the name into kBusy, uses the call, and stores
+//        null. While it is kBusy EndAttempt waits: that is a Take from the call
+//        table and perhaps a Submit.
+//  [CC3] StartCancel stores cancel_requested_, then reads cancelable_;
+//        BeginAttempt stores cancelable_, then reads cancel_requested_; all in
+//        one total order. So one of them sees the other: no wish is lost.
+#include "flare/rpc/rpc_client_controller.h"
+
+#include <sched.h>
+
+#include "flare/base/cpu.h"
+#include "flare/rpc/client_call.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
+
+namespace flare {
+namespace {
+
+rpc::ClientCall* Busy() {
+  alignas(rpc::ClientCall) static char nobody;  // Only its address counts.
+  return reinterpret_cast<rpc::ClientCall*>(&nobody);
+}
+
+std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
+
+}  // namespace
+
+RpcClientController::~RpcClientController() {
+  // relaxed: a check of how it is used.
+  DCHECK(cancelable_.load(std::memory_order_relaxed) == nullptr)
+      << "a controller was destroyed while its call was under way";
+}
+
+void RpcClientController::Reset() {
+  // relaxed: nobody else uses it now; a check of that.
+  DCHECK(cancelable_.load(std::memory_order_relaxed) == nullptr)
+      << "a controller was reset while its call was under way";
+  ClearOutcome();
+  timeout_kind_ = TimeoutKind::kDefault;
+  timeout_ns_ = 0;
+  compression_ = CompressionAlgorithm::kNone;
+  has_request_raw_bytes_ = false;
+  accept_raw_response_ = false;
+  // relaxed: a StartCancel at the same time isn't allowed.
+  cancel_requested_.store(false, std::memory_order_relaxed);
+  max_attempts_ = 1;
+  started_ns_ = 0;
+  request_attachment_.Clear();
+  request_raw_bytes_.Clear();
+}
+
+void RpcClientController::ClearOutcome() {
+  error_code_ = rpc::STATUS_SUCCESS;
+  error_text_.clear();
+  canceled_ = false;
+  sent_ns_ = received_ns_ = parsed_ns_ = ended_ns_ = 0;
+  response_attachment_.Clear();
+  response_raw_bytes_.Clear();
+  if (!remote_peer_.empty()) remote_peer_ = Endpoint();
+}
+
+void RpcClientController::SetDeadline(std::int64_t steady_ns) {
+  timeout_kind_ = TimeoutKind::kDeadline;
+  timeout_ns_ = steady_ns;
+}
+
+void RpcClientController::SetTimeoutSpan(std::int64_t ns) {
+  timeout_kind_ = TimeoutKind::kSpan;
+  timeout_ns_ = ns;
+}
+
+std::int64_t RpcClientController::DeadlineFrom(std::int64_t now_ns) const {
+  switch (timeout_kind_) {
+    case TimeoutKind::kDeadline:
+      return timeout_ns_;
+    case TimeoutKind::kSpan:
+      return SaturatingAdd(now_ns, timeout_ns_);
+    case TimeoutKind::kDefault:
+      break;
+  }
+  return SaturatingAdd(now_ns,
+                       ToNs(rpc::ClientDefaultsFromFlags().rpc_timeout));
+}
+
+std::chrono::steady_clock::time_point RpcClientController::GetTimeout() const {
+  return ToTimePoint(DeadlineFrom(NowNs()));
+}
+
+std::chrono::nanoseconds RpcClientController::GetElapsedTime() const {
+  if (started_ns_ == 0) return std::chrono::nanoseconds(0);
+  const std::int64_t end = ended_ns_ != 0 ? ended_ns_ : NowNs();
+  // The clock may differ by a microsecond between workers.
+  return std::chrono::nanoseconds(end > started_ns_ ? end - started_ns_ : 0);
+}
+
+std::chrono::steady_clock::time_point RpcClientController::GetTimestampSent()
+    const {
+  return ToTimePoint(sent_ns_);
+}
+
+std::chrono::steady_clock::time_point
+RpcClientController::GetTimestampReceived() const {
+  return ToTimePoint(received_ns_);
+}
+
+std::chrono::steady_clock::time_point RpcClientController::GetTimestampParsed()
+    const {
+  return ToTimePoint(parsed_ns_);
+}
+
+void RpcClientController::SetFailed(const std::string& reason) {
+  SetFailed(rpc::STATUS_FAILED, reason);
+}
+
+void RpcClientController::SetFailed(int code, std::string reason) {
+  CHECK_NE(code, rpc::STATUS_SUCCESS) << "a failure with the code of success";
+  error_code_ = code;
+  error_text_ = std::move(reason);
+}
+
+void RpcClientController::NotifyOnCancel(google::protobuf::Closure*) {
+  LOG(FATAL) << "NotifyOnCancel() is for the server's side of a call; the "
+                "client gets to know that a call was cancelled by its end, "
+                "from IsCanceled()";
+}
+
+void RpcClientController::StartCancel() {
+  // seq_cst: this store before the load of cancelable_ [CC3].
+  cancel_requested_.store(true, std::memory_order_seq_cst);
+  rpc::ClientCall* call = cancelable_.load(std::memory_order_seq_cst);
+  if (call == nullptr || call == Busy()) return;
+  // acquire: pairs with the release half of the store in BeginAttempt.
+  // relaxed on failure: the attempt has ended, the next one sees the wish.
+  if (!cancelable_.compare_exchange_strong(
+          call, Busy(), std::memory_order_acquire, std::memory_order_relaxed)) {
+    return;
+  }
+  call->Cancel();
+  // release: pairs with the acquire in EndAttempt [CC2].
+  cancelable_.store(nullptr, std::memory_order_release);
+}
+
+bool RpcClientController::BeginAttempt(rpc::ClientCall* call) {
+  // seq_cst: this store before the load of cancel_requested_ [CC3].
+  cancelable_.store(call, std::memory_order_seq_cst);
+  return !cancel_requested_.load(std::memory_order_seq_cst);
+}
+
+void RpcClientController::EndAttempt(rpc::ClientCall* call) {
+  // acquire: pairs with the release in StartCancel [CC2]. relaxed on success:
+  // nobody else has touched it.
+  if (cancelable_.compare_exchange_strong(call, nullptr,
+                                          std::memory_order_relaxed,
+                                          std::memory_order_acquire)) {
+    return;
+  }
+  for (int spins = 0; call != nullptr; ++spins) {
+    if (spins < 100) {
+      CpuRelax();
+    } else {
+      sched_yield();  // The canceller's thread may have been preempted.
+    }
+    // acquire: pairs with the release in StartCancel [CC2].
+    call = cancelable_.load(std::memory_order_acquire);
+  }
+}
+
+}  // namespace flare
