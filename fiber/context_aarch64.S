@@ -83,5 +83,6 @@ flare_context_entry:
     .cfi_endproc
     .size   flare_context_entry, . - flare_context_entry
 
-    .section .note.GNU-stack, "", %progbits
 #endif
+
+    .section .note.GNU-stack, "", %progbits

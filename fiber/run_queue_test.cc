@@ -108,6 +108,50 @@ TEST(RunQueueTest, BehavesLikeADeque) {
   }
 }
 
+TEST(RunQueueTest, ClaimedTasksStayInOrder) {
+  BasicRunQueue<16> queue;
+  queue.set_claim_limit(4);
+  auto tasks = MakeTasks(10);
+  for (auto& task : tasks) queue.Push(&task);
+  EXPECT_EQ(queue.Pop(), &tasks[0]);
+  EXPECT_EQ(queue.claimed(), 3U);
+  EXPECT_EQ(queue.size(), 6U);
+  EXPECT_EQ(queue.head(), 1U);  // The oldest that has not been taken.
+  BasicRunQueue<16> thief;
+  EXPECT_EQ(queue.StealInto(&thief), &tasks[6]);  // Not the claimed ones.
+  for (int i : {1, 2, 3, 7, 8, 9}) EXPECT_EQ(queue.Pop(), &tasks[i]);
+  EXPECT_EQ(queue.Pop(), nullptr);
+}
+
+TEST(RunQueueTest, HalfIsLeftForThieves) {
+  BasicRunQueue<16> queue;
+  queue.set_claim_limit(8);
+  auto tasks = MakeTasks(4);
+  for (auto& task : tasks) queue.Push(&task);
+  EXPECT_EQ(queue.Pop(), &tasks[0]);
+  EXPECT_EQ(queue.claimed(), 1U);
+  EXPECT_EQ(queue.size(), 2U);
+}
+
+TEST(RunQueueTest, RescueTakesWhatIsClaimed) {
+  if (!MembarrierAvailable()) GTEST_SKIP() << "no membarrier";
+  BasicRunQueue<16> queue;
+  BasicRunQueue<16> thief;
+  EXPECT_EQ(queue.RescueInto(&thief), nullptr);
+  queue.set_claim_limit(4);
+  auto tasks = MakeTasks(8);
+  for (auto& task : tasks) queue.Push(&task);
+  EXPECT_EQ(queue.Pop(), &tasks[0]);
+  queue.AskForRescue();
+  EXPECT_TRUE(queue.rescue_wanted());
+  EXPECT_EQ(queue.RescueInto(&thief), &tasks[1]);
+  EXPECT_FALSE(queue.rescue_wanted());
+  EXPECT_EQ(thief.Pop(), &tasks[2]);
+  EXPECT_EQ(thief.Pop(), &tasks[3]);
+  EXPECT_EQ(queue.claimed(), 0U);
+  for (int i = 4; i < 8; ++i) EXPECT_EQ(queue.Pop(), &tasks[i]);
+}
+
 struct Counted : Task {
   std::atomic<int> taken{0};
 };
@@ -145,6 +189,46 @@ TEST(RunQueueTest, StressEveryTaskIsTakenOnce) {
       while (Task* const task = half.PopFront()) take(task);
     }
     if (random() % 3 == 0) {
+      if (Task* const task = queue.Pop()) take(task);
+    }
+  }
+  while (Task* const task = queue.Pop()) take(task);
+  while (taken.load() < kTasks) std::this_thread::yield();
+  done.store(true);
+  for (auto& thief : thieves) thief.join();
+  for (auto& task : tasks) ASSERT_EQ(task.taken.load(), 1);
+}
+
+// The owner pops claimed tasks without a lock while others rescue and steal.
+TEST(RunQueueTest, StressRescue) {
+  if (!MembarrierAvailable()) GTEST_SKIP() << "no membarrier";
+  constexpr std::size_t kTasks = 100000;
+  std::vector<Counted> tasks(kTasks);
+  BasicRunQueue<16> queue;
+  queue.set_claim_limit(8);
+  std::atomic<bool> done{false};
+  std::atomic<std::size_t> taken{0};
+  const auto take = [&](Task* task) {
+    static_cast<Counted*>(task)->taken.fetch_add(1);
+    taken.fetch_add(1);
+  };
+  std::vector<std::thread> thieves;
+  for (int i = 0; i < 2; ++i) {
+    thieves.emplace_back([&, i] {
+      BasicRunQueue<16> mine;
+      while (!done.load()) {
+        if (Task* const task = queue.RescueInto(&mine)) take(task);
+        while (Task* const task = mine.Pop()) take(task);
+        if (i == 1) {
+          if (Task* const task = queue.StealInto(&mine)) take(task);
+          while (Task* const task = mine.Pop()) take(task);
+        }
+      }
+    });
+  }
+  for (std::size_t i = 0; i < kTasks;) {
+    while (i < kTasks && queue.Push(&tasks[i])) ++i;
+    for (int k = 0; k < 12; ++k) {
       if (Task* const task = queue.Pop()) take(task);
     }
   }

@@ -96,11 +96,12 @@ bool Watch::NeedsHelp(Watched* watched, std::size_t index,
   if (worker->timers().next_deadline() < now_ns - period_ns_) return true;
   if (!last.valid) return false;
   const bool same_task = now.tasks == last.tasks;
-  const bool queued = queue.size() != 0;
+  const bool queued = queue.size() + queue.claimed() != 0;
   const bool still_waiting =
       static_cast<std::int32_t>(queue.head() - last.tail) < 0;
-  return (same_task && (queued || !group->anybody_polls())) ||
-         (queued && still_waiting);
+  const bool held_up = queued && (same_task || still_waiting);
+  if (held_up && queue.claimed() != 0) worker->run_queue().AskForRescue();
+  return held_up || (same_task && !group->anybody_polls());
 }
 
 bool Watch::AnythingToWatch() const {

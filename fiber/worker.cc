@@ -15,6 +15,7 @@
 #include "flare/base/topology.h"
 #include "flare/fiber/context.h"
 #include "flare/fiber/fiber_local.h"
+#include "flare/fiber/membarrier.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
 #include "glog/logging.h"
@@ -67,6 +68,7 @@ class NodeStore {
 Worker::Worker(SchedulingGroup* group, std::size_t index)
     : group_(group),
       index_(index),
+      can_claim_(MembarrierAvailable()),
       random_(static_cast<std::uint32_t>(index * 2654435761U + 1)),
       timers_(NowNs()) {}
 
@@ -224,10 +226,7 @@ Task* Worker::Steal() {
   for (std::size_t i = 0; i < workers; ++i) {
     Worker* const victim = group_->worker((start + i) % workers);
     if (victim == this) continue;
-    if (Task* const task = victim->run_queue_.StealInto(&run_queue_)) {
-      Bump(counters_.steals);
-      return task;
-    }
+    if (Task* const task = StealFrom(&victim->run_queue_)) return task;
   }
   const int ratio = group_->options_.work_stealing_ratio;
   const auto& neighbours = group_->neighbours_;
@@ -239,12 +238,19 @@ Task* Worker::Steal() {
       neighbours[(random_ >> 16) % neighbours.size()];
   for (std::size_t i = 0; i < other->size(); ++i) {
     Worker* const victim = other->worker((random_ + i) % other->size());
-    if (Task* const task = victim->run_queue_.StealInto(&run_queue_)) {
-      Bump(counters_.steals);
-      return task;
-    }
+    if (Task* const task = StealFrom(&victim->run_queue_)) return task;
   }
   return nullptr;
+}
+
+Task* Worker::StealFrom(RunQueue* victim) {
+  Task* task = nullptr;
+  if (victim->rescue_wanted()) [[unlikely]] {
+    task = victim->RescueInto(&run_queue_);
+  }
+  if (task == nullptr) task = victim->StealInto(&run_queue_);
+  if (task != nullptr) Bump(counters_.steals);
+  return task;
 }
 
 void Worker::PushAll(TaskList&& tasks) {
@@ -284,6 +290,11 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
   const std::int64_t backlog = group_->wake_threshold_ns() / mean_task_ns_;
   wake_backlog_ = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(backlog, 1, RunQueue::kSlots));
+  if (can_claim_) {
+    constexpr std::int64_t kClaimNs = 2000;  // What may be held up unseen.
+    run_queue_.set_claim_limit(static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(kClaimNs / mean_task_ns_, 1, 8)));
+  }
   estimate_tasks_ = tasks;
   estimate_since_ns_ = now_ns;
 }

@@ -118,6 +118,7 @@ class Worker {
   Task* NextWhenEmpty();
   Task* FromInjectionQueue();
   Task* Steal();
+  Task* StealFrom(RunQueue* victim);
   // Fires timers and polls IO without waiting, into the run queue.
   void Maintain();
   void Overflow(Task* task);
@@ -163,6 +164,7 @@ class Worker {
   std::uint32_t until_maintenance_ = kMaintenanceInterval;
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t steal_attempts_ = 0;
+  const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
   std::uint32_t random_;
   std::int64_t estimate_since_ns_ = 0;
   std::uint64_t estimate_tasks_ = 0;
