@@ -42,8 +42,8 @@ enum class CompressionAlgorithm {
 
 /// Decompresses data from an untrusted source. Fails with EBADMSG if `data` is
 /// corrupt, truncated, or followed by other bytes; with EMSGSIZE as soon as the
-/// output is known to exceed `max_output` bytes (no more than that is ever
-/// produced); ENOTSUP and ENOMEM as above.
+/// output turns out to exceed `max_output` bytes (memory for it is not taken
+/// beyond the next block); ENOTSUP and ENOMEM as above.
 [[nodiscard]] Expected<Buffer, Status> Decompress(
     CompressionAlgorithm algorithm, const Buffer& data, std::size_t max_output);
 

@@ -1,0 +1,276 @@
+#include "flare/base/compression.h"
+
+#include <snappy-sinksource.h>
+#include <snappy.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "flare/base/compression_codec.h"
+#include "flare/base/object_pool.h"
+
+namespace flare {
+namespace {
+
+using Result = Expected<Buffer, Status>;
+
+Status OutOfMemory(std::string_view name) {
+  return Status(ENOMEM, std::string(name) + ": the library is out of memory");
+}
+
+Status Corrupt(std::string_view name, std::string_view what) {
+  return Status(EBADMSG, "not valid " + std::string(name) +
+                             " data: " + std::string(what));
+}
+
+Status TooLarge(std::string_view name, std::size_t max) {
+  return Status(EMSGSIZE, std::string(name) +
+                              " data decompresses to more than "
+                              "the permitted " +
+                              std::to_string(max) +
+                              " bytes; raise the limit if that is legitimate");
+}
+
+template <class Codec>
+Result CompressStream(const Buffer& data) {
+  PooledPtr<Codec> codec = MakePooled<Codec>();
+  if (!codec->Reset(data.size())) return OutOfMemory(Codec::kName);
+  BufferBuilder out;
+  auto slice = data.begin();
+  std::string_view in;
+  while (true) {
+    if (in.empty() && slice != data.end()) in = *slice++;
+    const bool finish = in.empty();
+    const CodecStep step =
+        codec->Run(in, out.data(), out.SizeAvailable(), finish);
+    in.remove_prefix(step.consumed);
+    out.MarkWritten(step.produced);
+    if (step.outcome == CodecStep::kEnd) return out.DestructiveGet();
+    // With valid arguments a compressor fails for lack of memory only.
+    if (step.outcome != CodecStep::kMore) return OutOfMemory(Codec::kName);
+  }
+}
+
+template <class Codec>
+Result DecompressStream(const Buffer& data, std::size_t max_output) {
+  PooledPtr<Codec> codec = MakePooled<Codec>();
+  if (!codec->Reset(max_output)) return OutOfMemory(Codec::kName);
+  BufferBuilder out;
+  auto slice = data.begin();
+  std::string_view in;
+  while (true) {
+    if (in.empty() && slice != data.end()) in = *slice++;
+    // One byte more than permitted shows that there is more.
+    const std::size_t left = max_output - out.ByteSize();
+    const std::size_t room =
+        left < out.SizeAvailable() ? left + 1 : out.SizeAvailable();
+    const CodecStep step = codec->Run(in, out.data(), room);
+    in.remove_prefix(step.consumed);
+    out.MarkWritten(step.produced);
+    if (step.outcome == CodecStep::kNoMemory) return OutOfMemory(Codec::kName);
+    if (step.outcome == CodecStep::kCorrupt) {
+      return Corrupt(Codec::kName, "it is corrupt");
+    }
+    if (step.produced > left) return TooLarge(Codec::kName, max_output);
+    if (step.outcome == CodecStep::kEnd) break;
+    if (step.consumed == 0 && step.produced == 0) {
+      // It wants more than there is.
+      return Corrupt(Codec::kName, in.empty() && slice == data.end()
+                                       ? "it is truncated"
+                                       : "it is corrupt");
+    }
+  }
+  if (!in.empty() || slice != data.end()) {
+    return Corrupt(Codec::kName, "other bytes follow it");
+  }
+  return out.DestructiveGet();
+}
+
+Result CompressLz4(const Buffer& data) {
+  auto codec = MakePooled<Lz4Compressor>();
+  BufferBuilder out;
+  bool ok = codec->Reset() && codec->Begin(&out);
+  for (std::string_view slice : data) {
+    for (; ok && !slice.empty();) {
+      const std::string_view piece = slice.substr(0, Lz4Compressor::kPiece);
+      ok = codec->Update(piece, &out);
+      slice.remove_prefix(piece.size());
+    }
+  }
+  if (!ok || !codec->End(&out)) return OutOfMemory(Lz4Compressor::kName);
+  return out.DestructiveGet();
+}
+
+// Lets snappy read a Buffer.
+class SnappySource : public snappy::Source {
+ public:
+  explicit SnappySource(const Buffer& data)
+      : slice_(data.begin()), left_(data.size()) {}
+
+  std::size_t Available() const override { return left_; }
+  const char* Peek(std::size_t* size) override {
+    if (left_ == 0) {
+      *size = 0;
+      return nullptr;
+    }
+    const std::string_view rest = (*slice_).substr(offset_);
+    *size = rest.size();
+    return rest.data();
+  }
+  void Skip(std::size_t n) override {
+    left_ -= n;
+    offset_ += n;
+    while (left_ && offset_ >= (*slice_).size()) {
+      offset_ -= (*slice_).size();
+      ++slice_;
+    }
+  }
+
+ private:
+  Buffer::const_iterator slice_;
+  std::size_t offset_ = 0;
+  std::size_t left_;
+};
+
+// Lets snappy write to a builder, in place where a piece fits.
+class SnappySink : public snappy::Sink {
+ public:
+  explicit SnappySink(BufferBuilder* out) : out_(out) {}
+
+  void Append(const char* bytes, std::size_t n) override {
+    if (bytes == out_->data()) {
+      out_->MarkWritten(n);
+    } else {
+      out_->Append({bytes, n});
+    }
+  }
+  char* GetAppendBuffer(std::size_t n, char* scratch) override {
+    return n <= out_->SizeAvailable() ? out_->data() : scratch;
+  }
+  char* GetAppendBufferVariable(std::size_t min_size, std::size_t /*desired*/,
+                                char* scratch, std::size_t scratch_size,
+                                std::size_t* allocated) override {
+    if (min_size <= out_->SizeAvailable()) {
+      *allocated = out_->SizeAvailable();
+      return out_->data();
+    }
+    *allocated = scratch_size;
+    return scratch;
+  }
+
+ private:
+  BufferBuilder* const out_;
+};
+
+Result CompressSnappy(const Buffer& data) {
+  if (data.size() > std::numeric_limits<std::uint32_t>::max()) {
+    return Status(EFBIG, "snappy can't hold " + std::to_string(data.size()) +
+                             " bytes; use another algorithm");
+  }
+  BufferBuilder out;
+  SnappySource source(data);
+  SnappySink sink(&out);
+  snappy::Compress(&source, &sink);
+  return out.DestructiveGet();
+}
+
+Result DecompressSnappy(const Buffer& data, std::size_t max_output) {
+  // The size stands in front, and the library holds the data to it.
+  SnappySource header(data);
+  std::uint32_t size = 0;
+  if (!snappy::GetUncompressedLength(&header, &size)) {
+    return Corrupt("snappy", "its length is unreadable");
+  }
+  if (size > max_output) return TooLarge("snappy", max_output);
+  BufferBuilder out;
+  SnappySource source(data);
+  SnappySink sink(&out);
+  if (!snappy::Uncompress(&source, &sink) || out.ByteSize() != size) {
+    return Corrupt("snappy", "it is corrupt or truncated");
+  }
+  return out.DestructiveGet();
+}
+
+Status Unsupported(CompressionAlgorithm algorithm) {
+  return Status(ENOTSUP,
+                "unknown compression algorithm " +
+                    std::to_string(static_cast<int>(algorithm)) +
+                    "; known are none (1), gzip (2), lz4-frame (3), snappy "
+                    "(4) and zstd (5)");
+}
+
+constexpr std::array<std::pair<std::string_view, CompressionAlgorithm>, 5>
+    kNames = {{{"none", CompressionAlgorithm::kNone},
+               {"gzip", CompressionAlgorithm::kGzip},
+               {"lz4-frame", CompressionAlgorithm::kLz4Frame},
+               {"snappy", CompressionAlgorithm::kSnappy},
+               {"zstd", CompressionAlgorithm::kZstd}}};
+
+}  // namespace
+
+Result Compress(CompressionAlgorithm algorithm, const Buffer& data) {
+  // An empty message stays empty, whatever the algorithm.
+  const bool empty = data.empty();
+  switch (algorithm) {
+    case CompressionAlgorithm::kNone:
+      return data;
+    case CompressionAlgorithm::kGzip:
+      return empty ? Buffer() : CompressStream<GzipCompressor>(data);
+    case CompressionAlgorithm::kLz4Frame:
+      return empty ? Buffer() : CompressLz4(data);
+    case CompressionAlgorithm::kSnappy:
+      return empty ? Buffer() : CompressSnappy(data);
+    case CompressionAlgorithm::kZstd:
+      return empty ? Buffer() : CompressStream<ZstdCompressor>(data);
+    case CompressionAlgorithm::kUnknown:
+      break;
+  }
+  return Unsupported(algorithm);
+}
+
+Result Decompress(CompressionAlgorithm algorithm, const Buffer& data,
+                  std::size_t max_output) {
+  const bool empty = data.empty();
+  switch (algorithm) {
+    case CompressionAlgorithm::kNone:
+      if (data.size() > max_output) return TooLarge("plain", max_output);
+      return data;
+    case CompressionAlgorithm::kGzip:
+      return empty ? Buffer()
+                   : DecompressStream<GzipDecompressor>(data, max_output);
+    case CompressionAlgorithm::kLz4Frame:
+      return empty ? Buffer()
+                   : DecompressStream<Lz4Decompressor>(data, max_output);
+    case CompressionAlgorithm::kSnappy:
+      return empty ? Buffer() : DecompressSnappy(data, max_output);
+    case CompressionAlgorithm::kZstd:
+      return empty ? Buffer()
+                   : DecompressStream<ZstdDecompressor>(data, max_output);
+    case CompressionAlgorithm::kUnknown:
+      break;
+  }
+  return Unsupported(algorithm);
+}
+
+std::optional<CompressionAlgorithm> ParseCompressionAlgorithm(
+    std::string_view name) {
+  if (name.empty()) return CompressionAlgorithm::kNone;
+  for (const auto& [known, algorithm] : kNames) {
+    if (known == name) return algorithm;
+  }
+  return std::nullopt;
+}
+
+std::string_view ToString(CompressionAlgorithm algorithm) {
+  for (const auto& [name, known] : kNames) {
+    if (known == algorithm) return name;
+  }
+  return "unknown";
+}
+
+}  // namespace flare

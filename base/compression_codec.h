@@ -1,0 +1,253 @@
+// The compression libraries behind one face: a codec turns a stream of input
+// pieces into a stream of output pieces, and is pooled with the context of its
+// library. For compression.cc only; everybody else uses compression.h.
+
+#ifndef FLARE_BASE_COMPRESSION_CODEC_H_
+#define FLARE_BASE_COMPRESSION_CODEC_H_
+
+#include <lz4frame.h>
+#include <zlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/base/object_pool.h"
+
+namespace flare {
+
+// What a codec made of one piece of input.
+struct CodecStep {
+  enum Outcome { kMore, kEnd, kCorrupt, kNoMemory };
+  std::size_t consumed = 0;
+  std::size_t produced = 0;
+  Outcome outcome = kMore;
+};
+
+// zlib counts in unsigned ints.
+inline unsigned ZlibSize(std::size_t size) {
+  return static_cast<unsigned>(std::min<std::size_t>(size, 1u << 30));
+}
+
+inline CodecStep ZlibStep(int (*run)(z_stream*, int), z_stream* stream,
+                          std::string_view in, char* out, std::size_t room,
+                          int flush) {
+  const unsigned in_size = ZlibSize(in.size());
+  const unsigned out_size = ZlibSize(room);
+  // zlib never writes to its input.
+  stream->next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
+  stream->avail_in = in_size;
+  stream->next_out = reinterpret_cast<Bytef*>(out);
+  stream->avail_out = out_size;
+  const int rc = run(stream, flush);
+
+  CodecStep step{in_size - stream->avail_in, out_size - stream->avail_out};
+  if (rc == Z_STREAM_END) {
+    step.outcome = CodecStep::kEnd;
+  } else if (rc == Z_MEM_ERROR) {
+    step.outcome = CodecStep::kNoMemory;
+  } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
+    step.outcome = CodecStep::kCorrupt;
+  }
+  return step;
+}
+
+// Window of 2^15 bytes, and a gzip wrapper around the deflate stream.
+inline constexpr int kGzipWindowBits = 15 + 16;
+
+// Each codec below is pooled together with its library context. Reset() makes
+// it ready for a new stream; false if memory is lacking.
+
+class GzipCompressor {
+ public:
+  static constexpr std::string_view kName = "gzip";
+
+  ~GzipCompressor() {
+    if (ready_) deflateEnd(&stream_);
+  }
+  bool Reset(std::size_t /*size*/) {
+    if (ready_) return deflateReset(&stream_) == Z_OK;
+    ready_ = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED,
+                          kGzipWindowBits, /*memLevel=*/8,
+                          Z_DEFAULT_STRATEGY) == Z_OK;
+    return ready_;
+  }
+  CodecStep Run(std::string_view in, char* out, std::size_t room, bool finish) {
+    return ZlibStep(deflate, &stream_, in, out, room,
+                    finish ? Z_FINISH : Z_NO_FLUSH);
+  }
+
+ private:
+  z_stream stream_{};
+  bool ready_ = false;
+};
+
+class GzipDecompressor {
+ public:
+  static constexpr std::string_view kName = "gzip";
+
+  ~GzipDecompressor() {
+    if (ready_) inflateEnd(&stream_);
+  }
+  bool Reset(std::size_t /*max_output*/) {
+    if (ready_) return inflateReset(&stream_) == Z_OK;
+    ready_ = inflateInit2(&stream_, kGzipWindowBits) == Z_OK;
+    return ready_;
+  }
+  CodecStep Run(std::string_view in, char* out, std::size_t room) {
+    return ZlibStep(inflate, &stream_, in, out, room, Z_NO_FLUSH);
+  }
+
+ private:
+  z_stream stream_{};
+  bool ready_ = false;
+};
+
+inline CodecStep::Outcome ZstdOutcome(std::size_t rc) {
+  if (!ZSTD_isError(rc)) return rc == 0 ? CodecStep::kEnd : CodecStep::kMore;
+  return ZSTD_getErrorCode(rc) == ZSTD_error_memory_allocation
+             ? CodecStep::kNoMemory
+             : CodecStep::kCorrupt;
+}
+
+class ZstdCompressor {
+ public:
+  static constexpr std::string_view kName = "zstd";
+
+  ~ZstdCompressor() { ZSTD_freeCCtx(context_); }
+  bool Reset(std::size_t size) {
+    if (!context_) context_ = ZSTD_createCCtx();
+    if (!context_) return false;
+    ZSTD_CCtx_reset(context_, ZSTD_reset_session_only);
+    // So that small messages get small tables and windows.
+    return !ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(context_, size));
+  }
+  CodecStep Run(std::string_view in, char* out, std::size_t room, bool finish) {
+    ZSTD_inBuffer input{in.data(), in.size(), 0};
+    ZSTD_outBuffer output{out, room, 0};
+    const std::size_t rc = ZSTD_compressStream2(
+        context_, &output, &input, finish ? ZSTD_e_end : ZSTD_e_continue);
+    CodecStep step{input.pos, output.pos, ZstdOutcome(rc)};
+    // Without `finish` zero only means that nothing is buffered.
+    if (!finish && step.outcome == CodecStep::kEnd)
+      step.outcome = CodecStep::kMore;
+    return step;
+  }
+
+ private:
+  ZSTD_CCtx* context_ = nullptr;
+};
+
+class ZstdDecompressor {
+ public:
+  static constexpr std::string_view kName = "zstd";
+
+  ~ZstdDecompressor() { ZSTD_freeDCtx(context_); }
+  bool Reset(std::size_t max_output) {
+    if (!context_) context_ = ZSTD_createDCtx();
+    if (!context_) return false;
+    ZSTD_DCtx_reset(context_, ZSTD_reset_session_only);
+    // A frame's header makes us allocate its window. 8 MiB is what every
+    // decoder should accept; beyond, no window is of use that is larger than
+    // the output.
+    const int log =
+        std::clamp(static_cast<int>(std::bit_width(max_output)), 23, 27);
+    return !ZSTD_isError(
+        ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, log));
+  }
+  CodecStep Run(std::string_view in, char* out, std::size_t room) {
+    ZSTD_inBuffer input{in.data(), in.size(), 0};
+    ZSTD_outBuffer output{out, room, 0};
+    const std::size_t rc = ZSTD_decompressStream(context_, &output, &input);
+    return {input.pos, output.pos, ZstdOutcome(rc)};
+  }
+
+ private:
+  ZSTD_DCtx* context_ = nullptr;
+};
+
+class Lz4Decompressor {
+ public:
+  static constexpr std::string_view kName = "lz4-frame";
+
+  ~Lz4Decompressor() { LZ4F_freeDecompressionContext(context_); }
+  bool Reset(std::size_t /*max_output*/) {
+    if (context_) {
+      LZ4F_resetDecompressionContext(context_);
+      return true;
+    }
+    return !LZ4F_isError(
+        LZ4F_createDecompressionContext(&context_, LZ4F_VERSION));
+  }
+  CodecStep Run(std::string_view in, char* out, std::size_t room) {
+    std::size_t consumed = in.size();
+    std::size_t produced = room;
+    const std::size_t rc = LZ4F_decompress(context_, out, &produced, in.data(),
+                                           &consumed, nullptr);
+    if (LZ4F_isError(rc)) return {0, 0, CodecStep::kCorrupt};
+    return {consumed, produced, rc == 0 ? CodecStep::kEnd : CodecStep::kMore};
+  }
+
+ private:
+  LZ4F_dctx* context_ = nullptr;
+};
+
+// LZ4F wants room for the worst case of each call, more than a block of ours.
+class Lz4Compressor {
+ public:
+  static constexpr std::string_view kName = "lz4-frame";
+  static constexpr std::size_t kPiece = 64 * 1024;
+
+  ~Lz4Compressor() { LZ4F_freeCompressionContext(context_); }
+  bool Reset() {
+    if (context_) return true;
+    scratch_size_ = LZ4F_compressBound(kPiece, nullptr);
+    scratch_ = std::make_unique_for_overwrite<char[]>(scratch_size_);
+    return !LZ4F_isError(
+        LZ4F_createCompressionContext(&context_, LZ4F_VERSION));
+  }
+  // Each appends what came out to `out`; false if memory is lacking.
+  bool Begin(BufferBuilder* out) {
+    return Put(
+        LZ4F_compressBegin(context_, scratch_.get(), scratch_size_, nullptr),
+        out);
+  }
+  bool Update(std::string_view piece, BufferBuilder* out) {
+    return Put(LZ4F_compressUpdate(context_, scratch_.get(), scratch_size_,
+                                   piece.data(), piece.size(), nullptr),
+               out);
+  }
+  bool End(BufferBuilder* out) {
+    return Put(
+        LZ4F_compressEnd(context_, scratch_.get(), scratch_size_, nullptr),
+        out);
+  }
+
+ private:
+  bool Put(std::size_t rc, BufferBuilder* out) {
+    if (LZ4F_isError(rc)) return false;
+    out->Append({scratch_.get(), rc});
+    return true;
+  }
+
+  LZ4F_cctx* context_ = nullptr;
+  std::unique_ptr<char[]> scratch_;
+  std::size_t scratch_size_ = 0;
+};
+
+// Contexts are large (up to megabytes): keep few.
+template <class T>
+requires requires { T::kName; }
+struct ObjectPoolTraits<T> {
+  static constexpr std::size_t kThreadCache = 2;
+  static constexpr std::size_t kShared = 16;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_BASE_COMPRESSION_CODEC_H_
