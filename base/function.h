@@ -37,7 +37,8 @@ class Function<R(Args...)> {
   template <class F, class D = std::decay_t<F>>
   requires(!std::is_same_v<D, Function> &&
            std::is_invocable_r_v<R, D&, Args...>) Function(F&& f) {
-    if constexpr (std::is_pointer_v<D> || std::is_member_pointer_v<D>) {
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<F>> ||
+                  std::is_member_pointer_v<D>) {
       if (f == nullptr) return;
     }
     if constexpr (StoredInside<D>()) {
