@@ -29,7 +29,7 @@ io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
 
 }  // namespace
 
-ClientConnection::ClientConnection(std::shared_ptr<ConnectionSet> set,
+ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
                                    std::unique_ptr<ClientProtocol> protocol,
                                    const Endpoint& peer, std::size_t group,
                                    std::size_t max_packet_size)

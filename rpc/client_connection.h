@@ -1,7 +1,7 @@
 // One connection to a server, carrying many calls at once.
 //
-// Made, shared and dropped by a ConnectionSet (connection_pool.h); calls use it
-// like this (client_call.cc):
+// Made, shared and dropped by a PeerConnections (connection_pool.h); calls use
+// it like this (client_call.cc):
 //
 //   call's id = connection->calls().Insert(call)
 //   connection->protocol().Write(...id..., &builder)
@@ -10,7 +10,7 @@
 //   calls() and completes it ...
 //
 // Life: counted by its users: the set that offers it to calls, the stream that
-// calls back into it, and each call from ConnectionSet::Acquire until it has
+// calls back into it, and each call from PeerConnections::Acquire until it has
 // ended. The last one to leave deletes it.
 
 #ifndef FLARE_RPC_CLIENT_CONNECTION_H_
@@ -35,13 +35,13 @@
 
 namespace flare::rpc {
 
-class ConnectionSet;
+class PeerConnections;
 
 class ClientConnection final : public io::StreamHandler {
  public:
   // A connection for `set`, watched by the poller of `group`. It has two users:
   // the caller and the stream. Nothing happens until Start().
-  ClientConnection(std::shared_ptr<ConnectionSet> set,
+  ClientConnection(std::shared_ptr<PeerConnections> set,
                    std::unique_ptr<ClientProtocol> protocol,
                    const Endpoint& peer, std::size_t group,
                    std::size_t max_packet_size);
@@ -101,8 +101,8 @@ class ClientConnection final : public io::StreamHandler {
   flare::Status ReasonForCalls(const flare::Status& why);
 
   std::atomic<std::uint32_t> users_{2};
-  const std::shared_ptr<ConnectionSet> set_;
-  friend class ConnectionSet;
+  const std::shared_ptr<PeerConnections> set_;
+  friend class PeerConnections;
   bool left_set_ = false;  // The set's, under its lock.
   const std::unique_ptr<ClientProtocol> protocol_;
   CallTable calls_;

@@ -56,14 +56,14 @@ std::uint64_t CountOf(ClientEvent event) {
 }  // namespace
 
 // --------------------------------------------------------------------------
-// ConnectionSet
+// PeerConnections
 // --------------------------------------------------------------------------
 
-ConnectionSet::ConnectionSet(ConnectionKey key, std::size_t group,
-                             std::size_t limit)
+PeerConnections::PeerConnections(ConnectionKey key, std::size_t group,
+                                 std::size_t limit)
     : key_(std::move(key)), group_(group), limit_(limit) {}
 
-Expected<ClientConnection*, flare::Status> ConnectionSet::Acquire(
+Expected<ClientConnection*, flare::Status> PeerConnections::Acquire(
     const void* preferred) {
   {
     ScopedLock guard(lock_);
@@ -73,7 +73,7 @@ Expected<ClientConnection*, flare::Status> ConnectionSet::Acquire(
 }
 
 // A connection that gets the caller's call; null: one should be opened.
-ClientConnection* ConnectionSet::Pick(const void* preferred, bool may_open) {
+ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
   const std::size_t size = connections_.size();
   if (size == 0) return nullptr;
   ClientConnection* chosen = nullptr;
@@ -91,7 +91,7 @@ ClientConnection* ConnectionSet::Pick(const void* preferred, bool may_open) {
   return chosen;
 }
 
-Expected<ClientConnection*, flare::Status> ConnectionSet::Open(
+Expected<ClientConnection*, flare::Status> PeerConnections::Open(
     const void* preferred) {
   std::unique_lock opening(open_mutex_, std::try_to_lock);
   if (!opening.owns_lock()) {
@@ -105,7 +105,7 @@ Expected<ClientConnection*, flare::Status> ConnectionSet::Open(
   return OpenLocked();
 }
 
-Expected<ClientConnection*, flare::Status> ConnectionSet::OpenLocked() {
+Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
   {
     const std::int64_t now = NowNs();
     ScopedLock guard(lock_);
@@ -140,7 +140,7 @@ Expected<ClientConnection*, flare::Status> ConnectionSet::OpenLocked() {
   return connection;
 }
 
-flare::Status ConnectionSet::WhyNot(std::int64_t now_ns) const {
+flare::Status PeerConnections::WhyNot(std::int64_t now_ns) const {
   // relaxed: written under lock_.
   const std::int64_t wait =
       retry_at_ns_.load(std::memory_order_relaxed) - now_ns;
@@ -150,13 +150,13 @@ flare::Status ConnectionSet::WhyNot(std::int64_t now_ns) const {
                            std::to_string(wait / kMillisecond + 1) + " ms)");
 }
 
-bool ConnectionSet::Promising() const {
+bool PeerConnections::Promising() const {
   // relaxed: a hint.
   const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
   return retry_at == 0 || NowNs() >= retry_at || size() != 0;
 }
 
-void ConnectionSet::OnProven() {
+void PeerConnections::OnProven() {
   ScopedLock guard(lock_);
   failures_ = 0;
   // relaxed: a hint, apart from lock_.
@@ -164,7 +164,7 @@ void ConnectionSet::OnProven() {
 }
 
 // False: it wasn't in.
-bool ConnectionSet::Remove(ClientConnection* connection) {
+bool PeerConnections::Remove(ClientConnection* connection) {
   connection->left_set_ = true;  // [CS1]
   const auto it =
       std::find(connections_.begin(), connections_.end(), connection);
@@ -173,7 +173,7 @@ bool ConnectionSet::Remove(ClientConnection* connection) {
   return true;
 }
 
-void ConnectionSet::Retire(ClientConnection* connection) {
+void PeerConnections::Retire(ClientConnection* connection) {
   bool removed = false;
   {
     ScopedLock guard(lock_);
@@ -182,8 +182,8 @@ void ConnectionSet::Retire(ClientConnection* connection) {
   if (removed) connection->RemoveUser();
 }
 
-void ConnectionSet::OnClosed(ClientConnection* connection,
-                             const flare::Status* why) {
+void PeerConnections::OnClosed(ClientConnection* connection,
+                               const flare::Status* why) {
   const std::int64_t now = NowNs();
   bool removed = false;
   {
@@ -203,7 +203,7 @@ void ConnectionSet::OnClosed(ClientConnection* connection,
   if (removed) connection->RemoveUser();
 }
 
-bool ConnectionSet::CloseIdle(std::int64_t since_ns) {
+bool PeerConnections::CloseIdle(std::int64_t since_ns) {
   std::vector<ClientConnection*> idle;
   bool empty = false;
   {
@@ -222,7 +222,7 @@ bool ConnectionSet::CloseIdle(std::int64_t since_ns) {
   return empty;
 }
 
-void ConnectionSet::Shutdown() {
+void PeerConnections::Shutdown() {
   std::vector<ClientConnection*> all;
   {
     ScopedLock guard(lock_);
@@ -236,7 +236,7 @@ void ConnectionSet::Shutdown() {
   }
 }
 
-std::size_t ConnectionSet::size() const {
+std::size_t PeerConnections::size() const {
   ScopedLock guard(lock_);
   return connections_.size();
 }
@@ -271,14 +271,14 @@ class Pool {
     return pool;
   }
 
-  std::shared_ptr<ConnectionSet> Find(std::size_t group,
-                                      const ConnectionKey& key) {
+  std::shared_ptr<PeerConnections> Find(std::size_t group,
+                                        const ConnectionKey& key) {
     std::scoped_lock guard(mutex_);
     auto& set = sets_[{group, key}];
     if (set == nullptr) {
       const std::size_t connections =
           ClientDefaultsFromFlags().max_connections_per_server;
-      set = std::make_shared<ConnectionSet>(
+      set = std::make_shared<PeerConnections>(
           key, group,
           std::max<std::size_t>(
               1, connections / fiber::GetSchedulingGroupCount()));
@@ -343,7 +343,8 @@ class Pool {
   }
 
   std::mutex mutex_;
-  std::unordered_map<GroupedKey, std::shared_ptr<ConnectionSet>, GroupedKeyHash>
+  std::unordered_map<GroupedKey, std::shared_ptr<PeerConnections>,
+                     GroupedKeyHash>
       sets_;
   fiber::TimerId sweeper_ = 0;
 
@@ -354,8 +355,8 @@ class Pool {
 
 }  // namespace
 
-std::shared_ptr<ConnectionSet> FindConnectionSet(std::size_t group,
-                                                 const ConnectionKey& key) {
+std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
+                                                     const ConnectionKey& key) {
   return Pool::Instance()->Find(group, key);
 }
 

@@ -1,6 +1,6 @@
 // The connections of the client side, shared by all channels of the process.
 //
-// One ConnectionSet for each scheduling group, protocol, server and packet
+// One PeerConnections for each scheduling group, protocol, server and packet
 // size: replies are read, and calls complete, in the group that made the call.
 // A set has at most max(1, flare_rpc_client_max_connections_per_server /
 // groups) connections. A call takes one that is idle; another one is opened
@@ -47,12 +47,12 @@ struct ConnectionKey {
   friend bool operator==(const ConnectionKey&, const ConnectionKey&) = default;
 };
 
-class ConnectionSet : public std::enable_shared_from_this<ConnectionSet> {
+class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
  public:
-  ConnectionSet(ConnectionKey key, std::size_t group, std::size_t limit);
+  PeerConnections(ConnectionKey key, std::size_t group, std::size_t limit);
 
-  ConnectionSet(const ConnectionSet&) = delete;
-  ConnectionSet& operator=(const ConnectionSet&) = delete;
+  PeerConnections(const PeerConnections&) = delete;
+  PeerConnections& operator=(const PeerConnections&) = delete;
 
   // A connection for one call, which becomes its user (RemoveUser() at the
   // end). `preferred` is taken if it is one of the set's. Fails with
@@ -113,8 +113,8 @@ class ConnectionSet : public std::enable_shared_from_this<ConnectionSet> {
 
 // The set for `key` in scheduling group `group`, made if there is none. Any
 // thread; doesn't block, but takes a lock of the whole group: keep the result.
-std::shared_ptr<ConnectionSet> FindConnectionSet(std::size_t group,
-                                                 const ConnectionKey& key);
+std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
+                                                     const ConnectionKey& key);
 
 // Ends the client side: closes all connections (calls under way fail with
 // STATUS_CHANNEL_SHUTDOWN, and so do later ones of channels that exist), stops

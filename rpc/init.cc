@@ -16,6 +16,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/io/epoll_poller.h"
+#include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/init/on_init.h"
 #include "flare/rpc/init/override_flag.h"
@@ -126,7 +127,11 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
 
   int result = 1;
   if (Status started = fiber::StartRuntime(*options); started.ok()) {
-    result = RunOnFiber([&] { return cb(argc, argv); });
+    result = RunOnFiber([&] {
+      const int value = cb(argc, argv);
+      rpc::ShutdownClientSide();
+      return value;
+    });
     fiber::TerminateRuntime();
   } else {
     Refuse(program, "can't start the fiber runtime: " + started.message());

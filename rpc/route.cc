@@ -111,7 +111,7 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   for (const Peer& peer : peers) {
     for (std::size_t group = 0; group != table->groups; ++group) {
       table->sets.push_back(
-          FindConnectionSet(group, {protocol_, peer, max_packet_size_}));
+          FindPeerConnections(group, {protocol_, peer, max_packet_size_}));
     }
   }
   return table;

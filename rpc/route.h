@@ -37,9 +37,9 @@ class Route : public RefCounted<Route> {
   static Expected<RefPtr<Route>, flare::Status> Create(const std::string& uri,
                                                        const Options& options);
 
-  // A connection for one call (see ConnectionSet::Acquire) to the server that
+  // A connection for one call (see PeerConnections::Acquire) to the server that
   // the load balancer chooses; servers known to be down are passed over. Fails
-  // with STATUS_NO_PEER, or as ConnectionSet::Acquire does. Any thread in a
+  // with STATUS_NO_PEER, or as PeerConnections::Acquire does. Any thread in a
   // running runtime.
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
 
@@ -56,7 +56,7 @@ class Route : public RefCounted<Route> {
     std::uint64_t version = 0;
     std::size_t groups = 0;
     std::size_t peers = 0;
-    std::vector<std::shared_ptr<ConnectionSet>> sets;
+    std::vector<std::shared_ptr<PeerConnections>> sets;
   };
 
   Route() = default;
