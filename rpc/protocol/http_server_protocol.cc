@@ -298,12 +298,12 @@ void HttpServerProtocol::FinishCall(const HttpHead& head,
   }
   if (!format) {
     std::string text = "the Content-Type must be";
+    std::string_view separator = " ";
     for (auto known : {PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
                        PayloadFormat::kProto3Json}) {
-      if (FormatOf(ContentTypeOf(known))) {
-        text.append(text.back() == 'e' ? " " : " or ");
-        text.append(ContentTypeOf(known));
-      }
+      if (!FormatOf(ContentTypeOf(known))) continue;
+      text.append(separator).append(ContentTypeOf(known));
+      separator = " or ";
     }
     return Refuse(415, text, request);
   }

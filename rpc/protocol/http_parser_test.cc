@@ -1,0 +1,515 @@
+#include "flare/rpc/protocol/http_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/rpc/protocol/protocol_testing.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::SlicedBuffer;
+
+constexpr std::size_t kMaxFields = 100;
+
+HttpFault Parse(std::string_view head, HttpHead* out) {
+  return ParseRequestHead(head, kMaxFields, out);
+}
+
+int FaultOf(std::string_view head) {
+  HttpHead out;
+  return Parse(head, &out).status;
+}
+
+// A request with these field lines (each with its CRLF).
+std::string WithFields(const std::string& fields) {
+  return "POST / HTTP/1.1\r\n" + fields + "\r\n";
+}
+
+// --- FindHeadEnd -----------------------------------------------------------
+
+HeadEnd Find(const std::string& bytes, std::size_t piece, std::size_t limit,
+             std::size_t* size) {
+  std::size_t scanned = 0;
+  return FindHeadEnd(SlicedBuffer(bytes, piece), limit, &scanned, size);
+}
+
+TEST(FindHeadEnd, FindsTheEmptyLineInAnyPieces) {
+  std::string head = "GET / HTTP/1.1\r\nA: b\r\n\r\n";
+  for (std::size_t piece = 1; piece <= head.size() + 4; ++piece) {
+    std::size_t size = 0;
+    EXPECT_EQ(Find(head + "body", piece, 8192, &size), HeadEnd::kFound);
+    EXPECT_EQ(size, head.size());
+  }
+}
+
+TEST(FindHeadEnd, IsIncompleteUntilTheLastByte) {
+  std::string head = "GET / HTTP/1.1\r\nA: b\r\n\r\n";
+  for (std::size_t n = 0; n != head.size(); ++n) {
+    std::size_t size = 0;
+    EXPECT_EQ(Find(head.substr(0, n), 3, 8192, &size), HeadEnd::kIncomplete);
+  }
+}
+
+TEST(FindHeadEnd, ResumesWhereItStopped) {
+  std::string head = "GET / HTTP/1.1\r\nA: b\r\n\r\n";
+  Buffer in;
+  std::size_t scanned = 0;
+  std::size_t size = 0;
+  for (std::size_t i = 0; i != head.size(); ++i) {
+    in.Append(std::string_view(head).substr(i, 1));
+    HeadEnd end = FindHeadEnd(in, 8192, &scanned, &size);
+    ASSERT_EQ(end,
+              i + 1 == head.size() ? HeadEnd::kFound : HeadEnd::kIncomplete);
+    // The first line isn't looked at again once it is complete.
+    if (i >= 16 && end == HeadEnd::kIncomplete) {
+      EXPECT_GE(scanned, 16u);
+    }
+  }
+  EXPECT_EQ(size, head.size());
+}
+
+TEST(FindHeadEnd, RefusesBareLf) {
+  for (std::size_t piece : {1, 2, 3, 100}) {
+    std::size_t size = 0;
+    EXPECT_EQ(Find("GET / HTTP/1.1\n", piece, 8192, &size), HeadEnd::kBareLf);
+    EXPECT_EQ(Find("GET / HTTP/1.1\r\nA: b\n", piece, 8192, &size),
+              HeadEnd::kBareLf);
+    EXPECT_EQ(Find("GET / HTTP/1.1\r\n\n", piece, 8192, &size),
+              HeadEnd::kBareLf);
+    EXPECT_EQ(Find("\n", piece, 8192, &size), HeadEnd::kBareLf);
+  }
+}
+
+TEST(FindHeadEnd, EnforcesTheLimit) {
+  std::size_t size = 0;
+  std::string head = "GET / HTTP/1.1\r\n\r\n";
+  EXPECT_EQ(Find(head, 100, head.size(), &size), HeadEnd::kFound);
+  EXPECT_EQ(Find(head, 100, head.size() - 1, &size), HeadEnd::kTooLarge);
+  EXPECT_EQ(Find(std::string(101, 'a'), 7, 100, &size), HeadEnd::kTooLarge);
+  EXPECT_EQ(Find(std::string(100, 'a'), 7, 100, &size), HeadEnd::kIncomplete);
+  EXPECT_EQ(
+      Find(std::string(90, 'a') + "\r\n" + std::string(90, 'b'), 7, 100, &size),
+      HeadEnd::kTooLarge);
+}
+
+// --- request heads ---------------------------------------------------------
+
+TEST(RequestHead, ReadsAnOrdinaryOne) {
+  HttpHead head;
+  ASSERT_FALSE(
+      Parse("POST /rpc/a.B.C?x=1 HTTP/1.1\r\n"
+            "Host: here:80\r\n"
+            "rpc-seqno: 17\r\n"
+            "RPC-TIMEOUT:\t 250 \t\r\n"
+            "Content-Type: application/x-protobuf\r\n"
+            "Content-Length: 12\r\n"
+            "Connection: Keep-Alive, Upgrade\r\n"
+            "Expect: 100-Continue\r\n"
+            "\r\n",
+            &head));
+  EXPECT_EQ(head.method, HttpMethod::Post);
+  EXPECT_EQ(head.method_name, "POST");
+  EXPECT_EQ(head.target, "/rpc/a.B.C?x=1");
+  EXPECT_EQ(PathOfTarget(head.target), "/rpc/a.B.C");
+  EXPECT_EQ(head.minor_version, 1);
+  EXPECT_TRUE(head.has_host);
+  EXPECT_EQ(head.rpc_seq_no, "17");
+  EXPECT_EQ(head.rpc_timeout, "250");
+  EXPECT_EQ(head.content_type, "application/x-protobuf");
+  EXPECT_TRUE(head.has_content_length);
+  EXPECT_EQ(head.content_length, 12u);
+  EXPECT_TRUE(head.keep_alive);
+  EXPECT_FALSE(head.close);
+  EXPECT_TRUE(head.expect_continue);
+  EXPECT_FALSE(head.chunked);
+}
+
+TEST(RequestHead, AbsentFieldsAreTold) {
+  HttpHead head;
+  ASSERT_FALSE(Parse("GET / HTTP/1.0\r\n\r\n", &head));
+  EXPECT_EQ(head.minor_version, 0);
+  EXPECT_FALSE(head.has_host);
+  EXPECT_FALSE(head.has_content_length);
+  EXPECT_EQ(head.content_length, 0u);
+  EXPECT_EQ(head.rpc_seq_no.data(), nullptr);
+  HttpHead empty;
+  ASSERT_FALSE(Parse("GET / HTTP/1.1\r\nRpc-SeqNo:\r\n\r\n", &empty));
+  EXPECT_NE(empty.rpc_seq_no.data(), nullptr);
+  EXPECT_EQ(empty.rpc_seq_no, "");
+}
+
+TEST(RequestHead, KnowsAllMethods) {
+  for (const char* name : {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT",
+                           "OPTIONS", "TRACE", "PATCH"}) {
+    HttpHead head;
+    ASSERT_FALSE(Parse(name + " * HTTP/1.1\r\n\r\n"s, &head)) << name;
+    EXPECT_EQ(ToStringView(head.method), name);
+  }
+  HttpHead head;
+  ASSERT_FALSE(Parse("BREW / HTTP/1.1\r\n\r\n", &head));
+  EXPECT_EQ(head.method, HttpMethod::Unspecified);
+  EXPECT_EQ(head.method_name, "BREW");
+}
+
+TEST(RequestHead, LooksFieldsUpByNameAndNotBySubstring) {
+  // The published implementation takes the first place where a name occurs.
+  HttpHead head;
+  ASSERT_FALSE(
+      Parse("POST /content-type:%20text/plain HTTP/1.1\r\n"
+            "X-Content-Type: wrong\r\n"
+            "Referer: content-type: wrong\r\n"
+            "Content-Type-Options: nosniff\r\n"
+            "Content-Type: right\r\n\r\n",
+            &head));
+  EXPECT_EQ(head.content_type, "right");
+}
+
+TEST(RequestHead, RefusesMalformedRequestLines) {
+  for (std::string line : {"GET",
+                           "GET /",
+                           "GET / ",
+                           " GET / HTTP/1.1",
+                           "GET  / HTTP/1.1",
+                           "GET /  HTTP/1.1",
+                           "GET / HTTP/1.1 ",
+                           "GET /a b HTTP/1.1",
+                           "GET /\tb HTTP/1.1",
+                           "G\x01T / HTTP/1.1",
+                           "G(T / HTTP/1.1",
+                           "GET / http/1.1",
+                           "GET / HTTP/11",
+                           "GET / HTTP/1.x",
+                           "GET / HTTP/1.10",
+                           "GET / HTTP/ 1.1",
+                           "GET /\x7f HTTP/1.1",
+                           " / HTTP/1.1",
+                           "GET /a\rb HTTP/1.1",
+                           "",
+                           "GET  HTTP/1.1"}) {
+    EXPECT_EQ(FaultOf(line + "\r\n\r\n"), 400) << line;
+  }
+  EXPECT_EQ(FaultOf("GET /a\0b HTTP/1.1\r\n\r\n"s), 400);
+  EXPECT_EQ(FaultOf("GET / HTTP/1.1\n\r\n"), 400);
+}
+
+TEST(RequestHead, RefusesOtherVersions) {
+  EXPECT_EQ(FaultOf("PRI * HTTP/2.0\r\n\r\n"), 505);
+  EXPECT_EQ(FaultOf("GET / HTTP/2.0\r\n\r\n"), 505);
+  EXPECT_EQ(FaultOf("GET / HTTP/0.9\r\n\r\n"), 505);
+  EXPECT_EQ(FaultOf("GET / HTTP/3.0\r\n\r\n"), 505);
+}
+
+TEST(RequestHead, RefusesMalformedFields) {
+  for (std::string fields :
+       {"Name\r\n"s, ": value\r\n"s, "Na me: v\r\n"s, "Name : v\r\n"s,
+        "Name\t: v\r\n"s, " Name: v\r\n"s, "A: b\r\n folded\r\n"s,
+        "A: b\r\n\tfolded\r\n"s, "A: b\rc\r\n"s, "A: b\r\r\n"s, "A: b\0c\r\n"s,
+        "A: b\x01\r\n"s, "A: b\x7f\r\n"s, "A\x80: b\r\n"s, "A: b\n"s,
+        "A: b\nC: d\r\n"s, "\rA: b\r\n"s, "(A): b\r\n"s}) {
+    EXPECT_EQ(FaultOf(WithFields(fields)), 400)
+        << ::testing::PrintToString(fields);
+  }
+}
+
+TEST(RequestHead, AllowsBytesAbove127InValues) {
+  EXPECT_EQ(FaultOf(WithFields("A: caf\xc3\xa9 \xff\r\n")), 0);
+}
+
+TEST(RequestHead, RefusesWhatSmugglesRequests) {
+  struct Case {
+    const char* fields;
+    int status;
+  } cases[] = {
+      {"Content-Length: 5\r\nContent-Length: 6\r\n", 400},
+      {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", 400},
+      {"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", 400},
+      {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 400},
+      {"Transfer-Encoding: identity\r\n", 501},
+      {"Transfer-Encoding: gzip, chunked\r\n", 501},
+      {"Transfer-Encoding: chunked, chunked\r\n", 501},
+      {"Transfer-Encoding: xchunked\r\n", 501},
+      {"Transfer-Encoding: \"chunked\"\r\n", 501},
+      {"Transfer-Encoding:\r\n", 501},
+      {"Transfer-Encoding : chunked\r\n", 400},
+      {"Content-Length : 5\r\n", 400},
+      {"Content-Length: +5\r\n", 400},
+      {"Content-Length: -5\r\n", 400},
+      {"Content-Length: 0x5\r\n", 400},
+      {"Content-Length: 5, 5\r\n", 400},
+      {"Content-Length: 5 5\r\n", 400},
+      {"Content-Length: 5a\r\n", 400},
+      {"Content-Length:\r\n", 400},
+      {"Content-Length: 18446744073709551616\r\n", 400},
+      {"Host: a\r\nHost: b\r\n", 400},
+      {"Rpc-SeqNo: 1\r\nRpc-SeqNo: 2\r\n", 400},
+      {"Content-Type: a\r\nContent-Type: b\r\n", 400},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(FaultOf(WithFields(c.fields)), c.status) << c.fields;
+  }
+  EXPECT_EQ(FaultOf("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            400);
+}
+
+TEST(RequestHead, AcceptsHarmlessRepetitions) {
+  HttpHead head;
+  ASSERT_FALSE(Parse(WithFields("Content-Length: 5\r\nContent-Length: 05\r\n"
+                                "Accept: a\r\nAccept: b\r\n"
+                                "Connection: foo\r\nConnection: CLOSE\r\n"),
+                     &head));
+  EXPECT_EQ(head.content_length, 5u);
+  EXPECT_TRUE(head.close);
+}
+
+TEST(RequestHead, ConnectionIsAListOfOptions) {
+  HttpHead head;
+  ASSERT_FALSE(
+      Parse(WithFields("Connection: closed, x-close,close-not\r\n"), &head));
+  EXPECT_FALSE(head.close);
+  ASSERT_FALSE(Parse(WithFields("Connection: , ,\tclose ,\r\n"), &head));
+  EXPECT_TRUE(head.close);
+}
+
+TEST(RequestHead, RefusesOtherExpectations) {
+  EXPECT_EQ(FaultOf(WithFields("Expect: 200-ok\r\n")), 417);
+}
+
+TEST(RequestHead, CountsFields) {
+  std::string fields;
+  for (int i = 0; i != 100; ++i) fields += "A: b\r\n";
+  EXPECT_EQ(FaultOf(WithFields(fields)), 0);
+  EXPECT_EQ(FaultOf(WithFields(fields + "A: b\r\n")), 431);
+}
+
+TEST(RequestHead, RefusesBytesBehindTheEmptyLine) {
+  EXPECT_EQ(FaultOf("GET / HTTP/1.1\r\n\r\nX"), 400);
+  EXPECT_EQ(FaultOf("GET / HTTP/1.1\r\n"), 400);
+}
+
+TEST(RequestHead, FieldsCanBeWalked) {
+  HttpHead head;
+  ASSERT_FALSE(Parse(WithFields("A:b\r\nC:  d e \r\nA:\r\n"), &head));
+  HeaderFieldReader reader(head.fields);
+  std::vector<std::pair<std::string, std::string>> fields;
+  std::string_view name, value;
+  while (reader.Next(&name, &value)) fields.emplace_back(name, value);
+  std::vector<std::pair<std::string, std::string>> expected = {
+      {"A", "b"}, {"C", "d e"}, {"A", ""}};
+  EXPECT_EQ(fields, expected);
+}
+
+TEST(PathOfTarget, TakesAllForms) {
+  EXPECT_EQ(PathOfTarget("/a/b"), "/a/b");
+  EXPECT_EQ(PathOfTarget("/a?b/c"), "/a");
+  EXPECT_EQ(PathOfTarget("/a#b"), "/a");
+  EXPECT_EQ(PathOfTarget("http://host/a?b"), "/a");
+  EXPECT_EQ(PathOfTarget("HTTP://host:80/a"), "/a");
+  EXPECT_EQ(PathOfTarget("http://host"), "/");
+  EXPECT_EQ(PathOfTarget("http://host?a/b"), "/");
+  EXPECT_EQ(PathOfTarget("*"), "*");
+  EXPECT_EQ(PathOfTarget("?"), "");
+}
+
+// --- response heads --------------------------------------------------------
+
+TEST(ResponseHead, ReadsAnOrdinaryOne) {
+  HttpHead head;
+  ASSERT_FALSE(
+      ParseResponseHead("HTTP/1.1 404 Not Found\r\n"
+                        "Rpc-SeqNo: 3\r\n"
+                        "Rpc-Error-Code: 10\r\n"
+                        "Rpc-Error-Reason: no such: method\r\n"
+                        "Content-Length: 0\r\n\r\n",
+                        kMaxFields, &head));
+  EXPECT_EQ(head.status, 404);
+  EXPECT_EQ(head.reason, "Not Found");
+  EXPECT_EQ(head.rpc_error_code, "10");
+  EXPECT_EQ(head.rpc_error_reason, "no such: method");
+}
+
+TEST(ResponseHead, TheReasonMayBeMissing) {
+  for (std::string line : {"HTTP/1.1 200", "HTTP/1.1 200 "}) {
+    HttpHead head;
+    ASSERT_FALSE(ParseResponseHead(line + "\r\n\r\n", kMaxFields, &head));
+    EXPECT_EQ(head.status, 200);
+    EXPECT_EQ(head.reason, "");
+  }
+}
+
+TEST(ResponseHead, RefusesMalformedStatusLines) {
+  for (std::string line :
+       {"", "HTTP/1.1", "HTTP/1.1 ", "HTTP/1.1 20", "HTTP/1.1 2000",
+        "HTTP/1.1  200", "HTTP/1.1 2x0 OK", "HTTP/1.1 099 x", "HTTP/2.0 200 OK",
+        "HTTP/1.1 200\tOK", "http/1.1 200 OK", "HTTP/1.1 200 O\x01K"}) {
+    HttpHead head;
+    EXPECT_EQ(ParseResponseHead(line + "\r\n\r\n", kMaxFields, &head).status,
+              502)
+        << line;
+  }
+}
+
+// --- chunked bodies --------------------------------------------------------
+
+struct Decoded {
+  ChunkedDecoder::Result result;
+  std::string body;
+  std::string rest;
+};
+
+Decoded Decode(const std::string& bytes, std::size_t piece,
+               std::size_t max_body = 1 << 20, std::size_t max_line = 100) {
+  ChunkedDecoder decoder;
+  decoder.Start(max_body, max_line);
+  Buffer in = SlicedBuffer(bytes, piece);
+  Buffer body;
+  auto result = decoder.Feed(in, &body);
+  return {result, FlattenSlow(body), FlattenSlow(in)};
+}
+
+TEST(ChunkedDecoder, JoinsChunksInAnyPieces) {
+  std::string bytes =
+      "4\r\nWiki\r\n6;a=\"b\"\r\npedia \r\nE\r\nin \r\n\r\nchunks.\r\n"
+      "0\r\nTrailer: x\r\nOther: y\r\n\r\nrest";
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    Decoded decoded = Decode(bytes, piece);
+    EXPECT_EQ(decoded.result, ChunkedDecoder::Result::kDone);
+    EXPECT_EQ(decoded.body, "Wikipedia in \r\n\r\nchunks.");
+    EXPECT_EQ(decoded.rest, "rest");
+  }
+}
+
+TEST(ChunkedDecoder, EveryTruncationNeedsMore) {
+  std::string bytes = "4;x\r\nWiki\r\n0\r\nA: b\r\n\r\n";
+  for (std::size_t size = 0; size != bytes.size(); ++size) {
+    Decoded decoded = Decode(bytes.substr(0, size), 1000);
+    EXPECT_EQ(decoded.result, ChunkedDecoder::Result::kNeedMore) << size;
+    EXPECT_EQ(decoded.rest, "");
+  }
+}
+
+TEST(ChunkedDecoder, GoesOnByteByByte) {
+  std::string bytes = "a\r\n0123456789\r\n1\r\nx\r\n0\r\n\r\n";
+  ChunkedDecoder decoder;
+  decoder.Start(100, 100);
+  Buffer body;
+  for (std::size_t i = 0; i != bytes.size(); ++i) {
+    Buffer in = CreateBufferSlow(bytes.substr(i, 1));
+    EXPECT_EQ(decoder.Feed(in, &body), i + 1 == bytes.size()
+                                           ? ChunkedDecoder::Result::kDone
+                                           : ChunkedDecoder::Result::kNeedMore);
+  }
+  EXPECT_EQ(FlattenSlow(body), "0123456789x");
+}
+
+TEST(ChunkedDecoder, RefusesMalformedFraming) {
+  for (std::string bytes : {"\r\n"s,
+                            ";x\r\n"s,
+                            "x\r\n"s,
+                            "-1\r\n"s,
+                            "+1\r\n"s,
+                            " 1\r\n"s,
+                            "1 \r\n"s,
+                            "0x1\r\n"s,
+                            "1\n"s,
+                            "1\r\r\n"s,
+                            "1\rx"s,
+                            "1\r\nab"s,
+                            "1\r\na\n"s,
+                            "1\r\na\rx"s,
+                            "1;\x01\r\n"s,
+                            "1;a\n"s,
+                            "0\r\n\rx"s,
+                            "0\r\n\n"s,
+                            "0\r\n A: b\r\n\r\n"s,
+                            "0\r\nA: b\n\r\n"s,
+                            "0\r\nA: b\rx"s,
+                            "0\r\nA: \x01\r\n"s,
+                            "1\0\r\n"s}) {
+    for (std::size_t piece : {1, 2, 1000}) {
+      EXPECT_EQ(Decode(bytes, piece).result, ChunkedDecoder::Result::kError)
+          << ::testing::PrintToString(bytes);
+    }
+  }
+}
+
+TEST(ChunkedDecoder, EnforcesTheLimitOnAnnouncement) {
+  EXPECT_EQ(Decode("65\r\n", 1, 100).result, ChunkedDecoder::Result::kTooLarge);
+  EXPECT_EQ(Decode("64\r\n", 1, 100).result, ChunkedDecoder::Result::kNeedMore);
+  EXPECT_EQ(Decode("2\r\nab\r\n63\r\n", 1, 100).result,
+            ChunkedDecoder::Result::kTooLarge);
+  EXPECT_EQ(Decode("ffffffffffffffff\r\n", 1, 100).result,
+            ChunkedDecoder::Result::kTooLarge);
+  EXPECT_EQ(Decode("fffffffffffffffff\r\n", 1, ~std::size_t{0}).result,
+            ChunkedDecoder::Result::kError);
+  EXPECT_EQ(Decode("000000000000000000005\r\nhello\r\n0\r\n\r\n", 3).result,
+            ChunkedDecoder::Result::kDone);
+}
+
+TEST(ChunkedDecoder, BoundsLinesAndTrailers) {
+  EXPECT_EQ(Decode("1;" + std::string(200, 'x'), 7).result,
+            ChunkedDecoder::Result::kError);
+  EXPECT_EQ(Decode(std::string(200, '0'), 7).result,
+            ChunkedDecoder::Result::kError);
+  std::string trailers = "0\r\n";
+  for (int i = 0; i != 50; ++i) trailers += "A: b\r\n";
+  EXPECT_EQ(Decode(trailers + "\r\n", 7).result,
+            ChunkedDecoder::Result::kError);
+  // Lines of chunks are bounded one by one.
+  std::string many;
+  for (int i = 0; i != 500; ++i) many += "1;extension\r\nx\r\n";
+  EXPECT_EQ(Decode(many + "0\r\n\r\n", 7).result,
+            ChunkedDecoder::Result::kDone);
+}
+
+TEST(ChunkedDecoder, OneByteChunksDontBloatTheBody) {
+  std::string bytes;
+  for (int i = 0; i != 20000; ++i) bytes += "1\r\nx\r\n";
+  ChunkedDecoder decoder;
+  decoder.Start(1 << 20, 100);
+  Buffer in = CreateBufferSlow(bytes + "0\r\n\r\n");
+  Buffer body;
+  ASSERT_EQ(decoder.Feed(in, &body), ChunkedDecoder::Result::kDone);
+  EXPECT_EQ(body.size(), 20000u);
+  EXPECT_LE(body.SliceCount(), 30u);
+}
+
+TEST(ChunkedDecoder, LargeChunksAreLinked) {
+  std::string data(100000, 'd');
+  Buffer in = CreateBufferSlow("186a0\r\n");
+  in.Append(MakeForeignBuffer(std::string(data)));
+  in.Append("\r\n0\r\n\r\n");
+  ChunkedDecoder decoder;
+  decoder.Start(1 << 20, 100);
+  Buffer body;
+  ASSERT_EQ(decoder.Feed(in, &body), ChunkedDecoder::Result::kDone);
+  EXPECT_EQ(body.SliceCount(), 1u);
+  EXPECT_EQ(FlattenSlow(body), data);
+}
+
+TEST(ChunkedDecoder, RandomBodies) {
+  std::mt19937 rng(11);
+  for (int i = 0; i != 300; ++i) {
+    std::string body;
+    std::string bytes;
+    for (int chunks = rng() % 10; chunks != 0; --chunks) {
+      std::string chunk(1 + rng() % 3000, static_cast<char>(rng()));
+      char size[16];
+      snprintf(size, sizeof(size), rng() % 2 ? "%zx" : "%zX", chunk.size());
+      bytes += size + "\r\n"s + chunk + "\r\n";
+      body += chunk;
+    }
+    Decoded decoded = Decode(bytes + "0\r\n\r\nrest", 1 + rng() % 4000);
+    ASSERT_EQ(decoded.result, ChunkedDecoder::Result::kDone);
+    ASSERT_EQ(decoded.body, body);
+    ASSERT_EQ(decoded.rest, "rest");
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc

@@ -1,0 +1,202 @@
+#include "flare/rpc/protocol/payload.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <thread>
+
+#include "flare/rpc/protocol/protocol_testing.h"
+#include "rpc/protocol/rpc_meta.pb.h"
+
+namespace flare::rpc {
+namespace {
+
+using testing::RequiredPayload;
+using testing::SlicedBuffer;
+using testing::TestPayload;
+
+constexpr PayloadFormat kFormats[] = {PayloadFormat::kProtobuf,
+                                      PayloadFormat::kProtobufText,
+                                      PayloadFormat::kProto3Json};
+
+std::string Serialize(PayloadFormat format,
+                      const google::protobuf::Message& message) {
+  BufferBuilder out;
+  flare::Status status = SerializePayload(format, message, &out);
+  EXPECT_TRUE(status.ok()) << status;
+  return FlattenSlow(out.DestructiveGet());
+}
+
+flare::Status Parse(PayloadFormat format, std::string_view bytes,
+                    google::protobuf::Message* message, std::size_t piece = 7) {
+  return ParsePayload(format, SlicedBuffer(bytes, piece), message);
+}
+
+TEST(Payload, HasTheDocumentedForms) {
+  TestPayload message;
+  message.set_text("hi");
+  message.set_big_number(5);
+  EXPECT_EQ(Serialize(PayloadFormat::kProtobuf, message), "\x0a\x02hi\x10\x05");
+  EXPECT_EQ(Serialize(PayloadFormat::kProtobufText, message),
+            "text: \"hi\" big_number: 5");
+  EXPECT_EQ(Serialize(PayloadFormat::kProto3Json, message),
+            "{\"text\":\"hi\",\"bigNumber\":\"5\"}");
+}
+
+TEST(Payload, RoundTripsInAllFormats) {
+  std::mt19937 rng(1);
+  for (int i = 0; i != 200; ++i) {
+    TestPayload message;
+    message.set_text(std::string(rng() % 5000, 'a' + rng() % 26));
+    message.set_big_number(static_cast<std::int64_t>(rng()) << 20);
+    for (int n = rng() % 10; n != 0; --n) message.add_numbers(rng());
+    message.set_raw(std::string(rng() % 100, static_cast<char>(rng())));
+    if (rng() % 2) message.mutable_nested()->set_text("inner");
+    for (auto format : kFormats) {
+      std::string bytes = Serialize(format, message);
+      for (std::size_t piece :
+           {std::size_t{1}, std::size_t{1000}, bytes.size()}) {
+        TestPayload read;
+        read.set_text("from before");
+        ASSERT_TRUE(Parse(format, bytes, &read, piece).ok());
+        EXPECT_EQ(read.SerializeAsString(), message.SerializeAsString());
+      }
+    }
+  }
+}
+
+TEST(Payload, ALargeMessageIsWrittenInBlocks) {
+  TestPayload message;
+  message.set_text(std::string(1 << 20, 'x'));
+  BufferBuilder out;
+  out.Append("head");
+  ASSERT_TRUE(SerializePayload(PayloadFormat::kProtobuf, message, &out).ok());
+  out.Append("tail");
+  EXPECT_EQ(FlattenSlow(out.DestructiveGet()),
+            "head" + message.SerializeAsString() + "tail");
+}
+
+TEST(Payload, AnEmptyMessageIsEmpty) {
+  TestPayload message;
+  EXPECT_EQ(Serialize(PayloadFormat::kProtobuf, message), "");
+  EXPECT_EQ(Serialize(PayloadFormat::kProtobufText, message), "");
+  EXPECT_EQ(Serialize(PayloadFormat::kProto3Json, message), "{}");
+  EXPECT_TRUE(Parse(PayloadFormat::kProtobuf, "", &message).ok());
+  EXPECT_TRUE(Parse(PayloadFormat::kProtobufText, "", &message).ok());
+  // No JSON text at all isn't an object.
+  EXPECT_EQ(Parse(PayloadFormat::kProto3Json, "", &message).code(),
+            STATUS_MALFORMED_DATA);
+}
+
+TEST(Payload, SaysWhatIsMalformed) {
+  struct Case {
+    PayloadFormat format;
+    const char* bytes;
+  } cases[] = {
+      {PayloadFormat::kProtobuf, "\x0a\x7fhi"},
+      {PayloadFormat::kProtobuf, "\xff"},
+      {PayloadFormat::kProtobufText, "text: "},
+      {PayloadFormat::kProtobufText, "unknown: 1"},
+      {PayloadFormat::kProtobufText, "}"},
+      {PayloadFormat::kProto3Json, "{"},
+      {PayloadFormat::kProto3Json, "{\"unknown\":1}"},
+      {PayloadFormat::kProto3Json, "[]"},
+      {PayloadFormat::kProto3Json, "{\"bigNumber\":\"x\"}"},
+  };
+  for (const Case& c : cases) {
+    TestPayload message;
+    flare::Status status = Parse(c.format, c.bytes, &message);
+    EXPECT_EQ(status.code(), STATUS_MALFORMED_DATA) << c.bytes;
+    EXPECT_EQ(
+        status.message().find("can't read a flare.rpc.testing.TestPayload: "),
+        0u)
+        << status;
+  }
+}
+
+TEST(Payload, TextFaultsHaveAPlace) {
+  TestPayload message;
+  EXPECT_NE(
+      Parse(PayloadFormat::kProtobufText, "text: \"a\"\nnope: 1", &message)
+          .message()
+          .find("2:"),
+      std::string::npos);
+}
+
+TEST(Payload, RequiredFieldsAreRequired) {
+  RequiredPayload message;
+  EXPECT_EQ(Parse(PayloadFormat::kProtobuf, "", &message).message(),
+            "can't read a flare.rpc.testing.RequiredPayload: missing must");
+  EXPECT_EQ(Parse(PayloadFormat::kProtobufText, "", &message).code(),
+            STATUS_MALFORMED_DATA);
+  EXPECT_EQ(Parse(PayloadFormat::kProto3Json, "{}", &message).code(),
+            STATUS_MALFORMED_DATA);
+  for (auto format : kFormats) {
+    BufferBuilder out;
+    flare::Status status = SerializePayload(format, message, &out);
+    EXPECT_EQ(status.code(), STATUS_SERIALIZE_RESPONSE);
+    EXPECT_NE(status.message().find("missing must"), std::string::npos);
+  }
+}
+
+// The deepest nesting that anybody may send must not overflow a fiber's stack,
+// which has 128 KiB.
+TEST(Payload, DeepNestingIsRefusedOnASmallStack) {
+  constexpr int kDepth = 100000;
+  std::string binary;
+  for (int i = 0; i != 200; ++i) {
+    std::string size;
+    for (auto n = binary.size();; n >>= 7) {
+      size.push_back(static_cast<char>(n >= 0x80 ? (n | 0x80) : n));
+      if (n < 0x80) break;
+    }
+    binary = "\x2a" + size + binary;
+  }
+  std::string text, json;
+  for (int i = 0; i != kDepth; ++i) {
+    text += "nested{";
+    json += "{\"nested\":";
+  }
+  auto parse_all = [&] {
+    TestPayload message;
+    EXPECT_FALSE(Parse(PayloadFormat::kProtobuf, binary, &message, 9999).ok());
+    EXPECT_FALSE(
+        Parse(PayloadFormat::kProtobufText, text, &message, 9999).ok());
+    EXPECT_FALSE(Parse(PayloadFormat::kProto3Json, json, &message, 9999).ok());
+    std::string brackets = "{\"numbers\":" + std::string(kDepth, '[');
+    EXPECT_FALSE(
+        Parse(PayloadFormat::kProto3Json, brackets, &message, 9999).ok());
+  };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  // Frames are several times as large there.
+  parse_all();
+#else
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 128 << 10), 0);
+  pthread_t thread;
+  auto run = [](void* f) -> void* {
+    (*static_cast<decltype(parse_all)*>(f))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &parse_all), 0);
+  ASSERT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
+#endif
+}
+
+TEST(Payload, DepthsThatAreAllowedFitOnASmallStack) {
+  TestPayload message;
+  TestPayload* inner = &message;
+  for (int i = 0; i != 90; ++i) inner = inner->mutable_nested();
+  inner->set_text("deep");
+  for (auto format : kFormats) {
+    TestPayload read;
+    EXPECT_TRUE(Parse(format, Serialize(format, message), &read, 999).ok());
+    EXPECT_EQ(read.SerializeAsString(), message.SerializeAsString());
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc
