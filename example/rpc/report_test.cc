@@ -64,7 +64,7 @@ TEST(ReportLine, AppendsRateAndFailures) {
 
 TEST(ProgressLine, FitsOnALine) {
   const std::string line = ProgressLine(Thousand(), 0.5, 12.34);
-  EXPECT_EQ(line.substr(0, 15), "12.3 s  2000 QPS");
+  EXPECT_EQ(line.substr(0, 16), "12.3 s  2000 QPS");
   EXPECT_EQ(line.find('\n'), std::string::npos);
   EXPECT_LT(line.size(), 80u);
 }

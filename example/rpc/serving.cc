@@ -21,7 +21,6 @@ flare::Expected<flare::Endpoint> ParseListenAddress(const std::string& ip,
 
 int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter) {
   if (!server->Start()) return 1;
-  LOG(INFO) << "Listening on " << server->endpoint().ToString() << ".";
 
   flare::fiber::Event quit;
   flare::Fiber waiter([&quit] {
