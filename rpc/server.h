@@ -45,7 +45,7 @@ class Server {
   // The defaults are those of the flags (--flare_rpc_server_...).
   struct Options {
     // For log lines; the address if empty.
-    std::string service_name;
+    std::string service_name = "";
     // Bytes of one message, header and attachment included. A longer one
     // closes its connection.
     std::size_t maximum_packet_size =
@@ -78,7 +78,7 @@ class Server {
         rpc::ServerDefaultsFromFlags().drain_timeout;
     // Called with the peer's address for each connection, on any worker;
     // those for which it returns false are closed. Must not block.
-    std::function<bool(const Endpoint&)> conn_filter;
+    std::function<bool(const Endpoint&)> conn_filter = nullptr;
   };
 
   // Totals since Start(); approximate while the server runs.

@@ -225,6 +225,7 @@ void ServerCall::Run() {
 
 void ServerCall::WriteResponse() {
   if (std::exchange(responded_, true)) return;
+  connection_->WaitForRoom();
   OutboundResponse response;
   if (flare::Status status = FillResponse(&response); !status.ok()) {
     controller_.SetFailed(status.code(), status.message());
@@ -235,7 +236,6 @@ void ServerCall::WriteResponse() {
   if (response.status != STATUS_SUCCESS) {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
-  connection_->WaitForRoom();
   protocol_->Write(request_.ticket, std::move(response));
 }
 

@@ -222,7 +222,7 @@ void ServerConnection::OnClosed(const flare::Status& why) {
     state_->LogConnection(peer_, "closed: " + why.message());
   } else if (idle_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.idle);
-  } else if (!reading_ended_) {
+  } else if (!reading_ended_ && why.code() != ESHUTDOWN) {
     // Neither side ended it in an orderly way.
     state_->Count(&counters.broken);
     state_->LogConnection(peer_, "broken: " + why.message());
@@ -246,12 +246,20 @@ const Method* ServerConnection::FindMethod(std::string_view name) {
 }
 
 void ServerConnection::WaitForRoom() {
-  if (stream_->BufferedOutput() < kHighWater) [[likely]]
-    return;
+  if (stream_->BufferedOutput() < kHighWater) [[likely]] return;
   if (!fiber::IsFiberWorker()) return;
-  if (stream_->WaitWritable(NowNs() + kMaxWriteDelayNs) ==
-      io::WriteResult::kOverLimit) {
-    stream_->Close(flare::Status(ETIMEDOUT, "the peer takes no replies"));
+  const std::int64_t deadline_ns = NowNs() + kMaxWriteDelayNs;
+  // Many calls may wait and be woken together: each looks again.
+  while (stream_->BufferedOutput() >= kHighWater) {
+    switch (stream_->WaitWritable(deadline_ns)) {
+      case io::WriteResult::kOk:
+        break;
+      case io::WriteResult::kOverLimit:
+        return stream_->Close(
+            flare::Status(ETIMEDOUT, "the peer takes no replies"));
+      case io::WriteResult::kClosed:
+        return;
+    }
   }
 }
 

@@ -1,0 +1,106 @@
+// A runtime with epoll under it, and calls to make in it, for tests of the
+// client side.
+//
+//   class MyTest : public ClientTest {};
+//   TEST_F(MyTest, Answers) {
+//     RawServer server;
+//     RpcChannel channel(server.uri());
+//     TestedCall call;
+//     call.Start(&channel);
+//     auto peer = server.Accept();
+//     peer->Reply(peer->ReadRequest()->id, "hello");
+//     EXPECT_EQ(call.Await(), 0);
+//   }
+#ifndef FLARE_RPC_TESTING_CLIENT_FIXTURE_H_
+#define FLARE_RPC_TESTING_CLIENT_FIXTURE_H_
+
+#include <gflags/gflags.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "rpc/testing/test_service.pb.h"
+
+namespace flare::rpc::testing {
+
+class ClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fiber::RuntimeOptions options;
+    options.concurrency = workers();
+    options.make_poller = io::EpollPoller::Factory();
+    const flare::Status started = fiber::StartRuntime(options);
+    ASSERT_TRUE(started.ok()) << started.ToString();
+  }
+
+  void TearDown() override {
+    ShutdownClientSide();
+    fiber::TerminateRuntime();
+  }
+
+  virtual int workers() const { return 2; }
+
+ private:
+  gflags::FlagSaver flags_;  // Tests may change them.
+};
+
+// Runs `f` on a fiber and waits for its end.
+inline void OnFiber(std::function<void()> f) {
+  fiber::Event ended;
+  fiber::Spawn([&] {
+    f();
+    ended.Set();
+  });
+  ended.Wait();
+}
+
+inline const google::protobuf::MethodDescriptor* MethodNamed(const char* name) {
+  return TestService::descriptor()->FindMethodByName(name);
+}
+
+// One call of TestService.Call that doesn't block, and all that it needs.
+class TestedCall : public google::protobuf::Closure {
+ public:
+  TestedCall() { request.set_body("ping"); }
+
+  TestedCall* Start(RpcChannel* channel) {
+    channel->CallMethod(MethodNamed("Call"), &controller, &request, &response,
+                        this);
+    return this;
+  }
+  // Blocks until the call has ended; its status.
+  int Await() {
+    ended_.Wait();
+    return controller.ErrorCode();
+  }
+  bool HasEnded() const { return ended_.IsSet(); }
+
+  void Run() override {
+    on_worker = fiber::IsFiberWorker();
+    ended_.Set();
+  }
+
+  RpcClientController controller;
+  TestRequest request;
+  TestResponse response;
+  bool on_worker = false;
+
+ private:
+  fiber::Event ended_;
+};
+
+}  // namespace flare::rpc::testing
+
+#endif  // FLARE_RPC_TESTING_CLIENT_FIXTURE_H_
