@@ -1,0 +1,523 @@
+#include "flare/base/buffer.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <latch>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/base/read_space.h"
+#include "gtest/gtest.h"
+
+namespace flare {
+namespace {
+
+// A Buffer of slices that cannot merge, one per text.
+Buffer Sliced(std::initializer_list<std::string_view> texts) {
+  Buffer buffer;
+  for (std::string_view text : texts) {
+    buffer.Append(MakeReferencingBuffer(text.data(), text.size()));
+  }
+  return buffer;
+}
+
+std::string Text(std::size_t size, int seed = 1) {
+  std::mt19937 random(seed);
+  std::string text(size, '\0');
+  for (char& c : text) c = static_cast<char>('a' + random() % 26);
+  return text;
+}
+
+TEST(Buffer, Empty) {
+  Buffer b;
+  EXPECT_TRUE(b.empty());
+  EXPECT_TRUE(b.Empty());
+  EXPECT_EQ(b.size(), 0u);
+  EXPECT_EQ(b.ByteSize(), 0u);
+  EXPECT_EQ(b.begin(), b.end());
+  EXPECT_EQ(b.FirstContiguous(), "");
+  EXPECT_EQ(FlattenSlow(b), "");
+  b.Clear();
+  b.Skip(0);
+  EXPECT_TRUE(b.Cut(0).empty());
+  b.Append(Buffer());
+  b.Append(static_cast<const Buffer&>(Buffer()));
+  b.Append(std::string_view());
+  b.CompactIfSparse();
+  EXPECT_EQ(b.SliceCount(), 0u);
+  struct iovec iov;
+  EXPECT_EQ(b.FillIovecs(&iov, 1), 0u);
+  char c;
+  EXPECT_EQ(b.CopyTo(&c, 1), 0u);
+  EXPECT_EQ(b.Peek(1, &c), "");
+}
+
+TEST(Buffer, CreateAndFlatten) {
+  for (std::size_t size : {1, 100, 1024, 16320, 16321, 70000, 1 << 20}) {
+    const std::string text = Text(size);
+    Buffer b = CreateBufferSlow(text);
+    EXPECT_EQ(b.size(), size);
+    EXPECT_EQ(FlattenSlow(b), text);
+    EXPECT_EQ(FlattenSlow(b, 10), text.substr(0, 10));
+    EXPECT_EQ(FlattenSlow(b, 0), "");
+  }
+}
+
+TEST(Buffer, MovesLeaveEmpty) {
+  Buffer a = Sliced({"one", "two"});
+  Buffer b = std::move(a);
+  EXPECT_TRUE(a.empty());
+  EXPECT_EQ(a.begin(), a.end());
+  EXPECT_EQ(FlattenSlow(b), "onetwo");
+  a = std::move(b);
+  EXPECT_EQ(FlattenSlow(a), "onetwo");
+  EXPECT_TRUE(b.empty());
+  Buffer& self = a;
+  a = std::move(self);
+  EXPECT_EQ(FlattenSlow(a), "onetwo");
+  a.Append(Sliced({"three"}));
+  b.Append(std::move(a));
+  EXPECT_TRUE(a.empty());
+  EXPECT_EQ(FlattenSlow(b), "onetwothree");
+  a.Append(Sliced({"again"}));
+  EXPECT_EQ(FlattenSlow(a), "again");
+}
+
+TEST(Buffer, CopiesShare) {
+  Buffer a = CreateBufferSlow("shared text");
+  Buffer b = a;
+  EXPECT_EQ(a.FirstContiguous().data(), b.FirstContiguous().data());
+  a.Skip(7);
+  EXPECT_EQ(FlattenSlow(b), "shared text");
+  a.Append(" and more");
+  EXPECT_EQ(FlattenSlow(a), "text and more");
+  EXPECT_EQ(FlattenSlow(b), "shared text");
+  b = a;
+  EXPECT_EQ(FlattenSlow(b), "text and more");
+  const Buffer& self = b;
+  b = self;
+  EXPECT_EQ(FlattenSlow(b), "text and more");
+}
+
+TEST(Buffer, AppendToItselfByCopy) {
+  Buffer a = Sliced({"ab", "cd"});
+  a.Append(static_cast<const Buffer&>(a));
+  EXPECT_EQ(FlattenSlow(a), "abcdabcd");
+  Buffer one = CreateBufferSlow("xy");
+  one.Append(static_cast<const Buffer&>(one));
+  EXPECT_EQ(FlattenSlow(one), "xyxy");
+}
+
+TEST(Buffer, CutEverywhere) {
+  const std::string all = "abcdefghij";
+  for (std::size_t n = 0; n <= all.size(); ++n) {
+    Buffer rest = Sliced({"abc", "d", "efgh", "ij"});
+    Buffer front = rest.Cut(n);
+    EXPECT_EQ(front.size(), n);
+    EXPECT_EQ(rest.size(), all.size() - n);
+    EXPECT_EQ(FlattenSlow(front), all.substr(0, n));
+    EXPECT_EQ(FlattenSlow(rest), all.substr(n));
+    // Both have proper ends: appending works.
+    front.Append(Sliced({"+"}));
+    rest.Append(Sliced({"-"}));
+    EXPECT_EQ(FlattenSlow(front), all.substr(0, n) + "+");
+    EXPECT_EQ(FlattenSlow(rest), all.substr(n) + "-");
+    front.Append(std::move(rest));
+    EXPECT_EQ(FlattenSlow(front), all.substr(0, n) + "+" + all.substr(n) + "-");
+  }
+}
+
+TEST(Buffer, CutAndRejoinMerges) {
+  Buffer rest = CreateBufferSlow("hello world");
+  Buffer front = rest.Cut(5);
+  front.Append(std::move(rest));
+  EXPECT_EQ(front.SliceCount(), 1u);
+  EXPECT_EQ(front.FirstContiguous(), "hello world");
+}
+
+TEST(Buffer, MergeKeepsWhatFollows) {
+  Buffer rest = CreateBufferSlow("hello");
+  rest.Append(Sliced({" ", "world"}));
+  Buffer front = rest.Cut(2);
+  front.Append(std::move(rest));
+  EXPECT_EQ(front.SliceCount(), 3u);
+  front.Append(Sliced({"!"}));
+  EXPECT_EQ(FlattenSlow(front), "hello world!");
+}
+
+TEST(Buffer, SkipEverywhere) {
+  const std::string all = "abcdefghij";
+  for (std::size_t n = 0; n <= all.size(); ++n) {
+    Buffer b = Sliced({"abc", "d", "efgh", "ij"});
+    b.Skip(n);
+    EXPECT_EQ(FlattenSlow(b), all.substr(n));
+    b.Append(Sliced({"!"}));
+    EXPECT_EQ(FlattenSlow(b), all.substr(n) + "!");
+  }
+}
+
+TEST(BufferDeathTest, TooMuch) {
+  Buffer b = CreateBufferSlow("abc");
+  EXPECT_DEATH(b.Skip(4), "Can't skip more");
+  EXPECT_DEATH(static_cast<void>(b.Cut(4)), "Can't cut more");
+}
+
+TEST(Buffer, CopyTo) {
+  Buffer b = Sliced({"abc", "d", "efgh"});
+  const std::string all = "abcdefgh";
+  for (std::size_t offset = 0; offset <= 10; ++offset) {
+    for (std::size_t n = 0; n <= 10; ++n) {
+      std::string out(n, '?');
+      const std::string want =
+          offset < all.size() ? all.substr(offset, n) : std::string();
+      EXPECT_EQ(b.CopyTo(out.data(), n, offset), want.size());
+      EXPECT_EQ(out, want + std::string(n - want.size(), '?'));
+    }
+  }
+}
+
+TEST(Buffer, Peek) {
+  Buffer b = Sliced({"abcd", "efgh"});
+  char scratch[16] = {};
+  EXPECT_EQ(b.Peek(4, scratch), "abcd");
+  EXPECT_EQ(b.Peek(4, scratch).data(), b.FirstContiguous().data());
+  EXPECT_EQ(b.Peek(5, scratch), "abcde");
+  EXPECT_EQ(b.Peek(5, scratch).data(), scratch);
+  EXPECT_EQ(b.Peek(16, scratch), "abcdefgh");
+  EXPECT_EQ(b.Peek(0, scratch), "");
+  EXPECT_EQ(b.size(), 8u);
+}
+
+TEST(Buffer, FillIovecs) {
+  Buffer b = Sliced({"abc", "d", "efgh"});
+  const std::string all = "abcdefgh";
+  for (std::size_t max = 0; max <= 4; ++max) {
+    for (std::size_t skip = 0; skip <= 9; ++skip) {
+      struct iovec iov[4];
+      const std::size_t n = b.FillIovecs(iov, max, skip);
+      EXPECT_LE(n, max);
+      std::string text;
+      for (std::size_t i = 0; i < n; ++i) {
+        EXPECT_GT(iov[i].iov_len, 0u);
+        text.append(static_cast<char*>(iov[i].iov_base), iov[i].iov_len);
+      }
+      const std::string rest =
+          skip < all.size() ? all.substr(skip) : std::string();
+      EXPECT_EQ(text, rest.substr(0, text.size()));
+      if (max >= 3) {
+        EXPECT_EQ(text, rest);
+      }
+    }
+  }
+}
+
+TEST(Buffer, ForeignMemory) {
+  std::string long_text = Text(100000);
+  const char* where = long_text.data();
+  std::string copy = long_text;
+  Buffer b = MakeForeignBuffer(std::move(long_text));
+  EXPECT_EQ(b.FirstContiguous().data(), where) << "It was copied.";
+  EXPECT_EQ(FlattenSlow(b), copy);
+  EXPECT_EQ(FlattenSlow(MakeForeignBuffer("short")), "short");
+  EXPECT_TRUE(MakeForeignBuffer("").empty());
+}
+
+TEST(Buffer, ReferencingMemoryIsGivenBackOnce) {
+  int given_back = 0;
+  const std::string text = "text of somebody else";
+  Buffer copy;
+  {
+    Buffer b =
+        MakeReferencingBuffer(text.data(), text.size(), [&] { ++given_back; });
+    EXPECT_EQ(b.FirstContiguous().data(), text.data());
+    copy = b;
+    copy.Skip(5);
+    Buffer part = copy.Cut(2);
+    EXPECT_EQ(FlattenSlow(part), "of");
+  }
+  EXPECT_EQ(given_back, 0);
+  copy.Clear();
+  EXPECT_EQ(given_back, 1);
+  Buffer empty = MakeReferencingBuffer(nullptr, 0, [&] { ++given_back; });
+  EXPECT_TRUE(empty.empty());
+  EXPECT_EQ(given_back, 2);
+}
+
+TEST(Buffer, CompactIfSparse) {
+  Buffer dense = CreateBufferSlow(Text(200000));
+  const std::size_t slices = dense.SliceCount();
+  dense.CompactIfSparse();
+  EXPECT_EQ(dense.SliceCount(), slices);
+
+  // What trickles in by single bytes between the reads of others.
+  Buffer sparse;
+  std::string model;
+  for (int i = 0; i < 5000; ++i) {
+    sparse.Append(MakeReferencingBuffer("x", 1));
+    model += 'x';
+    sparse.CompactIfSparse();
+    ASSERT_LE(sparse.SliceCount(), 16 + sparse.size() / 4096);
+  }
+  EXPECT_EQ(FlattenSlow(sparse), model);
+}
+
+TEST(Buffer, IterationMatchesSlices) {
+  Buffer b = Sliced({"a", "bc", "def"});
+  std::vector<std::string_view> slices(b.begin(), b.end());
+  EXPECT_EQ(slices, (std::vector<std::string_view>{"a", "bc", "def"}));
+  EXPECT_EQ(b.SliceCount(), 3u);
+  auto it = b.begin();
+  EXPECT_EQ(*it++, "a");
+  EXPECT_EQ(*it, "bc");
+}
+
+// Random operations on a few Buffers and, beside them, on strings.
+class Model {
+ public:
+  explicit Model(int seed) : random_(seed) {}
+
+  void Step() {
+    const std::size_t i = Pick(kCount);
+    const std::size_t j = Pick(kCount);
+    Buffer& b = buffers_[i];
+    std::string& s = texts_[i];
+    switch (Pick(12)) {
+      case 0: {
+        const std::string text = Text(Size(), static_cast<int>(random_()));
+        b.Append(text);
+        s += text;
+        break;
+      }
+      case 1:
+        if (i == j) break;
+        b.Append(std::move(buffers_[j]));
+        s += std::exchange(texts_[j], {});
+        break;
+      case 2:
+        b.Append(static_cast<const Buffer&>(buffers_[j]));
+        s += std::string(texts_[j]);
+        break;
+      case 3:
+        if (i != j) CutTo(i, j);
+        break;
+      case 4: {
+        const std::size_t n = Pick(s.size() + 1);
+        b.Skip(n);
+        s.erase(0, n);
+        break;
+      }
+      case 5:
+        b = buffers_[j];
+        s = std::string(texts_[j]);
+        break;
+      case 6:
+        Build(i, j);
+        break;
+      case 7:
+        Read(i);
+        break;
+      case 8: {
+        std::string text = Text(Size(), static_cast<int>(random_()));
+        s += text;
+        b.Append(MakeForeignBuffer(std::move(text)));
+        break;
+      }
+      case 9:
+        b.CompactIfSparse();
+        break;
+      case 10:
+        b.Clear();
+        s.clear();
+        break;
+      case 11:
+        Look(i);
+        break;
+    }
+    // Copies of copies would double forever.
+    if (s.size() > kTooLong) {
+      b.Skip(s.size() - 100);
+      s.erase(0, s.size() - 100);
+    }
+    Check(i);
+    Check(j);
+  }
+
+ private:
+  static constexpr std::size_t kCount = 5;
+  static constexpr std::size_t kTooLong = 300000;
+
+  std::size_t Pick(std::size_t n) { return random_() % n; }
+  // Mostly small, sometimes beyond each size of block.
+  std::size_t Size() {
+    constexpr std::size_t kUpTo[] = {10, 10, 300, 300, 2000, 20000, 100000};
+    return Pick(kUpTo[Pick(std::size(kUpTo))]);
+  }
+
+  void CutTo(std::size_t from, std::size_t to) {
+    const std::size_t n = Pick(texts_[from].size() + 1);
+    buffers_[to] = buffers_[from].Cut(n);
+    texts_[to] = texts_[from].substr(0, n);
+    texts_[from].erase(0, n);
+  }
+
+  void Build(std::size_t i, std::size_t j) {
+    BufferBuilder builder;
+    std::string built;
+    char* reserved = nullptr;
+    std::size_t reserved_at = 0;
+    const std::size_t reserve = Pick(BufferBuilder::kMaxReserve + 1);
+    for (std::size_t n = Pick(6); n > 0; --n) {
+      const std::string text = Text(Size(), static_cast<int>(random_()));
+      switch (Pick(5)) {
+        case 0:
+          builder.Append(text);
+          built += text;
+          break;
+        case 1:
+          builder.Append(buffers_[j]);
+          built += texts_[j];
+          break;
+        case 2:
+          builder.ExpectBytes(Size());
+          break;
+        case 3: {
+          const std::size_t m = text.copy(
+              builder.data(), std::min(text.size(), builder.SizeAvailable()));
+          builder.MarkWritten(m);
+          built += text.substr(0, m);
+          break;
+        }
+        case 4:
+          if (reserved) break;
+          reserved = builder.Reserve(reserve);
+          reserved_at = built.size();
+          built += std::string(reserve, '?');
+      }
+      ASSERT_EQ(builder.ByteSize(), built.size());
+      ASSERT_GT(builder.SizeAvailable(), 0u);
+    }
+    if (reserved) {
+      std::fill_n(reserved, reserve, '#');
+      std::fill_n(built.begin() + reserved_at, reserve, '#');
+    }
+    buffers_[i].Append(builder.DestructiveGet());
+    texts_[i] += built;
+    ASSERT_EQ(builder.ByteSize(), 0u);
+  }
+
+  void Read(std::size_t i) {
+    ReadSpace space(Pick(2) ? Size() : 0);
+    const std::size_t n = Pick(2) ? std::min(Size(), space.capacity())
+                                  : Pick(space.capacity() + 1);
+    const std::string text = Text(n, static_cast<int>(random_()));
+    std::string_view rest = text;
+    for (int k = 0; k < space.iovec_count(); ++k) {
+      const struct iovec& iov = space.iovecs()[k];
+      rest.remove_prefix(
+          rest.copy(static_cast<char*>(iov.iov_base), iov.iov_len));
+    }
+    ASSERT_TRUE(rest.empty());
+    buffers_[i].Append(space.Commit(n));
+    texts_[i] += text;
+  }
+
+  void Look(std::size_t i) {
+    const std::string& s = texts_[i];
+    const std::size_t offset = Pick(s.size() + 2);
+    std::string out(Pick(5000), '?');
+    const std::size_t n = buffers_[i].CopyTo(out.data(), out.size(), offset);
+    out.resize(n);
+    ASSERT_EQ(out, offset < s.size() ? s.substr(offset, n) : "");
+    struct iovec iov[4];
+    const std::size_t count = buffers_[i].FillIovecs(iov, 4, offset);
+    std::string text;
+    for (std::size_t k = 0; k < count; ++k) {
+      text.append(static_cast<char*>(iov[k].iov_base), iov[k].iov_len);
+    }
+    ASSERT_EQ(text, offset < s.size() ? s.substr(offset, text.size()) : "");
+  }
+
+  void Check(std::size_t i) {
+    const Buffer& b = buffers_[i];
+    ASSERT_EQ(b.size(), texts_[i].size());
+    ASSERT_EQ(b.empty(), texts_[i].empty());
+    std::size_t at = 0;
+    for (std::string_view slice : b) {
+      ASSERT_FALSE(slice.empty());
+      ASSERT_EQ(slice, std::string_view(texts_[i]).substr(at, slice.size()));
+      at += slice.size();
+    }
+    ASSERT_EQ(at, texts_[i].size());
+  }
+
+  std::mt19937 random_;
+  std::array<Buffer, kCount> buffers_;
+  std::array<std::string, kCount> texts_;
+};
+
+TEST(Buffer, RandomOperationsMatchStrings) {
+  for (int seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Model model(seed);
+    for (int i = 0; i < 300; ++i) {
+      model.Step();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// Blocks are written by one thread while slices of them are read, shared and
+// dropped by others, and go to the pools of whoever drops them last.
+TEST(Buffer, SharedByThreads) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 3000;
+  constexpr std::size_t kMailboxes = 8;
+  struct Mailbox {
+    std::mutex mutex;
+    Buffer buffer;
+    std::string text;
+  };
+  std::array<Mailbox, kMailboxes> boxes;
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < kRounds; ++i) {
+        const std::string text =
+            Text(random() % 600, static_cast<int>(random()));
+        BufferBuilder builder;
+        builder.Append(text);
+        Buffer message = builder.DestructiveGet();
+        Buffer kept = message;
+        Buffer received;
+        std::string expected;
+        Mailbox& box = boxes[random() % kMailboxes];
+        {
+          std::scoped_lock lock(box.mutex);
+          if (box.text.size() > 20000) {
+            received = std::move(box.buffer);
+            expected = std::exchange(box.text, {});
+          } else if (random() % 2) {
+            received = box.buffer;
+            expected = box.text;
+          }
+          box.buffer.Append(std::move(message));
+          box.text += text;
+        }
+        if (FlattenSlow(received) != expected) ++wrong;
+        if (FlattenSlow(kept) != text) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  for (Mailbox& box : boxes) EXPECT_EQ(FlattenSlow(box.buffer), box.text);
+}
+
+}  // namespace
+}  // namespace flare
