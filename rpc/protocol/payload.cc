@@ -16,9 +16,11 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// Nested deeper than this a message is refused: parsers recurse, and a fiber's
-// stack is small. It is protobuf's own limit for the binary format.
-constexpr int kMaxNesting = 100;
+// Text nested deeper than this is refused: protobuf's text parser recurses,
+// taking almost 2 KiB of stack per level and by default without a limit, and a
+// fiber has 128 KiB. (The parsers of the other formats stop at 100 or fewer
+// levels, for which they need far less.)
+constexpr int kMaxTextNesting = 32;
 
 flare::Status Malformed(const pb::Message& message, std::string_view what) {
   return flare::Status(
@@ -64,7 +66,7 @@ flare::Status ParseText(const Buffer& payload, pb::Message* message) {
   FirstError errors;
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
-  parser.SetRecursionLimit(kMaxNesting);
+  parser.SetRecursionLimit(kMaxTextNesting);
   parser.AllowPartialMessage(true);
   BufferInputStream stream(&payload);
   if (!parser.Parse(&stream, message)) {

@@ -1,0 +1,196 @@
+#include "flare/rpc/http_message.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace flare {
+namespace {
+
+TEST(HttpMethodTest, NamesAreReadAndWritten) {
+  for (int i = 1; i <= static_cast<int>(HttpMethod::Patch); ++i) {
+    auto method = static_cast<HttpMethod>(i);
+    EXPECT_EQ(HttpMethodFromString(ToStringView(method)), method);
+  }
+  EXPECT_EQ(ToStringView(HttpMethod::Get), "GET");
+  EXPECT_EQ(ToStringView(HttpMethod::Options), "OPTIONS");
+  EXPECT_EQ(ToStringView(static_cast<HttpMethod>(99)), "UNSPECIFIED");
+  EXPECT_EQ(HttpMethodFromString("get"), HttpMethod::Unspecified);
+  EXPECT_EQ(HttpMethodFromString(""), HttpMethod::Unspecified);
+  EXPECT_EQ(HttpMethodFromString("UNSPECIFIED"), HttpMethod::Unspecified);
+}
+
+TEST(HttpStatusTest, ReasonPhrases) {
+  EXPECT_EQ(HttpReasonPhrase(200), "OK");
+  EXPECT_EQ(HttpReasonPhrase(404), "Not Found");
+  EXPECT_EQ(HttpReasonPhrase(505), "HTTP Version Not Supported");
+  EXPECT_EQ(HttpReasonPhrase(299), "Unknown");
+}
+
+TEST(HttpHeadersTest, KeepsOrderAndRepetitions) {
+  HttpHeaders headers;
+  EXPECT_TRUE(headers.empty());
+  EXPECT_TRUE(headers.Append("B", "1"));
+  EXPECT_TRUE(headers.Append("a", "2"));
+  EXPECT_TRUE(headers.Append("b", "3"));
+  EXPECT_EQ(headers.size(), 3u);
+  EXPECT_EQ(headers[0],
+            (std::pair<std::string_view, std::string_view>{"B", "1"}));
+  EXPECT_EQ(headers[2].first, "b");
+  EXPECT_EQ(headers.TryGet("b"), "1");
+  EXPECT_EQ(headers.TryGetMultiple("B"),
+            (std::vector<std::string_view>{"1", "3"}));
+  EXPECT_FALSE(headers.TryGet("c").has_value());
+  EXPECT_TRUE(headers.contains("A"));
+}
+
+TEST(HttpHeadersTest, SetReplacesAll) {
+  HttpHeaders headers;
+  headers.Append("X", "1");
+  headers.Append("Y", "2");
+  headers.Append("x", "3");
+  EXPECT_TRUE(headers.Set("X", "4"));
+  EXPECT_EQ(headers.size(), 2u);
+  EXPECT_EQ(headers.TryGet("x"), "4");
+  EXPECT_EQ(headers.TryGet("y"), "2");
+}
+
+TEST(HttpHeadersTest, RemoveTellsWhetherThereWas) {
+  HttpHeaders headers;
+  headers.Append("X", "1");
+  headers.Append("x", "2");
+  headers.Append("Y", "3");
+  EXPECT_TRUE(headers.Remove("X"));
+  EXPECT_FALSE(headers.Remove("X"));
+  EXPECT_EQ(headers.size(), 1u);
+  EXPECT_EQ(headers.TryGet("Y"), "3");
+}
+
+TEST(HttpHeadersTest, NoTextForgesAField) {
+  HttpHeaders headers;
+  EXPECT_TRUE(headers.Append("X", std::string_view("a\r\nY: b\0c", 9)));
+  EXPECT_EQ(headers.TryGet("X"), "a  Y: b c");
+  for (std::string_view name : {"", "a b", "a:", "a\r\nb", "a\x80", "(a)"}) {
+    EXPECT_FALSE(headers.Append(name, "v")) << name;
+    EXPECT_FALSE(headers.Set(name, "v")) << name;
+  }
+  EXPECT_EQ(headers.size(), 1u);
+}
+
+TEST(HttpHeadersTest, BehavesLikeAModel) {
+  std::mt19937 rng(9);
+  for (int round = 0; round != 200; ++round) {
+    HttpHeaders headers;
+    std::vector<std::pair<std::string, std::string>> model;
+    auto erase = [&](const std::string& name) {
+      return std::erase_if(model, [&](auto& f) { return f.first == name; });
+    };
+    for (int i = 0; i != 50; ++i) {
+      std::string name(1, 'a' + rng() % 5);
+      std::string value = std::to_string(rng() % 1000);
+      switch (rng() % 4) {
+        case 0:
+        case 1:
+          headers.Append(name, value);
+          model.emplace_back(name, value);
+          break;
+        case 2:
+          headers.Set(name, value);
+          erase(name);
+          model.emplace_back(name, value);
+          break;
+        default:
+          EXPECT_EQ(headers.Remove(name), erase(name) != 0);
+      }
+      ASSERT_EQ(headers.size(), model.size());
+      for (std::size_t k = 0; k != model.size(); ++k) {
+        ASSERT_EQ(headers[k].first, model[k].first);
+        ASSERT_EQ(headers[k].second, model[k].second);
+      }
+    }
+    headers.clear();
+    EXPECT_TRUE(headers.empty());
+    EXPECT_FALSE(headers.TryGet("a").has_value());
+  }
+}
+
+TEST(HttpMessageTest, Bodies) {
+  HttpResponse response;
+  EXPECT_EQ(*response.body(), "");
+  response.set_body("literal");
+  EXPECT_EQ(*response.body(), "literal");
+  response.set_body(std::string(5000, 's'));
+  EXPECT_EQ(response.body_size(), 5000u);
+  EXPECT_EQ(*response.body(), std::string(5000, 's'));
+  response.set_body(std::string_view("view"));
+  EXPECT_EQ(*response.body(), "view");
+  response.set_body(CreateBufferSlow("buffer"));
+  EXPECT_EQ(FlattenSlow(*response.noncontiguous_body()), "buffer");
+  EXPECT_EQ(*response.body(), "buffer");
+  HttpRequest request;
+  request.set_body(*response.body());
+  EXPECT_EQ(*request.body(), "buffer");
+}
+
+TEST(HttpMessageTest, ClearMakesItNew) {
+  HttpRequest request;
+  request.set_method(HttpMethod::Put);
+  request.set_uri("/x");
+  request.set_version(HttpVersion::kHttp10);
+  request.headers()->Set("A", "b");
+  request.set_body("body");
+  EXPECT_EQ(*request.body(), "body");
+  request.clear();
+  EXPECT_EQ(request.method(), HttpMethod::Unspecified);
+  EXPECT_EQ(request.uri(), "");
+  EXPECT_EQ(request.version(), HttpVersion::kUnspecified);
+  EXPECT_TRUE(request.headers()->empty());
+  EXPECT_EQ(*request.body(), "");
+
+  HttpResponse response;
+  response.set_status(HttpStatus::NotFound);
+  response.clear();
+  EXPECT_EQ(response.status(), HttpStatus::OK);
+}
+
+TEST(HttpRequestTest, PathAndQuery) {
+  struct Case {
+    const char* uri;
+    const char* path;
+    const char* query;
+  } cases[] = {
+      {"/a/b", "/a/b", ""},
+      {"/a?x=1&y", "/a", "x=1&y"},
+      {"/a#f?x", "/a", ""},
+      {"/a?x#f", "/a", "x"},
+      {"http://host:1/a?x", "/a", "x"},
+      {"http://host", "/", ""},
+      {"*", "*", ""},
+      {"", "", ""},
+  };
+  for (const Case& c : cases) {
+    HttpRequest request;
+    request.set_uri(c.uri);
+    EXPECT_EQ(request.path(), c.path) << c.uri;
+    EXPECT_EQ(request.query(), c.query) << c.uri;
+  }
+}
+
+TEST(FillHttpErrorTest, SaysWhatAndWhy) {
+  HttpResponse response;
+  response.headers()->Set("X", "y");
+  FillHttpError(HttpStatus::NotFound, "no such page", &response);
+  EXPECT_EQ(response.status(), HttpStatus::NotFound);
+  EXPECT_EQ(*response.body(), "404 Not Found: no such page\n");
+  EXPECT_EQ(response.headers()->TryGet("Content-Type"), "text/plain");
+  EXPECT_FALSE(response.headers()->contains("X"));
+  FillHttpError(HttpStatus::InternalServerError, "", &response);
+  EXPECT_EQ(*response.body(), "500 Internal Server Error\n");
+}
+
+}  // namespace
+}  // namespace flare
