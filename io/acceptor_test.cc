@@ -1,0 +1,359 @@
+#include "flare/io/acceptor.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/latch.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+using testing::PlainConnect;
+using testing::Receive;
+using testing::SendAll;
+
+Endpoint Loopback(std::uint16_t port = 0) {
+  return EndpointFromIpv4("127.0.0.1", port);
+}
+
+// Greets each connection and keeps it.
+class Greeter {
+ public:
+  Acceptor::OnAccept Callback() {
+    return [this](UniqueFd fd, Endpoint peer, std::size_t group) {
+      EXPECT_TRUE(fiber::IsFiberWorker());
+      EXPECT_LT(group, fiber::GetSchedulingGroupCount());
+      EXPECT_NE(::fcntl(fd.get(), F_GETFL) & O_NONBLOCK, 0);
+      EXPECT_NE(::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
+      if (peer.family() == AF_INET) {
+        EXPECT_EQ(peer, GetRemoteEndpoint(fd.get()));
+      }
+      EXPECT_EQ(::send(fd.get(), "hi", 2, MSG_NOSIGNAL), 2);
+      std::scoped_lock guard(mutex_);
+      fds_.push_back(std::move(fd));
+    };
+  }
+
+  std::size_t count() {
+    std::scoped_lock guard(mutex_);
+    return fds_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<UniqueFd> fds_;
+};
+
+class AcceptorTest : public testing::IoTest {
+ protected:
+  std::unique_ptr<Acceptor> MustListen(const Endpoint& address,
+                                       Acceptor::OnAccept on_accept) {
+    auto acceptor = Acceptor::Listen(address, {}, std::move(on_accept));
+    EXPECT_TRUE(acceptor.has_value()) << acceptor.error().message();
+    return std::move(*acceptor);
+  }
+
+  std::string TemporaryPath() {
+    char pattern[] = "/tmp/acceptor_test.XXXXXX";
+    EXPECT_NE(::mkdtemp(pattern), nullptr);
+    directory_ = pattern;
+    return directory_ + "/socket";
+  }
+
+  void TearDown() override {
+    IoTest::TearDown();
+    if (!directory_.empty()) std::filesystem::remove_all(directory_);
+  }
+
+  Greeter greeter_;
+  std::string directory_;
+};
+FLARE_INSTANTIATE_RUNTIME_TEST(AcceptorTest);
+
+TEST_P(AcceptorTest, Accepts) {
+  auto acceptor = MustListen(Loopback(), greeter_.Callback());
+  EXPECT_NE(acceptor->local_endpoint().port(), 0);
+  EXPECT_EQ(acceptor->local_endpoint().host(), "127.0.0.1");
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < 50; ++i) {
+    clients.push_back(PlainConnect(acceptor->local_endpoint()));
+    ASSERT_TRUE(clients.back());
+    EXPECT_EQ(Receive(clients.back().get(), 2), "hi");
+  }
+  EXPECT_EQ(acceptor->accepted(), 50U);
+  EXPECT_EQ(greeter_.count(), 50U);
+}
+
+TEST_P(AcceptorTest, AcceptsIpv6) {
+  auto acceptor =
+      Acceptor::Listen(EndpointFromIpv6("::1", 0), {}, greeter_.Callback());
+  if (!acceptor) GTEST_SKIP() << acceptor.error().message();
+  const UniqueFd client = PlainConnect((*acceptor)->local_endpoint());
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
+TEST_P(AcceptorTest, PortInUse) {
+  auto acceptor = MustListen(Loopback(), greeter_.Callback());
+  const Endpoint taken = acceptor->local_endpoint();
+  const auto second = Acceptor::Listen(taken, {}, greeter_.Callback());
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), EADDRINUSE);
+  EXPECT_EQ(second.error().message().rfind("listen on " + taken.ToString() +
+                                               ": bind: Address already in "
+                                               "use",
+                                           0),
+            0U)
+      << second.error().message();
+  // The first one is none the worse for it.
+  const UniqueFd client = PlainConnect(taken);
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
+TEST_P(AcceptorTest, PortInUseBySomeoneElse) {
+  Endpoint taken;
+  const UniqueFd other = testing::PlainListener(&taken);
+  const auto acceptor = Acceptor::Listen(taken, {}, greeter_.Callback());
+  ASSERT_FALSE(acceptor.has_value());
+  EXPECT_EQ(acceptor.error().code(), EADDRINUSE);
+}
+
+TEST_P(AcceptorTest, AddressesThatAreNotOurs) {
+  for (const Endpoint& address :
+       {EndpointFromIpv4("192.0.2.1", 80), Endpoint(),
+        EndpointFromUnix("/no/such/directory/socket")}) {
+    const auto acceptor = Acceptor::Listen(address, {}, greeter_.Callback());
+    ASSERT_FALSE(acceptor.has_value());
+    EXPECT_NE(acceptor.error().code(), 0);
+    EXPECT_EQ(acceptor.error().message().rfind(
+                  "listen on " + address.ToString() + ": ", 0),
+              0U)
+        << acceptor.error().message();
+  }
+}
+
+TEST_P(AcceptorTest, AddressIsFreeAfterJoin) {
+  Endpoint address = Loopback();
+  for (int i = 0; i < 5; ++i) {
+    auto acceptor = MustListen(address, greeter_.Callback());
+    address = acceptor->local_endpoint();
+    const UniqueFd client = PlainConnect(address);
+    EXPECT_EQ(Receive(client.get(), 2), "hi");
+    acceptor->Stop();
+    acceptor->Stop();
+    acceptor->Join();
+    acceptor->Join();
+    EXPECT_FALSE(PlainConnect(address));
+    EXPECT_EQ(errno, ECONNREFUSED);
+  }
+}
+
+TEST_P(AcceptorTest, StopFromTheCallback) {
+  std::unique_ptr<Acceptor> acceptor;
+  fiber::Event published;
+  fiber::Event stopped;
+  acceptor = MustListen(Loopback(), [&](UniqueFd, Endpoint, std::size_t) {
+    ASSERT_TRUE(published.WaitUntil(testing::Deadline()));
+    acceptor->Stop();
+    stopped.Set();
+  });
+  published.Set();
+  const UniqueFd client = PlainConnect(acceptor->local_endpoint());
+  ASSERT_TRUE(stopped.WaitUntil(testing::Deadline()));
+  acceptor->Join();
+}
+
+// Connections that the kernel has completed by the time of Stop() are handed
+// out, not reset.
+TEST_P(AcceptorTest, StopTakesWhatHasConnected) {
+  for (int round = 0; round < 20; ++round) {
+    Greeter greeter;
+    auto acceptor = MustListen(Loopback(), greeter.Callback());
+    std::vector<UniqueFd> clients;
+    for (int i = 0; i < 30; ++i) {
+      clients.push_back(PlainConnect(acceptor->local_endpoint()));
+      ASSERT_TRUE(clients.back());
+    }
+    acceptor->Stop();
+    acceptor->Join();
+    EXPECT_EQ(greeter.count(), 30U);
+    EXPECT_EQ(acceptor->accepted(), 30U);
+    for (const UniqueFd& client : clients) {
+      EXPECT_EQ(Receive(client.get(), 2), "hi");
+    }
+  }
+}
+
+// No callback comes after Join(), however many clients keep trying.
+TEST_P(AcceptorTest, NoCallbackAfterJoin) {
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<bool> joined{false};
+    std::atomic<bool> done{false};
+    std::atomic<int> accepted{0};
+    auto acceptor =
+        MustListen(Loopback(), [&](UniqueFd, Endpoint, std::size_t) {
+          EXPECT_FALSE(joined.load());
+          accepted.fetch_add(1);
+        });
+    const Endpoint address = acceptor->local_endpoint();
+    std::thread client([&] {
+      while (!done.load()) PlainConnect(address);
+    });
+    while (accepted.load() < 10) std::this_thread::yield();
+    acceptor->Stop();
+    acceptor->Join();
+    joined.store(true);
+    testing::DrainPollers();
+    done.store(true);
+    client.join();
+  }
+}
+
+// However the kernel spreads connections over the groups' sockets, they end up
+// evenly.
+TEST_P(AcceptorTest, GroupsAreBalanced) {
+  constexpr int kConnections = 64;
+  const std::size_t groups = fiber::GetSchedulingGroupCount();
+  std::vector<std::atomic<int>> in_group(groups);
+  fiber::Latch accepted(kConnections);
+  fiber::Latch closed(kConnections);
+  auto acceptor = MustListen(Loopback(), [&](UniqueFd fd, Endpoint,
+                                             std::size_t group) {
+    in_group[group].fetch_add(1);
+    auto* const handler =
+        new testing::EchoHandler([&](const Status&) { closed.count_down(); });
+    handler->Serve(StreamConnection::Accepted(std::move(fd), group, handler));
+    accepted.count_down();
+  });
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < kConnections; ++i) {
+    clients.push_back(PlainConnect(acceptor->local_endpoint()));
+    ASSERT_TRUE(SendAll(clients.back().get(), "x"));
+    EXPECT_EQ(Receive(clients.back().get(), 1), "x");
+  }
+  ASSERT_TRUE(accepted.wait_for(testing::kLimit));
+  const double fair = static_cast<double>(kConnections) / groups;
+  for (const auto& n : in_group) {
+    EXPECT_GE(n.load(), fair * 0.7);
+    EXPECT_LE(n.load(), fair * 1.3);
+  }
+  clients.clear();
+  EXPECT_TRUE(closed.wait_for(testing::kLimit));
+}
+
+TEST_P(AcceptorTest, UnixSocket) {
+  const std::string path = TemporaryPath();
+  {
+    auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
+    const UniqueFd client = PlainConnect(acceptor->local_endpoint());
+    ASSERT_TRUE(client) << std::strerror(errno);
+    EXPECT_EQ(Receive(client.get(), 2), "hi");
+
+    const auto second =
+        Acceptor::Listen(EndpointFromUnix(path), {}, greeter_.Callback());
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code(), EADDRINUSE);
+    EXPECT_TRUE(std::filesystem::exists(path));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));  // Removed at the end.
+}
+
+TEST_P(AcceptorTest, StaleUnixSocketIsReplaced) {
+  const std::string path = TemporaryPath();
+  {
+    // A server that died: its file stays behind.
+    const UniqueFd dead(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage storage;
+    const socklen_t length = EndpointFromUnix(path).ToSockaddr(&storage);
+    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&storage), length),
+              0);
+    ASSERT_EQ(::listen(dead.get(), 1), 0);
+  }
+  ASSERT_TRUE(std::filesystem::exists(path));
+  auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
+  const UniqueFd client = PlainConnect(acceptor->local_endpoint());
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
+TEST_P(AcceptorTest, OtherFilesAreNotReplaced) {
+  const std::string path = TemporaryPath();
+  std::fclose(std::fopen(path.c_str(), "w"));
+  const auto acceptor =
+      Acceptor::Listen(EndpointFromUnix(path), {}, greeter_.Callback());
+  ASSERT_FALSE(acceptor.has_value());
+  EXPECT_EQ(acceptor.error().code(), EADDRINUSE);
+  EXPECT_TRUE(std::filesystem::is_regular_file(path));
+}
+
+// The file of a successor that took the path over is left alone.
+TEST_P(AcceptorTest, SuccessorsSocketFileSurvives) {
+  const std::string path = TemporaryPath();
+  auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
+  std::filesystem::rename(path, path + ".old");
+  auto successor = MustListen(EndpointFromUnix(path), greeter_.Callback());
+  acceptor.reset();
+  EXPECT_TRUE(std::filesystem::exists(path));
+  const UniqueFd client = PlainConnect(EndpointFromUnix(path));
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
+// Without a free descriptor accepting stalls, and goes on once there is one,
+// without an edge.
+TEST_P(AcceptorTest, RunningOutOfDescriptors) {
+  auto acceptor = MustListen(Loopback(), greeter_.Callback());
+  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  testing::MakePlain(client.get());
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit tight = before;
+  tight.rlim_cur = static_cast<rlim_t>(client.get()) + 1;
+  // Numbers below the limit may still be free: take them all.
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  std::vector<UniqueFd> hogs;
+  for (;;) {
+    UniqueFd hog(::dup(client.get()));
+    if (!hog) break;
+    hogs.push_back(std::move(hog));
+  }
+  sockaddr_storage storage;
+  const socklen_t length = acceptor->local_endpoint().ToSockaddr(&storage);
+  EXPECT_EQ(
+      ::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length),
+      0);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  hogs.clear();
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
+TEST_P(AcceptorTest, StopWithoutDescriptors) {
+  auto acceptor = MustListen(Loopback(), greeter_.Callback());
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_storage storage;
+  const socklen_t length = acceptor->local_endpoint().ToSockaddr(&storage);
+  EXPECT_EQ(
+      ::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length),
+      0);
+  acceptor->Stop();
+  acceptor->Join();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(greeter_.count(), 0U);
+}
+
+}  // namespace
+}  // namespace flare::io

@@ -1,0 +1,143 @@
+#include "flare/io/back_pressure.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/latch.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+using WaitResult = BackPressure::WaitResult;
+
+class BackPressureTest : public testing::IoTest {};
+FLARE_INSTANTIATE_RUNTIME_TEST(BackPressureTest);
+
+TEST(BackPressure, AdmitsUntilTheLimit) {
+  BackPressure b(100);
+  EXPECT_TRUE(b.Admit(60));
+  EXPECT_TRUE(b.Admit(1000));  // One more, whatever its size.
+  EXPECT_FALSE(b.Admit(1));
+  EXPECT_EQ(b.queued(), 1060U);
+  b.Release(960);
+  EXPECT_FALSE(b.Admit(1));  // 100: still at the limit.
+  b.Release(1);
+  EXPECT_TRUE(b.Admit(1));
+}
+
+TEST(BackPressure, DoesNotWaitWhenBelow) {
+  BackPressure b(100);
+  EXPECT_EQ(b.Wait(1), WaitResult::kBelow);
+  ASSERT_TRUE(b.Admit(50));
+  EXPECT_EQ(b.Wait(1), WaitResult::kBelow);
+}
+
+TEST(BackPressure, TimesOut) {
+  BackPressure b(100);
+  ASSERT_TRUE(b.Admit(51));
+  EXPECT_EQ(b.Wait(1), WaitResult::kTimeout);
+  EXPECT_EQ(b.Wait(NowNs() + 1'000'000), WaitResult::kTimeout);
+  // Nothing is left behind for Release to stumble over.
+  b.Release(51);
+  EXPECT_EQ(b.queued(), 0U);
+}
+
+TEST(BackPressure, ClosedForEver) {
+  BackPressure b(100);
+  b.Close();
+  EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kClosed);
+  b.Close();
+  EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kClosed);
+}
+
+TEST_P(BackPressureTest, WakesFibersAndThreadsAtTheMark) {
+  BackPressure b(100);
+  ASSERT_TRUE(b.Admit(200));
+  constexpr int kFibers = 5;
+  fiber::Latch waiting(kFibers + 1);
+  fiber::Latch woken(kFibers + 1);
+  const auto wait = [&] {
+    waiting.count_down();
+    EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kBelow);
+    EXPECT_LE(b.queued(), 50U);
+    woken.count_down();
+  };
+  for (int i = 0; i < kFibers; ++i) fiber::Spawn(wait);
+  std::thread thread(wait);
+  waiting.wait();
+  b.Release(149);  // 51: above the mark, nobody is woken.
+  EXPECT_FALSE(woken.try_wait());
+  b.Release(1);
+  EXPECT_TRUE(woken.wait_for(testing::kLimit));
+  thread.join();
+}
+
+TEST_P(BackPressureTest, CloseWakesAll) {
+  BackPressure b(100);
+  ASSERT_TRUE(b.Admit(200));
+  constexpr int kFibers = 5;
+  fiber::Latch woken(kFibers);
+  for (int i = 0; i < kFibers; ++i) {
+    fiber::Spawn([&] {
+      EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kClosed);
+      woken.count_down();
+    });
+  }
+  b.Close();
+  EXPECT_TRUE(woken.wait_for(testing::kLimit));
+}
+
+// Writers that admit and wait against one that releases. A lost wake-up makes
+// this hang.
+TEST_P(BackPressureTest, NoWakeUpIsLost) {
+  constexpr int kWriters = 4;
+  constexpr int kEach = 5000;
+  BackPressure b(8);
+  std::atomic<int> to_release{0};
+  fiber::Latch done(kWriters);
+  for (int w = 0; w < kWriters; ++w) {
+    fiber::Spawn([&] {
+      for (int i = 0; i < kEach; ++i) {
+        while (!b.Admit(1)) {
+          EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kBelow);
+        }
+        to_release.fetch_add(1);
+      }
+      done.count_down();
+    });
+  }
+  for (int released = 0; released < kWriters * kEach;) {
+    const int n = to_release.exchange(0);
+    for (int i = 0; i < n; ++i) b.Release(1);
+    released += n;
+    if (n == 0) std::this_thread::yield();
+  }
+  EXPECT_TRUE(done.wait_for(testing::kLimit));
+  EXPECT_EQ(b.queued(), 0U);
+}
+
+// Time-outs that race with wake-ups: every waiter leaves, whichever wins.
+TEST_P(BackPressureTest, TimeoutsRaceWithWakeUps) {
+  constexpr int kRounds = 300;
+  for (int round = 0; round < kRounds; ++round) {
+    BackPressure b(2);
+    ASSERT_TRUE(b.Admit(2));
+    fiber::Latch left(3);
+    for (int i = 0; i < 3; ++i) {
+      fiber::Spawn([&, i] {
+        const WaitResult result = b.Wait(NowNs() + i * 20'000);
+        EXPECT_NE(result, WaitResult::kClosed);
+        left.count_down();
+      });
+    }
+    b.Release(2);
+    ASSERT_TRUE(left.wait_for(testing::kLimit));
+  }
+}
+
+}  // namespace
+}  // namespace flare::io

@@ -1,0 +1,77 @@
+#include "flare/io/resolver.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "flare/fiber/latch.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+class ResolverTest : public testing::IoTest {};
+FLARE_INSTANTIATE_RUNTIME_TEST(ResolverTest);
+
+TEST(Resolver, LiteralsAreParsed) {
+  for (const char* text : {"1.2.3.4:5", "[::1]:80", "unix:/tmp/x"}) {
+    const auto endpoints = Resolve(text);
+    ASSERT_TRUE(endpoints.has_value()) << endpoints.error().message();
+    ASSERT_EQ(endpoints->size(), 1U);
+    EXPECT_EQ(endpoints->front().ToString(), text);
+  }
+}
+
+TEST(Resolver, LocalhostIsLoopback) {
+  const auto endpoints = Resolve("localhost:5567");
+  ASSERT_TRUE(endpoints.has_value()) << endpoints.error().message();
+  ASSERT_FALSE(endpoints->empty());
+  for (const Endpoint& endpoint : *endpoints) {
+    EXPECT_TRUE(endpoint.IsLoopback()) << endpoint.ToString();
+    EXPECT_EQ(endpoint.port(), 5567);
+    EXPECT_EQ(std::count(endpoints->begin(), endpoints->end(), endpoint), 1);
+  }
+}
+
+TEST(Resolver, BadTextIsAnErrorThatNamesIt) {
+  for (const char* text :
+       {"", "localhost", "localhost:", ":80", "localhost:65536",
+        "localhost:http", "localhost:-1", "a:b:1", "[::1", "[::1]", "::1",
+        "two words:80", "unix:", "path/x:80"}) {
+    const auto endpoints = Resolve(text);
+    ASSERT_FALSE(endpoints.has_value()) << text;
+    EXPECT_EQ(endpoints.error().code(), EINVAL) << text;
+    EXPECT_NE(endpoints.error().message().find(std::string("'") + text + "'"),
+              std::string::npos)
+        << endpoints.error().message();
+  }
+}
+
+// RFC 6761: .invalid never resolves, with or without a network.
+TEST(Resolver, UnknownHostIsAnError) {
+  const auto endpoints = Resolve("no-such-host.invalid:80");
+  ASSERT_FALSE(endpoints.has_value());
+  EXPECT_NE(endpoints.error().code(), 0);
+  EXPECT_NE(endpoints.error().message().find("no-such-host.invalid:80"),
+            std::string::npos);
+}
+
+TEST_P(ResolverTest, SuspendsFibersOnly) {
+  constexpr int kFibers = 8;
+  fiber::Latch done(kFibers);
+  for (int i = 0; i < kFibers; ++i) {
+    fiber::Spawn([&, i] {
+      const auto good = Resolve("localhost:" + std::to_string(i + 1));
+      EXPECT_TRUE(good.has_value());
+      if (good) {
+        EXPECT_EQ(good->front().port(), i + 1);
+      }
+      done.count_down();
+    });
+  }
+  EXPECT_TRUE(done.wait_for(testing::kLimit));
+}
+
+}  // namespace
+}  // namespace flare::io

@@ -1,0 +1,395 @@
+// What a connection does for one user at a time: connect, read, write, limits.
+// Closing is in stream_connection_close_test.cc, crowds and races in
+// stream_connection_stress_test.cc.
+#include "flare/io/stream_connection.h"
+
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/latch.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+using testing::Deadline;
+using testing::Pattern;
+using testing::Receive;
+using testing::RecordingHandler;
+using testing::SendAll;
+
+Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
+
+// A server-side connection and the plain socket it talks to.
+class StreamConnectionTest : public testing::IoTest {
+ protected:
+  void Open(StreamConnection::Options options = {}, int our_send_buffer = 0,
+            int peer_receive_buffer = 0) {
+    testing::SocketPair pair =
+        testing::TcpPair(our_send_buffer, peer_receive_buffer);
+    peer_ = std::move(pair.peer);
+    connection_ =
+        StreamConnection::Accepted(std::move(pair.ours), 0, &handler_, options);
+    connection_->Start();
+  }
+
+  void TearDown() override {
+    if (connection_) {
+      connection_->Close(Status(ECANCELED, "the test ends"));
+      handler_.WaitClosed();
+      testing::DrainPollers();
+      // Of all references only the test's is left. The closing thread may
+      // still be on its way out of the last one.
+      while (connection_->UnsafeRefCount() != 1) std::this_thread::yield();
+      EXPECT_EQ(connection_->fd(), -1);
+      connection_.Reset();
+    }
+    IoTest::TearDown();
+  }
+
+  RecordingHandler handler_;
+  UniqueFd peer_;
+  RefPtr<StreamConnection> connection_;
+};
+FLARE_INSTANTIATE_RUNTIME_TEST(StreamConnectionTest);
+
+TEST_P(StreamConnectionTest, KnowsItsEnds) {
+  Open();
+  EXPECT_EQ(connection_->local_endpoint(), GetRemoteEndpoint(peer_.get()));
+  EXPECT_EQ(connection_->remote_endpoint(), GetLocalEndpoint(peer_.get()));
+  EXPECT_EQ(connection_->group(), 0U);
+  EXPECT_EQ(connection_->BufferedOutput(), 0U);
+}
+
+TEST_P(StreamConnectionTest, Reads) {
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), "hello"));
+  EXPECT_EQ(handler_.WaitReceived(5), "hello");
+  ASSERT_TRUE(SendAll(peer_.get(), " there"));
+  EXPECT_EQ(handler_.WaitReceived(11), "hello there");
+}
+
+TEST_P(StreamConnectionTest, ReadsWhatWasSentBeforeTheStart) {
+  testing::SocketPair pair = testing::TcpPair();
+  ASSERT_TRUE(SendAll(pair.peer.get(), "early"));
+  connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
+  connection_->Start();
+  EXPECT_EQ(handler_.WaitReceived(5), "early");
+}
+
+TEST_P(StreamConnectionTest, Writes) {
+  Open();
+  EXPECT_EQ(connection_->Write(BufferOf("one ")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(BufferOf("two")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(Buffer()), WriteResult::kOk);  // Nothing to do.
+  EXPECT_EQ(Receive(peer_.get(), 7), "one two");
+}
+
+TEST_P(StreamConnectionTest, WritesBeforeTheStartGoOutAfterIt) {
+  testing::SocketPair pair = testing::TcpPair();
+  connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
+  EXPECT_EQ(connection_->Write(BufferOf("early")), WriteResult::kOk);
+  EXPECT_EQ(connection_->BufferedOutput(), 5U);
+  connection_->Start();
+  EXPECT_EQ(Receive(pair.peer.get(), 5), "early");
+}
+
+// The handler sees what it left together with what is new, and its hint lets
+// large bodies come in few pieces.
+TEST_P(StreamConnectionTest, IncompleteMessagesAreKept) {
+  constexpr std::size_t kMessage = 1 << 20;
+  std::atomic<int> calls{0};
+  std::string got;
+  fiber::Event complete;
+  handler_.on_data = [&](Buffer& in, std::size_t* need, std::string*) {
+    EXPECT_EQ(*need, 0U);
+    calls.fetch_add(1);
+    if (in.size() < kMessage) {
+      *need = kMessage;
+      return true;
+    }
+    got = FlattenSlow(in.Cut(kMessage));
+    EXPECT_TRUE(in.empty());
+    complete.Set();
+    return true;
+  };
+  Open();
+  const std::string sent = Pattern(kMessage);
+  ASSERT_TRUE(SendAll(peer_.get(), sent));
+  ASSERT_TRUE(complete.WaitUntil(Deadline()));
+  EXPECT_EQ(got, sent);
+  EXPECT_GE(calls.load(), 1);
+}
+
+TEST_P(StreamConnectionTest, LargeTransfersBothWays) {
+  Open();
+  const std::string there = Pattern(3 << 20, 1);
+  const std::string back = Pattern(5 << 20, 2);
+  std::thread sender([&] { EXPECT_TRUE(SendAll(peer_.get(), there)); });
+  for (std::size_t at = 0; at < back.size(); at += 50'000) {
+    ASSERT_EQ(connection_->Write(BufferOf(back.substr(at, 50'000))),
+              WriteResult::kOk);
+  }
+  EXPECT_EQ(Receive(peer_.get(), back.size()), back);
+  sender.join();
+  EXPECT_EQ(handler_.WaitReceived(there.size()), there);
+  EXPECT_EQ(connection_->BufferedOutput(), 0U);
+}
+
+// A socket that takes only little at a time: the flusher waits for room again
+// and again.
+TEST_P(StreamConnectionTest, PartialWritesToASlowReader) {
+  Open({}, /*our_send_buffer=*/2048, /*peer_receive_buffer=*/2048);
+  const std::string sent = Pattern(400'000);
+  for (std::size_t at = 0; at < sent.size(); at += 1000) {
+    ASSERT_EQ(connection_->Write(BufferOf(sent.substr(at, 1000))),
+              WriteResult::kOk);
+  }
+  EXPECT_GT(connection_->BufferedOutput(), 0U);
+  std::string got;
+  while (got.size() < sent.size()) {
+    const std::string piece = Receive(
+        peer_.get(), std::min<std::size_t>(777, sent.size() - got.size()));
+    ASSERT_FALSE(piece.empty());
+    got += piece;
+  }
+  EXPECT_EQ(got, sent);
+}
+
+// More pieces than one system call takes: separate blocks don't merge.
+TEST_P(StreamConnectionTest, ManyPieces) {
+  Open();
+  std::vector<std::string> pieces;
+  std::string all;
+  Buffer message;
+  for (int i = 0; i < 1000; ++i) {
+    pieces.push_back(Pattern(300, i));
+    all += pieces.back();
+    message.Append(MakeForeignBuffer(std::string(pieces.back())));
+  }
+  ASSERT_EQ(connection_->Write(std::move(message)), WriteResult::kOk);
+  EXPECT_EQ(Receive(peer_.get(), all.size()), all);
+}
+
+// Replies written by the tasks of one batch leave in one segment: the flush
+// comes behind them in the queue.
+TEST_P(StreamConnectionTest, RepliesOfABatchLeaveTogether) {
+  if (GetParam().workers > 1) GTEST_SKIP() << "a thief may flush earlier";
+  constexpr int kReplies = 20;
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    in.Clear();
+    for (int i = 0; i < kReplies; ++i) {
+      fiber::Spawn([this] {
+        EXPECT_EQ(connection_->Write(BufferOf("reply ")), WriteResult::kOk);
+      });
+    }
+    return true;
+  };
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), "go"));
+  char bytes[kReplies * 6];
+  // One recv() gets it all, once the first byte is there.
+  ASSERT_EQ(::recv(peer_.get(), bytes, 1, MSG_PEEK), 1);
+  EXPECT_EQ(::recv(peer_.get(), bytes, sizeof(bytes), 0),
+            static_cast<ssize_t>(sizeof(bytes)));
+}
+
+TEST_P(StreamConnectionTest, OutputLimit) {
+  StreamConnection::Options options;
+  options.max_output = 100'000;
+  Open(options, 2048, 2048);
+  // The peer doesn't read: soon the kernel takes no more.
+  Buffer refused;
+  std::size_t accepted = 0;
+  for (;;) {
+    refused = BufferOf(Pattern(10'000));
+    const WriteResult result = connection_->Write(std::move(refused));
+    if (result == WriteResult::kOverLimit) break;
+    ASSERT_EQ(result, WriteResult::kOk);
+    accepted += 10'000;
+  }
+  EXPECT_EQ(refused.size(), 10'000U);  // Untouched.
+  EXPECT_GE(accepted, options.max_output);
+  EXPECT_EQ(connection_->WaitWritable(1), WriteResult::kOverLimit);
+
+  fiber::Latch written(1);
+  fiber::Spawn([&] {
+    EXPECT_EQ(connection_->WaitWritable(Deadline()), WriteResult::kOk);
+    EXPECT_LE(connection_->BufferedOutput(), options.max_output / 2);
+    EXPECT_EQ(connection_->Write(BufferOf("last")), WriteResult::kOk);
+    written.count_down();
+  });
+  const std::string got = Receive(peer_.get(), accepted + 4);
+  EXPECT_EQ(got.size(), accepted + 4);
+  EXPECT_EQ(got.substr(accepted), "last");
+  EXPECT_TRUE(written.wait_for(testing::kLimit));
+}
+
+TEST_P(StreamConnectionTest, ClosingWakesWaitingWriters) {
+  StreamConnection::Options options;
+  options.max_output = 10'000;
+  Open(options, 2048, 2048);
+  while (connection_->Write(BufferOf(Pattern(10'000))) == WriteResult::kOk) {
+  }
+  fiber::Latch woken(2);
+  for (int i = 0; i < 2; ++i) {
+    fiber::Spawn([&] {
+      EXPECT_EQ(connection_->WaitWritable(), WriteResult::kClosed);
+      woken.count_down();
+    });
+  }
+  connection_->Close(Status(ECANCELED, "enough"));
+  EXPECT_TRUE(woken.wait_for(testing::kLimit));
+  EXPECT_EQ(connection_->WaitWritable(), WriteResult::kClosed);
+}
+
+TEST_P(StreamConnectionTest, PausedReadingResumes) {
+  fiber::Event first;
+  fiber::Event second;
+  std::atomic<bool> resumed{false};
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    const std::string got = FlattenSlow(in);
+    in.Clear();
+    if (got == "a") {
+      connection_->PauseReading();
+      first.Set();
+    } else {
+      EXPECT_TRUE(resumed.load());
+      EXPECT_EQ(got, "b");
+      second.Set();
+    }
+    return true;
+  };
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), "a"));
+  ASSERT_TRUE(first.WaitUntil(Deadline()));
+  // Edges come, nobody reads; Drain() makes sure they were delivered.
+  ASSERT_TRUE(SendAll(peer_.get(), "b"));
+  testing::DrainPollers();
+  resumed.store(true);
+  connection_->ResumeReading();
+  EXPECT_TRUE(second.WaitUntil(Deadline()));
+}
+
+TEST_P(StreamConnectionTest, ActivityIsNoted) {
+  const std::int64_t before = NowNs();
+  Open();
+  const std::int64_t created = connection_->last_activity_ns();
+  EXPECT_GE(created, before - 1000);
+  ASSERT_TRUE(SendAll(peer_.get(), "x"));
+  handler_.WaitReceived(1);
+  const std::int64_t received = connection_->last_activity_ns();
+  EXPECT_GE(received, created);
+  ASSERT_EQ(connection_->Write(BufferOf("y")), WriteResult::kOk);
+  Receive(peer_.get(), 1);
+  EXPECT_GE(connection_->last_activity_ns(), received);
+}
+
+TEST_P(StreamConnectionTest, Connects) {
+  Endpoint address;
+  const UniqueFd listener = testing::PlainListener(&address);
+  handler_.on_connected = [&] {
+    EXPECT_EQ(connection_->remote_endpoint(), address);
+    EXPECT_EQ(connection_->local_endpoint().host(), "127.0.0.1");
+    EXPECT_EQ(connection_->Write(BufferOf("second")), WriteResult::kOk);
+  };
+  connection_ = StreamConnection::Connect(address, 0, &handler_);
+  // Queued until it is connected, and before what OnConnected writes.
+  EXPECT_EQ(connection_->Write(BufferOf("first ")), WriteResult::kOk);
+  connection_->Start();
+  peer_ = testing::PlainAccept(listener);
+  handler_.WaitConnected();
+  EXPECT_EQ(Receive(peer_.get(), 12), "first second");
+  ASSERT_TRUE(SendAll(peer_.get(), "answer"));
+  EXPECT_EQ(handler_.WaitReceived(6), "answer");
+}
+
+TEST_P(StreamConnectionTest, ConnectsInEveryGroup) {
+  Endpoint address;
+  const UniqueFd listener = testing::PlainListener(&address);
+  for (std::size_t g = 0; g < fiber::GetSchedulingGroupCount(); ++g) {
+    RecordingHandler handler;
+    auto connection = StreamConnection::Connect(address, g, &handler);
+    connection->Start();
+    const UniqueFd peer = testing::PlainAccept(listener);
+    ASSERT_TRUE(SendAll(peer.get(), "hi"));
+    EXPECT_EQ(handler.WaitReceived(2), "hi");
+    EXPECT_EQ(connection->group(), g);
+    connection->Close(Status(ECANCELED, "done"));
+    handler.WaitClosed();
+  }
+}
+
+TEST_P(StreamConnectionTest, ConnectRefused) {
+  Endpoint address;
+  testing::PlainListener(&address).Reset();  // Nobody listens any more.
+  connection_ = StreamConnection::Connect(address, 0, &handler_);
+  EXPECT_EQ(connection_->Write(BufferOf("lost")), WriteResult::kOk);
+  connection_->Start();
+  const Status why = handler_.WaitClosed();
+  EXPECT_EQ(why.code(), ECONNREFUSED);
+  EXPECT_EQ(why.message(),
+            "connect to " + address.ToString() + ": Connection refused");
+  EXPECT_EQ(connection_->Write(BufferOf("late")), WriteResult::kClosed);
+}
+
+TEST_P(StreamConnectionTest, ConnectToNonsense) {
+  for (const Endpoint& address :
+       {Endpoint(), EndpointFromUnix("/no/such/socket")}) {
+    RecordingHandler handler;
+    auto connection = StreamConnection::Connect(address, 0, &handler);
+    connection->Start();
+    const Status why = handler.WaitClosed();
+    EXPECT_NE(why.code(), 0);
+    EXPECT_EQ(why.message().rfind("connect to " + address.ToString(), 0), 0U)
+        << why.message();
+  }
+}
+
+TEST_P(StreamConnectionTest, BadInputCloses) {
+  handler_.on_data = [](Buffer&, std::size_t*, std::string* error) {
+    *error = "no magic number";
+    return false;
+  };
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), "garbage"));
+  const Status why = handler_.WaitClosed();
+  EXPECT_EQ(why.code(), EPROTO);
+  EXPECT_NE(why.message().find("no magic number"), std::string::npos);
+  EXPECT_NE(why.message().find(connection_->remote_endpoint().ToString()),
+            std::string::npos);
+}
+
+TEST_P(StreamConnectionTest, InputLimit) {
+  handler_.on_data = [](Buffer&, std::size_t*, std::string*) { return true; };
+  StreamConnection::Options options;
+  options.max_input = 1000;
+  Open(options);
+  ASSERT_TRUE(SendAll(peer_.get(), Pattern(1001)));
+  const Status why = handler_.WaitClosed();
+  EXPECT_EQ(why.code(), EMSGSIZE);
+  EXPECT_NE(why.message().find("1000 bytes"), std::string::npos)
+      << why.message();
+}
+
+TEST_P(StreamConnectionTest, AnnouncedInputIsLimitedToo) {
+  handler_.on_data = [](Buffer&, std::size_t* need, std::string*) {
+    *need = 1001;
+    return true;
+  };
+  StreamConnection::Options options;
+  options.max_input = 1000;
+  Open(options);
+  ASSERT_TRUE(SendAll(peer_.get(), "x"));
+  EXPECT_EQ(handler_.WaitClosed().code(), EMSGSIZE);
+}
+
+TEST(StreamConnectionSize, AnIdleOneIsSmall) {
+  EXPECT_LT(sizeof(StreamConnection), 1024U);
+}
+
+}  // namespace
+}  // namespace flare::io
