@@ -46,6 +46,7 @@ proctype Writer() {
 proctype Flusher() {
   byte taken;
 idle:
+  skip;
   d_step { wanted > 0 -> wanted-- }; /* Exactly one worker runs a task. */
 take:
   assert(flushers <= 1);
