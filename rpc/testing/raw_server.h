@@ -89,8 +89,8 @@ class RawServer {
   void Close() { listener_.Reset(); }
 
  private:
-  io::UniqueFd listener_;
   Endpoint endpoint_;
+  io::UniqueFd listener_;
 };
 
 // An address that refuses connections: nobody listens, and nobody else gets it
@@ -102,8 +102,8 @@ class DeadAddress {
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
-  io::UniqueFd bound_;
   Endpoint endpoint_;
+  io::UniqueFd bound_;
 };
 
 }  // namespace flare::rpc::testing
