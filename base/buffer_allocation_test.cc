@@ -1,0 +1,145 @@
+// Counts calls of the general allocator: there must be none per message.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/function.h"
+#include "flare/base/object_pool.h"
+#include "flare/base/read_space.h"
+#include "gtest/gtest.h"
+
+namespace {
+
+std::atomic<long> allocations = 0;
+
+void* CountedAllocate(std::size_t size, std::size_t align) {
+  ++allocations;
+  size = (size + align - 1) / align * align;
+  if (void* p = std::aligned_alloc(align, size)) return p;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return CountedAllocate(size, alignof(std::max_align_t));
+}
+void* operator new[](std::size_t size) {
+  return CountedAllocate(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t align) {
+  return CountedAllocate(size, static_cast<std::size_t>(align));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
+
+namespace flare {
+namespace {
+
+// How many allocations `f` makes once it has run a few times.
+template <class F>
+long AllocationsOf(F f) {
+  for (int i = 0; i < 20; ++i) f();
+  const long before = allocations;
+  for (int i = 0; i < 100; ++i) f();
+  return allocations - before;
+}
+
+TEST(Allocations, AreCounted) {
+  EXPECT_GE(AllocationsOf([] { std::vector<int> v(100, 1); }), 100);
+}
+
+TEST(Allocations, NoneForABatchOfMessages) {
+  EXPECT_EQ(AllocationsOf([] {
+              Buffer output;
+              for (int i = 0; i < 500; ++i) {
+                BufferBuilder builder;
+                char* head = builder.Reserve(16);
+                std::fill_n(head, 16, 'h');
+                builder.Append("method and body");
+                output.Append(builder.DestructiveGet());
+              }
+              while (!output.empty()) output.Skip(31);
+            }),
+            0);
+}
+
+TEST(Allocations, NoneForReadsAndCuts) {
+  EXPECT_EQ(AllocationsOf([] {
+              Buffer input;
+              for (int i = 0; i < 20; ++i) {
+                ReadSpace space;
+                std::fill_n(static_cast<char*>(space.iovecs()[0].iov_base),
+                            4000, 'x');
+                input.Append(space.Commit(4000));
+                while (input.size() >= 60) {
+                  Buffer message = input.Cut(60);
+                  Buffer body = message.Cut(20);
+                }
+              }
+            }),
+            0);
+}
+
+TEST(Allocations, NoneForLargeMessages) {
+  static const std::string text(1 << 20, 'x');
+  EXPECT_EQ(AllocationsOf([] {
+              ReadSpace space(1 << 20);
+              Buffer body = space.Commit(space.capacity());
+              BufferBuilder builder;
+              builder.Append(text);
+              body.Append(builder.DestructiveGet());
+            }),
+            0);
+}
+
+TEST(Allocations, NoneForReferencingBuffers) {
+  static const std::string text(1000, 'x');
+  EXPECT_EQ(AllocationsOf([] {
+              int done = 0;
+              {
+                Buffer b = MakeReferencingBuffer(text.data(), text.size(),
+                                                 [&done] { ++done; });
+                Buffer copy = b;
+              }
+              ASSERT_EQ(done, 1);
+            }),
+            0);
+}
+
+TEST(Allocations, NoneForPooledObjects) {
+  EXPECT_EQ(AllocationsOf([] {
+              std::array<PooledPtr<std::string>, 200> all;
+              for (auto& p : all) p = MakePooled<std::string>();
+            }),
+            0);
+}
+
+TEST(Allocations, NoneForFunctionsOf48Bytes) {
+  std::array<char, 40> ballast{};
+  int calls = 0;
+  EXPECT_EQ(AllocationsOf([&] {
+              Function<void()> f = [&calls, ballast] {
+                calls += 1 + ballast[0];
+              };
+              Function<void()> g = std::move(f);
+              g();
+            }),
+            0);
+  EXPECT_EQ(calls, 120);
+}
+
+}  // namespace
+}  // namespace flare
