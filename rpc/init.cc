@@ -1,4 +1,4 @@
-#include "flare/rpc/init.h"
+#include "flare/init.h"
 
 #include <gflags/gflags.h>
 #include <glog/logging.h>
@@ -15,11 +15,11 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
+#include "flare/init/on_init.h"
+#include "flare/init/override_flag.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
-#include "flare/rpc/init/on_init.h"
-#include "flare/rpc/init/override_flag.h"
 #include "flare/rpc/quit_signal.h"
 
 namespace flare {

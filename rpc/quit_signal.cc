@@ -19,9 +19,9 @@
 #include <thread>
 
 #include "flare/fiber/event.h"
+#include "flare/init.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/flags.h"
-#include "flare/rpc/init.h"
 
 namespace flare {
 namespace {
