@@ -14,7 +14,7 @@ using testing::CheckClientBytes;
 using testing::CheckServerBytes;
 using testing::SeedBytes;
 
-constexpr int kRounds = 4000;
+constexpr int kRounds = 1500;
 
 class Mutator {
  public:
