@@ -46,8 +46,8 @@ class Server {
   struct Options {
     // For log lines; the address if empty.
     std::string service_name = "";
-    // Bytes of one message, header and attachment included. A longer one
-    // closes its connection.
+    // Bytes of one message, header and attachment included. A longer one is
+    // answered with an error, or closes its connection where it can't be.
     std::size_t maximum_packet_size =
         rpc::ServerDefaultsFromFlags().max_packet_size;
     std::size_t max_http_header_size =

@@ -157,6 +157,7 @@ bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
     *error = "no protocol of this server (" + state_->protocol_names() +
              ") begins with " + FirstBytes(in);
   }
+  state_->LogConnection(peer_, *error);
   // relaxed: read by OnClosed(), a later callback, which io orders.
   malformed_.store(true, std::memory_order_relaxed);
   // relaxed: only this thread adds calls; that one finished doesn't matter.
@@ -219,10 +220,10 @@ void ServerConnection::OnClosed(const flare::Status& why) {
   // relaxed: what callbacks wrote is ordered by io; `idle_` is a hint.
   if (malformed_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.malformed);
-    state_->LogConnection(peer_, "closed: " + why.message());
   } else if (idle_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.idle);
-  } else if (!reading_ended_ && why.code() != ESHUTDOWN) {
+  } else if (!reading_ended_ && why.code() != ESHUTDOWN &&
+             why.code() != ECANCELED) {
     // Neither side ended it in an orderly way.
     state_->Count(&counters.broken);
     state_->LogConnection(peer_, "broken: " + why.message());
@@ -264,6 +265,7 @@ void ServerConnection::WaitForRoom() {
 }
 
 void ServerConnection::CloseMalformed(const std::string& why) {
+  state_->LogConnection(peer_, why);
   // relaxed: as in HandleBadInput.
   malformed_.store(true, std::memory_order_relaxed);
   stream_->Close(flare::Status(EPROTO, why));

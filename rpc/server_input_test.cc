@@ -1,0 +1,469 @@
+// What arrives at a server that no well-behaved client sends; and plain HTTP,
+// byte for byte.
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/event.h"
+#include "flare/rpc/testing/server_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+class ServerInputTest : public ServerTest {
+ protected:
+  // The server still serves newcomers.
+  void ExpectAlive() {
+    RawClient client(endpoint());
+    client.Call(99, kCall, MakeRequest("alive"));
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->As<TestResponse>().body(), "alive");
+  }
+
+  // Statistics, once the connections counted there are through.
+  Server::Statistics Final() {
+    StopServer();
+    return server().statistics();
+  }
+};
+
+// A frame of the flare protocol with sizes that needn't be true.
+std::string Frame(std::uint32_t meta_size, std::uint32_t body_size,
+                  std::uint32_t attachment_size, std::string_view rest) {
+  std::string frame = "CPRF";
+  for (std::uint32_t size : {meta_size, body_size, attachment_size}) {
+    char bytes[4];
+    std::memcpy(bytes, &size, 4);  // Little-endian, as are our machines.
+    frame.append(bytes, 4);
+  }
+  return frame.append(rest);
+}
+
+// --- Not a protocol of ours ---
+
+TEST_F(ServerInputTest, GarbageClosesTheConnection) {
+  StartServer();
+  for (const char* garbage :
+       {"garbage", "\0\0\0\0\0\0\0\0", "\x16\x03\x01\x02", "CPRX....", "\n"}) {
+    RawClient client(endpoint());
+    client.Send(std::string(garbage, 8));
+    EXPECT_TRUE(client.AtEnd()) << garbage;
+  }
+  ExpectAlive();
+  EXPECT_EQ(Final().connections_malformed, 5u);
+}
+
+TEST_F(ServerInputTest, ProtocolThatWasNotAddedIsGarbage) {
+  StartServer({"flare"});
+  RawClient client(endpoint());
+  client.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(client.AtEnd());
+  ExpectAlive();
+}
+
+TEST_F(ServerInputTest, RandomBytesNeverHurt) {
+  StartServer();
+  std::mt19937 random(20260727);
+  const std::string valid =
+      RawClient(endpoint()).Encode(1, kCall, MakeRequest("valid"));
+  for (int round = 0; round != 300; ++round) {
+    RawClient client(endpoint());
+    std::string bytes;
+    if (round % 3 == 0) {
+      for (int i = 0; i != 100; ++i) bytes += static_cast<char>(random());
+    } else {
+      bytes = valid;
+      for (int i = 0; i != 1 + round % 4; ++i) {
+        bytes[random() % bytes.size()] = static_cast<char>(random());
+      }
+    }
+    client.TrySend(bytes);
+    client.Shutdown();
+    client.ReadAll();  // An answer or not, but an end.
+  }
+  ExpectAlive();
+}
+
+TEST_F(ServerInputTest, WhatWasUnderstoodBeforeGarbageIsAnswered) {
+  fiber::Event go;
+  service().on_call = [&](TestCall call) {
+    go.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(client.Encode(1, kCall, MakeRequest("good")) + "garbage!");
+  go.Set();
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->As<TestResponse>().body(), "good");
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  EXPECT_EQ(Final().connections_malformed, 1u);
+}
+
+// --- Broken frames ---
+
+TEST_F(ServerInputTest, FrameInSinglesBytesIsFine) {
+  StartServer();
+  RawClient client(endpoint());
+  for (char c : client.Encode(3, kCall, MakeRequest("slowly"))) {
+    client.Send(std::string(1, c));
+  }
+  EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "slowly");
+}
+
+TEST_F(ServerInputTest, TruncatedFrameEndsQuietly) {
+  StartServer();
+  RawClient whole(endpoint());
+  const std::string bytes = whole.Encode(1, kCall, MakeRequest("cut off"));
+  for (std::size_t n : {std::size_t{1}, std::size_t{15}, std::size_t{16},
+                        std::size_t{20}, bytes.size() - 1}) {
+    RawClient client(endpoint());
+    client.Send(bytes.substr(0, n));
+    client.Shutdown();
+    EXPECT_TRUE(client.AtEnd()) << n;
+  }
+  ExpectAlive();
+}
+
+// correlation_id 5, method_type `type`, with or without request_meta{"x.Y.Z"}.
+std::string Meta(char type, bool with_request_meta) {
+  std::string meta("\x08\x05", 2);
+  if (with_request_meta) meta += std::string("\x2a\x07\x12\x05x.Y.Z", 9);
+  meta += '\x38';
+  meta += type;
+  return meta;
+}
+
+TEST_F(ServerInputTest, OversizedFrameIsAnsweredAndSkipped) {
+  server_options().maximum_packet_size = 1000;
+  StartServer();
+  RawClient client(endpoint());
+  const std::string meta = Meta(1, true);
+  // The answer comes before the body.
+  client.Send(Frame(meta.size(), 200'000, 100'000, meta));
+  const auto refused = client.ReadReply();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->id, 5u);
+  EXPECT_EQ(refused->status, STATUS_MALFORMED_DATA);
+  EXPECT_NE(refused->description.find("1000"), std::string::npos)
+      << refused->description;
+  client.Send(std::string(300'000, 'x'));
+  // Just below the limit is fine.
+  client.Call(1, kCall, MakeRequest(std::string(900, 'x')));
+  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
+}
+
+TEST_F(ServerInputTest, HugeMetaClosesTheConnection) {
+  StartServer();
+  for (std::uint32_t size : {0x00100000u, 0x80000000u, 0xffffffffu}) {
+    RawClient client(endpoint());
+    client.Send(Frame(size, size, size, ""));
+    EXPECT_TRUE(client.AtEnd());
+  }
+  ExpectAlive();
+  EXPECT_EQ(Final().connections_malformed, 3u);
+}
+
+TEST_F(ServerInputTest, OversizedHttpIsRefused) {
+  server_options().maximum_packet_size = 1000;
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n");
+  EXPECT_EQ(client.ReadUntil(" ").size(), 9u);
+  EXPECT_EQ(client.ReadUntil(" "), "413 ");
+  client.ReadAll();
+  ExpectAlive();
+}
+
+TEST_F(ServerInputTest, UnreadableMetaClosesTheConnection) {
+  StartServer();
+  for (const std::string& meta :
+       {std::string("\xff\xff\xff\xff"), std::string(), std::string("\x08")}) {
+    RawClient client(endpoint());
+    client.Send(Frame(meta.size(), 0, 0, meta));
+    EXPECT_TRUE(client.AtEnd());
+  }
+  ExpectAlive();
+  EXPECT_EQ(Final().connections_malformed, 3u);
+}
+
+TEST_F(ServerInputTest, MethodTypeZeroIsAnswered) {
+  StartServer();
+  RawClient client(endpoint());
+  const std::string meta = Meta(0, true);
+  client.Send(Frame(meta.size(), 0, 0, meta));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->id, 5u);
+  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA) << reply->description;
+  EXPECT_NE(reply->description, "");
+  client.Close();
+  ExpectAlive();
+  EXPECT_EQ(Final().calls_malformed, 1u);
+}
+
+TEST_F(ServerInputTest, RequestWithoutRequestMetaIsAnswered) {
+  StartServer();
+  RawClient client(endpoint());
+  const std::string meta = Meta(1, false);
+  client.Send(Frame(meta.size(), 0, 0, meta));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->id, 5u);
+  EXPECT_NE(reply->status, STATUS_SUCCESS);
+  ExpectAlive();
+}
+
+// --- Calls that can't be served ---
+
+TEST_F(ServerInputTest, UnknownMethodAndUnknownService) {
+  Server other;  // Knows OtherService; this process does, thereby.
+  class Unused : public OtherService {};
+  Unused unused;
+  ASSERT_TRUE(other.AddService(&unused));
+  StartServer();
+  struct Case {
+    const char* method;
+    int status;
+    const char* text;
+  };
+  RawClient client(endpoint());
+  std::uint64_t id = 0;
+  for (const Case& c : std::vector<Case>{
+           {"no.such.Service.Method", STATUS_METHOD_NOT_FOUND,
+            "Method [no.such.Service.Method] is not implemented."},
+           {"flare.rpc.testing.TestService.Nope", STATUS_METHOD_NOT_FOUND,
+            "Method [flare.rpc.testing.TestService.Nope] is not implemented."},
+           {"x", STATUS_METHOD_NOT_FOUND, "Method [x] is not implemented."},
+           {"flare.rpc.testing.OtherService.Call", STATUS_SERVICE_NOT_FOUND,
+            "Service [flare.rpc.testing.OtherService] is not found."}}) {
+    client.Call(++id, c.method, MakeRequest(""));
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->id, id);
+    EXPECT_EQ(reply->status, c.status);
+    EXPECT_EQ(reply->description, c.text);
+  }
+  EXPECT_EQ(server().statistics().calls_unknown, 4u);
+  // The connection goes on.
+  client.Call(++id, kCall, MakeRequest("fine"));
+  EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "fine");
+}
+
+TEST_F(ServerInputTest, StreamingMethodCalledWithOneMessage) {
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, "flare.rpc.testing.TestService.CallStreaming",
+              MakeRequest(""));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA) << reply->description;
+}
+
+TEST_F(ServerInputTest, BodiesThatCannotBeParsedAreAnswered) {
+  StartServer();
+  RawClient client(endpoint());
+  for (const char* method : {kCall, kCallStrict}) {
+    OutboundRequest request;
+    request.correlation_id = 1;
+    request.method = method;
+    request.body = CreateBufferSlow("\xff\xff\xff garbage");
+    client.Send(client.Encode(std::move(request)));
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA) << reply->description;
+  }
+  // A required field is missing.
+  OutboundRequest request;
+  request.correlation_id = 3;
+  request.method = kCallStrict;
+  client.Send(client.Encode(std::move(request)));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA) << reply->description;
+  EXPECT_EQ(server().statistics().calls_malformed, 3u);
+}
+
+TEST_F(ServerInputTest, BombsDoNotExplode) {
+  StartServer();
+  RawClient client(endpoint());
+  OutboundRequest request;
+  request.correlation_id = 1;
+  request.method = kCall;
+  request.compression = CompressionAlgorithm::kGzip;
+  request.body = *Compress(CompressionAlgorithm::kGzip,
+                           CreateBufferSlow(std::string(80 << 20, '\0')));
+  ASSERT_LT(request.body.size(), 1'000'000u);
+  client.Send(client.Encode(std::move(request)));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA) << reply->description;
+}
+
+TEST_F(ServerInputTest, ProtocolsMayAlternateOnAConnection) {
+  StartServer();
+  RawClient flare_side(endpoint());
+  RawClient http_side(endpoint(), "http+pb");
+  // One socket; each of the two encodes and decodes for it in turn.
+  for (int i = 0; i != 3; ++i) {
+    flare_side.Call(1, kCall, MakeRequest("x"));
+    EXPECT_EQ(flare_side.ReadReply()->As<TestResponse>().body(), "x");
+    flare_side.Send(http_side.Encode(2, kCall, MakeRequest("y")));
+    EXPECT_EQ(flare_side.ReadUntil("\r\n"), "HTTP/1.1 200 OK\r\n");
+    const std::string header = flare_side.ReadUntil("\r\n\r\n");
+    EXPECT_NE(header.find("Rpc-SeqNo: 2"), std::string::npos) << header;
+    EXPECT_EQ(flare_side.ReadExactly(5), std::string("\x0a\x01y\x10\0", 5));
+  }
+}
+
+// --- Plain HTTP ---
+
+class ServerHttpTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    ServerTest::SetUp();
+    const auto echo = [](const HttpRequest& request, HttpResponse* response,
+                         HttpServerContext* context) {
+      EXPECT_EQ(context->remote_peer.host(), "127.0.0.1");
+      EXPECT_LE(context->received, context->dispatched);
+      response->set_body(*request.body());
+    };
+    server().AddHttpHandler("/echo", NewHttpPostHandler(echo));
+    server().AddHttpHandler(
+        "/hello", NewHttpGetHandler([](const HttpRequest& request,
+                                       HttpResponse* response, auto*) {
+          response->headers()->Set("Content-Type", "text/plain");
+          response->set_body("hello " + std::string(request.query()) + "\n");
+        }));
+    server().AddHttpPrefixHandler(
+        "/tree/", NewHttpGetHandler([](const HttpRequest& request,
+                                       HttpResponse* response, auto*) {
+          response->set_body("leaf " + std::string(request.path()));
+        }));
+  }
+
+  // The reply of status `code` to a request, without its header.
+  static std::string BodyOf(RawClient* client, const std::string& code) {
+    const std::string status = client->ReadUntil("\r\n");
+    EXPECT_EQ(status.substr(9, 3), code) << status;
+    const std::string header = client->ReadUntil("\r\n\r\n");
+    const std::size_t at = header.find("Content-Length: ");
+    EXPECT_NE(at, std::string::npos) << header;
+    if (at == std::string::npos) return "";
+    return client->ReadExactly(std::stoul(header.substr(at + 16)));
+  }
+};
+
+TEST_F(ServerHttpTest, RoutesAndKeepsTheConnection) {
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("GET /hello?you HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "hello you\n");
+  client.Send("GET /tree/a/b HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "leaf /tree/a/b");
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody");
+  EXPECT_EQ(BodyOf(&client, "200"), "body");
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3\r\nchu\r\n3\r\nnks\r\n0\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "chunks");
+  client.Send("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(BodyOf(&client, "404").find("/nothing"), std::string::npos);
+  client.Send("DELETE /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+  BodyOf(&client, "405");
+  client.Send("HEAD /hello?me HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_NE(head.find("Content-Length: 9"), std::string::npos) << head;
+  client.Send(
+      "GET /hello?end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "hello end\n");
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ServerHttpTest, Version10IsClosedAfterTheReply) {
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("GET /hello?x HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "hello x\n");
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ServerHttpTest, MalformedIsAnswered400) {
+  StartServer();
+  for (const char* bad :
+       {"GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
+        "Content-Length: 4\r\n\r\nabcd",
+        "GET /hello HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nno colon\r\n\r\n"}) {
+    RawClient client(endpoint());
+    client.Send(bad);
+    BodyOf(&client, "400");
+    EXPECT_TRUE(client.AtEnd()) << bad;
+  }
+  EXPECT_EQ(server().statistics().calls_malformed, 3u);
+}
+
+// The first handler doesn't finish before all have started, so the replies are
+// ready in another order than the requests came in.
+TEST_F(ServerHttpTest, PipelinedRepliesLeaveInOrder) {
+  constexpr int kRequests = 50;
+  std::atomic<int> others{0};
+  fiber::Event all_others;
+  server().AddHttpHandler(
+      "/first", NewHttpGetHandler([&](auto&, HttpResponse* response, auto*) {
+        all_others.Wait();
+        response->set_body("0");
+      }));
+  server().AddHttpPrefixHandler(
+      "/n/", NewHttpGetHandler([&](const HttpRequest& request,
+                                   HttpResponse* response, auto*) {
+        response->set_body(std::string(request.path().substr(3)));
+        if (++others == kRequests - 1) all_others.Set();
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  std::string batch = "GET /first HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (int i = 1; i != kRequests; ++i) {
+    batch += "GET /n/" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  client.Send(batch);
+  for (int i = 0; i != kRequests; ++i) {
+    EXPECT_EQ(BodyOf(&client, "200"), std::to_string(i));
+  }
+}
+
+TEST_F(ServerHttpTest, RpcAndPagesShareAConnection) {
+  StartServer();
+  RawClient client(endpoint(), "http+pb");
+  client.Call(1, kCall, MakeRequest("rpc"));
+  EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "rpc");
+  client.Send("GET /hello?page HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "hello page\n");
+  client.Call(2, "no.such.Method", MakeRequest(""));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, STATUS_METHOD_NOT_FOUND);
+}
+
+TEST_F(ServerHttpTest, DefaultHandlerTakesTheRest) {
+  server().SetDefaultHttpHandler(
+      NewHttpGetHandler([](auto&, HttpResponse* response, auto*) {
+        response->set_status(HttpStatus::Found);
+        response->headers()->Set("Location", "/hello");
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("GET /anywhere HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "302"), "");
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
