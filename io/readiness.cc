@@ -168,16 +168,16 @@ bool WritableWait::OnWritable() noexcept {
   for (;;) {
     switch (old) {
       case kArmed:
-        // acq_rel: pairs with the exchange in Wait [WW2].
-        if (state_.compare_exchange_weak(old, kEdge, std::memory_order_acq_rel,
+        // seq_cst: pairs with the exchange in Wait [WW2]; a failure repeats the
+        // load above.
+        if (state_.compare_exchange_weak(old, kEdge,
                                          std::memory_order_seq_cst)) {
           return false;
         }
         break;
       case kWaiting:
-        // acquire: pairs with the exchange in Wait [WW1].
+        // seq_cst: pairs with the exchange in Wait [WW1]; as above.
         if (state_.compare_exchange_weak(old, kNobody,
-                                         std::memory_order_acq_rel,
                                          std::memory_order_seq_cst)) {
           return true;
         }

@@ -34,12 +34,7 @@ class CloseTest : public testing::IoTest {
   }
 
   // The end of every test: nothing of the connection is left.
-  void ExpectGone() {
-    testing::DrainPollers();
-    while (connection_->UnsafeRefCount() != 1) std::this_thread::yield();
-    EXPECT_EQ(connection_->fd(), -1);
-    EXPECT_EQ(connection_->Write(BufferOf("late")), WriteResult::kClosed);
-  }
+  void ExpectGone() { testing::ExpectGone(connection_); }
 
   RecordingHandler handler_;
   UniqueFd peer_;

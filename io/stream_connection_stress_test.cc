@@ -265,9 +265,7 @@ TEST_P(StressTest, ClosingRaces) {
     if (kind >= 3) pair.peer.Reset();
     handler.WaitClosed();
     ASSERT_TRUE(ended.wait_for(testing::kLimit));
-    testing::DrainPollers();
-    while (connection->UnsafeRefCount() != 1) std::this_thread::yield();
-    EXPECT_EQ(connection->fd(), -1);
+    testing::ExpectGone(connection);
   }
 }
 

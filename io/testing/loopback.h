@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "flare/base/buffer.h"
@@ -68,6 +69,21 @@ inline void DrainPollers() {
   for (std::size_t i = 0; i < fiber::GetSchedulingGroupCount(); ++i) {
     EpollPoller::OfGroup(i)->Drain();
   }
+}
+
+// After OnClosed: waits until `connection` is the only reference left, and the
+// socket is closed.
+inline void ExpectGone(const RefPtr<StreamConnection>& connection) {
+  DrainPollers();
+  const std::int64_t deadline = Deadline();
+  while (connection->UnsafeRefCount() != 1 && NowNs() < deadline) {
+    std::this_thread::yield();  // Somebody is on the way out of his role.
+  }
+  EXPECT_EQ(connection->UnsafeRefCount(), 1U);
+  // Dropping a reference orders us after those that dropped theirs.
+  RefPtr<StreamConnection>(connection).Reset();
+  EXPECT_EQ(connection->fd(), -1);
+  EXPECT_EQ(connection->Write(CreateBufferSlow("late")), WriteResult::kClosed);
 }
 
 // A blocking socket whose operations fail after kLimit.
