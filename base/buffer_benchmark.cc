@@ -1,5 +1,4 @@
-// What messages cost outside system calls. See docs/performance.md for how to
-// read the numbers.
+// What a message costs in buffers, apart from system calls.
 
 #include <cstring>
 #include <string>

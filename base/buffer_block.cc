@@ -15,6 +15,7 @@
 #include "flare/base/buffer_block.h"
 
 #include <new>
+#include <utility>
 
 #include "flare/base/object_pool.h"
 
@@ -49,14 +50,20 @@ using BigPool = NativePool<kBigBlockSize, 32, 1024>;
 WritableBlock NewHotBlock(HotBlock which) {
   BufferBlock* block = which == HotBlock::kBuild ? BuildPool::New(kPrepay)
                                                  : ReadPool::New(kPrepay);
-  char* data = NativeData(block);
-  return {block, data, data + block->capacity, kPrepay};
+  return MakeWritable(block, NativeData(block), kPrepay);
 }
+
+// A WritableBlock at rest; empty if `block` is null.
+struct Slot {
+  BufferBlock* block;
+  char* cursor;
+  std::uint32_t prepaid;
+};
 
 // Trivial, so that the hot path needs no check for initialisation; AtExit
 // empties it when the thread ends.
 struct Slots {
-  WritableBlock hot[2];
+  Slot hot[2];
   bool watched;  // AtExit is registered
   bool exited;
 };
@@ -66,8 +73,8 @@ constinit thread_local Slots slots{};
 struct AtExit {
   ~AtExit() {
     slots.exited = true;
-    for (WritableBlock& hot : slots.hot) {
-      if (hot) hot.Drop();
+    for (Slot& slot : slots.hot) {
+      if (slot.block) std::exchange(slot.block, nullptr)->Deref(slot.prepaid);
     }
   }
   void Register() {}
@@ -96,15 +103,11 @@ void WritableBlock::Prepay() {
 
 BufferBlock* NewBigBlock() { return BigPool::New(1); }
 
-WritableBlock MakeWritable(BufferBlock* block, char* cursor) {
-  return {block, cursor, NativeData(block) + block->capacity, 1};
-}
-
 [[gnu::noinline]] WritableBlock TakeHotBlock(HotBlock which) {
-  WritableBlock& slot = slots.hot[static_cast<int>(which)];
-  WritableBlock taken = slot;
-  slot = WritableBlock();  // [B2]
-  if (!taken) return NewHotBlock(which);
+  Slot& slot = slots.hot[static_cast<int>(which)];
+  if (!slot.block) return NewHotBlock(which);
+  WritableBlock taken = MakeWritable(slot.block, slot.cursor, slot.prepaid);
+  slot.block = nullptr;  // [B2]
   // From the start whenever possible, not just when there is no room: what was
   // written last is what the caches hold. [B1]
   if (taken.IsSoleOwner()) taken.Rewind();
@@ -116,20 +119,24 @@ WritableBlock MakeWritable(BufferBlock* block, char* cursor) {
   return taken;
 }
 
-[[gnu::noinline]] void GiveBackHotBlock(HotBlock which, WritableBlock block) {
-  if (!slots.watched || slots.exited) {
-    if (!WatchThreadExit()) {
-      block.Drop();
-      return;
-    }
-  }
-  WritableBlock& slot = slots.hot[static_cast<int>(which)];
-  if (slot && slot.room() >= block.room()) {
-    block.Drop();
+[[gnu::noinline]] void GiveBackHotBlockParts(HotBlock which, BufferBlock* block,
+                                             char* cursor,
+                                             std::uint32_t prepaid) {
+  if ((!slots.watched || slots.exited) && !WatchThreadExit()) {
+    block->Deref(prepaid);
     return;
   }
-  if (slot) slot.Drop();
-  slot = block;  // [B2]
+  Slot& slot = slots.hot[static_cast<int>(which)];
+  if (slot.block) {
+    // Another user of this thread was faster: keep the roomier one.
+    WritableBlock other = MakeWritable(slot.block, slot.cursor, slot.prepaid);
+    if (other.room() >= MakeWritable(block, cursor, prepaid).room()) {
+      block->Deref(prepaid);
+      return;
+    }
+    other.Drop();
+  }
+  slot = {block, cursor, prepaid};  // [B2]
 }
 
 }  // namespace flare

@@ -89,9 +89,12 @@ struct WritableBlock {
 /// A native block of kBigBlockSize with one reference, the caller's.
 BufferBlock* NewBigBlock();
 
-/// The part of `block` from `cursor` on, to be written to. Takes over the
-/// caller's reference.
-WritableBlock MakeWritable(BufferBlock* block, char* cursor);
+/// The part of `block` from `cursor` on, to be written to. Takes over
+/// `prepaid` references from the caller.
+inline WritableBlock MakeWritable(BufferBlock* block, char* cursor,
+                                  std::uint32_t prepaid = 1) {
+  return {block, cursor, NativeData(block) + block->capacity, prepaid};
+}
 
 /// Which of a thread's two hot blocks.
 enum class HotBlock : std::uint8_t { kBuild, kRead };
@@ -106,9 +109,16 @@ inline constexpr std::size_t kMinReadRoom = 8 * 1024;
 /// move to another thread with it.
 WritableBlock TakeHotBlock(HotBlock which);
 
+/// What GiveBackHotBlock does, with the parts in registers: copying the struct
+/// would load, in one piece, what was just stored in several, and stall.
+void GiveBackHotBlockParts(HotBlock which, BufferBlock* block, char* cursor,
+                           std::uint32_t prepaid);
+
 /// Makes `block` the hot block of the calling thread, unless that has a better
 /// one by now.
-void GiveBackHotBlock(HotBlock which, WritableBlock block);
+inline void GiveBackHotBlock(HotBlock which, const WritableBlock& block) {
+  GiveBackHotBlockParts(which, block.block, block.cursor, block.prepaid);
+}
 
 }  // namespace flare
 
