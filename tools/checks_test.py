@@ -243,6 +243,13 @@ class CheckOrderingsTest(unittest.TestCase):
         self.assertEqual(tags.rules['io', 'X1'],
                          ('io/file0.cc', 'Only the owner writes it.'))
 
+    def test_rule_may_go_without_brackets(self):
+        tags = self.scan('// Rules:\n//  X1  One,\n//      and more.\n'
+                         '//  X2  Two.\nint x;  // [X1]\n')
+        self.assertEqual(tags.rules['io', 'X1'][1], 'One, and more.')
+        self.assertEqual(tags.rules['io', 'X2'][1], 'Two.')
+        self.assertEqual(self.scan('// C4 is an explosive.\n').rules, {})
+
     def test_rule_ends_where_the_next_begins(self):
         tags = self.scan('// [X1] One.\n// [X2] Two.\nint x;\n// no part\n')
         self.assertEqual(tags.rules['io', 'X1'][1], 'One.')
