@@ -73,6 +73,7 @@ class Run {
   void WarmUp() {
     const std::int64_t end =
         flare::SaturatingAdd(start_ns_, Nanoseconds(options_.warm_up_s));
+    if (options_.warm_up_s == 0) return;
     while (flare::NowNs() < end && !WaitUntil(end)) continue;
     summary_.warm_up = recorder_->Take();
   }

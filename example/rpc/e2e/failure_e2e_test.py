@@ -86,12 +86,12 @@ class KilledServer(harness.TestCase):
                              "--timeout=300")
     seen = self.next_report(press, lambda qps, bad: qps > 0,
                             "calls that succeed")
-    server.signal(signal.SIGSTOP)
+    server.send_signal(signal.SIGSTOP)
     try:
       seen = self.next_report(press, lambda qps, bad: qps == 0 and bad > 0,
                               "nothing but failures", seen)
     finally:
-      server.signal(signal.SIGCONT)
+      server.send_signal(signal.SIGCONT)
     self.next_report(press, lambda qps, bad: qps > 0 and bad == 0,
                      "calls that succeed again", seen)
     self.assertEqual(press.stop(signal.SIGINT), 1, press)
@@ -100,34 +100,37 @@ class KilledServer(harness.TestCase):
 
 
 class PipeliningClient:
-  """Sends echo requests on one connection without ever waiting for replies,
-  until told to stop or the connection ends; collects all replies."""
+  """Keeps several batches of requests under way on one connection, and sends
+  on until the connection ends; collects all replies. Unlike a client that
+  never stops sending, nor reads, it gives a server the chance to leave in good
+  order."""
+
+  BATCH = 100
+  BATCHES_UNDER_WAY = 5
 
   def __init__(self, port):
     self.connection = wire.FlareConnection(port)
     self.replies = []
-    self.sender = threading.Thread(target=self._send, daemon=True)
-    self.receiver = threading.Thread(target=self._receive, daemon=True)
-    self.sender.start()
-    self.receiver.start()
+    self.thread = threading.Thread(target=self._run, daemon=True)
+    self.thread.start()
 
-  def _send(self):
-    batch = b"".join(wire.echo_frame(i + 1, "x" * 20) for i in range(100))
-    try:
-      while True:
-        self.connection.send(batch)
-    except OSError:
-      pass  # The server has left.
-
-  def _receive(self):
-    self.replies = self.connection.receive_all()
+  def _run(self):
+    batch = b"".join(
+        wire.echo_frame(i + 1, "x" * 20) for i in range(self.BATCH))
+    self.connection.send(batch * self.BATCHES_UNDER_WAY)
+    while (reply := self.connection.receive()) is not None:
+      self.replies.append(reply)
+      if len(self.replies) % self.BATCH == 0:
+        try:
+          self.connection.send(batch)
+        except OSError:
+          pass  # The server has left; what it sent before is still to be read.
+    self.connection.socket.close()
 
   def join(self):
-    for thread in (self.receiver, self.sender):
-      thread.join(harness.PATIENCE_S)
-      if thread.is_alive():
-        raise harness.GaveUp("a connection outlived its server")
-    self.connection.socket.close()
+    self.thread.join(harness.PATIENCE_S)
+    if self.thread.is_alive():
+      raise harness.GaveUp("a connection outlived its server")
 
 
 class StoppedServer(harness.TestCase):

@@ -124,12 +124,12 @@ class Program:
     except subprocess.TimeoutExpired:
       raise GaveUp(f"waited {limit_s:g} s for the end of {self}") from None
 
-  def signal(self, number):
+  def send_signal(self, number):
     self.process.send_signal(number)
 
   def stop(self, number=signal.SIGTERM, limit_s=PATIENCE_S):
     """Asks it to end and returns its exit status."""
-    self.signal(number)
+    self.send_signal(number)
     return self.wait(limit_s)
 
   def kill(self):

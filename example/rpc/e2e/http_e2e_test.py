@@ -163,12 +163,11 @@ class KeepAlive(HttpTest):
       self.assertEqual(response.status, 200)
       self.assertEqual(response.fields["connection"].lower(), "keep-alive")
 
-  def test_empty_lines_before_a_request_are_skipped(self):
+  def test_empty_lines_between_requests_are_skipped(self):
     connection = self.connect()
-    connection.send(b"\r\n" + post(b"a"))
-    self.assertEqual(connection.response().body, b"a")
-    connection.send(b"\r\n" + post(b"b"))
-    self.assertEqual(connection.response().body, b"b")
+    for body in (b"a", b"b", b"c"):
+      connection.send(post(body) + b"\r\n")
+      self.assertEqual(connection.response().body, body)
 
 
 class Pipelining(HttpTest):

@@ -25,8 +25,20 @@ class ServerTest(harness.TestCase):
   def setUp(self):
     super().setUp()
     self.server = self.start_server()
+    self.connections = []
+
+  def closed_at_the_end(self, connection):
+    self.connections.append(connection)
+    return connection
+
+  def connect_http(self):
+    return self.closed_at_the_end(http.client.HTTPConnection(
+        "127.0.0.1", self.server.port, timeout=harness.PATIENCE_S))
 
   def tearDown(self):
+    # First, since a server that stops waits a moment for its clients to leave.
+    for connection in self.connections:
+      connection.close()
     self.assertTrue(wire.echo_works(self.server.port), self.server)
     self.assertEqual(self.server.stop(), 0, self.server)
 
@@ -34,9 +46,7 @@ class ServerTest(harness.TestCase):
 class FlareProtocol(ServerTest):
 
   def connect(self):
-    connection = wire.FlareConnection(self.server.port)
-    self.addCleanup(connection.socket.close)
-    return connection
+    return self.closed_at_the_end(wire.FlareConnection(self.server.port))
 
   def test_documented_bytes(self):
     request = bytes.fromhex(
@@ -129,9 +139,7 @@ class FlareProtocol(ServerTest):
 class HttpProtocols(ServerTest):
 
   def post(self, content_type, body, path=PATH, headers=()):
-    client = http.client.HTTPConnection("127.0.0.1", self.server.port,
-                                        timeout=harness.PATIENCE_S)
-    self.addCleanup(client.close)
+    client = self.connect_http()
     client.request("POST", path, body,
                    {"Content-Type": content_type, **dict(headers)})
     response = client.getresponse()
@@ -158,9 +166,7 @@ class HttpProtocols(ServerTest):
 
   def test_calls_one_after_another_on_one_connection(self):
     echo, _ = wire.messages()
-    client = http.client.HTTPConnection("127.0.0.1", self.server.port,
-                                        timeout=harness.PATIENCE_S)
-    self.addCleanup(client.close)
+    client = self.connect_http()
     for i in range(100):
       client.request("POST", PATH, wire.echo_body(str(i)),
                      {"Content-Type": BINARY, "Rpc-SeqNo": str(i)})
@@ -225,9 +231,7 @@ class OnePortManyProtocols(ServerTest):
 
   def test_flare_http_and_index_page_at_the_same_time(self):
     with wire.FlareConnection(self.server.port) as flare:
-      web = http.client.HTTPConnection("127.0.0.1", self.server.port,
-                                       timeout=harness.PATIENCE_S)
-      self.addCleanup(web.close)
+      web = self.connect_http()
       for i in range(10):
         self.assertEqual(flare.call(wire.echo_frame(i, "x")).text, "x")
         web.request("GET", "/")

@@ -122,6 +122,9 @@ class FlareConnection:
     return self
 
   def __exit__(self, *unused):
+    self.close()
+
+  def close(self):
     self.socket.close()
 
   def send(self, data):
