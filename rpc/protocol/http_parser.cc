@@ -218,9 +218,9 @@ HttpFault ParseFields(std::string_view rest, std::size_t max_fields,
     if (!NextLine(&rest, &line)) return BadRequest("malformed line end");
     if (line.empty()) break;
     if (count == max_fields) return {431, "too many header fields"};
-    std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos || colon == 0 ||
-        !All(line.substr(0, colon), kTokenChar)) {
+    std::size_t colon = 0;
+    while (colon != line.size() && Is(line[colon], kTokenChar)) ++colon;
+    if (colon == 0 || colon == line.size() || line[colon] != ':') {
       // Also a folded field (leading blank) and a blank before the colon.
       return BadRequest("malformed header field name");
     }
@@ -317,13 +317,15 @@ bool HeaderFieldReader::Next(std::string_view* name, std::string_view* value) {
 
 std::string_view PathOfTarget(std::string_view target) {
   constexpr std::string_view kScheme = "http://";
-  if (target.size() >= kScheme.size() &&
+  if (!target.starts_with('/') && target.size() >= kScheme.size() &&
       IEquals(target.substr(0, kScheme.size()), kScheme)) {
     std::size_t slash = target.find_first_of("/?#", kScheme.size());
     if (slash == std::string_view::npos || target[slash] != '/') return "/";
     target.remove_prefix(slash);
   }
-  return target.substr(0, target.find_first_of("?#"));
+  auto end = std::find_if(target.begin(), target.end(),
+                          [](char c) { return c == '?' || c == '#'; });
+  return target.substr(0, end - target.begin());
 }
 
 // ---------------------------------------------------------------------------

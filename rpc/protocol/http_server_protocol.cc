@@ -112,7 +112,7 @@ class HttpServerProtocol : public ServerProtocol {
   CutResult Finish(const HttpHead& head, InboundRequest* request);
   void FinishCall(const HttpHead& head, InboundRequest* request);
   CutResult Admit(InboundRequest* request);
-  bool IsCall(const HttpHead& head) const;
+  bool IsCall(std::string_view target) const;
   std::optional<PayloadFormat> FormatOf(std::string_view content_type) const;
   void FillTicket(const HttpHead& head, ReplyTicket* ticket) const;
   void ContinueIfExpected(const HttpHead& head, const InboundRequest& request);
@@ -329,9 +329,10 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
   return CutResult::kMessage;
 }
 
-bool HttpServerProtocol::IsCall(const HttpHead& head) const {
+bool HttpServerProtocol::IsCall(std::string_view target) const {
   return (uses_.pb || uses_.text || uses_.json) &&
-         PathOfTarget(head.target).starts_with(kRpcPrefix);
+         (target.starts_with(kRpcPrefix) ||
+          PathOfTarget(target).starts_with(kRpcPrefix));
 }
 
 std::optional<PayloadFormat> HttpServerProtocol::FormatOf(
@@ -353,7 +354,7 @@ std::optional<PayloadFormat> HttpServerProtocol::FormatOf(
 void HttpServerProtocol::FillTicket(const HttpHead& head,
                                     ReplyTicket* ticket) const {
   bool http_11 = head.minor_version != 0;
-  ticket->rpc = IsCall(head);
+  ticket->rpc = IsCall(head.target);
   ticket->head_only = head.method == HttpMethod::Head;
   ticket->close = head.close || (!http_11 && !head.keep_alive);
   ticket->keep_alive = !http_11 && !ticket->close;
