@@ -1,5 +1,7 @@
 #include "flare/io/acceptor.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,6 +30,13 @@ Endpoint Loopback(std::uint16_t port = 0) {
   return EndpointFromIpv4("127.0.0.1", port);
 }
 
+bool HasNoDelay(int fd) {
+  int value = 0;
+  socklen_t length = sizeof(value);
+  EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &length), 0);
+  return value != 0;
+}
+
 // Greets each connection and keeps it.
 class Greeter {
  public:
@@ -39,6 +48,7 @@ class Greeter {
       EXPECT_NE(::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
       if (peer.family() == AF_INET) {
         EXPECT_EQ(peer, GetRemoteEndpoint(fd.get()));
+        EXPECT_TRUE(HasNoDelay(fd.get()));
       }
       std::scoped_lock guard(mutex_);
       fds_.push_back(std::move(fd));
