@@ -262,7 +262,7 @@ TEST(CallTableTest, ConcurrentTakersGetEachCallOnce) {
 // Each call that is being inserted while the table closes is either given to
 // the closer or refused, never both, never neither.
 TEST(CallTableTest, NoCallSlipsThroughClosing) {
-  for (int round = 0; round != 2000; ++round) {
+  for (int round = 0; round != 500; ++round) {
     constexpr int kInserters = 2;
     CallTable table(Small(4, 1 << 10));
     std::atomic<int> ready{0};

@@ -48,11 +48,12 @@ class Route;
 class RpcChannel : public google::protobuf::RpcChannel {
  public:
   struct Options {
-    // Bytes of one reply, framing included: a larger one breaks its connection.
-    // 0: what flare_rpc_channel_max_packet_size says.
+    // Bytes of one reply, framing included: a larger one fails its call or, if
+    // the protocol can't skip it, breaks its connection. 0: what
+    // flare_rpc_channel_max_packet_size says.
     std::size_t maximum_packet_size = 0;
     // "resolver+balancer" instead of the default "list+rr".
-    std::string override_nslb;
+    std::string override_nslb = {};
   };
 
   // Not open: every call fails with STATUS_INVALID_CHANNEL.

@@ -156,10 +156,8 @@ bool RpcClientController::BeginAttempt(rpc::ClientCall* call) {
 }
 
 void RpcClientController::EndAttempt(rpc::ClientCall* call) {
-  // acquire: pairs with the release in StartCancel [CC2]. relaxed on success:
-  // nobody else has touched it.
+  // acquire: pairs with the release in StartCancel [CC2].
   if (cancelable_.compare_exchange_strong(call, nullptr,
-                                          std::memory_order_relaxed,
                                           std::memory_order_acquire)) {
     return;
   }

@@ -129,6 +129,25 @@ void RawPeer::Send(std::string_view bytes) {
   }
 }
 
+std::string RawPeer::ReadUntil(std::string_view end) {
+  for (;;) {
+    const std::string have = FlattenSlow(in_);
+    const std::size_t at = have.find(end);
+    if (at != std::string::npos || !ReadMore()) {
+      const std::size_t n =
+          at == std::string::npos ? in_.size() : at + end.size();
+      in_.Skip(n);
+      return have.substr(0, n);
+    }
+  }
+}
+
+std::string RawPeer::ReadAll() {
+  while (ReadMore()) {
+  }
+  return FlattenSlow(std::exchange(in_, Buffer()));
+}
+
 bool RawPeer::AtEnd() {
   const bool more = ReadMore();
   return !more && in_.empty();

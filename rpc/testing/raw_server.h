@@ -56,6 +56,9 @@ class RawPeer {
     Send(Encode(id, why, status));
   }
 
+  // The next bytes of the stream, up to and including `end`, or to its end.
+  std::string ReadUntil(std::string_view end);
+  std::string ReadAll();
   // Waits for the client to close; false: it sends more.
   bool AtEnd();
   void Close() { fd_.Reset(); }

@@ -1,0 +1,398 @@
+// Connections that are shared, break, are refused and come back.
+#include "flare/rpc/client_connection.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/latch.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class ClientConnectionTest : public ClientTest {
+ protected:
+  // Answers everything until the client or somebody else closes.
+  static void Serve(RawPeer* peer) {
+    while (auto request = peer->ReadRequest()) peer->Reply(request->id, "pong");
+  }
+
+  static std::shared_ptr<PeerConnections> SetOf(const RawServer& server) {
+    return FindPeerConnections(
+        fiber::GetCurrentSchedulingGroupIndex(),
+        {"flare",
+         {server.endpoint(), server.endpoint().ToString()},
+         ClientDefaultsFromFlags().max_packet_size});
+  }
+
+  static int CallOnce(RpcChannel* channel, std::string* text = nullptr) {
+    TestedCall call;
+    const int code = call.Start(channel)->Await();
+    if (text != nullptr) *text = call.controller.ErrorText();
+    return code;
+  }
+};
+
+TEST_F(ClientConnectionTest, IdleConnectionIsUsedAgain) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  std::thread serving([&] { Serve(server.Accept().get()); });
+  for (int i = 0; i != 20; ++i) ASSERT_EQ(CallOnce(&channel), STATUS_SUCCESS);
+  EXPECT_EQ(SetOf(server)->size(), 1);
+  EXPECT_FALSE(server.HasVisitor());
+  ShutdownClientSide();
+  serving.join();
+}
+
+TEST_F(ClientConnectionTest, ChannelsShareConnections) {
+  RawServer server;
+  std::thread serving([&] { Serve(server.Accept().get()); });
+  for (int i = 0; i != 5; ++i) {
+    RpcChannel channel(server.uri());
+    ASSERT_EQ(CallOnce(&channel), STATUS_SUCCESS);
+  }
+  EXPECT_FALSE(server.HasVisitor());
+  ShutdownClientSide();
+  serving.join();
+}
+
+TEST_F(ClientConnectionTest, PacketSizesDoNotShareConnections) {
+  RawServer server;
+  RpcChannel small(server.uri(), {.maximum_packet_size = 1000});
+  RpcChannel large(server.uri());
+  std::thread serving([&] {
+    auto first = server.Accept();
+    auto request = first->ReadRequest();
+    first->Reply(request->id, std::string(2000, 'x'));
+    auto second = server.Accept();
+    request = second->ReadRequest();
+    second->Reply(request->id, std::string(2000, 'x'));
+    Serve(second.get());
+  });
+  std::string text;
+  EXPECT_EQ(CallOnce(&small, &text), STATUS_MALFORMED_DATA);
+  EXPECT_NE(text.find("exceeds the limit of 1000"), std::string::npos) << text;
+  EXPECT_EQ(CallOnce(&large), STATUS_SUCCESS);
+  ShutdownClientSide();
+  serving.join();
+}
+
+// Busy connections make it open more, up to the limit, and then take turns.
+TEST_F(ClientConnectionTest, OpensMoreOnlyWhileAllAreBusy) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 3;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  std::vector<TestedCall> calls(12);
+  for (TestedCall& call : calls) call.Start(&channel);
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  std::vector<std::vector<std::uint64_t>> ids(3);
+  for (int i = 0; i != 3; ++i) {
+    peers.push_back(server.Accept());
+    for (int n = 0; n != 4; ++n) {
+      ids[i].push_back(peers[i]->ReadRequest()->id);
+    }
+  }
+  EXPECT_FALSE(server.HasVisitor());
+  EXPECT_EQ(SetOf(server)->size(), 3);
+  for (int i = 0; i != 3; ++i) {
+    for (std::uint64_t id : ids[i]) peers[i]->Reply(id, "pong");
+  }
+  for (TestedCall& call : calls) EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+}
+
+// A controller that is used again stays with its connection.
+TEST_F(ClientConnectionTest, ControllerPrefersItsConnection) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 2;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  std::vector<TestedCall> calls(2);
+  for (TestedCall& call : calls) call.Start(&channel);
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (TestedCall& call : calls) {
+    peers.push_back(server.Accept());
+    peers.back()->Reply(peers.back()->ReadRequest()->id, "pong");
+    call.Await();
+  }
+  for (int i = 0; i != 10; ++i) {
+    const int which = i * 7 % 3 % 2;
+    RpcClientController& controller = calls[which].controller;
+    controller.Reset();
+    std::thread answering(
+        [&] { peers[which]->Reply(peers[which]->ReadRequest()->id, "pong"); });
+    TestService_Stub(&channel).Call(&controller, &calls[which].request,
+                                    &calls[which].response, nullptr);
+    EXPECT_FALSE(controller.Failed());
+    answering.join();
+  }
+}
+
+TEST_F(ClientConnectionTest, BreakingFailsAllCallsOnIt) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  std::vector<TestedCall> calls(100);
+  for (TestedCall& call : calls) {
+    call.controller.SetTimeout(seconds(20));
+    call.Start(&channel);
+  }
+  auto peer = server.Accept();
+  for (int i = 0; i != 100; ++i) peer->ReadRequest();
+  peer->Close();
+  for (TestedCall& call : calls) {
+    EXPECT_EQ(call.Await(), STATUS_IO_ERROR);
+    EXPECT_NE(call.controller.ErrorText().find(server.endpoint().ToString()),
+              std::string::npos)
+        << call.controller.ErrorText();
+  }
+}
+
+// A connection that has brought replies is replaced at once when it breaks.
+TEST_F(ClientConnectionTest, NextCallOpensANewOne) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  for (int i = 0; i != 5; ++i) {
+    std::thread serving([&] {
+      auto peer = server.Accept();
+      peer->Reply(peer->ReadRequest()->id, "pong");
+      peer->ReadRequest();  // Never answered: it breaks.
+    });
+    EXPECT_EQ(CallOnce(&channel), STATUS_SUCCESS);
+    EXPECT_EQ(CallOnce(&channel), STATUS_IO_ERROR);
+    serving.join();
+  }
+}
+
+TEST_F(ClientConnectionTest, GarbageBreaksTheConnection) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  const std::string garbage[] = {
+      std::string(100, 'x'), std::string("HTTP/1.1 200 OK\r\n\r\n"),
+      // A header that announces more than anybody may send.
+      std::string("CPRF\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+      // A meta that can't be parsed.
+      std::string("CPRF\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+                  "\xff\xff\xff",
+                  19)};
+  for (const std::string& bytes : garbage) {
+    std::thread serving([&] {
+      auto peer = server.Accept();
+      peer->Reply(peer->ReadRequest()->id, "pong");
+      peer->ReadRequest();
+      peer->Send(bytes);
+      EXPECT_TRUE(peer->AtEnd());
+    });
+    EXPECT_EQ(CallOnce(&channel), STATUS_SUCCESS);
+    std::string text;
+    EXPECT_EQ(CallOnce(&channel, &text), STATUS_IO_ERROR);
+    EXPECT_NE(text.find(server.endpoint().ToString()), std::string::npos);
+    serving.join();
+  }
+}
+
+TEST_F(ClientConnectionTest, RepliesMayComeInPieces) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall first, second;
+  first.Start(&channel);
+  auto peer = server.Accept();
+  const std::string bytes =
+      peer->Encode(peer->ReadRequest()->id, std::string(100'000, 'x'));
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t n = at < 40 ? 1 : 9973;
+    peer->Send(std::string_view(bytes).substr(at, n));
+    at += n;
+  }
+  EXPECT_EQ(first.Await(), STATUS_SUCCESS);
+  EXPECT_EQ(first.response.body().size(), 100'000);
+}
+
+TEST_F(ClientConnectionTest, RefusedConnectionFailsCalls) {
+  DeadAddress nowhere;
+  RpcChannel channel(nowhere.uri());
+  std::string text;
+  EXPECT_EQ(CallOnce(&channel, &text), STATUS_FAIL_TO_CONNECT);
+  EXPECT_NE(text.find(nowhere.endpoint().ToString()), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("refused"), std::string::npos) << text;
+}
+
+// Many calls to a dead server make few attempts to connect.
+TEST_F(ClientConnectionTest, AttemptsToConnectAreSpacedOut) {
+  DeadAddress nowhere;
+  RpcChannel channel(nowhere.uri());
+  const std::uint64_t before = GetClientStatistics().connections_opened;
+  const std::int64_t begin = NowNs();
+  int waiting = 0;
+  for (int i = 0; i != 1000; ++i) {
+    std::string text;
+    EXPECT_EQ(CallOnce(&channel, &text), STATUS_FAIL_TO_CONNECT);
+    if (text.find("the next one in") != std::string::npos) ++waiting;
+  }
+  const std::uint64_t attempts =
+      GetClientStatistics().connections_opened - before;
+  // After 15, 15 + 30, 15 + 30 + 60 ... ms at the earliest.
+  const std::int64_t elapsed_ms = (NowNs() - begin) / 1'000'000;
+  std::uint64_t allowed = 2;
+  for (std::int64_t t = 15, step = 15; t <= elapsed_ms; t += step) {
+    step = step < 750 ? step * 2 : 750;
+    ++allowed;
+  }
+  EXPECT_LE(attempts, allowed);
+  EXPECT_GE(waiting + static_cast<int>(attempts), 1000);
+}
+
+// The channel goes on when a server comes back, whatever happened in between.
+TEST_F(ClientConnectionTest, SurvivesRestartOfTheServer) {
+  auto server = std::make_unique<RawServer>();
+  const Endpoint endpoint = server->endpoint();
+  RpcChannel channel(server->uri());
+  std::vector<TestedCall> under_way(10);
+  for (TestedCall& call : under_way) {
+    call.controller.SetTimeout(seconds(20));
+    call.Start(&channel);
+  }
+  server.reset();  // Resets the connections, accepted or not.
+  for (TestedCall& call : under_way) {
+    const int code = call.Await();
+    EXPECT_TRUE(code == STATUS_IO_ERROR || code == STATUS_FAIL_TO_CONNECT)
+        << code << " " << call.controller.ErrorText();
+  }
+  const int refused = CallOnce(&channel);
+  EXPECT_TRUE(refused == STATUS_IO_ERROR || refused == STATUS_FAIL_TO_CONNECT);
+
+  RawServer again(endpoint.port());
+  std::thread serving([&] { Serve(again.Accept().get()); });
+  const std::int64_t deadline = NowNs() + 20'000'000'000;
+  while (CallOnce(&channel) != STATUS_SUCCESS && NowNs() < deadline) {
+  }
+  EXPECT_EQ(CallOnce(&channel), STATUS_SUCCESS);
+  ShutdownClientSide();
+  serving.join();
+}
+
+TEST_F(ClientConnectionTest, DeadServersArePassedOver) {
+  DeadAddress nowhere;
+  RawServer server;
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  std::thread serving([&] { Serve(server.Accept().get()); });
+  RpcChannel channel(nowhere.uri() + "," + server.endpoint().ToString());
+  int failures = 0;
+  const std::int64_t begin = NowNs();
+  for (int i = 0; i != 200; ++i) {
+    failures += CallOnce(&channel) != STATUS_SUCCESS;
+  }
+  // One call is lost whenever it is tried whether the server is back: at
+  // first, and after 15, 45, 105 ... ms at the earliest.
+  const std::int64_t elapsed_ms = (NowNs() - begin) / 1'000'000;
+  EXPECT_LE(failures, 3 + elapsed_ms / 15);
+  EXPECT_LT(failures, 60);
+  ShutdownClientSide();
+  serving.join();
+}
+
+TEST_F(ClientConnectionTest, IdleOnesAreClosed) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall call;
+  call.Start(&channel);
+  auto peer = server.Accept();
+  const auto id = peer->ReadRequest()->id;
+  const auto set = SetOf(server);
+  const std::uint64_t closed = GetClientStatistics().connections_idle_closed;
+  const std::uint64_t broken = GetClientStatistics().connections_broken;
+  EXPECT_FALSE(set->CloseIdle(NowNs() + 1'000'000'000));  // It is busy.
+  peer->Reply(id, "pong");
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+  EXPECT_FALSE(set->CloseIdle(NowNs() - 60'000'000'000));  // Not for long.
+  EXPECT_TRUE(set->CloseIdle(NowNs() + 1'000'000'000));
+  EXPECT_TRUE(peer->AtEnd());
+  EXPECT_EQ(GetClientStatistics().connections_idle_closed, closed + 1);
+  EXPECT_EQ(GetClientStatistics().connections_broken, broken);
+
+  // That is no failure: the next call opens another one at once.
+  std::thread serving([&] { Serve(server.Accept().get()); });
+  EXPECT_EQ(CallOnce(&channel), STATUS_SUCCESS);
+  ShutdownClientSide();
+  serving.join();
+}
+
+TEST_F(ClientConnectionTest, SweeperClosesIdleOnes) {
+  FLAGS_flare_rpc_client_remove_idle_connection_interval = 1;
+  FLAGS_flare_rpc_client_connection_max_idle = 1;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall call;
+  call.Start(&channel);
+  auto peer = server.Accept();
+  peer->Reply(peer->ReadRequest()->id, "pong");
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+  EXPECT_TRUE(peer->AtEnd());  // Within a second or two.
+}
+
+TEST_F(ClientConnectionTest, ShutdownEndsCallsAndRefusesNewOnes) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  std::vector<TestedCall> calls(10);
+  for (TestedCall& call : calls) {
+    call.controller.SetTimeout(seconds(20));
+    call.Start(&channel);
+  }
+  auto peer = server.Accept();
+  peer->ReadRequest();
+  ShutdownClientSide();
+  for (TestedCall& call : calls) {
+    EXPECT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN)
+        << call.controller.ErrorText();
+  }
+  EXPECT_EQ(CallOnce(&channel), STATUS_CHANNEL_SHUTDOWN);
+  ShutdownClientSide();  // Twice does no harm.
+
+  // A channel opened after it has a client side again.
+  RawServer another;
+  RpcChannel fresh(another.uri());
+  std::thread serving([&] { Serve(another.Accept().get()); });
+  EXPECT_EQ(CallOnce(&fresh), STATUS_SUCCESS);
+  ShutdownClientSide();
+  serving.join();
+}
+
+// A server that says that it closes the connection with this reply.
+TEST_F(ClientConnectionTest, LastReplyEndsTheConnection) {
+  RawServer server;
+  RpcChannel channel("http+pb://" + server.endpoint().ToString());
+  const std::uint64_t before = GetClientStatistics().connections_opened;
+  for (int i = 0; i != 3; ++i) {
+    std::thread serving([&] {
+      auto peer = server.Accept();
+      const std::string request = peer->ReadUntil("\r\n\r\n");
+      const std::size_t at = request.find("Rpc-SeqNo: ") + 11;
+      const std::string id = request.substr(at, request.find('\r', at) - at);
+      EXPECT_NE(request.find("Host: " + server.endpoint().ToString()),
+                std::string::npos)
+          << request;
+      peer->Send(
+          "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\n"
+          "Rpc-SeqNo: " +
+          id + "\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+      peer->ReadAll();
+    });
+    std::string text;
+    EXPECT_EQ(CallOnce(&channel, &text), STATUS_SUCCESS) << text;
+    serving.join();
+  }
+  EXPECT_EQ(GetClientStatistics().connections_opened, before + 3);
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
