@@ -4,8 +4,10 @@ Every wait here is for a condition (a line in a log, a port that answers, the
 end of a process) and has a limit; nothing waits for time to pass. Programs
 that a test has started are gone when it ends, however it ends.
 
-The programs are looked for beside the test (Bazel's run files), then under
-bazel-bin/; the environment variable FLARE_BINARIES names another folder.
+The programs are looked for among the test's run files when Bazel runs it, else
+under bazel-bin/; the environment variable FLARE_BINARIES names another folder.
+(Not beside this file: Python has followed Bazel's link to it by now, and
+bazel-bin/ may still be that of another configuration.)
 """
 
 import os
@@ -15,6 +17,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -25,6 +28,10 @@ PATIENCE_S = 60.0
 POLL_S = 0.01
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE_TREE = os.path.join(HERE, "..", "..", "..")
+
+sys.path.append(os.path.join(SOURCE_TREE, "tools"))
+import unittest_xml  # noqa: E402
 PROTO_FILE = os.path.join(HERE, "..", "echo_service.proto")
 
 
@@ -33,11 +40,13 @@ class GaveUp(AssertionError):
 
 
 def find_binary(name):
-  source_tree = os.path.join(HERE, "..", "..", "..")
+  bazel_run_files = os.path.join(os.environ.get("TEST_SRCDIR", ""),
+                                 os.environ.get("TEST_WORKSPACE", ""))
+  root = (bazel_run_files if "TEST_SRCDIR" in os.environ else
+          os.path.join(SOURCE_TREE, "bazel-bin"))
   folders = [
       os.environ.get("FLARE_BINARIES", ""),
-      os.path.join(HERE, ".."),
-      os.path.join(source_tree, "bazel-bin", "example", "rpc"),
+      os.path.join(root, "example", "rpc"),
   ]
   for folder in filter(None, folders):
     path = os.path.join(folder, name)
@@ -188,4 +197,4 @@ class TestCase(unittest.TestCase):
 
 
 def main():
-  unittest.main(verbosity=2)
+  unittest_xml.main()

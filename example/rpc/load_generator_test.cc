@@ -1,0 +1,280 @@
+#include "example/rpc/load_generator.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "example/rpc/echo_service.flare.pb.h"
+#include "flare/base/clock.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server.h"
+
+namespace example {
+namespace {
+
+using namespace std::literals;
+using Failures = std::map<int, std::uint64_t>;
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+// An echo server whose answers a test can change.
+class EchoService : public protobuf_echo::SyncEchoService {
+ public:
+  using Change = std::function<void(int call, protobuf_echo::EchoResponse*,
+                                    flare::RpcServerController*)>;
+
+  explicit EchoService(Change change) : change_(std::move(change)) {}
+
+  void Echo(const protobuf_echo::EchoRequest& request,
+            protobuf_echo::EchoResponse* response,
+            flare::RpcServerController* controller) override {
+    response->set_body(request.body());
+    controller->SetResponseAttachment(controller->GetRequestAttachment());
+    if (change_) change_(calls_.fetch_add(1), response, controller);
+  }
+
+ private:
+  const Change change_;
+  std::atomic<int> calls_{0};
+};
+
+class LoadGeneratorTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    flare::fiber::RuntimeOptions options;
+    options.concurrency = 2;
+    options.make_poller = flare::io::EpollPoller::Factory();
+    const auto started = flare::fiber::StartRuntime(options);
+    ASSERT_TRUE(started.ok()) << started.ToString();
+  }
+  static void TearDownTestSuite() { flare::fiber::TerminateRuntime(); }
+
+  // Returns options with the server's address.
+  LoadOptions StartServer(EchoService::Change change = nullptr) {
+    server_ = std::make_unique<flare::Server>();
+    server_->AddProtocol("flare");
+    server_->AddService(std::make_unique<EchoService>(std::move(change)));
+    server_->ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
+    EXPECT_TRUE(server_->Start()) << server_->error();
+    LoadOptions options;
+    options.server_addr = "flare://" + server_->endpoint().ToString();
+    options.timeout = 60s;
+    return options;
+  }
+
+  // Makes all calls of `options`; returns how they ended.
+  CallStatistics Run(const LoadOptions& options) {
+    CallRecorder recorder;
+    LoadGenerator load(options, &recorder);
+    const auto opened = load.Open();
+    EXPECT_TRUE(opened.ok()) << opened;
+    load.Start();
+    EXPECT_TRUE(load.WaitUntilFinished(kNever));
+    EXPECT_EQ(load.running(), 0u);
+    return recorder.Take();
+  }
+
+  void TearDown() override {
+    if (server_ == nullptr) return;
+    server_->Stop();
+    server_->Join();
+  }
+
+ private:
+  std::unique_ptr<flare::Server> server_;
+};
+
+TEST_F(LoadGeneratorTest, OpenSaysWhatIsWrong) {
+  const std::pair<std::string, std::string> wrong[] = {
+      {"", "\"\""},
+      {"127.0.0.1:5567", "127.0.0.1:5567"},
+      {"carrier-pigeon://127.0.0.1:1", "carrier-pigeon"},
+      {"flare://127.0.0.1", "127.0.0.1"},
+  };
+  for (const auto& [address, said] : wrong) {
+    LoadOptions options;
+    options.server_addr = address;
+    CallRecorder recorder;
+    LoadGenerator load(options, &recorder);
+    const auto status = load.Open();
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(status.message().find(said), std::string::npos) << status;
+  }
+}
+
+TEST_F(LoadGeneratorTest, MakesExactlyTheCallsAskedFor) {
+  LoadOptions options = StartServer();
+  for (std::uint64_t requests : {1, 7, 1000}) {
+    for (std::size_t loops : {1, 10, 150}) {
+      options.requests = requests;
+      options.max_pending = loops;
+      const CallStatistics calls = Run(options);
+      EXPECT_EQ(calls.successes(), requests);
+      EXPECT_EQ(calls.failures, Failures());
+    }
+  }
+}
+
+TEST_F(LoadGeneratorTest, RunsUntilStopped) {
+  LoadOptions options = StartServer();
+  options.max_pending = 5;
+  CallRecorder recorder;
+  LoadGenerator load(options, &recorder);
+  ASSERT_TRUE(load.Open().ok());
+  load.Start();
+  std::uint64_t calls = 0;
+  while (calls < 1000) {
+    EXPECT_FALSE(load.WaitUntilFinished(flare::NowNs() + 1'000'000));
+    calls += recorder.Take().successes();
+  }
+  EXPECT_EQ(load.running(), 5u);
+  load.Stop();
+  EXPECT_TRUE(load.WaitUntilFinished(kNever));
+}
+
+TEST_F(LoadGeneratorTest, StopDoesNotWaitForTheRate) {
+  LoadOptions options = StartServer();
+  options.qps = 1e-3;  // The second call is due in a quarter of an hour.
+  options.max_pending = 5;
+  CallRecorder recorder;
+  LoadGenerator load(options, &recorder);
+  ASSERT_TRUE(load.Open().ok());
+  load.Start();
+  while (recorder.Take().successes() == 0) {
+    EXPECT_FALSE(load.WaitUntilFinished(flare::NowNs() + 1'000'000));
+  }
+  load.Stop();
+  EXPECT_TRUE(load.WaitUntilFinished(flare::NowNs() + 60'000'000'000));
+}
+
+TEST_F(LoadGeneratorTest, WithoutStartThereIsNothingToWaitFor) {
+  const LoadOptions options = StartServer();
+  CallRecorder recorder;
+  LoadGenerator load(options, &recorder);
+  EXPECT_TRUE(load.Open().ok());
+}
+
+TEST_F(LoadGeneratorTest, FailuresAreCountedByStatus) {
+  LoadOptions options = StartServer([](int call, protobuf_echo::EchoResponse*,
+                                       flare::RpcServerController* controller) {
+    if (call % 2 == 0) controller->SetFailed(1234, "even");
+    if (call % 10 == 1) controller->SetFailed("ends with 1");
+  });
+  options.requests = 100;
+  options.max_pending = 4;
+  const CallStatistics calls = Run(options);
+  EXPECT_EQ(calls.successes(), 40u);
+  EXPECT_EQ(calls.failures,
+            (Failures{{1234, 50}, {flare::rpc::STATUS_FAILED, 10}}));
+}
+
+TEST_F(LoadGeneratorTest, TimeoutIsAFailure) {
+  LoadOptions options = StartServer(
+      [](int call, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
+        if (call == 0) flare::this_fiber::SleepFor(300ms);
+      });
+  options.requests = 10;
+  options.timeout = 100ms;
+  const CallStatistics calls = Run(options);
+  EXPECT_EQ(calls.failures, (Failures{{flare::rpc::STATUS_TIMEOUT, 1}}));
+  EXPECT_EQ(calls.successes(), 9u);
+}
+
+TEST_F(LoadGeneratorTest, VerifyFindsRepliesThatDiffer) {
+  LoadOptions options =
+      StartServer([](int call, protobuf_echo::EchoResponse* response,
+                     flare::RpcServerController* controller) {
+        if (call < 3) response->set_body("else");
+        if (call == 3) controller->SetResponseAttachment(flare::Buffer());
+      });
+  options.requests = 20;
+  options.body = "body";
+  options.attachment = flare::CreateBufferSlow("attached");
+  options.verify = true;
+  const CallStatistics calls = Run(options);
+  EXPECT_EQ(calls.failures, (Failures{{flare::rpc::STATUS_MALFORMED_DATA, 4}}));
+  EXPECT_EQ(calls.successes(), 16u);
+}
+
+TEST_F(LoadGeneratorTest, EveryRequestIsCompressedAndHasItsAttachment) {
+  std::atomic<int> attached{0};
+  LoadOptions options =
+      StartServer([&](int, protobuf_echo::EchoResponse*,
+                      flare::RpcServerController* controller) {
+        attached += controller->GetRequestAttachment().size() == 5000;
+      });
+  options.requests = 50;
+  options.max_pending = 3;
+  options.body = std::string(3000, 'b');
+  options.attachment = flare::CreateBufferSlow(std::string(5000, 'a'));
+  options.compression = flare::CompressionAlgorithm::kZstd;
+  options.verify = true;
+  EXPECT_EQ(Run(options).successes(), 50u);
+  EXPECT_EQ(attached.load(), 50);
+}
+
+TEST_F(LoadGeneratorTest, FixedRateIsNeverRunAheadOf) {
+  LoadOptions options = StartServer();
+  options.requests = 51;
+  options.qps = 500;
+  options.max_pending = 10;
+  const std::int64_t begin = flare::NowNs();
+  EXPECT_EQ(Run(options).successes(), 51u);
+  EXPECT_GE(flare::NowNs() - begin, 100'000'000 - 1000);
+}
+
+// One call at a time, and the first takes 100 ms. Those that were due in the
+// meantime, one per ms, must show how late they were sent.
+TEST_F(LoadGeneratorTest, LatencyCountsFromWhenTheCallWasDue) {
+  LoadOptions options = StartServer(
+      [](int call, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
+        if (call == 0) flare::this_fiber::SleepFor(100ms);
+      });
+  options.requests = 50;
+  options.qps = 1000;
+  options.max_pending = 1;
+  const CallStatistics calls = Run(options);
+  EXPECT_EQ(calls.successes(), 50u);
+  EXPECT_GE(calls.latency_ns.min(), 50'000'000);
+}
+
+// With a second loop the others don't wait for the slow one.
+TEST_F(LoadGeneratorTest, SlowCallDelaysOnlyItsOwnLoop) {
+  std::atomic<bool> others_done{false};
+  LoadOptions options = StartServer(
+      [&](int call, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
+        if (call == 99) others_done = true;
+        while (call == 0 && !others_done) flare::this_fiber::SleepFor(1ms);
+      });
+  options.requests = 100;
+  options.qps = 10'000;
+  options.max_pending = 2;
+  EXPECT_EQ(Run(options).successes(), 100u);
+}
+
+// Nobody listens: calls fail at once. A loop pauses for a millisecond at
+// least after each, instead of spinning.
+TEST_F(LoadGeneratorTest, InstantFailuresAreNotRepeatedAtFullSpeed) {
+  LoadOptions options;
+  options.server_addr = "flare://127.0.0.1:1";
+  options.requests = 40;
+  options.max_pending = 2;
+  const std::int64_t begin = flare::NowNs();
+  const CallStatistics calls = Run(options);
+  EXPECT_EQ(calls.failures,
+            (Failures{{flare::rpc::STATUS_FAIL_TO_CONNECT, 40}}));
+  EXPECT_GE(flare::NowNs() - begin, 19'000'000);
+}
+
+}  // namespace
+}  // namespace example
