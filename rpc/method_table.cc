@@ -1,9 +1,10 @@
 #include "flare/rpc/method_table.h"
 
+#include <algorithm>
+#include <cctype>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <unordered_set>
 
 #include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
@@ -39,6 +40,13 @@ class KnownMethods {
   std::mutex mutex_;
   std::map<std::string, std::string, std::less<>> services_;
 };
+
+bool IsMethodName(std::string_view name) {
+  const auto is_part = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+  };
+  return !name.empty() && std::all_of(name.begin(), name.end(), is_part);
+}
 
 }  // namespace
 
@@ -91,6 +99,8 @@ flare::Status MethodTable::ExplainMissing(std::string_view name) {
 Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text) {
   MethodLimits limits;
   for (std::string_view piece : Split(text, ',')) {
+    piece = Trim(piece);
+    if (piece.empty()) continue;
     const std::size_t colon = piece.rfind(':');
     const auto limit =
         colon == std::string_view::npos
@@ -98,7 +108,7 @@ Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text) {
             : TryParse<std::uint32_t>(Trim(piece.substr(colon + 1)));
     const std::string_view name =
         Trim(piece.substr(0, limit ? colon : piece.size()));
-    if (!limit || *limit == 0 || name.empty()) {
+    if (!limit || *limit == 0 || !IsMethodName(name)) {
       return flare::Status(EINVAL, "\"" + std::string(piece) +
                                        "\" isn't package.Service.Method:limit "
                                        "with a limit of at least 1");

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "flare/base/clock.h"
-#include "flare/base/histogram.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
@@ -136,9 +135,11 @@ TEST_F(ServerStopTest, IncompleteRequestDoesNotHoldItUp) {
 
 TEST_F(ServerStopTest, PipelinedHttpIsAnsweredInOrder) {
   fiber::Event go;
+  fiber::Latch all_run(20);
   server().AddHttpPrefixHandler(
       "/", NewHttpGetHandler(
                [&](const HttpRequest& request, HttpResponse* response, auto*) {
+                 all_run.count_down();
                  if (request.path() == "/0") go.Wait();
                  response->set_body(std::string(request.path()));
                }));
@@ -279,42 +280,6 @@ TEST_F(ServerStopTest, OverAndOver) {
     ASSERT_TRUE(local.Start());
     StopUnderLoad(&local, "flare", 5);
   }
-}
-
-// --- One slow call doesn't delay others ---
-
-// Of every hundred calls one blocks its worker's thread for 5 ms. The other
-// worker is there for the rest: their latency, measured in the server from the
-// read off the socket to the method, stays far below that.
-TEST_F(ServerStopTest, BlockedThreadDoesNotDelayOthers) {
-  ConcurrentHistogram delays_ns;
-  service().on_call = [](TestCall call) {
-    const std::int64_t until = NowNs() + 5'000'000;
-    while (NowNs() < until) {
-    }
-    FlexibleService::Echo(call);
-  };
-  service().on_other = [&](TestCall call) {
-    delays_ns.Record(static_cast<std::uint64_t>(
-        std::max<std::int64_t>(0, call.controller->GetElapsedTime().count())));
-    FlexibleService::Echo(call);
-  };
-  StartServer({"flare"});
-  RawClient client(endpoint());
-  std::uint64_t id = 0;
-  for (int round = 0; round != 30; ++round) {
-    // The slow one first: all others stand behind it in the worker's queue.
-    std::string batch = client.Encode(++id, kCall, MakeRequest(""));
-    for (int i = 0; i != 99; ++i) {
-      batch += client.Encode(++id, kOther, MakeRequest(""));
-    }
-    client.Send(batch);
-    for (int i = 0; i != 100; ++i) ASSERT_TRUE(client.ReadReply());
-  }
-  EXPECT_EQ(delays_ns.Snapshot().count(), 30u * 99);
-  // Well below the 5 ms that they would wait behind it. The bound is loose
-  // since the machine may have other things to do.
-  EXPECT_LT(delays_ns.Snapshot().ValueAtQuantile(0.5), 2'500'000u);
 }
 
 }  // namespace

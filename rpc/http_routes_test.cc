@@ -1,0 +1,91 @@
+#include "flare/rpc/http_routes.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+
+namespace flare::rpc {
+namespace {
+
+std::unique_ptr<HttpHandler> NewHandler() {
+  return NewHttpGetHandler([](auto&&...) {});
+}
+
+TEST(HttpRoutes, EmptyFindsNothing) {
+  HttpRoutes routes;
+  EXPECT_EQ(routes.Find("/"), nullptr);
+  EXPECT_EQ(routes.Find(""), nullptr);
+  EXPECT_EQ(routes.Find("*"), nullptr);
+}
+
+TEST(HttpRoutes, ExactBeforePrefixBeforeDefault) {
+  HttpRoutes routes;
+  ASSERT_TRUE(routes.AddPath("/a/b", NewHandler()).ok());
+  ASSERT_TRUE(routes.AddPrefix("/a/", NewHandler()).ok());
+  routes.SetDefault(NewHandler());
+  HttpHandler* const exact = routes.Find("/a/b");
+  HttpHandler* const prefix = routes.Find("/a/c");
+  HttpHandler* const rest = routes.Find("/");
+  EXPECT_NE(exact, prefix);
+  EXPECT_NE(prefix, rest);
+  EXPECT_NE(exact, rest);
+  EXPECT_EQ(routes.Find("/a/b/"), prefix);
+  EXPECT_EQ(routes.Find("/a/"), prefix);
+  EXPECT_EQ(routes.Find("/a"), rest);
+  EXPECT_EQ(routes.Find("*"), rest);
+}
+
+TEST(HttpRoutes, PathsAreTakenOnceAndBeginWithASlash) {
+  HttpRoutes routes;
+  EXPECT_TRUE(routes.AddPath("/x", NewHandler()).ok());
+  EXPECT_TRUE(routes.AddPrefix("/x", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPath("/x", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPrefix("/x", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPath("", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPath("x", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPrefix("x/", NewHandler()).ok());
+}
+
+// The longest of all prefixes, the plain way.
+HttpHandler* Longest(const std::map<std::string, HttpHandler*>& prefixes,
+                     const std::string& path) {
+  HttpHandler* best = nullptr;
+  std::size_t length = 0;
+  for (const auto& [prefix, handler] : prefixes) {
+    if (path.starts_with(prefix) && prefix.size() >= length) {
+      best = handler;
+      length = prefix.size();
+    }
+  }
+  return best;
+}
+
+TEST(HttpRoutes, LongestPrefixWinsWhateverElseThereIs) {
+  std::mt19937 random(7);
+  for (int round = 0; round != 200; ++round) {
+    HttpRoutes routes;
+    std::map<std::string, HttpHandler*> reference;
+    const auto random_path = [&] {
+      std::string path = "/";
+      const std::size_t length = random() % 7;
+      while (path.size() < 1 + length) path += "ab/"[random() % 3];
+      return path;
+    };
+    for (int i = 0; i != 12; ++i) {
+      const std::string prefix = random_path();
+      auto handler = NewHandler();
+      HttpHandler* const raw = handler.get();
+      const bool added = routes.AddPrefix(prefix, std::move(handler)).ok();
+      EXPECT_EQ(added, reference.emplace(prefix, raw).second);
+    }
+    for (int i = 0; i != 100; ++i) {
+      const std::string path = random_path();
+      EXPECT_EQ(routes.Find(path), Longest(reference, path)) << path;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc

@@ -1,0 +1,128 @@
+#include "flare/rpc/method_table.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/rpc/rpc_status.h"
+#include "rpc/testing/test_service.pb.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+class Service : public TestService {};
+class Unknown : public OtherService {};
+
+TEST(MethodTable, FindsMethodsByFullName) {
+  MethodTable table;
+  Service service;
+  ASSERT_TRUE(table.Add(&service).ok());
+  const Method* const call = table.Find("flare.rpc.testing.TestService.Call");
+  ASSERT_NE(call, nullptr);
+  EXPECT_EQ(call->service, &service);
+  EXPECT_EQ(call->descriptor, TestService::descriptor()->method(0));
+  EXPECT_EQ(call->name(), "flare.rpc.testing.TestService.Call");
+  EXPECT_EQ(call->request_prototype, &TestRequest::default_instance());
+  EXPECT_EQ(call->response_prototype, &TestResponse::default_instance());
+  EXPECT_FALSE(call->streaming());
+  EXPECT_TRUE(
+      table.Find("flare.rpc.testing.TestService.CallStreaming")->streaming());
+  for (const char* wrong : {"", "Call", "flare.rpc.testing.TestService",
+                            "flare.rpc.testing.TestService.call",
+                            "flare.rpc.testing.TestService.Call ",
+                            "flare.rpc.testing.TestService.Call.x",
+                            "flare.rpc.testing.OtherService.Call"}) {
+    EXPECT_EQ(table.Find(wrong), nullptr) << wrong;
+  }
+}
+
+TEST(MethodTable, TakesEachServiceOnce) {
+  MethodTable table;
+  Service first, second;
+  EXPECT_TRUE(table.Add(&first).ok());
+  const flare::Status again = table.Add(&second);
+  EXPECT_FALSE(again.ok());
+  EXPECT_NE(again.message().find("TestService"), std::string::npos);
+  EXPECT_EQ(table.Find("flare.rpc.testing.TestService.Call")->service, &first);
+}
+
+TEST(MethodTable, ExplainsWhatIsMissing) {
+  const std::string name = "flare.rpc.testing.OtherService.Call";
+  MethodTable another_servers;
+  Unknown service;
+  ASSERT_TRUE(another_servers.Add(&service).ok());
+  EXPECT_EQ(MethodTable::ExplainMissing(name).code(), STATUS_SERVICE_NOT_FOUND);
+  EXPECT_EQ(MethodTable::ExplainMissing(name).message(),
+            "Service [flare.rpc.testing.OtherService] is not found.");
+  EXPECT_EQ(MethodTable::ExplainMissing(name + "x").code(),
+            STATUS_METHOD_NOT_FOUND);
+  EXPECT_EQ(MethodTable::ExplainMissing(name + "x").message(),
+            "Method [" + name + "x] is not implemented.");
+}
+
+TEST(MethodTable, WithoutLimitAnyNumberMayRun) {
+  MethodTable table;
+  Service service;
+  ASSERT_TRUE(table.Add(&service).ok());
+  const Method* const call = table.Find("flare.rpc.testing.TestService.Call");
+  for (int i = 0; i != 100'000; ++i) ASSERT_TRUE(call->TryEnter());
+}
+
+TEST(MethodTable, LimitHoldsForConcurrentCalls) {
+  MethodTable table;
+  Service service;
+  ASSERT_TRUE(table.Add(&service).ok());
+  ASSERT_TRUE(table
+                  .SetLimits("flare.rpc.testing.TestService.Call:3, "
+                             "not.Here.Method:1")
+                  .ok());
+  const Method* const call = table.Find("flare.rpc.testing.TestService.Call");
+  std::atomic<int> inside{0}, most{0}, entered{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t != 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i != 20'000; ++i) {
+        if (!call->TryEnter()) continue;
+        const int now = ++inside;
+        int seen = most;
+        while (now > seen && !most.compare_exchange_weak(seen, now)) {
+        }
+        ++entered;
+        --inside;
+        call->Leave();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_LE(most, 3);
+  EXPECT_GT(entered, 0);
+  for (int i = 0; i != 3; ++i) EXPECT_TRUE(call->TryEnter());
+  EXPECT_FALSE(call->TryEnter());
+  call->Leave();
+  EXPECT_TRUE(call->TryEnter());
+  EXPECT_TRUE(table.Find("flare.rpc.testing.TestService.Other")->TryEnter());
+}
+
+TEST(ParseMethodLimits, ReadsAList) {
+  EXPECT_TRUE(ParseMethodLimits("")->empty());
+  const auto limits = ParseMethodLimits("a.B.C:10,d.E.F:1");
+  ASSERT_TRUE(limits);
+  EXPECT_EQ(*limits, (MethodLimits{{"a.B.C", 10}, {"d.E.F", 1}}));
+  EXPECT_EQ(*ParseMethodLimits(" a.B.C : 10 , "),
+            (MethodLimits{{"a.B.C", 10}}));
+}
+
+TEST(ParseMethodLimits, RefusesAnythingElse) {
+  for (const char* bad :
+       {"x", "a.B.C", "a.B.C:", ":5", "a.B.C:0", "a.B.C:-1", "a.B.C:1x",
+        "a.B.C:99999999999", "a:1,b", "a:1;b:2"}) {
+    const auto limits = ParseMethodLimits(bad);
+    ASSERT_FALSE(limits) << bad;
+    EXPECT_FALSE(limits.error().message().empty());
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
