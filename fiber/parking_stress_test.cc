@@ -1,0 +1,211 @@
+// Workers that are put to sleep and woken all the time, from all sides: plain
+// threads, other groups, timers and a poller. A lost wake-up hangs the test.
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/base/futex.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/injection_queue.h"
+#include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/fiber/timer.h"
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+namespace {
+
+// A stand-in for epoll: tasks "arrive" from any thread.
+class FakePoller : public Poller {
+ public:
+  ~FakePoller() override { EXPECT_FALSE(inside_.load()); }
+
+  void Poll(std::int64_t deadline_ns, TaskList* ready) override {
+    EXPECT_FALSE(inside_.exchange(true)) << "two threads in one poller";
+    for (;;) {
+      // acquire: pairs with the release in Arrive and Wake.
+      const std::uint32_t seen = changes_.load(std::memory_order_acquire);
+      TaskList arrived = arrivals_.Take(1000);
+      const bool any = !arrived.empty();
+      ready->Splice(std::move(arrived));
+      if (any || woken_.exchange(false) || deadline_ns <= NowNs()) break;
+      FutexWait(&changes_, seen, deadline_ns);
+    }
+    inside_.store(false);
+  }
+
+  void Wake() override {
+    woken_.store(true);
+    Change();
+  }
+
+  void Arrive(Task* task) {
+    arrivals_.Push(task);
+    Change();
+  }
+
+ private:
+  void Change() {
+    // release: pairs with the acquire in Poll.
+    changes_.fetch_add(1, std::memory_order_release);
+    FutexWake(&changes_, 1);
+  }
+
+  InjectionQueue arrivals_;
+  std::atomic<std::uint32_t> changes_{0};
+  std::atomic<bool> woken_{false};
+  std::atomic<bool> inside_{false};
+};
+
+struct Shape {
+  int workers;
+  int group_size;
+};
+
+class ParkingStressTest : public ::testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    RuntimeOptions options;
+    options.concurrency = GetParam().workers;
+    options.group_size = GetParam().group_size;
+    options.optimize_for = "compute-heavy";  // The readiest to wake.
+    options.work_stealing_ratio = 1;
+    options.make_poller = [](std::size_t) {
+      return std::make_unique<FakePoller>();
+    };
+    ASSERT_TRUE(StartRuntime(options).ok());
+  }
+  void TearDown() override { TerminateRuntime(); }
+
+  static FakePoller* PollerOf(std::size_t group) {
+    return static_cast<FakePoller*>(GetPoller(group));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ParkingStressTest,
+                         ::testing::Values(Shape{1, 1}, Shape{2, 2},
+                                           Shape{4, 4}, Shape{4, 2}));
+
+struct Arrival : Task {
+  Latch* latch = nullptr;
+};
+
+// One at a time, so that everybody falls asleep in between.
+TEST_P(ParkingStressTest, SingleEventsWakeSleepers) {
+  for (int i = 0; i < 500; ++i) {
+    Latch latch(1);
+    Arrival arrival;
+    arrival.latch = &latch;
+    arrival.run = [](Task* task) {
+      static_cast<Arrival*>(task)->latch->count_down();
+    };
+    const std::size_t group = i % GetSchedulingGroupCount();
+    switch (i % 3) {
+      case 0:
+        PollerOf(group)->Arrive(&arrival);
+        break;
+      case 1:
+        SubmitTo(group, &arrival);
+        break;
+      default:
+        Submit(&arrival);
+    }
+    latch.wait();
+  }
+}
+
+TEST_P(ParkingStressTest, ProducersOnAllSides) {
+  constexpr int kEach = 3000;
+  constexpr int kProducers = 3;
+  Latch latch(kProducers * kEach);
+  std::vector<std::vector<Arrival>> arrivals(kProducers);
+  std::vector<std::thread> producers;
+  for (int p = 0; p < kProducers; ++p) {
+    arrivals[p] = std::vector<Arrival>(kEach);
+    producers.emplace_back([&, p] {
+      std::mt19937 random(p);
+      for (Arrival& arrival : arrivals[p]) {
+        arrival.latch = &latch;
+        arrival.run = [](Task* task) {
+          auto* const self = static_cast<Arrival*>(task);
+          if (reinterpret_cast<std::uintptr_t>(self) % 3 == 0) {
+            this_fiber::Yield();
+          }
+          self->latch->count_down();
+        };
+        const std::size_t group = random() % GetSchedulingGroupCount();
+        if (random() % 2 == 0) {
+          PollerOf(group)->Arrive(&arrival);
+        } else {
+          SubmitTo(group, &arrival);
+        }
+        // Now and then long enough for workers to fall asleep.
+        for (unsigned k = random() % 400; k > 0; --k) CpuRelax();
+      }
+    });
+  }
+  for (auto& producer : producers) producer.join();
+  latch.wait();
+}
+
+// Fibers of different groups that wake each other in turn, with naps.
+TEST_P(ParkingStressTest, PingPongAcrossGroups) {
+  constexpr int kPairs = 8;
+  constexpr int kRounds = 200;
+  std::vector<Fiber> fibers;
+  struct Ball {
+    Event there;
+    Event back;
+  };
+  std::vector<std::vector<Ball>> balls(kPairs);
+  for (int p = 0; p < kPairs; ++p) {
+    balls[p] = std::vector<Ball>(kRounds);
+    Fiber::Attributes first;
+    first.scheduling_group = p % GetSchedulingGroupCount();
+    Fiber::Attributes second;
+    second.scheduling_group = (p + 1) % GetSchedulingGroupCount();
+    fibers.emplace_back(first, [&balls, p] {
+      for (int i = 0; i < kRounds; ++i) {
+        balls[p][i].there.Set();
+        balls[p][i].back.Wait();
+      }
+    });
+    fibers.emplace_back(second, [&balls, p] {
+      for (int i = 0; i < kRounds; ++i) {
+        balls[p][i].there.Wait();
+        if (i % 10 == p) this_fiber::SleepFor(std::chrono::microseconds(30));
+        balls[p][i].back.Set();
+      }
+    });
+  }
+  for (auto& fiber : fibers) fiber.join();
+}
+
+// Starting and stopping, with work left in the queues: all of it runs.
+TEST(RuntimeLifeTest, StopsAfterWhatIsQueued) {
+  for (int i = 0; i < 30; ++i) {
+    RuntimeOptions options;
+    options.concurrency = i % 4 + 1;
+    options.group_size = i % 2 + 1;
+    ASSERT_TRUE(StartRuntime(options).ok());
+    std::atomic<int> ran{0};
+    for (int k = 0; k < 200; ++k) {
+      Spawn([&ran] {
+        Spawn([&ran] { ran.fetch_add(1); });
+        ran.fetch_add(1);
+      });
+    }
+    TerminateRuntime();
+    ASSERT_EQ(ran.load(), 400);
+  }
+}
+
+}  // namespace
+}  // namespace flare::fiber
