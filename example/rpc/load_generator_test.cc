@@ -12,6 +12,7 @@
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "flare/base/clock.h"
+#include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
@@ -179,9 +180,11 @@ TEST_F(LoadGeneratorTest, FailuresAreCountedByStatus) {
 }
 
 TEST_F(LoadGeneratorTest, TimeoutIsAFailure) {
+  flare::fiber::Event next_call;  // Comes when the first has timed out.
   LoadOptions options = StartServer(
-      [](int call, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
-        if (call == 0) flare::this_fiber::SleepFor(300ms);
+      [&](int call, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
+        if (call == 0) next_call.Wait();
+        next_call.Set();
       });
   options.requests = 10;
   options.timeout = 100ms;
@@ -250,11 +253,11 @@ TEST_F(LoadGeneratorTest, LatencyCountsFromWhenTheCallWasDue) {
 
 // With a second loop the others don't wait for the slow one.
 TEST_F(LoadGeneratorTest, SlowCallDelaysOnlyItsOwnLoop) {
-  std::atomic<bool> others_done{false};
+  flare::fiber::Event others_done;
   LoadOptions options = StartServer(
       [&](int call, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
-        if (call == 99) others_done = true;
-        while (call == 0 && !others_done) flare::this_fiber::SleepFor(1ms);
+        if (call == 0) others_done.Wait();
+        if (call == 99) others_done.Set();
       });
   options.requests = 100;
   options.qps = 10'000;

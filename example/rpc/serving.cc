@@ -20,6 +20,8 @@ flare::Expected<flare::Endpoint> ParseListenAddress(const std::string& ip,
 }
 
 int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter) {
+  // From here on a signal ends this in good order, however early it comes.
+  (void)flare::CheckForQuitSignal();
   if (!server->Start()) return 1;
 
   flare::fiber::Event quit;
