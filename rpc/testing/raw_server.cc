@@ -99,6 +99,10 @@ std::optional<RawPeer::Request> RawPeer::ReadRequest() {
   return request;
 }
 
+bool RawPeer::HasInput() const {
+  return !in_.empty() || Readable(fd_.get(), 0);
+}
+
 std::string RawPeer::Encode(std::uint64_t id, std::string_view text,
                             int status) {
   OutboundResponse response;

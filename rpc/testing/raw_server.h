@@ -44,6 +44,9 @@ class RawPeer {
   // nullopt: the client has closed the connection.
   std::optional<Request> ReadRequest();
 
+  // Has something come (or the end) that was not read yet?
+  bool HasInput() const;
+
   // The bytes of a reply: a TestResponse with this text (for status 0), ...
   std::string Encode(std::uint64_t id, std::string_view text, int status = 0);
   // ... or whatever is in `response`.

@@ -1,0 +1,219 @@
+#include "flare/rpc/name_resolver.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/rpc/testing/client_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+std::vector<std::string> Addresses(NameResolution* resolution) {
+  std::vector<std::string> addresses;
+  for (const Peer& peer : resolution->Peers()) {
+    addresses.push_back(peer.endpoint.ToString());
+  }
+  std::sort(addresses.begin(), addresses.end());
+  return addresses;
+}
+
+std::string ErrorOf(std::string_view address) {
+  const auto resolution = ResolveName("list", address);
+  if (resolution) return "resolved";
+  EXPECT_EQ(resolution.error().code(), STATUS_INVALID_CHANNEL);
+  return resolution.error().message();
+}
+
+// Names that stand for what the test says.
+class FakeHosts {
+ public:
+  FakeHosts() {
+    SetHostLookupForTesting(
+        [this](std::string_view name) -> Expected<std::vector<Endpoint>> {
+          std::scoped_lock guard(mutex_);
+          ++lookups_;
+          const auto it = hosts_.find(std::string(name));
+          if (it != hosts_.end()) return it->second;
+          return flare::Status(2, "no such host: " + std::string(name));
+        });
+  }
+  ~FakeHosts() { SetHostLookupForTesting(nullptr); }
+
+  void Set(const std::string& name, const std::vector<std::string>& to) {
+    std::scoped_lock guard(mutex_);
+    hosts_[name].clear();
+    for (const std::string& text : to) {
+      hosts_[name].push_back(MustParseEndpoint(text));
+    }
+  }
+  void Remove(const std::string& name) {
+    std::scoped_lock guard(mutex_);
+    hosts_.erase(name);
+  }
+  int lookups() {
+    std::scoped_lock guard(mutex_);
+    return lookups_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::vector<Endpoint>> hosts_;
+  int lookups_ = 0;
+};
+
+class NameResolverTest : public ClientTest {
+ protected:
+  // Asks for the version, as calls do, until `done` or 20 s have passed.
+  template <class F>
+  static bool Eventually(NameResolution* resolution, F done) {
+    const std::int64_t deadline = NowNs() + 20'000'000'000;
+    while (!done()) {
+      if (NowNs() > deadline) return false;
+      (void)resolution->Version();
+      std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+TEST_F(NameResolverTest, ListsOfAddresses) {
+  const auto resolution = ResolveName(
+      "list", "127.0.0.1:5567,[::1]:80, 10.1.2.3:1 ,unix:/tmp/socket");
+  ASSERT_TRUE(resolution) << resolution.error().ToString();
+  EXPECT_EQ(Addresses(resolution->get()),
+            (std::vector<std::string>{"10.1.2.3:1", "127.0.0.1:5567",
+                                      "[::1]:80", "unix:/tmp/socket"}));
+  EXPECT_TRUE((*resolution)->IsStatic());
+  EXPECT_EQ((*resolution)->Peers()[1].host, "[::1]:80");
+}
+
+TEST_F(NameResolverTest, RepeatedAddressesCountOnce) {
+  const auto resolution =
+      ResolveName("list", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:1");
+  ASSERT_TRUE(resolution);
+  EXPECT_EQ((*resolution)->Peers().size(), 2);
+}
+
+TEST_F(NameResolverTest, ErrorsNameTheCulprit) {
+  EXPECT_NE(ErrorOf("").find("empty server"), std::string::npos);
+  EXPECT_NE(ErrorOf("127.0.0.1:1,").find("empty server"), std::string::npos);
+  EXPECT_NE(ErrorOf(",127.0.0.1:1").find("empty server"), std::string::npos);
+  for (const char* bad :
+       {"127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:65536",
+        "127.0.0.1:-1", "[::1]", "[::1:80", ":80", "unix:"}) {
+    const std::string text = ErrorOf(std::string("10.0.0.1:80,") + bad);
+    EXPECT_NE(text.find(std::string("\"") + bad + "\""), std::string::npos)
+        << text;
+  }
+}
+
+TEST_F(NameResolverTest, UnknownResolverListsTheKnown) {
+  const auto resolution = ResolveName("zookeeper", "127.0.0.1:1");
+  ASSERT_FALSE(resolution);
+  EXPECT_EQ(resolution.error().code(), STATUS_INVALID_CHANNEL);
+  EXPECT_NE(resolution.error().message().find("known are: "),
+            std::string::npos);
+  EXPECT_NE(resolution.error().message().find(" list"), std::string::npos);
+}
+
+TEST_F(NameResolverTest, OthersCanBeRegisteredOnce) {
+  const NameResolver forward = [](std::string_view) {
+    return ResolveName("list", "10.9.8.7:6");
+  };
+  EXPECT_TRUE(RegisterNameResolver("test-fixed", forward));
+  EXPECT_FALSE(RegisterNameResolver("test-fixed", forward));
+  EXPECT_FALSE(RegisterNameResolver("list", forward));
+  const auto resolution = ResolveName("test-fixed", "whatever");
+  ASSERT_TRUE(resolution);
+  EXPECT_EQ(Addresses(resolution->get()),
+            std::vector<std::string>{"10.9.8.7:6"});
+}
+
+TEST_F(NameResolverTest, LocalhostResolves) {
+  const auto resolution = ResolveName("list", "localhost:5567");
+  ASSERT_TRUE(resolution) << resolution.error().ToString();
+  EXPECT_FALSE((*resolution)->IsStatic());
+  for (const Peer& peer : (*resolution)->Peers()) {
+    EXPECT_TRUE(peer.endpoint.IsLoopback());
+    EXPECT_EQ(peer.endpoint.port(), 5567);
+    EXPECT_EQ(peer.host, "localhost:5567");
+  }
+}
+
+TEST_F(NameResolverTest, UnresolvableHostIsAnError) {
+  FakeHosts hosts;
+  const std::string text = ErrorOf("nowhere.test:80");
+  EXPECT_NE(text.find("nowhere.test:80"), std::string::npos) << text;
+  EXPECT_NE(text.find("no such host"), std::string::npos) << text;
+}
+
+TEST_F(NameResolverTest, FollowsChanges) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 1;
+  FakeHosts hosts;
+  hosts.Set("a.test:1", {"10.0.0.1:1", "10.0.0.2:1"});
+  const auto resolution = ResolveName("list", "a.test:1,10.0.0.9:9");
+  ASSERT_TRUE(resolution);
+  NameResolution* const r = resolution->get();
+  EXPECT_EQ(Addresses(r), (std::vector<std::string>{"10.0.0.1:1", "10.0.0.2:1",
+                                                    "10.0.0.9:9"}));
+  const std::uint64_t version = r->Version();
+  hosts.Set("a.test:1", {"10.0.0.3:1"});
+  ASSERT_TRUE(Eventually(r, [&] { return r->Version() != version; }));
+  EXPECT_GT(r->Version(), version);
+  EXPECT_EQ(Addresses(r),
+            (std::vector<std::string>{"10.0.0.3:1", "10.0.0.9:9"}));
+}
+
+TEST_F(NameResolverTest, KeepsAddressesWhenLookupsFail) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 1;
+  FakeHosts hosts;
+  hosts.Set("a.test:1", {"10.0.0.1:1"});
+  const auto resolution = ResolveName("list", "a.test:1");
+  ASSERT_TRUE(resolution);
+  NameResolution* const r = resolution->get();
+  const std::uint64_t version = r->Version();
+  hosts.Remove("a.test:1");
+  ASSERT_TRUE(Eventually(r, [&] { return hosts.lookups() > 1; }));
+  EXPECT_EQ(r->Version(), version);
+  EXPECT_EQ(Addresses(r), std::vector<std::string>{"10.0.0.1:1"});
+}
+
+TEST_F(NameResolverTest, TheSameInAnotherOrderIsNoChange) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 1;
+  FakeHosts hosts;
+  hosts.Set("a.test:1", {"10.0.0.1:1", "10.0.0.2:1"});
+  const auto resolution = ResolveName("list", "a.test:1");
+  ASSERT_TRUE(resolution);
+  NameResolution* const r = resolution->get();
+  const std::uint64_t version = r->Version();
+  hosts.Set("a.test:1", {"10.0.0.2:1", "10.0.0.1:1"});
+  ASSERT_TRUE(Eventually(r, [&] { return hosts.lookups() > 1; }));
+  StopNameResolution();  // Waits for the refresh.
+  EXPECT_EQ(r->Version(), version);
+}
+
+TEST_F(NameResolverTest, StopEndsRefreshing) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 1;
+  FakeHosts hosts;
+  hosts.Set("a.test:1", {"10.0.0.1:1"});
+  const auto resolution = ResolveName("list", "a.test:1");
+  ASSERT_TRUE(resolution);
+  NameResolution* const r = resolution->get();
+  StopNameResolution();
+  const std::int64_t until = NowNs() + 1'100'000'000;
+  while (NowNs() < until) {  // Past the time of the next refresh.
+    (void)r->Version();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(hosts.lookups(), 1);
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

@@ -1,0 +1,250 @@
+// Opening channels, and calls through them to a real server.
+#include "flare/rpc/rpc_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/compression.h"
+#include "flare/rpc/load_balancer.h"
+#include "flare/rpc/name_resolver.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
+#include "flare/rpc/testing/server_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+class RpcChannelTest : public ServerTest {
+ protected:
+  void TearDown() override {
+    ShutdownClientSide();
+    ServerTest::TearDown();
+  }
+
+  std::string Uri(const std::string& protocol) {
+    return protocol + "://" + endpoint().ToString();
+  }
+
+  // The reason why it can't be opened; "" if it can.
+  static std::string Refusal(const std::string& uri,
+                             const RpcChannel::Options& options = {}) {
+    RpcChannel channel;
+    if (channel.Open(uri, options)) return "";
+    EXPECT_EQ(channel.status().code(), STATUS_INVALID_CHANNEL);
+    // Calls fail in the same words.
+    TestedCall call;
+    EXPECT_EQ(call.Start(&channel)->Await(), STATUS_INVALID_CHANNEL);
+    EXPECT_EQ(call.controller.ErrorText(), channel.status().message());
+    return channel.status().message();
+  }
+
+  static bool Has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+};
+
+TEST_F(RpcChannelTest, UnopenedFailsCalls) {
+  RpcChannel channel;
+  EXPECT_EQ(channel.status().code(), STATUS_INVALID_CHANNEL);
+  RpcClientController controller;
+  TestRequest request;
+  TestResponse response;
+  TestService_Stub stub(&channel);
+  stub.Call(&controller, &request, &response, nullptr);
+  EXPECT_EQ(controller.ErrorCode(), STATUS_INVALID_CHANNEL);
+  EXPECT_NE(controller.ErrorText(), "");
+  stub.Call(nullptr, &request, &response, nullptr);  // Nobody hears of it.
+}
+
+TEST_F(RpcChannelTest, UnreadableUris) {
+  for (const char* uri : {"", "127.0.0.1:5567", "flare:", "flare://", "://x:1",
+                          "flare:/127.0.0.1:1"}) {
+    const std::string text = Refusal(uri);
+    EXPECT_TRUE(Has(text, "protocol://address")) << uri << ": " << text;
+    EXPECT_TRUE(Has(text, '"' + std::string(uri) + '"')) << text;
+  }
+}
+
+TEST_F(RpcChannelTest, UnknownProtocolListsTheKnown) {
+  const std::string text = Refusal("svrkit://127.0.0.1:1");
+  EXPECT_TRUE(Has(text, "svrkit")) << text;
+  EXPECT_TRUE(Has(text, "flare")) << text;
+  EXPECT_TRUE(Has(text, "http+pb")) << text;
+}
+
+TEST_F(RpcChannelTest, UnusableOverrides) {
+  const std::string uri = "flare://127.0.0.1:1";
+  for (const char* nslb : {"list", "+rr", "list+", "+"}) {
+    EXPECT_TRUE(
+        Has(Refusal(uri, {.override_nslb = nslb}), "resolver+balancer"));
+  }
+  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "etcd+rr"}), "known are: "));
+  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "list+wrr"}), "known are: "));
+  EXPECT_EQ(Refusal(uri, {.override_nslb = "list+rr"}), "");
+}
+
+TEST_F(RpcChannelTest, UnusableAddresses) {
+  EXPECT_TRUE(Has(Refusal("flare://127.0.0.1"), "127.0.0.1"));
+  EXPECT_TRUE(Has(Refusal("flare://127.0.0.1:1,,127.0.0.1:2"), "empty server"));
+}
+
+TEST_F(RpcChannelTest, OpensAgain) {
+  StartServer();
+  RpcChannel channel("nonsense");
+  EXPECT_FALSE(channel.status().ok());
+  EXPECT_TRUE(channel.Open(Uri("flare")));
+  EXPECT_TRUE(channel.status().ok());
+  TestedCall call;
+  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS);
+  EXPECT_FALSE(channel.Open("nonsense"));
+  TestedCall again;
+  EXPECT_EQ(again.Start(&channel)->Await(), STATUS_INVALID_CHANNEL);
+}
+
+TEST_F(RpcChannelTest, NoPeer) {
+  struct Nobody : NameResolution {
+    bool IsStatic() const override { return true; }
+    std::uint64_t Version() override { return 1; }
+    std::vector<Peer> Peers() override { return {}; }
+  };
+  RegisterNameResolver(
+      "test-nobody",
+      [](std::string_view) -> Expected<std::shared_ptr<NameResolution>> {
+        return std::shared_ptr<NameResolution>(std::make_shared<Nobody>());
+      });
+  RpcChannel channel("flare://service", {.override_nslb = "test-nobody+rr"});
+  TestedCall call;
+  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_NO_PEER);
+  EXPECT_TRUE(Has(call.controller.ErrorText(), "service"));
+}
+
+TEST_F(RpcChannelTest, SpeaksEveryProtocol) {
+  server().AddProtocol("http+pb-text");
+  StartServer();
+  for (const char* protocol :
+       {"flare", "http+pb", "http", "http+proto3-json", "http+pb-text"}) {
+    RpcChannel channel(Uri(protocol));
+    ASSERT_TRUE(channel.status().ok()) << channel.status().message();
+    TestedCall call;
+    call.request.set_body("hello \x01\xc3\xa4 \"there\"");
+    call.request.set_number(-7);
+    EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS)
+        << protocol << ": " << call.controller.ErrorText();
+    EXPECT_EQ(call.response.body(), call.request.body()) << protocol;
+    EXPECT_EQ(call.response.number(), -7) << protocol;
+  }
+}
+
+TEST_F(RpcChannelTest, FailuresOfServices) {
+  service().on_call = [](TestCall call) {
+    call.controller->SetFailed(4711, "out of stock");
+    call.Reply();
+  };
+  StartServer();
+  for (const char* protocol : {"flare", "http+pb"}) {
+    RpcChannel channel(Uri(protocol));
+    TestedCall call;
+    EXPECT_EQ(call.Start(&channel)->Await(), 4711) << protocol;
+    EXPECT_EQ(call.controller.ErrorText(), "out of stock");
+    RpcClientController unknown;
+    TestRequest request;
+    TestResponse response;
+    OtherService_Stub(&channel).Call(&unknown, &request, &response, nullptr);
+    EXPECT_EQ(unknown.ErrorCode(), STATUS_METHOD_NOT_FOUND) << protocol;
+  }
+}
+
+TEST_F(RpcChannelTest, AttachmentsAndCompression) {
+  service().on_call = [](TestCall call) {
+    call.controller->SetResponseAttachment(
+        call.controller->GetRequestAttachment());
+    call.controller->SetCompressionAlgorithm(
+        call.controller->GetCompressionAlgorithm());
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RpcChannel channel(Uri("flare"));
+  for (auto algorithm :
+       {CompressionAlgorithm::kNone, CompressionAlgorithm::kGzip,
+        CompressionAlgorithm::kLz4Frame, CompressionAlgorithm::kSnappy,
+        CompressionAlgorithm::kZstd}) {
+    for (std::size_t size : {0, 1, 1000, 1'000'000}) {
+      TestedCall call;
+      call.controller.SetCompressionAlgorithm(algorithm);
+      call.request.set_body(std::string(size, 'b'));
+      call.controller.SetRequestAttachment(
+          CreateBufferSlow(std::string(size, 'a')));
+      EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS)
+          << call.controller.ErrorText();
+      EXPECT_EQ(call.response.body(), call.request.body());
+      EXPECT_EQ(FlattenSlow(call.controller.GetResponseAttachment()),
+                std::string(size, 'a'));
+    }
+  }
+}
+
+TEST_F(RpcChannelTest, ServerSeesTheDeadline) {
+  std::chrono::nanoseconds left(0);
+  service().on_call = [&](TestCall call) {
+    left = *call.controller->GetTimeout() - ReadSteadyClock();
+    call.Reply();
+  };
+  StartServer();
+  RpcChannel channel(Uri("flare"));
+  TestedCall call;
+  call.controller.SetTimeout(std::chrono::seconds(40));
+  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS);
+  EXPECT_GT(left, std::chrono::seconds(20));
+  EXPECT_LE(left, std::chrono::seconds(40) + std::chrono::milliseconds(2));
+}
+
+TEST_F(RpcChannelTest, BalancesAmongServers) {
+  StartServer();
+  RawServer other;
+  RpcChannel channel("flare://" + endpoint().ToString() + "," +
+                     other.endpoint().ToString());
+  std::vector<TestedCall> calls(10);
+  for (TestedCall& call : calls) call.Start(&channel);
+  int here = 0;
+  for (int i = 0; i != 5; ++i) {
+    auto peer = other.Accept();  // None is idle: each gets a connection.
+    peer->Reply(peer->ReadRequest()->id, "there");
+  }
+  for (TestedCall& call : calls) {
+    EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
+    here += call.response.body() == "ping";
+  }
+  EXPECT_EQ(here, 5);
+}
+
+TEST_F(RpcChannelTest, FollowsTheNameResolver) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 1;
+  StartServer();
+  DeadAddress nowhere;
+  std::atomic<bool> moved{false};
+  SetHostLookupForTesting(
+      [&](std::string_view) -> Expected<std::vector<Endpoint>> {
+        return std::vector{moved ? endpoint() : nowhere.endpoint()};
+      });
+  RpcChannel channel("flare://service.test:1");
+  TestedCall first;
+  EXPECT_EQ(first.Start(&channel)->Await(), STATUS_FAIL_TO_CONNECT);
+  moved = true;
+  const std::int64_t deadline = NowNs() + 20'000'000'000;
+  bool arrived = false;
+  while (!arrived && NowNs() < deadline) {
+    TestedCall call;
+    arrived = call.Start(&channel)->Await() == STATUS_SUCCESS;
+  }
+  EXPECT_TRUE(arrived);
+  StopNameResolution();
+  SetHostLookupForTesting(nullptr);
+  FLAGS_flare_name_resolver_update_interval_seconds = 3;
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
