@@ -1,0 +1,95 @@
+#!/usr/bin/python3
+"""cost_per_request on a few requests: what it writes, and what it leaves."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.join(HERE, "..")
+PROGRAM = os.path.join(HERE, "cost_per_request")
+
+
+def find_binaries():
+  folders = [os.path.join(TREE, "example", "rpc"),
+             os.path.join(TREE, "bazel-bin", "example", "rpc")]
+  for folder in folders:
+    if os.access(os.path.join(folder, "press"), os.X_OK):
+      return folder
+  raise FileNotFoundError(f"no press in {folders}")
+
+
+def load_program():
+  loader = importlib.machinery.SourceFileLoader("cost_per_request", PROGRAM)
+  spec = importlib.util.spec_from_loader(loader.name, loader)
+  module = importlib.util.module_from_spec(spec)
+  loader.exec_module(module)
+  return module
+
+
+def run(*arguments):
+  return subprocess.run([sys.executable, PROGRAM, *arguments],
+                        capture_output=True, text=True, timeout=240)
+
+
+class CostPerRequest(unittest.TestCase):
+
+  def test_rows(self):
+    with tempfile.TemporaryDirectory() as folder:
+      file = os.path.join(folder, "cost.json")
+      done = run(f"--json={file}", "--protocols=flare", "--requests=4000",
+                 f"--binaries={find_binaries()}")
+      said = done.stdout + done.stderr
+      with open(file) as f:
+        rows = json.load(f)
+    self.assertEqual([(row["protocol"], row["side"]) for row in rows],
+                     [("flare", "server"), ("flare", "client")], said)
+    missing = False
+    for row in rows:
+      self.assertEqual(list(row), ["protocol", "side", "syscalls",
+                                   "instructions", "allocations"])
+      for figure, least in (("syscalls", 0.01), ("instructions", 100),
+                            ("allocations", 0)):
+        missing = missing or row[figure] is None
+        if row[figure] is not None:
+          self.assertGreaterEqual(row[figure], least, said)
+    self.assertEqual(done.returncode, 1 if missing else 0, said)
+    self.assertIn("instructions", done.stdout)
+
+  def test_missing_programs_are_named(self):
+    done = run("--binaries=/nowhere")
+    self.assertEqual(done.returncode, 1)
+    self.assertIn("/nowhere/server", done.stderr)
+
+  def test_wrong_flags(self):
+    self.assertEqual(run("--requests=1").returncode, 2)
+    self.assertEqual(run("--requests=many").returncode, 2)
+
+  def test_output_of_perf(self):
+    counts = load_program().SyscallMeter.read_perf(
+        "# started on Sat\n\n"
+        "1234,,raw_syscalls:sys_enter,99,100.00,,\n"
+        "56,,syscalls:sys_enter_readv,99,100.00,,\n"
+        "<not counted>,,syscalls:sys_enter_futex,0,0.00,,\n")
+    self.assertEqual(counts, {"syscalls": 1234, "readv": 56})
+
+  def test_output_of_strace(self):
+    counts = load_program().SyscallMeter.read_strace(
+        "% time     seconds  usecs/call     calls    errors syscall\n"
+        "------ ----------- ----------- --------- --------- ----------------\n"
+        " 60.00    0.000600           1       600         5 futex\n"
+        " 40.00    0.000400           2       200           readv\n"
+        "------ ----------- ----------- --------- --------- ----------------\n"
+        "100.00    0.001000           1       800         5 total\n")
+    self.assertEqual(counts, {"syscalls": 800, "futex": 600, "readv": 200})
+
+
+if __name__ == "__main__":
+  sys.path.append(os.path.join(TREE, "tools"))
+  import unittest_xml
+  unittest_xml.main()
