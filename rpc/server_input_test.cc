@@ -47,10 +47,12 @@ std::string Frame(std::uint32_t meta_size, std::uint32_t body_size,
 
 TEST_F(ServerInputTest, GarbageClosesTheConnection) {
   StartServer();
-  for (const char* garbage :
-       {"garbage", "\0\0\0\0\0\0\0\0", "\x16\x03\x01\x02", "CPRX....", "\n"}) {
+  for (const std::string& garbage :
+       {std::string("garbage!"), std::string(8, '\0'),
+        std::string("\x16\x03\x01"), std::string("CPRX...."),
+        std::string("\n")}) {
     RawClient client(endpoint());
-    client.Send(std::string(garbage, 8));
+    client.Send(garbage);
     EXPECT_TRUE(client.AtEnd()) << garbage;
   }
   ExpectAlive();

@@ -255,6 +255,8 @@ TEST_F(ServerCallTest, EarlyReplyIsSentOnce) {
   reply = client.ReadReply();
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->id, 2u);
+  client.Close();
+  StopServer();  // The first call ends before `answered` does.
 }
 
 TEST_F(ServerCallTest, ControllerKnowsTheCall) {
