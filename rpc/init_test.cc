@@ -1,0 +1,282 @@
+#include "flare/init.h"
+
+#include <gflags/gflags.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/runtime.h"
+#include "flare/init/on_init.h"
+#include "flare/init/override_flag.h"
+#include "flare/rpc/flags.h"
+
+DEFINE_int32(test_default, 1, "Overridden here.");
+DEFINE_string(test_forced, "old", "Forcibly overridden here.");
+
+FLARE_OVERRIDE_FLAG(test_default, 2);
+FLARE_FORCE_OVERRIDE_FLAG(test_forced, "new");
+FLARE_OVERRIDE_FLAG(logtostderr, true);
+
+namespace flare {
+namespace {
+
+std::vector<std::string>& Events() {
+  static std::vector<std::string> events;
+  return events;
+}
+
+}  // namespace
+}  // namespace flare
+
+FLARE_ON_INIT(5, [] { flare::Events().push_back("5"); });
+FLARE_ON_INIT([] { flare::Events().push_back("0"); });
+FLARE_ON_INIT(
+    -1,
+    [] {
+      flare::Events().push_back("-1");
+      EXPECT_FALSE(flare::fiber::IsRuntimeRunning());
+    },
+    [] {
+      flare::Events().push_back("end -1");
+      EXPECT_FALSE(flare::fiber::IsRuntimeRunning());
+    });
+FLARE_ON_INIT(
+    1, [] { flare::Events().push_back("1"); },
+    [] { flare::Events().push_back("end 1"); });
+
+namespace flare {
+namespace {
+
+// flare::Start() with these arguments.
+int StartWith(std::vector<std::string> arguments,
+              std::function<int(int, char**)> entry) {
+  arguments.insert(arguments.begin(), "the_program");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  return Start(static_cast<int>(arguments.size()), argv.data(),
+               std::move(entry));
+}
+
+class StartTest : public ::testing::Test {
+ private:
+  gflags::FlagSaver saver_;
+};
+
+TEST_F(StartTest, RunsTheEntryOnAFiberAndReturnsItsValue) {
+  const int result = StartWith(
+      {"--flare_concurrency_hint=3", "one", "--nologtostderr", "two"},
+      [](int argc, char** argv) {
+        EXPECT_TRUE(fiber::IsRuntimeRunning());
+        EXPECT_TRUE(fiber::IsFiberWorker());
+        EXPECT_EQ(
+            fiber::GetSchedulingGroupCount() * fiber::GetSchedulingGroupSize(),
+            3u);
+        EXPECT_EQ(std::vector<std::string>(argv, argv + argc),
+                  (std::vector<std::string>{"the_program", "one", "two"}));
+        return 42;
+      });
+  EXPECT_EQ(result, 42);
+  EXPECT_FALSE(fiber::IsRuntimeRunning());
+}
+
+TEST_F(StartTest, MayBeCalledAgain) {
+  for (int i = 0; i != 3; ++i) {
+    EXPECT_EQ(StartWith({}, [&](int, char**) { return i; }), i);
+  }
+}
+
+TEST_F(StartTest, IgnoresBrokenPipes) {
+  StartWith({}, [](int, char**) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    close(ends[0]);
+    EXPECT_EQ(write(ends[1], "x", 1), -1);  // And we are still alive.
+    EXPECT_EQ(errno, EPIPE);
+    close(ends[1]);
+    return 0;
+  });
+}
+
+TEST_F(StartTest, CallbacksRunInOrderOfPriority) {
+  Events().clear();
+  StartWith({}, [](int, char**) {
+    Events().push_back("entry");
+    return 0;
+  });
+  EXPECT_EQ(Events(), (std::vector<std::string>{"-1", "0", "1", "5", "entry",
+                                                "end 1", "end -1"}));
+}
+
+TEST_F(StartTest, OverridesAreDefaultsUnlessForced) {
+  StartWith({}, [](int, char**) {
+    EXPECT_EQ(FLAGS_test_default, 2);
+    EXPECT_EQ(FLAGS_test_forced, "new");
+    return 0;
+  });
+}
+
+TEST_F(StartTest, CommandLineBeatsOverridesUnlessForced) {
+  StartWith({"--test_default=1", "--test_forced=mine"}, [](int, char**) {
+    EXPECT_EQ(FLAGS_test_default, 1);
+    EXPECT_EQ(FLAGS_test_forced, "new");
+    return 0;
+  });
+}
+
+TEST_F(StartTest, EndsWithOneOnFlagsThatMakeNoSense) {
+  const auto entry = [](int, char**) { return 0; };
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(StartWith({"--flare_fiber_scheduling_optimize_for=speed"}, entry),
+            1);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the_program"), std::string::npos) << said;
+  EXPECT_NE(said.find("=speed"), std::string::npos) << said;
+  EXPECT_NE(said.find("io-heavy"), std::string::npos) << said;
+}
+
+TEST_F(StartTest, EndsWithOneIfTheRuntimeDoesNotStart) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(StartWith({"--flare_fiber_worker_accessible_cpus=99999"},
+                      [](int, char**) { return 0; }),
+            1);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("99999"),
+            std::string::npos);
+}
+
+using StartDeathTest = StartTest;
+
+TEST_F(StartDeathTest, FlagsThatGflagsRefusesExitWithOne) {
+  const auto entry = [](int, char**) { return 0; };
+  EXPECT_EXIT(StartWith({"--no_such_flag=1"}, entry),
+              ::testing::ExitedWithCode(1), "no_such_flag");
+  EXPECT_EXIT(StartWith({"--flare_concurrency_hint=many"}, entry),
+              ::testing::ExitedWithCode(1), "many");
+}
+
+TEST_F(StartDeathTest, BadOverridesAreRefused) {
+  const auto entry = [](int, char**) { return 0; };
+  const auto start_and_exit = [&] { std::exit(StartWith({}, entry)); };
+  EXPECT_EXIT(
+      {
+        const init::FlagOverride again("test_default", 3, false);
+        start_and_exit();
+      },
+      ::testing::ExitedWithCode(1), "test_default is overridden twice");
+  EXPECT_EXIT(
+      {
+        const init::FlagOverride unknown("no_such_flag", true, false);
+        start_and_exit();
+      },
+      ::testing::ExitedWithCode(1), "no_such_flag.*doesn't exist");
+  EXPECT_EXIT(
+      {
+        const init::FlagOverride bad("flare_concurrency_hint", "x", false);
+        start_and_exit();
+      },
+      ::testing::ExitedWithCode(1), "doesn't take \"x\"");
+}
+
+// --- Quit signals ---
+
+class QuitSignalTest : public StartTest,
+                       public ::testing::WithParamInterface<int> {};
+
+TEST_P(QuitSignalTest, EndsTheWaitOfAllFibers) {
+  const int result = StartWith({}, [](int, char**) {
+    EXPECT_FALSE(CheckForQuitSignal());
+    std::atomic<int> woken{0};
+    std::vector<Fiber> waiters;
+    for (int i = 0; i != 3; ++i) {
+      waiters.emplace_back([&] {
+        WaitForQuitSignal();
+        ++woken;
+      });
+    }
+    kill(getpid(), GetParam());
+    WaitForQuitSignal();
+    for (Fiber& waiter : waiters) waiter.join();
+    EXPECT_TRUE(CheckForQuitSignal());
+    WaitForQuitSignal();  // Returns at once.
+    return woken.load();
+  });
+  EXPECT_EQ(result, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, QuitSignalTest,
+                         ::testing::Values(SIGINT, SIGQUIT, SIGTERM));
+
+TEST_F(StartTest, SignalsAreForgottenAtTheEnd) {
+  struct sigaction before, after;
+  sigaction(SIGTERM, nullptr, &before);
+  for (int i = 0; i != 2; ++i) {
+    StartWith({}, [](int, char**) {
+      EXPECT_FALSE(CheckForQuitSignal());
+      raise(SIGTERM);
+      EXPECT_TRUE(CheckForQuitSignal());
+      return 0;
+    });
+  }
+  sigaction(SIGTERM, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+// Until CLOCK_MONOTONIC has advanced so far that a signal is no longer taken
+// for a repetition of the first.
+void SpinForAQuarterSecond() {
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(250);
+  while (std::chrono::steady_clock::now() < until) {
+  }
+}
+
+TEST_F(StartDeathTest, SecondSignalAborts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(StartWith({},
+                        [](int, char**) {
+                          CheckForQuitSignal();
+                          raise(SIGTERM);
+                          SpinForAQuarterSecond();
+                          raise(SIGINT);
+                          return 0;
+                        }),
+              ::testing::KilledBySignal(SIGABRT), "second time");
+}
+
+TEST_F(StartDeathTest, SignalsInQuickSuccessionCountAsOne) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(StartWith({},
+                                  [](int, char**) {
+                                    CheckForQuitSignal();
+                                    raise(SIGTERM);
+                                    raise(SIGTERM);
+                                    raise(SIGINT);
+                                    WaitForQuitSignal();
+                                    return 7;
+                                  })),
+              ::testing::ExitedWithCode(7), "");
+}
+
+TEST_F(StartDeathTest, SecondSignalMayBeIgnored) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(StartWith({"--noflare_abort_on_double_quit_signal"},
+                                  [](int, char**) {
+                                    CheckForQuitSignal();
+                                    raise(SIGTERM);
+                                    SpinForAQuarterSecond();
+                                    raise(SIGTERM);
+                                    return 8;
+                                  })),
+              ::testing::ExitedWithCode(8), "");
+}
+
+}  // namespace
+}  // namespace flare
