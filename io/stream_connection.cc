@@ -144,13 +144,10 @@ void StreamConnection::OpenOutput() {
 
 void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
   constexpr std::uint32_t kGone = EPOLLHUP | EPOLLERR;
-  // relaxed, both: see OpenOutput; the Signal() below publishes the store.
+  // relaxed: see OpenOutput.
   const std::uint32_t input = opening_.load(std::memory_order_relaxed)
                                   ? EPOLLOUT | EPOLLIN | EPOLLRDHUP | kGone
                                   : EPOLLIN | EPOLLRDHUP | kGone;
-  if ((events & kGone) != 0) {
-    peer_gone_.store(true, std::memory_order_relaxed);
-  }
   if ((events & input) != 0 &&
       reader_.Signal((events & (EPOLLRDHUP | kGone)) != 0)) {
     ready->PushBack(&read_task_);

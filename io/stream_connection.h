@@ -213,6 +213,7 @@ class StreamConnection final : public Descriptor {
   [[nodiscard]] bool FinishConnecting();
   ReadOutcome ReadOnce(std::size_t* bytes);
   ReadOutcome HandleEndOfInput();
+  void CloseByPeer(bool gone);
   void TellEndOfInput();
   void Deliver();
   void FinishReading();
@@ -242,8 +243,6 @@ class StreamConnection final : public Descriptor {
   // Not started or not connected yet: the flusher's role is still held for
   // Start() or, after it, for the reader.
   std::atomic<bool> opening_{true};
-  // The poller has seen that both directions have ended, or an error.
-  std::atomic<bool> peer_gone_{false};
 
   Role read_task_;
   Readiness reader_;

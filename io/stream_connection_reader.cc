@@ -1,6 +1,8 @@
 // The reader's role of a StreamConnection: connect, read, deliver, finish. See
 // readiness.cc for how the role is taken and left, stream_connection.cc for the
 // life cycle [SC...].
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -19,6 +21,14 @@ namespace {
 
 // What one run may read before others get their turn.
 constexpr std::size_t kReadBudget = 256 * 1024;
+
+// Is the socket beyond both reading and writing? Asked of the kernel, since an
+// event that says so may still be on its way.
+bool HasHungUp(int fd) {
+  pollfd state{.fd = fd, .events = 0, .revents = 0};
+  return ::poll(&state, 1, 0) == 1 &&
+         (state.revents & (POLLHUP | POLLERR)) != 0;
+}
 
 }  // namespace
 
@@ -132,20 +142,29 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
   // seq_cst, both: pair with EndOutput [SC7]. relaxed: written here only.
   const bool first = !input_ended_.load(std::memory_order_relaxed);
   input_ended_.store(true, std::memory_order_seq_cst);
+  // Asked before output_ended_ is: if our own end is what has made the socket
+  // hang up, that was set first.
+  const bool gone = HasHungUp(fd());
   const int ended = output_ended_.load(std::memory_order_seq_cst);
   if (ended >= 0) {
     CloseEnded(ended);
     return ReadOutcome::kDrained;
   }
-  // relaxed, both: a look; what comes later makes an edge or ends the output.
-  const bool gone = peer_gone_.load(std::memory_order_relaxed);
+  // relaxed: a look; what comes later ends the output.
   const bool flushing = output_refused_.load(std::memory_order_relaxed);
   if (!gone && (!first || flushing || end_told_)) return ReadOutcome::kDrained;
-  if (!gone && handler_->OnEndOfInput()) {
-    return ReadOutcome::kDrained;
-  }
+  if (!gone && handler_->OnEndOfInput()) return ReadOutcome::kDrained;
+  CloseByPeer(gone);
+  return ReadOutcome::kDrained;
+}
+
+void StreamConnection::CloseByPeer(bool gone) {
   const std::string peer = remote_.ToString();
-  const int error = gone ? TakeSocketError(fd()) : 0;
+  int error = gone ? TakeSocketError(fd()) : 0;
+  if (gone && error == 0 && remote_.family() != AF_UNIX) {
+    // Ours had not ended: it was a reset, which the flusher has been told of.
+    error = ECONNRESET;
+  }
   if (error != 0) {
     Close(StatusFromErrno(error, "connection to " + peer));
   } else if (!input_.empty()) {
@@ -156,7 +175,6 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
   } else {
     Close(Status(ESHUTDOWN, "the peer " + peer + " closed the connection"));
   }
-  return ReadOutcome::kDrained;
 }
 
 // All that had arrived when EndInput() was called has been delivered.
