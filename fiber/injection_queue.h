@@ -21,15 +21,15 @@ class InjectionQueue {
   void Push(Task* task) {
     std::scoped_lock guard(lock_);
     tasks_.PushBack(task);
-    // relaxed: a hint, made exact by the lock, or by the parking protocol's
-    // fences (scheduling_group.cc [P2]).
-    size_.store(tasks_.size, std::memory_order_relaxed);
+    // seq_cst: pairs with the load in size(), against a worker that goes to
+    // sleep (scheduling_group.cc [P2]).
+    size_.store(tasks_.size, std::memory_order_seq_cst);
   }
 
   void PushAll(TaskList&& tasks) {
     std::scoped_lock guard(lock_);
     tasks_.Splice(std::move(tasks));
-    size_.store(tasks_.size, std::memory_order_relaxed);  // As in Push.
+    size_.store(tasks_.size, std::memory_order_seq_cst);  // As in Push.
   }
 
   // The oldest tasks, at most `max`.
@@ -42,13 +42,15 @@ class InjectionQueue {
       if (task == nullptr) break;
       taken.PushBack(task);
     }
-    size_.store(tasks_.size, std::memory_order_relaxed);  // As in Push.
+    // relaxed: fewer; nobody sleeps on it.
+    size_.store(tasks_.size, std::memory_order_relaxed);
     return taken;
   }
 
-  // A snapshot. relaxed: as in Push.
+  // A snapshot. seq_cst: pairs with the stores in Push and PushAll
+  // (scheduling_group.cc [P2]).
   std::size_t size() const noexcept {
-    return size_.load(std::memory_order_relaxed);
+    return size_.load(std::memory_order_seq_cst);
   }
   bool empty() const noexcept { return size() == 0; }
 

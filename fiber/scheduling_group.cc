@@ -4,9 +4,9 @@
 //       then looks once more at the injection queue, the stop flag and the
 //       timers.
 //  [P2] Who adds to the injection queue, stops the group, or arms a timer on
-//       another worker's wheel does so first and then (after a seq_cst fence)
-//       reads `idle_` and `searching_`. So either the sleeper sees the work or
-//       the producer sees the bit: no lost wake-up.
+//       another worker's wheel does so first and then reads `idle_` and
+//       `searching_`; all of these accesses are seq_cst. So either the sleeper
+//       sees the work or the producer sees the bit: no lost wake-up.
 //  [P3] The idle bit is the right to wake: whoever clears it, by a fetch_and
 //       that found it set, must store 0 into that worker's parking word and
 //       rouse it; nobody else may. A worker that wakes by itself clears its own
@@ -63,8 +63,8 @@ void SchedulingGroup::Start() {
 }
 
 void SchedulingGroup::Stop() {
-  stopping_.store(true, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
+  // seq_cst: pairs with the load in stopping() [P2].
+  stopping_.store(true, std::memory_order_seq_cst);
   // seq_cst: pairs with the fetch_or in Park [P1].
   for (std::uint64_t idle = idle_.load(std::memory_order_seq_cst); idle != 0;
        idle &= idle - 1) {
@@ -78,15 +78,13 @@ void SchedulingGroup::Join() {
 
 void SchedulingGroup::Inject(Task* task) {
   injection_.Push(task);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
-  WakeOne();
+  WakeOne();  // [P2]
 }
 
 void SchedulingGroup::InjectAll(TaskList&& tasks) {
   if (tasks.empty()) return;
   injection_.PushAll(std::move(tasks));
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
-  WakeOne();
+  WakeOne();  // [P2]
 }
 
 bool SchedulingGroup::WakeOne() {
@@ -176,9 +174,9 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   // relaxed: both published by the fetch_or.
   parking.word.store(1, std::memory_order_relaxed);
   if (in_poller) poller_bit_.store(bit, std::memory_order_relaxed);
-  // seq_cst: pairs with the fences and loads of producers [P1] [P2].
+  // seq_cst: pairs with the loads in WakeOne and Stop and the fetch_and in
+  // WakeForTimer [P1] [P2].
   idle_.fetch_or(bit, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P1]
 
   if (injection_.empty() && !stopping()) {
     const std::int64_t deadline = SleepDeadline(*worker, in_poller);

@@ -80,12 +80,13 @@ class SchedulingGroup {
     return options_.wake_threshold_ns;
   }
 
-  // Bit i: worker i sleeps. relaxed: hints for callers that need no more.
+  // Bit i: worker i sleeps. seq_cst: pairs with the changes in Park, for the
+  // watch (watch.cc [WA1]).
   std::uint64_t idle_mask() const noexcept {
-    return idle_.load(std::memory_order_relaxed);
+    return idle_.load(std::memory_order_seq_cst);
   }
   bool anybody_polls() const noexcept {
-    return polling_.load(std::memory_order_relaxed);
+    return polling_.load(std::memory_order_relaxed);  // A hint.
   }
   bool is_idle(std::size_t i) const noexcept {
     return (idle_mask() >> i & 1) != 0;
@@ -113,8 +114,8 @@ class SchedulingGroup {
 
   void Unpark(std::size_t index, std::uint64_t bit);
   bool stopping() const noexcept {
-    // relaxed: a worker that misses it is woken after it was set.
-    return stopping_.load(std::memory_order_relaxed);
+    // seq_cst: pairs with the store in Stop [P2].
+    return stopping_.load(std::memory_order_seq_cst);
   }
 
   Options options_;

@@ -28,8 +28,7 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns) {
   const std::size_t index =
       turn.fetch_add(1, std::memory_order_relaxed) % group->size();
   group->worker(index)->timers().Arm(timer, deadline_ns);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // [P2]
-  group->WakeForTimer(index);
+  group->WakeForTimer(index);  // [P2]
 }
 
 bool CancelTimer(Timer* timer) {

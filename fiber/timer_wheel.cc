@@ -101,9 +101,10 @@ void TimerWheel::Arm(Timer* timer, std::int64_t deadline_ns) {
   timer->tick_ = TickAfter(deadline_ns);
   Insert(timer);
   const std::int64_t due = TickToNs(timer->tick_);
-  // relaxed: written under lock_ only; a hint for readers.
+  // relaxed: written under lock_ only.
   if (due < next_deadline_.load(std::memory_order_relaxed)) {
-    next_deadline_.store(due, std::memory_order_relaxed);
+    // seq_cst: pairs with the load in next_deadline().
+    next_deadline_.store(due, std::memory_order_seq_cst);
   }
 }
 
@@ -180,7 +181,7 @@ std::size_t TimerWheel::Fire(std::int64_t now_ns) {
     running_.store(nullptr, std::memory_order_release);
   }
   const Slot next = NextSlot();  // The expired list is empty.
-  // relaxed: a hint.
+  // relaxed: later than before; nobody sleeps too long for it.
   next_deadline_.store(next.level < 0 ? kNever : TickToNs(next.at_tick),
                        std::memory_order_relaxed);
   firing_now_ = false;

@@ -43,9 +43,9 @@ class TimerWheel {
   // No timer here is due before this (INT64_MAX: none armed). A hint that may
   // be early; exact enough to sleep by, as arming only ever lowers it.
   std::int64_t next_deadline() const noexcept {
-    // relaxed: whoever sleeps by it has armed the timers itself, or is woken
-    // by who arms later (scheduling_group.cc [P5]).
-    return next_deadline_.load(std::memory_order_relaxed);
+    // seq_cst: pairs with the store in Arm: whoever sleeps by it has armed the
+    // timers itself, or is woken by who arms later (scheduling_group.cc [P5]).
+    return next_deadline_.load(std::memory_order_seq_cst);
   }
 
  private:

@@ -116,7 +116,6 @@ bool Watch::AnythingToWatch() const {
 void Watch::Sleep() {
   // seq_cst: pairs with the load in Poke [WA1].
   asleep_.store(1, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // [WA1]
   // acquire: pairs with the release in Stop.
   if (!AnythingToWatch() && stop_.load(std::memory_order_acquire) == 0) {
     FutexWait(&asleep_, 1, -1);
