@@ -30,7 +30,7 @@ void BackPressure::Release(std::size_t n) noexcept {
   if (n == 0) return;
   // seq_cst: store then load, pairs with the store and load in Wait [BP1].
   const std::size_t left = queued_.fetch_sub(n, std::memory_order_seq_cst) - n;
-  if (left <= limit_ / 2 && waited_for_.load(std::memory_order_seq_cst)) {
+  if (IsRoom(left) && waited_for_.load(std::memory_order_seq_cst)) {
     WakeAll();
   }
 }
@@ -44,7 +44,7 @@ BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
     waiters_ = &self;
     // seq_cst: store then load, pairs with Release [BP1].
     waited_for_.store(true, std::memory_order_seq_cst);
-    if (queued_.load(std::memory_order_seq_cst) <= limit_ / 2) {
+    if (IsRoom(queued_.load(std::memory_order_seq_cst))) {
       waiters_ = self.next;
       return WaitResult::kBelow;
     }

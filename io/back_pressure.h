@@ -16,7 +16,8 @@ class BackPressure {
  public:
   enum class WaitResult { kBelow, kClosed, kTimeout };
 
-  // Admit() refuses from `limit` bytes on; Wait() ends at limit / 2.
+  // Admit() refuses from `limit` bytes on; more than limit / 2 are many, see
+  // HasRoom().
   explicit BackPressure(std::size_t limit) : limit_(limit) {}
 
   // Counts `n` more bytes, unless the limit was already reached. Any thread.
@@ -25,7 +26,11 @@ class BackPressure {
   // Counts `n` bytes less, and wakes the waiters if that is due. Any thread.
   void Release(std::size_t n) noexcept;
 
-  // Waits for limit / 2, Close(), or the deadline in NowNs() time. Any number
+  // At most limit / 2 bytes are queued: there is nothing to wait for. Wait()
+  // ends on no other condition, so `while (!HasRoom()) Wait()` always blocks.
+  bool HasRoom() const noexcept { return IsRoom(queued()); }
+
+  // Waits for HasRoom(), Close(), or the deadline in NowNs() time. Any number
   // of waiters. Blocks the fiber or thread.
   [[nodiscard]] WaitResult Wait(std::int64_t deadline_ns);
 
@@ -40,6 +45,9 @@ class BackPressure {
  private:
   struct Waiter;
 
+  bool IsRoom(std::size_t queued) const noexcept {
+    return queued <= limit_ / 2;
+  }
   void WakeAll() noexcept;
 
   const std::size_t limit_;

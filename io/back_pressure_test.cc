@@ -46,6 +46,21 @@ TEST(BackPressure, TimesOut) {
   EXPECT_EQ(b.queued(), 0U);
 }
 
+// Whoever loops until there is room must block in Wait(), or be through, at
+// each and every count.
+TEST(BackPressure, WaitAgreesWithHasRoom) {
+  for (std::size_t limit : {0, 1, 2, 7, 8}) {
+    BackPressure b(limit);
+    for (std::size_t queued = 0;; ++queued) {
+      EXPECT_EQ(b.HasRoom(), queued <= limit / 2) << limit;
+      EXPECT_EQ(b.Wait(1),
+                b.HasRoom() ? WaitResult::kBelow : WaitResult::kTimeout)
+          << queued << " of " << limit;
+      if (!b.Admit(1)) break;
+    }
+  }
+}
+
 TEST(BackPressure, ClosedForEver) {
   BackPressure b(100);
   b.Close();

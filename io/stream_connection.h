@@ -140,9 +140,12 @@ class StreamConnection final : public Descriptor {
   // state.
   [[nodiscard]] WriteResult Write(Buffer&& data);
 
-  // After kOverLimit: waits until at most half of max_output is waiting (kOk),
-  // the connection is closed (kClosed), or NowNs() reaches the deadline
-  // (kOverLimit). Blocks the fiber, or the thread. Not from callbacks.
+  // At most half of max_output is waiting to be sent. Any thread.
+  bool HasOutputRoom() const noexcept { return output_bytes_.HasRoom(); }
+
+  // After kOverLimit: waits until HasOutputRoom() (kOk), the connection is
+  // closed (kClosed), or NowNs() reaches the deadline (kOverLimit). Blocks the
+  // fiber, or the thread. Not from callbacks.
   [[nodiscard]] WriteResult WaitWritable(
       std::int64_t deadline_ns = std::numeric_limits<std::int64_t>::max());
 

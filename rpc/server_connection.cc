@@ -37,10 +37,11 @@ constexpr std::uint64_t kCalls = kReading - 1;
 // the server's limit is looked at.
 constexpr std::size_t kBatch = 64;
 
-// Beyond kHighWater (half of kMaxOutput) bytes of waiting output, calls wait
-// before they answer, for so long; beyond kMaxOutput the connection is closed.
+// With more than half of kMaxOutput bytes of waiting output, calls wait
+// before they answer; beyond kMaxOutput the connection is closed.
 constexpr std::size_t kMaxOutput = 64 << 20;
-constexpr std::size_t kHighWater = kMaxOutput / 2;
+// So is that of a peer which for so long doesn't take enough to get below
+// that.
 constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
 
 io::StreamConnection::Options StreamOptions(const Server::Options& options) {
@@ -247,12 +248,12 @@ const Method* ServerConnection::FindMethod(std::string_view name) {
 }
 
 void ServerConnection::WaitForRoom() {
-  if (stream_->BufferedOutput() < kHighWater) [[likely]] return;
+  if (stream_->HasOutputRoom()) [[likely]]
+    return;
   if (!fiber::IsFiberWorker()) return;
-  const std::int64_t deadline_ns = NowNs() + kMaxWriteDelayNs;
   // Many calls may wait and be woken together: each looks again.
-  while (stream_->BufferedOutput() >= kHighWater) {
-    switch (stream_->WaitWritable(deadline_ns)) {
+  while (!stream_->HasOutputRoom()) {
+    switch (stream_->WaitWritable(NowNs() + kMaxWriteDelayNs)) {
       case io::WriteResult::kOk:
         break;
       case io::WriteResult::kOverLimit:
