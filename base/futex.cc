@@ -25,6 +25,42 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
   std::abort();
 }
 
+#if defined(__SANITIZE_THREAD__)
+
+// ThreadSanitizer keeps a signal back until the thread makes a call that it
+// intercepts, and this system call is none: a thread that sleeps here would
+// never run its handler. So it wakes up now and then and makes such a call.
+
+timespec* UntilNextSignalCheck(timespec* until, timespec* check) {
+  constexpr long kSecond = 1'000'000'000;
+  constexpr long kInterval = kSecond / 20;
+  clock_gettime(CLOCK_MONOTONIC, check);
+  check->tv_nsec += kInterval;
+  check->tv_sec += check->tv_nsec / kSecond;
+  check->tv_nsec %= kSecond;
+  const bool sooner =
+      until != nullptr &&
+      (until->tv_sec != check->tv_sec ? until->tv_sec < check->tv_sec
+                                      : until->tv_nsec <= check->tv_nsec);
+  if (!sooner) return check;
+  *check = {};
+  return until;
+}
+
+// False: it was not `check` that has timed out.
+bool HandleSignalsAfter(const timespec& check) {
+  if (check.tv_sec == 0 && check.tv_nsec == 0) return false;
+  usleep(1);
+  return true;
+}
+
+#else
+
+timespec* UntilNextSignalCheck(timespec* until, timespec*) { return until; }
+bool HandleSignalsAfter(const timespec&) { return false; }
+
+#endif
+
 }  // namespace
 
 FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
@@ -32,6 +68,7 @@ FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
   constexpr std::int64_t kSecond = 1'000'000'000;
   struct timespec deadline;
   struct timespec* until = nullptr;
+  struct timespec check = {};
   if (deadline_ns >= 0 &&
       deadline_ns != std::numeric_limits<std::int64_t>::max()) {
     deadline.tv_sec = deadline_ns / kSecond;
@@ -41,14 +78,16 @@ FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
   for (;;) {
     // The bitset form takes an absolute CLOCK_MONOTONIC time, so waiting again
     // after a signal needs no arithmetic.
-    if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected, until,
-                nullptr, FUTEX_BITSET_MATCH_ANY) == 0) {
+    if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected,
+                UntilNextSignalCheck(until, &check), nullptr,
+                FUTEX_BITSET_MATCH_ANY) == 0) {
       return FutexResult::kWoken;
     }
     switch (errno) {
       case EAGAIN:
         return FutexResult::kChanged;
       case ETIMEDOUT:
+        if (HandleSignalsAfter(check)) break;
         return FutexResult::kTimedOut;
       case EINTR:
         break;
