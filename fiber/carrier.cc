@@ -1,7 +1,6 @@
 #include "flare/fiber/carrier.h"
 
 #include <cerrno>
-#include <cstring>
 #include <new>
 
 #include "flare/fiber/context.h"

@@ -15,11 +15,11 @@ void* MakeContext(void* stack_top, void (*entry)(void*, void*),
   // flare_context_entry, the stack pointer is `top`: aligned for a call.
   auto* const frame = reinterpret_cast<std::uint64_t*>(top) - 8;
   std::memset(frame, 0, 8 * sizeof(std::uint64_t));
-  std::uint32_t mxcsr = 0;
-  std::uint16_t x87 = 0;
-  asm volatile("stmxcsr %0" : "=m"(mxcsr));
-  asm volatile("fnstcw %0" : "=m"(x87));
-  frame[0] = mxcsr | static_cast<std::uint64_t>(x87) << 32;
+  // The ABI's defaults, not what the caller happens to compute with: round to
+  // nearest, all exceptions masked.
+  constexpr std::uint64_t kMxcsr = 0x1f80;
+  constexpr std::uint64_t kX87 = 0x037f;
+  frame[0] = kMxcsr | kX87 << 32;
   frame[3] = reinterpret_cast<std::uint64_t>(argument);  // r13
   frame[4] = reinterpret_cast<std::uint64_t>(entry);     // r12
   frame[7] = reinterpret_cast<std::uint64_t>(&flare_context_entry);
@@ -29,9 +29,7 @@ void* MakeContext(void* stack_top, void (*entry)(void*, void*),
   frame[1] = reinterpret_cast<std::uint64_t>(&flare_context_entry);  // x30
   frame[2] = reinterpret_cast<std::uint64_t>(entry);                 // x19
   frame[3] = reinterpret_cast<std::uint64_t>(argument);              // x20
-  std::uint64_t fpcr = 0;
-  asm volatile("mrs %0, fpcr" : "=r"(fpcr));
-  frame[20] = fpcr;
+  frame[20] = 0;                                                     // FPCR: the default modes.
 #else
 #error "No context switch for this instruction set."
 #endif

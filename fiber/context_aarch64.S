@@ -57,6 +57,18 @@ flare_switch_context:
     ldp     x21, x22, [sp, #32]
     ldp     x19, x20, [sp, #16]
     ldp     x29, x30, [sp, #0]
+    .cfi_restore x19
+    .cfi_restore x20
+    .cfi_restore x21
+    .cfi_restore x22
+    .cfi_restore x23
+    .cfi_restore x24
+    .cfi_restore x25
+    .cfi_restore x26
+    .cfi_restore x27
+    .cfi_restore x28
+    .cfi_restore x29
+    .cfi_restore x30
     add     sp, sp, #176
     .cfi_def_cfa_offset 0
     mov     x0, x2                  // The value handed over.

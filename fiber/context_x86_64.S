@@ -41,8 +41,9 @@ flare_switch_context:
     movq    %rsi, %rsp
 
     // ... are reloaded only where the other side's differ: storing them is
-    // cheap, loading is not.
-    cmpl    %eax, (%rsp)
+    // cheap, loading is not. MXCSR's low six bits are flags, not modes.
+    xorl    (%rsp), %eax
+    testl   $0xffc0, %eax
     jne     2f
 1:  cmpw    %cx, 4(%rsp)
     jne     3f

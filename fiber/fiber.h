@@ -10,10 +10,11 @@
 #ifndef FLARE_FIBER_FIBER_H_
 #define FLARE_FIBER_FIBER_H_
 
+#include <concepts>
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "flare/base/function.h"

@@ -1,7 +1,6 @@
 #include "flare/fiber/fiber_local.h"
 
 #include <atomic>
-#include <memory>
 #include <vector>
 
 #include "flare/fiber/carrier.h"

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <utility>
 
 #include "flare/base/cpu.h"
 #include "flare/base/spinlock.h"

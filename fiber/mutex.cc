@@ -1,8 +1,9 @@
 // [MU2] A waiter links itself only after it has exchanged the state to
 //       kContended under lock_ and found it held. Whoever unlocks after that
 //       sees kContended and takes lock_, hence finds the waiter.
-// [MU3] A waiter that acquires leaves kContended behind, since others may be
-//       waiting: at worst one needless WakeWaiter().
+// [MU3] A waiter that acquires leaves kContended behind only if others wait: an
+//       unlock that finds no waiter must not touch the mutex again, for it may
+//       be destroyed by who locks it next.
 #include "flare/fiber/mutex.h"
 
 #include <mutex>
@@ -24,6 +25,8 @@ bool Mutex::LockSlow(std::int64_t deadline_ns) {
     std::unique_lock guard(lock_);
     // acquire: pairs with the release in unlock [MU1] [MU2] [MU3].
     if (state_.exchange(kContended, std::memory_order_acquire) == kFree) {
+      // relaxed: ours, and all kContended are written under lock_ [MU3].
+      if (waiters_.empty()) state_.store(kHeld, std::memory_order_relaxed);
       return true;
     }
     if (!waiters_.Wait(&guard, deadline_ns)) return false;

@@ -77,6 +77,30 @@ TEST_P(MutexTest, WaitsNoLongerThanTheDeadline) {
   }).join();
 }
 
+// The last one to unlock destroys: nobody may come back to the mutex after its
+// unlock let another one in.
+TEST_P(MutexTest, DestroyedByTheLastOwner) {
+  struct Shared {
+    Mutex mutex;
+    int users = 4;
+  };
+  for (int i = 0; i < 500; ++i) {
+    auto* const shared = new Shared();
+    std::vector<Fiber> fibers;
+    for (int k = 0; k < 4; ++k) {
+      fibers.emplace_back([shared] {
+        bool last;
+        {
+          std::unique_lock lock(shared->mutex);
+          last = --shared->users == 0;
+        }
+        if (last) delete shared;
+      });
+    }
+    for (auto& fiber : fibers) fiber.join();
+  }
+}
+
 // Waiters that give up leave no trace: the others still get their turn.
 TEST_P(MutexTest, TimeoutsAmongWaiters) {
   Mutex mutex;

@@ -207,5 +207,70 @@ TEST(RuntimeLifeTest, StopsAfterWhatIsQueued) {
   }
 }
 
+// What last tasks hand to other groups, back and forth, runs as well.
+TEST(RuntimeLifeTest, StopsAfterWhatGroupsHandToEachOther) {
+  struct Hop {
+    static void Go(std::atomic<int>* hops, int left) {
+      hops->fetch_add(1);
+      if (left == 0) return;
+      const std::size_t here = GetCurrentSchedulingGroupIndex();
+      SpawnTo((here + 1) % GetSchedulingGroupCount(),
+              [=] { Go(hops, left - 1); });
+    }
+  };
+  for (int i = 0; i < 50; ++i) {
+    RuntimeOptions options;
+    options.concurrency = 4;
+    options.group_size = i % 2 + 1;
+    ASSERT_TRUE(StartRuntime(options).ok());
+    std::atomic<int> hops{0};
+    for (int k = 0; k < 3; ++k) Spawn([&] { Hop::Go(&hops, 50); });
+    TerminateRuntime();
+    ASSERT_EQ(hops.load(), 3 * 51);
+  }
+}
+
+// A worker goes to sleep while the other is in the middle of short tasks, after
+// both were busy for so long that the watch had nothing to watch: what that
+// other one queues behind a long task still gets a helper.
+TEST(WatchWakesTest, WhenAGroupBecomesPartlyIdle) {
+  RuntimeOptions options;
+  options.concurrency = 2;
+  options.optimize_for = "io-heavy";
+  options.make_poller = [](std::size_t) {
+    return std::make_unique<FakePoller>();
+  };
+  ASSERT_TRUE(StartRuntime(options).ok());
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> busy{true};
+    std::atomic<int> started{0};
+    std::atomic<bool> helped{false};
+    Latch ended(2);
+    const auto both_started = [&] {
+      started.fetch_add(1);
+      while (started.load() < 2) CpuRelax();
+    };
+    Spawn([&] {
+      both_started();
+      while (busy.load()) CpuRelax();
+      ended.count_down();  // And goes to sleep.
+    });
+    Spawn([&] {
+      both_started();
+      const std::int64_t start = NowNs();
+      while (NowNs() < start + 1'000'000) CpuRelax();
+      busy.store(false);
+      Spawn([&] { helped.store(true); });
+      // Holds its thread until the one behind it has run.
+      const std::int64_t give_up = NowNs() + 10'000'000'000;
+      while (!helped.load() && NowNs() < give_up) CpuRelax();
+      EXPECT_TRUE(helped.load());
+      ended.count_down();
+    });
+    ended.wait();
+  }
+  TerminateRuntime();
+}
+
 }  // namespace
 }  // namespace flare::fiber

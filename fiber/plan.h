@@ -47,7 +47,7 @@ struct Plan {
 //                  than that make one group. With several nodes, the size that
 //                  divides evenly over them with the fewest surplus workers,
 //                  bound, unless the surplus exceeds a tenth
-//   customized     ceil(workers / group size) groups; bound if asked for, the
+//   customized     ceil(workers / group size) groups; bound unless refused, the
 //                  number of groups then rounded up to a multiple of the nodes
 //
 // How readily idle workers are woken follows the preset too: from at once

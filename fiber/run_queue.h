@@ -174,8 +174,7 @@ class BasicRunQueue {
     }
   }
 
-  // Any thread; a snapshot. relaxed: used as a hint, or after a fence
-  // (parking).
+  // Any thread; a snapshot. relaxed: a hint.
   std::uint32_t size() const noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);

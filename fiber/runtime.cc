@@ -1,7 +1,8 @@
 #include "flare/fiber/runtime.h"
 
+#include <unistd.h>
+
 #include <atomic>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "flare/fiber/plan.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/shutdown.h"
+#include "flare/fiber/stack.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/watch.h"
 #include "flare/fiber/worker.h"
@@ -19,13 +22,14 @@
 namespace flare::fiber {
 namespace {
 
-// A tenth of a millisecond: what a ready task may have to wait for the watch.
+// Two of these are what a ready task may have to wait for the watch.
 constexpr std::int64_t kWatchPeriodNs = 50'000;
 
 struct Runtime {
   Plan plan;
   std::vector<std::unique_ptr<SchedulingGroup>> groups;
   std::unique_ptr<Watch> watch;
+  Shutdown shutdown;
 };
 
 // Set before the workers start and cleared after they ended; read by everyone.
@@ -75,14 +79,19 @@ void ConnectNeighbours(Runtime* rt) {
     }
     group->SetNeighbours(std::move(neighbours));
     group->SetWatch(rt->watch.get());
+    group->SetShutdown(&rt->shutdown);
   }
 }
 
 Status Validate(const RuntimeOptions& options) {
-  if (options.stack_size < 16384 || options.stack_size % 4096 != 0) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (options.stack_size < page + kLeastStack ||
+      options.stack_size % page != 0) {
     return Status(-1, "flare_fiber_stack_size is " +
                           std::to_string(options.stack_size) +
-                          "; it must be a multiple of 4096, at least 16384");
+                          "; it must be a multiple of the page size, " +
+                          std::to_string(page) + ", and at least " +
+                          std::to_string(page + kLeastStack));
   }
   if (options.work_stealing_ratio < 0) {
     return Status(-1, "flare_work_stealing_ratio must not be negative");
@@ -126,6 +135,7 @@ Status StartRuntime(const RuntimeOptions& options) {
   }
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
+  rt->shutdown.SetGroups(all);
   rt->watch = std::make_unique<Watch>(std::move(all), kWatchPeriodNs);
   ConnectNeighbours(rt.get());
   LOG(INFO) << "fiber runtime: " << plan->groups << " scheduling group(s) of "
@@ -144,7 +154,7 @@ void TerminateRuntime() {
   std::unique_ptr<Runtime> ending(MustBeRunning());
   CHECK(!IsFiberWorker()) << "TerminateRuntime() from a fiber would wait for "
                              "itself";
-  for (auto& group : ending->groups) group->Stop();
+  ending->shutdown.Request();
   for (auto& group : ending->groups) group->Join();
   ending->watch->Stop();
   const RuntimeStatistics counted = GetRuntimeStatistics();

@@ -55,12 +55,14 @@ struct RuntimeOptions {
 };
 
 // Starts the workers. Errors: a value out of range, a CPU list that can't be
-// read, no memory for stacks, a runtime already running.
+// read, a runtime already running.
 Status StartRuntime(const RuntimeOptions& options);
 
-// Lets the workers finish what is queued, then ends them. Call it from a plain
-// thread, after all fibers have ended; those still suspended are counted in an
-// error log line and abandoned.
+// Lets the workers finish what is queued, in all groups, then ends them. Call
+// it from a plain thread, after all fibers have ended and all calls into the
+// runtime from other threads have returned (Submit(), Event::Set(), ...).
+// Fibers still suspended are counted in an error log line and abandoned; timers
+// still armed never fire.
 void TerminateRuntime();
 
 bool IsRuntimeRunning();
@@ -84,8 +86,8 @@ struct RuntimeStatistics {
   std::uint64_t tasks = 0;        // Run, resumed fibers included.
   std::uint64_t suspends = 0;     // Fibers that blocked.
   std::uint64_t steals = 0;       // Successful, of one or more tasks each.
-  std::uint64_t wakes = 0;        // Idle workers woken.
-  std::uint64_t watch_wakes = 0;  // ... of these by the watch.
+  std::uint64_t wakes = 0;        // Idle workers woken for a backlog.
+  std::uint64_t watch_wakes = 0;  // Idle workers woken by the watch.
   std::uint64_t parks = 0;        // Workers that went to sleep.
   std::uint64_t polls = 0;        // Calls of Poller::Poll.
   std::uint64_t overflows = 0;    // Run queues that spilled.

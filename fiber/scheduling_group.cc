@@ -3,18 +3,19 @@
 //  [P1] A worker that goes to sleep sets its bit in `idle_` (seq_cst) and only
 //       then looks once more at the injection queue, the stop flag and the
 //       timers.
-//  [P2] Who adds to the injection queue, stops the group, or arms a timer on
-//       another worker's wheel does so first and then reads `idle_` and
-//       `searching_`; all of these accesses are seq_cst. So either the sleeper
-//       sees the work or the producer sees the bit: no lost wake-up.
+//  [P2] Who adds to the injection queue, asks for or declares the end, or arms
+//  a
+//       timer on another worker's wheel does so first and then reads `idle_`
+//       and `searching_`; all of these accesses are seq_cst. So either the
+//       sleeper sees the work or the producer sees the bit: no lost wake-up.
 //  [P3] The idle bit is the right to wake: whoever clears it, by a fetch_and
 //       that found it set, must store 0 into that worker's parking word and
 //       rouse it; nobody else may. A worker that wakes by itself clears its own
 //       bit, and if it finds it cleared already, waits for that store.
 //  [P4] A searcher (woken, or looking around before it sleeps) is counted in
-//       `searching_`. A producer that sees one wakes nobody: the searcher will
-//       look at the injection queue after it has stopped being counted, as it
-//       goes through [P1] before it sleeps.
+//       `searching_`. A producer that sees one wakes nobody: after it has
+//       stopped being counted the searcher looks at the injection queue, before
+//       it runs anything as well as before it sleeps [P1].
 //  [P5] Timers: a sleeping worker's own wheel bounds its sleep; the one in the
 //       poller heeds all wheels of the group. Timers armed later belong to
 //       workers that are awake, or come with a wake-up [P2].
@@ -28,6 +29,8 @@
 // A worker's own run queue is not part of this: its owner is awake. Whether a
 // helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
 #include "flare/fiber/scheduling_group.h"
+
+#include <sched.h>
 
 #include <algorithm>
 #include <bit>
@@ -62,16 +65,6 @@ void SchedulingGroup::Start() {
   for (auto& worker : workers_) worker->Start();
 }
 
-void SchedulingGroup::Stop() {
-  // seq_cst: pairs with the load in stopping() [P2].
-  stopping_.store(true, std::memory_order_seq_cst);
-  // seq_cst: pairs with the fetch_or in Park [P1].
-  for (std::uint64_t idle = idle_.load(std::memory_order_seq_cst); idle != 0;
-       idle &= idle - 1) {
-    WakeForTimer(static_cast<std::size_t>(std::countr_zero(idle)));
-  }
-}
-
 void SchedulingGroup::Join() {
   for (auto& worker : workers_) worker->Join();
 }
@@ -103,22 +96,22 @@ bool SchedulingGroup::WakeOne() {
     idle = idle_.fetch_and(~bit, std::memory_order_seq_cst);
     if ((idle & bit) != 0) {
       searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
-      Unpark(static_cast<std::size_t>(std::countr_zero(bit)), bit);
+      Unpark(static_cast<std::size_t>(std::countr_zero(bit)));
       return true;
     }
   }
   return false;
 }
 
-void SchedulingGroup::WakeForTimer(std::size_t index) {
+void SchedulingGroup::WakeWorker(std::size_t index) {
   const std::uint64_t bit = std::uint64_t{1} << index;
   // seq_cst: as in WakeOne [P3].
   if ((idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0) return;
   searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
-  Unpark(index, bit);
+  Unpark(index);
 }
 
-void SchedulingGroup::Unpark(std::size_t index, std::uint64_t) {
+void SchedulingGroup::Unpark(std::size_t index) {
   Worker::Parking& parking = workers_[index]->parking();
   // Read before the store below: after it the worker may be gone from here.
   const bool in_poller = parking.in_poller;
@@ -128,6 +121,13 @@ void SchedulingGroup::Unpark(std::size_t index, std::uint64_t) {
     options_.poller->Wake();
   } else {
     FutexWake(&parking.word, 1);
+  }
+}
+
+void SchedulingGroup::WakeAllIdle() {
+  // seq_cst: pairs with the fetch_or in Park [P1].
+  for (std::uint64_t idle = idle_mask(); idle != 0; idle &= idle - 1) {
+    WakeWorker(static_cast<std::size_t>(std::countr_zero(idle)));
   }
 }
 
@@ -174,11 +174,16 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   // relaxed: both published by the fetch_or.
   parking.word.store(1, std::memory_order_relaxed);
   if (in_poller) poller_bit_.store(bit, std::memory_order_relaxed);
-  // seq_cst: pairs with the loads in WakeOne and Stop and the fetch_and in
-  // WakeForTimer [P1] [P2].
-  idle_.fetch_or(bit, std::memory_order_seq_cst);
+  // seq_cst: pairs with the loads in WakeOne, WakeAllIdle and idle_mask() and
+  // the fetch_and in WakeWorker [P1] [P2].
+  const std::uint64_t others = idle_.fetch_or(bit, std::memory_order_seq_cst);
+  // The others' tasks are no longer sure to be taken by anybody awake.
+  if (watch_ != nullptr && (others | bit) != all_idle_mask()) watch_->Poke();
+  if (shutdown_->requested()) [[unlikely]] {
+    shutdown_->FinishIfQuiescent();
+  }
 
-  if (injection_.empty() && !stopping()) {
+  if (injection_.empty() && !shutdown_->finished()) {
     const std::int64_t deadline = SleepDeadline(*worker, in_poller);
     if (in_poller) {
       Worker::Bump(worker->counters_.polls);
@@ -192,9 +197,17 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   // seq_cst: as the fetch_or; [P3].
   const bool woken =
       (idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0;
+  // seq_cst: pairs with the load in rouses() (shutdown.cc [SD1]).
+  rouses_.fetch_add(1, std::memory_order_seq_cst);
   if (woken) {
     // acquire: pairs with the release in Unpark [P3].
-    while (parking.word.load(std::memory_order_acquire) != 0) CpuRelax();
+    for (int spins = 0; parking.word.load(std::memory_order_acquire) != 0;) {
+      if (++spins < 100) {
+        CpuRelax();
+      } else {
+        sched_yield();  // Who woke us may have been preempted.
+      }
+    }
   }
   if (in_poller) {
     // relaxed: a preference.

@@ -9,11 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "flare/base/cpu.h"
 #include "flare/fiber/injection_queue.h"
 #include "flare/fiber/poller.h"
+#include "flare/fiber/shutdown.h"
 #include "flare/fiber/stack.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/worker.h"
@@ -49,13 +51,13 @@ class SchedulingGroup {
   void SetNeighbours(std::vector<SchedulingGroup*> neighbours) {
     neighbours_ = std::move(neighbours);
   }
-  // The watch to poke when the group leaves idleness; before Start().
+  // The shutdown that the group takes part in; before Start().
+  void SetShutdown(Shutdown* shutdown) { shutdown_ = shutdown; }
+  // The watch to poke when workers go to sleep or wake; before Start().
   void SetWatch(Watch* watch) { watch_ = watch; }
 
   void Start();
-  // Lets the workers run what is queued, then ends them. No new work may come
-  // from outside.
-  void Stop();
+  // Waits for the workers to leave, after Shutdown::Request().
   void Join();
 
   // Any thread.
@@ -66,8 +68,10 @@ class SchedulingGroup {
   // was woken. Any thread.
   bool WakeOne();
 
-  // Makes the idle worker `index` look at its timers again. Any thread.
-  void WakeForTimer(std::size_t index);
+  // Wakes the worker `index` if it is idle, to look at its timers or at the
+  // stop flag again. Any thread.
+  void WakeWorker(std::size_t index);
+  void WakeAllIdle();
 
   std::size_t index() const noexcept { return options_.index; }
   int node() const noexcept { return options_.node; }
@@ -88,8 +92,14 @@ class SchedulingGroup {
   bool anybody_polls() const noexcept {
     return polling_.load(std::memory_order_relaxed);  // A hint.
   }
-  bool is_idle(std::size_t i) const noexcept {
-    return (idle_mask() >> i & 1) != 0;
+  // How often workers have come out of sleep. seq_cst: pairs with the count in
+  // Park (shutdown.cc [SD1]).
+  std::uint64_t rouses() const noexcept {
+    return rouses_.load(std::memory_order_seq_cst);
+  }
+  bool has_injected() const noexcept { return !injection_.empty(); }
+  std::uint64_t all_idle_mask() const noexcept {
+    return ~std::uint64_t{0} >> (kMaxWorkers - size());
   }
 
  private:
@@ -112,23 +122,20 @@ class SchedulingGroup {
   // Fires whatever timers of the group are due.
   void FireTimers(std::int64_t now_ns);
 
-  void Unpark(std::size_t index, std::uint64_t bit);
-  bool stopping() const noexcept {
-    // seq_cst: pairs with the store in Stop [P2].
-    return stopping_.load(std::memory_order_seq_cst);
-  }
+  void Unpark(std::size_t index);
 
   Options options_;
   StackAllocator stacks_;
   std::vector<SchedulingGroup*> neighbours_;
   Watch* watch_ = nullptr;
+  Shutdown* shutdown_ = nullptr;
   InjectionQueue injection_;
 
   alignas(kCacheLine) std::atomic<std::uint64_t> idle_{0};
   alignas(kCacheLine) std::atomic<int> searching_{0};
   alignas(kCacheLine) std::atomic<bool> polling_{false};
   std::atomic<std::uint64_t> poller_bit_{0};  // Who sleeps in the poller.
-  std::atomic<bool> stopping_{false};
+  std::atomic<std::uint64_t> rouses_{0};
 
   std::vector<std::unique_ptr<Worker>> workers_;
 };

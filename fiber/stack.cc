@@ -3,8 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <mutex>
 
 #include "glog/logging.h"
@@ -27,7 +25,8 @@ StackAllocator::StackAllocator(const Options& options)
     : options_(options), guard_size_(options.guard ? PageSize() : 0) {
   CHECK_EQ(options_.stack_size % PageSize(), 0U)
       << "a fiber stack must be a multiple of the page size";
-  CHECK_GE(options_.stack_size, 4 * PageSize()) << "fiber stack too small";
+  CHECK_GE(options_.stack_size, guard_size_ + kLeastStack)
+      << "fiber stack too small";
 }
 
 StackAllocator::~StackAllocator() {

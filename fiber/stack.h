@@ -17,6 +17,9 @@
 
 namespace flare::fiber {
 
+// Less than this, guard aside, holds no useful call chain.
+inline constexpr std::size_t kLeastStack = 12288;
+
 // Stacks of one size for the workers of one group. Thread-safe. Hands out what
 // was given back last, since its pages are there and perhaps still cached.
 class StackAllocator {
@@ -36,7 +39,7 @@ class StackAllocator {
   StackAllocator& operator=(const StackAllocator&) = delete;
 
   // Lowest address of a stack of stack_size() bytes, of which the guard_size()
-  // lowest fault. nullptr (and one log line a second) when the system has no
+  // lowest fault. nullptr (and now and then a log line) when the system has no
   // more.
   void* Allocate();
   void Free(void* low) noexcept;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cfenv>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -121,6 +122,28 @@ TEST(ContextTest, SwitchesBackAndForth) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(back), i + 100);
   }
   EXPECT_EQ(shared.seen, (std::vector<std::uintptr_t>{0, 1, 2, 3, 4}));
+  stacks.Free(low);
+}
+
+// A new context computes with the default modes, whatever its maker does.
+void RoundingOf(void* argument, void*) {
+  auto* const shared = static_cast<PingPong*>(argument);
+  shared->seen.push_back(static_cast<std::uintptr_t>(std::fegetround()));
+  flare_switch_context(&shared->other_sp, shared->main_sp, nullptr);
+}
+
+TEST(ContextTest, FloatingPointModesBelongToTheContext) {
+  StackAllocator stacks({});
+  char* const low = static_cast<char*>(stacks.Allocate());
+  PingPong shared;
+  std::fesetround(FE_UPWARD);
+  shared.other_sp =
+      MakeContext(low + stacks.stack_size(), &RoundingOf, &shared);
+  flare_switch_context(&shared.main_sp, shared.other_sp, nullptr);
+  EXPECT_EQ(std::fegetround(), FE_UPWARD);
+  std::fesetround(FE_TONEAREST);
+  EXPECT_EQ(shared.seen, std::vector<std::uintptr_t>{
+                             static_cast<std::uintptr_t>(FE_TONEAREST)});
   stacks.Free(low);
 }
 

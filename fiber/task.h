@@ -145,8 +145,11 @@ template <class F>
 void Spawn(F&& f) {
   using Closure = ClosureTask<std::decay_t<F>>;
   // Moving a closure in can't suspend; copying one might.
-  constexpr bool kMoves = !std::is_lvalue_reference_v<F> ||
-                          std::is_trivially_copyable_v<std::decay_t<F>>;
+  constexpr bool kMoves =
+      std::is_trivially_copyable_v<std::decay_t<F>> ||
+      (!std::is_lvalue_reference_v<F> &&
+       !std::is_const_v<std::remove_reference_t<F>> &&
+       std::is_nothrow_move_constructible_v<std::decay_t<F>>);
   if constexpr (Closure::kPooled && kMoves) {
     const SpawnNode node = AllocateSpawnNode();
     SubmitFrom(node.worker, new (node.memory) Closure(std::forward<F>(f)));

@@ -7,6 +7,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
+#include "flare/fiber/runtime.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/task.h"
@@ -28,7 +29,7 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns) {
   const std::size_t index =
       turn.fetch_add(1, std::memory_order_relaxed) % group->size();
   group->worker(index)->timers().Arm(timer, deadline_ns);
-  group->WakeForTimer(index);  // [P2]
+  group->WakeWorker(index);  // [P2]
 }
 
 bool CancelTimer(Timer* timer) {
@@ -63,6 +64,8 @@ class UserTimer : public Task {
       killed_ = true;
       // The callback only submits: waiting for it under the lock is short.
       cancelled = CancelTimer(&timer_);
+      // A timer that the runtime's end has disarmed.
+      if (!cancelled && armed_ && !IsRuntimeRunning()) cancelled = true;
     }
     if (cancelled) Unref();
     Unref();
@@ -79,10 +82,13 @@ class UserTimer : public Task {
   };
 
   void Go() {
+    bool killed;
     {
       std::scoped_lock guard(lock_);
-      if (killed_) return Unref();
+      armed_ = false;
+      killed = killed_;
     }
+    if (killed) return Unref();  // May be the end of `lock_`, too.
     f_();
     if (interval_ns_ > 0) {
       std::scoped_lock guard(lock_);
@@ -90,6 +96,7 @@ class UserTimer : public Task {
         // The next turn that isn't over already.
         const std::int64_t late = std::max<std::int64_t>(NowNs() - due_ns_, 0);
         due_ns_ += (late / interval_ns_ + 1) * interval_ns_;
+        armed_ = true;
         ArmTimer(&timer_, due_ns_);
         return;
       }
@@ -100,6 +107,7 @@ class UserTimer : public Task {
   Node timer_;
   Spinlock lock_;  // Arming and killing exclude each other.
   bool killed_ FLARE_GUARDED_BY(lock_) = false;
+  bool armed_ FLARE_GUARDED_BY(lock_) = true;  // Or fired and not yet run.
   std::int64_t due_ns_;
   const std::int64_t interval_ns_;
   Function<void()> f_;

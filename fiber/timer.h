@@ -34,8 +34,9 @@ class TimerWheel;
 class Timer {
  public:
   // Runs on a worker (or on a thread that helps out), outside all locks. Must
-  // be short and must not block: Submit() a task for anything more. May free
-  // the timer.
+  // be short and must not block: Submit() a task for anything more. It belongs
+  // to no fiber: no FiberLocal, no this_fiber::GetId(). May free the timer, or
+  // arm it again.
   using Callback = void (*)(Timer* self);
 
   Timer() = default;
@@ -68,7 +69,9 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns);
 // Makes sure that the callback neither runs nor will run. True: it has not run
 // since the timer was last armed, and won't. False: it has run to its end (a
 // running one is waited for: never call this from the callback itself, nor
-// while holding a lock that the callback takes), or it was not armed.
+// while holding a lock that the callback takes), or it was not armed. A timer
+// that its own callback arms again is beyond this promise while that callback
+// runs: keep a flag under a lock of yours, as SetTimer() does.
 bool CancelTimer(Timer* timer);
 
 // Runs `f` on a new fiber at `at`. The id must be given to KillTimer() or

@@ -124,6 +124,41 @@ TEST_P(TimerTest, PeriodicRunsDoNotOverlapAndEnd) {
   EXPECT_LE(runs.load(), at_end + 1);
 }
 
+// Kill and run meet: whoever comes last frees the timer.
+TEST_P(TimerTest, KilledWhileItIsDue) {
+  for (int i = 0; i < 500; ++i) {
+    std::atomic<int> runs{0};
+    Latch done(1);
+    Spawn([&] {
+      const TimerId id =
+          SetTimer(ReadSteadyClock(), [&] { runs.fetch_add(1); });
+      for (int k = i % 20; k > 0; --k) this_fiber::Yield();
+      KillTimer(id);
+      done.count_down();
+    });
+    done.wait();
+    // Whatever had started ends before `runs` goes.
+    this_fiber::SleepFor(microseconds(1));
+    Fiber([] {}).join();
+    EXPECT_LE(runs.load(), 1);
+  }
+}
+
+TEST(TimerLifeTest, MayOutliveTheRuntime) {
+  RuntimeOptions options;
+  options.concurrency = 1;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  auto guard = std::make_shared<int>(0);
+  const TimerId id =
+      SetTimer(ReadSteadyClock() + std::chrono::hours(1), [guard] {});
+  Signalling timer;
+  ArmTimer(&timer, NowNs() + 3'600'000'000'000);
+  TerminateRuntime();
+  KillTimer(id);
+  EXPECT_EQ(guard.use_count(), 1);
+  EXPECT_FALSE(CancelTimer(&timer));
+}
+
 // Killing from inside the timer's own run.
 TEST_P(TimerTest, KillsItself) {
   std::atomic<TimerId> id{0};

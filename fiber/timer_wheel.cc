@@ -26,7 +26,9 @@ namespace flare::fiber {
 namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-constexpr std::uint64_t kHorizon = (std::uint64_t{1} << 42) - 1;
+// The last tick of the top level's turn is reached from the slot before the
+// current one; a timer beyond it waits there and is put back in time.
+constexpr int kTopShift = 36;  // (kLevels - 1) * kSlotBits
 
 // First tick at which `deadline_ns` has passed.
 std::uint64_t TickAfter(std::int64_t deadline_ns) {
@@ -51,10 +53,15 @@ TimerWheel::TimerWheel(std::int64_t now_ns)
     : elapsed_(static_cast<std::uint64_t>(now_ns) >> kTickShift),
       next_deadline_(kNever) {}
 
+// Timers that are still armed may be cancelled, or destroyed, later.
 TimerWheel::~TimerWheel() {
   std::scoped_lock guard(lock_);
-  LOG_IF(ERROR, NextSlot().level >= 0 || slots_[kExpiredSlot] != nullptr)
-      << "timers are still armed while their worker ends";
+  for (Timer*& slot : slots_) {
+    while (Timer* const timer = slot) {
+      Unlink(timer);
+      timer->wheel_ = nullptr;
+    }
+  }
 }
 
 void TimerWheel::Link(Timer* timer, std::uint16_t slot) {
@@ -73,7 +80,7 @@ void TimerWheel::Unlink(Timer* timer) {
     timer->prev_->next_ = timer->next_;
   } else {
     slots_[slot] = timer->next_;
-    if (timer->next_ == nullptr && slot != kExpiredSlot) {
+    if (timer->next_ == nullptr && slot < kExpiredSlot) {
       occupied_[slot / kSlots] &= ~(std::uint64_t{1} << (slot % kSlots));
     }
   }
@@ -81,12 +88,13 @@ void TimerWheel::Unlink(Timer* timer) {
 
 void TimerWheel::Insert(Timer* timer) {
   if (timer->tick_ <= elapsed_) {
-    Link(timer, kExpiredSlot);
+    Link(timer, deferring_ ? kDeferredSlot : kExpiredSlot);
     return;
   }
   // Beyond the horizon: wait in the farthest slot, to be put back from there.
-  const std::uint64_t tick =
-      timer->tick_ - elapsed_ > kHorizon ? elapsed_ + kHorizon : timer->tick_;
+  static_assert(kTopShift == (kLevels - 1) * kSlotBits);
+  const std::uint64_t tick = std::min(
+      timer->tick_, ((elapsed_ >> kTopShift) + kSlots - 1) << kTopShift);
   const int high = 63 - std::countl_zero(tick ^ elapsed_);
   const int level = std::min(high / kSlotBits, kLevels - 1);
   const auto index = static_cast<int>((tick >> (level * kSlotBits)) % kSlots);
@@ -168,6 +176,7 @@ std::size_t TimerWheel::Fire(std::int64_t now_ns) {
   if (firing_now_) return 0;
   firing_now_ = true;
   Advance(static_cast<std::uint64_t>(now_ns) >> kTickShift);
+  deferring_ = true;  // A callback that arms for the past waits its turn.
   while (Timer* const timer = slots_[kExpiredSlot]) {
     Unlink(timer);
     const Timer::Callback callback = timer->callback_;
@@ -180,7 +189,13 @@ std::size_t TimerWheel::Fire(std::int64_t now_ns) {
     // release: pairs with the acquire in Cancel [TW2].
     running_.store(nullptr, std::memory_order_release);
   }
-  const Slot next = NextSlot();  // The expired list is empty.
+  deferring_ = false;
+  while (Timer* const timer = slots_[kDeferredSlot]) {
+    Unlink(timer);
+    Link(timer, kExpiredSlot);
+  }
+  Slot next = NextSlot();
+  if (slots_[kExpiredSlot] != nullptr) next = {0, elapsed_};
   // relaxed: later than before; nobody sleeps too long for it.
   next_deadline_.store(next.level < 0 ? kNever : TickToNs(next.at_tick),
                        std::memory_order_relaxed);

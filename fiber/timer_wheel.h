@@ -53,6 +53,7 @@ class TimerWheel {
   static constexpr int kSlotBits = 6;
   static constexpr int kSlots = 1 << kSlotBits;
   static constexpr std::uint16_t kExpiredSlot = kLevels * kSlots;
+  static constexpr std::uint16_t kDeferredSlot = kExpiredSlot + 1;
 
   struct Slot {
     int level = -1;             // -1: no timer armed.
@@ -70,12 +71,13 @@ class TimerWheel {
   alignas(kCacheLine) Spinlock lock_;
   std::uint64_t elapsed_ FLARE_GUARDED_BY(lock_);  // Ticks done.
   bool firing_now_ FLARE_GUARDED_BY(lock_) = false;
+  bool deferring_ FLARE_GUARDED_BY(lock_) = false;
   // The timer whose callback is running; written under the lock, waited for
   // without it.
   std::atomic<Timer*> running_{nullptr};
   std::atomic<std::int64_t> next_deadline_;
   std::uint64_t occupied_[kLevels] FLARE_GUARDED_BY(lock_) = {};
-  Timer* slots_[kLevels * kSlots + 1] FLARE_GUARDED_BY(lock_) = {};
+  Timer* slots_[kLevels * kSlots + 2] FLARE_GUARDED_BY(lock_) = {};
 };
 
 }  // namespace flare::fiber

@@ -79,6 +79,36 @@ TEST(TimerWheelTest, FarthestDeadlinesAreKept) {
   EXPECT_TRUE(wheel.Cancel(&never));
 }
 
+// ... from wherever in the top level's turn the wheel stands.
+TEST(TimerWheelTest, FarDeadlinesFromAnyStart) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 200; ++i) {
+    const auto start = static_cast<std::int64_t>(random() >> (3 + i % 30));
+    TimerWheel wheel(start);
+    Recorded never;
+    Recorded far;
+    Recorded soon;
+    const std::int64_t three_years = 3 * 365LL * 86400 * 1'000'000'000;
+    wheel.Arm(&never, kNever);
+    wheel.Arm(&far, start + three_years);
+    wheel.Arm(&soon, start + 10 * kTick);
+    EXPECT_EQ(wheel.Fire(start + 11 * kTick), 1U);
+    EXPECT_EQ(wheel.Fire(start + three_years - kTick), 0U);
+    EXPECT_EQ(wheel.Fire(start + three_years + kTick), 1U);
+    EXPECT_EQ(far.fired, 1);
+    EXPECT_TRUE(wheel.Cancel(&never));
+  }
+}
+
+TEST(TimerWheelTest, OutlivedByItsTimers) {
+  Recorded timer;
+  {
+    TimerWheel wheel(0);
+    wheel.Arm(&timer, 100 * kTick);
+  }
+  EXPECT_FALSE(CancelTimer(&timer));
+}
+
 TEST(TimerWheelTest, CallbackMayArmAgainOrFree) {
   static TimerWheel* wheel;
   static int left;
@@ -89,8 +119,15 @@ TEST(TimerWheelTest, CallbackMayArmAgainOrFree) {
     if (--left > 0) wheel->Arm(timer, 0);
   });
   w.Arm(&again, kTick);
-  EXPECT_EQ(w.Fire(kTick), 3U);
-  EXPECT_EQ(left, 0);
+  // One that arms itself for the past fires once in each turn.
+  for (int i = 2; i >= 0; --i) {
+    EXPECT_EQ(w.Fire(kTick), 1U);
+    EXPECT_EQ(left, i);
+    if (i > 0) {
+      EXPECT_LE(w.next_deadline(), kTick);
+    }
+  }
+  EXPECT_EQ(w.next_deadline(), kNever);
 
   auto* const freed = new Timer([](Timer* timer) { delete timer; });
   w.Arm(freed, 5 * kTick);

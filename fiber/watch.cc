@@ -33,8 +33,8 @@ void Watch::Start() {
 
 void Watch::Stop() {
   if (!thread_.joinable()) return;
-  // release: pairs with the acquire in Main; nothing hangs on it but the end.
-  stop_.store(1, std::memory_order_release);
+  // seq_cst: pairs with the loads in Main and Sleep, as [WA1].
+  stop_.store(1, std::memory_order_seq_cst);
   FutexWake(&stop_, 1);
   WakeUp();
   thread_.join();
@@ -44,8 +44,8 @@ void Watch::Main() {
   pthread_setname_np(pthread_self(), "flare_watch");
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default 50 us is half a period.
   int quiet = 0;
-  // acquire: pairs with the release in Stop.
-  while (stop_.load(std::memory_order_acquire) == 0) {
+  // seq_cst: pairs with the store in Stop.
+  while (stop_.load(std::memory_order_seq_cst) == 0) {
     const std::int64_t now = NowNs();
     bool active = false;
     for (Watched& watched : groups_) active |= Look(&watched, now);
@@ -62,12 +62,12 @@ void Watch::Main() {
 bool Watch::Look(Watched* watched, std::int64_t now_ns) {
   SchedulingGroup* const group = watched->group;
   const std::uint64_t idle = group->idle_mask();
-  const std::uint64_t all = ~std::uint64_t{0} >> (64 - group->size());
-  if (idle == 0 || idle == all) {
+  if (idle == 0 || idle == group->all_idle_mask()) {
     for (Sample& sample : watched->samples) sample.valid = false;
     return false;
   }
-  bool help = false;
+  // Nobody should be needed for this (scheduling_group.cc [P4]); a net.
+  bool help = group->has_injected();
   for (std::size_t i = 0; i < group->size(); ++i) {
     if ((idle >> i & 1) != 0) {
       watched->samples[i].valid = false;
@@ -101,14 +101,14 @@ bool Watch::NeedsHelp(Watched* watched, std::size_t index,
       static_cast<std::int32_t>(queue.head() - last.tail) < 0;
   const bool held_up = queued && (same_task || still_waiting);
   if (held_up && queue.claimed() != 0) worker->run_queue().AskForRescue();
-  return held_up || (same_task && !group->anybody_polls());
+  return held_up ||
+         (same_task && group->poller() != nullptr && !group->anybody_polls());
 }
 
 bool Watch::AnythingToWatch() const {
   for (const Watched& watched : groups_) {
-    const std::uint64_t all = ~std::uint64_t{0} >> (64 - watched.group->size());
     const std::uint64_t idle = watched.group->idle_mask();
-    if (idle != 0 && idle != all) return true;
+    if (idle != 0 && idle != watched.group->all_idle_mask()) return true;
   }
   return false;
 }
@@ -116,8 +116,8 @@ bool Watch::AnythingToWatch() const {
 void Watch::Sleep() {
   // seq_cst: pairs with the load in Poke [WA1].
   asleep_.store(1, std::memory_order_seq_cst);
-  // acquire: pairs with the release in Stop.
-  if (!AnythingToWatch() && stop_.load(std::memory_order_acquire) == 0) {
+  // seq_cst: pairs with the store in Stop.
+  if (!AnythingToWatch() && stop_.load(std::memory_order_seq_cst) == 0) {
     FutexWait(&asleep_, 1, -1);
   }
   asleep_.store(0, std::memory_order_seq_cst);

@@ -99,8 +99,10 @@ void Worker::ThreadMain() {
 
   current_ = TakeSpare();
   sanitizer::StartSwitch(
-      &thread_fake_stack_, static_cast<char*>(current_->low_),
-      current_->stacks_->stack_size(), current_->tsan_fiber_);
+      &thread_fake_stack_,
+      static_cast<char*>(current_->low_) + current_->stacks_->guard_size(),
+      current_->stacks_->stack_size() - current_->stacks_->guard_size(),
+      current_->tsan_fiber_);
   flare_switch_context(&thread_stack_pointer_, current_->stack_pointer_, this);
   // The group has stopped.
   sanitizer::FinishSwitch(thread_fake_stack_);
@@ -126,11 +128,11 @@ void Worker::Loop() noexcept {
     task->run(task);
     worker = CurrentWorker();  // Possibly another one than before [C3].
     Carrier* const carrier = worker->current_;  // Still this stack.
-    carrier->fiber_id = 0;
     if (carrier->locals != nullptr) [[unlikely]] {
       DestroyFiberLocals(carrier);  // May block, as part of the task.
       worker = CurrentWorker();
     }
+    carrier->fiber_id = 0;
   }
 }
 
@@ -147,11 +149,15 @@ Task* Worker::Next() {
 }
 
 void Worker::Maintain() {
-  until_maintenance_ = kMaintenanceInterval;
   const std::int64_t now = NowNs();
   UpdateEstimate(now);
-  if (timers_.next_deadline() <= now) timers_.Fire(now);
-  if (Task* const task = FromInjectionQueue()) Push(task);
+  // Long tasks: more often than every so many.
+  until_maintenance_ = static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+      kMaintenanceNs / mean_task_ns_, 1, kMaintenanceInterval));
+  group_->FireTimers(now);
+  // Half the room at most, or what it takes would spill what is there.
+  const std::uint32_t room = RunQueue::kSlots - run_queue_.size();
+  PushAll(TakeInjected(std::max(room / 2, 1U)));
   if (group_->TryAcquirePoller()) {
     TaskList ready;
     Bump(counters_.polls);
@@ -175,7 +181,7 @@ Task* Worker::NextWhenEmpty() {
     }
     if (task != nullptr) {
       // What a producer did not wake anybody for, as we were searching [P4].
-      if (!group_->injection_.empty()) group_->WakeOne();
+      if (group_->has_injected()) group_->WakeOne();
       MaybeWakeHelper();
       return task;
     }
@@ -183,8 +189,11 @@ Task* Worker::NextWhenEmpty() {
     UpdateEstimate(now);
     group_->FireTimers(now);
     task = run_queue_.Pop();
-    if (task != nullptr) return task;
-    if (group_->stopping() && group_->injection_.empty()) return nullptr;
+    if (task != nullptr) {
+      if (group_->has_injected()) group_->WakeOne();  // [P4]
+      return task;
+    }
+    if (group_->shutdown_->finished()) return nullptr;
 
     TaskList ready;
     Bump(counters_.parks);
@@ -196,22 +205,25 @@ Task* Worker::NextWhenEmpty() {
     if (task != nullptr) {
       if (searching) {
         group_->EndSearch();
-        // As above [P4].
-        if (!group_->injection_.empty()) group_->WakeOne();
+        if (group_->has_injected()) group_->WakeOne();  // [P4]
+        MaybeWakeHelper();  // PushAll saw us searching.
       }
       return task;
     }
   }
 }
 
-// Takes a fair share, so that one worker doesn't run alone what many could.
-Task* Worker::FromInjectionQueue() {
+// A fair share, so that one worker doesn't run alone what many could.
+TaskList Worker::TakeInjected(std::size_t most) {
   InjectionQueue& queue = group_->injection_;
   const std::size_t size = queue.size();
-  if (size == 0) return nullptr;
-  constexpr std::size_t kMost = RunQueue::kSlots / 2;
-  const std::size_t share = size / group_->size() + 1;
-  TaskList taken = queue.Take(std::min(share, kMost));
+  if (size == 0) return TaskList();
+  return queue.Take(std::min(size / group_->size() + 1, most));
+}
+
+// With an empty ring.
+Task* Worker::FromInjectionQueue() {
+  TaskList taken = TakeInjected(RunQueue::kSlots / 2);
   Task* const first = taken.PopFront();
   while (Task* const task = taken.PopFront()) {
     if (!run_queue_.Push(task)) Overflow(task);

@@ -5,10 +5,10 @@
 #ifndef FLARE_FIBER_WORKER_H_
 #define FLARE_FIBER_WORKER_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <thread>
 
 #include "flare/base/cpu.h"
@@ -99,8 +99,10 @@ class Worker {
     FreeNode* next;
   };
   static constexpr std::size_t kNodeBatch = 256;
-  // Ring tasks run between two looks at the injection queue, timers and IO.
+  // Ring tasks run between two looks at the injection queue, timers and IO, or
+  // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
+  static constexpr std::int64_t kMaintenanceNs = 100'000;
 
   // A counter that only this thread writes: no read-modify-write needed.
   static void Bump(std::atomic<std::uint64_t>& counter) {
@@ -117,6 +119,7 @@ class Worker {
   Task* Next();
   Task* NextWhenEmpty();
   Task* FromInjectionQueue();
+  TaskList TakeInjected(std::size_t most);
   Task* Steal();
   Task* StealFrom(RunQueue* victim);
   // Fires timers and polls IO without waiting, into the run queue.

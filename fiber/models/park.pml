@@ -7,7 +7,7 @@
  * sleep one of them is in the poller [P6].
  *
  * Memory is sequentially consistent here; in the code the accesses modelled are
- * seq_cst or separated by seq_cst fences.
+ * seq_cst.
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_CHECK_FIRST   looks for work before it sets its idle bit [P1]

@@ -1,0 +1,49 @@
+// [SD1] Work comes from running workers alone, and a worker that is idle runs
+//       only after it was counted as roused. So if all were idle with nothing
+//       queued at each look of one pass, again in a second one, and nobody was
+//       roused in between, then at the end of the first pass all were so at
+//       once, and will stay so.
+// [SD2] The last worker to mark itself as idle sees all others marked: the
+// marks
+//       and these looks are seq_cst.
+#include "flare/fiber/shutdown.h"
+
+#include <cstdint>
+
+#include "flare/fiber/scheduling_group.h"
+
+namespace flare::fiber {
+
+void Shutdown::Request() {
+  // seq_cst: pairs with the load in requested().
+  requested_.store(true, std::memory_order_seq_cst);
+  WakeAll();
+}
+
+void Shutdown::FinishIfQuiescent() {
+  const std::uint64_t before = CountRouses();
+  if (!AllIdle() || !AllIdle() || CountRouses() != before) return;  // [SD1]
+  // seq_cst: pairs with the load in finished().
+  finished_.store(true, std::memory_order_seq_cst);
+  WakeAll();
+}
+
+bool Shutdown::AllIdle() const {
+  for (const SchedulingGroup* group : groups_) {
+    if (group->idle_mask() != group->all_idle_mask()) return false;
+    if (group->has_injected()) return false;
+  }
+  return true;
+}
+
+std::uint64_t Shutdown::CountRouses() const {
+  std::uint64_t count = 0;
+  for (const SchedulingGroup* group : groups_) count += group->rouses();
+  return count;
+}
+
+void Shutdown::WakeAll() {
+  for (SchedulingGroup* group : groups_) group->WakeAllIdle();
+}
+
+}  // namespace flare::fiber

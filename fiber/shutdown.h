@@ -1,0 +1,54 @@
+// The orderly end of a runtime: its workers leave together, once there is
+// nothing left to run in any group, so that what a last task hands to another
+// group still runs.
+
+#ifndef FLARE_FIBER_SHUTDOWN_H_
+#define FLARE_FIBER_SHUTDOWN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace flare::fiber {
+
+class SchedulingGroup;
+
+class Shutdown {
+ public:
+  // Before the workers start.
+  void SetGroups(std::vector<SchedulingGroup*> groups) {
+    groups_ = std::move(groups);
+  }
+
+  // From here on nothing may come from outside. Doesn't wait.
+  void Request();
+
+  bool requested() const noexcept {
+    // seq_cst: pairs with the store in Request; see scheduling_group.cc [P2].
+    return requested_.load(std::memory_order_seq_cst);
+  }
+
+  // There is nothing to run, and there never will be.
+  bool finished() const noexcept {
+    // seq_cst: pairs with the store in FinishIfQuiescent, as above.
+    return finished_.load(std::memory_order_seq_cst);
+  }
+
+  // By a worker that has marked itself as idle: if so have all others, and no
+  // group has anything queued, this is the end, and all are woken to see it.
+  void FinishIfQuiescent();
+
+ private:
+  bool AllIdle() const;
+  std::uint64_t CountRouses() const;
+  void WakeAll();
+
+  std::vector<SchedulingGroup*> groups_;
+  std::atomic<bool> requested_{false};
+  std::atomic<bool> finished_{false};
+};
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_SHUTDOWN_H_
