@@ -10,6 +10,7 @@ under bazel-bin/; the environment variable FLARE_BINARIES names another folder.
 bazel-bin/ may still be that of another configuration.)
 """
 
+import ctypes
 import os
 import random
 import re
@@ -27,11 +28,14 @@ import unittest
 PATIENCE_S = 60.0
 POLL_S = 0.01
 
+LIBC = ctypes.CDLL(None)
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE_TREE = os.path.join(HERE, "..", "..", "..")
 
 sys.path.append(os.path.join(SOURCE_TREE, "tools"))
 import unittest_xml  # noqa: E402
+
 PROTO_FILE = os.path.join(HERE, "..", "echo_service.proto")
 
 
@@ -89,6 +93,13 @@ def can_connect(port):
     return False
 
 
+def die_with_parent():
+  """Run in a child before it becomes a program: that ends, too, when the test
+  is killed before it can clean up."""
+  pr_set_pdeathsig = 1
+  LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 class Program:
   """A running program whose output (both streams) goes to a file."""
 
@@ -99,7 +110,7 @@ class Program:
     command = [*prefix, find_binary(name), *self.arguments]
     self.process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=self._log,
-        stderr=subprocess.STDOUT)
+        stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
 
   @property
   def pid(self):
