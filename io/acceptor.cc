@@ -70,7 +70,9 @@ Expected<UniqueFd, Status> OpenListening(const Endpoint& address, int backlog,
                                          bool share_port) {
   auto fd = OpenBound(address, share_port);
   if (!fd) return fd;
-  SetTcpNoDelay(fd->get());  // Accepted sockets inherit it.
+  // Accepted sockets inherit these.
+  SetTcpNoDelay(fd->get());
+  SetUrgentInline(fd->get());
   if (::listen(fd->get(), backlog) != 0) {
     return StatusFromErrno(errno, "listen");
   }

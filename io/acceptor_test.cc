@@ -30,10 +30,10 @@ Endpoint Loopback(std::uint16_t port = 0) {
   return EndpointFromIpv4("127.0.0.1", port);
 }
 
-bool HasNoDelay(int fd) {
+bool HasOption(int fd, int level, int name) {
   int value = 0;
   socklen_t length = sizeof(value);
-  EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &length), 0);
+  EXPECT_EQ(::getsockopt(fd, level, name, &value, &length), 0);
   return value != 0;
 }
 
@@ -48,7 +48,8 @@ class Greeter {
       EXPECT_NE(::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
       if (peer.family() == AF_INET) {
         EXPECT_EQ(peer, GetRemoteEndpoint(fd.get()));
-        EXPECT_TRUE(HasNoDelay(fd.get()));
+        EXPECT_TRUE(HasOption(fd.get(), IPPROTO_TCP, TCP_NODELAY));
+        EXPECT_TRUE(HasOption(fd.get(), SOL_SOCKET, SO_OOBINLINE));
       }
       std::scoped_lock guard(mutex_);
       fds_.push_back(std::move(fd));

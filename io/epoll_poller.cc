@@ -41,7 +41,8 @@ namespace flare::io {
 namespace {
 
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
-constexpr std::uint32_t kAllEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+constexpr std::uint32_t kAllEvents =
+    EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
 // Through syscall(), for C libraries older than the kernel (glibc < 2.35).
 // `timeout` nullptr: no limit.

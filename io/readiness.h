@@ -27,8 +27,9 @@ class Readiness {
  public:
   enum class Turn { kRead, kLeft, kStopped };
 
-  // An edge has come. `hang_up`: the peer has ended its direction (or worse),
-  // so that a short read does not mean there is nothing more to learn. True:
+  // An edge has come. `hang_up`: the peer has ended its direction (or sent
+  // something else than plain data), so that from now on a short read does not
+  // mean there is nothing more to learn. True:
   // the caller must schedule the reader.
   [[nodiscard]] bool Signal(bool hang_up = false) noexcept;
 

@@ -31,9 +31,15 @@ Expected<UniqueFd, Status> CreateStreamSocket(int family) {
 
 bool SetTcpNoDelay(int fd) { return SetInt(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
 
+bool SetTcpUserTimeout(int fd, int milliseconds) {
+  return SetInt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, milliseconds);
+}
+
 bool SetReuseAddress(int fd) { return SetInt(fd, SOL_SOCKET, SO_REUSEADDR, 1); }
 
 bool SetReusePort(int fd) { return SetInt(fd, SOL_SOCKET, SO_REUSEPORT, 1); }
+
+bool SetUrgentInline(int fd) { return SetInt(fd, SOL_SOCKET, SO_OOBINLINE, 1); }
 
 bool SetSendBuffer(int fd, int bytes) {
   return SetInt(fd, SOL_SOCKET, SO_SNDBUF, bytes);

@@ -17,8 +17,14 @@ Expected<UniqueFd, Status> CreateStreamSocket(int family);
 // Each returns whether it took effect. Failures are harmless: the socket works,
 // if slower; e.g. TCP_NODELAY on a Unix socket.
 bool SetTcpNoDelay(int fd);
+// How long sent data may stay unacknowledged, or data may wait because the peer
+// takes none, before the connection fails with ETIMEDOUT. Without this a peer
+// that has vanished is noticed after a quarter of an hour.
+bool SetTcpUserTimeout(int fd, int milliseconds);
 bool SetReuseAddress(int fd);
 bool SetReusePort(int fd);
+// Urgent data is read like other data; but a read stops short in front of it.
+bool SetUrgentInline(int fd);
 bool SetSendBuffer(int fd, int bytes);     // The kernel doubles it.
 bool SetReceiveBuffer(int fd, int bytes);  // The kernel doubles it.
 

@@ -43,10 +43,14 @@ TEST(SocketOptions, TakeEffect) {
   const UniqueFd fd = MustCreate(AF_INET);
   EXPECT_TRUE(SetTcpNoDelay(fd.get()));
   EXPECT_EQ(GetInt(fd.get(), IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_TRUE(SetTcpUserTimeout(fd.get(), 12345));
+  EXPECT_EQ(GetInt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 12345);
   EXPECT_TRUE(SetReuseAddress(fd.get()));
   EXPECT_EQ(GetInt(fd.get(), SOL_SOCKET, SO_REUSEADDR), 1);
   EXPECT_TRUE(SetReusePort(fd.get()));
   EXPECT_EQ(GetInt(fd.get(), SOL_SOCKET, SO_REUSEPORT), 1);
+  EXPECT_TRUE(SetUrgentInline(fd.get()));
+  EXPECT_EQ(GetInt(fd.get(), SOL_SOCKET, SO_OOBINLINE), 1);
   EXPECT_TRUE(SetSendBuffer(fd.get(), 8192));
   EXPECT_EQ(GetInt(fd.get(), SOL_SOCKET, SO_SNDBUF), 16384);
   EXPECT_TRUE(SetReceiveBuffer(fd.get(), 8192));
@@ -56,6 +60,7 @@ TEST(SocketOptions, TakeEffect) {
 TEST(SocketOptions, FailuresAreReported) {
   const UniqueFd fd = MustCreate(AF_UNIX);
   EXPECT_FALSE(SetTcpNoDelay(fd.get()));
+  EXPECT_FALSE(SetTcpUserTimeout(fd.get(), 1000));
   EXPECT_FALSE(SetReuseAddress(-1));
   EXPECT_EQ(TakeSocketError(-1), EBADF);
 }
