@@ -1,4 +1,5 @@
-//  [BP1] A waiter links itself and sets `waited_for_`, then looks at `queued_`;
+//  [BP1] A waiter links itself (an asker sets `asked_`) and sets `waited_for_`,
+//  then looks at `queued_`;
 //        Release lowers `queued_`, then looks at `waited_for_`. All four are
 //        seq_cst, so one of the two sees the other: no waiter sleeps through
 //        the moment when the count falls below the mark.
@@ -8,6 +9,7 @@
 #include "flare/io/back_pressure.h"
 
 #include <mutex>
+#include <utility>
 
 #include "flare/fiber/event.h"
 
@@ -26,13 +28,26 @@ bool BackPressure::Admit(std::size_t n) noexcept {
   return true;
 }
 
-void BackPressure::Release(std::size_t n) noexcept {
-  if (n == 0) return;
-  // seq_cst: store then load, pairs with the store and load in Wait [BP1].
+bool BackPressure::Release(std::size_t n) noexcept {
+  if (n == 0) return false;
+  // seq_cst: store then load, pairs with the store and load in Wait and in
+  // AskForRoom [BP1].
   const std::size_t left = queued_.fetch_sub(n, std::memory_order_seq_cst) - n;
   if (IsRoom(left) && waited_for_.load(std::memory_order_seq_cst)) {
-    WakeAll();
+    return WakeAll();
   }
+  return false;
+}
+
+bool BackPressure::AskForRoom() noexcept {
+  std::scoped_lock guard(lock_);
+  if (closed_) return false;
+  asked_ = true;
+  // seq_cst: store then load, pairs with Release [BP1].
+  waited_for_.store(true, std::memory_order_seq_cst);
+  if (!IsRoom(queued_.load(std::memory_order_seq_cst))) return true;
+  asked_ = false;
+  return false;
 }
 
 BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
@@ -62,7 +77,7 @@ BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
   return WaitResult::kTimeout;
 }
 
-void BackPressure::WakeAll() noexcept {
+bool BackPressure::WakeAll() noexcept {
   std::scoped_lock guard(lock_);
   // relaxed: under the lock; a waiter that comes later sets it again [BP1].
   waited_for_.store(false, std::memory_order_relaxed);
@@ -71,6 +86,7 @@ void BackPressure::WakeAll() noexcept {
     waiter->linked = false;
     waiter->event.Set();
   }
+  return std::exchange(asked_, false);
 }
 
 void BackPressure::Close() noexcept {
@@ -78,7 +94,7 @@ void BackPressure::Close() noexcept {
     std::scoped_lock guard(lock_);
     closed_ = true;
   }
-  WakeAll();
+  static_cast<void>(WakeAll());
 }
 
 }  // namespace flare::io

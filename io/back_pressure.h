@@ -23,8 +23,13 @@ class BackPressure {
   // Counts `n` more bytes, unless the limit was already reached. Any thread.
   [[nodiscard]] bool Admit(std::size_t n) noexcept;
 
-  // Counts `n` bytes less, and wakes the waiters if that is due. Any thread.
-  void Release(std::size_t n) noexcept;
+  // Counts `n` bytes less, and wakes the waiters if that is due. True: it also
+  // falls to the caller to answer AskForRoom(). Any thread.
+  [[nodiscard]] bool Release(std::size_t n) noexcept;
+
+  // True: once there is room, one Release() will return true. False: there is
+  // room, or Close() was called. For one asker at a time. Any thread.
+  [[nodiscard]] bool AskForRoom() noexcept;
 
   // At most limit / 2 bytes are queued: there is nothing to wait for. Wait()
   // ends on no other condition, so `while (!HasRoom()) Wait()` always blocks.
@@ -48,13 +53,15 @@ class BackPressure {
   bool IsRoom(std::size_t queued) const noexcept {
     return queued <= limit_ / 2;
   }
-  void WakeAll() noexcept;
+  // True: AskForRoom() is to be answered.
+  bool WakeAll() noexcept;
 
   const std::size_t limit_;
   std::atomic<std::size_t> queued_{0};
-  std::atomic<bool> waited_for_{false};  // `waiters_` may be non-empty.
+  std::atomic<bool> waited_for_{false};  // By `waiters_` or the asker.
   Spinlock lock_;
   bool closed_ FLARE_GUARDED_BY(lock_) = false;
+  bool asked_ FLARE_GUARDED_BY(lock_) = false;
   Waiter* waiters_ FLARE_GUARDED_BY(lock_) = nullptr;
 };
 

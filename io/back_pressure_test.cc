@@ -23,9 +23,9 @@ TEST(BackPressure, AdmitsUntilTheLimit) {
   EXPECT_TRUE(b.Admit(1000));  // One more, whatever its size.
   EXPECT_FALSE(b.Admit(1));
   EXPECT_EQ(b.queued(), 1060U);
-  b.Release(960);
+  EXPECT_FALSE(b.Release(960));
   EXPECT_FALSE(b.Admit(1));  // 100: still at the limit.
-  b.Release(1);
+  EXPECT_FALSE(b.Release(1));
   EXPECT_TRUE(b.Admit(1));
 }
 
@@ -42,7 +42,7 @@ TEST(BackPressure, TimesOut) {
   EXPECT_EQ(b.Wait(1), WaitResult::kTimeout);
   EXPECT_EQ(b.Wait(NowNs() + 1'000'000), WaitResult::kTimeout);
   // Nothing is left behind for Release to stumble over.
-  b.Release(51);
+  EXPECT_FALSE(b.Release(51));
   EXPECT_EQ(b.queued(), 0U);
 }
 
@@ -58,6 +58,38 @@ TEST(BackPressure, WaitAgreesWithHasRoom) {
           << queued << " of " << limit;
       if (!b.Admit(1)) break;
     }
+  }
+}
+
+TEST(BackPressure, TheAskerIsAnsweredOnce) {
+  BackPressure b(100);
+  EXPECT_FALSE(b.AskForRoom());  // There is room.
+  ASSERT_TRUE(b.Admit(70));
+  EXPECT_FALSE(b.Release(1));  // It doesn't ask any more.
+  EXPECT_TRUE(b.AskForRoom());
+  EXPECT_FALSE(b.Release(18));  // 51
+  EXPECT_TRUE(b.Release(1));
+  EXPECT_FALSE(b.Release(1));
+  // The waiters' business doesn't disturb it.
+  ASSERT_TRUE(b.Admit(50));
+  EXPECT_TRUE(b.AskForRoom());
+  EXPECT_EQ(b.Wait(1), WaitResult::kTimeout);
+  EXPECT_TRUE(b.Release(99));
+  b.Close();
+  EXPECT_FALSE(b.AskForRoom());
+}
+
+TEST(BackPressure, TheAskerMissesNoRoom) {
+  for (int round = 0; round < 2000; ++round) {
+    BackPressure b(2);
+    ASSERT_TRUE(b.Admit(3));
+    std::atomic<int> answers{0};
+    std::thread releaser([&] {
+      for (int i = 0; i < 3; ++i) answers += b.Release(1);
+    });
+    const bool asked = b.AskForRoom();
+    releaser.join();
+    EXPECT_EQ(answers.load(), asked);
   }
 }
 
@@ -84,9 +116,9 @@ TEST_P(BackPressureTest, WakesFibersAndThreadsAtTheMark) {
   for (int i = 0; i < kFibers; ++i) fiber::Spawn(wait);
   std::thread thread(wait);
   waiting.wait();
-  b.Release(149);  // 51: above the mark, nobody is woken.
+  EXPECT_FALSE(b.Release(149));  // 51: above the mark, nobody is woken.
   EXPECT_FALSE(woken.try_wait());
-  b.Release(1);
+  EXPECT_FALSE(b.Release(1));
   EXPECT_TRUE(woken.wait_for(testing::kLimit));
   thread.join();
 }
@@ -127,7 +159,7 @@ TEST_P(BackPressureTest, NoWakeUpIsLost) {
   }
   for (int released = 0; released < kWriters * kEach;) {
     const int n = to_release.exchange(0);
-    for (int i = 0; i < n; ++i) b.Release(1);
+    for (int i = 0; i < n; ++i) EXPECT_FALSE(b.Release(1));
     released += n;
     if (n == 0) std::this_thread::yield();
   }
@@ -149,7 +181,7 @@ TEST_P(BackPressureTest, TimeoutsRaceWithWakeUps) {
         left.count_down();
       });
     }
-    b.Release(2);
+    EXPECT_FALSE(b.Release(2));
     ASSERT_TRUE(left.wait_for(testing::kLimit));
   }
 }

@@ -115,6 +115,7 @@ Status StreamConnection::BeginConnecting() {
                                              ": " + socket.error().message());
   }
   AdoptFd(std::move(*socket));
+  SetUrgentInline(fd());
   sockaddr_storage address;
   const socklen_t length = remote_.ToSockaddr(&address);
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
@@ -144,12 +145,14 @@ void StreamConnection::OpenOutput() {
 
 void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
   constexpr std::uint32_t kGone = EPOLLHUP | EPOLLERR;
+  // A read stops short at urgent data, with more behind it.
+  constexpr std::uint32_t kShort = EPOLLRDHUP | EPOLLPRI;
   // relaxed: see OpenOutput.
   const std::uint32_t input = opening_.load(std::memory_order_relaxed)
-                                  ? EPOLLOUT | EPOLLIN | EPOLLRDHUP | kGone
-                                  : EPOLLIN | EPOLLRDHUP | kGone;
+                                  ? EPOLLOUT | EPOLLIN | kShort | kGone
+                                  : EPOLLIN | kShort | kGone;
   if ((events & input) != 0 &&
-      reader_.Signal((events & (EPOLLRDHUP | kGone)) != 0)) {
+      reader_.Signal((events & (kShort | kGone)) != 0)) {
     ready->PushBack(&read_task_);
   }
   if ((events & (EPOLLOUT | kGone)) != 0 && writable_.OnWritable()) {
@@ -175,7 +178,7 @@ WriteResult StreamConnection::Write(Buffer&& data) {
     case OutputList::PushResult::kClosed:
       data = std::move(node->data);
       OutputNode::Free(node);
-      output_bytes_.Release(size);
+      ReleaseOutput(size);
       return WriteResult::kClosed;
   }
   return WriteResult::kOk;
@@ -193,7 +196,20 @@ WriteResult StreamConnection::WaitWritable(std::int64_t deadline_ns) {
   return WriteResult::kClosed;
 }
 
-void StreamConnection::PauseReading() { reader_.Pause(); }
+void StreamConnection::ReleaseOutput(std::size_t bytes) {
+  if (output_bytes_.Release(bytes)) ResumeReading();
+}
+
+void StreamConnection::PauseReading() {
+  // relaxed: set by the reader itself if it matters, that is from OnData.
+  left_over_.store(true, std::memory_order_relaxed);
+  reader_.Pause();
+}
+
+void StreamConnection::PauseReadingForOutput() {
+  PauseReading();
+  if (!output_bytes_.AskForRoom()) ResumeReading();
+}
 
 void StreamConnection::ResumeReading() {
   if (reader_.Resume()) fiber::SubmitTo(group_, &read_task_);

@@ -30,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "flare/base/buffer.h"
@@ -166,16 +167,23 @@ class StreamConnection final : public Descriptor {
   // Suspends calls of OnData until ResumeReading(); one that is running isn't
   // waited for, and one more may start if this isn't called from OnData. The
   // kernel then slows the peer down. Neither end of input nor a reset are
-  // noticed while suspended; closing works. Any thread.
+  // noticed while suspended, nor EndInput(); closing works. OnData itself
+  // may pause and leave complete messages, of any total size, and is given them
+  // again after ResumeReading(), before anything else is read. Any thread.
   void PauseReading();
   void ResumeReading();
 
-  // Reads once more until nothing is left, gives it to OnData, and then calls
+  // PauseReading() until HasOutputRoom(): then reading resumes by itself. From
+  // OnData only.
+  void PauseReadingForOutput();
+
+  // Reads once more what has arrived, gives it to OnData, and then calls
   // OnEndOfInput() as if the peer had ended its direction: all that had arrived
   // when this was called has been delivered by then, and an incomplete message
-  // is dropped. Input that comes later is still given to OnData, which should
-  // throw it away. For ending a connection without losing a request. Any
-  // thread, any number of times; doesn't block.
+  // is dropped. A peer that goes on sending doesn't delay that. Input that
+  // comes later is still given to OnData, which should throw it away. For
+  // ending a connection without losing a request. Any thread, any number of
+  // times; doesn't block.
   void EndInput();
 
   // Bytes queued and not yet taken by the kernel.
@@ -206,7 +214,7 @@ class StreamConnection final : public Descriptor {
     StreamConnection* connection = nullptr;
   };
   enum class ReadOutcome { kDrained, kMore };
-  enum class SendOutcome { kSent, kFull, kFailed };
+  enum class SendOutcome { kSent, kShort, kFull, kFailed };
 
   StreamConnection(UniqueFd fd, std::size_t group, StreamHandler* handler,
                    const Options& options, Endpoint remote);
@@ -218,6 +226,7 @@ class StreamConnection final : public Descriptor {
   ReadOutcome HandleEndOfInput();
   void CloseByPeer(bool gone);
   void TellEndOfInput();
+  [[nodiscard]] bool DeliverLeft();
   void Deliver();
   void FinishReading();
 
@@ -225,6 +234,7 @@ class StreamConnection final : public Descriptor {
   void RunFlusher();
   [[nodiscard]] bool CollectOutput();
   void DropOutput();
+  void ReleaseOutput(std::size_t bytes);
   [[nodiscard]] bool SendPending();
   SendOutcome SendOnce();
   [[nodiscard]] bool WaitForEvent();
@@ -252,6 +262,8 @@ class StreamConnection final : public Descriptor {
   // The reader's own.
   std::size_t need_ = 0;
   bool end_told_ = false;  // EndInput() has had its effect.
+  // After EndInput(): how much of what had arrived then is still unread.
+  std::optional<std::size_t> left_to_end_;
   Buffer input_;
   std::atomic<std::int64_t> last_received_ns_;
 
@@ -270,6 +282,8 @@ class StreamConnection final : public Descriptor {
   std::atomic<int> output_ended_{-1};
   // EndInput() was called.
   std::atomic<bool> end_asked_{false};
+  // PauseReading() was called: OnData may have left complete messages.
+  std::atomic<bool> left_over_{false};
   // The peer's direction has ended.
   std::atomic<bool> input_ended_{false};
   // Reader, flusher, closer: the last one to leave closes the socket.

@@ -377,6 +377,36 @@ TEST_P(CloseTest, EndInputDeliversWhatHasArrived) {
   ExpectGone();
 }
 
+// A peer that sends as fast as we read doesn't put the end off: for each byte
+// that is read comes another.
+TEST_P(CloseTest, EndInputEndsInSpiteOfEverMoreInput) {
+  fiber::Event reading;
+  fiber::Event ended;
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    const std::size_t size = in.size();
+    in.Clear();
+    if (!ended.IsSet()) {
+      EXPECT_TRUE(SendAll(peer_.get(), Pattern(size)));
+    }
+    reading.Set();
+    return true;
+  };
+  handler_.on_end_of_input = [&] {
+    ended.Set();
+    connection_->CloseAfterFlush();
+    return true;
+  };
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), Pattern(1'000'000)));
+  ASSERT_TRUE(reading.WaitUntil(Deadline()));
+  connection_->EndInput();
+  EXPECT_TRUE(ended.WaitUntil(Deadline()));
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  peer_.Reset();
+  handler_.WaitClosed();
+  ExpectGone();
+}
+
 TEST_P(CloseTest, EndInputClosesWhoDoesNotCare) {
   Open();
   connection_->EndInput();

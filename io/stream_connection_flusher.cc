@@ -18,6 +18,14 @@ namespace {
 // side by side and are one piece, so this is plenty.
 constexpr std::size_t kMaxIovecs = 256;
 
+std::size_t BytesOf(const msghdr& message) {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i != message.msg_iovlen; ++i) {
+    bytes += message.msg_iov[i].iov_len;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void StreamConnection::RunFlusher() {
@@ -55,7 +63,7 @@ bool StreamConnection::CollectOutput() {
   for (OutputNode* node = taken.nodes; node != nullptr;) {
     OutputNode* const next = node->next;
     if (ended || last_node_seen_) {
-      output_bytes_.Release(node->data.size());
+      ReleaseOutput(node->data.size());
     } else {
       pending_.Append(std::move(node->data));
       last_node_seen_ = node->last;
@@ -67,7 +75,7 @@ bool StreamConnection::CollectOutput() {
 }
 
 void StreamConnection::DropOutput() {
-  output_bytes_.Release(pending_.size());
+  ReleaseOutput(pending_.size());
   pending_.Clear();
 }
 
@@ -79,6 +87,9 @@ bool StreamConnection::SendPending() {
     const SendOutcome outcome = SendOnce();
     if (outcome == SendOutcome::kFailed) break;
     if (outcome == SendOutcome::kSent) continue;
+    // What a short send has left will hardly fit at once: armed right away,
+    // it costs one send that says so, not two.
+    if (outcome == SendOutcome::kShort && armed) continue;
     if (!armed) {
       // From here on an edge is not lost; then one more try.
       writable_.Arm();
@@ -108,11 +119,12 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
     return SendOutcome::kFailed;
   }
   const auto sent = static_cast<std::size_t>(n);
+  const bool whole = sent == BytesOf(message);
   pending_.Skip(sent);
   // relaxed: a timestamp on its own.
   last_sent_ns_.store(NowNs(), std::memory_order_relaxed);
-  output_bytes_.Release(sent);
-  return SendOutcome::kSent;
+  ReleaseOutput(sent);
+  return whole ? SendOutcome::kSent : SendOutcome::kShort;
 }
 
 // Nothing to send: sleeps until Close(), or an event that doesn't matter.

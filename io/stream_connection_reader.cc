@@ -2,6 +2,7 @@
 // readiness.cc for how the role is taken and left, stream_connection.cc for the
 // life cycle [SC...].
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -30,6 +31,14 @@ bool HasHungUp(int fd) {
          (state.revents & (POLLHUP | POLLERR)) != 0;
 }
 
+// Bytes that a read would get now; 0 also if that can't be told.
+std::size_t UnreadBytes(int fd) {
+  int bytes = 0;
+  return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0
+             ? static_cast<std::size_t>(bytes)
+             : 0;
+}
+
 }  // namespace
 
 void StreamConnection::RunReader() {
@@ -44,21 +53,36 @@ void StreamConnection::RunReader() {
       case Readiness::Turn::kRead:
         break;
     }
+    // After a Close() somewhere below, Finish() refuses and Begin() says so.
+    if (!DeliverLeft()) continue;
     std::size_t bytes = 0;
     // acquire: pairs with the release in EndInput; before the read, so that it
     // gets all that had arrived when that was called.
     const bool last = end_asked_.load(std::memory_order_acquire);
-    // After a Close() somewhere below, Finish() refuses and Begin() says so.
-    if (!FinishConnecting() || ReadOnce(&bytes) == ReadOutcome::kDrained) {
-      if (last && !end_told_) TellEndOfInput();
-      if (reader_.Finish()) return;
-    }
+    if (last && !left_to_end_) left_to_end_ = UnreadBytes(fd());
+    const bool drained =
+        !FinishConnecting() || ReadOnce(&bytes) == ReadOutcome::kDrained;
+    if (left_to_end_) *left_to_end_ -= std::min(*left_to_end_, bytes);
+    // relaxed: as in PauseReading. The rest of the turn comes after the pause.
+    if (left_over_.load(std::memory_order_relaxed)) continue;
+    if (last && !end_told_ && (drained || *left_to_end_ == 0)) TellEndOfInput();
+    if (drained && reader_.Finish()) return;
     if (bytes >= budget) {
       fiber::Submit(&read_task_);  // Still the reader.
       return;
     }
     budget -= bytes;
   }
+}
+
+// After a pause: gives OnData what it left. False: it has paused again.
+bool StreamConnection::DeliverLeft() {
+  // relaxed, all: see PauseReading.
+  if (!left_over_.load(std::memory_order_relaxed)) [[likely]]
+    return true;
+  left_over_.store(false, std::memory_order_relaxed);
+  if (!input_.empty()) Deliver();
+  return !left_over_.load(std::memory_order_relaxed);
 }
 
 // True: connected, now or long since.
@@ -127,6 +151,8 @@ void StreamConnection::Deliver() {
                              (error.empty() ? "not understood" : error)));
     return;
   }
+  // relaxed: see PauseReading. What it left may be any number of messages.
+  if (left_over_.load(std::memory_order_relaxed)) return;
   const std::size_t wanted = std::max(need_, input_.size());
   if (wanted > options_.max_input) {
     Close(Status(EMSGSIZE, "a message from " + remote_.ToString() +

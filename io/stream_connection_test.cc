@@ -275,6 +275,101 @@ TEST_P(StreamConnectionTest, PausedReadingResumes) {
   EXPECT_TRUE(second.WaitUntil(Deadline()));
 }
 
+// A handler that takes one byte at a time and pauses: all arrive, without
+// anything new having to come, and so does the end.
+TEST_P(StreamConnectionTest, WhatAPausingHandlerLeftIsDeliveredAgain) {
+  fiber::Latch all(1000);
+  std::atomic<int> taken{0};
+  fiber::Event ended;
+  StreamConnection::Options options;
+  options.max_input = 100;  // Doesn't count for what was left.
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    in.Skip(1);
+    connection_->PauseReading();
+    // Now from within, now from outside.
+    if (++taken % 2 == 0) {
+      connection_->ResumeReading();
+    } else {
+      fiber::Spawn([&] { connection_->ResumeReading(); });
+    }
+    all.count_down();
+    return true;
+  };
+  handler_.on_end_of_input = [&] {
+    EXPECT_EQ(taken.load(), 1000);
+    ended.Set();
+    return false;
+  };
+  Open(options);
+  ASSERT_TRUE(SendAll(peer_.get(), std::string(1000, 'x')));
+  EXPECT_TRUE(all.wait_for(testing::kLimit));
+  ::shutdown(peer_.get(), SHUT_WR);
+  EXPECT_TRUE(ended.WaitUntil(Deadline()));
+}
+
+// EndInput() waits for the handler to have taken what it left.
+TEST_P(StreamConnectionTest, EndOfInputComesAfterWhatWasLeft) {
+  std::atomic<int> taken{0};
+  fiber::Event first;
+  fiber::Event ended;
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    in.Skip(1);
+    connection_->PauseReading();
+    if (taken++ == 0) {
+      first.Set();
+    } else {
+      connection_->ResumeReading();
+    }
+    return true;
+  };
+  handler_.on_end_of_input = [&] {
+    EXPECT_EQ(taken.load(), 5);
+    ended.Set();
+    return false;
+  };
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), "abcde"));
+  ASSERT_TRUE(first.WaitUntil(Deadline()));
+  connection_->EndInput();
+  EXPECT_FALSE(ended.IsSet());
+  connection_->ResumeReading();
+  EXPECT_TRUE(ended.WaitUntil(Deadline()));
+}
+
+TEST_P(StreamConnectionTest, ReadingPausedForOutputResumesByItself) {
+  StreamConnection::Options options;
+  options.max_output = 1'000'000;
+  std::atomic<int> paused{0};
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    while (!in.empty()) {
+      if (!connection_->HasOutputRoom()) {
+        ++paused;
+        connection_->PauseReadingForOutput();
+        return true;
+      }
+      in.Skip(1);
+      EXPECT_EQ(connection_->Write(BufferOf(Pattern(300'000))),
+                WriteResult::kOk);
+    }
+    return true;
+  };
+  Open(options, 2048, 2048);
+  ASSERT_TRUE(SendAll(peer_.get(), std::string(20, 'x')));
+  EXPECT_EQ(Receive(peer_.get(), 20 * 300'000).size(), 20U * 300'000);
+  EXPECT_GT(paused.load(), 0);
+}
+
+TEST_P(StreamConnectionTest, UrgentDataIsDataToWhomWeConnect) {
+  Endpoint address;
+  const UniqueFd listener = testing::PlainListener(&address);
+  connection_ = StreamConnection::Connect(address, 0, &handler_);
+  connection_->Start();
+  peer_ = testing::PlainAccept(listener);
+  ASSERT_EQ(::send(peer_.get(), "ab", 2, MSG_OOB), 2);
+  ASSERT_TRUE(SendAll(peer_.get(), "c"));
+  EXPECT_EQ(handler_.WaitReceived(3), "abc");
+}
+
 TEST_P(StreamConnectionTest, ActivityIsNoted) {
   const std::int64_t before = NowNs();
   Open();
