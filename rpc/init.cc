@@ -5,16 +5,14 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "flare/base/status.h"
+#include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/init/on_init.h"
@@ -79,23 +77,16 @@ int Refuse(const char* program, const std::string& why) {
   return 1;
 }
 
-// Runs `f` on a fiber and waits for it on this thread. With a condition
-// variable of the thread library, since this is the thread that signals are
-// delivered to: ThreadSanitizer holds them back until a thread is in a call
-// that it knows.
+// Runs `f` on a fiber and waits for it on this thread.
 int RunOnFiber(std::function<int()> f) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<int> result;
+  int result = 0;
+  fiber::Event done;
   fiber::Spawn([&] {
-    const int value = f();
-    std::scoped_lock guard(mutex);
-    result = value;
-    changed.notify_one();  // Under the lock: both are gone soon after it.
+    result = f();
+    done.Set();
   });
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return result.has_value(); });
-  return *result;
+  done.Wait();
+  return result;
 }
 
 std::vector<InitCallback> SortedInitCallbacks() {

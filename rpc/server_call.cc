@@ -192,6 +192,7 @@ void ServerCall::ServeHttp() {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
   connection_->WaitForRoom();
+  Release();
   protocol_->WriteHttp(request_.ticket, std::move(http_response_));
   Finish();
 }
@@ -214,16 +215,17 @@ void ServerCall::Fail(const flare::Status& status, Failure failure) {
   OutboundResponse response;
   response.status = status.code();
   response.description = status.message();
+  Release();
   protocol_->Write(request_.ticket, std::move(response));
   Finish();
 }
 
 void ServerCall::Run() {
-  WriteResponse();
+  Respond(/*last=*/true);
   Finish();
 }
 
-void ServerCall::WriteResponse() {
+void ServerCall::Respond(bool last) {
   if (std::exchange(responded_, true)) return;
   connection_->WaitForRoom();
   OutboundResponse response;
@@ -236,6 +238,7 @@ void ServerCall::WriteResponse() {
   if (response.status != STATUS_SUCCESS) {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
+  if (last) Release();
   protocol_->Write(request_.ticket, std::move(response));
 }
 
@@ -288,10 +291,18 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   return status;
 }
 
+// Gives back its place under the limits. Before the reply is sent: whoever has
+// got it may send the next call at once.
+void ServerCall::Release() {
+  if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
+  if (std::exchange(admitted_, false)) {
+    connection_->state().CallFinished(connection_->group());
+  }
+}
+
 void ServerCall::Finish() {
   ServerConnection* const connection = connection_;
-  if (method_ != nullptr) method_->Leave();
-  if (admitted_) connection->state().CallFinished(connection->group());
+  Release();
   request_message_ = nullptr;
   response_message_ = nullptr;
   arena_.reset();

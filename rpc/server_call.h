@@ -47,7 +47,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void Refuse();
 
   // Sends the response as it is now, unless that was done.
-  void WriteResponse();
+  void WriteResponse() { Respond(/*last=*/false); }
 
   // google::protobuf::Closure: the service is done. Last use of the call.
   void Run() override;
@@ -63,8 +63,11 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool ParseHead();
   flare::Status ParseBody();
   flare::Status FillResponse(OutboundResponse* response);
+  // `last`: the call ends with it.
+  void Respond(bool last);
   void Fail(const flare::Status& status, ServerState::Failure failure);
   void FailOverloaded();
+  void Release();
   void Finish();
 
   ServerConnection* connection_ = nullptr;
