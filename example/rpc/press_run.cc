@@ -91,6 +91,7 @@ class Run {
       over = WaitUntil(std::min({end, report_.end_ns(), progress_.end_ns()}));
       now = flare::NowNs();
       over = over || now >= end;
+      if (over) load_->Stop();
       if (over || now >= report_.end_ns() || now >= progress_.end_ns()) {
         Collect();
         Show(now);
@@ -103,7 +104,6 @@ class Run {
 
   // What ends from here on counts, but for the rate.
   void End() {
-    load_->Stop();
     const std::int64_t deadline =
         flare::SaturatingAdd(flare::NowNs(), Nanoseconds(options_.patience_s));
     const bool ended = load_->WaitUntilFinished(deadline);
