@@ -55,6 +55,9 @@ DEFINE_bool(flare_abort_on_double_quit_signal, true,
 DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
              "Calls that a server runs at a time; further ones are answered "
              "\"Server overloaded.\".");
+DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
+             "Calls of one connection that a server runs at a time; further "
+             "ones stay unread until half of them are done.");
 DEFINE_int32(flare_rpc_server_max_connections, 10000,
              "Connections of a server; further ones are closed at once.");
 DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
@@ -118,6 +121,8 @@ const Range kRanges[] = {
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
     {"flare_rpc_server_max_ongoing_calls",
      &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kMax},
+    {"flare_rpc_server_max_ongoing_calls_per_connection",
+     &FLAGS_flare_rpc_server_max_ongoing_calls_per_connection, 1, kMax},
     {"flare_rpc_server_max_connections",
      &FLAGS_flare_rpc_server_max_connections, 1, kMax},
     {"flare_rpc_server_max_request_queueing_delay",
@@ -203,6 +208,8 @@ ServerDefaults ServerDefaultsFromFlags() {
   return ServerDefaults{
       .max_ongoing_calls =
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_ongoing_calls),
+      .max_ongoing_calls_per_connection = static_cast<std::size_t>(
+          FLAGS_flare_rpc_server_max_ongoing_calls_per_connection),
       .max_connections =
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_connections),
       .max_request_queueing_delay =

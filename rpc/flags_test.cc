@@ -38,6 +38,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_fiber_stack_enable_guard_page", "true"},
       {"flare_abort_on_double_quit_signal", "true"},
       {"flare_rpc_server_max_ongoing_calls", "10000"},
+      {"flare_rpc_server_max_ongoing_calls_per_connection", "4096"},
       {"flare_rpc_server_max_connections", "10000"},
       {"flare_rpc_server_max_request_queueing_delay", "0"},
       {"flare_rpc_server_max_packet_size", "4194304"},
@@ -195,6 +196,7 @@ TEST_F(FlagsTest, AllPresetsAreAccepted) {
 
 TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_max_ongoing_calls", "7");
+  Set("flare_rpc_server_max_ongoing_calls_per_connection", "6");
   Set("flare_rpc_server_max_connections", "8");
   Set("flare_rpc_server_max_request_queueing_delay", "9");
   Set("flare_rpc_server_max_packet_size", "1000");
@@ -205,6 +207,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_protocol_buffers_status_code_for_overloaded", "15");
   const Server::Options options;
   EXPECT_EQ(options.max_concurrent_requests, 7u);
+  EXPECT_EQ(options.max_concurrent_requests_per_connection, 6u);
   EXPECT_EQ(options.max_concurrent_connections, 8u);
   EXPECT_EQ(options.max_request_queueing_delay, std::chrono::milliseconds(9));
   EXPECT_EQ(options.maximum_packet_size, 1000u);

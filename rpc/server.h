@@ -55,6 +55,11 @@ class Server {
     // More calls than this at a time are answered "Server overloaded.".
     std::size_t max_concurrent_requests =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;
+    // With as many calls of one connection running, no more are read from it
+    // until half of them are done: it can't use up the server's limit alone,
+    // if that is higher. At least 1.
+    std::size_t max_concurrent_requests_per_connection =
+        rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_connection;
     // More connections than this are closed at once.
     std::size_t max_concurrent_connections =
         rpc::ServerDefaultsFromFlags().max_connections;

@@ -1,8 +1,9 @@
 // The life of a connection hangs on one word, `holds_`: a count of calls that
-// were started and have not finished, and two flags.
+// were started and have not finished, and three flags.
 //
 //   kReading  messages may still be cut off the input
 //   kOpen     OnClosed() has not been called
+//   kPaused   the reader waits for calls to finish
 //
 // [C1] Calls are added by the reader only, under kReading. (Callbacks of the
 //      stream come one at a time and OnClosed() last, so kOpen is set, too.)
@@ -13,6 +14,12 @@
 //      does so while it still holds something, a call or the callback it is
 //      in, so that the connection isn't destroyed under it.
 // [C4] Who brings the word to zero destroys the connection.
+// [C5] The reader pauses the stream, then sets kPaused; whoever takes that away
+//      resumes the stream, so that happens once: the call that leaves only
+//      resume_calls_ others, before it lets go, or, if there were no more
+//      already, the reader itself. While there is kPaused there is no reader.
+// [C6] The reader pauses for one reason at a time, calls or output, and looks
+//      at both again when it is resumed.
 //
 // Replies may be written until then; after the stream was closed they go
 // nowhere.
@@ -31,14 +38,16 @@ namespace {
 
 constexpr std::uint64_t kReading = std::uint64_t{1} << 32;
 constexpr std::uint64_t kOpen = std::uint64_t{1} << 33;
+constexpr std::uint64_t kPaused = std::uint64_t{1} << 34;
 constexpr std::uint64_t kCalls = kReading - 1;
 
 // As many calls are started together; bounds what one read can pile up before
-// the server's limit is looked at.
+// the limits are looked at.
 constexpr std::size_t kBatch = 64;
 
-// With more than half of kMaxOutput bytes of waiting output, calls wait
-// before they answer; beyond kMaxOutput the connection is closed.
+// With more than half of kMaxOutput bytes of waiting output, nothing is read
+// and calls wait before they answer; beyond kMaxOutput the connection is
+// closed.
 constexpr std::size_t kMaxOutput = 64 << 20;
 // So is that of a peer which for so long doesn't take enough to get below
 // that.
@@ -93,7 +102,12 @@ void ServerConnection::Serve(RefPtr<ServerState> state, io::UniqueFd fd,
 
 ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
                                    const Endpoint& peer, std::size_t group)
-    : state_(std::move(state)), peer_(peer), holds_(kReading | kOpen) {
+    : state_(std::move(state)),
+      peer_(peer),
+      max_calls_(std::clamp<std::uint64_t>(
+          state_->options().max_concurrent_requests_per_connection, 1, kCalls)),
+      resume_calls_(max_calls_ / 2),
+      holds_(kReading | kOpen) {
   stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
                                            StreamOptions(state_->options()));
   const ServerProtocolSet& set = state_->protocols();
@@ -108,14 +122,23 @@ ServerConnection::~ServerConnection() { state_->connections.Gone(); }
 // The reader: called with new input, one call at a time.
 bool ServerConnection::OnData(Buffer& in, std::size_t* need,
                               std::string* error) {
-  if (reading_ended_) {
+  // relaxed: a hint; what is cut in spite of it is answered.
+  if (reading_ended_ || malformed_.load(std::memory_order_relaxed)) {
     in.Clear();
     return true;
   }
   const std::int64_t now_ns = NowNs();
   fiber::TaskList calls;
   CutResult result = CutResult::kNeedMore;
-  while (!in.empty()) {
+  for (std::size_t room = Room(); !in.empty();) {
+    if (calls.size == room) {
+      if (room != 0) StartCalls(std::exchange(calls, {}));
+      room = Room();
+      if (room == 0) {
+        Pause();
+        return true;
+      }
+    }
     ServerCall* const call = ServerCall::New();
     result = CutMessage(in, call->request(), need, error);
     if (result != CutResult::kMessage) {
@@ -124,13 +147,37 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
     }
     call->Prepare(this, protocols_[speaking_].get(), now_ns);
     calls.PushBack(call);
-    if (calls.size == kBatch) StartCalls(std::exchange(calls, {}));
+    speaks_ = true;
   }
   if (!calls.empty()) StartCalls(std::move(calls));
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
   }
   return true;
+}
+
+// How many calls may be started together now.
+std::size_t ServerConnection::Room() const {
+  if (!stream_->HasOutputRoom()) return 0;
+  // relaxed: only this role adds calls [C1].
+  const std::uint64_t calls = holds_.load(std::memory_order_relaxed) & kCalls;
+  return calls >= max_calls_ ? 0
+                             : static_cast<std::size_t>(std::min<std::uint64_t>(
+                                   kBatch, max_calls_ - calls));
+}
+
+// Stops reading until there is room: we are called again then, also if nothing
+// new has come. Nothing may be read or cut after this.
+void ServerConnection::Pause() {
+  if (!stream_->HasOutputRoom()) return stream_->PauseReadingForOutput();
+  stream_->PauseReading();
+  // acq_rel, both: pairs with CallFinished [C5].
+  const std::uint64_t before =
+      holds_.fetch_or(kPaused, std::memory_order_acq_rel);
+  if ((before & kCalls) > resume_calls_) return;
+  if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) != 0) {
+    stream_->ResumeReading();
+  }
 }
 
 CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
@@ -151,7 +198,7 @@ CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
   return unsure ? CutResult::kUnsure : CutResult::kNotMine;
 }
 
-// Answers what was understood before it, if there is anything to answer.
+// What was understood before it is answered.
 bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
                                       std::string* error) {
   if (result == CutResult::kNotMine) {
@@ -161,8 +208,7 @@ bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
   state_->LogConnection(peer_, *error);
   // relaxed: read by OnClosed(), a later callback, which io orders.
   malformed_.store(true, std::memory_order_relaxed);
-  // relaxed: only this thread adds calls; that one finished doesn't matter.
-  if ((holds_.load(std::memory_order_relaxed) & kCalls) == 0) return false;
+  if (!speaks_) return false;  // Nothing was, ever.
   in.Clear();
   EndReading(flare::Status(EPROTO, *error));
   return true;
@@ -208,11 +254,25 @@ void ServerConnection::CallFinished() {
   // acquire: as in EndReading; and pairs with the release below, so that
   // whoever destroys the connection sees all uses of it [C4].
   std::uint64_t holds = holds_.load(std::memory_order_acquire);
-  do {
+  for (;;) {
+    if ((holds & kPaused) != 0 && (holds & kCalls) == resume_calls_ + 1) {
+      // acq_rel: pairs with Pause [C5].
+      if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) !=
+          0) {
+        stream_->ResumeReading();
+      }
+      // acquire: as above.
+      holds = holds_.load(std::memory_order_acquire);
+      continue;
+    }
     if (holds == (kOpen | 1)) stream_->CloseAfterFlush();  // [C3]
     // acq_rel: see above.
-  } while (!holds_.compare_exchange_weak(
-      holds, holds - 1, std::memory_order_acq_rel, std::memory_order_acquire));
+    if (holds_.compare_exchange_weak(holds, holds - 1,
+                                     std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
+      break;
+    }
+  }
   if (holds == 1) delete this;  // [C4]
 }
 
@@ -269,7 +329,7 @@ void ServerConnection::CloseMalformed(const std::string& why) {
   state_->LogConnection(peer_, why);
   // relaxed: as in HandleBadInput.
   malformed_.store(true, std::memory_order_relaxed);
-  stream_->Close(flare::Status(EPROTO, why));
+  stream_->EndInput();
 }
 
 void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
@@ -277,7 +337,9 @@ void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
   if ((holds_.load(std::memory_order_relaxed) & kCalls) != 0) return;
   if (stream_->last_activity_ns() >= since_ns) return;
   idle_.store(true, std::memory_order_relaxed);
-  Drain();
+  if (stream_->HasOutputRoom()) return Drain();
+  // It doesn't read, since the peer takes no replies, and so wouldn't drain.
+  Cut(flare::Status(ETIMEDOUT, "the peer takes no replies"));
 }
 
 bool ServerConnection::Write(Buffer&& bytes) {

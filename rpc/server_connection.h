@@ -51,7 +51,8 @@ class ServerConnection final : public io::StreamHandler,
   // is closed. Doesn't block plain threads.
   void WaitForRoom();
 
-  // Closes the connection for something the peer sent.
+  // Reads no more because of something the peer sent, answers what was accepted
+  // and closes the connection.
   void CloseMalformed(const std::string& why);
 
   // One call is answered and over. The last use of the connection by it.
@@ -77,6 +78,8 @@ class ServerConnection final : public io::StreamHandler,
   bool OnEndOfInput() override;
   void OnClosed(const flare::Status& why) override;
 
+  std::size_t Room() const;
+  void Pause();
   CutResult CutMessage(Buffer& in, InboundRequest* request, std::size_t* need,
                        std::string* error);
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
@@ -90,11 +93,14 @@ class ServerConnection final : public io::StreamHandler,
 
   const RefPtr<ServerState> state_;
   const Endpoint peer_;
+  const std::uint64_t max_calls_;     // As many at a time; then reading pauses
+  const std::uint64_t resume_calls_;  // until only as many are left.
   RefPtr<io::StreamConnection> stream_;
   std::vector<std::unique_ptr<ServerProtocol>> protocols_;
 
   // The reader's own (see OnData).
   std::size_t speaking_ = 0;    // The protocol that cut the last message.
+  bool speaks_ = false;         // Some message was cut.
   bool reading_ended_ = false;  // Input is thrown away.
 
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().

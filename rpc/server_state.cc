@@ -18,6 +18,8 @@ flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
   Limits limits;
   limits.max_packet_size = options_.maximum_packet_size;
   limits.max_http_header = options_.max_http_header_size;
+  // The connection reads no more before the protocol would refuse it.
+  limits.max_http_pipeline = options_.max_concurrent_requests_per_connection;
   auto set = ServerProtocolSet::FromNames(protocols, limits);
   if (!set) return set.error();
   protocols_ = *std::move(set);

@@ -1,0 +1,317 @@
+// Peers that send more than is good for others, or take less: a connection
+// isn't read from while it has enough of the server.
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/testing/server_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+// Keeps calls until the test releases them.
+class Holder {
+ public:
+  // Ready once `count` calls are held.
+  explicit Holder(std::size_t count) : count_(count) {}
+
+  void Hold(TestCall call) {
+    {
+      std::scoped_lock guard(mutex_);
+      if (holding_) {
+        calls_.push_back(call);
+        if (calls_.size() == count_) full_.Set();
+        return;
+      }
+    }
+    FlexibleService::Echo(call);
+  }
+
+  void WaitUntilFull() {
+    ASSERT_TRUE(full_.WaitUntil(NowNs() + 20'000'000'000));
+  }
+
+  std::size_t size() {
+    std::scoped_lock guard(mutex_);
+    return calls_.size();
+  }
+
+  // Answers what is held, and at once what comes later.
+  void Release() {
+    std::vector<TestCall> calls;
+    {
+      std::scoped_lock guard(mutex_);
+      holding_ = false;
+      calls.swap(calls_);
+    }
+    for (const TestCall& call : calls) FlexibleService::Echo(call);
+  }
+
+ private:
+  const std::size_t count_;
+  fiber::Event full_;
+  std::mutex mutex_;
+  bool holding_ = true;
+  std::vector<TestCall> calls_;
+};
+
+class ServerPressureTest : public ServerTest {
+ protected:
+  // Calls 1 to `count`, to be sent at once.
+  static std::string EncodeMany(RawClient* client, int count) {
+    std::string bytes;
+    for (int i = 1; i <= count; ++i) {
+      bytes += client->Encode(i, kCall, MakeRequest(std::to_string(i)));
+    }
+    return bytes;
+  }
+
+  // All of 1 to `count` are answered well, in any order.
+  static void ExpectReplies(RawClient* client, int count) {
+    std::vector<bool> seen(count + 1);
+    for (int i = 0; i != count; ++i) {
+      const auto reply = client->ReadReply();
+      ASSERT_TRUE(reply) << "after " << i;
+      ASSERT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
+      ASSERT_LE(reply->id, static_cast<std::uint64_t>(count));
+      EXPECT_FALSE(seen[reply->id]);
+      seen[reply->id] = true;
+    }
+  }
+
+  // Until the server has taken `calls` off its connections and finished them.
+  void WaitFinished(std::uint64_t calls) {
+    for (;;) {
+      const Server::Statistics now = server().statistics();
+      if (now.calls >= calls && now.calls_running == 0) return;
+      std::this_thread::yield();
+    }
+  }
+};
+
+TEST_F(ServerPressureTest, OneConnectionLeavesRoomForOthers) {
+  server_options().max_concurrent_requests = 5;
+  server_options().max_concurrent_requests_per_connection = 4;
+  Holder holder(4);
+  service().on_call = [&](TestCall call) { holder.Hold(call); };
+  StartServer();
+  RawClient greedy(endpoint());
+  greedy.Send(EncodeMany(&greedy, 50));
+  holder.WaitUntilFull();
+  RawClient modest(endpoint());
+  for (int i = 1; i <= 20; ++i) {
+    modest.Call(i, kOther, MakeRequest("fine"));
+    const auto reply = modest.ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
+  }
+  EXPECT_EQ(holder.size(), 4u);
+  // And the greedy one is served, too, only slower.
+  holder.Release();
+  ExpectReplies(&greedy, 50);
+  EXPECT_EQ(server().statistics().calls_overloaded, 0u);
+}
+
+TEST_F(ServerPressureTest, LimitOfOneIsACallAtATime) {
+  server_options().max_concurrent_requests_per_connection = 1;
+  std::atomic<int> running{0};
+  service().on_call = [&](TestCall call) {
+    EXPECT_EQ(running.fetch_add(1), 0);
+    this_fiber::Yield();
+    running.fetch_sub(1);
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(EncodeMany(&client, 300));
+  ExpectReplies(&client, 300);
+}
+
+// Calls finish on all workers while the reader pauses.
+TEST_F(ServerPressureTest, NoResumeIsLost) {
+  for (std::size_t limit : {1, 2, 3, 64, 65, 100}) {
+    server_options().max_concurrent_requests_per_connection = limit;
+    Server server(server_options());
+    server.AddService(&service());
+    server.AddProtocol("flare");
+    server.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    ASSERT_TRUE(server.Start());
+    RawClient client(server.endpoint());
+    std::thread sender([&] {
+      RawClient encoder(server.endpoint());
+      client.Send(EncodeMany(&encoder, 20'000));
+    });
+    ExpectReplies(&client, 20'000);
+    sender.join();
+  }
+}
+
+TEST_F(ServerPressureTest, StopAnswersWhatAPausedConnectionHasNotRead) {
+  server_options().max_concurrent_requests_per_connection = 2;
+  Holder holder(2);
+  service().on_call = [&](TestCall call) { holder.Hold(call); };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(EncodeMany(&client, 50));
+  holder.WaitUntilFull();
+  server().Stop();
+  holder.Release();
+  ExpectReplies(&client, 50);
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  server().Join();
+}
+
+TEST_F(ServerPressureTest, EndOfInputIsNoticedAfterAPause) {
+  server_options().max_concurrent_requests_per_connection = 2;
+  Holder holder(2);
+  service().on_call = [&](TestCall call) { holder.Hold(call); };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(EncodeMany(&client, 50));
+  client.Shutdown();
+  holder.WaitUntilFull();
+  holder.Release();
+  ExpectReplies(&client, 50);
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ServerPressureTest, PausedConnectionIsCutAtTheDrainTimeout) {
+  server_options().max_concurrent_requests_per_connection = 2;
+  server_options().drain_timeout = std::chrono::milliseconds(10);
+  Holder holder(2);
+  service().on_call = [&](TestCall call) { holder.Hold(call); };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(EncodeMany(&client, 50));
+  holder.WaitUntilFull();
+  StopServer();
+  EXPECT_EQ(server().statistics().connections_open, 0u);
+  holder.Release();
+}
+
+// Someone who sends and doesn't read gets no more calls than are his, however
+// long his replies wait.
+TEST_F(ServerPressureTest, WhoReadsNothingIsNotReadFrom) {
+  server_options().max_concurrent_requests = 100;
+  server_options().max_concurrent_requests_per_connection = 50;
+  service().on_call = [](TestCall call) {
+    call.Reply(std::string(1'000'000, 'x'));
+  };
+  StartServer();
+  RawClient slow(endpoint());
+  slow.Send(EncodeMany(&slow, 200));
+  RawClient other(endpoint());
+  for (int i = 1; i <= 50; ++i) {
+    other.Call(i, kOther, MakeRequest("fine"));
+    const auto reply = other.ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
+  }
+  EXPECT_LT(server().statistics().calls, 200u);
+  ExpectReplies(&slow, 200);
+  EXPECT_EQ(server().statistics().calls_overloaded, 0u);
+}
+
+// One reply above the mark, no call that waits: only output can resume it.
+TEST_F(ServerPressureTest, WaitingOutputAlonePausesAndResumes) {
+  service().on_call = [](TestCall call) {
+    call.Reply(std::string(60'000'000, 'x'));
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest(""));
+  WaitFinished(1);
+  client.Call(2, kOther, MakeRequest("the end"));
+  // More than a RawClient takes for a reply.
+  EXPECT_EQ(client.ReadExactly(60'000'000).size(), 60'000'000u);
+  EXPECT_TRUE(client.ReadUntil("the end").ends_with("the end"));
+}
+
+TEST_F(ServerPressureTest, IdleConnectionThatTakesNoRepliesIsClosed) {
+  server_options().connection_max_idle = std::chrono::milliseconds(20);
+  server_options().remove_idle_connection_interval =
+      std::chrono::milliseconds(5);
+  service().on_call = [](TestCall call) {
+    call.Reply(std::string(60'000'000, 'x'));
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(EncodeMany(&client, 1));
+  WaitFinished(1);
+  client.Send(EncodeMany(&client, 1));  // Stays unread.
+  while (server().statistics().connections_open != 0) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(server().statistics().calls, 1u);
+  EXPECT_EQ(server().statistics().connections_idle, 1u);
+}
+
+// HTTP without Rpc-SeqNo is answered in order, and so piles up: no 503.
+TEST_F(ServerPressureTest, LongPipelineIsServed) {
+  server_options().max_concurrent_requests_per_connection = 16;
+  fiber::Event go;
+  server().AddHttpHandler(
+      "/wait", NewHttpGetHandler([&](const HttpRequest&, HttpResponse* response,
+                                     HttpServerContext*) {
+        go.Wait();
+        response->set_body("done");
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  constexpr int kRequests = 2000;
+  std::string requests;
+  for (int i = 0; i != kRequests; ++i) {
+    requests += "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  client.Send(requests);
+  go.Set();
+  for (int i = 0; i != kRequests; ++i) {
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    ASSERT_TRUE(head.starts_with("HTTP/1.1 200 OK\r\n")) << i << ": " << head;
+    ASSERT_EQ(client.ReadExactly(4), "done");
+  }
+}
+
+// --- Bad input behind good ---
+
+TEST_F(ServerPressureTest, WhatCameBeforeAMalformedFrameIsAnswered) {
+  StartServer();
+  RawClient client(endpoint());
+  // A meta without a correlation id: nobody to answer.
+  const std::string bad("CPRF\2\0\0\0\0\0\0\0\0\0\0\0\x38\x01", 18);
+  client.Send(EncodeMany(&client, 50) + bad);
+  ExpectReplies(&client, 50);
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  StopServer();
+  EXPECT_EQ(server().statistics().connections_malformed, 1u);
+}
+
+TEST_F(ServerPressureTest, RepliesThatStillWaitAreSentInSpiteOfGarbage) {
+  service().on_call = [](TestCall call) {
+    call.Reply(std::string(4'000'000, 'x'));
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(EncodeMany(&client, 8));
+  WaitFinished(8);
+  client.Send("garbage!");
+  ExpectReplies(&client, 8);
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  StopServer();
+  EXPECT_EQ(server().statistics().connections_malformed, 1u);
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
