@@ -6,18 +6,28 @@
 //        call finds the connection, then closes the table. Calls that came in
 //        between are ended by the closing, or refused by Insert(), and find the
 //        reason. So every call that Insert() has accepted is ended.
+//  [UC3] The timer is armed before the stream starts and cancelled by
+//  OnConnected
+//        or OnClosed, which wait for its callback. So that has a stream, and
+//        the callbacks are the only ones to touch the timer.
 #include "flare/rpc/client_connection.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
+#include "flare/io/socket_options.h"
 #include "flare/rpc/client_call.h"
 #include "flare/rpc/connection_pool.h"
+#include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
 namespace {
+
+// A server that acknowledges nothing for so long has vanished, or hangs.
+constexpr int kPeerTimeoutMs = 10'000;
 
 io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
   io::StreamConnection::Options options;
@@ -33,7 +43,8 @@ ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
                                    std::unique_ptr<ClientProtocol> protocol,
                                    const Endpoint& peer, std::size_t group,
                                    std::size_t max_packet_size)
-    : set_(std::move(set)),
+    : fiber::Timer(&ClientConnection::OnConnectTimeout),
+      set_(std::move(set)),
       protocol_(std::move(protocol)),
       stream_(io::StreamConnection::Connect(peer, group, this,
                                             StreamOptions(max_packet_size))) {
@@ -45,6 +56,20 @@ ClientConnection::~ClientConnection() {
     incoming_->Clear();
     ObjectPool<InboundResponse>::Put(incoming_);
   }
+}
+
+void ClientConnection::Start() {
+  connect_timeout_ = ClientDefaultsFromFlags().connect_timeout;
+  fiber::ArmTimer(this, NowNs() + ToNs(connect_timeout_));  // [UC3]
+  stream_->Start();
+}
+
+void ClientConnection::OnConnectTimeout(fiber::Timer* timer) {
+  auto* const self = static_cast<ClientConnection*>(timer);
+  self->stream_->Close(flare::Status(
+      ETIMEDOUT, "connect to " + self->peer().ToString() +
+                     ": no answer within " +
+                     std::to_string(self->connect_timeout_.count()) + " ms"));
 }
 
 void ClientConnection::Close(const flare::Status& why) {
@@ -60,7 +85,12 @@ flare::Status ClientConnection::close_reason() const {
   return close_reason_;
 }
 
-void ClientConnection::OnConnected() { connected_ = true; }
+void ClientConnection::OnConnected() {
+  if (!fiber::CancelTimer(this)) return;  // [UC3] Too late: it is closing.
+  connected_ = true;
+  io::SetTcpUserTimeout(stream_->fd(), kPeerTimeoutMs);
+  set_->OnConnected(this);
+}
 
 bool ClientConnection::OnData(Buffer& in, std::size_t* need,
                               std::string* error) {
@@ -118,6 +148,7 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
 }
 
 void ClientConnection::OnClosed(const flare::Status& why) {
+  if (!connected_) fiber::CancelTimer(this);  // [UC3]
   const flare::Status reason = ReasonForCalls(why);
   set_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]
   fiber::TaskList ready;

@@ -17,6 +17,7 @@
 #define FLARE_RPC_CLIENT_CONNECTION_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/call_table.h"
 #include "flare/rpc/protocol.h"
@@ -37,7 +39,7 @@ namespace flare::rpc {
 
 class PeerConnections;
 
-class ClientConnection final : public io::StreamHandler {
+class ClientConnection final : public io::StreamHandler, private fiber::Timer {
  public:
   // A connection for `set`, watched by the poller of `group`. It has two users:
   // the caller and the stream. Nothing happens until Start().
@@ -47,8 +49,9 @@ class ClientConnection final : public io::StreamHandler {
                    std::size_t max_packet_size);
   ~ClientConnection() override;
 
-  // Begins to connect; doesn't block. Requests may be sent at once.
-  void Start() { stream_->Start(); }
+  // Begins to connect; doesn't block. Requests may be sent at once. Gives up
+  // after flare_rpc_client_connect_timeout_ms.
+  void Start();
 
   // Users besides the caller exist as long as there are calls under way.
   void AddUser() {
@@ -99,14 +102,20 @@ class ClientConnection final : public io::StreamHandler {
                    fiber::TaskList* ready);
   void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
   flare::Status ReasonForCalls(const flare::Status& why);
+  static void OnConnectTimeout(fiber::Timer* timer);
 
   std::atomic<std::uint32_t> users_{2};
   const std::shared_ptr<PeerConnections> set_;
   friend class PeerConnections;
-  bool left_set_ = false;  // The set's, under its lock.
+  // The set's, under its lock.
+  bool left_set_ = false;
+  bool retired_ = false;
+  bool established_ = false;
   const std::unique_ptr<ClientProtocol> protocol_;
   CallTable calls_;
   RefPtr<io::StreamConnection> stream_;
+
+  std::chrono::milliseconds connect_timeout_{0};
 
   // Of the stream's callbacks, which exclude each other.
   InboundResponse* incoming_ = nullptr;  // What Cut fills in next.

@@ -94,12 +94,16 @@ TEST_F(ClientConnectionTest, OpensMoreOnlyWhileAllAreBusy) {
   RawServer server;
   RpcChannel channel(server.uri());
   std::vector<TestedCall> calls(12);
-  for (TestedCall& call : calls) call.Start(&channel);
   std::vector<std::unique_ptr<RawPeer>> peers;
   std::vector<std::vector<std::uint64_t>> ids(3);
   for (int i = 0; i != 3; ++i) {
+    calls[i].Start(&channel);
     peers.push_back(server.Accept());
-    for (int n = 0; n != 4; ++n) {
+    ids[i].push_back(peers[i]->ReadRequest()->id);  // It is established.
+  }
+  for (int i = 3; i != 12; ++i) calls[i].Start(&channel);
+  for (int i = 0; i != 3; ++i) {
+    for (int n = 0; n != 3; ++n) {
       ids[i].push_back(peers[i]->ReadRequest()->id);
     }
   }

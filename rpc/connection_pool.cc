@@ -1,7 +1,8 @@
 // Rules:
-//  [CS1] A connection is in connections_ from OpenLocked until Remove; the set
-//        is its user exactly as long. What takes it out says so in left_set_,
-//        also if it was not in yet; OpenLocked then doesn't put it in.
+//  [CS1] A connection is in connections_ or, after Retire, in retired_, from
+//        OpenLocked until Remove; the set is its user exactly as long. What
+//        takes it out says so in left_set_, also if it was not in yet;
+//        OpenLocked then doesn't put it in.
 //  [CS2] Calls become users of a connection under lock_ and while it is in
 //        connections_; so one that is idle, looked at under lock_, stays idle
 //        once it is taken out.
@@ -76,17 +77,25 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Acquire(
 ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
   const std::size_t size = connections_.size();
   if (size == 0) return nullptr;
+  // relaxed: written under lock_.
+  const bool choosy = established_.load(std::memory_order_relaxed) != 0;
+  const auto good = [&](const ClientConnection* c) {
+    return c->established_ || !choosy;
+  };
   ClientConnection* chosen = nullptr;
   for (ClientConnection* c : connections_) {
-    if (c == preferred) chosen = c;
+    if (c == preferred && good(c)) chosen = c;
   }
   if (chosen == nullptr && size < limit_) {
     for (ClientConnection* c : connections_) {
-      if (c->idle()) chosen = c;
+      if (c->idle() && good(c)) chosen = c;
     }
     if (chosen == nullptr && may_open) return nullptr;
   }
-  if (chosen == nullptr) chosen = connections_[turn_++ % size];
+  while (chosen == nullptr) {
+    ClientConnection* const c = connections_[turn_++ % size];
+    if (good(c)) chosen = c;
+  }
   chosen->AddUser();  // [CS2]
   return chosen;
 }
@@ -130,7 +139,8 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
     ScopedLock guard(lock_);
     refused = shut_down_;
     if (!refused && !connection->left_set_) {  // [CS1]
-      connections_.push_back(connection);
+      (connection->retired_ ? retired_ : connections_).push_back(connection);
+      CountEstablished();
       return connection;
     }
   }
@@ -151,9 +161,25 @@ flare::Status PeerConnections::WhyNot(std::int64_t now_ns) const {
 }
 
 bool PeerConnections::Promising() const {
-  // relaxed: a hint.
+  // relaxed, both: a hint.
+  if (established_.load(std::memory_order_relaxed) != 0) return true;
   const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
-  return retry_at == 0 || NowNs() >= retry_at || size() != 0;
+  return (retry_at == 0 || NowNs() >= retry_at) && size() == 0;
+}
+
+void PeerConnections::OnConnected(ClientConnection* connection) {
+  ScopedLock guard(lock_);
+  connection->established_ = true;
+  CountEstablished();
+}
+
+void PeerConnections::CountEstablished() {
+  const auto count =
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const ClientConnection* c) { return c->established_; });
+  // relaxed: read under lock_, or as a hint.
+  established_.store(static_cast<std::size_t>(count),
+                     std::memory_order_relaxed);
 }
 
 void PeerConnections::OnProven() {
@@ -166,20 +192,18 @@ void PeerConnections::OnProven() {
 // False: it wasn't in.
 bool PeerConnections::Remove(ClientConnection* connection) {
   connection->left_set_ = true;  // [CS1]
-  const auto it =
-      std::find(connections_.begin(), connections_.end(), connection);
-  if (it == connections_.end()) return false;
-  connections_.erase(it);
-  return true;
+  const bool removed = std::erase(connections_, connection) != 0 ||
+                       std::erase(retired_, connection) != 0;
+  CountEstablished();
+  return removed;
 }
 
 void PeerConnections::Retire(ClientConnection* connection) {
-  bool removed = false;
-  {
-    ScopedLock guard(lock_);
-    removed = Remove(connection);
-  }
-  if (removed) connection->RemoveUser();
+  ScopedLock guard(lock_);
+  connection->retired_ = true;  // [CS1]
+  if (std::erase(connections_, connection) == 0) return;
+  retired_.push_back(connection);
+  CountEstablished();
 }
 
 void PeerConnections::OnClosed(ClientConnection* connection,
@@ -208,11 +232,13 @@ bool PeerConnections::CloseIdle(std::int64_t since_ns) {
   bool empty = false;
   {
     ScopedLock guard(lock_);
-    for (ClientConnection* c : connections_) {
-      if (c->idle() && c->last_activity_ns() < since_ns) idle.push_back(c);
+    for (const auto* connections : {&connections_, &retired_}) {
+      for (ClientConnection* c : *connections) {
+        if (c->idle() && c->last_activity_ns() < since_ns) idle.push_back(c);
+      }
     }
     for (ClientConnection* c : idle) Remove(c);  // [CS2]
-    empty = connections_.empty();
+    empty = connections_.empty() && retired_.empty();
   }
   for (ClientConnection* c : idle) {
     CountClientEvent(ClientEvent::kIdleClosed);
@@ -228,7 +254,10 @@ void PeerConnections::Shutdown() {
     ScopedLock guard(lock_);
     shut_down_ = true;
     all.swap(connections_);
+    all.insert(all.end(), retired_.begin(), retired_.end());
+    retired_.clear();
     for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
+    CountEstablished();
   }
   for (ClientConnection* c : all) {
     c->Close(ShutDownStatus());

@@ -5,12 +5,14 @@
 // A set has at most max(1, flare_rpc_client_max_connections_per_server /
 // groups) connections. A call takes one that is idle; another one is opened
 // only if none is idle and the limit isn't reached; at the limit they take
-// turns.
+// turns. Connections that are still being established get calls only if there
+// are no others.
 //
 // A connection that breaks fails its calls and leaves the set; the next call
-// opens a new one. If that can't be connected, or breaks before it has brought
-// a reply, attempts are spaced out: 20 ms at first, doubling up to a second.
-// In between, calls that find no connection fail at once and say so.
+// opens a new one. If that can't be connected (in good time:
+// flare_rpc_client_connect_timeout_ms), or breaks before it has brought a
+// reply, attempts are spaced out: 20 ms at first, doubling up to a second. In
+// between, calls that find no connection fail at once and say so.
 //
 // Connections without traffic for flare_rpc_client_connection_max_idle seconds
 // are closed.
@@ -62,13 +64,17 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   // include waiting for the server.
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
 
-  // False: there is no connection, and none will be opened right now. A hint,
-  // for choosing another server; one load for a set that is well.
+  // True: there is an established connection, or one may be opened right now
+  // and nobody is at it yet. So of many calls, one finds out whether a server
+  // is (back) there. A hint, for choosing another server; one load for a set
+  // that is well.
   bool Promising() const;
 
   const ConnectionKey& key() const { return key_; }
 
-  // Of ClientConnection. The server has answered: it is well.
+  // Of ClientConnection. It is established.
+  void OnConnected(ClientConnection* connection);
+  // The server has answered: it is well.
   void OnProven();
   // No further calls on this connection; those under way go on.
   void Retire(ClientConnection* connection);
@@ -91,6 +97,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
       FLARE_REQUIRES(open_mutex_);
   flare::Status WhyNot(std::int64_t now_ns) const FLARE_REQUIRES(lock_);
   bool Remove(ClientConnection* connection) FLARE_REQUIRES(lock_);
+  void CountEstablished() FLARE_REQUIRES(lock_);
 
   const ConnectionKey key_;
   const std::size_t group_;
@@ -100,8 +107,10 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   fiber::Mutex open_mutex_;
 
   mutable Spinlock lock_;
+  // Those offered to calls, and those that only wait for their last replies.
   // Each is used by the set itself, too.
   std::vector<ClientConnection*> connections_ FLARE_GUARDED_BY(lock_);
+  std::vector<ClientConnection*> retired_ FLARE_GUARDED_BY(lock_);
   std::size_t turn_ FLARE_GUARDED_BY(lock_) = 0;
   bool shut_down_ FLARE_GUARDED_BY(lock_) = false;
   // Of attempts that failed, one after the other.
@@ -109,6 +118,8 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   flare::Status last_failure_ FLARE_GUARDED_BY(lock_);
   // No attempt before this; 0: at any time. Written under lock_.
   std::atomic<std::int64_t> retry_at_ns_{0};
+  // How many of connections_ are established. Written under lock_.
+  std::atomic<std::size_t> established_{0};
 };
 
 // The set for `key` in scheduling group `group`, made if there is none. Any

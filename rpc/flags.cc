@@ -86,6 +86,9 @@ DEFINE_int32(flare_http_max_header_size, 8192,
 DEFINE_int32(flare_rpc_client_default_rpc_timeout_ms, 2000,
              "Milliseconds a call may take unless its controller says "
              "otherwise.");
+DEFINE_int32(flare_rpc_client_connect_timeout_ms, 1000,
+             "Milliseconds that establishing a connection may take. The calls "
+             "that wait for it then fail.");
 DEFINE_int32(flare_rpc_client_max_connections_per_server, 8,
              "Connections per server and protocol, shared by all scheduling "
              "groups (each has at least one).");
@@ -141,6 +144,8 @@ const Range kRanges[] = {
      1 << 26},
     {"flare_rpc_client_default_rpc_timeout_ms",
      &FLAGS_flare_rpc_client_default_rpc_timeout_ms, 1, kMax},
+    {"flare_rpc_client_connect_timeout_ms",
+     &FLAGS_flare_rpc_client_connect_timeout_ms, 1, kMax},
     {"flare_rpc_client_max_connections_per_server",
      &FLAGS_flare_rpc_client_max_connections_per_server, 1, 65536},
     {"flare_rpc_client_connection_max_idle",
@@ -236,6 +241,8 @@ ClientDefaults ClientDefaultsFromFlags() {
   return ClientDefaults{
       .rpc_timeout =
           milliseconds(FLAGS_flare_rpc_client_default_rpc_timeout_ms),
+      .connect_timeout =
+          milliseconds(FLAGS_flare_rpc_client_connect_timeout_ms),
       .max_connections_per_server = static_cast<std::size_t>(
           FLAGS_flare_rpc_client_max_connections_per_server),
       .connection_max_idle =

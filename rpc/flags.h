@@ -27,6 +27,7 @@ DECLARE_bool(flare_numa_aware);
 DECLARE_string(flare_fiber_scheduling_optimize_for);
 DECLARE_bool(flare_abort_on_double_quit_signal);
 DECLARE_int32(flare_rpc_client_default_rpc_timeout_ms);
+DECLARE_int32(flare_rpc_client_connect_timeout_ms);
 DECLARE_int32(flare_rpc_client_max_connections_per_server);
 DECLARE_int32(flare_rpc_client_connection_max_idle);
 DECLARE_int32(flare_rpc_client_remove_idle_connection_interval);
@@ -54,6 +55,7 @@ ServerDefaults ServerDefaultsFromFlags();
 // What channels start from.
 struct ClientDefaults {
   std::chrono::milliseconds rpc_timeout;
+  std::chrono::milliseconds connect_timeout;
   // Per protocol and server, in the whole process; each scheduling group has
   // max(1, this / groups) of them.
   std::size_t max_connections_per_server;

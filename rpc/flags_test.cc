@@ -47,6 +47,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_rpc_protocol_buffers_status_code_for_overloaded", "11"},
       {"flare_http_max_header_size", "8192"},
       {"flare_rpc_client_default_rpc_timeout_ms", "2000"},
+      {"flare_rpc_client_connect_timeout_ms", "1000"},
       {"flare_rpc_client_max_connections_per_server", "8"},
       {"flare_rpc_client_connection_max_idle", "45"},
       {"flare_rpc_client_remove_idle_connection_interval", "15"},
@@ -158,6 +159,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
             "at least 1"},
            {"flare_http_max_header_size", "1", "from 64"},
            {"flare_rpc_client_default_rpc_timeout_ms", "0", "at least 1"},
+           {"flare_rpc_client_connect_timeout_ms", "0", "at least 1"},
            {"flare_rpc_client_max_connections_per_server", "0", "from 1"},
            {"flare_rpc_channel_max_packet_size", "0", "at least 64"},
            {"flare_name_resolver_update_interval_seconds", "0", "from 1"},
@@ -224,6 +226,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
 
 TEST_F(FlagsTest, ClientDefaultsFollowTheFlags) {
   Set("flare_rpc_client_default_rpc_timeout_ms", "1");
+  Set("flare_rpc_client_connect_timeout_ms", "7");
   Set("flare_rpc_client_max_connections_per_server", "2");
   Set("flare_rpc_client_connection_max_idle", "3");
   Set("flare_rpc_client_remove_idle_connection_interval", "4");
@@ -231,6 +234,7 @@ TEST_F(FlagsTest, ClientDefaultsFollowTheFlags) {
   Set("flare_name_resolver_update_interval_seconds", "6");
   const ClientDefaults defaults = ClientDefaultsFromFlags();
   EXPECT_EQ(defaults.rpc_timeout, std::chrono::milliseconds(1));
+  EXPECT_EQ(defaults.connect_timeout, std::chrono::milliseconds(7));
   EXPECT_EQ(defaults.max_connections_per_server, 2u);
   EXPECT_EQ(defaults.connection_max_idle, std::chrono::seconds(3));
   EXPECT_EQ(defaults.remove_idle_connection_interval, std::chrono::seconds(4));

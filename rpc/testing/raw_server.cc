@@ -157,9 +157,9 @@ bool RawPeer::AtEnd() {
   return !more && in_.empty();
 }
 
-RawServer::RawServer(std::uint16_t port)
+RawServer::RawServer(std::uint16_t port, int backlog)
     : listener_(BoundSocket(port, &endpoint_)) {
-  EXPECT_EQ(listen(listener_.get(), 128), 0) << strerror(errno);
+  EXPECT_EQ(listen(listener_.get(), backlog), 0) << strerror(errno);
 }
 
 bool RawServer::HasVisitor() { return Readable(listener_.get(), 0); }
@@ -175,5 +175,14 @@ std::unique_ptr<RawPeer> RawServer::Accept() {
 }
 
 DeadAddress::DeadAddress() : bound_(BoundSocket(0, &endpoint_)) {}
+
+SilentAddress::SilentAddress()
+    : first_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_storage address;
+  const socklen_t length = endpoint().ToSockaddr(&address);
+  EXPECT_EQ(
+      connect(first_.get(), reinterpret_cast<sockaddr*>(&address), length), 0)
+      << strerror(errno);
+}
 
 }  // namespace flare::rpc::testing

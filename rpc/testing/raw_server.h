@@ -79,8 +79,9 @@ class RawPeer {
 
 class RawServer {
  public:
-  // Listens on 127.0.0.1; port 0: any.
-  explicit RawServer(std::uint16_t port = 0);
+  // Listens on 127.0.0.1; port 0: any. At most backlog + 1 connections wait to
+  // be accepted; the kernel doesn't answer further ones.
+  explicit RawServer(std::uint16_t port = 0, int backlog = 128);
 
   std::string uri() const { return "flare://" + endpoint_.ToString(); }
   const Endpoint& endpoint() const { return endpoint_; }
@@ -110,6 +111,18 @@ class DeadAddress {
  private:
   Endpoint endpoint_;
   io::UniqueFd bound_;
+};
+
+// An address that never answers: its one place in the queue is taken.
+class SilentAddress {
+ public:
+  SilentAddress();
+  std::string uri() const { return server_.uri(); }
+  const Endpoint& endpoint() const { return server_.endpoint(); }
+
+ private:
+  RawServer server_{0, /*backlog=*/0};
+  io::UniqueFd first_;
 };
 
 }  // namespace flare::rpc::testing
