@@ -30,6 +30,7 @@
 //        or channel, which may be reused or freed at once.
 #include "flare/rpc/client_call.h"
 
+#include <algorithm>
 #include <limits>
 #include <typeinfo>
 #include <utility>
@@ -42,6 +43,9 @@
 
 namespace flare::rpc {
 namespace {
+
+// How long a cancelled call may go on waiting for room in the output.
+constexpr std::int64_t kWaitSliceNs = 5'000'000;
 
 // Milliseconds until the deadline, as sent to the server: what is left now, not
 // what the controller was given. Rounded up, for 0 means no limit.
@@ -212,8 +216,7 @@ bool ClientCall::FinishAttempt() {
     std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
   }
   if (!ShouldRetry()) return true;
-  controller_->error_code_ = STATUS_SUCCESS;
-  controller_->error_text_.clear();
+  controller_->ClearOutcome();
   failure_ = flare::Status();
   return false;
 }
@@ -371,12 +374,32 @@ flare::Status ClientCall::Send(Buffer bytes) {
       return {};  // Queued; or closed, and the closing ends the call.
     }
     // Only who blocks anyway can wait until the server takes more.
-    if (done_ != nullptr || connection_->WaitWritable(deadline_ns_) ==
-                                io::WriteResult::kOverLimit) {
+    if (done_ != nullptr) {
       return flare::Status(STATUS_OVERLOADED,
                            "too many bytes wait to be sent to " +
                                connection_->peer().ToString());
     }
+    switch (WaitForRoom()) {
+      case WaitEnd::kRoom:
+        break;
+      case WaitEnd::kEnded:
+        return {};
+      case WaitEnd::kTimeout:
+        return TimeoutStatus(*method_);
+    }
+  }
+}
+
+// A completer can't end the waiting, so it is interrupted to look for one.
+ClientCall::WaitEnd ClientCall::WaitForRoom() {
+  for (;;) {
+    const std::int64_t now = NowNs();
+    if (now >= deadline_ns_) return WaitEnd::kTimeout;
+    const auto result =
+        connection_->WaitWritable(std::min(deadline_ns_, now + kWaitSliceNs));
+    // acquire: as in LetGo; the completer has gone [CA2].
+    if (holders_.load(std::memory_order_acquire) == 1) return WaitEnd::kEnded;
+    if (result != io::WriteResult::kOverLimit) return WaitEnd::kRoom;
   }
 }
 

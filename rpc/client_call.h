@@ -71,6 +71,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
     kFailed,     // As failure_ says.
   };
 
+  enum class WaitEnd { kRoom, kEnded, kTimeout };
+
   void Begin(const Arguments& arguments);
   flare::Status Serialize(const google::protobuf::Message& request);
   flare::Status CompressParts();
@@ -81,6 +83,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);
   flare::Status Send(Buffer bytes);
+  WaitEnd WaitForRoom();
   // Ends the attempt unless something else has done so.
   void FailAttempt(Outcome outcome, flare::Status why);
   [[nodiscard]] bool LetGo();

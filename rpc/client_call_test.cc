@@ -625,6 +625,29 @@ TEST_F(ClientCallTest, GivesUpAfterTheLastAttempt) {
   EXPECT_EQ(call.controller.ErrorText(), "busy 3");
 }
 
+// Nothing of an earlier attempt is left in the controller.
+TEST_F(ClientCallTest, OnlyTheLastAttemptIsTold) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  TestedCall call;
+  call.controller.SetMaxRetries(2);
+  call.Start(&channel);
+  OutboundResponse unreadable;
+  unreadable.body = CreateBufferSlow("\xff\xff\xff");
+  unreadable.attachment = CreateBufferSlow("attached");
+  peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(unreadable)));
+  const auto id = peer->ReadRequest()->id;
+  peer->Fail(id, STATUS_OVERLOADED, "busy");
+  EXPECT_EQ(call.Await(), STATUS_OVERLOADED);
+  EXPECT_EQ(call.controller.GetTimestampParsed().time_since_epoch().count(), 0);
+  EXPECT_TRUE(call.controller.GetResponseAttachment().empty());
+  const std::chrono::nanoseconds elapsed = call.controller.GetElapsedTime();
+  EXPECT_GE(elapsed.count(), (call.controller.GetTimestampReceived() -
+                              call.controller.GetTimestampSent())
+                                 .count());
+}
+
 TEST_F(ClientCallTest, BlockedCallRetries) {
   RawServer server;
   RpcChannel channel(server.uri());
@@ -723,17 +746,33 @@ TEST_F(ClientCallTest, TooMuchOutputIsRefusedOrAwaited) {
     calls.back()->Start(&channel);
     refused = calls.back()->HasEnded();
   }
-  // One that blocks waits until its deadline.
+  // One that blocks waits until its deadline, or until it is cancelled.
+  const auto call_and_wait = [&](RpcClientController* controller) {
+    TestRequest request;
+    TestResponse response;
+    TestService_Stub(&channel).Call(controller, &request, &response, nullptr);
+  };
+  RpcClientController cancelled;
+  cancelled.SetTimeout(seconds(30));
+  cancelled.SetMaxRetries(3);
+  fiber::Event ended;
+  fiber::Spawn([&] {
+    call_and_wait(&cancelled);
+    ended.Set();
+  });
   OnFiber([&] {
     RpcClientController controller;
     controller.SetTimeout(milliseconds(20));
-    TestRequest request;
-    TestResponse response;
-    TestService_Stub(&channel).Call(&controller, &request, &response, nullptr);
-    EXPECT_TRUE(controller.ErrorCode() == STATUS_OVERLOADED ||
-                controller.ErrorCode() == STATUS_TIMEOUT)
-        << controller.ErrorText();
+    controller.SetMaxRetries(3);
+    call_and_wait(&controller);
+    EXPECT_EQ(controller.ErrorCode(), STATUS_TIMEOUT) << controller.ErrorText();
   });
+  EXPECT_FALSE(ended.IsSet());
+  const std::int64_t begin = NowNs();
+  cancelled.StartCancel();
+  ended.Wait();
+  EXPECT_LT(NowNs() - begin, 10'000'000'000);
+  EXPECT_TRUE(cancelled.IsCanceled()) << cancelled.ErrorText();
   peer->Close();
   int overloaded = 0;
   for (auto& call : calls) {
