@@ -135,6 +135,12 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
     in.Skip(head_size_);
     scanned_ = head_size_ = 0;
   }
+  if (head_size_ > limits_.max_packet_size) {
+    return Fail("a response with a head of " + std::to_string(head_size_) +
+                    " bytes exceeds the limit of " +
+                    std::to_string(limits_.max_packet_size),
+                error);
+  }
   if (head.chunked) {
     chunked_head_ = in.Cut(head_size_);
     chunks_.Start(limits_.max_packet_size - head_size_,

@@ -288,6 +288,20 @@ TEST_F(HttpClient, ClosesOnWhatIsNoResponse) {
   }
 }
 
+// A limit that the head alone exceeds isn't "no limit" for the chunks.
+TEST_F(HttpClient, TinyLimitsHoldForChunksToo) {
+  Limits limits;
+  limits.max_packet_size = 20;
+  protocol_ = NewHttpClientProtocol(PayloadFormat::kProtobuf, limits, "");
+  InboundResponse response;
+  EXPECT_EQ(Cut("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                "fff\r\n",
+                &response),
+            CutResult::kError);
+  EXPECT_EQ(error_,
+            "http: a response with a head of 47 bytes exceeds the limit of 20");
+}
+
 TEST_F(HttpClient, SpeaksWithTheServer) {
   std::mt19937 rng(5);
   HttpUses uses{.pb = true};
