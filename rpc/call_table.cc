@@ -140,6 +140,20 @@ void CallTable::StopInserting() {
   closed_.store(true, std::memory_order_seq_cst);
 }
 
+bool CallTable::Empty() const {
+  // acquire: pairs with the release in Grow [CT4].
+  for (const Segment* s = newest_.load(std::memory_order_acquire); s != nullptr;
+       s = s->older.get()) {
+    for (std::size_t i = 0; i <= s->mask; ++i) {
+      // relaxed: what is found is not touched.
+      if (s->slots[i].word.load(std::memory_order_relaxed) != kFree) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 std::size_t CallTable::slots() const {
   // acquire: pairs with the release in Grow [CT4].
   return newest_.load(std::memory_order_acquire)->mask + 1;

@@ -75,6 +75,9 @@ class CallTable {
     return closed_.load(std::memory_order_acquire);
   }
 
+  // No call is in, nor being inserted. Looks at every slot.
+  bool Empty() const;
+
   // How many calls the table could hold without doubling, at the very most.
   std::size_t slots() const;
 

@@ -259,6 +259,22 @@ TEST(CallTableTest, ConcurrentTakersGetEachCallOnce) {
   EXPECT_EQ(total.load(), kInserters * kPerInserter);
 }
 
+TEST(CallTableTest, EmptyLooksIntoAllSegments) {
+  CallTable table(Small(4, 1 << 10));
+  EXPECT_TRUE(table.Empty());
+  std::vector<std::uint32_t> ids;
+  for (std::uintptr_t n = 0; n != 100; ++n) {
+    ids.push_back(table.Insert(CallNumber(n)));
+    EXPECT_FALSE(table.Empty());
+  }
+  ASSERT_GT(table.slots(), 4);
+  for (std::uint32_t id : ids) {
+    EXPECT_FALSE(table.Empty());
+    EXPECT_NE(table.Take(id), nullptr);
+  }
+  EXPECT_TRUE(table.Empty());
+}
+
 // Each call that is being inserted while the table closes is either given to
 // the closer or refused, never both, never neither.
 TEST(CallTableTest, NoCallSlipsThroughClosing) {

@@ -101,7 +101,9 @@ bool ClientConnection::OnData(Buffer& in, std::size_t* need,
     proven_ = true;
     set_->OnProven();
   }
-  if (ok && last_reply_) {
+  // Others may have been answered before the server decided so, in whatever
+  // order: their replies, or the end, are awaited.
+  if (ok && last_reply_ && calls_.Empty()) {
     *error = "the server ended it with its last reply";
     return false;
   }

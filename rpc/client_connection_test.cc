@@ -371,6 +371,64 @@ TEST_F(ClientConnectionTest, ShutdownEndsCallsAndRefusesNewOnes) {
   serving.join();
 }
 
+// The replies that a server had sent before it decided to close may arrive
+// after the one that says so.
+TEST_F(ClientConnectionTest, LastReplyLeavesTheOthersTheirs) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  RawServer server;
+  RpcChannel channel("http+pb://" + server.endpoint().ToString());
+  std::vector<TestedCall> calls(3);
+  for (TestedCall& call : calls) {
+    call.controller.SetTimeout(seconds(20));
+    call.Start(&channel);
+  }
+  auto peer = server.Accept();
+  std::vector<std::string> replies;
+  for (int i = 0; i != 3; ++i) {
+    const std::string request = peer->ReadUntil("ping");
+    const std::size_t at = request.find("Rpc-SeqNo: ") + 11;
+    replies.push_back("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nRpc-SeqNo: " +
+                      request.substr(at, request.find('\r', at) - at) + "\r\n");
+  }
+  peer->Send(replies[0] + "Connection: close\r\n\r\n");
+  EXPECT_EQ(calls[0].Await(), STATUS_SUCCESS)
+      << calls[0].controller.ErrorText();
+  // A call that comes now takes another connection.
+  TestedCall late;
+  late.controller.SetTimeout(seconds(20));
+  late.Start(&channel);
+  auto another = server.Accept();
+  peer->Send(replies[1] + "\r\n");
+  EXPECT_EQ(calls[1].Await(), STATUS_SUCCESS)
+      << calls[1].controller.ErrorText();
+  peer->Close();
+  EXPECT_EQ(calls[2].Await(), STATUS_IO_ERROR);
+  another->Close();
+  EXPECT_EQ(late.Await(), STATUS_IO_ERROR);
+}
+
+// One that has been told so isn't forgotten if the server then says nothing.
+TEST_F(ClientConnectionTest, ConnectionsOnTheirLastReplyAreShutDown) {
+  RawServer server;
+  RpcChannel channel("http+pb://" + server.endpoint().ToString());
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  std::vector<TestedCall> calls(2);
+  for (TestedCall& call : calls) {
+    call.controller.SetTimeout(seconds(20));
+    call.Start(&channel);
+  }
+  auto peer = server.Accept();
+  const std::string request = peer->ReadUntil("ping");
+  const std::size_t at = request.find("Rpc-SeqNo: ") + 11;
+  peer->Send(
+      "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n"
+      "Rpc-SeqNo: " +
+      request.substr(at, request.find('\r', at) - at) + "\r\n\r\n");
+  EXPECT_EQ(calls[0].Await(), STATUS_SUCCESS);
+  ShutdownClientSide();
+  EXPECT_EQ(calls[1].Await(), STATUS_CHANNEL_SHUTDOWN);
+}
+
 // A server that says that it closes the connection with this reply.
 TEST_F(ClientConnectionTest, LastReplyEndsTheConnection) {
   RawServer server;
