@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -26,44 +30,12 @@ flare::Status Invalid(std::string text) {
   return flare::Status(STATUS_INVALID_CHANNEL, std::move(text));
 }
 
-// Refreshes under way in the process, so that the end can wait for them.
-class RefreshGate {
- public:
-  static RefreshGate* Instance() {
-    static RefreshGate* const gate = new RefreshGate();  // Never destroyed.
-    return gate;
-  }
-
-  void Open() {
-    std::scoped_lock guard(mutex_);
-    open_ = true;
-  }
-  bool Enter() {
-    std::scoped_lock guard(mutex_);
-    if (open_) ++running_;
-    return open_;
-  }
-  void Leave() {
-    std::scoped_lock guard(mutex_);
-    if (--running_ == 0) idle_.notify_all();
-  }
-  void Close() {
-    std::unique_lock lock(mutex_);
-    open_ = false;
-    idle_.wait(lock, [&] { return running_ == 0; });
-  }
-
- private:
-  fiber::Mutex mutex_;
-  fiber::ConditionVariable idle_;
-  bool open_ = true;
-  int running_ = 0;
-};
+using LookupResult = Expected<std::vector<Endpoint>, flare::Status>;
 
 std::mutex lookup_mutex;
 HostLookup* lookup_for_testing = nullptr;
 
-Expected<std::vector<Endpoint>, flare::Status> LookUp(std::string_view name) {
+LookupResult LookUp(std::string_view name) {
   {
     std::unique_lock lock(lookup_mutex);
     if (lookup_for_testing != nullptr) {
@@ -74,6 +46,68 @@ Expected<std::vector<Endpoint>, flare::Status> LookUp(std::string_view name) {
   }
   return io::Resolve(name);
 }
+
+// Refreshes under way in the process, so that the end can wait for them. They
+// don't wait for the system's resolver then, which may take half a minute: each
+// look-up has a thread of its own and shares what it finds with whoever waits,
+// if anybody still does.
+class RefreshGate {
+ public:
+  static RefreshGate* Instance() {
+    static RefreshGate* const gate = new RefreshGate();  // Never destroyed.
+    return gate;
+  }
+
+  // No effect while Close() runs.
+  void Open() {
+    std::scoped_lock guard(mutex_);
+    if (closers_ == 0) open_ = true;
+  }
+  bool Enter() {
+    std::scoped_lock guard(mutex_);
+    if (open_) ++running_;
+    return open_;
+  }
+  void Leave() {
+    std::scoped_lock guard(mutex_);
+    if (--running_ == 0) changed_.notify_all();
+  }
+  void Close() {
+    std::unique_lock lock(mutex_);
+    open_ = false;
+    ++closers_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return running_ == 0; });
+    --closers_;
+  }
+
+  // Between Enter() and Leave(): looks up `name`. Nothing: the gate is closed,
+  // at the beginning or while the look-up takes its time.
+  std::optional<LookupResult> Ask(const std::string& name) {
+    std::unique_lock lock(mutex_);
+    if (!open_) return std::nullopt;
+    auto answer = std::make_shared<std::optional<LookupResult>>();
+    try {
+      std::thread([this, name, answer] {
+        LookupResult found = LookUp(name);
+        std::scoped_lock guard(mutex_);
+        answer->emplace(std::move(found));
+        changed_.notify_all();
+      }).detach();
+    } catch (const std::system_error& error) {
+      return flare::Status(EAGAIN, std::string("no thread: ") + error.what());
+    }
+    changed_.wait(lock, [&] { return answer->has_value() || !open_; });
+    return std::move(*answer);
+  }
+
+ private:
+  fiber::Mutex mutex_;
+  fiber::ConditionVariable changed_;  // Any of these, or an answer.
+  bool open_ = true;
+  int running_ = 0;
+  int closers_ = 0;
+};
 
 // One piece of the list.
 struct Entry {
@@ -169,7 +203,9 @@ class ListResolution final
     // `entries_` changes only here, so its names can be read without lock_.
     for (Entry& entry : entries_) {
       if (entry.literal) continue;
-      auto endpoints = LookUp(entry.name);
+      auto answer = RefreshGate::Instance()->Ask(entry.name);
+      if (!answer) return;
+      LookupResult& endpoints = *answer;
       if (!endpoints) {
         LOG(WARNING) << "server \"" << entry.name
                      << "\" can't be resolved now, its old addresses stay in "

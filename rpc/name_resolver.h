@@ -61,13 +61,15 @@ bool RegisterNameResolver(std::string name, NameResolver resolver);
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address);
 
-// Waits for the refreshes that go on in the background; none begins any more
-// until the next ResolveName(). Blocks the fiber or thread. To be called before
-// the runtime ends.
+// Ends the refreshes that go on in the background, without waiting for the
+// look-ups that they wait for; none begins any more until the next
+// ResolveName(). Blocks the fiber or thread. To be called before the runtime
+// ends.
 void StopNameResolution();
 
 // How the "list" resolver looks up "host:port" (io::Resolve); tests put their
-// own here, and nullptr back.
+// own here, and nullptr back. A refresh calls it on a thread of its own, which
+// may outlast StopNameResolution().
 using HostLookup = std::function<Expected<std::vector<Endpoint>, flare::Status>(
     std::string_view host_and_port)>;
 void SetHostLookupForTesting(HostLookup lookup);

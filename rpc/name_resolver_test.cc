@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -35,37 +37,64 @@ std::string ErrorOf(std::string_view address) {
 class FakeHosts {
  public:
   FakeHosts() {
-    SetHostLookupForTesting(
-        [this](std::string_view name) -> Expected<std::vector<Endpoint>> {
-          std::scoped_lock guard(mutex_);
-          ++lookups_;
-          const auto it = hosts_.find(std::string(name));
-          if (it != hosts_.end()) return it->second;
-          return flare::Status(2, "no such host: " + std::string(name));
-        });
+    SetHostLookupForTesting([state = state_](std::string_view name) {
+      return state->LookUp(std::string(name));
+    });
   }
-  ~FakeHosts() { SetHostLookupForTesting(nullptr); }
+  ~FakeHosts() {
+    SetHostLookupForTesting(nullptr);
+    Hang(false);
+  }
 
   void Set(const std::string& name, const std::vector<std::string>& to) {
-    std::scoped_lock guard(mutex_);
-    hosts_[name].clear();
+    std::scoped_lock guard(state_->mutex);
+    state_->hosts[name].clear();
     for (const std::string& text : to) {
-      hosts_[name].push_back(MustParseEndpoint(text));
+      state_->hosts[name].push_back(MustParseEndpoint(text));
     }
   }
   void Remove(const std::string& name) {
-    std::scoped_lock guard(mutex_);
-    hosts_.erase(name);
+    std::scoped_lock guard(state_->mutex);
+    state_->hosts.erase(name);
   }
+  // Look-ups that begin don't end until this is taken back.
+  void Hang(bool hang) {
+    std::scoped_lock guard(state_->mutex);
+    state_->hang = hang;
+    state_->changed.notify_all();
+  }
+  // Look-ups that have begun.
   int lookups() {
-    std::scoped_lock guard(mutex_);
-    return lookups_;
+    std::scoped_lock guard(state_->mutex);
+    return state_->lookups;
+  }
+  void AwaitEnds(int lookups) {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return state_->ends == lookups; });
   }
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, std::vector<Endpoint>> hosts_;
-  int lookups_ = 0;
+  // Shared with look-ups, which nobody waits for.
+  struct State {
+    Expected<std::vector<Endpoint>> LookUp(const std::string& name) {
+      std::unique_lock lock(mutex);
+      ++lookups;
+      changed.wait(lock, [&] { return !hang; });
+      ++ends;
+      changed.notify_all();
+      const auto it = hosts.find(name);
+      if (it != hosts.end()) return it->second;
+      return flare::Status(2, "no such host: " + name);
+    }
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::string, std::vector<Endpoint>> hosts;
+    bool hang = false;
+    int lookups = 0;
+    int ends = 0;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 class NameResolverTest : public ClientTest {
@@ -194,9 +223,38 @@ TEST_F(NameResolverTest, TheSameInAnotherOrderIsNoChange) {
   NameResolution* const r = resolution->get();
   const std::uint64_t version = r->Version();
   hosts.Set("a.test:1", {"10.0.0.2:1", "10.0.0.1:1"});
-  ASSERT_TRUE(Eventually(r, [&] { return hosts.lookups() > 1; }));
-  StopNameResolution();  // Waits for the refresh.
+  // The second refresh begins after the first one has ended.
+  ASSERT_TRUE(Eventually(r, [&] { return hosts.lookups() > 2; }));
   EXPECT_EQ(r->Version(), version);
+}
+
+// Neither does the end wait for a look-up, nor is a further one begun.
+TEST_F(NameResolverTest, StopAbandonsLookups) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 1;
+  FakeHosts hosts;
+  hosts.Set("a.test:1", {"10.0.0.1:1"});
+  hosts.Set("b.test:1", {"10.0.0.2:1"});
+  auto resolution = ResolveName("list", "a.test:1,b.test:1");
+  ASSERT_TRUE(resolution);
+  NameResolution* const r = resolution->get();
+  const std::uint64_t version = r->Version();
+  hosts.Set("a.test:1", {"10.0.0.3:1"});
+  hosts.Hang(true);
+  ASSERT_TRUE(Eventually(r, [&] { return hosts.lookups() == 3; }));
+  StopNameResolution();
+  EXPECT_EQ(r->Version(), version);
+  resolution->reset();  // What the look-up finds is for nobody.
+  hosts.Hang(false);
+  hosts.AwaitEnds(3);
+
+  // The next one is refreshed again.
+  const auto next = ResolveName("list", "a.test:1");
+  ASSERT_TRUE(next);
+  hosts.Set("a.test:1", {"10.0.0.4:1"});
+  EXPECT_TRUE(Eventually(next->get(), [&] {
+    return Addresses(next->get()) == std::vector<std::string>{"10.0.0.4:1"};
+  }));
+  EXPECT_GE(hosts.lookups(), 5);
 }
 
 TEST_F(NameResolverTest, StopEndsRefreshing) {
