@@ -371,6 +371,55 @@ TEST_F(ClientConnectionTest, ShutdownEndsCallsAndRefusesNewOnes) {
   serving.join();
 }
 
+// A channel that was there, but had not made a call yet, has no client side any
+// more; nor do its calls keep a later one from having a sweeper.
+TEST_F(ClientConnectionTest, ShutdownHoldsForChannelsNeverUsed) {
+  FLAGS_flare_rpc_client_remove_idle_connection_interval = 1;
+  FLAGS_flare_rpc_client_connection_max_idle = 1;
+  RawServer server;
+  RpcChannel unused(server.uri());
+  ShutdownClientSide();
+  EXPECT_EQ(CallOnce(&unused), STATUS_CHANNEL_SHUTDOWN);
+  EXPECT_EQ(SetOf(server)->size(), 0);
+  EXPECT_FALSE(server.HasVisitor());
+
+  RpcChannel fresh(server.uri());
+  TestedCall call;
+  call.Start(&fresh);
+  auto peer = server.Accept();
+  peer->Reply(peer->ReadRequest()->id, "pong");
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+  EXPECT_TRUE(peer->AtEnd());  // Closed by the sweeper.
+}
+
+// First calls of many channels come while the client side is being shut down.
+TEST_F(ClientConnectionTest, ShutdownMissesNoSet) {
+  RawServer server;  // Never accepts nor answers.
+  for (std::size_t round = 0; round != 50; ++round) {
+    std::vector<std::unique_ptr<RpcChannel>> channels;
+    for (std::size_t i = 0; i != 8; ++i) {
+      // Each has a set of its own.
+      channels.push_back(std::make_unique<RpcChannel>(
+          server.uri(), RpcChannel::Options{.maximum_packet_size = 1000 + i}));
+    }
+    std::vector<TestedCall> calls(channels.size());
+    fiber::Latch started(1);
+    fiber::Spawn([&] {
+      started.count_down();
+      for (std::size_t i = 0; i != calls.size(); ++i) {
+        calls[i].controller.SetTimeout(seconds(20));
+        calls[i].Start(channels[i].get());
+      }
+    });
+    started.wait();
+    ShutdownClientSide();  // Else it waits for ever.
+    for (TestedCall& call : calls) {
+      ASSERT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN)
+          << call.controller.ErrorText();
+    }
+  }
+}
+
 // The replies that a server had sent before it decided to close may arrive
 // after the one that says so.
 TEST_F(ClientConnectionTest, LastReplyLeavesTheOthersTheirs) {

@@ -263,6 +263,8 @@ void PeerConnections::Shutdown() {
     c->Close(ShutDownStatus());
     c->RemoveUser();
   }
+  // Who is opening one has looked at shut_down_ before; it is born by now.
+  std::scoped_lock opened(open_mutex_);
 }
 
 std::size_t PeerConnections::size() const {
@@ -302,29 +304,41 @@ class Pool {
 
   std::shared_ptr<PeerConnections> Find(std::size_t group,
                                         const ConnectionKey& key) {
-    std::scoped_lock guard(mutex_);
-    auto& set = sets_[{group, key}];
-    if (set == nullptr) {
-      const std::size_t connections =
-          ClientDefaultsFromFlags().max_connections_per_server;
-      set = std::make_shared<PeerConnections>(
-          key, group,
-          std::max<std::size_t>(
-              1, connections / fiber::GetSchedulingGroupCount()));
+    {
+      std::scoped_lock guard(mutex_);
+      if (state_ == State::kOpen) {
+        auto& set = sets_[{group, key}];
+        if (set == nullptr) set = MakeSet(group, key);
+        StartSweeping();
+        return set;
+      }
     }
-    StartSweeping();
-    return set;
+    // One of sets_ would be missed by the Shutdown() that goes on, and be the
+    // set of channels that are opened later.
+    auto refusing = MakeSet(group, key);
+    refusing->Shutdown();
+    return refusing;
+  }
+
+  void Open() {
+    std::scoped_lock guard(mutex_);
+    if (state_ == State::kShut) state_ = State::kOpen;
   }
 
   void Shutdown() {
+    std::scoped_lock alone(shutdown_mutex_);
     decltype(sets_) sets;
     {
       std::scoped_lock guard(mutex_);
+      state_ = State::kShuttingDown;
       sets.swap(sets_);
       if (sweeper_ != 0) fiber::KillTimer(std::exchange(sweeper_, 0));
     }
     for (auto& [key, set] : sets) set->Shutdown();
     AwaitNoConnections();
+    StopNameResolution();
+    std::scoped_lock guard(mutex_);
+    state_ = State::kShut;
   }
 
   void ConnectionBorn() {
@@ -337,6 +351,17 @@ class Pool {
   }
 
  private:
+  enum class State { kOpen, kShuttingDown, kShut };
+
+  static std::shared_ptr<PeerConnections> MakeSet(std::size_t group,
+                                                  const ConnectionKey& key) {
+    const std::size_t connections =
+        ClientDefaultsFromFlags().max_connections_per_server;
+    const std::size_t groups = fiber::GetSchedulingGroupCount();
+    return std::make_shared<PeerConnections>(
+        key, group, std::max<std::size_t>(1, connections / groups));
+  }
+
   void StartSweeping() {
     const ClientDefaults defaults = ClientDefaultsFromFlags();
     const auto interval = defaults.remove_idle_connection_interval;
@@ -371,7 +396,9 @@ class Pool {
     all_gone_ = nullptr;
   }
 
+  fiber::Mutex shutdown_mutex_;  // One at a time.
   std::mutex mutex_;
+  State state_ = State::kOpen;
   std::unordered_map<GroupedKey, std::shared_ptr<PeerConnections>,
                      GroupedKeyHash>
       sets_;
@@ -389,10 +416,9 @@ std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
   return Pool::Instance()->Find(group, key);
 }
 
-void ShutdownClientSide() {
-  StopNameResolution();
-  Pool::Instance()->Shutdown();
-}
+void ShutdownClientSide() { Pool::Instance()->Shutdown(); }
+
+void OpenClientSide() { Pool::Instance()->Open(); }
 
 ClientStatistics GetClientStatistics() {
   return {.connections_opened = CountOf(ClientEvent::kOpened),

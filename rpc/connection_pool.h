@@ -124,6 +124,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
 
 // The set for `key` in scheduling group `group`, made if there is none. Any
 // thread; doesn't block, but takes a lock of the whole group: keep the result.
+// While the client side is shut down: a set of its own that refuses all calls.
 std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
                                                      const ConnectionKey& key);
 
@@ -133,6 +134,10 @@ std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
 // the fiber (or thread). For flare::Start(), before the runtime ends; a runtime
 // started later has a client side again, for channels opened then.
 void ShutdownClientSide();
+
+// A channel is being opened: there is a client side again, except while
+// ShutdownClientSide() runs. Any thread; doesn't block.
+void OpenClientSide();
 
 // Counted since the start of the process.
 struct ClientStatistics {

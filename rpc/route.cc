@@ -63,6 +63,7 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
   auto resolution = ResolveName(resolver, route->address_);
   if (!resolution) return Invalid(uri, resolution.error().message());
   route->resolution_ = *std::move(resolution);
+  OpenClientSide();
   return route;
 }
 
