@@ -28,6 +28,13 @@ std::vector<std::string_view> Split(std::string_view text,
 std::string Join(const std::vector<std::string>& pieces,
                  std::string_view separator);
 
+// Makes `text` empty. Its memory is kept for the next use, unless it is more
+// than `max_capacity` bytes: one large value must not cost memory for ever.
+inline void ClearKeeping(std::string* text, std::size_t max_capacity) {
+  text->clear();
+  if (text->capacity() > max_capacity) text->shrink_to_fit();
+}
+
 // Without white space at both ends; points into `text`.
 std::string_view Trim(std::string_view text);
 

@@ -9,6 +9,9 @@ namespace flare {
 
 namespace {
 
+// What the texts of a pooled message may keep of their memory.
+constexpr std::size_t kKept = 4096;
+
 constexpr std::array<std::string_view, 10> kMethodNames = {
     "UNSPECIFIED", "GET",     "HEAD",    "POST",  "PUT",
     "DELETE",      "CONNECT", "OPTIONS", "TRACE", "PATCH"};
@@ -166,7 +169,7 @@ bool HttpHeaders::Remove(std::string_view name) {
 }
 
 void HttpHeaders::clear() {
-  text_.clear();
+  ClearKeeping(&text_, kKept);
   fields_.clear();
 }
 
@@ -227,7 +230,7 @@ std::string_view HttpRequest::query() const {
 void HttpRequest::clear() {
   HttpMessage::clear();
   method_ = HttpMethod::Unspecified;
-  uri_.clear();
+  ClearKeeping(&uri_, kKept);
 }
 
 void HttpResponse::clear() {

@@ -2,7 +2,16 @@
 
 #include <utility>
 
+#include "flare/base/string.h"
+
 namespace flare::rpc {
+
+namespace {
+
+// What a pooled message may keep in each of its strings.
+constexpr std::size_t kKept = 4096;
+
+}  // namespace
 
 std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
                                   std::string* scratch) {
@@ -11,17 +20,17 @@ std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
 }
 
 void InboundRequest::Clear() {
-  is_http = false;
+  // Nobody touches it otherwise.
+  if (std::exchange(is_http, false)) http.clear();
   head = RequestHead();
   body.Clear();
   attachment.Clear();
-  // Looked at only if is_http, but its body may hold blocks.
-  http.clear();
   ticket = ReplyTicket();
   reject_status = STATUS_SUCCESS;
-  reject_reason.clear();
+  ClearKeeping(&reject_reason, kKept);
   wire_size = 0;
   wire.Clear();
+  ClearKeeping(&scratch, kKept);
   meta_size = 0;
   body_size = 0;
 }
@@ -37,6 +46,7 @@ void InboundResponse::Clear() {
   last_on_connection = false;
   wire_size = 0;
   wire.Clear();
+  ClearKeeping(&scratch, kKept);
   meta_size = 0;
   body_size = 0;
 }

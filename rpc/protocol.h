@@ -47,7 +47,7 @@ struct Limits {
   std::size_t max_http_header = 8192;
   std::size_t max_http_header_fields = 100;
   // HTTP requests that must be answered in order and aren't yet; one more is
-  // answered 503 and closes the connection.
+  // answered 503 and closes the connection. (A Server stops reading before.)
   std::size_t max_http_pipeline = 1024;
   // Replies held back because an earlier one isn't ready; more closes the
   // connection.
@@ -132,8 +132,8 @@ struct ReplyTicket {
 };
 
 // One request, from Cut until its reply. Pooled by the server: Clear() keeps
-// the capacity of what is inside. Neither copied nor moved, because `head`
-// may point into `scratch`.
+// the capacity of what is inside, up to 4 KiB each. Neither copied nor moved,
+// because `head` may point into `scratch`.
 struct InboundRequest {
   InboundRequest() = default;
   InboundRequest(const InboundRequest&) = delete;

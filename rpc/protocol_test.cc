@@ -77,6 +77,27 @@ TEST(InboundResponseTest, ClearMakesItNew) {
   EXPECT_EQ(response.wire_size + response.meta_size + response.body_size, 0u);
 }
 
+// One large message must not occupy the pool for ever.
+TEST(InboundRequestTest, ClearKeepsLittleMemory) {
+  const std::string large(1'000'000, 'x');
+  InboundRequest request;
+  request.is_http = true;
+  request.scratch = request.reject_reason = large;
+  request.http.set_uri(large);
+  InboundResponse response;
+  response.scratch = large;
+  request.Clear();
+  response.Clear();
+  EXPECT_LE(request.scratch.capacity(), 4096u);
+  EXPECT_LE(request.reject_reason.capacity(), 4096u);
+  EXPECT_LE(request.http.uri().capacity(), 4096u);
+  EXPECT_LE(response.scratch.capacity(), 4096u);
+  // What is usual stays.
+  request.scratch.assign(4000, 'x');
+  request.Clear();
+  EXPECT_GE(request.scratch.capacity(), 4000u);
+}
+
 class NullSink : public ReplySink {
  public:
   bool Write(Buffer&&) override { return false; }

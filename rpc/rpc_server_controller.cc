@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server_call.h"
 
@@ -85,7 +86,7 @@ void RpcServerController::Reset() {
   compression_ = CompressionAlgorithm::kNone;
   acceptable_compressions_ = 0;
   deadline_ns_ = received_ns_ = dispatched_ns_ = parsed_ns_ = 0;
-  error_text_.clear();
+  ClearKeeping(&error_text_, 4096);
   request_attachment_.Clear();
   response_attachment_.Clear();
   raw_bytes_.reset();
