@@ -16,6 +16,8 @@ namespace flare::rpc {
 //        exactly one thread sees that transition: it closes.
 //   [R3] After an ordered reply with `close` was emitted (ended_), nothing
 //        ordered is emitted any more.
+//   [R4] A reply with `close` says that nothing follows. In its turn it goes to
+//        last_, and to the sink by whoever closes: behind all that was pending.
 
 namespace {
 
@@ -51,7 +53,12 @@ void OrderedReplies::Send(std::uint64_t place, Buffer&& bytes, bool close) {
 }
 
 void OrderedReplies::SendUnordered(Buffer&& bytes, bool close) {
-  sink_->Write(std::move(bytes));
+  if (close) {
+    std::scoped_lock lock(lock_);
+    last_.Append(std::move(bytes));  // [R4]
+  } else {
+    sink_->Write(std::move(bytes));
+  }
   Leave(close);
 }
 
@@ -82,11 +89,13 @@ void OrderedReplies::SendLocked(std::uint64_t place, Buffer&& bytes,
 
 void OrderedReplies::Emit(Buffer&& bytes, bool close) {
   ++next_;
-  sink_->Write(std::move(bytes));
-  if (close) {
-    ended_ = true;
-    slots_.clear();
+  if (!close) {
+    sink_->Write(std::move(bytes));
+    return;
   }
+  last_.Append(std::move(bytes));  // [R4]
+  ended_ = true;
+  slots_.clear();
 }
 
 void OrderedReplies::Hold(std::uint64_t place, Buffer&& bytes, bool close) {
@@ -117,8 +126,18 @@ void OrderedReplies::Leave(bool close) {
   // (pairing with the release of the other threads' decrements here) makes all
   // their Writes happen before the close [R2].
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) == (kClosing | 1)) {
-    sink_->CloseAfterFlush();
+    Close();
   }
+}
+
+void OrderedReplies::Close() {
+  Buffer last;
+  {
+    std::scoped_lock lock(lock_);
+    last = std::exchange(last_, Buffer());
+  }
+  if (!last.empty()) sink_->Write(std::move(last));  // [R4]
+  sink_->CloseAfterFlush();
 }
 
 }  // namespace flare::rpc

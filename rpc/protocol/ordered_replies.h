@@ -44,14 +44,14 @@ class OrderedReplies {
   // Called by the reader: counts a request whose reply needs no place.
   void EnterUnordered();
 
-  // The reply at `place`. With `close` the connection closes as soon as this
-  // and all replies before it have left and no request is pending that was
-  // entered; replies behind it are dropped. Held back bytes beyond the limit
-  // abort the connection.
+  // The reply at `place`. With `close` it is the connection's last: it leaves
+  // when no request is pending any more, and the connection closes behind it;
+  // replies at later places are dropped. Held back bytes beyond the limit abort
+  // the connection.
   void Send(std::uint64_t place, Buffer&& bytes, bool close);
 
-  // The reply of a request entered by EnterUnordered. Leaves at once. With
-  // `close` the connection closes when no request is pending any more.
+  // The reply of a request entered by EnterUnordered. Leaves at once, or, with
+  // `close`, as Send() says.
   void SendUnordered(Buffer&& bytes, bool close);
 
   // Something that leaves before the reply of the request entered next, in its
@@ -80,6 +80,7 @@ class OrderedReplies {
   }
   // A pending request is done.
   void Leave(bool close);
+  void Close();
 
   const std::size_t max_pending_;
   const std::size_t max_bytes_;
@@ -93,6 +94,7 @@ class OrderedReplies {
   std::uint64_t entered_ FLARE_GUARDED_BY(lock_) = 0;  // places given out
   std::uint64_t next_ FLARE_GUARDED_BY(lock_) = 0;     // whose turn it is
   bool ended_ FLARE_GUARDED_BY(lock_) = false;         // drop what comes
+  Buffer last_ FLARE_GUARDED_BY(lock_);                // see [R4]
   std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;
   // A ring of replies that wait, indexed by the low bits of their place; its
   // size is a power of two above entered_ - next_, or 0 as long as none waits.

@@ -101,7 +101,7 @@ TEST_F(OrderedRepliesTest, ClosesBehindUnorderedRepliesToo) {
   replies_.Send(a, Bytes("a"), true);
   EXPECT_FALSE(sink_.closed());
   replies_.SendUnordered(Bytes("u"), false);
-  EXPECT_EQ(sink_.Take(), "au");
+  EXPECT_EQ(sink_.Take(), "ua");
   EXPECT_TRUE(sink_.closed());
 }
 
@@ -111,7 +111,22 @@ TEST_F(OrderedRepliesTest, AnUnorderedReplyCanClose) {
   replies_.SendUnordered(Bytes("u"), true);
   EXPECT_FALSE(sink_.closed());
   replies_.SendUnordered(Bytes("v"), false);
-  EXPECT_EQ(sink_.Take(), "uv");
+  EXPECT_EQ(sink_.Take(), "vu");
+  EXPECT_TRUE(sink_.closed());
+}
+
+// Of both kinds, each of which waits for the other.
+TEST_F(OrderedRepliesTest, NothingFollowsAClosingReply) {
+  replies_.EnterUnordered();
+  auto a = Enter();
+  replies_.EnterUnordered();
+  replies_.SendUnordered(Bytes("last"), true);
+  EXPECT_EQ(sink_.Take(), "");
+  replies_.Send(a, Bytes("a"), false);
+  EXPECT_EQ(sink_.Take(), "a");
+  EXPECT_FALSE(sink_.closed());
+  replies_.SendUnordered(Bytes("u"), false);
+  EXPECT_EQ(sink_.Take(), "ulast");
   EXPECT_TRUE(sink_.closed());
 }
 
@@ -237,6 +252,7 @@ TEST(OrderedRepliesStress, ManyRepliers) {
     }
     for (auto& replier : repliers) replier.join();
     std::string sent = sink.Take();
+    EXPECT_NE(sent.back(), 'u');
     EXPECT_EQ(std::erase(sent, 'u'), kRequests / 5);
     EXPECT_EQ(sent, expected);
     EXPECT_TRUE(sink.closed());
