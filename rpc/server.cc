@@ -111,11 +111,7 @@ Server::Server() : Server(Options()) {}
 Server::Server(Options options)
     : state_(MakeRefCounted<rpc::ServerState>(std::move(options))) {}
 
-Server::~Server() {
-  if (listener_ == nullptr) return;
-  Stop();
-  Join();
-}
+Server::~Server() { Join(); }
 
 bool Server::Fail(std::string what) {
   Status error(rpc::STATUS_FAILED, std::move(what));
@@ -209,7 +205,9 @@ void Server::Stop() {
 }
 
 void Server::Join() {
-  if (listener_ != nullptr) listener_->Join();
+  if (listener_ == nullptr) return;
+  listener_->Stop();
+  listener_->Join();
 }
 
 Server::Statistics Server::statistics() const { return state_->statistics(); }

@@ -63,8 +63,9 @@ class Server {
     // More connections than this are closed at once.
     std::size_t max_concurrent_connections =
         rpc::ServerDefaultsFromFlags().max_connections;
-    // Calls that waited longer than this for a worker are answered "Server
-    // overloaded.". 0: no limit. (The caller's own timeout always is one.)
+    // Calls and HTTP requests that waited longer than this for a worker are
+    // answered "Server overloaded.". 0: no limit. (The caller's own timeout
+    // always is one.)
     std::chrono::nanoseconds max_request_queueing_delay =
         rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
     // "package.Service.Method:10,...": limits for single methods.
@@ -104,7 +105,7 @@ class Server {
 
   Server();
   explicit Server(Options options);
-  // Does Stop() and Join() if they weren't done.
+  // Does Join() if that wasn't done.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -150,8 +151,8 @@ class Server {
   // Blocks the fiber until all calls have been answered, replies sent and
   // connections closed, or Options::drain_timeout has passed since Stop():
   // then connections are cut and calls that still run are abandoned with a log
-  // line; their replies go nowhere. Only after Stop(). After it returns,
-  // nothing of this server calls user code but such abandoned calls.
+  // line; their replies go nowhere. Does Stop() if nobody has. After it
+  // returns, nothing of this server calls user code but such abandoned calls.
   void Join();
 
   Statistics statistics() const;

@@ -83,6 +83,12 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
 void ServerCall::Serve() {
   controller_.dispatched_ns_ = NowNs();
   if (!ParseHead()) return Finish();
+  const std::int64_t max_wait_ns =
+      connection_->state().options().max_request_queueing_delay.count();
+  if (max_wait_ns != 0 &&
+      controller_.dispatched_ns_ - controller_.received_ns_ > max_wait_ns) {
+    return FailOverloaded();
+  }
   request_.is_http ? ServeHttp() : ServeRpc();
 }
 
@@ -108,13 +114,9 @@ bool ServerCall::ParseHead() {
 
 void ServerCall::ServeRpc() {
   const RequestHead& head = request_.head;
-  const ServerState& state = connection_->state();
-  const std::int64_t waited_ns =
-      controller_.dispatched_ns_ - controller_.received_ns_;
-  const std::int64_t max_wait_ns =
-      state.options().max_request_queueing_delay.count();
-  if (max_wait_ns != 0 && waited_ns > max_wait_ns) return FailOverloaded();
   if (head.timeout_ms != 0) {
+    const std::int64_t waited_ns =
+        controller_.dispatched_ns_ - controller_.received_ns_;
     const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * 1'000'000;
     if (waited_ns > timeout_ns) return FailOverloaded();
     controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;

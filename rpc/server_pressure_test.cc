@@ -282,6 +282,28 @@ TEST_F(ServerPressureTest, LongPipelineIsServed) {
   }
 }
 
+class OneWorkerPressureTest : public ServerPressureTest {
+ protected:
+  int workers() const override { return 1; }
+};
+
+TEST_F(OneWorkerPressureTest, HttpRequestsThatWaitedTooLongAreRefused) {
+  server_options().max_request_queueing_delay = std::chrono::milliseconds(2);
+  service().on_call = [](TestCall call) {
+    // Blocks the only worker's thread.
+    const auto until =
+        call.controller->GetTimestampReceived() + std::chrono::milliseconds(5);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(EncodeMany(&client, 1) + "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  ExpectReplies(&client, 1);
+  EXPECT_EQ(client.ReadUntil("\r\n"), "HTTP/1.1 503 Service Unavailable\r\n");
+}
+
 // --- Bad input behind good ---
 
 TEST_F(ServerPressureTest, WhatCameBeforeAMalformedFrameIsAnswered) {

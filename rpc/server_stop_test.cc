@@ -28,6 +28,15 @@ TEST_F(ServerStopTest, WithoutStartOrTwiceIsHarmless) {
   StopServer();
 }
 
+TEST_F(ServerStopTest, JoinStopsWhatNobodyHasStopped) {
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest(""));
+  server().Join();
+  EXPECT_TRUE(client.ReadReply());
+  EXPECT_TRUE(client.AtEnd());
+}
+
 TEST_F(ServerStopTest, WithoutConnectionsIsImmediate) {
   StartServer();
   const std::int64_t before = NowNs();
