@@ -11,14 +11,12 @@
 #include <vector>
 
 #include "flare/base/clock.h"
-#include "flare/fiber/latch.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 
 namespace flare::rpc::testing {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 class ClientConnectionTest : public ClientTest {
@@ -344,82 +342,6 @@ TEST_F(ClientConnectionTest, SweeperClosesIdleOnes) {
   EXPECT_TRUE(peer->AtEnd());  // Within a second or two.
 }
 
-TEST_F(ClientConnectionTest, ShutdownEndsCallsAndRefusesNewOnes) {
-  RawServer server;
-  RpcChannel channel(server.uri());
-  std::vector<TestedCall> calls(10);
-  for (TestedCall& call : calls) {
-    call.controller.SetTimeout(seconds(20));
-    call.Start(&channel);
-  }
-  auto peer = server.Accept();
-  peer->ReadRequest();
-  ShutdownClientSide();
-  for (TestedCall& call : calls) {
-    EXPECT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN)
-        << call.controller.ErrorText();
-  }
-  EXPECT_EQ(CallOnce(&channel), STATUS_CHANNEL_SHUTDOWN);
-  ShutdownClientSide();  // Twice does no harm.
-
-  // A channel opened after it has a client side again.
-  RawServer another;
-  RpcChannel fresh(another.uri());
-  std::thread serving([&] { Serve(another.Accept().get()); });
-  EXPECT_EQ(CallOnce(&fresh), STATUS_SUCCESS);
-  ShutdownClientSide();
-  serving.join();
-}
-
-// A channel that was there, but had not made a call yet, has no client side any
-// more; nor do its calls keep a later one from having a sweeper.
-TEST_F(ClientConnectionTest, ShutdownHoldsForChannelsNeverUsed) {
-  FLAGS_flare_rpc_client_remove_idle_connection_interval = 1;
-  FLAGS_flare_rpc_client_connection_max_idle = 1;
-  RawServer server;
-  RpcChannel unused(server.uri());
-  ShutdownClientSide();
-  EXPECT_EQ(CallOnce(&unused), STATUS_CHANNEL_SHUTDOWN);
-  EXPECT_EQ(SetOf(server)->size(), 0);
-  EXPECT_FALSE(server.HasVisitor());
-
-  RpcChannel fresh(server.uri());
-  TestedCall call;
-  call.Start(&fresh);
-  auto peer = server.Accept();
-  peer->Reply(peer->ReadRequest()->id, "pong");
-  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
-  EXPECT_TRUE(peer->AtEnd());  // Closed by the sweeper.
-}
-
-// First calls of many channels come while the client side is being shut down.
-TEST_F(ClientConnectionTest, ShutdownMissesNoSet) {
-  RawServer server;  // Never accepts nor answers.
-  for (std::size_t round = 0; round != 50; ++round) {
-    std::vector<std::unique_ptr<RpcChannel>> channels;
-    for (std::size_t i = 0; i != 8; ++i) {
-      // Each has a set of its own.
-      channels.push_back(std::make_unique<RpcChannel>(
-          server.uri(), RpcChannel::Options{.maximum_packet_size = 1000 + i}));
-    }
-    std::vector<TestedCall> calls(channels.size());
-    fiber::Latch started(1);
-    fiber::Spawn([&] {
-      started.count_down();
-      for (std::size_t i = 0; i != calls.size(); ++i) {
-        calls[i].controller.SetTimeout(seconds(20));
-        calls[i].Start(channels[i].get());
-      }
-    });
-    started.wait();
-    ShutdownClientSide();  // Else it waits for ever.
-    for (TestedCall& call : calls) {
-      ASSERT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN)
-          << call.controller.ErrorText();
-    }
-  }
-}
-
 // The replies that a server had sent before it decided to close may arrive
 // after the one that says so.
 TEST_F(ClientConnectionTest, LastReplyLeavesTheOthersTheirs) {
@@ -454,28 +376,6 @@ TEST_F(ClientConnectionTest, LastReplyLeavesTheOthersTheirs) {
   EXPECT_EQ(calls[2].Await(), STATUS_IO_ERROR);
   another->Close();
   EXPECT_EQ(late.Await(), STATUS_IO_ERROR);
-}
-
-// One that has been told so isn't forgotten if the server then says nothing.
-TEST_F(ClientConnectionTest, ConnectionsOnTheirLastReplyAreShutDown) {
-  RawServer server;
-  RpcChannel channel("http+pb://" + server.endpoint().ToString());
-  FLAGS_flare_rpc_client_max_connections_per_server = 1;
-  std::vector<TestedCall> calls(2);
-  for (TestedCall& call : calls) {
-    call.controller.SetTimeout(seconds(20));
-    call.Start(&channel);
-  }
-  auto peer = server.Accept();
-  const std::string request = peer->ReadUntil("ping");
-  const std::size_t at = request.find("Rpc-SeqNo: ") + 11;
-  peer->Send(
-      "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n"
-      "Rpc-SeqNo: " +
-      request.substr(at, request.find('\r', at) - at) + "\r\n\r\n");
-  EXPECT_EQ(calls[0].Await(), STATUS_SUCCESS);
-  ShutdownClientSide();
-  EXPECT_EQ(calls[1].Await(), STATUS_CHANNEL_SHUTDOWN);
 }
 
 // A server that says that it closes the connection with this reply.

@@ -1,0 +1,257 @@
+// One set of connections; for the sets of the process, see connection_pool.cc.
+//
+// Rules:
+//  [CS1] A connection is in connections_ or, after Retire, in retired_, from
+//        OpenLocked until Remove; the set is its user exactly as long. What
+//        takes it out says so in left_set_, also if it was not in yet;
+//        OpenLocked then doesn't put it in.
+//  [CS2] Calls become users of a connection under lock_ and while it is in
+//        connections_; so one that is idle, looked at under lock_, stays idle
+//        once it is taken out.
+//  [CS3] Sockets are made and connections started under open_mutex_ only, never
+//        under lock_.
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/rpc/client_connection.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr std::int64_t kFirstDelayNs = 20 * kMillisecond;
+constexpr std::int64_t kMaxDelayNs = 1000 * kMillisecond;
+
+// How long to wait after that many failures: doubling, less up to a quarter by
+// chance, so that many clients of one server don't come back all at once.
+std::int64_t RetryDelayNs(unsigned failures, std::int64_t now_ns) {
+  const unsigned doublings = std::min(failures - 1, 10U);
+  const std::int64_t delay = std::min(kFirstDelayNs << doublings, kMaxDelayNs);
+  return delay - delay / 4 * (now_ns / 1000 % 1024) / 1024;
+}
+
+flare::Status ShutDownStatus() {
+  return flare::Status(STATUS_CHANNEL_SHUTDOWN,
+                       "the client side of this process is being shut down");
+}
+
+}  // namespace
+
+PeerConnections::PeerConnections(ConnectionKey key, std::size_t group,
+                                 std::size_t limit)
+    : key_(std::move(key)), group_(group), limit_(limit) {}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::Acquire(
+    const void* preferred) {
+  {
+    ScopedLock guard(lock_);
+    if (ClientConnection* c = Pick(preferred, /*may_open=*/true)) return c;
+  }
+  return Open(preferred);
+}
+
+// A connection that gets the caller's call; null: one should be opened.
+ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
+  const std::size_t size = connections_.size();
+  if (size == 0) return nullptr;
+  // relaxed: written under lock_.
+  const bool choosy = established_.load(std::memory_order_relaxed) != 0;
+  const auto good = [&](const ClientConnection* c) {
+    return c->established_ || !choosy;
+  };
+  ClientConnection* chosen = nullptr;
+  for (ClientConnection* c : connections_) {
+    if (c == preferred && good(c)) chosen = c;
+  }
+  if (chosen == nullptr && size < limit_) {
+    for (ClientConnection* c : connections_) {
+      if (c->idle() && good(c)) chosen = c;
+    }
+    if (chosen == nullptr && may_open) return nullptr;
+  }
+  while (chosen == nullptr) {
+    ClientConnection* const c = connections_[turn_++ % size];
+    if (good(c)) chosen = c;
+  }
+  chosen->AddUser();  // [CS2]
+  return chosen;
+}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::Open(
+    const void* preferred) {
+  std::unique_lock opening(open_mutex_, std::try_to_lock);
+  if (!opening.owns_lock()) {
+    {
+      // Somebody is opening one: be content with what there is.
+      ScopedLock guard(lock_);
+      if (ClientConnection* c = Pick(preferred, /*may_open=*/false)) return c;
+    }
+    opening.lock();
+  }
+  return OpenLocked();
+}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
+  {
+    const std::int64_t now = NowNs();
+    ScopedLock guard(lock_);
+    if (shut_down_) return ShutDownStatus();
+    // relaxed: written under lock_.
+    const bool may_open = now >= retry_at_ns_.load(std::memory_order_relaxed);
+    if (ClientConnection* c = Pick(nullptr, may_open)) return c;
+    if (!may_open) return WhyNot(now);
+  }
+  auto protocol = NewClientProtocol(
+      key_.protocol, Limits{.max_packet_size = key_.max_packet_size},
+      key_.peer.host);
+  if (!protocol) return protocol.error();
+  auto* const connection =
+      new ClientConnection(shared_from_this(), *std::move(protocol),
+                           key_.peer.endpoint, group_, key_.max_packet_size);
+  connection->AddUser();  // The caller's call.
+  CountClientEvent(ClientEvent::kOpened);
+  connection->Start();  // [CS3]
+  bool refused = false;
+  {
+    ScopedLock guard(lock_);
+    refused = shut_down_;
+    if (!refused && !connection->left_set_) {  // [CS1]
+      (connection->retired_ ? retired_ : connections_).push_back(connection);
+      CountEstablished();
+      return connection;
+    }
+  }
+  // The call finds out that it is closed, and why.
+  if (refused) connection->Close(ShutDownStatus());
+  connection->RemoveUser();  // The set's.
+  return connection;
+}
+
+flare::Status PeerConnections::WhyNot(std::int64_t now_ns) const {
+  // relaxed: written under lock_.
+  const std::int64_t wait =
+      retry_at_ns_.load(std::memory_order_relaxed) - now_ns;
+  return flare::Status(STATUS_FAIL_TO_CONNECT,
+                       last_failure_.message() + " (attempt " +
+                           std::to_string(failures_) + "; the next one in " +
+                           std::to_string(wait / kMillisecond + 1) + " ms)");
+}
+
+bool PeerConnections::Promising() const {
+  // relaxed, both: a hint.
+  if (established_.load(std::memory_order_relaxed) != 0) return true;
+  const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
+  return (retry_at == 0 || NowNs() >= retry_at) && size() == 0;
+}
+
+void PeerConnections::OnConnected(ClientConnection* connection) {
+  ScopedLock guard(lock_);
+  connection->established_ = true;
+  CountEstablished();
+}
+
+void PeerConnections::CountEstablished() {
+  const auto count =
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const ClientConnection* c) { return c->established_; });
+  // relaxed: read under lock_, or as a hint.
+  established_.store(static_cast<std::size_t>(count),
+                     std::memory_order_relaxed);
+}
+
+void PeerConnections::OnProven() {
+  ScopedLock guard(lock_);
+  failures_ = 0;
+  // relaxed: a hint, apart from lock_.
+  retry_at_ns_.store(0, std::memory_order_relaxed);
+}
+
+// False: it wasn't in.
+bool PeerConnections::Remove(ClientConnection* connection) {
+  connection->left_set_ = true;  // [CS1]
+  const bool removed = std::erase(connections_, connection) != 0 ||
+                       std::erase(retired_, connection) != 0;
+  CountEstablished();
+  return removed;
+}
+
+void PeerConnections::Retire(ClientConnection* connection) {
+  ScopedLock guard(lock_);
+  connection->retired_ = true;  // [CS1]
+  if (std::erase(connections_, connection) == 0) return;
+  retired_.push_back(connection);
+  CountEstablished();
+}
+
+void PeerConnections::OnClosed(ClientConnection* connection,
+                               const flare::Status* why) {
+  const std::int64_t now = NowNs();
+  bool removed = false;
+  {
+    ScopedLock guard(lock_);
+    const bool by_us = connection->left_set_;
+    removed = Remove(connection);
+    // relaxed: written under lock_. Of several attempts that fail together,
+    // one counts.
+    if (why != nullptr && !by_us &&
+        now >= retry_at_ns_.load(std::memory_order_relaxed)) {
+      last_failure_ = *why;
+      ++failures_;
+      retry_at_ns_.store(now + RetryDelayNs(failures_, now),
+                         std::memory_order_relaxed);
+    }
+  }
+  if (removed) connection->RemoveUser();
+}
+
+bool PeerConnections::CloseIdle(std::int64_t since_ns) {
+  std::vector<ClientConnection*> idle;
+  bool empty = false;
+  {
+    ScopedLock guard(lock_);
+    for (const auto* connections : {&connections_, &retired_}) {
+      for (ClientConnection* c : *connections) {
+        if (c->idle() && c->last_activity_ns() < since_ns) idle.push_back(c);
+      }
+    }
+    for (ClientConnection* c : idle) Remove(c);  // [CS2]
+    empty = connections_.empty() && retired_.empty();
+  }
+  for (ClientConnection* c : idle) {
+    CountClientEvent(ClientEvent::kIdleClosed);
+    c->Close(flare::Status(STATUS_IO_ERROR, "closed because it was idle"));
+    c->RemoveUser();
+  }
+  return empty;
+}
+
+void PeerConnections::Shutdown() {
+  std::vector<ClientConnection*> all;
+  {
+    ScopedLock guard(lock_);
+    shut_down_ = true;
+    all.swap(connections_);
+    all.insert(all.end(), retired_.begin(), retired_.end());
+    retired_.clear();
+    for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
+    CountEstablished();
+  }
+  for (ClientConnection* c : all) {
+    c->Close(ShutDownStatus());
+    c->RemoveUser();
+  }
+  // Who is opening one has looked at shut_down_ before; it is born by now.
+  std::scoped_lock opened(open_mutex_);
+}
+
+std::size_t PeerConnections::size() const {
+  ScopedLock guard(lock_);
+  return connections_.size();
+}
+
+}  // namespace flare::rpc
