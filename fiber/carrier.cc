@@ -60,7 +60,7 @@ void Carrier::Resume(Task* task) {
   // Much later: `empty` has been taken as a spare and goes on with its loop.
 }
 
-void SuspendFiber(void (*hook)(void*), void* argument) {
+void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
   Worker* const worker = CurrentWorker();
   Carrier* const self = worker->current_;
   Worker::Bump(worker->counters_.suspends);
@@ -74,9 +74,15 @@ void SuspendFiber(void (*hook)(void*), void* argument) {
     *exceptions = {};
   }
 
+  self->reason = reason;
+  self->suspended_at_ns = worker->estimate_since_ns_;
+  // relaxed: whoever looks knows that what it sees is a snapshot.
+  self->suspended.store(true, std::memory_order_relaxed);
+
   worker->hook_ = hook;
   worker->hook_argument_ = argument;
   Worker* const now = worker->SwitchTo(self, worker->TakeSpare());  // [C3]
+  self->suspended.store(false, std::memory_order_relaxed);          // As above.
   *now->errno_ = self->errno_;
   if (in_exception) [[unlikely]] {
     *now->exception_globals_ = self->exception_globals_;

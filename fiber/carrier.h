@@ -23,6 +23,7 @@
 #ifndef FLARE_FIBER_CARRIER_H_
 #define FLARE_FIBER_CARRIER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,6 +34,13 @@ namespace flare::fiber {
 class Worker;
 class StackAllocator;
 struct FiberLocals;  // fiber_local.h
+
+// What a fiber is suspended for, for whoever looks at it: fiber lists and
+// debuggers.
+struct WaitReason {
+  const char* what = "";         // A literal: "Mutex", "sleep".
+  const void* object = nullptr;  // Which one.
+};
 
 // Lives at the high end of its own stack. Everything in it is touched only by
 // the worker that runs it, or, while suspended, by whoever resumes it; handing
@@ -53,9 +61,20 @@ class Carrier {
   // Fiber-local values of the task that is running; nullptr: none yet.
   FiberLocals* locals = nullptr;
 
+  // Told to whoever looks at the fiber. `entry` and `name` are of the task that
+  // is running, `reason` and `suspended_at_ns` of its latest suspension. The
+  // time is the worker's latest look at the clock, up to 100 us or one task
+  // old. `suspended` is false while the carrier runs a task or is a spare.
+  Task::Run entry = nullptr;
+  const char* name = nullptr;  // Of this_fiber::SetName(); a literal.
+  WaitReason reason;
+  std::int64_t suspended_at_ns = 0;
+  std::atomic<bool> suspended{false};
+
  private:
   friend class Worker;
-  friend void SuspendFiber(void (*hook)(void*), void* argument);
+  friend void SuspendFiber(WaitReason reason, void (*hook)(void*),
+                           void* argument);
 
   struct ExceptionGlobals {
     void* caught = nullptr;
@@ -86,7 +105,7 @@ class Carrier {
 // once the fiber can be resumed (it must make sure that somebody Submit()s the
 // carrier's resume_task() in time) and may do so itself. Returns after that, on
 // whichever worker. Keeps errno.
-void SuspendFiber(void (*hook)(void*), void* argument);
+void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument);
 
 // The carrier that the calling code runs on; nullptr on a plain thread. Stays
 // valid across suspensions: the fiber keeps its stack.

@@ -21,6 +21,7 @@ void Yield() {
     return;
   }
   fiber::SuspendFiber(
+      {"Yield"},
       [](void* task) { fiber::Submit(static_cast<fiber::Task*>(task)); },
       self->resume_task());
 }
@@ -45,6 +46,7 @@ void SleepUntilNs(std::int64_t deadline_ns) {
     fiber::Submit(static_cast<Sleep*>(timer)->sleeper->resume_task());
   });
   fiber::SuspendFiber(
+      {"sleep"},
       [](void* argument) {
         auto* const sleep = static_cast<Sleep*>(argument);
         fiber::ArmTimer(sleep, sleep->deadline_ns);

@@ -99,8 +99,10 @@ bool WaitList::Wait(std::unique_lock<Spinlock>* guard, std::int64_t deadline_ns,
     ArmTimer(&waiter.timer_, deadline_ns);
   }
   guard->release();
-  SuspendFiber([](void* lock) { static_cast<Spinlock*>(lock)->unlock(); },
-               waiter.lock_);              // [WL1]
+  SuspendFiber(
+      {"WaitList", this},
+      [](void* lock) { static_cast<Spinlock*>(lock)->unlock(); },
+      waiter.lock_);                       // [WL1]
   if (timed) CancelTimer(&waiter.timer_);  // [WL3]
   return !waiter.timed_out_;
 }

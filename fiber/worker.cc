@@ -125,6 +125,7 @@ void Worker::Loop() noexcept {
   for (;;) {
     Task* const task = worker->Next();
     if (task == nullptr) worker->LeaveToThread();
+    worker->current_->entry = task->run;
     task->run(task);
     worker = CurrentWorker();  // Possibly another one than before [C3].
     Carrier* const carrier = worker->current_;  // Still this stack.
@@ -133,6 +134,7 @@ void Worker::Loop() noexcept {
       worker = CurrentWorker();
     }
     carrier->fiber_id = 0;
+    carrier->name = nullptr;
   }
 }
 

@@ -93,7 +93,8 @@ class Worker {
  private:
   friend class Carrier;
   friend class SchedulingGroup;
-  friend void SuspendFiber(void (*hook)(void*), void* argument);
+  friend void SuspendFiber(WaitReason reason, void (*hook)(void*),
+                           void* argument);
 
   struct FreeNode {
     FreeNode* next;

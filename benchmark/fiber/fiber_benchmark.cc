@@ -49,8 +49,9 @@ void BM_SuspendResume(benchmark::State& state) {
   OnFiber([&] {
     Carrier* const self = CurrentCarrier();
     for (auto _ : state) {
-      SuspendFiber([](void* task) { Submit(static_cast<Task*>(task)); },
-                   self->resume_task());
+      SuspendFiber(
+          {"benchmark"}, [](void* task) { Submit(static_cast<Task*>(task)); },
+          self->resume_task());
     }
   });
 }
