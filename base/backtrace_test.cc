@@ -1,0 +1,310 @@
+#include "flare/base/backtrace.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace flare {
+
+// Not in the anonymous namespace: names that tests look for.
+namespace backtrace_test {
+
+[[gnu::noinline]] Backtrace Inner() {
+  Backtrace backtrace = CurrentBacktrace();
+  asm volatile("");  // Not a tail call.
+  return backtrace;
+}
+
+[[gnu::noinline]] Backtrace Outer() {
+  Backtrace backtrace = Inner();
+  asm volatile("");
+  return backtrace;
+}
+
+[[gnu::noinline]] static Backtrace Skipping(int skip) {
+  Backtrace backtrace = CurrentBacktrace(skip);
+  asm volatile("");
+  return backtrace;
+}
+
+[[gnu::noinline]] Backtrace Deep(int depth) {
+  Backtrace backtrace = depth == 0 ? CurrentBacktrace() : Deep(depth - 1);
+  asm volatile("");
+  return backtrace;
+}
+
+}  // namespace backtrace_test
+
+namespace {
+
+bool Contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+TEST(Backtrace, NamesCallersFromTheInsideOut) {
+  const Backtrace backtrace = backtrace_test::Outer();
+  ASSERT_GE(backtrace.size(), 3U);
+  EXPECT_EQ(Symbolize(backtrace.frames()[0]).function,
+            "flare::backtrace_test::Inner()");
+  EXPECT_EQ(Symbolize(backtrace.frames()[1]).function,
+            "flare::backtrace_test::Outer()");
+  const std::string text = backtrace.ToString();
+  EXPECT_LT(text.find("Inner"), text.find("Outer"));
+  EXPECT_TRUE(Contains(text, "#0 0x")) << text;
+  EXPECT_TRUE(Contains(text, "main")) << text;
+}
+
+TEST(Backtrace, NamesFileAndLine) {
+  const Backtrace backtrace = backtrace_test::Inner();
+  const Symbol symbol = Symbolize(backtrace.frames()[0]);
+  EXPECT_EQ(symbol.file, "base/backtrace_test.cc");
+  EXPECT_GT(symbol.line, 20);
+  EXPECT_LT(symbol.line, 35);
+}
+
+TEST(Backtrace, SkipsInnermostFrames) {
+  const Backtrace whole = backtrace_test::Skipping(0);
+  const Backtrace less = backtrace_test::Skipping(1);
+  EXPECT_EQ(less.size(), whole.size() - 1);
+  EXPECT_TRUE(Contains(Symbolize(whole.frames()[0]).function, "Skipping(int)"));
+  EXPECT_FALSE(Contains(Symbolize(less.frames()[0]).function, "Skipping(int)"));
+  EXPECT_TRUE(backtrace_test::Skipping(100000).empty());
+}
+
+TEST(Backtrace, EndsAtItsRoom) {
+  const Backtrace deep = backtrace_test::Deep(200);
+  EXPECT_EQ(deep.size(), Backtrace::kMaxFrames);
+  EXPECT_TRUE(Contains(Symbolize(deep.frames().back()).function, "Deep(int)"));
+  Backtrace full = deep;
+  EXPECT_FALSE(full.Add(1));
+  EXPECT_EQ(full, deep);
+}
+
+TEST(Backtrace, Compares) {
+  Backtrace a;
+  Backtrace b;
+  EXPECT_EQ(a, b);
+  a.Add(1);
+  EXPECT_FALSE(a == b);
+  b.Add(2);
+  EXPECT_FALSE(a == b);
+  b = a;
+  EXPECT_EQ(a, b);
+}
+
+TEST(Backtrace, BadAddressesHaveNoName) {
+  EXPECT_EQ(Symbolize(0x10).function, "");
+  EXPECT_EQ(Symbolize(0).function, "");
+  EXPECT_EQ(FunctionName(reinterpret_cast<void*>(0x10)), "0x10");
+  EXPECT_EQ(Backtrace().ToString(), "");
+  Backtrace bad;
+  bad.Add(0x10);
+  EXPECT_EQ(bad.ToString(), "    #0 0x10 ?\n");
+}
+
+TEST(Backtrace, NamesFunctions) {
+  EXPECT_EQ(FunctionName(reinterpret_cast<void*>(&backtrace_test::Outer)),
+            "flare::backtrace_test::Outer()");
+  // Of a shared library, without debug information.
+  EXPECT_TRUE(
+      Contains(FunctionName(reinterpret_cast<void*>(&getppid)), "getppid"));
+}
+
+TEST(Backtrace, SymbolizesOnManyThreadsAtOnce) {
+  const Backtrace backtrace = backtrace_test::Outer();
+  const std::string expected = backtrace.ToString();
+  std::vector<std::thread> threads;
+  std::atomic<int> same{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 20; ++round) {
+        // relaxed: the threads are joined.
+        if (backtrace.ToString() == expected) {
+          same.fetch_add(1, std::memory_order_relaxed);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(same.load(), 80);
+  EXPECT_TRUE(Contains(expected, "Outer"));
+}
+
+// --- From a signal handler ---
+
+Backtrace from_signal;
+
+[[gnu::noinline]] void RaiseHere() {
+  raise(SIGURG);
+  asm volatile("");
+}
+
+void WithHandler(int flags, void (*f)()) {
+  PrepareBacktraces();
+  from_signal = Backtrace();
+  struct sigaction action = {};
+  struct sigaction before = {};
+  action.sa_sigaction = [](int, siginfo_t*, void* context) {
+    from_signal = BacktraceFromSignal(context);
+  };
+  action.sa_flags = SA_SIGINFO | flags;
+  ASSERT_EQ(sigaction(SIGURG, &action, &before), 0);
+  f();
+  ASSERT_EQ(sigaction(SIGURG, &before, nullptr), 0);
+}
+
+void ExpectRaiseHere() {
+  ASSERT_FALSE(from_signal.empty());
+  const std::string text = from_signal.ToString();
+  // Through libc's code, which has no frame pointers, and without the handler.
+  EXPECT_TRUE(Contains(text, "RaiseHere")) << text;
+  EXPECT_FALSE(Contains(text, "BacktraceFromSignal")) << text;
+  EXPECT_FALSE(Contains(text, "sigaction")) << text;
+}
+
+TEST(BacktraceFromSignal, ShowsWhatWasInterrupted) {
+  WithHandler(0, &RaiseHere);
+  ExpectRaiseHere();
+}
+
+TEST(BacktraceFromSignal, WorksOnAnAlternateStack) {
+  std::vector<char> memory(65536);
+  stack_t stack = {};
+  stack_t before = {};
+  stack.ss_sp = memory.data();
+  stack.ss_size = memory.size();
+  ASSERT_EQ(sigaltstack(&stack, &before), 0);
+  WithHandler(SA_ONSTACK, &RaiseHere);
+  ASSERT_EQ(sigaltstack(&before, nullptr), 0);
+  ExpectRaiseHere();
+}
+
+// --- Frame pointers ---
+
+// A stack of `size` words at address 0x1000, to be written into.
+struct FakeStack {
+  static constexpr std::uintptr_t kLow = 0x1000;
+  std::vector<std::uintptr_t> words;
+
+  explicit FakeStack(std::size_t size) : words(size, 0) {}
+  static std::uintptr_t At(std::size_t word) { return kLow + word * 8; }
+  void Frame(std::size_t at, std::uintptr_t next, std::uintptr_t pc) {
+    words[at] = next;
+    words[at + 1] = pc;
+  }
+  StackCopy copy() const {
+    return {kLow,
+            {reinterpret_cast<const char*>(words.data()), words.size() * 8}};
+  }
+};
+
+std::vector<std::uintptr_t> Walk(const FakeStack& stack,
+                                 std::uintptr_t frame_pointer) {
+  const Backtrace found = WalkFramePointers(7, frame_pointer, stack.copy());
+  return {found.frames().begin(), found.frames().end()};
+}
+
+using Pcs = std::vector<std::uintptr_t>;
+
+TEST(WalkFramePointers, FollowsTheChain) {
+  FakeStack stack(16);
+  stack.Frame(0, FakeStack::At(4), 100);
+  stack.Frame(4, FakeStack::At(14), 200);
+  stack.Frame(14, 0, 300);  // Ends with the copy.
+  EXPECT_EQ(Walk(stack, FakeStack::At(0)), (Pcs{7, 100, 200, 300}));
+}
+
+TEST(WalkFramePointers, EndsAtWhatCannotBeAFrame) {
+  FakeStack stack(16);
+  stack.Frame(2, FakeStack::At(4), 100);
+  for (const std::uintptr_t bad :
+       {std::uintptr_t{0}, FakeStack::At(2) /* itself */,
+        FakeStack::At(3) /* overlaps */, FakeStack::At(0) /* downwards */,
+        FakeStack::At(4) + 4 /* unaligned */, FakeStack::At(15) /* half out */,
+        FakeStack::At(16), FakeStack::At(1000), ~std::uintptr_t{7}}) {
+    stack.words[2] = bad;
+    EXPECT_EQ(Walk(stack, FakeStack::At(2)), (Pcs{7, 100})) << bad;
+    EXPECT_EQ(Walk(stack, bad == FakeStack::At(2) ? 0 : bad).front(), 7U);
+  }
+  stack.Frame(2, FakeStack::At(4), 100);
+  stack.Frame(4, FakeStack::At(8), 0);  // No return address.
+  EXPECT_EQ(Walk(stack, FakeStack::At(2)), (Pcs{7, 100}));
+}
+
+TEST(WalkFramePointers, TakesAnEmptyStack) {
+  EXPECT_EQ(WalkFramePointers(7, 0x1000, StackCopy()).size(), 1U);
+  EXPECT_EQ(WalkFramePointers(7, 0, StackCopy()).size(), 1U);
+}
+
+TEST(WalkFramePointers, SurvivesNoise) {
+  std::mt19937_64 random(20261);
+  for (int round = 0; round < 20000; ++round) {
+    FakeStack stack(1 + random() % 32);
+    for (std::uintptr_t& word : stack.words) {
+      word = random() % 4 == 0 ? random() : FakeStack::kLow + random() % 40 * 4;
+    }
+    const Pcs found = Walk(stack, FakeStack::kLow + random() % 300);
+    EXPECT_GE(found.size(), 1U);
+    EXPECT_LE(found.size(), 1 + stack.words.size() / 2);
+  }
+}
+
+// --- Reading memory ---
+
+TEST(ReadOwnMemory, ReadsUpToWhatIsThere) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  auto* const pages =
+      static_cast<char*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  std::memset(pages, 'x', 2 * page);
+  std::string copy(2 * page, '\0');
+  EXPECT_EQ(ReadOwnMemory(pages, copy.data(), 2 * page), 2 * page);
+  EXPECT_EQ(copy, std::string(2 * page, 'x'));
+
+  ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
+  errno = 77;
+  EXPECT_EQ(ReadOwnMemory(pages + page - 100, copy.data(), 200), 100U);
+  EXPECT_EQ(ReadOwnMemory(pages + page, copy.data(), 8), 0U);
+  ASSERT_EQ(errno, 77);
+  ASSERT_EQ(munmap(pages, 2 * page), 0);
+  EXPECT_EQ(ReadOwnMemory(pages, copy.data(), 8), 0U);
+}
+
+TEST(ReadOwnMemory, SurvivesMemoryThatComesAndGoes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  auto* const pages =
+      static_cast<char*>(mmap(nullptr, page, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  std::atomic<bool> stop{false};
+  std::thread flipper([&] {
+    // relaxed: only to end.
+    while (!stop.load(std::memory_order_relaxed)) {
+      mprotect(pages, page, PROT_NONE);
+      mprotect(pages, page, PROT_READ | PROT_WRITE);
+    }
+  });
+  std::uint64_t word = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const std::size_t got = ReadOwnMemory(pages, &word, sizeof(word));
+    EXPECT_TRUE(got == 0 || got == sizeof(word));
+    EXPECT_EQ(word, 0U);
+  }
+  stop.store(true, std::memory_order_relaxed);  // As above.
+  flipper.join();
+  munmap(pages, page);
+}
+
+}  // namespace
+}  // namespace flare
