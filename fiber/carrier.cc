@@ -4,6 +4,7 @@
 #include <new>
 
 #include "flare/fiber/context.h"
+#include "flare/fiber/fiber_local.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/stack.h"
@@ -45,19 +46,53 @@ void Carrier::Destroy() {
 
 void Carrier::Enter(void* self, void* worker) {
   static_cast<Worker*>(worker)->AfterSwitch(static_cast<Carrier*>(self));
-  Worker::Loop();
+  Worker::Loop(static_cast<Carrier*>(self));
 }
 
-// Runs on the loop of some carrier, which has no task on it: that one becomes a
-// spare, and the thread continues the suspended fiber.
-void Carrier::Resume(Task* task) {
-  Carrier* const fiber = static_cast<ResumeTask*>(task)->carrier;
-  Worker* const worker = CurrentWorker();
-  Carrier* const empty = worker->current_;
-  Worker::Bump(worker->counters_.resumes);
-  worker->vacated_ = empty;
-  worker->SwitchTo(empty, fiber);
-  // Much later: `empty` has been taken as a spare and goes on with its loop.
+// The function of resume tasks, by which they are known.
+void Carrier::Resume(Task*) {
+  LOG(FATAL) << "a resume task is for the loop to see to, not to be called";
+}
+
+// Inlined into its two callers: see SwitchContext().
+inline Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
+  current_ = to;
+  sanitizer::StartSwitch(
+      &from->asan_fake_stack_,
+      static_cast<char*>(to->low_) + to->stacks_->guard_size(),
+      to->stacks_->stack_size() - to->stacks_->guard_size(), to->tsan_fiber_);
+  auto* const now = static_cast<Worker*>(
+      SwitchContext(&from->stack_pointer_, to->stack_pointer_, this));
+  now->AfterSwitch(from);
+  return now;
+}
+
+// noexcept: an exception that leaves a task ends the process, with the
+// backtrace of where it was thrown.
+void Worker::Loop(Carrier* self) noexcept {
+  Worker* worker = CurrentWorker();
+  for (;;) {
+    Task* const task = worker->Next();
+    if (task == nullptr) worker->LeaveToThread();
+    if (task->run == &Carrier::Resume) {
+      // This carrier, with no task on it, becomes a spare; the thread continues
+      // the suspended fiber. It comes back when the spare is needed.
+      Bump(worker->counters_.resumes);
+      worker->vacated_ = self;
+      worker = worker->SwitchTo(
+          self, static_cast<Carrier::ResumeTask*>(task)->carrier);
+      continue;
+    }
+    self->entry = task->run;
+    task->run(task);
+    worker = CurrentWorker();  // Possibly another one than before [C3].
+    if (self->locals != nullptr) [[unlikely]] {
+      DestroyFiberLocals(self);  // May block, as part of the task.
+      worker = CurrentWorker();
+    }
+    self->fiber_id = 0;
+    self->name = nullptr;
+  }
 }
 
 void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
@@ -81,8 +116,8 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
 
   worker->hook_ = hook;
   worker->hook_argument_ = argument;
-  Worker* const now = worker->SwitchTo(self, worker->TakeSpare());  // [C3]
-  self->suspended.store(false, std::memory_order_relaxed);          // As above.
+  Worker* const now = worker->SwitchTo(self, worker->NextCarrier());  // [C3]
+  self->suspended.store(false, std::memory_order_relaxed);  // As above.
   *now->errno_ = self->errno_;
   if (in_exception) [[unlikely]] {
     *now->exception_globals_ = self->exception_globals_;
@@ -94,16 +129,22 @@ Carrier* CurrentCarrier() {
   return worker == nullptr ? nullptr : worker->current();
 }
 
-Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
-  current_ = to;
-  sanitizer::StartSwitch(
-      &from->asan_fake_stack_,
-      static_cast<char*>(to->low_) + to->stacks_->guard_size(),
-      to->stacks_->stack_size() - to->stacks_->guard_size(), to->tsan_fiber_);
-  auto* const now = static_cast<Worker*>(
-      flare_switch_context(&from->stack_pointer_, to->stack_pointer_, this));
-  now->AfterSwitch(from);
-  return now;
+// Where to go on when the current task suspends: straight in the fiber that is
+// next in the queue, if that is what comes next, and else in the loop.
+Carrier* Worker::NextCarrier() {
+  if (--until_maintenance_ == 0) [[unlikely]] {
+    until_maintenance_ = 1;  // For the loop.
+    return TakeSpare();
+  }
+  Task* const task = run_queue_.Pop();
+  if (task == nullptr) return TakeSpare();
+  if (task->run != &Carrier::Resume) {
+    handed_to_loop_ = task;
+    return TakeSpare();
+  }
+  Bump(counters_.tasks);
+  Bump(counters_.resumes);
+  return static_cast<Carrier::ResumeTask*>(task)->carrier;
 }
 
 // Arriving on `self`, maybe on another thread than it was left by.

@@ -3,8 +3,9 @@
 // There is no master context: a worker runs its loop on some carrier, calls
 // tasks from it as plain functions, and only when a task suspends does the
 // carrier, with the task's frames on it, become that suspended fiber. The
-// worker then goes on with its loop on a spare carrier. Resuming switches to
-// the suspended carrier and makes the one just left a spare.
+// worker then goes on with its loop on a spare carrier, or, if what comes next
+// in its queue is a fiber to resume, straight with that. Resuming from the loop
+// switches to the suspended carrier and makes the one just left a spare.
 //
 // Rules:
 //  [C1] A carrier is on exactly one of: a worker (running), a wait (suspended),

@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/topology.h"
 #include "flare/fiber/context.h"
-#include "flare/fiber/fiber_local.h"
 #include "flare/fiber/membarrier.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
@@ -118,27 +118,11 @@ void Worker::LeaveToThread() {
   flare_switch_context(&current_->stack_pointer_, thread_stack_pointer_, this);
 }
 
-// noexcept: an exception that leaves a task ends the process, with the
-// backtrace of where it was thrown.
-void Worker::Loop() noexcept {
-  Worker* worker = CurrentWorker();
-  for (;;) {
-    Task* const task = worker->Next();
-    if (task == nullptr) worker->LeaveToThread();
-    worker->current_->entry = task->run;
-    task->run(task);
-    worker = CurrentWorker();  // Possibly another one than before [C3].
-    Carrier* const carrier = worker->current_;  // Still this stack.
-    if (carrier->locals != nullptr) [[unlikely]] {
-      DestroyFiberLocals(carrier);  // May block, as part of the task.
-      worker = CurrentWorker();
-    }
-    carrier->fiber_id = 0;
-    carrier->name = nullptr;
-  }
-}
-
 Task* Worker::Next() {
+  if (handed_to_loop_ != nullptr) {
+    Bump(counters_.tasks);
+    return std::exchange(handed_to_loop_, nullptr);
+  }
   if (--until_maintenance_ == 0) [[unlikely]] {
     Maintain();
   }

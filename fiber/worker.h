@@ -114,7 +114,7 @@ class Worker {
   void ThreadMain();
   // The scheduling loop; runs on carriers. Leaves (by switching to the thread's
   // own stack) when the group stops.
-  static void Loop() noexcept;
+  static void Loop(Carrier* self) noexcept;
 
   // The next task to run; sleeps while there is none. nullptr: stop.
   Task* Next();
@@ -142,6 +142,7 @@ class Worker {
   // Switching (carrier.cc). Returns the worker that switched back.
   Worker* SwitchTo(Carrier* from, Carrier* to);
   void AfterSwitch(Carrier* self);
+  Carrier* NextCarrier();
   Carrier* TakeSpare();
   void AddSpare(Carrier* carrier);
   void LeaveToThread();
@@ -165,6 +166,7 @@ class Worker {
   void* hook_argument_ = nullptr;
   int* errno_ = nullptr;  // This thread's.
   Carrier::ExceptionGlobals* exception_globals_ = nullptr;
+  Task* handed_to_loop_ = nullptr;  // The next task, taken by NextCarrier().
   std::uint32_t until_maintenance_ = kMaintenanceInterval;
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t steal_attempts_ = 0;
