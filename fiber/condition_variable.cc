@@ -1,5 +1,7 @@
 #include "flare/fiber/condition_variable.h"
 
+#include "flare/fiber/carrier.h"
+
 namespace flare::fiber {
 
 void ConditionVariable::notify_one() {
@@ -14,14 +16,14 @@ void ConditionVariable::notify_all() {
 
 // The waiter is linked before the mutex is released, so a notification that
 // follows the release finds it.
-bool ConditionVariable::WaitUntilNs(std::unique_lock<Mutex>& lock,
-                                    std::int64_t deadline_ns) {
+bool ConditionVariable::WaitLimited(std::unique_lock<Mutex>& lock,
+                                    const WaitLimit& limit) {
   std::unique_lock guard(lock_);
-  const bool notified = waiters_.Wait(
-      &guard, deadline_ns,
+  const WaitResult result = waiters_.Wait(
+      &guard, {"ConditionVariable", this}, limit,
       [](void* mutex) { static_cast<Mutex*>(mutex)->unlock(); }, lock.mutex());
   lock.mutex()->lock();
-  return notified;
+  return result == WaitResult::kWoken;
 }
 
 }  // namespace flare::fiber

@@ -1,6 +1,13 @@
-// A condition variable for fibers and plain threads, with the interface of
-// std::condition_variable, over fiber::Mutex. No spurious wake-ups, though the
-// condition may have changed again by the time the waiter holds the mutex.
+// A condition variable for fibers and plain threads, over fiber::Mutex, with
+// the interface of std::condition_variable and the waits with stop tokens of
+// std::condition_variable_any. No spurious wake-ups, though the condition may
+// have changed again by the time the waiter holds the mutex.
+//
+//   std::unique_lock lock(mutex);
+//   if (!not_empty.wait(lock, stop, [&] { return !queue.empty(); })) return;
+//
+// Must not be destroyed while notify_one() or notify_all() runs: notify with
+// the mutex held if a waiter may destroy it.
 
 #ifndef FLARE_FIBER_CONDITION_VARIABLE_H_
 #define FLARE_FIBER_CONDITION_VARIABLE_H_
@@ -9,7 +16,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <utility>
+#include <stop_token>
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
@@ -31,49 +38,65 @@ class ConditionVariable {
 
   // Releases the mutex, blocks the fiber (or thread) until notified, acquires
   // it again.
-  void wait(std::unique_lock<Mutex>& lock) { WaitUntilNs(lock, kNoDeadline); }
+  void wait(std::unique_lock<Mutex>& lock) { WaitLimited(lock, {}); }
 
   template <class Predicate>
   void wait(std::unique_lock<Mutex>& lock, Predicate done) {
-    while (!done()) wait(lock);
+    WaitWith(lock, {}, done);
   }
 
   template <class Clock, class Duration>
   std::cv_status wait_until(std::unique_lock<Mutex>& lock,
                             std::chrono::time_point<Clock, Duration> at) {
-    return WaitUntilNs(lock, ToSteadyNs(at)) ? std::cv_status::no_timeout
-                                             : std::cv_status::timeout;
+    return WaitLimited(lock, {ToSteadyNs(at)}) ? std::cv_status::no_timeout
+                                               : std::cv_status::timeout;
   }
-
-  // What the predicate says at the end.
-  template <class Clock, class Duration, class Predicate>
-  bool wait_until(std::unique_lock<Mutex>& lock,
-                  std::chrono::time_point<Clock, Duration> at, Predicate done) {
-    return WaitWith(lock, ToSteadyNs(at), std::move(done));
-  }
-
   template <class Rep, class Period>
   std::cv_status wait_for(std::unique_lock<Mutex>& lock,
                           std::chrono::duration<Rep, Period> length) {
-    return WaitUntilNs(lock, ToSteadyNs(length)) ? std::cv_status::no_timeout
-                                                 : std::cv_status::timeout;
+    return WaitLimited(lock, {ToSteadyNs(length)}) ? std::cv_status::no_timeout
+                                                   : std::cv_status::timeout;
   }
 
+  // Return what the predicate says at the end.
+  template <class Clock, class Duration, class Predicate>
+  bool wait_until(std::unique_lock<Mutex>& lock,
+                  std::chrono::time_point<Clock, Duration> at, Predicate done) {
+    return WaitWith(lock, {ToSteadyNs(at)}, done);
+  }
   template <class Rep, class Period, class Predicate>
   bool wait_for(std::unique_lock<Mutex>& lock,
                 std::chrono::duration<Rep, Period> length, Predicate done) {
-    return WaitWith(lock, ToSteadyNs(length), std::move(done));
+    return WaitWith(lock, {ToSteadyNs(length)}, done);
+  }
+
+  // The same, and don't wait any longer once a stop is requested of the token.
+  // Whether it was tells stop.stop_requested().
+  template <class Predicate>
+  bool wait(std::unique_lock<Mutex>& lock, const std::stop_token& stop,
+            Predicate done) {
+    return WaitWith(lock, {kNoDeadline, &stop}, done);
+  }
+  template <class Clock, class Duration, class Predicate>
+  bool wait_until(std::unique_lock<Mutex>& lock, const std::stop_token& stop,
+                  std::chrono::time_point<Clock, Duration> at, Predicate done) {
+    return WaitWith(lock, {ToSteadyNs(at), &stop}, done);
+  }
+  template <class Rep, class Period, class Predicate>
+  bool wait_for(std::unique_lock<Mutex>& lock, const std::stop_token& stop,
+                std::chrono::duration<Rep, Period> length, Predicate done) {
+    return WaitWith(lock, {ToSteadyNs(length), &stop}, done);
   }
 
  private:
-  // False: the deadline passed without a notification.
-  bool WaitUntilNs(std::unique_lock<Mutex>& lock, std::int64_t deadline_ns);
+  // False: a limit was reached without a notification.
+  bool WaitLimited(std::unique_lock<Mutex>& lock, const WaitLimit& limit);
 
   template <class Predicate>
-  bool WaitWith(std::unique_lock<Mutex>& lock, std::int64_t deadline_ns,
-                Predicate done) {
+  bool WaitWith(std::unique_lock<Mutex>& lock, const WaitLimit& limit,
+                Predicate& done) {
     while (!done()) {
-      if (!WaitUntilNs(lock, deadline_ns)) return done();
+      if (!WaitLimited(lock, limit)) return done();
     }
     return true;
   }

@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "flare/base/clock.h"
+#include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
 
@@ -14,21 +14,19 @@ void Event::Set() {
   waiters_.WakeAll();
 }
 
-bool Event::WaitUntil(std::int64_t deadline_ns) {
+bool Event::WaitLimited(const WaitLimit& limit) {
   {
     std::unique_lock guard(lock_);
     // relaxed: under the lock.
     if (set_.load(std::memory_order_relaxed)) return true;
-    if (!waiters_.Wait(&guard, deadline_ns)) return false;
+    if (waiters_.Wait(&guard, {"Event", this}, limit) != WaitResult::kWoken) {
+      return false;
+    }
   }
   // The setter woke us with the lock held: wait until it has let go, so that
   // the event may be destroyed.
   std::scoped_lock guard(lock_);
   return true;
-}
-
-bool Event::WaitUntil(std::chrono::steady_clock::time_point deadline) {
-  return WaitUntil(ToSteadyNs(deadline));
 }
 
 }  // namespace flare::fiber

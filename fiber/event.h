@@ -1,6 +1,10 @@
 // A one-bit gate: waiters block until it is set. Stays set until Reset().
 // Usable from fibers and from plain threads, and safe to destroy as soon as a
-// Wait() on it has returned, although the setter may still be inside Set().
+// wait on it has returned true, although the setter may still be inside Set().
+//
+//   fiber::Event done;
+//   fiber::Spawn([&] { Work(); done.Set(); });
+//   done.Wait();
 
 #ifndef FLARE_FIBER_EVENT_H_
 #define FLARE_FIBER_EVENT_H_
@@ -8,7 +12,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <stop_token>
 
+#include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/wait_list.h"
@@ -17,16 +23,43 @@ namespace flare::fiber {
 
 class Event {
  public:
+  Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
   // Any thread. Wakes all waiters. Does not block. What happened before Set()
-  // is visible to who returns from Wait().
+  // is visible to who returns from a wait, or saw IsSet() return true.
   void Set();
 
   // Blocks the calling fiber (or thread) until the event is set.
-  void Wait() { WaitUntil(kNoDeadline); }
+  void Wait() { WaitLimited({}); }
 
-  // False: the deadline (NowNs() time) passed first.
-  bool WaitUntil(std::int64_t deadline_ns);
-  bool WaitUntil(std::chrono::steady_clock::time_point deadline);
+  // The same, with limits. False: the deadline passed, or a stop was requested,
+  // before it was set. An event that is set already gives true in any case.
+  bool Wait(const std::stop_token& stop) {
+    return WaitLimited({kNoDeadline, &stop});
+  }
+  bool WaitUntil(std::int64_t deadline_ns) {  // In NowNs() time.
+    return WaitLimited({deadline_ns});
+  }
+  template <class Clock, class Duration>
+  bool WaitUntil(std::chrono::time_point<Clock, Duration> at) {
+    return WaitLimited({ToSteadyNs(at)});
+  }
+  template <class Clock, class Duration>
+  bool WaitUntil(const std::stop_token& stop,
+                 std::chrono::time_point<Clock, Duration> at) {
+    return WaitLimited({ToSteadyNs(at), &stop});
+  }
+  template <class Rep, class Period>
+  bool WaitFor(std::chrono::duration<Rep, Period> length) {
+    return WaitLimited({ToSteadyNs(length)});
+  }
+  template <class Rep, class Period>
+  bool WaitFor(const std::stop_token& stop,
+               std::chrono::duration<Rep, Period> length) {
+    return WaitLimited({ToSteadyNs(length), &stop});
+  }
 
   bool IsSet() const noexcept {
     // acquire: pairs with the release in Set [EV1].
@@ -40,6 +73,8 @@ class Event {
   }
 
  private:
+  bool WaitLimited(const WaitLimit& limit);
+
   Spinlock lock_;
   std::atomic<bool> set_{false};
   WaitList waiters_ FLARE_GUARDED_BY(lock_);

@@ -1,18 +1,23 @@
-// [MU2] A waiter links itself only after it has exchanged the state to
-//       kContended under lock_ and found it held. Whoever unlocks after that
-//       sees kContended and takes lock_, hence finds the waiter.
-// [MU3] A waiter that acquires leaves kContended behind only if others wait: an
-//       unlock that finds no waiter must not touch the mutex again, for it may
-//       be destroyed by who locks it next.
+// [MU1] What the holder did is visible to the next one: unlocking releases,
+//       locking acquires state_.
+// [MU2] state_ becomes and ceases to be kContended under lock_ only. A waiter
+//       links itself only after it has made it kContended and found it held, so
+//       whoever unlocks after that takes lock_, hence finds the waiter.
+// [MU3] Who unlocks touches the mutex no more once somebody else may have
+//       locked and destroyed it. Freeing it without lock_ is the last access;
+//       it is freed under lock_ only for a waiter that has been woken, which
+//       comes for lock_ itself before it leaves. If all waiters have given up,
+//       it is made kHeld again, and then freed without lock_.
 #include "flare/fiber/mutex.h"
 
 #include <mutex>
 
 #include "flare/base/cpu.h"
+#include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
 
-bool Mutex::LockSlow(std::int64_t deadline_ns) {
+bool Mutex::LockSlow(const WaitLimit& limit) {
   // Critical sections are short: a moment's patience is cheaper than a switch.
   for (int i = 0; i < 40; ++i) {
     // relaxed: a first look before the exchange in try_lock.
@@ -23,19 +28,31 @@ bool Mutex::LockSlow(std::int64_t deadline_ns) {
   }
   for (;;) {
     std::unique_lock guard(lock_);
-    // acquire: pairs with the release in unlock [MU1] [MU2] [MU3].
+    // acquire: pairs with the releases in unlock and UnlockSlow [MU1] [MU2].
     if (state_.exchange(kContended, std::memory_order_acquire) == kFree) {
-      // relaxed: ours, and all kContended are written under lock_ [MU3].
+      // relaxed: ours, and kContended stays only for others that wait.
       if (waiters_.empty()) state_.store(kHeld, std::memory_order_relaxed);
       return true;
     }
-    if (!waiters_.Wait(&guard, deadline_ns)) return false;
+    if (waiters_.Wait(&guard, {"Mutex", this}, limit) != WaitResult::kWoken) {
+      return false;
+    }
   }
 }
 
-void Mutex::WakeWaiter() {
-  std::scoped_lock guard(lock_);
-  waiters_.WakeOne();
+void Mutex::UnlockSlow() {
+  {
+    std::scoped_lock guard(lock_);
+    if (!waiters_.empty()) {
+      // release: pairs with the acquires in try_lock and LockSlow [MU1] [MU3].
+      state_.store(kFree, std::memory_order_release);
+      waiters_.WakeOne();
+      return;
+    }
+    // relaxed: ours [MU3].
+    state_.store(kHeld, std::memory_order_relaxed);
+  }
+  unlock();  // A new waiter may have come: then all over again.
 }
 
 }  // namespace flare::fiber

@@ -1,16 +1,28 @@
-// A mutex for fibers and plain threads, with the interface of std::mutex (so
-// std::scoped_lock and std::unique_lock work). A waiting fiber is suspended;
-// its worker goes on with other tasks. A holder may suspend, too.
+// A mutex for fibers and plain threads, with the interface of std::timed_mutex
+// (so std::scoped_lock and std::unique_lock work), and stop tokens besides. A
+// waiting fiber is suspended; its worker goes on with other tasks. A holder may
+// suspend, too.
 //
-// Not recursive, not fair: a running fiber may overtake one that is being
-// woken.
+//   fiber::Mutex mutex;
+//   std::scoped_lock guard(mutex);
+//   if (mutex.try_lock_for(5ms)) ...
+//   if (mutex.lock(stop)) ...           // false: the stop came first
+//
+// Not fair: a running fiber may overtake one that is being woken. Not
+// recursive, and there is no RecursiveMutex: who locks may be resumed on
+// another thread, and what wants one is better split into a public function
+// that locks and a private one that doesn't. For a few dozen instructions that
+// never suspend a Spinlock is cheaper.
 
 #ifndef FLARE_FIBER_MUTEX_H_
 #define FLARE_FIBER_MUTEX_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <stop_token>
 
+#include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/wait_list.h"
@@ -26,7 +38,7 @@ class FLARE_CAPABILITY("mutex") Mutex {
   // Blocks the fiber (or thread) while another one holds the mutex.
   void lock() FLARE_ACQUIRE() {
     if (!try_lock()) [[unlikely]] {
-      LockSlow(kNoDeadline);
+      LockSlow({});
     }
   }
 
@@ -37,17 +49,48 @@ class FLARE_CAPABILITY("mutex") Mutex {
         expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
   }
 
-  // False: the deadline (NowNs() time) passed first.
-  bool try_lock_until(std::int64_t deadline_ns) FLARE_TRY_ACQUIRE(true) {
-    return try_lock() || LockSlow(deadline_ns);
+  // lock() with limits. False: the deadline passed, or a stop was requested,
+  // while another one held the mutex; it is not locked then. A free mutex is
+  // locked in any case.
+  [[nodiscard]] bool lock(const std::stop_token& stop) FLARE_TRY_ACQUIRE(true) {
+    return try_lock() || LockSlow({kNoDeadline, &stop});
+  }
+  bool try_lock_until(std::int64_t deadline_ns)  // In NowNs() time.
+      FLARE_TRY_ACQUIRE(true) {
+    return try_lock() || LockSlow({deadline_ns});
+  }
+  template <class Clock, class Duration>
+  bool try_lock_until(std::chrono::time_point<Clock, Duration> at)
+      FLARE_TRY_ACQUIRE(true) {
+    return try_lock() || LockSlow({ToSteadyNs(at)});
+  }
+  template <class Clock, class Duration>
+  bool try_lock_until(const std::stop_token& stop,
+                      std::chrono::time_point<Clock, Duration> at)
+      FLARE_TRY_ACQUIRE(true) {
+    return try_lock() || LockSlow({ToSteadyNs(at), &stop});
+  }
+  template <class Rep, class Period>
+  bool try_lock_for(std::chrono::duration<Rep, Period> length)
+      FLARE_TRY_ACQUIRE(true) {
+    return try_lock() || LockSlow({ToSteadyNs(length)});
+  }
+  template <class Rep, class Period>
+  bool try_lock_for(const std::stop_token& stop,
+                    std::chrono::duration<Rep, Period> length)
+      FLARE_TRY_ACQUIRE(true) {
+    return try_lock() || LockSlow({ToSteadyNs(length), &stop});
   }
 
-  // By whoever locked it, though perhaps on another worker by now.
+  // By whoever locked it, though perhaps on another worker by now. Whoever
+  // locks it next may destroy it, even while this call is still returning.
   void unlock() FLARE_RELEASE() {
+    std::uint32_t expected = kHeld;
     // release: pairs with the acquires in try_lock and LockSlow [MU1].
-    if (state_.exchange(kFree, std::memory_order_release) == kContended)
-        [[unlikely]] {
-      WakeWaiter();
+    if (!state_.compare_exchange_strong(
+            expected, kFree, std::memory_order_release,
+            std::memory_order_relaxed)) [[unlikely]] {
+      UnlockSlow();
     }
   }
 
@@ -57,8 +100,8 @@ class FLARE_CAPABILITY("mutex") Mutex {
   static constexpr std::uint32_t kHeld = 1;
   static constexpr std::uint32_t kContended = 2;
 
-  bool LockSlow(std::int64_t deadline_ns);
-  void WakeWaiter();
+  bool LockSlow(const WaitLimit& limit);
+  void UnlockSlow();
 
   std::atomic<std::uint32_t> state_{kFree};
   Spinlock lock_;

@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "flare/fiber/carrier.h"
+
 namespace flare::fiber {
 
 bool Semaphore::try_acquire() {
@@ -11,7 +13,7 @@ bool Semaphore::try_acquire() {
   return true;
 }
 
-bool Semaphore::AcquireUntil(std::int64_t deadline_ns) {
+bool Semaphore::AcquireLimited(const WaitLimit& limit) {
   {
     std::unique_lock guard(lock_);
     if (count_ > 0) {
@@ -19,7 +21,10 @@ bool Semaphore::AcquireUntil(std::int64_t deadline_ns) {
       return true;
     }
     // The unit is handed over by release().
-    if (!waiters_.Wait(&guard, deadline_ns)) return false;
+    if (waiters_.Wait(&guard, {"Semaphore", this}, limit) !=
+        WaitResult::kWoken) {
+      return false;
+    }
   }
   // ... which wakes us with the lock held: wait until it has let go, so that
   // the semaphore may be destroyed.

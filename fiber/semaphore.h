@@ -1,13 +1,18 @@
 // A counting semaphore for fibers and plain threads, with the interface of
-// std::counting_semaphore. Waiters are served in the order they came.
+// std::counting_semaphore, and stop tokens besides. Waiters are served in the
+// order they came. Safe to destroy once an acquire has returned true, although
+// somebody may still be inside release().
+//
+//   fiber::Semaphore slots(100);
+//   if (!slots.try_acquire_for(stop, 1s)) return Overloaded();
 
 #ifndef FLARE_FIBER_SEMAPHORE_H_
 #define FLARE_FIBER_SEMAPHORE_H_
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
+#include <stop_token>
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
@@ -18,28 +23,44 @@ namespace flare::fiber {
 
 class Semaphore {
  public:
+  // `initial` >= 0.
   explicit Semaphore(std::ptrdiff_t initial) : count_(initial) {}
   Semaphore(const Semaphore&) = delete;
   Semaphore& operator=(const Semaphore&) = delete;
 
   // Blocks the fiber (or thread) until there is a unit to take.
-  void acquire() { AcquireUntil(kNoDeadline); }
+  void acquire() { AcquireLimited({}); }
   bool try_acquire();
 
+  // acquire() with limits. False: the deadline passed, or a stop was requested,
+  // before there was one. Takes what is there in any case.
+  [[nodiscard]] bool acquire(const std::stop_token& stop) {
+    return AcquireLimited({kNoDeadline, &stop});
+  }
   template <class Rep, class Period>
   bool try_acquire_for(std::chrono::duration<Rep, Period> length) {
-    return AcquireUntil(ToSteadyNs(length));
+    return AcquireLimited({ToSteadyNs(length)});
+  }
+  template <class Rep, class Period>
+  bool try_acquire_for(const std::stop_token& stop,
+                       std::chrono::duration<Rep, Period> length) {
+    return AcquireLimited({ToSteadyNs(length), &stop});
   }
   template <class Clock, class Duration>
   bool try_acquire_until(std::chrono::time_point<Clock, Duration> at) {
-    return AcquireUntil(ToSteadyNs(at));
+    return AcquireLimited({ToSteadyNs(at)});
+  }
+  template <class Clock, class Duration>
+  bool try_acquire_until(const std::stop_token& stop,
+                         std::chrono::time_point<Clock, Duration> at) {
+    return AcquireLimited({ToSteadyNs(at), &stop});
   }
 
   // Any thread; does not block.
   void release(std::ptrdiff_t n = 1);
 
  private:
-  bool AcquireUntil(std::int64_t deadline_ns);
+  bool AcquireLimited(const WaitLimit& limit);
 
   Spinlock lock_;
   std::ptrdiff_t count_ FLARE_GUARDED_BY(lock_);

@@ -1,9 +1,11 @@
 // What all blocking primitives are made of: a list of waiters, each a suspended
 // fiber or a blocked thread, guarded by the primitive's own spinlock.
 //
-//   void Gate::Enter() {
+//   bool Gate::Enter(WaitLimit limit) {
 //     std::unique_lock guard(lock_);
-//     if (!open_) waiters_.Wait(&guard, kNoDeadline);  // Releases lock_.
+//     if (open_) return true;
+//     return waiters_.Wait(&guard, {"Gate", this}, limit) ==  // Releases it.
+//            WaitResult::kWoken;
 //   }
 //   void Gate::Open() {
 //     std::scoped_lock guard(lock_);
@@ -11,15 +13,9 @@
 //     waiters_.WakeAll();
 //   }
 //
-// Rules:
-//  [WL1] A waiter is linked under the primitive's lock. A fiber's lock is
-//        released only after its registers are saved (after-switch hook), so
-//        whoever finds it linked may resume it.
-//  [WL2] Whoever unlinks a waiter, under the lock, decides its result and wakes
-//        it exactly once, under the lock or after it.
-//  [WL3] A waiter lives on its owner's stack. The owner leaves only after it
-//        was woken, and, if it had a deadline, after the timer's callback is
-//        known to have ended.
+// A wait ends in exactly one of three ways: somebody woke the waiter, its
+// deadline passed, or a stop was requested of the token it was given. Waits
+// without a deadline arm no timer, waits without a token register nothing.
 
 #ifndef FLARE_FIBER_WAIT_LIST_H_
 #define FLARE_FIBER_WAIT_LIST_H_
@@ -28,6 +24,7 @@
 #include <cstdint>
 #include <limits>
 #include <mutex>
+#include <stop_token>
 
 #include "flare/base/spinlock.h"
 #include "flare/fiber/timer.h"
@@ -36,9 +33,23 @@ namespace flare::fiber {
 
 class Carrier;
 class WaitList;
+struct WaitReason;  // carrier.h
 
 inline constexpr std::int64_t kNoDeadline =
     std::numeric_limits<std::int64_t>::max();
+
+// When a wait gives up though nobody woke it.
+struct WaitLimit {
+  std::int64_t deadline_ns = kNoDeadline;  // In NowNs() time.
+  // Must outlive the wait; nullptr: can't be stopped.
+  const std::stop_token* stop = nullptr;
+};
+
+enum class [[nodiscard]] WaitResult : std::uint8_t{
+    kWoken,     // By WakeOne or WakeAll.
+    kTimedOut,  // The deadline passed.
+    kStopped,   // A stop was requested, perhaps long before the wait.
+};
 
 // One blocked fiber or thread; on its stack.
 class Waiter {
@@ -52,19 +63,29 @@ class Waiter {
   struct TimeoutTimer : Timer {
     Waiter* waiter = nullptr;
   };
+  enum class Stop : std::uint8_t { kRegistering, kListening, kRequested };
 
-  Waiter() = default;
+  explicit Waiter(Spinlock* lock);
   void Wake();
   static void OnTimeout(Timer* timer);
+  void OnStop();
+  // Unlinks it, unless it was woken already, and decides; true if it did.
+  bool GiveUp(WaitResult result);
+  // Each releases the lock and returns once the result is decided.
+  void Block(std::unique_lock<Spinlock>* guard, WaitReason reason,
+             std::int64_t deadline_ns);
+  void BlockStoppable(std::unique_lock<Spinlock>* guard, WaitReason reason,
+                      const WaitLimit& limit);
   void BlockThread(std::unique_lock<Spinlock>* guard, std::int64_t deadline_ns);
 
   Waiter* prev_ = nullptr;
   Waiter* next_ = nullptr;
   WaitList* list_ = nullptr;  // The one it is linked in; guarded by lock_.
-  Spinlock* lock_ = nullptr;
-  Carrier* carrier_ = nullptr;           // nullptr: a plain thread.
-  bool timed_out_ = false;               // Decided by who unlinks it [WL2].
-  std::atomic<std::uint32_t> woken_{0};  // Threads sleep on it.
+  Spinlock* const lock_;
+  Carrier* const carrier_;                    // nullptr: a plain thread.
+  WaitResult result_ = WaitResult::kWoken;    // By who unlinks it [WL2].
+  std::atomic<Stop> stop_{Stop::kListening};  // [WL4]
+  std::atomic<std::uint32_t> woken_{0};       // Threads sleep on it.
   TimeoutTimer timer_;
 };
 
@@ -77,15 +98,19 @@ class WaitList {
 
   bool empty() const { return head_ == nullptr; }
 
-  // Blocks the caller (fiber or thread) until it is woken or the deadline (in
-  // NowNs() time) has passed; returns false in the latter case. `*guard` holds
-  // the lock that guards this list and is released on return.
-  bool Wait(std::unique_lock<Spinlock>* guard, std::int64_t deadline_ns);
+  // Blocks the caller (fiber or thread) until it is woken or `limit` is
+  // reached; says which. `reason` names the primitive: {"Mutex", this}. Who
+  // needs the lock again after it takes it. `*guard` holds the lock that guards
+  // this list; on return that has been released, and `*guard` must not be used.
+  WaitResult Wait(std::unique_lock<Spinlock>* guard, WaitReason reason,
+                  const WaitLimit& limit);
 
   // ... the same, but calls `before(argument)` once the caller is in the list
-  // and the lock still held: releases whatever else must be.
-  bool Wait(std::unique_lock<Spinlock>* guard, std::int64_t deadline_ns,
-            void (*before)(void*), void* argument);
+  // and the lock still held: releases whatever else must be. It is called in
+  // any case, and must not suspend.
+  WaitResult Wait(std::unique_lock<Spinlock>* guard, WaitReason reason,
+                  const WaitLimit& limit, void (*before)(void*),
+                  void* argument);
 
   // Wakes the one that has waited longest. False: there was none.
   bool WakeOne();
