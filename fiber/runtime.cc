@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "flare/base/topology.h"
+#include "flare/fiber/group_sets.h"
 #include "flare/fiber/plan.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/scheduling_group.h"
@@ -27,6 +28,7 @@ constexpr std::int64_t kWatchPeriodNs = 50'000;
 
 struct Runtime {
   Plan plan;
+  GroupSets sets;
   std::vector<std::unique_ptr<SchedulingGroup>> groups;
   std::unique_ptr<Watch> watch;
   Shutdown shutdown;
@@ -73,7 +75,8 @@ void ConnectNeighbours(Runtime* rt) {
   for (auto& group : rt->groups) {
     std::vector<SchedulingGroup*> neighbours;
     for (auto& other : rt->groups) {
-      if (other != group && other->node() == group->node()) {
+      if (other != group && other->node() == group->node() &&
+          rt->sets.Together(other->index(), group->index())) {
         neighbours.push_back(other.get());
       }
     }
@@ -116,8 +119,13 @@ Status StartRuntime(const RuntimeOptions& options) {
   Expected<Plan, Status> plan = MakePlan(request);
   if (!plan) return plan.error();
 
+  Expected<GroupSets, Status> sets =
+      GroupSets::Parse(options.group_sets, plan->groups);
+  if (!sets) return sets.error();
+
   auto rt = std::make_unique<Runtime>();
   rt->plan = *plan;
+  rt->sets = *std::move(sets);
   for (std::size_t i = 0; i < plan->groups; ++i) {
     SchedulingGroup::Options group;
     group.index = i;
@@ -186,6 +194,11 @@ std::size_t GetCurrentSchedulingGroupIndex() { return NearestGroup()->index(); }
 
 int GetSchedulingGroupNode(std::size_t group) {
   return GetGroup(group)->node();
+}
+
+Expected<std::vector<std::size_t>, Status> FindSchedulingGroups(
+    const std::string& name) {
+  return MustBeRunning()->sets.Find(name);
 }
 
 Poller* GetPoller(std::size_t group) { return GetGroup(group)->poller(); }

@@ -18,7 +18,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/fiber/poller.h"
 
@@ -41,13 +43,39 @@ struct RuntimeOptions {
   std::size_t stack_size = 131072;
   bool stack_guard = true;
 
-  // One steal attempt in this many looks into another group of the same node;
-  // 0: never.
+  // How readily a group's idle workers take work from another group of the same
+  // node: one search in this many looks there, and a group whose workers are
+  // all busy while work waits is helped by an idle one at the latest after two
+  // periods of the watch (watch.h). 0: never.
   int work_stealing_ratio = 16;
+  // As above for groups of other nodes, which are helped when they have been
+  // short of workers for this many periods of the watch. 0: never.
+  int cross_numa_work_stealing_ratio = 0;
 
-  // Restricts workers to these CPUs ("0-3,6"); empty: all that the process may
-  // use.
+  // Tasks that the run queues of a group's workers hold together, a power of
+  // two; beyond it tasks go through the group's shared queue, which has no
+  // limit. A worker's own queue is never longer than 256, so more than 256 per
+  // worker means just that.
+  std::size_t run_queue_size = 65536;
+
+  // Restricts workers to these CPUs ("0-3,6"), or to all but those; empty: all
+  // that the process may use. Negative numbers count from the last CPU. One of
+  // them at most.
   std::string accessible_cpus;
+  std::string inaccessible_cpus;
+
+  // Binds each worker to one CPU of its own. An error if there are fewer CPUs
+  // than workers; with concurrency 0 there are as many workers as CPUs.
+  bool disallow_cpu_migration = false;
+
+  // Named sets of groups, "front:0-3;batch:4,5" (group_sets.h). Groups of
+  // different sets never take work from each other.
+  std::string group_sets;
+
+  // A file that describes the machine (Topology::FromDescription in
+  // base/topology.h), instead of what the kernel says: to plan for another one.
+  // Workers are bound to the CPUs described if the process may use them all.
+  std::string topology_file;
 
   // What idle workers of a group wait in. Empty: they only wait for each other
   // and for timers.
@@ -75,6 +103,10 @@ std::size_t GetSchedulingGroupSize();
 std::size_t GetCurrentSchedulingGroupIndex();
 // NUMA node of the group's workers; -1: not bound.
 int GetSchedulingGroupNode(std::size_t group);
+// The groups of the set `name` in RuntimeOptions::group_sets, ascending; "":
+// all groups. Error ENOENT: there is no such set.
+Expected<std::vector<std::size_t>, Status> FindSchedulingGroups(
+    const std::string& name);
 // What make_poller returned for the group; nullptr if there was none.
 Poller* GetPoller(std::size_t group);
 // Is the caller running on a worker, so that blocking suspends a fiber rather
