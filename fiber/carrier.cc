@@ -25,8 +25,8 @@ Carrier::Carrier(StackAllocator* stacks, void* low)
 Carrier* Carrier::Create(StackAllocator* stacks) {
   void* const low = stacks->Allocate();
   if (low == nullptr) return nullptr;
-  constexpr std::size_t kSize = (sizeof(Carrier) + 63) & ~std::size_t{63};
-  char* const place = static_cast<char*>(low) + stacks->stack_size() - kSize;
+  char* const place =
+      static_cast<char*>(low) + stacks->stack_size() - kCarrierBytes;
   return new (place) Carrier(stacks, low);
 }
 

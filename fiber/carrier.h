@@ -74,6 +74,7 @@ class Carrier {
 
  private:
   friend class Worker;
+  friend struct FiberInspector;  // debug_layout.cc
   friend void SuspendFiber(WaitReason reason, void (*hook)(void*),
                            void* argument);
 
@@ -101,6 +102,10 @@ class Carrier {
   void* tsan_fiber_ = nullptr;
   void* asan_fake_stack_ = nullptr;
 };
+
+// What a carrier takes of its stack's high end.
+inline constexpr std::size_t kCarrierBytes =
+    (sizeof(Carrier) + 63) & ~std::size_t{63};
 
 // Suspends the calling fiber; must be called on a worker. `hook(argument)` runs
 // once the fiber can be resumed (it must make sure that somebody Submit()s the

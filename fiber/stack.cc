@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "flare/fiber/debug_layout.h"
 #include "glog/logging.h"
 
 #ifndef MADV_GUARD_INSTALL
@@ -30,6 +31,7 @@ StackAllocator::StackAllocator(const Options& options)
 }
 
 StackAllocator::~StackAllocator() {
+  RemoveStackRegions(this);
   for (void* region : regions_) {
     munmap(region, kStacksPerRegion * options_.stack_size);
   }
@@ -48,6 +50,7 @@ bool StackAllocator::MapRegion() {
   // A huge page would make the first touch of one stack cost 2 MiB.
   madvise(region, bytes, MADV_NOHUGEPAGE);
   regions_.push_back(region);
+  AddStackRegion(this, region, options_.stack_size, kStacksPerRegion);
   fresh_.reserve(fresh_.size() + kStacksPerRegion);
   // Lowest address handed out first.
   for (std::size_t i = kStacksPerRegion; i-- > 0;) {
