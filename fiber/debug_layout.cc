@@ -9,6 +9,7 @@
 #include "flare/base/backtrace.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/fiber/worker.h"
 
 namespace flare::fiber {
 namespace {
@@ -18,8 +19,8 @@ StackRegion* first_region FLARE_GUARDED_BY(regions_lock) = nullptr;
 
 }  // namespace
 
-// Knows the private parts of Carrier. offsetof() is fine with GCC and clang for
-// any class without virtual bases.
+// Knows the private parts of Carrier and Worker. offsetof() is fine with GCC
+// and clang for any class without virtual bases.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 struct FiberInspector {
@@ -37,6 +38,10 @@ struct FiberInspector {
   static constexpr std::size_t kName = offsetof(Carrier, name);
   static constexpr std::size_t kReason = offsetof(Carrier, reason);
   static constexpr Task::Run kResume = &Carrier::Resume;
+
+  static const void* CurrentOf(const Worker& worker) {
+    return &worker.current_;
+  }
 };
 #pragma GCC diagnostic pop
 
@@ -134,6 +139,12 @@ bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept {
   get(FiberInspector::kName, &view->name);
   get(FiberInspector::kReason, &view->reason);
   return true;
+}
+
+std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept {
+  std::uintptr_t current = 0;
+  ReadOwnMemory(FiberInspector::CurrentOf(worker), &current, sizeof(current));
+  return current;
 }
 
 SavedContext ReadContext(const char (&frame)[kContextBytes]) noexcept {

@@ -74,6 +74,9 @@ struct CarrierView {
 // runs meanwhile. One system call.
 bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept;
 
+// Address of the carrier that `worker` runs on at the moment. Any thread.
+std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept;
+
 // Where on the stack of a suspended fiber the innermost frame starts: of a
 // context (context_<isa>.S) whose lowest bytes are `frame`.
 inline constexpr std::size_t kContextBytes = 64;

@@ -93,6 +93,7 @@ class Worker {
  private:
   friend class Carrier;
   friend class SchedulingGroup;
+  friend struct FiberInspector;  // debug_layout.cc
   friend void SuspendFiber(WaitReason reason, void (*hook)(void*),
                            void* argument);
 
