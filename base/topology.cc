@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -121,6 +122,7 @@ Topology Topology::FromSystem(const Source& source) {
         with_memory.empty() ||
         std::binary_search(with_memory.begin(), with_memory.end(), node.id);
   }
+  topology.memory_nodes_ = topology.CountMemoryNodes();
   std::vector<int> usable =
       source.affinity ? *source.affinity : GetThreadAffinity();
   SortUnique(&usable);
@@ -132,6 +134,7 @@ Topology Topology::FromSystem(const Source& source) {
   // CPUs the node files don't know of, if they say anything at all.
   if (topology.cpus_ != usable) {
     topology.nodes_ = {Node{0, usable, true}};
+    topology.memory_nodes_ = 1;
     topology.Keep(usable);
   }
   topology.quota_ = ReadCpuQuota(source.root);
@@ -164,6 +167,7 @@ Expected<Topology> Topology::FromDescription(std::string_view description) {
     SortUnique(&usable);
     topology.nodes_.push_back(std::move(node));
   }
+  topology.memory_nodes_ = topology.CountMemoryNodes();
   std::erase_if(usable, [&](int cpu) {
     return std::binary_search(options.offline.begin(), options.offline.end(),
                               cpu);
@@ -175,6 +179,34 @@ Expected<Topology> Topology::FromDescription(std::string_view description) {
   topology.Keep(usable);
   topology.quota_ = options.quota;
   return topology;
+}
+
+Expected<Topology> Topology::FromFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return StatusFromErrno(errno != 0 ? errno : EIO,
+                           "can't read the topology file " + path);
+  }
+  std::string items;
+  for (std::string line; std::getline(file, line);) {
+    const std::string_view item =
+        Trim(std::string_view(line).substr(0, line.find('#')));
+    // An empty line means nothing; a node without CPUs is an empty item in one
+    // that isn't.
+    if (item.empty()) continue;
+    if (!items.empty()) items += ';';
+    items += item;
+  }
+  auto topology = FromDescription(items);
+  if (topology) return topology;
+  return Status(topology.error().code(),
+                "the file " + path + ": " + topology.error().message());
+}
+
+std::size_t Topology::CountMemoryNodes() const {
+  return static_cast<std::size_t>(
+      std::count_if(nodes_.begin(), nodes_.end(),
+                    [](const Node& node) { return node.has_memory; }));
 }
 
 void Topology::Keep(const std::vector<int>& usable) {
@@ -195,6 +227,18 @@ Expected<Topology> Topology::RestrictedTo(const std::vector<int>& cpus) const {
   if (!restricted.cpus_.empty()) return restricted;
   return Status(EINVAL, "none of the CPUs " + FormatCpuList(wanted) +
                             " is accessible; this process may use " +
+                            FormatCpuList(cpus_));
+}
+
+Expected<Topology> Topology::Without(const std::vector<int>& cpus) const {
+  std::vector<int> unwanted = cpus;
+  SortUnique(&unwanted);
+  std::vector<int> left;
+  std::set_difference(cpus_.begin(), cpus_.end(), unwanted.begin(),
+                      unwanted.end(), std::back_inserter(left));
+  if (!left.empty()) return RestrictedTo(left);
+  return Status(EINVAL, "without the CPUs " + FormatCpuList(unwanted) +
+                            " none is left; this process may use " +
                             FormatCpuList(cpus_));
 }
 

@@ -13,6 +13,7 @@
 #ifndef FLARE_BASE_TOPOLOGY_H_
 #define FLARE_BASE_TOPOLOGY_H_
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,8 +53,16 @@ class Topology {
   // left.
   static Expected<Topology> FromDescription(std::string_view description);
 
+  // The same from a file: its lines are items, too, and what follows a '#' is a
+  // comment. Errors: as above, or that of reading the file.
+  static Expected<Topology> FromFile(const std::string& path);
+
   // Nodes with at least one accessible CPU, by id; at least one.
   const std::vector<Node>& nodes() const { return nodes_; }
+
+  // Nodes with memory, those without accessible CPUs included; at least 1
+  // unless a description says otherwise.
+  std::size_t memory_nodes() const { return memory_nodes_; }
 
   // All accessible CPUs, ascending; at least one.
   const std::vector<int>& cpus() const { return cpus_; }
@@ -75,15 +84,20 @@ class Topology {
   // if none is left.
   Expected<Topology> RestrictedTo(const std::vector<int>& cpus) const;
 
+  // The same without the CPUs that are in `cpus`. Error EINVAL if none is left.
+  Expected<Topology> Without(const std::vector<int>& cpus) const;
+
   // "node 0: CPUs 0-3; node 1: CPUs 4,6 (no memory); quota 2.5 CPUs"
   std::string ToString() const;
 
  private:
+  std::size_t CountMemoryNodes() const;
   // Drops what isn't in `usable`, and empty nodes.
   void Keep(const std::vector<int>& usable);
 
   std::vector<Node> nodes_;
   std::vector<int> cpus_;
+  std::size_t memory_nodes_ = 1;
   std::optional<double> quota_;
 };
 
@@ -103,7 +117,7 @@ std::string FormatCpuList(const std::vector<int>& cpus);
 std::vector<int> GetThreadAffinity();
 
 // Restricts the calling thread to `cpus`. Error: EINVAL if none of them can be
-// used.
+// used (the kernel ignores those that can't).
 Status SetThreadAffinity(const std::vector<int>& cpus);
 
 }  // namespace flare

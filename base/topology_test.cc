@@ -181,6 +181,55 @@ TEST(Topology, RestrictedTo) {
             "none of the CPUs 8-9 is accessible; this process may use 0-7");
 }
 
+TEST(Topology, Without) {
+  const Topology topology = Describe("0-3;4-7");
+  const auto some = topology.Without({7, 0, 0, 4, 12});
+  ASSERT_TRUE(some);
+  EXPECT_EQ(some->cpus(), (Cpus{1, 2, 3, 5, 6}));
+  const auto one_node = topology.Without({0, 1, 2, 3});
+  ASSERT_TRUE(one_node);
+  EXPECT_EQ(one_node->ToString(), "node 1: CPUs 4-7");
+  EXPECT_EQ(topology.Without({})->cpus(), topology.cpus());
+  const auto none = topology.Without({0, 1, 2, 3, 4, 5, 6, 7});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code(), EINVAL);
+  EXPECT_EQ(none.error().message(),
+            "without the CPUs 0-7 none is left; this process may use 0-7");
+}
+
+TEST(Topology, CountsNodesWithMemory) {
+  EXPECT_EQ(Describe("0-3").memory_nodes(), 1u);
+  EXPECT_EQ(Describe("0-3:nomem").memory_nodes(), 0u);
+  EXPECT_EQ(Describe("0-3;4-7:nomem").memory_nodes(), 1u);
+  // Memory without CPUs, offline CPUs: the memory is still there.
+  EXPECT_EQ(Describe("0-3;;4-5;offline=4-5").memory_nodes(), 3u);
+}
+
+TEST(TopologyFromFile, LinesAreItems) {
+  const std::string path = ::testing::TempDir() + "/topology_from_file";
+  std::ofstream(path) << "# A machine with a hot spare.\n"
+                      << "0-3\n\n  4-7:nomem # far away\n;8;9\n"
+                      << "offline=2,5\nquota=2.5\n";
+  const auto topology = Topology::FromFile(path);
+  ASSERT_TRUE(topology) << topology.error();
+  EXPECT_EQ(topology->ToString(),
+            "node 0: CPUs 0-1,3; node 1: CPUs 4,6-7 (no memory); "
+            "node 3: CPUs 8; node 4: CPUs 9; quota 2.5 CPUs");
+  std::ofstream(path) << "0-3\n3-4\n";
+  const auto bad = Topology::FromFile(path);
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().code(), EINVAL);
+  EXPECT_NE(bad.error().message().find(path), std::string::npos);
+  EXPECT_NE(bad.error().message().find("another node"), std::string::npos);
+  std::ofstream(path) << "# nothing\n";
+  EXPECT_FALSE(Topology::FromFile(path));
+  std::filesystem::remove(path);
+  const auto absent = Topology::FromFile(path);
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().code(), ENOENT);
+  EXPECT_NE(absent.error().message().find(path), std::string::npos);
+}
+
 // Any description must give a consistent topology, or an error.
 TEST(TopologyFromDescription, RandomMachinesAreConsistent) {
   std::mt19937 random(99);
@@ -258,6 +307,7 @@ TEST_F(TopologyFromFilesTest, FourNodes) {
   const Topology topology = Read({0, 1, 2, 3, 4, 5, 6, 7});
   EXPECT_EQ(topology.ToString(),
             "node 0: CPUs 0-2; node 1: CPUs 4-5 (no memory); node 4: CPUs 6-7");
+  EXPECT_EQ(topology.memory_nodes(), 3u);  // One of them without CPUs.
   const Topology bound = Read({7, 2, 1});
   EXPECT_EQ(bound.ToString(), "node 0: CPUs 1-2; node 4: CPUs 7");
 }
