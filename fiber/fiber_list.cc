@@ -10,11 +10,11 @@
 #include "flare/fiber/fiber_list.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <map>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -110,6 +110,25 @@ bool ReadSuspended(std::uintptr_t low, std::uintptr_t place,
   return true;
 }
 
+constexpr std::string_view kClosure = "flare::fiber::ClosureTask<";
+
+bool IsClosure(const std::string& name) {
+  return name.compare(0, kClosure.size(), kClosure) == 0;
+}
+
+// Of "flare::fiber::ClosureTask<F>::...", F: what is between the brackets.
+std::string ClosureOf(const std::string& name) {
+  int depth = 1;
+  std::size_t at = kClosure.size();
+  for (; at < name.size() && depth != 0; ++at) {
+    const bool arrow = name[at] == '>' && name[at - 1] == '-';
+    if (name[at] == '<') ++depth;
+    if (name[at] == '>' && !arrow) --depth;
+  }
+  return depth == 0 ? name.substr(kClosure.size(), at - kClosure.size() - 1)
+                    : name;
+}
+
 std::size_t GroupOf(const void* stacks) {
   for (std::size_t g = 0; g < GetSchedulingGroupCount(); ++g) {
     if (GetGroup(g)->stacks() == stacks) return g;
@@ -175,7 +194,9 @@ void WritePlace(std::ostream& out, const Place& place, const Gathered& fibers) {
 }  // namespace
 
 std::string EntryName(const void* entry) {
-  return entry == nullptr ? "none" : FunctionName(entry);
+  if (entry == nullptr) return "none";
+  std::string name = FunctionName(entry);
+  return IsClosure(name) ? ClosureOf(name) : name;
 }
 
 void VisitFibers(const std::function<void(const FiberSnapshot&)>& visit) {

@@ -1,0 +1,239 @@
+#include "flare/fiber/fiber_list.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/condition_variable.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/mutex.h"
+#include "flare/fiber/testing/runtime_fixture.h"
+#include "flare/fiber/this_fiber.h"
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+
+// Not in the anonymous namespace: names that tests look for.
+namespace fiber_list_test {
+
+[[gnu::noinline]] void WaitInside(Event* event) {
+  event->Wait();
+  asm volatile("");  // Not a tail call.
+}
+
+[[gnu::noinline]] void WaitOutside(Event* event) {
+  WaitInside(event);
+  asm volatile("");
+}
+
+[[gnu::noinline]] void SpinUntil(std::atomic<bool>* stop) {
+  // relaxed: only to end.
+  while (!stop->load(std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace fiber_list_test
+
+namespace {
+
+bool Contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+std::vector<FiberSnapshot> Named(const std::string& name) {
+  std::vector<FiberSnapshot> found = ListFibers();
+  std::erase_if(found, [&](const auto& fiber) { return fiber.name != name; });
+  return found;
+}
+
+// Until as many fibers of that name are suspended.
+std::vector<FiberSnapshot> AwaitSuspended(const std::string& name,
+                                          std::size_t count) {
+  for (;;) {
+    std::vector<FiberSnapshot> found = Named(name);
+    if (std::count_if(found.begin(), found.end(), [](const auto& fiber) {
+          return fiber.state == FiberState::kSuspended &&
+                 !fiber.backtrace.empty();
+        }) == static_cast<std::ptrdiff_t>(count)) {
+      return found;
+    }
+    std::this_thread::yield();
+  }
+}
+
+class FiberListTest : public testing::RuntimeTest {};
+FLARE_INSTANTIATE_RUNTIME_TEST(FiberListTest);
+
+TEST_P(FiberListTest, IsEmptyWithoutFibers) {
+  while (!ListFibers().empty()) std::this_thread::yield();
+  std::ostringstream out;
+  DumpFibers(out);
+  EXPECT_EQ(out.str(), "0 fibers: 0 running, 0 suspended\n");
+}
+
+TEST_P(FiberListTest, ShowsWhatASuspendedFiberWaitsFor) {
+  Event event;
+  std::atomic<std::uint64_t> id{0};
+  Fiber fiber([&] {
+    this_fiber::SetName("waiter");
+    id.store(this_fiber::GetId(), std::memory_order_relaxed);  // Joined below.
+    fiber_list_test::WaitOutside(&event);
+  });
+  const std::vector<FiberSnapshot> found = AwaitSuspended("waiter", 1);
+  ASSERT_EQ(found.size(), 1U);
+  const FiberSnapshot& waiter = found[0];
+  EXPECT_EQ(waiter.state, FiberState::kSuspended);
+  EXPECT_EQ(waiter.worker, -1);
+  EXPECT_LT(waiter.group, GetSchedulingGroupCount());
+  EXPECT_NE(waiter.carrier, nullptr);
+  EXPECT_FALSE(waiter.waits_for.empty());
+  EXPECT_GE(waiter.suspended_ns, 0);
+  EXPECT_LT(waiter.suspended_ns, 60'000'000'000);
+
+  const std::string stack = waiter.backtrace.ToString();
+  const std::size_t inside = stack.find("fiber_list_test::WaitInside(");
+  const std::size_t outside = stack.find("fiber_list_test::WaitOutside(");
+  EXPECT_NE(inside, std::string::npos) << stack;
+  EXPECT_NE(outside, std::string::npos) << stack;
+  EXPECT_LT(inside, outside) << stack;
+  EXPECT_TRUE(Contains(stack, "Worker::Loop")) << stack;
+
+  event.Set();
+  fiber.join();
+  EXPECT_EQ(waiter.id, id.load(std::memory_order_relaxed));  // Joined.
+  EXPECT_TRUE(Named("waiter").empty());
+}
+
+TEST_P(FiberListTest, NamesTheEntry) {
+  Event event;
+  Event done;
+  Spawn([&] {
+    this_fiber::SetName("entry");
+    event.Wait();
+    done.Set();
+  });
+  const std::vector<FiberSnapshot> found = AwaitSuspended("entry", 1);
+  const std::string name = EntryName(found[0].entry);
+  EXPECT_TRUE(Contains(name, "NamesTheEntry")) << name;
+  EXPECT_TRUE(Contains(name, "{lambda()#1}")) << name;
+  EXPECT_FALSE(Contains(name, "ClosureTask")) << name;
+  EXPECT_EQ(EntryName(nullptr), "none");
+  event.Set();
+  done.Wait();
+}
+
+TEST_P(FiberListTest, ShowsRunningFibers) {
+  std::atomic<bool> stop{false};
+  Event started;
+  Fiber fiber([&] {
+    this_fiber::SetName("runner");
+    started.Set();
+    fiber_list_test::SpinUntil(&stop);
+  });
+  started.Wait();
+  const std::vector<FiberSnapshot> found = Named("runner");
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].state, FiberState::kRunning);
+  EXPECT_GE(found[0].worker, 0);
+  EXPECT_LT(found[0].worker, static_cast<int>(GetSchedulingGroupSize()));
+  EXPECT_EQ(found[0].waits_for, "");
+  std::ostringstream out;
+  DumpFibers(out);
+  EXPECT_TRUE(Contains(out.str(), "running on worker ")) << out.str();
+  EXPECT_TRUE(Contains(out.str(), "\"runner\" on ")) << out.str();
+  stop.store(true, std::memory_order_relaxed);  // Only to end.
+  fiber.join();
+}
+
+TEST_P(FiberListTest, DumpGathersFibersAtTheSamePlace) {
+  constexpr int kFibers = 20;
+  Event event;
+  std::vector<Fiber> fibers;
+  for (int i = 0; i < kFibers; ++i) {
+    fibers.emplace_back([&] {
+      this_fiber::SetName("same");
+      fiber_list_test::WaitOutside(&event);
+    });
+  }
+  AwaitSuspended("same", kFibers);
+  std::ostringstream out;
+  DumpFibers(out);
+  const std::string text = out.str();
+  EXPECT_TRUE(Contains(text, "20 suspended: ")) << text;
+  EXPECT_TRUE(Contains(text, "\"same\" on 0x")) << text;
+  EXPECT_TRUE(Contains(text, ", ...")) << text;
+  // One backtrace for all of them.
+  const std::size_t first = text.find("WaitInside(");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("WaitInside(", first + 1), std::string::npos) << text;
+  event.Set();
+  for (Fiber& fiber : fibers) fiber.join();
+}
+
+TEST_P(FiberListTest, MayBeCalledByAFiber) {
+  std::vector<FiberSnapshot> found;
+  Fiber fiber([&] {
+    this_fiber::SetName("self");
+    found = Named("self");
+  });
+  fiber.join();
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].state, FiberState::kRunning);
+}
+
+// Fibers that block and are woken as fast as they can, and stacks that come
+// and go, while they are looked at.
+TEST_P(FiberListTest, StandsFibersThatDoNotStandStill) {
+  constexpr int kFibers = 50;
+  std::atomic<bool> stop{false};
+  Mutex mutex;
+  std::vector<Fiber> fibers;
+  for (int i = 0; i < kFibers; ++i) {
+    fibers.emplace_back([&] {
+      this_fiber::SetName("busy");
+      // relaxed: only to end.
+      while (!stop.load(std::memory_order_relaxed)) {
+        std::scoped_lock guard(mutex);
+        this_fiber::Yield();
+        std::vector<Fiber> children;
+        for (int j = 0; j < 5; ++j) {
+          children.emplace_back([] {
+            this_fiber::SetName("child");
+            this_fiber::Yield();
+          });
+        }
+        for (Fiber& child : children) child.join();
+      }
+    });
+  }
+  std::size_t seen = 0;
+  for (int round = 0; round < 200 || seen < 10; ++round) {
+    for (const FiberSnapshot& fiber : ListFibers()) {
+      if (fiber.name == "busy" || fiber.name == "child") ++seen;
+      EXPECT_LE(fiber.backtrace.size(), Backtrace::kMaxFrames);
+    }
+    if (round % 20 == 0) {
+      std::ostringstream out;
+      DumpFibers(out);
+      EXPECT_TRUE(Contains(out.str(), " fibers: "));
+    }
+  }
+  stop.store(true, std::memory_order_relaxed);  // Only to end.
+  for (Fiber& fiber : fibers) fiber.join();
+  EXPECT_TRUE(Named("busy").empty());
+}
+
+TEST(FiberList, IsEmptyWithoutARuntime) {
+  EXPECT_TRUE(ListFibers().empty());
+  std::ostringstream out;
+  DumpFibers(out);
+  EXPECT_EQ(out.str(), "0 fibers: 0 running, 0 suspended\n");
+}
+
+}  // namespace
+}  // namespace flare::fiber
