@@ -31,9 +31,18 @@ Fiber& Fiber::operator=(Fiber&& other) noexcept {
   return *this;
 }
 
-void Fiber::join() {
+Fiber::End* Fiber::MustBeJoinable() const {
   CHECK(joinable()) << "join() of a Fiber that isn't joinable";
-  end_->event.Wait();
+  return end_.Get();
+}
+
+bool Fiber::Joined(bool ended) {
+  if (ended) end_ = nullptr;
+  return ended;
+}
+
+void Fiber::join() {
+  MustBeJoinable()->event.Wait();
   end_ = nullptr;
 }
 

@@ -10,9 +10,11 @@
 #ifndef FLARE_FIBER_FIBER_H_
 #define FLARE_FIBER_FIBER_H_
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <optional>
+#include <stop_token>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -68,6 +70,33 @@ class Fiber {
   // after it.
   void join();
 
+  // join() with limits. False: the deadline passed, or a stop was requested,
+  // before the fiber ended; it is still joinable then. The fiber learns nothing
+  // of this: give it the token, too, if it is to end.
+  [[nodiscard]] bool join(const std::stop_token& stop) {
+    return Joined(MustBeJoinable()->event.Wait(stop));
+  }
+  template <class Rep, class Period>
+  [[nodiscard]] bool try_join_for(std::chrono::duration<Rep, Period> length) {
+    return Joined(MustBeJoinable()->event.WaitFor(length));
+  }
+  template <class Rep, class Period>
+  [[nodiscard]] bool try_join_for(const std::stop_token& stop,
+                                  std::chrono::duration<Rep, Period> length) {
+    return Joined(MustBeJoinable()->event.WaitFor(stop, length));
+  }
+  template <class Clock, class Duration>
+  [[nodiscard]] bool try_join_until(
+      std::chrono::time_point<Clock, Duration> at) {
+    return Joined(MustBeJoinable()->event.WaitUntil(at));
+  }
+  template <class Clock, class Duration>
+  [[nodiscard]] bool try_join_until(
+      const std::stop_token& stop,
+      std::chrono::time_point<Clock, Duration> at) {
+    return Joined(MustBeJoinable()->event.WaitUntil(stop, at));
+  }
+
   // Lets it run on its own.
   void detach();
 
@@ -77,6 +106,8 @@ class Fiber {
   };
 
   void Start(const Attributes& attributes, Function<void()> f);
+  End* MustBeJoinable() const;
+  bool Joined(bool ended);
 
   RefPtr<End> end_;
 };

@@ -5,10 +5,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <mutex>
 
+#include "flare/base/spinlock.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
+#include "flare/fiber/wait_list.h"
 
 namespace flare::this_fiber {
 
@@ -52,6 +55,18 @@ void SleepUntilNs(std::int64_t deadline_ns) {
         fiber::ArmTimer(sleep, sleep->deadline_ns);
       },
       &sleep);
+}
+
+bool SleepUntilNs(const std::stop_token& stop, std::int64_t deadline_ns) {
+  Spinlock lock;
+  fiber::WaitList never;
+  std::unique_lock guard(lock);
+  return never.Wait(&guard, {"sleep"}, {deadline_ns, &stop}) ==
+         fiber::WaitResult::kTimedOut;
+}
+
+void SetName(const char* name) {
+  if (Carrier* const self = fiber::CurrentCarrier()) self->name = name;
 }
 
 std::uint64_t GetId() {

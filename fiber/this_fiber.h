@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <stop_token>
 
 #include "flare/base/clock.h"
 
@@ -27,8 +28,28 @@ void SleepUntil(std::chrono::time_point<Clock, Duration> at) {
   SleepUntilNs(ToSteadyNs(at));
 }
 
+// The same, until a stop is requested. False: it was, before that time.
+[[nodiscard]] bool SleepUntilNs(const std::stop_token& stop,
+                                std::int64_t deadline_ns);
+
+template <class Rep, class Period>
+[[nodiscard]] bool SleepFor(const std::stop_token& stop,
+                            std::chrono::duration<Rep, Period> length) {
+  return SleepUntilNs(stop, ToSteadyNs(length));
+}
+
+template <class Clock, class Duration>
+[[nodiscard]] bool SleepUntil(const std::stop_token& stop,
+                              std::chrono::time_point<Clock, Duration> at) {
+  return SleepUntilNs(stop, ToSteadyNs(at));
+}
+
 // A number that no other fiber of this process has or had; 0 on plain threads.
 std::uint64_t GetId();
+
+// Names the fiber in fiber lists and debuggers, until it ends. `name` is a
+// literal, or lives as long as the fiber. Ignored on plain threads.
+void SetName(const char* name);
 
 }  // namespace flare::this_fiber
 
