@@ -216,13 +216,21 @@ RuntimeStatistics GetRuntimeStatistics() {
       sum.tasks += get(counters.tasks);
       sum.suspends += get(counters.suspends);
       sum.steals += get(counters.steals);
-      sum.wakes += get(counters.wakes);
       sum.parks += get(counters.parks);
       sum.polls += get(counters.polls);
       sum.overflows += get(counters.overflows);
     }
+    sum.wakes += group->wakes();
   }
   sum.watch_wakes = rt->watch->wakes();
+  return sum;
+}
+
+Histogram GetReadyDelays() {
+  Histogram sum;
+  for (auto& group : MustBeRunning()->groups) {
+    sum.Merge(group->ready_delays().Snapshot());
+  }
   return sum;
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "flare/base/expected.h"
+#include "flare/base/histogram.h"
 #include "flare/base/status.h"
 #include "flare/fiber/poller.h"
 
@@ -118,13 +119,17 @@ struct RuntimeStatistics {
   std::uint64_t tasks = 0;        // Run, resumed fibers included.
   std::uint64_t suspends = 0;     // Fibers that blocked.
   std::uint64_t steals = 0;       // Successful, of one or more tasks each.
-  std::uint64_t wakes = 0;        // Idle workers woken for a backlog.
+  std::uint64_t wakes = 0;        // Idle workers woken to look for work.
   std::uint64_t watch_wakes = 0;  // Idle workers woken by the watch.
   std::uint64_t parks = 0;        // Workers that went to sleep.
   std::uint64_t polls = 0;        // Calls of Poller::Poll.
   std::uint64_t overflows = 0;    // Run queues that spilled.
 };
 RuntimeStatistics GetRuntimeStatistics();
+
+// How long ready tasks have waited to be run, in nanoseconds, since the start:
+// of a sample, up to a thousand tasks a second and worker.
+Histogram GetReadyDelays();
 
 }  // namespace flare::fiber
 

@@ -263,6 +263,54 @@ TEST_P(RuntimeTest, GroupsAreAddressable) {
   }
 }
 
+TEST_P(RuntimeTest, ReadyDelaysAreSampled) {
+  const std::int64_t start = NowNs();
+  std::int64_t queued = 0;
+  Fiber([&] {
+    while (GetReadyDelays().count() < 5 && NowNs() < start + 20'000'000'000) {
+      for (int i = 0; i < 100; ++i) Spawn([] {});
+      queued += 100;
+      this_fiber::Yield();
+    }
+  }).join();
+  const Histogram delays = GetReadyDelays();
+  EXPECT_GE(delays.count(), 5U);
+  EXPECT_LE(delays.max(), NowNs() - start);
+  // A sample: one a millisecond and worker.
+  EXPECT_LE(delays.count(),
+            ((NowNs() - start) / 1'000'000 + 2) * GetParam().workers);
+}
+
+// Tasks that hold their threads until all are there: each needs a worker, and
+// whoever submits them wakes but two.
+TEST_P(RuntimeTest, BatchesWakeAllWhoAreNeeded) {
+  const auto size = static_cast<int>(GetSchedulingGroupSize());
+  std::atomic<int> there{0};
+  Latch left(size);
+  struct Meet : Task {
+    std::atomic<int>* there;
+    Latch* left;
+    int expected;
+  };
+  std::vector<Meet> tasks(size);
+  TaskList list;
+  for (Meet& task : tasks) {
+    task.there = &there;
+    task.left = &left;
+    task.expected = size;
+    task.run = [](Task* self) {
+      auto* const meet = static_cast<Meet*>(self);
+      meet->there->fetch_add(1);
+      while (meet->there->load() < meet->expected) std::this_thread::yield();
+      meet->left->count_down();
+    };
+    list.PushBack(&task);
+  }
+  SubmitAll(std::move(list));
+  left.wait();
+  EXPECT_EQ(there.load(), size);
+}
+
 TEST_P(RuntimeTest, StartingTwiceIsAnError) {
   EXPECT_FALSE(StartRuntime(RuntimeOptions()).ok());
 }

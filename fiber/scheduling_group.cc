@@ -13,9 +13,9 @@
 //       rouse it; nobody else may. A worker that wakes by itself clears its own
 //       bit, and if it finds it cleared already, waits for that store.
 //  [P4] A searcher (woken, or looking around before it sleeps) is counted in
-//       `searching_`. A producer that sees one wakes nobody: after it has
-//       stopped being counted the searcher looks at the injection queue, before
-//       it runs anything as well as before it sleeps [P1].
+//       `searching_`. A producer that sees as many as it wants wakes nobody:
+//       after it has stopped being counted a searcher looks at the injection
+//       queue, before it runs anything as well as before it sleeps [P1].
 //  [P5] Timers: a sleeping worker's own wheel bounds its sleep; the one in the
 //       poller heeds all wheels of the group. Timers armed later belong to
 //       workers that are awake, or come with a wake-up [P2].
@@ -46,7 +46,6 @@ namespace flare::fiber {
 namespace {
 
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
-constexpr int kMaxSearchers = 2;
 
 }  // namespace
 
@@ -71,19 +70,36 @@ void SchedulingGroup::Join() {
 
 void SchedulingGroup::Inject(Task* task) {
   injection_.Push(task);
-  WakeOne();  // [P2]
+  Wake(1);  // [P2]
 }
 
 void SchedulingGroup::InjectAll(TaskList&& tasks) {
   if (tasks.empty()) return;
+  const std::size_t size = tasks.size;
   injection_.PushAll(std::move(tasks));
-  WakeOne();  // [P2]
+  WakeFor(size);  // [P2]
 }
 
-bool SchedulingGroup::WakeOne() {
+bool SchedulingGroup::WakeFor(std::size_t tasks) {
+  const std::int64_t worth = wake_threshold_ns() / mean_task_ns();
+  return Wake(static_cast<std::int64_t>(tasks) >
+                      std::max<std::int64_t>(worth, 1)
+                  ? kMaxSearchers
+                  : 1);
+}
+
+bool SchedulingGroup::Wake(int searchers) {
   // seq_cst: pair with the fetch_or in Park [P1] and the fetch_sub in EndSearch
   // [P4]; order the producer's push before these loads.
-  if (searching_.load(std::memory_order_seq_cst) != 0) return false;
+  const int already = searching_.load(std::memory_order_seq_cst);
+  if (already >= searchers) return false;
+  bool woken = false;
+  for (int i = already; i < searchers && WakeSomebody(); ++i) woken = true;
+  return woken;
+}
+
+bool SchedulingGroup::WakeSomebody() {
+  // seq_cst: as in Wake.
   std::uint64_t idle = idle_.load(std::memory_order_seq_cst);
   while (idle != 0) {
     // Rather not the one that waits for IO; else the lowest, so that load
@@ -96,6 +112,7 @@ bool SchedulingGroup::WakeOne() {
     idle = idle_.fetch_and(~bit, std::memory_order_seq_cst);
     if ((idle & bit) != 0) {
       searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
+      wakes_.fetch_add(1, std::memory_order_relaxed);      // A counter.
       Unpark(static_cast<std::size_t>(std::countr_zero(bit)));
       return true;
     }
@@ -105,7 +122,7 @@ bool SchedulingGroup::WakeOne() {
 
 void SchedulingGroup::WakeWorker(std::size_t index) {
   const std::uint64_t bit = std::uint64_t{1} << index;
-  // seq_cst: as in WakeOne [P3].
+  // seq_cst: as in WakeSomebody [P3].
   if ((idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0) return;
   searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
   Unpark(index);
@@ -152,7 +169,7 @@ bool SchedulingGroup::BeginSearch() {
 }
 
 void SchedulingGroup::EndSearch() {
-  // seq_cst: pairs with the load in WakeOne [P4].
+  // seq_cst: pairs with the load in Wake [P4].
   searching_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
@@ -174,8 +191,8 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   // relaxed: both published by the fetch_or.
   parking.word.store(1, std::memory_order_relaxed);
   if (in_poller) poller_bit_.store(bit, std::memory_order_relaxed);
-  // seq_cst: pairs with the loads in WakeOne, WakeAllIdle and idle_mask() and
-  // the fetch_and in WakeWorker [P1] [P2].
+  // seq_cst: pairs with the loads in Wake, WakeSomebody, WakeAllIdle and
+  // idle_mask() and the fetch_and in WakeWorker [P1] [P2].
   const std::uint64_t others = idle_.fetch_or(bit, std::memory_order_seq_cst);
   // The others' tasks are no longer sure to be taken by anybody awake.
   if (watch_ != nullptr && (others | bit) != all_idle_mask()) watch_->Poke();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "flare/base/cpu.h"
+#include "flare/base/histogram.h"
 #include "flare/fiber/injection_queue.h"
 #include "flare/fiber/poller.h"
 #include "flare/fiber/shutdown.h"
@@ -64,9 +65,13 @@ class SchedulingGroup {
   void Inject(Task* task);
   void InjectAll(TaskList&& tasks);
 
-  // Wakes an idle worker, unless one is already looking for work. True: one
-  // was woken. Any thread.
-  bool WakeOne();
+  // Makes sure that `searchers` workers are looking for work, as far as there
+  // are idle ones to wake: at most kMaxSearchers. True: one or more were woken.
+  // Any thread.
+  bool Wake(int searchers);
+  // For what a queue holds: one searcher if it is short work, two if it is
+  // worth it; those wake others in their turn.
+  bool WakeFor(std::size_t tasks);
 
   // Wakes the worker `index` if it is idle, to look at its timers or at the
   // stop flag again. Any thread.
@@ -97,7 +102,23 @@ class SchedulingGroup {
   std::uint64_t rouses() const noexcept {
     return rouses_.load(std::memory_order_seq_cst);
   }
-  bool has_injected() const noexcept { return !injection_.empty(); }
+  std::size_t injected() const noexcept { return injection_.size(); }
+
+  // How long the group's tasks have taken lately, on the mean.
+  std::int64_t mean_task_ns() const noexcept {
+    return mean_task_ns_.load(std::memory_order_relaxed);  // A hint.
+  }
+  void set_mean_task_ns(std::int64_t mean) noexcept {
+    mean_task_ns_.store(mean, std::memory_order_relaxed);  // A hint.
+  }
+
+  // Idle workers woken to look for work.
+  std::uint64_t wakes() const noexcept {
+    return wakes_.load(std::memory_order_relaxed);  // A counter.
+  }
+
+  // How long ready tasks have waited to be run: see DelayProbe in worker.h.
+  ConcurrentHistogram& ready_delays() noexcept { return ready_delays_; }
   std::uint64_t all_idle_mask() const noexcept {
     return ~std::uint64_t{0} >> (kMaxWorkers - size());
   }
@@ -115,13 +136,15 @@ class SchedulingGroup {
   bool TryAcquirePoller();
   void ReleasePoller();
 
-  // Looking for work at siblings is limited to two at a time.
+  // Looking for work at siblings is limited to so many at a time.
+  static constexpr int kMaxSearchers = 2;
   bool BeginSearch();
   void EndSearch();
 
   // Fires whatever timers of the group are due.
   void FireTimers(std::int64_t now_ns);
 
+  bool WakeSomebody();
   void Unpark(std::size_t index);
 
   Options options_;
@@ -136,6 +159,9 @@ class SchedulingGroup {
   alignas(kCacheLine) std::atomic<bool> polling_{false};
   std::atomic<std::uint64_t> poller_bit_{0};  // Who sleeps in the poller.
   std::atomic<std::uint64_t> rouses_{0};
+  std::atomic<std::uint64_t> wakes_{0};
+  std::atomic<std::int64_t> mean_task_ns_{1000};
+  ConcurrentHistogram ready_delays_;
 
   std::vector<std::unique_ptr<Worker>> workers_;
 };

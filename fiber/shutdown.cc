@@ -31,7 +31,7 @@ void Shutdown::FinishIfQuiescent() {
 bool Shutdown::AllIdle() const {
   for (const SchedulingGroup* group : groups_) {
     if (group->idle_mask() != group->all_idle_mask()) return false;
-    if (group->has_injected()) return false;
+    if (group->injected() != 0) return false;
   }
   return true;
 }

@@ -67,7 +67,7 @@ bool Watch::Look(Watched* watched, std::int64_t now_ns) {
     return false;
   }
   // Nobody should be needed for this (scheduling_group.cc [P4]); a net.
-  bool help = group->has_injected();
+  bool help = group->injected() != 0;
   for (std::size_t i = 0; i < group->size(); ++i) {
     if ((idle >> i & 1) != 0) {
       watched->samples[i].valid = false;
@@ -75,7 +75,7 @@ bool Watch::Look(Watched* watched, std::int64_t now_ns) {
       help |= NeedsHelp(watched, i, now_ns);
     }
   }
-  if (help && group->WakeOne()) {
+  if (help && group->Wake(1)) {
     // relaxed: a counter with one writer.
     wakes_.store(wakes() + 1, std::memory_order_relaxed);
   }

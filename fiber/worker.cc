@@ -151,6 +151,7 @@ void Worker::Maintain() {
     group_->ReleasePoller();
     PushAll(std::move(ready));
   }
+  if (now >= probe_.next_at_ns) Probe(now);
 }
 
 Task* Worker::NextWhenEmpty() {
@@ -166,8 +167,7 @@ Task* Worker::NextWhenEmpty() {
       searching = false;
     }
     if (task != nullptr) {
-      // What a producer did not wake anybody for, as we were searching [P4].
-      if (group_->has_injected()) group_->WakeOne();
+      WakeForInjected();
       MaybeWakeHelper();
       return task;
     }
@@ -176,7 +176,7 @@ Task* Worker::NextWhenEmpty() {
     group_->FireTimers(now);
     task = run_queue_.Pop();
     if (task != nullptr) {
-      if (group_->has_injected()) group_->WakeOne();  // [P4]
+      WakeForInjected();
       return task;
     }
     if (group_->shutdown_->finished()) return nullptr;
@@ -184,14 +184,16 @@ Task* Worker::NextWhenEmpty() {
     TaskList ready;
     Bump(counters_.parks);
     searching = group_->Park(this, &ready);
+    const bool any = !ready.empty();
     PushAll(std::move(ready));
     estimate_since_ns_ = NowNs();
+    if (any) Probe(estimate_since_ns_);
     until_maintenance_ = kMaintenanceInterval;
     task = run_queue_.Pop();
     if (task != nullptr) {
       if (searching) {
         group_->EndSearch();
-        if (group_->has_injected()) group_->WakeOne();  // [P4]
+        WakeForInjected();
         MaybeWakeHelper();  // PushAll saw us searching.
       }
       return task;
@@ -270,9 +272,37 @@ void Worker::Overflow(Task* task) {
   group_->InjectAll(std::move(half));
 }
 
-void Worker::WakeHelper() {
-  if (group_->idle_mask() == 0) return;
-  if (group_->WakeOne()) Bump(counters_.wakes);
+void Worker::WakeHelper(std::uint32_t queued) {
+  if (group_->idle_mask() != 0)
+    group_->Wake(queued / wake_backlog_ > 1 ? 2 : 1);
+}
+
+// What producers did not wake anybody for, as we were searching [P4].
+void Worker::WakeForInjected() {
+  if (const std::size_t injected = group_->injected(); injected != 0) {
+    group_->WakeFor(injected);
+  }
+}
+
+void Worker::Probe(std::int64_t now_ns) {
+  // acquire: pairs with the release below: its time has been read.
+  if (run_queue_.size() == 0 || now_ns < probe_.next_at_ns ||
+      probe_.queued.load(std::memory_order_acquire)) {
+    return;
+  }
+  probe_.next_at_ns = now_ns + kProbeIntervalNs;
+  probe_.queued_at_ns = now_ns;
+  probe_.group = group_;
+  // relaxed: read by this thread only until the task has run.
+  probe_.queued.store(true, std::memory_order_relaxed);
+  probe_.run = [](Task* self) {
+    auto* const probe = static_cast<DelayProbe*>(self);
+    probe->group->ready_delays().Record(
+        std::max<std::int64_t>(0, NowNs() - probe->queued_at_ns));
+    // release: pairs with the acquire above.
+    probe->queued.store(false, std::memory_order_release);
+  };
+  if (!run_queue_.Push(&probe_)) Overflow(&probe_);
 }
 
 void Worker::UpdateEstimate(std::int64_t now_ns) {
@@ -285,6 +315,11 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
   }
   const std::int64_t sample = (now_ns - estimate_since_ns_) / ran;
   mean_task_ns_ = std::max<std::int64_t>(1, (3 * mean_task_ns_ + sample) / 4);
+  // Not each time: siblings read it.
+  if (const std::int64_t known = group_->mean_task_ns();
+      mean_task_ns_ > 2 * known || 2 * mean_task_ns_ < known) {
+    group_->set_mean_task_ns(mean_task_ns_);
+  }
   const std::int64_t backlog = group_->wake_threshold_ns() / mean_task_ns_;
   wake_backlog_ = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(backlog, 1, RunQueue::kSlots));

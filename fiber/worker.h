@@ -83,7 +83,6 @@ class Worker {
     std::atomic<std::uint64_t> suspends{0};
     std::atomic<std::uint64_t> resumes{0};
     std::atomic<std::uint64_t> steals{0};
-    std::atomic<std::uint64_t> wakes{0};
     std::atomic<std::uint64_t> parks{0};
     std::atomic<std::uint64_t> polls{0};
     std::atomic<std::uint64_t> overflows{0};
@@ -105,6 +104,7 @@ class Worker {
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
+  static constexpr std::int64_t kProbeIntervalNs = 1'000'000;
 
   // A counter that only this thread writes: no read-modify-write needed.
   static void Bump(std::atomic<std::uint64_t>& counter) {
@@ -116,6 +116,16 @@ class Worker {
   // The scheduling loop; runs on carriers. Leaves (by switching to the thread's
   // own stack) when the group stops.
   static void Loop(Carrier* self) noexcept;
+
+  // A task that measures how long it takes to be run: it goes the way of all
+  // others, through the ring, and may be stolen. Once a millisecond at most.
+  struct DelayProbe : Task {
+    SchedulingGroup* group = nullptr;
+    std::int64_t queued_at_ns = 0;
+    std::int64_t next_at_ns = 0;  // Not before this.
+    std::atomic<bool> queued{false};
+  };
+  void Probe(std::int64_t now_ns);
 
   // The next task to run; sleeps while there is none. nullptr: stop.
   Task* Next();
@@ -132,10 +142,11 @@ class Worker {
   void MaybeWakeHelper() {
     const std::uint32_t queued = run_queue_.size();
     if (queued >= wake_backlog_) [[unlikely]] {
-      WakeHelper();
+      WakeHelper(queued);
     }
   }
-  void WakeHelper();
+  void WakeHelper(std::uint32_t queued);
+  void WakeForInjected();
   // Re-estimates the mean task time, and from it how long a backlog is worth a
   // wake-up.
   void UpdateEstimate(std::int64_t now_ns);
@@ -184,6 +195,7 @@ class Worker {
 
   Counters counters_;
   alignas(kCacheLine) RunQueue run_queue_;
+  DelayProbe probe_;
   TimerWheel timers_;
   Parking parking_;
   std::thread thread_;
