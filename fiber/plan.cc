@@ -65,6 +65,7 @@ Plan Fewest(std::size_t wanted) {
   Plan plan;
   plan.groups = CeilDiv(wanted, kMaxGroupSize);
   plan.workers_per_group = CeilDiv(wanted, plan.groups);
+  plan.why = "as few groups as possible, not bound to nodes";
   return plan;
 }
 
@@ -75,6 +76,7 @@ Plan PerNode(std::size_t wanted, std::size_t nodes) {
   plan.groups = groups_per_node * nodes;
   plan.workers_per_group = CeilDiv(per_node, groups_per_node);
   plan.numa_aware = true;
+  plan.why = "as few groups per NUMA node as possible";
   return plan;
 }
 
@@ -95,29 +97,47 @@ Plan Search(const Preset& preset, std::size_t wanted, std::size_t multiple) {
 }
 
 Plan Searched(const Preset& preset, std::size_t wanted, std::size_t nodes) {
+  const std::string range = "[" + std::to_string(preset.smallest) + ", " +
+                            std::to_string(preset.limit) + ")";
+  Plan plan;
   if (wanted <= preset.smallest) {
-    Plan plan;
     plan.workers_per_group = wanted;
+    plan.why = "too few for more than one group";
     return plan;
   }
   if (nodes > 1) {
-    Plan plan = Search(preset, wanted, nodes);
+    plan = Search(preset, wanted, nodes);
     if (plan.groups != 0 && plan.workers() - wanted <= wanted / 10) {
       plan.numa_aware = true;
+      plan.why = "the group size in " + range +
+                 " that divides evenly over the NUMA nodes with the fewest "
+                 "surplus workers";
       return plan;
     }
   }
-  return Search(preset, wanted, 1);
+  plan = Search(preset, wanted, 1);
+  plan.why = "the group size in " + range + " with the fewest surplus workers";
+  if (nodes > 1) {
+    plan.why +=
+        "; none of these divides evenly over the NUMA nodes with at "
+        "most a tenth of surplus workers, so that groups aren't bound";
+  }
+  return plan;
 }
 
 Plan Customized(const PlanRequest& request, std::size_t wanted) {
   const bool numa = request.numa_aware.value_or(true) && request.nodes > 1;
   auto size = static_cast<std::size_t>(request.group_size.value_or(0));
+  Plan plan;
+  plan.why = "customized: groups of at most " + std::to_string(size);
   if (size == 0) {  // Not given: one group a node, if that isn't too large.
     size =
         std::min(kMaxGroupSize, numa ? CeilDiv(wanted, request.nodes) : wanted);
+    plan.why = "customized: as few groups as possible";
   }
-  Plan plan;
+  plan.why += numa                ? ", as many on each NUMA node"
+              : request.nodes > 1 ? ", not bound, as flare_numa_aware is off"
+                                  : "";
   plan.groups = CeilDiv(wanted, size);
   if (numa) plan.groups = CeilDiv(plan.groups, request.nodes) * request.nodes;
   plan.workers_per_group = CeilDiv(wanted, plan.groups);
@@ -125,21 +145,15 @@ Plan Customized(const PlanRequest& request, std::size_t wanted) {
   return plan;
 }
 
-}  // namespace
+bool IsCustomized(const PlanRequest& request) {
+  return request.optimize_for == "customized" ||
+         request.group_size.value_or(0) > 0 || request.numa_aware.has_value();
+}
 
-Expected<Plan, Status> MakePlan(const PlanRequest& request) {
-  if (Status status = Validate(request); !status.ok()) {
-    return Unexpected(std::move(status));
-  }
-  const std::size_t wanted = request.concurrency > 0
-                                 ? static_cast<std::size_t>(request.concurrency)
-                                 : std::max<std::size_t>(request.cpus, 4);
+Plan PlanFor(const PlanRequest& request, std::size_t wanted) {
   const Preset& preset = *FindPreset(request.optimize_for);
-  const bool customized = preset.name == "customized" ||
-                          request.group_size.value_or(0) > 0 ||
-                          request.numa_aware.has_value();
   Plan plan;
-  if (customized) {
+  if (IsCustomized(request)) {
     plan = Customized(request, wanted);
   } else if (preset.limit != 0) {
     plan = Searched(preset, wanted, request.nodes);
@@ -150,10 +164,39 @@ Expected<Plan, Status> MakePlan(const PlanRequest& request) {
     plan = Fewest(wanted);
   }
   plan.wake_threshold_ns = preset.wake_threshold_ns;
-  plan.why = std::string(customized ? "customized, woken as for " : "") +
-             std::string(preset.name) + ", " + std::to_string(wanted) +
-             " workers wanted, " + std::to_string(request.cpus) +
-             " CPU(s) on " + std::to_string(request.nodes) + " NUMA node(s)";
+  return plan;
+}
+
+// Rounded up, workers may be more than the CPUs that each is to have one of.
+Plan LargestPinned(const PlanRequest& request) {
+  std::size_t wanted = request.cpus;
+  Plan plan = PlanFor(request, wanted);
+  while (plan.workers() > request.cpus && wanted > 1) {
+    plan = PlanFor(request, --wanted);
+  }
+  return plan;
+}
+
+}  // namespace
+
+Expected<Plan, Status> MakePlan(const PlanRequest& request) {
+  if (Status status = Validate(request); !status.ok()) {
+    return Unexpected(std::move(status));
+  }
+  Plan plan;
+  std::string wanted;
+  if (request.concurrency > 0) {
+    plan = PlanFor(request, static_cast<std::size_t>(request.concurrency));
+    wanted = std::to_string(request.concurrency) + " workers wanted";
+  } else if (request.pinned) {
+    plan = LargestPinned(request);
+    wanted = "as many workers as CPUs for them alone";
+  } else {
+    plan = PlanFor(request, std::max<std::size_t>(request.cpus, 4));
+    wanted = request.cpus >= 4 ? "as many workers as CPUs"
+                               : "4 workers, though fewer CPUs";
+  }
+  plan.why = request.optimize_for + ", " + wanted + "; " + plan.why;
   return plan;
 }
 

@@ -1,7 +1,8 @@
 // From the number of workers wanted to groups of workers: how many of each, and
-// whether they are bound to NUMA nodes. Pure arithmetic, the same for the same
-// input, so that plans for machines we don't have are unit tests. The presets
-// and their sizes are those users of the published framework know.
+// whether they are bound to NUMA nodes. (Which CPUs they then get is
+// placement.h.) Pure arithmetic, the same for the same input, so that plans for
+// machines we don't have are unit tests. The presets and their sizes are those
+// users of the published framework know.
 
 #ifndef FLARE_FIBER_PLAN_H_
 #define FLARE_FIBER_PLAN_H_
@@ -17,22 +18,25 @@
 namespace flare::fiber {
 
 struct PlanRequest {
-  int concurrency = 0;    // Workers wanted; 0: max(cpus, 4).
+  int concurrency = 0;    // Workers wanted; 0: max(cpus, 4); see `pinned`.
   std::size_t cpus = 1;   // CPUs that may be used.
   std::size_t nodes = 1;  // NUMA nodes with such CPUs.
   std::string optimize_for = "neutral";
   // Given explicitly, either makes the plan "customized".
   std::optional<int> group_size;
   std::optional<bool> numa_aware;
+  // Each worker is to have a CPU of its own. With concurrency 0 there are then
+  // no more workers than CPUs, however few.
+  bool pinned = false;
 };
 
 struct Plan {
   std::size_t groups = 1;
   std::size_t workers_per_group = 1;
-  bool numa_aware = false;  // Group i is bound to node i % nodes.
+  bool numa_aware = false;  // Groups are bound to nodes.
   // See SchedulingGroup::Options.
   std::int64_t wake_threshold_ns = 20'000;
-  std::string why;  // For the start-up log line.
+  std::string why;  // For the start-up log line; half a sentence.
 
   std::size_t workers() const { return groups * workers_per_group; }
 };

@@ -107,6 +107,51 @@ TEST(PlanTest, SurplusIsBounded) {
   }
 }
 
+// A CPU for each worker: no more workers than CPUs, unless it is said how many.
+TEST(PlanTest, PinnedWorkersAreAsManyAsCpus) {
+  PlanRequest request = Request("neutral", 0, 1, 2);
+  request.pinned = true;
+  EXPECT_EQ(Shape(request), "1x2");
+  request.cpus = 40;  // Unpinned, 2x20.
+  EXPECT_EQ(Shape(request), "2x20");
+  request = Request("io-heavy", 0, 2, 76);  // Unpinned, 78 workers.
+  request.pinned = true;
+  EXPECT_EQ(Shape(request), "8x9 numa");
+  request.concurrency = 100;  // As wanted: the placement will refuse it.
+  EXPECT_EQ(Shape(request), "10x10 numa");
+  request = Request("customized", 0, 4, 2);  // A quota, on four nodes.
+  request.pinned = true;
+  EXPECT_EQ(Shape(request), "4x1 numa");
+}
+
+std::string Why(const PlanRequest& request) {
+  const auto plan = MakePlan(request);
+  return plan ? plan->why : plan.error().message();
+}
+
+TEST(PlanTest, SaysWhy) {
+  EXPECT_EQ(Why(Request("neutral", 0, 1, 2)),
+            "neutral, 4 workers, though fewer CPUs; too few for more than one "
+            "group");
+  EXPECT_EQ(Why(Request("io-heavy", 0, 2, 40)),
+            "io-heavy, as many workers as CPUs; the group size in [8, 16) that "
+            "divides evenly over the NUMA nodes with the fewest surplus "
+            "workers");
+  EXPECT_NE(Why(Request("neutral", 17, 4)).find("aren't bound"),
+            std::string::npos);
+  EXPECT_NE(Why(Request("compute-heavy", 8)).find("as few groups as possible"),
+            std::string::npos);
+  EXPECT_NE(Why(Request("compute", 80, 2)).find("per NUMA node"),
+            std::string::npos);
+  PlanRequest request = Request("io", 40, 2);
+  request.group_size = 10;
+  EXPECT_EQ(Why(request),
+            "io, 40 workers wanted; customized: groups of at most 10, as many "
+            "on each NUMA node");
+  request.numa_aware = false;
+  EXPECT_NE(Why(request).find("flare_numa_aware is off"), std::string::npos);
+}
+
 TEST(PlanTest, RefusesNonsense) {
   EXPECT_NE(Shape(Request("fast", 4)).find("io-heavy"), std::string::npos);
   EXPECT_NE(Shape(Request("neutral", -1)).find("-1"), std::string::npos);
