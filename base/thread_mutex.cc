@@ -5,13 +5,14 @@
 namespace flare {
 namespace {
 
+// Destructors of other thread-local objects may still lock when ours is gone.
+thread_local bool state_destroyed = false;
+
 struct ThreadState {
   std::vector<ThreadMutex::Held> held;
   std::uint32_t* count = nullptr;
-  // Being destroyed; destructors of other thread-local objects may still lock.
-  bool ended = false;
 
-  ~ThreadState() { ended = true; }
+  ~ThreadState() { state_destroyed = true; }
 
   void Publish() const {
     if (count != nullptr) *count = static_cast<std::uint32_t>(held.size());
@@ -28,8 +29,8 @@ struct ThreadState {
 }  // namespace
 
 void ThreadMutex::NoteLocked() {
+  if (state_destroyed) return;
   ThreadState& state = State();
-  if (state.ended) return;
   state.held.push_back({this, CurrentBacktrace(/*skip=*/1)});
   noted_ = true;
   state.Publish();
