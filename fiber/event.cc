@@ -7,26 +7,24 @@
 namespace flare::fiber {
 
 void Event::Set() {
-  std::scoped_lock guard(lock_);
-  // release: pairs with the acquire in IsSet [EV1]; waiters are ordered by the
-  // lock.
-  set_.store(true, std::memory_order_release);
-  waiters_.WakeAll();
+  Waiter* waiters;
+  {
+    std::scoped_lock guard(lock_);
+    // release: pairs with the acquire in IsSet [EV1]; waiters are ordered by
+    // the lock.
+    set_.store(true, std::memory_order_release);
+    waiters = waiters_.TakeAll();
+  }
+  // The event is not touched after the lock was let go, since whoever has
+  // waited may destroy it.
+  WaitList::WakeTaken(waiters);
 }
 
 bool Event::WaitLimited(const WaitLimit& limit) {
-  {
-    std::unique_lock guard(lock_);
-    // relaxed: under the lock.
-    if (set_.load(std::memory_order_relaxed)) return true;
-    if (waiters_.Wait(&guard, {"Event", this}, limit) != WaitResult::kWoken) {
-      return false;
-    }
-  }
-  // The setter woke us with the lock held: wait until it has let go, so that
-  // the event may be destroyed.
-  std::scoped_lock guard(lock_);
-  return true;
+  std::unique_lock guard(lock_);
+  // relaxed: under the lock.
+  if (set_.load(std::memory_order_relaxed)) return true;
+  return waiters_.Wait(&guard, {"Event", this}, limit) == WaitResult::kWoken;
 }
 
 }  // namespace flare::fiber

@@ -1,21 +1,70 @@
+// How a fiber's end and its handle meet. The body, one pooled node, is the
+// fiber's until it has ended, then the handle's:
+//
+//  [FB1] Under lock_: the fiber sets `ended`, or finds `detached` and frees the
+//        body itself; the handle frees it if it finds `ended`, or else waits or
+//        sets `detached`.
+//  [FB2] Who ended the fiber doesn't touch the body after letting go of the
+//        lock, except if it frees it: a joiner that is woken, or gets the lock,
+//        may free it.
 #include "flare/fiber/fiber.h"
 
+#include <mutex>
+#include <new>
+
+#include "flare/base/clock.h"
+#include "flare/base/spinlock.h"
+#include "flare/fiber/carrier.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 
 namespace flare {
 
-void Fiber::Start(const Attributes& attributes, Function<void()> f) {
-  end_ = MakeRefCounted<End>();
-  auto body = [f = std::move(f), end = end_]() mutable {
+struct Fiber::Body : fiber::Task {
+  static Body* Make(Function<void()> f) {
+    static_assert(sizeof(Body) <= fiber::kSpawnNodeBytes);
+    return new (fiber::AllocateSpawnNode().memory) Body(std::move(f));
+  }
+
+  void Free() {
+    this->~Body();
+    fiber::FreeSpawnNode(this);
+  }
+
+  void Run() {
     f();
     f = nullptr;  // What it captured ends before the join returns.
-    end->event.Set();
-  };
+    fiber::Waiter* joiner;
+    {
+      std::unique_lock guard(lock);
+      ended = true;
+      joiner = joiners.TakeAll();
+      if (detached) {  // [FB1]
+        guard.unlock();
+        Free();
+        return;
+      }
+    }
+    fiber::WaitList::WakeTaken(joiner);  // [FB2]
+  }
+
+  explicit Body(Function<void()> f) : f(std::move(f)) {
+    run = [](Task* self) { static_cast<Body*>(self)->Run(); };
+  }
+
+  Function<void()> f;
+  Spinlock lock;
+  bool ended FLARE_GUARDED_BY(lock) = false;
+  bool detached FLARE_GUARDED_BY(lock) = false;
+  fiber::WaitList joiners FLARE_GUARDED_BY(lock);  // One at most.
+};
+
+void Fiber::Start(const Attributes& attributes, Function<void()> f) {
+  body_ = Body::Make(std::move(f));
   if (attributes.scheduling_group) {
-    fiber::SpawnTo(*attributes.scheduling_group, std::move(body));
+    fiber::SubmitTo(*attributes.scheduling_group, body_);
   } else {
-    fiber::Spawn(std::move(body));
+    fiber::Submit(body_);
   }
 }
 
@@ -27,28 +76,32 @@ Fiber::~Fiber() {
 Fiber& Fiber::operator=(Fiber&& other) noexcept {
   CHECK(!joinable()) << "a Fiber must be joined or detached before it is "
                         "assigned to";
-  end_ = std::move(other.end_);
+  body_ = std::exchange(other.body_, nullptr);
   return *this;
 }
 
-Fiber::End* Fiber::MustBeJoinable() const {
+bool Fiber::Join(const fiber::WaitLimit& limit) {
   CHECK(joinable()) << "join() of a Fiber that isn't joinable";
-  return end_.Get();
-}
-
-bool Fiber::Joined(bool ended) {
-  if (ended) end_ = nullptr;
-  return ended;
-}
-
-void Fiber::join() {
-  MustBeJoinable()->event.Wait();
-  end_ = nullptr;
+  {
+    std::unique_lock guard(body_->lock);
+    if (!body_->ended && body_->joiners.Wait(&guard, {"Fiber", this}, limit) !=
+                             fiber::WaitResult::kWoken) {
+      return false;
+    }
+  }
+  std::exchange(body_, nullptr)->Free();
+  return true;
 }
 
 void Fiber::detach() {
   CHECK(joinable()) << "detach() of a Fiber that isn't joinable";
-  end_ = nullptr;
+  Body* const body = std::exchange(body_, nullptr);
+  {
+    std::scoped_lock guard(body->lock);
+    body->detached = true;
+    if (!body->ended) return;  // It frees itself.
+  }
+  body->Free();
 }
 
 void StartFiberFromPthread(Function<void()> f) { fiber::Spawn(std::move(f)); }

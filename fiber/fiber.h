@@ -20,8 +20,7 @@
 #include <utility>
 
 #include "flare/base/function.h"
-#include "flare/base/ref_ptr.h"
-#include "flare/fiber/event.h"
+#include "flare/fiber/wait_list.h"
 
 namespace flare {
 
@@ -59,57 +58,54 @@ class Fiber {
           });
   }
 
-  Fiber(Fiber&&) noexcept = default;
+  Fiber(Fiber&& other) noexcept : body_(std::exchange(other.body_, nullptr)) {}
   // Dies if this fiber is joinable, as std::thread does.
   Fiber& operator=(Fiber&& other) noexcept;
   ~Fiber();
 
-  bool joinable() const noexcept { return end_ != nullptr; }
+  bool joinable() const noexcept { return body_ != nullptr; }
 
   // Blocks the caller until the fiber has ended. What the fiber did is visible
   // after it.
-  void join();
+  void join() { static_cast<void>(Join({})); }
 
   // join() with limits. False: the deadline passed, or a stop was requested,
   // before the fiber ended; it is still joinable then. The fiber learns nothing
   // of this: give it the token, too, if it is to end.
   [[nodiscard]] bool join(const std::stop_token& stop) {
-    return Joined(MustBeJoinable()->event.Wait(stop));
+    return Join({fiber::kNoDeadline, &stop});
   }
   template <class Rep, class Period>
   [[nodiscard]] bool try_join_for(std::chrono::duration<Rep, Period> length) {
-    return Joined(MustBeJoinable()->event.WaitFor(length));
+    return Join({ToSteadyNs(length)});
   }
   template <class Rep, class Period>
   [[nodiscard]] bool try_join_for(const std::stop_token& stop,
                                   std::chrono::duration<Rep, Period> length) {
-    return Joined(MustBeJoinable()->event.WaitFor(stop, length));
+    return Join({ToSteadyNs(length), &stop});
   }
   template <class Clock, class Duration>
   [[nodiscard]] bool try_join_until(
       std::chrono::time_point<Clock, Duration> at) {
-    return Joined(MustBeJoinable()->event.WaitUntil(at));
+    return Join({ToSteadyNs(at)});
   }
   template <class Clock, class Duration>
   [[nodiscard]] bool try_join_until(
       const std::stop_token& stop,
       std::chrono::time_point<Clock, Duration> at) {
-    return Joined(MustBeJoinable()->event.WaitUntil(stop, at));
+    return Join({ToSteadyNs(at), &stop});
   }
 
   // Lets it run on its own.
   void detach();
 
  private:
-  struct End : RefCounted<End> {
-    fiber::Event event;
-  };
+  struct Body;
 
   void Start(const Attributes& attributes, Function<void()> f);
-  End* MustBeJoinable() const;
-  bool Joined(bool ended);
+  bool Join(const fiber::WaitLimit& limit);
 
-  RefPtr<End> end_;
+  Body* body_ = nullptr;
 };
 
 // For code on plain threads: runs `f` on a fiber, doesn't wait.

@@ -26,6 +26,8 @@
 //       a token that waits are given may suspend its fiber.
 #include "flare/fiber/wait_list.h"
 
+#include <utility>
+
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/fiber/carrier.h"
@@ -57,6 +59,22 @@ bool WaitList::WakeOne() {
 
 void WaitList::WakeAll() {
   while (WakeOne()) {
+  }
+}
+
+Waiter* WaitList::TakeAll() {
+  for (Waiter* waiter = head_; waiter != nullptr; waiter = waiter->next_) {
+    waiter->list_ = nullptr;  // [WL2]
+  }
+  tail_ = nullptr;
+  return std::exchange(head_, nullptr);
+}
+
+void WaitList::WakeTaken(Waiter* taken) {
+  while (taken != nullptr) {
+    Waiter* const next = taken->next_;  // A woken one may be gone.
+    taken->Wake();
+    taken = next;
   }
 }
 

@@ -117,6 +117,11 @@ class WaitList {
 
   void WakeAll();
 
+  // WakeAll() in two steps, so that the waking needn't hold the lock: unlinks
+  // all waiters, and wakes them. Between the two they can't end by themselves.
+  [[nodiscard]] Waiter* TakeAll();
+  static void WakeTaken(Waiter* taken);
+
  private:
   friend class Waiter;
 
