@@ -32,8 +32,10 @@
 
 namespace flare::fiber {
 
-class Worker;
+class ExecutionContext;
 class StackAllocator;
+class TaskGroup;
+class Worker;
 struct FiberLocals;  // fiber_local.h
 
 // What a fiber is suspended for, for whoever looks at it: fiber lists and
@@ -61,6 +63,11 @@ class Carrier {
 
   // Fiber-local values of the task that is running; nullptr: none yet.
   FiberLocals* locals = nullptr;
+
+  // What the running task inherits from others. Set and put back by scopes on
+  // its stack, hence null again when it ends.
+  ExecutionContext* execution_context = nullptr;
+  TaskGroup* task_group = nullptr;  // Whose child it is.
 
   // Told to whoever looks at the fiber. `entry` and `name` are of the task that
   // is running, `reason` and `suspended_at_ns` of its latest suspension. The
