@@ -8,6 +8,7 @@
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/stack.h"
+#include "flare/fiber/thread_lock_check.h"
 #include "flare/fiber/worker.h"
 #include "glog/logging.h"
 
@@ -67,9 +68,10 @@ inline Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
   return now;
 }
 
-// noexcept: an exception that leaves a task ends the process, with the
-// backtrace of where it was thrown.
-void Worker::Loop(Carrier* self) noexcept {
+// Not noexcept: an exception that leaves a task finds no handler up to the end
+// of the stack, and so ends the process where it was thrown, with nothing
+// unwound (terminate_handler.h).
+void Worker::Loop(Carrier* self) {
   Worker* worker = CurrentWorker();
   for (;;) {
     Task* const task = worker->Next();
@@ -99,6 +101,9 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
   Worker* const worker = CurrentWorker();
   Carrier* const self = worker->current_;
   Worker::Bump(worker->counters_.suspends);
+  if (worker->thread_locks_held_ != 0) [[unlikely]] {
+    ReportSuspensionUnderLock(reason);
+  }
 
   self->errno_ = *worker->errno_;  // [C4]
   Carrier::ExceptionGlobals* const exceptions = worker->exception_globals_;

@@ -4,6 +4,7 @@
 //       before it is linked.
 #include "flare/fiber/debug_layout.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "flare/base/backtrace.h"
@@ -139,6 +140,13 @@ bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept {
   get(FiberInspector::kName, &view->name);
   get(FiberInspector::kReason, &view->reason);
   return true;
+}
+
+std::string ReadName(const char* name) {
+  char copy[63];
+  if (name == nullptr) return "";
+  const std::size_t got = ReadOwnMemory(name, copy, sizeof(copy));
+  return std::string(copy, std::find(copy, copy + got, '\0'));
 }
 
 std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept {

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "flare/fiber/carrier.h"
@@ -73,6 +74,10 @@ struct CarrierView {
 // False: there is none. Never faults; what it finds may be torn if the carrier
 // runs meanwhile. One system call.
 bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept;
+
+// The text at `name`, which should be a literal but may be anything; 63 bytes
+// of it at most. "" for nullptr. Never faults.
+std::string ReadName(const char* name);
 
 // Address of the carrier that `worker` runs on at the moment. Any thread.
 std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept;

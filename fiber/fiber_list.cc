@@ -31,14 +31,6 @@ namespace {
 constexpr std::size_t kMostStackCopied = 32768;
 constexpr std::size_t kMostNamesShown = 8;
 
-// Names are literals, but what was read may be anything.
-std::string ReadText(const char* text) {
-  char copy[64];
-  if (text == nullptr) return "";
-  const std::size_t got = ReadOwnMemory(text, copy, sizeof(copy));
-  return std::string(copy, std::find(copy, copy + got, '\0'));
-}
-
 struct Running {
   std::uintptr_t carrier;
   std::size_t group;
@@ -68,7 +60,7 @@ FiberSnapshot Describe(std::uintptr_t place, const CarrierView& view) {
   FiberSnapshot fiber;
   fiber.id = view.fiber_id;
   fiber.carrier = reinterpret_cast<const void*>(place);
-  fiber.name = ReadText(view.name);
+  fiber.name = ReadName(view.name);
   fiber.entry = reinterpret_cast<const void*>(view.entry);
   return fiber;
 }
@@ -96,7 +88,7 @@ bool ReadSuspended(std::uintptr_t low, std::uintptr_t place,
   if (!ReadCarrier(place, &before) || !before.suspended) return false;
   *fiber = Describe(place, before);
   fiber->state = FiberState::kSuspended;
-  fiber->waits_for = ReadText(before.reason.what);
+  fiber->waits_for = ReadName(before.reason.what);
   fiber->waits_on = before.reason.object;
   fiber->suspended_ns =
       std::max<std::int64_t>(0, NowNs() - before.suspended_at_ns);

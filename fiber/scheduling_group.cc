@@ -39,6 +39,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
+#include "flare/fiber/stuck_report.h"
 #include "flare/fiber/watch.h"
 #include "glog/logging.h"
 
@@ -232,6 +233,7 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
     ReleasePoller();
   }
   if (watch_ != nullptr) watch_->Poke();
+  if (stuck_watch_ != nullptr) stuck_watch_->Poke();
   return woken;
 }
 

@@ -23,6 +23,7 @@
 
 namespace flare::fiber {
 
+class StuckWatch;
 class Watch;
 
 class SchedulingGroup {
@@ -56,6 +57,8 @@ class SchedulingGroup {
   void SetShutdown(Shutdown* shutdown) { shutdown_ = shutdown; }
   // The watch to poke when workers go to sleep or wake; before Start().
   void SetWatch(Watch* watch) { watch_ = watch; }
+  // The same for stuck reports; nullptr: there are none.
+  void SetStuckWatch(StuckWatch* watch) { stuck_watch_ = watch; }
 
   void Start();
   // Waits for the workers to leave, after Shutdown::Request().
@@ -151,6 +154,7 @@ class SchedulingGroup {
   StackAllocator stacks_;
   std::vector<SchedulingGroup*> neighbours_;
   Watch* watch_ = nullptr;
+  StuckWatch* stuck_watch_ = nullptr;
   Shutdown* shutdown_ = nullptr;
   InjectionQueue injection_;
 

@@ -3,6 +3,8 @@
 #include <cxxabi.h>
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,11 +15,13 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/base/topology.h"
 #include "flare/fiber/context.h"
 #include "flare/fiber/membarrier.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/stack_sampler.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -65,6 +69,10 @@ class NodeStore {
   return current_worker;
 }
 
+void ReplaceCurrentWorker(Worker* instead) noexcept {
+  current_worker = instead;
+}
+
 Worker::Worker(SchedulingGroup* group, std::size_t index)
     : group_(group),
       index_(index),
@@ -91,6 +99,11 @@ void Worker::ThreadMain() {
   }
 
   current_worker = this;
+  // relaxed: only the number.
+  thread_id_.store(static_cast<pid_t>(syscall(SYS_gettid)),
+                   std::memory_order_relaxed);
+  AcceptStackSampling();
+  ThreadMutex::CountHeldIn(&thread_locks_held_);
   errno_ = &errno;
   exception_globals_ =
       reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
@@ -109,6 +122,7 @@ void Worker::ThreadMain() {
   current_->Destroy();
   while (spares_ != nullptr) TakeSpare()->Destroy();
   while (nodes_ != nullptr) ReturnNodes();
+  ThreadMutex::CountHeldIn(nullptr);
   current_worker = nullptr;
 }
 

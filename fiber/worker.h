@@ -5,6 +5,8 @@
 #ifndef FLARE_FIBER_WORKER_H_
 #define FLARE_FIBER_WORKER_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +37,10 @@ class Worker {
   SchedulingGroup* group() const noexcept { return group_; }
   std::size_t index() const noexcept { return index_; }  // Within the group.
   Carrier* current() const noexcept { return current_; }
+  // Of its thread, as of gettid(); 0 before that has started. Any thread.
+  pid_t thread_id() const noexcept {
+    return thread_id_.load(std::memory_order_relaxed);  // Only the number.
+  }
 
   // Queues `task` behind what this worker has; its own thread only.
   void Push(Task* task) {
@@ -115,7 +121,7 @@ class Worker {
   void ThreadMain();
   // The scheduling loop; runs on carriers. Leaves (by switching to the thread's
   // own stack) when the group stops.
-  static void Loop(Carrier* self) noexcept;
+  static void Loop(Carrier* self);
 
   // A task that measures how long it takes to be run: it goes the way of all
   // others, through the ring, and may be stolen. Once a millisecond at most.
@@ -176,6 +182,8 @@ class Worker {
   Carrier* vacated_ = nullptr;
   void (*hook_)(void*) = nullptr;
   void* hook_argument_ = nullptr;
+  // Of ThreadMutexes whose holding is noted (thread_lock_check.h).
+  std::uint32_t thread_locks_held_ = 0;
   int* errno_ = nullptr;  // This thread's.
   Carrier::ExceptionGlobals* exception_globals_ = nullptr;
   Task* handed_to_loop_ = nullptr;  // The next task, taken by NextCarrier().
@@ -198,12 +206,17 @@ class Worker {
   DelayProbe probe_;
   TimerWheel timers_;
   Parking parking_;
+  std::atomic<pid_t> thread_id_{0};
   std::thread thread_;
 };
 
 // The worker whose thread this is; nullptr on other threads. Never inlined:
 // what it returns is stale after anything that may suspend the fiber.
 Worker* CurrentWorker() noexcept;
+
+// In a forked child, whose thread is no worker any more: `instead` is not one,
+// either (fork_guard.cc).
+void ReplaceCurrentWorker(Worker* instead) noexcept;
 
 }  // namespace flare::fiber
 

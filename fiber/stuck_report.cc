@@ -1,0 +1,181 @@
+// [SW1] Before it sleeps without limit, the watch stores 1 to `asleep_`
+//       (seq_cst) and then looks at the groups' idle masks; workers change
+//       their idle bit (seq_cst) and then load `asleep_`. So either the watch
+//       sees a worker that runs, or that worker sees it asleep.
+#include "flare/fiber/stuck_report.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/futex.h"
+#include "flare/fiber/debug_layout.h"
+#include "flare/fiber/fiber_list.h"
+#include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/stack_sampler.h"
+#include "flare/fiber/worker.h"
+#include "glog/logging.h"
+
+namespace flare::fiber {
+namespace {
+
+constexpr std::int64_t kPatienceNs = 200'000'000;
+constexpr std::int64_t kLogWindowNs = 10'000'000'000;
+constexpr int kLogsPerWindow = 10;
+
+std::uint64_t TasksOf(const Worker& worker) {
+  // relaxed: a counter, compared with itself.
+  return worker.counters().tasks.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::string StuckReport::ToString() const {
+  char text[80];
+  std::snprintf(text, sizeof(text), "worker %zu/%zu for %.3f s", group, worker,
+                static_cast<double>(held_ns) * 1e-9);
+  std::string all = std::string("a task holds ") + text + ": fiber ";
+  all += name.empty() ? "without name" : '"' + name + '"';
+  if (fiber_id != 0) all += ", id " + std::to_string(fiber_id);
+  all +=
+      ", entry " + EntryName(entry) +
+      ". What blocks the thread belongs into a BlockingRegion, what computes "
+      "should Yield() now and then.\n";
+  return all + (backtrace.empty() ? "    (no backtrace: the thread didn't "
+                                    "answer)\n"
+                                  : backtrace.ToString());
+}
+
+StuckWatch::StuckWatch(std::vector<SchedulingGroup*> groups, Options options)
+    : options_(std::move(options)) {
+  CHECK_GT(options_.threshold_ns, 0);
+  for (SchedulingGroup* group : groups) {
+    groups_.push_back({group, std::vector<Sample>(group->size())});
+  }
+}
+
+StuckWatch::~StuckWatch() = default;
+
+void StuckWatch::Start() {
+  StartStackSampler();
+  thread_ = std::thread([this] { Main(); });
+}
+
+void StuckWatch::Stop() {
+  if (!thread_.joinable()) return;
+  // seq_cst: pairs with the loads in Main and Sleep, as [SW1].
+  stop_.store(1, std::memory_order_seq_cst);
+  FutexWake(&stop_, 1);
+  WakeUp();
+  thread_.join();
+  StopStackSampler();
+}
+
+void StuckWatch::Main() {
+  pthread_setname_np(pthread_self(), "flare_stuck");
+  const std::int64_t tick_ns =
+      std::max<std::int64_t>(options_.threshold_ns / 2, 1'000'000);
+  // seq_cst: pairs with the store in Stop.
+  while (stop_.load(std::memory_order_seq_cst) == 0) {
+    if (Look(NowNs())) {
+      FutexWait(&stop_, 0, NowNs() + tick_ns);
+    } else {
+      Sleep();
+    }
+  }
+}
+
+bool StuckWatch::Look(std::int64_t now_ns) {
+  bool any_runs = false;
+  for (Watched& watched : groups_) {
+    const std::uint64_t idle = watched.group->idle_mask();
+    for (std::size_t i = 0; i < watched.group->size(); ++i) {
+      Sample* const sample = &watched.samples[i];
+      if ((idle >> i & 1) != 0) {
+        sample->valid = false;
+        continue;
+      }
+      any_runs = true;
+      const Worker& worker = *watched.group->worker(i);
+      if (!IsStuck(worker, now_ns, sample)) continue;
+      sample->reported = true;
+      Report(worker, now_ns - sample->since_ns);
+    }
+  }
+  return any_runs;
+}
+
+// In a task that has lasted too long, and was not reported yet?
+bool StuckWatch::IsStuck(const Worker& worker, std::int64_t now_ns,
+                         Sample* sample) const {
+  const std::uint64_t tasks = TasksOf(worker);
+  if (!sample->valid || sample->tasks != tasks) {
+    *sample = {true, false, tasks, now_ns};
+    return false;
+  }
+  return !sample->reported &&
+         now_ns - sample->since_ns >= options_.threshold_ns;
+}
+
+void StuckWatch::Report(const Worker& worker, std::int64_t held_ns) {
+  const std::uint64_t tasks = TasksOf(worker);
+  StuckReport report;
+  report.group = worker.group()->index();
+  report.worker = worker.index();
+  report.held_ns = held_ns;
+  CarrierView view;
+  if (ReadCarrier(ReadCurrentCarrier(worker), &view)) {
+    report.fiber_id = view.fiber_id;
+    report.name = ReadName(view.name);
+    report.entry = reinterpret_cast<const void*>(view.entry);
+  }
+  report.backtrace = SampleStack(worker.thread_id(), kPatienceNs);
+  // It has ended meanwhile: where the thread is now says nothing about it.
+  if (TasksOf(worker) != tasks) report.backtrace = Backtrace();
+  // relaxed: a counter with one writer.
+  reports_.store(reports() + 1, std::memory_order_relaxed);
+  if (options_.on_report) {
+    options_.on_report(report);
+  } else {
+    Log(report);
+  }
+}
+
+void StuckWatch::Log(const StuckReport& report) {
+  const std::int64_t now = NowNs();
+  if (now - log_window_ns_ >= kLogWindowNs) {
+    LOG_IF(WARNING, logged_ > kLogsPerWindow)
+        << logged_ - kLogsPerWindow << " more tasks held their workers";
+    log_window_ns_ = now;
+    logged_ = 0;
+  }
+  if (++logged_ <= kLogsPerWindow) LOG(WARNING) << report.ToString();
+}
+
+bool StuckWatch::AnyRuns() const {
+  return std::any_of(groups_.begin(), groups_.end(), [](const Watched& w) {
+    return w.group->idle_mask() != w.group->all_idle_mask();
+  });
+}
+
+void StuckWatch::Sleep() {
+  // seq_cst: pairs with the load in Poke [SW1].
+  asleep_.store(1, std::memory_order_seq_cst);
+  // seq_cst: pairs with the store in Stop.
+  if (!AnyRuns() && stop_.load(std::memory_order_seq_cst) == 0) {
+    FutexWait(&asleep_, 1, -1);
+  }
+  asleep_.store(0, std::memory_order_seq_cst);
+}
+
+void StuckWatch::WakeUp() {
+  // seq_cst: one waker is enough; pairs with Sleep [SW1].
+  if (asleep_.exchange(0, std::memory_order_seq_cst) != 0) {
+    FutexWake(&asleep_, 1);
+  }
+}
+
+}  // namespace flare::fiber
