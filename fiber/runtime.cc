@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "flare/base/topology.h"
+#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/group_sets.h"
 #include "flare/fiber/plan.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/shutdown.h"
+#include "flare/fiber/stuck_report.h"
 #include "flare/fiber/stack.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/terminate_handler.h"
 #include "flare/fiber/watch.h"
 #include "flare/fiber/worker.h"
 #include "glog/logging.h"
@@ -31,17 +34,21 @@ struct Runtime {
   GroupSets sets;
   std::vector<std::unique_ptr<SchedulingGroup>> groups;
   std::unique_ptr<Watch> watch;
+  std::unique_ptr<StuckWatch> stuck;  // nullptr: no reports.
   Shutdown shutdown;
 };
 
 // Set before the workers start and cleared after they ended; read by everyone.
 std::atomic<Runtime*> runtime{nullptr};
+// In a forked child, the parent's: it can't be used, nor destroyed.
+Runtime* abandoned = nullptr;
 
 // acquire: pairs with the release in StartRuntime.
 Runtime* Current() { return runtime.load(std::memory_order_acquire); }
 
 Runtime* MustBeRunning() {
   Runtime* const current = Current();
+  if (current == nullptr && IsForkedChild()) DieAsForkedChild();
   CHECK(current != nullptr)
       << "the fiber runtime is not running: call this inside flare::Start() "
          "(or between fiber::StartRuntime() and TerminateRuntime())";
@@ -102,9 +109,30 @@ Status Validate(const RuntimeOptions& options) {
   return Status();
 }
 
+void StartStuckWatch(const RuntimeOptions& options, Runtime* rt,
+                     std::vector<SchedulingGroup*> groups) {
+  if (options.stuck_threshold.count() <= 0) return;
+  rt->stuck = std::make_unique<StuckWatch>(
+      std::move(groups),
+      StuckWatch::Options{options.stuck_threshold.count(), options.on_stuck});
+  for (auto& group : rt->groups) group->SetStuckWatch(rt->stuck.get());
+  rt->stuck->Start();
+}
+
+// What makes mistakes visible.
+void InstallGuards(const RuntimeOptions& options) {
+  SetThreadLockCheck(options.thread_lock_check);
+  InstallTerminateHandler();
+  ArmForkGuard([] {
+    // relaxed: the only thread of the child.
+    abandoned = runtime.exchange(nullptr, std::memory_order_relaxed);
+  });
+}
+
 }  // namespace
 
 Status StartRuntime(const RuntimeOptions& options) {
+  if (IsForkedChild()) return Status(-1, kForkedChildMessage);
   if (IsRuntimeRunning()) return Status(-1, "the runtime is running already");
   if (Status status = Validate(options); !status.ok()) return status;
   Expected<Topology, Status> topology = ReadTopology(options.accessible_cpus);
@@ -144,6 +172,7 @@ Status StartRuntime(const RuntimeOptions& options) {
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
   rt->shutdown.SetGroups(all);
+  StartStuckWatch(options, rt.get(), all);
   rt->watch = std::make_unique<Watch>(std::move(all), kWatchPeriodNs);
   ConnectNeighbours(rt.get());
   LOG(INFO) << "fiber runtime: " << plan->groups << " scheduling group(s) of "
@@ -153,6 +182,7 @@ Status StartRuntime(const RuntimeOptions& options) {
   Runtime* const started = rt.release();
   // release: pairs with the acquire in Current.
   runtime.store(started, std::memory_order_release);
+  InstallGuards(options);
   for (auto& group : started->groups) group->Start();
   started->watch->Start();
   return Status();
@@ -165,6 +195,7 @@ void TerminateRuntime() {
   ending->shutdown.Request();
   for (auto& group : ending->groups) group->Join();
   ending->watch->Stop();
+  if (ending->stuck != nullptr) ending->stuck->Stop();
   const RuntimeStatistics counted = GetRuntimeStatistics();
   std::uint64_t resumes = 0;
   for (auto& group : ending->groups) {
@@ -178,6 +209,7 @@ void TerminateRuntime() {
       << "the runtime ended; they are abandoned";
   // release: pairs with the acquire in Current.
   runtime.store(nullptr, std::memory_order_release);
+  DisarmForkGuard();
 }
 
 bool IsRuntimeRunning() { return Current() != nullptr; }
@@ -223,6 +255,7 @@ RuntimeStatistics GetRuntimeStatistics() {
     sum.wakes += group->wakes();
   }
   sum.watch_wakes = rt->watch->wakes();
+  if (rt->stuck != nullptr) sum.stuck_reports = rt->stuck->reports();
   return sum;
 }
 

@@ -12,6 +12,7 @@
 #ifndef FLARE_FIBER_RUNTIME_H_
 #define FLARE_FIBER_RUNTIME_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,8 +25,11 @@
 #include "flare/base/histogram.h"
 #include "flare/base/status.h"
 #include "flare/fiber/poller.h"
+#include "flare/fiber/thread_lock_check.h"
 
 namespace flare::fiber {
+
+struct StuckReport;
 
 struct RuntimeOptions {
   // Workers wanted; 0: as many as CPUs are available, at least 4. May be
@@ -78,6 +82,16 @@ struct RuntimeOptions {
   // Workers are bound to the CPUs described if the process may use them all.
   std::string topology_file;
 
+  // A task that holds its worker for longer than this is reported with its
+  // backtrace (stuck_report.h), to `on_stuck` if given, else to the log. 0:
+  // never.
+  std::chrono::nanoseconds stuck_threshold = std::chrono::seconds(1);
+  std::function<void(const StuckReport&)> on_stuck;
+
+  // Whether it is reported, and fatal, that a fiber is suspended while its
+  // thread holds a ThreadMutex (thread_lock_check.h).
+  ThreadLockCheck thread_lock_check = kDefaultThreadLockCheck;
+
   // What idle workers of a group wait in. Empty: they only wait for each other
   // and for timers.
   std::function<std::unique_ptr<Poller>(std::size_t group)> make_poller;
@@ -124,6 +138,7 @@ struct RuntimeStatistics {
   std::uint64_t parks = 0;        // Workers that went to sleep.
   std::uint64_t polls = 0;        // Calls of Poller::Poll.
   std::uint64_t overflows = 0;    // Run queues that spilled.
+  std::uint64_t stuck_reports = 0;     // Tasks that held a worker too long.
 };
 RuntimeStatistics GetRuntimeStatistics();
 

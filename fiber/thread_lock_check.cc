@@ -5,6 +5,7 @@
 
 #include "flare/base/backtrace.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/fiber/carrier.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {

@@ -8,9 +8,9 @@
 #ifndef FLARE_FIBER_THREAD_LOCK_CHECK_H_
 #define FLARE_FIBER_THREAD_LOCK_CHECK_H_
 
-#include "flare/fiber/carrier.h"
-
 namespace flare::fiber {
+
+struct WaitReason;  // carrier.h
 
 enum class ThreadLockCheck {
   kOff,
