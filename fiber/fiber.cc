@@ -15,6 +15,8 @@
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/fiber/carrier.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/fiber/fiber_local.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 
@@ -33,7 +35,8 @@ struct Fiber::Body : fiber::Task {
 
   void Run() {
     f();
-    f = nullptr;  // What it captured ends before the join returns.
+    f = nullptr;              // What it captured ends before the join returns,
+    fiber::EndFiberLocals();  // and so do these.
     fiber::Waiter* joiner;
     {
       std::unique_lock guard(lock);
@@ -60,6 +63,11 @@ struct Fiber::Body : fiber::Task {
 };
 
 void Fiber::Start(const Attributes& attributes, Function<void()> f) {
+  if (attributes.execution_context != nullptr) {
+    f = [f = std::move(f), context = attributes.execution_context]() mutable {
+      fiber::WithExecutionContextIfPresent(std::move(context), f);
+    };
+  }
   body_ = Body::Make(std::move(f));
   if (attributes.scheduling_group) {
     fiber::SubmitTo(*attributes.scheduling_group, body_);

@@ -20,6 +20,8 @@
 #include <utility>
 
 #include "flare/base/function.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/wait_list.h"
 
 namespace flare {
@@ -30,6 +32,9 @@ namespace fiber {
 struct Attributes {
   // Scheduling group; none: the caller's.
   std::optional<std::size_t> scheduling_group;
+  // What it runs in (execution_context.h); nullptr: none. Not inherited:
+  // ExecutionContext::Capture() is the caller's.
+  RefPtr<ExecutionContext> execution_context;
 };
 
 }  // namespace fiber
@@ -65,8 +70,8 @@ class Fiber {
 
   bool joinable() const noexcept { return body_ != nullptr; }
 
-  // Blocks the caller until the fiber has ended. What the fiber did is visible
-  // after it.
+  // Blocks the caller until the fiber has ended, and its FiberLocals with it.
+  // What it did is visible after that.
   void join() { static_cast<void>(Join({})); }
 
   // join() with limits. False: the deadline passed, or a stop was requested,

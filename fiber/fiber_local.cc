@@ -70,6 +70,13 @@ void* GetFiberLocal(std::size_t slot, void* (*create)(),
   return object;
 }
 
+void EndFiberLocals() {
+  Carrier* const carrier = CurrentCarrier();
+  if (carrier != nullptr && carrier->locals != nullptr) {
+    DestroyFiberLocals(carrier);
+  }
+}
+
 void DestroyFiberLocals(Carrier* carrier) {
   // Still this fiber's while they are being destroyed.
   FiberLocals* const locals = carrier->locals;

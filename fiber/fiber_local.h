@@ -5,9 +5,13 @@
 //   context->user = "...";                       // this fiber's own
 //
 // A value is default-constructed when first touched by a fiber, and destroyed
-// when that fiber ends, on that fiber, where the destructor may still block.
+// when that fiber ends, on that fiber, where the destructor may still block: it
+// may lock, sleep, start fibers and join them, and use FiberLocals (those made
+// meanwhile are destroyed after it). Values are destroyed before Fiber::join()
+// or TaskGroup::Wait() returns; an Async's future may have its value earlier.
 // Any number of FiberLocals may exist; destroying one leaves values that fibers
-// still have to be destroyed with those fibers.
+// still have to be destroyed with those fibers. Slots are numbered for ever:
+// don't make FiberLocals per request.
 
 #ifndef FLARE_FIBER_FIBER_LOCAL_H_
 #define FLARE_FIBER_FIBER_LOCAL_H_
@@ -29,6 +33,10 @@ std::size_t AllocateFiberLocalSlot();
 
 // Ends the values of the task that has finished on `carrier`; for the runtime.
 void DestroyFiberLocals(Carrier* carrier);
+
+// Ends the calling fiber's values now: its function is over, but somebody is
+// still to be told. On a plain thread nothing happens.
+void EndFiberLocals();
 
 template <class T>
 class FiberLocal {

@@ -1,0 +1,192 @@
+#include "flare/fiber/execution_context.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/async.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/future.h"
+#include "flare/fiber/latch.h"
+#include "flare/fiber/testing/runtime_fixture.h"
+#include "flare/fiber/this_fiber.h"
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+namespace {
+
+class ExecutionContextTest : public testing::RuntimeTest {};
+FLARE_INSTANTIATE_RUNTIME_TEST(ExecutionContextTest);
+
+ExecutionLocal<std::string> text;
+
+TEST_P(ExecutionContextTest, IsEnteredAndLeft) {
+  const auto check = [] {
+    EXPECT_EQ(ExecutionContext::Current(), nullptr);
+    EXPECT_EQ(ExecutionContext::Capture(), nullptr);
+    EXPECT_EQ(text.get(), nullptr);
+    const auto outer = ExecutionContext::Create();
+    const auto inner = ExecutionContext::Create();
+    const int result = outer->Execute([&] {
+      EXPECT_EQ(ExecutionContext::Current(), outer.Get());
+      *text = "outer";
+      inner->Execute([&] {
+        EXPECT_EQ(ExecutionContext::Capture(), inner);
+        EXPECT_EQ(*text, "");
+        *text = "inner";
+      });
+      EXPECT_EQ(ExecutionContext::Current(), outer.Get());
+      EXPECT_EQ(*text, "outer");
+      return 7;
+    });
+    EXPECT_EQ(result, 7);
+    EXPECT_EQ(ExecutionContext::Current(), nullptr);
+    EXPECT_EQ(*text.GetFrom(inner.Get()), "inner");
+    inner->Execute([&] { EXPECT_EQ(text->size(), 5U); });
+  };
+  check();  // On this plain thread.
+  Fiber(check).join();
+}
+
+TEST_P(ExecutionContextTest, IsLeftByExceptions) {
+  Fiber([] {
+    const auto context = ExecutionContext::Create();
+    EXPECT_THROW(context->Execute([] { throw 1; }), int);
+    EXPECT_EQ(ExecutionContext::Current(), nullptr);
+    EXPECT_EQ(context->UnsafeRefCount(), 1U);
+  }).join();
+}
+
+TEST_P(ExecutionContextTest, StaysWithTheFiberWhereverThatRuns) {
+  constexpr int kFibers = 50;
+  std::vector<Fiber> fibers;
+  for (int i = 0; i < kFibers; ++i) {
+    fibers.emplace_back([i] {
+      ExecutionContext::Create()->Execute([i] {
+        *text = std::to_string(i);
+        for (int k = 0; k < 20; ++k) {
+          this_fiber::Yield();
+          EXPECT_EQ(*text, std::to_string(i));
+        }
+      });
+      EXPECT_EQ(ExecutionContext::Current(), nullptr);
+    });
+  }
+  for (auto& fiber : fibers) fiber.join();
+}
+
+TEST_P(ExecutionContextTest, IsInheritedByAsyncOnly) {
+  Fiber([] {
+    const auto context = ExecutionContext::Create();
+    context->Execute([&] {
+      *text = "inherited";
+      ExecutionContext* const here = ExecutionContext::Current();
+      BlockingGet(Async([&] {
+        EXPECT_EQ(ExecutionContext::Current(), here);
+        EXPECT_EQ(*text, "inherited");
+        // ... and from there on.
+        return BlockingGet(Async([&] { EXPECT_EQ(*text, "inherited"); }));
+      }));
+      Fiber([] { EXPECT_EQ(ExecutionContext::Current(), nullptr); }).join();
+      Event done;
+      Spawn([&] {
+        EXPECT_EQ(ExecutionContext::Current(), nullptr);
+        done.Set();
+      });
+      done.Wait();
+      Fiber::Attributes attributes;
+      attributes.execution_context = ExecutionContext::Capture();
+      Fiber(attributes, [&] {
+        EXPECT_EQ(ExecutionContext::Current(), here);
+      }).join();
+    });
+  }).join();
+}
+
+TEST_P(ExecutionContextTest, LivesAsLongAsSomebodyRunsInIt) {
+  struct Counted {
+    explicit Counted(std::atomic<int>* n) : n(n) { n->fetch_add(1); }
+    ~Counted() { n->fetch_sub(1); }
+    std::atomic<int>* n;
+  };
+  static ExecutionLocal<std::unique_ptr<Counted>> local;
+  std::atomic<int> alive{0};
+  Event go;
+  Event used;
+  Future<> late;
+  ExecutionContext::Create()->Execute([&] {
+    *local = std::make_unique<Counted>(&alive);
+    late = Async([&] {
+      go.Wait();
+      EXPECT_NE(*local, nullptr);
+      used.Set();
+    });
+  });
+  EXPECT_EQ(alive.load(), 1);
+  go.Set();
+  used.Wait();
+  BlockingGet(std::move(late));
+  // The context is left before the future has its value.
+  EXPECT_EQ(alive.load(), 0);
+}
+
+TEST_P(ExecutionContextTest, ManySlots) {
+  static ExecutionLocal<int> locals[40];
+  for (int round = 0; round < 3; ++round) {
+    ExecutionContext::Create()->Execute([] {
+      for (int i = 40; i-- > 0;) {
+        EXPECT_EQ(*locals[i], 0);
+        *locals[i] = i;
+      }
+      for (int i = 0; i < 40; ++i) EXPECT_EQ(*locals[i], i);
+    });
+  }
+}
+
+// All ask at once for values that aren't there: everyone gets the same one.
+TEST_P(ExecutionContextTest, FirstUseByMany) {
+  static ExecutionLocal<std::atomic<int>> locals[20];
+  for (int round = 0; round < 50; ++round) {
+    const auto context = ExecutionContext::Create();
+    constexpr int kFibers = 8;
+    Latch ready(kFibers);
+    std::vector<Fiber> fibers;
+    Fiber::Attributes attributes;
+    attributes.execution_context = context;
+    for (int i = 0; i < kFibers; ++i) {
+      fibers.emplace_back(attributes, [&] {
+        ready.arrive_and_wait();
+        for (auto& local : locals) local->fetch_add(1);
+      });
+    }
+    for (auto& fiber : fibers) fiber.join();
+    for (auto& local : locals) {
+      EXPECT_EQ(local.GetFrom(context.Get())->load(), kFibers);
+    }
+    EXPECT_EQ(context->UnsafeRefCount(), 2U);  // `attributes` has the other.
+  }
+}
+
+TEST_P(ExecutionContextTest, IfPresent) {
+  EXPECT_EQ(WithExecutionContextIfPresent(
+                nullptr, [] { return ExecutionContext::Current(); }),
+            nullptr);
+  const auto context = ExecutionContext::Create();
+  EXPECT_EQ(WithExecutionContextIfPresent(
+                context, [] { return ExecutionContext::Current(); }),
+            context.Get());
+  EXPECT_EQ(context->UnsafeRefCount(), 1U);
+}
+
+TEST_P(ExecutionContextTest, PlainThreadsHaveTheirOwn) {
+  ExecutionContext::Create()->Execute([] {
+    std::thread([] { EXPECT_EQ(ExecutionContext::Current(), nullptr); }).join();
+    EXPECT_NE(ExecutionContext::Current(), nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace flare::fiber
