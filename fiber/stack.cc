@@ -3,8 +3,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <mutex>
+#include <string>
 
+#include "flare/base/clock.h"
+#include "flare/base/memory_policy.h"
 #include "flare/fiber/debug_layout.h"
 #include "glog/logging.h"
 
@@ -15,15 +22,55 @@
 namespace flare::fiber {
 namespace {
 
+constexpr std::int64_t kLogIntervalNs = 1'000'000'000;
+
+// Guards of all allocators that have mappings of their own.
+std::atomic<std::size_t> mapped_guards{0};
+
 std::size_t PageSize() {
   static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return size;
 }
 
+std::size_t MaxMapCount() {
+  std::size_t count = 65530;  // The kernel's default.
+  std::ifstream("/proc/sys/vm/max_map_count") >> count;
+  return count;
+}
+
+// One more, if the limit allows.
+bool CountMappedGuard() {
+  // relaxed: only the number matters.
+  std::size_t count = mapped_guards.load(std::memory_order_relaxed);
+  do {
+    if (count >= MappedGuardLimit()) return false;
+  } while (!mapped_guards.compare_exchange_weak(count, count + 1,
+                                                std::memory_order_relaxed));
+  return true;
+}
+
+void UncountMappedGuards(std::size_t count) {
+  // relaxed: as above.
+  mapped_guards.fetch_sub(count, std::memory_order_relaxed);
+}
+
 }  // namespace
 
+std::size_t MappedGuardLimit() {
+  static const std::size_t limit = [] {
+    std::size_t used = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) ++used;
+    const std::size_t ours = MaxMapCount() / 8 * 7;
+    return ours > used ? (ours - used) / 2 : 0;
+  }();
+  return limit;
+}
+
 StackAllocator::StackAllocator(const Options& options)
-    : options_(options), guard_size_(options.guard ? PageSize() : 0) {
+    : options_(options),
+      guard_size_(options.guard ? PageSize() : 0),
+      light_guards_(options.light_guards) {
   CHECK_EQ(options_.stack_size % PageSize(), 0U)
       << "a fiber stack must be a multiple of the page size";
   CHECK_GE(options_.stack_size, guard_size_ + kLeastStack)
@@ -35,6 +82,7 @@ StackAllocator::~StackAllocator() {
   for (void* region : regions_) {
     munmap(region, kStacksPerRegion * options_.stack_size);
   }
+  UncountMappedGuards(mapped_guards_);
 }
 
 bool StackAllocator::MapRegion() {
@@ -42,64 +90,186 @@ bool StackAllocator::MapRegion() {
   void* const region =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (region == MAP_FAILED) {
-    PLOG_EVERY_N(ERROR, 1000)
-        << "mmap of " << bytes << " bytes for fiber stacks";
-    return false;
-  }
+  if (region == MAP_FAILED) return false;
   // A huge page would make the first touch of one stack cost 2 MiB.
   madvise(region, bytes, MADV_NOHUGEPAGE);
+  if (options_.node >= 0) {
+    const Status asked = PreferMemoryOf(options_.node, region, bytes);
+    LOG_IF_EVERY_N(WARNING, !asked.ok(), 1000)
+        << "fiber stacks may lie on any node: " << asked.message();
+  }
   regions_.push_back(region);
   AddStackRegion(this, region, options_.stack_size, kStacksPerRegion);
-  fresh_.reserve(fresh_.size() + kStacksPerRegion);
-  // Lowest address handed out first.
-  for (std::size_t i = kStacksPerRegion; i-- > 0;) {
-    fresh_.push_back(static_cast<char*>(region) + i * options_.stack_size);
+  const std::size_t stacks = regions_.size() * kStacksPerRegion;
+  for (auto* list : {&warm_, &cold_}) {
+    if (list->capacity() < stacks) {
+      list->reserve(std::max(stacks, 2 * list->capacity()));
+    }
   }
+  fresh_ = static_cast<char*>(region);
+  fresh_count_ = kStacksPerRegion;
   return true;
 }
 
-bool StackAllocator::InstallGuard(char* low) {
-  if (guard_size_ == 0) return true;
-  if (madvise(low, guard_size_, MADV_GUARD_INSTALL) == 0) return true;
-  if (mprotect(low, guard_size_, PROT_NONE) == 0) return true;
-  PLOG_EVERY_N(ERROR, 1000)
-      << "no guard for another fiber stack (this kernel spends two mappings on "
-         "each: raise vm.max_map_count, or run Linux 6.13 or later)";
-  return false;
+StackAllocator::Shortage StackAllocator::InstallGuard(char* low) {
+  if (guard_size_ == 0) return Shortage::kNone;
+  if (light_guards_) {
+    if (madvise(low, guard_size_, MADV_GUARD_INSTALL) == 0) {
+      return Shortage::kNone;
+    }
+    if (errno != EINVAL) return Shortage::kGuard;
+    light_guards_ = false;
+    LOG(WARNING) << "this kernel has no light guards for stacks (Linux 6.13): "
+                    "each fiber stack takes two memory mappings, so that "
+                 << MappedGuardLimit()
+                 << " stacks fit under vm.max_map_count=" << MaxMapCount()
+                 << "; raise that if you need more";
+  }
+  if (!CountMappedGuard()) return Shortage::kMappings;
+  if (mprotect(low, guard_size_, PROT_NONE) != 0) {
+    UncountMappedGuards(1);
+    return Shortage::kGuard;
+  }
+  ++mapped_guards_;
+  return Shortage::kNone;
 }
 
-void* StackAllocator::Allocate() {
-  std::scoped_lock guard(lock_);
-  for (auto* list : {&free_, &cold_}) {
-    if (list->empty()) continue;
-    void* const low = list->back();
-    list->pop_back();
-    ++allocated_;
-    return low;
+void* StackAllocator::Take(Shortage* why) {
+  if (options_.limit != 0 && allocated_ >= options_.limit) {
+    *why = Shortage::kLimit;
+    return nullptr;
   }
-  if (fresh_.empty() && !MapRegion()) return nullptr;
-  char* const low = fresh_.back();
-  if (!InstallGuard(low)) return nullptr;
-  fresh_.pop_back();
+  char* low = nullptr;
+  if (!warm_.empty()) {
+    low = warm_.back();
+    warm_.pop_back();
+    least_warm_ = std::min(least_warm_, warm_.size());
+    CountWarm();
+  } else if (!cold_.empty()) {
+    low = cold_.back();
+    cold_.pop_back();
+  } else {
+    if (fresh_count_ == 0 && !MapRegion()) {
+      *why = Shortage::kMemory;
+      return nullptr;
+    }
+    *why = InstallGuard(fresh_);
+    if (*why != Shortage::kNone) return nullptr;
+    low = fresh_;
+    fresh_ += options_.stack_size;
+    --fresh_count_;
+  }
   ++allocated_;
   return low;
 }
 
+void* StackAllocator::Allocate() {
+  Shortage why = Shortage::kNone;
+  std::size_t allocated;
+  {
+    std::scoped_lock guard(lock_);
+    void* const low = Take(&why);
+    if (low != nullptr || !TimeToLog()) return low;
+    allocated = allocated_;
+  }
+  Log(why, allocated, errno);
+  return nullptr;
+}
+
+bool StackAllocator::TimeToLog() {
+  const std::int64_t now = NowNs();
+  if (now < next_log_ns_) return false;
+  next_log_ns_ = now + kLogIntervalNs;
+  return true;
+}
+
+void StackAllocator::Log(Shortage why, std::size_t allocated, int error) const {
+  std::string text = "no further fiber stack: " + std::to_string(allocated) +
+                     " of " + std::to_string(options_.stack_size) +
+                     " bytes are in use; ";
+  switch (why) {
+    case Shortage::kNone:
+      break;
+    case Shortage::kLimit:
+      text += "this is the group's share of --flare_fiber_max_stacks";
+      break;
+    case Shortage::kMappings:
+      text += "guards may have no more than " +
+              std::to_string(MappedGuardLimit()) +
+              " mappings on this kernel: raise vm.max_map_count and start "
+              "again, or run Linux 6.13 or later";
+      break;
+    case Shortage::kMemory:
+      text += std::string("mmap: ") + std::strerror(error) +
+              ": raise the limit of address space (ulimit -v), or lower "
+              "--flare_fiber_stack_size";
+      break;
+    case Shortage::kGuard:
+      text += std::string("its guard: ") + std::strerror(error) +
+              ": raise vm.max_map_count";
+      break;
+  }
+  LOG(ERROR) << text
+             << ". Tasks that have not started wait until a fiber has ended.";
+}
+
 void StackAllocator::Free(void* low) noexcept {
-  bool give_back;
+  bool too_many;
   {
     std::scoped_lock guard(lock_);
     --allocated_;
-    give_back = free_.size() >= options_.high_water;
-    if (!give_back) free_.push_back(low);
+    warm_.push_back(static_cast<char*>(low));
+    CountWarm();
+    too_many = warm_.size() > options_.high_water;
   }
-  if (!give_back) return;
-  // The system call stays outside the lock; the stack is still ours alone.
-  madvise(static_cast<char*>(low) + guard_size_,
-          options_.stack_size - guard_size_, MADV_DONTNEED);
+  if (too_many) GiveBack(std::min(kBatch, options_.high_water / 8 + 1));
+}
+
+void StackAllocator::Trim() noexcept {
+  std::size_t left;
+  {
+    std::scoped_lock guard(lock_);
+    left = least_warm_;
+  }
+  while (left != 0) {
+    const std::size_t given = GiveBack(left);
+    if (given == 0) break;
+    left -= given;
+  }
   std::scoped_lock guard(lock_);
-  cold_.push_back(low);
+  least_warm_ = warm_.size();
+}
+
+std::size_t StackAllocator::GiveBack(std::size_t most) noexcept {
+  std::array<char*, kBatch> stacks;
+  std::size_t count;
+  {
+    std::scoped_lock guard(lock_);
+    count = std::min({most, kBatch, warm_.size()});
+    const auto end = warm_.begin() + static_cast<std::ptrdiff_t>(count);
+    std::copy(warm_.begin(), end, stacks.begin());
+    warm_.erase(warm_.begin(), end);
+    least_warm_ = std::min(least_warm_, warm_.size());
+    CountWarm();
+  }
+  // The system calls stay outside the lock; the stacks are ours alone.
+  ReleaseMemory(std::span(stacks).first(count));
+  std::scoped_lock guard(lock_);
+  cold_.insert(cold_.end(), stacks.begin(), stacks.begin() + count);
+  return count;
+}
+
+// Guards between neighbouring stacks stay what they are.
+void StackAllocator::ReleaseMemory(std::span<char*> stacks) const noexcept {
+  std::sort(stacks.begin(), stacks.end());
+  for (std::size_t i = 0; i < stacks.size();) {
+    const std::size_t first = i++;
+    while (i < stacks.size() &&
+           stacks[i] == stacks[i - 1] + options_.stack_size) {
+      ++i;
+    }
+    madvise(stacks[first], (i - first) * options_.stack_size, MADV_DONTNEED);
+  }
 }
 
 std::size_t StackAllocator::allocated() const {

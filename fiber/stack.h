@@ -3,13 +3,21 @@
 //
 // On Linux 6.13 and later guards cost no extra mapping (MADV_GUARD_INSTALL), so
 // a million stacks need no change of vm.max_map_count. Older kernels get
-// mprotect(), which costs two mappings a stack: about 30,000 stacks under the
-// default limit, and a log line that says so once it is hit.
+// mprotect(), which costs two mappings a stack: all allocators together then
+// hand out no more than MappedGuardLimit() stacks, about 28,000 under the
+// default limit, so that mappings are left for everybody else.
+//
+// Running out is an answer, not an error of the program: Allocate() returns
+// nullptr, and what the scheduler makes of it stands in worker_stacks.cc.
 
 #ifndef FLARE_FIBER_STACK_H_
 #define FLARE_FIBER_STACK_H_
 
+#include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "flare/base/spinlock.h"
@@ -20,6 +28,11 @@ namespace flare::fiber {
 // Less than this, guard aside, holds no useful call chain.
 inline constexpr std::size_t kLeastStack = 12288;
 
+// Stacks with guards of their own mappings that can exist, given
+// vm.max_map_count and what the process has mapped at the first call; an eighth
+// of the mappings is left to others. Reads /proc, once.
+std::size_t MappedGuardLimit();
+
 // Stacks of one size for the workers of one group. Thread-safe. Hands out what
 // was given back last, since its pages are there and perhaps still cached.
 class StackAllocator {
@@ -27,9 +40,14 @@ class StackAllocator {
   struct Options {
     std::size_t stack_size = 131072;  // Guard included; multiple of a page.
     bool guard = true;
-    // Free stacks beyond this many give their memory back to the system,
-    // though not their address space.
+    // Stacks handed out at a time; 0: as many as the system has.
+    std::size_t limit = 0;
+    // Free stacks beyond this many give their memory back to the system at
+    // once, though not their address space.
     std::size_t high_water = 1024;
+    int node = -1;  // NUMA node that memory is preferred from; -1: any.
+    // False: guards as on kernels before 6.13.
+    bool light_guards = true;
   };
 
   explicit StackAllocator(const Options& options);
@@ -39,30 +57,65 @@ class StackAllocator {
   StackAllocator& operator=(const StackAllocator&) = delete;
 
   // Lowest address of a stack of stack_size() bytes, of which the guard_size()
-  // lowest fault. nullptr (and now and then a log line) when the system has no
-  // more.
+  // lowest fault. nullptr, and once a second a log line that says why, when the
+  // limit is reached or the system has no more.
   void* Allocate();
   void Free(void* low) noexcept;
 
+  // Returns to the system the memory of those free stacks that were not needed
+  // at any moment since the last call: to be called at intervals. One system
+  // call for each run of neighbouring stacks; blocks nobody meanwhile.
+  void Trim() noexcept;
+
   std::size_t stack_size() const noexcept { return options_.stack_size; }
   std::size_t guard_size() const noexcept { return guard_size_; }
+  std::size_t limit() const noexcept { return options_.limit; }
   std::size_t allocated() const;  // Handed out now.
+  // Free ones that hold memory. Any thread, without a lock.
+  std::size_t warm() const noexcept {
+    return warm_count_.load(std::memory_order_relaxed);  // A hint.
+  }
 
  private:
-  // Maps a region of kStacksPerRegion stacks and adds them to fresh_.
+  // Why there is no stack.
+  enum class Shortage { kNone, kLimit, kMappings, kMemory, kGuard };
+
+  void* Take(Shortage* why) FLARE_REQUIRES(lock_);
+  // Maps a region of kStacksPerRegion stacks.
   bool MapRegion() FLARE_REQUIRES(lock_);
-  bool InstallGuard(char* low);
+  Shortage InstallGuard(char* low) FLARE_REQUIRES(lock_);
+  bool TimeToLog() FLARE_REQUIRES(lock_);
+  void Log(Shortage why, std::size_t allocated, int error) const;
+
+  // Gives the memory of up to `most` of the warm stacks back that have been
+  // free for longest. How many it was.
+  std::size_t GiveBack(std::size_t most) noexcept;
+  void ReleaseMemory(std::span<char*> stacks) const noexcept;
+  void CountWarm() FLARE_REQUIRES(lock_) {
+    warm_count_.store(warm_.size(), std::memory_order_relaxed);  // A hint.
+  }
 
   static constexpr std::size_t kStacksPerRegion = 256;
+  static constexpr std::size_t kBatch = 32;  // Of GiveBack().
 
   const Options options_;
   const std::size_t guard_size_;
   mutable Spinlock lock_;
   std::vector<void*> regions_ FLARE_GUARDED_BY(lock_);
-  std::vector<void*> free_ FLARE_GUARDED_BY(lock_);   // Used before; LIFO.
-  std::vector<void*> cold_ FLARE_GUARDED_BY(lock_);   // ... memory given back.
-  std::vector<char*> fresh_ FLARE_GUARDED_BY(lock_);  // Without guard yet.
+  // Free stacks that were used before, the latest behind. Both have room for
+  // all there can be, so that Free() doesn't allocate.
+  std::vector<char*> warm_ FLARE_GUARDED_BY(lock_);
+  std::vector<char*> cold_ FLARE_GUARDED_BY(lock_);  // Memory given back.
+  // The rest of the latest region: no guards yet.
+  char* fresh_ FLARE_GUARDED_BY(lock_) = nullptr;
+  std::size_t fresh_count_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t allocated_ FLARE_GUARDED_BY(lock_) = 0;
+  // As few as were warm at any moment since the last Trim().
+  std::size_t least_warm_ FLARE_GUARDED_BY(lock_) = 0;
+  std::size_t mapped_guards_ FLARE_GUARDED_BY(lock_) = 0;
+  bool light_guards_ FLARE_GUARDED_BY(lock_);
+  std::int64_t next_log_ns_ FLARE_GUARDED_BY(lock_) = 0;
+  std::atomic<std::size_t> warm_count_{0};
 };
 
 }  // namespace flare::fiber

@@ -1,9 +1,13 @@
 #include "flare/fiber/stack.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cfenv>
 #include <cstring>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -43,22 +47,196 @@ TEST(StackTest, ReusesTheLatestFirst) {
   stacks.Free(b);
 }
 
+// Pages of the stack that hold memory.
+std::size_t ResidentPages(const StackAllocator& stacks, void* low) {
+  const auto page = static_cast<std::size_t>(getpagesize());
+  char* const from = static_cast<char*>(low) + stacks.guard_size();
+  const std::size_t bytes = stacks.stack_size() - stacks.guard_size();
+  std::vector<unsigned char> resident(bytes / page);
+  EXPECT_EQ(mincore(from, bytes, resident.data()), 0);
+  return static_cast<std::size_t>(
+      std::count_if(resident.begin(), resident.end(),
+                    [](unsigned char each) { return (each & 1) != 0; }));
+}
+
+std::vector<char*> TakeAndTouch(StackAllocator* stacks, std::size_t count) {
+  std::vector<char*> taken;
+  for (std::size_t i = 0; i < count; ++i) {
+    taken.push_back(static_cast<char*>(stacks->Allocate()));
+    taken.back()[stacks->stack_size() - 1] = 1;
+    taken.back()[stacks->guard_size()] = 1;
+  }
+  return taken;
+}
+
 TEST(StackTest, GivesMemoryBackAboveTheHighWaterMark) {
   StackAllocator::Options options;
   options.high_water = 1;
   StackAllocator stacks(options);
-  char* const a = static_cast<char*>(stacks.Allocate());
-  char* const b = static_cast<char*>(stacks.Allocate());
-  a[8192] = 1;
-  b[8192] = 1;
-  stacks.Free(a);
-  stacks.Free(b);                   // One too many: its pages go.
-  EXPECT_EQ(stacks.Allocate(), a);  // Those with memory first.
-  EXPECT_EQ(stacks.Allocate(), b);
-  EXPECT_EQ(a[8192], 1);
-  EXPECT_EQ(b[8192], 0);
-  stacks.Free(a);
-  stacks.Free(b);
+  const std::vector<char*> taken = TakeAndTouch(&stacks, 2);
+  stacks.Free(taken[0]);
+  stacks.Free(taken[1]);  // One too many: the first one's pages go.
+  EXPECT_EQ(stacks.warm(), 1U);
+  EXPECT_EQ(ResidentPages(stacks, taken[0]), 0U);
+  EXPECT_EQ(ResidentPages(stacks, taken[1]), 2U);
+  EXPECT_EQ(stacks.Allocate(), taken[1]);  // Those with memory first.
+  EXPECT_EQ(stacks.Allocate(), taken[0]);
+  stacks.Free(taken[0]);
+  stacks.Free(taken[1]);
+}
+
+TEST(StackTest, ABurstKeepsNoMoreThanTheHighWaterMark) {
+  StackAllocator::Options options;
+  options.stack_size = 65536;
+  options.high_water = 100;
+  StackAllocator stacks(options);
+  const std::vector<char*> taken = TakeAndTouch(&stacks, 1000);
+  std::size_t pages = 0;
+  for (char* low : taken) pages += ResidentPages(stacks, low);
+  EXPECT_EQ(pages, 2000U);
+  for (char* low : taken) stacks.Free(low);
+  pages = 0;
+  for (char* low : taken) pages += ResidentPages(stacks, low);
+  EXPECT_LE(pages, 200U);
+  EXPECT_EQ(pages, 2 * stacks.warm());
+}
+
+TEST(StackTest, TrimTakesTheMemoryOfWhatWasNotNeeded) {
+  StackAllocator stacks({});
+  const std::vector<char*> taken = TakeAndTouch(&stacks, 80);
+  for (char* low : taken) stacks.Free(low);
+  stacks.Trim();  // They have been free for no time at all.
+  EXPECT_EQ(stacks.warm(), 80U);
+  // 30 are needed at some moment; the other 50 are the ones freed first.
+  std::vector<void*> used;
+  for (int i = 0; i < 30; ++i) used.push_back(stacks.Allocate());
+  for (void* low : used) stacks.Free(low);
+  stacks.Trim();
+  EXPECT_EQ(stacks.warm(), 30U);
+  for (std::size_t i = 0; i < 80; ++i) {
+    EXPECT_EQ(ResidentPages(stacks, taken[i]), i < 50 ? 0U : 2U) << i;
+  }
+  stacks.Trim();
+  EXPECT_EQ(stacks.warm(), 0U);
+  for (char* low : taken) EXPECT_EQ(ResidentPages(stacks, low), 0U);
+  // And all can be used again, guards in place.
+  const std::vector<char*> again = TakeAndTouch(&stacks, 80);
+  EXPECT_EQ(std::set<char*>(again.begin(), again.end()),
+            std::set<char*>(taken.begin(), taken.end()));
+  for (char* low : again) stacks.Free(low);
+}
+
+TEST(StackDeathTest, TrimmedStacksKeepTheirGuards) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  for (const bool light : {true, false}) {
+    StackAllocator::Options options;
+    options.light_guards = light;
+    StackAllocator stacks(options);
+    const std::vector<char*> taken = TakeAndTouch(&stacks, 8);
+    for (char* low : taken) stacks.Free(low);
+    stacks.Trim();
+    stacks.Trim();
+    char* const low = static_cast<char*>(stacks.Allocate());
+    EXPECT_DEATH(static_cast<volatile char*>(low)[100] = 1, "");
+    low[stacks.guard_size()] = 1;
+    stacks.Free(low);
+  }
+}
+
+TEST(StackTest, TheLimitIsOnWhatIsHandedOut) {
+  StackAllocator::Options options;
+  options.limit = 3;
+  StackAllocator stacks(options);
+  std::vector<char*> taken = TakeAndTouch(&stacks, 3);
+  EXPECT_EQ(stacks.Allocate(), nullptr);
+  EXPECT_EQ(stacks.Allocate(), nullptr);
+  EXPECT_EQ(stacks.allocated(), 3U);
+  stacks.Free(taken[1]);
+  EXPECT_EQ(stacks.Allocate(), taken[1]);
+  EXPECT_EQ(stacks.Allocate(), nullptr);
+  for (char* low : taken) stacks.Free(low);
+}
+
+// As many as there can be without light guards, and mappings are left for
+// others. Then some are free again, for another allocator.
+TEST(StackTest, MappedGuardsEndBeforeTheMappings) {
+  const std::size_t limit = MappedGuardLimit();
+  ASSERT_GT(limit, 100U);
+  if (limit > 100'000) GTEST_SKIP() << "vm.max_map_count is large here";
+  StackAllocator::Options options;
+  options.stack_size = 16384;
+  options.light_guards = false;
+  {
+    StackAllocator stacks(options);
+    std::vector<void*> taken;
+    while (void* const low = stacks.Allocate()) taken.push_back(low);
+    EXPECT_EQ(taken.size(), limit);
+    for (int i = 0; i < 1000; ++i) {
+      void* const other = mmap(nullptr, 8192, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ASSERT_NE(other, MAP_FAILED);
+      ASSERT_EQ(mprotect(other, 4096, PROT_NONE), 0);
+      munmap(other, 8192);
+    }
+    stacks.Free(taken.back());
+    EXPECT_EQ(stacks.Allocate(), taken.back());
+    for (void* low : taken) stacks.Free(low);
+  }
+  StackAllocator again(options);
+  void* const low = again.Allocate();
+  EXPECT_NE(low, nullptr);
+  again.Free(low);
+}
+
+// All invariants together, from several threads: nothing is handed out twice,
+// the limit holds, and nothing is lost.
+TEST(StackTest, ThreadsAllocateFreeAndTrim) {
+  StackAllocator::Options options;
+  options.stack_size = 32768;
+  options.high_water = 20;
+  options.limit = 150;
+  StackAllocator stacks(options);
+  constexpr int kThreads = 4;
+  std::atomic<int> refused{0};
+  std::vector<std::thread> threads;
+  for (int t = 1; t <= kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::minstd_rand random(static_cast<unsigned>(t));
+      std::vector<char*> mine;
+      const auto free_one = [&] {
+        EXPECT_EQ(mine.back()[stacks.stack_size() - 1], t);
+        stacks.Free(mine.back());
+        mine.pop_back();
+      };
+      for (int i = 0; i < 5000; ++i) {
+        const auto choice = random() % 100;
+        if (choice == 0) {
+          stacks.Trim();
+        } else if (choice < 55) {
+          auto* const low = static_cast<char*>(stacks.Allocate());
+          if (low == nullptr) {
+            refused.fetch_add(1);
+            while (mine.size() > 10) free_one();
+          } else {
+            low[stacks.stack_size() - 1] = static_cast<char>(t);
+            mine.push_back(low);
+          }
+        } else if (!mine.empty()) {
+          free_one();
+        }
+      }
+      while (!mine.empty()) free_one();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(stacks.allocated(), 0U);
+  EXPECT_GT(refused.load(), 0);
+  std::set<void*> all;
+  while (void* const low = stacks.Allocate()) {
+    EXPECT_TRUE(all.insert(low).second);
+  }
+  EXPECT_EQ(all.size(), 150U);
+  for (void* low : all) stacks.Free(low);
 }
 
 TEST(StackDeathTest, TheGuardFaults) {
