@@ -47,15 +47,21 @@ class BasicRunQueue {
  public:
   static constexpr std::uint32_t kSlots = kCapacity;
 
+  // How many tasks fit; at most kSlots, at least 2. Before the queue is used.
+  void set_capacity(std::uint32_t capacity) noexcept {
+    capacity_ = std::clamp<std::uint32_t>(capacity, 2, kSlots);
+  }
+  std::uint32_t capacity() const noexcept { return capacity_; }
+
   // Owner only. False: full.
   bool Push(Task* task) noexcept {
     // relaxed: written by this thread only [RQ1].
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - cached_head_ >= kCapacity) {
+    if (tail - cached_head_ >= capacity_) {
       // acquire: pairs with the compare-exchange in Pop/Steal [RQ2]: the slots
       // before it have been read by whoever took them.
       cached_head_ = head_.load(std::memory_order_acquire);
-      if (tail - cached_head_ >= kCapacity) return false;
+      if (tail - cached_head_ >= capacity_) return false;
     }
     // relaxed: published by the release below.
     ring_[tail % kCapacity].store(task, std::memory_order_relaxed);
@@ -260,6 +266,7 @@ class BasicRunQueue {
 
   alignas(kCacheLine) std::atomic<std::uint32_t> head_{0};
   alignas(kCacheLine) std::atomic<std::uint32_t> tail_{0};
+  std::uint32_t capacity_ = kCapacity;
   std::uint32_t cached_head_ = 0;   // Owner's; at or behind head_.
   std::uint32_t claim_limit_ = 1;   // Owner's.
   std::uint32_t seen_rescues_ = 0;  // Owner's: of rescues_.

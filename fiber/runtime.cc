@@ -1,22 +1,21 @@
 #include "flare/fiber/runtime.h"
 
-#include <unistd.h>
-
 #include <atomic>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "flare/base/malloc_arena.h"
 #include "flare/base/topology.h"
 #include "flare/fiber/fork_guard.h"
-#include "flare/fiber/group_sets.h"
-#include "flare/fiber/plan.h"
+#include "flare/fiber/neighbours.h"
+#include "flare/fiber/runtime_plan.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/stuck_report.h"
-#include "flare/fiber/stack.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/terminate_handler.h"
 #include "flare/fiber/watch.h"
@@ -30,8 +29,7 @@ namespace {
 constexpr std::int64_t kWatchPeriodNs = 50'000;
 
 struct Runtime {
-  Plan plan;
-  GroupSets sets;
+  RuntimePlan plan;
   std::vector<std::unique_ptr<SchedulingGroup>> groups;
   std::unique_ptr<Watch> watch;
   std::unique_ptr<StuckWatch> stuck;  // nullptr: no reports.
@@ -55,16 +53,49 @@ Runtime* MustBeRunning() {
   return current;
 }
 
-// The CPUs that workers may run on.
-Expected<Topology, Status> ReadTopology(const std::string& accessible_cpus) {
-  Topology topology = Topology::FromSystem();
-  if (accessible_cpus.empty()) return topology;
-  Expected<std::vector<int>, Status> wanted = ParseCpuList(accessible_cpus);
-  if (!wanted) return Unexpected(wanted.error());
-  return topology.RestrictedTo(*wanted);
+// The arenas of a group's workers, one for every few of them, so that they
+// rarely meet. They can't be given back, so the group with the same index on
+// the same node has the same ones after the runtime was started again.
+std::vector<unsigned> ArenasOf(int node, std::size_t group,
+                               std::size_t workers) {
+  constexpr std::size_t kWorkersPerArena = 4;
+  static auto* const all =
+      new std::map<std::pair<int, std::size_t>, std::vector<unsigned>>();
+  std::vector<unsigned>& arenas = (*all)[{node, group}];
+  const std::size_t wanted =
+      (workers + kWorkersPerArena - 1) / kWorkersPerArena;
+  while (arenas.size() < wanted) {
+    const auto arena = CreateMallocArena();
+    if (!arena) break;
+    arenas.push_back(*arena);
+  }
+  return arenas;
 }
 
-// Built by a thread that is bound like the group's workers, so that its memory
+SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
+                                      const RuntimePlan& plan, std::size_t i) {
+  const GroupPlacement& place = plan.placement.groups[i];
+  SchedulingGroup::Options group;
+  group.index = i;
+  group.workers = plan.shape.workers_per_group;
+  group.wake_threshold_ns = plan.shape.wake_threshold_ns;
+  group.run_queue_slots = plan.run_queue_slots;
+  group.stacks.stack_size = options.stack_size;
+  group.stacks.guard = options.stack_guard;
+  group.node = place.node;
+  if (plan.machine.bind_cpus) {
+    group.cpus = place.cpus;
+    group.pins = place.pins;
+  }
+  if (plan.machine.bind_memory && place.memory_node >= 0) {
+    group.stacks.node = place.memory_node;
+    group.arenas = ArenasOf(place.memory_node, i, group.workers);
+  }
+  if (options.make_poller) group.poller = options.make_poller(i);
+  return group;
+}
+
+// Built by a thread that is placed like the group's workers, so that its memory
 // lies on their node.
 std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
   std::unique_ptr<SchedulingGroup> group;
@@ -73,40 +104,32 @@ std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
       const Status bound = SetThreadAffinity(options.cpus);
       LOG_IF(ERROR, !bound.ok()) << bound.message();
     }
+    if (!options.arenas.empty()) UseMallocArena(options.arenas[0]);
     group = std::make_unique<SchedulingGroup>(std::move(options));
   }).join();
   return group;
 }
 
-void ConnectNeighbours(Runtime* rt) {
+void ConnectNeighbours(const RuntimeOptions& options, Runtime* rt) {
   for (auto& group : rt->groups) {
-    std::vector<SchedulingGroup*> neighbours;
+    Neighbours::Circle near{{}, options.work_stealing_ratio};
+    Neighbours::Circle far{{}, options.cross_numa_work_stealing_ratio};
     for (auto& other : rt->groups) {
-      if (other != group && other->node() == group->node() &&
-          rt->sets.Together(other->index(), group->index())) {
-        neighbours.push_back(other.get());
+      if (other == group ||
+          !rt->plan.sets.Together(other->index(), group->index())) {
+        continue;
       }
+      (other->node() == group->node() ? near : far)
+          .groups.push_back(other.get());
     }
-    group->SetNeighbours(std::move(neighbours));
-    group->SetWatch(rt->watch.get());
-    group->SetShutdown(&rt->shutdown);
+    group->neighbours().Set(std::move(near), std::move(far));
   }
 }
 
-Status Validate(const RuntimeOptions& options) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  if (options.stack_size < page + kLeastStack ||
-      options.stack_size % page != 0) {
-    return Status(-1, "flare_fiber_stack_size is " +
-                          std::to_string(options.stack_size) +
-                          "; it must be a multiple of the page size, " +
-                          std::to_string(page) + ", and at least " +
-                          std::to_string(page + kLeastStack));
-  }
-  if (options.work_stealing_ratio < 0) {
-    return Status(-1, "flare_work_stealing_ratio must not be negative");
-  }
-  return Status();
+Expected<RuntimePlan, Status> PlanFor(const RuntimeOptions& options) {
+  auto machine = ReadMachine(options);
+  if (!machine) return machine.error();
+  return PlanRuntime(options, *std::move(machine));
 }
 
 void StartStuckWatch(const RuntimeOptions& options, Runtime* rt,
@@ -134,51 +157,25 @@ void InstallGuards(const RuntimeOptions& options) {
 Status StartRuntime(const RuntimeOptions& options) {
   if (IsForkedChild()) return Status(-1, kForkedChildMessage);
   if (IsRuntimeRunning()) return Status(-1, "the runtime is running already");
-  if (Status status = Validate(options); !status.ok()) return status;
-  Expected<Topology, Status> topology = ReadTopology(options.accessible_cpus);
-  if (!topology) return topology.error();
-  PlanRequest request;
-  request.concurrency = options.concurrency;
-  request.cpus = static_cast<std::size_t>(topology->parallelism());
-  request.nodes = topology->nodes().size();
-  request.optimize_for = options.optimize_for;
-  request.group_size = options.group_size;
-  request.numa_aware = options.numa_aware;
-  Expected<Plan, Status> plan = MakePlan(request);
+  auto plan = PlanFor(options);
   if (!plan) return plan.error();
 
-  Expected<GroupSets, Status> sets =
-      GroupSets::Parse(options.group_sets, plan->groups);
-  if (!sets) return sets.error();
-
   auto rt = std::make_unique<Runtime>();
-  rt->plan = *plan;
-  rt->sets = *std::move(sets);
-  for (std::size_t i = 0; i < plan->groups; ++i) {
-    SchedulingGroup::Options group;
-    group.index = i;
-    group.workers = plan->workers_per_group;
-    group.wake_threshold_ns = plan->wake_threshold_ns;
-    group.work_stealing_ratio = options.work_stealing_ratio;
-    group.stacks.stack_size = options.stack_size;
-    group.stacks.guard = options.stack_guard;
-    const Topology::Node& node =
-        topology->nodes()[i % topology->nodes().size()];
-    if (plan->numa_aware) group.node = node.id;
-    group.cpus = plan->numa_aware ? node.cpus : topology->cpus();
-    if (options.make_poller) group.poller = options.make_poller(i);
-    rt->groups.push_back(BuildGroup(std::move(group)));
+  rt->plan = *std::move(plan);
+  for (std::size_t i = 0; i < rt->plan.shape.groups; ++i) {
+    rt->groups.push_back(BuildGroup(GroupOptions(options, rt->plan, i)));
   }
+  ConnectNeighbours(options, rt.get());
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
   rt->shutdown.SetGroups(all);
   StartStuckWatch(options, rt.get(), all);
   rt->watch = std::make_unique<Watch>(std::move(all), kWatchPeriodNs);
-  ConnectNeighbours(rt.get());
-  LOG(INFO) << "fiber runtime: " << plan->groups << " scheduling group(s) of "
-            << plan->workers_per_group << " worker(s), "
-            << (plan->numa_aware ? "bound to NUMA nodes" : "not NUMA-bound")
-            << " (" << plan->why << "; " << topology->ToString() << ")";
+  for (auto& group : rt->groups) {
+    group->SetWatch(rt->watch.get());
+    group->SetShutdown(&rt->shutdown);
+  }
+  LOG(INFO) << "fiber runtime: " << rt->plan.ToString();
   Runtime* const started = rt.release();
   // release: pairs with the acquire in Current.
   runtime.store(started, std::memory_order_release);
@@ -186,6 +183,12 @@ Status StartRuntime(const RuntimeOptions& options) {
   for (auto& group : started->groups) group->Start();
   started->watch->Start();
   return Status();
+}
+
+Expected<std::string, Status> DescribePlan(const RuntimeOptions& options) {
+  auto plan = PlanFor(options);
+  if (!plan) return plan.error();
+  return plan->ToString();
 }
 
 void TerminateRuntime() {
@@ -219,7 +222,7 @@ bool IsFiberWorker() { return CurrentWorker() != nullptr; }
 std::size_t GetSchedulingGroupCount() { return MustBeRunning()->groups.size(); }
 
 std::size_t GetSchedulingGroupSize() {
-  return MustBeRunning()->plan.workers_per_group;
+  return MustBeRunning()->plan.shape.workers_per_group;
 }
 
 std::size_t GetCurrentSchedulingGroupIndex() { return NearestGroup()->index(); }
@@ -230,7 +233,7 @@ int GetSchedulingGroupNode(std::size_t group) {
 
 Expected<std::vector<std::size_t>, Status> FindSchedulingGroups(
     const std::string& name) {
-  return MustBeRunning()->sets.Find(name);
+  return MustBeRunning()->plan.sets.Find(name);
 }
 
 Poller* GetPoller(std::size_t group) { return GetGroup(group)->poller(); }
@@ -248,6 +251,8 @@ RuntimeStatistics GetRuntimeStatistics() {
       sum.tasks += get(counters.tasks);
       sum.suspends += get(counters.suspends);
       sum.steals += get(counters.steals);
+      sum.near_steals += get(counters.near_steals);
+      sum.far_steals += get(counters.far_steals);
       sum.parks += get(counters.parks);
       sum.polls += get(counters.polls);
       sum.overflows += get(counters.overflows);

@@ -106,6 +106,10 @@ Status StartRuntime(const RuntimeOptions& options);
 // runtime from other threads have returned (Submit(), Event::Set(), ...).
 // Fibers still suspended are counted in an error log line and abandoned; timers
 // still armed never fire.
+// What StartRuntime() would say in its log line about what it starts, on this
+// machine or that of options.topology_file. Starts nothing. Errors: as there.
+Expected<std::string, Status> DescribePlan(const RuntimeOptions& options);
+
 void TerminateRuntime();
 
 bool IsRuntimeRunning();
@@ -132,7 +136,9 @@ bool IsFiberWorker();
 struct RuntimeStatistics {
   std::uint64_t tasks = 0;        // Run, resumed fibers included.
   std::uint64_t suspends = 0;     // Fibers that blocked.
-  std::uint64_t steals = 0;       // Successful, of one or more tasks each.
+  std::uint64_t steals = 0;       // Successful, of one or more tasks each:
+  std::uint64_t near_steals = 0;  // ... those from other groups of the node,
+  std::uint64_t far_steals = 0;   // ... and those from groups of other nodes.
   std::uint64_t wakes = 0;        // Idle workers woken to look for work.
   std::uint64_t watch_wakes = 0;  // Idle workers woken by the watch.
   std::uint64_t parks = 0;        // Workers that went to sleep.

@@ -39,6 +39,8 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
+#include "flare/base/malloc_arena.h"
+#include "flare/base/topology.h"
 #include "flare/fiber/stuck_report.h"
 #include "flare/fiber/watch.h"
 #include "glog/logging.h"
@@ -56,10 +58,25 @@ SchedulingGroup::SchedulingGroup(Options options)
   CHECK_LE(options_.workers, kMaxWorkers);
   for (std::size_t i = 0; i < options_.workers; ++i) {
     workers_.push_back(std::make_unique<Worker>(this, i));
+    workers_.back()->run_queue().set_capacity(options_.run_queue_slots);
   }
 }
 
 SchedulingGroup::~SchedulingGroup() = default;
+
+void SchedulingGroup::PlaceThread(std::size_t index) const {
+  const std::vector<int> cpus = options_.pins.empty()
+                                    ? options_.cpus
+                                    : std::vector<int>{options_.pins.at(index)};
+  if (!cpus.empty()) {
+    const Status bound = SetThreadAffinity(cpus);
+    LOG_IF(ERROR, !bound.ok()) << bound.message();
+  }
+  if (!options_.arenas.empty()) {
+    const unsigned arena = options_.arenas[index % options_.arenas.size()];
+    LOG_IF(ERROR, !UseMallocArena(arena)) << "can't use malloc arena " << arena;
+  }
+}
 
 void SchedulingGroup::Start() {
   for (auto& worker : workers_) worker->Start();
@@ -195,8 +212,12 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   // seq_cst: pairs with the loads in Wake, WakeSomebody, WakeAllIdle and
   // idle_mask() and the fetch_and in WakeWorker [P1] [P2].
   const std::uint64_t others = idle_.fetch_or(bit, std::memory_order_seq_cst);
-  // The others' tasks are no longer sure to be taken by anybody awake.
-  if (watch_ != nullptr && (others | bit) != all_idle_mask()) watch_->Poke();
+  // The others' tasks are no longer sure to be taken by anybody awake; and
+  // there is somebody now to help a neighbour.
+  if (watch_ != nullptr &&
+      ((others | bit) != all_idle_mask() || neighbours_.AnyBusy())) {
+    watch_->Poke();
+  }
   if (shutdown_->requested()) [[unlikely]] {
     shutdown_->FinishIfQuiescent();
   }

@@ -15,6 +15,7 @@
 #include "flare/base/cpu.h"
 #include "flare/base/histogram.h"
 #include "flare/fiber/injection_queue.h"
+#include "flare/fiber/neighbours.h"
 #include "flare/fiber/poller.h"
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/stack.h"
@@ -35,10 +36,14 @@ class SchedulingGroup {
     std::size_t workers = 1;  // At most kMaxWorkers.
     int node = -1;            // NUMA node; -1: not bound.
     std::vector<int> cpus;    // Workers run on these; empty: anywhere.
+    std::vector<int> pins;    // If not empty, worker i only on pins[i].
+    // Arenas of the general allocator that workers use in turn (malloc_arena.h
+    // in base/); empty: the allocator's choice.
+    std::vector<unsigned> arenas;
+    std::uint32_t run_queue_slots = RunQueue::kSlots;  // Of each worker.
     // A worker wakes an idle sibling when what it has queued will take it
     // longer than this.
     std::int64_t wake_threshold_ns = 20'000;
-    int work_stealing_ratio = 16;
     StackAllocator::Options stacks;
     std::unique_ptr<Poller> poller;
   };
@@ -49,10 +54,9 @@ class SchedulingGroup {
   SchedulingGroup(const SchedulingGroup&) = delete;
   SchedulingGroup& operator=(const SchedulingGroup&) = delete;
 
-  // Groups of the same node, to steal from now and then; before Start().
-  void SetNeighbours(std::vector<SchedulingGroup*> neighbours) {
-    neighbours_ = std::move(neighbours);
-  }
+  // The other groups whose work this one may take.
+  Neighbours& neighbours() noexcept { return neighbours_; }
+  const Neighbours& neighbours() const noexcept { return neighbours_; }
   // The shutdown that the group takes part in; before Start().
   void SetShutdown(Shutdown* shutdown) { shutdown_ = shutdown; }
   // The watch to poke when workers go to sleep or wake; before Start().
@@ -88,6 +92,9 @@ class SchedulingGroup {
   Poller* poller() const noexcept { return options_.poller.get(); }
   StackAllocator* stacks() noexcept { return &stacks_; }
   const std::vector<int>& cpus() const noexcept { return options_.cpus; }
+  // Binds the calling thread to the CPUs, and has it allocate from the arena,
+  // of the worker `index`. Logs what fails.
+  void PlaceThread(std::size_t index) const;
   std::int64_t wake_threshold_ns() const noexcept {
     return options_.wake_threshold_ns;
   }
@@ -152,7 +159,7 @@ class SchedulingGroup {
 
   Options options_;
   StackAllocator stacks_;
-  std::vector<SchedulingGroup*> neighbours_;
+  Neighbours neighbours_;
   Watch* watch_ = nullptr;
   StuckWatch* stuck_watch_ = nullptr;
   Shutdown* shutdown_ = nullptr;

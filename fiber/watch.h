@@ -8,7 +8,13 @@
 // would wait for it. The watch looks at groups that have both sleeping and
 // running workers, once a period, and wakes a sleeper for a worker that has
 // been in the same task since the last look, or whose queue has not moved past
-// where it ended then. When no group is like that it sleeps, at no cost.
+// where it ended then.
+//
+// A group all of whose workers are busy is helped in the same cases, by a
+// sleeping worker of a neighbour: one is invited (neighbours.h) and woken. It
+// takes tasks and fires timers; IO waits for the group's own workers.
+//
+// When there is nobody to help or no helper, the watch sleeps, at no cost.
 
 #ifndef FLARE_FIBER_WATCH_H_
 #define FLARE_FIBER_WATCH_H_
@@ -56,12 +62,26 @@ class Watch {
   struct Watched {
     SchedulingGroup* group;
     std::vector<Sample> samples;  // One per worker.
+    bool injected = false;        // Something was in its shared queue.
+    int shortage = 0;  // Looks in a row at which it needed a neighbour's help.
   };
 
   void Main();
-  // Looks at one group. True: it has both sleeping and running workers.
+  // Looks at one group. True: somebody might have to be woken for it.
   bool Look(Watched* watched, std::int64_t now_ns);
-  bool NeedsHelp(Watched* watched, std::size_t index, std::int64_t now_ns);
+  void LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
+                        std::int64_t now_ns);
+  // All its workers are busy; true: a neighbour sleeps.
+  bool LookAtBusy(Watched* watched, std::int64_t now_ns);
+  // What a look at a worker says.
+  struct Findings {
+    bool held_up = false;    // Tasks or timers wait behind what it does.
+    bool same_task = false;  // As at the last look.
+  };
+  Findings LookAtWorker(Watched* watched, std::size_t index,
+                        std::int64_t now_ns);
+  void CountWake();
+  static bool Watchable(const SchedulingGroup& group);
   bool AnythingToWatch() const;
   void Sleep();
   void WakeUp();

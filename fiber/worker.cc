@@ -16,7 +16,6 @@
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_mutex.h"
-#include "flare/base/topology.h"
 #include "flare/fiber/context.h"
 #include "flare/fiber/membarrier.h"
 #include "flare/fiber/sanitizer.h"
@@ -93,10 +92,7 @@ void Worker::ThreadMain() {
       "flare_" + std::to_string(group_->index()) + "/" + std::to_string(index_);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   prctl(PR_SET_TIMERSLACK, 1000);  // ns
-  if (!group_->cpus().empty()) {
-    const Status bound = SetThreadAffinity(group_->cpus());
-    LOG_IF(ERROR, !bound.ok()) << bound.message();
-  }
+  group_->PlaceThread(index_);
 
   current_worker = this;
   // relaxed: only the number.
@@ -156,7 +152,7 @@ void Worker::Maintain() {
       kMaintenanceNs / mean_task_ns_, 1, kMaintenanceInterval));
   group_->FireTimers(now);
   // Half the room at most, or what it takes would spill what is there.
-  const std::uint32_t room = RunQueue::kSlots - run_queue_.size();
+  const std::uint32_t room = run_queue_.capacity() - run_queue_.size();
   PushAll(TakeInjected(std::max(room / 2, 1U)));
   if (group_->TryAcquirePoller()) {
     TaskList ready;
@@ -225,9 +221,12 @@ TaskList Worker::TakeInjected(std::size_t most) {
 
 // With an empty ring.
 Task* Worker::FromInjectionQueue() {
-  TaskList taken = TakeInjected(RunQueue::kSlots / 2);
-  Task* const first = taken.PopFront();
-  while (Task* const task = taken.PopFront()) {
+  return PushAllButFirst(TakeInjected(run_queue_.capacity() / 2));
+}
+
+Task* Worker::PushAllButFirst(TaskList&& tasks) {
+  Task* const first = tasks.PopFront();
+  while (Task* const task = tasks.PopFront()) {
     if (!run_queue_.Push(task)) Overflow(task);
   }
   return first;
@@ -242,19 +241,42 @@ Task* Worker::Steal() {
     if (victim == this) continue;
     if (Task* const task = StealFrom(&victim->run_queue_)) return task;
   }
-  const int ratio = group_->options_.work_stealing_ratio;
-  const auto& neighbours = group_->neighbours_;
-  if (ratio == 0 || neighbours.empty() ||
-      ++steal_attempts_ % static_cast<std::uint32_t>(ratio) != 0) {
-    return nullptr;
+  return group_->neighbours_.empty() ? nullptr : StealFromNeighbours();
+}
+
+Task* Worker::StealFromNeighbours() {
+  Neighbours& neighbours = group_->neighbours_;
+  SchedulingGroup* const inviting = neighbours.TakeInvitation();
+  ++steal_attempts_;
+  for (SchedulingGroup* const victim :
+       {inviting, std::exchange(last_victim_, nullptr),
+        neighbours.ChooseNear(steal_attempts_, random_ >> 16),
+        neighbours.ChooseFar(steal_attempts_, random_ >> 16)}) {
+    if (victim == nullptr) continue;
+    if (Task* const task = StealFromGroup(victim)) {
+      last_victim_ = victim;
+      Bump(neighbours.IsFar(victim) ? counters_.far_steals
+                                    : counters_.near_steals);
+      return task;
+    }
   }
-  SchedulingGroup* const other =
-      neighbours[(random_ >> 16) % neighbours.size()];
-  for (std::size_t i = 0; i < other->size(); ++i) {
-    Worker* const victim = other->worker((random_ + i) % other->size());
-    if (Task* const task = StealFrom(&victim->run_queue_)) return task;
+  if (inviting == nullptr) return nullptr;
+  inviting->FireTimers(NowNs());  // What they submit goes to our queue.
+  return run_queue_.Pop();
+}
+
+Task* Worker::StealFromGroup(SchedulingGroup* victim) {
+  for (std::size_t i = 0; i < victim->size(); ++i) {
+    Worker* const worker = victim->worker((random_ + i) % victim->size());
+    if (Task* const task = StealFrom(&worker->run_queue_)) return task;
   }
-  return nullptr;
+  // What is in its shared queue is its own workers' as long as any sleeps.
+  if (victim->idle_mask() != 0) return nullptr;
+  const std::size_t most = run_queue_.capacity() / 2;
+  Task* const task = PushAllButFirst(victim->injection_.Take(
+      std::min<std::size_t>(victim->injected() / 2 + 1, most)));
+  if (task != nullptr) Bump(counters_.steals);
+  return task;
 }
 
 Task* Worker::StealFrom(RunQueue* victim) {
@@ -336,7 +358,7 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
   }
   const std::int64_t backlog = group_->wake_threshold_ns() / mean_task_ns_;
   wake_backlog_ = static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(backlog, 1, RunQueue::kSlots));
+      std::clamp<std::int64_t>(backlog, 1, run_queue_.capacity()));
   if (can_claim_) {
     constexpr std::int64_t kClaimNs = 2000;  // What may be held up unseen.
     run_queue_.set_claim_limit(static_cast<std::uint32_t>(

@@ -88,7 +88,9 @@ class Worker {
     std::atomic<std::uint64_t> tasks{0};
     std::atomic<std::uint64_t> suspends{0};
     std::atomic<std::uint64_t> resumes{0};
-    std::atomic<std::uint64_t> steals{0};
+    std::atomic<std::uint64_t> steals{0};  // From all, the next two included.
+    std::atomic<std::uint64_t> near_steals{0};  // From groups of the same node.
+    std::atomic<std::uint64_t> far_steals{0};   // ... of other nodes.
     std::atomic<std::uint64_t> parks{0};
     std::atomic<std::uint64_t> polls{0};
     std::atomic<std::uint64_t> overflows{0};
@@ -139,7 +141,11 @@ class Worker {
   Task* FromInjectionQueue();
   TaskList TakeInjected(std::size_t most);
   Task* Steal();
+  Task* PushAllButFirst(TaskList&& tasks);
   Task* StealFrom(RunQueue* victim);
+  // From other groups (neighbours.h).
+  Task* StealFromNeighbours();
+  Task* StealFromGroup(SchedulingGroup* victim);
   // Fires timers and polls IO without waiting, into the run queue.
   void Maintain();
   void Overflow(Task* task);
@@ -191,6 +197,7 @@ class Worker {
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t steal_attempts_ = 0;
   const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
+  SchedulingGroup* last_victim_ = nullptr;  // A neighbour that had something.
   std::uint32_t random_;
   std::int64_t estimate_since_ns_ = 0;
   std::uint64_t estimate_tasks_ = 0;

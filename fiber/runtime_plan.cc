@@ -1,0 +1,210 @@
+#include "flare/fiber/runtime_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "flare/base/malloc_arena.h"
+#include "flare/fiber/run_queue.h"
+#include "flare/fiber/stack.h"
+
+namespace flare::fiber {
+namespace {
+
+// Fewer slots would have every second task go through the shared queue.
+constexpr std::size_t kLeastSlots = 4;
+constexpr std::size_t kMostQueued = std::size_t{1} << 24;
+
+Status Invalid(std::string text) { return Status(EINVAL, std::move(text)); }
+
+std::string Count(std::size_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+Status ValidateStack(const RuntimeOptions& options) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (options.stack_size >= page + kLeastStack &&
+      options.stack_size % page == 0) {
+    return Status();
+  }
+  return Invalid(
+      "flare_fiber_stack_size is " + std::to_string(options.stack_size) +
+      "; it must be a multiple of the page size, " + std::to_string(page) +
+      ", and at least " + std::to_string(page + kLeastStack));
+}
+
+Status ValidateRatio(const char* flag, int ratio) {
+  if (ratio >= 0) return Status();
+  return Invalid(std::string(flag) + " is " + std::to_string(ratio) +
+                 "; it must be 0 (never) or more (one in so many)");
+}
+
+Status Validate(const RuntimeOptions& options) {
+  Status status = ValidateStack(options);
+  if (status.ok()) {
+    status =
+        ValidateRatio("flare_work_stealing_ratio", options.work_stealing_ratio);
+  }
+  if (status.ok()) {
+    status = ValidateRatio("flare_cross_numa_work_stealing_ratio",
+                           options.cross_numa_work_stealing_ratio);
+  }
+  return status;
+}
+
+// Each worker's part, as a power of two.
+Expected<std::uint32_t, Status> SlotsPerWorker(std::size_t size,
+                                               std::size_t workers) {
+  const std::size_t least = std::bit_ceil(kLeastSlots * workers);
+  if (!std::has_single_bit(size) || size < least || size > kMostQueued) {
+    return Invalid("flare_fiber_run_queue_size is " + std::to_string(size) +
+                   "; it must be a power of two from " + std::to_string(least) +
+                   " (" + std::to_string(kLeastSlots) + " for each of " +
+                   Count(workers, "worker") + " of a group) to " +
+                   std::to_string(kMostQueued));
+  }
+  const std::size_t slots = std::bit_floor(size / workers);
+  return static_cast<std::uint32_t>(
+      std::min<std::size_t>(slots, RunQueue::kSlots));
+}
+
+Expected<Topology, Status> WithFlagNamed(Expected<Topology> topology,
+                                         const char* flag) {
+  if (topology) return *std::move(topology);
+  return Status(topology.error().code(),
+                std::string(flag) + ": " + topology.error().message());
+}
+
+Expected<Topology, Status> Restrict(const RuntimeOptions& options,
+                                    const Topology& topology) {
+  const bool only = !options.accessible_cpus.empty();
+  const bool except = !options.inaccessible_cpus.empty();
+  if (only && except) {
+    return Invalid(
+        "flare_fiber_worker_accessible_cpus and "
+        "flare_fiber_worker_inaccessible_cpus exclude each other: give one of "
+        "them");
+  }
+  if (!only && !except) return topology;
+  const char* const flag = only ? "flare_fiber_worker_accessible_cpus"
+                                : "flare_fiber_worker_inaccessible_cpus";
+  // On a machine on paper, "the last CPU" is that of the paper.
+  const int cpu_count =
+      options.topology_file.empty() ? 0 : topology.cpus().back() + 1;
+  const auto list = ParseCpuList(
+      only ? options.accessible_cpus : options.inaccessible_cpus, cpu_count);
+  if (!list) {
+    return Invalid(std::string(flag) + ": " + list.error().message());
+  }
+  return WithFlagNamed(
+      only ? topology.RestrictedTo(*list) : topology.Without(*list), flag);
+}
+
+// "0,2 on node 0 (CPUs 0-3)".
+std::string DescribeNode(const Topology::Node& node,
+                         const std::vector<GroupPlacement>& groups) {
+  std::vector<int> here;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].node == node.id) here.push_back(static_cast<int>(i));
+  }
+  return FormatCpuList(here) + " on node " + std::to_string(node.id) +
+         " (CPUs " + FormatCpuList(node.cpus) + ")";
+}
+
+}  // namespace
+
+Expected<Machine, Status> ReadMachine(const RuntimeOptions& options) {
+  Machine machine;
+  if (options.topology_file.empty()) {
+    machine.topology = Topology::FromSystem();
+  } else {
+    auto described = WithFlagNamed(Topology::FromFile(options.topology_file),
+                                   "flare_topology_file");
+    if (!described) return described.error();
+    machine.topology = *std::move(described);
+    const std::vector<int> ours = GetThreadAffinity();
+    const std::vector<int>& theirs = machine.topology.cpus();
+    machine.bind_cpus =
+        std::includes(ours.begin(), ours.end(), theirs.begin(), theirs.end());
+    machine.bind_memory = false;
+  }
+  auto restricted = Restrict(options, machine.topology);
+  if (!restricted) return restricted.error();
+  machine.topology = *std::move(restricted);
+  return machine;
+}
+
+Expected<RuntimePlan, Status> PlanRuntime(const RuntimeOptions& options,
+                                          Machine machine) {
+  if (Status status = Validate(options); !status.ok()) return status;
+  RuntimePlan plan;
+  plan.machine = std::move(machine);
+  const Topology& topology = plan.machine.topology;
+  PlanRequest request;
+  request.concurrency = options.concurrency;
+  request.cpus = static_cast<std::size_t>(topology.parallelism());
+  request.nodes = topology.nodes().size();
+  request.optimize_for = options.optimize_for;
+  request.group_size = options.group_size;
+  request.numa_aware = options.numa_aware;
+  request.pinned = options.disallow_cpu_migration;
+  auto shape = MakePlan(request);
+  if (!shape) return shape.error();
+  plan.shape = *std::move(shape);
+  auto placement =
+      PlaceGroups(plan.shape, topology, options.disallow_cpu_migration);
+  if (!placement) return placement.error();
+  plan.placement = *std::move(placement);
+  auto sets = GroupSets::Parse(options.group_sets, plan.shape.groups);
+  if (!sets) return sets.error();
+  plan.sets = *std::move(sets);
+  auto slots =
+      SlotsPerWorker(options.run_queue_size, plan.shape.workers_per_group);
+  if (!slots) return slots.error();
+  plan.run_queue_slots = *slots;
+  return plan;
+}
+
+std::string RuntimePlan::ToString() const {
+  const Topology& topology = machine.topology;
+  std::string text = Count(shape.groups, "scheduling group") + " of " +
+                     Count(shape.workers_per_group, "worker");
+  if (shape.numa_aware) {
+    const char* separator = ": ";
+    for (const Topology::Node& node : topology.nodes()) {
+      text += separator + DescribeNode(node, placement.groups);
+      separator = ", ";
+    }
+  } else {
+    text += " on the CPUs " + FormatCpuList(topology.cpus()) + " of " +
+            Count(topology.nodes().size(), "NUMA node");
+  }
+  if (!placement.groups.front().pins.empty()) {
+    text += ", a CPU for each worker";
+  }
+  if (!machine.bind_cpus) {
+    text += ", not bound as these CPUs aren't all here";
+  }
+  const bool prefers = std::any_of(
+      placement.groups.begin(), placement.groups.end(),
+      [](const GroupPlacement& group) { return group.memory_node >= 0; });
+  if (!machine.bind_memory || !prefers) {
+    text += "; memory from wherever the kernel takes it";
+  } else {
+    text += HasMallocArenas()
+                ? "; memory from the group's node, by arenas of its own"
+                : "; stacks from the group's node (no jemalloc, so no arenas)";
+  }
+  text += "; because: " + shape.why + "; " +
+          std::to_string(topology.parallelism()) + " CPU(s) to use at a time";
+  if (topology.quota()) text += " by the cgroup's quota";
+  for (const std::string& remark : placement.remarks) text += "; " + remark;
+  return text;
+}
+
+}  // namespace flare::fiber
