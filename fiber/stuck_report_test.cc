@@ -1,0 +1,405 @@
+#include "flare/fiber/stuck_report.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/fiber_list.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/sanitizer.h"
+#include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/shutdown.h"
+#include "flare/fiber/stack_sampler.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/this_fiber.h"
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+
+// Not in the anonymous namespace: names that tests look for.
+namespace stuck_report_test {
+
+[[gnu::noinline]] void ComputeUntil(const std::atomic<bool>* stop) {
+  // relaxed: only to end.
+  while (!stop->load(std::memory_order_relaxed)) {
+  }
+}
+
+[[gnu::noinline]] void ReadPipe(int fd) {
+  char byte;
+  while (read(fd, &byte, 1) != 1) {
+  }
+  asm volatile("");  // Not a tail call.
+}
+
+}  // namespace stuck_report_test
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// ThreadSanitizer holds signals back until the thread calls something that it
+// intercepts, so there may be no backtrace.
+#ifdef FLARE_TSAN
+constexpr bool kSignalsArriveAtOnce = false;
+#else
+constexpr bool kSignalsArriveAtOnce = true;
+#endif
+
+// Collects the reports of a runtime.
+class StuckReportTest : public ::testing::Test {
+ protected:
+  void Start(int workers, milliseconds threshold = milliseconds(20)) {
+    RuntimeOptions options;
+    options.concurrency = workers;
+    options.group_size = workers;
+    options.stuck_threshold = threshold;
+    options.on_stuck = [this](const StuckReport& report) {
+      std::scoped_lock guard(lock_);
+      reports_.push_back(report);
+      reported_.notify_all();
+    };
+    const Status status = StartRuntime(options);
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  void TearDown() override {
+    if (IsRuntimeRunning()) TerminateRuntime();
+  }
+
+  // The report of the fiber `name`, once it is there.
+  StuckReport Await(const std::string& name) {
+    std::unique_lock guard(lock_);
+    for (;;) {
+      for (const StuckReport& report : reports_) {
+        if (report.name == name) return report;
+      }
+      reported_.wait(guard);
+    }
+  }
+
+  std::size_t Count(const std::string& name) {
+    std::scoped_lock guard(lock_);
+    return static_cast<std::size_t>(
+        std::count_if(reports_.begin(), reports_.end(),
+                      [&](const auto& report) { return report.name == name; }));
+  }
+
+  std::mutex lock_;
+  std::condition_variable reported_;
+  std::vector<StuckReport> reports_;
+};
+
+// Holds its worker until told otherwise.
+struct Holder {
+  std::atomic<bool> stop{false};
+  Fiber fiber;
+
+  explicit Holder(const char* name)
+      : fiber([this, name] {
+          this_fiber::SetName(name);
+          stuck_report_test::ComputeUntil(&stop);
+        }) {}
+  ~Holder() {
+    stop.store(true, std::memory_order_relaxed);  // Only to end.
+    fiber.join();
+  }
+};
+
+bool Contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+TEST_F(StuckReportTest, NamesTheTaskAndShowsWhereItIs) {
+  Start(2);
+  Holder holder("computing");
+  const StuckReport report = Await("computing");
+  EXPECT_EQ(report.group, 0U);
+  EXPECT_LT(report.worker, 2U);
+  EXPECT_GE(report.held_ns, 20'000'000);
+  EXPECT_NE(report.entry, nullptr);
+  EXPECT_GE(GetRuntimeStatistics().stuck_reports, 1U);
+  const std::string text = report.ToString();
+  EXPECT_TRUE(Contains(text, "a task holds worker 0/")) << text;
+  EXPECT_TRUE(Contains(text, "fiber \"computing\"")) << text;
+  if (kSignalsArriveAtOnce) {
+    EXPECT_TRUE(Contains(text, "ComputeUntil")) << text;
+    EXPECT_TRUE(Contains(text, "Worker::Loop")) << text;
+  }
+}
+
+// Nobody is idle then, and nobody would wake the watch.
+TEST_F(StuckReportTest, ReportsAllWorkersOfAGroup) {
+  Start(2);
+  Holder first("first");
+  Holder second("second");
+  EXPECT_NE(Await("first").worker, Await("second").worker);
+}
+
+TEST_F(StuckReportTest, ReportsTheOnlyWorker) {
+  Start(1);
+  Holder holder("only");
+  EXPECT_EQ(Await("only").worker, 0U);
+}
+
+TEST_F(StuckReportTest, ShowsSystemCallsAndRestartsThem) {
+  Start(1);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Fiber fiber([&] {
+    this_fiber::SetName("reading");
+    char byte;
+    EXPECT_EQ(read(ends[0], &byte, 1), 1);  // Not -1, EINTR.
+    stuck_report_test::ReadPipe(ends[0]);
+  });
+  const StuckReport first = Await("reading");
+  EXPECT_TRUE(!kSignalsArriveAtOnce || !first.backtrace.empty());
+  ASSERT_EQ(write(ends[1], "xx", 2), 2);
+  fiber.join();
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// While one task is stuck for as long as several others together.
+TEST_F(StuckReportTest, ReportsATaskOnce) {
+  Start(2);
+  Holder lasting("lasting");
+  Await("lasting");
+  for (const char* name : {"a", "b", "c"}) {
+    Holder holder(name);
+    Await(name);
+  }
+  EXPECT_EQ(Count("lasting"), 1U);
+}
+
+TEST_F(StuckReportTest, ReportsAFiberAgainAfterItWasSuspended) {
+  Start(1);
+  std::atomic<bool> stop[2] = {};
+  Fiber fiber([&] {
+    this_fiber::SetName("twice");
+    stuck_report_test::ComputeUntil(&stop[0]);
+    this_fiber::Yield();
+    stuck_report_test::ComputeUntil(&stop[1]);
+  });
+  for (std::size_t i = 0; i < 2; ++i) {
+    while (Count("twice") <= i) std::this_thread::yield();
+    stop[i].store(true, std::memory_order_relaxed);  // Only to end.
+  }
+  fiber.join();
+}
+
+TEST_F(StuckReportTest, LeavesShortTasksAlone) {
+  Start(2, milliseconds(300));  // Longer than the system holds threads up.
+  Holder holder("long");
+  std::atomic<bool> stop{false};
+  Fiber fiber([&] {
+    this_fiber::SetName("short");
+    // relaxed: only to end.
+    while (!stop.load(std::memory_order_relaxed)) this_fiber::Yield();
+  });
+  Await("long");
+  stop.store(true, std::memory_order_relaxed);  // Only to end.
+  fiber.join();
+  EXPECT_EQ(Count("short"), 0U);
+}
+
+TEST_F(StuckReportTest, MayBeTurnedOff) {
+  Start(1, milliseconds(0));
+  EXPECT_EQ(GetRuntimeStatistics().stuck_reports, 0U);
+  struct sigaction action;
+  ASSERT_EQ(sigaction(SIGURG, nullptr, &action), 0);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+}
+
+TEST_F(StuckReportTest, WorksAgainAfterARestart) {
+  for (int i = 0; i < 3; ++i) {
+    Start(1);
+    const std::string name = "round " + std::to_string(i);
+    {
+      Holder holder(name.c_str());
+      Await(name);
+    }
+    TerminateRuntime();
+    struct sigaction action;
+    ASSERT_EQ(sigaction(SIGURG, nullptr, &action), 0);
+    EXPECT_EQ(action.sa_handler, SIG_DFL);
+  }
+}
+
+// --- The watch alone ---
+
+TEST(StuckWatch, SleepsWhileNobodyRunsAndIsWokenByWhoDoes) {
+  SchedulingGroup::Options options;
+  options.workers = 2;
+  SchedulingGroup group(std::move(options));
+  Shutdown shutdown;
+  shutdown.SetGroups({&group});
+  group.SetShutdown(&shutdown);
+  std::atomic<bool> stop{false};
+  StuckWatch watch({&group}, {.threshold_ns = 2'000'000,
+                              .on_report = [&](const StuckReport&) {
+                                stop.store(true, std::memory_order_relaxed);
+                              }});
+  group.SetStuckWatch(&watch);
+  group.Start();
+  watch.Start();
+  struct Hold : Task {
+    std::atomic<bool>* stop;
+    Event done;
+  };
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    while (!watch.asleep()) std::this_thread::yield();
+    EXPECT_EQ(watch.reports(), i);
+    stop.store(false, std::memory_order_relaxed);  // Published by Inject().
+    Hold hold;
+    hold.stop = &stop;
+    hold.run = [](Task* task) {
+      auto* const hold = static_cast<Hold*>(task);
+      stuck_report_test::ComputeUntil(hold->stop);
+      hold->done.Set();
+    };
+    group.Inject(&hold);
+    hold.done.Wait();
+  }
+  EXPECT_EQ(watch.reports(), 5U);
+  shutdown.Request();
+  group.Join();
+  watch.Stop();
+}
+
+TEST_F(StuckReportTest, ReportIsReadableWithoutDetails) {
+  StuckReport report;
+  report.held_ns = 1'500'000'000;
+  const std::string text = report.ToString();
+  EXPECT_TRUE(Contains(text, "worker 0/0 for 1.500 s")) << text;
+  EXPECT_TRUE(Contains(text, "without name")) << text;
+  EXPECT_TRUE(Contains(text, "no backtrace")) << text;
+}
+
+// --- The sampler ---
+
+class StackSamplerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { StartStackSampler(); }
+  void TearDown() override { StopStackSampler(); }
+};
+
+constexpr std::int64_t kLong = 30'000'000'000;
+
+// A thread that computes until destroyed.
+struct Busy {
+  std::atomic<pid_t> tid{0};
+  std::atomic<bool> stop{false};
+  std::thread thread{[this] {
+    // release, acquire below: only to be sure that it is there.
+    tid.store(static_cast<pid_t>(syscall(SYS_gettid)),
+              std::memory_order_release);
+    stuck_report_test::ComputeUntil(&stop);
+  }};
+
+  Busy() {
+    while (tid.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  }
+  ~Busy() {
+    stop.store(true, std::memory_order_relaxed);  // Only to end.
+    thread.join();
+  }
+};
+
+TEST_F(StackSamplerTest, SamplesTheThreadAskedFor) {
+  if (!kSignalsArriveAtOnce) GTEST_SKIP() << "ThreadSanitizer delays signals";
+  Busy busy;
+  Backtrace backtrace;
+  for (int i = 0; i < 200; ++i) {
+    backtrace = SampleStack(busy.tid.load(), kLong);
+    ASSERT_FALSE(backtrace.empty());
+  }
+  EXPECT_TRUE(Contains(backtrace.ToString(), "ComputeUntil"));
+}
+
+TEST_F(StackSamplerTest, SamplesForManyAtOnce) {
+  if (!kSignalsArriveAtOnce) GTEST_SKIP() << "ThreadSanitizer delays signals";
+  Busy busy[2];
+  std::atomic<int> empty{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int j = 0; j < 100; ++j) {
+        // relaxed: read after joining.
+        if (SampleStack(busy[i % 2].tid.load(), kLong).empty()) {
+          empty.fetch_add(1, std::memory_order_relaxed);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(empty.load(), 0);
+}
+
+TEST_F(StackSamplerTest, LosesPatienceWithThreadsThatDoNotAnswer) {
+  EXPECT_TRUE(SampleStack(1 << 30, 1'000'000).empty());  // No such thread.
+  std::atomic<pid_t> tid{0};
+  std::atomic<bool> stop{false};
+  std::thread deaf([&] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    tid.store(static_cast<pid_t>(syscall(SYS_gettid)));
+    stuck_report_test::ComputeUntil(&stop);
+    AcceptStackSampling();  // The late signals arrive, and find no request.
+  });
+  while (tid.load() == 0) std::this_thread::yield();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(SampleStack(tid.load(), 1'000'000).empty());
+  }
+  if (kSignalsArriveAtOnce) {
+    Busy busy;  // Which is not confused with the deaf one.
+    EXPECT_FALSE(SampleStack(busy.tid.load(), kLong).empty());
+  }
+  stop.store(true);
+  deaf.join();
+}
+
+TEST_F(StackSamplerTest, DoesNothingUnlessStarted) {
+  StopStackSampler();
+  EXPECT_TRUE(
+      SampleStack(static_cast<pid_t>(syscall(SYS_gettid)), kLong).empty());
+  StartStackSampler();
+}
+
+std::atomic<int> foreign{0};
+
+TEST(StackSampler, LeavesOthersTheirSignals) {
+  struct sigaction action = {};
+  struct sigaction before = {};
+  action.sa_handler = [](int) { foreign.fetch_add(1); };
+  ASSERT_EQ(sigaction(SIGURG, &action, &before), 0);
+  StartStackSampler();
+  raise(SIGURG);
+  EXPECT_EQ(foreign.load(), 1);
+  StopStackSampler();
+  raise(SIGURG);
+  EXPECT_EQ(foreign.load(), 2);
+
+  StartStackSampler();
+  ASSERT_EQ(sigaction(SIGURG, &action, nullptr), 0);  // Comes after us.
+  StopStackSampler();
+  raise(SIGURG);
+  EXPECT_EQ(foreign.load(), 3);
+  ASSERT_EQ(sigaction(SIGURG, &before, nullptr), 0);
+}
+
+}  // namespace
+}  // namespace flare::fiber
