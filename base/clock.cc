@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #if defined(__x86_64__)
@@ -168,6 +169,17 @@ inline std::int64_t Scale(std::uint64_t ticks, std::uint64_t ns_per_tick) {
   }
   return std::max(mine.floor_ns, mine.ns + Scale(age, mine.ns_per_tick));
 }
+
+// An anchor that never expires, for a counter that makes no progress.
+[[gnu::noinline]] void SetVirtualNow(std::int64_t now_ns) {  // [CK4]
+  anchor = {.tsc = 0,
+            .life = std::numeric_limits<std::uint64_t>::max(),
+            .ns_per_tick = 0,
+            .ns = now_ns,
+            .floor_ns = now_ns};
+}
+
+[[gnu::noinline]] void EndVirtualNow() { anchor = Anchor(); }  // [CK4]
 
 std::chrono::steady_clock::time_point ReadCoarseSteadyClock() {
   return std::chrono::steady_clock::time_point(

@@ -64,6 +64,13 @@ class CycleClock {
   static std::uint64_t FromNs(std::int64_t ns);
 };
 
+// For tests that are to be the same each time: from here on NowNs() is `now_ns`
+// on the calling thread, until it is set anew. Costs NowNs() nothing while
+// unused. Clocks other than NowNs() and what is made of it stay as they are.
+void SetVirtualNow(std::int64_t now_ns);
+// Back to real time, which may be less.
+void EndVirtualNow();
+
 // NowNs() as a time point.
 inline std::chrono::steady_clock::time_point ReadSteadyClock() {
   return std::chrono::steady_clock::time_point(

@@ -218,5 +218,32 @@ TEST(ToSteadyNs, DeadlinesFromTimePoints) {
   EXPECT_LE(deadline, NowNs() + hour + 1'000'000'000);
 }
 
+TEST(VirtualNowTest, StandsStillUntilSetAnew) {
+  const std::int64_t real = NowNs();
+  SetVirtualNow(1'000);
+  EXPECT_EQ(NowNs(), 1'000);
+  EXPECT_EQ(ToSteadyNs(std::chrono::nanoseconds(5)), 1'005);
+  EXPECT_EQ(ReadSteadyClock().time_since_epoch().count(), 1'000);
+  // Far away, and back again.
+  SetVirtualNow(std::int64_t{1} << 62);
+  EXPECT_EQ(NowNs(), std::int64_t{1} << 62);
+  SetVirtualNow(7);
+  EXPECT_EQ(NowNs(), 7);
+  EndVirtualNow();
+  const std::int64_t again = NowNs();
+  EXPECT_GE(again, real);
+  EXPECT_LT(again, real + 60'000'000'000);
+}
+
+TEST(VirtualNowTest, IsTheThreadsOwn) {
+  SetVirtualNow(1);
+  std::int64_t other = 0;
+  std::thread([&] { other = NowNs(); }).join();
+  EXPECT_GT(other, 1);
+  EXPECT_EQ(NowNs(), 1);
+  EndVirtualNow();
+  EXPECT_GE(NowNs(), other);
+}
+
 }  // namespace
 }  // namespace flare
