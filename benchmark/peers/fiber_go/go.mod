@@ -1,0 +1,3 @@
+module flare/benchmark/peers/fiber_go
+
+go 1.19
