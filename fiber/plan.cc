@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,7 +28,7 @@ constexpr std::array kPresets = {
 
 std::size_t CeilDiv(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-Status Invalid(std::string text) { return Status(-1, std::move(text)); }
+Status Invalid(std::string text) { return Status(EINVAL, std::move(text)); }
 
 const Preset* FindPreset(std::string_view name) {
   for (const Preset& preset : kPresets) {

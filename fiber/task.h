@@ -88,7 +88,8 @@ void Submit(Task* task);
 void SubmitAll(TaskList&& tasks);
 
 // Queues `task` in the scheduling group with that index (see runtime.h). On a
-// worker of that group this is Submit().
+// worker of that group this is Submit(). If all workers of the group are busy
+// another one may help out (neighbours.h).
 void SubmitTo(std::size_t group, Task* task);
 
 // What a spawned closure is stored in: one pooled node. AllocateSpawnNode also

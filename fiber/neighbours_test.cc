@@ -1,0 +1,437 @@
+// Whom a group helps, and that it does: a group without free workers isn't left
+// to itself while those of a neighbour sleep.
+#include "flare/fiber/neighbours.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/base/histogram.h"
+#include "flare/base/topology.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/fiber/timer.h"
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+namespace {
+
+constexpr std::int64_t kGiveUpNs = 20'000'000'000;
+// Many periods of the watch.
+constexpr std::int64_t kLongNs = 20'000'000;
+
+SchedulingGroup* Fake(std::uintptr_t n) {
+  return reinterpret_cast<SchedulingGroup*>(n * 64);  // Never looked into.
+}
+
+TEST(NeighboursTest, AreChosenOnceInSoManySearches) {
+  Neighbours neighbours;
+  EXPECT_TRUE(neighbours.empty());
+  EXPECT_EQ(neighbours.ChooseNear(0, 0), nullptr);
+  neighbours.Set({{Fake(1), Fake(2)}, 4}, {{Fake(3)}, 10});
+  EXPECT_FALSE(neighbours.empty());
+  int near = 0;
+  int far = 0;
+  std::set<SchedulingGroup*> seen;
+  for (std::uint32_t attempt = 1; attempt <= 200; ++attempt) {
+    if (SchedulingGroup* const group =
+            neighbours.ChooseNear(attempt, attempt / 4)) {
+      ++near;
+      seen.insert(group);
+    }
+    if (neighbours.ChooseFar(attempt, attempt) == Fake(3)) ++far;
+  }
+  EXPECT_EQ(near, 50);
+  EXPECT_EQ(far, 20);
+  EXPECT_EQ(seen, (std::set<SchedulingGroup*>{Fake(1), Fake(2)}));
+  EXPECT_TRUE(neighbours.IsFar(Fake(3)));
+  EXPECT_FALSE(neighbours.IsFar(Fake(1)));
+}
+
+TEST(NeighboursTest, NeverMeansNever) {
+  Neighbours neighbours;
+  neighbours.Set({{Fake(1)}, 0}, {{Fake(2)}, 0});
+  EXPECT_TRUE(neighbours.empty());
+  EXPECT_EQ(neighbours.ChooseNear(0, 0), nullptr);
+  EXPECT_EQ(neighbours.ChooseFar(0, 0), nullptr);
+  EXPECT_EQ(neighbours.MostIdle(1000), nullptr);
+  EXPECT_FALSE(neighbours.AnyIdle());
+  EXPECT_FALSE(neighbours.AnyBusy());
+  EXPECT_FALSE(neighbours.IsFar(Fake(2)));
+}
+
+TEST(NeighboursTest, AnInvitationIsForOne) {
+  Neighbours neighbours;
+  EXPECT_EQ(neighbours.TakeInvitation(), nullptr);
+  neighbours.Invite(Fake(1));
+  neighbours.Invite(Fake(2));  // The latest one counts.
+  std::atomic<int> taken{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      if (neighbours.TakeInvitation() == Fake(2)) taken.fetch_add(1);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(taken.load(), 1);
+}
+
+// Two groups of one worker each, group 0's held by a task while others wait.
+class HelpTest : public ::testing::Test {
+ protected:
+  HelpTest()
+      : path_(::testing::TempDir() + "/help_test_" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    options_.concurrency = 2;
+    options_.group_size = 1;
+  }
+  ~HelpTest() override { std::filesystem::remove(path_); }
+
+  // As if this machine had two nodes, each with a group.
+  void OnTwoNodes() {
+    const Topology here = Topology::FromSystem();
+    // With a single CPU, the second node is on paper only.
+    const int other = here.cpus().size() > 1 ? here.cpus()[1] : 65000;
+    std::ofstream(path_) << here.cpus()[0] << "\n" << other << "\n";
+    options_.topology_file = path_;
+    options_.numa_aware = true;
+  }
+
+  void Start() {
+    const Status status = StartRuntime(options_);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_EQ(GetSchedulingGroupCount(), 2U);
+    ASSERT_EQ(GetSchedulingGroupSize(), 1U);
+  }
+
+  // Holds group 0's worker from within, queues `tasks` behind that in its ring
+  // and, from here, as many in its shared queue. Waits until all have run or,
+  // if nobody is to help, for long enough. True: all have run while it was
+  // held.
+  bool RunsWhileHeld(int tasks, bool help_expected) {
+    Latch ran(2 * tasks);
+    Event held;
+    Event let_go;
+    bool all_ran = false;
+    // Group 0, or 1 if that has come to help as soon as this.
+    std::atomic<std::size_t> holder{0};
+    const auto work = [&](std::int64_t since) {
+      delays_.Record(NowNs() - since);
+      (GetCurrentSchedulingGroupIndex() == holder ? own_ : helped_)
+          .fetch_add(1);
+      ran.count_down();
+    };
+    SpawnTo(0, [&] {
+      holder = GetCurrentSchedulingGroupIndex();
+      const std::int64_t start = NowNs();
+      for (int i = 0; i < tasks; ++i) Spawn([&, start] { work(start); });
+      held.Set();
+      const std::int64_t give_up =
+          start + (help_expected ? kGiveUpNs : kLongNs);
+      while (!(all_ran = ran.try_wait()) && NowNs() < give_up) {
+      }
+      let_go.Set();
+    });
+    held.Wait();
+    const std::int64_t start = NowNs();
+    for (int i = 0; i < tasks; ++i) SpawnTo(0, [&, start] { work(start); });
+    let_go.Wait();
+    ran.wait();
+    return all_ran;
+  }
+
+  RuntimeOptions options_;
+  const std::string path_;
+  ConcurrentHistogram delays_;
+  // Tasks that ran in the group that was held, and in the other one.
+  std::atomic<int> own_{0};
+  std::atomic<int> helped_{0};
+};
+
+TEST_F(HelpTest, ANeighbourOfTheSameNode) {
+  Start();
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_TRUE(RunsWhileHeld(10, true));
+  }
+  EXPECT_EQ(own_.load(), 0);
+  EXPECT_EQ(helped_.load(), 400);
+  const RuntimeStatistics counted = GetRuntimeStatistics();
+  EXPECT_GT(counted.near_steals, 0U);
+  EXPECT_EQ(counted.far_steals, 0U);
+  EXPECT_GE(counted.steals, counted.near_steals);
+  TerminateRuntime();
+  const Histogram delay = delays_.Snapshot();
+  RecordProperty("median_us",
+                 static_cast<int>(delay.ValueAtQuantile(0.5) / 1000));
+  RecordProperty("max_us", static_cast<int>(delay.max() / 1000));
+  // It is some 100 us; these tests run on loaded machines.
+  EXPECT_LT(delay.ValueAtQuantile(0.5), 20'000'000);
+}
+
+TEST_F(HelpTest, NotIfTheRatioIsZero) {
+  options_.work_stealing_ratio = 0;
+  Start();
+  EXPECT_FALSE(RunsWhileHeld(10, false));
+  EXPECT_EQ(own_.load(), 20);
+  EXPECT_EQ(helped_.load(), 0);
+  EXPECT_EQ(GetRuntimeStatistics().near_steals, 0U);
+  TerminateRuntime();
+}
+
+TEST_F(HelpTest, NotAcrossSets) {
+  options_.group_sets = "front:0;batch:1";
+  options_.work_stealing_ratio = 1;
+  Start();
+  EXPECT_EQ(*FindSchedulingGroups("batch"), std::vector<std::size_t>{1});
+  EXPECT_EQ(*FindSchedulingGroups(""), (std::vector<std::size_t>{0, 1}));
+  EXPECT_FALSE(FindSchedulingGroups("back"));
+  EXPECT_FALSE(RunsWhileHeld(10, false));
+  EXPECT_EQ(own_.load(), 20);
+  EXPECT_EQ(helped_.load(), 0);
+  TerminateRuntime();
+}
+
+TEST_F(HelpTest, NotAcrossNodesByDefault) {
+  OnTwoNodes();
+  options_.work_stealing_ratio = 1;
+  Start();
+  EXPECT_EQ(GetSchedulingGroupNode(0), 0);
+  EXPECT_EQ(GetSchedulingGroupNode(1), 1);
+  EXPECT_FALSE(RunsWhileHeld(10, false));
+  EXPECT_EQ(own_.load(), 20);
+  EXPECT_EQ(helped_.load(), 0);
+  TerminateRuntime();
+}
+
+TEST_F(HelpTest, AcrossNodesByFlag) {
+  OnTwoNodes();
+  options_.cross_numa_work_stealing_ratio = 4;
+  Start();
+  for (int round = 0; round < 5; ++round) {
+    EXPECT_TRUE(RunsWhileHeld(10, true));
+  }
+  EXPECT_EQ(own_.load(), 0);
+  EXPECT_EQ(helped_.load(), 100);
+  const RuntimeStatistics counted = GetRuntimeStatistics();
+  EXPECT_EQ(counted.near_steals, 0U);
+  EXPECT_GT(counted.far_steals, 0U);
+  TerminateRuntime();
+}
+
+// Timers that the held worker ought to fire.
+TEST_F(HelpTest, TimersOfAHeldWorker) {
+  Start();
+  Event fired;
+  Event let_go;
+  std::atomic<bool> in_time{false};
+  SpawnTo(0, [&] {
+    SetDetachedTimer(
+        std::chrono::steady_clock::now() + std::chrono::microseconds(300),
+        [&] { fired.Set(); });
+    const std::int64_t give_up = NowNs() + kGiveUpNs;
+    while (!in_time.load() && NowNs() < give_up) {
+    }
+    let_go.Set();
+  });
+  fired.Wait();
+  in_time.store(true);
+  let_go.Wait();
+  TerminateRuntime();
+}
+
+// Tasks that end only once as many run at a time as there are workers in all
+// groups: all must come to help.
+TEST_F(HelpTest, AllNeighboursAtOnce) {
+  options_.concurrency = 6;
+  options_.group_size = 2;
+  ASSERT_TRUE(StartRuntime(options_).ok());
+  const int workers =
+      static_cast<int>(GetSchedulingGroupCount() * GetSchedulingGroupSize());
+  ASSERT_EQ(workers, 6);
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<int> here{0};
+    std::atomic<int> met{0};
+    Latch done(workers);
+    for (int i = 0; i < workers; ++i) {
+      SpawnTo(0, [&] {
+        here.fetch_add(1);
+        const std::int64_t give_up = NowNs() + kGiveUpNs;
+        while (here.load() < workers && NowNs() < give_up) {
+          std::this_thread::yield();
+        }
+        if (here.load() == workers) met.fetch_add(1);
+        done.count_down();
+      });
+    }
+    done.wait();
+    EXPECT_EQ(met.load(), workers);
+  }
+  TerminateRuntime();
+}
+
+// Fibers of one group that go on suspending while others help to run them.
+TEST_F(HelpTest, StolenFibersAreResumed) {
+  options_.concurrency = 4;
+  options_.work_stealing_ratio = 1;
+  ASSERT_TRUE(StartRuntime(options_).ok());
+  std::atomic<int> sum{0};
+  std::vector<Fiber> fibers;
+  Attributes attributes;
+  attributes.scheduling_group = 0;
+  for (int i = 0; i < 200; ++i) {
+    fibers.emplace_back(attributes, [&] {
+      for (int k = 0; k < 20; ++k) {
+        if (k % 5 == 0) {
+          this_fiber::SleepFor(std::chrono::microseconds(50));
+        } else {
+          this_fiber::Yield();
+        }
+      }
+      sum.fetch_add(1);
+    });
+  }
+  for (auto& fiber : fibers) fiber.join();
+  EXPECT_EQ(sum.load(), 200);
+  TerminateRuntime();
+}
+
+// Nothing is lost and nothing runs twice, whoever helps whom.
+TEST_F(HelpTest, ManyGroupsUnderRandomLoad) {
+  OnTwoNodes();
+  options_.concurrency = 8;
+  options_.work_stealing_ratio = 2;
+  options_.cross_numa_work_stealing_ratio = 3;
+  options_.run_queue_size = 8;
+  ASSERT_TRUE(StartRuntime(options_).ok());
+  ASSERT_EQ(GetSchedulingGroupCount(), 8U);
+  constexpr int kThreads = 2;
+  constexpr int kEach = 3000;
+  std::vector<std::atomic<int>> runs(2 * kThreads * kEach);
+  Latch all(2 * kThreads * kEach);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const int n = 2 * (t * kEach + i);
+        SpawnTo(static_cast<std::size_t>(i) % 3, [&, n] {
+          Spawn([&, n] {
+            runs[static_cast<std::size_t>(n) + 1].fetch_add(1);
+            all.count_down();
+          });
+          if (n % 64 == 0) {  // Holds it up.
+            const std::int64_t until = NowNs() + 200'000;
+            while (NowNs() < until) {
+            }
+          }
+          runs[static_cast<std::size_t>(n)].fetch_add(1);
+          all.count_down();
+        });
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  all.wait();
+  for (const auto& count : runs) EXPECT_EQ(count.load(), 1);
+  TerminateRuntime();
+}
+
+TEST_F(HelpTest, WithoutItGroupsAreExactlyThoseAskedFor) {
+  options_.work_stealing_ratio = 0;
+  Start();
+  for (int i = 0; i < 200; ++i) {
+    const auto group = static_cast<std::size_t>(i) % 2;
+    Event done;
+    SpawnTo(group, [&] {
+      EXPECT_EQ(GetCurrentSchedulingGroupIndex(), group);
+      done.Set();
+    });
+    done.Wait();
+  }
+  TerminateRuntime();
+}
+
+// Where each worker may run.
+std::vector<std::vector<int>> WorkersCpus() {
+  std::mutex mutex;
+  std::vector<std::vector<int>> cpus;
+  const auto workers =
+      static_cast<int>(GetSchedulingGroupCount() * GetSchedulingGroupSize());
+  Latch here(workers);
+  Latch done(workers);
+  for (std::size_t group = 0; group < GetSchedulingGroupCount(); ++group) {
+    for (std::size_t i = 0; i < GetSchedulingGroupSize(); ++i) {
+      SpawnTo(group, [&] {
+        // Each on a worker of its own: none goes on before all are here.
+        here.count_down();
+        while (!here.try_wait()) std::this_thread::yield();
+        {
+          std::scoped_lock guard(mutex);
+          cpus.push_back(GetThreadAffinity());
+        }
+        done.count_down();
+      });
+    }
+  }
+  done.wait();
+  std::sort(cpus.begin(), cpus.end());
+  return cpus;
+}
+
+TEST(PlacedWorkersTest, PinnedToACpuEach) {
+  RuntimeOptions options;
+  options.disallow_cpu_migration = true;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  const Topology topology = Topology::FromSystem();
+  const auto workers = WorkersCpus();
+  EXPECT_GE(2 * workers.size(),
+            static_cast<std::size_t>(topology.parallelism()));
+  std::set<int> used;
+  for (const std::vector<int>& cpus : workers) {
+    ASSERT_EQ(cpus.size(), 1U);
+    EXPECT_TRUE(used.insert(cpus[0]).second);
+    EXPECT_TRUE(topology.NodeIndexOf(cpus[0]));
+  }
+  TerminateRuntime();
+  options.concurrency = static_cast<int>(topology.cpus().size()) + 1;
+  const Status refused = StartRuntime(options);
+  EXPECT_NE(refused.message().find("disallow_cpu_migration"),
+            std::string::npos);
+}
+
+TEST(PlacedWorkersTest, OnAccessibleCpusOnly) {
+  const std::vector<int> all = GetThreadAffinity();
+  RuntimeOptions options;
+  options.concurrency = 3;
+  options.accessible_cpus = std::to_string(all.back());
+  ASSERT_TRUE(StartRuntime(options).ok());
+  for (const auto& cpus : WorkersCpus()) {
+    EXPECT_EQ(cpus, std::vector<int>{all.back()});
+  }
+  TerminateRuntime();
+  options.accessible_cpus = "";
+  options.inaccessible_cpus = std::to_string(all.front());
+  if (all.size() == 1) {
+    EXPECT_FALSE(StartRuntime(options).ok());
+    return;
+  }
+  ASSERT_TRUE(StartRuntime(options).ok());
+  const std::vector<int> rest(all.begin() + 1, all.end());
+  for (const auto& cpus : WorkersCpus()) EXPECT_EQ(cpus, rest);
+  TerminateRuntime();
+}
+
+}  // namespace
+}  // namespace flare::fiber
