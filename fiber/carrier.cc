@@ -101,9 +101,6 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
   Worker* const worker = CurrentWorker();
   Carrier* const self = worker->current_;
   Worker::Bump(worker->counters_.suspends);
-  if (worker->thread_locks_held_ != 0) [[unlikely]] {
-    ReportSuspensionUnderLock(reason);
-  }
 
   self->errno_ = *worker->errno_;  // [C4]
   Carrier::ExceptionGlobals* const exceptions = worker->exception_globals_;
@@ -121,6 +118,10 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
 
   worker->hook_ = hook;
   worker->hook_argument_ = argument;
+  // Here, where all arguments are stored away, it costs nothing.
+  if (worker->thread_locks_held_ != 0) [[unlikely]] {
+    ReportSuspensionUnderLock(self->reason);
+  }
   Worker* const now = worker->SwitchTo(self, worker->NextCarrier());  // [C3]
   self->suspended.store(false, std::memory_order_relaxed);  // As above.
   *now->errno_ = self->errno_;
