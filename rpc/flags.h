@@ -67,7 +67,9 @@ struct ClientDefaults {
 ClientDefaults ClientDefaultsFromFlags();
 
 // How the fiber runtime is to be started; `make_poller` is left empty. Fails
-// if a CPU list can't be read.
+// if what the flags ask for together is impossible on this machine: a CPU list
+// that leaves none, more pinned workers than CPUs, a set of groups beyond the
+// last. Reads what the kernel says about the machine.
 Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags();
 
 // Checks all values, each on its own and with each other. The error names the

@@ -2,13 +2,17 @@
 
 #include <gflags/gflags.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "flare/base/topology.h"
+#include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 #include "flare/rpc/server.h"
 
 namespace flare::rpc {
@@ -33,7 +37,12 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_scheduling_group_size", "0"},
       {"flare_numa_aware", "true"},
       {"flare_fiber_scheduling_optimize_for", "neutral"},
+      {"flare_fiber_worker_accessible_cpus", ""},
+      {"flare_fiber_worker_inaccessible_cpus", ""},
+      {"flare_fiber_worker_disallow_cpu_migration", "false"},
       {"flare_work_stealing_ratio", "16"},
+      {"flare_cross_numa_work_stealing_ratio", "0"},
+      {"flare_fiber_run_queue_size", "65536"},
       {"flare_fiber_stack_size", "131072"},
       {"flare_fiber_stack_enable_guard_page", "true"},
       {"flare_abort_on_double_quit_signal", "true"},
@@ -106,32 +115,93 @@ TEST_F(FlagsTest, NumaAwareAloneWorks) {
   }
 }
 
-TEST_F(FlagsTest, InaccessibleCpusAreTakenAway) {
-  cpu_set_t cpus;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
-  std::string all;
-  int first = -1;
-  for (int cpu = 0; cpu != CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &cpus)) continue;
-    if (first < 0) {
-      first = cpu;
-    } else {
-      all += (all.empty() ? "" : ",") + std::to_string(cpu);
-    }
-  }
-  Set("flare_fiber_worker_inaccessible_cpus", std::to_string(first));
-  if (all.empty()) {
+// Each value is right by itself; together, or on this machine, they aren't.
+TEST_F(FlagsTest, ImpossiblePlansAreRefused) {
+  struct Case {
+    const char* flag;
+    const char* value;
+    const char* says;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"flare_fiber_worker_accessible_cpus", "0-x", "\"0-x\""},
+           {"flare_fiber_worker_accessible_cpus", "65000", "65000"},
+           {"flare_fiber_worker_inaccessible_cpus", "zero", "\"zero\""},
+           {"flare_fiber_worker_inaccessible_cpus", "0-65000", "none is left"},
+           {"flare_scheduling_group_sets", "front", "name:groups"},
+           {"flare_scheduling_group_sets", "front:77", "group 77"},
+           {"flare_topology_file", "/nowhere/at/all", "/nowhere/at/all"}}) {
+    gflags::FlagSaver restore;
+    Set(c.flag, c.value);
+    ASSERT_TRUE(ValidateFlags().ok()) << ValidateFlags().ToString();
     const auto options = RuntimeOptionsFromFlags();
-    ASSERT_FALSE(options);
-    EXPECT_NE(options.error().message().find("inaccessible"),
-              std::string::npos);
-  } else {
-    const auto options = RuntimeOptionsFromFlags();
-    ASSERT_TRUE(options) << options.error().ToString();
-    EXPECT_EQ(options->accessible_cpus, all);
+    ASSERT_FALSE(options) << c.flag << "=" << c.value;
+    EXPECT_NE(options.error().message().find(c.flag), std::string::npos)
+        << options.error().ToString();
+    EXPECT_NE(options.error().message().find(c.says), std::string::npos)
+        << options.error().ToString();
   }
-  Set("flare_fiber_worker_inaccessible_cpus", "zero");
-  EXPECT_FALSE(RuntimeOptionsFromFlags());
+  Set("flare_concurrency_hint", "4096");
+  Set("flare_fiber_worker_disallow_cpu_migration", "true");
+  auto options = RuntimeOptionsFromFlags();
+  ASSERT_FALSE(options);
+  EXPECT_NE(options.error().message().find("lower flare_concurrency_hint"),
+            std::string::npos);
+  Set("flare_concurrency_hint", "0");
+  EXPECT_TRUE(RuntimeOptionsFromFlags());
+  Set("flare_concurrency_hint", "64");
+  Set("flare_scheduling_group_size", "64");
+  Set("flare_fiber_worker_disallow_cpu_migration", "false");
+  Set("flare_fiber_run_queue_size", "128");
+  options = RuntimeOptionsFromFlags();
+  ASSERT_FALSE(options);
+  EXPECT_NE(options.error().message().find("a power of two from 256"),
+            std::string::npos);
+}
+
+// Not only read, but followed.
+TEST_F(FlagsTest, WorkersGoWhereTheFlagsSay) {
+  const std::vector<int> cpus = GetThreadAffinity();
+  Set("flare_concurrency_hint", "4");
+  Set("flare_scheduling_group_size", "2");
+  Set("flare_scheduling_group_sets", "front:0;batch:1");
+  Set("flare_fiber_run_queue_size", "8");
+  Set("flare_cross_numa_work_stealing_ratio", "3");
+  std::vector<int> allowed = cpus;
+  if (cpus.size() > 1) {
+    Set("flare_fiber_worker_inaccessible_cpus", std::to_string(cpus[0]));
+    allowed.erase(allowed.begin());
+  }
+  const auto options = RuntimeOptionsFromFlags();
+  ASSERT_TRUE(options) << options.error().ToString();
+  EXPECT_EQ(options->cross_numa_work_stealing_ratio, 3);
+  const flare::Status started = fiber::StartRuntime(*options);
+  ASSERT_TRUE(started.ok()) << started.ToString();
+  EXPECT_EQ(fiber::GetSchedulingGroupCount(), 2u);
+  EXPECT_EQ(fiber::GetSchedulingGroupSize(), 2u);
+  EXPECT_EQ(*fiber::FindSchedulingGroups("batch"), std::vector<std::size_t>{1});
+  fiber::Latch done(101);
+  fiber::SpawnTo(1, [&] {
+    EXPECT_EQ(GetThreadAffinity(), allowed);
+    for (int i = 0; i < 100; ++i) fiber::Spawn([&] { done.count_down(); });
+    done.count_down();
+  });
+  done.wait();
+  // 100 tasks don't fit into rings of four.
+  EXPECT_GT(fiber::GetRuntimeStatistics().overflows, 0u);
+  fiber::TerminateRuntime();
+}
+
+TEST_F(FlagsTest, MachinesOnPaper) {
+  const std::string path = ::testing::TempDir() + "/flags_test_topology";
+  std::ofstream(path) << "0-7\n8-15\n";
+  Set("flare_topology_file", path);
+  Set("flare_numa_aware", "true");
+  const auto options = RuntimeOptionsFromFlags();
+  ASSERT_TRUE(options);
+  const auto plan = fiber::DescribePlan(*options);
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->find("1 on node 1 (CPUs 8-15)"), std::string::npos) << *plan;
+  std::filesystem::remove(path);
 }
 
 TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
@@ -158,6 +228,9 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_rpc_protocol_buffers_status_code_for_overloaded", "0",
             "at least 1"},
            {"flare_http_max_header_size", "1", "from 64"},
+           {"flare_cross_numa_work_stealing_ratio", "-1", "at least 0"},
+           {"flare_fiber_run_queue_size", "2", "from 4 to"},
+           {"flare_fiber_run_queue_size", "1000", "a power of two"},
            {"flare_rpc_client_default_rpc_timeout_ms", "0", "at least 1"},
            {"flare_rpc_client_connect_timeout_ms", "0", "at least 1"},
            {"flare_rpc_client_max_connections_per_server", "0", "from 1"},
