@@ -44,6 +44,18 @@ DEFINE_bool(flare_fiber_stack_enable_guard_page, true,
             "An unusable page at the end of each fiber's stack, so that an "
             "overflow is reported instead of overwriting something.");
 
+// --- Finding mistakes ---
+
+DEFINE_int32(flare_fiber_stuck_threshold_ms, 1000,
+             "Milliseconds after which a task that holds its worker, by "
+             "computing or by blocking the thread, is logged with its "
+             "backtrace. 0: never.");
+DEFINE_string(flare_fiber_check_thread_locks, "default",
+              "What happens when a fiber is suspended while its thread holds a "
+              "flare::ThreadMutex: \"report\" logs both places as an error, "
+              "\"abort\" ends the program as well, \"off\" doesn't look; "
+              "\"default\" is abort in debug builds, off in others.");
+
 // --- Process ---
 
 DEFINE_bool(flare_abort_on_double_quit_signal, true,
@@ -122,6 +134,8 @@ const Range kRanges[] = {
     {"flare_scheduling_group_size", &FLAGS_flare_scheduling_group_size, 0, 64},
     {"flare_work_stealing_ratio", &FLAGS_flare_work_stealing_ratio, 0, kMax},
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
+    {"flare_fiber_stuck_threshold_ms", &FLAGS_flare_fiber_stuck_threshold_ms, 0,
+     kMax},
     {"flare_rpc_server_max_ongoing_calls",
      &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kMax},
     {"flare_rpc_server_max_ongoing_calls_per_connection",
@@ -160,6 +174,25 @@ const Range kRanges[] = {
 
 constexpr const char* kPresets[] = {
     "compute-heavy", "compute", "neutral", "io", "io-heavy", "customized"};
+
+struct ThreadLockCheckName {
+  const char* name;
+  fiber::ThreadLockCheck check;
+};
+constexpr ThreadLockCheckName kThreadLockChecks[] = {
+    {"default", fiber::kDefaultThreadLockCheck},
+    {"off", fiber::ThreadLockCheck::kOff},
+    {"report", fiber::ThreadLockCheck::kReport},
+    {"abort", fiber::ThreadLockCheck::kAbort},
+};
+
+// nullptr: there is none of that name.
+const ThreadLockCheckName* FindThreadLockCheck(const std::string& name) {
+  const auto* const found =
+      std::find_if(std::begin(kThreadLockChecks), std::end(kThreadLockChecks),
+                   [&](const auto& check) { return name == check.name; });
+  return found == std::end(kThreadLockChecks) ? nullptr : found;
+}
 
 flare::Status BadFlag(const std::string& flag, const std::string& value,
                       const std::string& wanted) {
@@ -268,6 +301,12 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
   }
   options.stack_size = static_cast<std::size_t>(FLAGS_flare_fiber_stack_size);
   options.stack_guard = FLAGS_flare_fiber_stack_enable_guard_page;
+  options.stuck_threshold =
+      std::chrono::milliseconds(FLAGS_flare_fiber_stuck_threshold_ms);
+  if (const auto* const found =
+          FindThreadLockCheck(FLAGS_flare_fiber_check_thread_locks)) {
+    options.thread_lock_check = found->check;
+  }
   options.work_stealing_ratio = FLAGS_flare_work_stealing_ratio;
   options.accessible_cpus = FLAGS_flare_fiber_worker_accessible_cpus;
   if (!FLAGS_flare_fiber_worker_inaccessible_cpus.empty()) {
@@ -292,6 +331,11 @@ flare::Status ValidateFlags() {
                    std::to_string(FLAGS_flare_fiber_stack_size),
                    "a multiple of the page size, " +
                        std::to_string(sysconf(_SC_PAGESIZE)));
+  }
+  if (FindThreadLockCheck(FLAGS_flare_fiber_check_thread_locks) == nullptr) {
+    return BadFlag("flare_fiber_check_thread_locks",
+                   FLAGS_flare_fiber_check_thread_locks,
+                   "default, off, report or abort");
   }
   const std::string& preset = FLAGS_flare_fiber_scheduling_optimize_for;
   if (std::find(std::begin(kPresets), std::end(kPresets), preset) ==

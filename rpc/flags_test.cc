@@ -45,6 +45,8 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_fiber_run_queue_size", "65536"},
       {"flare_fiber_stack_size", "131072"},
       {"flare_fiber_stack_enable_guard_page", "true"},
+      {"flare_fiber_stuck_threshold_ms", "1000"},
+      {"flare_fiber_check_thread_locks", "default"},
       {"flare_abort_on_double_quit_signal", "true"},
       {"flare_rpc_server_max_ongoing_calls", "10000"},
       {"flare_rpc_server_max_ongoing_calls_per_connection", "4096"},
@@ -86,6 +88,8 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   Set("flare_fiber_scheduling_optimize_for", "io-heavy");
   Set("flare_fiber_stack_size", "65536");
   Set("flare_fiber_stack_enable_guard_page", "false");
+  Set("flare_fiber_stuck_threshold_ms", "0");
+  Set("flare_fiber_check_thread_locks", "report");
   Set("flare_work_stealing_ratio", "3");
   Set("flare_fiber_worker_accessible_cpus", "0");
   options = RuntimeOptionsFromFlags();
@@ -96,6 +100,8 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   EXPECT_EQ(options->numa_aware, true);
   EXPECT_EQ(options->stack_size, 65536u);
   EXPECT_FALSE(options->stack_guard);
+  EXPECT_EQ(options->stuck_threshold.count(), 0);
+  EXPECT_EQ(options->thread_lock_check, fiber::ThreadLockCheck::kReport);
   EXPECT_EQ(options->work_stealing_ratio, 3);
   EXPECT_EQ(options->accessible_cpus, "0");
 }
@@ -218,6 +224,9 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_scheduling_group_size", "65", "from 0 to 64"},
            {"flare_fiber_stack_size", "20000", "page size"},
            {"flare_fiber_stack_size", "0", "from 16384"},
+           {"flare_fiber_stuck_threshold_ms", "-1", "at least 0"},
+           {"flare_fiber_check_thread_locks", "", "off, report or abort"},
+           {"flare_fiber_check_thread_locks", "yes", "off, report or abort"},
            {"flare_work_stealing_ratio", "-2", "at least 0"},
            {"flare_rpc_server_max_ongoing_calls", "0", "at least 1"},
            {"flare_rpc_server_max_connections", "0", "at least 1"},
