@@ -66,6 +66,11 @@ std::vector<FiberSnapshot> AwaitSuspended(const std::string& name,
   }
 }
 
+// A fiber that was joined may still be on its way out.
+void AwaitEnd(const std::string& name) {
+  while (!Named(name).empty()) std::this_thread::yield();
+}
+
 class FiberListTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(FiberListTest);
 
@@ -106,7 +111,7 @@ TEST_P(FiberListTest, ShowsWhatASuspendedFiberWaitsFor) {
   event.Set();
   fiber.join();
   EXPECT_EQ(waiter.id, id.load(std::memory_order_relaxed));  // Joined.
-  EXPECT_TRUE(Named("waiter").empty());
+  AwaitEnd("waiter");
 }
 
 TEST_P(FiberListTest, NamesTheEntry) {
@@ -225,7 +230,7 @@ TEST_P(FiberListTest, StandsFibersThatDoNotStandStill) {
   }
   stop.store(true, std::memory_order_relaxed);  // Only to end.
   for (Fiber& fiber : fibers) fiber.join();
-  EXPECT_TRUE(Named("busy").empty());
+  AwaitEnd("busy");
 }
 
 TEST(FiberList, IsEmptyWithoutARuntime) {

@@ -1,0 +1,107 @@
+// A program to look at from outside: it blocks some named fibers, says "ready"
+// when they are, and goes on standing still until its input ends.
+// tools/gdb_fibers_test.py looks.
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/fiber_list.h"
+#include "flare/fiber/mutex.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/this_fiber.h"
+#include "glog/logging.h"
+
+namespace blocked_fibers {
+
+flare::fiber::Mutex mutex;
+flare::fiber::Event event;
+
+[[gnu::noinline]] void WaitForMutex() {
+  mutex.lock();
+  mutex.unlock();
+}
+
+[[gnu::noinline]] void WaitForEvent(int depth) {
+  if (depth > 0) {
+    WaitForEvent(depth - 1);
+  } else {
+    event.Wait();
+  }
+  asm volatile("");  // Not a tail call.
+}
+
+[[gnu::noinline]] void HoldWorker() {
+  char byte;
+  while (read(STDIN_FILENO, &byte, 1) == 1) {
+  }
+  asm volatile("");
+}
+
+bool AllAreBlocked() {
+  const std::vector<flare::fiber::FiberSnapshot> fibers =
+      flare::fiber::ListFibers();
+  return std::count_if(fibers.begin(), fibers.end(), [](const auto& fiber) {
+           return !fiber.name.empty() &&
+                  (fiber.name == "holder" ||
+                   fiber.state == flare::fiber::FiberState::kSuspended);
+         }) == 4;
+}
+
+void Run() {
+  mutex.lock();
+  std::vector<flare::Fiber> fibers;
+  fibers.emplace_back([] {
+    flare::this_fiber::SetName("locker");
+    flare::this_fiber::GetId();
+    WaitForMutex();
+  });
+  fibers.emplace_back([] {
+    flare::this_fiber::SetName("waiter");
+    WaitForEvent(3);
+  });
+  fibers.emplace_back([] {
+    flare::this_fiber::SetName("sleeper");
+    event.WaitFor(std::chrono::hours(1));
+  });
+  fibers.emplace_back([] {
+    flare::this_fiber::SetName("holder");
+    HoldWorker();
+  });
+  while (!AllAreBlocked()) std::this_thread::yield();
+  std::puts("ready");
+  std::fflush(stdout);
+  fibers.back().join();
+  mutex.unlock();
+  event.Set();
+  for (flare::Fiber& fiber : fibers) {
+    if (fiber.joinable()) fiber.join();
+  }
+}
+
+}  // namespace blocked_fibers
+
+// With an argument, stacks have no guards: where these cost no mappings of
+// their own (Linux 6.13), gdb's own way of writing core files stops at each.
+int main(int argc, char**) {
+  // Debuggers need not be our parent, where the system would demand it.
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  flare::fiber::RuntimeOptions options;
+  options.concurrency = 2;
+  options.group_size = 2;
+  options.stack_size = 65536;
+  options.stack_guard = argc == 1;
+  options.stuck_threshold = std::chrono::nanoseconds(0);
+  const flare::Status started = flare::fiber::StartRuntime(options);
+  CHECK(started.ok()) << started.message();
+  blocked_fibers::Run();
+  flare::fiber::TerminateRuntime();
+  return 0;
+}
