@@ -1,15 +1,14 @@
 #include "flare/rpc/flags.h"
 
 #include <gflags/gflags.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <cerrno>
 #include <iterator>
 #include <limits>
-#include <vector>
 
-#include "flare/base/topology.h"
 #include "flare/rpc/method_table.h"
 
 // --- Workers ---
@@ -35,9 +34,28 @@ DEFINE_string(flare_fiber_worker_accessible_cpus, "",
 DEFINE_string(flare_fiber_worker_inaccessible_cpus, "",
               "CPUs that fiber workers may not use. Excludes "
               "--flare_fiber_worker_accessible_cpus.");
+DEFINE_bool(flare_fiber_worker_disallow_cpu_migration, false,
+            "Bind each fiber worker to one CPU of its own. There must be a CPU "
+            "for each; with --flare_concurrency_hint=0 there are no more "
+            "workers than CPUs.");
 DEFINE_int32(flare_work_stealing_ratio, 16,
-             "An idle worker looks into another scheduling group of its node "
-             "once in this many attempts. 0: never.");
+             "A worker that looks for work looks into another scheduling group "
+             "of its NUMA node once in this many attempts; besides, sleeping "
+             "workers are woken for groups without free ones. 0: never.");
+DEFINE_int32(flare_cross_numa_work_stealing_ratio, 0,
+             "The same for groups of other NUMA nodes, which are helped when "
+             "they have been short of workers for this many periods of 50 us. "
+             "0: never.");
+DEFINE_string(flare_scheduling_group_sets, "",
+              "Named sets of scheduling groups that never take work from each "
+              "other: \"front:0-3;batch:4,5\". Groups in none make one more.");
+DEFINE_int32(flare_fiber_run_queue_size, 65536,
+             "Tasks that the run queues of a scheduling group's workers hold "
+             "together (at most 256 each), a power of two. Beyond it tasks go "
+             "through the group's shared queue, which has no limit.");
+DEFINE_string(flare_topology_file, "",
+              "A file that describes the CPUs and NUMA nodes to plan for, "
+              "instead of this machine's: docs/numa.md.");
 DEFINE_int32(flare_fiber_stack_size, 131072,
              "Bytes of a fiber's stack, a multiple of the page size.");
 DEFINE_bool(flare_fiber_stack_enable_guard_page, true,
@@ -133,6 +151,10 @@ const Range kRanges[] = {
     {"flare_concurrency_hint", &FLAGS_flare_concurrency_hint, 0, 4096},
     {"flare_scheduling_group_size", &FLAGS_flare_scheduling_group_size, 0, 64},
     {"flare_work_stealing_ratio", &FLAGS_flare_work_stealing_ratio, 0, kMax},
+    {"flare_cross_numa_work_stealing_ratio",
+     &FLAGS_flare_cross_numa_work_stealing_ratio, 0, kMax},
+    {"flare_fiber_run_queue_size", &FLAGS_flare_fiber_run_queue_size, 4,
+     1 << 24},
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
     {"flare_fiber_stuck_threshold_ms", &FLAGS_flare_fiber_stuck_threshold_ms, 0,
      kMax},
@@ -205,39 +227,6 @@ bool GivenExplicitly(const char* flag) {
   return gflags::GetCommandLineFlagInfo(flag, &info) && !info.is_default;
 }
 
-// CPU numbers as a list that ParseCpuList reads.
-std::string ToCpuList(const std::vector<int>& cpus) {
-  std::string list;
-  for (int cpu : cpus) {
-    if (!list.empty()) list += ',';
-    list += std::to_string(cpu);
-  }
-  return list;
-}
-
-// The CPUs that the process may use, less those of the flag.
-Expected<std::string, flare::Status> CpusExcept(const std::string& excluded) {
-  auto unwanted = ParseCpuList(excluded);
-  if (!unwanted) return unwanted.error();
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-    return StatusFromErrno(errno, "sched_getaffinity");
-  }
-  std::vector<int> left;
-  for (int cpu = 0; cpu != CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &allowed) &&
-        std::find(unwanted->begin(), unwanted->end(), cpu) == unwanted->end()) {
-      left.push_back(cpu);
-    }
-  }
-  if (left.empty()) {
-    return BadFlag("flare_fiber_worker_inaccessible_cpus", excluded,
-                   "a list that leaves at least one CPU");
-  }
-  return ToCpuList(left);
-}
-
 }  // namespace
 
 ServerDefaults ServerDefaultsFromFlags() {
@@ -308,12 +297,19 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
     options.thread_lock_check = found->check;
   }
   options.work_stealing_ratio = FLAGS_flare_work_stealing_ratio;
+  options.cross_numa_work_stealing_ratio =
+      FLAGS_flare_cross_numa_work_stealing_ratio;
+  options.run_queue_size =
+      static_cast<std::size_t>(FLAGS_flare_fiber_run_queue_size);
   options.accessible_cpus = FLAGS_flare_fiber_worker_accessible_cpus;
-  if (!FLAGS_flare_fiber_worker_inaccessible_cpus.empty()) {
-    auto cpus = CpusExcept(FLAGS_flare_fiber_worker_inaccessible_cpus);
-    if (!cpus) return cpus.error();
-    options.accessible_cpus = *cpus;
-  }
+  options.inaccessible_cpus = FLAGS_flare_fiber_worker_inaccessible_cpus;
+  options.disallow_cpu_migration =
+      FLAGS_flare_fiber_worker_disallow_cpu_migration;
+  options.group_sets = FLAGS_flare_scheduling_group_sets;
+  options.topology_file = FLAGS_flare_topology_file;
+  // Each may be right and all of them together impossible.
+  auto plan = fiber::DescribePlan(options);
+  if (!plan) return plan.error();
   return options;
 }
 
@@ -331,6 +327,11 @@ flare::Status ValidateFlags() {
                    std::to_string(FLAGS_flare_fiber_stack_size),
                    "a multiple of the page size, " +
                        std::to_string(sysconf(_SC_PAGESIZE)));
+  }
+  if (const auto size = static_cast<unsigned>(FLAGS_flare_fiber_run_queue_size);
+      !std::has_single_bit(size)) {
+    return BadFlag("flare_fiber_run_queue_size", std::to_string(size),
+                   "a power of two");
   }
   if (FindThreadLockCheck(FLAGS_flare_fiber_check_thread_locks) == nullptr) {
     return BadFlag("flare_fiber_check_thread_locks",
