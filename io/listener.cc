@@ -17,6 +17,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
 #include "glog/logging.h"
 
@@ -113,7 +114,7 @@ bool Listener::AcceptSome() {
       case Outcome::kEmpty:
         return true;
       case Outcome::kExhausted:
-        RetryLater(errno);
+        RetryLater(fiber::GetLastError());
         return true;
     }
   }
@@ -127,7 +128,8 @@ Listener::Outcome Listener::AcceptOne() {
   UniqueFd connection(
       ::accept4(fd(), generic, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!connection) {
-    switch (errno) {
+    // Not `errno`: on_accept_ may have moved this loop to another thread.
+    switch (fiber::GetLastError()) {
       case EAGAIN:
         return Outcome::kEmpty;
       case EMFILE:

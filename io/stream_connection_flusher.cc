@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/stream_connection.h"
 
 namespace flare::io {
@@ -112,7 +113,8 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
   // Not writev: that would raise SIGPIPE.
   const ssize_t n = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
   if (n < 0) {
-    const int error = errno;
+    // Not `errno`: waiting may have moved this loop to another thread.
+    const int error = fiber::GetLastError();
     if (error == EINTR) return SendOutcome::kSent;
     if (error == EAGAIN) return SendOutcome::kFull;
     EndOutput(error);

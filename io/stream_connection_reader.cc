@@ -14,6 +14,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/read_space.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/socket_options.h"
 #include "flare/io/stream_connection.h"
 
@@ -117,7 +118,8 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
     const ssize_t n = ::readv(fd(), space.iovecs(), space.iovec_count());
     if (n == 0) return HandleEndOfInput();
     if (n < 0) {
-      const int error = errno;
+      // Not `errno`: the handler may have moved this loop to another thread.
+      const int error = fiber::GetLastError();
       if (error == EINTR) return ReadOutcome::kMore;
       if (error != EAGAIN) {
         Close(StatusFromErrno(error, "read from " + remote_.ToString()));
