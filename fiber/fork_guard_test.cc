@@ -102,6 +102,10 @@ TEST_F(ForkGuardTest, ChildOfAThreadDiesAtItsFirstUseOfTheRuntime) {
   EXPECT_DIES(Fork([] { GetSchedulingGroupCount(); }));
   EXPECT_DIES(Fork([] { TerminateRuntime(); }));
   EXPECT_DIES(Fork([] { GetRuntimeStatistics(); }));
+  EXPECT_DIES(Fork([] {
+    Event event;
+    event.Wait();  // Nobody could set it.
+  }));
 }
 
 TEST_F(ForkGuardTest, ChildOfAFiberDiesAtItsFirstUseOfTheRuntime) {

@@ -31,6 +31,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/fiber/carrier.h"
+#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/task.h"
 
 namespace flare::fiber {
@@ -136,6 +137,8 @@ void Waiter::OnStop() {
 
 void Waiter::BlockThread(std::unique_lock<Spinlock>* guard,
                          std::int64_t deadline_ns) {
+  if (IsForkedChild()) [[unlikely]]
+    DieAsForkedChild();
   guard->unlock();
   // acquire: pairs with the release in Wake [WL2].
   while (woken_.load(std::memory_order_acquire) == 0) {
