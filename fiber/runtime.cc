@@ -13,7 +13,9 @@
 #include "flare/fiber/neighbours.h"
 #include "flare/fiber/runtime_plan.h"
 #include "flare/fiber/runtime_state.h"
+#include "flare/fiber/schedule.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/shuffle.h"
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/stuck_report.h"
 #include "flare/fiber/task.h"
@@ -25,11 +27,9 @@
 namespace flare::fiber {
 namespace {
 
-// Two of these are what a ready task may have to wait for the watch.
-constexpr std::int64_t kWatchPeriodNs = 50'000;
-
 struct Runtime {
   RuntimePlan plan;
+  std::shared_ptr<Schedule> schedule;  // nullptr but in tests.
   std::vector<std::unique_ptr<SchedulingGroup>> groups;
   std::unique_ptr<Watch> watch;
   std::unique_ptr<StuckWatch> stuck;  // nullptr: no reports.
@@ -73,7 +73,8 @@ std::vector<unsigned> ArenasOf(int node, std::size_t group,
 }
 
 SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
-                                      const RuntimePlan& plan, std::size_t i) {
+                                      const RuntimePlan& plan,
+                                      Schedule* schedule, std::size_t i) {
   const GroupPlacement& place = plan.placement.groups[i];
   SchedulingGroup::Options group;
   group.index = i;
@@ -92,6 +93,7 @@ SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
     group.arenas = ArenasOf(place.memory_node, i, group.workers);
   }
   if (options.make_poller) group.poller = options.make_poller(i);
+  group.schedule = schedule;
   return group;
 }
 
@@ -105,6 +107,7 @@ std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
       LOG_IF(ERROR, !bound.ok()) << bound.message();
     }
     if (!options.arenas.empty()) UseMallocArena(options.arenas[0]);
+    if (options.schedule != nullptr) options.schedule->OnThreadStart();
     group = std::make_unique<SchedulingGroup>(std::move(options));
   }).join();
   return group;
@@ -130,6 +133,12 @@ Expected<RuntimePlan, Status> PlanFor(const RuntimeOptions& options) {
   auto machine = ReadMachine(options);
   if (!machine) return machine.error();
   return PlanRuntime(options, *std::move(machine));
+}
+
+Expected<std::shared_ptr<Schedule>, Status> ScheduleFor(
+    const RuntimeOptions& options) {
+  if (options.schedule == nullptr) return ScheduleFromEnvironment();
+  return options.schedule;
 }
 
 void StartStuckWatch(const RuntimeOptions& options, Runtime* rt,
@@ -159,23 +168,30 @@ Status StartRuntime(const RuntimeOptions& options) {
   if (IsRuntimeRunning()) return Status(-1, "the runtime is running already");
   auto plan = PlanFor(options);
   if (!plan) return plan.error();
+  auto schedule = ScheduleFor(options);
+  if (!schedule) return schedule.error();
 
   auto rt = std::make_unique<Runtime>();
   rt->plan = *std::move(plan);
+  rt->schedule = *std::move(schedule);
   for (std::size_t i = 0; i < rt->plan.shape.groups; ++i) {
-    rt->groups.push_back(BuildGroup(GroupOptions(options, rt->plan, i)));
+    rt->groups.push_back(
+        BuildGroup(GroupOptions(options, rt->plan, rt->schedule.get(), i)));
   }
   ConnectNeighbours(options, rt.get());
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
   rt->shutdown.SetGroups(all);
   StartStuckWatch(options, rt.get(), all);
-  rt->watch = std::make_unique<Watch>(std::move(all), kWatchPeriodNs);
+  rt->watch =
+      std::make_unique<Watch>(std::move(all), options.watch_period.count());
   for (auto& group : rt->groups) {
     group->SetWatch(rt->watch.get());
     group->SetShutdown(&rt->shutdown);
   }
-  LOG(INFO) << "fiber runtime: " << rt->plan.ToString();
+  // Not for each of thousands of runs.
+  LOG_IF(INFO, rt->schedule == nullptr || !rt->schedule->deterministic())
+      << "fiber runtime: " << rt->plan.ToString();
   Runtime* const started = rt.release();
   // release: pairs with the acquire in Current.
   runtime.store(started, std::memory_order_release);

@@ -29,6 +29,7 @@
 
 namespace flare::fiber {
 
+class Schedule;
 struct StuckReport;
 
 struct RuntimeOptions {
@@ -87,6 +88,15 @@ struct RuntimeOptions {
   // never.
   std::chrono::nanoseconds stuck_threshold = std::chrono::seconds(1);
   std::function<void(const StuckReport&)> on_stuck;
+
+  // How often the watch looks whether a task holds up others while a worker
+  // sleeps: about half of how long those may wait (watch.h). 0: never, and they
+  // wait for as long as that task runs.
+  std::chrono::nanoseconds watch_period = std::chrono::microseconds(50);
+
+  // For tests: decides in which order tasks are run (schedule.h). nullptr: what
+  // $FLARE_SHUFFLE_SEED asks for (shuffle.h), usually nothing.
+  std::shared_ptr<Schedule> schedule;
 
   // Whether it is reported, and fatal, that a fiber is suspended while its
   // thread holds a ThreadMutex (thread_lock_check.h).

@@ -57,7 +57,7 @@ SchedulingGroup::SchedulingGroup(Options options)
   CHECK_GE(options_.workers, 1U);
   CHECK_LE(options_.workers, kMaxWorkers);
   for (std::size_t i = 0; i < options_.workers; ++i) {
-    workers_.push_back(std::make_unique<Worker>(this, i));
+    workers_.push_back(std::make_unique<Worker>(this, i, options_.schedule));
     workers_.back()->run_queue().set_capacity(options_.run_queue_slots);
   }
 }

@@ -46,6 +46,7 @@ class SchedulingGroup {
     std::int64_t wake_threshold_ns = 20'000;
     StackAllocator::Options stacks;
     std::unique_ptr<Poller> poller;
+    Schedule* schedule = nullptr;  // Outlives the group.
   };
 
   explicit SchedulingGroup(Options options);

@@ -32,7 +32,7 @@ Watch::Watch(std::vector<SchedulingGroup*> groups, std::int64_t period_ns)
 Watch::~Watch() = default;
 
 void Watch::Start() {
-  if (groups_.empty()) return;
+  if (groups_.empty() || period_ns_ <= 0) return;
   thread_ = std::thread([this] { Main(); });
 }
 

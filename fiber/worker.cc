@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "flare/fiber/context.h"
 #include "flare/fiber/membarrier.h"
 #include "flare/fiber/sanitizer.h"
+#include "flare/fiber/schedule.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/stack_sampler.h"
 #include "glog/logging.h"
@@ -72,12 +74,18 @@ void ReplaceCurrentWorker(Worker* instead) noexcept {
   current_worker = instead;
 }
 
-Worker::Worker(SchedulingGroup* group, std::size_t index)
+Worker::Worker(SchedulingGroup* group, std::size_t index, Schedule* schedule)
     : group_(group),
       index_(index),
-      can_claim_(MembarrierAvailable()),
+      schedule_(schedule),
+      maintenance_interval_(schedule == nullptr ? kMaintenanceInterval : 1),
+      can_claim_(schedule == nullptr && MembarrierAvailable()),
       random_(static_cast<std::uint32_t>(index * 2654435761U + 1)),
-      timers_(NowNs()) {}
+      timers_(NowNs()) {
+  if (schedule != nullptr && schedule->deterministic()) {
+    probe_.next_at_ns = std::numeric_limits<std::int64_t>::max();
+  }
+}
 
 Worker::~Worker() = default;
 
@@ -93,6 +101,7 @@ void Worker::ThreadMain() {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   prctl(PR_SET_TIMERSLACK, 1000);  // ns
   group_->PlaceThread(index_);
+  if (schedule_ != nullptr) schedule_->OnThreadStart();
 
   current_worker = this;
   // relaxed: only the number.
@@ -145,11 +154,14 @@ Task* Worker::Next() {
 }
 
 void Worker::Maintain() {
+  if (schedule_ != nullptr) [[unlikely]] {
+    schedule_->BeforeTask(group_->SleepDeadline(*this, /*in_poller=*/true));
+  }
   const std::int64_t now = NowNs();
   UpdateEstimate(now);
   // Long tasks: more often than every so many.
   until_maintenance_ = static_cast<std::uint32_t>(std::clamp<std::int64_t>(
-      kMaintenanceNs / mean_task_ns_, 1, kMaintenanceInterval));
+      kMaintenanceNs / mean_task_ns_, 1, maintenance_interval_));
   group_->FireTimers(now);
   // Half the room at most, or what it takes would spill what is there.
   const std::uint32_t room = run_queue_.capacity() - run_queue_.size();
@@ -162,6 +174,22 @@ void Worker::Maintain() {
     PushAll(std::move(ready));
   }
   if (now >= probe_.next_at_ns) Probe(now);
+  if (schedule_ != nullptr) [[unlikely]]
+    Reorder();
+}
+
+void Worker::Reorder() {
+  const std::uint32_t queued = run_queue_.size();
+  if (queued == 0) return;
+  if (group_->size() > 1 && schedule_->GiveAway()) {
+    if (Task* const task = run_queue_.Pop()) group_->Inject(task);
+    return;
+  }
+  if (queued == 1) return;
+  // What is popped leaves room; thieves only make more.
+  for (std::size_t i = schedule_->ChooseTask(queued); i > 0; --i) {
+    if (Task* const task = run_queue_.Pop()) run_queue_.Push(task);
+  }
 }
 
 Task* Worker::NextWhenEmpty() {
@@ -184,12 +212,16 @@ Task* Worker::NextWhenEmpty() {
     const std::int64_t now = NowNs();
     UpdateEstimate(now);
     group_->FireTimers(now);
-    task = run_queue_.Pop();
+    task = Pop();
     if (task != nullptr) {
       WakeForInjected();
       return task;
     }
     if (group_->shutdown_->finished()) return nullptr;
+    if (schedule_ != nullptr &&
+        schedule_->OnIdle(group_->SleepDeadline(*this, /*in_poller=*/true))) {
+      continue;
+    }
 
     TaskList ready;
     Bump(counters_.parks);
@@ -198,8 +230,8 @@ Task* Worker::NextWhenEmpty() {
     PushAll(std::move(ready));
     estimate_since_ns_ = NowNs();
     if (any) Probe(estimate_since_ns_);
-    until_maintenance_ = kMaintenanceInterval;
-    task = run_queue_.Pop();
+    until_maintenance_ = maintenance_interval_;
+    task = Pop();
     if (task != nullptr) {
       if (searching) {
         group_->EndSearch();

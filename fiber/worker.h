@@ -21,11 +21,13 @@
 
 namespace flare::fiber {
 
+class Schedule;
 class SchedulingGroup;
 
 class Worker {
  public:
-  Worker(SchedulingGroup* group, std::size_t index);
+  // `schedule`: nullptr but in tests (schedule.h).
+  Worker(SchedulingGroup* group, std::size_t index, Schedule* schedule);
   ~Worker();
 
   Worker(const Worker&) = delete;
@@ -138,6 +140,14 @@ class Worker {
   // The next task to run; sleeps while there is none. nullptr: stop.
   Task* Next();
   Task* NextWhenEmpty();
+  // The oldest task, or the one that the schedule chooses.
+  Task* Pop() {
+    if (schedule_ != nullptr) [[unlikely]]
+      Reorder();
+    return run_queue_.Pop();
+  }
+  // Brings what the schedule chooses to the front of the ring.
+  void Reorder();
   Task* FromInjectionQueue();
   TaskList TakeInjected(std::size_t most);
   Task* Steal();
@@ -193,7 +203,9 @@ class Worker {
   int* errno_ = nullptr;  // This thread's.
   Carrier::ExceptionGlobals* exception_globals_ = nullptr;
   Task* handed_to_loop_ = nullptr;  // The next task, taken by NextCarrier().
-  std::uint32_t until_maintenance_ = kMaintenanceInterval;
+  Schedule* const schedule_;
+  const std::uint32_t maintenance_interval_;
+  std::uint32_t until_maintenance_ = 1;
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t steal_attempts_ = 0;
   const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
