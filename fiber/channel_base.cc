@@ -263,7 +263,8 @@ ChannelBase::~ChannelBase() {
       << "a Channel is destroyed while somebody waits for it";
 }
 
-ChannelOperation* ChannelBase::Decide(ChannelList* list, ChannelResult result) {
+ChannelOperation* ChannelBase::DecideFirst(ChannelList* list,
+                                           ChannelResult result) {
   while (ChannelOperation* const operation = list->head_) {
     list->Remove(operation);
     if (operation->waiter_->Decide(operation)) {

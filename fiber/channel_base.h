@@ -103,7 +103,9 @@ class ChannelBase {
 
   // Takes the first of `list` whose waiter still waits off it and decides that
   // it ends with `result`; nullptr: there is none.
-  static ChannelOperation* Decide(ChannelList* list, ChannelResult result);
+  static ChannelOperation* Decide(ChannelList* list, ChannelResult result) {
+    return list->empty() ? nullptr : DecideFirst(list, result);
+  }
   static void Wake(ChannelOperation* decided);
 
   // Waits for `operation`, which can't be done at once. Releases lock_, which
@@ -123,6 +125,7 @@ class ChannelBase {
   friend class ChannelWaiter;
   friend struct ChannelSelector;
 
+  static ChannelOperation* DecideFirst(ChannelList* list, ChannelResult result);
   ChannelList* ListOf(const ChannelOperation* operation) {
     return operation->sends_ ? &senders_ : &receivers_;
   }
