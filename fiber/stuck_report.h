@@ -81,7 +81,8 @@ class StuckWatch {
   }
   // Does it sleep without limit? For tests.
   bool asleep() const noexcept {
-    return asleep_.load(std::memory_order_seq_cst) != 0;  // As in Poke.
+    // seq_cst: pairs with the store in Sleep, as in Poke [SW1].
+    return asleep_.load(std::memory_order_seq_cst) != 0;
   }
 
  private:
