@@ -81,6 +81,8 @@ class Carrier {
 
  private:
   friend class Worker;
+  friend class BlockingRegion;  // Has a fiber run on another thread.
+  friend class BlockingThread;
   friend struct FiberInspector;  // debug_layout.cc
   friend void SuspendFiber(WaitReason reason, void (*hook)(void*),
                            void* argument);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <vector>
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
@@ -55,7 +56,7 @@ std::size_t AllocateFiberLocalSlot() {
 
 void* GetFiberLocal(std::size_t slot, void* (*create)(),
                     void (*destroy)(void*)) {
-  Carrier* const carrier = CurrentCarrier();
+  Carrier* const carrier = CurrentFiber();  // Also in a region.
   if (carrier != nullptr && carrier->locals == nullptr) {
     carrier->locals = new FiberLocals();
   }

@@ -9,6 +9,8 @@
 
 #include "flare/base/malloc_arena.h"
 #include "flare/base/topology.h"
+#include "flare/fiber/blocking_pool.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fork_guard.h"
 #include "flare/fiber/neighbours.h"
 #include "flare/fiber/runtime_plan.h"
@@ -34,6 +36,7 @@ struct Runtime {
   std::unique_ptr<Watch> watch;
   std::unique_ptr<StuckWatch> stuck;  // nullptr: no reports.
   Shutdown shutdown;
+  std::unique_ptr<BlockingPool> blocking;
 };
 
 // Set before the workers start and cleared after they ended; read by everyone.
@@ -182,6 +185,9 @@ Status StartRuntime(const RuntimeOptions& options) {
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
   rt->shutdown.SetGroups(all);
+  rt->blocking = std::make_unique<BlockingPool>(
+      options.max_blocking_threads, options.blocking_thread_idle.count(),
+      &rt->shutdown);
   StartStuckWatch(options, rt.get(), all);
   rt->watch =
       std::make_unique<Watch>(std::move(all), options.watch_period.count());
@@ -213,6 +219,7 @@ void TerminateRuntime() {
                              "itself";
   ending->shutdown.Request();
   for (auto& group : ending->groups) group->Join();
+  ending->blocking->Stop();
   ending->watch->Stop();
   if (ending->stuck != nullptr) ending->stuck->Stop();
   const RuntimeStatistics counted = GetRuntimeStatistics();
@@ -276,6 +283,7 @@ RuntimeStatistics GetRuntimeStatistics() {
     sum.wakes += group->wakes();
   }
   sum.watch_wakes = rt->watch->wakes();
+  sum.blocking_threads = rt->blocking->threads();
   if (rt->stuck != nullptr) sum.stuck_reports = rt->stuck->reports();
   return sum;
 }
@@ -296,6 +304,7 @@ SchedulingGroup* GetGroup(std::size_t index) {
 
 SchedulingGroup* NearestGroup() {
   if (Worker* const worker = CurrentWorker()) return worker->group();
+  if (SchedulingGroup* const group = CurrentRegionGroup()) return group;
   static std::atomic<std::size_t> next{0};
   // relaxed: only to deal threads out. A plain thread never changes under us.
   static thread_local const std::size_t turn =
@@ -303,6 +312,8 @@ SchedulingGroup* NearestGroup() {
   Runtime* const rt = MustBeRunning();
   return rt->groups[turn % rt->groups.size()].get();
 }
+
+BlockingPool* GetBlockingPool() { return MustBeRunning()->blocking.get(); }
 
 void Submit(Task* task) { SubmitFrom(CurrentWorker(), task); }
 

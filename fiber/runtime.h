@@ -102,6 +102,11 @@ struct RuntimeOptions {
   // thread holds a ThreadMutex (thread_lock_check.h).
   ThreadLockCheck thread_lock_check = kDefaultThreadLockCheck;
 
+  // Threads that blocking regions may have together (blocking_region.h), and
+  // after how long without one they end.
+  std::size_t max_blocking_threads = 256;
+  std::chrono::nanoseconds blocking_thread_idle = std::chrono::seconds(10);
+
   // What idle workers of a group wait in. Empty: they only wait for each other
   // and for timers.
   std::function<std::unique_ptr<Poller>(std::size_t group)> make_poller;
@@ -155,6 +160,7 @@ struct RuntimeStatistics {
   std::uint64_t polls = 0;        // Calls of Poller::Poll.
   std::uint64_t overflows = 0;    // Run queues that spilled.
   std::uint64_t stuck_reports = 0;     // Tasks that held a worker too long.
+  std::uint64_t blocking_threads = 0;  // Of blocking regions, now.
 };
 RuntimeStatistics GetRuntimeStatistics();
 

@@ -54,6 +54,9 @@ Status Validate(const RuntimeOptions& options) {
     status = ValidateRatio("flare_cross_numa_work_stealing_ratio",
                            options.cross_numa_work_stealing_ratio);
   }
+  if (status.ok() && options.max_blocking_threads < 1) {
+    status = Invalid("flare_fiber_max_blocking_threads must be at least 1");
+  }
   return status;
 }
 

@@ -7,6 +7,7 @@
 
 namespace flare::fiber {
 
+class BlockingPool;
 class SchedulingGroup;
 
 // The group of the calling worker; for a plain thread the one that was dealt to
@@ -14,6 +15,9 @@ class SchedulingGroup;
 SchedulingGroup* NearestGroup();
 
 SchedulingGroup* GetGroup(std::size_t index);
+
+// The threads of blocking regions.
+BlockingPool* GetBlockingPool();
 
 }  // namespace flare::fiber
 

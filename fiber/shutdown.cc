@@ -1,11 +1,17 @@
-// [SD1] Work comes from running workers alone, and a worker that is idle runs
+// [SD1] Work comes from running workers and outsiders alone, and a worker that
+// is idle runs
 //       only after it was counted as roused. So if all were idle with nothing
 //       queued at each look of one pass, again in a second one, and nobody was
 //       roused in between, then at the end of the first pass all were so at
 //       once, and will stay so.
 // [SD2] The last worker to mark itself as idle sees all others marked: the
-// marks
-//       and these looks are seq_cst.
+//       marks and these looks are seq_cst.
+// [SD3] An outsider is added by a running worker, and removed after it has been
+//       queued. A pass that looked at its group before that, and found no
+//       outsider, is followed by one that sees the queue, or a worker that was
+//       roused for it. Who removes the last one may come after the workers'
+//       last looks, so it looks itself, if the end was requested; if it doesn't
+//       see the request, those who are woken by the request see it removed.
 #include "flare/fiber/shutdown.h"
 
 #include <cstdint>
@@ -28,12 +34,25 @@ void Shutdown::FinishIfQuiescent() {
   WakeAll();
 }
 
+void Shutdown::AddOutsider() {
+  // seq_cst: pairs with the load in AllIdle [SD3].
+  outsiders_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void Shutdown::RemoveOutsider() {
+  // seq_cst: pairs with the load in AllIdle, and orders this before the look at
+  // the request [SD3].
+  outsiders_.fetch_sub(1, std::memory_order_seq_cst);
+  if (requested()) FinishIfQuiescent();
+}
+
 bool Shutdown::AllIdle() const {
   for (const SchedulingGroup* group : groups_) {
     if (group->idle_mask() != group->all_idle_mask()) return false;
     if (group->injected() != 0) return false;
   }
-  return true;
+  // seq_cst: pairs with the changes in AddOutsider and RemoveOutsider [SD3].
+  return outsiders_.load(std::memory_order_seq_cst) == 0;
 }
 
 std::uint64_t Shutdown::CountRouses() const {

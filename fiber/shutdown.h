@@ -35,9 +35,16 @@ class Shutdown {
     return finished_.load(std::memory_order_seq_cst);
   }
 
-  // By a worker that has marked itself as idle: if so have all others, and no
-  // group has anything queued, this is the end, and all are woken to see it.
+  // By a worker that has marked itself as idle, or after the last outsider is
+  // removed: if all workers have, no group has anything queued, and there are
+  // no outsiders, this is the end, and all are woken to see it.
   void FinishIfQuiescent();
+
+  // A fiber leaves the workers for another thread, as blocking regions do, and
+  // will queue itself in a group again. Added on a worker; removed, by any
+  // thread, after it is queued. The end waits for it.
+  void AddOutsider();
+  void RemoveOutsider();
 
  private:
   bool AllIdle() const;
@@ -47,6 +54,7 @@ class Shutdown {
   std::vector<SchedulingGroup*> groups_;
   std::atomic<bool> requested_{false};
   std::atomic<bool> finished_{false};
+  std::atomic<std::uint64_t> outsiders_{0};
 };
 
 }  // namespace flare::fiber

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "flare/base/spinlock.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
@@ -66,11 +67,11 @@ bool SleepUntilNs(const std::stop_token& stop, std::int64_t deadline_ns) {
 }
 
 void SetName(const char* name) {
-  if (Carrier* const self = fiber::CurrentCarrier()) self->name = name;
+  if (Carrier* const self = fiber::CurrentFiber()) self->name = name;
 }
 
 std::uint64_t GetId() {
-  Carrier* const self = fiber::CurrentCarrier();
+  Carrier* const self = fiber::CurrentFiber();
   if (self == nullptr) return 0;
   if (self->fiber_id == 0) {
     static std::atomic<std::uint64_t> next{1};

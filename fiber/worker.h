@@ -100,6 +100,7 @@ class Worker {
   const Counters& counters() const noexcept { return counters_; }
 
  private:
+  friend class BlockingRegion;
   friend class Carrier;
   friend class SchedulingGroup;
   friend struct FiberInspector;  // debug_layout.cc

@@ -56,6 +56,9 @@ DEFINE_int32(flare_fiber_run_queue_size, 65536,
 DEFINE_string(flare_topology_file, "",
               "A file that describes the CPUs and NUMA nodes to plan for, "
               "instead of this machine's: docs/numa.md.");
+DEFINE_int32(flare_fiber_max_blocking_threads, 256,
+             "Threads that blocking regions (RunBlocking) may have together; "
+             "further regions wait for one.");
 DEFINE_int32(flare_fiber_stack_size, 131072,
              "Bytes of a fiber's stack, a multiple of the page size.");
 DEFINE_bool(flare_fiber_stack_enable_guard_page, true,
@@ -155,6 +158,8 @@ const Range kRanges[] = {
      &FLAGS_flare_cross_numa_work_stealing_ratio, 0, kMax},
     {"flare_fiber_run_queue_size", &FLAGS_flare_fiber_run_queue_size, 4,
      1 << 24},
+    {"flare_fiber_max_blocking_threads",
+     &FLAGS_flare_fiber_max_blocking_threads, 1, 1 << 15},
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
     {"flare_fiber_stuck_threshold_ms", &FLAGS_flare_fiber_stuck_threshold_ms, 0,
      kMax},
@@ -288,6 +293,8 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
   if (GivenExplicitly("flare_numa_aware")) {
     options.numa_aware = FLAGS_flare_numa_aware;
   }
+  options.max_blocking_threads =
+      static_cast<std::size_t>(FLAGS_flare_fiber_max_blocking_threads);
   options.stack_size = static_cast<std::size_t>(FLAGS_flare_fiber_stack_size);
   options.stack_guard = FLAGS_flare_fiber_stack_enable_guard_page;
   options.stuck_threshold =

@@ -1,0 +1,108 @@
+// For calls that block the thread and that nobody can turn into something that
+// suspends the fiber: reading a file or a pipe, getaddrinfo(), a database
+// client's library, waiting for a child process.
+//
+//   const ssize_t got = fiber::RunBlocking([&] { return read(fd, p, n); });
+//
+//   {
+//     fiber::BlockingRegion region;
+//     legacy_query(...);
+//   }
+//
+// Without it such a call holds a worker, and all that this worker has queued
+// until somebody takes it over; as many of them as there are workers hold up
+// everything. A region takes the fiber off its worker: it goes on, on its own
+// stack, on a thread of a pool meant for that, and the worker runs other tasks.
+// At the region's end the fiber goes back to a worker of its scheduling group.
+//
+// Costs two hand-overs between threads, 10 to 50 us in all: not for what takes
+// less, nor for computing (a long computation loses nothing by being on a
+// worker: others take over what is queued there).
+//
+// Inside of a region
+//  * IsFiberWorker() is false, and all primitives of fiber/ work as on a plain
+//    thread: waiting blocks the thread of the pool. Don't wait there for what
+//    needs a region itself: the pool is limited.
+//  * FiberLocal, this_fiber::GetId(), SetName() and the current scheduling
+//    group are the fiber's. errno and exceptions in flight go with it, in and
+//    out. Mutexes held stay held.
+//  * thread_local variables are another thread's than before and after it, and
+//    compilers may keep their addresses: RunBlocking() takes care that they
+//    don't within the function given to it.
+//  * The stack is the fiber's, so of --flare_fiber_stack_size bytes.
+//
+// On plain threads, and inside of another region, it does nothing.
+//
+// The pool has at most RuntimeOptions::max_blocking_threads threads, started
+// when needed and ended when idle for RuntimeOptions::blocking_thread_idle.
+// Regions beyond that wait for their turn, first come, first served. If the
+// system has no thread for the first one, the fiber goes on on its worker.
+// TerminateRuntime() waits for the ends of all regions.
+
+#ifndef FLARE_FIBER_BLOCKING_REGION_H_
+#define FLARE_FIBER_BLOCKING_REGION_H_
+
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+namespace flare::fiber {
+
+class BlockingThread;
+class Carrier;
+class SchedulingGroup;
+class Worker;
+
+// The scope is the region. On the stack of the function that uses it only.
+class BlockingRegion {
+ public:
+  BlockingRegion();
+  ~BlockingRegion();
+
+  BlockingRegion(const BlockingRegion&) = delete;
+  BlockingRegion& operator=(const BlockingRegion&) = delete;
+
+ private:
+  friend class BlockingPool;
+  friend class BlockingThread;
+  friend Carrier* CurrentFiber();
+  friend SchedulingGroup* CurrentRegionGroup() noexcept;
+
+  void Enter(Worker* worker);
+  void Leave();
+  void ArriveOnWorker(Worker* worker);
+  // Runs the region on the calling thread, `thread`; returns after it was left.
+  void RunOn(BlockingThread* thread);
+
+  Carrier* carrier_ = nullptr;  // nullptr: a region that does nothing.
+  SchedulingGroup* group_ = nullptr;
+  BlockingThread* thread_ = nullptr;  // Where it runs; by that one.
+  BlockingRegion* next_ = nullptr;    // In the pool's queue.
+};
+
+// Calls `f` in a region; returns, or throws, what it does.
+template <class F>
+[[gnu::noinline]] std::invoke_result_t<F> RunBlocking(F&& f) {
+  // A call that can't be inlined: nothing thread-local is kept across it.
+  struct Call {
+    [[gnu::noinline]] static std::invoke_result_t<F> Go(F& f) {
+      return std::invoke(std::forward<F>(f));
+    }
+  };
+  const BlockingRegion region;
+  return Call::Go(f);
+}
+
+// For the runtime.
+
+// The carrier of the fiber that the calling code belongs to, whether it runs on
+// a worker or in a region; nullptr on a plain thread.
+Carrier* CurrentFiber();
+
+// The scheduling group of the fiber that is in a region here; nullptr on any
+// other thread.
+SchedulingGroup* CurrentRegionGroup() noexcept;
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_BLOCKING_REGION_H_
