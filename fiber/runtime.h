@@ -116,15 +116,15 @@ struct RuntimeOptions {
 // read, a runtime already running.
 Status StartRuntime(const RuntimeOptions& options);
 
+// What StartRuntime() would say in its log line about what it starts, on this
+// machine or that of options.topology_file. Starts nothing. Errors: as there.
+Expected<std::string, Status> DescribePlan(const RuntimeOptions& options);
+
 // Lets the workers finish what is queued, in all groups, then ends them. Call
 // it from a plain thread, after all fibers have ended and all calls into the
 // runtime from other threads have returned (Submit(), Event::Set(), ...).
 // Fibers still suspended are counted in an error log line and abandoned; timers
 // still armed never fire.
-// What StartRuntime() would say in its log line about what it starts, on this
-// machine or that of options.topology_file. Starts nothing. Errors: as there.
-Expected<std::string, Status> DescribePlan(const RuntimeOptions& options);
-
 void TerminateRuntime();
 
 bool IsRuntimeRunning();

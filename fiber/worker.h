@@ -151,12 +151,12 @@ class Worker {
   void Reorder();
   Task* FromInjectionQueue();
   TaskList TakeInjected(std::size_t most);
-  Task* Steal();
   Task* PushAllButFirst(TaskList&& tasks);
-  Task* StealFrom(RunQueue* victim);
+  Task* Steal();
   // From other groups (neighbours.h).
   Task* StealFromNeighbours();
   Task* StealFromGroup(SchedulingGroup* victim);
+  Task* StealFrom(RunQueue* victim);
   // Fires timers and polls IO without waiting, into the run queue.
   void Maintain();
   void Overflow(Task* task);
@@ -209,8 +209,8 @@ class Worker {
   std::uint32_t until_maintenance_ = 1;
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t steal_attempts_ = 0;
-  const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
   SchedulingGroup* last_victim_ = nullptr;  // A neighbour that had something.
+  const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
   std::uint32_t random_;
   std::int64_t estimate_since_ns_ = 0;
   std::uint64_t estimate_tasks_ = 0;
