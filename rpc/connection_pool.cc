@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
@@ -144,7 +145,7 @@ class Pool {
   }
 
   fiber::Mutex shutdown_mutex_;  // One at a time.
-  std::mutex mutex_;
+  ThreadMutex mutex_;
   State state_ = State::kOpen;
   std::unordered_map<GroupedKey, std::shared_ptr<PeerConnections>,
                      GroupedKeyHash>

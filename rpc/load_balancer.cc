@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -54,7 +55,7 @@ class Registry {
     factories_["rr"] = [] { return std::make_unique<RoundRobin>(); };
   }
 
-  std::mutex mutex_;
+  ThreadMutex mutex_;
   std::map<std::string, LoadBalancerFactory, std::less<>> factories_;
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "flare/base/string.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -37,7 +38,7 @@ class KnownMethods {
   }
 
  private:
-  std::mutex mutex_;
+  ThreadMutex mutex_;
   std::map<std::string, std::string, std::less<>> services_;
 };
 

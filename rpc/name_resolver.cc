@@ -14,6 +14,7 @@
 #include "flare/base/spinlock.h"
 #include "flare/base/string.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/fiber/condition_variable.h"
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/runtime.h"
@@ -270,7 +271,7 @@ class Registry {
  private:
   Registry() { resolvers_["list"] = ResolveList; }
 
-  std::mutex mutex_;
+  ThreadMutex mutex_;
   std::map<std::string, NameResolver, std::less<>> resolvers_;
 };
 

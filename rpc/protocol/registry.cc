@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/rpc/protocol/flare_protocol.h"
 #include "flare/rpc/protocol/http_protocol.h"
 
@@ -58,7 +59,7 @@ class Registry {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable ThreadMutex mutex_;
   std::map<std::string, Factory, std::less<>> factories_
       FLARE_GUARDED_BY(mutex_);
 };
