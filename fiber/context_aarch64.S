@@ -4,6 +4,14 @@
 //     0 x29 x30    16 x19 x20    32 x21 x22    48 x23 x24    64 x25 x26
 //    80 x27 x28    96 d8 d9     112 d10 d11   128 d12 d13   144 d14 d15
 //   160 FPCR, 8 unused
+//
+// FPSR holds flags only, x18 belongs to the platform, and of v8 to v15 the ABI
+// preserves the low halves: none of these is kept. Return addresses that callers
+// have signed (-mbranch-protection=pac-ret) lie in the callers' own frames and
+// are authenticated there, with the stack pointer they were signed with. What
+// would not work is branch target identification: the `br` below goes to a place
+// after a call. This file therefore carries no property note, and a linker
+// leaves BTI off for a program that has it in.
 #if defined(__aarch64__)
 
     .text

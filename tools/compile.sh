@@ -1,0 +1,44 @@
+# Sourced by scripts that compile base and fiber without Bazel, for other
+# machines or by other compilers; after lib.sh.
+#
+# `compiler` is an array, the compiler and its flags; `build` a folder for
+# objects, kept between runs.
+
+# Headers are included as "flare/<folder>/x.h", as with Bazel. The headers of
+# others, which take most of the time, are compiled once.
+prepare_compile() {
+  mkdir -p "$build/include/flare"
+  local folder
+  for folder in base fiber io; do
+    ln -sfn "$repo/$folder" "$build/include/flare/$folder"
+  done
+  local header="$build/include/precompiled.h"
+  [[ ! -e "$header.gch" ]] || return 0
+  printf '#include <%s>\n' algorithm atomic chrono condition_variable deque \
+    functional map memory mutex optional random stop_token string thread \
+    unordered_map vector glog/logging.h gtest/gtest.h > "$header"
+  "${compiler[@]}" -x c++-header "$header" -o "$header.gch"
+}
+
+# Compiles one file of the tree, unless its object is newer than all it was made
+# of.
+compile() {  # <source> <object> [flag...]
+  local object="$2"
+  if [[ -e "$object" && -e "$object.d" ]]; then
+    local parts
+    parts="$(sed -e 's/^[^:]*://' -e 's/\\$//' "$object.d")"
+    # shellcheck disable=SC2086  # One word for each file.
+    [[ -n "$(find $parts -newer "$object" 2>&1 | head -n 1)" ]] || return 0
+  fi
+  mkdir -p "$(dirname "$object")"
+  rm -f "$object"
+  local precompiled=(-include "$build/include/precompiled.h")
+  [[ "$1" != *.S ]] || precompiled=()
+  "${compiler[@]}" -MMD -MF "$object.d" "${precompiled[@]}" \
+    -I"$build/include" "${@:3}" -c "$1" -o "$object"
+}
+
+# Without tests.
+sources_of_base_and_fiber() {
+  ls base/*.cc fiber/*.cc fiber/*.S | grep -vE '_(test|benchmark)\.cc$'
+}
