@@ -30,12 +30,14 @@ namespace {
 
 thread_local Worker* current_worker = nullptr;
 
-// Spawn nodes that workers have too many of, in chains of one batch.
+// Spawn nodes that workers of one NUMA node have too many of, in chains of one
+// batch.
 class NodeStore {
  public:
-  static NodeStore& Instance() {
-    static NodeStore* const store = new NodeStore();  // Outlives all threads.
-    return *store;
+  // `numa_node` may be -1, for groups that aren't bound.
+  static NodeStore& Of(int numa_node) {
+    static auto* const stores = new NodeStore[kStores];  // Outlive all threads.
+    return stores[static_cast<std::size_t>(numa_node + 1) % kStores];
   }
 
   void* TakeChain() {
@@ -55,6 +57,7 @@ class NodeStore {
   }
 
  private:
+  static constexpr std::size_t kStores = 9;  // More nodes share them.
   static constexpr std::size_t kMaxChains = 256;
 
   Spinlock lock_;
@@ -401,7 +404,7 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
 }
 
 void Worker::RefillNodes() {
-  nodes_ = static_cast<FreeNode*>(NodeStore::Instance().TakeChain());
+  nodes_ = static_cast<FreeNode*>(NodeStore::Of(group_->node()).TakeChain());
   if (nodes_ == nullptr) {
     for (std::size_t i = 0; i < kNodeBatch; ++i) {
       nodes_ = new (::operator new(kSpawnNodeBytes)) FreeNode{nodes_};
@@ -425,7 +428,7 @@ void Worker::ReturnNodes() {
   nodes_ = last->next;
   node_count_ -= count;
   last->next = nullptr;
-  if (NodeStore::Instance().PutChain(chain)) return;
+  if (NodeStore::Of(group_->node()).PutChain(chain)) return;
   for (FreeNode* node = chain; node != nullptr;) {
     FreeNode* const next = node->next;
     ::operator delete(node);
