@@ -87,9 +87,10 @@ bool IsForkedChild() noexcept {
 }
 
 void DieAsForkedChild() noexcept {
-  static_cast<void>(write(STDERR_FILENO, kForkedChildMessage,
-                          std::strlen(kForkedChildMessage)));
-  static_cast<void>(write(STDERR_FILENO, "\n", 1));
+  // Where nothing can be written, the abort has to do.
+  [[maybe_unused]] auto written = write(STDERR_FILENO, kForkedChildMessage,
+                                        std::strlen(kForkedChildMessage));
+  written = write(STDERR_FILENO, "\n", 1);
   std::abort();
 }
 
