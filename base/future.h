@@ -9,6 +9,7 @@
 //   auto all = WhenAll(&first, &second);          // Future<First, Second>
 //   auto each = WhenAll(std::move(many));         // Future<std::vector<T>>
 //   auto any = WhenAny(std::move(many));          // Future<std::size_t, T>
+//   auto [one, two] = Split(std::move(future));   // Both get the values.
 //
 // A future has any number of values, also none: Future<> tells only that
 // something has happened. There is no slot for an error; use a value of type

@@ -1,4 +1,4 @@
-// WhenAll and WhenAny. Include flare/base/future.h.
+// WhenAll, WhenAny and Split. Include flare/base/future.h.
 
 #ifndef FLARE_BASE_FUTURE_COMBINATORS_H_
 #define FLARE_BASE_FUTURE_COMBINATORS_H_
@@ -201,6 +201,27 @@ auto WhenAny(std::vector<Future<Ts...>> futures) {
 template <class... Ts>
 auto WhenAny(std::vector<Future<Ts...>>* futures) {
   return WhenAny(std::move(*futures));
+}
+
+// Two futures of the same values, for two consumers; the first one's callback
+// runs first. Values are copied once. Both break if the future does.
+template <class... Ts>
+requires(std::is_copy_constructible_v<Ts>&&...)
+    std::pair<Future<Ts...>, Future<Ts...>> Split(Future<Ts...> future) {
+  Promise<Ts...> first;
+  Promise<Ts...> second;
+  std::pair result(first.GetFuture(), second.GetFuture());
+  future.OnValues([first = std::move(first), second = std::move(second)](
+                      std::tuple<Ts...>& values) mutable {
+    first.SetTuple(values);
+    second.SetTuple(std::move(values));
+  });
+  return result;
+}
+
+template <class... Ts>
+auto Split(Future<Ts...>* future) {
+  return Split(std::move(*future));
 }
 
 }  // namespace flare

@@ -6,6 +6,7 @@
 #include <latch>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -153,6 +154,49 @@ TEST(WhenAny, BreaksOnlyIfAllBreak) {
   auto none = WhenAny(FuturesOf(&lost));
   lost.clear();
   EXPECT_TRUE(none.IsBroken());
+}
+
+TEST(Split, BothGetTheValues) {
+  Promise<std::string, int> promise;
+  auto [first, second] = Split(promise.GetFuture());
+  std::vector<int> order;
+  auto after_second = std::move(second).Then([&](std::string text, int number) {
+    EXPECT_EQ(text, "text");
+    EXPECT_EQ(number, 3);
+    order.push_back(2);
+  });
+  auto after_first =
+      std::move(first).Then([&](const std::string& text, int number) {
+        EXPECT_EQ(text, "text");
+        EXPECT_EQ(number, 3);
+        order.push_back(1);
+      });
+  EXPECT_TRUE(order.empty());
+  promise.SetValue("text", 3);
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  EXPECT_TRUE(after_first.IsReady());
+  EXPECT_TRUE(after_second.IsReady());
+}
+
+TEST(Split, OfReadyEmptyAndPointedTo) {
+  auto ready = MakeReadyFuture(std::vector<int>{1, 2});
+  auto [a, b] = Split(&ready);
+  EXPECT_FALSE(ready.valid());
+  EXPECT_EQ(a.Take(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(b.Take(), (std::vector<int>{1, 2}));
+  auto [c, d] = Split(MakeReadyFuture());
+  EXPECT_TRUE(c.IsReady() && d.IsReady());
+  auto [e, f] = Split(std::move(d));  // Again.
+  auto all = WhenAll(&c, &e, &f);
+  EXPECT_TRUE(all.IsReady());
+}
+
+TEST(Split, BreaksBoth) {
+  std::optional<Promise<int>> promise(std::in_place);
+  auto [first, second] = Split(promise->GetFuture());
+  promise.reset();
+  EXPECT_TRUE(first.IsBroken());
+  EXPECT_TRUE(second.IsBroken());
 }
 
 // Many threads complete the parts of one whole.

@@ -7,14 +7,12 @@
 #define FLARE_FIBER_FUTURE_H_
 
 #include <chrono>
-#include <cstdint>
+#include <stop_token>
 #include <utility>
 
-#include "flare/base/clock.h"
 #include "flare/base/future.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/fiber/event.h"
-#include "flare/fiber/wait_list.h"
 
 namespace flare::fiber {
 
@@ -27,8 +25,23 @@ class FutureWaiter {
     future->OnReady([token = Token(shared_)] {});
   }
 
-  bool WaitUntil(std::int64_t deadline_ns) {
-    return shared_->event.WaitUntil(deadline_ns);
+  // As Event::Wait, WaitFor and WaitUntil do. True: nothing more will come.
+  template <class... Limits>
+  bool Wait(const Limits&... limits) {
+    if constexpr (sizeof...(limits) == 0) {
+      shared_->event.Wait();
+      return true;
+    } else {
+      return shared_->event.Wait(limits...);
+    }
+  }
+  template <class... Limits>
+  bool WaitFor(const Limits&... limits) {
+    return shared_->event.WaitFor(limits...);
+  }
+  template <class... Limits>
+  bool WaitUntil(const Limits&... limits) {
+    return shared_->event.WaitUntil(limits...);
   }
 
  private:
@@ -56,18 +69,51 @@ class FutureWaiter {
 // more. Consumes the future. Dies if the promise was dropped without a value.
 template <class... Ts>
 auto BlockingGet(Future<Ts...> future) {
-  FutureWaiter(&future).WaitUntil(kNoDeadline);
+  FutureWaiter(&future).Wait();
   return future.Take();
 }
 
-// The same, for at most `timeout`; an empty optional (false for Future<>) when
-// that passes first, or the promise was dropped. A result that comes later is
-// dropped.
+// The same, with limits: an empty optional (false for Future<>) when `timeout`
+// passes, `at` is reached, or a stop is requested before there is a value; or
+// the promise was dropped. A result that comes later is dropped.
 template <class... Ts, class Rep, class Period>
 auto BlockingTryGet(Future<Ts...> future,
                     std::chrono::duration<Rep, Period> timeout) {
-  FutureWaiter(&future).WaitUntil(ToSteadyNs(timeout));
+  FutureWaiter(&future).WaitFor(timeout);
   return future.TryGet();
+}
+template <class... Ts, class Clock, class Duration>
+auto BlockingTryGet(Future<Ts...> future,
+                    std::chrono::time_point<Clock, Duration> at) {
+  FutureWaiter(&future).WaitUntil(at);
+  return future.TryGet();
+}
+template <class... Ts>
+auto BlockingTryGet(Future<Ts...> future, const std::stop_token& stop) {
+  FutureWaiter(&future).Wait(stop);
+  return future.TryGet();
+}
+template <class... Ts, class Rep, class Period>
+auto BlockingTryGet(Future<Ts...> future, const std::stop_token& stop,
+                    std::chrono::duration<Rep, Period> timeout) {
+  FutureWaiter(&future).WaitFor(stop, timeout);
+  return future.TryGet();
+}
+template <class... Ts, class Clock, class Duration>
+auto BlockingTryGet(Future<Ts...> future, const std::stop_token& stop,
+                    std::chrono::time_point<Clock, Duration> at) {
+  FutureWaiter(&future).WaitUntil(stop, at);
+  return future.TryGet();
+}
+
+// The future is consumed.
+template <class... Ts>
+auto BlockingGet(Future<Ts...>* future) {
+  return BlockingGet(std::move(*future));
+}
+template <class... Ts, class... Limits>
+auto BlockingTryGet(Future<Ts...>* future, const Limits&... limits) {
+  return BlockingTryGet(std::move(*future), limits...);
 }
 
 }  // namespace flare::fiber

@@ -1,0 +1,115 @@
+// WorkQueue: runs closures one at a time, in the order they were pushed, on
+// fibers.
+//
+//   fiber::WorkQueue queue;
+//   queue.Push([&] { log.Append(line); });   // never waits
+//   queue.Stop();
+//   queue.Join();                            // all of them have run
+//
+// What closures of one queue share needs no lock. A closure may block: the
+// others wait, but no thread does. An idle queue holds no fiber. Closures of
+// one queue don't always run on the same fiber, and in no execution context:
+// FiberLocals are not the queue's.
+//
+// For a bounded queue, or values instead of closures, use Channel with a fiber
+// that receives.
+
+#ifndef FLARE_FIBER_WORK_QUEUE_H_
+#define FLARE_FIBER_WORK_QUEUE_H_
+
+#include <cstddef>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/task.h"
+
+namespace flare::fiber {
+
+// All functions may be called from fibers and plain threads, at the same time.
+class WorkQueue {
+ public:
+  WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+  // Stop() and Join(), unless that was done. Not by a closure of the queue.
+  ~WorkQueue();
+
+  // Has `f()` run after all that was pushed before, in the scheduling group of
+  // whoever pushes into an idle queue. `f` may be move-only; an exception that
+  // leaves it ends the process. False after Stop(): `f` is destroyed unrun.
+  // Never blocks. Allocates one pooled node (large closures: on the heap).
+  template <class F>
+  bool Push(F&& f) {
+    return PushItem(Closure<std::decay_t<F>>::Make(std::forward<F>(f)));
+  }
+
+  // No more is taken; what was pushed is still run. May be called repeatedly,
+  // also by closures of the queue. Never blocks.
+  void Stop();
+
+  // Blocks the calling fiber or thread until the queue was stopped and all
+  // closures have been run and destroyed. Not by a closure of the queue.
+  void Join() { done_.Wait(); }
+
+ private:
+  struct Item : Task {
+    bool refused = false;  // To be destroyed only.
+  };
+  template <class F>
+  struct Closure;
+
+  bool PushItem(Item* item);
+  void Drain();
+
+  struct DrainTask : Task {
+    WorkQueue* queue = nullptr;
+  };
+
+  DrainTask drain_;
+  Spinlock lock_;
+  TaskList items_ FLARE_GUARDED_BY(lock_);
+  bool draining_ FLARE_GUARDED_BY(lock_) = false;  // drain_ is queued or runs.
+  bool stopped_ FLARE_GUARDED_BY(lock_) = false;
+  Event done_;
+};
+
+template <class F>
+struct WorkQueue::Closure : Item {
+  static constexpr bool kPooled = sizeof(F) + sizeof(Item) <= kSpawnNodeBytes &&
+                                  alignof(F) <= alignof(std::max_align_t);
+
+  template <class G>
+  static Closure* Make(G&& g) {
+    if constexpr (kPooled) {
+      return new (AllocateSpawnNode().memory) Closure(std::forward<G>(g));
+    } else {
+      return new Closure(std::forward<G>(g));
+    }
+  }
+
+  template <class G>
+  explicit Closure(G&& g) : f(std::forward<G>(g)) {
+    run = &Closure::Run;
+  }
+
+  static void Run(Task* task) {
+    auto* const self = static_cast<Closure*>(task);
+    if (!self->refused) std::move(self->f)();
+    if constexpr (kPooled) {
+      self->~Closure();
+      FreeSpawnNode(self);
+    } else {
+      delete self;
+    }
+  }
+
+  F f;
+};
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_WORK_QUEUE_H_
