@@ -73,16 +73,17 @@ inline Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
 // unwound (terminate_handler.h).
 void Worker::Loop(Carrier* self) {
   Worker* worker = CurrentWorker();
+  Task* task = worker->NextOnArrival();
   for (;;) {
-    Task* const task = worker->Next();
     if (task == nullptr) worker->LeaveToThread();
-    if (task->run == &Carrier::Resume) {
+    if (Worker::IsResumption(task)) {
       // This carrier, with no task on it, becomes a spare; the thread continues
       // the suspended fiber. It comes back when the spare is needed.
       Bump(worker->counters_.resumes);
       worker->vacated_ = self;
       worker = worker->SwitchTo(
           self, static_cast<Carrier::ResumeTask*>(task)->carrier);
+      task = worker->NextOnArrival();
       continue;
     }
     self->entry = task->run;
@@ -94,6 +95,7 @@ void Worker::Loop(Carrier* self) {
     }
     self->fiber_id = 0;
     self->name = nullptr;
+    task = worker->Next();
   }
 }
 
@@ -144,7 +146,7 @@ Carrier* Worker::NextCarrier() {
   }
   Task* const task = run_queue_.Pop();
   if (task == nullptr) return TakeSpare();
-  if (task->run != &Carrier::Resume) {
+  if (!IsResumption(task)) {
     handed_to_loop_ = task;
     return TakeSpare();
   }
@@ -170,33 +172,6 @@ void Worker::AfterSwitch(Carrier* self) {
     hook_ = nullptr;
     hook(hook_argument_);
   }
-}
-
-Carrier* Worker::TakeSpare() {
-  if (spares_ != nullptr) {
-    Carrier* const carrier = spares_;
-    spares_ = carrier->next_spare_;
-    --spare_count_;
-    return carrier;
-  }
-  Carrier* const carrier = Carrier::Create(group_->stacks());
-  LOG_IF(FATAL, carrier == nullptr)
-      << "No memory for another fiber stack of "
-      << group_->stacks()->stack_size() << " bytes; "
-      << group_->stacks()->allocated() << " are in use. Lower "
-      << "--flare_fiber_stack_size or the number of calls served at once.";
-  return carrier;
-}
-
-void Worker::AddSpare(Carrier* carrier) {
-  constexpr std::size_t kMaxSpares = 64;
-  if (spare_count_ >= kMaxSpares) {
-    carrier->Destroy();
-    return;
-  }
-  carrier->next_spare_ = spares_;
-  spares_ = carrier;
-  ++spare_count_;
 }
 
 }  // namespace flare::fiber

@@ -1,6 +1,7 @@
 #include "flare/fiber/runtime.h"
 
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <string>
 #include <thread>
@@ -86,6 +87,8 @@ SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
   group.run_queue_slots = plan.run_queue_slots;
   group.stacks.stack_size = options.stack_size;
   group.stacks.guard = options.stack_guard;
+  group.stacks.limit = options.max_stacks / plan.shape.groups;
+  group.stack_idle_ns = options.stack_idle.count();
   group.node = place.node;
   if (plan.machine.bind_cpus) {
     group.cpus = place.cpus;
@@ -97,6 +100,7 @@ SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
   }
   if (options.make_poller) group.poller = options.make_poller(i);
   group.schedule = schedule;
+  if (schedule != nullptr) group.stack_idle_ns = 0;  // By the real time.
   return group;
 }
 
@@ -114,6 +118,26 @@ std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
     group = std::make_unique<SchedulingGroup>(std::move(options));
   }).join();
   return group;
+}
+
+// Two per worker: one to run on, one to go on with when a task suspends.
+Status GetFirstStacks(const RuntimeOptions& options, Runtime* rt) {
+  const std::size_t least =
+      2 * rt->plan.shape.groups * rt->plan.shape.workers_per_group;
+  if (options.max_stacks != 0 && options.max_stacks < least) {
+    return Status(EINVAL, "flare_fiber_max_stacks is " +
+                              std::to_string(options.max_stacks) +
+                              "; it must be 0 or at least two per worker, " +
+                              std::to_string(least));
+  }
+  for (auto& group : rt->groups) {
+    if (group->GetFirstStacks()) continue;
+    return Status(ENOMEM, "no memory for the stacks of scheduling group " +
+                              std::to_string(group->index()) + ", two of " +
+                              std::to_string(options.stack_size) +
+                              " bytes per worker: see the log");
+  }
+  return Status();
 }
 
 void ConnectNeighbours(const RuntimeOptions& options, Runtime* rt) {
@@ -182,6 +206,7 @@ Status StartRuntime(const RuntimeOptions& options) {
         BuildGroup(GroupOptions(options, rt->plan, rt->schedule.get(), i)));
   }
   ConnectNeighbours(options, rt.get());
+  if (Status s = GetFirstStacks(options, rt.get()); !s.ok()) return s;
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
   rt->shutdown.SetGroups(all);
@@ -281,6 +306,10 @@ RuntimeStatistics GetRuntimeStatistics() {
       sum.overflows += get(counters.overflows);
     }
     sum.wakes += group->wakes();
+    sum.stacks += group->stacks()->allocated();
+    sum.stack_shortages += group->shortage().shortages();
+    sum.tasks_aside += group->shortage().aside();
+    sum.rejected_tasks += group->shortage().rejected();
   }
   sum.watch_wakes = rt->watch->wakes();
   sum.blocking_threads = rt->blocking->threads();
@@ -340,6 +369,15 @@ void SubmitTo(std::size_t group, Task* task) {
   } else {
     GetGroup(group)->Inject(task);
   }
+}
+
+bool ShortOfStacks() { return NearestGroup()->shortage().any(); }
+
+bool AdmitTask() {
+  StackShortage& shortage = NearestGroup()->shortage();
+  if (!shortage.any()) return true;
+  shortage.CountRejected();
+  return false;
 }
 
 }  // namespace flare::fiber

@@ -48,6 +48,15 @@ struct RuntimeOptions {
   // Bytes of one fiber stack, a multiple of the page size, guard included.
   std::size_t stack_size = 131072;
   bool stack_guard = true;
+  // Stacks that there may be at a time, dealt evenly to the groups; 0: as many
+  // as the system has. At least two per worker. When a group has no more, tasks
+  // that have not started wait; those that have go on. See ShortOfStacks().
+  std::size_t max_stacks = 0;
+  // Stacks that nobody needed for so long (up to twice that) return their
+  // memory. 0: never.
+  std::chrono::nanoseconds stack_idle = std::chrono::seconds(10);
+  // Records how deep stacks get (stack_profile.h), at about 1 us per task.
+  bool stack_profile = false;
 
   // How readily a group's idle workers take work from another group of the same
   // node: one search in this many looks there, and a group whose workers are
@@ -149,18 +158,22 @@ bool IsFiberWorker();
 
 // Counters since the start, summed over workers; approximate while running.
 struct RuntimeStatistics {
-  std::uint64_t tasks = 0;        // Run, resumed fibers included.
-  std::uint64_t suspends = 0;     // Fibers that blocked.
-  std::uint64_t steals = 0;       // Successful, of one or more tasks each:
-  std::uint64_t near_steals = 0;  // ... those from other groups of the node,
-  std::uint64_t far_steals = 0;   // ... and those from groups of other nodes.
-  std::uint64_t wakes = 0;        // Idle workers woken to look for work.
-  std::uint64_t watch_wakes = 0;  // Idle workers woken by the watch.
-  std::uint64_t parks = 0;        // Workers that went to sleep.
-  std::uint64_t polls = 0;        // Calls of Poller::Poll.
-  std::uint64_t overflows = 0;    // Run queues that spilled.
-  std::uint64_t stuck_reports = 0;     // Tasks that held a worker too long.
+  std::uint64_t tasks = 0;          // Run, resumed fibers included.
+  std::uint64_t suspends = 0;       // Fibers that blocked.
+  std::uint64_t steals = 0;         // Successful, of one or more tasks each:
+  std::uint64_t near_steals = 0;    // ... those from other groups of the node,
+  std::uint64_t far_steals = 0;     // ... and those from groups of other nodes.
+  std::uint64_t wakes = 0;          // Idle workers woken to look for work.
+  std::uint64_t watch_wakes = 0;    // Idle workers woken by the watch.
+  std::uint64_t parks = 0;          // Workers that went to sleep.
+  std::uint64_t polls = 0;          // Calls of Poller::Poll.
+  std::uint64_t overflows = 0;      // Run queues that spilled.
+  std::uint64_t stuck_reports = 0;  // Tasks that held a worker too long.
   std::uint64_t blocking_threads = 0;  // Of blocking regions, now.
+  std::uint64_t stacks = 0;            // In use now, spare ones included.
+  std::uint64_t stack_shortages = 0;   // Workers that could get no spare one.
+  std::uint64_t tasks_aside = 0;       // Waiting for a stack now.
+  std::uint64_t rejected_tasks = 0;    // TrySpawn()s that said no.
 };
 RuntimeStatistics GetRuntimeStatistics();
 

@@ -78,12 +78,20 @@ void SchedulingGroup::PlaceThread(std::size_t index) const {
   }
 }
 
+bool SchedulingGroup::GetFirstStacks() {
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](auto& worker) { return worker->GetFirstStacks(); });
+}
+
 void SchedulingGroup::Start() {
   for (auto& worker : workers_) worker->Start();
 }
 
 void SchedulingGroup::Join() {
   for (auto& worker : workers_) worker->Join();
+  LOG_IF(ERROR, shortage_.aside() != 0)
+      << shortage_.aside() << " task(s) still waited for a stack when the "
+      << "runtime ended; they are abandoned";
 }
 
 void SchedulingGroup::Inject(Task* task) {
@@ -193,8 +201,8 @@ void SchedulingGroup::EndSearch() {
 
 std::int64_t SchedulingGroup::SleepDeadline(const Worker& worker,
                                             bool in_poller) const {
-  if (!in_poller) return worker.timers_.next_deadline();
-  std::int64_t deadline = kForever;
+  std::int64_t deadline = worker.TrimDeadline();
+  if (!in_poller) return std::min(deadline, worker.timers_.next_deadline());
   for (const auto& each : workers_) {
     deadline = std::min(deadline, each->timers_.next_deadline());
   }
@@ -222,7 +230,9 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
     shutdown_->FinishIfQuiescent();
   }
 
-  if (injection_.empty() && !shutdown_->finished()) {
+  const bool aside =  // worker_stacks.cc [ST3]
+      worker->spares_ != nullptr && shortage_.aside() != 0;
+  if (injection_.empty() && !aside && !shutdown_->finished()) {
     const std::int64_t deadline = SleepDeadline(*worker, in_poller);
     if (in_poller) {
       Worker::Bump(worker->counters_.polls);
@@ -256,6 +266,24 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   if (watch_ != nullptr) watch_->Poke();
   if (stuck_watch_ != nullptr) stuck_watch_->Poke();
   return woken;
+}
+
+void SchedulingGroup::PutAside(Task* task) {
+  shortage_.PutAside(task);
+  // worker_stacks.cc [ST3]: the push above and this load are seq_cst.
+  const std::uint64_t idle = idle_mask() & ~shortage_.mask();
+  if (idle != 0) WakeWorker(static_cast<std::size_t>(std::countr_zero(idle)));
+}
+
+void SchedulingGroup::TrimStacks(std::int64_t now_ns) {
+  // relaxed: only one of those who come at the same time is to do it.
+  std::int64_t next = next_trim_ns_.load(std::memory_order_relaxed);
+  if (now_ns < next ||
+      !next_trim_ns_.compare_exchange_strong(next, now_ns + stack_idle_ns(),
+                                             std::memory_order_relaxed)) {
+    return;
+  }
+  stacks_.Trim();
 }
 
 void SchedulingGroup::FireTimers(std::int64_t now_ns) {

@@ -19,6 +19,7 @@
 #include "flare/fiber/poller.h"
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/stack.h"
+#include "flare/fiber/stack_shortage.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/worker.h"
 
@@ -45,6 +46,8 @@ class SchedulingGroup {
     // longer than this.
     std::int64_t wake_threshold_ns = 20'000;
     StackAllocator::Options stacks;
+    // After how long stacks that aren't needed return their memory; 0: never.
+    std::int64_t stack_idle_ns = 10'000'000'000;
     std::unique_ptr<Poller> poller;
     Schedule* schedule = nullptr;  // Outlives the group.
   };
@@ -65,6 +68,8 @@ class SchedulingGroup {
   // The same for stuck reports; nullptr: there are none.
   void SetStuckWatch(StuckWatch* watch) { stuck_watch_ = watch; }
 
+  // Gets the stacks that the workers start with. False: there are none.
+  bool GetFirstStacks();
   void Start();
   // Waits for the workers to leave, after Shutdown::Request().
   void Join();
@@ -92,6 +97,9 @@ class SchedulingGroup {
   Worker* worker(std::size_t i) const noexcept { return workers_[i].get(); }
   Poller* poller() const noexcept { return options_.poller.get(); }
   StackAllocator* stacks() noexcept { return &stacks_; }
+  StackShortage& shortage() noexcept { return shortage_; }
+  const StackShortage& shortage() const noexcept { return shortage_; }
+  std::int64_t stack_idle_ns() const noexcept { return options_.stack_idle_ns; }
   const std::vector<int>& cpus() const noexcept { return options_.cpus; }
   // Binds the calling thread to the CPUs, and has it allocate from the arena,
   // of the worker `index`. Logs what fails.
@@ -130,6 +138,10 @@ class SchedulingGroup {
 
   // How long ready tasks have waited to be run: see DelayProbe in worker.h.
   ConcurrentHistogram& ready_delays() noexcept { return ready_delays_; }
+  // Tasks wait for a stack (worker_stacks.cc), and a worker could take them.
+  bool CanTakeAside() const noexcept {
+    return shortage_.aside() != 0 && shortage_.mask() != all_idle_mask();
+  }
   std::uint64_t all_idle_mask() const noexcept {
     return ~std::uint64_t{0} >> (kMaxWorkers - size());
   }
@@ -155,11 +167,18 @@ class SchedulingGroup {
   // Fires whatever timers of the group are due.
   void FireTimers(std::int64_t now_ns);
 
+  // Lets a task wait until a worker has a stack to spare.
+  void PutAside(Task* task);
+  // Once in stack_idle_ns; any worker.
+  void TrimStacks(std::int64_t now_ns);
+
   bool WakeSomebody();
   void Unpark(std::size_t index);
 
   Options options_;
   StackAllocator stacks_;
+  StackShortage shortage_;
+  std::atomic<std::int64_t> next_trim_ns_{0};
   Neighbours neighbours_;
   Watch* watch_ = nullptr;
   StuckWatch* stuck_watch_ = nullptr;

@@ -159,6 +159,22 @@ void Spawn(F&& f) {
   }
 }
 
+// Is the caller's scheduling group out of stacks, so that tasks that have not
+// started wait until fibers have ended? Servers should refuse work then. Two
+// loads; any thread.
+bool ShortOfStacks();
+// False, and counted (RuntimeStatistics::rejected_tasks), if ShortOfStacks().
+bool AdmitTask();
+
+// Spawn() unless the group is short of stacks: false then, and `f` is left as
+// it is. Makes no promise that the task finds a stack when it starts.
+template <class F>
+[[nodiscard]] bool TrySpawn(F&& f) {
+  if (!AdmitTask()) return false;
+  Spawn(std::forward<F>(f));
+  return true;
+}
+
 // Spawn() into a given scheduling group.
 template <class F>
 void SpawnTo(std::size_t group, F&& f) {

@@ -90,7 +90,7 @@ Worker::Worker(SchedulingGroup* group, std::size_t index, Schedule* schedule)
   }
 }
 
-Worker::~Worker() = default;
+Worker::~Worker() { KeepSpares(0); }
 
 void Worker::Start() {
   thread_ = std::thread([this] { ThreadMain(); });
@@ -128,7 +128,7 @@ void Worker::ThreadMain() {
   // The group has stopped.
   sanitizer::FinishSwitch(thread_fake_stack_);
   current_->Destroy();
-  while (spares_ != nullptr) TakeSpare()->Destroy();
+  KeepSpares(0);
   while (nodes_ != nullptr) ReturnNodes();
   ThreadMutex::CountHeldIn(nullptr);
   current_worker = nullptr;
@@ -177,8 +177,15 @@ void Worker::Maintain() {
     PushAll(std::move(ready));
   }
   if (now >= probe_.next_at_ns) Probe(now);
-  if (schedule_ != nullptr) [[unlikely]]
+  if (group_->shortage().any()) [[unlikely]] {
+    ShareSpares();
+  }
+  if (now >= next_trim_ns_) [[unlikely]] {
+    TrimStacks(now);
+  }
+  if (schedule_ != nullptr) [[unlikely]] {
     Reorder();
+  }
 }
 
 void Worker::Reorder() {
@@ -221,6 +228,8 @@ Task* Worker::NextWhenEmpty() {
       return task;
     }
     if (group_->shutdown_->finished()) return nullptr;
+    if (group_->shortage().any()) ShareSpares();
+    if (now >= next_trim_ns_) TrimStacks(now);
     if (schedule_ != nullptr &&
         schedule_->OnIdle(group_->SleepDeadline(*this, /*in_poller=*/true))) {
       continue;
@@ -248,6 +257,10 @@ Task* Worker::NextWhenEmpty() {
 
 // A fair share, so that one worker doesn't run alone what many could.
 TaskList Worker::TakeInjected(std::size_t most) {
+  if (group_->shortage().aside() != 0) [[unlikely]] {
+    TaskList aside = TakeAside(most);
+    if (!aside.empty()) return aside;
+  }
   InjectionQueue& queue = group_->injection_;
   const std::size_t size = queue.size();
   if (size == 0) return TaskList();

@@ -111,6 +111,7 @@ class Worker {
     FreeNode* next;
   };
   static constexpr std::size_t kNodeBatch = 256;
+  static constexpr std::size_t kMaxSpares = 64;
   // Ring tasks run between two looks at the injection queue, timers and IO, or
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
@@ -178,9 +179,44 @@ class Worker {
   Worker* SwitchTo(Carrier* from, Carrier* to);
   void AfterSwitch(Carrier* self);
   Carrier* NextCarrier();
-  Carrier* TakeSpare();
-  void AddSpare(Carrier* carrier);
   void LeaveToThread();
+
+  // Spare carriers (worker_stacks.cc), with the rules [ST1] to [ST5].
+  Carrier* TakeSpare() {  // There is one [ST1].
+    Carrier* const carrier = spares_;
+    spares_ = carrier->next_spare_;
+    --spare_count_;
+    return carrier;
+  }
+  void AddSpare(Carrier* carrier) {
+    if (spare_count_ >= kMaxSpares) [[unlikely]] {
+      carrier->Destroy();
+      return;
+    }
+    carrier->next_spare_ = spares_;
+    spares_ = carrier;
+    ++spare_count_;
+  }
+  // Before the start. False: there are no stacks.
+  bool GetFirstStacks();
+  bool GetSpare();
+  void KeepSpares(std::size_t count);
+  // The first task of the loop after it was switched to.
+  Task* NextOnArrival() {
+    if (spares_ == nullptr) [[unlikely]] {
+      return NextWithoutSpare();
+    }
+    return Next();
+  }
+  Task* NextWithoutSpare();
+  static bool IsResumption(const Task* task) {
+    return task->run == &Carrier::Resume;
+  }
+  // Of the tasks that wait for a stack.
+  TaskList TakeAside(std::size_t most);
+  void ShareSpares();
+  void TrimStacks(std::int64_t now_ns);
+  std::int64_t TrimDeadline() const;
 
   void RefillNodes();
   void ReturnNodes();
@@ -212,6 +248,7 @@ class Worker {
   SchedulingGroup* last_victim_ = nullptr;  // A neighbour that had something.
   const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
   std::uint32_t random_;
+  std::int64_t next_trim_ns_ = 0;
   std::int64_t estimate_since_ns_ = 0;
   std::uint64_t estimate_tasks_ = 0;
   std::int64_t mean_task_ns_ = 1000;

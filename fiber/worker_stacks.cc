@@ -1,0 +1,101 @@
+// The stacks of a worker: the carrier it runs on, and spares for when a task
+// suspends.
+//
+//  [ST1] While a task runs on a worker, first time or resumed, the worker holds
+//        a spare. So a running task can always suspend, and running out of
+//        stacks changes nothing for work that has started. It is kept without
+//        a look per task: only a suspension takes a spare, and only to go on
+//        with the loop there, which then begins by getting another
+//        (NextOnArrival). A resumption from the loop leaves the loop's carrier
+//        behind as a spare; one straight from a suspending fiber takes none.
+//  [ST2] A worker that gets no spare is short: it runs resumptions, each of
+//        which ends its shortage, and puts tasks that have not started aside,
+//        in its group (stack_shortage.h). Workers of the group that have spares
+//        take them, before they look at the injection queue.
+//  [ST3] No task stays aside while a worker of the group that isn't short
+//        sleeps: such a worker looks there after it has set its idle bit, and
+//        who puts a task aside looks at the idle bits after that, as in
+//        scheduling_group.cc [P1] [P2], and wakes one that isn't short. A
+//        worker was short when it set its bit if, and only if, its mark is
+//        there for whoever sees the bit.
+//  [ST4] While a worker of the group is short, the others give all spares but
+//        two back to the group's allocator, where it finds them when it next
+//        meets a task to put aside.
+//  [ST5] Every so often (Options::stack_idle_ns) a worker gives all spares but
+//        one to the group's allocator, and the group has the allocator trimmed,
+//        so that what isn't needed for that long loses its memory. A worker
+//        that sleeps wakes for it as long as there is something to trim.
+#include <algorithm>
+#include <limits>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/carrier.h"
+#include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/stack.h"
+#include "flare/fiber/worker.h"
+
+namespace flare::fiber {
+
+bool Worker::GetFirstStacks() {
+  next_trim_ns_ = group_->stack_idle_ns() == 0
+                      ? std::numeric_limits<std::int64_t>::max()
+                      : NowNs() + group_->stack_idle_ns();
+  for (int i = 0; i < 2; ++i) {
+    Carrier* const carrier = Carrier::Create(group_->stacks());
+    if (carrier == nullptr) return false;
+    AddSpare(carrier);
+  }
+  return true;
+}
+
+void Worker::KeepSpares(std::size_t count) {
+  while (spare_count_ > count) TakeSpare()->Destroy();
+}
+
+bool Worker::GetSpare() {
+  Carrier* const carrier = Carrier::Create(group_->stacks());
+  if (carrier == nullptr) return false;
+  AddSpare(carrier);
+  return true;
+}
+
+// [ST2]
+Task* Worker::NextWithoutSpare() {
+  if (GetSpare()) return Next();
+  StackShortage& shortage = group_->shortage();
+  shortage.Begin(index_);
+  Task* task = Next();
+  while (task != nullptr && !IsResumption(task) && !GetSpare()) {
+    group_->PutAside(task);
+    task = Next();
+  }
+  shortage.End(index_);
+  return task;
+}
+
+TaskList Worker::TakeAside(std::size_t most) {
+  if (spares_ == nullptr) return TaskList();  // We are short ourselves.
+  // No more than can suspend, lest they come back.
+  return group_->shortage().TakeAside(std::min(most, spare_count_));
+}
+
+void Worker::ShareSpares() {
+  if (group_->shortage().any() && spares_ != nullptr) {  // [ST4]
+    KeepSpares(2);
+  }
+}
+
+// [ST5]
+void Worker::TrimStacks(std::int64_t now_ns) {
+  next_trim_ns_ = now_ns + group_->stack_idle_ns();
+  KeepSpares(1);
+  group_->TrimStacks(now_ns);
+}
+
+std::int64_t Worker::TrimDeadline() const {
+  return spare_count_ > 1 || group_->stacks()->warm() != 0
+             ? next_trim_ns_
+             : std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace flare::fiber
