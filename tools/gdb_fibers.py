@@ -105,15 +105,29 @@ class Layout:
                                'script: layout %d, not %d' %
                                (self.version, LAYOUT_VERSION))
 
-    def stacks(self):
-        """(lowest address, address of the carrier) of each stack."""
+    def stack_regions(self):
+        """(lowest address, bytes of a stack, number of stacks) of each."""
         region = read_word(self.regions)
         while region != 0:
-            following, low, size, count, _ = read_words(region, 5)
+            region, low, size, count, _ = read_words(region, 5)
+            yield low, size, count
+
+    def carriers(self):
+        """Addresses of all carriers."""
+        for low, size, count in self.stack_regions():
             for i in range(count):
-                end = low + (i + 1) * size
-                yield end - size, end - self.carrier_bytes
-            region = following
+                place = low + (i + 1) * size - self.carrier_bytes
+                if self.is_carrier(place):
+                    yield place
+
+    def carrier_of(self, stack_pointer):
+        """Address of the carrier of that stack, or None."""
+        for low, size, count in self.stack_regions():
+            if low <= stack_pointer < low + size * count:
+                end = stack_pointer - (stack_pointer - low) % size + size
+                place = end - self.carrier_bytes
+                return place if self.is_carrier(place) else None
+        return None
 
     def is_carrier(self, place):
         try:
@@ -122,6 +136,10 @@ class Layout:
                     read_word(place + self.resume_carrier) == place)
         except gdb.MemoryError:  # Never used, or not in the core file.
             return False
+
+    def is_suspended(self, place):
+        byte = gdb.selected_inferior().read_memory(place + self.suspended, 1)
+        return byte.tobytes() != b'\0'
 
 
 class Fiber:
@@ -178,34 +196,22 @@ def list_fibers():
     """Running ones first, then the suspended ones."""
     layout = Layout()
     sp_name = context_layout()['sp']
-    by_stack = {}
-    suspended = []
-    for low, place in layout.stacks():
-        if not layout.is_carrier(place):
-            continue
-        by_stack[(low, place)] = None
-        memory = gdb.selected_inferior().read_memory(
-            place + layout.suspended, 1)
-        if memory.tobytes() != b'\0':
-            suspended.append(Fiber(layout, place))
     running = []
     selected = gdb.selected_thread()
     try:
         for thread in gdb.selected_inferior().threads():
             thread.switch()
             frame = gdb.newest_frame()
-            sp = int(frame.read_register(sp_name))
-            for low, place in by_stack:
-                if low <= sp < place:
-                    if runs_task(frame):
-                        running.append(Fiber(layout, place, thread))
-                    break
+            place = layout.carrier_of(int(frame.read_register(sp_name)))
+            if place is not None and runs_task(frame):
+                running.append(Fiber(layout, place, thread))
     finally:
         if selected is not None:
             selected.switch()
     running_places = {fiber.place for fiber in running}
-    return running + [fiber for fiber in suspended
-                      if fiber.place not in running_places]
+    suspended = [Fiber(layout, place) for place in layout.carriers()
+                 if place not in running_places and layout.is_suspended(place)]
+    return running + suspended
 
 
 class FiberUnwinder(Unwinder):
