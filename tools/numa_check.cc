@@ -15,15 +15,19 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "flare/base/malloc_arena.h"
 #include "flare/base/memory_policy.h"
+#include "flare/base/string.h"
 #include "flare/base/topology.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
@@ -212,17 +216,30 @@ bool Checker::CheckPreference() {
   return good;
 }
 
-// What the kernel says about memory with a preferred node.
+// What the kernel says: where the touched pages lie for which a node is
+// preferred. "7f10fe781000 prefer:1 anon=1 dirty=1 N1=1 kernelpagesize_kB=4"
 void PrintNumaMaps() {
+  std::map<std::string, std::map<std::string, int>> pages;
   std::ifstream maps("/proc/self/numa_maps");
-  std::printf("\n/proc/self/numa_maps, touched memory with a preference:\n");
-  int left = 12;
   for (std::string line; std::getline(maps, line);) {
-    if (line.find("prefer") == line.npos || line.find(" N") == line.npos) {
-      continue;
+    std::istringstream words(line);
+    std::string address, policy, word;
+    words >> address >> policy;
+    if (!StartsWith(policy, "prefer")) continue;
+    while (words >> word) {
+      const std::size_t equals = word.find('=');
+      if (word[0] != 'N' || equals == word.npos) continue;
+      const std::string node = word.substr(1, equals - 1);
+      pages[policy][node] +=
+          TryParse<int>(std::string_view(word).substr(equals + 1)).value_or(0);
     }
-    if (--left < 0) break;
-    std::printf("  %s\n", line.c_str());
+  }
+  for (const auto& [policy, nodes] : pages) {
+    std::printf("numa_maps: %s:", policy.c_str());
+    for (const auto& [node, count] : nodes) {
+      std::printf(" %d pages on node %s", count, node.c_str());
+    }
+    std::printf("\n");
   }
 }
 
@@ -254,6 +271,7 @@ int Run() {
   std::printf("\n");
   good &= checker.CheckFiberStacks();
   good &= checker.CheckPreference();
+  // While the stacks are still there.
   PrintNumaMaps();
   fiber::TerminateRuntime();
   std::printf("\nnuma_check: %s\n", good ? "PASS" : "FAIL");
