@@ -131,16 +131,18 @@ inline look_at_timers() {
 
 /* FireTimers: each may be due or not. */
 inline fire_timers() {
-  i = (TIMERS == 0 -> WORKERS : 0);
-  do
-  :: i < WORKERS ->
-     if
-     :: atomic { armed[i] > 0 -> armed[i]--; fired++ }
-     :: true
-     fi;
-     i++
-  :: i >= WORKERS -> break
-  od
+  atomic {
+    i = (TIMERS == 0 -> WORKERS : 0);
+    do
+    :: i < WORKERS ->
+       if
+       :: armed[i] > 0 -> armed[i]--; fired++
+       :: true
+       fi;
+       i++
+    :: i >= WORKERS -> break
+    od
+  }
 }
 
 proctype Worker(byte id) {
