@@ -312,8 +312,8 @@ RuntimeStatistics GetRuntimeStatistics() {
     sum.rejected_tasks += group->shortage().rejected();
   }
   sum.watch_wakes = rt->watch->wakes();
-  sum.blocking_threads = rt->blocking->threads();
   if (rt->stuck != nullptr) sum.stuck_reports = rt->stuck->reports();
+  sum.blocking_threads = rt->blocking->threads();
   return sum;
 }
 
@@ -331,15 +331,21 @@ SchedulingGroup* GetGroup(std::size_t index) {
   return rt->groups[index].get();
 }
 
+// Deals plain threads out over the groups. noinline: the functions that call
+// this run on fibers, too, where it isn't reached.
+[[gnu::noinline]] static std::size_t ThreadTurn() {
+  static std::atomic<std::size_t> next{0};
+  // relaxed: only the number matters.
+  static thread_local const std::size_t turn =
+      next.fetch_add(1, std::memory_order_relaxed);
+  return turn;
+}
+
 SchedulingGroup* NearestGroup() {
   if (Worker* const worker = CurrentWorker()) return worker->group();
   if (SchedulingGroup* const group = CurrentRegionGroup()) return group;
-  static std::atomic<std::size_t> next{0};
-  // relaxed: only to deal threads out. A plain thread never changes under us.
-  static thread_local const std::size_t turn =
-      next.fetch_add(1, std::memory_order_relaxed);
   Runtime* const rt = MustBeRunning();
-  return rt->groups[turn % rt->groups.size()].get();
+  return rt->groups[ThreadTurn() % rt->groups.size()].get();
 }
 
 BlockingPool* GetBlockingPool() { return MustBeRunning()->blocking.get(); }
