@@ -25,6 +25,7 @@
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/shutdown.h"
+#include "flare/fiber/thread_lock_check.h"
 #include "flare/fiber/worker.h"
 
 namespace flare::fiber {
@@ -57,6 +58,7 @@ void BlockingRegion::Enter(Worker* worker) {
     GetBlockingPool()->Run(static_cast<BlockingRegion*>(region));
   };
   worker->hook_argument_ = this;
+  if (worker->thread_locks_held_ != 0) ReportSuspensionUnderLock(self->reason);
   Carrier* const next = worker->NextCarrier();
   worker->current_ = next;
   sanitizer::StartSwitch(

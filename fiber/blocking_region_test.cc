@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
@@ -29,6 +30,7 @@
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/fiber/thread_lock_check.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -515,6 +517,24 @@ TEST_F(BlockingPoolTest, IdleThreadsEnd) {
       std::this_thread::yield();
     }
   }
+}
+
+// A lock of the thread would be left behind.
+TEST(BlockingRegionDeathTest, NotUnderAThreadMutex) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(
+      {
+        RuntimeOptions options;
+        options.concurrency = 1;
+        options.thread_lock_check = ThreadLockCheck::kAbort;
+        (void)StartRuntime(options);
+        Fiber([] {
+          ThreadMutex mutex;
+          const std::scoped_lock guard(mutex);
+          const BlockingRegion region;
+        }).join();
+      },
+      "BlockingRegion");
 }
 
 TEST_F(BlockingPoolTest, NeedsOneThreadAtLeast) {
