@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/object_pool.h"
 #include "flare/base/spinlock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/runtime_state.h"
@@ -13,6 +14,7 @@
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer_wheel.h"
 #include "flare/fiber/worker.h"
+#include "glog/logging.h"
 
 namespace flare::fiber {
 
@@ -50,6 +52,14 @@ class UserTimer : public Task {
     timer_.set_callback(
         [](Timer* timer) { Submit(static_cast<Node*>(timer)->owner); });
     ArmTimer(&timer_, due_ns_);
+  }
+
+  // From the pool.
+  static void* operator new(std::size_t) {
+    return PoolAllocate<sizeof(UserTimer)>();
+  }
+  static void operator delete(void* memory) {
+    PoolFree<sizeof(UserTimer)>(memory);
   }
 
   TimerId id() const { return reinterpret_cast<TimerId>(this); }
@@ -128,10 +138,12 @@ TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f) {
 
 TimerId SetTimer(std::chrono::steady_clock::time_point at,
                  std::chrono::nanoseconds interval, Function<void()> f) {
+  CHECK_GT(interval.count(), 0) << "the interval of a periodic timer";
   return (new UserTimer(ToNs(at), interval.count(), std::move(f)))->id();
 }
 
 TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f) {
+  CHECK_GT(interval.count(), 0) << "the interval of a periodic timer";
   return (new UserTimer(NowNs() + interval.count(), interval.count(),
                         std::move(f)))
       ->id();

@@ -74,13 +74,17 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns);
 // runs: keep a flag under a lock of yours, as SetTimer() does.
 bool CancelTimer(Timer* timer);
 
-// Runs `f` on a new fiber at `at`. The id must be given to KillTimer() or
-// DetachTimer() at the end. Throws nothing; never blocks.
+// Runs `f` on a fiber of its own, in no execution context, at `at` (at once if
+// that has passed). May be called by fibers and plain threads; never blocks,
+// throws nothing. An exception that leaves `f` ends the process. The id must be
+// given to KillTimer() or DetachTimer() once, also if the timer has fired;
+// until then the timer's memory is kept.
 using TimerId = std::uint64_t;
 TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f);
 
-// ... and every `interval` after it. Runs of one timer never overlap: the next
-// is timed from when it was due, or skipped over while one still runs.
+// ... and every `interval` (more than zero) after it, or after now. Runs of one
+// timer never overlap: each is timed from when it was due, so that they don't
+// drift, and turns that come while one still runs are skipped.
 TimerId SetTimer(std::chrono::steady_clock::time_point at,
                  std::chrono::nanoseconds interval, Function<void()> f);
 TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f);
@@ -89,11 +93,13 @@ TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f);
 void SetDetachedTimer(std::chrono::steady_clock::time_point at,
                       Function<void()> f);
 
-// Stops the timer and frees the id. A run that has started goes on; after
-// KillTimer returns no new one starts.
+// Stops the timer and frees the id. Doesn't wait: a run that has started goes
+// on, and may still use what `f` refers to; after KillTimer() returns no new
+// one starts. `f` is destroyed here, or at the end of that run. May be called
+// by anyone, also by `f` itself.
 void KillTimer(TimerId id);
 
-// Frees the id; a one-shot timer still fires.
+// Frees the id; a one-shot timer still fires, a periodic one goes on for good.
 void DetachTimer(TimerId id);
 
 }  // namespace flare::fiber

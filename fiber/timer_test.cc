@@ -127,21 +127,103 @@ TEST_P(TimerTest, PeriodicRunsDoNotOverlapAndEnd) {
 // Kill and run meet: whoever comes last frees the timer.
 TEST_P(TimerTest, KilledWhileItIsDue) {
   for (int i = 0; i < 500; ++i) {
-    std::atomic<int> runs{0};
-    Latch done(1);
-    Spawn([&] {
+    // A run that has started may go on after the kill.
+    const auto runs = std::make_shared<std::atomic<int>>(0);
+    Fiber([&] {
       const TimerId id =
-          SetTimer(ReadSteadyClock(), [&] { runs.fetch_add(1); });
+          SetTimer(ReadSteadyClock(), [runs] { runs->fetch_add(1); });
       for (int k = i % 20; k > 0; --k) this_fiber::Yield();
       KillTimer(id);
-      done.count_down();
-    });
-    done.wait();
-    // Whatever had started ends before `runs` goes.
-    this_fiber::SleepFor(microseconds(1));
-    Fiber([] {}).join();
-    EXPECT_LE(runs.load(), 1);
+    }).join();
+    EXPECT_LE(runs->load(), 1);
   }
+}
+
+TEST_P(TimerTest, SetAndKilledByAnyone) {
+  // Set by a fiber, killed by a thread, and the other way round.
+  TimerId id = 0;
+  Event runs;
+  Fiber([&] {
+    id = SetTimer(ReadSteadyClock() - milliseconds(1), [&] { runs.Set(); });
+  }).join();
+  runs.Wait();
+  KillTimer(id);
+  const auto guard = std::make_shared<int>(0);
+  id = SetTimer(std::chrono::hours(1), [guard] { FAIL(); });
+  Fiber([&] { KillTimer(id); }).join();
+  EXPECT_EQ(guard.use_count(), 1);
+}
+
+TEST_P(TimerTest, DetachedOneShotFires) {
+  Event fired;
+  DetachTimer(
+      SetTimer(ReadSteadyClock() + milliseconds(1), [&] { fired.Set(); }));
+  fired.Wait();
+  // The closure is gone after the run though nobody kills the timer.
+  const auto guard = std::make_shared<int>(0);
+  Event again;
+  SetDetachedTimer(ReadSteadyClock(), [&again, guard] { again.Set(); });
+  again.Wait();
+  const std::int64_t give_up = NowNs() + 10'000'000'000;
+  while (guard.use_count() != 1 && NowNs() < give_up) this_fiber::Yield();
+  EXPECT_EQ(guard.use_count(), 1);
+}
+
+// The first run isn't before its time, and run k not before k intervals later;
+// turns that come while a run goes on are skipped.
+TEST_P(TimerTest, PeriodicRunsKeepTheirTime) {
+  constexpr std::int64_t kInterval = 1'000'000;
+  constexpr std::size_t kRuns = 8;
+  // A run may go on after the kill.
+  struct State {
+    std::vector<std::int64_t> at;
+    Latch done{kRuns};
+  };
+  const auto state = std::make_shared<State>();
+  const auto start = ReadSteadyClock() + milliseconds(2);
+  const TimerId id =
+      SetTimer(start, std::chrono::nanoseconds(kInterval), [state] {
+        if (state->at.size() >= kRuns) return;
+        state->at.push_back(NowNs());
+        if (state->at.size() == 3) this_fiber::SleepFor(microseconds(2500));
+        state->done.count_down();
+      });
+  state->done.wait();
+  KillTimer(id);
+  for (std::size_t k = 0; k < kRuns; ++k) {
+    const std::int64_t turn =
+        ToSteadyNs(start) + static_cast<std::int64_t>(k) * kInterval;
+    EXPECT_GE(state->at[k], turn - 1000) << k;  // Clocks: base/clock.h.
+  }
+  // The third took two and a half turns.
+  EXPECT_GE(state->at[3], state->at[2] + 2'499'000);
+}
+
+TEST_P(TimerTest, PeriodicTimersOfManyFibers) {
+  constexpr int kTimers = 20;
+  std::vector<Fiber> fibers;
+  for (int i = 0; i < kTimers; ++i) {
+    fibers.emplace_back([i] {
+      // Outlives a run that the kill doesn't wait for.
+      const auto latch = std::make_shared<Latch>(3);
+      const auto runs = std::make_shared<std::atomic<int>>(0);
+      const TimerId id = SetTimer(microseconds(50 + i), [=] {
+        if (runs->fetch_add(1) < 3) latch->count_down();
+      });
+      latch->wait();
+      KillTimer(id);
+      EXPECT_GE(runs->load(), 3);
+    });
+  }
+  for (auto& fiber : fibers) fiber.join();
+}
+
+TEST(TimerDeathTest, PeriodsMustBeLongerThanZero) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(SetTimer(std::chrono::nanoseconds(0), [] {}),
+               "interval of a periodic timer");
+  EXPECT_DEATH(SetTimer(ReadSteadyClock(), milliseconds(-1), [] {}),
+               "interval of a periodic timer");
 }
 
 TEST(TimerLifeTest, MayOutliveTheRuntime) {
