@@ -26,9 +26,9 @@
 //  * An operation that can be done at once is done, though its deadline may
 //    have passed or its stop been requested. One that gives up has done
 //    nothing: no value is lost, a value that wasn't sent stays where it was.
-//  * Select() does exactly one operation, or none. If several are possible,
-//    chance decides: each possible one is taken with a probability of at least
-//    one in the number of operations. Closed channels are always "possible".
+//  * Select() does exactly one operation, or none. If several are possible, it
+//    begins to look with a varying one, so that none starves that stays
+//    possible. Closed channels are always "possible".
 //    The same channel may occur several times, but the sender and receiver of
 //    one Select() never meet.
 //

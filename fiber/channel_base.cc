@@ -257,6 +257,13 @@ void ChannelWaiter::LeaveLists() {
   }
 }
 
+// Multiples of the golden ratio are spread evenly, also every second or third
+// of them: so that no case starves, however selectors take turns.
+std::uint64_t ChannelBase::NextTurn() {
+  turn_ += 0x9e3779b9;
+  return turn_;
+}
+
 ChannelBase::~ChannelBase() {
   // Nobody else may be here: no lock.
   CHECK(senders_.empty() && receivers_.empty())
@@ -325,10 +332,9 @@ SelectResult ChannelSelector::Select(std::span<ChannelOperation> operations,
   end = std::unique(channels, end);
   for (ChannelBase** c = channels; c != end; ++c) (*c)->lock_.lock();  // [CH4]
 
-  // Who is looked at first is left to chance, so that no case starves.
   const std::size_t size = operations.size();
   const std::size_t first =
-      size == 0 ? 0 : (ReadTsc() * 0x9e3779b97f4a7c15u >> 32) % size;
+      channels == end ? 0 : (*channels)->NextTurn() * size >> 32;
   for (std::size_t i = 0; i < size; ++i) {
     const std::size_t index = first + i < size ? first + i : first + i - size;
     ChannelOperation* const operation = &operations[index];

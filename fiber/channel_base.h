@@ -126,9 +126,14 @@ class ChannelBase {
   friend struct ChannelSelector;
 
   static ChannelOperation* DecideFirst(ChannelList* list, ChannelResult result);
+  // The next of a sequence in [0, 2^32): where a Select() begins to look.
+  std::uint64_t NextTurn() FLARE_REQUIRES(lock_);
+
   ChannelList* ListOf(const ChannelOperation* operation) {
     return operation->sends_ ? &senders_ : &receivers_;
   }
+
+  std::uint32_t turn_ FLARE_GUARDED_BY(lock_) = 0;
 };
 
 // What Select() has done.

@@ -15,6 +15,7 @@
 #include "flare/fiber/channel.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/task_group.h"
+#include "flare/fiber/testing/deterministic.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
@@ -391,6 +392,54 @@ TEST_P(SelectTest, StressAgainstClosingDeadlinesAndStops) {
     Storm(seed).Run();
     ASSERT_FALSE(HasFailure());
   }
+}
+
+// Seeded orders of events, time-outs included: each value that was sent arrives
+// once, and nobody waits for ever (that ends the process).
+TEST(SelectExplorationTest, SendersReceiversDeadlinesAndClosing) {
+  testing::ExploreSchedules(400, [] {
+    Channel<int> a;
+    Channel<int> b(1);
+    int sent = 0;
+    int received = 0;
+    std::stop_source source;
+    TaskGroup group;
+    for (int i = 0; i < 2; ++i) {
+      group.Spawn([&, i] {
+        for (int k = 1; k <= 3; ++k) {
+          int to_a = k;
+          int to_b = k;
+          const auto did = i == 0 ? SelectFor(milliseconds(1), a.Sending(&to_a),
+                                              b.Sending(&to_b))
+                                  : Select(source.get_token(), b.Sending(&to_b),
+                                           a.Sending(&to_a));
+          if (did.result == ChannelResult::kDone) sent += k;
+        }
+      });
+      group.Spawn([&, i] {
+        for (int k = 0; k < 3; ++k) {
+          std::optional<int> from_a;
+          std::optional<int> from_b;
+          const auto did =
+              i == 0 ? SelectFor(milliseconds(2), b.Receiving(&from_b),
+                                 a.Receiving(&from_a))
+                     : Select(a.Receiving(&from_a), b.Receiving(&from_b));
+          received += from_a.value_or(0) + from_b.value_or(0);
+          if (did.result == ChannelResult::kClosed) break;
+        }
+      });
+    }
+    group.Spawn([&] {
+      this_fiber::SleepFor(milliseconds(3));
+      source.request_stop();
+      a.Close();
+      b.Close();
+    });
+    EXPECT_TRUE(group.Wait().ok());
+    while (auto value = b.TryReceive()) received += *value;
+    EXPECT_EQ(sent, received);
+    EXPECT_EQ(a.size() + b.size(), 0U);
+  });
 }
 
 }  // namespace

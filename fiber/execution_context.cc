@@ -69,7 +69,7 @@ std::atomic<ExecutionContext::Value*>& ExecutionContext::ValueAt(
 ExecutionContext::~ExecutionContext() {
   for (Chunk* chunk = &first_; chunk != nullptr;) {
     for (auto& place : chunk->values) {
-      // relaxed: the drop of the last reference orders it [RP1].
+      // relaxed: the drop of the last reference orders it (ref_ptr.h).
       Value* const value = place.load(std::memory_order_relaxed);
       if (value != nullptr) value->destroy(value);
     }

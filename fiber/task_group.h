@@ -145,7 +145,7 @@ class TaskGroup {
   WaitResult WaitForChildren(const WaitLimit& limit);
   std::stop_source StopSource();
 
-  // [TG1] to [TG3]
+  // Rules: task_group.cc.
   std::atomic<std::size_t> children_{0};
   std::atomic<bool> stop_requested_{false};
   Spinlock lock_;
