@@ -18,7 +18,8 @@ namespace flare {
 Status PreferMemoryOf(int node, void* address, std::size_t bytes);
 
 // The node that the page at `address` lies on. nullopt if it has never been
-// touched, or the system doesn't say.
+// touched, the system doesn't say, or it doesn't say just now, since automatic
+// NUMA balancing waits for who touches the page next: touch it and ask again.
 std::optional<int> MemoryNodeOf(const void* address);
 
 }  // namespace flare

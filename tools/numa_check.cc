@@ -58,11 +58,22 @@ std::string ToText(const std::optional<int>& node) {
   return node ? std::to_string(*node) : "?";
 }
 
+// Where a page lies that has been touched.
+std::optional<int> NodeOfTouched(const void* address) {
+  std::optional<int> node;
+  for (int tries = 0; !node && tries < 10; ++tries) {
+    // Automatic NUMA balancing hides pages until they are touched again.
+    static_cast<void>(*static_cast<const volatile char*>(address));
+    node = MemoryNodeOf(address);
+  }
+  return node;
+}
+
 // Of memory that this thread allocates and touches.
 std::optional<int> HeapNode() {
   const std::unique_ptr<char[]> memory(new char[kHeapBytes]);
   std::memset(memory.get(), 1, kHeapBytes);
-  return MemoryNodeOf(memory.get() + kHeapBytes / 2);
+  return NodeOfTouched(memory.get() + kHeapBytes / 2);
 }
 
 Report ReportThisWorker() {
@@ -71,7 +82,7 @@ Report ReportThisWorker() {
   report.cpus = GetThreadAffinity();
   report.cpu = sched_getcpu();
   volatile char on_stack = 1;
-  report.stack_node = MemoryNodeOf(const_cast<const char*>(&on_stack));
+  report.stack_node = NodeOfTouched(const_cast<const char*>(&on_stack));
   report.heap_node = HeapNode();
   report.arena = CurrentMallocArena();
   return report;
@@ -180,7 +191,7 @@ bool Checker::CheckGroupsFibers(std::size_t group) {
   waiting.wait();
   const auto right = std::count_if(
       places.begin(), places.end(),
-      [&](const void* place) { return Right(group, MemoryNodeOf(place)); });
+      [&](const void* place) { return Right(group, NodeOfTouched(place)); });
   go_on.Set();
   for (Fiber& fiber : fibers) fiber.join();
   std::printf("group %zu: the stacks of %d of %d waiting fibers lie right\n",
@@ -207,7 +218,7 @@ bool Checker::CheckPreference() {
     void* const low = stacks.Allocate();
     char* const top = static_cast<char*>(low) + stacks.stack_size() - 1;
     *top = 1;  // By this thread, wherever it runs.
-    const auto node = MemoryNodeOf(top);
+    const auto node = NodeOfTouched(top);
     std::printf("a stack for group %zu, touched from CPU %d, lies on node %s\n",
                 g, sched_getcpu(), ToText(node).c_str());
     good &= Right(g, node);
