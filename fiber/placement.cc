@@ -72,9 +72,9 @@ Status TooFewCpus(const Plan& plan, const Topology& topology) {
   return Status(
       EINVAL,
       "flare_fiber_worker_disallow_cpu_migration wants a CPU for each worker, "
-      "but there are " +
+      "but the plan is " +
           Count(plan.groups, "group") + " of " +
-          Count(plan.workers_per_group, "worker") + " and " +
+          Count(plan.workers_per_group, "worker") + " for " +
           Count(topology.cpus().size(), "CPU") + " (" + topology.ToString() +
           "); lower flare_concurrency_hint, allow more CPUs, or do without");
 }
