@@ -91,6 +91,39 @@ const char* ShortPath(const char* path) {
   return path;
 }
 
+// libbacktrace maps its own memory and takes no locks.
+Found Find(std::uintptr_t pc) noexcept {
+  Found found;
+  if (backtrace_state* const state = State()) {
+    backtrace_pcinfo(state, pc, &OnLine, &IgnoreError, &found);
+    // Rather the symbol's name: debug information leaves the namespaces of
+    // static functions out.
+    backtrace_syminfo(state, pc, &OnSymbol, &IgnoreError, &found);
+  }
+  return found;
+}
+
+void WriteAll(int fd, const char* text) noexcept {
+  for (std::size_t left = std::strlen(text); left > 0;) {
+    const ssize_t written = write(fd, text, left);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // There is no other place to say so.
+    text += written;
+    left -= static_cast<std::size_t>(written);
+  }
+}
+
+void WriteLocation(int fd, std::uintptr_t pc) noexcept {
+  const Found found = Find(pc);
+  WriteAll(fd, found.function == nullptr ? "?" : found.function);
+  if (found.file == nullptr) return;
+  char line[16];
+  std::snprintf(line, sizeof(line), ":%d)", found.line);
+  WriteAll(fd, " (");
+  WriteAll(fd, ShortPath(found.file));
+  WriteAll(fd, line);
+}
+
 std::string Hex(std::uintptr_t value) {
   char text[2 + 2 * sizeof(value) + 1];
   std::snprintf(text, sizeof(text), "0x%zx", value);
@@ -163,6 +196,7 @@ bool operator==(const Backtrace& a, const Backtrace& b) noexcept {
 void PrepareBacktraces() {
   // The unwinder sets itself up at its first use.
   CurrentBacktrace();
+  State();
 }
 
 Backtrace CurrentBacktrace(int skip) noexcept {
@@ -210,13 +244,7 @@ Backtrace WalkFramePointers(std::uintptr_t return_address,
 
 Symbol Symbolize(std::uintptr_t return_address) {
   const std::uintptr_t pc = return_address - 1;
-  Found found;
-  if (backtrace_state* const state = State()) {
-    backtrace_pcinfo(state, pc, &OnLine, &IgnoreError, &found);
-    // Rather the symbol's name: debug information leaves the namespaces of
-    // static functions out.
-    backtrace_syminfo(state, pc, &OnSymbol, &IgnoreError, &found);
-  }
+  Found found = Find(pc);
   // Libraries that were loaded later are unknown to it.
   Dl_info info;
   if (found.function == nullptr &&
@@ -236,6 +264,21 @@ std::string FunctionName(const void* function) {
   const auto address = reinterpret_cast<std::uintptr_t>(function);
   Symbol symbol = Symbolize(address + 1);
   return symbol.function.empty() ? Hex(address) : std::move(symbol.function);
+}
+
+void WriteBacktrace(int fd, const Backtrace& backtrace) noexcept {
+  int number = 0;
+  for (const std::uintptr_t frame : backtrace.frames()) {
+    char text[48];
+    std::snprintf(text, sizeof(text), "    #%d 0x%zx ", number++, frame);
+    WriteAll(fd, text);
+    WriteLocation(fd, frame - 1);
+    WriteAll(fd, "\n");
+  }
+}
+
+void WriteFunctionName(int fd, const void* function) noexcept {
+  WriteLocation(fd, reinterpret_cast<std::uintptr_t>(function));
 }
 
 std::size_t ReadOwnMemory(const void* from, void* to,

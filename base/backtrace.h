@@ -79,6 +79,14 @@ Backtrace WalkFramePointers(std::uintptr_t return_address,
                             std::uintptr_t frame_pointer,
                             const StackCopy& stack) noexcept;
 
+// The text of ToString(), or of a function's name and place, to a file
+// descriptor, with names as the linker knows them (c++filt makes them
+// readable). For handlers of fatal signals, after PrepareBacktraces(): neither
+// allocates nor takes locks of the program, but the first use reads the
+// program's debug information, as above, and takes up to 32 KiB of stack.
+void WriteBacktrace(int fd, const Backtrace& backtrace) noexcept;
+void WriteFunctionName(int fd, const void* function) noexcept;
+
 // One frame as text.
 struct Symbol {
   std::string function;  // Demangled; empty if unknown.

@@ -28,6 +28,7 @@
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/shutdown.h"
+#include "flare/fiber/stack_overflow.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 
@@ -48,6 +49,7 @@ BlockingThread::BlockingThread(BlockingPool* pool, std::uint64_t number)
 }
 
 void BlockingThread::Main() {
+  InstallOverflowHandlerForThread();
   const std::string name = "flare_blk/" + std::to_string(number_);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   current_thread = this;

@@ -58,6 +58,10 @@ class Carrier {
   // exactly once per suspension.
   Task* resume_task() noexcept { return &resume_; }
 
+  // The stack: its lowest address, guard included, and where it is from.
+  char* low() const noexcept { return static_cast<char*>(low_); }
+  StackAllocator* stacks() const noexcept { return stacks_; }
+
   // Identity of the task that is running on this carrier; 0: not asked for yet.
   std::uint64_t fiber_id = 0;
 

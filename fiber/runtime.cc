@@ -20,6 +20,7 @@
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/shutdown.h"
+#include "flare/fiber/stack_overflow.h"
 #include "flare/fiber/stuck_report.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/terminate_handler.h"
@@ -182,6 +183,7 @@ void StartStuckWatch(const RuntimeOptions& options, Runtime* rt,
 void InstallGuards(const RuntimeOptions& options) {
   SetThreadLockCheck(options.thread_lock_check);
   InstallTerminateHandler();
+  InstallOverflowHandler();
   ArmForkGuard([] {
     // relaxed: the only thread of the child.
     abandoned = runtime.exchange(nullptr, std::memory_order_relaxed);

@@ -22,6 +22,7 @@
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/schedule.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/stack_overflow.h"
 #include "flare/fiber/stack_sampler.h"
 #include "glog/logging.h"
 
@@ -111,6 +112,7 @@ void Worker::ThreadMain() {
   thread_id_.store(static_cast<pid_t>(syscall(SYS_gettid)),
                    std::memory_order_relaxed);
   AcceptStackSampling();
+  InstallOverflowHandlerForThread();
   ThreadMutex::CountHeldIn(&thread_locks_held_);
   errno_ = &errno;
   exception_globals_ =

@@ -77,6 +77,14 @@ DEFINE_string(flare_fiber_check_thread_locks, "default",
               "\"abort\" ends the program as well, \"off\" doesn't look; "
               "\"default\" is abort in debug builds, off in others.");
 
+DEFINE_int32(flare_fiber_max_stacks, 0,
+             "Stacks of fibers at a time, dealt evenly to the scheduling "
+             "groups: at least two per worker. When there are no more, tasks "
+             "that have not started wait. 0: as many as the system has.");
+DEFINE_int32(flare_fiber_stack_idle_seconds, 10,
+             "Seconds after which stacks that were not needed return their "
+             "memory to the system. 0: never.");
+
 // --- Process ---
 
 DEFINE_bool(flare_abort_on_double_quit_signal, true,
@@ -161,6 +169,9 @@ const Range kRanges[] = {
     {"flare_fiber_max_blocking_threads",
      &FLAGS_flare_fiber_max_blocking_threads, 1, 1 << 15},
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
+    {"flare_fiber_max_stacks", &FLAGS_flare_fiber_max_stacks, 0, kMax},
+    {"flare_fiber_stack_idle_seconds", &FLAGS_flare_fiber_stack_idle_seconds, 0,
+     kMaxSeconds},
     {"flare_fiber_stuck_threshold_ms", &FLAGS_flare_fiber_stuck_threshold_ms, 0,
      kMax},
     {"flare_rpc_server_max_ongoing_calls",
@@ -297,6 +308,9 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
       static_cast<std::size_t>(FLAGS_flare_fiber_max_blocking_threads);
   options.stack_size = static_cast<std::size_t>(FLAGS_flare_fiber_stack_size);
   options.stack_guard = FLAGS_flare_fiber_stack_enable_guard_page;
+  options.max_stacks = static_cast<std::size_t>(FLAGS_flare_fiber_max_stacks);
+  options.stack_idle =
+      std::chrono::seconds(FLAGS_flare_fiber_stack_idle_seconds);
   options.stuck_threshold =
       std::chrono::milliseconds(FLAGS_flare_fiber_stuck_threshold_ms);
   if (const auto* const found =
