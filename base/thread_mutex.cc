@@ -19,11 +19,14 @@ struct ThreadState {
   }
 };
 
-// Never inlined: the caller may have come from another thread.
+// Never inlined: the caller may have come from another thread. The asm hides
+// that the address is always the same variable's: compilers otherwise take it
+// to the caller all the same.
 [[gnu::noinline]] ThreadState& State() {
-  asm volatile("");
   static thread_local ThreadState state;
-  return state;
+  ThreadState* mine = &state;
+  asm volatile("" : "+r"(mine) : : "memory");
+  return *mine;
 }
 
 }  // namespace

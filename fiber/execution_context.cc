@@ -10,10 +10,13 @@ namespace flare::fiber {
 namespace {
 
 // noinline: the address of a thread-local must not be kept across a suspension.
+// The asm hides that it is always the same variable's: compilers otherwise
+// take it to the caller all the same.
 [[gnu::noinline]] ExecutionContext** ThreadPlace() {
   static thread_local ExecutionContext* context = nullptr;
-  asm volatile("" ::: "memory");
-  return &context;
+  ExecutionContext** place = &context;
+  asm volatile("" : "+r"(place) : : "memory");
+  return place;
 }
 
 }  // namespace

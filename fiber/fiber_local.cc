@@ -36,14 +36,17 @@ struct FiberLocals {
 namespace {
 
 // noinline: the address of a thread-local must not be kept across a suspension.
+// The asm hides that it is always the same variable's: compilers otherwise
+// take it to the caller all the same.
 [[gnu::noinline]] FiberLocals* ThreadLocals() {
   struct Owner {
     ~Owner() { locals.Clear(); }
     FiberLocals locals;
   };
   static thread_local Owner owner;
-  asm volatile("" ::: "memory");
-  return &owner.locals;
+  FiberLocals* locals = &owner.locals;
+  asm volatile("" : "+r"(locals) : : "memory");
+  return locals;
 }
 
 }  // namespace
