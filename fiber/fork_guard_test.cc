@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,7 +198,9 @@ TEST_F(ForkGuardTest, OtherFaultsOfTheChildAreWhatTheyWere) {
 #endif
   const Ended ended = ForkInFiber([] {
     signal(SIGABRT, SIG_DFL);
-    *reinterpret_cast<volatile int*>(16) = 1;
+    void* const locked =
+        mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *static_cast<volatile int*>(locked) = 1;
   });
   EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGSEGV);
   EXPECT_EQ(ended.said.find(kForkedChildMessage), std::string::npos);
