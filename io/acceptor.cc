@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -81,9 +83,9 @@ Expected<UniqueFd, Status> OpenListening(const Endpoint& address, int backlog,
 
 // One socket, or one per group that share the port.
 Expected<std::vector<UniqueFd>, Status> OpenAll(const Endpoint& address,
-                                                int backlog) {
-  const bool share =
-      address.family() != AF_UNIX && fiber::GetSchedulingGroupCount() > 1;
+                                                int backlog,
+                                                std::size_t groups) {
+  const bool share = address.family() != AF_UNIX && groups > 1;
   if (share && address.port() != 0) {
     // With SO_REUSEPORT the kernel would let us join another server of the same
     // user in silence. Without it, a port in use is an error.
@@ -91,7 +93,7 @@ Expected<std::vector<UniqueFd>, Status> OpenAll(const Endpoint& address,
   }
   std::vector<UniqueFd> sockets;
   Endpoint same = address;
-  const std::size_t count = share ? fiber::GetSchedulingGroupCount() : 1;
+  const std::size_t count = share ? groups : 1;
   for (std::size_t i = 0; i < count; ++i) {
     auto socket = OpenListening(same, backlog, share);
     if (!socket) return socket.error();
@@ -99,6 +101,20 @@ Expected<std::vector<UniqueFd>, Status> OpenAll(const Endpoint& address,
     sockets.push_back(std::move(*socket));
   }
   return sockets;
+}
+
+std::vector<std::size_t> AllGroups() {
+  std::vector<std::size_t> groups(fiber::GetSchedulingGroupCount());
+  std::iota(groups.begin(), groups.end(), std::size_t{0});
+  return groups;
+}
+
+// Where a socket that serves all of `groups` is put: where the caller is.
+std::size_t HomeAmong(const std::vector<std::size_t>& groups) {
+  const std::size_t here = fiber::GetCurrentSchedulingGroupIndex();
+  const bool among =
+      std::find(groups.begin(), groups.end(), here) != groups.end();
+  return among ? here : groups.front();
 }
 
 Status ListenError(const Endpoint& address, const Status& cause) {
@@ -113,18 +129,21 @@ Status ListenError(const Endpoint& address, const Status& cause) {
 
 Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
     const Endpoint& address, const Options& options, OnAccept on_accept) {
-  auto sockets = OpenAll(address, options.backlog);
+  std::vector<std::size_t> groups =
+      options.groups.empty() ? AllGroups() : options.groups;
+  auto sockets = OpenAll(address, options.backlog, groups.size());
   if (!sockets) return ListenError(address, sockets.error());
-  std::unique_ptr<Acceptor> acceptor(new Acceptor(
-      GetLocalEndpoint(sockets->front().get()), std::move(on_accept)));
+  std::unique_ptr<Acceptor> acceptor(
+      new Acceptor(GetLocalEndpoint(sockets->front().get()), std::move(groups),
+                   std::move(on_accept)));
   acceptor->RememberSocketFile();
-  // A single socket serves all groups: put it where the caller is.
   const bool single = sockets->size() == 1;
   for (std::size_t i = 0; i < sockets->size(); ++i) {
     const std::size_t group =
-        single ? fiber::GetCurrentSchedulingGroupIndex() : i;
-    acceptor->listeners_.push_back(MakeRefCounted<Listener>(
-        std::move((*sockets)[i]), group, &acceptor->on_accept_));
+        single ? HomeAmong(acceptor->groups_) : acceptor->groups_[i];
+    acceptor->listeners_.push_back(
+        MakeRefCounted<Listener>(std::move((*sockets)[i]), group,
+                                 acceptor->groups_, &acceptor->on_accept_));
   }
   for (const auto& listener : acceptor->listeners_) {
     // On failure the destructor stops those that have started.
@@ -135,8 +154,11 @@ Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
   return acceptor;
 }
 
-Acceptor::Acceptor(Endpoint local, OnAccept on_accept)
-    : local_(std::move(local)), on_accept_(std::move(on_accept)) {}
+Acceptor::Acceptor(Endpoint local, std::vector<std::size_t> groups,
+                   OnAccept on_accept)
+    : local_(std::move(local)),
+      groups_(std::move(groups)),
+      on_accept_(std::move(on_accept)) {}
 
 Acceptor::~Acceptor() { Join(); }
 

@@ -47,9 +47,12 @@ class Acceptor {
     // Connections that the kernel completes before we accept them; it cuts
     // this to net.core.somaxconn.
     int backlog = 1024;
+    // The scheduling groups to accept in, and that connections live in. Empty:
+    // all.
+    std::vector<std::size_t> groups = {};
   };
 
-  // Binds, listens, and starts accepting in all scheduling groups; the runtime
+  // Binds, listens, and starts accepting in the scheduling groups; the runtime
   // must be running with EpollPollers. Port 0 picks a free one. A Unix socket
   // file left over by a dead process is replaced, a live one is an error.
   // Errors: the address is in use or not ours, no permission, bad path; the
@@ -80,12 +83,13 @@ class Acceptor {
   std::uint64_t accepted() const noexcept;
 
  private:
-  Acceptor(Endpoint local, OnAccept on_accept);
+  Acceptor(Endpoint local, std::vector<std::size_t> groups, OnAccept on_accept);
 
   void RememberSocketFile();
   void RemoveSocketFile();
 
   const Endpoint local_;
+  const std::vector<std::size_t> groups_;
   const OnAccept on_accept_;
   std::vector<RefPtr<Listener>> listeners_;
   // Device and inode of the Unix socket file; 0: there is none.

@@ -34,19 +34,18 @@ constexpr int kMaxDrained = 65536;
 // When to look again after having run out of file descriptors or memory.
 constexpr std::int64_t kRetryNs = 50'000'000;
 
-// Where a connection accepted in group `own` should live. Own means no
-// hand-over between groups, so it is kept unless the least loaded group has
-// clearly less: one in eight, and at least two.
-std::size_t PickGroup(std::size_t own) {
-  const std::size_t groups = fiber::GetSchedulingGroupCount();
-  if (groups == 1) return own;
+// Where among `groups` a connection accepted in group `own` should live. Own
+// means no hand-over between groups, so it is kept unless the least loaded
+// group has clearly less: one in eight, and at least two.
+std::size_t PickGroup(std::size_t own, const std::vector<std::size_t>& groups) {
+  if (groups.size() == 1) return own;
   const std::size_t own_size = EpollPoller::OfGroup(own)->size();
   std::size_t best = own;
   std::size_t best_size = own_size;
-  for (std::size_t i = 0; i < groups; ++i) {
-    const std::size_t size = EpollPoller::OfGroup(i)->size();
+  for (const std::size_t group : groups) {
+    const std::size_t size = EpollPoller::OfGroup(group)->size();
     if (size < best_size) {
-      best = i;
+      best = group;
       best_size = size;
     }
   }
@@ -56,8 +55,12 @@ std::size_t PickGroup(std::size_t own) {
 }  // namespace
 
 Listener::Listener(UniqueFd fd, std::size_t group,
+                   std::vector<std::size_t> groups,
                    const Acceptor::OnAccept* on_accept)
-    : Descriptor(std::move(fd)), group_(group), on_accept_(*on_accept) {
+    : Descriptor(std::move(fd)),
+      group_(group),
+      groups_(std::move(groups)),
+      on_accept_(*on_accept) {
   task_.listener = this;
   task_.run = [](fiber::Task* task) {
     static_cast<Role*>(task)->listener->Run();
@@ -152,7 +155,7 @@ Listener::Outcome Listener::AcceptOne() {
   // relaxed: a counter on its own.
   accepted_.fetch_add(1, std::memory_order_relaxed);
   on_accept_(std::move(connection), Endpoint::FromSockaddr(generic, length),
-             PickGroup(group_));
+             PickGroup(group_, groups_));
   return Outcome::kAccepted;
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
@@ -21,7 +22,9 @@ namespace flare::io {
 class Listener final : public Descriptor {
  public:
   // `fd` listens and is non-blocking. `on_accept` must live until finished.
-  Listener(UniqueFd fd, std::size_t group, const Acceptor::OnAccept* on_accept);
+  // Watched in `group`, one of `groups`, among which connections are spread.
+  Listener(UniqueFd fd, std::size_t group, std::vector<std::size_t> groups,
+           const Acceptor::OnAccept* on_accept);
 
   // Begins to accept. Once; doesn't block. Errors as EpollPoller::Register;
   // Stop() and Join() work all the same.
@@ -57,6 +60,7 @@ class Listener final : public Descriptor {
   void Finish();
 
   const std::size_t group_;
+  const std::vector<std::size_t> groups_;
   const Acceptor::OnAccept& on_accept_;
   bool registered_ = false;
   Role task_;

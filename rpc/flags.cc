@@ -115,6 +115,9 @@ DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
               "",
               "Limits of calls at a time for single methods: "
               "\"package.Service.Method:10,...\".");
+DEFINE_bool(flare_rpc_server_no_builtin_pages, false,
+            "Leaves out the pages under /inspect that every server with the "
+            "protocol \"http\" has.");
 DEFINE_int32(flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
              "Status with which calls over some limit are answered.");
 DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
@@ -270,6 +273,7 @@ ServerDefaults ServerDefaultsFromFlags() {
           FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
       .status_code_for_overloaded =
           FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded,
+      .no_builtin_pages = FLAGS_flare_rpc_server_no_builtin_pages,
   };
 }
 

@@ -49,6 +49,7 @@ struct ServerDefaults {
   std::chrono::milliseconds drain_timeout;
   std::string max_ongoing_calls_per_method;  // "pkg.Service.Method:10,..."
   int status_code_for_overloaded;
+  bool no_builtin_pages;
 };
 ServerDefaults ServerDefaultsFromFlags();
 

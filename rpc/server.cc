@@ -18,6 +18,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/acceptor.h"
+#include "flare/rpc/inspect_pages.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server_connection.h"
 #include "flare/rpc/server_state.h"
@@ -41,10 +42,9 @@ void DrainIdleConnections(rpc::ServerState* state) {
 class Server::Listener {
  public:
   static Expected<std::unique_ptr<Listener>> Start(
-      const Endpoint& address, int backlog, RefPtr<rpc::ServerState> state) {
+      const Endpoint& address, io::Acceptor::Options options,
+      RefPtr<rpc::ServerState> state) {
     auto listener = std::unique_ptr<Listener>(new Listener(state));
-    io::Acceptor::Options options;
-    options.backlog = backlog;
     auto acceptor = io::Acceptor::Listen(
         address, options,
         [state](io::UniqueFd fd, Endpoint peer, std::size_t group) {
@@ -188,10 +188,20 @@ bool Server::Start() {
   if (!fiber::IsRuntimeRunning()) {
     return Fail("the fiber runtime isn't running: use flare::Start()");
   }
+  io::Acceptor::Options options;
+  options.backlog = backlog_;
+  const std::string& set = state_->options().scheduling_groups;
+  auto groups = fiber::FindSchedulingGroups(set);
+  if (!groups) return Fail(groups.error().message());
+  if (!set.empty()) options.groups = *std::move(groups);
+  if (!state_->options().no_builtin_pages) {
+    rpc::AddInspectPages([state = state_.Get()] { return state->statistics(); },
+                         &state_->routes);
+  }
   if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
     return Fail(frozen.message());
   }
-  auto listener = Listener::Start(address_, backlog_, state_);
+  auto listener = Listener::Start(address_, std::move(options), state_);
   if (!listener) return Fail(listener.error().message());
   listener_ = *std::move(listener);
   endpoint_ = listener_->local_endpoint();

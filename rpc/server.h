@@ -82,6 +82,12 @@ class Server {
     // How long Stop() lets running calls go on and replies be sent.
     std::chrono::nanoseconds drain_timeout =
         rpc::ServerDefaultsFromFlags().drain_timeout;
+    // The set of scheduling groups that serves (--flare_scheduling_group_sets):
+    // connections, and the calls that come by them, stay in its groups. Empty:
+    // all groups. One that doesn't exist makes Start() fail.
+    std::string scheduling_groups = "";
+    // Leaves /inspect (inspect_pages.h) out of what "http" serves.
+    bool no_builtin_pages = rpc::ServerDefaultsFromFlags().no_builtin_pages;
     // Called with the peer's address for each connection, on any worker;
     // those for which it returns false are closed. Must not block.
     std::function<bool(const Endpoint&)> conn_filter = nullptr;

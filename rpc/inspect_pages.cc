@@ -1,0 +1,102 @@
+#include "flare/rpc/inspect_pages.h"
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "flare/base/histogram.h"
+#include "flare/fiber/fiber_list.h"
+#include "flare/fiber/runtime.h"
+#include "flare/rpc/http_handler.h"
+
+namespace flare::rpc {
+namespace {
+
+void WriteIndex(std::ostream& out) {
+  out << "/inspect/server      what this server has counted\n"
+         "/inspect/scheduler   what the fiber runtime has counted\n"
+         "/inspect/fibers      all fibers, with backtraces\n";
+}
+
+void WriteServer(const Server::Statistics& s, std::ostream& out) {
+  out << "connections_accepted " << s.connections_accepted
+      << "\nconnections_open " << s.connections_open << "\nconnections_refused "
+      << s.connections_refused << "\nconnections_idle " << s.connections_idle
+      << "\nconnections_malformed " << s.connections_malformed
+      << "\nconnections_broken " << s.connections_broken  //
+      << "\ncalls " << s.calls                            //
+      << "\ncalls_running " << s.calls_running            //
+      << "\ncalls_failed " << s.calls_failed              //
+      << "\ncalls_overloaded " << s.calls_overloaded << "\ncalls_malformed "
+      << s.calls_malformed  //
+      << "\ncalls_unknown " << s.calls_unknown << "\n";
+}
+
+void WriteDelays(const Histogram& delays, std::ostream& out) {
+  out << "ready_delay_samples " << delays.count() << "\n";
+  if (delays.count() == 0) return;
+  constexpr std::pair<const char*, double> kQuantiles[] = {
+      {"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}};
+  for (const auto& [name, quantile] : kQuantiles) {
+    out << "ready_delay_" << name << "_ns " << delays.ValueAtQuantile(quantile)
+        << "\n";
+  }
+  out << "ready_delay_max_ns " << delays.max() << "\n";
+}
+
+void WriteScheduler(std::ostream& out) {
+  const fiber::RuntimeStatistics s = fiber::GetRuntimeStatistics();
+  const auto per_task = [&](std::uint64_t n) {
+    return s.tasks == 0 ? 0.0
+                        : static_cast<double>(n) / static_cast<double>(s.tasks);
+  };
+  out << "scheduling_groups " << fiber::GetSchedulingGroupCount()
+      << "\nworkers_per_group " << fiber::GetSchedulingGroupSize()  //
+      << "\ntasks " << s.tasks                                      //
+      << "\nsuspends " << s.suspends                                //
+      << "\nsteals " << s.steals                                    //
+      << "\nsteals_per_task " << per_task(s.steals)                 //
+      << "\nwakes " << s.wakes                                      //
+      << "\nwakes_per_task " << per_task(s.wakes)                   //
+      << "\nwatch_wakes " << s.watch_wakes                          //
+      << "\nparks " << s.parks                                      //
+      << "\npolls " << s.polls                                      //
+      << "\noverflows " << s.overflows << "\n";
+  WriteDelays(fiber::GetReadyDelays(), out);
+}
+
+void AddPage(std::string path, std::function<void(std::ostream&)> write,
+             HttpRoutes* routes) {
+  // Who has a page of that path keeps it: the status says no more than that.
+  static_cast<void>(routes->AddPath(
+      std::move(path),
+      NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
+                                                   HttpResponse* response,
+                                                   HttpServerContext*) {
+        std::ostringstream text;
+        write(text);
+        response->headers()->Set("Content-Type", "text/plain; charset=utf-8");
+        response->headers()->Set("Cache-Control", "no-store");
+        response->set_body(std::move(text).str());
+      })));
+}
+
+}  // namespace
+
+void AddInspectPages(std::function<Server::Statistics()> statistics,
+                     HttpRoutes* routes) {
+  AddPage("/inspect", WriteIndex, routes);
+  AddPage(
+      "/inspect/server",
+      [statistics = std::move(statistics)](std::ostream& out) {
+        WriteServer(statistics(), out);
+      },
+      routes);
+  AddPage("/inspect/scheduler", WriteScheduler, routes);
+  AddPage("/inspect/fibers", fiber::DumpFibers, routes);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,30 @@
+// The pages under /inspect that every server with the protocol "http" has, for
+// people who look at a running process:
+//
+//   /inspect             what there is
+//   /inspect/server      what this server has counted (Server::Statistics)
+//   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
+//                        how long ready tasks waited to be run
+//   /inspect/fibers      all fibers: what each runs, what it waits for, where
+//
+// Plain text, one "name value" a line except for /inspect/fibers. They are not
+// protected: who can connect can read them. --flare_rpc_server_no_builtin_pages
+// (or Server::Options) leaves them out.
+#ifndef FLARE_RPC_INSPECT_PAGES_H_
+#define FLARE_RPC_INSPECT_PAGES_H_
+
+#include <functional>
+
+#include "flare/rpc/http_routes.h"
+#include "flare/rpc/server.h"
+
+namespace flare::rpc {
+
+// Adds them to `routes`, except where there is a handler for the path already.
+// `statistics` is called from any worker while the routes exist.
+void AddInspectPages(std::function<Server::Statistics()> statistics,
+                     HttpRoutes* routes);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_INSPECT_PAGES_H_

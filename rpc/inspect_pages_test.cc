@@ -1,0 +1,124 @@
+// The pages under /inspect, as a browser gets them.
+#include "flare/rpc/inspect_pages.h"
+
+#include <memory>
+#include <string>
+
+#include "flare/fiber/event.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/testing/server_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+class InspectPagesTest : public ServerTest {
+ protected:
+  // The whole reply.
+  std::string Get(const std::string& path) {
+    RawClient client(endpoint());
+    client.Send("GET " + path +
+                " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    return client.ReadAll();
+  }
+};
+
+::testing::AssertionResult Has(const std::string& text,
+                               const std::string& part) {
+  if (text.find(part) != std::string::npos) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
+}
+
+TEST_F(InspectPagesTest, IndexNamesThePages) {
+  StartServer();
+  const std::string index = Get("/inspect");
+  EXPECT_TRUE(Has(index, "HTTP/1.1 200 OK"));
+  EXPECT_TRUE(Has(index, "text/plain"));
+  for (const char* page :
+       {"/inspect/server", "/inspect/scheduler", "/inspect/fibers"}) {
+    EXPECT_TRUE(Has(index, page));
+    EXPECT_TRUE(Has(Get(page), "HTTP/1.1 200 OK"));
+  }
+}
+
+TEST_F(InspectPagesTest, ServerCountsCalls) {
+  StartServer();
+  RawClient client(endpoint());
+  for (int i = 1; i <= 3; ++i) {
+    client.Call(i, i == 3 ? "no.such.Method" : kCall, MakeRequest("hello"));
+    ASSERT_TRUE(client.ReadReply());
+  }
+  const std::string page = Get("/inspect/server");
+  EXPECT_TRUE(Has(page, "\nconnections_accepted 2\n"));
+  EXPECT_TRUE(Has(page, "\ncalls_failed 1\n"));
+  EXPECT_TRUE(Has(page, "\ncalls_unknown 1\n"));
+}
+
+TEST_F(InspectPagesTest, SchedulerTellsCountersAndDelays) {
+  StartServer();
+  RawClient client(endpoint());
+  for (int i = 1; fiber::GetReadyDelays().count() == 0; ++i) {
+    ASSERT_LT(i, 1'000'000);
+    client.Call(i, kCall, MakeRequest("hello"));
+    ASSERT_TRUE(client.ReadReply());
+  }
+  const std::string page = Get("/inspect/scheduler");
+  for (const char* name :
+       {"\nworkers_per_group 2\n", "\ntasks ", "\nsteals_per_task ",
+        "\nwakes_per_task ", "\nready_delay_samples ", "\nready_delay_p50_ns ",
+        "\nready_delay_p999_ns ", "\nready_delay_max_ns "}) {
+    EXPECT_TRUE(Has(page, name));
+  }
+}
+
+TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
+  fiber::Event inside;
+  fiber::Event finish;
+  service().on_call = [&](TestCall call) {
+    this_fiber::SetName("the waiting one");
+    inside.Set();
+    finish.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  inside.Wait();
+  // It may not have gone to wait yet.
+  std::string page;
+  for (int i = 0; i < 1000 && page.find("Event") == std::string::npos; ++i) {
+    page = Get("/inspect/fibers");
+  }
+  EXPECT_TRUE(Has(page, "the waiting one"));
+  EXPECT_TRUE(Has(page, "Event"));
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+}
+
+TEST_F(InspectPagesTest, CanBeLeftOut) {
+  server_options().no_builtin_pages = true;
+  StartServer();
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 404"));
+}
+
+TEST_F(InspectPagesTest, AUsersOwnPageWins) {
+  server().AddHttpHandler(
+      "/inspect",
+      NewHttpGetHandler(
+          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->set_body("my own");
+          }));
+  StartServer();
+  EXPECT_TRUE(Has(Get("/inspect"), "my own"));
+  EXPECT_TRUE(Has(Get("/inspect/server"), "connections_accepted"));
+}
+
+TEST_F(InspectPagesTest, NotWithoutPlainHttp) {
+  StartServer({"flare", "http+pb"});
+  EXPECT_FALSE(Has(Get("/inspect"), "HTTP/1.1 200"));
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
