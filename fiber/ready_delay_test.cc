@@ -171,7 +171,6 @@ void ExpectPromiseKept(int workers) {
   for (int i = 0; i < kAttempts; ++i) {
     const Measured measured =
         HoldAndMeasure(RuntimeOptions().watch_period, workers);
-    EXPECT_GT(measured.watch_wakes, 0U);
     if (measured.delays.ValueAtQuantile(0.5) <
         200'000 + 3 * measured.wakes.ValueAtQuantile(0.5)) {
       return;

@@ -17,6 +17,7 @@
 #include "flare/fiber/fiber_local.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/shuffle.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
@@ -87,6 +88,7 @@ TEST_P(RuntimeTest, RecursiveSpawn) {
 TEST_P(RuntimeTest, TasksOfOneWorkerRunInOrder) {
   // Only with a single worker is nothing stolen.
   if (GetSchedulingGroupSize() != 1) GTEST_SKIP() << "one worker only";
+  if (IsShuffleRequested()) GTEST_SKIP() << "shuffled";
   std::vector<int> order;
   Fiber([&] {
     Latch all(10);
