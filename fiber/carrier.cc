@@ -8,6 +8,7 @@
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/stack.h"
+#include "flare/fiber/stack_profile.h"
 #include "flare/fiber/thread_lock_check.h"
 #include "flare/fiber/worker.h"
 #include "glog/logging.h"
@@ -47,7 +48,11 @@ void Carrier::Destroy() {
 
 void Carrier::Enter(void* self, void* worker) {
   static_cast<Worker*>(worker)->AfterSwitch(static_cast<Carrier*>(self));
-  Worker::Loop(static_cast<Carrier*>(self));
+  if (IsStackProfileOn()) {
+    Worker::Loop<true>(static_cast<Carrier*>(self));
+  } else {
+    Worker::Loop<false>(static_cast<Carrier*>(self));
+  }
 }
 
 // The function of resume tasks, by which they are known.
@@ -71,7 +76,9 @@ inline Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
 // Not noexcept: an exception that leaves a task finds no handler up to the end
 // of the stack, and so ends the process where it was thrown, with nothing
 // unwound (terminate_handler.h).
+template <bool kProfiled>
 void Worker::Loop(Carrier* self) {
+  if constexpr (kProfiled) StartStackProfile(*self);
   Worker* worker = CurrentWorker();
   Task* task = worker->NextOnArrival();
   for (;;) {
@@ -95,6 +102,7 @@ void Worker::Loop(Carrier* self) {
     }
     self->fiber_id = 0;
     self->name = nullptr;
+    if constexpr (kProfiled) RecordStackUse(*self);
     task = worker->Next();
   }
 }

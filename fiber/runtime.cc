@@ -21,6 +21,7 @@
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/stack_overflow.h"
+#include "flare/fiber/stack_profile.h"
 #include "flare/fiber/stuck_report.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/terminate_handler.h"
@@ -184,6 +185,7 @@ void InstallGuards(const RuntimeOptions& options) {
   SetThreadLockCheck(options.thread_lock_check);
   InstallTerminateHandler();
   InstallOverflowHandler();
+  SetStackProfile(options.stack_profile);
   ArmForkGuard([] {
     // relaxed: the only thread of the child.
     abandoned = runtime.exchange(nullptr, std::memory_order_relaxed);

@@ -127,6 +127,8 @@ class Worker {
   void ThreadMain();
   // The scheduling loop; runs on carriers. Leaves (by switching to the thread's
   // own stack) when the group stops.
+  // A second one keeps the stack profile (stack_profile.h).
+  template <bool kProfiled>
   static void Loop(Carrier* self);
 
   // A task that measures how long it takes to be run: it goes the way of all

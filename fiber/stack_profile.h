@@ -1,0 +1,57 @@
+// How deep the stacks of tasks get, by the function that each starts with: to
+// choose --flare_fiber_stack_size by, which a guess makes too large or too
+// small.
+//
+//   RuntimeOptions options;
+//   options.stack_profile = true;      // --flare_fiber_stack_profile
+//   ...                                // the service under its usual load
+//   for (const StackProfileEntry& each : GetStackProfile()) { ... }
+//
+// Memory of a stack that was never used reads as zero, and what a task has used
+// is zeroed after it: so the lowest byte that isn't zero tells how deep it got,
+// to within about 1 KiB. That costs a system call and the zeroing for each
+// task, about 1 us, while the profile is on, and nothing otherwise.
+//
+// Any thread or fiber may call these functions.
+
+#ifndef FLARE_FIBER_STACK_PROFILE_H_
+#define FLARE_FIBER_STACK_PROFILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "flare/fiber/task.h"
+
+namespace flare::fiber {
+
+class Carrier;
+
+struct StackProfileEntry {
+  Task::Run entry = nullptr;
+  std::string name;  // EntryName() in fiber_list.h.
+  std::size_t max_bytes =
+      0;                    // Of the deepest; what the runtime needs included.
+  std::uint64_t tasks = 0;  // That have ended.
+};
+
+// Deepest first; since the runtime was started. Empty if that was without the
+// profile. Looks names up, which may take a second.
+std::vector<StackProfileEntry> GetStackProfile();
+
+// Twice the deepest, plus the guard, in pages, and no less than what the
+// runtime allows. 0: nothing is known.
+std::size_t SuggestedStackSize();
+
+// For the scheduler. Before the workers start; forgets what was recorded.
+void SetStackProfile(bool on);
+bool IsStackProfileOn() noexcept;
+// At the bottom of the stack of `carrier`, by whoever runs on it: before its
+// first task; after each, for which `entry` and the depth are recorded.
+[[gnu::noinline]] void StartStackProfile(const Carrier& carrier);
+[[gnu::noinline]] void RecordStackUse(const Carrier& carrier);
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_STACK_PROFILE_H_
