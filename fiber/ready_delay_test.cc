@@ -165,29 +165,31 @@ Measured HoldAndMeasure(std::chrono::nanoseconds watch_period, int workers) {
   return measured;
 }
 
-void ExpectPromiseKept(int workers) {
+// Some attempt must keep the promise, of those made while plain threads could
+// be woken in less than half a millisecond. Empty: there were none of these, or
+// it was kept; else what was seen.
+std::string FindBrokenPromise(std::chrono::nanoseconds watch_period,
+                              int workers) {
   constexpr int kAttempts = 5;
   std::string seen;
   for (int i = 0; i < kAttempts; ++i) {
-    const Measured measured =
-        HoldAndMeasure(RuntimeOptions().watch_period, workers);
-    if (measured.delays.ValueAtQuantile(0.5) <
-        200'000 + 3 * measured.wakes.ValueAtQuantile(0.5)) {
-      return;
-    }
+    const Measured measured = HoldAndMeasure(watch_period, workers);
+    const std::int64_t plain = measured.wakes.ValueAtQuantile(0.5);
+    if (plain > 500'000) continue;  // Others have the CPUs.
+    if (measured.delays.ValueAtQuantile(0.5) < 200'000 + 3 * plain) return "";
     seen += measured.ToString() + "\n";
   }
-  ADD_FAILURE() << "tasks waited too long behind others:\n" << seen;
+  return seen;
 }
 
 TEST(ReadyDelayTest, ASleeperRunsWhatWaitsBehindALongTask) {
   if (IsShuffleRequested()) GTEST_SKIP() << "dawdling is not accounted for";
-  ExpectPromiseKept(2);
+  EXPECT_EQ(FindBrokenPromise(RuntimeOptions().watch_period, 2), "");
 }
 
 TEST(ReadyDelayTest, OneOfSeveralSleepersDoes) {
   if (IsShuffleRequested()) GTEST_SKIP() << "dawdling is not accounted for";
-  ExpectPromiseKept(4);
+  EXPECT_EQ(FindBrokenPromise(RuntimeOptions().watch_period, 4), "");
 }
 
 // What the test above is worth: without the watch the same tasks wait for as
