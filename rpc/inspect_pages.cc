@@ -58,13 +58,21 @@ void WriteScheduler(std::ostream& out) {
       << "\ntasks " << s.tasks                                      //
       << "\nsuspends " << s.suspends                                //
       << "\nsteals " << s.steals                                    //
+      << "\nnear_steals " << s.near_steals                          //
+      << "\nfar_steals " << s.far_steals                            //
       << "\nsteals_per_task " << per_task(s.steals)                 //
       << "\nwakes " << s.wakes                                      //
       << "\nwakes_per_task " << per_task(s.wakes)                   //
       << "\nwatch_wakes " << s.watch_wakes                          //
       << "\nparks " << s.parks                                      //
       << "\npolls " << s.polls                                      //
-      << "\noverflows " << s.overflows << "\n";
+      << "\noverflows " << s.overflows                              //
+      << "\nstuck_reports " << s.stuck_reports                      //
+      << "\nblocking_threads " << s.blocking_threads                //
+      << "\nstacks " << s.stacks                                    //
+      << "\nstack_shortages " << s.stack_shortages                  //
+      << "\ntasks_aside " << s.tasks_aside                          //
+      << "\nrejected_tasks " << s.rejected_tasks << "\n";
   WriteDelays(fiber::GetReadyDelays(), out);
 }
 

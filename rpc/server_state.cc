@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 
 namespace flare::rpc {
 
@@ -43,11 +44,15 @@ std::size_t ServerState::AdmitCalls(std::size_t group, std::size_t n) {
     admitted += counters.admitted.load(std::memory_order_relaxed);
   }
   const std::uint64_t running = admitted > finished ? admitted - finished : 0;
-  if (running <= options_.max_concurrent_requests) [[likely]] {
+  std::uint64_t refused = 0;
+  if (fiber::ShortOfStacks()) [[unlikely]] {
+    refused = n;  // They would wait for one, and others behind them.
+  } else if (running <= options_.max_concurrent_requests) [[likely]] {
     return n;
+  } else {
+    refused =
+        std::min<std::uint64_t>(n, running - options_.max_concurrent_requests);
   }
-  const std::uint64_t refused =
-      std::min<std::uint64_t>(n, running - options_.max_concurrent_requests);
   mine.admitted.fetch_sub(refused, std::memory_order_relaxed);
   mine.refused.fetch_add(refused, std::memory_order_relaxed);
   return n - static_cast<std::size_t>(refused);

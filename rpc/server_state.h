@@ -44,8 +44,9 @@ class ServerState : public RefCounted<ServerState> {
 
   // --- Calls. `group` is that of the call's connection. ---
 
-  // Asks to run `n` more calls; returns how many may, which are then counted
-  // as running until CallFinished().
+  // Asks to run `n` more calls; returns how many may (fewer over the limit,
+  // none while the group is short of fiber stacks), which are then counted as
+  // running until CallFinished().
   std::size_t AdmitCalls(std::size_t group, std::size_t n);
   void CallFinished(std::size_t group) {
     // relaxed, here and below: counters that order nothing.
