@@ -158,15 +158,19 @@ Task* Worker::Next() {
   return task;
 }
 
+// Long tasks: more often than every so many.
+std::uint32_t Worker::TasksUntilMaintenance() const {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+      kMaintenanceNs / mean_task_ns_, 1, maintenance_interval_));
+}
+
 void Worker::Maintain() {
   if (schedule_ != nullptr) [[unlikely]] {
     schedule_->BeforeTask(group_->SleepDeadline(*this, /*in_poller=*/true));
   }
   const std::int64_t now = NowNs();
   UpdateEstimate(now);
-  // Long tasks: more often than every so many.
-  until_maintenance_ = static_cast<std::uint32_t>(std::clamp<std::int64_t>(
-      kMaintenanceNs / mean_task_ns_, 1, maintenance_interval_));
+  until_maintenance_ = TasksUntilMaintenance();
   group_->FireTimers(now);
   // Half the room at most, or what it takes would spill what is there.
   const std::uint32_t room = run_queue_.capacity() - run_queue_.size();
@@ -244,7 +248,7 @@ Task* Worker::NextWhenEmpty() {
     PushAll(std::move(ready));
     estimate_since_ns_ = NowNs();
     if (any) Probe(estimate_since_ns_);
-    until_maintenance_ = maintenance_interval_;
+    until_maintenance_ = TasksUntilMaintenance();
     task = Pop();
     if (task != nullptr) {
       if (searching) {

@@ -162,6 +162,7 @@ class Worker {
   Task* StealFrom(RunQueue* victim);
   // Fires timers and polls IO without waiting, into the run queue.
   void Maintain();
+  std::uint32_t TasksUntilMaintenance() const;
   void Overflow(Task* task);
 
   // Wakes an idle sibling if what is queued here is worth it.
