@@ -112,6 +112,7 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
   Carrier* const self = worker->current_;
   Worker::Bump(worker->counters_.suspends);
 
+  self->group_ = worker->group_;
   self->errno_ = *worker->errno_;  // [C4]
   Carrier::ExceptionGlobals* const exceptions = worker->exception_globals_;
   const bool in_exception =
@@ -137,6 +138,16 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
   *now->errno_ = self->errno_;
   if (in_exception) [[unlikely]] {
     *now->exception_globals_ = self->exception_globals_;
+  }
+}
+
+void ResumeFiber(Carrier* carrier) {
+  SchedulingGroup* const group = carrier->group_;
+  Worker* const worker = CurrentWorker();
+  if (worker != nullptr && worker->group() == group) [[likely]] {
+    worker->Push(carrier->resume_task());
+  } else {
+    group->Inject(carrier->resume_task());
   }
 }
 

@@ -33,6 +33,7 @@
 namespace flare::fiber {
 
 class ExecutionContext;
+class SchedulingGroup;
 class StackAllocator;
 class TaskGroup;
 class Worker;
@@ -54,8 +55,8 @@ class Carrier {
   static Carrier* Create(StackAllocator* stacks);
   void Destroy();
 
-  // The task that continues this carrier once it is suspended. Submit it
-  // exactly once per suspension.
+  // The task that continues this carrier once it is suspended. To be queued
+  // exactly once per suspension: by ResumeFiber(), or where it shall go on.
   Task* resume_task() noexcept { return &resume_; }
 
   // The stack: its lowest address, guard included, and where it is from.
@@ -85,6 +86,7 @@ class Carrier {
 
  private:
   friend class Worker;
+  friend void ResumeFiber(Carrier* carrier);
   friend class BlockingRegion;  // Has a fiber run on another thread.
   friend class BlockingThread;
   friend struct FiberInspector;  // debug_layout.cc
@@ -106,8 +108,9 @@ class Carrier {
   static void Resume(Task* task);
 
   ResumeTask resume_;
-  void* stack_pointer_ = nullptr;  // While not running.
-  int errno_ = 0;                  // While suspended.
+  void* stack_pointer_ = nullptr;     // While not running.
+  SchedulingGroup* group_ = nullptr;  // In which it was suspended last.
+  int errno_ = 0;                     // While suspended.
   ExceptionGlobals exception_globals_;
   Carrier* next_spare_ = nullptr;
   StackAllocator* const stacks_;
@@ -125,6 +128,11 @@ inline constexpr std::size_t kCarrierBytes =
 // carrier's resume_task() in time) and may do so itself. Returns after that, on
 // whichever worker. Keeps errno.
 void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument);
+
+// Queues a suspended fiber again, in the group in which it was suspended, from
+// wherever the caller runs: a fiber stays with its group unless it is stolen.
+// Exactly once per suspension. Any thread.
+void ResumeFiber(Carrier* carrier);
 
 // The carrier that the calling code runs on; nullptr on a plain thread. Stays
 // valid across suspensions: the fiber keeps its stack.

@@ -107,7 +107,7 @@ class ChannelWaiter {
 
   void Wake() {
     if (carrier_ != nullptr) {
-      Submit(carrier_->resume_task());
+      ResumeFiber(carrier_);
       return;
     }
     // release: pairs with the acquire in SleepThread [CH3]. The waiter may be

@@ -12,11 +12,13 @@
 #include "flare/base/clock.h"
 #include "flare/base/histogram.h"
 #include "flare/fiber/async.h"
+#include "flare/fiber/channel.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/fiber_local.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/semaphore.h"
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
@@ -316,6 +318,50 @@ TEST_P(RuntimeTest, BatchesWakeAllWhoAreNeeded) {
 
 TEST_P(RuntimeTest, StartingTwiceIsAnError) {
   EXPECT_FALSE(StartRuntime(RuntimeOptions()).ok());
+}
+
+// Woken from another group, or from a thread, a fiber goes on where it was.
+TEST(RuntimeGroupsTest, FibersStayInTheirGroup) {
+  RuntimeOptions options;
+  options.concurrency = 2;
+  options.group_size = 1;
+  options.work_stealing_ratio = 0;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  constexpr int kRounds = 200;
+  Semaphore ping(0);
+  Semaphore pong(0);
+  Channel<int> channel(0);
+  const auto in_group = [](std::size_t group, auto f) {
+    return Fiber(Fiber::Attributes{.scheduling_group = group}, std::move(f));
+  };
+  Fiber first = in_group(0, [&] {
+    for (int i = 0; i < kRounds; ++i) {
+      ping.release();
+      pong.acquire();
+      ASSERT_EQ(GetCurrentSchedulingGroupIndex(), 0U);
+      ASSERT_EQ(channel.Send(i), ChannelResult::kDone);
+      ASSERT_EQ(GetCurrentSchedulingGroupIndex(), 0U);
+    }
+    in_group(1, [] {}).join();
+    EXPECT_EQ(GetCurrentSchedulingGroupIndex(), 0U);
+    this_fiber::SleepFor(std::chrono::milliseconds(1));
+    EXPECT_EQ(GetCurrentSchedulingGroupIndex(), 0U);
+    channel.Close();
+  });
+  Fiber second = in_group(1, [&] {
+    for (int i = 0; i < kRounds; ++i) {
+      ping.acquire();
+      ASSERT_EQ(GetCurrentSchedulingGroupIndex(), 1U);
+      pong.release();
+      ASSERT_EQ(channel.Receive().value(), i);
+      ASSERT_EQ(GetCurrentSchedulingGroupIndex(), 1U);
+    }
+    EXPECT_FALSE(channel.Receive());
+    EXPECT_EQ(GetCurrentSchedulingGroupIndex(), 1U);
+  });
+  first.join();
+  second.join();
+  TerminateRuntime();
 }
 
 TEST(RuntimeOptionsTest, NonsenseIsRefused) {

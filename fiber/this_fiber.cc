@@ -47,7 +47,7 @@ void SleepUntilNs(std::int64_t deadline_ns) {
   sleep.sleeper = self;
   sleep.deadline_ns = deadline_ns;
   sleep.set_callback([](fiber::Timer* timer) {
-    fiber::Submit(static_cast<Sleep*>(timer)->sleeper->resume_task());
+    fiber::ResumeFiber(static_cast<Sleep*>(timer)->sleeper);
   });
   fiber::SuspendFiber(
       {"sleep"},

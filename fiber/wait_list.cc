@@ -102,7 +102,7 @@ Waiter::Waiter(Spinlock* lock) : lock_(lock), carrier_(CurrentCarrier()) {}
 
 void Waiter::Wake() {
   if (carrier_ != nullptr) {
-    Submit(carrier_->resume_task());
+    ResumeFiber(carrier_);
     return;
   }
   // release: pairs with the acquire in BlockThread [WL2]. From here on the

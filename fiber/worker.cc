@@ -315,8 +315,10 @@ Task* Worker::StealFromNeighbours() {
     }
   }
   if (inviting == nullptr) return nullptr;
-  inviting->FireTimers(NowNs());  // What they submit goes to our queue.
-  return run_queue_.Pop();
+  // What they submit goes to our queue, fibers that they wake to their own.
+  inviting->FireTimers(NowNs());
+  if (Task* const task = run_queue_.Pop()) return task;
+  return StealFromGroup(inviting);
 }
 
 Task* Worker::StealFromGroup(SchedulingGroup* victim) {
