@@ -14,13 +14,18 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/fiber_list.h"
+#include "flare/fiber/sanitizer.h"
 #include "flare/fiber/stack.h"
 
 namespace flare::fiber {
 namespace {
 
 // What the functions here use themselves of the stack they look at.
+#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
+constexpr std::uintptr_t kMargin = 4096;
+#else
 constexpr std::uintptr_t kMargin = 1024;
+#endif
 // Pages looked at together; a gap of so many is taken for the end.
 constexpr std::size_t kChunk = 64;
 
@@ -50,8 +55,14 @@ FirstNonZero(std::uintptr_t from, std::uintptr_t to) {
   return from;
 }
 
-[[gnu::no_sanitize("address"), gnu::no_sanitize("thread")]] void Zero(
-    std::uintptr_t from, std::uintptr_t to) {
+// However large the frames of its callers are, it stays below all of them.
+[[gnu::noinline, gnu::no_sanitize("address"), gnu::no_sanitize("thread")]] void
+Zero(std::uintptr_t from, std::uintptr_t to) {
+  constexpr std::uintptr_t kOwnFrame = 256;
+  to = std::min(to,
+                (reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) -
+                 kOwnFrame) &
+                    ~std::uintptr_t{63});
   for (; from < to; from += sizeof(std::uint64_t)) {
     *reinterpret_cast<volatile std::uint64_t*>(from) = 0;
   }

@@ -34,6 +34,7 @@ class StackShortageTest : public ::testing::Test {
     options.concurrency = workers;
     options.group_size = group_size == 0 ? workers : group_size;
     options.max_stacks = stacks;
+    options.work_stealing_ratio = 0;  // Each group keeps its tasks.
     const Status status = StartRuntime(options);
     ASSERT_TRUE(status.ok()) << status.message();
   }
