@@ -251,6 +251,7 @@ TEST(StuckWatch, SleepsWhileNobodyRunsAndIsWokenByWhoDoes) {
                                 stop.store(true, std::memory_order_relaxed);
                               }});
   group.SetStuckWatch(&watch);
+  ASSERT_TRUE(group.GetFirstStacks());
   group.Start();
   watch.Start();
   struct Hold : Task {

@@ -90,6 +90,9 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   Set("flare_fiber_stack_size", "65536");
   Set("flare_fiber_stack_enable_guard_page", "false");
   Set("flare_fiber_stuck_threshold_ms", "0");
+  Set("flare_fiber_max_stacks", "5000");
+  Set("flare_fiber_stack_idle_seconds", "3");
+  Set("flare_fiber_stack_profile", "true");
   Set("flare_fiber_check_thread_locks", "report");
   Set("flare_work_stealing_ratio", "3");
   Set("flare_fiber_worker_accessible_cpus", "0");
@@ -102,6 +105,9 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   EXPECT_EQ(options->stack_size, 65536u);
   EXPECT_FALSE(options->stack_guard);
   EXPECT_EQ(options->stuck_threshold.count(), 0);
+  EXPECT_EQ(options->max_stacks, 5000U);
+  EXPECT_EQ(options->stack_idle, std::chrono::seconds(3));
+  EXPECT_TRUE(options->stack_profile);
   EXPECT_EQ(options->thread_lock_check, fiber::ThreadLockCheck::kReport);
   EXPECT_EQ(options->work_stealing_ratio, 3);
   EXPECT_EQ(options->accessible_cpus, "0");
@@ -227,9 +233,14 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_fiber_stack_size", "0", "from 16384"},
            {"flare_fiber_max_blocking_threads", "0", "from 1 to 32768"},
            {"flare_fiber_stuck_threshold_ms", "-1", "at least 0"},
+           {"flare_fiber_max_stacks", "-1", "at least 0"},
+           {"flare_fiber_stack_idle_seconds", "-1", "from 0"},
            {"flare_fiber_check_thread_locks", "", "off, report or abort"},
            {"flare_fiber_check_thread_locks", "yes", "off, report or abort"},
            {"flare_work_stealing_ratio", "-2", "at least 0"},
+           {"flare_cross_numa_work_stealing_ratio", "-1", "at least 0"},
+           {"flare_fiber_run_queue_size", "2", "from 4 to"},
+           {"flare_fiber_run_queue_size", "1000", "a power of two"},
            {"flare_rpc_server_max_ongoing_calls", "0", "at least 1"},
            {"flare_rpc_server_max_connections", "0", "at least 1"},
            {"flare_rpc_server_max_request_queueing_delay", "-1", "at least 0"},
@@ -239,9 +250,6 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_rpc_protocol_buffers_status_code_for_overloaded", "0",
             "at least 1"},
            {"flare_http_max_header_size", "1", "from 64"},
-           {"flare_cross_numa_work_stealing_ratio", "-1", "at least 0"},
-           {"flare_fiber_run_queue_size", "2", "from 4 to"},
-           {"flare_fiber_run_queue_size", "1000", "a power of two"},
            {"flare_rpc_client_default_rpc_timeout_ms", "0", "at least 1"},
            {"flare_rpc_client_connect_timeout_ms", "0", "at least 1"},
            {"flare_rpc_client_max_connections_per_server", "0", "from 1"},
