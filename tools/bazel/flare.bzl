@@ -6,6 +6,9 @@ COPTS = [
     "-Werror",
     "-Wno-sign-compare",
     "-fno-omit-frame-pointer",
+    # A frame larger than a page touches each, so that it can't step over the
+    # guard of a fiber's stack.
+    "-fstack-clash-protection",
 ]
 
 def flare_cc_library(name, copts = [], **kwargs):
