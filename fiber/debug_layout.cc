@@ -70,6 +70,8 @@ void AddStackRegion(const void* owner, const void* low, std::size_t stack_size,
   auto* const region =
       new StackRegion{nullptr, reinterpret_cast<std::uintptr_t>(low),
                       stack_size, stacks, owner};
+  // Linkers that drop what nobody refers to (--gc-sections) must keep it.
+  asm volatile("" : : "r"(&flare_debug_layout));
   ScopedLock guard(regions_lock);
   region->next = first_region;
   first_region = region;  // [DL1]
