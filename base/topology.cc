@@ -197,6 +197,10 @@ Expected<Topology> Topology::FromFile(const std::string& path) {
     if (!items.empty()) items += ';';
     items += item;
   }
+  if (file.bad()) {  // Such as a folder, which can be opened.
+    return StatusFromErrno(errno != 0 ? errno : EIO,
+                           "can't read the topology file " + path);
+  }
   auto topology = FromDescription(items);
   if (topology) return topology;
   return Status(topology.error().code(),

@@ -228,6 +228,9 @@ TEST(TopologyFromFile, LinesAreItems) {
   ASSERT_FALSE(absent);
   EXPECT_EQ(absent.error().code(), ENOENT);
   EXPECT_NE(absent.error().message().find(path), std::string::npos);
+  const auto folder = Topology::FromFile(::testing::TempDir());
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(folder.error().code(), EISDIR);
 }
 
 // Any description must give a consistent topology, or an error.

@@ -91,4 +91,20 @@ const std::string& GroupSets::NameOf(std::size_t group) const {
   return set == 0 ? *none : names_[set - 1];
 }
 
+std::string GroupSets::ToString() const {
+  if (names_.empty()) return "";
+  std::vector<std::vector<int>> members(names_.size() + 1);
+  for (std::size_t i = 0; i < set_of_.size(); ++i) {
+    members[set_of_[i]].push_back(static_cast<int>(i));
+  }
+  std::string text;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    if (i != 0) text += ", ";
+    text += names_[i] + " " + FormatCpuList(members[i + 1]);
+  }
+  if (!members[0].empty())
+    text += ", " + FormatCpuList(members[0]) + " in none";
+  return text;
+}
+
 }  // namespace flare::fiber

@@ -44,6 +44,10 @@ class GroupSets {
   // The name of the set that `group` is in; "" if it is in none.
   const std::string& NameOf(std::size_t group) const;
 
+  // For the start-up log: "front 0-2, batch 3, 4-5 in none"; empty without
+  // sets.
+  std::string ToString() const;
+
  private:
   // One item of the text.
   Status Add(std::string_view item);

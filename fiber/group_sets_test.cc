@@ -32,8 +32,10 @@ TEST(GroupSetsTest, NothingNamed) {
     EXPECT_EQ(*sets.Find(""), (Groups{0, 1, 2}));
     EXPECT_TRUE(sets.Together(0, 2));
     EXPECT_EQ(sets.NameOf(1), "");
+    EXPECT_EQ(sets.ToString(), "");
   }
   EXPECT_EQ(*GroupSets().Find(""), Groups());
+  EXPECT_EQ(GroupSets().ToString(), "");
 }
 
 TEST(GroupSetsTest, TwoSetsAndARest) {
@@ -48,12 +50,14 @@ TEST(GroupSetsTest, TwoSetsAndARest) {
   EXPECT_EQ(sets.NameOf(0), "front");
   EXPECT_EQ(sets.NameOf(4), "batch");
   EXPECT_EQ(sets.NameOf(5), "");
+  EXPECT_EQ(sets.ToString(), "front 0-2, batch 3-4, 5 in none");
 }
 
 TEST(GroupSetsTest, NegativeNumbersCountFromTheLast) {
   const GroupSets sets = Sets("a:0--2;b:-1", 4);
   EXPECT_EQ(*sets.Find("a"), (Groups{0, 1, 2}));
   EXPECT_EQ(*sets.Find("b"), (Groups{3}));
+  EXPECT_EQ(sets.ToString(), "a 0-2, b 3");
 }
 
 TEST(GroupSetsTest, UnknownSetsAreSaidToBeSo) {

@@ -124,14 +124,6 @@ std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
 
 // Two per worker: one to run on, one to go on with when a task suspends.
 Status GetFirstStacks(const RuntimeOptions& options, Runtime* rt) {
-  const std::size_t least =
-      2 * rt->plan.shape.groups * rt->plan.shape.workers_per_group;
-  if (options.max_stacks != 0 && options.max_stacks < least) {
-    return Status(EINVAL, "flare_fiber_max_stacks is " +
-                              std::to_string(options.max_stacks) +
-                              "; it must be 0 or at least two per worker, " +
-                              std::to_string(least));
-  }
   for (auto& group : rt->groups) {
     if (group->GetFirstStacks()) continue;
     return Status(ENOMEM, "no memory for the stacks of scheduling group " +

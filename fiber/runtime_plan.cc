@@ -76,6 +76,15 @@ Expected<std::uint32_t, Status> SlotsPerWorker(std::size_t size,
       std::min<std::size_t>(slots, RunQueue::kSlots));
 }
 
+// One stack to run on, one to go on with when a task suspends.
+Status ValidateMaxStacks(std::size_t max_stacks, std::size_t workers) {
+  const std::size_t least = 2 * workers;
+  if (max_stacks == 0 || max_stacks >= least) return Status();
+  return Invalid("flare_fiber_max_stacks is " + std::to_string(max_stacks) +
+                 "; it must be 0 (no limit) or at least two per worker, " +
+                 std::to_string(least));
+}
+
 Expected<Topology, Status> WithFlagNamed(Expected<Topology> topology,
                                          const char* flag) {
   if (topology) return *std::move(topology);
@@ -159,6 +168,11 @@ Expected<RuntimePlan, Status> PlanRuntime(const RuntimeOptions& options,
   auto shape = MakePlan(request);
   if (!shape) return shape.error();
   plan.shape = *std::move(shape);
+  if (Status status =
+          ValidateMaxStacks(options.max_stacks, plan.shape.workers());
+      !status.ok()) {
+    return status;
+  }
   auto placement =
       PlaceGroups(plan.shape, topology, options.disallow_cpu_migration);
   if (!placement) return placement.error();
@@ -202,6 +216,9 @@ std::string RuntimePlan::ToString() const {
     text += HasMallocArenas()
                 ? "; memory from the group's node, by arenas of its own"
                 : "; stacks from the group's node (no jemalloc, so no arenas)";
+  }
+  if (const std::string named = sets.ToString(); !named.empty()) {
+    text += "; sets: " + named;
   }
   text += "; because: " + shape.why + "; " +
           std::to_string(topology.parallelism()) + " CPU(s) to use at a time";

@@ -53,6 +53,7 @@ TEST(RuntimePlanTest, OneNode) {
               {"1 scheduling group of 4 workers on the CPUs 0-3 of 1 NUMA node",
                "because: neutral, as many workers as CPUs",
                "4 CPU(s) to use at a time"});
+  EXPECT_EQ(plan.ToString().find("sets"), std::string::npos);
 }
 
 TEST(RuntimePlanTest, FourNodes) {
@@ -109,6 +110,7 @@ TEST(RuntimePlanTest, GroupSetsNameGroupsOfThePlan) {
   const RuntimePlan plan = PlanOn("0-7", options);
   EXPECT_EQ(plan.sets.NameOf(2), "front");
   EXPECT_EQ(plan.sets.NameOf(3), "batch");
+  ExpectParts(plan.ToString(), {"; sets: front 0-2, batch 3; because"});
   options.group_sets = "front:4";
   ExpectParts(RefusalOn("0-7", options),
               {"flare_scheduling_group_sets", "group 4, but there are 4"});
@@ -155,6 +157,12 @@ TEST(RuntimePlanTest, ImpossibleValuesAreRefused) {
   options.stack_size = 5000;
   ExpectParts(RefusalOn("0", options),
               {"flare_fiber_stack_size is 5000", "multiple of the page size"});
+  options = {};
+  options.concurrency = 4;
+  options.max_stacks = 7;
+  ExpectParts(RefusalOn("0", options), {"flare_fiber_max_stacks is 7", "8"});
+  options.max_stacks = 8;
+  EXPECT_EQ(PlanOn("0", options).shape.workers(), 4U);
   options = {};
   options.optimize_for = "speed";
   ExpectParts(RefusalOn("0", options), {"'speed'", "io-heavy"});
