@@ -80,8 +80,8 @@ TEST_F(StackOverflowDeathTest, InABlockingRegion) {
 // What isn't an overflow is none.
 TEST_F(StackOverflowDeathTest, OtherFaultsDieAsBefore) {
   // volatile: what the compiler doesn't see it doesn't warn of.
-  volatile std::uintptr_t nowhere = 8;
-  EXPECT_EXIT(OnFiber([&] { *reinterpret_cast<volatile int*>(nowhere) = 1; }),
+  static volatile std::uintptr_t nowhere = 8;
+  EXPECT_EXIT(OnFiber([] { *reinterpret_cast<volatile int*>(nowhere) = 1; }),
               ::testing::KilledBySignal(SIGSEGV), "^[^*]*$");
   EXPECT_EXIT(OnFiber([] {
                 kill(getpid(), SIGSEGV);
