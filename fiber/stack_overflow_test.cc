@@ -44,6 +44,12 @@ class StackOverflowDeathTest : public ::testing::Test {
   }
 };
 
+// An address that the compiler doesn't know, or it would warn.
+void WriteNowhere() {
+  static volatile std::uintptr_t nowhere = 8;
+  *reinterpret_cast<volatile int*>(nowhere) = 1;
+}
+
 TEST_F(StackOverflowDeathTest, NamesTheFiberAndWhereItWas) {
   const auto overflow = [] {
     OnFiber([] {
@@ -79,10 +85,8 @@ TEST_F(StackOverflowDeathTest, InABlockingRegion) {
 
 // What isn't an overflow is none.
 TEST_F(StackOverflowDeathTest, OtherFaultsDieAsBefore) {
-  // volatile: what the compiler doesn't see it doesn't warn of.
-  static volatile std::uintptr_t nowhere = 8;
-  EXPECT_EXIT(OnFiber([] { *reinterpret_cast<volatile int*>(nowhere) = 1; }),
-              ::testing::KilledBySignal(SIGSEGV), "^[^*]*$");
+  EXPECT_EXIT(OnFiber(WriteNowhere), ::testing::KilledBySignal(SIGSEGV),
+              "^[^*]*$");
   EXPECT_EXIT(OnFiber([] {
                 kill(getpid(), SIGSEGV);
                 pause();
@@ -124,8 +128,7 @@ void InstallBefore(int flags) {
 }
 
 TEST_F(StackOverflowDeathTest, HandlersOfBeforeAreCalled) {
-  EXPECT_EXIT((InstallBefore(0),
-               OnFiber([] { *reinterpret_cast<volatile int*>(8) = 1; })),
+  EXPECT_EXIT((InstallBefore(0), OnFiber(WriteNowhere)),
               ::testing::ExitedWithCode(77), "handler of before");
   EXPECT_EXIT(
       (InstallBefore(SA_ONSTACK), OnFiber([] { RecurseWithoutEnd(0); })),
