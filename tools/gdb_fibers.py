@@ -11,8 +11,9 @@ Needs the program's symbols, but no debug information: what it must know about
 fibers it reads from the program (fiber/debug_layout.h). Works on x86-64 and
 AArch64. Nothing is written into the process, no register is changed.
 
-While a fiber is selected, frame #0 is that of the selected thread, and the
-fiber's frames follow it, as if the thread had called them. Numbers of fibers
+While a fiber is selected, frame #0 (with those of functions inlined there) is
+that of the selected thread, and the fiber's frames follow it, as if it had been
+called by them. Numbers of fibers
 hold until the program runs on. Fibers that run are shown with their threads:
 use `thread` to look at them.
 """
@@ -192,6 +193,15 @@ def runs_task(frame):
     return True
 
 
+def inlined_frames(frame):
+    """How many frames of inlined functions precede the function's own."""
+    count = 0
+    while frame is not None and frame.type() == gdb.INLINE_FRAME:
+        count += 1
+        frame = frame.older()
+    return count
+
+
 def list_fibers():
     """Running ones first, then the suspended ones."""
     layout = Layout()
@@ -202,6 +212,7 @@ def list_fibers():
         for thread in gdb.selected_inferior().threads():
             thread.switch()
             frame = gdb.newest_frame()
+            UNWINDER.levels[thread.num] = inlined_frames(frame)
             place = layout.carrier_of(int(frame.read_register(sp_name)))
             if place is not None and runs_task(frame):
                 running.append(Fiber(layout, place, thread))
@@ -220,14 +231,21 @@ class FiberUnwinder(Unwinder):
     def __init__(self):
         super().__init__('flare-fibers')
         self.fiber = None
+        # By thread: the level of the newest frame that isn't of an inlined
+        # function; gdb unwinds the others itself. As list_fibers() saw it: one
+        # can't look while gdb is unwinding.
+        self.levels = {}
 
     def select(self, fiber):
         self.fiber = fiber
         self.enabled = fiber is not None
         gdb.invalidate_cached_frames()
 
+    def level(self):
+        return self.levels.get(gdb.selected_thread().num, 0)
+
     def __call__(self, pending):
-        if self.fiber is None or pending.level() != 0:
+        if self.fiber is None or pending.level() != self.level():
             return None
         layout = context_layout()
         pc_name, pc_offset = layout['pc']
@@ -284,7 +302,9 @@ def backtrace(fiber):
             frame = gdb.newest_frame()
         else:
             UNWINDER.select(fiber)
-            frame = gdb.newest_frame().older()
+            frame = gdb.newest_frame()
+            for _ in range(UNWINDER.level() + 1):
+                frame = frame.older()
         while frame is not None and frame.is_valid():
             if frame.name() == 'flare_context_entry':
                 break
@@ -358,7 +378,7 @@ fiber off     back to the threads"""
             fiber.thread.switch()
             return
         UNWINDER.select(fiber)
-        gdb.execute('frame 1')
+        gdb.execute('frame %d' % (UNWINDER.level() + 1))
 
 
 InfoFibers()

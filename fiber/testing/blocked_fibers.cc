@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -45,6 +46,12 @@ flare::fiber::Event event;
   asm volatile("");
 }
 
+// Where debuggers find the main thread: an inlined function has frames of its
+// own, which aren't on the stack.
+[[gnu::always_inline]] inline void SpinUntil(const std::atomic<bool>& flag) {
+  while (!flag.load(std::memory_order_relaxed)) asm volatile("nop; nop; nop");
+}
+
 bool AllAreBlocked() {
   const std::vector<flare::fiber::FiberSnapshot> fibers =
       flare::fiber::ListFibers();
@@ -71,13 +78,16 @@ void Run() {
     flare::this_fiber::SetName("sleeper");
     event.WaitFor(std::chrono::hours(1));
   });
-  fibers.emplace_back([] {
+  std::atomic<bool> input_ended{false};
+  fibers.emplace_back([&] {
     flare::this_fiber::SetName("holder");
     HoldWorker();
+    input_ended.store(true, std::memory_order_relaxed);
   });
   while (!AllAreBlocked()) std::this_thread::yield();
   std::puts("ready");
   std::fflush(stdout);
+  SpinUntil(input_ended);
   fibers.back().join();
   mutex.unlock();
   event.Set();
