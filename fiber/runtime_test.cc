@@ -332,7 +332,9 @@ TEST(RuntimeGroupsTest, FibersStayInTheirGroup) {
   Semaphore pong(0);
   Channel<int> channel(0);
   const auto in_group = [](std::size_t group, auto f) {
-    return Fiber(Fiber::Attributes{.scheduling_group = group}, std::move(f));
+    Fiber::Attributes attributes;
+    attributes.scheduling_group = group;
+    return Fiber(attributes, std::move(f));
   };
   Fiber first = in_group(0, [&] {
     for (int i = 0; i < kRounds; ++i) {
