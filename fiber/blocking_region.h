@@ -23,8 +23,9 @@
 //  * IsFiberWorker() is false, and all primitives of fiber/ work as on a plain
 //    thread: waiting blocks the thread of the pool. Don't wait there for what
 //    needs a region itself: the pool is limited.
-//  * FiberLocal, this_fiber::GetId(), SetName() and the current scheduling
-//    group are the fiber's. errno and exceptions in flight go with it, in and
+//  * FiberLocal, this_fiber::GetId(), SetName(), the execution context, the
+//    stop token of the TaskGroup and the current scheduling group are the
+//    fiber's. errno and exceptions in flight go with it, in and
 //    out. A fiber::Mutex that is held stays held; std::mutex and other locks of
 //    threads must not be held on the way in or out.
 //  * thread_local variables are another thread's than before and after it, and

@@ -4,6 +4,7 @@
 //       the context lives.
 #include "flare/fiber/execution_context.h"
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
@@ -34,7 +35,7 @@ void ExecutionContext::operator delete(void* memory) {
 }
 
 ExecutionContext** ExecutionContext::Place() {
-  Carrier* const carrier = CurrentCarrier();
+  Carrier* const carrier = CurrentFiber();  // Also in a region.
   return carrier != nullptr ? &carrier->execution_context : ThreadPlace();
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "flare/fiber/async.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/future.h"
@@ -179,6 +180,23 @@ TEST_P(ExecutionContextTest, IfPresent) {
                 context, [] { return ExecutionContext::Current(); }),
             context.Get());
   EXPECT_EQ(context->UnsafeRefCount(), 1U);
+}
+
+TEST_P(ExecutionContextTest, GoesAlongIntoBlockingRegions) {
+  Fiber([] {
+    const auto outer = ExecutionContext::Create();
+    outer->Execute([&] {
+      *text = "outer";
+      RunBlocking([&] {
+        EXPECT_EQ(ExecutionContext::Current(), outer.Get());
+        EXPECT_EQ(*text, "outer");
+        ExecutionContext::Create()->Execute([] { *text = "inner"; });
+        EXPECT_EQ(*text, "outer");
+      });
+      EXPECT_EQ(ExecutionContext::Current(), outer.Get());
+    });
+    RunBlocking([] { EXPECT_EQ(ExecutionContext::Current(), nullptr); });
+  }).join();
 }
 
 TEST_P(ExecutionContextTest, PlainThreadsHaveTheirOwn) {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/fiber_local.h"
 #include "glog/logging.h"
@@ -22,7 +23,7 @@ namespace flare::fiber {
 namespace {
 
 TaskGroup* CurrentTaskGroup() {
-  const Carrier* const carrier = CurrentCarrier();
+  const Carrier* const carrier = CurrentFiber();  // Also in a region.
   return carrier == nullptr ? nullptr : carrier->task_group;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/fiber_local.h"
@@ -321,6 +322,27 @@ TEST_P(TaskGroupTest, FibersStartedByChildrenBelongToNoGroup) {
   });
   EXPECT_TRUE(group.Wait().ok());
   Fiber([] { EXPECT_FALSE(CurrentStopToken().stop_possible()); }).join();
+}
+
+// A fiber stays the child that it is while it is in a region.
+TEST_P(TaskGroupTest, GoesAlongIntoBlockingRegions) {
+  TaskGroup outer;
+  Latch waiting(1);
+  outer.Spawn([&](std::stop_token stop) {
+    RunBlocking([&] {
+      EXPECT_EQ(CurrentStopToken(), stop);
+      TaskGroup inner;
+      inner.Spawn([&](const std::stop_token& inner_stop) {
+        waiting.count_down();
+        UntilStopped(inner_stop);
+      });
+      EXPECT_TRUE(inner.Wait().ok());
+      EXPECT_TRUE(inner.stop_requested());
+    });
+  });
+  waiting.wait();
+  outer.RequestStop();
+  EXPECT_TRUE(outer.Wait().ok());
 }
 
 // Tokens are asked for while a stop is requested: all of them learn of it.
