@@ -6,10 +6,12 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "flare/base/histogram.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/stack_profile.h"
 #include "flare/rpc/http_handler.h"
 
 namespace flare::rpc {
@@ -18,7 +20,8 @@ namespace {
 void WriteIndex(std::ostream& out) {
   out << "/inspect/server      what this server has counted\n"
          "/inspect/scheduler   what the fiber runtime has counted\n"
-         "/inspect/fibers      all fibers, with backtraces\n";
+         "/inspect/fibers      all fibers, with backtraces\n"
+         "/inspect/stacks      how deep their stacks get\n";
 }
 
 void WriteServer(const Server::Statistics& s, std::ostream& out) {
@@ -76,6 +79,21 @@ void WriteScheduler(std::ostream& out) {
   WriteDelays(fiber::GetReadyDelays(), out);
 }
 
+void WriteStacks(std::ostream& out) {
+  const std::vector<fiber::StackProfileEntry> profile =
+      fiber::GetStackProfile();
+  if (profile.empty()) {
+    out << "nothing is known: start the program with "
+           "--flare_fiber_stack_profile\n";
+    return;
+  }
+  out << "suggested --flare_fiber_stack_size=" << fiber::SuggestedStackSize()
+      << "\nmax_bytes tasks entry\n";
+  for (const fiber::StackProfileEntry& each : profile) {
+    out << each.max_bytes << " " << each.tasks << " " << each.name << "\n";
+  }
+}
+
 void AddPage(std::string path, std::function<void(std::ostream&)> write,
              HttpRoutes* routes) {
   // Who has a page of that path keeps it: the status says no more than that.
@@ -105,6 +123,7 @@ void AddInspectPages(std::function<Server::Statistics()> statistics,
       routes);
   AddPage("/inspect/scheduler", WriteScheduler, routes);
   AddPage("/inspect/fibers", fiber::DumpFibers, routes);
+  AddPage("/inspect/stacks", WriteStacks, routes);
 }
 
 }  // namespace flare::rpc

@@ -6,8 +6,11 @@
 //   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
 //                        how long ready tasks waited to be run
 //   /inspect/fibers      all fibers: what each runs, what it waits for, where
+//   /inspect/stacks      how deep stacks got, by the function that tasks start
+//                        with, and the size this suggests; empty without
+//                        --flare_fiber_stack_profile
 //
-// Plain text, one "name value" a line except for /inspect/fibers. They are not
+// Plain text; of server and scheduler one "name value" a line. They are not
 // protected: who can connect can read them. --flare_rpc_server_no_builtin_pages
 // (or Server::Options) leaves them out.
 #ifndef FLARE_RPC_INSPECT_PAGES_H_

@@ -36,8 +36,8 @@ TEST_F(InspectPagesTest, IndexNamesThePages) {
   const std::string index = Get("/inspect");
   EXPECT_TRUE(Has(index, "HTTP/1.1 200 OK"));
   EXPECT_TRUE(Has(index, "text/plain"));
-  for (const char* page :
-       {"/inspect/server", "/inspect/scheduler", "/inspect/fibers"}) {
+  for (const char* page : {"/inspect/server", "/inspect/scheduler",
+                           "/inspect/fibers", "/inspect/stacks"}) {
     EXPECT_TRUE(Has(index, page));
     EXPECT_TRUE(Has(Get(page), "HTTP/1.1 200 OK"));
   }
@@ -95,6 +95,30 @@ TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
   EXPECT_TRUE(Has(page, "Event"));
   finish.Set();
   ASSERT_TRUE(client.ReadReply());
+}
+
+TEST_F(InspectPagesTest, StacksSaysHowToGetAProfile) {
+  StartServer();
+  EXPECT_TRUE(Has(Get("/inspect/stacks"), "--flare_fiber_stack_profile"));
+}
+
+TEST_F(InspectPagesTest, StacksShowsHowDeepCallsGot) {
+  fiber::TerminateRuntime();
+  fiber::RuntimeOptions options;
+  options.concurrency = 2;
+  options.stack_profile = true;
+  options.make_poller = io::EpollPoller::Factory();
+  ASSERT_TRUE(fiber::StartRuntime(options).ok());
+  StartServer();
+  // Each request's own task is known once it has ended, which may be after the
+  // reply.
+  std::string page;
+  for (int i = 0; i < 1000 && page.find("ServerCall") == page.npos; ++i) {
+    page = Get("/inspect/stacks");
+  }
+  EXPECT_TRUE(Has(page, "suggested --flare_fiber_stack_size="));
+  EXPECT_TRUE(Has(page, "\nmax_bytes tasks entry\n"));
+  EXPECT_TRUE(Has(page, "ServerCall"));
 }
 
 TEST_F(InspectPagesTest, CanBeLeftOut) {
