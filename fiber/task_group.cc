@@ -169,7 +169,7 @@ Status TaskGroup::Wait(const WaitLimit& limit) {
   {
     ScopedLock guard(lock_);
     failed = failed_;
-    exception_seen_ = true;
+    exception_seen_ = failed_;
   }
   if (!failed) return Status();
   if (exception_ != nullptr) std::rethrow_exception(exception_);

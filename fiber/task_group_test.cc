@@ -17,6 +17,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -165,6 +166,33 @@ TEST_P(TaskGroupTest, DestructorStopsAndWaits) {
     }
     EXPECT_EQ(ended.load(), 11);
   });
+}
+
+// An exception that comes after the last Wait() isn't lost without a word.
+TEST_P(TaskGroupTest, UnseenExceptionsAreLogged) {
+  struct Errors : google::LogSink {
+    void send(google::LogSeverity severity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      if (severity == google::ERROR) text.append(message, size);
+    }
+    std::string text;
+  } errors;
+  google::AddLogSink(&errors);
+  {
+    TaskGroup group;
+    group.Spawn([] {});
+    EXPECT_TRUE(group.Wait().ok());
+    group.Spawn([] { throw std::runtime_error("unseen"); });
+  }
+  {
+    TaskGroup group;
+    group.Spawn([] { throw std::runtime_error("caught"); });
+    EXPECT_THROW(static_cast<void>(group.Wait()), std::runtime_error);
+  }
+  google::RemoveLogSink(&errors);
+  EXPECT_NE(errors.text.find("unseen"), std::string::npos) << errors.text;
+  EXPECT_EQ(errors.text.find("caught"), std::string::npos) << errors.text;
 }
 
 TEST_P(TaskGroupTest, ChildrenSpawnSiblings) {
