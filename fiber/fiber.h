@@ -57,8 +57,8 @@ class Fiber {
   requires std::invocable<std::decay_t<F>, std::decay_t<Args>...> Fiber(
       const Attributes& attributes, F&& f, Args&&... args) {
     Start(attributes,
-          [f = std::forward<F>(f),
-           args = std::make_tuple(std::forward<Args>(args)...)]() mutable {
+          [f = std::forward<F>(f), args = std::tuple<std::decay_t<Args>...>(
+                                       std::forward<Args>(args)...)]() mutable {
             std::apply(std::move(f), std::move(args));
           });
   }

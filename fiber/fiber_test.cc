@@ -1,6 +1,7 @@
 #include "flare/fiber/fiber.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,6 +43,15 @@ TEST_P(FiberTest, PassesArgumentsByValue) {
   text = "after";
   fiber.join();
   EXPECT_EQ(seen, 5);
+}
+
+// A reference_wrapper arrives as what it is, as std::thread has it.
+TEST_P(FiberTest, PassesReferencesOnRequest) {
+  int value = 1;
+  Fiber([](int& reference) { ++reference; }, std::ref(value)).join();
+  EXPECT_EQ(value, 2);
+  Fiber([](auto wrapper) { ++wrapper.get(); }, std::ref(value)).join();
+  EXPECT_EQ(value, 3);
 }
 
 TEST_P(FiberTest, CapturesEndBeforeTheJoin) {
