@@ -105,7 +105,8 @@ class UserTimer : public Task {
       if (!killed_) {
         // The next turn that isn't over already.
         const std::int64_t late = std::max<std::int64_t>(NowNs() - due_ns_, 0);
-        due_ns_ += (late / interval_ns_ + 1) * interval_ns_;
+        due_ns_ += late / interval_ns_ * interval_ns_;
+        due_ns_ = SaturatingAdd(due_ns_, interval_ns_);
         armed_ = true;
         ArmTimer(&timer_, due_ns_);
         return;
@@ -144,8 +145,7 @@ TimerId SetTimer(std::chrono::steady_clock::time_point at,
 
 TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f) {
   CHECK_GT(interval.count(), 0) << "the interval of a periodic timer";
-  return (new UserTimer(NowNs() + interval.count(), interval.count(),
-                        std::move(f)))
+  return (new UserTimer(ToSteadyNs(interval), interval.count(), std::move(f)))
       ->id();
 }
 

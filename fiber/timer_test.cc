@@ -218,6 +218,30 @@ TEST_P(TimerTest, PeriodicTimersOfManyFibers) {
   for (auto& fiber : fibers) fiber.join();
 }
 
+// An interval beyond what a deadline can hold means never, not at once.
+TEST_P(TimerTest, EndlessIntervals) {
+  constexpr auto kEndless = std::chrono::nanoseconds::max();
+  std::atomic<int> late{0};
+  std::atomic<int> once{0};
+  Event ran;
+  const TimerId never = SetTimer(kEndless, [&] { late.fetch_add(1); });
+  const TimerId first =
+      SetTimer(std::chrono::steady_clock::now(), kEndless, [&] {
+        once.fetch_add(1);
+        ran.Set();
+      });
+  ran.Wait();
+  // What is due by now runs before this one.
+  Event later;
+  SetDetachedTimer(std::chrono::steady_clock::now() + milliseconds(1),
+                   [&] { later.Set(); });
+  later.Wait();
+  KillTimer(never);
+  KillTimer(first);
+  EXPECT_EQ(late.load(), 0);
+  EXPECT_EQ(once.load(), 1);
+}
+
 TEST(TimerDeathTest, PeriodsMustBeLongerThanZero) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(SetTimer(std::chrono::nanoseconds(0), [] {}),
