@@ -145,7 +145,8 @@ class FutureRace : public RefCounted<FutureRace<Ts...>> {
 // future stay together as a tuple. WhenAll(Future<int>, Future<>,
 // Future<char, bool>) gives Future<int, std::tuple<char, bool>>.
 template <class... Futures>
-requires(kIsFuture<Futures>&&...) auto WhenAll(Futures... futures) {
+requires(sizeof...(Futures) > 0 &&
+         (kIsFuture<Futures> && ...)) auto WhenAll(Futures... futures) {
   return [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
     const auto contribution = []<class... Ts>(const Future<Ts...>&)
         -> std::type_identity<FutureContribution<Ts...>> { return {}; };

@@ -55,6 +55,14 @@ TEST(WhenAll, TakesPointers) {
   EXPECT_EQ(*second, 2);
 }
 
+// Of no futures there is nothing to wait for; a vector of them may be empty.
+template <class... Futures>
+concept CanWhenAll = requires(Futures... futures) {
+  WhenAll(std::move(futures)...);
+};
+static_assert(CanWhenAll<Future<>> && CanWhenAll<Future<int>, Future<>>);
+static_assert(!CanWhenAll<> && !CanWhenAll<int>);
+
 TEST(WhenAll, OfFuturesWithoutValuesOrOfNone) {
   auto all = WhenAll(MakeReadyFuture(), MakeReadyFuture());
   static_assert(std::is_same_v<decltype(all), Future<>>);
