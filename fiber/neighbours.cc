@@ -76,4 +76,13 @@ bool Neighbours::AnyIdle() const { return AnyIdleOf(near_) || AnyIdleOf(far_); }
 
 bool Neighbours::AnyBusy() const { return AnyBusyOf(near_) || AnyBusyOf(far_); }
 
+SchedulingGroup* Neighbours::AnyWithStacks() const {
+  for (const Circle* circle : {&near_, &far_}) {
+    for (SchedulingGroup* group : circle->groups) {
+      if (!group->shortage().any()) return group;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace flare::fiber

@@ -68,6 +68,9 @@ class Neighbours {
   // any? Any thread.
   bool AnyIdle() const;
   bool AnyBusy() const;
+  // One, rather near, of which no worker is short of stacks; nullptr: there is
+  // none. Any thread.
+  SchedulingGroup* AnyWithStacks() const;
 
  private:
   Circle near_;

@@ -233,7 +233,10 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   const bool aside =  // worker_stacks.cc [ST3]
       worker->spares_ != nullptr && shortage_.aside() != 0;
   if (injection_.empty() && !aside && !shutdown_->finished()) {
-    const std::int64_t deadline = SleepDeadline(*worker, in_poller);
+    std::int64_t deadline = SleepDeadline(*worker, in_poller);
+    if (worker->spares_ == nullptr) [[unlikely]] {  // worker_stacks.cc [ST6]
+      deadline = std::min(deadline, NowNs() + Worker::kStackRetryNs);
+    }
     if (in_poller) {
       Worker::Bump(worker->counters_.polls);
       // 0 would mean "don't wait"; a past deadline does the same.
@@ -273,6 +276,14 @@ void SchedulingGroup::PutAside(Task* task) {
   // worker_stacks.cc [ST3]: the push above and this load are seq_cst.
   const std::uint64_t idle = idle_mask() & ~shortage_.mask();
   if (idle != 0) WakeWorker(static_cast<std::size_t>(std::countr_zero(idle)));
+}
+
+// worker_stacks.cc [ST6]
+void SchedulingGroup::PassAsideOn() {
+  if (shortage_.aside() == 0 || shortage_.mask() != all_idle_mask()) return;
+  SchedulingGroup* const neighbour = neighbours_.AnyWithStacks();
+  if (neighbour == nullptr) return;
+  neighbour->InjectAll(shortage_.TakeAside(shortage_.aside()));
 }
 
 void SchedulingGroup::TrimStacks(std::int64_t now_ns) {

@@ -169,6 +169,8 @@ class SchedulingGroup {
 
   // Lets a task wait until a worker has a stack to spare.
   void PutAside(Task* task);
+  // Gives such tasks to a neighbour that has stacks, if no worker here has.
+  void PassAsideOn();
   // Once in stack_idle_ns; any worker.
   void TrimStacks(std::int64_t now_ns);
 

@@ -20,6 +20,7 @@
 #include "flare/fiber/semaphore.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/fiber/timer.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -29,12 +30,13 @@ using std::chrono::milliseconds;
 
 class StackShortageTest : public ::testing::Test {
  protected:
-  void Start(int workers, std::size_t stacks, int group_size = 0) {
+  void Start(int workers, std::size_t stacks, int group_size = 0,
+             int work_stealing_ratio = 0) {  // 0: each group keeps its tasks.
     RuntimeOptions options;
     options.concurrency = workers;
     options.group_size = group_size == 0 ? workers : group_size;
     options.max_stacks = stacks;
-    options.work_stealing_ratio = 0;  // Each group keeps its tasks.
+    options.work_stealing_ratio = work_stealing_ratio;
     const Status status = StartRuntime(options);
     ASSERT_TRUE(status.ok()) << status.message();
   }
@@ -260,6 +262,63 @@ TEST_F(StackShortageTest, AnotherGroupIsNotAffected) {
   EXPECT_FALSE(other_short.load());
   go.Set();
   done.wait();
+}
+
+// A worker that sleeps without a spare learns that there are stacks again:
+// else servers would refuse calls for as long as nobody needs it.
+TEST_F(StackShortageTest, AWorkerThatSleepsIsNotShortForGood) {
+  Start(2, 6);
+  constexpr int kBlocked = 4;  // And two loops: no spares.
+  std::vector<Event> go(kBlocked);
+  std::atomic<int> started{0};
+  std::atomic<int> ended{0};
+  for (Event& each : go) {
+    Spawn([&] {
+      started.fetch_add(1);
+      each.Wait();
+      ended.fetch_add(1);
+    });
+  }
+  ASSERT_TRUE(Eventually([&] {
+    return started.load() == kBlocked && ShortOfStacks() &&
+           GetRuntimeStatistics().suspends == kBlocked;
+  }));
+  // One after the other, so that one worker runs them all.
+  for (int i = 0; i < kBlocked; ++i) {
+    go[static_cast<std::size_t>(i)].Set();
+    ASSERT_TRUE(Eventually([&] { return ended.load() == i + 1; }));
+  }
+  EXPECT_TRUE(Eventually([] { return !ShortOfStacks(); }));
+}
+
+// A stolen fiber takes its stack along. If that was the last one of its group,
+// the group that has it now runs what waits.
+TEST_F(StackShortageTest, ANeighbourRunsWhatAGroupHasNoStacksFor) {
+  Start(2, 4, /*group_size=*/1, /*work_stealing_ratio=*/1);
+  ASSERT_EQ(GetSchedulingGroupCount(), 2U);
+  static Event* go;
+  static std::atomic<bool> moved;
+  Event waited;
+  go = &waited;
+  moved.store(false);
+  // Holds group 0's worker, with the fiber in its queue, until group 1 has
+  // stolen that.
+  Timer timer([](Timer*) {
+    go->Set();
+    EXPECT_TRUE(Eventually([] { return moved.load(); }));
+  });
+  SpawnTo(0, [&] {
+    ArmTimer(&timer, NowNs() + 1'000'000);
+    waited.Wait();
+    EXPECT_EQ(GetCurrentSchedulingGroupIndex(), 1U);
+    moved.store(true);
+  });
+  ASSERT_TRUE(Eventually([] { return moved.load(); }));
+  Latch ran(20);
+  for (int i = 0; i < 20; ++i) {
+    SpawnTo(0, [&] { ran.count_down(); });
+  }
+  EXPECT_TRUE(Eventually([&] { return ran.try_wait(); }));
 }
 
 // At the end everything queued is run, what waits for a stack included.

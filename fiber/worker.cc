@@ -184,7 +184,7 @@ void Worker::Maintain() {
   }
   if (now >= probe_.next_at_ns) Probe(now);
   if (group_->shortage().any()) [[unlikely]] {
-    ShareSpares();
+    EaseShortage();
   }
   if (now >= next_trim_ns_) [[unlikely]] {
     TrimStacks(now);
@@ -234,7 +234,7 @@ Task* Worker::NextWhenEmpty() {
       return task;
     }
     if (group_->shutdown_->finished()) return nullptr;
-    if (group_->shortage().any()) ShareSpares();
+    if (group_->shortage().any()) EaseShortage();
     if (now >= next_trim_ns_) TrimStacks(now);
     if (schedule_ != nullptr &&
         schedule_->OnIdle(group_->SleepDeadline(*this, /*in_poller=*/true))) {

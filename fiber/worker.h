@@ -117,6 +117,7 @@ class Worker {
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
   static constexpr std::int64_t kProbeIntervalNs = 1'000'000;
+  static constexpr std::int64_t kStackRetryNs = 10'000'000;
 
   // A counter that only this thread writes: no read-modify-write needed.
   static void Bump(std::atomic<std::uint64_t>& counter) {
@@ -184,7 +185,7 @@ class Worker {
   Carrier* NextCarrier();
   void LeaveToThread();
 
-  // Spare carriers (worker_stacks.cc), with the rules [ST1] to [ST5].
+  // Spare carriers (worker_stacks.cc), with the rules [ST1] to [ST6].
   Carrier* TakeSpare() {  // There is one [ST1].
     Carrier* const carrier = spares_;
     spares_ = carrier->next_spare_;
@@ -217,7 +218,8 @@ class Worker {
   }
   // Of the tasks that wait for a stack.
   TaskList TakeAside(std::size_t most);
-  void ShareSpares();
+  // For when some worker of the group is short, perhaps this one.
+  void EaseShortage();
   void TrimStacks(std::int64_t now_ns);
   std::int64_t TrimDeadline() const;
 

@@ -25,6 +25,12 @@
 //        one to the group's allocator, and the group has the allocator trimmed,
 //        so that what isn't needed for that long loses its memory. A worker
 //        that sleeps wakes for it as long as there is something to trim.
+//  [ST6] Stacks come back without a word to those who are short: shared by
+//        another worker [ST4], or by a group that has stolen fibers on them. So
+//        a worker that is short asks again before it sleeps, and does that for
+//        kStackRetryNs at most. While all workers of its group are short, tasks
+//        that are aside go to a neighbouring group where none is: that may be
+//        who has the stacks.
 #include <algorithm>
 #include <limits>
 
@@ -65,7 +71,8 @@ Task* Worker::NextWithoutSpare() {
   StackShortage& shortage = group_->shortage();
   shortage.Begin(index_);
   Task* task = Next();
-  while (task != nullptr && !IsResumption(task) && !GetSpare()) {
+  while (task != nullptr && !IsResumption(task) && spares_ == nullptr &&
+         !GetSpare()) {
     group_->PutAside(task);
     task = Next();
   }
@@ -79,9 +86,13 @@ TaskList Worker::TakeAside(std::size_t most) {
   return group_->shortage().TakeAside(std::min(most, spare_count_));
 }
 
-void Worker::ShareSpares() {
-  if (group_->shortage().any() && spares_ != nullptr) {  // [ST4]
-    KeepSpares(2);
+void Worker::EaseShortage() {
+  if (spares_ != nullptr) {
+    KeepSpares(2);  // [ST4]
+  } else if (GetSpare()) {
+    group_->shortage().End(index_);  // [ST6]
+  } else {
+    group_->PassAsideOn();
   }
 }
 
