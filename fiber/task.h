@@ -105,6 +105,19 @@ SpawnNode AllocateSpawnNode();
 void FreeSpawnNode(void* memory) noexcept;
 void SubmitFrom(Worker* worker, Task* task);
 
+// A T in a pooled node; to be destroyed, and the node freed, by whoever runs
+// it.
+template <class T, class... Args>
+T* MakeInSpawnNode(Args&&... args) {
+  void* const memory = AllocateSpawnNode().memory;
+  try {
+    return new (memory) T(std::forward<Args>(args)...);
+  } catch (...) {  // A closure that failed to be copied.
+    FreeSpawnNode(memory);
+    throw;
+  }
+}
+
 // A closure as a task, in a pooled node while it fits, else on the heap.
 template <class F>
 class ClosureTask : public Task {
@@ -120,7 +133,7 @@ class ClosureTask : public Task {
   template <class G>
   static ClosureTask* Make(G&& f) {
     if constexpr (kPooled) {
-      return new (AllocateSpawnNode().memory) ClosureTask(std::forward<G>(f));
+      return MakeInSpawnNode<ClosureTask>(std::forward<G>(f));
     } else {
       return new ClosureTask(std::forward<G>(f));
     }

@@ -216,7 +216,7 @@ Task* TaskGroup::MakeChild(F&& f) {
   using C = Child<std::decay_t<F>>;
   C* child;
   if constexpr (C::kPooled) {
-    child = new (AllocateSpawnNode().memory) C(std::forward<F>(f));
+    child = MakeInSpawnNode<C>(std::forward<F>(f));
   } else {
     child = new C(std::forward<F>(f));
   }

@@ -17,6 +17,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/fiber/work_queue.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
 
@@ -350,6 +351,25 @@ TEST_P(TaskGroupTest, FibersStartedByChildrenBelongToNoGroup) {
   });
   EXPECT_TRUE(group.Wait().ok());
   Fiber([] { EXPECT_FALSE(CurrentStopToken().stop_possible()); }).join();
+}
+
+// A closure that can't be copied is nobody's child, and leaves nothing behind
+// (as LeakSanitizer sees).
+TEST_P(TaskGroupTest, ClosuresThatFailToBeCopied) {
+  struct Uncopyable {
+    Uncopyable() = default;
+    Uncopyable(const Uncopyable&) { throw std::runtime_error("copied"); }
+    void operator()() const {}
+  };
+  OnBoth([] {
+    const Uncopyable f;
+    TaskGroup group;
+    EXPECT_THROW(group.Spawn(f), std::runtime_error);
+    EXPECT_TRUE(group.Wait().ok());
+    EXPECT_THROW(fiber::Spawn(f), std::runtime_error);
+    WorkQueue queue;
+    EXPECT_THROW(queue.Push(f), std::runtime_error);
+  });
 }
 
 // A fiber stays the child that it is while it is in a region.

@@ -85,7 +85,7 @@ struct WorkQueue::Closure : Item {
   template <class G>
   static Closure* Make(G&& g) {
     if constexpr (kPooled) {
-      return new (AllocateSpawnNode().memory) Closure(std::forward<G>(g));
+      return MakeInSpawnNode<Closure>(std::forward<G>(g));
     } else {
       return new Closure(std::forward<G>(g));
     }
