@@ -26,9 +26,11 @@ constexpr std::int64_t kPatienceNs = 200'000'000;
 constexpr std::int64_t kLogWindowNs = 10'000'000'000;
 constexpr int kLogsPerWindow = 10;
 
-std::uint64_t TasksOf(const Worker& worker) {
-  // relaxed: a counter, compared with itself.
-  return worker.counters().tasks.load(std::memory_order_relaxed);
+// Changes whenever a task ends, and when a worker that had none goes to sleep.
+std::uint64_t StepsOf(const Worker& worker) {
+  // relaxed, both: counters, compared with themselves.
+  return worker.counters().tasks.load(std::memory_order_relaxed) +
+         worker.counters().parks.load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -111,9 +113,9 @@ bool StuckWatch::Look(std::int64_t now_ns) {
 // In a task that has lasted too long, and was not reported yet?
 bool StuckWatch::IsStuck(const Worker& worker, std::int64_t now_ns,
                          Sample* sample) const {
-  const std::uint64_t tasks = TasksOf(worker);
-  if (!sample->valid || sample->tasks != tasks) {
-    *sample = {true, false, tasks, now_ns};
+  const std::uint64_t steps = StepsOf(worker);
+  if (!sample->valid || sample->steps != steps) {
+    *sample = {true, false, steps, now_ns};
     return false;
   }
   return !sample->reported &&
@@ -121,7 +123,7 @@ bool StuckWatch::IsStuck(const Worker& worker, std::int64_t now_ns,
 }
 
 void StuckWatch::Report(const Worker& worker, std::int64_t held_ns) {
-  const std::uint64_t tasks = TasksOf(worker);
+  const std::uint64_t steps = StepsOf(worker);
   StuckReport report;
   report.group = worker.group()->index();
   report.worker = worker.index();
@@ -134,7 +136,7 @@ void StuckWatch::Report(const Worker& worker, std::int64_t held_ns) {
   }
   report.backtrace = SampleStack(worker.thread_id(), kPatienceNs);
   // It has ended meanwhile: where the thread is now says nothing about it.
-  if (TasksOf(worker) != tasks) report.backtrace = Backtrace();
+  if (StepsOf(worker) != steps) report.backtrace = Backtrace();
   // relaxed: a counter with one writer.
   reports_.store(reports() + 1, std::memory_order_relaxed);
   if (options_.on_report) {

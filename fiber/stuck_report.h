@@ -90,7 +90,7 @@ class StuckWatch {
   struct Sample {
     bool valid = false;
     bool reported = false;
-    std::uint64_t tasks = 0;
+    std::uint64_t steps = 0;
     std::int64_t since_ns = 0;
   };
   struct Watched {

@@ -22,6 +22,7 @@
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/fiber/timer.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -211,6 +212,35 @@ TEST_F(StuckReportTest, LeavesShortTasksAlone) {
   stop.store(true, std::memory_order_relaxed);  // Only to end.
   fiber.join();
   EXPECT_EQ(Count("short"), 0U);
+}
+
+// A worker that is busy with timers alone is in no task.
+TEST_F(StuckReportTest, LeavesCallbacksOfTimersAlone) {
+  constexpr milliseconds kThreshold(300);
+  Start(1, kThreshold);
+  struct Busy {
+    Timer timer;
+    std::int64_t until_ns = 0;
+    Event ended;
+  };
+  static Busy* busy;
+  Busy of_this_test;
+  busy = &of_this_test;
+  busy->until_ns = NowNs() + std::chrono::nanoseconds(4 * kThreshold).count();
+  busy->timer.set_callback([](Timer* timer) {
+    const std::int64_t start = NowNs();
+    while (NowNs() < start + 2'000'000) {
+    }
+    if (start > busy->until_ns) {
+      busy->ended.Set();
+    } else {
+      ArmTimer(timer, NowNs() + 20'000);
+    }
+  });
+  ArmTimer(&busy->timer, NowNs());
+  busy->ended.Wait();
+  EXPECT_FALSE(CancelTimer(&busy->timer));  // Its callback has returned.
+  EXPECT_EQ(GetRuntimeStatistics().stuck_reports, 0U);
 }
 
 TEST_F(StuckReportTest, MayBeTurnedOff) {
