@@ -252,6 +252,51 @@ TEST_F(HelpTest, TimersOfAHeldWorker) {
   TerminateRuntime();
 }
 
+// While a callback of a neighbour's timer takes its time, the helper's group
+// goes on: nobody takes the helper for one who looks for work.
+TEST_F(HelpTest, LongCallbacksOfANeighbourHoldUpNobody) {
+  options_.concurrency = 4;
+  options_.group_size = 2;
+  ASSERT_TRUE(StartRuntime(options_).ok());
+  ASSERT_EQ(GetSchedulingGroupCount(), 2U);
+  static std::atomic<bool> firing;
+  static std::atomic<bool> went_on;
+  firing.store(false);
+  went_on.store(false);
+  Timer timer([](Timer*) {
+    EXPECT_EQ(GetCurrentSchedulingGroupIndex(), 1U);
+    firing.store(true);
+    firing.notify_one();
+    const std::int64_t give_up = NowNs() + kGiveUpNs;
+    while (!went_on.load() && NowNs() < give_up) {
+    }
+    EXPECT_TRUE(went_on.load());
+  });
+  Latch ended(2);
+  for (int held = 0; held < 2;) {
+    Event started;
+    bool in_group = false;  // Not if it was helped already.
+    SpawnTo(0, [&, held] {
+      const bool holds = GetCurrentSchedulingGroupIndex() == 0;
+      in_group = holds;
+      started.Set();
+      if (!holds) return;
+      // Once both workers are held, or one of them would fire it.
+      if (held == 1) ArmTimer(&timer, NowNs() + 300'000);
+      const std::int64_t give_up = NowNs() + kGiveUpNs;
+      while (!went_on.load() && NowNs() < give_up) {
+      }
+      ended.count_down();
+    });
+    started.Wait();
+    if (in_group) ++held;
+  }
+  firing.wait(false);
+  SpawnTo(1, [] { went_on.store(true); });
+  ended.wait();
+  TerminateRuntime();
+}
+
 // Tasks that end only once as many run at a time as there are workers in all
 // groups: all must come to help.
 TEST_F(HelpTest, AllNeighboursAtOnce) {

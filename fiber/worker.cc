@@ -229,6 +229,9 @@ Task* Worker::NextWhenEmpty() {
     UpdateEstimate(now);
     group_->FireTimers(now);
     task = Pop();
+    if (task == nullptr && invited_by_ != nullptr) [[unlikely]] {
+      task = FireNeighboursTimers(now);
+    }
     if (task != nullptr) {
       WakeForInjected();
       return task;
@@ -314,11 +317,21 @@ Task* Worker::StealFromNeighbours() {
       return task;
     }
   }
-  if (inviting == nullptr) return nullptr;
+  invited_by_ = inviting;
+  return nullptr;
+}
+
+// Those of the group that invited us. Not as part of the search: while somebody
+// is counted as searching, nobody else is woken [P4], and callbacks may take
+// their time.
+Task* Worker::FireNeighboursTimers(std::int64_t now_ns) {
+  SchedulingGroup* const inviting = std::exchange(invited_by_, nullptr);
   // What they submit goes to our queue, fibers that they wake to their own.
-  inviting->FireTimers(NowNs());
-  if (Task* const task = run_queue_.Pop()) return task;
-  return StealFromGroup(inviting);
+  inviting->FireTimers(now_ns);
+  if (Task* const task = Pop()) return task;
+  Task* const task = StealFromGroup(inviting);
+  if (task != nullptr) MaybeWakeHelper();
+  return task;
 }
 
 Task* Worker::StealFromGroup(SchedulingGroup* victim) {

@@ -159,6 +159,7 @@ class Worker {
   Task* Steal();
   // From other groups (neighbours.h).
   Task* StealFromNeighbours();
+  Task* FireNeighboursTimers(std::int64_t now_ns);
   Task* StealFromGroup(SchedulingGroup* victim);
   Task* StealFrom(RunQueue* victim);
   // Fires timers and polls IO without waiting, into the run queue.
@@ -251,6 +252,7 @@ class Worker {
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t steal_attempts_ = 0;
   SchedulingGroup* last_victim_ = nullptr;  // A neighbour that had something.
+  SchedulingGroup* invited_by_ = nullptr;   // ... whose timers may be due.
   const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
   std::uint32_t random_;
   std::int64_t next_trim_ns_ = 0;
