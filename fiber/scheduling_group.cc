@@ -146,12 +146,15 @@ bool SchedulingGroup::WakeSomebody() {
   return false;
 }
 
-void SchedulingGroup::WakeWorker(std::size_t index) {
+bool SchedulingGroup::WakeWorker(std::size_t index) {
   const std::uint64_t bit = std::uint64_t{1} << index;
   // seq_cst: as in WakeSomebody [P3].
-  if ((idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0) return;
+  if ((idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0) {
+    return false;
+  }
   searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
   Unpark(index);
+  return true;
 }
 
 void SchedulingGroup::Unpark(std::size_t index) {
@@ -273,9 +276,19 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
 
 void SchedulingGroup::PutAside(Task* task) {
   shortage_.PutAside(task);
-  // worker_stacks.cc [ST3]: the push above and this load are seq_cst.
-  const std::uint64_t idle = idle_mask() & ~shortage_.mask();
-  if (idle != 0) WakeWorker(static_cast<std::size_t>(std::countr_zero(idle)));
+  WakeForAside();
+}
+
+// worker_stacks.cc [ST3]
+void SchedulingGroup::WakeForAside() {
+  // The push was before this, and is seq_cst, as these loads are.
+  if (shortage_.aside() == 0) return;
+  std::uint64_t idle = idle_mask() & ~shortage_.mask();
+  // One that has just woken by itself may be about to run something else.
+  while (idle != 0 &&
+         !WakeWorker(static_cast<std::size_t>(std::countr_zero(idle)))) {
+    idle &= idle - 1;
+  }
 }
 
 // worker_stacks.cc [ST6]

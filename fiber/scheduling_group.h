@@ -87,8 +87,8 @@ class SchedulingGroup {
   bool WakeFor(std::size_t tasks);
 
   // Wakes the worker `index` if it is idle, to look at its timers or at the
-  // stop flag again. Any thread.
-  void WakeWorker(std::size_t index);
+  // stop flag again. True: it was. Any thread.
+  bool WakeWorker(std::size_t index);
   void WakeAllIdle();
 
   std::size_t index() const noexcept { return options_.index; }
@@ -169,6 +169,8 @@ class SchedulingGroup {
 
   // Lets a task wait until a worker has a stack to spare.
   void PutAside(Task* task);
+  // Wakes a worker that has stacks if tasks wait for one.
+  void WakeForAside();
   // Gives such tasks to a neighbour that has stacks, if no worker here has.
   void PassAsideOn();
   // Once in stack_idle_ns; any worker.

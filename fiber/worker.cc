@@ -387,6 +387,7 @@ void Worker::WakeForInjected() {
   if (const std::size_t injected = group_->injected(); injected != 0) {
     group_->WakeFor(injected);
   }
+  group_->WakeForAside();  // Somebody may have counted on us for those, too.
 }
 
 void Worker::Probe(std::int64_t now_ns) {
