@@ -169,14 +169,16 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
   const bool wanted =
       controller_->compression_ != CompressionAlgorithm::kNone &&
       controller_->compression_ != CompressionAlgorithm::kUnknown;
-  return wanted && route_->traits().compression ? CompressParts()
-                                                : flare::Status();
+  return wanted && route_->traits().Compresses(controller_->compression_)
+             ? CompressParts()
+             : flare::Status();
 }
 
 flare::Status ClientCall::CompressParts() {
   compression_ = controller_->compression_;
+  const bool both = route_->traits().attachment_compression;
   for (Buffer* part : {&body_, &attachment_}) {
-    if (part->empty()) continue;
+    if (part->empty() || (part == &attachment_ && !both)) continue;
     auto compressed = Compress(compression_, *part);
     if (!compressed) {
       return flare::Status(
@@ -185,7 +187,7 @@ flare::Status ClientCall::CompressParts() {
     }
     *part = *std::move(compressed);
   }
-  attachment_compressed_ = !attachment_.empty();
+  attachment_compressed_ = both && !attachment_.empty();
   return {};
 }
 

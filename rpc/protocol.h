@@ -70,6 +70,14 @@ struct ProtocolTraits {
   bool compression = false;
   // Several calls at once on one connection, replies in any order.
   bool multiplexed = true;
+  // Where there is compression: bit n for CompressionAlgorithm n, and whether
+  // attachments are compressed too.
+  std::uint64_t compressions = 0x3e;
+  bool attachment_compression = true;
+
+  bool Compresses(CompressionAlgorithm algorithm) const {
+    return compression && (compressions >> static_cast<int>(algorithm) & 1);
+  }
 };
 
 enum class CutResult {

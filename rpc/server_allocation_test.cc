@@ -69,6 +69,13 @@ TEST_F(AllocationTest, FlareCallsAllocateNothing) {
   EXPECT_LE(AllocationsOf(&client, 500), kBatch);
 }
 
+TEST_F(AllocationTest, BaiduStdCallsAllocateNothing) {
+  StartServer({"baidu-std"});
+  RawClient client(endpoint(), "baidu-std");
+  AllocationsOf(&client, 1000);
+  EXPECT_LE(AllocationsOf(&client, 500), kBatch);
+}
+
 TEST_F(AllocationTest, HttpCallsAllocateNothing) {
   StartServer({"http+pb"});
   RawClient client(endpoint(), "http+pb");

@@ -273,18 +273,18 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   if (!IsCompressed(algorithm)) return flare::Status();
   const bool acceptable = controller_.GetAcceptableCompressionAlgorithms().test(
       static_cast<std::size_t>(algorithm));
-  if (!traits.compression || !acceptable) {
-    if (controller_.attachment_precompressed_ &&
-        !response->attachment.empty()) {
-      return flare::Status(STATUS_NOT_SUPPORTED,
-                           "The response's attachment is compressed in a way "
-                           "that the caller can't read.");
-    }
-    return flare::Status();
+  const bool usable = acceptable && traits.Compresses(algorithm);
+  if (controller_.attachment_precompressed_ && !response->attachment.empty() &&
+      !(usable && traits.attachment_compression)) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         "The response's attachment is compressed in a way "
+                         "that the caller can't read.");
   }
+  if (!usable) return flare::Status();
   response->compression = algorithm;
   flare::Status status = CompressInPlace(algorithm, &response->body);
-  if (status.ok() && !response->attachment.empty()) {
+  if (status.ok() && traits.attachment_compression &&
+      !response->attachment.empty()) {
     response->attachment_compressed = true;
     if (!controller_.attachment_precompressed_) {
       status = CompressInPlace(algorithm, &response->attachment);

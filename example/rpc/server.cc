@@ -2,8 +2,9 @@
 //
 //   server --ip=0.0.0.0 --port=5567 --flare_concurrency_hint=4
 //
-// Speaks flare, HTTP with protobuf, JSON or text bodies, and plain HTTP (an
-// index page and /echo) on one port. See docs/press.md for its counterpart.
+// Speaks flare, baidu-std, HTTP with protobuf, JSON or text bodies, and plain
+// HTTP (an index page and /echo) on one port. See docs/press.md for its
+// counterpart.
 
 #include "flare/rpc/server.h"
 
@@ -85,8 +86,8 @@ int Entry(int, char**) {
     return 2;
   }
   flare::Server server;
-  server.AddProtocols(
-      {"flare", "http+pb", "http+proto3-json", "http+pb-text", "http"});
+  server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
+                       "http", "baidu-std"});
   server.AddService(std::make_unique<EchoServiceImpl>());
   AddPages(&server);
   server.ListenOn(*address);

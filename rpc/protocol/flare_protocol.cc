@@ -7,16 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "flare/rpc/protocol/framing.h"
 #include "flare/rpc/protocol/rpc_meta.h"
+#include "flare/rpc/protocol/utf8.h"
 
 namespace flare::rpc {
 
 namespace {
 
-constexpr std::string_view kName = "flare";
-constexpr std::string_view kMagic = "CPRF";
-constexpr std::size_t kHeaderSize = 16;
-constexpr std::size_t kMaxMetaSize = 64 << 10;
 // Bit n: algorithm n. None, gzip, lz4-frame, snappy, zstd.
 constexpr std::uint64_t kAcceptableCompressions = 0x3e;
 
@@ -38,102 +36,29 @@ char* PutLittleEndian(std::size_t value, char* out) {
   return out;
 }
 
-struct FrameHeader {
+struct FlareFrame {
+  static constexpr std::string_view kName = "flare";
+  static constexpr std::string_view kMagic = "CPRF";
+  static constexpr std::size_t kHeaderSize = 16;
+
   std::uint32_t meta_size = 0;
   std::uint32_t body_size = 0;
   std::uint32_t attachment_size = 0;
 
+  void Read(const char* header) {
+    meta_size = ReadLittleEndian(header + 4);
+    body_size = ReadLittleEndian(header + 8);
+    attachment_size = ReadLittleEndian(header + 12);
+  }
+  std::string Check() const {
+    return meta_size <= kMaxMetaSize ? std::string()
+                                     : OversizedMetaText(meta_size);
+  }
+  std::size_t head_size() const { return kHeaderSize + meta_size; }
   std::size_t total() const {
-    return kHeaderSize + std::size_t{meta_size} + body_size + attachment_size;
+    return head_size() + std::size_t{body_size} + attachment_size;
   }
 };
-
-// Takes frames off the input; the part that both sides share.
-class FrameCutter {
- public:
-  explicit FrameCutter(std::size_t max_packet_size)
-      : max_packet_size_(max_packet_size) {}
-
-  // On kMessage: *wire has header and meta and, unless *oversized, all of the
-  // frame; the rest of an oversized one is skipped by this and later calls.
-  CutResult Cut(Buffer& in, FrameHeader* header, Buffer* wire, bool* oversized,
-                std::size_t* need, std::string* error) {
-    *need = 0;
-    if (!SkipRest(in)) return CutResult::kNeedMore;
-    CutResult result = ReadHeader(in, header, need);
-    if (result != CutResult::kMessage) return result;
-    if (header->meta_size > kMaxMetaSize) {
-      *error = "flare: a meta of " + std::to_string(header->meta_size) +
-               " bytes exceeds the limit of " + std::to_string(kMaxMetaSize);
-      return CutResult::kError;
-    }
-    *oversized = header->total() > max_packet_size_;
-    std::size_t wanted =
-        *oversized ? kHeaderSize + header->meta_size : header->total();
-    if (in.size() < wanted) {
-      *need = wanted;
-      return CutResult::kNeedMore;
-    }
-    *wire = in.Cut(wanted);
-    skip_ = header->total() - wanted;
-    SkipRest(in);
-    return CutResult::kMessage;
-  }
-
-  std::string OversizedText(std::size_t size) const {
-    return "a message of " + std::to_string(size) +
-           " bytes exceeds the limit of " + std::to_string(max_packet_size_);
-  }
-
- private:
-  // False if all of the input belonged to an oversized frame and more will.
-  bool SkipRest(Buffer& in) {
-    std::size_t n = std::min(skip_, in.size());
-    if (n != 0) in.Skip(n);
-    skip_ -= n;
-    return skip_ == 0;
-  }
-
-  static CutResult ReadHeader(const Buffer& in, FrameHeader* header,
-                              std::size_t* need) {
-    char scratch[kHeaderSize];
-    std::string_view bytes = in.Peek(std::min(in.size(), kHeaderSize), scratch);
-    std::size_t known = std::min(bytes.size(), kMagic.size());
-    if (bytes.substr(0, known) != kMagic.substr(0, known)) {
-      return CutResult::kNotMine;
-    }
-    if (known < kMagic.size()) return CutResult::kUnsure;
-    if (bytes.size() < kHeaderSize) {
-      *need = kHeaderSize;
-      return CutResult::kNeedMore;
-    }
-    header->meta_size = ReadLittleEndian(bytes.data() + 4);
-    header->body_size = ReadLittleEndian(bytes.data() + 8);
-    header->attachment_size = ReadLittleEndian(bytes.data() + 12);
-    return CutResult::kMessage;
-  }
-
-  const std::size_t max_packet_size_;
-  std::size_t skip_ = 0;  // bytes still to come of an oversized frame
-};
-
-// The meta of a frame cut off before, in one piece; maybe in
-// `message->scratch`.
-template <class Message>
-std::string_view MetaBytes(Message* message) {
-  return ContiguousPrefix(message->wire, kHeaderSize + message->meta_size,
-                          &message->scratch)
-      .substr(kHeaderSize);
-}
-
-// Takes the frame apart; its head stays in `wire`, for the views into it.
-template <class Message>
-void SplitFrame(Message* message) {
-  Buffer head = message->wire.Cut(kHeaderSize + message->meta_size);
-  message->body = message->wire.Cut(message->body_size);
-  message->attachment = std::move(message->wire);
-  message->wire = std::move(head);
-}
 
 // kNone for the number 0, which says nothing; nullopt for unknown ones.
 std::optional<CompressionAlgorithm> CompressionFromWire(std::int32_t number) {
@@ -161,71 +86,18 @@ void AppendFrame(const RpcMeta& meta, Buffer&& body, Buffer&& attachment,
                  BufferBuilder* out) {
   std::size_t meta_size = RpcMetaSize(meta);
   auto put_head = [&](char* at) {
-    std::memcpy(at, kMagic.data(), kMagic.size());
-    at = PutLittleEndian(meta_size, at + kMagic.size());
+    std::memcpy(at, FlareFrame::kMagic.data(), FlareFrame::kMagic.size());
+    at = PutLittleEndian(meta_size, at + FlareFrame::kMagic.size());
     at = PutLittleEndian(body.size(), at);
     EncodeRpcMeta(meta, PutLittleEndian(attachment.size(), at));
   };
-  if (std::size_t size = kHeaderSize + meta_size;
-      size <= BufferBuilder::kMaxReserve) {
-    put_head(out->Reserve(size));
-  } else {
-    std::string head(size, '\0');
-    put_head(head.data());
-    out->Append(head);
-  }
+  AppendHead(FlareFrame::kHeaderSize + meta_size, put_head, out);
   if (!body.empty()) out->Append(std::move(body));
   if (!attachment.empty()) out->Append(std::move(attachment));
 }
 
 bool TooLargeForFrame(const Buffer& part) {
   return part.size() > std::numeric_limits<std::uint32_t>::max();
-}
-
-bool IsAscii(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) {
-    return static_cast<std::uint8_t>(c) >= 0x80;
-  });
-}
-
-// Length of the UTF-8 sequence at the start of `text`; 0 if there is none.
-std::size_t Utf8SequenceSize(std::string_view text) {
-  auto at = [&](std::size_t i) {
-    return i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0u;
-  };
-  auto continues = [&](std::size_t i) { return (at(i) & 0xc0) == 0x80; };
-  if (at(0) < 0x80) return 1;
-  if (at(0) >= 0xc2 && at(0) <= 0xdf) return continues(1) ? 2 : 0;
-  if (at(0) >= 0xe0 && at(0) <= 0xef) {
-    bool overlong = at(0) == 0xe0 && at(1) < 0xa0;
-    bool surrogate = at(0) == 0xed && at(1) > 0x9f;
-    return continues(1) && continues(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (at(0) >= 0xf0 && at(0) <= 0xf4) {
-    bool overlong = at(0) == 0xf0 && at(1) < 0x90;
-    bool beyond = at(0) == 0xf4 && at(1) > 0x8f;
-    return continues(1) && continues(2) && continues(3) && !overlong && !beyond
-               ? 4
-               : 0;
-  }
-  return 0;
-}
-
-// The schema says string: some peers refuse what isn't UTF-8, and an error
-// text may quote what a client sent.
-std::string ToUtf8(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    std::size_t size = Utf8SequenceSize(text);
-    if (size == 0) {
-      result.push_back('?');
-      size = 1;
-    } else {
-      result.append(text.substr(0, size));
-    }
-    text.remove_prefix(size);
-  }
-  return result;
 }
 
 // --------------------------------------------------------------------------
@@ -235,12 +107,12 @@ class FlareServerProtocol : public ServerProtocol {
   FlareServerProtocol(const Limits& limits, ReplySink* sink)
       : ServerProtocol(sink), cutter_(limits.max_packet_size) {}
 
-  std::string_view name() const override { return kName; }
+  std::string_view name() const override { return FlareFrame::kName; }
   ProtocolTraits traits() const override { return kTraits; }
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override {
-    FrameHeader header;
+    FlareFrame header;
     bool oversized = false;
     CutResult result =
         cutter_.Cut(in, &header, &request->wire, &oversized, need, error);
@@ -257,7 +129,8 @@ class FlareServerProtocol : public ServerProtocol {
 
   ParseResult Parse(InboundRequest* request) const override {
     RpcMeta meta;
-    std::string_view error = DecodeRpcMeta(MetaBytes(request), &meta);
+    std::string_view error =
+        DecodeRpcMeta(HeadOf(FlareFrame::kHeaderSize, request), &meta);
     if (!meta.has_correlation_id) {
       request->reject_status = STATUS_MALFORMED_DATA;
       request->reject_reason = "flare: a request without a correlation id";
@@ -273,7 +146,7 @@ class FlareServerProtocol : public ServerProtocol {
       return result;
     }
     FillHead(meta, &request->head);
-    SplitFrame(request);
+    SplitFrame(FlareFrame::kHeaderSize, request);
     return ParseResult::kOk;
   }
 
@@ -293,12 +166,8 @@ class FlareServerProtocol : public ServerProtocol {
     }
     meta.has_response = true;
     meta.status = response.status;
-    meta.description = response.description;
-    std::string as_utf8;
-    if (!IsAscii(meta.description)) {
-      as_utf8 = ToUtf8(meta.description);
-      meta.description = as_utf8;
-    }
+    std::string scratch;
+    meta.description = AsUtf8(response.description, &scratch);
     SetCompression(response.compression, response.attachment_compressed,
                    !response.attachment.empty(), &meta);
     BufferBuilder out;
@@ -356,7 +225,7 @@ class FlareServerProtocol : public ServerProtocol {
     head->tracing_context = meta.tracing_context;
   }
 
-  FrameCutter cutter_;
+  FrameCutter<FlareFrame> cutter_;
 };
 
 // --------------------------------------------------------------------------
@@ -366,7 +235,7 @@ class FlareClientProtocol : public ClientProtocol {
   explicit FlareClientProtocol(const Limits& limits)
       : cutter_(limits.max_packet_size) {}
 
-  std::string_view name() const override { return kName; }
+  std::string_view name() const override { return FlareFrame::kName; }
   ProtocolTraits traits() const override { return kTraits; }
   PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
 
@@ -397,21 +266,11 @@ class FlareClientProtocol : public ClientProtocol {
 
   CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
                 std::string* error) override {
-    FrameHeader header;
+    FlareFrame header;
     bool oversized = false;
-    CutResult result =
-        cutter_.Cut(in, &header, &response->wire, &oversized, need, error);
-    switch (result) {
-      case CutResult::kMessage:
-        break;
-      case CutResult::kUnsure:
-        return CutResult::kNeedMore;
-      case CutResult::kNotMine:
-        *error = "flare: the peer's bytes are no flare response";
-        return CutResult::kError;
-      default:
-        return result;
-    }
+    CutResult result = cutter_.CutResponse(in, &header, &response->wire,
+                                           &oversized, need, error);
+    if (result != CutResult::kMessage) return result;
     response->wire_size = header.total();
     response->meta_size = header.meta_size;
     response->body_size = header.body_size;
@@ -423,7 +282,8 @@ class FlareClientProtocol : public ClientProtocol {
   ParseResult Parse(InboundResponse* response) const override {
     bool oversized = response->status != STATUS_SUCCESS;
     RpcMeta meta;
-    std::string_view error = DecodeRpcMeta(MetaBytes(response), &meta);
+    std::string_view error =
+        DecodeRpcMeta(HeadOf(FlareFrame::kHeaderSize, response), &meta);
     response->status = STATUS_MALFORMED_DATA;
     if (!meta.has_correlation_id) {
       response->description = "flare: a response without a correlation id";
@@ -445,7 +305,7 @@ class FlareClientProtocol : public ClientProtocol {
     response->description = meta.description;
     response->compression = *CompressionFromWire(meta.compression_algorithm);
     response->attachment_compressed = meta.attachment_compressed;
-    SplitFrame(response);
+    SplitFrame(FlareFrame::kHeaderSize, response);
     return ParseResult::kOk;
   }
 
@@ -462,7 +322,7 @@ class FlareClientProtocol : public ClientProtocol {
     return {};
   }
 
-  FrameCutter cutter_;
+  FrameCutter<FlareFrame> cutter_;
 };
 
 }  // namespace

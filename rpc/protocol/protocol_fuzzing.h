@@ -25,6 +25,14 @@ inline Limits FuzzLimits() {
   return limits;
 }
 
+// Those whose servers and clients are fed; "http" has no client of its own.
+inline std::vector<std::string> FuzzedProtocols() {
+  return {"flare", "http+pb", "http", "baidu-std"};
+}
+inline std::vector<std::string> FuzzedSchemes() {
+  return {"flare", "http+pb", "baidu-std"};
+}
+
 // What came out of some bytes, for comparing ways to read them.
 struct Reading {
   // Per message: its kind and contents, or that it was refused.
@@ -96,8 +104,7 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
 // No crash, and the same outcome however the bytes are cut into pieces.
 inline void CheckServerBytes(std::string_view bytes) {
   static const auto* set = new ServerProtocolSet(
-      ServerProtocolSet::FromNames({"flare", "http+pb", "http"}, FuzzLimits())
-          .value());
+      ServerProtocolSet::FromNames(FuzzedProtocols(), FuzzLimits()).value());
   for (std::size_t i = 0; i != set->size(); ++i) {
     Reading whole = ReadAsServer(*set, i, bytes, bytes.size() + 1);
     for (std::size_t piece : {1, 2, 7, 64}) {
@@ -146,7 +153,8 @@ inline Reading ReadAsClient(const std::string& scheme, std::string_view bytes,
 }
 
 inline void CheckClientBytes(std::string_view bytes) {
-  for (const char* scheme : {"flare", "http+pb"}) {
+  static const auto* schemes = new std::vector(FuzzedSchemes());
+  for (const std::string& scheme : *schemes) {
     Reading whole = ReadAsClient(scheme, bytes, bytes.size() + 1);
     for (std::size_t piece : {1, 2, 7, 64}) {
       Reading cut = ReadAsClient(scheme, bytes, piece);
@@ -191,6 +199,11 @@ inline std::vector<std::string> SeedBytes() {
       "\r\n",
       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nRpc-SeqNo: 9\r\n"
       "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+      bytes("PRPC\0\0\0\x19\0\0\0\x14\x0a\x0a\x0a\x03"
+            "a.B\x12\x03Run\x18\0\x20\x01\x28\x03\x50\x02"
+            "bbaaa"sv),
+      bytes("PRPC\0\0\0\x0d\0\0\0\x06\x12\x02\x08\0\x20\x01\x0a\x05hello"sv),
+      bytes("PRPC\0\0\0\x0a\0\0\0\x0a\x12\x06\x08\x0a\x12\x02no\x20\x07"sv),
   };
 }
 

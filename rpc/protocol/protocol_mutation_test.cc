@@ -105,7 +105,7 @@ TEST(ProtocolMutation, EveryByteOfEverySeedReplaced) {
 
 // The seeds themselves are what they are meant to be.
 TEST(ProtocolMutation, SeedsAreValid) {
-  auto set = ServerProtocolSet::FromNames({"flare", "http+pb", "http"},
+  auto set = ServerProtocolSet::FromNames(testing::FuzzedProtocols(),
                                           testing::FuzzLimits());
   ASSERT_TRUE(set);
   std::vector<std::size_t> messages;
@@ -117,7 +117,7 @@ TEST(ProtocolMutation, SeedsAreValid) {
         if (message != "refused") ++count;
       }
     }
-    for (const char* scheme : {"flare", "http+pb"}) {
+    for (const std::string& scheme : testing::FuzzedSchemes()) {
       for (const auto& message :
            testing::ReadAsClient(scheme, seed, 1000).messages) {
         if (message[0] == '0') ++count;
@@ -125,8 +125,8 @@ TEST(ProtocolMutation, SeedsAreValid) {
     }
     messages.push_back(count);
   }
-  EXPECT_EQ(messages,
-            (std::vector<std::size_t>{1, 2, 1, 1, 1, 1, 2, 2, 1, 1, 1}));
+  EXPECT_EQ(messages, (std::vector<std::size_t>{1, 2, 1, 1, 1, 1, 2, 2, 1, 1, 1,
+                                                1, 1, 1}));
 }
 
 }  // namespace

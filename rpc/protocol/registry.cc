@@ -8,6 +8,7 @@
 
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/rpc/protocol/baidu_std_protocol.h"
 #include "flare/rpc/protocol/flare_protocol.h"
 #include "flare/rpc/protocol/http_protocol.h"
 
@@ -70,6 +71,7 @@ using ClientRegistry = Registry<ClientProtocolFactory>;
 // The HTTP entries only hold their names: a set merges them.
 ServerRegistry& Servers() {
   static auto* registry = new ServerRegistry({
+      {"baidu-std", NewBaiduStdServerProtocol},
       {"flare", NewFlareServerProtocol},
       {"http", nullptr},
       {"http+pb", nullptr},
@@ -81,6 +83,7 @@ ServerRegistry& Servers() {
 
 ClientRegistry& Clients() {
   static auto* registry = new ClientRegistry({
+      {"baidu-std", NewBaiduStdClientProtocol},
       {"flare", NewFlareClientProtocol},
       {"http", HttpClientFactory(PayloadFormat::kProtobuf)},
       {"http+pb", HttpClientFactory(PayloadFormat::kProtobuf)},

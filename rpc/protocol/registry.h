@@ -8,8 +8,9 @@
 //   }
 //
 // Known from the start: "flare", "http+pb", "http+pb-text",
-// "http+proto3-json", and "http" on the server side. Others are added with
-// RegisterServerProtocol / RegisterClientProtocol before the first use.
+// "http+proto3-json", "baidu-std", and "http" on the server side. Others are
+// added with RegisterServerProtocol / RegisterClientProtocol before the first
+// use.
 //
 // All functions are thread-safe and don't block on anything but a short lock;
 // New of a set takes no lock.

@@ -39,11 +39,11 @@ TEST(ServerProtocolSetTest, KeepsTheOrderAndMergesHttp) {
 }
 
 TEST(ServerProtocolSetTest, NamesWhatItKnowsIfAskedForMore) {
-  auto set = ServerProtocolSet::FromNames({"flare", "trpc"});
+  auto set = ServerProtocolSet::FromNames({"flare", "qzone"});
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code(), STATUS_NOT_SUPPORTED);
   EXPECT_EQ(set.error().message().find(
-                "unknown protocol \"trpc\"; known are flare http http+pb"),
+                "unknown protocol \"qzone\"; known are baidu-std "),
             0u)
       << set.error();
 }
@@ -103,7 +103,8 @@ TEST(ServerProtocolSetTest, AnHttpResponseFromAnotherProtocolAborts) {
 // As a server connection does it: the first answer that isn't "not mine" or
 // "unsure" decides.
 TEST(ServerProtocolSetTest, ManyProtocolsShareAPort) {
-  auto set = ServerProtocolSet::FromNames({"http+pb", "http", "flare"});
+  auto set =
+      ServerProtocolSet::FromNames({"http+pb", "http", "flare", "baidu-std"});
   ASSERT_TRUE(set);
   struct Case {
     std::string bytes;
@@ -117,6 +118,9 @@ TEST(ServerProtocolSetTest, ManyProtocolsShareAPort) {
       {"C", "?"},
       {"CPR", "?"},
       {"CPRF", "flare"},
+      {"PRP", "?"},
+      {"PRPC", "baidu-std"},
+      {"PRPC\0\0\0\x33\0\0\0\x2f"s, "baidu-std"},
       {"GE", "?"},
       {"\x16\x03\x01\x02", ""},
       {"garbage", ""},
@@ -146,6 +150,7 @@ TEST(ClientProtocols, AreMadeByScheme) {
     const char* scheme;
     const char* name;
   } cases[] = {{"flare", "flare"},
+               {"baidu-std", "baidu-std"},
                {"http", "http+pb"},
                {"http+pb", "http+pb"},
                {"http+pb-text", "http+pb-text"},

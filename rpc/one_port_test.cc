@@ -1,0 +1,180 @@
+// Several protocols on one port: real servers and channels.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/compression.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/server_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+class OnePort : public ServerTest,
+                public ::testing::WithParamInterface<const char*> {
+ protected:
+  void TearDown() override {
+    channel_.reset();
+    ShutdownClientSide();
+    ServerTest::TearDown();
+  }
+
+  void Serve() { StartServer({"flare", "http+pb", "http", "baidu-std"}); }
+
+  RpcChannel* channel() {
+    if (channel_ == nullptr) {
+      channel_ = std::make_unique<RpcChannel>(std::string(GetParam()) + "://" +
+                                              endpoint().ToString());
+      EXPECT_TRUE(channel_->status().ok()) << channel_->status().message();
+    }
+    return channel_.get();
+  }
+
+  fiber::Event timed_out_;
+
+ private:
+  std::unique_ptr<RpcChannel> channel_;
+};
+
+TEST_P(OnePort, ManyCallsAtOnce) {
+  Serve();
+  std::vector<std::unique_ptr<TestedCall>> calls;
+  for (int i = 0; i != 200; ++i) {
+    calls.push_back(std::make_unique<TestedCall>());
+    calls.back()->request.set_body(std::string(i * 97 % 5000, 'b'));
+    calls.back()->request.set_number(i);
+    calls.back()->Start(channel());
+  }
+  for (const auto& call : calls) {
+    EXPECT_EQ(call->Await(), STATUS_SUCCESS) << call->controller.ErrorText();
+    EXPECT_EQ(call->response.body(), call->request.body());
+    EXPECT_EQ(call->response.number(), call->request.number());
+  }
+}
+
+TEST_P(OnePort, FailuresOfServices) {
+  service().on_call = [](TestCall call) {
+    call.response->set_body("not to be seen");
+    call.controller->SetFailed(call.request->number(), "out of stock");
+    call.Reply();
+  };
+  Serve();
+  for (int code : {4711, 99, 100}) {
+    TestedCall call;
+    call.request.set_number(code);
+    EXPECT_EQ(call.Start(channel())->Await(), code);
+    EXPECT_EQ(call.controller.ErrorText(), "out of stock");
+  }
+}
+
+TEST_P(OnePort, UnknownMethods) {
+  Serve();
+  RpcClientController controller;
+  TestRequest request;
+  TestResponse response;
+  OtherService_Stub(channel()).Call(&controller, &request, &response, nullptr);
+  EXPECT_EQ(controller.ErrorCode(), STATUS_METHOD_NOT_FOUND);
+  EXPECT_EQ(controller.ErrorText(),
+            "Method [flare.rpc.testing.OtherService.Call] is not implemented.");
+}
+
+TEST_P(OnePort, UnreadableBodies) {
+  Serve();
+  RpcClientController controller;
+  Strict request;  // lacks its required field
+  Strict response;
+  controller.SetRequestRawBytes(CreateBufferSlow("\x0a\x7f"));
+  TestService_Stub(channel()).CallStrict(&controller, &request, &response,
+                                         nullptr);
+  EXPECT_TRUE(controller.ErrorCode() == STATUS_PARSE_REQUEST ||
+              controller.ErrorCode() == STATUS_MALFORMED_DATA)
+      << controller.ErrorCode() << " " << controller.ErrorText();
+}
+
+TEST_P(OnePort, TimesOut) {
+  service().on_call = [this](TestCall call) {
+    timed_out_.Wait();
+    call.Reply();
+  };
+  Serve();
+  TestedCall call;
+  call.controller.SetTimeout(std::chrono::milliseconds(20));
+  EXPECT_EQ(call.Start(channel())->Await(), STATUS_TIMEOUT);
+  timed_out_.Set();
+}
+
+TEST_P(OnePort, Compresses) {
+  service().on_call = [](TestCall call) {
+    call.controller->SetCompressionAlgorithm(
+        static_cast<CompressionAlgorithm>(call.request->number()));
+    FlexibleService::Echo(call);
+  };
+  Serve();
+  // Those that a protocol doesn't have are left out.
+  for (auto algorithm :
+       {CompressionAlgorithm::kGzip, CompressionAlgorithm::kLz4Frame,
+        CompressionAlgorithm::kSnappy, CompressionAlgorithm::kZstd}) {
+    TestedCall call;
+    call.controller.SetCompressionAlgorithm(algorithm);
+    call.request.set_number(static_cast<int>(algorithm));
+    call.request.set_body(std::string(100'000, 'b'));
+    EXPECT_EQ(call.Start(channel())->Await(), STATUS_SUCCESS)
+        << call.controller.ErrorText();
+    EXPECT_EQ(call.response.body(), call.request.body());
+  }
+}
+
+TEST_P(OnePort, AttachmentsNextToCompressedBodies) {
+  // HTTP has no place for them.
+  const int expected = std::string(GetParam()) == "http+pb"
+                           ? STATUS_NOT_SUPPORTED
+                           : STATUS_SUCCESS;
+  service().on_call = [](TestCall call) {
+    call.controller->SetCompressionAlgorithm(CompressionAlgorithm::kGzip);
+    call.controller->SetResponseAttachment(
+        call.controller->GetRequestAttachment());
+    FlexibleService::Echo(call);
+  };
+  Serve();
+  for (std::size_t size : {1, 1000, 1'000'000}) {
+    TestedCall call;
+    call.controller.SetCompressionAlgorithm(CompressionAlgorithm::kSnappy);
+    call.request.set_body(std::string(size, 'b'));
+    call.controller.SetRequestAttachment(
+        CreateBufferSlow(std::string(size, 'a')));
+    EXPECT_EQ(call.Start(channel())->Await(), expected)
+        << call.controller.ErrorText();
+    if (expected != STATUS_SUCCESS) continue;
+    EXPECT_EQ(call.response.body(), call.request.body());
+    EXPECT_EQ(FlattenSlow(call.controller.GetResponseAttachment()),
+              std::string(size, 'a'));
+  }
+}
+
+TEST_P(OnePort, OversizedRequestsAreAnswered) {
+  server_options().maximum_packet_size = 10'000;
+  Serve();
+  TestedCall large;
+  large.request.set_body(std::string(20'000, 'b'));
+  EXPECT_NE(large.Start(channel())->Await(), STATUS_SUCCESS);
+  EXPECT_NE(large.controller.ErrorCode(), STATUS_TIMEOUT);
+  TestedCall small;
+  EXPECT_EQ(small.Start(channel())->Await(), STATUS_SUCCESS)
+      << small.controller.ErrorText();
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, OnePort,
+                         ::testing::Values("flare", "http+pb", "baidu-std"),
+                         [](const auto& info) {
+                           std::string name;
+                           for (char c : std::string(info.param)) {
+                             if (c != '+' && c != '-') name += c;
+                           }
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace flare::rpc::testing

@@ -1,0 +1,48 @@
+// The `baidu-std` protocol, brpc's own: a header of 12 bytes (the magic "PRPC",
+// then two big-endian numbers: the size of all that follows, and of the meta
+// alone), then meta, body and attachment. The meta is a BaiduStdMeta
+// (baidu_std_meta.h). Unary calls; many at once on a connection, replies in any
+// order.
+//
+//   - The method "package.Service.Method" is sent as service and method.
+//   - Status codes stand in error_code as they are, in both directions; those
+//     of brpc itself begin at 1001. A failed call's reply has neither body nor
+//     attachment.
+//   - Bodies are compressed with snappy or gzip or not at all, attachments
+//     never. Our replies are in the format of the request: protobuf, its text
+//     format or its JSON (content_type 0, 3, 2). Our requests are protobuf.
+//   - A timeout_ms is heeded but not sent. Credentials, checksums, log and
+//     trace ids and user fields are ignored.
+//
+// What a request must be, and what happens otherwise:
+//   - A meta of more than 64 KiB or larger than its packet: the connection is
+//     closed. Likewise after a malformed meta without a correlation id.
+//   - More bytes in all than Limits::max_packet_size: answered with
+//     STATUS_MALFORMED_DATA, the bytes are skipped as they come, the
+//     connection goes on.
+//   - A malformed meta, no request in it, no service or method, an unknown
+//     compress_type or content_type, an impossible attachment_size:
+//     STATUS_MALFORMED_DATA.
+//   - A request that opens a stream: STATUS_NOT_SUPPORTED.
+// The client judges responses alike: the call they belong to fails with
+// STATUS_MALFORMED_DATA and a text.
+#ifndef FLARE_RPC_PROTOCOL_BAIDU_STD_PROTOCOL_H_
+#define FLARE_RPC_PROTOCOL_BAIDU_STD_PROTOCOL_H_
+
+#include <memory>
+#include <string_view>
+
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+std::unique_ptr<ServerProtocol> NewBaiduStdServerProtocol(const Limits& limits,
+                                                          ReplySink* sink);
+
+// The protocol has no place for `host`.
+std::unique_ptr<ClientProtocol> NewBaiduStdClientProtocol(
+    const Limits& limits, std::string_view host);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_BAIDU_STD_PROTOCOL_H_

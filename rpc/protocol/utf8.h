@@ -1,0 +1,17 @@
+// Error texts on their way into fields that must hold UTF-8: some peers refuse
+// what isn't, and an error text may quote what a client sent.
+#ifndef FLARE_RPC_PROTOCOL_UTF8_H_
+#define FLARE_RPC_PROTOCOL_UTF8_H_
+
+#include <string>
+#include <string_view>
+
+namespace flare::rpc {
+
+// `text` itself if it is ASCII; else a copy in *scratch with '?' in place of
+// each byte that doesn't belong to a UTF-8 sequence.
+std::string_view AsUtf8(std::string_view text, std::string* scratch);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_UTF8_H_
