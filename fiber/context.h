@@ -1,5 +1,5 @@
 // The context switch: exchanges the callee-saved registers, the stack pointer
-// and the floating-point control words. About 5 ns.
+// and the floating-point control words. A few nanoseconds.
 
 #ifndef FLARE_FIBER_CONTEXT_H_
 #define FLARE_FIBER_CONTEXT_H_

@@ -5,7 +5,8 @@
 // A worker looks at them by itself when it runs out of work, once in so many
 // searches. That is no help while it sleeps: so the watch, when it finds a
 // group all of whose workers are busy while tasks wait, invites one that
-// sleeps in a neighbouring group (watch.cc).
+// sleeps in a neighbouring group (watch.cc). Tasks that a group has no stacks
+// for are given to one that has some (worker_stacks.cc [ST6]).
 
 #ifndef FLARE_FIBER_NEIGHBOURS_H_
 #define FLARE_FIBER_NEIGHBOURS_H_
