@@ -37,6 +37,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/fiber/carrier.h"
+#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 
@@ -236,6 +237,8 @@ void ChannelWaiter::ReleaseLocks() FLARE_NO_THREAD_SAFETY_ANALYSIS {
 }
 
 void ChannelWaiter::SleepThread(std::int64_t deadline_ns) {
+  if (IsForkedChild()) [[unlikely]]
+    DieAsForkedChild();
   // acquire: pairs with the release in Wake [CH3].
   while (woken_.load(std::memory_order_acquire) == 0) {
     if (deadline_ns != kNoDeadline && NowNs() >= deadline_ns) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "flare/fiber/channel.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/mutex.h"
@@ -106,6 +107,10 @@ TEST_F(ForkGuardTest, ChildOfAThreadDiesAtItsFirstUseOfTheRuntime) {
   EXPECT_DIES(Fork([] {
     Event event;
     event.Wait();  // Nobody could set it.
+  }));
+  EXPECT_DIES(Fork([] {
+    Channel<int> channel;
+    static_cast<void>(channel.Receive());
   }));
 }
 
