@@ -1,7 +1,7 @@
 // A downward counter that waiters wait to see at zero, with the interface of
 // std::latch, and deadlines and stop tokens besides. For fibers and plain
-// threads. Safe to destroy once a wait on it has returned true, although
-// somebody may still be inside count_down().
+// threads. Safe to destroy once a wait on it has returned true (not so
+// try_wait()), although somebody may still be inside count_down().
 //
 //   fiber::Latch done(jobs.size());
 //   for (auto& job : jobs) fiber::Spawn([&] { job.Run(); done.count_down(); });
