@@ -44,13 +44,18 @@ void Write(const char* text) {
 
 void Report(const Carrier& fiber, const void* context) {
   // snprintf() of glibc neither allocates nor locks for these.
+  char id[32] = "";
+  if (fiber.fiber_id != 0) {
+    std::snprintf(id, sizeof(id), ", id %llu,",
+                  static_cast<unsigned long long>(fiber.fiber_id));
+  }
+  const bool named = fiber.name != nullptr;
   char text[256];
   std::snprintf(text, sizeof(text),
-                "*** fiber %llu '%.64s' overflowed its stack of %zu KiB; raise "
+                "*** fiber %s%.64s%s%s overflowed its stack of %zu KiB; raise "
                 "--flare_fiber_stack_size (or find the recursion) ***\n",
-                static_cast<unsigned long long>(fiber.fiber_id),
-                fiber.name == nullptr ? "" : fiber.name,
-                fiber.stacks()->stack_size() >> 10);
+                named ? "\"" : "", named ? fiber.name : "without name",
+                named ? "\"" : "", id, fiber.stacks()->stack_size() >> 10);
   Write(text);
   Write("entry: ");
   WriteFunctionName(STDERR_FILENO, reinterpret_cast<void*>(fiber.entry));

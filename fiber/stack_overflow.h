@@ -1,7 +1,7 @@
 // Tells what happened when a fiber's stack overflows. Its guard turns that into
 // a SIGSEGV, for which a handler writes to standard error
 //
-//   *** fiber 17 'resize' overflowed its stack of 128 KiB; raise
+//   *** fiber "resize", id 17, overflowed its stack of 128 KiB; raise
 //   --flare_fiber_stack_size (or find the recursion) ***
 //   entry: Handle(flare::fiber::Task*) (server.cc:12)
 //       #0 0x5581a0 Parse(Node*) (parser.cc:30)

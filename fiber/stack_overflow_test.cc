@@ -59,7 +59,7 @@ TEST_F(StackOverflowDeathTest, NamesTheFiberAndWhereItWas) {
     });
   };
   EXPECT_EXIT(overflow(), ::testing::KilledBySignal(SIGSEGV),
-              "fiber 1 'digger' overflowed its stack of 128 KiB; raise "
+              "fiber \"digger\", id 1, overflowed its stack of 128 KiB; raise "
               "--flare_fiber_stack_size");
   EXPECT_EXIT(overflow(), ::testing::KilledBySignal(SIGSEGV),
               "entry: .*Fiber.*\n.*#0 0x[0-9a-f]+ .*RecurseWithoutEnd"
@@ -72,7 +72,7 @@ TEST_F(StackOverflowDeathTest, WithoutNameAfterASuspension) {
                 RecurseWithoutEnd(0);
               }),
               ::testing::KilledBySignal(SIGSEGV),
-              "fiber 0 '' overflowed its stack");
+              "fiber without name overflowed its stack");
 }
 
 TEST_F(StackOverflowDeathTest, InABlockingRegion) {

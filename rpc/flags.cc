@@ -79,8 +79,9 @@ DEFINE_string(flare_fiber_check_thread_locks, "default",
 
 DEFINE_int32(flare_fiber_max_stacks, 0,
              "Stacks of fibers at a time, dealt evenly to the scheduling "
-             "groups: at least two per worker. When there are no more, tasks "
-             "that have not started wait. 0: as many as the system has.");
+             "groups: two per worker, and one for each fiber that is to wait "
+             "at a time. When there are no more, tasks that have not started "
+             "wait. 0: as many as the system has.");
 DEFINE_int32(flare_fiber_stack_idle_seconds, 10,
              "Seconds after which stacks that were not needed return their "
              "memory to the system. 0: never.");
