@@ -121,6 +121,7 @@ TEST_F(StackShortageTest, StartedTasksAreNotHeldUp) {
   Latch all_started(kFibers);
   Latch done(kFibers);
   std::atomic<bool> late_ran{false};
+  std::atomic<bool> one_ended{false};
   std::atomic<int> rounds{0};
   for (int i = 0; i < kFibers; ++i) {
     Spawn([&] {
@@ -128,10 +129,12 @@ TEST_F(StackShortageTest, StartedTasksAreNotHeldUp) {
       all_started.wait();
       if (rounds.load() == 0) Spawn([&] { late_ran.store(true); });
       for (int round = 0; round < kRounds; ++round) {
-        EXPECT_FALSE(late_ran.load());
+        // A shuffled schedule may let one end before the others.
+        EXPECT_TRUE(!late_ran.load() || one_ended.load());
         rounds.fetch_add(1);
         this_fiber::Yield();
       }
+      one_ended.store(true);
       done.count_down();
     });
   }
