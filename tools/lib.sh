@@ -1,7 +1,7 @@
 # Sourced by the scripts of this folder; not a program.
 #
 # Provides: strict mode, $repo (the top of the checkout, and the working
-# directory), say, die, and bazel with its noise filtered out.
+# directory), help_for, say, die, and bazel with its noise filtered out.
 
 set -euo pipefail
 
@@ -12,6 +12,14 @@ cd "$repo"
 export HOME="${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}"
 
 say() { printf '\n== %s\n' "$*" >&2; }
+
+# Prints the comment at the top of the script and exits, if it is asked to by -h
+# or --help as its first argument: help_for "$@".
+help_for() {
+  [[ "${1:-}" == -h || "${1:-}" == --help ]] || return 0
+  sed -n '2,/^$/s/^# \{0,1\}//p' "tools/$(basename "$0")"
+  exit 0
+}
 
 die() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2
