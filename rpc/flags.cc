@@ -30,7 +30,8 @@ DEFINE_string(flare_fiber_scheduling_optimize_for, "neutral",
               "or customized.");
 DEFINE_string(flare_fiber_worker_accessible_cpus, "",
               "CPUs that fiber workers may use, as in \"0-10,11,-1\"; negative "
-              "numbers count from the last. Empty: all the process may use.");
+              "numbers count from the last. Of these, the ones that the "
+              "process may use; empty: all it may use.");
 DEFINE_string(flare_fiber_worker_inaccessible_cpus, "",
               "CPUs that fiber workers may not use. Excludes "
               "--flare_fiber_worker_accessible_cpus.");
