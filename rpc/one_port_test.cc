@@ -22,7 +22,9 @@ class OnePort : public ServerTest,
     ServerTest::TearDown();
   }
 
-  void Serve() { StartServer({"flare", "http+pb", "http", "baidu-std"}); }
+  void Serve() {
+    StartServer({"flare", "http+pb", "http", "baidu-std", "trpc"});
+  }
 
   RpcChannel* channel() {
     if (channel_ == nullptr) {
@@ -167,7 +169,8 @@ TEST_P(OnePort, OversizedRequestsAreAnswered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, OnePort,
-                         ::testing::Values("flare", "http+pb", "baidu-std"),
+                         ::testing::Values("flare", "http+pb", "baidu-std",
+                                           "trpc"),
                          [](const auto& info) {
                            std::string name;
                            for (char c : std::string(info.param)) {

@@ -130,6 +130,7 @@ struct ReplyTicket {
   std::uint64_t order = 0;  // HTTP: place among the replies sent in order
   PayloadFormat format = PayloadFormat::kProtobuf;
   std::uint8_t method_type = 1;  // flare: 1 single, 2 stream
+  bool one_way = false;          // trpc: Write sends nothing
   bool ordered = false;          // HTTP: `order` counts
   bool has_correlation_id = true;
   bool rpc = true;          // HTTP: a call, not a request for a handler
@@ -137,6 +138,9 @@ struct ReplyTicket {
   bool close = false;       // HTTP: the connection ends with this reply
   bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection
   std::uint16_t http_status = 0;  // HTTP: of a rejection; 0: from the status
+  // trpc: of the request, whose reply repeats parts of it. Points as
+  // RequestHead's views do: a copy needs the InboundRequest, too.
+  std::string_view request_header;
 };
 
 // One request, from Cut until its reply. Pooled by the server: Clear() keeps

@@ -76,6 +76,13 @@ TEST_F(AllocationTest, BaiduStdCallsAllocateNothing) {
   EXPECT_LE(AllocationsOf(&client, 500), kBatch);
 }
 
+TEST_F(AllocationTest, TrpcCallsAllocateNothing) {
+  StartServer({"trpc"});
+  RawClient client(endpoint(), "trpc");
+  AllocationsOf(&client, 1000);
+  EXPECT_LE(AllocationsOf(&client, 500), kBatch);
+}
+
 TEST_F(AllocationTest, HttpCallsAllocateNothing) {
   StartServer({"http+pb"});
   RawClient client(endpoint(), "http+pb");

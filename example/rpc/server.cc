@@ -2,8 +2,8 @@
 //
 //   server --ip=0.0.0.0 --port=5567 --flare_concurrency_hint=4
 //
-// Speaks flare, baidu-std, HTTP with protobuf, JSON or text bodies, and plain
-// HTTP (an index page and /echo) on one port. See docs/press.md for its
+// Speaks flare, baidu-std, trpc, HTTP with protobuf, JSON or text bodies, and
+// plain HTTP (an index page and /echo) on one port. See docs/press.md for its
 // counterpart.
 
 #include "flare/rpc/server.h"
@@ -87,7 +87,7 @@ int Entry(int, char**) {
   }
   flare::Server server;
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
-                       "http", "baidu-std"});
+                       "http", "baidu-std", "trpc"});
   server.AddService(std::make_unique<EchoServiceImpl>());
   AddPages(&server);
   server.ListenOn(*address);

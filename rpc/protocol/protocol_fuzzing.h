@@ -27,10 +27,10 @@ inline Limits FuzzLimits() {
 
 // Those whose servers and clients are fed; "http" has no client of its own.
 inline std::vector<std::string> FuzzedProtocols() {
-  return {"flare", "http+pb", "http", "baidu-std"};
+  return {"flare", "http+pb", "http", "baidu-std", "trpc"};
 }
 inline std::vector<std::string> FuzzedSchemes() {
-  return {"flare", "http+pb", "baidu-std"};
+  return {"flare", "http+pb", "baidu-std", "trpc"};
 }
 
 // What came out of some bytes, for comparing ways to read them.
@@ -79,7 +79,9 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
   }
   // Nothing is kept that the limits don't allow.
   CHECK_LE(driver.in().size(), std::max<std::size_t>(bytes.size(), 1));
+  bool answers = false;
   for (std::size_t i = driver.count(); i-- != 0;) {
+    answers |= !driver.request(i).ticket.one_way;
     driver.Answer(i, "answer");
     // Every request that can be answered is: nothing else may abort.
     if (driver.sink().aborted()) {
@@ -87,7 +89,7 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
       break;
     }
   }
-  if (!driver.sink().aborted() && driver.count() != 0) {
+  if (!driver.sink().aborted() && answers) {
     CHECK(!driver.sink().Take().empty());
   }
   for (std::size_t i = 0; i != driver.count(); ++i) {
@@ -199,6 +201,15 @@ inline std::vector<std::string> SeedBytes() {
       "\r\n",
       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nRpc-SeqNo: 9\r\n"
       "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+      bytes("\x09\x30\0\0\0\0\0\x2d\0\x18\0\0\0\0\0\0\x18\x01\x20\x05\x3a\x08"
+            "/a.B/Run\x4a\x06\x0a\x01k\x12\x01v\x60\x03"
+            "bbaaa"sv),
+      bytes("\x09\x30\0\0\0\0\0\x1e\0\x0e\0\0\0\0\0\0\x10\x01\x18\x02\x3a\x08"
+            "/a.B/Run"sv),
+      bytes("\x09\x30\x01\x01\0\0\0\x13\0\0\0\0\0\x05\0\0xyz"sv),
+      bytes("\x09\x30\0\0\0\0\0\x19\0\x02\0\0\0\0\0\0\x18\x01\x0a\x05hello"sv),
+      bytes(
+          "\x09\x30\0\0\0\0\0\x18\0\x08\0\0\0\0\0\0\x18\x07\x20\x0c\x32\x02no"sv),
       bytes("PRPC\0\0\0\x19\0\0\0\x14\x0a\x0a\x0a\x03"
             "a.B\x12\x03Run\x18\0\x20\x01\x28\x03\x50\x02"
             "bbaaa"sv),

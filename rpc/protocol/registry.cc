@@ -11,6 +11,7 @@
 #include "flare/rpc/protocol/baidu_std_protocol.h"
 #include "flare/rpc/protocol/flare_protocol.h"
 #include "flare/rpc/protocol/http_protocol.h"
+#include "flare/rpc/protocol/trpc_protocol.h"
 
 namespace flare::rpc {
 
@@ -77,6 +78,7 @@ ServerRegistry& Servers() {
       {"http+pb", nullptr},
       {"http+pb-text", nullptr},
       {"http+proto3-json", nullptr},
+      {"trpc", NewTrpcServerProtocol},
   });
   return *registry;
 }
@@ -89,6 +91,7 @@ ClientRegistry& Clients() {
       {"http+pb", HttpClientFactory(PayloadFormat::kProtobuf)},
       {"http+pb-text", HttpClientFactory(PayloadFormat::kProtobufText)},
       {"http+proto3-json", HttpClientFactory(PayloadFormat::kProto3Json)},
+      {"trpc", NewTrpcClientProtocol},
   });
   return *registry;
 }

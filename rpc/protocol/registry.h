@@ -8,8 +8,8 @@
 //   }
 //
 // Known from the start: "flare", "http+pb", "http+pb-text",
-// "http+proto3-json", "baidu-std", and "http" on the server side. Others are
-// added with RegisterServerProtocol / RegisterClientProtocol before the first
+// "http+proto3-json", "baidu-std", "trpc", and "http" on the server side.
+// Others are added with RegisterServerProtocol / RegisterClientProtocol before the first
 // use.
 //
 // All functions are thread-safe and don't block on anything but a short lock;

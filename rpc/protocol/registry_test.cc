@@ -103,8 +103,8 @@ TEST(ServerProtocolSetTest, AnHttpResponseFromAnotherProtocolAborts) {
 // As a server connection does it: the first answer that isn't "not mine" or
 // "unsure" decides.
 TEST(ServerProtocolSetTest, ManyProtocolsShareAPort) {
-  auto set =
-      ServerProtocolSet::FromNames({"http+pb", "http", "flare", "baidu-std"});
+  auto set = ServerProtocolSet::FromNames(
+      {"http+pb", "http", "flare", "baidu-std", "trpc"});
   ASSERT_TRUE(set);
   struct Case {
     std::string bytes;
@@ -123,6 +123,9 @@ TEST(ServerProtocolSetTest, ManyProtocolsShareAPort) {
       {"PRPC\0\0\0\x33\0\0\0\x2f"s, "baidu-std"},
       {"GE", "?"},
       {"\x16\x03\x01\x02", ""},
+      {"\x09", "?"},
+      {"\x09\x30", "trpc"},
+      {"\x09\x31", ""},
       {"garbage", ""},
   };
   for (const Case& c : cases) {
@@ -154,7 +157,8 @@ TEST(ClientProtocols, AreMadeByScheme) {
                {"http", "http+pb"},
                {"http+pb", "http+pb"},
                {"http+pb-text", "http+pb-text"},
-               {"http+proto3-json", "http+proto3-json"}};
+               {"http+proto3-json", "http+proto3-json"},
+               {"trpc", "trpc"}};
   for (const Case& c : cases) {
     EXPECT_TRUE(IsClientProtocol(c.scheme));
     auto protocol = NewClientProtocol(c.scheme, Limits(), "host:1");

@@ -1,0 +1,244 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+
+#include "flare/rpc/protocol/protocol_testing.h"
+#include "flare/rpc/protocol/trpc_meta.h"
+#include "flare/rpc/protocol/trpc_protocol.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::ServerDriver;
+using testing::SlicedBuffer;
+
+// The documented vector.
+const std::string kResponse =
+    "\x09\x30\0\0\0\0\0\x19\0\x02\0\0\0\0\0\0\x18\x01\x0a\x05hello"s;
+
+std::string Frame(std::string_view meta, std::string_view rest = "") {
+  std::size_t size = 16 + meta.size() + rest.size();
+  return "\x09\x30\0\0\0\0"s + static_cast<char>(size >> 8) +
+         static_cast<char>(size) + '\0' + static_cast<char>(meta.size()) +
+         std::string(6, '\0') + std::string(meta) + std::string(rest);
+}
+
+class TrpcClient : public ::testing::Test {
+ protected:
+  CutResult Cut(std::string_view bytes, InboundResponse* response,
+                std::size_t piece = std::string::npos) {
+    in_.Append(SlicedBuffer(bytes, piece));
+    return protocol_->Cut(in_, response, &need_, &error_);
+  }
+
+  std::string Write(OutboundRequest&& request) {
+    BufferBuilder out;
+    EXPECT_TRUE(protocol_->Write(std::move(request), &out).ok());
+    return FlattenSlow(out.DestructiveGet());
+  }
+
+  std::unique_ptr<ClientProtocol> protocol_ =
+      NewTrpcClientProtocol(Limits(), "");
+  Buffer in_;
+  std::size_t need_ = 0;
+  std::string error_;
+};
+
+// The documented request, but for the caller, which we don't name.
+TEST_F(TrpcClient, WritesRequests) {
+  OutboundRequest request;
+  request.correlation_id = 1;
+  request.method = "trpc.test.helloworld.Greeter.SayHello";
+  request.timeout_ms = 1000;
+  request.body = CreateBufferSlow("\x0a\x05hello");
+  EXPECT_EQ(Write(std::move(request)),
+            "\x09\x30\0\0\0\0\0\x62\0\x4b\0\0\0\0\0\0"
+            "\x18\x01\x20\xe8\x07\x32\x1c"s +
+                "trpc.test.helloworld.Greeter" + "\x3a\x26" +
+                "/trpc.test.helloworld.Greeter/SayHello" + "\x0a\x05hello");
+}
+
+TEST_F(TrpcClient, WritesAttachmentsBehindCompressedBodies) {
+  OutboundRequest request;
+  request.correlation_id = 0xffffffff;
+  request.method = "a.B.C";
+  request.compression = CompressionAlgorithm::kLz4Frame;
+  request.body = CreateBufferSlow("bb");
+  request.attachment = CreateBufferSlow("aaaa");
+  std::string bytes = Write(std::move(request));
+  TrpcRequestMeta meta;
+  ASSERT_EQ(DecodeTrpcRequest(
+                std::string_view(bytes).substr(16, bytes.size() - 22), &meta),
+            "");
+  EXPECT_EQ(meta.request_id, 0xffffffff);
+  EXPECT_EQ(meta.content_encoding, kTrpcLz4Frame);
+  EXPECT_EQ(meta.attachment_size, 4u);
+  EXPECT_EQ(bytes.substr(bytes.size() - 6), "bbaaaa");
+}
+
+TEST_F(TrpcClient, SmallRequestsAreOneSlice) {
+  BufferBuilder out;
+  for (int i = 0; i != 5; ++i) {
+    OutboundRequest request;
+    request.correlation_id = 1;
+    request.method = "a.B.C";
+    request.body = CreateBufferSlow("hi");
+    ASSERT_TRUE(protocol_->Write(std::move(request), &out).ok());
+  }
+  EXPECT_EQ(out.DestructiveGet().SliceCount(), 1u);
+}
+
+TEST_F(TrpcClient, RefusesWhatItCannotWrite) {
+  std::string huge(40000, 'm');
+  std::string too_long = huge + "." + huge;
+  struct Case {
+    std::string_view method;
+    std::uint64_t id;
+    int status;
+  } cases[] = {{"Echo", 1, STATUS_INVALID_METHOD_NAME},
+               {"", 1, STATUS_INVALID_METHOD_NAME},
+               {too_long, 1, STATUS_SERIALIZE_REQUEST},
+               {"a.B.C", 1ull << 32, STATUS_SERIALIZE_REQUEST}};
+  for (const Case& c : cases) {
+    OutboundRequest request;
+    request.correlation_id = c.id;
+    request.method = c.method;
+    BufferBuilder out;
+    EXPECT_EQ(protocol_->Write(std::move(request), &out).code(), c.status);
+    EXPECT_EQ(out.ByteSize(), 0u);
+  }
+}
+
+TEST_F(TrpcClient, ReadsTheDocumentedResponse) {
+  for (std::size_t piece = 1; piece <= kResponse.size(); ++piece) {
+    InboundResponse response;
+    ASSERT_EQ(Cut(kResponse, &response, piece), CutResult::kMessage);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, 1u);
+    EXPECT_EQ(response.status, STATUS_SUCCESS);
+    EXPECT_EQ(FlattenSlow(response.body), "\x0a\x05hello");
+  }
+}
+
+TEST_F(TrpcClient, TranslatesFailures) {
+  struct Case {
+    int ret, func_ret, status;
+  } cases[] = {{1, 0, STATUS_MALFORMED_DATA},
+               {2, 0, STATUS_SERIALIZE_RESPONSE},
+               {11, 0, STATUS_SERVICE_NOT_FOUND},
+               {12, 0, STATUS_METHOD_NOT_FOUND},
+               {21, 0, STATUS_TIMEOUT},
+               {22, 0, STATUS_OVERLOADED},
+               {23, 0, STATUS_OVERLOADED},
+               {24, 0, STATUS_TIMEOUT},
+               {31, 0, STATUS_FAILED},
+               {41, 0, STATUS_FAILED},
+               {-9, 0, STATUS_FAILED},
+               {12, 4711, STATUS_METHOD_NOT_FOUND},
+               {0, 4711, 4711},
+               {0, 99, 99},
+               {0, 3, STATUS_FROM_USER},
+               {0, -3, STATUS_FROM_USER}};
+  for (const Case& c : cases) {
+    TrpcResponseMeta meta;
+    meta.request_id = 7;
+    meta.ret = c.ret;
+    meta.func_ret = c.func_ret;
+    meta.error_msg = "why";
+    meta.content_encoding = 99;  // of no body
+    std::string head(TrpcResponseSize(meta), '\0');
+    EncodeTrpcResponse(meta, head.data());
+    InboundResponse response;
+    ASSERT_EQ(Cut(Frame(head), &response), CutResult::kMessage);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, 7u);
+    EXPECT_EQ(response.status, c.status) << c.ret << " " << c.func_ret;
+    EXPECT_EQ(response.description, "why");
+    EXPECT_TRUE(response.body.empty());
+  }
+}
+
+TEST_F(TrpcClient, FailsTheCallOfAMalformedResponse) {
+  struct Case {
+    std::string meta;
+    std::string_view text;
+  } cases[] = {
+      {"\x18\x07\x48\x02", "a response that isn't protobuf"},
+      {"\x18\x07\x50\x04", "a response with an unknown content_encoding"},
+      {"\x18\x07\x60\x05", "a response without room for its attachment_size"},
+      {"\x18\x07\x32\x7f", "a length runs past the end"},
+  };
+  for (const Case& c : cases) {
+    InboundResponse response;
+    ASSERT_EQ(Cut(Frame(c.meta, "four"), &response), CutResult::kMessage);
+    EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+    EXPECT_EQ(response.correlation_id, 7u);
+    EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
+    EXPECT_EQ(response.description, c.text);
+  }
+}
+
+TEST_F(TrpcClient, ClosesOnWhatBelongsToNoCall) {
+  InboundResponse response;
+  ASSERT_EQ(Cut(Frame(""), &response), CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kClose);
+  EXPECT_EQ(response.description, "trpc: a response without a request_id");
+  EXPECT_EQ(Cut("\x09\x30\x01\x02\0\0\0\x10\0\0\0\0\0\x01\0\0"s, &response),
+            CutResult::kError);
+  EXPECT_EQ(error_, "trpc: a frame of a stream, of which there is none");
+  in_.Clear();
+  EXPECT_EQ(Cut("HTTP/1.1 200 OK\r\n", &response), CutResult::kError);
+  EXPECT_EQ(error_, "trpc: the peer's bytes are no trpc response");
+}
+
+TEST_F(TrpcClient, FailsTheCallOfAnOversizedResponse) {
+  Limits limits;
+  limits.max_packet_size = 100;
+  protocol_ = NewTrpcClientProtocol(limits, "");
+  InboundResponse response;
+  ASSERT_EQ(
+      Cut(Frame("\x18\x07", std::string(1000, 'b')) + kResponse, &response),
+      CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+  EXPECT_EQ(response.correlation_id, 7u);
+  EXPECT_EQ(response.description,
+            "a message of 1018 bytes exceeds the limit of 100");
+  response.Clear();
+  ASSERT_EQ(Cut("", &response), CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_EQ(response.correlation_id, 1u);
+}
+
+TEST_F(TrpcClient, SpeaksWithTheServer) {
+  std::mt19937 rng(5);
+  ServerDriver server(
+      [](auto* sink) { return NewTrpcServerProtocol(Limits(), sink); });
+  for (int i = 1; i <= 500; ++i) {
+    std::string body(rng() % 3000, static_cast<char>(rng()));
+    std::string attachment(rng() % 300, static_cast<char>(rng()));
+    OutboundRequest request;
+    request.correlation_id = i;
+    request.method = "example.EchoService.Echo";
+    request.body = CreateBufferSlow(body);
+    request.attachment = CreateBufferSlow(attachment);
+    server.Feed(Write(std::move(request)), 1 + rng() % 200);
+    auto& received = server.request(i - 1);
+    ASSERT_EQ(server.result(i - 1), ParseResult::kOk);
+    EXPECT_EQ(received.head.method, "example.EchoService.Echo");
+    EXPECT_EQ(FlattenSlow(received.body), body);
+    EXPECT_EQ(FlattenSlow(received.attachment), attachment);
+    server.Answer(i - 1, body);
+    InboundResponse response;
+    ASSERT_EQ(Cut(server.sink().Take(), &response, 1 + rng() % 200),
+              CutResult::kMessage);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, static_cast<unsigned>(i));
+    EXPECT_EQ(FlattenSlow(response.body), body);
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc

@@ -1,0 +1,258 @@
+#include "flare/rpc/protocol/trpc_meta.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "rpc/protocol/trpc_meta.pb.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+using PbRequest = testing::trpc::RequestProtocol;
+using PbResponse = testing::trpc::ResponseProtocol;
+
+std::string Encode(const TrpcRequestMeta& meta) {
+  std::string out(TrpcRequestSize(meta), '\0');
+  EXPECT_EQ(EncodeTrpcRequest(meta, out.data()), out.data() + out.size());
+  return out;
+}
+
+std::string Encode(const TrpcResponseMeta& meta) {
+  std::string out(TrpcResponseSize(meta), '\0');
+  EXPECT_EQ(EncodeTrpcResponse(meta, out.data()), out.data() + out.size());
+  return out;
+}
+
+TEST(TrpcMetaTest, EncodesTheDocumentedRequest) {
+  TrpcRequestMeta meta;
+  meta.request_id = 1;
+  meta.timeout = 1000;
+  meta.caller = "trpc.test.helloworld.client";
+  meta.callee = "trpc.test.helloworld.Greeter";
+  meta.service = "trpc.test.helloworld.Greeter";
+  meta.method = "SayHello";
+  std::string expected = "\x18\x01\x20\xe8\x07\x2a\x1b"s +
+                         "trpc.test.helloworld.client" + "\x32\x1c" +
+                         "trpc.test.helloworld.Greeter" + "\x3a\x26" +
+                         "/trpc.test.helloworld.Greeter/SayHello";
+  EXPECT_EQ(expected.size(), 104u);
+  EXPECT_EQ(Encode(meta), expected);
+}
+
+TEST(TrpcMetaTest, EncodesTheDocumentedResponse) {
+  TrpcResponseMeta meta;
+  meta.request_id = 1;
+  EXPECT_EQ(Encode(meta), "\x18\x01");
+}
+
+TEST(TrpcMetaTest, SplitsFunc) {
+  struct Case {
+    std::string_view func, service, method;
+  } cases[] = {{"/a.B/C", "a.B", "C"}, {"/B/C", "B", "C"},
+               {"/a/b/C", "a/b", "C"}, {"", "", ""},
+               {"/", "", ""},          {"//", "", ""},
+               {"//C", "", ""},        {"/a.B/", "", ""},
+               {"a.B/C", "", ""},      {"/a.B.C", "", ""}};
+  for (const Case& c : cases) {
+    PbRequest request;
+    request.set_func(std::string(c.func));
+    std::string bytes = request.SerializeAsString();
+    TrpcRequestMeta meta;
+    EXPECT_EQ(DecodeTrpcRequest(bytes, &meta), "");
+    EXPECT_EQ(meta.func, c.func);
+    EXPECT_EQ(meta.service, c.service);
+    EXPECT_EQ(meta.method, c.method);
+  }
+}
+
+TEST(TrpcMetaTest, RepeatsTransInfo) {
+  PbRequest request;
+  request.set_request_id(5);
+  request.add_trans_info("one");
+  request.add_trans_info("");
+  request.add_trans_info(std::string(300, 'x'));
+  // What follows a fault isn't repeated.
+  std::string bytes = request.SerializeAsString() + "\x4a\x7f";
+  TrpcResponseMeta meta;
+  meta.request = bytes;
+  PbResponse response;
+  ASSERT_TRUE(response.ParseFromString(Encode(meta)));
+  ASSERT_EQ(response.trans_info_size(), 3);
+  for (int i = 0; i != 3; ++i) {
+    EXPECT_EQ(response.trans_info(i), request.trans_info(i));
+  }
+}
+
+TEST(TrpcMetaTest, KeepsWhatIsInFrontOfAFault) {
+  TrpcRequestMeta meta;
+  EXPECT_EQ(DecodeTrpcRequest("\x18\x05\x3a\x7f", &meta),
+            "a length runs past the end");
+  EXPECT_EQ(meta.request_id, 5u);
+  TrpcResponseMeta response;
+  EXPECT_EQ(DecodeTrpcResponse("\x18\x06\x20", &response),
+            "a number is cut off");
+  EXPECT_EQ(response.request_id, 6u);
+}
+
+// --- against protobuf's own code -------------------------------------------
+
+class TrpcMetaRandom : public ::testing::Test {
+ protected:
+  std::uint32_t Number() {
+    return rng_() % 2 ? 0 : static_cast<std::uint32_t>(rng_() >> rng_() % 64);
+  }
+
+  std::string Text() {
+    std::string text(rng_() % 30, '\0');
+    for (char& c : text) c = static_cast<char>('!' + rng_() % 90);
+    return text;
+  }
+
+  PbRequest RandomRequest() {
+    PbRequest request;
+    request.set_version(Number());
+    request.set_call_type(Number());
+    request.set_request_id(Number());
+    request.set_timeout(Number());
+    request.set_caller(Text());
+    request.set_callee(Text());
+    request.set_func("/a" + Text() + "/Method");
+    request.set_message_type(Number());
+    request.set_content_type(Number());
+    request.set_content_encoding(Number());
+    request.set_attachment_size(Number());
+    return request;
+  }
+
+  PbResponse RandomResponse() {
+    PbResponse response;
+    response.set_version(Number());
+    response.set_call_type(Number());
+    response.set_request_id(Number());
+    response.set_ret(static_cast<std::int32_t>(Number()));
+    response.set_func_ret(static_cast<std::int32_t>(Number()));
+    response.set_error_msg(Text());
+    response.set_message_type(Number());
+    response.set_content_type(Number());
+    response.set_content_encoding(Number());
+    response.set_attachment_size(Number());
+    return response;
+  }
+
+  static void ExpectSame(const TrpcRequestMeta& meta,
+                         const PbRequest& request) {
+    EXPECT_EQ(meta.version, request.version());
+    EXPECT_EQ(meta.call_type, request.call_type());
+    EXPECT_EQ(meta.request_id, request.request_id());
+    EXPECT_EQ(meta.timeout, request.timeout());
+    EXPECT_EQ(meta.caller, request.caller());
+    EXPECT_EQ(meta.callee, request.callee());
+    EXPECT_EQ(meta.func, request.func());
+    EXPECT_EQ(meta.message_type, request.message_type());
+    EXPECT_EQ(meta.content_type, request.content_type());
+    EXPECT_EQ(meta.content_encoding, request.content_encoding());
+    EXPECT_EQ(meta.attachment_size, request.attachment_size());
+  }
+
+  static void ExpectSame(const TrpcResponseMeta& meta,
+                         const PbResponse& response) {
+    EXPECT_EQ(meta.version, response.version());
+    EXPECT_EQ(meta.call_type, response.call_type());
+    EXPECT_EQ(meta.request_id, response.request_id());
+    EXPECT_EQ(meta.ret, response.ret());
+    EXPECT_EQ(meta.func_ret, response.func_ret());
+    EXPECT_EQ(meta.error_msg, response.error_msg());
+    EXPECT_EQ(meta.message_type, response.message_type());
+    EXPECT_EQ(meta.content_type, response.content_type());
+    EXPECT_EQ(meta.content_encoding, response.content_encoding());
+    EXPECT_EQ(meta.attachment_size, response.attachment_size());
+  }
+
+  // Damages it; false if protobuf accepts a group, which we don't.
+  template <class Pb>
+  bool MutationIsJudgedAlike(std::string bytes,
+                             bool (*decodes)(const std::string&, const Pb*)) {
+    for (int n = 1 + rng_() % 3; n != 0 && !bytes.empty(); --n) {
+      std::size_t at = rng_() % bytes.size();
+      if (rng_() % 2) {
+        bytes[at] = static_cast<char>(rng_());
+      } else {
+        bytes.erase(at, 1);
+      }
+    }
+    Pb reference;
+    bool valid = reference.ParseFromString(bytes);
+    const auto& unknown =
+        reference.GetReflection()->GetUnknownFields(reference);
+    for (int i = 0; valid && i != unknown.field_count(); ++i) {
+      if (unknown.field(i).type() ==
+          google::protobuf::UnknownField::TYPE_GROUP) {
+        return true;  // documented difference
+      }
+    }
+    return decodes(bytes, valid ? &reference : nullptr) == valid;
+  }
+
+  static bool DecodesRequest(const std::string& bytes, const PbRequest* same) {
+    TrpcRequestMeta meta;
+    bool valid = DecodeTrpcRequest(bytes, &meta).empty();
+    if (valid && same != nullptr) ExpectSame(meta, *same);
+    return valid;
+  }
+  static bool DecodesResponse(const std::string& bytes,
+                              const PbResponse* same) {
+    TrpcResponseMeta meta;
+    bool valid = DecodeTrpcResponse(bytes, &meta).empty();
+    if (valid && same != nullptr) ExpectSame(meta, *same);
+    return valid;
+  }
+
+  std::mt19937_64 rng_{20250607};
+};
+
+TEST_F(TrpcMetaRandom, BothCodecsAgreeOnValidMetas) {
+  for (int i = 0; i != 10000; ++i) {
+    PbRequest request = RandomRequest();
+    std::string bytes = request.SerializeAsString();
+    TrpcRequestMeta meta;
+    ASSERT_EQ(DecodeTrpcRequest(bytes, &meta), "");
+    ExpectSame(meta, request);
+    ASSERT_EQ(Encode(meta), bytes) << request.DebugString();
+
+    PbResponse response = RandomResponse();
+    bytes = response.SerializeAsString();
+    TrpcResponseMeta response_meta;
+    ASSERT_EQ(DecodeTrpcResponse(bytes, &response_meta), "");
+    ExpectSame(response_meta, response);
+    ASSERT_EQ(Encode(response_meta), bytes) << response.DebugString();
+  }
+}
+
+TEST_F(TrpcMetaRandom, TruncationsAreJudgedAsProtobufDoes) {
+  for (int i = 0; i != 200; ++i) {
+    std::string bytes = RandomRequest().SerializeAsString();
+    for (std::size_t size = 0; size != bytes.size(); ++size) {
+      // A copy of exactly this size, so that a sanitizer sees overruns.
+      std::string part = bytes.substr(0, size);
+      part.shrink_to_fit();
+      PbRequest reference;
+      bool valid = reference.ParseFromString(part);
+      ASSERT_EQ(DecodesRequest(part, valid ? &reference : nullptr), valid);
+    }
+  }
+}
+
+TEST_F(TrpcMetaRandom, MutationsAreJudgedAsProtobufDoes) {
+  for (int i = 0; i != 50000; ++i) {
+    ASSERT_TRUE(MutationIsJudgedAlike<PbRequest>(
+        RandomRequest().SerializeAsString(), DecodesRequest));
+    ASSERT_TRUE(MutationIsJudgedAlike<PbResponse>(
+        RandomResponse().SerializeAsString(), DecodesResponse));
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc

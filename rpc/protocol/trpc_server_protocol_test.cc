@@ -1,0 +1,327 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "flare/rpc/protocol/protocol_testing.h"
+#include "flare/rpc/protocol/trpc_meta.h"
+#include "flare/rpc/protocol/trpc_protocol.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::ServerDriver;
+
+// The documented vectors.
+const std::string kRequest =
+    "\x09\x30\0\0\0\0\0\x7f\0\x68\0\0\0\0\0\0"
+    "\x18\x01\x20\xe8\x07\x2a\x1b"s +
+    "trpc.test.helloworld.client" + "\x32\x1c" +
+    "trpc.test.helloworld.Greeter" + "\x3a\x26" +
+    "/trpc.test.helloworld.Greeter/SayHello" + "\x0a\x05hello";
+const std::string kResponse =
+    "\x09\x30\0\0\0\0\0\x19\0\x02\0\0\0\0\0\0\x18\x01\x0a\x05hello"s;
+
+std::string BigEndian(std::uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    bytes.push_back(static_cast<char>(value >> shift));
+  }
+  return bytes;
+}
+
+std::string Frame(std::string_view meta, std::string_view rest = "") {
+  return "\x09\x30\0\0"s + BigEndian(16 + meta.size() + rest.size()) +
+         BigEndian(meta.size()).substr(2) + std::string(6, '\0') +
+         std::string(meta) + std::string(rest);
+}
+
+std::string Bytes(const TrpcRequestMeta& meta) {
+  std::string bytes(TrpcRequestSize(meta), '\0');
+  EncodeTrpcRequest(meta, bytes.data());
+  return bytes;
+}
+
+TrpcRequestMeta Call(std::uint32_t id = 7) {
+  TrpcRequestMeta meta;
+  meta.request_id = id;
+  meta.service = "a.B";
+  meta.method = "C";
+  return meta;
+}
+
+// A frame that was sent, taken apart.
+struct Sent {
+  explicit Sent(std::string bytes_sent) : bytes(std::move(bytes_sent)) {
+    EXPECT_GE(bytes.size(), 16u);
+    EXPECT_EQ(bytes.substr(0, 8), "\x09\x30\0\0"s + BigEndian(bytes.size()));
+    std::size_t size = static_cast<std::uint8_t>(bytes[9]) +
+                       256 * static_cast<std::uint8_t>(bytes[8]);
+    head = bytes.substr(16, size);
+    EXPECT_EQ(DecodeTrpcResponse(head, &meta), "");
+    rest = bytes.substr(16 + size);
+  }
+
+  std::string bytes;
+  std::string head;
+  TrpcResponseMeta meta;
+  std::string rest;
+};
+
+std::unique_ptr<ServerProtocol> NewServer(ReplySink* sink) {
+  return NewTrpcServerProtocol(Limits(), sink);
+}
+
+std::unique_ptr<ServerProtocol> NewSmallServer(ReplySink* sink) {
+  Limits limits;
+  limits.max_packet_size = 1000;
+  return NewTrpcServerProtocol(limits, sink);
+}
+
+class TrpcServer : public ::testing::Test {
+ protected:
+  // Feeds one bad request; expects that it is answered, and that the
+  // connection still works.
+  static void ExpectAnswered(const std::string& bytes, int ret,
+                             const std::string& text) {
+    ServerDriver driver(NewServer);
+    driver.Feed(bytes);
+    ASSERT_EQ(driver.count(), 1u);
+    EXPECT_EQ(driver.result(), ParseResult::kReject);
+    EXPECT_EQ(driver.request().reject_reason, text);
+    driver.AnswerAll();
+    Sent sent(driver.sink().Take());
+    EXPECT_EQ(sent.meta.request_id, 7u);
+    EXPECT_EQ(sent.meta.ret, ret);
+    EXPECT_EQ(sent.meta.func_ret, 0);
+    EXPECT_EQ(sent.meta.error_msg, text);
+    EXPECT_EQ(sent.rest, "");
+    driver.Feed(kRequest);
+    ASSERT_EQ(driver.count(), 2u);
+    EXPECT_EQ(driver.result(1), ParseResult::kOk);
+  }
+
+  ServerDriver driver_{NewServer};
+};
+
+TEST_F(TrpcServer, ReadsTheDocumentedRequestInAnyPieces) {
+  ASSERT_EQ(kRequest.size(), 127u);
+  for (std::size_t piece = 1; piece <= kRequest.size(); ++piece) {
+    ServerDriver driver(NewServer);
+    driver.Feed(kRequest + kRequest, piece);
+    ASSERT_EQ(driver.count(), 2u);
+    ASSERT_EQ(driver.result(1), ParseResult::kOk);
+    const auto& request = driver.request(1);
+    EXPECT_EQ(request.head.correlation_id, 1u);
+    EXPECT_EQ(request.head.method, "trpc.test.helloworld.Greeter.SayHello");
+    EXPECT_EQ(request.head.timeout_ms, 1000u);
+    EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);
+    EXPECT_EQ(FlattenSlow(request.body), "\x0a\x05hello");
+    EXPECT_EQ(request.wire_size, 127u);
+    driver.Answer(1, "\x0a\x05hello");
+    EXPECT_EQ(driver.sink().Take(), kResponse);
+  }
+}
+
+TEST_F(TrpcServer, TellsWhatEveryPrefixIs) {
+  for (std::size_t size = 0; size != kRequest.size(); ++size) {
+    ServerDriver driver(NewServer);
+    CutResult result = driver.Feed(kRequest.substr(0, size));
+    EXPECT_EQ(result, size < 2 ? CutResult::kUnsure : CutResult::kNeedMore);
+    if (size >= 2) {
+      EXPECT_EQ(driver.need(), size < 16 ? 16 : kRequest.size());
+    }
+    EXPECT_EQ(driver.in().size(), size);
+  }
+}
+
+TEST_F(TrpcServer, LeavesOtherProtocolsAlone) {
+  for (const char* other : {"GET / HTTP/1.1\r\n", "CPRF", "PRPC", "\x09\x31"}) {
+    ServerDriver driver(NewServer);
+    EXPECT_EQ(driver.Feed(other), CutResult::kNotMine) << other;
+    EXPECT_EQ(FlattenSlow(driver.in()), other);
+  }
+}
+
+TEST_F(TrpcServer, RepeatsWhatTheDocumentSays) {
+  auto meta = Call();
+  meta.version = 3;
+  meta.message_type = 0x11;
+  meta.content_type = kTrpcJson;
+  driver_.Feed(Frame(Bytes(meta) + "\x4a\x06\x0a\x01k\x12\x01v", "{}"));
+  ASSERT_EQ(driver_.result(), ParseResult::kOk);
+  EXPECT_EQ(driver_.request().head.format, PayloadFormat::kProto3Json);
+  driver_.AnswerAll("{}");
+  Sent sent(driver_.sink().Take());
+  EXPECT_EQ(sent.meta.version, 3u);
+  EXPECT_EQ(sent.meta.message_type, 0x11u);
+  EXPECT_EQ(sent.meta.content_type, kTrpcJson);
+  EXPECT_NE(sent.head.find("\x42\x06\x0a\x01k\x12\x01v"), std::string::npos);
+}
+
+TEST_F(TrpcServer, NeverAnswersOneWayCalls) {
+  auto meta = Call();
+  meta.call_type = kTrpcOneWay;
+  driver_.Feed(Frame(Bytes(meta), "body"));
+  meta.content_type = 99;
+  driver_.Feed(Frame(Bytes(meta), "body"));
+  ASSERT_EQ(driver_.count(), 2u);
+  EXPECT_EQ(driver_.result(0), ParseResult::kOk);
+  EXPECT_EQ(driver_.result(1), ParseResult::kReject);
+  driver_.AnswerAll("body");
+  EXPECT_EQ(driver_.sink().Take(), "");
+  EXPECT_FALSE(driver_.sink().aborted());
+}
+
+TEST_F(TrpcServer, TranslatesFailuresAndSendsNoBodies) {
+  struct Case {
+    int status, ret, func_ret;
+  } cases[] = {
+      {STATUS_MALFORMED_DATA, 1, 0},     {STATUS_SERIALIZE_RESPONSE, 2, 0},
+      {STATUS_SERVICE_NOT_FOUND, 11, 0}, {STATUS_METHOD_NOT_FOUND, 12, 0},
+      {STATUS_TIMEOUT, 21, 0},           {STATUS_OVERLOADED, 22, 0},
+      {STATUS_OUT_OF_SERVICE, 31, 0},    {STATUS_FAILED, 0, 99},
+      {STATUS_FROM_USER, 0, 100},        {4711, 0, 4711}};
+  for (const Case& c : cases) {
+    OutboundResponse response;
+    response.status = c.status;
+    response.description = "why \xff";
+    response.body = CreateBufferSlow("body");
+    response.attachment = CreateBufferSlow("attached");
+    ReplyTicket ticket;
+    ticket.correlation_id = 7;
+    driver_.protocol().Write(ticket, std::move(response));
+    Sent sent(driver_.sink().Take());
+    EXPECT_EQ(sent.meta.ret, c.ret);
+    EXPECT_EQ(sent.meta.func_ret, c.func_ret);
+    EXPECT_EQ(sent.meta.error_msg, "why ?");
+    EXPECT_EQ(sent.meta.attachment_size, 0u);
+    EXPECT_EQ(sent.rest, "");
+  }
+}
+
+TEST_F(TrpcServer, KnowsTheCompressionsOfTheDocument) {
+  struct Case {
+    std::uint32_t in;
+    CompressionAlgorithm algorithm;
+    std::uint32_t out;
+  } cases[] = {{0, CompressionAlgorithm::kNone, 0},
+               {1, CompressionAlgorithm::kGzip, 1},
+               {2, CompressionAlgorithm::kSnappy, 5},
+               {5, CompressionAlgorithm::kSnappy, 5},
+               {6, CompressionAlgorithm::kLz4Frame, 6}};
+  for (const Case& c : cases) {
+    auto meta = Call();
+    meta.content_encoding = c.in;
+    meta.attachment_size = 2;
+    ServerDriver driver(NewServer);
+    driver.Feed(Frame(Bytes(meta), "bbaa"));
+    ASSERT_EQ(driver.result(), ParseResult::kOk);
+    EXPECT_EQ(driver.request().head.compression, c.algorithm);
+    EXPECT_FALSE(driver.request().head.attachment_compressed);
+    EXPECT_EQ(FlattenSlow(driver.request().attachment), "aa");
+    OutboundResponse response;
+    response.compression = c.algorithm;
+    response.body = CreateBufferSlow("packed");
+    response.attachment = CreateBufferSlow("att");
+    driver.protocol().Write(driver.request().ticket, std::move(response));
+    Sent sent(driver.sink().Take());
+    EXPECT_EQ(sent.meta.content_encoding, c.out);
+    EXPECT_EQ(sent.meta.attachment_size, 3u);
+    EXPECT_EQ(sent.rest, "packedatt");
+  }
+}
+
+TEST_F(TrpcServer, RefusesToEncodeAHeaderOfMoreThan65535Bytes) {
+  driver_.Feed(
+      Frame(Bytes(Call()) + "\x4a\xe0\xd4\x03" + std::string(60000, 't')));
+  ASSERT_EQ(driver_.result(), ParseResult::kOk);
+  std::string text(6000, 'e');
+  OutboundResponse response;
+  response.status = 4711;
+  response.description = text;
+  driver_.protocol().Write(driver_.request().ticket, std::move(response));
+  Sent sent(driver_.sink().Take());
+  EXPECT_EQ(sent.meta.request_id, 7u);
+  EXPECT_EQ(sent.meta.ret, kTrpcEncodeError);
+  EXPECT_LT(sent.bytes.size(), 100u);
+}
+
+// --- bad requests ----------------------------------------------------------
+
+TEST_F(TrpcServer, AnswersBadRequests) {
+  auto meta = Call();
+  meta.call_type = 2;
+  ExpectAnswered(Frame(Bytes(meta)), 1, "unknown call_type 2");
+  meta = Call();
+  meta.content_type = 4;
+  ExpectAnswered(Frame(Bytes(meta)), 1, "unknown content_type 4");
+  meta = Call();
+  meta.content_encoding = 3;
+  ExpectAnswered(Frame(Bytes(meta)), 1, "unknown content_encoding 3");
+  meta = Call();
+  meta.attachment_size = 5;
+  ExpectAnswered(Frame(Bytes(meta), "four"), 1,
+                 "no room for an attachment_size of 5");
+  ExpectAnswered(Frame("\x18\x07\x3a\x03/ab"), 12,
+                 "func isn't /package.Service/Method: /ab");
+  ExpectAnswered(Frame("\x18\x07\x3a\x7f"), 1,
+                 "malformed header: a length runs past the end");
+}
+
+TEST_F(TrpcServer, ClosesWhereNobodyCanBeAnswered) {
+  driver_.Feed(Frame("\x3a\x7f"));
+  ASSERT_EQ(driver_.count(), 1u);
+  EXPECT_EQ(driver_.result(), ParseResult::kClose);
+  EXPECT_EQ(driver_.request().reject_reason,
+            "trpc: malformed header: a length runs past the end");
+}
+
+TEST_F(TrpcServer, ClosesOnImpossibleHeaders) {
+  EXPECT_EQ(driver_.Feed("\x09\x30\0\0\0\0\0\x14\0\x05\0\0\0\0\0\0"s),
+            CutResult::kError);
+  EXPECT_EQ(driver_.error(), "trpc: a frame of 20 bytes with a head of 21");
+  ServerDriver other(NewServer);
+  EXPECT_EQ(other.Feed("\x09\x30\x02\0\0\0\0\x14\0\0\0\0\0\0\0\0"s),
+            CutResult::kError);
+  EXPECT_EQ(other.error(), "trpc: unknown kind of frame 2");
+}
+
+TEST_F(TrpcServer, ResetsStreams) {
+  driver_.Feed("\x09\x30\x01\x01\0\0\0\x13\0\0\x01\x02\x03\x04\0\0xyz"s +
+               kRequest);
+  ASSERT_EQ(driver_.count(), 2u);
+  EXPECT_EQ(driver_.result(0), ParseResult::kReject);
+  EXPECT_EQ(driver_.request().reject_status, STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(driver_.result(1), ParseResult::kOk);
+  driver_.Answer(0);
+  EXPECT_EQ(driver_.sink().Take(),
+            "\x09\x30\x01\x04\0\0\0\x30\0\0\x01\x02\x03\x04\0\0"
+            "\x08\x01\x10\x1f\x1a\x1a"s +
+                "this server has no streams");
+}
+
+TEST_F(TrpcServer, AnswersAnOversizedMessageBeforeItsBodyHasCome) {
+  ServerDriver driver(NewSmallServer);
+  std::string frame = Frame(Bytes(Call()), std::string(2000, 'b'));
+  std::size_t head = 16 + TrpcRequestSize(Call());
+  EXPECT_EQ(driver.Feed(frame.substr(0, head - 1)), CutResult::kNeedMore);
+  driver.Feed(frame.substr(head - 1, 1));
+  ASSERT_EQ(driver.count(), 1u);
+  EXPECT_EQ(driver.result(), ParseResult::kReject);
+  EXPECT_EQ(driver.request().ticket.correlation_id, 7u);
+  EXPECT_EQ(driver.request().reject_reason,
+            "a message of " + std::to_string(frame.size()) +
+                " bytes exceeds the limit of 1000");
+  for (std::size_t at = head; at < frame.size(); at += 100) {
+    driver.Feed(frame.substr(at, 100));
+    EXPECT_TRUE(driver.in().empty());
+  }
+  driver.Feed(kRequest);
+  ASSERT_EQ(driver.count(), 2u);
+  EXPECT_EQ(driver.result(1), ParseResult::kOk);
+}
+
+}  // namespace
+}  // namespace flare::rpc
