@@ -23,7 +23,7 @@ class OnePort : public ServerTest,
   }
 
   void Serve() {
-    StartServer({"flare", "http+pb", "http", "baidu-std", "trpc"});
+    StartServer({"flare", "http+pb", "http", "baidu-std", "bolt", "trpc"});
   }
 
   RpcChannel* channel() {
@@ -130,10 +130,12 @@ TEST_P(OnePort, Compresses) {
 }
 
 TEST_P(OnePort, AttachmentsNextToCompressedBodies) {
-  // HTTP has no place for them.
-  const int expected = std::string(GetParam()) == "http+pb"
-                           ? STATUS_NOT_SUPPORTED
-                           : STATUS_SUCCESS;
+  // Only these have a place for them.
+  const std::string protocol = GetParam();
+  const int expected =
+      protocol == "flare" || protocol == "baidu-std" || protocol == "trpc"
+          ? STATUS_SUCCESS
+          : STATUS_NOT_SUPPORTED;
   service().on_call = [](TestCall call) {
     call.controller->SetCompressionAlgorithm(CompressionAlgorithm::kGzip);
     call.controller->SetResponseAttachment(
@@ -170,7 +172,7 @@ TEST_P(OnePort, OversizedRequestsAreAnswered) {
 
 INSTANTIATE_TEST_SUITE_P(Protocols, OnePort,
                          ::testing::Values("flare", "http+pb", "baidu-std",
-                                           "trpc"),
+                                           "bolt", "trpc"),
                          [](const auto& info) {
                            std::string name;
                            for (char c : std::string(info.param)) {

@@ -130,7 +130,8 @@ struct ReplyTicket {
   std::uint64_t order = 0;  // HTTP: place among the replies sent in order
   PayloadFormat format = PayloadFormat::kProtobuf;
   std::uint8_t method_type = 1;  // flare: 1 single, 2 stream
-  bool one_way = false;          // trpc: Write sends nothing
+  std::uint8_t codec = 0;        // Bolt: of the request, and of the reply
+  bool one_way = false;          // Bolt, trpc: Write sends nothing
   bool ordered = false;          // HTTP: `order` counts
   bool has_correlation_id = true;
   bool rpc = true;          // HTTP: a call, not a request for a handler

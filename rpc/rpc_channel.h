@@ -18,7 +18,8 @@
 // max(1, flare_rpc_client_max_connections_per_server / groups) of each.
 //
 // URI: protocol "://" address.
-//   protocol  flare, http+pb (or http), http+proto3-json, http+pb-text, ...
+//   protocol  flare, http+pb (or http), http+proto3-json, http+pb-text,
+//             baidu-std, bolt, trpc, ...
 //   address   what the name resolver understands. For "list", the default:
 //             one or more of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
 //             separated by commas. Host names are looked up when the channel

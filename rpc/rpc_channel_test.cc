@@ -123,10 +123,10 @@ TEST_F(RpcChannelTest, NoPeer) {
 }
 
 TEST_F(RpcChannelTest, SpeaksEveryProtocol) {
-  server().AddProtocol("http+pb-text");
+  server().AddProtocols({"http+pb-text", "bolt"});
   StartServer();
-  for (const char* protocol :
-       {"flare", "http+pb", "http", "http+proto3-json", "http+pb-text"}) {
+  for (const char* protocol : {"flare", "http+pb", "http", "http+proto3-json",
+                               "http+pb-text", "bolt"}) {
     RpcChannel channel(Uri(protocol));
     ASSERT_TRUE(channel.status().ok()) << channel.status().message();
     TestedCall call;
@@ -144,8 +144,8 @@ TEST_F(RpcChannelTest, FailuresOfServices) {
     call.controller->SetFailed(4711, "out of stock");
     call.Reply();
   };
-  StartServer();
-  for (const char* protocol : {"flare", "http+pb"}) {
+  StartServer({"flare", "http+pb", "bolt"});
+  for (const char* protocol : {"flare", "http+pb", "bolt"}) {
     RpcChannel channel(Uri(protocol));
     TestedCall call;
     EXPECT_EQ(call.Start(&channel)->Await(), 4711) << protocol;

@@ -119,8 +119,9 @@ class Server {
   // Setting up, before Start(). What fails here (false, logged with the
   // reason) also makes Start() fail, so that it suffices to check that.
 
-  // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http"; the order
-  // is that in which a connection's first bytes are tried.
+  // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http",
+  // "baidu-std", "bolt", "trpc"; the order is that in which a connection's
+  // first bytes are tried.
   bool AddProtocol(const std::string& name);
   bool AddProtocols(const std::vector<std::string>& names);
 

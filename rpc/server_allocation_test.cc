@@ -90,6 +90,13 @@ TEST_F(AllocationTest, HttpCallsAllocateNothing) {
   EXPECT_LE(AllocationsOf(&client, 500), kBatch);
 }
 
+TEST_F(AllocationTest, BoltCallsAllocateNothing) {
+  StartServer({"bolt"});
+  RawClient client(endpoint(), "bolt");
+  AllocationsOf(&client, 1000);
+  EXPECT_LE(AllocationsOf(&client, 500), kBatch);
+}
+
 }  // namespace
 }  // namespace flare::rpc::testing
 

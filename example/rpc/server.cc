@@ -87,7 +87,7 @@ int Entry(int, char**) {
   }
   flare::Server server;
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
-                       "http", "baidu-std", "trpc"});
+                       "http", "baidu-std", "trpc", "bolt"});
   server.AddService(std::make_unique<EchoServiceImpl>());
   AddPages(&server);
   server.ListenOn(*address);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "flare/rpc/protocol/registry.h"
 #include "glog/logging.h"
@@ -27,10 +28,10 @@ inline Limits FuzzLimits() {
 
 // Those whose servers and clients are fed; "http" has no client of its own.
 inline std::vector<std::string> FuzzedProtocols() {
-  return {"flare", "http+pb", "http", "baidu-std", "trpc"};
+  return {"flare", "http+pb", "http", "baidu-std", "bolt", "trpc"};
 }
 inline std::vector<std::string> FuzzedSchemes() {
-  return {"flare", "http+pb", "baidu-std", "trpc"};
+  return {"flare", "http+pb", "baidu-std", "bolt", "trpc"};
 }
 
 // What came out of some bytes, for comparing ways to read them.
@@ -81,8 +82,8 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
   CHECK_LE(driver.in().size(), std::max<std::size_t>(bytes.size(), 1));
   bool answers = false;
   for (std::size_t i = driver.count(); i-- != 0;) {
-    answers |= !driver.request(i).ticket.one_way;
     driver.Answer(i, "answer");
+    answers |= !driver.request(i).ticket.one_way;
     // Every request that can be answered is: nothing else may abort.
     if (driver.sink().aborted()) {
       CHECK(driver.result(i) == ParseResult::kClose);
@@ -179,6 +180,9 @@ inline std::vector<std::string> SeedBytes() {
     }
   }
   request += meta + "bbaaa";
+  BoltRequestParts one_way;
+  one_way.type = 2;
+  one_way.content = "content";
   return {
       request,
       request + request,
@@ -215,6 +219,10 @@ inline std::vector<std::string> SeedBytes() {
             "bbaaa"sv),
       bytes("PRPC\0\0\0\x0d\0\0\0\x06\x12\x02\x08\0\x20\x01\x0a\x05hello"sv),
       bytes("PRPC\0\0\0\x0a\0\0\0\x0a\x12\x06\x08\x0a\x12\x02no\x20\x07"sv),
+      one_way.Bytes() + kBoltHeartbeatVector + BoltRequestParts().Bytes(),
+      kBoltRequestVector,
+      BoltResponseParts().Bytes() + kBoltResponseVector,
+      BoltErrorReply(2, 99, "why"),
   };
 }
 

@@ -9,6 +9,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/protocol/baidu_std_protocol.h"
+#include "flare/rpc/protocol/bolt_protocol.h"
 #include "flare/rpc/protocol/flare_protocol.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/trpc_protocol.h"
@@ -73,6 +74,7 @@ using ClientRegistry = Registry<ClientProtocolFactory>;
 ServerRegistry& Servers() {
   static auto* registry = new ServerRegistry({
       {"baidu-std", NewBaiduStdServerProtocol},
+      {"bolt", NewBoltServerProtocol},
       {"flare", NewFlareServerProtocol},
       {"http", nullptr},
       {"http+pb", nullptr},
@@ -86,6 +88,7 @@ ServerRegistry& Servers() {
 ClientRegistry& Clients() {
   static auto* registry = new ClientRegistry({
       {"baidu-std", NewBaiduStdClientProtocol},
+      {"bolt", NewBoltClientProtocol},
       {"flare", NewFlareClientProtocol},
       {"http", HttpClientFactory(PayloadFormat::kProtobuf)},
       {"http+pb", HttpClientFactory(PayloadFormat::kProtobuf)},

@@ -8,9 +8,9 @@
 //   }
 //
 // Known from the start: "flare", "http+pb", "http+pb-text",
-// "http+proto3-json", "baidu-std", "trpc", and "http" on the server side.
-// Others are added with RegisterServerProtocol / RegisterClientProtocol before the first
-// use.
+// "http+proto3-json", "baidu-std", "bolt", "trpc", and "http" on the server
+// side. Others are added with RegisterServerProtocol / RegisterClientProtocol
+// before the first use.
 //
 // All functions are thread-safe and don't block on anything but a short lock;
 // New of a set takes no lock.

@@ -42,9 +42,10 @@ TEST(ServerProtocolSetTest, NamesWhatItKnowsIfAskedForMore) {
   auto set = ServerProtocolSet::FromNames({"flare", "qzone"});
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code(), STATUS_NOT_SUPPORTED);
-  EXPECT_EQ(set.error().message().find(
-                "unknown protocol \"qzone\"; known are baidu-std "),
-            0u)
+  EXPECT_EQ(
+      set.error().message().find(
+          "unknown protocol \"qzone\"; known are baidu-std bolt flare http"),
+      0u)
       << set.error();
 }
 
@@ -104,7 +105,7 @@ TEST(ServerProtocolSetTest, AnHttpResponseFromAnotherProtocolAborts) {
 // "unsure" decides.
 TEST(ServerProtocolSetTest, ManyProtocolsShareAPort) {
   auto set = ServerProtocolSet::FromNames(
-      {"http+pb", "http", "flare", "baidu-std", "trpc"});
+      {"http+pb", "http", "flare", "baidu-std", "bolt", "trpc"});
   ASSERT_TRUE(set);
   struct Case {
     std::string bytes;
@@ -122,6 +123,14 @@ TEST(ServerProtocolSetTest, ManyProtocolsShareAPort) {
       {"PRPC", "baidu-std"},
       {"PRPC\0\0\0\x33\0\0\0\x2f"s, "baidu-std"},
       {"GE", "?"},
+      {"\x01", "bolt"},
+      {"\x01\x01\0\x01"s, "bolt"},
+      // A request id that looks like the magic of another.
+      {"\x01\x01\0\x01\x01"
+       "CPRF",
+       "bolt"},
+      {"\x02", "?"},
+      {"\x02\x07", ""},
       {"\x16\x03\x01\x02", ""},
       {"\x09", "?"},
       {"\x09\x30", "trpc"},
@@ -154,6 +163,7 @@ TEST(ClientProtocols, AreMadeByScheme) {
     const char* name;
   } cases[] = {{"flare", "flare"},
                {"baidu-std", "baidu-std"},
+               {"bolt", "bolt"},
                {"http", "http+pb"},
                {"http+pb", "http+pb"},
                {"http+pb-text", "http+pb-text"},

@@ -142,7 +142,8 @@ class Figures(PressTest):
         "--body_size=300000", "--attachment_size=2000000", "--timeout=30000")
 
   def test_other_schemes(self):
-    for scheme in ("http", "http+pb", "http+pb-text", "http+proto3-json"):
+    for scheme in ("http", "http+pb", "http+pb-text", "http+proto3-json",
+                   "bolt"):
       with self.subTest(scheme=scheme):
         self.press_cleanly(self.server.port, "--requests=500", "--verify",
                            "--body=Grüße", "--max_pending=4", scheme=scheme)

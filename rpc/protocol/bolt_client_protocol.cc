@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "flare/rpc/protocol/bolt_frame.h"
+#include "flare/rpc/protocol/bolt_protocol.h"
+
+namespace flare::rpc {
+
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+// What requests begin with; id, timeout and the sizes of header map and content
+// are filled in.
+constexpr std::string_view kRequestHead =
+    "\x01\x01\0\x01\x01....\x0b....\0\x2c\0\0\0\0\0\0"
+    "com.alipay.sofa.rpc.core.request.SofaRequest"sv;
+static_assert(kRequestHead.size() == kBoltRequestSize + 0x2c);
+
+constexpr std::string_view kVersion = ":1.0";
+constexpr std::int32_t kNoTimeout = -1;
+// Of an error's text.
+constexpr std::size_t kMaxReason = 4096;
+
+// "package.Service" and "Method"; empty if the name has no such parts.
+struct MethodName {
+  explicit MethodName(std::string_view full) {
+    const std::size_t dot = full.rfind('.');
+    if (dot == std::string_view::npos) return;
+    service = full.substr(0, dot);
+    method = full.substr(dot + 1);
+  }
+  bool ok() const { return !service.empty() && !method.empty(); }
+
+  // Of the header map that names it.
+  std::size_t headers_size() const {
+    const std::size_t service_size = service.size() + kVersion.size();
+    return BoltHeaderSize(kBoltService.size(), service_size) +
+           BoltHeaderSize(kBoltTargetService.size(), service_size) +
+           BoltHeaderSize(kBoltMethod.size(), method.size());
+  }
+  void PutHeaders(char* at) const {
+    for (std::string_view key : {kBoltService, kBoltTargetService}) {
+      at = PutBoltHeader(key, service, at, kVersion.size());
+      at += kVersion.copy(at, kVersion.size());
+    }
+    PutBoltHeader(kBoltMethod, method, at);
+  }
+
+  std::string_view service;
+  std::string_view method;
+};
+
+class BoltClientProtocol : public ClientProtocol {
+ public:
+  explicit BoltClientProtocol(const Limits& limits)
+      : cutter_(limits.max_packet_size) {}
+
+  std::string_view name() const override { return "bolt"; }
+  ProtocolTraits traits() const override { return {}; }
+  PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
+
+  flare::Status Write(OutboundRequest&& request,
+                      BufferBuilder* out) const override {
+    const MethodName name(request.method);
+    if (!name.ok() || name.headers_size() > kMaxBoltHeadersSize) {
+      return flare::Status(STATUS_INVALID_METHOD_NAME,
+                           "bolt: the name of a method is "
+                           "package.Service.Method, in at most 64 KiB");
+    }
+    if (!request.attachment.empty()) {
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           "bolt: the protocol has no attachments");
+    }
+    constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
+    if (request.body.size() > kMax || request.correlation_id > kMax) {
+      return flare::Status(STATUS_SERIALIZE_REQUEST,
+                           "bolt: the request exceeds 4 GiB, or its id 32 "
+                           "bits");
+    }
+    const std::size_t head_size = kRequestHead.size() + name.headers_size();
+    if (head_size <= BufferBuilder::kMaxReserve) [[likely]] {
+      PutHead(request, name, out->Reserve(head_size));
+    } else {
+      std::string head(head_size, '\0');
+      PutHead(request, name, head.data());
+      out->Append(head);
+    }
+    if (!request.body.empty()) out->Append(std::move(request.body));
+    return flare::Status();
+  }
+
+  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
+                std::string* error) override {
+    for (;;) {
+      BoltFrame frame;
+      switch (cutter_.Cut(in, &frame, &response->wire, need, error)) {
+        case CutResult::kMessage:
+          break;
+        case CutResult::kNeedMore:
+        case CutResult::kUnsure:
+          return CutResult::kNeedMore;
+        case CutResult::kNotMine:
+          *error = "bolt: the peer's bytes are no Bolt response";
+          return CutResult::kError;
+        case CutResult::kError:
+          return CutResult::kError;
+      }
+      if (frame.command == kBoltHeartbeat) {
+        response->wire.Clear();
+        continue;
+      }
+      response->last_on_connection = frame.command == kBoltGoAway;
+      if (frame.type != kBoltTypeResponse && !response->last_on_connection) {
+        *error = "bolt: a request instead of a response";
+        return CutResult::kError;
+      }
+      response->wire_size = frame.total();
+      return CutResult::kMessage;
+    }
+  }
+
+  ParseResult Parse(InboundResponse* response) const override {
+    if (response->last_on_connection) return ParseResult::kOk;  // No call's.
+    const BoltFrame frame = DecodeBoltFrame(response->wire);
+    response->correlation_id = frame.id;
+    response->status = STATUS_MALFORMED_DATA;
+    if (cutter_.Oversized(frame)) {
+      response->scratch = cutter_.OversizedText(frame.total());
+      response->description = response->scratch;
+      return ParseResult::kReject;
+    }
+    if (frame.command != kBoltRpcResponse) {
+      response->description = "bolt: a response with an unknown command code";
+      return ParseResult::kReject;
+    }
+    Buffer head = response->wire.Cut(frame.head_size());
+    response->body = std::move(response->wire);
+    response->wire = std::move(head);
+    return ReadOutcome(frame, response);
+  }
+
+ private:
+  static void PutHead(const OutboundRequest& request, const MethodName& name,
+                      char* at) {
+    std::memcpy(at, kRequestHead.data(), kRequestHead.size());
+    PutBigEndian32(request.correlation_id, at + 5);
+    constexpr auto kMax = std::numeric_limits<std::int32_t>::max();
+    PutBigEndian32(request.timeout_ms == 0
+                       ? static_cast<std::size_t>(kNoTimeout)
+                       : std::min<std::size_t>(request.timeout_ms, kMax),
+                   at + 10);
+    PutBigEndian16(name.headers_size(), at + 16);
+    PutBigEndian32(request.body.size(), at + 18);
+    name.PutHeaders(at + kRequestHead.size());
+  }
+
+  static ParseResult ReadOutcome(const BoltFrame& frame,
+                                 InboundResponse* response) {
+    std::string_view code, reason;
+    bool failed = false;
+    BoltHeaderReader reader(
+        ContiguousPrefix(response->wire, frame.head_size(), &response->scratch)
+            .substr(frame.fixed_size() + frame.class_size));
+    while (reader.Next()) {
+      if (reader.key() == kBoltErrorCode) code = reader.value();
+      if (reader.key() == kBoltErrorReason) reason = reader.value();
+      if (reader.key() == kBoltResponseError) failed = reader.value() == "true";
+    }
+    if (reader.malformed()) {
+      response->description = "bolt: a response with a malformed header map";
+      return ParseResult::kReject;
+    }
+    if (frame.status != 0) {
+      ReadError(frame.status, code, reason, response);
+      return ParseResult::kOk;
+    }
+    if (failed) {
+      response->status = STATUS_FAILED;
+      response->scratch = FlattenSlow(response->body, kMaxReason);
+      response->description = response->scratch;
+      return ParseResult::kOk;
+    }
+    if (frame.codec != kBoltCodecProtobuf) {
+      response->description = "bolt: a response that isn't protobuf (codec 11)";
+      return ParseResult::kReject;
+    }
+    response->status = STATUS_SUCCESS;
+    return ParseResult::kOk;
+  }
+
+  // `code` and `reason` are what the headers say; empty: nothing.
+  static void ReadError(std::uint16_t bolt_status, std::string_view code,
+                        std::string_view reason, InboundResponse* response) {
+    int exact = 0;
+    const char* const end = code.data() + code.size();
+    const auto parsed = std::from_chars(code.data(), end, exact);
+    const bool valid = parsed.ec == std::errc() && parsed.ptr == end;
+    response->status =
+        valid && exact != 0 ? exact : StatusFromBolt(bolt_status);
+    response->description = reason;
+    if (!reason.empty()) return;
+    response->scratch.assign("bolt: response status ")
+        .append(std::to_string(bolt_status))
+        .append(" (")
+        .append(BoltStatusText(bolt_status))
+        .append(")");
+    response->description = response->scratch;
+  }
+
+  BoltCutter cutter_;
+};
+
+}  // namespace
+
+std::unique_ptr<ClientProtocol> NewBoltClientProtocol(const Limits& limits,
+                                                      std::string_view) {
+  return std::make_unique<BoltClientProtocol>(limits);
+}
+
+}  // namespace flare::rpc

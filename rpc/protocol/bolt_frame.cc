@@ -1,0 +1,247 @@
+#include "flare/rpc/protocol/bolt_frame.h"
+
+#include <algorithm>
+
+namespace flare::rpc {
+
+namespace {
+
+constexpr char kVersion1 = 1;
+constexpr char kVersion2 = 2;
+constexpr std::uint32_t kNull = 0xffffffff;
+
+std::uint16_t Read16(const char* at) {
+  return static_cast<std::uint16_t>(static_cast<std::uint8_t>(at[0]) << 8 |
+                                    static_cast<std::uint8_t>(at[1]));
+}
+
+std::uint32_t Read32(const char* at) {
+  return std::uint32_t{Read16(at)} << 16 | Read16(at + 2);
+}
+
+}  // namespace
+
+BoltFrame DecodeBoltFrame(std::string_view bytes) {
+  const char* at = bytes.data();
+  BoltFrame frame;
+  frame.type = static_cast<std::uint8_t>(at[1]);
+  frame.command = Read16(at + 2);
+  // at[4] is the version of the command, which says nothing in v1.
+  frame.id = Read32(at + 5);
+  frame.codec = static_cast<std::uint8_t>(at[9]);
+  if (frame.type == kBoltTypeResponse) {
+    frame.status = Read16(at + 10);
+    at += 12;
+  } else {
+    frame.timeout_ms = static_cast<std::int32_t>(Read32(at + 10));
+    at += 14;
+  }
+  frame.class_size = Read16(at);
+  frame.headers_size = Read16(at + 2);
+  frame.content_size = Read32(at + 4);
+  return frame;
+}
+
+BoltFrame DecodeBoltFrame(const Buffer& wire) {
+  char scratch[kBoltRequestSize];
+  return DecodeBoltFrame(
+      wire.Peek(std::min(wire.size(), kBoltRequestSize), scratch));
+}
+
+char* PutBigEndian16(std::size_t value, char* out) {
+  *out++ = static_cast<char>(value >> 8);
+  *out++ = static_cast<char>(value);
+  return out;
+}
+
+char* PutBigEndian32(std::size_t value, char* out) {
+  return PutBigEndian16(value, PutBigEndian16(value >> 16, out));
+}
+
+// --------------------------------------------------------------------------
+
+CutResult BoltCutter::Cut(Buffer& in, BoltFrame* frame, Buffer* wire,
+                          std::size_t* need, std::string* error) {
+  *need = 0;
+  if (!SkipRest(in)) return CutResult::kNeedMore;
+  if (in.empty()) return CutResult::kUnsure;
+  char scratch[kBoltRequestSize];
+  std::string_view bytes =
+      in.Peek(std::min(in.size(), kBoltRequestSize), scratch);
+  if (bytes[0] == kVersion2) {
+    if (bytes.size() == 1) return CutResult::kUnsure;
+    if (bytes[1] != 1 && bytes[1] != 2) return CutResult::kNotMine;
+    *error = "bolt: the peer speaks version 2 of the protocol, not version 1";
+    return CutResult::kError;
+  }
+  if (bytes[0] != kVersion1) return CutResult::kNotMine;
+  *need = kBoltResponseSize;  // The smallest frame.
+  if (bytes.size() == 1) return CutResult::kNeedMore;
+  frame->type = static_cast<std::uint8_t>(bytes[1]);
+  if (frame->type > kBoltTypeOneWay) {
+    *error = "bolt: unknown type " + std::to_string(frame->type);
+    return CutResult::kError;
+  }
+  *need = frame->fixed_size();
+  if (bytes.size() < *need) return CutResult::kNeedMore;
+  *frame = DecodeBoltFrame(bytes);
+  const std::size_t wanted =
+      Oversized(*frame) ? frame->fixed_size() : frame->total();
+  *need = wanted;
+  if (in.size() < wanted) return CutResult::kNeedMore;
+  *wire = in.Cut(wanted);
+  skip_ = frame->total() - wanted;
+  SkipRest(in);
+  return CutResult::kMessage;
+}
+
+// False if all of the input belonged to an oversized frame and more will.
+bool BoltCutter::SkipRest(Buffer& in) {
+  const std::size_t n = std::min(skip_, in.size());
+  if (n != 0) in.Skip(n);
+  skip_ -= n;
+  return skip_ == 0;
+}
+
+std::string BoltCutter::OversizedText(std::size_t size) const {
+  return "a message of " + std::to_string(size) +
+         " bytes exceeds the limit of " + std::to_string(max_packet_size_);
+}
+
+// --------------------------------------------------------------------------
+
+bool BoltHeaderReader::Next() {
+  while (!rest_.empty()) {
+    const auto key = Take();
+    if (malformed_) return false;
+    if (!key) continue;
+    const auto value = Take();
+    if (malformed_) return false;
+    if (!value) continue;
+    key_ = *key;
+    value_ = *value;
+    return true;
+  }
+  return false;
+}
+
+// The next string; nullopt for null, and if malformed.
+std::optional<std::string_view> BoltHeaderReader::Take() {
+  if (rest_.size() < 4) {
+    malformed_ = true;
+    return std::nullopt;
+  }
+  const std::uint32_t size = Read32(rest_.data());
+  rest_.remove_prefix(4);
+  if (size == kNull) return std::nullopt;
+  if (size > rest_.size()) {
+    malformed_ = true;
+    return std::nullopt;
+  }
+  const std::string_view text = rest_.substr(0, size);
+  rest_.remove_prefix(size);
+  return text;
+}
+
+char* PutBoltHeader(std::string_view key, std::string_view value, char* out,
+                    std::size_t open) {
+  out = PutBigEndian32(key.size(), out);
+  out += key.copy(out, key.size());
+  out = PutBigEndian32(value.size() + open, out);
+  return out + value.copy(out, value.size());
+}
+
+// --------------------------------------------------------------------------
+
+std::uint16_t BoltStatusFor(int status) {
+  switch (status) {
+    case STATUS_SUCCESS:
+      return 0;
+    case STATUS_OVERLOADED:
+      return 4;
+    case STATUS_FAIL_TO_CONNECT:
+    case STATUS_IO_ERROR:
+      return 5;
+    case STATUS_INVALID_METHOD_NAME:
+    case STATUS_SERVICE_NOT_FOUND:
+    case STATUS_METHOD_NOT_FOUND:
+    case STATUS_NO_PEER:
+      return 6;
+    case STATUS_TIMEOUT:
+      return 7;
+    case STATUS_SERIALIZE_REQUEST:
+      return 8;
+    case STATUS_NOT_SUPPORTED:
+      return 9;
+    case STATUS_CHANNEL_SHUTDOWN:
+    case STATUS_OUT_OF_SERVICE:
+      return 16;
+    case STATUS_SERIALIZE_RESPONSE:
+      return 17;
+    case STATUS_PARSE_REQUEST:
+    case STATUS_MALFORMED_DATA:
+      return 18;
+    default:
+      return 2;  // Whatever the service failed with.
+  }
+}
+
+int StatusFromBolt(std::uint16_t bolt_status) {
+  switch (bolt_status) {
+    case 0:
+      return STATUS_SUCCESS;
+    case 4:
+      return STATUS_OVERLOADED;
+    case 5:
+      return STATUS_IO_ERROR;
+    case 6:
+      return STATUS_SERVICE_NOT_FOUND;
+    case 7:
+      return STATUS_TIMEOUT;
+    case 8:
+      return STATUS_SERIALIZE_REQUEST;
+    case 9:
+      return STATUS_NOT_SUPPORTED;
+    case 16:
+      return STATUS_CHANNEL_SHUTDOWN;
+    case 17:
+      return STATUS_SERIALIZE_RESPONSE;
+    case 18:
+      return STATUS_PARSE_REQUEST;
+    default:
+      return STATUS_FAILED;
+  }
+}
+
+std::string_view BoltStatusText(std::uint16_t bolt_status) {
+  switch (bolt_status) {
+    case 0:
+      return "success";
+    case 1:
+      return "error";
+    case 2:
+      return "server exception";
+    case 4:
+      return "thread pool busy";
+    case 5:
+      return "communication error";
+    case 6:
+      return "no processor";
+    case 7:
+      return "timeout";
+    case 8:
+      return "client send error";
+    case 9:
+      return "codec exception";
+    case 16:
+      return "connection closed";
+    case 17:
+      return "server serialize exception";
+    case 18:
+      return "server deserialize exception";
+    default:
+      return "unknown";
+  }
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,154 @@
+// Frames of Bolt v1, the protocol of SOFARPC and MOSN; what both sides share.
+// All numbers are big-endian.
+//
+//   request   1 type command:2 version id:4 codec timeout:4
+//             class_size:2 headers_size:2 content_size:4         22 bytes
+//   response  1 type command:2 version id:4 codec status:2
+//             class_size:2 headers_size:2 content_size:4         20 bytes
+//
+// then the class name, the header map and the content. Functions here are pure
+// and never block; a BoltCutter belongs to one connection's reader.
+#ifndef FLARE_RPC_PROTOCOL_BOLT_FRAME_H_
+#define FLARE_RPC_PROTOCOL_BOLT_FRAME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+inline constexpr std::size_t kBoltRequestSize = 22;   // of the fixed part
+inline constexpr std::size_t kBoltResponseSize = 20;  // likewise
+inline constexpr std::size_t kMaxBoltHeadersSize = 65535;
+
+// Values of BoltFrame::type.
+inline constexpr std::uint8_t kBoltTypeResponse = 0;
+inline constexpr std::uint8_t kBoltTypeRequest = 1;
+inline constexpr std::uint8_t kBoltTypeOneWay = 2;
+
+// Values of BoltFrame::command.
+inline constexpr std::uint16_t kBoltHeartbeat = 0;
+inline constexpr std::uint16_t kBoltRpcRequest = 1;
+inline constexpr std::uint16_t kBoltRpcResponse = 2;
+inline constexpr std::uint16_t kBoltGoAway = 100;  // MOSN: send no more
+
+// The codec for protobuf messages. (SOFARPC's others are Java's: 1 hessian,
+// 2 java, 3 top, 4 hessian2.)
+inline constexpr std::uint8_t kBoltCodecProtobuf = 11;
+
+// Keys of the header map. The service is "package.Service:version".
+inline constexpr std::string_view kBoltService = "service";
+inline constexpr std::string_view kBoltTargetService =
+    "sofa_head_target_service";
+inline constexpr std::string_view kBoltMethod = "sofa_head_method_name";
+// "true": the call failed although the status says success; the content is the
+// error's text.
+inline constexpr std::string_view kBoltResponseError =
+    "sofa_head_response_error";
+// Our own, in responses whose status isn't success, named as in `http+pb`: the
+// status code as a decimal number, and the error's text.
+inline constexpr std::string_view kBoltErrorCode = "Rpc-Error-Code";
+inline constexpr std::string_view kBoltErrorReason = "Rpc-Error-Reason";
+
+// The fixed part.
+struct BoltFrame {
+  std::uint8_t type = 0;
+  std::uint16_t command = 0;
+  std::uint32_t id = 0;
+  std::uint8_t codec = 0;
+  std::int32_t timeout_ms = 0;  // requests
+  std::uint16_t status = 0;     // responses
+  std::uint16_t class_size = 0;
+  std::uint16_t headers_size = 0;
+  std::uint32_t content_size = 0;
+
+  std::size_t fixed_size() const {
+    return type == kBoltTypeResponse ? kBoltResponseSize : kBoltRequestSize;
+  }
+  // Everything before the content.
+  std::size_t head_size() const {
+    return fixed_size() + class_size + headers_size;
+  }
+  std::size_t total() const { return head_size() + content_size; }
+};
+
+// `bytes` must have fixed_size() bytes, of which the first two were checked by
+// a BoltCutter.
+BoltFrame DecodeBoltFrame(std::string_view bytes);
+
+// That of a frame cut off by a BoltCutter.
+BoltFrame DecodeBoltFrame(const Buffer& wire);
+
+// Write `value` at `out`; return what follows.
+char* PutBigEndian16(std::size_t value, char* out);
+char* PutBigEndian32(std::size_t value, char* out);
+
+// Takes frames off the input.
+class BoltCutter {
+ public:
+  explicit BoltCutter(std::size_t max_packet_size)
+      : max_packet_size_(max_packet_size) {}
+
+  // As ServerProtocol::Cut. On kMessage *wire has the frame or, if it exceeds
+  // the limit, its fixed part only: the rest is skipped as it comes, by this
+  // and later calls. Bolt v2 is an error.
+  CutResult Cut(Buffer& in, BoltFrame* frame, Buffer* wire, std::size_t* need,
+                std::string* error);
+
+  bool Oversized(const BoltFrame& frame) const {
+    return frame.total() > max_packet_size_;
+  }
+  std::string OversizedText(std::size_t size) const;
+
+ private:
+  bool SkipRest(Buffer& in);
+
+  const std::size_t max_packet_size_;
+  std::size_t skip_ = 0;  // bytes still to come of an oversized frame
+};
+
+// Goes through a header map: pairs of strings, each with its size (4 bytes)
+// before it. A size of all ones stands for null: what it belongs to is dropped,
+// and a key comes next.
+class BoltHeaderReader {
+ public:
+  explicit BoltHeaderReader(std::string_view bytes) : rest_(bytes) {}
+
+  // False: there are no more, or they are malformed.
+  bool Next();
+  std::string_view key() const { return key_; }
+  std::string_view value() const { return value_; }
+  bool malformed() const { return malformed_; }
+
+ private:
+  std::optional<std::string_view> Take();
+
+  std::string_view rest_;
+  std::string_view key_;
+  std::string_view value_;
+  bool malformed_ = false;
+};
+
+constexpr std::size_t BoltHeaderSize(std::size_t key, std::size_t value) {
+  return 4 + key + 4 + value;
+}
+// Writes the pair but for the last `open` bytes of the value, which are the
+// caller's to append; returns what follows.
+char* PutBoltHeader(std::string_view key, std::string_view value, char* out,
+                    std::size_t open = 0);
+
+// A call's outcome as a response status, and what a status means where there
+// is no kBoltErrorCode; total, but of course not each other's inverse.
+std::uint16_t BoltStatusFor(int status);
+int StatusFromBolt(std::uint16_t bolt_status);
+// "no processor" for 6; "unknown" for what isn't in the protocol.
+std::string_view BoltStatusText(std::uint16_t bolt_status);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_BOLT_FRAME_H_

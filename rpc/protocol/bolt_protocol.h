@@ -1,0 +1,48 @@
+// The `bolt` protocol: version 1 of the framing of SOFARPC and MOSN
+// (bolt_frame.h), carrying protobuf messages (codec 11). Many calls at once on
+// a connection, replies in any order. No attachments, no compression.
+//
+// A call of "a.B.C" is a request of class SofaRequest with the headers
+// `sofa_head_target_service` (or, to our server, only `service`) "a.B:1.0" and
+// `sofa_head_method_name` "C"; the version is not looked at. The reply is a
+// SofaResponse; if the call failed, without content, with the closest response
+// status, and with exact code and text in `Rpc-Error-Code` and
+// `Rpc-Error-Reason`, which our client reads.
+//
+// The server answers heartbeats, runs one-way requests without ever replying,
+// and passes over go-away notices. What a request must be, and what happens
+// otherwise (STATUS_x is how the answer counts and what `Rpc-Error-Code` says):
+//   - A type other than 1 and 2, or version 2: the connection is closed.
+//   - More bytes in all than Limits::max_packet_size: STATUS_MALFORMED_DATA,
+//     status 18; the bytes are skipped as they come.
+//   - Any command but heartbeat, request and go-away, or another codec:
+//     STATUS_NOT_SUPPORTED, status 9.
+//   - Another class: STATUS_SERVICE_NOT_FOUND, status 6 (no processor), as
+//     unknown services and methods.
+//   - A malformed header map: STATUS_MALFORMED_DATA, status 18.
+//   - No service or no method: STATUS_INVALID_METHOD_NAME, status 6.
+//
+// The client sends requests only: its connections are closed when idle, long
+// before a server would miss a heartbeat. It passes over heartbeats, gives up
+// using a connection on go-away, and closes it on other requests. A response
+// that can't be read fails its call with STATUS_MALFORMED_DATA.
+#ifndef FLARE_RPC_PROTOCOL_BOLT_PROTOCOL_H_
+#define FLARE_RPC_PROTOCOL_BOLT_PROTOCOL_H_
+
+#include <memory>
+#include <string_view>
+
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+std::unique_ptr<ServerProtocol> NewBoltServerProtocol(const Limits& limits,
+                                                      ReplySink* sink);
+
+// The protocol has no place for `host`.
+std::unique_ptr<ClientProtocol> NewBoltClientProtocol(const Limits& limits,
+                                                      std::string_view host);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_BOLT_PROTOCOL_H_

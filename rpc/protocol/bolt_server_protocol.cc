@@ -1,0 +1,208 @@
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "flare/rpc/protocol/bolt_frame.h"
+#include "flare/rpc/protocol/bolt_protocol.h"
+
+namespace flare::rpc {
+
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr std::string_view kRequestClass =
+    "com.alipay.sofa.rpc.core.request.SofaRequest";
+
+// What replies begin with; id, codec, and in responses status and sizes are
+// filled in.
+constexpr std::string_view kHeartbeatReply =
+    "\x01\0\0\0\x01....\x01\0\0\0\0\0\0\0\0\0\0"sv;
+constexpr std::string_view kResponseHead =
+    "\x01\0\0\x02\x01....\x0b\0\0\0\x2e\0\0\0\0\0\0"
+    "com.alipay.sofa.rpc.core.response.SofaResponse"sv;
+static_assert(kHeartbeatReply.size() == kBoltResponseSize);
+static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
+
+// Of an error's text, so that the header map stays below its limit.
+constexpr std::size_t kMaxReason = 32 << 10;
+// Of what is quoted from a request.
+constexpr std::size_t kMaxQuoted = 256;
+
+class BoltServerProtocol : public ServerProtocol {
+ public:
+  BoltServerProtocol(const Limits& limits, ReplySink* sink)
+      : ServerProtocol(sink), cutter_(limits.max_packet_size) {}
+
+  std::string_view name() const override { return "bolt"; }
+  ProtocolTraits traits() const override { return {}; }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override {
+    for (bool taken = false;; taken = true) {
+      BoltFrame frame;
+      CutResult result = cutter_.Cut(in, &frame, &request->wire, need, error);
+      // The heartbeats before were ours, so this is no other protocol's turn.
+      if (result == CutResult::kUnsure && taken) return CutResult::kNeedMore;
+      if (result != CutResult::kMessage) return result;
+      if (frame.type == kBoltTypeResponse) {
+        *error = "bolt: a response instead of a request";
+        return CutResult::kError;
+      }
+      if (!IsNotice(frame)) {
+        Describe(frame, request);
+        return CutResult::kMessage;
+      }
+      request->wire.Clear();
+    }
+  }
+
+  ParseResult Parse(InboundRequest* request) const override {
+    const BoltFrame frame = DecodeBoltFrame(request->wire);
+    request->ticket.correlation_id = frame.id;
+    request->ticket.codec = frame.codec;
+    request->ticket.one_way = frame.type == kBoltTypeOneWay;
+    if (request->reject_status != STATUS_SUCCESS) return ParseResult::kReject;
+    if (frame.command != kBoltRpcRequest) {
+      return Reject("unknown command code ", std::to_string(frame.command),
+                    request, STATUS_NOT_SUPPORTED);
+    }
+    request->scratch.reserve(2 * frame.head_size());
+    const std::string_view head =
+        ContiguousPrefix(request->wire, frame.head_size(), &request->scratch)
+            .substr(kBoltRequestSize);
+    const std::string_view class_name = head.substr(0, frame.class_size);
+    if (class_name != kRequestClass) {
+      return Reject("no processor for class ", class_name.substr(0, kMaxQuoted),
+                    request, STATUS_SERVICE_NOT_FOUND);
+    }
+    if (frame.codec != kBoltCodecProtobuf) {
+      return Reject("the content must be protobuf (codec 11), not of codec ",
+                    std::to_string(frame.codec), request, STATUS_NOT_SUPPORTED);
+    }
+    if (!ReadMethod(head.substr(frame.class_size), request)) {
+      return ParseResult::kReject;
+    }
+    request->head.correlation_id = frame.id;
+    request->head.timeout_ms =
+        frame.timeout_ms > 0 ? static_cast<std::uint32_t>(frame.timeout_ms) : 0;
+    request->wire.Skip(frame.head_size());
+    request->body = std::move(request->wire);
+    return ParseResult::kOk;
+  }
+
+  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
+    if (ticket.one_way) return;
+    if (response.body.size() > std::numeric_limits<std::uint32_t>::max()) {
+      response = OutboundResponse();
+      response.status = STATUS_SERIALIZE_RESPONSE;
+      response.description = "the response exceeds 4 GiB";
+    }
+    BufferBuilder out;
+    if (response.status == STATUS_SUCCESS) [[likely]] {
+      char* const at = out.Reserve(kResponseHead.size());
+      PutHead(ticket, at);
+      PutBigEndian32(response.body.size(), at + 16);
+      if (!response.body.empty()) out.Append(std::move(response.body));
+    } else {
+      AppendError(ticket, response, &out);
+    }
+    sink()->Write(out.DestructiveGet());
+  }
+
+ private:
+  // A message that isn't a call; if so, it is dealt with.
+  bool IsNotice(const BoltFrame& frame) {
+    if (frame.command == kBoltGoAway) return true;
+    if (frame.command != kBoltHeartbeat) return false;
+    if (frame.type == kBoltTypeOneWay) return true;
+    BufferBuilder out;
+    char* const at = out.Reserve(kHeartbeatReply.size());
+    std::memcpy(at, kHeartbeatReply.data(), kHeartbeatReply.size());
+    PutBigEndian32(frame.id, at + 5);
+    at[9] = static_cast<char>(frame.codec);
+    sink()->Write(out.DestructiveGet());
+    return true;
+  }
+
+  void Describe(const BoltFrame& frame, InboundRequest* request) const {
+    request->wire_size = frame.total();
+    if (!cutter_.Oversized(frame)) return;
+    request->reject_status = STATUS_MALFORMED_DATA;
+    request->reject_reason = cutter_.OversizedText(frame.total());
+  }
+
+  static ParseResult Reject(std::string_view what, std::string_view detail,
+                            InboundRequest* request, int status) {
+    request->reject_status = status;
+    request->reject_reason.assign("bolt: ").append(what).append(detail);
+    return ParseResult::kReject;
+  }
+
+  // Puts the full name of the method together, behind what `scratch` has: maybe
+  // the header map, so Parse has made room.
+  static bool ReadMethod(std::string_view headers, InboundRequest* request) {
+    std::string_view service, target, method;
+    BoltHeaderReader reader(headers);
+    while (reader.Next()) {
+      if (reader.key() == kBoltService) service = reader.value();
+      if (reader.key() == kBoltTargetService) target = reader.value();
+      if (reader.key() == kBoltMethod) method = reader.value();
+    }
+    if (reader.malformed()) {
+      Reject("malformed header map", "", request, STATUS_MALFORMED_DATA);
+      return false;
+    }
+    if (!target.empty()) service = target;
+    service = service.substr(0, service.find(':'));
+    if (service.empty() || method.empty()) {
+      Reject("no header ", service.empty() ? kBoltTargetService : kBoltMethod,
+             request, STATUS_INVALID_METHOD_NAME);
+      return false;
+    }
+    std::string* const scratch = &request->scratch;
+    const std::size_t at = scratch->size();
+    scratch->append(service).append(1, '.').append(method);
+    request->head.method = std::string_view(*scratch).substr(at);
+    return true;
+  }
+
+  static void PutHead(const ReplyTicket& ticket, char* at) {
+    std::memcpy(at, kResponseHead.data(), kResponseHead.size());
+    PutBigEndian32(ticket.correlation_id, at + 5);
+    at[9] = static_cast<char>(ticket.codec);
+  }
+
+  static void AppendError(const ReplyTicket& ticket,
+                          const OutboundResponse& response,
+                          BufferBuilder* out) {
+    char digits[16];
+    const auto end =
+        std::to_chars(digits, digits + sizeof(digits), response.status).ptr;
+    const std::string_view code(digits, static_cast<std::size_t>(end - digits));
+    const std::string_view reason = response.description.substr(0, kMaxReason);
+    const std::size_t pairs =
+        BoltHeaderSize(kBoltErrorCode.size(), code.size()) +
+        BoltHeaderSize(kBoltErrorReason.size(), 0);
+    char* at = out->Reserve(kResponseHead.size() + pairs);
+    PutHead(ticket, at);
+    PutBigEndian16(BoltStatusFor(response.status), at + 10);
+    PutBigEndian16(pairs + reason.size(), at + 14);
+    at = PutBoltHeader(kBoltErrorCode, code, at + kResponseHead.size());
+    PutBoltHeader(kBoltErrorReason, "", at, reason.size());
+    out->Append(reason);
+  }
+
+  BoltCutter cutter_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerProtocol> NewBoltServerProtocol(const Limits& limits,
+                                                      ReplySink* sink) {
+  return std::make_unique<BoltServerProtocol>(limits, sink);
+}
+
+}  // namespace flare::rpc

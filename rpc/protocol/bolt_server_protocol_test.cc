@@ -1,0 +1,372 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/rpc/protocol/bolt_protocol.h"
+#include "flare/rpc/protocol/bolt_testing.h"
+#include "flare/rpc/protocol/protocol_testing.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::BigEndian;
+using testing::BoltErrorReply;
+using testing::BoltHeaders;
+using testing::BoltRequestParts;
+using testing::BoltResponseParts;
+using testing::FromHex;
+using testing::kBoltHeartbeatVector;
+using testing::kBoltRequestVector;
+using testing::ServerDriver;
+
+const std::string kHeartbeatReply =
+    FromHex("01 00 0000 01 00000007 01 0000 0000 0000 00000000");
+
+std::unique_ptr<ServerDriver> NewDriver(std::size_t max_packet_size = 4096) {
+  return std::make_unique<ServerDriver>([=](ReplySink* sink) {
+    Limits limits;
+    limits.max_packet_size = max_packet_size;
+    return NewBoltServerProtocol(limits, sink);
+  });
+}
+
+class BoltServer : public ::testing::Test {
+ protected:
+  // Feeds one bad request; expects that it is answered so, and that the
+  // connection still works.
+  void ExpectAnswered(const BoltRequestParts& parts, std::uint16_t bolt_status,
+                      int status, const std::string& text) {
+    for (std::size_t piece : {1, 1000}) {
+      auto driver = NewDriver();
+      driver->Feed(parts.Bytes(), piece);
+      ASSERT_EQ(driver->count(), 1u);
+      EXPECT_EQ(driver->result(), ParseResult::kReject);
+      EXPECT_EQ(driver->request().reject_status, status);
+      EXPECT_EQ(driver->request().reject_reason, text);
+      driver->AnswerAll();
+      EXPECT_EQ(driver->sink().Take(), BoltErrorReply(bolt_status, status, text,
+                                                      parts.id, parts.codec));
+
+      driver->Feed(BoltRequestParts().Bytes());
+      ASSERT_EQ(driver->count(), 2u);
+      EXPECT_EQ(driver->result(1), ParseResult::kOk);
+      EXPECT_FALSE(driver->sink().closed());
+    }
+  }
+
+  std::unique_ptr<ServerDriver> driver_ = NewDriver();
+};
+
+TEST_F(BoltServer, ReadsACall) {
+  BoltRequestParts parts;
+  parts.content = "content";
+  EXPECT_EQ(driver_->Feed(parts.Bytes()), CutResult::kMessage);
+  ASSERT_EQ(driver_->count(), 1u);
+  ASSERT_EQ(driver_->result(), ParseResult::kOk);
+  const InboundRequest& request = driver_->request();
+  EXPECT_EQ(request.head.correlation_id, 7u);
+  EXPECT_EQ(request.head.method, "a.B.C");
+  EXPECT_EQ(request.head.timeout_ms, 3000u);
+  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);
+  EXPECT_EQ(FlattenSlow(request.body), "content");
+  EXPECT_TRUE(request.attachment.empty());
+  EXPECT_EQ(request.wire_size, parts.Bytes().size());
+  EXPECT_FALSE(request.is_http);
+  EXPECT_FALSE(request.ticket.one_way);
+  EXPECT_TRUE(driver_->in().empty());
+}
+
+TEST_F(BoltServer, WritesAResponse) {
+  driver_->Feed(BoltRequestParts().Bytes());
+  driver_->Answer(0, "reply");
+  BoltResponseParts parts;
+  parts.content = "reply";
+  EXPECT_EQ(driver_->sink().Take(), parts.Bytes());
+  driver_->Answer(0, "");
+  parts.content = "";
+  EXPECT_EQ(driver_->sink().Take(), parts.Bytes());
+  const std::string large(100'000, 'x');
+  driver_->Answer(0, large);
+  parts.content = large;
+  EXPECT_EQ(driver_->sink().Take(), parts.Bytes());
+}
+
+// It is a hessian object, which we don't read.
+TEST_F(BoltServer, AnswersTheDocumentedRequest) {
+  driver_->Feed(kBoltRequestVector);
+  ASSERT_EQ(driver_->count(), 1u);
+  driver_->AnswerAll();
+  EXPECT_EQ(driver_->sink().Take(),
+            BoltErrorReply(
+                9, STATUS_NOT_SUPPORTED,
+                "bolt: the content must be protobuf (codec 11), not of codec 1",
+                1, 1));
+}
+
+TEST_F(BoltServer, AnswersTheDocumentedHeartbeat) {
+  EXPECT_EQ(driver_->Feed(kBoltHeartbeatVector), CutResult::kNeedMore);
+  EXPECT_EQ(driver_->count(), 0u);
+  EXPECT_EQ(driver_->sink().Take(), kHeartbeatReply);
+  EXPECT_TRUE(driver_->in().empty());
+}
+
+TEST_F(BoltServer, AnswersHeartbeatsAmongCalls) {
+  const std::string call = BoltRequestParts().Bytes();
+  const std::string bytes = kBoltHeartbeatVector + call + kBoltHeartbeatVector +
+                            kBoltHeartbeatVector + call + kBoltHeartbeatVector;
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    auto driver = NewDriver();
+    driver->Feed(bytes, piece);
+    EXPECT_EQ(driver->count(), 2u) << piece;
+    EXPECT_EQ(driver->sink().writes(), 4);
+  }
+  driver_->Trickle(bytes);
+  EXPECT_EQ(driver_->count(), 2u);
+  EXPECT_EQ(driver_->sink().Take(), kHeartbeatReply + kHeartbeatReply +
+                                        kHeartbeatReply + kHeartbeatReply);
+}
+
+// Nothing is looked at but what makes the reply.
+TEST_F(BoltServer, AnswersOddHeartbeats) {
+  BoltRequestParts parts;
+  parts.command = 0;
+  parts.codec = 1;
+  parts.headers = "not a map";
+  parts.content = std::string(10'000, 'x');  // More than the limit.
+  driver_->Feed(parts.Bytes() + BoltRequestParts().Bytes());
+  EXPECT_EQ(driver_->sink().Take(), kHeartbeatReply);
+  EXPECT_EQ(driver_->count(), 1u);
+  parts.type = 2;
+  driver_->Feed(parts.Bytes() + BoltRequestParts().Bytes());
+  EXPECT_EQ(driver_->sink().Take(), "");
+  EXPECT_EQ(driver_->count(), 2u);
+}
+
+TEST_F(BoltServer, NeverAnswersOneWayRequests) {
+  BoltRequestParts parts;
+  parts.type = 2;
+  parts.content = "content";
+  driver_->Feed(parts.Bytes());
+  ASSERT_EQ(driver_->count(), 1u);
+  ASSERT_EQ(driver_->result(0), ParseResult::kOk);
+  EXPECT_EQ(driver_->request(0).head.method, "a.B.C");
+  EXPECT_EQ(FlattenSlow(driver_->request(0).body), "content");
+  parts.class_name = "wrong";
+  driver_->Feed(parts.Bytes());
+  ASSERT_EQ(driver_->count(), 2u);
+  EXPECT_EQ(driver_->result(1), ParseResult::kReject);
+  parts.content = std::string(10'000, 'x');
+  driver_->Feed(parts.Bytes());
+  ASSERT_EQ(driver_->count(), 3u);
+  EXPECT_EQ(driver_->result(2), ParseResult::kReject);
+  driver_->AnswerAll("reply");
+  EXPECT_EQ(driver_->sink().Take(), "");
+  EXPECT_EQ(driver_->sink().writes(), 0);
+  EXPECT_FALSE(driver_->sink().aborted());
+}
+
+TEST_F(BoltServer, PassesOverGoAway) {
+  BoltRequestParts parts;
+  parts.command = 100;
+  driver_->Feed(parts.Bytes() + BoltRequestParts().Bytes());
+  EXPECT_EQ(driver_->count(), 1u);
+  EXPECT_EQ(driver_->sink().writes(), 0);
+}
+
+TEST_F(BoltServer, CutsMessagesInAnyPieces) {
+  BoltRequestParts parts;
+  parts.content = "content";
+  const std::string two = parts.Bytes() + parts.Bytes();
+  for (std::size_t piece = 1; piece <= two.size(); ++piece) {
+    auto driver = NewDriver();
+    driver->Feed(two, piece);
+    ASSERT_EQ(driver->count(), 2u) << piece;
+    for (std::size_t i : {0, 1}) {
+      ASSERT_EQ(driver->result(i), ParseResult::kOk);
+      EXPECT_EQ(driver->request(i).head.method, "a.B.C");
+      EXPECT_EQ(FlattenSlow(driver->request(i).body), "content");
+    }
+  }
+}
+
+// The method's name is put together beside a header map of any size.
+TEST_F(BoltServer, FindsTheMethodInLargeHeaderMaps) {
+  for (std::size_t size : {1, 100, 1000, 60'000}) {
+    const std::string service(size, 's');
+    BoltRequestParts parts;
+    parts.headers = BoltHeaders({{"x", "y"},
+                                 {"sofa_head_method_name", "Method"},
+                                 {"service", service + ":2.0:id"},
+                                 {"z", ""}});
+    for (std::size_t piece : {1, 500, 100'000}) {
+      auto driver = NewDriver(1 << 20);
+      driver->Feed(parts.Bytes(), piece);
+      ASSERT_EQ(driver->result(), ParseResult::kOk);
+      EXPECT_EQ(driver->request().head.method, service + ".Method");
+    }
+  }
+}
+
+TEST_F(BoltServer, PrefersTheTargetService) {
+  BoltRequestParts parts;
+  parts.headers = BoltHeaders({{"sofa_head_target_service", "a.Target"},
+                               {"sofa_head_method_name", "M"},
+                               {"service", "a.Service:1.0"}});
+  driver_->Feed(parts.Bytes());
+  ASSERT_EQ(driver_->result(), ParseResult::kOk);
+  EXPECT_EQ(driver_->request().head.method, "a.Target.M");
+}
+
+TEST_F(BoltServer, TimeoutsBelow1AreNone) {
+  for (int timeout : {0, -1, std::numeric_limits<int>::min()}) {
+    BoltRequestParts parts;
+    parts.timeout_ms = timeout;
+    driver_ = NewDriver();
+    driver_->Feed(parts.Bytes());
+    ASSERT_EQ(driver_->result(), ParseResult::kOk);
+    EXPECT_EQ(driver_->request().head.timeout_ms, 0u);
+  }
+}
+
+// --------------------------------------------------------------------------
+
+TEST_F(BoltServer, RefusesUnknownCommands) {
+  for (int command : {2, 3, 99, 101, 65535}) {
+    BoltRequestParts parts;
+    parts.command = static_cast<std::uint16_t>(command);
+    ExpectAnswered(parts, 9, STATUS_NOT_SUPPORTED,
+                   "bolt: unknown command code " + std::to_string(command));
+  }
+}
+
+TEST_F(BoltServer, RefusesUnknownClasses) {
+  BoltRequestParts parts;
+  for (const std::string& name : {""s, "java.lang.String"s, "\0\xff"s}) {
+    parts.class_name = name;
+    ExpectAnswered(parts, 6, STATUS_SERVICE_NOT_FOUND,
+                   "bolt: no processor for class " + name);
+  }
+  // What is quoted has a limit.
+  parts.class_name = std::string(3000, 'c');
+  ExpectAnswered(parts, 6, STATUS_SERVICE_NOT_FOUND,
+                 "bolt: no processor for class " + std::string(256, 'c'));
+}
+
+TEST_F(BoltServer, RefusesOtherCodecs) {
+  for (int codec : {0, 1, 2, 3, 4, 12, 255}) {
+    BoltRequestParts parts;
+    parts.codec = static_cast<std::uint8_t>(codec);
+    ExpectAnswered(
+        parts, 9, STATUS_NOT_SUPPORTED,
+        "bolt: the content must be protobuf (codec 11), not of codec " +
+            std::to_string(codec));
+  }
+}
+
+TEST_F(BoltServer, RefusesMalformedHeaderMaps) {
+  BoltRequestParts parts;
+  const std::string good = parts.headers;
+  for (const std::string& bad :
+       {good + "x", good.substr(0, good.size() - 1), "\0\0\0\1k"s,
+        "\xff\xff\xff\xfe"s, good + BigEndian(70'000, 4)}) {
+    parts.headers = bad;
+    ExpectAnswered(parts, 18, STATUS_MALFORMED_DATA,
+                   "bolt: malformed header map");
+  }
+}
+
+TEST_F(BoltServer, RefusesRequestsThatNameNoMethod) {
+  BoltRequestParts parts;
+  const std::string no_service = "bolt: no header sofa_head_target_service";
+  const std::string no_method = "bolt: no header sofa_head_method_name";
+  parts.headers = "";
+  ExpectAnswered(parts, 6, STATUS_INVALID_METHOD_NAME, no_service);
+  parts.headers = BoltHeaders({{"sofa_head_method_name", "M"}});
+  ExpectAnswered(parts, 6, STATUS_INVALID_METHOD_NAME, no_service);
+  parts.headers =
+      BoltHeaders({{"service", ":1.0"}, {"sofa_head_method_name", "M"}});
+  ExpectAnswered(parts, 6, STATUS_INVALID_METHOD_NAME, no_service);
+  parts.headers = BoltHeaders({{"service", "a.B:1.0"}});
+  ExpectAnswered(parts, 6, STATUS_INVALID_METHOD_NAME, no_method);
+}
+
+TEST_F(BoltServer, RefusesOversizedRequests) {
+  BoltRequestParts parts;
+  parts.content = std::string(5000, 'x');
+  ExpectAnswered(parts, 18, STATUS_MALFORMED_DATA,
+                 "a message of " + std::to_string(parts.Bytes().size()) +
+                     " bytes exceeds the limit of 4096");
+}
+
+// Before any of it has come.
+TEST_F(BoltServer, RefusesOversizedRequestsByTheAnnouncedSize) {
+  BoltRequestParts parts;
+  std::string head = parts.Bytes().substr(0, 22);
+  head.replace(18, 4, "\xff\xff\xff\xff");
+  EXPECT_EQ(driver_->Feed(head), CutResult::kMessage);
+  driver_->AnswerAll();
+  EXPECT_EQ(driver_->sink().Take()[11], 18);
+  for (int i = 0; i != 100; ++i) {
+    EXPECT_EQ(driver_->Feed(std::string(10'000, 'x')), CutResult::kNeedMore);
+    EXPECT_TRUE(driver_->in().empty());
+  }
+}
+
+TEST_F(BoltServer, ClosesOnResponsesAndUnknownTypes) {
+  EXPECT_EQ(driver_->Feed(BoltResponseParts().Bytes()), CutResult::kError);
+  EXPECT_EQ(driver_->error(), "bolt: a response instead of a request");
+  driver_ = NewDriver();
+  EXPECT_EQ(driver_->Feed("\x01\x03"), CutResult::kError);
+  driver_ = NewDriver();
+  EXPECT_EQ(driver_->Feed("\x02\x01"), CutResult::kError);
+}
+
+TEST_F(BoltServer, LeavesOtherProtocolsAlone) {
+  for (const char* other : {"GET / HTTP/1.1\r\n", "PRPC", "CPRF", "\x09\x30"}) {
+    auto driver = NewDriver();
+    EXPECT_EQ(driver->Feed(other), CutResult::kNotMine) << other;
+    EXPECT_EQ(FlattenSlow(driver->in()), other);
+  }
+}
+
+// --------------------------------------------------------------------------
+
+TEST_F(BoltServer, WritesEveryOutcome) {
+  for (int status : {1, 3, 10, 11, 99, 100, 104, 1000, 4711, -5,
+                     std::numeric_limits<int>::min()}) {
+    ReplyTicket ticket;
+    ticket.correlation_id = 0xfffffffe;
+    ticket.codec = 11;
+    OutboundResponse response;
+    response.status = status;
+    response.description = "why";
+    response.body = CreateBufferSlow("not sent");
+    driver_->protocol().Write(ticket, std::move(response));
+    const std::string sent = driver_->sink().Take();
+    ASSERT_GT(sent.size(), 20u);
+    EXPECT_EQ(sent, BoltErrorReply(static_cast<std::uint8_t>(sent[11]), status,
+                                   "why", 0xfffffffe));
+    EXPECT_NE(sent[11], 0);
+  }
+}
+
+TEST_F(BoltServer, ErrorTextsFitTheHeaderMap) {
+  ReplyTicket ticket;
+  ticket.correlation_id = 7;
+  ticket.codec = 11;
+  const std::string text(200'000, 't');
+  OutboundResponse response;
+  response.status = 99;
+  response.description = text;
+  driver_->protocol().Write(ticket, std::move(response));
+  EXPECT_EQ(driver_->sink().Take(),
+            BoltErrorReply(2, 99, text.substr(0, 32768)));
+}
+
+}  // namespace
+}  // namespace flare::rpc
