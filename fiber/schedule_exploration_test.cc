@@ -279,7 +279,7 @@ TEST(ScheduleExplorationTest, FuturesMeetTimeOuts) {
       return std::make_unique<int>(5);
     });
     const auto value = BlockingTryGet(std::move(future), milliseconds(1));
-    if (value) EXPECT_EQ(**value, 5);
+    EXPECT_EQ(value ? **value : 5, 5);
     ++(value ? in_time : late);
     gone.Wait();  // A result that comes too late is dropped, by then.
   });
