@@ -6,25 +6,28 @@
 
 namespace flare::fiber {
 
+// With the lock held until all are woken: a waiter that has returned knows that
+// the setter, perhaps a plain thread, touches neither the event nor the runtime
+// any more, and may end both.
 void Event::Set() {
-  Waiter* waiters;
-  {
-    std::scoped_lock guard(lock_);
-    // release: pairs with the acquire in IsSet [EV1]; waiters are ordered by
-    // the lock.
-    set_.store(true, std::memory_order_release);
-    waiters = waiters_.TakeAll();
-  }
-  // The event is not touched after the lock was let go, since whoever has
-  // waited may destroy it.
-  WaitList::WakeTaken(waiters);
+  std::scoped_lock guard(lock_);
+  // release: pairs with the acquire in IsSet [EV1]; waiters are ordered by the
+  // lock.
+  set_.store(true, std::memory_order_release);
+  waiters_.WakeAll();
 }
 
 bool Event::WaitLimited(const WaitLimit& limit) {
-  std::unique_lock guard(lock_);
-  // relaxed: under the lock.
-  if (set_.load(std::memory_order_relaxed)) return true;
-  return waiters_.Wait(&guard, {"Event", this}, limit) == WaitResult::kWoken;
+  {
+    std::unique_lock guard(lock_);
+    // relaxed: under the lock.
+    if (set_.load(std::memory_order_relaxed)) return true;
+    if (waiters_.Wait(&guard, {"Event", this}, limit) != WaitResult::kWoken) {
+      return false;
+    }
+  }
+  std::scoped_lock guard(lock_);  // Wait for the setter to let go.
+  return true;
 }
 
 }  // namespace flare::fiber
