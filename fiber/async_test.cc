@@ -110,10 +110,12 @@ TEST_P(AsyncTest, CombinedFutures) {
     auto b = Async([] {});
     auto c = Async([] { return std::string("c"); });
     EXPECT_EQ(BlockingGet(WhenAll(&a, &b, &c)), std::tuple(1, "c"));
-    Event never;
+    // The loser of the race may only start when all this is over.
+    auto never = std::make_shared<Event>();
     std::stop_source source;
     std::vector<Future<bool>> race;
-    race.push_back(Async([&] { return never.Wait(source.get_token()); }));
+    race.push_back(Async(
+        [never, stop = source.get_token()] { return never->Wait(stop); }));
     race.push_back(Async([] { return true; }));
     EXPECT_EQ(BlockingGet(WhenAny(&race)), std::tuple(std::size_t{1}, true));
     source.request_stop();
