@@ -1,0 +1,145 @@
+// The settings of tcp_proxy: what they are, and how they are read from the
+// command line and from a YAML file. docs/proxy.md describes each for users.
+//
+//   auto config = LoadConfig(ConfigSourceFromFlags());
+//   if (!config) {
+//     LOG(ERROR) << config.error().message();
+//     return 2;
+//   }
+//
+// A ProxyConfig is a value and is valid as LoadConfig() returns it: those who
+// read one need no checks of their own. A running proxy shares one as
+// shared_ptr<const ProxyConfig>; a reload makes a new one, and connections keep
+// the one they began with.
+
+#ifndef EXAMPLE_PROXY_CONFIG_H_
+#define EXAMPLE_PROXY_CONFIG_H_
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+
+namespace example::proxy {
+
+enum class LoadBalancing { kRoundRobin, kLeastConnections, kSourceHash };
+
+// What an upstream is sent in front of the client's bytes.
+enum class ProxyProtocol { kNone, kV1, kV2 };
+
+// How bytes get from one socket to the other. kAuto: as measurements suggest.
+enum class CopyMode { kAuto, kCopy, kSplice };
+
+struct ListenerConfig {
+  flare::Endpoint address;  // Port 0: the system picks one.
+  // Where it was written: "proxy.yaml:3: listen[0]", "--listen". For messages.
+  std::string where;
+};
+
+struct UpstreamConfig {
+  std::string name;  // As written: "backend-1:8080"; no two are the same.
+  flare::Endpoint address;
+  std::string where;
+};
+
+struct HealthCheckConfig {
+  enum class Type { kNone, kTcp, kHttp };
+  Type type = Type::kNone;
+  // Between the end of one check and the begin of the next; each time longer
+  // or shorter by up to `jitter` percent of it.
+  std::chrono::nanoseconds interval = std::chrono::seconds(5);
+  int jitter = 20;
+  // To connect, and for kHttp to have read the status line.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(1);
+  // So many checks in a row change the verdict.
+  int rise = 2;
+  int fall = 3;
+  // kHttp: what is requested, with which Host, and the status that is healthy.
+  std::string path = "/";
+  std::string host = "";  // Empty: the upstream's name.
+  int status = 200;
+};
+
+struct ProxyConfig {
+  // At least one of each; no address is listed twice.
+  std::vector<ListenerConfig> listeners;
+  std::vector<UpstreamConfig> upstreams;
+  LoadBalancing lb = LoadBalancing::kRoundRobin;
+
+  // Connecting. A client is given up after `connect_attempts` upstreams in turn
+  // (fewer if there are no more) each failed or took longer than the time-out.
+  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(1);
+  int connect_attempts = 3;
+  // So many failures to connect in a row keep an upstream from being chosen for
+  // `failure_pause`, unless no other is left. 0: never.
+  int max_failures = 3;
+  std::chrono::nanoseconds failure_pause = std::chrono::seconds(10);
+
+  // A pair of connections without a byte in either direction for so long is
+  // closed. 0: never.
+  std::chrono::nanoseconds idle_timeout = std::chrono::minutes(5);
+  // Sent data that stays unacknowledged for so long breaks a connection
+  // (TCP_USER_TIMEOUT). 0: the system's default.
+  std::chrono::nanoseconds tcp_user_timeout = std::chrono::seconds(30);
+
+  // Clients at a time; more are closed at once. At least 1.
+  std::size_t max_connections = 10000;
+  // Connections to one upstream at a time; one that is full isn't chosen. 0: no
+  // limit.
+  std::size_t max_connections_per_upstream = 0;
+  // Connections that the kernel completes ahead.
+  int backlog = 1024;
+
+  // Of each direction of a pair: with `high_watermark` bytes read and not yet
+  // written no more are read, until `low_watermark` are left. low < high.
+  std::size_t high_watermark = 256 << 10;
+  std::size_t low_watermark = 64 << 10;
+  CopyMode copy_mode = CopyMode::kAuto;
+
+  // Clients begin with a PROXY header (v1 or v2), which is taken off and names
+  // the source; one without is closed.
+  bool accept_proxy_protocol = false;
+  ProxyProtocol send_proxy_protocol = ProxyProtocol::kNone;
+
+  HealthCheckConfig health_check;
+
+  // A line for each connection that ended. Empty: none; "-": stdout.
+  std::string access_log = "";
+  // Between two lines of statistics in the log. 0: none.
+  std::chrono::nanoseconds statistics_interval = std::chrono::seconds(10);
+  // Where the pages /, /stats and /stats.json are. Empty: nowhere. Not changed
+  // by a reload.
+  flare::Endpoint admin;
+  std::string admin_where;
+
+  // On SIGTERM: how long connections may go on before they are cut.
+  std::chrono::nanoseconds drain_deadline = std::chrono::seconds(30);
+};
+
+// Where settings come from. Those of the command line win over the file's.
+struct ConfigSource {
+  std::string file;  // Empty: none.
+  // Only what was given: {"connect_timeout", "250ms"}, without dashes.
+  std::map<std::string, std::string> flags;
+};
+
+// The source that the program's flags describe, for use inside flare::Start().
+ConfigSource ConfigSourceFromFlags();
+
+// Reads, checks and completes the settings. Names are resolved (each to its
+// first address), which may suspend the fiber, or block the thread, for as long
+// as the system's resolver takes. Thread-safe.
+//
+// The error (EINVAL) is for people: it names the place ("proxy.yaml:7:
+// health_check.interval" or "--connect_timeout"), what is wrong there and what
+// would be right. Only the first problem is reported.
+flare::Expected<ProxyConfig> LoadConfig(const ConfigSource& source);
+
+}  // namespace example::proxy
+
+#endif  // EXAMPLE_PROXY_CONFIG_H_
