@@ -50,6 +50,8 @@ class RelayServiceImpl : public SyncRelayService {
 
     EchoRequest echo;
     echo.set_body(request.body());
+    echo.set_work(request.work());  // It's the backend that takes its time.
+    echo.set_work_us(request.work_us());
     auto reply = stub_.Echo(echo, &forwarding);
     if (!reply) {
       if (!FLAGS_always_succeed) {
@@ -80,7 +82,8 @@ int Entry(int, char**) {
     return 2;
   }
   flare::Server server;
-  server.AddProtocols({"flare", "http+pb", "http+proto3-json"});
+  server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
+                       "baidu-std", "trpc", "bolt"});
   server.AddService(std::make_unique<RelayServiceImpl>(&backend));
   server.ListenOn(*address);
   return ServeUntilQuitSignal(&server, requests);

@@ -4,7 +4,7 @@
 //
 // Speaks flare, baidu-std, trpc, HTTP with protobuf, JSON or text bodies, and
 // plain HTTP (an index page and /echo) on one port. See docs/press.md for its
-// counterpart.
+// counterpart, and for what --work makes of it.
 
 #include "flare/rpc/server.h"
 
@@ -25,6 +25,12 @@ DEFINE_int32(fail_with, 0,
              "If not 0, every call fails with this code. Codes up to 1000 "
              "belong to the framework.");
 
+DEFINE_string(work, "none",
+              "What each call costs: none, sleep_thread, sleep_fiber, spin.");
+DEFINE_int32(work_us, 50, "How many microseconds of it.");
+DEFINE_string(work_dist, "fixed",
+              "Always so many (fixed), or that on average (poisson).");
+
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(logbufsecs, 0);
 FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
@@ -36,6 +42,8 @@ RequestCounter requests;
 
 class EchoServiceImpl : public SyncEchoService {
  public:
+  explicit EchoServiceImpl(const WorkSource& work) : work_(work) {}
+
   void Echo(const EchoRequest& request, EchoResponse* response,
             flare::RpcServerController* controller) override {
     requests.Add();
@@ -43,12 +51,18 @@ class EchoServiceImpl : public SyncEchoService {
       return controller->SetFailed(FLAGS_fail_with,
                                    "Failed with configured error.");
     }
+    if (const auto worked = WorkOn(request, work_); !worked.ok()) {
+      return controller->SetFailed(worked.message());
+    }
     response->set_body(request.body());
     if (const auto& attachment = controller->GetRequestAttachment();
         !attachment.Empty()) {
       controller->SetResponseAttachment(attachment);
     }
   }
+
+ private:
+  const WorkSource work_;
 };
 
 constexpr auto kIndexPage = R"(<!DOCTYPE html>
@@ -85,10 +99,15 @@ int Entry(int, char**) {
     LOG(ERROR) << "Bad --ip or --port: " << address.error().message();
     return 2;
   }
+  const auto work = MakeWorkSource(FLAGS_work, FLAGS_work_us, FLAGS_work_dist);
+  if (!work) {
+    LOG(ERROR) << work.error().message();
+    return 2;
+  }
   flare::Server server;
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
                        "http", "baidu-std", "trpc", "bolt"});
-  server.AddService(std::make_unique<EchoServiceImpl>());
+  server.AddService(std::make_unique<EchoServiceImpl>(*work));
   AddPages(&server);
   server.ListenOn(*address);
   return ServeUntilQuitSignal(&server, requests);

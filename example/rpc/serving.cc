@@ -5,6 +5,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "glog/logging.h"
 
@@ -17,6 +18,13 @@ flare::Expected<flare::Endpoint> ParseListenAddress(const std::string& ip,
   const bool is_v6 = ip.find(':') != std::string::npos;
   return flare::EndpointFromString((is_v6 ? "[" + ip + "]" : ip) + ":" +
                                    std::to_string(port));
+}
+
+void DoWork(const Work& work) {
+  if (work.kind == WorkKind::kSleepFiber) {
+    return flare::this_fiber::SleepFor(work.length);
+  }
+  DoWorkOnThread(work);
 }
 
 int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter) {

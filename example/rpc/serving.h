@@ -1,5 +1,6 @@
 // What the servers of this folder have in common: reading their address from
-// flags, counting what they process, and running until a signal ends them.
+// flags, counting what they process, working on it, and running until a signal
+// ends them.
 
 #ifndef EXAMPLE_RPC_SERVING_H_
 #define EXAMPLE_RPC_SERVING_H_
@@ -10,8 +11,10 @@
 #include <string>
 
 #include "example/rpc/thread_slot.h"
+#include "example/rpc/work.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
+#include "flare/base/status.h"
 #include "flare/rpc/server.h"
 
 namespace example {
@@ -42,6 +45,20 @@ class RequestCounter {
   };
   std::array<Slot, kThreadSlots> slots_;
 };
+
+// Blocks the fiber or the worker, as the kind says, until it's done.
+void DoWork(const Work& work);
+
+// Does what `request` asks for in its fields `work` and `work_us`, or what
+// `usual` says if it asks for nothing. Fails, having done nothing, if it asks
+// for something impossible.
+template <class Request>
+flare::Status WorkOn(const Request& request, const WorkSource& usual) {
+  const auto requested = RequestedWork(request);
+  if (!requested) return requested.error();
+  DoWork(requested->kind == WorkKind::kNone ? usual.Draw() : *requested);
+  return flare::Status();
+}
 
 // Starts `server` and blocks the fiber until the process is told to quit,
 // logging "Processed N request(s) in 1 second." each second; then stops the
