@@ -39,12 +39,16 @@ struct ListenerConfig {
   flare::Endpoint address;  // Port 0: the system picks one.
   // Where it was written: "proxy.yaml:3: listen[0]", "--listen". For messages.
   std::string where;
+
+  bool operator==(const ListenerConfig&) const = default;
 };
 
 struct UpstreamConfig {
   std::string name;  // As written: "backend-1:8080"; no two are the same.
   flare::Endpoint address;
   std::string where;
+
+  bool operator==(const UpstreamConfig&) const = default;
 };
 
 struct HealthCheckConfig {
@@ -63,6 +67,8 @@ struct HealthCheckConfig {
   std::string path = "/";
   std::string host = "";  // Empty: the upstream's name.
   int status = 200;
+
+  bool operator==(const HealthCheckConfig&) const = default;
 };
 
 struct ProxyConfig {
@@ -115,10 +121,15 @@ struct ProxyConfig {
   // Where the pages /, /stats and /stats.json are. Empty: nowhere. Not changed
   // by a reload.
   flare::Endpoint admin;
-  std::string admin_where;
 
   // On SIGTERM: how long connections may go on before they are cut.
   std::chrono::nanoseconds drain_deadline = std::chrono::seconds(30);
+
+  // Where each setting that was given was written, for messages:
+  // {"access_log", "proxy.yaml:9: access_log"}.
+  std::map<std::string, std::string> where;
+
+  bool operator==(const ProxyConfig&) const = default;
 };
 
 // Where settings come from. Those of the command line win over the file's.
@@ -132,8 +143,8 @@ struct ConfigSource {
 ConfigSource ConfigSourceFromFlags();
 
 // Reads, checks and completes the settings. Names are resolved (each to its
-// first address), which may suspend the fiber, or block the thread, for as long
-// as the system's resolver takes. Thread-safe.
+// first address). Suspends the fiber, or blocks the thread, for as long as the
+// file and the system's resolver take. Thread-safe.
 //
 // The error (EINVAL) is for people: it names the place ("proxy.yaml:7:
 // health_check.interval" or "--connect_timeout"), what is wrong there and what

@@ -1,0 +1,152 @@
+#include "example/proxy/config.h"
+
+#include <cerrno>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "example/proxy/config_fields.h"
+#include "example/proxy/config_file.h"
+#include "flare/base/string.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+
+namespace example::proxy {
+namespace {
+
+using flare::Expected;
+using flare::Status;
+
+Expected<Setting> SettingFromFlag(const std::string& flag,
+                                  const std::string& text) {
+  const std::string where = "--" + flag;
+  for (const Field& field : Fields()) {
+    if (field.flag != flag) continue;
+    Setting setting{std::string(field.name), {}, where};
+    if (!field.is_list) {
+      setting.values.push_back({text, where});
+      return setting;
+    }
+    for (std::string_view value : flare::Split(text, ',', false)) {
+      setting.values.push_back({std::string(flare::Trim(value)), where});
+    }
+    return setting;
+  }
+  return Status(EINVAL, where + ": there is no such setting");
+}
+
+// What the file says, but for what is given by flags, and then those.
+Expected<std::vector<Setting>> GatherSettings(const ConfigSource& source) {
+  std::vector<Setting> settings;
+  if (!source.file.empty()) {
+    auto from_file = ReadSettingsFile(source.file);
+    if (!from_file) return from_file.error();
+    for (Setting& setting : *from_file) {
+      const Field* const field = FindField(setting.field);
+      if (source.flags.contains(std::string(field->flag))) continue;
+      settings.push_back(std::move(setting));
+    }
+  }
+  for (const auto& [flag, text] : source.flags) {
+    auto setting = SettingFromFlag(flag, text);
+    if (!setting) return setting.error();
+    settings.push_back(std::move(*setting));
+  }
+  return settings;
+}
+
+Status Apply(const Setting& setting, ProxyConfig* config) {
+  config->where[setting.field] = setting.where;
+  const Field* const field = FindField(setting.field);
+  for (const PlacedText& value : setting.values) {
+    const Status status = field->set(value, config);
+    if (!status.ok()) {
+      return Status(EINVAL, value.where + ": " + status.message());
+    }
+  }
+  return Status();
+}
+
+Status NotGiven(const ConfigSource& source, const std::string& name,
+                const std::string& example, const std::string& what) {
+  if (source.file.empty()) {
+    return Status(EINVAL, "--" + name + ": " + what + "; give --" + name + "=" +
+                              example + ", or --config=FILE");
+  }
+  return Status(EINVAL, source.file + ": " + name + ": " + what + "; write '" +
+                            name + ": [" + example + "]'");
+}
+
+// What is wrong with values that are right one by one.
+Status CheckTogether(const ConfigSource& source, const ProxyConfig& config) {
+  if (config.listeners.empty()) {
+    return NotGiven(source, "listen", "0.0.0.0:8080",
+                    "there is no address to listen on");
+  }
+  if (config.upstreams.empty()) {
+    return NotGiven(source, "upstreams", "10.0.0.1:80",
+                    "there is no server to pass connections to");
+  }
+  if (config.low_watermark >= config.high_watermark) {
+    const auto low = config.where.find("low_watermark");
+    const auto& [field, where] =
+        low != config.where.end() ? *low : *config.where.find("high_watermark");
+    return Status(EINVAL, where + ": low_watermark (" +
+                              std::to_string(config.low_watermark) +
+                              ") must be less than high_watermark (" +
+                              std::to_string(config.high_watermark) + ")");
+  }
+  for (const ListenerConfig& listener : config.listeners) {
+    for (const UpstreamConfig& upstream : config.upstreams) {
+      if (listener.address == upstream.address) {
+        return Status(EINVAL, upstream.where + ": '" + upstream.name +
+                                  "' is an address that the proxy listens on "
+                                  "itself (" +
+                                  listener.where +
+                                  "): it would connect to itself for ever");
+      }
+    }
+  }
+  return Status();
+}
+
+// On a plain thread.
+Expected<ProxyConfig> Load(const ConfigSource& source) {
+  const auto settings = GatherSettings(source);
+  if (!settings) return settings.error();
+  ProxyConfig config;
+  for (const Setting& setting : *settings) {
+    if (Status status = Apply(setting, &config); !status.ok()) return status;
+  }
+  if (Status status = CheckTogether(source, config); !status.ok()) {
+    return status;
+  }
+  return config;
+}
+
+}  // namespace
+
+Expected<ProxyConfig> LoadConfig(const ConfigSource& source) {
+  if (!flare::fiber::IsFiberWorker()) return Load(source);
+
+  // Reading files and asking the resolver would hold a worker up, and the YAML
+  // parser wants more stack than a fiber has.
+  std::optional<Expected<ProxyConfig>> config;
+  flare::fiber::Event loaded;
+  try {
+    std::thread([&] {
+      config.emplace(Load(source));
+      loaded.Set();
+    }).detach();
+  } catch (const std::system_error& error) {
+    return Status(EAGAIN, std::string("can't start a thread to read the "
+                                      "configuration: ") +
+                              error.what());
+  }
+  loaded.Wait();
+  return std::move(*config);
+}
+
+}  // namespace example::proxy
