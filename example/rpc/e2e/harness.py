@@ -6,6 +6,8 @@ that a test has started are gone when it ends, however it ends.
 
 The programs are looked for among the test's run files when Bazel runs it, else
 under bazel-bin/; the environment variable FLARE_BINARIES names another folder.
+They are those of example/rpc, or, with a folder in their name ("http/server"),
+those of another example.
 (Not beside this file: Python has followed Bazel's link to it by now, and
 bazel-bin/ may still be that of another configuration.)
 """
@@ -50,14 +52,14 @@ def find_binary(name):
           os.path.join(SOURCE_TREE, "bazel-bin"))
   folders = [
       os.environ.get("FLARE_BINARIES", ""),
-      os.path.join(root, "example", "rpc"),
+      os.path.join(root, "example", "" if "/" in name else "rpc"),
   ]
   for folder in filter(None, folders):
     path = os.path.join(folder, name)
     if os.path.isfile(path) and os.access(path, os.X_OK):
       return os.path.abspath(path)
   raise FileNotFoundError(f"no program `{name}` in {folders}: build it with "
-                          f"`bazel build //example/rpc:{name}`")
+                          f"`bazel build //example/...`")
 
 
 def wait_until(condition, what, limit_s=PATIENCE_S):
@@ -106,7 +108,8 @@ class Program:
   def __init__(self, name, *arguments, prefix=()):
     self.name = name
     self.arguments = [str(argument) for argument in arguments]
-    self._log = tempfile.NamedTemporaryFile(prefix=f"{name}.", suffix=".log")
+    self._log = tempfile.NamedTemporaryFile(
+        prefix=os.path.basename(name) + ".", suffix=".log")
     command = [*prefix, find_binary(name), *self.arguments]
     self.process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=self._log,
