@@ -201,15 +201,16 @@ Status Unsupported(CompressionAlgorithm algorithm) {
                 "unknown compression algorithm " +
                     std::to_string(static_cast<int>(algorithm)) +
                     "; known are none (1), gzip (2), lz4-frame (3), snappy "
-                    "(4) and zstd (5)");
+                    "(4), zstd (5) and zlib (6)");
 }
 
-constexpr std::array<std::pair<std::string_view, CompressionAlgorithm>, 5>
+constexpr std::array<std::pair<std::string_view, CompressionAlgorithm>, 6>
     kNames = {{{"none", CompressionAlgorithm::kNone},
                {"gzip", CompressionAlgorithm::kGzip},
                {"lz4-frame", CompressionAlgorithm::kLz4Frame},
                {"snappy", CompressionAlgorithm::kSnappy},
-               {"zstd", CompressionAlgorithm::kZstd}}};
+               {"zstd", CompressionAlgorithm::kZstd},
+               {"zlib", CompressionAlgorithm::kZlib}}};
 
 }  // namespace
 
@@ -220,13 +221,17 @@ Result Compress(CompressionAlgorithm algorithm, const Buffer& data) {
     case CompressionAlgorithm::kNone:
       return data;
     case CompressionAlgorithm::kGzip:
-      return empty ? Buffer() : CompressStream<GzipCompressor>(data);
+      return empty ? Buffer()
+                   : CompressStream<DeflateCompressor<GzipWrapper>>(data);
     case CompressionAlgorithm::kLz4Frame:
       return empty ? Buffer() : CompressLz4(data);
     case CompressionAlgorithm::kSnappy:
       return empty ? Buffer() : CompressSnappy(data);
     case CompressionAlgorithm::kZstd:
       return empty ? Buffer() : CompressStream<ZstdCompressor>(data);
+    case CompressionAlgorithm::kZlib:
+      return empty ? Buffer()
+                   : CompressStream<DeflateCompressor<ZlibWrapper>>(data);
     case CompressionAlgorithm::kUnknown:
       break;
   }
@@ -242,7 +247,8 @@ Result Decompress(CompressionAlgorithm algorithm, const Buffer& data,
       return data;
     case CompressionAlgorithm::kGzip:
       return empty ? Buffer()
-                   : DecompressStream<GzipDecompressor>(data, max_output);
+                   : DecompressStream<DeflateDecompressor<GzipWrapper>>(
+                         data, max_output);
     case CompressionAlgorithm::kLz4Frame:
       return empty ? Buffer()
                    : DecompressStream<Lz4Decompressor>(data, max_output);
@@ -251,6 +257,10 @@ Result Decompress(CompressionAlgorithm algorithm, const Buffer& data,
     case CompressionAlgorithm::kZstd:
       return empty ? Buffer()
                    : DecompressStream<ZstdDecompressor>(data, max_output);
+    case CompressionAlgorithm::kZlib:
+      return empty ? Buffer()
+                   : DecompressStream<DeflateDecompressor<ZlibWrapper>>(
+                         data, max_output);
     case CompressionAlgorithm::kUnknown:
       break;
   }

@@ -6,7 +6,8 @@
 //
 // Formats: gzip = one gzip member of default level; lz4-frame = one LZ4 frame
 // with default preferences; snappy = one raw (unframed) block; zstd = one zstd
-// frame of default level. Empty stays empty, in both directions.
+// frame of default level; zlib = one zlib stream of default level. Empty stays
+// empty, in both directions.
 //
 // Thread-safe. CPU-bound: nothing here waits or suspends a fiber, and the time
 // is proportional to the input and output. The libraries' contexts are pooled.
@@ -24,7 +25,7 @@
 
 namespace flare {
 
-/// The values are those on the wire.
+/// The values are those on the wire of `flare`, which has no zlib.
 enum class CompressionAlgorithm {
   kUnknown = 0,
   kNone = 1,
@@ -32,6 +33,7 @@ enum class CompressionAlgorithm {
   kLz4Frame = 3,
   kSnappy = 4,
   kZstd = 5,
+  kZlib = 6,
 };
 
 /// Compresses. Fails with ENOTSUP for an algorithm that is none (such as
@@ -47,7 +49,8 @@ enum class CompressionAlgorithm {
 [[nodiscard]] Expected<Buffer, Status> Decompress(
     CompressionAlgorithm algorithm, const Buffer& data, std::size_t max_output);
 
-/// By name: "gzip", "lz4-frame", "snappy", "zstd", and "none" or "" for none.
+/// By name: "gzip", "lz4-frame", "snappy", "zstd", "zlib", and "none" or ""
+/// for none.
 std::optional<CompressionAlgorithm> ParseCompressionAlgorithm(
     std::string_view name);
 

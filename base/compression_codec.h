@@ -57,23 +57,31 @@ inline CodecStep ZlibStep(int (*run)(z_stream*, int), z_stream* stream,
   return step;
 }
 
-// Window of 2^15 bytes, and a gzip wrapper around the deflate stream.
-inline constexpr int kGzipWindowBits = 15 + 16;
+// The wrappers that a deflate stream comes in; a window of 2^15 bytes.
+struct GzipWrapper {
+  static constexpr std::string_view kName = "gzip";
+  static constexpr int kWindowBits = 15 + 16;
+};
+struct ZlibWrapper {
+  static constexpr std::string_view kName = "zlib";
+  static constexpr int kWindowBits = 15;
+};
 
 // Each codec below is pooled together with its library context. Reset() makes
 // it ready for a new stream; false if memory is lacking.
 
-class GzipCompressor {
+template <class Wrapper>
+class DeflateCompressor {
  public:
-  static constexpr std::string_view kName = "gzip";
+  static constexpr std::string_view kName = Wrapper::kName;
 
-  ~GzipCompressor() {
+  ~DeflateCompressor() {
     if (ready_) deflateEnd(&stream_);
   }
   bool Reset(std::size_t /*size*/) {
     if (ready_) return deflateReset(&stream_) == Z_OK;
     ready_ = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED,
-                          kGzipWindowBits, /*memLevel=*/8,
+                          Wrapper::kWindowBits, /*memLevel=*/8,
                           Z_DEFAULT_STRATEGY) == Z_OK;
     return ready_;
   }
@@ -87,16 +95,17 @@ class GzipCompressor {
   bool ready_ = false;
 };
 
-class GzipDecompressor {
+template <class Wrapper>
+class DeflateDecompressor {
  public:
-  static constexpr std::string_view kName = "gzip";
+  static constexpr std::string_view kName = Wrapper::kName;
 
-  ~GzipDecompressor() {
+  ~DeflateDecompressor() {
     if (ready_) inflateEnd(&stream_);
   }
   bool Reset(std::size_t /*max_output*/) {
     if (ready_) return inflateReset(&stream_) == Z_OK;
-    ready_ = inflateInit2(&stream_, kGzipWindowBits) == Z_OK;
+    ready_ = inflateInit2(&stream_, Wrapper::kWindowBits) == Z_OK;
     return ready_;
   }
   CodecStep Run(std::string_view in, char* out, std::size_t room) {

@@ -17,7 +17,8 @@ namespace {
 
 using enum CompressionAlgorithm;
 
-constexpr CompressionAlgorithm kAll[] = {kGzip, kLz4Frame, kSnappy, kZstd};
+constexpr CompressionAlgorithm kAll[] = {kGzip, kLz4Frame, kSnappy, kZstd,
+                                         kZlib};
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
 enum class Kind { kZeros, kText, kNoise };
@@ -238,7 +239,7 @@ TEST(Compression, NoneShares) {
 }
 
 TEST(Compression, UnknownAlgorithms) {
-  for (int value : {0, 6, 77, -1}) {
+  for (int value : {0, 7, 77, -1}) {
     const auto algorithm = static_cast<CompressionAlgorithm>(value);
     for (const Buffer& data : {Buffer(), CreateBufferSlow("x")}) {
       auto packed = Compress(algorithm, data);
@@ -256,7 +257,7 @@ TEST(Compression, UnknownAlgorithms) {
 
 TEST(Compression, Names) {
   for (CompressionAlgorithm algorithm :
-       {kNone, kGzip, kLz4Frame, kSnappy, kZstd}) {
+       {kNone, kGzip, kLz4Frame, kSnappy, kZstd, kZlib}) {
     EXPECT_EQ(ParseCompressionAlgorithm(ToString(algorithm)), algorithm);
   }
   EXPECT_EQ(ParseCompressionAlgorithm(""), kNone);
@@ -270,6 +271,7 @@ TEST(Compression, FormatsStartAsTheyShould) {
   EXPECT_EQ(MustCompress(kGzip, text).substr(0, 3), "\x1f\x8b\x08");
   EXPECT_EQ(MustCompress(kLz4Frame, text).substr(0, 4), "\x04\x22\x4d\x18");
   EXPECT_EQ(MustCompress(kZstd, text).substr(0, 4), "\x28\xb5\x2f\xfd");
+  EXPECT_EQ(MustCompress(kZlib, text).substr(0, 2), "\x78\x9c");
   // Raw snappy starts with the size as a varint: 1000 = 0xe8 0x07.
   EXPECT_EQ(MustCompress(kSnappy, text).substr(0, 2), "\xe8\x07");
 }
