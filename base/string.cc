@@ -89,4 +89,48 @@ std::optional<std::uint64_t> ParseSize(std::string_view text) {
   return *number << shift;
 }
 
+std::size_t Utf8SequenceLength(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return static_cast<unsigned char>(text[i]);
+  };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xf0   ? 4
+                             : first >= 0xe0 ? 3
+                             : first >= 0xc2 ? 2
+                                             : 0;
+  if (length == 0 || first > 0xf4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i != length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const bool overlong =
+      (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
+  const bool surrogate = first == 0xed && byte(1) >= 0xa0;
+  const bool too_large = first == 0xf4 && byte(1) >= 0x90;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+std::string JsonString(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string json = "\"";
+  while (!text.empty()) {
+    const std::size_t length = Utf8SequenceLength(text);
+    const char c = text[0];
+    if (length == 0) {
+      json += "\\ufffd";
+    } else if (c == '"' || c == '\\') {
+      json += '\\';
+      json += c;
+    } else if (c >= 0 && c < 0x20) {
+      json += "\\u00";
+      json += kHex[c >> 4];
+      json += kHex[c & 15];
+    } else {
+      json += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return json + '"';
+}
+
 }  // namespace flare

@@ -97,6 +97,14 @@ requires std::is_same_v<T, bool> std::optional<T> TryParse(
 // exceeds 64 bits.
 std::optional<std::uint64_t> ParseSize(std::string_view text);
 
+// The length of the UTF-8 sequence that `text`, which isn't empty, begins with;
+// 0 if it begins with none. Overlong forms and surrogates are none, either.
+std::size_t Utf8SequenceLength(std::string_view text);
+
+// `text` as a JSON string, quotes included. Bytes that are no UTF-8 are
+// replaced by U+FFFD.
+std::string JsonString(std::string_view text);
+
 }  // namespace flare
 
 #endif  // FLARE_BASE_STRING_H_

@@ -155,5 +155,23 @@ TEST(ParseSize, RefusesTheRest) {
   }
 }
 
+TEST(JsonString, Escapes) {
+  EXPECT_EQ(JsonString(""), R"("")");
+  EXPECT_EQ(JsonString("plain"), R"("plain")");
+  EXPECT_EQ(JsonString("\"\\/\n\x1f\x7f"), "\"\\\"\\\\/\\u000a\\u001f\x7f\"");
+  EXPECT_EQ(JsonString(std::string_view("a\0b", 3)), R"("a\u0000b")");
+  EXPECT_EQ(JsonString("Grüße, 世界 \U0001F600"), "\"Grüße, 世界 \U0001F600\"");
+}
+
+TEST(JsonString, ReplacesWhatIsNoUtf8) {
+  EXPECT_EQ(JsonString("a\xff\x62"), R"("a\ufffdb")");
+  for (const char* bad : {"\x80", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80",
+                          "\xf4\x90\x80\x80", "\xc3", "\xe2\x82"}) {
+    std::string expected = "\"";
+    for (std::size_t i = 0; bad[i] != 0; ++i) expected += "\\ufffd";
+    EXPECT_EQ(JsonString(bad), expected + '"');
+  }
+}
+
 }  // namespace
 }  // namespace flare
