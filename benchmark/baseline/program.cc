@@ -1,0 +1,87 @@
+#include "benchmark/baseline/program.h"
+
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "flare/io/resolver.h"
+#include "flare/rpc/flags.h"
+#include "glog/logging.h"
+
+DEFINE_int32(threads, 0,
+             "Event loops, or with --thread_pool threads in all. 0: as "
+             "--flare_concurrency_hint says, or as many as there are CPUs.");
+
+namespace GFLAGS_NAMESPACE {
+// What gflags calls when the command line can't be parsed.
+extern void (*gflags_exitfunc)(int);
+}  // namespace GFLAGS_NAMESPACE
+
+namespace baseline {
+
+namespace {
+
+constexpr int kMaxThreads = 4096;
+
+flare::Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
+
+}  // namespace
+
+void BeginProgram(int argc, char** argv, const std::string& usage) {
+  google::gflags_exitfunc = [](int status) {
+    std::exit(status == 1 ? kBadFlags : status);
+  };
+  google::SetUsageMessage(usage);
+  FLAGS_logtostderr = true;
+  FLAGS_logbufsecs = 0;
+  google::ParseCommandLineFlags(&argc, &argv, true);
+  google::InitGoogleLogging(argv[0]);
+  // Writing to a connection that is gone is an error, not the end.
+  std::signal(SIGPIPE, SIG_IGN);
+  if (argc > 1) {
+    std::exit(RefuseFlags(std::string("what is ") + argv[1] +
+                          "? This program takes flags only."));
+  }
+}
+
+int RefuseFlags(const std::string& reason) {
+  LOG(ERROR) << reason << " See --help.";
+  return kBadFlags;
+}
+
+flare::Expected<std::size_t, flare::Status> ThreadsFromFlags() {
+  if (FLAGS_threads < 0 || FLAGS_threads > kMaxThreads) {
+    return Bad("--threads=" + std::to_string(FLAGS_threads) +
+               " must be between 0 and " + std::to_string(kMaxThreads) + ".");
+  }
+  if (FLAGS_threads > 0) return static_cast<std::size_t>(FLAGS_threads);
+  const int hint = FLAGS_flare_concurrency_hint;
+  if (hint < 0 || hint > kMaxThreads) {
+    return Bad("--flare_concurrency_hint=" + std::to_string(hint) +
+               " must be between 0 and " + std::to_string(kMaxThreads) + ".");
+  }
+  if (hint > 0) return static_cast<std::size_t>(hint);
+  return std::max<std::size_t>(std::thread::hardware_concurrency(), 1);
+}
+
+flare::Expected<ServerAddress, flare::Status> ParseServerAddress(
+    const std::string& uri) {
+  const std::size_t colon = uri.find("://");
+  if (colon == std::string::npos || colon == 0) {
+    return Bad("\"" + uri + "\" is not of the form protocol://host:port.");
+  }
+  ServerAddress address;
+  address.scheme = uri.substr(0, colon);
+  address.host = uri.substr(colon + 3);
+  auto endpoints = flare::io::Resolve(address.host);
+  if (!endpoints) return Bad(uri + ": " + endpoints.error().message());
+  address.endpoint = endpoints->front();
+  return address;
+}
+
+}  // namespace baseline

@@ -1,0 +1,45 @@
+// The beginning of each program of this folder: flags and logging.
+
+#ifndef BENCHMARK_BASELINE_PROGRAM_H_
+#define BENCHMARK_BASELINE_PROGRAM_H_
+
+#include <gflags/gflags_declare.h>
+
+#include <cstddef>
+#include <string>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+
+DECLARE_int32(threads);
+
+namespace baseline {
+
+inline constexpr int kBadFlags = 2;  // Exit status.
+
+// Parses the flags and sets logging up, to stderr unless the flags say
+// otherwise. Ends the process with kBadFlags if they can't be parsed, or there
+// is something else than flags.
+void BeginProgram(int argc, char** argv, const std::string& usage);
+
+// Logs why the flags can't be meant like this; returns kBadFlags.
+int RefuseFlags(const std::string& reason);
+
+// What --threads and --flare_concurrency_hint say: at least 1. The error names
+// the flag.
+flare::Expected<std::size_t, flare::Status> ThreadsFromFlags();
+
+struct ServerAddress {
+  std::string scheme;
+  std::string host;  // "host:port", as it was given.
+  flare::Endpoint endpoint;
+};
+// "scheme://host:port", of one server. Blocks while a name is resolved. The
+// error says what is wrong in it.
+flare::Expected<ServerAddress, flare::Status> ParseServerAddress(
+    const std::string& uri);
+
+}  // namespace baseline
+
+#endif  // BENCHMARK_BASELINE_PROGRAM_H_
