@@ -1,0 +1,3 @@
+module flare/http_go
+
+go 1.19
