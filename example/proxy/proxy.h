@@ -16,75 +16,29 @@
 #ifndef EXAMPLE_PROXY_PROXY_H_
 #define EXAMPLE_PROXY_PROXY_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "example/proxy/config.h"
+#include "example/proxy/session_report.h"
 #include "example/proxy/upstream.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
 #include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/io/acceptor.h"
 
 namespace example::proxy {
 
-// Why a client's session is over.
-enum class SessionEnd {
-  kFinished,       // Both sides have ended their directions, all is delivered.
-  kClientAborted,  // The client's connection broke: reset, time-out.
-  kUpstreamAborted,
-  kIdle,        // No byte for idle_timeout.
-  kNoUpstream,  // Could be connected to none: `error` says why the last failed.
-  kOverLimit,   // More than max_connections: closed at once.
-  kBadHeader,   // accept_proxy_protocol, and it sent none.
-  kCut,         // By CutAll().
-};
-
-// "finished", "client-aborted", ...: for logs.
-std::string_view ToString(SessionEnd end);
-
-// What became of a client.
-struct SessionReport {
-  flare::Endpoint client;    // Who has connected to us,
-  flare::Endpoint source;    // and who its PROXY header says it is, else same.
-  flare::Endpoint listener;  // Where.
-  // The last one that was tried; null: none was.
-  flare::RefPtr<Upstream> upstream;
-  int attempts = 0;  // Upstreams tried.
-  SessionEnd end = SessionEnd::kFinished;
-  int error = 0;  // errno of what broke; 0 if nothing did.
-  std::uint64_t bytes_to_upstream = 0;  // Delivered to the kernel; without
-  std::uint64_t bytes_to_client = 0;    // PROXY headers.
-  std::int64_t accepted_ns = 0;         // NowNs() time.
-  std::int64_t connected_ns = 0;        // To the upstream; 0: never.
-  std::int64_t ended_ns = 0;
-};
-
-// Since the start, over all reloads.
-struct ProxyStatistics {
-  std::uint64_t accepted = 0;  // All of them; refused ones included.
-  std::uint64_t active = 0;    // Now.
-  std::uint64_t refused = 0;   // kOverLimit.
-  std::uint64_t connect_failures = 0;
-  std::uint64_t retries = 0;  // Upstreams tried after another one had failed.
-  // Ended as kNoUpstream, kIdle; kClientAborted and kUpstreamAborted.
-  std::uint64_t unserved = 0;
-  std::uint64_t idle = 0;
-  std::uint64_t aborted = 0;
-  // As Upstream::AddBytes.
-  std::uint64_t bytes_to_upstream = 0;
-  std::uint64_t bytes_to_client = 0;
-};
+class SessionRegistry;
+struct ServingState;
 
 class Proxy {
  public:
-  // Is called once for each client that was accepted, when its session is over,
-  // on a worker, and possibly on several at once. Must not block.
-  using OnSessionEnd = std::function<void(const SessionReport&)>;
-
   // Listens and serves from now on. The runtime must be running with
   // EpollPollers. Doesn't block. Errors: as io::Acceptor::Listen, with the
   // listener's `where` in front.
@@ -127,11 +81,20 @@ class Proxy {
   std::vector<std::uint64_t> sessions_per_group() const;
 
  private:
-  class State;  // Shared with the sessions.
+  struct Listening;
 
-  explicit Proxy(std::shared_ptr<State> state);
+  Proxy(std::shared_ptr<const ServingState> serving, OnSessionEnd on_end);
 
-  const std::shared_ptr<State> state_;
+  flare::Status OpenListeners(const ProxyConfig& config);
+  flare::Expected<std::shared_ptr<flare::io::Acceptor>> Listen(
+      const ListenerConfig& listener, int backlog);
+  std::shared_ptr<const ServingState> serving() const;
+
+  const std::shared_ptr<SessionRegistry> sessions_;
+  mutable flare::Spinlock lock_;
+  std::shared_ptr<const ServingState> serving_ FLARE_GUARDED_BY(lock_);
+  std::vector<flare::Endpoint> addresses_ FLARE_GUARDED_BY(lock_);
+  std::vector<Listening> listeners_;  // Start, Reload and StopListening only.
 };
 
 }  // namespace example::proxy

@@ -32,8 +32,8 @@ struct ParsedProxyHeader {
   std::size_t size = 0;
   // Empty if the header doesn't name them (UNKNOWN, LOCAL, or a kind of address
   // that we don't know): then the connection's own addresses hold.
-  flare::Endpoint source;
-  flare::Endpoint destination;
+  flare::Endpoint source = {};
+  flare::Endpoint destination = {};
 };
 
 // Looks at the beginning of a connection's bytes.

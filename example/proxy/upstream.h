@@ -65,10 +65,19 @@ class Upstream : public flare::RefCounted<Upstream> {
     bool healthy = true;
     bool paused = false;
   };
-  Statistics statistics() const noexcept;
+  Statistics statistics(std::int64_t now_ns) const noexcept;
 
  private:
   friend class UpstreamSet;
+
+  // relaxed: see upstream.cc.
+  std::uint64_t active() const noexcept {
+    return active_.load(std::memory_order_relaxed);
+  }
+  bool IsFull(std::size_t max_connections) const noexcept {
+    return max_connections != 0 && active() >= max_connections;
+  }
+  bool TryAcquire(std::size_t max_connections) noexcept;
 
   const std::string name_;
   const flare::Endpoint address_;
@@ -115,8 +124,10 @@ class UpstreamSet {
   };
 
   void BuildRing();
-  Upstream* ChooseInTurn(std::span<Upstream* const> candidates) const;
-  Upstream* ChooseLeast(std::span<Upstream* const> candidates) const;
+  void CollectBest(std::span<const Upstream* const> tried, std::int64_t now_ns,
+                   std::vector<Upstream*>* best) const;
+  Upstream* Choose(std::span<Upstream* const> candidates,
+                   const flare::Endpoint& source) const;
   Upstream* ChooseByHash(std::span<Upstream* const> candidates,
                          const flare::Endpoint& source) const;
 

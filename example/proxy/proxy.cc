@@ -1,0 +1,160 @@
+#include "example/proxy/proxy.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "example/proxy/session.h"
+#include "example/proxy/session_registry.h"
+#include "flare/fiber/runtime.h"
+#include "flare/io/acceptor.h"
+#include "flare/io/socket_options.h"
+
+namespace example::proxy {
+namespace {
+
+// Those of `before` that stay are shared; what is known of them lives on.
+std::shared_ptr<const ServingState> MakeServingState(
+    std::shared_ptr<const ProxyConfig> config, const ServingState* before) {
+  std::vector<flare::RefPtr<Upstream>> upstreams;
+  for (const UpstreamConfig& wanted : config->upstreams) {
+    flare::RefPtr<Upstream> upstream;
+    if (before != nullptr) {
+      for (const auto& known : before->upstreams.upstreams()) {
+        if (known->name() == wanted.name &&
+            known->address() == wanted.address) {
+          upstream = known;
+        }
+      }
+    }
+    if (!upstream) {
+      upstream = flare::MakeRefCounted<Upstream>(wanted.name, wanted.address);
+    }
+    upstreams.push_back(std::move(upstream));
+  }
+  return std::make_shared<const ServingState>(std::move(config),
+                                              std::move(upstreams));
+}
+
+}  // namespace
+
+struct Proxy::Listening {
+  flare::Endpoint wanted;  // Its port may be 0.
+  std::shared_ptr<flare::io::Acceptor> acceptor;
+};
+
+flare::Expected<std::unique_ptr<Proxy>> Proxy::Start(
+    std::shared_ptr<const ProxyConfig> config, OnSessionEnd on_end) {
+  std::unique_ptr<Proxy> proxy(
+      new Proxy(MakeServingState(config, nullptr), std::move(on_end)));
+  if (flare::Status status = proxy->OpenListeners(*config); !status.ok()) {
+    return status;
+  }
+  return proxy;
+}
+
+Proxy::Proxy(std::shared_ptr<const ServingState> serving, OnSessionEnd on_end)
+    : sessions_(std::make_shared<SessionRegistry>(std::move(on_end))),
+      serving_(std::move(serving)) {}
+
+Proxy::~Proxy() {
+  StopListening();
+  CutAll();
+  WaitUntilIdle(std::numeric_limits<std::int64_t>::max());
+}
+
+// Makes `listeners_` what `config` wants, or leaves them as they are.
+flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
+  std::vector<Listening> listeners;
+  for (const ListenerConfig& wanted : config.listeners) {
+    const auto known = std::find_if(
+        listeners_.begin(), listeners_.end(),
+        [&](const Listening& it) { return it.wanted == wanted.address; });
+    if (known != listeners_.end()) {
+      listeners.push_back(*known);
+      continue;
+    }
+    auto acceptor = Listen(wanted, config.backlog);
+    if (!acceptor) return acceptor.error();
+    listeners.push_back({wanted.address, std::move(*acceptor)});
+  }
+  std::vector<flare::Endpoint> addresses;
+  for (const Listening& it : listeners) {
+    addresses.push_back(it.acceptor->local_endpoint());
+  }
+  {
+    std::scoped_lock guard(lock_);
+    addresses_.swap(addresses);
+  }
+  listeners_.swap(listeners);  // Those that only `listeners` has now end.
+  return flare::Status();
+}
+
+flare::Expected<std::shared_ptr<flare::io::Acceptor>> Proxy::Listen(
+    const ListenerConfig& listener, int backlog) {
+  auto acceptor = flare::io::Acceptor::Listen(
+      listener.address, {.backlog = backlog},
+      [this, where = listener.address](
+          flare::io::UniqueFd fd, flare::Endpoint peer, std::size_t group) {
+        // Which port the system has picked is known only when it listens.
+        const bool picked = where.port() == 0 && where.family() != AF_UNIX;
+        const flare::Endpoint local =
+            picked ? flare::io::GetLocalEndpoint(fd.get()) : where;
+        Session::Begin(std::move(fd), std::move(peer), local, group, serving(),
+                       sessions_);
+      });
+  if (!acceptor) {
+    return flare::Status(acceptor.error().code(),
+                         listener.where + ": " + acceptor.error().message());
+  }
+  return std::shared_ptr<flare::io::Acceptor>(std::move(*acceptor));
+}
+
+flare::Status Proxy::Reload(std::shared_ptr<const ProxyConfig> config) {
+  const std::shared_ptr<const ServingState> before = serving();
+  auto next = MakeServingState(config, before.get());
+  if (flare::Status status = OpenListeners(*config); !status.ok()) {
+    return status;
+  }
+  std::scoped_lock guard(lock_);
+  serving_ = std::move(next);
+  return flare::Status();
+}
+
+void Proxy::StopListening() {
+  for (const Listening& it : listeners_) it.acceptor->Stop();
+  for (const Listening& it : listeners_) it.acceptor->Join();
+}
+
+bool Proxy::WaitUntilIdle(std::int64_t deadline_ns) {
+  return sessions_->WaitUntilEmpty(deadline_ns);
+}
+
+void Proxy::CutAll() { sessions_->CutAll(); }
+
+std::vector<flare::Endpoint> Proxy::listening() const {
+  std::scoped_lock guard(lock_);
+  return addresses_;
+}
+
+std::shared_ptr<const ServingState> Proxy::serving() const {
+  std::scoped_lock guard(lock_);
+  return serving_;
+}
+
+std::shared_ptr<const ProxyConfig> Proxy::config() const {
+  return serving()->config;
+}
+
+std::vector<flare::RefPtr<Upstream>> Proxy::upstreams() const {
+  return serving()->upstreams.upstreams();
+}
+
+ProxyStatistics Proxy::statistics() const { return sessions_->statistics(); }
+
+std::vector<std::uint64_t> Proxy::sessions_per_group() const {
+  return sessions_->sizes();
+}
+
+}  // namespace example::proxy

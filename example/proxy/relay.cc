@@ -1,0 +1,230 @@
+// Rules:
+//  [RE1] An edge is forgotten (`readable`, `blocked`) only after a system call
+//        that has seen the state behind it: a read that came back short or
+//        empty, a write that was refused.
+//  [RE2] A short read has emptied the socket, so what comes later makes a new
+//        edge; but the end of the input may have come with the edge that we
+//        are serving. `hang_up` remembers that it has: then only the end
+//        itself stops reading.
+//  [RE3] Bytes go out in the order in which they came in: directly only while
+//        nothing is pending.
+//  [RE4] A flow is done when its end was passed on, or can't be any more. A
+//        side that has broken takes nothing, so the flow to it is done at
+//        once; the flow from it when what was received has been delivered.
+#include "example/proxy/relay.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "flare/io/socket_options.h"
+
+namespace example::proxy {
+namespace {
+
+// As much as one read takes at most: what a message of moderate size needs, and
+// little enough to stay in the second-level cache between read and write.
+constexpr std::size_t kScratchSize = 64 << 10;
+
+// What one run may pass on in one direction before others get their turn.
+constexpr std::size_t kBudget = 256 << 10;
+
+// Where bytes are between a read and the write that follows it at once.
+char* Scratch() {
+  alignas(64) thread_local std::array<char, kScratchSize> scratch;
+  return scratch.data();
+}
+
+constexpr Relay::Side Other(Relay::Side side) {
+  return side == Relay::kClient ? Relay::kUpstream : Relay::kClient;
+}
+
+}  // namespace
+
+Relay::Relay(int client_fd, int upstream_fd, const Options& options)
+    : options_(options) {
+  flows_[kClient].source = flows_[kUpstream].sink = client_fd;
+  flows_[kUpstream].source = flows_[kClient].sink = upstream_fd;
+}
+
+void Relay::SendFirst(Side side, std::string_view bytes) {
+  Flow& flow = flows_[Other(side)];
+  flow.uncounted += bytes.size();
+  flow.pending.Append(bytes);
+}
+
+void Relay::AddReceived(Side side, std::string_view bytes) {
+  if (!bytes.empty()) flows_[side].pending.Append(bytes);
+}
+
+Relay::Outcome Relay::Run(std::uint32_t client_events,
+                          std::uint32_t upstream_events) {
+  Note(kClient, client_events);
+  Note(kUpstream, upstream_events);
+  Pump(kClient);
+  Pump(kUpstream);
+  if (flows_[kClient].done && flows_[kUpstream].done) return Outcome::kEnded;
+  return flows_[kClient].CanRead() || flows_[kUpstream].CanRead()
+             ? Outcome::kMore
+             : Outcome::kWaiting;
+}
+
+void Relay::Note(Side side, std::uint32_t events) {
+  if (events == 0) return;
+  constexpr std::uint32_t kEnd = EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  Flow& from = flows_[side];
+  Flow& to = flows_[Other(side)];
+  if ((events & (EPOLLIN | kEnd)) != 0) from.readable = true;
+  if ((events & kEnd) != 0) from.hang_up = true;  // [RE2]
+  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) to.blocked = false;
+  // Whoever is still to be read from tells by that what is wrong with it.
+  if ((events & EPOLLERR) != 0 && from.source_ended && !to.done) {
+    const int error = flare::io::TakeSocketError(to.sink);
+    if (error != 0) BreakSink(Other(side), error);
+  }
+}
+
+void Relay::Pump(Side from) {
+  Flow& flow = flows_[from];
+  std::size_t passed = 0;
+  for (;;) {
+    if (!flow.pending.empty() && !flow.blocked) SendPending(from);
+    if (flow.source_ended && !flow.done && flow.pending.empty()) {
+      PassEndOn(from);
+    }
+    if (!flow.CanRead() || passed >= kBudget) return;
+    passed += Receive(from);
+  }
+}
+
+std::size_t Relay::Receive(Side from) {
+  Flow& flow = flows_[from];
+  const std::size_t size =
+      std::min(kScratchSize, options_.high_watermark - flow.pending.size());
+  const ssize_t n = ::recv(flow.source, Scratch(), size, 0);
+  if (n <= 0) {
+    if (n == 0) {
+      EndSource(from, 0);
+    } else {
+      SourceFailed(from);
+    }
+    return 0;
+  }
+  const auto received = static_cast<std::size_t>(n);
+  if (received < size && !flow.hang_up) flow.readable = false;  // [RE2]
+  Deliver(from, std::string_view(Scratch(), received));
+  return received;
+}
+
+void Relay::SourceFailed(Side from) {
+  const int error = errno;
+  if (error == EINTR) return;
+  if (error != EAGAIN) return EndSource(from, error);
+  flows_[from].readable = false;  // [RE1]
+  // It can't be written to any more, and its input goes on: a failure that is
+  // none of the connection's. There is no use in waiting for more.
+  if (IsBlamed(from)) EndSource(from, result_.error);
+}
+
+void Relay::Deliver(Side from, std::string_view bytes) {
+  Flow& flow = flows_[from];
+  if (flow.pending.empty() && !flow.blocked) {  // [RE3]
+    bytes.remove_prefix(SendNow(from, bytes));
+  }
+  if (bytes.empty() || flow.done) return;
+  flow.pending.Append(bytes);
+  flow.pending.CompactIfSparse();  // It may have come byte by byte.
+  if (flow.pending.size() >= options_.high_watermark) flow.full = true;
+}
+
+// How much the sink has taken: less than all only if it is blocked or broken.
+std::size_t Relay::SendNow(Side from, std::string_view bytes) {
+  Flow& flow = flows_[from];
+  std::size_t sent = 0;
+  while (sent < bytes.size()) {
+    const ssize_t n = ::send(flow.sink, bytes.data() + sent,
+                             bytes.size() - sent, MSG_NOSIGNAL);
+    if (n >= 0) {
+      sent += static_cast<std::size_t>(n);
+    } else if (errno == EAGAIN) {
+      flow.blocked = true;  // [RE1]
+      break;
+    } else if (errno != EINTR) {
+      BreakSink(from, errno);
+      break;
+    }
+  }
+  flow.bytes += sent;
+  return sent;
+}
+
+void Relay::SendPending(Side from) {
+  Flow& flow = flows_[from];
+  while (!flow.pending.empty() && !flow.blocked) {
+    const std::string_view slice = flow.pending.FirstContiguous();
+    const std::size_t sent = SendNow(from, slice);
+    if (flow.done) return;
+    const std::size_t uncounted = std::min(sent, flow.uncounted);
+    flow.uncounted -= uncounted;
+    flow.bytes -= uncounted;
+    flow.pending.Skip(sent);
+  }
+  if (flow.pending.size() <= options_.low_watermark) flow.full = false;
+}
+
+void Relay::EndSource(Side from, int error) {
+  Flow& flow = flows_[from];
+  flow.source_ended = true;
+  flow.readable = false;
+  if (error == 0 && IsBlamed(from) && result_.error != EPIPE) {
+    // A write has taken the error that this read would have got. EPIPE is what
+    // writes get if the end of input had come in order before the reset.
+    error = result_.error;
+  }
+  if (error == 0) return;
+  Blame(from, error);
+  flow.source_broke = true;
+  Flow& back = flows_[Other(from)];
+  back.done = true;  // [RE4]
+  back.pending.Clear();
+}
+
+void Relay::PassEndOn(Side from) {
+  Flow& flow = flows_[from];
+  flow.done = true;
+  if (flow.source_broke) {
+    result_.reset_other = true;
+  } else {
+    ::shutdown(flow.sink, SHUT_WR);
+  }
+}
+
+// The side that `from` sends to has broken.
+void Relay::BreakSink(Side from, int error) {
+  Flow& flow = flows_[from];
+  const Side broken = Other(from);
+  Blame(broken, error);
+  flow.done = true;  // [RE4]
+  flow.pending.Clear();
+  // What it had sent before is still to be had.
+  Flow& back = flows_[broken];
+  back.readable = back.hang_up = true;
+}
+
+// The first that breaks is to blame for what follows.
+void Relay::Blame(Side side, int error) {
+  if (result_.end != Result::End::kFinished) return;
+  result_.end =
+      side == kClient ? Result::End::kClientBroke : Result::End::kUpstreamBroke;
+  result_.error = error;
+}
+
+bool Relay::IsBlamed(Side side) const {
+  return result_.end == (side == kClient ? Result::End::kClientBroke
+                                         : Result::End::kUpstreamBroke);
+}
+
+}  // namespace example::proxy

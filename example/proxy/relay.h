@@ -1,0 +1,135 @@
+// Passes bytes between two connected stream sockets, both ways, until both
+// directions have ended or one of the two connections has broken.
+//
+//   Relay relay(client_fd, upstream_fd, Relay::Options());
+//   relay.SendFirst(Relay::kUpstream, proxy_header);
+//   ...
+//   // On edges, whatever they are, of either socket:
+//   switch (relay.Run(client_events, upstream_events)) {
+//     case Relay::Outcome::kWaiting: break;             // For more events.
+//     case Relay::Outcome::kMore: ...                   // Run(0, 0) soon.
+//     case Relay::Outcome::kEnded: ... relay.result();  // Close both.
+//   }
+//
+// What is read from one side is written to the other at once, from a buffer
+// that all relays of a thread share. Memory is used only for what a slow side
+// doesn't take, up to the high watermark in each direction; then the other side
+// isn't read from until the low watermark is reached. In the ordinary case a
+// message costs one recv and one send.
+//
+// The end of one direction is passed on as such (half-close), after all bytes
+// before it. When a connection breaks, what it had sent before is still
+// delivered if the other side takes it, and that is then to be reset.
+//
+// A state machine and nothing else: no threads, no poller, no timers. Not
+// thread-safe; doesn't block or suspend.
+
+#ifndef EXAMPLE_PROXY_RELAY_H_
+#define EXAMPLE_PROXY_RELAY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+
+namespace example::proxy {
+
+class Relay {
+ public:
+  enum Side { kClient = 0, kUpstream = 1 };
+
+  struct Options {
+    std::size_t high_watermark = 256 << 10;  // Bytes, of each direction.
+    std::size_t low_watermark = 64 << 10;    // Less than that.
+  };
+
+  enum class Outcome {
+    kWaiting,  // Nothing to do until there are events.
+    kMore,     // There is, but others should get their turn.
+    kEnded,    // Run() must not be called again.
+  };
+
+  struct Result {
+    // kFinished: both directions have ended in order, or the relay goes on.
+    enum class End { kFinished, kClientBroke, kUpstreamBroke };
+    End end = End::kFinished;
+    int error = 0;  // errno of what broke.
+    // Whether the side that didn't break is to be closed by a reset, since it
+    // hasn't been told a proper end.
+    bool reset_other = false;
+  };
+
+  // The sockets are non-blocking and stay the caller's, open for as long as
+  // Run() is called.
+  Relay(int client_fd, int upstream_fd, const Options& options);
+
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  // Sends `bytes` to `side` before anything else. They aren't counted. Before
+  // the first Run().
+  void SendFirst(Side side, std::string_view bytes);
+
+  // Bytes that `side` has sent and that were read by somebody else. As above,
+  // but counted.
+  void AddReceived(Side side, std::string_view bytes);
+
+  // Reads and writes what can be. Takes EPOLL* bits of edge-triggered events,
+  // which must include those that were pending when the sockets were
+  // registered.
+  Outcome Run(std::uint32_t client_events, std::uint32_t upstream_events);
+
+  // Taken by the kernel for `side`.
+  std::uint64_t bytes_to(Side side) const noexcept {
+    return flows_[1 - side].bytes;
+  }
+  // Read and not yet taken by the kernel for `side`.
+  std::size_t pending_to(Side side) const noexcept {
+    return flows_[1 - side].pending.size();
+  }
+
+  // After kEnded.
+  const Result& result() const noexcept { return result_; }
+
+ private:
+  // One direction. Its index is that of the side it comes from.
+  struct Flow {
+    int source = -1;
+    int sink = -1;
+    bool readable = false;  // There may be something to read.
+    // Its last edge may be behind us: only the end of input stops reading.
+    bool hang_up = false;
+    bool full = false;     // Reached the high watermark, not yet the low one.
+    bool blocked = false;  // The sink takes nothing until its next edge.
+    bool source_ended = false;
+    bool source_broke = false;
+    bool done = false;           // Nothing more will be passed on.
+    std::size_t uncounted = 0;   // Of `pending`, the first bytes.
+    std::uint64_t bytes = 0;     // Passed on.
+    flare::Buffer pending = {};  // Read, and not taken by the sink.
+
+    bool CanRead() const { return readable && !full && !source_ended && !done; }
+  };
+
+  void Note(Side side, std::uint32_t events);
+  void Pump(Side from);
+  std::size_t Receive(Side from);
+  void Deliver(Side from, std::string_view bytes);
+  std::size_t SendNow(Side from, std::string_view bytes);
+  void SendPending(Side from);
+  void SourceFailed(Side from);
+  void EndSource(Side from, int error);
+  void PassEndOn(Side from);
+  void BreakSink(Side from, int error);
+  void Blame(Side side, int error);
+  bool IsBlamed(Side side) const;
+
+  const Options options_;
+  Flow flows_[2];
+  Result result_;
+};
+
+}  // namespace example::proxy
+
+#endif  // EXAMPLE_PROXY_RELAY_H_

@@ -1,0 +1,131 @@
+// One client of the proxy, from accept to the end: reads its PROXY header if
+// there has to be one, connects to an upstream, lets a Relay pass the bytes,
+// and watches the time.
+//
+// Both sockets are watched by the poller of one scheduling group. Events are
+// collected in one word; whoever finds it empty queues the session, which is a
+// task: it runs at most once at a time, on any worker, and suspends nothing.
+// An event that comes while it runs queues it again.
+
+#ifndef EXAMPLE_PROXY_SESSION_H_
+#define EXAMPLE_PROXY_SESSION_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "example/proxy/config.h"
+#include "example/proxy/relay.h"
+#include "example/proxy/session_registry.h"
+#include "example/proxy/session_report.h"
+#include "example/proxy/upstream.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/intrusive_list.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/descriptor.h"
+#include "flare/io/fd.h"
+
+namespace example::proxy {
+
+// What sessions that begin at a time have in common. A reload makes a new one.
+struct ServingState {
+  ServingState(std::shared_ptr<const ProxyConfig> settings,
+               std::vector<flare::RefPtr<Upstream>> servers)
+      : config(std::move(settings)),
+        upstreams(std::move(servers), config->lb,
+                  config->max_connections_per_upstream) {}
+
+  const std::shared_ptr<const ProxyConfig> config;
+  const UpstreamSet upstreams;
+};
+
+class Session final : public flare::RefCounted<Session>,
+                      public flare::IntrusiveListNode<>,
+                      private flare::fiber::Task {
+ public:
+  // Serves the client behind `fd`, which was accepted at `listener` in the
+  // scheduling group `group`. From here on the session keeps itself alive. Any
+  // worker; doesn't block.
+  static void Begin(flare::io::UniqueFd fd, flare::Endpoint client,
+                    const flare::Endpoint& listener, std::size_t group,
+                    std::shared_ptr<const ServingState> serving,
+                    const std::shared_ptr<SessionRegistry>& registry);
+
+  ~Session();
+
+  // Ends it soon. Any thread; doesn't block.
+  void Cut();
+
+ private:
+  class Side;
+  struct SessionTimer : flare::fiber::Timer {
+    Session* session = nullptr;
+  };
+  enum class Phase { kHeader, kConnecting, kRelaying, kOver };
+
+  Session(flare::io::UniqueFd fd, std::size_t home,
+          std::shared_ptr<const ServingState> serving,
+          std::shared_ptr<SessionRegistry> registry, SessionReport report);
+
+  [[nodiscard]] bool Signal(std::uint32_t events) noexcept;
+  void SignalAndSubmit(std::uint32_t events);
+
+  void Run();
+  void Handle(std::uint32_t events);
+  void OnStart();
+  void OnTime();
+  void SetDeadline(std::int64_t deadline_ns);
+
+  void ReadHeader();
+  void ConnectToNext();
+  int BeginConnecting();
+  void OnConnecting(std::uint32_t events);
+  void ConnectFailed(int error);
+  void LeaveUpstream(int error);
+  void ReleaseUpstream();
+  void OnConnected();
+  void SendHeader();
+  void RunRelay(std::uint32_t events);
+  void AccountBytes();
+  void EndRelay();
+  void EndAs(SessionEnd end, int error);
+  void Finish();
+
+  const std::shared_ptr<const ServingState> serving_;
+  const std::shared_ptr<SessionRegistry> registry_;
+  const std::size_t home_;  // The scheduling group it lives in.
+
+  // session.cc [SE1]
+  std::atomic<std::uint32_t> events_;
+
+  // The rest is the running session's own.
+  Phase phase_ = Phase::kHeader;
+  bool run_again_ = false;
+  bool timer_used_ = false;
+  bool counted_by_upstream_ = false;
+  int connect_error_ = 0;           // The last attempt's.
+  std::uint32_t early_events_ = 0;  // That came before there was a relay.
+  std::int64_t deadline_ns_ = 0;
+  std::int64_t last_activity_ns_ = 0;
+  std::uint64_t accounted_to_upstream_ = 0;
+  std::uint64_t accounted_to_client_ = 0;
+  flare::RefPtr<Side> client_;
+  flare::RefPtr<Side> upstream_;
+  std::optional<Relay> relay_;
+  std::string received_;         // Before there was a relay.
+  flare::Endpoint destination_;  // As the client's PROXY header says.
+  std::vector<const Upstream*> tried_;
+  SessionReport report_;
+  SessionTimer timer_;
+};
+
+}  // namespace example::proxy
+
+#endif  // EXAMPLE_PROXY_SESSION_H_

@@ -1,0 +1,70 @@
+// What the proxy tells about its clients: one by one, and in numbers.
+
+#ifndef EXAMPLE_PROXY_SESSION_REPORT_H_
+#define EXAMPLE_PROXY_SESSION_REPORT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "example/proxy/upstream.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
+
+namespace example::proxy {
+
+// Why a client's session is over.
+enum class SessionEnd {
+  kFinished,       // Both sides have ended their directions, all is delivered.
+  kClientAborted,  // The client's connection broke: reset, time-out.
+  kUpstreamAborted,
+  kIdle,        // No byte for idle_timeout.
+  kNoUpstream,  // Could be connected to none: `error` says why the last failed.
+  kOverLimit,   // More than max_connections: closed at once.
+  kBadHeader,   // accept_proxy_protocol, and it sent none.
+  kCut,         // By CutAll().
+};
+
+// "finished", "client-aborted", ...: for logs.
+std::string_view ToString(SessionEnd end);
+
+// What became of a client.
+struct SessionReport {
+  flare::Endpoint client;    // Who has connected to us,
+  flare::Endpoint source;    // and who its PROXY header says it is, else same.
+  flare::Endpoint listener;  // Where.
+  // The last one that was tried; null: none was.
+  flare::RefPtr<Upstream> upstream;
+  int attempts = 0;  // Upstreams tried.
+  SessionEnd end = SessionEnd::kFinished;
+  int error = 0;  // errno of what broke; 0 if nothing did.
+  std::uint64_t bytes_to_upstream = 0;  // Delivered to the kernel; without
+  std::uint64_t bytes_to_client = 0;    // PROXY headers.
+  std::int64_t accepted_ns = 0;         // NowNs() time.
+  std::int64_t connected_ns = 0;        // To the upstream; 0: never.
+  std::int64_t ended_ns = 0;
+};
+
+// Since the start, over all reloads.
+struct ProxyStatistics {
+  std::uint64_t accepted = 0;  // All of them; refused ones included.
+  std::uint64_t active = 0;    // Now.
+  std::uint64_t refused = 0;   // kOverLimit.
+  std::uint64_t connect_failures = 0;
+  std::uint64_t retries = 0;  // Upstreams tried after another one had failed.
+  // Ended as kNoUpstream, kIdle; kClientAborted and kUpstreamAborted.
+  std::uint64_t unserved = 0;
+  std::uint64_t idle = 0;
+  std::uint64_t aborted = 0;
+  // As Upstream::AddBytes.
+  std::uint64_t bytes_to_upstream = 0;
+  std::uint64_t bytes_to_client = 0;
+};
+
+// Is called once for each client that was accepted, when its session is over,
+// on a worker, and possibly on several at once. Must not block.
+using OnSessionEnd = std::function<void(const SessionReport&)>;
+
+}  // namespace example::proxy
+
+#endif  // EXAMPLE_PROXY_SESSION_REPORT_H_
