@@ -1,0 +1,229 @@
+"""Puts load on servers and takes what the load generators report.
+
+    clients = [Press(bench, 'flare://127.0.0.1:5567', threads=2, connections=2,
+                     pending=20)]
+    sample = apply_load(bench, clients, servers=[server])
+
+A client knows its command and how to read its report. apply_load() runs some
+at the same time, looks at the CPU time of clients and servers well within the
+window, and adds the reports up.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+
+from . import histogram, peers, processes
+from .model import Failure, Sample
+
+LUA = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'wrk_report.lua')
+# Beyond warm-up and window: starting, calls under way at the end, ending.
+GRACE_S = 20.0
+
+
+class JsonClient:
+    """A program with --warmup, --duration and --json, as press has them."""
+
+    def __init__(self, bench, command, cpus=None):
+        handle, self.report = tempfile.mkstemp(dir=bench.folder, suffix='.json')
+        os.close(handle)
+        self.warmup = bench.scale.warmup
+        self.seconds = bench.scale.seconds
+        self.environment = {}
+        self.measured = [str(word) for word in command] + [
+            '--warmup=%g' % self.warmup, '--duration=%g' % self.seconds]
+        self.command = pinned(self.measured + ['--json=' + self.report], cpus)
+
+    def prepare(self, bench):
+        """Runs before all clients start together."""
+
+    def line(self):
+        return processes.command_line(self.measured)
+
+    def read(self):
+        report = read_report(self.report)
+        tail = report.get('tail')
+        failures = report['failures'] + report.get('unended', 0) + sum(
+            report.get('warmup_failures_by_status', {}).values())
+        extra = {}
+        if tail:
+            failures += tail['failures']
+            extra = {'tail_qps': tail['qps'], 'tail_p50_us': tail.get('p50_us'),
+                     'tail_p99_us': tail.get('p99_us')}
+        latencies = histogram.Histogram.from_buckets(
+            report['histogram_ns'], report.get('avg_us'), report.get('max_us'))
+        return Sample(qps=report['qps'], failures=failures, latencies=latencies,
+                      extra=extra)
+
+
+class Press(JsonClient):
+    """Our load generator: docs/press.md.
+
+    `connections`: to each server; or give `connection_kind`, "single" or
+    "pooled". `flags` are further ones, such as body_size=16.
+    """
+
+    def __init__(self, bench, address, threads, connections=None, cpus=None,
+                 **flags):
+        command = [bench.programs.path('example/rpc/press'),
+                   '--server_addr=' + address,
+                   '--flare_concurrency_hint=%d' % threads]
+        if connections is not None:
+            flags['flare_rpc_client_max_connections_per_server'] = connections
+        names = {'pending': 'max_pending', 'connection_kind': 'connections'}
+        command += ['--%s=%s' % (names.get(name, name), value)
+                    for name, value in flags.items() if value is not None]
+        super().__init__(bench, command, cpus)
+
+
+def grpc_client(bench, address, **flags):
+    """gRPC's, of benchmark/peers: a JsonClient, too."""
+    command = [peers.all_peers()['grpc'].client(), '--server_addr=' + address]
+    return JsonClient(bench, command + [
+        '--%s=%s' % item for item in flags.items()])
+
+
+class Wrk:
+    """wrk, for plain HTTP. A run before the window warms the server up.
+
+    With `post_bytes` it sends POST requests with such a body.
+    """
+
+    def __init__(self, bench, address, threads, connections, post_bytes=None,
+                 cpus=None):
+        program = find_wrk()
+        handle, self.report = tempfile.mkstemp(dir=bench.folder, suffix='.json')
+        os.close(handle)
+        self.environment = {'WRK_REPORT': self.report}
+        if post_bytes is not None:
+            self.environment['WRK_POST_BYTES'] = str(post_bytes)
+        self.warmup = 0.0
+        # It takes whole seconds only.
+        self.seconds = max(1, round(bench.scale.seconds))
+        self._url = address if address.startswith('http') else (
+            'http://%s/' % address)
+        self._base = [program, '-t%d' % min(threads, connections),
+                      '-c%d' % connections]
+        self._cpus = cpus
+        self.command = self._with_duration(self.seconds)
+
+    def _with_duration(self, seconds):
+        return pinned(self._base + ['-d%ds' % seconds, '-s', LUA, self._url],
+                      self._cpus)
+
+    def prepare(self, bench):
+        if bench.scale.warmup >= 0.5:
+            with processes.started(
+                    self._with_duration(max(1, round(bench.scale.warmup))),
+                    bench.folder, environment=self.environment) as warming:
+                warming.wait(bench.scale.warmup + GRACE_S)
+
+    def line(self):
+        return processes.command_line(
+            ['%s=%s' % item for item in self.environment.items()
+             if item[0] != 'WRK_REPORT']
+            + self.command[:-3] + ['-s', 'wrk_report.lua', self._url])
+
+    def read(self):
+        report = read_report(self.report)
+        return Sample(
+            qps=report['requests'] / (report['duration_us'] / 1e6),
+            failures=report['failures'],
+            latencies=histogram.Histogram.from_buckets(
+                report['histogram_us'], report['mean_us'], report['max_us'],
+                unit_ns=1000))
+
+
+def find_wrk():
+    program = shutil.which('wrk')
+    return program or peers.all_peers()['wrk'].program()
+
+
+def pinned(command, cpus):
+    """The command, kept to some CPUs if `cpus` is not None."""
+    if cpus is None:
+        return command
+    return ['taskset', '-c', ','.join(map(str, cpus))] + command
+
+
+def read_report(path):
+    try:
+        with open(path, encoding='utf-8') as file:
+            return json.load(file)
+    except ValueError as error:
+        raise Failure('%s: %s' % (os.path.basename(path), error)) from error
+
+
+def apply_load(bench, clients, servers, counted=None):
+    """One Sample of all `clients` together, run at the same time.
+
+    CPU and memory are those of `servers` (objects with `pids`). `counted`: only
+    the calls of these clients are in the figures; failures are everybody's.
+    """
+    for client in clients:
+        client.prepare(bench)
+    with contextlib.ExitStack() as stack:
+        begin = time.monotonic()
+        running = [stack.enter_context(processes.started(
+            client.command, bench.folder, environment=client.environment))
+                   for client in clients]
+        cpu_server, cpu_client = cpu_shares(clients[0], begin, servers, running)
+        rss_server = processes.peak_rss_kb(all_pids(servers))
+        rss_client = processes.peak_rss_kb(all_pids(running))
+        for process in running:
+            status = process.wait(GRACE_S)
+            # Status 1: some call failed, which the report tells.
+            if status not in (0, 1):
+                raise Failure('`%s` ended with status %d:\n%s' % (
+                    process.line(), status, process.tail()))
+    samples = {client: client.read() for client in clients}
+    total = add_up([samples[client] for client in counted or clients])
+    total.failures = sum(sample.failures for sample in samples.values())
+    total.cpu_server, total.cpu_client = cpu_server, cpu_client
+    total.rss_server_kb, total.rss_client_kb = rss_server, rss_client
+    total.commands = ['server: ' + server.line() for server in servers]
+    total.commands += ['client: ' + client.line() for client in clients]
+    if total.qps == 0:
+        raise Failure('no call succeeded: ' + running[0].tail())
+    return total
+
+
+def cpu_shares(client, begin, servers, running):
+    """CPU seconds per second, of servers and clients.
+
+    Measured over the middle 80% of the window, as the programs take a moment to
+    start; the load is steady by then.
+    """
+    def look():
+        return (time.monotonic(), processes.cpu_seconds(all_pids(servers)),
+                processes.cpu_seconds(all_pids(running)))
+
+    looks = []
+    for share in (0.1, 0.9):
+        moment = begin + client.warmup + share * client.seconds
+        time.sleep(max(0.0, moment - time.monotonic()))
+        looks.append(look())
+    (start, server_start, client_start), (end, server_end, client_end) = looks
+    if not all(process.running() for process in running):
+        # Gone too early; its status and report tell what of it.
+        return None, None
+    return ((server_end - server_start) / (end - start),
+            (client_end - client_start) / (end - start))
+
+
+def all_pids(owners):
+    return [pid for owner in owners for pid in owner.pids]
+
+
+def add_up(samples):
+    """The sum of what was measured at the same time."""
+    total = Sample(
+        qps=sum(sample.qps for sample in samples), failures=0,
+        latencies=histogram.merged(sample.latencies for sample in samples),
+        extra=dict(samples[0].extra))
+    if len(samples) == 1:
+        total.figures = samples[0].figures
+    return total

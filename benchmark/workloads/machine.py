@@ -1,0 +1,52 @@
+"""On what was measured: the machine, the commit, the kind of build."""
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+# What changes measured programs; documents and the like don't.
+CODE = ('base', 'fiber', 'io', 'rpc', 'example', 'benchmark/baseline',
+        '.bazelrc', 'init.h', 'init')
+
+
+def machine():
+    """One line: processor, CPUs, memory, kernel."""
+    cpu = platform.machine()
+    with open('/proc/cpuinfo', encoding='utf-8') as file:
+        match = re.search(r'^model name\s*: (.*)$', file.read(), re.M)
+        if match:
+            cpu = match[1]
+    with open('/proc/meminfo', encoding='utf-8') as file:
+        memory = int(re.search(r'MemTotal:\s*(\d+)', file.read())[1])
+    return '%s, %d CPU(s), %.0f GiB, Linux %s' % (
+        cpu, len(os.sched_getaffinity(0)), memory / (1 << 20),
+        platform.release())
+
+
+def git(*arguments):
+    done = subprocess.run(['git', '-C', TOP, *arguments], capture_output=True,
+                          text=True, check=False)
+    return done.stdout if done.returncode == 0 else ''
+
+
+def commit():
+    """The last commit that changed code; with changes since, their hash, too.
+    """
+    code = [path for path in CODE if os.path.exists(os.path.join(TOP, path))]
+    last = git('log', '-1', '--format=%h', '--', *code).strip() or 'unknown'
+    changes = git('diff', 'HEAD', '--', *code)
+    if not changes:
+        return last
+    return '%s+%s' % (last, hashlib.sha1(changes.encode()).hexdigest()[:6])
+
+
+def build_mode(folder):
+    """How the programs of a folder were built, as far as its path tells."""
+    match = re.search(r'/bazel-out/[\w.]+-(opt|dbg|fastbuild)[\w-]*/',
+                      os.path.realpath(folder) + '/')
+    return 'bazel -c %s' % match[1] if match else 'programs in %s' % (
+        os.path.basename(os.path.abspath(folder)))

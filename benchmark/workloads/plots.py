@@ -1,0 +1,201 @@
+"""Pictures: lines over a parameter, and distributions of latencies.
+
+Needs matplotlib: Debian's python3-matplotlib, or what `tools/peers matplotlib`
+put into the peers' folder. available() says whether there is any.
+"""
+
+import importlib
+import io
+import math
+import os
+
+from . import grouping, peers
+from .report import UNITS
+
+COLOURS = {
+    'flare': '#c00000', 'gdt': '#1f77b4', 'gdt-tp': '#17a2b8',
+    'merge': '#2ca02c', 'epoll_limit': '#7f7f7f', 'nginx': '#2e8b57',
+    'haproxy': '#1f4e9c', 'envoy': '#ac46c6', 'mosn': '#ff7f0e',
+    'grpc': '#8c564b', 'go_http': '#00add8', 'hyper': '#bcbd22',
+    'direct': '#7f7f7f',
+}
+STYLES = ('-', '--', ':', '-.', (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
+MARKERS = 'osv^Dx+*'
+TITLES = {'qps': 'calls per second', 'mb_per_s': 'MB/s',
+          'cost_us': 'server CPU per call, us', 'avg_us': 'average, us',
+          'p99_us': 'p99, us', 'p999_us': 'p999, us',
+          'qps_per_core': 'calls per second and proxy core'}
+WIDTH, HEIGHT, DPI = 8.0, 4.4, 90
+
+
+def matplotlib():
+    """The module, set up for drawing to files, or None if there is none."""
+    module = peers.import_matplotlib()
+    if module is None:
+        return None
+    module.use('Agg')
+    # Text stays text, and nothing differs from run to run without a reason.
+    module.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'flare',
+                            'font.size': 9, 'axes.grid': True,
+                            'grid.alpha': 0.3, 'path.simplify': True})
+    return module
+
+
+def styles(keys):
+    """{line key: matplotlib arguments}: a colour for each system, a style for
+    each of its lines."""
+    made = {}
+    seen = {}
+    for key in keys:
+        number = seen.get(key[0], 0)
+        seen[key[0]] = number + 1
+        made[key] = {'color': COLOURS.get(key[0], 'black'),
+                     'linestyle': STYLES[number % len(STYLES)],
+                     'marker': MARKERS[number % len(MARKERS)]}
+    return made
+
+
+def draw(workload, rows, distributions, folder):
+    """Draws all of the workload's plots; names of those that were made.
+
+    `distributions` are the rows' merged histograms, None where there is none.
+    Files are FOLDER/NAME.svg and FOLDER/NAME.png.
+    """
+    if matplotlib() is None:
+        return []
+    pyplot = importlib.import_module('matplotlib.pyplot')
+    os.makedirs(folder, exist_ok=True)
+    names = []
+    for plot in workload.plots:
+        chosen = [i for i, row in enumerate(rows)
+                  if plot.where is None or plot.where(row)]
+        figure, axes = pyplot.subplots(figsize=(WIDTH, HEIGHT))
+        if plot.kind == 'cdf':
+            drawn = draw_cdf(axes, [rows[i] for i in chosen],
+                             [distributions[i] for i in chosen])
+        else:
+            drawn = draw_lines(axes, plot, [rows[i] for i in chosen])
+        if drawn:
+            finish(figure, axes, '%s: %s' % (workload.name, plot.title))
+            name = '%s-%s' % (workload.name, plot.name)
+            save(figure, os.path.join(folder, name))
+            names.append(name)
+        pyplot.close(figure)
+    return names
+
+
+def draw_lines(axes, plot, rows):
+    rows = [row for row in rows if row.get(plot.figure) is not None]
+    lines = grouping.lines(rows, plot.x)
+    if not lines:
+        return False
+    labels = grouping.labels(lines)
+    looks = styles(lines)
+    for key, line in lines.items():
+        places = sorted(line)
+        values = [line[place][plot.figure] for place in places]
+        axes.plot(places, values, label=labels[key], markersize=4, **looks[key])
+        least = [line[place].get(plot.figure + '_min') for place in places]
+        greatest = [line[place].get(plot.figure + '_max') for place in places]
+        if None not in least and len(places) > 1:
+            axes.fill_between(places, least, greatest, alpha=0.12, linewidth=0,
+                              color=looks[key]['color'])
+    set_x_scale(axes, plot, grouping.columns(rows, plot.x))
+    if plot.log_y:
+        axes.set_yscale('log')
+    else:
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))
+    axes.set_xlabel(plot.x.replace('_', ' '))
+    axes.set_ylabel(TITLES.get(plot.figure, UNITS.get(plot.figure,
+                                                      plot.figure)))
+    return True
+
+
+def set_x_scale(axes, plot, places):
+    """Marks what was measured, as far as the labels don't overlap."""
+    if plot.log_x:
+        axes.set_xscale('log', base=2)
+    axes.set_xticks(places, [short_bytes(place) if plot.x == 'body_size'
+                             else str(place) for place in places])
+    axes.minorticks_off()
+
+
+def draw_cdf(axes, rows, distributions):
+    drawn = False
+    keys = [grouping.line_key(row, None) for row in rows]
+    labels = grouping.labels(keys) if keys else {}
+    looks = styles(keys)
+    nines = 0.0
+    for key, distribution in zip(keys, distributions):
+        if distribution is None or not distribution.count:
+            continue
+        points = distribution.cdf()
+        # What the last call of all had is in no picture: it is luck.
+        points = [(latency, depth(share)) for latency, share in points
+                  if share < 1]
+        if not points:
+            continue
+        look = {name: value for name, value in looks[key].items()
+                if name != 'marker'}
+        axes.plot(*zip(*points), label=labels[key], linewidth=1.2, **look)
+        nines = max(nines, points[-1][1])
+        drawn = True
+    if not drawn:
+        return False
+    axes.set_xscale('log')
+    axes.xaxis.set_major_formatter(lambda value, _: micros(value))
+    steps = [share for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+             if depth(share) <= nines + 0.05]
+    axes.set_yticks([depth(share) for share in steps],
+                    ['%g%%' % (100 * share) for share in steps])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel('latency')
+    axes.set_ylabel('calls that were not slower')
+    return True
+
+
+def depth(share):
+    """How many nines: the scale of the vertical axis."""
+    return -math.log10(1 - share)
+
+
+def micros(value):
+    if value >= 1e6:
+        return '%g s' % (value / 1e6)
+    if value >= 1e3:
+        return '%g ms' % (value / 1e3)
+    return '%g us' % value
+
+
+def short(value):
+    for size, letter in ((1e6, 'M'), (1e3, 'K')):
+        if abs(value) >= size:
+            return '%g%s' % (value / size, letter)
+    return '%g' % value
+
+
+def short_bytes(value):
+    for size, letter in ((1 << 20, 'M'), (1 << 10, 'K')):
+        if value >= size and value % size == 0:
+            return '%d%s' % (value // size, letter)
+    return str(value)
+
+
+def finish(figure, axes, title):
+    axes.set_title(title, fontsize=10)
+    axes.legend(loc='upper left', bbox_to_anchor=(1.01, 1.0), fontsize=8,
+                borderaxespad=0.0, frameon=False)
+    figure.set_layout_engine('tight')
+
+
+def save(figure, path):
+    figure.savefig(path + '.svg', metadata={'Date': None},
+                   bbox_inches='tight')
+    picture = io.BytesIO()
+    figure.savefig(picture, format='png', dpi=DPI, bbox_inches='tight')
+    picture.seek(0)
+    image = importlib.import_module('PIL.Image')
+    # A palette makes the file a third.
+    image.open(picture).convert('P', palette=image.Palette.ADAPTIVE,
+                                colors=64).save(path + '.png', optimize=True)

@@ -1,0 +1,295 @@
+#!/usr/bin/python3
+"""Tables, plots and the command, with programs that only pretend."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+# pylint: disable=wrong-import-position
+from workloads import (command, fakes, grouping, histogram, model, plots,
+                       processes, published, report, summary)
+
+KEYS = ['system', 'threads', 'parameters', 'qps', 'avg_us', 'p50_us', 'p90_us',
+        'p99_us', 'p999_us', 'max_us', 'failures', 'cpu_server', 'cpu_client',
+        'qps_per_core', 'rss_server_kb', 'repetitions', 'qps_min', 'qps_max']
+
+
+def row(system, threads, qps, parameters=None, **more):
+    """A summary of three repetitions: `qps`, and a tenth below and above."""
+    latencies = histogram.Histogram.from_buckets(
+        [[1000 * i, 1000 * i, 5000 // i] for i in range(10, 900)])
+    samples = [model.Sample(qps=qps * part, latencies=latencies, **{
+        'failures': 0, 'cpu_server': 0.5, 'cpu_client': 1.25,
+        'rss_server_kb': 2048, **more}) for part in (1.1, 0.9, 1)]
+    measured = model.Row(system, threads, parameters or {}, None)
+    return summary.summarise(measured, samples), summary.distribution(samples)
+
+
+def summaries(*rows):
+    return [one for one, _ in rows]
+
+
+class Summaries(unittest.TestCase):
+
+    def test_json(self):
+        [one] = summaries(row('gdt', 2, 1000.0))
+        result = summary.json_row(one)
+        self.assertEqual(list(result), KEYS)
+        self.assertEqual(
+            [result[key] for key in ('qps', 'qps_min', 'qps_max', 'cpu_client',
+                                     'qps_per_core', 'repetitions')],
+            [1000, 900, 1100, 1.25, 2000, 3])
+
+    def test_what_is_not_known_is_null(self):
+        one = summary.summarise(
+            model.Row('nginx', 1, {}, None),
+            [model.Sample(qps=5.0, failures=2, figures={'avg_us': 7.0})] * 2)
+        result = summary.json_row(one)
+        self.assertEqual((result['avg_us'], result['p99_us'], result['failures'],
+                          result['cpu_server'], result['qps_per_core']),
+                         (7.0, None, 4, None, None))
+
+    def test_lines_are_named_by_what_tells_them_apart(self):
+        rows = summaries(
+            row('flare', 2, 1.0, {'size': 1, 'kind': 'a', 'same': 5}),
+            row('flare', 2, 1.0, {'size': 2, 'kind': 'a', 'same': 5}),
+            row('gdt', 2, 1.0, {'size': 1, 'kind': 'b', 'same': 5}))
+        lines = grouping.lines(rows, 'size')
+        self.assertEqual(list(grouping.labels(lines).values()),
+                         ['flare, kind a', 'gdt, kind b'])
+        self.assertEqual(grouping.columns(rows, 'size'), [1, 2])
+        ours, theirs = lines
+        # Ours differs in `kind`, but there is only one.
+        self.assertEqual(grouping.ours_beside(theirs, lines), ours)
+        self.assertIsNone(grouping.ours_beside(ours, lines))
+
+
+class Reports(unittest.TestCase):
+
+    def test_figures_as_text(self):
+        self.assertEqual(
+            [report.thousands(value) for value in
+             (7, 999.4, 9980, 147e3, 999.7e3, 1.35e6)],
+            ['7', '999', '9.98K', '147K', '1.00M', '1.35M'])
+        self.assertEqual(report.figure_text('cpu_server', 8.7), '870%')
+        self.assertEqual(report.figure_text('rss_server_kb', 2048), '2')
+        self.assertEqual(report.figure_text('p99_us', None), '–')
+
+    def test_beside_the_published(self):
+        rows = summaries(row('flare', 1, 100.0), row('gdt', 1, 50.0),
+                         row('flare', 2, 200.0), row('gdt', 2, 50.0,
+                                                     failures=1))
+        text = report.pivot_text(
+            model.Pivot('QPS', 'qps', 'threads', 'qps'), rows,
+            published.TABLES['jitter-vs-gdt'])
+        for line in ('| threads | 1 | 2 |',
+                     '| flare | 100 ±10% | 200 ±10% |',
+                     '| gdt | 50 ±10% | 50 ±10% (!) |',
+                     '| *gdt / flare* | *0.50* | *0.25* |',
+                     '| published: threads | 10 | 20 | 30 | 40 |',
+                     '| gdt | 77.0K | 77.0K | 77.0K | 77.0K |',
+                     '| *gdt / flare* | *1.03* | *0.53* | *0.42* | *0.31* |'):
+            self.assertIn(line + '\n', text)
+
+    def test_whole_page(self):
+        rows = summaries(row('flare', 1, 100.0, failures=1))
+        workload = command.WORKLOADS['trpc-unary']
+        facts = dict.fromkeys(('machine', 'commit', 'build', 'date'), 'here')
+        facts.update(repetitions=3, seconds=1, warmup=0)
+        text = report.write(workload, facts, rows, [['client: a', 'client: a']],
+                            ['plot'], ['nginx: not installed'])
+        for part in ('**(!)** marks', 'Left out: nginx: not installed.',
+                     '| merge | 578K | 1,460 |', '![plot](plots/plot.svg)',
+                     '**3 (!)**', 'client: a   # 2 of them'):
+            self.assertIn(part, text)
+
+    def test_published_tables_are_complete(self):
+        for name, tables in published.TABLES.items():
+            self.assertIn(name, command.WORKLOADS)
+            for table in tables.values():
+                for values in table.rows.values():
+                    self.assertEqual(len(values), len(table.columns))
+        self.assertEqual(set(published.NOTES), set(command.WORKLOADS))
+        for workload in command.WORKLOADS.values():
+            for pivot in workload.pivots:
+                if pivot.published in published.TABLES.get(workload.name, {}):
+                    self.assertIn(
+                        report.PUBLISHED_FIGURE.get(pivot.published,
+                                                    pivot.published),
+                        [pivot.figure])
+
+
+class Plots(unittest.TestCase):
+
+    def test_lines_and_distribution(self):
+        if plots.matplotlib() is None:
+            self.skipTest('no matplotlib')
+        rows = [row('flare', threads, 100e3 * threads) for threads in (1, 2, 4)]
+        with tempfile.TemporaryDirectory() as folder:
+            names = plots.draw(command.WORKLOADS['echo-flare'],
+                               summaries(*rows), [d for _, d in rows], folder)
+            self.assertEqual(names, ['echo-flare-qps', 'echo-flare-cdf',
+                                     'echo-flare-cost'])
+            for name in names:
+                with open(os.path.join(folder, name + '.svg'),
+                          encoding='utf-8') as file:
+                    self.assertIn('echo-flare', file.read())
+                with open(os.path.join(folder, name + '.png'), 'rb') as file:
+                    self.assertEqual(file.read(4), b'\x89PNG')
+
+    def test_nothing_to_draw(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(plots.draw(command.WORKLOADS['echo-flare'], [], [],
+                                        folder), [])
+
+    def test_labels_of_axes(self):
+        self.assertEqual([plots.short_bytes(n) for n in (16, 4096, 1 << 20)],
+                         ['16', '4K', '1M'])
+        self.assertEqual([plots.micros(n) for n in (10, 2500, 1e6)],
+                         ['10 us', '2.5 ms', '1 s'])
+        self.assertAlmostEqual(plots.depth(0.999), 3)
+
+
+class Commands(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.bin = os.path.join(self.folder, 'bin')
+        os.makedirs(os.path.join(self.bin, 'example', 'http'))
+        fakes.write_program(self.bin, 'example/http/server', fakes.SERVER)
+        fakes.fake_programs(self.bin)
+
+    def run_main(self, *arguments):
+        """Exit status, and all output."""
+        said = io.StringIO()
+        cache = unittest.mock.patch.object(
+            command, 'CACHE', os.path.join(self.folder, 'cache'))
+        with contextlib.redirect_stdout(said), cache, (
+                contextlib.redirect_stderr(said)):
+            try:
+                status = command.main(arguments)
+            except SystemExit as end:
+                status = end.code
+        return status, said.getvalue()
+
+    def test_list(self):
+        status, said = self.run_main('--list')
+        self.assertEqual(status, 0)
+        self.assertEqual(len(said.split()), 17)
+        self.assertIn('brpc-many-clients\n', said)
+
+    def test_wrong_arguments(self):
+        for arguments, text in (
+                (['echo'], 'no workload "echo"'),
+                (['--threads=1,x'], 'no list of positive numbers'),
+                (['--threads=0'], 'no list of positive numbers'),
+                (['--peers=apache'], 'no peer "apache"'),
+                (['--repetitions=0'], 'must be positive'),
+                (['--quick', '--smoke'], 'exclude each other'),
+                (['--json=x'], 'one workload')):
+            status, said = self.run_main(*arguments)
+            self.assertEqual(status, 2, arguments)
+            self.assertIn(text, said)
+
+    def test_rows_are_told_apart(self):
+        for grid in ('full', 'quick', 'smoke'):
+            for cpus in ((0,), (0, 1), tuple(range(76))):
+                scale = model.Scale(grid=grid, cpus=cpus)
+                for workload in command.WORKLOADS.values():
+                    keys = [one.key for one in workload.rows(scale)]
+                    self.assertEqual(len(keys), len(set(keys)), workload.name)
+                    self.assertTrue(keys)
+
+    def test_all_workloads(self):
+        status, said = self.run_main('--smoke', '--peers=none', '--seconds=.02',
+                                     '--warmup=0', '--bin=' + self.bin)
+        self.assertEqual(status, 0, said)
+        self.assertIn('0 s left', said)
+        for name in command.WORKLOADS:
+            self.assertIn('%s: flare' % name, said)
+
+    def test_failed_requests(self):
+        fakes.fake_programs(self.bin, extra=', "unended": 3')
+        arguments = ('echo-http', '--smoke', '--peers=none', '--seconds=.02',
+                     '--bin=' + self.bin)
+        status, said = self.run_main(*arguments)
+        self.assertEqual(status, 1)
+        self.assertRegex(said, r'flare threads=\d+: 3 request\(s\) failed')
+        os.remove(os.path.join(self.bin, 'press'))
+        status, said = self.run_main(*arguments)
+        self.assertEqual(status, 1)
+        self.assertIn('bazel build -c opt //example/rpc:press', said)
+
+    def test_files(self):
+        file = os.path.join(self.folder, 'result.json')
+        output = os.path.join(self.folder, 'tables')
+        status, said = self.run_main(
+            'echo-flare', '--threads=1,2', '--peers=none', '--seconds=.02',
+            '--warmup=0', '--repetitions=2', '--bin=' + self.bin,
+            '--json=' + file, '--output=' + output)
+        self.assertEqual(status, 0, said)
+        with open(file, encoding='utf-8') as text:
+            result = json.load(text)
+        self.assertEqual(list(result), ['workload', 'machine', 'commit',
+                                        'rows'])
+        self.assertEqual([(r['system'], r['threads'], r['repetitions'])
+                          for r in result['rows']],
+                         [('flare', 1, 2), ('epoll_limit', 1, 2),
+                          ('flare', 2, 2), ('epoll_limit', 2, 2)])
+        self.assertEqual(list(result['rows'][0]), KEYS)
+        with open(os.path.join(output, 'raw', 'echo-flare.json'),
+                  encoding='utf-8') as text:
+            raw = json.load(text)['rows'][0]
+        self.assertEqual(sum(n for n in raw['latencies']['counts'] if n > 0),
+                         200)
+        self.assertIn('--max_pending=10 ', raw['commands'][1])
+        self.assertTrue(os.path.exists(os.path.join(output, 'echo-flare.md')))
+
+    def test_stopped_and_resumed(self):
+        fakes.fake_programs(self.bin, action='sleep 600')
+        arguments = ['echo-http', '--peers=none', '--seconds=.02',
+                     '--warmup=0', '--repetitions=2', '--bin=' + self.bin,
+                     '--output=' + os.path.join(self.folder, 'tables')]
+        script = ('import sys; sys.path.insert(0, %r); '
+                  'from workloads import command; command.CACHE = %r; '
+                  'sys.exit(command.main(sys.argv[1:]))' % (
+                      os.path.dirname(HERE),
+                      os.path.join(self.folder, 'cache')))
+        running = subprocess.Popen(
+            [sys.executable, '-c', script, *arguments],
+            stderr=subprocess.PIPE, text=True)
+        pids = []
+
+        def started():
+            # The server, press, and what press waits for.
+            pids[:] = processes.descendants(running.pid)
+            return len(pids) == 3
+        self.assertTrue(fakes.wait_until(started))
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 130, said)
+        self.assertIn('goes on from here', said)
+        self.assertFalse(any(map(fakes.alive, pids)))
+        fakes.fake_programs(self.bin)
+        self.assertEqual(self.run_main(*arguments)[0], 0)
+        status, said = self.run_main(*arguments)
+        self.assertEqual(status, 0)
+        self.assertNotIn('echo-http', said)
+
+
+if __name__ == '__main__':
+    sys.path.append(os.path.join(HERE, '..', '..', 'tools'))
+    import unittest_xml
+    unittest_xml.main()
