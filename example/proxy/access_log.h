@@ -1,0 +1,89 @@
+// One line for each connection that ended, in a file.
+//
+//   AccessLog log;
+//   if (Status s = log.Open("/var/log/proxy.log"); !s.ok()) return s;
+//   log.Write(report);                        // any thread
+//   log.Reopen();                             // somebody has renamed the file
+//
+// Lines are gathered in memory and written by a thread of their own, so that a
+// slow disk doesn't hold connections up. If it falls behind by more than 8 MiB,
+// lines are dropped, and counted.
+
+#ifndef EXAMPLE_PROXY_ACCESS_LOG_H_
+#define EXAMPLE_PROXY_ACCESS_LOG_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "example/proxy/proxy.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/io/fd.h"
+#include "flare/rpc/log_throttle.h"
+
+namespace example::proxy {
+
+// Writes the line for `report`, with its end, to `out`, which has room for
+// kMaxAccessLine bytes; returns its length. `now_ns` and `now` are the same
+// moment by NowNs() and by the wall clock. docs/proxy.md has the format.
+inline constexpr std::size_t kMaxAccessLine = 1024;
+std::size_t FormatAccessLine(const SessionReport& report, std::int64_t now_ns,
+                             std::chrono::system_clock::time_point now,
+                             char* out);
+
+class AccessLog {
+ public:
+  AccessLog() = default;
+  // Writes what is left.
+  ~AccessLog();
+
+  AccessLog(const AccessLog&) = delete;
+  AccessLog& operator=(const AccessLog&) = delete;
+
+  // Lines go to the end of this file from now on ("": nowhere; "-": stdout);
+  // those before it to where they belong. Also opens the same file anew. Blocks
+  // the thread for as long as the file system takes. Errors: the file can't be
+  // opened; then nothing has changed. Open() and Flush() not at the same time.
+  flare::Status Open(const std::string& path);
+
+  // Any thread; a copy under a short lock, no system call but for a wake-up
+  // once in 64 KiB.
+  void Write(const SessionReport& report);
+
+  // Until the file has been given all lines so far. Blocks the thread.
+  void Flush();
+
+  // Lines that were lost: the disk was too slow, or refused them. Any thread.
+  std::uint64_t dropped() const;
+
+ private:
+  void Run();
+  // Waits for lines, and a while for more. False: there will be none.
+  bool TakeLines(std::string* lines);
+  // Returns how many bytes were not written: those from an error on.
+  std::size_t WriteOut(std::string_view lines);
+
+  mutable flare::ThreadMutex lock_;
+  std::condition_variable_any filled_;   // For the thread.
+  std::condition_variable_any emptied_;  // For Flush().
+  std::string lines_ FLARE_GUARDED_BY(lock_);
+  bool open_ FLARE_GUARDED_BY(lock_) = false;
+  bool writing_ FLARE_GUARDED_BY(lock_) = false;  // The thread has some lines.
+  bool hurry_ FLARE_GUARDED_BY(lock_) = false;    // Don't wait for more.
+  bool end_ FLARE_GUARDED_BY(lock_) = false;
+  std::uint64_t dropped_ FLARE_GUARDED_BY(lock_) = 0;
+  // The thread's, and Open()'s while there is nothing to write.
+  flare::io::UniqueFd file_;
+  flare::rpc::LogThrottle throttle_{10'000'000'000};
+  std::thread thread_;
+};
+
+}  // namespace example::proxy
+
+#endif  // EXAMPLE_PROXY_ACCESS_LOG_H_

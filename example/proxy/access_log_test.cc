@@ -1,0 +1,202 @@
+#include "example/proxy/access_log.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "gtest/gtest.h"
+
+namespace example::proxy {
+namespace {
+
+using flare::MustParseEndpoint;
+using namespace std::literals;
+
+SessionReport SomeReport() {
+  SessionReport report;
+  report.client = MustParseEndpoint("10.1.2.3:4567");
+  report.source = MustParseEndpoint("192.168.0.1:1");
+  report.listener = MustParseEndpoint("0.0.0.0:80");
+  report.upstream = flare::MakeRefCounted<Upstream>(
+      "backend:8080", MustParseEndpoint("127.0.0.1:8080"));
+  report.attempts = 2;
+  report.end = SessionEnd::kUpstreamAborted;
+  report.error = ECONNRESET;
+  report.bytes_to_upstream = 123;
+  report.bytes_to_client = 45678901234;
+  report.accepted_ns = 1'000'000'000;
+  report.connected_ns = 1'001'234'567;
+  report.ended_ns = 3'500'000'000;
+  return report;
+}
+
+// As if it had been accepted at 1,700,000,000 s.
+std::string LineOf(const SessionReport& report) {
+  const auto accepted = std::chrono::system_clock::time_point(1'700'000'000s);
+  char line[kMaxAccessLine];
+  return std::string(line, FormatAccessLine(report, report.ended_ns,
+                                            accepted + 2'500ms, line));
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+TEST(AccessLineTest, HasTheDocumentedForm) {
+  EXPECT_EQ(
+      LineOf(SomeReport()),
+      "2023-11-14T22:13:20.000000Z end=upstream-aborted client=10.1.2.3:4567 "
+      "source=192.168.0.1:1 listener=0.0.0.0:80 upstream=backend:8080 "
+      "attempts=2 connect_ms=1.234 total_ms=2500.000 to_upstream=123 "
+      "to_client=45678901234 error=ECONNRESET\n");
+}
+
+TEST(AccessLineTest, OfWhatNeverWasConnected) {
+  SessionReport report;
+  report.client = MustParseEndpoint("[::1]:5");
+  report.end = SessionEnd::kOverLimit;
+  report.accepted_ns = 5;
+  report.ended_ns = 5;
+  const std::string line = LineOf(report);
+  EXPECT_NE(line.find(" end=over-limit client=[::1]:5 source=- listener=- "
+                      "upstream=- attempts=0 connect_ms=- total_ms=0.000 "
+                      "to_upstream=0 to_client=0 error=-\n"),
+            std::string::npos)
+      << line;
+}
+
+// Whatever a name holds, a line is one line, and its words are words.
+TEST(AccessLineTest, EscapesNames) {
+  SessionReport report = SomeReport();
+  report.upstream = flare::MakeRefCounted<Upstream>(
+      "unix:/a b\nc\\d=\xc3\xa4", MustParseEndpoint("unix:/a"));
+  const std::string line = LineOf(report);
+  EXPECT_NE(line.find(" upstream=unix:/a\\x20b\\x0ac\\x5cd=\xc3\xa4 "),
+            std::string::npos)
+      << line;
+}
+
+TEST(AccessLineTest, FitsWhateverTheNames) {
+  SessionReport report = SomeReport();
+  report.upstream = flare::MakeRefCounted<Upstream>(
+      std::string(5000, 'x'), MustParseEndpoint("unix:/a"));
+  const std::string line = LineOf(report);
+  EXPECT_EQ(line.size(), kMaxAccessLine);
+  EXPECT_EQ(line.back(), '\n');
+}
+
+class AccessLogTest : public testing::Test {
+ protected:
+  AccessLogTest() { std::remove(path_.c_str()); }
+  ~AccessLogTest() override { std::remove(path_.c_str()); }
+
+  const std::string path_ =
+      testing::TempDir() + "/access_log_test." + std::to_string(::getpid());
+};
+
+TEST_F(AccessLogTest, WritesOnFlushAndAtTheEnd) {
+  {
+    AccessLog log;
+    log.Write(SomeReport());  // Goes nowhere.
+    ASSERT_TRUE(log.Open(path_).ok());
+    log.Write(SomeReport());
+    log.Flush();
+    EXPECT_NE(ReadAll(path_).find("end=upstream-aborted"), std::string::npos);
+    log.Write(SomeReport());
+  }
+  const std::string all = ReadAll(path_);
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 2);
+}
+
+TEST_F(AccessLogTest, LinesAppearWithoutFlush) {
+  AccessLog log;
+  ASSERT_TRUE(log.Open(path_).ok());
+  log.Write(SomeReport());
+  const auto deadline = flare::ReadSteadyClock() + 60s;
+  while (ReadAll(path_).empty() && flare::ReadSteadyClock() < deadline) {
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_NE(ReadAll(path_), "");
+}
+
+// What log rotation does: rename, then tell the program.
+TEST_F(AccessLogTest, OpensTheFileAnew) {
+  const std::string renamed = path_ + ".1";
+  AccessLog log;
+  ASSERT_TRUE(log.Open(path_).ok());
+  log.Write(SomeReport());
+  ASSERT_EQ(std::rename(path_.c_str(), renamed.c_str()), 0);
+  log.Write(SomeReport());
+  ASSERT_TRUE(log.Open(path_).ok());
+  log.Write(SomeReport());
+  log.Flush();
+  const std::string before = ReadAll(renamed);
+  const std::string after = ReadAll(path_);
+  EXPECT_EQ(std::count(before.begin(), before.end(), '\n'), 2);
+  EXPECT_EQ(std::count(after.begin(), after.end(), '\n'), 1);
+  std::remove(renamed.c_str());
+}
+
+TEST_F(AccessLogTest, AFileThatCantBeOpenedChangesNothing) {
+  AccessLog log;
+  ASSERT_TRUE(log.Open(path_).ok());
+  const flare::Status status = log.Open("/no/such/folder/access.log");
+  EXPECT_EQ(status.code(), ENOENT);
+  EXPECT_EQ(status.message(),
+            "can't open the access log '/no/such/folder/access.log': No such "
+            "file or directory");
+  log.Write(SomeReport());
+  log.Flush();
+  EXPECT_NE(ReadAll(path_), "");
+  ASSERT_TRUE(log.Open("").ok());
+  const std::string all = ReadAll(path_);
+  log.Write(SomeReport());
+  log.Flush();
+  EXPECT_EQ(ReadAll(path_), all);
+}
+
+TEST_F(AccessLogTest, CountsWhatTheDiskRefuses) {
+  AccessLog log;
+  ASSERT_TRUE(log.Open("/dev/full").ok());
+  log.Write(SomeReport());
+  log.Write(SomeReport());
+  log.Flush();
+  EXPECT_EQ(log.dropped(), 2u);
+}
+
+TEST_F(AccessLogTest, ManyWritersAndRotation) {
+  constexpr int kWriters = 4;
+  constexpr int kLines = 2000;
+  const std::string renamed = path_ + ".1";
+  {
+    AccessLog log;
+    ASSERT_TRUE(log.Open(path_).ok());
+    std::vector<std::thread> writers;
+    for (int w = 0; w != kWriters; ++w) {
+      writers.emplace_back([&log] {
+        for (int i = 0; i != kLines; ++i) log.Write(SomeReport());
+      });
+    }
+    for (int i = 0; i != 20; ++i) EXPECT_TRUE(log.Open(path_).ok());
+    std::rename(path_.c_str(), renamed.c_str());
+    EXPECT_TRUE(log.Open(path_).ok());
+    for (std::thread& writer : writers) writer.join();
+    EXPECT_EQ(log.dropped(), 0u);
+  }
+  const std::string all = ReadAll(renamed) + ReadAll(path_);
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), kWriters * kLines);
+  EXPECT_EQ(all.size() % (kWriters * kLines), 0u);  // No line in another.
+  std::remove(renamed.c_str());
+}
+
+}  // namespace
+}  // namespace example::proxy

@@ -1,0 +1,73 @@
+// A signal handler may do next to nothing: this one writes to an eventfd, which
+// a fiber reads in a blocking region.
+
+#include "example/proxy/hangup_signal.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/this_fiber.h"
+#include "glog/logging.h"
+
+namespace example::proxy {
+namespace {
+
+// The handler's.
+std::atomic<int> event_of_handler{-1};
+
+void Wake(int event) {
+  const std::uint64_t one = 1;
+  // It can only fail if the counter is full: then the reader wakes anyway.
+  [[maybe_unused]] const ssize_t n = ::write(event, &one, sizeof(one));
+}
+
+void OnHangup(int) {
+  const int saved_errno = errno;
+  // relaxed: set before the handler is.
+  Wake(event_of_handler.load(std::memory_order_relaxed));
+  errno = saved_errno;
+}
+
+}  // namespace
+
+HangupSignal::HangupSignal(std::function<void()> on_hangup)
+    : on_hangup_(std::move(on_hangup)), event_(::eventfd(0, EFD_CLOEXEC)) {
+  PCHECK(event_.get() >= 0) << "eventfd";
+  // relaxed: the handler is installed after it, by a system call.
+  event_of_handler.store(event_.get(), std::memory_order_relaxed);
+  struct sigaction action = {};
+  action.sa_handler = OnHangup;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  PCHECK(::sigaction(SIGHUP, &action, &previous_) == 0) << "sigaction";
+  watcher_ = flare::Fiber([this] { Watch(); });
+}
+
+HangupSignal::~HangupSignal() {
+  ::sigaction(SIGHUP, &previous_, nullptr);
+  // relaxed: the eventfd orders it before the watcher's look.
+  ending_.store(true, std::memory_order_relaxed);
+  Wake(event_.get());
+  watcher_.join();
+}
+
+void HangupSignal::Watch() {
+  flare::this_fiber::SetName("hangup_signal");
+  for (;;) {
+    flare::fiber::RunBlocking([this] {
+      std::uint64_t count = 0;
+      // EINTR is like a signal that nobody sent: harmless.
+      [[maybe_unused]] const ssize_t n =
+          ::read(event_.get(), &count, sizeof(count));
+    });
+    // relaxed: see the destructor.
+    if (ending_.load(std::memory_order_relaxed)) return;
+    on_hangup_();
+  }
+}
+
+}  // namespace example::proxy

@@ -1,0 +1,42 @@
+// SIGHUP, the usual request to read the configuration again.
+//
+//   HangupSignal hangup([&] { Reload(); });
+
+#ifndef EXAMPLE_PROXY_HANGUP_SIGNAL_H_
+#define EXAMPLE_PROXY_HANGUP_SIGNAL_H_
+
+#include <signal.h>
+
+#include <atomic>
+#include <functional>
+
+#include "flare/fiber/fiber.h"
+#include "flare/io/fd.h"
+
+namespace example::proxy {
+
+// While one exists, SIGHUP doesn't end the process but has `on_hangup` run, on
+// a fiber, which it may block. Signals that come during a run cause one more.
+// One at a time in a process; inside the runtime's life.
+class HangupSignal {
+ public:
+  explicit HangupSignal(std::function<void()> on_hangup);
+  // Waits for the end of a run. Blocks the fiber.
+  ~HangupSignal();
+
+  HangupSignal(const HangupSignal&) = delete;
+  HangupSignal& operator=(const HangupSignal&) = delete;
+
+ private:
+  void Watch();
+
+  const std::function<void()> on_hangup_;
+  const flare::io::UniqueFd event_;
+  std::atomic<bool> ending_{false};
+  struct sigaction previous_;
+  flare::Fiber watcher_;
+};
+
+}  // namespace example::proxy
+
+#endif  // EXAMPLE_PROXY_HANGUP_SIGNAL_H_

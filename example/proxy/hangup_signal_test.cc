@@ -1,0 +1,69 @@
+#include "example/proxy/hangup_signal.h"
+
+#include <signal.h>
+
+#include <atomic>
+
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace example::proxy {
+namespace {
+
+class HangupSignalTest : public flare::io::testing::IoTest {};
+INSTANTIATE_TEST_SUITE_P(Shapes, HangupSignalTest,
+                         ::testing::Values(flare::fiber::testing::RuntimeShape{
+                             1, 1, "io-heavy"}),
+                         flare::fiber::testing::RuntimeShapeName);
+
+TEST_P(HangupSignalTest, EachSignalCausesARun) {
+  flare::Fiber([] {
+    std::atomic<int> runs{0};
+    flare::fiber::Event events[3];
+    {
+      HangupSignal hangup([&] { events[runs++].Set(); });
+      for (flare::fiber::Event& event : events) {
+        ::raise(SIGHUP);
+        EXPECT_TRUE(event.WaitUntil(flare::io::testing::Deadline()));
+      }
+    }
+    EXPECT_EQ(runs, 3);
+  }).join();
+}
+
+TEST_P(HangupSignalTest, SignalsDuringARunCauseOneMore) {
+  flare::Fiber([] {
+    std::atomic<int> runs{0};
+    flare::fiber::Event started, go_on, again;
+    {
+      HangupSignal hangup([&] {
+        if (++runs == 1) {
+          started.Set();
+          go_on.Wait();
+        } else {
+          again.Set();
+        }
+      });
+      ::raise(SIGHUP);
+      started.Wait();
+      for (int i = 0; i != 5; ++i) ::raise(SIGHUP);
+      go_on.Set();
+      EXPECT_TRUE(again.WaitUntil(flare::io::testing::Deadline()));
+    }
+    EXPECT_EQ(runs, 2);
+  }).join();
+}
+
+TEST_P(HangupSignalTest, PutsBackWhatWas) {
+  ::signal(SIGHUP, SIG_IGN);
+  flare::Fiber([] { HangupSignal hangup([] {}); }).join();
+  struct sigaction now;
+  ASSERT_EQ(::sigaction(SIGHUP, nullptr, &now), 0);
+  EXPECT_EQ(now.sa_handler, SIG_IGN);
+  ::signal(SIGHUP, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace example::proxy

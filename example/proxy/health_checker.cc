@@ -1,0 +1,144 @@
+#include "example/proxy/health_checker.h"
+
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "example/proxy/health_probe.h"
+#include "example/proxy/proxy_protocol.h"
+#include "flare/base/clock.h"
+#include "flare/base/random.h"
+#include "flare/fiber/this_fiber.h"
+#include "glog/logging.h"
+
+namespace example::proxy {
+namespace {
+
+// What a server that expects a PROXY header is sent: one that names nobody, as
+// the connection stands for no client.
+std::string HeaderFor(ProxyProtocol protocol) {
+  switch (protocol) {
+    case ProxyProtocol::kV1:
+      return FormatProxyHeaderV1({}, {});
+    case ProxyProtocol::kV2:
+      return FormatProxyHeaderV2({}, {});
+    case ProxyProtocol::kNone:
+      break;
+  }
+  return "";
+}
+
+// The n-th pause: `config.interval`, more or less.
+std::chrono::nanoseconds PauseOf(const HealthCheckConfig& config,
+                                 std::uint64_t seed) {
+  const auto span = config.interval / 100 * config.jitter;
+  const auto random = static_cast<double>(flare::MixBits(seed) >> 11) * 0x1p-52;
+  // From interval - span to interval + span.
+  return config.interval +
+         std::chrono::nanoseconds(static_cast<std::int64_t>(
+             static_cast<double>(span.count()) * (random - 1)));
+}
+
+}  // namespace
+
+bool HealthVerdict::Note(bool good, int rise, int fall) {
+  if (!decided_) {
+    decided_ = true;
+    healthy_ = good;
+    return true;
+  }
+  if (good == healthy_) {
+    against_ = 0;
+    return false;
+  }
+  if (++against_ < (good ? rise : fall)) return false;
+  against_ = 0;
+  healthy_ = good;
+  return true;
+}
+
+void HealthChecker::Update(
+    const ProxyConfig& config,
+    const std::vector<flare::RefPtr<Upstream>>& upstreams) {
+  Stop();
+  stop_ = std::stop_source();
+  const bool checks =
+      config.health_check.type != HealthCheckConfig::Type::kNone;
+  std::vector<std::shared_ptr<Patient>> patients;
+  for (const flare::RefPtr<Upstream>& upstream : upstreams) {
+    if (!checks) {
+      upstream->SetHealthy(true);
+      continue;
+    }
+    std::shared_ptr<Patient> patient = Find(*upstream);
+    if (patient == nullptr) patient = std::make_shared<Patient>(upstream);
+    fibers_.emplace_back([config = config.health_check,
+                          header = HeaderFor(config.send_proxy_protocol),
+                          stop = stop_.get_token(), patient] {
+      Observe(config, header, stop, patient.get());
+    });
+    patients.push_back(std::move(patient));
+  }
+  std::scoped_lock guard(lock_);
+  patients_.swap(patients);
+}
+
+void HealthChecker::Stop() {
+  stop_.request_stop();
+  for (flare::Fiber& fiber : fibers_) fiber.join();
+  fibers_.clear();
+}
+
+HealthChecker::Statistics HealthChecker::StatisticsOf(
+    const Upstream& upstream) const {
+  const std::shared_ptr<Patient> patient = Find(upstream);
+  if (patient == nullptr) return {};
+  std::scoped_lock guard(patient->lock);
+  return patient->statistics;
+}
+
+std::shared_ptr<HealthChecker::Patient> HealthChecker::Find(
+    const Upstream& upstream) const {
+  std::scoped_lock guard(lock_);
+  for (const auto& patient : patients_) {
+    if (patient->upstream.Get() == &upstream) return patient;
+  }
+  return nullptr;
+}
+
+void HealthChecker::Observe(const HealthCheckConfig& config,
+                            const std::string& header,
+                            const std::stop_token& stop, Patient* patient) {
+  flare::this_fiber::SetName("health_check");
+  // Checkers of several upstreams don't keep in step.
+  std::uint64_t seed = flare::MixBits(patient->upstream->address().Hash());
+  do {
+    const flare::Status status =
+        ProbeServer(config, patient->upstream->name(),
+                    patient->upstream->address(), header, stop);
+    if (status.code() == ECANCELED) return;
+    Note(config, status, patient);
+  } while (flare::this_fiber::SleepFor(stop, PauseOf(config, ++seed)));
+}
+
+void HealthChecker::Note(const HealthCheckConfig& config,
+                         const flare::Status& status, Patient* patient) {
+  {
+    std::scoped_lock guard(patient->lock);
+    ++patient->statistics.checks;
+    if (!status.ok()) ++patient->statistics.failures;
+    patient->statistics.last_error = status.message();
+  }
+  Upstream& upstream = *patient->upstream;
+  if (!patient->verdict.Note(status.ok(), config.rise, config.fall)) return;
+  upstream.SetHealthy(patient->verdict.healthy());
+  if (status.ok()) {
+    LOG(INFO) << "Upstream " << upstream.name() << " is healthy.";
+  } else {
+    LOG(WARNING) << "Upstream " << upstream.name()
+                 << " is unhealthy: " << status.message();
+  }
+}
+
+}  // namespace example::proxy

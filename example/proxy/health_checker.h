@@ -1,0 +1,98 @@
+// Asks the upstreams again and again how they are, and tells the upstream set.
+//
+//   HealthChecker checker;
+//   checker.Update(config, proxy->upstreams());    // also after each reload
+//   ...
+//   checker.Stop();
+
+#ifndef EXAMPLE_PROXY_HEALTH_CHECKER_H_
+#define EXAMPLE_PROXY_HEALTH_CHECKER_H_
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "example/proxy/config.h"
+#include "example/proxy/upstream.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/fiber.h"
+
+namespace example::proxy {
+
+// What a row of checks says about a server. The first check decides alone;
+// after that `rise` good ones in a row make it healthy, `fall` bad ones
+// unhealthy. A plain value.
+class HealthVerdict {
+ public:
+  // One more check. True: healthy() is another one than before, or was decided
+  // for the first time.
+  [[nodiscard]] bool Note(bool good, int rise, int fall);
+
+  bool healthy() const { return healthy_; }
+
+ private:
+  bool decided_ = false;
+  bool healthy_ = true;
+  int against_ = 0;  // Checks in a row that contradict healthy_.
+};
+
+class HealthChecker {
+ public:
+  HealthChecker() = default;
+  // Does Stop().
+  ~HealthChecker() { Stop(); }
+
+  HealthChecker(const HealthChecker&) = delete;
+  HealthChecker& operator=(const HealthChecker&) = delete;
+
+  // From now on checks these, each by a fiber of its own, as `config` says.
+  // What is known of those that were checked before is kept. With Type::kNone
+  // nothing is checked, and all count as healthy. Not thread-safe with itself
+  // and Stop(); blocks the fiber until running checks are broken off.
+  void Update(const ProxyConfig& config,
+              const std::vector<flare::RefPtr<Upstream>>& upstreams);
+
+  // Ends all checks; verdicts stay. Blocks like Update().
+  void Stop();
+
+  struct Statistics {
+    std::uint64_t checks = 0;
+    std::uint64_t failures = 0;
+    std::string last_error;  // Of the last check; empty if it was good.
+  };
+  // All zero for those that aren't checked. Thread-safe; doesn't block.
+  Statistics StatisticsOf(const Upstream& upstream) const;
+
+ private:
+  // One upstream under observation.
+  struct Patient {
+    explicit Patient(flare::RefPtr<Upstream> u) : upstream(std::move(u)) {}
+
+    const flare::RefPtr<Upstream> upstream;
+    HealthVerdict verdict;  // Its fiber's own.
+    mutable flare::Spinlock lock;
+    Statistics statistics FLARE_GUARDED_BY(lock);
+  };
+
+  // One fiber: until a stop is requested.
+  static void Observe(const HealthCheckConfig& config,
+                      const std::string& header, const std::stop_token& stop,
+                      Patient* patient);
+  static void Note(const HealthCheckConfig& config, const flare::Status& status,
+                   Patient* patient);
+
+  std::shared_ptr<Patient> Find(const Upstream& upstream) const;
+
+  mutable flare::Spinlock lock_;
+  std::vector<std::shared_ptr<Patient>> patients_ FLARE_GUARDED_BY(lock_);
+  std::stop_source stop_;
+  std::vector<flare::Fiber> fibers_;
+};
+
+}  // namespace example::proxy
+
+#endif  // EXAMPLE_PROXY_HEALTH_CHECKER_H_

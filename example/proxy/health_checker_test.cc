@@ -1,0 +1,276 @@
+#include "example/proxy/health_checker.h"
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "example/proxy/health_probe.h"
+#include "flare/base/clock.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace example::proxy {
+namespace {
+
+using flare::Endpoint;
+using flare::RefPtr;
+using flare::Status;
+using flare::io::UniqueFd;
+using namespace std::literals;
+using Type = HealthCheckConfig::Type;
+
+TEST(HealthVerdictTest, TheFirstCheckDecidesAlone) {
+  HealthVerdict verdict;
+  EXPECT_TRUE(verdict.Note(false, 2, 3));
+  EXPECT_FALSE(verdict.healthy());
+  HealthVerdict other;
+  EXPECT_TRUE(other.Note(true, 2, 3));
+  EXPECT_TRUE(other.healthy());
+}
+
+TEST(HealthVerdictTest, RowsOfRiseAndFall) {
+  HealthVerdict verdict;
+  EXPECT_TRUE(verdict.Note(true, 2, 3));
+  EXPECT_FALSE(verdict.Note(false, 2, 3));
+  EXPECT_FALSE(verdict.Note(false, 2, 3));
+  EXPECT_FALSE(verdict.Note(true, 2, 3));  // Breaks the row.
+  EXPECT_FALSE(verdict.Note(false, 2, 3));
+  EXPECT_FALSE(verdict.Note(false, 2, 3));
+  EXPECT_TRUE(verdict.healthy());
+  EXPECT_TRUE(verdict.Note(false, 2, 3));
+  EXPECT_FALSE(verdict.healthy());
+  EXPECT_FALSE(verdict.Note(true, 2, 3));
+  EXPECT_FALSE(verdict.Note(false, 2, 3));
+  EXPECT_FALSE(verdict.Note(true, 2, 3));
+  EXPECT_TRUE(verdict.Note(true, 2, 3));
+  EXPECT_TRUE(verdict.healthy());
+}
+
+// A server on a plain thread: gives each visitor `answer`, having read
+// something if `reads`, and closes. Without an answer it waits for the visitor
+// to go.
+class CannedServer {
+ public:
+  explicit CannedServer(std::optional<std::string> answer, bool reads = true)
+      : answer_(std::move(answer)),
+        reads_(reads),
+        listener_(flare::io::testing::PlainListener(&address_)),
+        thread_([this] { Run(); }) {}
+
+  ~CannedServer() {
+    ending_ = true;
+    UniqueFd last = flare::io::testing::PlainConnect(address_);
+    thread_.join();
+  }
+
+  const Endpoint& address() const { return address_; }
+  std::string request() {
+    std::scoped_lock guard(lock_);
+    return request_;
+  }
+
+ private:
+  void Run() {
+    for (;;) {
+      const UniqueFd peer = flare::io::testing::PlainAccept(listener_);
+      if (ending_) return;
+      char bytes[4096];
+      if (reads_) {
+        const ssize_t n = ::recv(peer.get(), bytes, sizeof(bytes), 0);
+        std::scoped_lock guard(lock_);
+        request_.assign(bytes, n > 0 ? static_cast<std::size_t>(n) : 0);
+      }
+      if (answer_) {
+        flare::io::testing::SendAll(peer.get(), *answer_);
+      } else {
+        flare::io::testing::Receive(peer.get(), 1);
+      }
+    }
+  }
+
+  const std::optional<std::string> answer_;
+  const bool reads_;
+  Endpoint address_;
+  const UniqueFd listener_;
+  std::atomic<bool> ending_{false};
+  std::mutex lock_;
+  std::string request_;
+  std::thread thread_;
+};
+
+// Bound, so that nobody else gets it, but not listened on.
+class DeadAddress {
+ public:
+  DeadAddress() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_storage storage;
+    const socklen_t size =
+        flare::MustParseEndpoint("127.0.0.1:0").ToSockaddr(&storage);
+    EXPECT_EQ(
+        ::bind(socket_.get(), reinterpret_cast<sockaddr*>(&storage), size), 0);
+  }
+  Endpoint address() const {
+    return flare::io::GetLocalEndpoint(socket_.get());
+  }
+  void Listen() { EXPECT_EQ(::listen(socket_.get(), 64), 0); }
+
+ private:
+  const UniqueFd socket_;
+};
+
+class HealthTest : public flare::io::testing::IoTest {
+ protected:
+  static void OnFiber(const std::function<void()>& f) {
+    flare::Fiber(f).join();
+  }
+
+  static Status Probe(const HealthCheckConfig& config, const Endpoint& address,
+                      const std::string& header = "",
+                      const std::stop_token& stop = {}) {
+    Status status;
+    OnFiber(
+        [&] { status = ProbeServer(config, "server", address, header, stop); });
+    return status;
+  }
+
+  static Status ProbeHttp(const std::string& answer) {
+    const CannedServer server(answer);
+    return Probe({.type = Type::kHttp, .timeout = 20s}, server.address());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, HealthTest,
+    ::testing::Values(flare::fiber::testing::RuntimeShape{1, 1, "io-heavy"},
+                      flare::fiber::testing::RuntimeShape{2, 1, "io-heavy"}),
+    flare::fiber::testing::RuntimeShapeName);
+
+TEST_P(HealthTest, TcpProbe) {
+  CannedServer server(std::nullopt);
+  HealthCheckConfig config{.type = Type::kTcp, .timeout = 20s};
+  EXPECT_EQ(Probe(config, server.address()), Status());
+  const DeadAddress dead;
+  const Status refused = Probe(config, dead.address());
+  EXPECT_EQ(refused.code(), ECONNREFUSED) << refused;
+  const Status no_file =
+      Probe(config, flare::EndpointFromUnix("/no/such/socket"));
+  EXPECT_EQ(no_file.code(), ENOENT) << no_file;
+}
+
+TEST_P(HealthTest, ProbeSendsTheHeaderFirst) {
+  CannedServer server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  HealthCheckConfig config{
+      .type = Type::kHttp, .timeout = 20s, .path = "/health?x=1"};
+  EXPECT_EQ(Probe(config, server.address(), "PROXY UNKNOWN\r\n"), Status());
+  EXPECT_TRUE(server.request().starts_with(
+      "PROXY UNKNOWN\r\nGET /health?x=1 HTTP/1.1\r\nHost: server\r\n"))
+      << server.request();
+  config.host = "example.org";
+  EXPECT_EQ(Probe(config, server.address()), Status());
+  EXPECT_TRUE(server.request().starts_with(
+      "GET /health?x=1 HTTP/1.1\r\nHost: example.org\r\n"))
+      << server.request();
+  config.type = Type::kTcp;
+  EXPECT_EQ(Probe(config, server.address(), "PROXY UNKNOWN\r\n"), Status());
+  EXPECT_EQ(server.request(), "PROXY UNKNOWN\r\n");
+}
+
+TEST_P(HealthTest, HttpAnswers) {
+  EXPECT_EQ(ProbeHttp("HTTP/1.1 200 OK\r\n\r\nand a body"), Status());
+  EXPECT_EQ(ProbeHttp("HTTP/1.0 200 OK\r\nX: y\r\n\r\n"), Status());
+  EXPECT_EQ(ProbeHttp("HTTP/1.1 503 Busy\r\n\r\n").message(),
+            "status 503 rather than 200");
+  EXPECT_EQ(ProbeHttp("").message(), "closed without an answer");
+  EXPECT_NE(ProbeHttp("HTTP/1.1 200 OK\r\n")
+                .message()
+                .find("closed the connection in the middle of a message"),
+            std::string::npos);
+  for (const std::string& bad :
+       {"SSH-2.0-x\r\n\r\n"s, "HTTP/1.1 abc OK\r\n\r\n"s, "\n\n"s,
+        "HTTP/1.1 200 OK\r\n"s + std::string(20'000, 'x')}) {
+    const Status status = ProbeHttp(bad);
+    EXPECT_EQ(status.code(), EPROTO) << status;
+    EXPECT_TRUE(status.message().starts_with("the answer is no HTTP"))
+        << status;
+  }
+}
+
+TEST_P(HealthTest, ProbesTimeOut) {
+  const CannedServer silent(std::nullopt);
+  // It never reads, nor answers.
+  const Status status =
+      Probe({.type = Type::kHttp, .timeout = 50ms}, silent.address());
+  EXPECT_EQ(status.code(), ETIMEDOUT) << status;
+  EXPECT_EQ(status.message(), "nothing within 50ms");
+}
+
+TEST_P(HealthTest, ProbesAreStopped) {
+  const CannedServer silent(std::nullopt);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(Probe({.type = Type::kHttp, .timeout = 20s}, silent.address(), "",
+                  stop.get_token())
+                .code(),
+            ECANCELED);
+  std::stop_source later;
+  std::thread stopper([&] { later.request_stop(); });
+  EXPECT_EQ(Probe({.type = Type::kHttp, .timeout = 20s}, silent.address(), "",
+                  later.get_token())
+                .code(),
+            ECANCELED);
+  stopper.join();
+}
+
+// Waits until the checker has found out.
+void WaitForHealth(const Upstream& upstream, bool healthy) {
+  const std::int64_t deadline = flare::io::testing::Deadline();
+  while (upstream.healthy() != healthy && flare::NowNs() < deadline) {
+    flare::this_fiber::SleepFor(1ms);
+  }
+  EXPECT_EQ(upstream.healthy(), healthy);
+}
+
+TEST_P(HealthTest, CheckerFindsOutAndTells) {
+  CannedServer up(std::nullopt);
+  DeadAddress down;
+  ProxyConfig config;
+  config.health_check = {
+      .type = Type::kTcp, .interval = 10ms, .timeout = 20s, .rise = 2};
+  const std::vector<RefPtr<Upstream>> upstreams = {
+      flare::MakeRefCounted<Upstream>("up", up.address()),
+      flare::MakeRefCounted<Upstream>("down", down.address())};
+  OnFiber([&] {
+    HealthChecker checker;
+    checker.Update(config, upstreams);
+    WaitForHealth(*upstreams[1], false);
+    EXPECT_GT(checker.StatisticsOf(*upstreams[1]).failures, 0u);
+    EXPECT_NE(checker.StatisticsOf(*upstreams[1]).last_error, "");
+    EXPECT_TRUE(upstreams[0]->healthy());
+    down.Listen();
+    WaitForHealth(*upstreams[1], true);
+
+    // What was counted is kept; the new upstream is checked, too.
+    const auto checks = checker.StatisticsOf(*upstreams[1]).checks;
+    const DeadAddress third;
+    auto more = upstreams;
+    more.push_back(flare::MakeRefCounted<Upstream>("third", third.address()));
+    checker.Update(config, more);
+    EXPECT_GE(checker.StatisticsOf(*upstreams[1]).checks, checks);
+    WaitForHealth(*more[2], false);
+
+    // Unchecked ones count as healthy.
+    config.health_check.type = Type::kNone;
+    checker.Update(config, more);
+    EXPECT_TRUE(more[2]->healthy());
+    EXPECT_EQ(checker.StatisticsOf(*more[2]).checks, 0u);
+    checker.Stop();
+  });
+}
+
+}  // namespace
+}  // namespace example::proxy

@@ -1,0 +1,137 @@
+#include "example/proxy/health_probe.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+
+#include "example/proxy/config_value.h"
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/protocol/http_parser.h"
+
+namespace example::proxy {
+namespace {
+
+using flare::Status;
+
+// More than any status line and fields of a health page need.
+constexpr std::size_t kMaxHead = 16 << 10;
+constexpr std::size_t kMaxFields = 256;
+
+std::string HttpRequestText(const HealthCheckConfig& config,
+                            const std::string& name) {
+  std::string host = config.host.empty() ? name : config.host;
+  if (host.starts_with("unix:")) host = "localhost";
+  return "GET " + config.path + " HTTP/1.1\r\nHost: " + host +
+         "\r\nUser-Agent: flare-tcp_proxy\r\nAccept: */*\r\n"
+         "Connection: close\r\n\r\n";
+}
+
+class Probe : public flare::io::StreamHandler {
+ public:
+  Probe(const HealthCheckConfig& config, std::string first_bytes)
+      : config_(config), first_bytes_(std::move(first_bytes)) {}
+
+  Status Run(const flare::Endpoint& address, const std::stop_token& stop) {
+    const auto deadline = flare::ReadSteadyClock() + config_.timeout;
+    flare::io::StreamConnection::Options options;
+    options.max_input = 4 * kMaxHead;
+    connection_ = flare::io::StreamConnection::Connect(
+        address, flare::fiber::GetCurrentSchedulingGroupIndex(), this, options);
+    connection_->Start();
+    if (!closed_.WaitUntil(stop, deadline)) {
+      connection_->Close(
+          stop.stop_requested()
+              ? Status(ECANCELED, "the check was stopped")
+              : Status(ETIMEDOUT,
+                       "nothing within " + FormatDuration(config_.timeout)));
+      closed_.Wait();
+    }
+    return result_;
+  }
+
+  void OnConnected() override {
+    const bool is_http = config_.type == HealthCheckConfig::Type::kHttp;
+    if (!first_bytes_.empty()) {
+      (void)connection_->Write(flare::CreateBufferSlow(first_bytes_));
+    }
+    if (is_http) return;
+    decided_ = true;
+    if (first_bytes_.empty()) {
+      connection_->Close(Checked());
+    } else {
+      connection_->CloseAfterFlush(Checked());
+    }
+  }
+
+  bool OnData(flare::Buffer& in, std::size_t*, std::string*) override {
+    if (!decided_) LookAtHead(in);
+    if (decided_) in.Clear();
+    return true;
+  }
+
+  void OnClosed(const Status& why) override {
+    if (!decided_) {
+      result_ = why.code() == ESHUTDOWN
+                    ? Status(EPROTO, "closed without an answer")
+                    : why;
+    }
+    closed_.Set();
+  }
+
+ private:
+  static Status Checked() { return Status(ESHUTDOWN, "checked"); }
+
+  void LookAtHead(const flare::Buffer& in) {
+    std::size_t size = 0;
+    const auto end = flare::rpc::FindHeadEnd(in, kMaxHead, &scanned_, &size);
+    if (end == flare::rpc::HeadEnd::kIncomplete) return;
+    if (end == flare::rpc::HeadEnd::kFound) {
+      Decide(flare::FlattenSlow(in, size));
+    } else {
+      result_ = Status(EPROTO, "the answer is no HTTP");
+    }
+    decided_ = true;
+    connection_->Close(Checked());
+  }
+
+  void Decide(const std::string& head_text) {
+    flare::rpc::HttpHead head;
+    if (const auto fault =
+            flare::rpc::ParseResponseHead(head_text, kMaxFields, &head)) {
+      result_ =
+          Status(EPROTO, "the answer is no HTTP: " + std::string(fault.text));
+    } else if (head.status != config_.status) {
+      result_ =
+          Status(EPROTO, "status " + std::to_string(head.status) +
+                             " rather than " + std::to_string(config_.status));
+    }
+  }
+
+  const HealthCheckConfig& config_;
+  const std::string first_bytes_;
+  flare::RefPtr<flare::io::StreamConnection> connection_;
+  std::size_t scanned_ = 0;  // Of the answer, for FindHeadEnd().
+  bool decided_ = false;     // result_ is about the server.
+  Status result_;
+  flare::fiber::Event closed_;
+};
+
+}  // namespace
+
+Status ProbeServer(const HealthCheckConfig& config, const std::string& name,
+                   const flare::Endpoint& address, const std::string& header,
+                   const std::stop_token& stop) {
+  if (stop.stop_requested()) return Status(ECANCELED, "the check was stopped");
+  std::string first_bytes = header;
+  if (config.type == HealthCheckConfig::Type::kHttp) {
+    first_bytes += HttpRequestText(config, name);
+  }
+  return Probe(config, std::move(first_bytes)).Run(address, stop);
+}
+
+}  // namespace example::proxy

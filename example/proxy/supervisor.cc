@@ -1,0 +1,300 @@
+#include "example/proxy/supervisor.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "example/proxy/admin_pages.h"
+#include "example/proxy/config_value.h"
+#include "example/proxy/hangup_signal.h"
+#include "example/proxy/health_probe.h"
+#include "flare/base/clock.h"
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/init.h"
+#include "glog/logging.h"
+
+namespace example::proxy {
+namespace {
+
+using flare::Status;
+
+std::string WhereOf(const ProxyConfig& config, const std::string& field) {
+  const auto it = config.where.find(field);
+  return it == config.where.end() ? "the default of " + field : it->second;
+}
+
+// Adds what to do to why an address can't be listened on.
+Status WithAdvice(const Status& status) {
+  switch (status.code()) {
+    case EADDRINUSE:
+      return Status(EADDRINUSE, status.message() +
+                                    "; stop whoever listens there (`ss -ltnp` "
+                                    "names it), or take another port");
+    case EACCES:
+    case EPERM:
+      return Status(status.code(),
+                    status.message() +
+                        "; ports below 1024 need root or the capability "
+                        "CAP_NET_BIND_SERVICE: take a port from 1024 on, or "
+                        "`setcap cap_net_bind_service+ep` the program");
+    case EADDRNOTAVAIL:
+      return Status(EADDRNOTAVAIL, status.message() +
+                                       "; no interface of this machine has "
+                                       "that address (`ip addr` lists them)");
+    default:
+      return status;
+  }
+}
+
+// As many descriptors as we may have; a warning if that is too few.
+void RaiseDescriptorLimit(const ProxyConfig& config) {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (limit.rlim_cur != limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  // Two sockets each, and what the program itself uses.
+  const rlim_t needed = 2 * config.max_connections + 100;
+  if (limit.rlim_cur < needed) {
+    LOG(WARNING) << WhereOf(config, "max_connections") << ": "
+                 << config.max_connections << " connections take " << needed
+                 << " descriptors, but the system allows only "
+                 << limit.rlim_cur
+                 << "; raise the limit (`ulimit -n`) or lower the setting.";
+  }
+}
+
+}  // namespace
+
+int CountUnreachable(const ProxyConfig& config, const std::stop_token& stop) {
+  HealthCheckConfig check = config.health_check;
+  check.timeout = config.connect_timeout;
+  check.type = HealthCheckConfig::Type::kTcp;
+  std::atomic<int> unreachable{0};
+  std::vector<flare::Fiber> fibers;
+  for (const UpstreamConfig& upstream : config.upstreams) {
+    fibers.emplace_back([&] {
+      const Status status =
+          ProbeServer(check, upstream.name, upstream.address, "", stop);
+      if (status.ok() || status.code() == ECANCELED) return;
+      // relaxed: join() orders it before the end.
+      unreachable.fetch_add(1, std::memory_order_relaxed);
+      LOG(WARNING) << upstream.where << ": upstream '" << upstream.name
+                   << "' can't be reached now: " << status.message()
+                   << "; check the address, and that the server runs.";
+    });
+  }
+  for (flare::Fiber& fiber : fibers) fiber.join();
+  return unreachable.load(std::memory_order_relaxed);  // relaxed: see above.
+}
+
+Supervisor::Supervisor(ConfigSource source)
+    : source_(std::move(source)), started_ns_(flare::NowNs()) {}
+
+Supervisor::~Supervisor() {
+  if (admin_) {
+    admin_->Stop();
+    admin_->Join();
+  }
+  StopTicker();
+  look_stop_.request_stop();
+  if (look_.joinable()) look_.join();
+  health_.Stop();
+  proxy_.reset();  // Before the log that its sessions end in.
+}
+
+Status Supervisor::Start(const ProxyConfig& config) {
+  std::scoped_lock guard(control_);
+  RaiseDescriptorLimit(config);
+  const Status opened = flare::fiber::RunBlocking(
+      [&] { return access_log_.Open(config.access_log); });
+  if (!opened.ok()) {
+    return Status(opened.code(), WhereOf(config, "access_log") + ": " +
+                                     opened.message() +
+                                     "; name a file in a folder that exists "
+                                     "and may be written to");
+  }
+  auto proxy = Proxy::Start(
+      std::make_shared<const ProxyConfig>(config),
+      [this](const SessionReport& report) { OnSessionEnd(report); });
+  if (!proxy) return WithAdvice(proxy.error());
+  proxy_ = std::move(*proxy);
+  if (Status status = StartAdmin(config); !status.ok()) return status;
+  health_.Update(config, proxy_->upstreams());
+  if (config.health_check.type == HealthCheckConfig::Type::kNone) {
+    look_ = flare::Fiber([config, stop = look_stop_.get_token()] {
+      (void)CountUnreachable(config, stop);
+    });
+  }
+  RestartTicker(config);
+  for (const flare::Endpoint& address : proxy_->listening()) {
+    LOG(INFO) << "Proxy listens on " << address << ".";
+  }
+  return Status();
+}
+
+Status Supervisor::StartAdmin(const ProxyConfig& config) {
+  if (config.admin.empty()) return Status();
+  flare::Server::Options options;
+  options.service_name = "admin";
+  admin_ = std::make_unique<flare::Server>(options);
+  admin_->AddProtocol("http");
+  AddAdminPages([this] { return TakeSnapshot(); }, admin_.get());
+  admin_->ListenOn(config.admin);
+  if (admin_->Start()) return Status();
+  const Status why = WithAdvice(admin_->error());
+  admin_.reset();
+  return Status(why.code(), WhereOf(config, "admin") + ": " + why.message());
+}
+
+flare::Endpoint Supervisor::admin() const {
+  return admin_ ? admin_->endpoint() : flare::Endpoint();
+}
+
+void Supervisor::Reload() {
+  std::scoped_lock guard(control_);
+  // relaxed: written under control_.
+  if (draining_.load(std::memory_order_relaxed)) return;
+  auto config = LoadConfig(source_);
+  const Status status =
+      config ? Apply(std::make_shared<const ProxyConfig>(std::move(*config)))
+             : config.error();
+  if (status.ok()) {
+    // relaxed: a number for people.
+    const auto now = generation_.fetch_add(1, std::memory_order_relaxed) + 1;
+    LOG(INFO) << "Reloaded; this is configuration " << now << ".";
+  } else {
+    LOG(ERROR) << "Not reloaded, going on as before: " << status.message();
+    // Whoever has renamed the file shall have it closed all the same.
+    const Status reopened = flare::fiber::RunBlocking(
+        [&] { return access_log_.Open(proxy_->config()->access_log); });
+    if (!reopened.ok()) LOG(ERROR) << reopened.message();
+  }
+  std::scoped_lock counters(reload_lock_);
+  if (!status.ok()) ++reloads_refused_;
+  last_reload_error_ = status.message();
+}
+
+Status Supervisor::Apply(std::shared_ptr<const ProxyConfig> config) {
+  const Status opened = flare::fiber::RunBlocking(
+      [&] { return access_log_.Open(config->access_log); });
+  if (!opened.ok()) {
+    return Status(opened.code(),
+                  WhereOf(*config, "access_log") + ": " + opened.message());
+  }
+  const flare::Endpoint admin_before = proxy_->config()->admin;
+  if (Status status = proxy_->Reload(config); !status.ok()) {
+    return WithAdvice(status);
+  }
+  if (config->admin != admin_before) {
+    LOG(WARNING) << WhereOf(*config, "admin")
+                 << ": this takes effect with the next start only.";
+  }
+  RaiseDescriptorLimit(*config);
+  health_.Update(*config, proxy_->upstreams());
+  RestartTicker(*config);
+  return Status();
+}
+
+int Supervisor::ServeUntilQuitSignal() {
+  HangupSignal hangup([this] { Reload(); });
+  flare::WaitForQuitSignal();
+  return Drain();
+}
+
+int Supervisor::Drain() {
+  {
+    std::scoped_lock guard(control_);
+    // relaxed: read under control_, or as a hint for people.
+    draining_.store(true, std::memory_order_relaxed);
+    proxy_->StopListening();
+  }
+  const auto deadline = proxy_->config()->drain_deadline;
+  LOG(INFO) << "Draining: " << proxy_->statistics().active << " sessions have "
+            << FormatDuration(deadline) << " to come to their ends.";
+  if (proxy_->WaitUntilIdle(flare::ToSteadyNs(deadline))) {
+    LOG(INFO) << "Drained: " << proxy_->statistics().accepted
+              << " clients were accepted in total.";
+    return 0;
+  }
+  LOG(WARNING) << "Cutting " << proxy_->statistics().active
+               << " sessions that went on for longer than drain_deadline ("
+               << FormatDuration(deadline) << ").";
+  proxy_->CutAll();
+  return 1;
+}
+
+Snapshot Supervisor::TakeSnapshot() const {
+  Snapshot snapshot;
+  snapshot.uptime_s = static_cast<double>(flare::NowNs() - started_ns_) / 1e9;
+  // relaxed: for people.
+  snapshot.draining = draining_.load(std::memory_order_relaxed);
+  snapshot.generation = generation_.load(std::memory_order_relaxed);
+  {
+    std::scoped_lock guard(reload_lock_);
+    snapshot.reloads_refused = reloads_refused_;
+    snapshot.last_reload_error = last_reload_error_;
+  }
+  for (const flare::Endpoint& address : proxy_->listening()) {
+    snapshot.listening.push_back(address.ToString());
+  }
+  snapshot.sessions = proxy_->statistics();
+  snapshot.sessions_per_group = proxy_->sessions_per_group();
+  snapshot.access_log_dropped = access_log_.dropped();
+  for (const auto& upstream : proxy_->upstreams()) {
+    snapshot.upstreams.push_back({upstream->name(),
+                                  upstream->address().ToString(),
+                                  upstream->statistics(flare::NowNs()),
+                                  health_.StatisticsOf(*upstream)});
+  }
+  return snapshot;
+}
+
+void Supervisor::OnSessionEnd(const SessionReport& report) {
+  access_log_.Write(report);
+  const bool unusual = report.end == SessionEnd::kNoUpstream ||
+                       report.end == SessionEnd::kOverLimit ||
+                       report.end == SessionEnd::kBadHeader;
+  if (!unusual) return;
+  if (const auto left_out = session_log_.Admit()) {
+    LOG(WARNING) << "Client " << report.client
+                 << " was turned away: " << ToString(report.end)
+                 << (report.upstream ? ", last tried " + report.upstream->name()
+                                     : "")
+                 << (report.error != 0
+                         ? ": " + std::system_category().message(report.error)
+                         : "")
+                 << flare::rpc::LogThrottle::Note(*left_out);
+  }
+}
+
+void Supervisor::RestartTicker(const ProxyConfig& config) {
+  StopTicker();
+  if (config.statistics_interval.count() == 0) return;
+  ticker_stop_ = std::stop_source();
+  ticker_ = flare::Fiber([this, interval = config.statistics_interval,
+                          stop = ticker_stop_.get_token()] {
+    flare::this_fiber::SetName("statistics");
+    Snapshot before = TakeSnapshot();
+    while (flare::this_fiber::SleepFor(stop, interval)) {
+      Snapshot now = TakeSnapshot();
+      LOG(INFO) << StatisticsLine(before, now, now.uptime_s - before.uptime_s);
+      before = std::move(now);
+    }
+  });
+}
+
+void Supervisor::StopTicker() {
+  ticker_stop_.request_stop();
+  if (ticker_.joinable()) ticker_.join();
+}
+
+}  // namespace example::proxy

@@ -1,0 +1,79 @@
+// Passes TCP and Unix-socket connections on to a set of servers.
+//
+//   tcp_proxy --listen=0.0.0.0:8080 --upstreams=10.0.0.1:80,10.0.0.2:80
+//   tcp_proxy --config=proxy.yaml
+//
+// docs/proxy.md describes flags, file, signals and exit status.
+
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+
+#include <cstdlib>
+#include <stop_token>
+
+#include "example/proxy/config.h"
+#include "example/proxy/supervisor.h"
+#include "flare/init.h"
+#include "flare/init/override_flag.h"
+
+DEFINE_bool(check_config, false,
+            "Only read the settings and try to connect to the upstreams. Exit "
+            "status 2: the settings are wrong; 1: an upstream can't be "
+            "reached; 0: all is well.");
+
+FLARE_OVERRIDE_FLAG(logtostderr, true);
+FLARE_OVERRIDE_FLAG(logbufsecs, 0);
+FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
+// Both connections of a client in one event loop.
+FLARE_OVERRIDE_FLAG(flare_scheduling_group_size, 1);
+
+// Of gflags, which exports but doesn't declare it: how it ends the process
+// because of a flag that it doesn't understand.
+namespace google {
+extern void (*gflags_exitfunc)(int);
+}  // namespace google
+
+namespace example::proxy {
+namespace {
+
+constexpr int kBadConfiguration = 2;
+
+int Check(const ProxyConfig& config) {
+  const int unreachable = CountUnreachable(config, std::stop_token());
+  if (unreachable != 0) return 1;
+  LOG(INFO) << "The settings are right, and all upstreams can be reached.";
+  return 0;
+}
+
+int Entry(int argc, char** argv) {
+  // From here on a signal ends this in good order, however early it comes.
+  (void)flare::CheckForQuitSignal();
+  if (argc > 1) {
+    LOG(ERROR) << "'" << argv[1] << "' is no flag; write --name=value.";
+    return kBadConfiguration;
+  }
+  const ConfigSource source = ConfigSourceFromFlags();
+  const auto config = LoadConfig(source);
+  if (!config) {
+    LOG(ERROR) << config.error().message();
+    return kBadConfiguration;
+  }
+  if (FLAGS_check_config) return Check(*config);
+
+  Supervisor supervisor(source);
+  if (const auto status = supervisor.Start(*config); !status.ok()) {
+    LOG(ERROR) << status.message();
+    return kBadConfiguration;
+  }
+  return supervisor.ServeUntilQuitSignal();
+}
+
+}  // namespace
+}  // namespace example::proxy
+
+int main(int argc, char** argv) {
+  google::gflags_exitfunc = [](int status) {
+    std::exit(status == 1 ? example::proxy::kBadConfiguration : status);
+  };
+  return flare::Start(argc, argv, example::proxy::Entry);
+}
