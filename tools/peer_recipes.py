@@ -178,7 +178,7 @@ class GrpcPeer(SourcePeer):
   PROTO = "example/rpc/echo_service.proto"
   # Of our tree: how the load generator counts and reports.
   SHARED = ["base/clock.cc", "base/histogram.cc", "base/string.cc",
-            "example/rpc/call_recorder.cc", "example/rpc/report.cc",
+            "example/rpc/call_recorder.cc", "example/rpc/report*.cc",
             "rpc/rpc_status.cc"]
 
   def __init__(self):
@@ -201,7 +201,9 @@ class GrpcPeer(SourcePeer):
            f"--grpc_out={work}", f"--plugin=protoc-gen-grpc={plugin}",
            self.PROTO], env=environment)
       generated = glob.glob(f"{work}/example/rpc/*.cc")
-      shared = [os.path.join(TOP, path) for path in self.SHARED]
+      shared = [path for pattern in self.SHARED
+                for path in glob.glob(os.path.join(TOP, pattern))
+                if not path.endswith("_test.cc")]
       for name, more in (("grpc_echo_server", []),
                          ("grpc_echo_client", shared)):
         os.makedirs(f"{root}/programs", exist_ok=True)
