@@ -281,7 +281,9 @@ class Commands(unittest.TestCase):
         _, said = running.communicate(timeout=60)
         self.assertEqual(running.returncode, 130, said)
         self.assertIn('goes on from here', said)
-        self.assertFalse(any(map(fakes.alive, pids)))
+        # Killed, but maybe a moment from being gone.
+        self.assertTrue(fakes.wait_until(
+            lambda: not any(map(fakes.alive, pids))))
         fakes.fake_programs(self.bin)
         self.assertEqual(self.run_main(*arguments)[0], 0)
         status, said = self.run_main(*arguments)
