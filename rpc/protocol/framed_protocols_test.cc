@@ -1,0 +1,331 @@
+// What the protocols have in common whose messages are frames: those of
+// framed_protocol.h, and bolt. The bytes are what their own other side writes;
+// that those are the documented ones is for the tests of each.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+
+#include "flare/rpc/protocol/protocol_testing.h"
+#include "flare/rpc/protocol/registry.h"
+
+namespace flare::rpc {
+namespace {
+
+using testing::ServerDriver;
+using testing::SlicedBuffer;
+
+struct Format {
+  std::string name;
+  std::size_t magic_size;   // bytes after which it is clear whose they are
+  std::size_t header_size;  // of a request, with all sizes in it
+};
+
+const Format kFormats[] = {
+    {"flare", 4, 16}, {"baidu-std", 4, 12}, {"trpc", 2, 16}, {"bolt", 1, 22}};
+
+constexpr std::string_view kMethod = "example.EchoService.Echo";
+
+class FramedProtocols : public ::testing::TestWithParam<Format> {
+ protected:
+  static std::unique_ptr<ServerProtocol> NewServer(const std::string& name,
+                                                   std::size_t max_packet_size,
+                                                   ReplySink* sink) {
+    Limits limits;
+    limits.max_packet_size = max_packet_size;
+    return std::move(ServerProtocolSet::FromNames({name}, limits))
+        .value()
+        .New(0, sink);
+  }
+  static ServerDriver NewDriver(std::size_t max_packet_size = 4 << 20) {
+    return ServerDriver([=](ReplySink* sink) {
+      return NewServer(GetParam().name, max_packet_size, sink);
+    });
+  }
+  static std::unique_ptr<ClientProtocol> NewClient(
+      const std::string& name = GetParam().name,
+      std::size_t max_packet_size = 4 << 20) {
+    Limits limits;
+    limits.max_packet_size = max_packet_size;
+    return std::move(NewClientProtocol(name, limits, "host")).value();
+  }
+
+  static std::string Write(OutboundRequest&& request,
+                           const std::string& name = GetParam().name) {
+    BufferBuilder out;
+    EXPECT_TRUE(NewClient(name)->Write(std::move(request), &out).ok());
+    return FlattenSlow(out.DestructiveGet());
+  }
+  static std::string Request(std::uint64_t id, std::string_view body,
+                             const std::string& name = GetParam().name) {
+    OutboundRequest request;
+    request.correlation_id = id;
+    request.method = kMethod;
+    request.timeout_ms = 2000;
+    request.body = CreateBufferSlow(body);
+    return Write(std::move(request), name);
+  }
+  static std::string Response(std::uint64_t id, OutboundResponse&& response) {
+    ServerDriver driver = NewDriver();
+    driver.Feed(Request(id, ""));
+    driver.protocol().Write(driver.request().ticket, std::move(response));
+    return driver.sink().Take();
+  }
+  static std::string Response(std::uint64_t id, std::string_view body) {
+    OutboundResponse response;
+    response.body = CreateBufferSlow(body);
+    return Response(id, std::move(response));
+  }
+
+  CutResult CutResponse(std::string_view bytes, InboundResponse* response,
+                        std::size_t piece = std::string::npos) {
+    in_.Append(SlicedBuffer(bytes, piece));
+    return client_->Cut(in_, response, &need_, &error_);
+  }
+
+  std::unique_ptr<ClientProtocol> client_ = NewClient();
+  Buffer in_;
+  std::size_t need_ = 0;
+  std::string error_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, FramedProtocols, ::testing::ValuesIn(kFormats),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+// --- servers ---------------------------------------------------------------
+
+TEST_P(FramedProtocols, RequestsAreCutInAnyPieces) {
+  const std::string two = Request(1, "first") + Request(2, "second");
+  for (std::size_t piece = 1; piece <= two.size(); ++piece) {
+    ServerDriver driver = NewDriver();
+    driver.Feed(two, piece);
+    ASSERT_EQ(driver.count(), 2u) << piece;
+    for (int i : {0, 1}) {
+      ASSERT_EQ(driver.result(i), ParseResult::kOk);
+      EXPECT_EQ(driver.request(i).head.correlation_id, i + 1u);
+      EXPECT_EQ(driver.request(i).head.method, kMethod);
+      EXPECT_EQ(FlattenSlow(driver.request(i).body), i ? "second" : "first");
+    }
+    EXPECT_TRUE(driver.in().empty());
+    EXPECT_EQ(driver.request(0).wire_size + driver.request(1).wire_size,
+              two.size());
+  }
+}
+
+TEST_P(FramedProtocols, RequestsMayTrickle) {
+  ServerDriver driver = NewDriver();
+  driver.Trickle(Request(1, "body") + Request(2, "body"));
+  ASSERT_EQ(driver.count(), 2u);
+  EXPECT_EQ(driver.request(1).head.method, kMethod);
+}
+
+TEST_P(FramedProtocols, EveryPrefixTellsWhatIsMissing) {
+  const auto& [name, magic_size, header_size] = GetParam();
+  const std::string whole = Request(1, "body");
+  for (std::size_t size = 0; size != whole.size(); ++size) {
+    ServerDriver driver = NewDriver();
+    EXPECT_EQ(driver.Feed(whole.substr(0, size)),
+              size < magic_size ? CutResult::kUnsure : CutResult::kNeedMore);
+    if (size > 1 && size >= magic_size) {
+      EXPECT_EQ(driver.need(), size < header_size ? header_size : whole.size());
+    }
+    EXPECT_EQ(driver.in().size(), size);
+  }
+}
+
+TEST_P(FramedProtocols, OthersAreLeftAlone) {
+  std::vector<std::string> others = {"GET / HTTP/1.1\r\n", "X"};
+  for (const Format& other : kFormats) {
+    if (other.name == GetParam().name) continue;
+    others.push_back(Request(1, "body", other.name));
+  }
+  for (const std::string& other : others) {
+    ServerDriver driver = NewDriver();
+    EXPECT_EQ(driver.Feed(other), CutResult::kNotMine) << other;
+    EXPECT_EQ(FlattenSlow(driver.in()), other);
+  }
+}
+
+TEST_P(FramedProtocols, OversizedRequestsAreAnsweredBeforeTheyHaveCome) {
+  ServerDriver driver = NewDriver(1000);
+  const std::string frame = Request(7, std::string(2000, 'b'));
+  const std::size_t head = GetParam().name == "bolt" ? GetParam().header_size
+                                                     : Request(7, "").size();
+  // Up to the byte before the end of what names the call: undecided.
+  EXPECT_EQ(driver.Feed(frame.substr(0, head - 1)), CutResult::kNeedMore);
+  EXPECT_EQ(driver.need(), head);
+  driver.Feed(frame.substr(head - 1, 1));
+  ASSERT_EQ(driver.count(), 1u);
+  EXPECT_EQ(driver.result(), ParseResult::kReject);
+  EXPECT_EQ(driver.request().reject_status, STATUS_MALFORMED_DATA);
+  EXPECT_EQ(driver.request().reject_reason,
+            "a message of " + std::to_string(frame.size()) +
+                " bytes exceeds the limit of 1000");
+  EXPECT_EQ(driver.request().ticket.correlation_id, 7u);
+  EXPECT_EQ(driver.request().wire_size, frame.size());
+  // What follows is dropped as it comes, and the next message is read.
+  for (std::size_t at = head; at < frame.size(); at += 100) {
+    driver.Feed(frame.substr(at, 100));
+    EXPECT_TRUE(driver.in().empty());
+  }
+  driver.Feed(Request(8, "body"));
+  ASSERT_EQ(driver.count(), 2u);
+  EXPECT_EQ(driver.result(1), ParseResult::kOk);
+}
+
+TEST_P(FramedProtocols, AnOversizedRequestAndItsSuccessorInOnePiece) {
+  ServerDriver driver = NewDriver(1000);
+  driver.Feed(Request(7, std::string(2000, 'b')) + Request(8, "body"));
+  ASSERT_EQ(driver.count(), 2u);
+  EXPECT_EQ(driver.result(0), ParseResult::kReject);
+  EXPECT_EQ(driver.result(1), ParseResult::kOk);
+}
+
+TEST_P(FramedProtocols, TheLimitItselfIsAllowed) {
+  const std::string frame = Request(7, std::string(500, 'b'));
+  for (std::size_t limit : {frame.size(), frame.size() - 1}) {
+    ServerDriver driver = NewDriver(limit);
+    driver.Feed(frame);
+    ASSERT_EQ(driver.count(), 1u);
+    EXPECT_EQ(driver.result() == ParseResult::kOk, limit == frame.size());
+  }
+}
+
+// A reply whose meta exceeded what clients take would cost them all calls of
+// the connection.
+TEST_P(FramedProtocols, LongErrorTextsAreCutToWhatAClientTakes) {
+  for (std::size_t size : {std::size_t{5000}, std::size_t{200'000}}) {
+    std::string text;
+    while (text.size() < size) text += "caf\xc3\xa9 \xff";
+    OutboundResponse failure;
+    failure.status = 4711;
+    failure.description = text;
+    InboundResponse response;
+    ASSERT_EQ(CutResponse(Response(7, std::move(failure)), &response),
+              CutResult::kMessage);
+    ASSERT_EQ(client_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, 7u);
+    EXPECT_EQ(response.status, 4711);
+    EXPECT_EQ(response.description.substr(0, 12), "caf\xc3\xa9 ?caf\xc3\xa9");
+    EXPECT_EQ(response.description.size(),
+              std::min<std::size_t>(text.size(), 32 << 10));
+  }
+}
+
+// --- clients ---------------------------------------------------------------
+
+TEST_P(FramedProtocols, SmallRequestsAreOneSlice) {
+  BufferBuilder out;
+  for (int i = 1; i != 6; ++i) {
+    OutboundRequest request;
+    request.correlation_id = i;
+    request.method = kMethod;
+    request.body = CreateBufferSlow("hi");
+    ASSERT_TRUE(client_->Write(std::move(request), &out).ok());
+  }
+  EXPECT_EQ(out.DestructiveGet().SliceCount(), 1u);
+}
+
+TEST_P(FramedProtocols, MethodsMustHaveNames) {
+  for (const char* name : {"", "Echo", ".Echo", "a.B."}) {
+    if (GetParam().name == "flare" && *name != '\0') continue;  // Any text.
+    OutboundRequest request;
+    request.correlation_id = 1;
+    request.method = name;
+    BufferBuilder out;
+    EXPECT_EQ(client_->Write(std::move(request), &out).code(),
+              STATUS_INVALID_METHOD_NAME);
+    EXPECT_EQ(out.ByteSize(), 0u);
+  }
+}
+
+TEST_P(FramedProtocols, ResponsesAreCutInAnyPieces) {
+  const std::string bytes = Response(7, "body");
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    InboundResponse response;
+    ASSERT_EQ(CutResponse(bytes, &response, piece), CutResult::kMessage);
+    ASSERT_EQ(client_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, 7u);
+    EXPECT_EQ(response.status, STATUS_SUCCESS);
+    EXPECT_EQ(FlattenSlow(response.body), "body");
+    EXPECT_EQ(response.wire_size, bytes.size());
+  }
+}
+
+TEST_P(FramedProtocols, ClientsWaitForTheRest) {
+  const std::string bytes = Response(7, "body");
+  InboundResponse response;
+  EXPECT_EQ(CutResponse(bytes.substr(0, 1), &response), CutResult::kNeedMore);
+  EXPECT_EQ(CutResponse(bytes.substr(1, bytes.size() - 2), &response),
+            CutResult::kNeedMore);
+  EXPECT_EQ(need_, bytes.size());
+  EXPECT_EQ(CutResponse(bytes.substr(bytes.size() - 1), &response),
+            CutResult::kMessage);
+}
+
+TEST_P(FramedProtocols, ClientsCloseOnForeignBytes) {
+  InboundResponse response;
+  EXPECT_EQ(CutResponse("HTTP/1.1 200 OK\r\n", &response), CutResult::kError);
+  const std::string& name = GetParam().name;
+  EXPECT_EQ(error_, name + ": the peer's bytes are no " + name + " response");
+}
+
+TEST_P(FramedProtocols, AnOversizedResponseFailsItsCallOnly) {
+  client_ = NewClient(GetParam().name, 200);
+  const std::string large = Response(7, std::string(1000, 'b'));
+  InboundResponse response;
+  ASSERT_EQ(CutResponse(large + Response(8, "body"), &response),
+            CutResult::kMessage);
+  EXPECT_EQ(client_->Parse(&response), ParseResult::kReject);
+  EXPECT_EQ(response.correlation_id, 7u);
+  EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
+  EXPECT_EQ(response.description, "a message of " +
+                                      std::to_string(large.size()) +
+                                      " bytes exceeds the limit of 200");
+  response.Clear();
+  ASSERT_EQ(CutResponse("", &response), CutResult::kMessage);
+  EXPECT_EQ(client_->Parse(&response), ParseResult::kOk);
+  EXPECT_EQ(response.correlation_id, 8u);
+}
+
+TEST_P(FramedProtocols, BothSidesUnderstandEachOther) {
+  std::mt19937 rng(5);
+  ServerDriver server = NewDriver();
+  const bool attachments = client_->traits().attachments;
+  for (std::uint64_t id = 1; id <= 300; ++id) {
+    const std::string body(rng() % 3000, static_cast<char>(rng()));
+    const std::string attachment(attachments ? rng() % 300 : 0, 'a');
+    OutboundRequest request;
+    request.correlation_id = id;
+    request.method = kMethod;
+    request.body = CreateBufferSlow(body);
+    request.attachment = CreateBufferSlow(attachment);
+    server.Feed(Write(std::move(request)), 1 + rng() % 200);
+    ASSERT_EQ(server.result(id - 1), ParseResult::kOk);
+    InboundRequest& received = server.request(id - 1);
+    EXPECT_EQ(received.head.method, kMethod);
+    EXPECT_EQ(FlattenSlow(received.body), body);
+    EXPECT_EQ(FlattenSlow(received.attachment), attachment);
+    OutboundResponse reply;
+    reply.body = CreateBufferSlow(body);
+    reply.attachment = CreateBufferSlow(attachment);
+    server.protocol().Write(received.ticket, std::move(reply));
+    InboundResponse response;
+    ASSERT_EQ(CutResponse(server.sink().Take(), &response, 1 + rng() % 200),
+              CutResult::kMessage);
+    ASSERT_EQ(client_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, id);
+    EXPECT_EQ(FlattenSlow(response.body), body);
+    EXPECT_EQ(FlattenSlow(response.attachment), attachment);
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc
