@@ -62,12 +62,17 @@ flare::Status MethodTable::Add(google::protobuf::Service* service) {
   const auto* const descriptor = service->GetDescriptor();
   for (int i = 0; i != descriptor->method_count(); ++i) {
     auto method = std::make_unique<Method>(service, descriptor->method(i));
-    const std::string_view name = method->name();
+    const Method* const added = method.get();
+    const std::string_view name = added->name();
     if (!methods_.emplace(name, std::move(method)).second) {
       return flare::Status(
           EEXIST, "service " + descriptor->full_name() +
                       " was added before: a server has each service once");
     }
+    const std::size_t package = descriptor->file()->package().size();
+    const auto [entry, first] = by_short_name_.emplace(
+        name.substr(package == 0 ? 0 : package + 1), added);
+    if (!first) entry->second = nullptr;
   }
   KnownMethods::Instance().Add(*descriptor);
   return flare::Status();
@@ -86,6 +91,11 @@ flare::Status MethodTable::SetLimits(std::string_view limits) {
 const Method* MethodTable::Find(std::string_view name) const {
   const auto found = methods_.find(name);
   return found == methods_.end() ? nullptr : found->second.get();
+}
+
+const Method* MethodTable::FindByShortName(std::string_view name) const {
+  const auto found = by_short_name_.find(name);
+  return found == by_short_name_.end() ? nullptr : found->second;
 }
 
 flare::Status MethodTable::ExplainMissing(std::string_view name) {

@@ -73,6 +73,9 @@ class MethodTable {
   // Null if there is none of that name.
   const Method* Find(std::string_view name) const;
 
+  // By "Service.Method", without the package. Null if several have that name.
+  const Method* FindByShortName(std::string_view name) const;
+
   // Why `name` isn't here: STATUS_METHOD_NOT_FOUND, or
   // STATUS_SERVICE_NOT_FOUND if some server of this process has had it.
   static flare::Status ExplainMissing(std::string_view name);
@@ -80,6 +83,8 @@ class MethodTable {
  private:
   // The keys are the descriptors' own strings.
   std::unordered_map<std::string_view, std::unique_ptr<Method>> methods_;
+  // Null where there are several.
+  std::unordered_map<std::string_view, const Method*> by_short_name_;
 };
 
 // Fails with a text that names the piece that isn't "name:number".

@@ -1,5 +1,6 @@
 #include "flare/rpc/method_table.h"
 
+#include <google/protobuf/descriptor.pb.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -36,6 +37,57 @@ TEST(MethodTable, FindsMethodsByFullName) {
                             "flare.rpc.testing.OtherService.Call"}) {
     EXPECT_EQ(table.Find(wrong), nullptr) << wrong;
   }
+}
+
+// "another.TestService", with a method "Call" and one of its own.
+class Namesake : public TestService {
+ public:
+  const google::protobuf::ServiceDescriptor* GetDescriptor() override {
+    static const auto* const descriptor = [] {
+      google::protobuf::FileDescriptorProto file;
+      TestService::descriptor()->file()->CopyTo(&file);
+      file.set_name("another.proto");
+      file.set_package("another");
+      file.mutable_service()->DeleteSubrange(1, file.service_size() - 1);
+      auto* const service = file.mutable_service(0);
+      service->mutable_method(1)->set_name("OfItsOwn");
+      for (auto& method : *service->mutable_method()) {
+        method.set_input_type(".another.TestRequest");
+        method.set_output_type(".another.TestResponse");
+      }
+      static google::protobuf::DescriptorPool pool;
+      return pool.BuildFile(file)->service(0);
+    }();
+    return descriptor;
+  }
+  const google::protobuf::Message& GetRequestPrototype(
+      const google::protobuf::MethodDescriptor*) const override {
+    return TestRequest::default_instance();
+  }
+  const google::protobuf::Message& GetResponsePrototype(
+      const google::protobuf::MethodDescriptor*) const override {
+    return TestResponse::default_instance();
+  }
+};
+
+TEST(MethodTable, FindsMethodsByTheirServicesShortName) {
+  MethodTable table;
+  Service service;
+  ASSERT_TRUE(table.Add(&service).ok());
+  const std::string prefix = "flare.rpc.testing.";
+  for (std::string name : {"TestService.Call", "TestService.Other"}) {
+    EXPECT_EQ(table.Find(name), nullptr);
+    ASSERT_NE(table.FindByShortName(name), nullptr);
+    EXPECT_EQ(table.FindByShortName(name), table.Find(prefix + name));
+    EXPECT_EQ(table.FindByShortName(prefix + name), nullptr);
+  }
+  // One that could be either is neither.
+  Namesake namesake;
+  ASSERT_TRUE(table.Add(&namesake).ok());
+  EXPECT_EQ(table.FindByShortName("TestService.Call"), nullptr);
+  EXPECT_NE(table.FindByShortName("TestService.Other"), nullptr);
+  EXPECT_NE(table.FindByShortName("TestService.OfItsOwn"), nullptr);
+  EXPECT_EQ(table.Find("another.TestService.Call")->service, &namesake);
 }
 
 TEST(MethodTable, TakesEachServiceOnce) {

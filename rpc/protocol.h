@@ -114,6 +114,8 @@ struct RequestHead {
   // "package.Service.Method"; points into memory held by the InboundRequest.
   std::string_view method;
   std::uint32_t timeout_ms = 0;  // relative to arrival; 0: none given
+  // `method` may lack the package, as the names that some brpc clients send.
+  bool short_service = false;
   // Of the body, and of the attachment if `attachment_compressed`.
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
@@ -178,6 +180,8 @@ struct InboundRequest {
 struct OutboundResponse {
   int status = STATUS_SUCCESS;
   std::string_view description;  // error text; may hold any bytes
+  // A failure because the caller's timeout was over before the call began.
+  bool expired = false;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
   Buffer body;  // serialised in the ticket's format and compressed

@@ -118,11 +118,14 @@ void ServerCall::ServeRpc() {
     const std::int64_t waited_ns =
         controller_.dispatched_ns_ - controller_.received_ns_;
     const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * 1'000'000;
-    if (waited_ns > timeout_ns) return FailOverloaded();
+    if (waited_ns > timeout_ns) return FailOverloaded(/*expired=*/true);
     controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;
   }
 
-  const Method* const method = connection_->FindMethod(head.method);
+  const Method* method = connection_->FindMethod(head.method);
+  if (method == nullptr && head.short_service) {
+    method = connection_->state().methods.FindByShortName(head.method);
+  }
   if (method == nullptr) {
     return Fail(MethodTable::ExplainMissing(head.method), Failure::kUnknown);
   }
@@ -199,10 +202,11 @@ void ServerCall::ServeHttp() {
   Finish();
 }
 
-void ServerCall::FailOverloaded() {
+void ServerCall::FailOverloaded(bool expired) {
   if (!request_.is_http) {
     const int code = connection_->state().options().status_code_for_overloaded;
-    return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded);
+    return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded,
+                expired);
   }
   connection_->state().CountFailure(connection_->group(), Failure::kOverloaded);
   FillHttpError(HttpStatus::ServiceUnavailable, kOverloadedText,
@@ -212,9 +216,11 @@ void ServerCall::FailOverloaded() {
 }
 
 // Answers with an error of our own, without a body.
-void ServerCall::Fail(const flare::Status& status, Failure failure) {
+void ServerCall::Fail(const flare::Status& status, Failure failure,
+                      bool expired) {
   connection_->state().CountFailure(connection_->group(), failure);
   OutboundResponse response;
+  response.expired = expired;
   response.status = status.code();
   response.description = status.message();
   Release();

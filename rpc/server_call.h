@@ -65,8 +65,10 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   flare::Status FillResponse(OutboundResponse* response);
   // `last`: the call ends with it.
   void Respond(bool last);
-  void Fail(const flare::Status& status, ServerState::Failure failure);
-  void FailOverloaded();
+  void Fail(const flare::Status& status, ServerState::Failure failure,
+            bool expired = false);
+  // `expired`: the caller's timeout was over before the call began.
+  void FailOverloaded(bool expired = false);
   void Release();
   void Finish();
 

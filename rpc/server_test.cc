@@ -503,13 +503,26 @@ TEST_F(ServerCallTest, MethodsHaveLimitsOfTheirOwn) {
   EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
 }
 
+TEST_F(ServerCallTest, BrpcsClientsMayLeaveThePackageOut) {
+  StartServer({"baidu-std", "flare"});
+  RawClient client(endpoint(), "baidu-std");
+  client.Call(1, "TestService.Call", MakeRequest(""));
+  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
+  client.Call(2, "TestService.NoSuch", MakeRequest(""));
+  EXPECT_EQ(client.ReadReply()->status, STATUS_METHOD_NOT_FOUND);
+  RawClient other(endpoint());
+  other.Call(1, "TestService.Call", MakeRequest(""));
+  EXPECT_EQ(other.ReadReply()->status, STATUS_METHOD_NOT_FOUND);
+}
+
 class OneWorkerTest : public ServerTest {
  protected:
   int workers() const override { return 1; }
 
   // Sends two calls, the second of which waits for the worker until the first
   // has blocked it for long enough; returns the reply to the second.
-  RawClient::Reply QueueBehindASlowCall(std::uint32_t timeout_ms) {
+  RawClient::Reply QueueBehindASlowCall(std::uint32_t timeout_ms,
+                                        std::string_view scheme = "flare") {
     service().on_call = [&](TestCall call) {
       // Blocks the only worker's thread.
       const auto until = call.controller->GetTimestampReceived() +
@@ -518,8 +531,8 @@ class OneWorkerTest : public ServerTest {
       }
       FlexibleService::Echo(call);
     };
-    StartServer();
-    RawClient client(endpoint());
+    StartServer({std::string(scheme)});
+    RawClient client(endpoint(), scheme);
     client.Send(client.Encode(1, kCall, MakeRequest("")) +
                 client.Encode(2, kOther, MakeRequest(""), timeout_ms));
     EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
@@ -534,6 +547,11 @@ TEST_F(OneWorkerTest, CallsThatWaitedTooLongAreRefused) {
 
 TEST_F(OneWorkerTest, CallsWhoseCallerHasGivenUpAreRefused) {
   EXPECT_EQ(QueueBehindASlowCall(2).status, STATUS_OVERLOADED);
+}
+
+// Where the protocol tells them from an overload.
+TEST_F(OneWorkerTest, CallsWhoseTimeIsOverHaveTimedOutInTrpc) {
+  EXPECT_EQ(QueueBehindASlowCall(2, "trpc").status, STATUS_TIMEOUT);
 }
 
 TEST_F(OneWorkerTest, WaitingIsNoErrorByItself) {

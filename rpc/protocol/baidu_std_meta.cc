@@ -130,6 +130,15 @@ std::string_view DecodeBaiduStdMeta(std::string_view bytes,
       case Tag(10, kVarint):
         meta->content_type = ReadInt32(&reader);
         break;
+      case Tag(11, kVarint):
+        meta->checksum_type = ReadInt32(&reader);
+        break;
+      case Tag(12, kLengthDelimited):
+        meta->checksum_value = reader.Bytes();
+        break;
+      case Tag(13, kVarint):
+        meta->checksum_with_attachment = reader.Varint() != 0;
+        break;
       default:
         reader.SkipField(tag);
     }

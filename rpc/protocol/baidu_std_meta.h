@@ -12,15 +12,6 @@
 
 namespace flare::rpc {
 
-// Values of BaiduStdMeta::compress_type. There are others, of no use here.
-inline constexpr std::int32_t kBaiduStdSnappy = 1;
-inline constexpr std::int32_t kBaiduStdGzip = 2;
-
-// Values of BaiduStdMeta::content_type; 1 is JSON of brpc's own kind.
-inline constexpr std::int32_t kBaiduStdProtobuf = 0;
-inline constexpr std::int32_t kBaiduStdProtoJson = 2;
-inline constexpr std::int32_t kBaiduStdProtoText = 3;
-
 // Views point into the bytes that were decoded. When encoding, the request and
 // the response are written if `has_request` and `has_response` say so, with
 // their names and the error code; the correlation id always; compress_type if
@@ -31,6 +22,9 @@ struct BaiduStdMeta {
   std::int32_t attachment_size = 0;
   std::uint64_t correlation_id = 0;  // an int64 on the wire
   std::int32_t content_type = 0;
+  std::int32_t checksum_type = 0;
+  std::string_view checksum_value;
+  bool checksum_with_attachment = false;
   // Whether a field was present.
   bool has_correlation_id = false;
   bool has_request = false;

@@ -1,30 +1,37 @@
 #include "flare/rpc/protocol/baidu_std_protocol.h"
 
+#include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
+#include "flare/base/crc32c.h"
 #include "flare/rpc/protocol/baidu_std_meta.h"
-#include "flare/rpc/protocol/framing.h"
+#include "flare/rpc/protocol/framed_protocol.h"
 #include "flare/rpc/protocol/utf8.h"
+#include "flare/rpc/protocol/wire_numbers.h"
 
 namespace flare::rpc {
 
 namespace {
 
-constexpr std::uint64_t Bit(CompressionAlgorithm algorithm) {
-  return std::uint64_t{1} << static_cast<int>(algorithm);
-}
-
-constexpr std::uint64_t kCompressions = Bit(CompressionAlgorithm::kNone) |
-                                        Bit(CompressionAlgorithm::kSnappy) |
-                                        Bit(CompressionAlgorithm::kGzip);
+// There are others, of no use here.
+constexpr WireNumbers<CompressionAlgorithm, 4> kCompressions{
+    {{0, CompressionAlgorithm::kNone},
+     {1, CompressionAlgorithm::kSnappy},
+     {2, CompressionAlgorithm::kGzip},
+     {3, CompressionAlgorithm::kZlib}}};
+// 1 is JSON of brpc's own kind.
+constexpr WireNumbers<PayloadFormat, 3> kFormats{
+    {{0, PayloadFormat::kProtobuf},
+     {2, PayloadFormat::kProto3Json},
+     {3, PayloadFormat::kProtobufText}}};
+constexpr std::int32_t kCrc32c = 1;
 
 constexpr ProtocolTraits kTraits{.attachments = true,
                                  .compression = true,
                                  .multiplexed = true,
-                                 .compressions = kCompressions,
+                                 .compressions = CompressionBits(kCompressions),
                                  .attachment_compression = false};
 
 struct BaiduStdFrame {
@@ -35,147 +42,83 @@ struct BaiduStdFrame {
   std::uint32_t size = 0;  // behind the header
   std::uint32_t meta_size = 0;
 
-  void Read(const char* header) {
-    size = ReadBigEndian32(header + 4);
-    meta_size = ReadBigEndian32(header + 8);
+  CutResult Read(std::string_view bytes, std::size_t* need,
+                 std::string* error) {
+    const CutResult result = MatchHeader(bytes, kMagic, kHeaderSize, need);
+    if (result != CutResult::kMessage) return result;
+    size = ReadBigEndian32(bytes.data() + 4);
+    meta_size = ReadBigEndian32(bytes.data() + 8);
+    if (meta_size > kMaxMetaSize) {
+      *error = OversizedMetaText(meta_size);
+      return CutResult::kError;
+    }
+    if (meta_size > size) {
+      *error = "a meta of " + std::to_string(meta_size) +
+               " bytes in a packet with " + std::to_string(size);
+      return CutResult::kError;
+    }
+    return CutResult::kMessage;
   }
-  std::string Check() const {
-    if (meta_size > kMaxMetaSize) return OversizedMetaText(meta_size);
-    if (meta_size <= size) return std::string();
-    return "a meta of " + std::to_string(meta_size) +
-           " bytes in a packet with " + std::to_string(size);
-  }
-  std::size_t head_size() const { return kHeaderSize + meta_size; }
+  std::size_t kept_size() const { return kHeaderSize + meta_size; }
   std::size_t total() const { return kHeaderSize + std::size_t{size}; }
 };
 
-std::optional<CompressionAlgorithm> CompressionFromWire(std::int32_t number) {
-  switch (number) {
-    case 0:
-      return CompressionAlgorithm::kNone;
-    case kBaiduStdSnappy:
-      return CompressionAlgorithm::kSnappy;
-    case kBaiduStdGzip:
-      return CompressionAlgorithm::kGzip;
-    default:
-      return std::nullopt;
-  }
-}
-
-// Others than those of kCompressions don't come here. Nothing stays nothing,
-// which some peers couldn't decompress.
-std::int32_t CompressionToWire(CompressionAlgorithm algorithm,
-                               const Buffer& body) {
-  if (body.empty()) return 0;
-  if (algorithm == CompressionAlgorithm::kSnappy) return kBaiduStdSnappy;
-  return algorithm == CompressionAlgorithm::kGzip ? kBaiduStdGzip : 0;
-}
-
-std::optional<PayloadFormat> FormatFromWire(std::int32_t content_type) {
-  switch (content_type) {
-    case kBaiduStdProtobuf:
-      return PayloadFormat::kProtobuf;
-    case kBaiduStdProtoJson:
-      return PayloadFormat::kProto3Json;
-    case kBaiduStdProtoText:
-      return PayloadFormat::kProtobufText;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::int32_t FormatToWire(PayloadFormat format) {
-  switch (format) {
-    case PayloadFormat::kProtobufText:
-      return kBaiduStdProtoText;
-    case PayloadFormat::kProto3Json:
-      return kBaiduStdProtoJson;
-    default:
-      return kBaiduStdProtobuf;
-  }
-}
-
-// Leaves room for the meta, whatever peers take the sizes for.
-bool TooLargeForFrame(const Buffer& body, const Buffer& attachment) {
-  return body.size() + attachment.size() > std::size_t{2'000'000'000};
-}
-
-void AppendFrame(const BaiduStdMeta& meta, Buffer&& body, Buffer&& attachment,
-                 BufferBuilder* out) {
-  std::size_t meta_size = BaiduStdMetaSize(meta);
-  auto put_head = [&](char* at) {
+void AppendBaiduStd(const BaiduStdMeta& meta, Buffer&& body,
+                    Buffer&& attachment, BufferBuilder* out) {
+  const std::size_t meta_size = BaiduStdMetaSize(meta);
+  const std::size_t size = meta_size + body.size() + attachment.size();
+  const auto put_head = [&](char* at) {
     std::memcpy(at, BaiduStdFrame::kMagic.data(), BaiduStdFrame::kMagic.size());
-    at = PutBigEndian32(meta_size + body.size() + attachment.size(), at + 4);
+    at = PutBigEndian32(size, at + BaiduStdFrame::kMagic.size());
     EncodeBaiduStdMeta(meta, PutBigEndian32(meta_size, at));
   };
-  AppendHead(BaiduStdFrame::kHeaderSize + meta_size, put_head, out);
-  if (!body.empty()) out->Append(std::move(body));
-  if (!attachment.empty()) out->Append(std::move(attachment));
+  AppendFrame(BaiduStdFrame::kHeaderSize + meta_size, put_head, std::move(body),
+              std::move(attachment), out);
 }
 
 // Sets message->body_size; false if the parts don't fit into the frame.
 template <class Message>
-bool FindBody(const BaiduStdMeta& meta, Message* message) {
-  std::size_t rest =
-      message->wire_size - BaiduStdFrame::kHeaderSize - message->meta_size;
-  if (meta.attachment_size < 0 ||
-      static_cast<std::size_t>(meta.attachment_size) > rest) {
-    return false;
+bool FindParts(const BaiduStdMeta& meta, Message* message) {
+  return meta.attachment_size >= 0 &&
+         FindBody<BaiduStdFrame>(static_cast<std::size_t>(meta.attachment_size),
+                                 message);
+}
+
+// As brpc masks them, so that the checksum of a checksum is a good one, too.
+std::uint32_t Masked(std::uint32_t crc) {
+  return (crc >> 15 | crc << 17) + 0xa282ead8;
+}
+
+// Whether the bytes are those that the checksum was made of, if there is one of
+// a kind that we know. Behind FindParts.
+template <class Message>
+bool ChecksumMatches(const BaiduStdMeta& meta, const Message& message) {
+  if (meta.checksum_type != kCrc32c) return true;
+  std::size_t skip = BaiduStdFrame::kHeaderSize + message.meta_size;
+  std::size_t left = meta.checksum_with_attachment ? message.wire.size() - skip
+                                                   : message.body_size;
+  std::uint32_t crc = 0;
+  for (std::string_view slice : message.wire) {
+    const std::size_t skipped = std::min(skip, slice.size());
+    skip -= skipped;
+    slice = slice.substr(skipped, left);
+    left -= slice.size();
+    crc = ExtendCrc32c(crc, slice);
   }
-  message->body_size = static_cast<std::uint32_t>(rest) -
-                       static_cast<std::uint32_t>(meta.attachment_size);
-  return true;
+  return meta.checksum_value.size() == sizeof(crc) &&
+         ReadBigEndian32(meta.checksum_value.data()) == Masked(crc);
 }
 
 // --------------------------------------------------------------------------
 
-class BaiduStdServerProtocol : public ServerProtocol {
+class BaiduStdServerProtocol final
+    : public FramedServerProtocol<BaiduStdServerProtocol, BaiduStdFrame,
+                                  BaiduStdMeta> {
  public:
   BaiduStdServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), cutter_(limits.max_packet_size) {}
+      : FramedServerProtocol(limits, sink) {}
 
-  std::string_view name() const override { return BaiduStdFrame::kName; }
   ProtocolTraits traits() const override { return kTraits; }
-
-  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
-                std::string* error) override {
-    BaiduStdFrame frame;
-    bool oversized = false;
-    CutResult result =
-        cutter_.Cut(in, &frame, &request->wire, &oversized, need, error);
-    if (result != CutResult::kMessage) return result;
-    request->wire_size = frame.total();
-    request->meta_size = frame.meta_size;
-    if (oversized) {
-      request->reject_status = STATUS_MALFORMED_DATA;
-      request->reject_reason = cutter_.OversizedText(frame.total());
-    }
-    return CutResult::kMessage;
-  }
-
-  ParseResult Parse(InboundRequest* request) const override {
-    // For a head in pieces, and for the name, which is shorter than the meta.
-    request->scratch.reserve(BaiduStdFrame::kHeaderSize +
-                             2 * std::size_t{request->meta_size});
-    BaiduStdMeta meta;
-    std::string_view error =
-        DecodeBaiduStdMeta(HeadOf(BaiduStdFrame::kHeaderSize, request), &meta);
-    if (!error.empty() && !meta.has_correlation_id) {
-      request->reject_status = STATUS_MALFORMED_DATA;
-      request->reject_reason.assign("baidu-std: malformed meta: ")
-          .append(error);
-      return ParseResult::kClose;
-    }
-    request->ticket.correlation_id = meta.correlation_id;
-    if (request->reject_status != STATUS_SUCCESS) return ParseResult::kReject;
-    if (!error.empty()) return Reject("malformed meta: ", error, request);
-    if (ParseResult result = Check(meta, request); result != ParseResult::kOk) {
-      return result;
-    }
-    FillHead(meta, request);
-    SplitFrame(BaiduStdFrame::kHeaderSize, request);
-    return ParseResult::kOk;
-  }
 
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
     if (TooLargeForFrame(response.body, response.attachment)) {
@@ -190,29 +133,34 @@ class BaiduStdServerProtocol : public ServerProtocol {
     meta.has_response = true;
     meta.error_code = response.status;
     std::string scratch;
-    meta.error_text = AsUtf8(response.description, &scratch);
+    meta.error_text =
+        AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
     meta.correlation_id = ticket.correlation_id;
-    meta.compress_type = CompressionToWire(response.compression, response.body);
+    meta.compress_type =
+        CompressionNumber(kCompressions, response.compression, response.body);
     meta.attachment_size =
         static_cast<std::int32_t>(response.attachment.size());
-    meta.content_type = FormatToWire(ticket.format);
+    meta.content_type = kFormats.NumberOf(ticket.format);
     BufferBuilder out;
-    AppendFrame(meta, std::move(response.body), std::move(response.attachment),
-                &out);
+    AppendBaiduStd(meta, std::move(response.body),
+                   std::move(response.attachment), &out);
     sink()->Write(out.DestructiveGet());
   }
 
- private:
-  static ParseResult Reject(std::string_view what, std::string_view detail,
-                            InboundRequest* request,
-                            int status = STATUS_MALFORMED_DATA) {
-    request->reject_status = status;
-    request->reject_reason.assign(what).append(detail);
-    return ParseResult::kReject;
+  // For FramedServerProtocol.
+  static constexpr bool kJoinsMethodName = true;
+
+  static std::string_view Decode(std::string_view bytes, BaiduStdMeta* meta) {
+    return DecodeBaiduStdMeta(bytes, meta);
   }
 
-  // Also finds the body.
-  static ParseResult Check(const BaiduStdMeta& meta, InboundRequest* request) {
+  static bool Identify(const BaiduStdMeta& meta, bool malformed,
+                       InboundRequest* request) {
+    request->ticket.correlation_id = meta.correlation_id;
+    return meta.has_correlation_id || !malformed;
+  }
+
+  static ParseResult Accept(const BaiduStdMeta& meta, InboundRequest* request) {
     if (!meta.has_request) {
       return Reject("the meta has no request", "", request);
     }
@@ -221,15 +169,17 @@ class BaiduStdServerProtocol : public ServerProtocol {
                     meta.has_service_name ? "method_name" : "service_name",
                     request);
     }
-    if (!CompressionFromWire(meta.compress_type)) {
+    const auto compression = kCompressions.Find(meta.compress_type);
+    if (!compression) {
       return Reject("unknown compress_type ",
                     std::to_string(meta.compress_type), request);
     }
-    if (!FormatFromWire(meta.content_type)) {
+    const auto format = kFormats.Find(meta.content_type);
+    if (!format) {
       return Reject("unknown content_type ", std::to_string(meta.content_type),
                     request);
     }
-    if (!FindBody(meta, request)) {
+    if (!FindParts(meta, request)) {
       return Reject("no room for an attachment_size of ",
                     std::to_string(meta.attachment_size), request);
     }
@@ -237,124 +187,88 @@ class BaiduStdServerProtocol : public ServerProtocol {
       return Reject("this server has no streams", "", request,
                     STATUS_NOT_SUPPORTED);
     }
-    return ParseResult::kOk;
-  }
-
-  static void FillHead(const BaiduStdMeta& meta, InboundRequest* request) {
-    RequestHead* head = &request->head;
+    if (!ChecksumMatches(meta, *request)) {
+      return Reject("the checksum is of other bytes", "", request);
+    }
+    RequestHead* const head = &request->head;
     head->correlation_id = meta.correlation_id;
     head->method =
         JoinMethodName(meta.service_name, meta.method_name, &request->scratch);
+    head->short_service = meta.service_name.find('.') == std::string_view::npos;
     if (meta.timeout_ms > 0) {
       head->timeout_ms = static_cast<std::uint32_t>(meta.timeout_ms);
     }
-    head->compression = *CompressionFromWire(meta.compress_type);
-    head->acceptable_compressions = kCompressions;
-    head->format = *FormatFromWire(meta.content_type);
-    request->ticket.format = head->format;
+    head->compression = *compression;
+    head->acceptable_compressions = kTraits.compressions;
+    head->format = *format;
+    request->ticket.format = *format;
+    return ParseResult::kOk;
   }
-
-  FrameCutter<BaiduStdFrame> cutter_;
 };
 
 // --------------------------------------------------------------------------
 
-class BaiduStdClientProtocol : public ClientProtocol {
+class BaiduStdClientProtocol final
+    : public FramedClientProtocol<BaiduStdClientProtocol, BaiduStdFrame,
+                                  BaiduStdMeta> {
  public:
   explicit BaiduStdClientProtocol(const Limits& limits)
-      : cutter_(limits.max_packet_size) {}
+      : FramedClientProtocol(limits) {}
 
-  std::string_view name() const override { return BaiduStdFrame::kName; }
   ProtocolTraits traits() const override { return kTraits; }
-  PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
 
   flare::Status Write(OutboundRequest&& request,
                       BufferBuilder* out) const override {
-    std::size_t dot = request.method.rfind('.');
-    if (dot == std::string_view::npos) {
-      return flare::Status(STATUS_INVALID_METHOD_NAME,
-                           "\"" + std::string(request.method) +
-                               "\" isn't package.Service.Method");
-    }
+    const MethodName name(request.method);
+    if (!name.ok()) return BadMethodName(request.method);
     if (TooLargeForFrame(request.body, request.attachment)) {
       return flare::Status(STATUS_SERIALIZE_REQUEST,
                            "the request exceeds 2 GB");
     }
     BaiduStdMeta meta;
     meta.has_request = true;
-    meta.service_name = request.method.substr(0, dot);
-    meta.method_name = request.method.substr(dot + 1);
-    meta.compress_type = CompressionToWire(request.compression, request.body);
+    meta.service_name = name.service;
+    meta.method_name = name.method;
+    meta.compress_type =
+        CompressionNumber(kCompressions, request.compression, request.body);
     meta.correlation_id = request.correlation_id;
     meta.attachment_size = static_cast<std::int32_t>(request.attachment.size());
-    AppendFrame(meta, std::move(request.body), std::move(request.attachment),
-                out);
+    AppendBaiduStd(meta, std::move(request.body), std::move(request.attachment),
+                   out);
     return flare::Status();
   }
 
-  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
-                std::string* error) override {
-    BaiduStdFrame frame;
-    bool oversized = false;
-    CutResult result = cutter_.CutResponse(in, &frame, &response->wire,
-                                           &oversized, need, error);
-    if (result != CutResult::kMessage) return result;
-    response->wire_size = frame.total();
-    response->meta_size = frame.meta_size;
-    // Parse turns this into the error it is.
-    if (oversized) response->status = STATUS_MALFORMED_DATA;
-    return CutResult::kMessage;
+  // For FramedClientProtocol.
+  static std::string_view Decode(std::string_view bytes, BaiduStdMeta* meta) {
+    return DecodeBaiduStdMeta(bytes, meta);
   }
 
-  ParseResult Parse(InboundResponse* response) const override {
-    bool oversized = response->status != STATUS_SUCCESS;
-    BaiduStdMeta meta;
-    std::string_view error =
-        DecodeBaiduStdMeta(HeadOf(BaiduStdFrame::kHeaderSize, response), &meta);
-    response->status = STATUS_MALFORMED_DATA;
-    if (!meta.has_correlation_id) {
-      response->description = "baidu-std: a response without a correlation id";
-      return ParseResult::kClose;
-    }
+  static bool Identify(const BaiduStdMeta& meta, bool /*malformed*/,
+                       InboundResponse* response) {
     response->correlation_id = meta.correlation_id;
-    if (oversized) {
-      // The meta isn't needed any more.
-      response->scratch = cutter_.OversizedText(response->wire_size);
-      error = response->scratch;
-    } else if (error.empty()) {
-      error = Check(meta, response);
-    }
-    if (!error.empty()) {
-      response->description = error;
-      return ParseResult::kReject;
-    }
+    return meta.has_correlation_id;
+  }
+
+  static std::string_view Accept(const BaiduStdMeta& meta,
+                                 InboundResponse* response) {
+    if (meta.has_request) return "a request in place of a response";
     response->status = meta.error_code;
     response->description = meta.error_text;
-    if (meta.error_code != 0) return ParseResult::kOk;  // Without a body.
-    response->compression = *CompressionFromWire(meta.compress_type);
-    SplitFrame(BaiduStdFrame::kHeaderSize, response);
-    return ParseResult::kOk;
-  }
-
- private:
-  // Also finds the body.
-  static std::string_view Check(const BaiduStdMeta& meta,
-                                InboundResponse* response) {
-    if (meta.has_request) return "a request in place of a response";
-    if (meta.error_code != 0) return {};
-    if (!CompressionFromWire(meta.compress_type)) {
-      return "a response with an unknown compress_type";
-    }
-    if (meta.content_type != kBaiduStdProtobuf) {
+    if (meta.error_code != 0) return {};  // There is no body.
+    const auto compression = kCompressions.Find(meta.compress_type);
+    if (!compression) return "a response with an unknown compress_type";
+    response->compression = *compression;
+    if (kFormats.Find(meta.content_type) != PayloadFormat::kProtobuf) {
       return "a response that isn't protobuf";
     }
-    if (!FindBody(meta, response)) {
+    if (!FindParts(meta, response)) {
       return "a response without room for its attachment_size";
+    }
+    if (!ChecksumMatches(meta, *response)) {
+      return "a response with the checksum of other bytes";
     }
     return {};
   }
-
-  FrameCutter<BaiduStdFrame> cutter_;
 };
 
 }  // namespace

@@ -4,15 +4,18 @@
 // (baidu_std_meta.h). Unary calls; many at once on a connection, replies in any
 // order.
 //
-//   - The method "package.Service.Method" is sent as service and method.
+//   - The method "package.Service.Method" is sent as service and method. A
+//     service may be called without its package, if only one has that name.
 //   - Status codes stand in error_code as they are, in both directions; those
 //     of brpc itself begin at 1001. A failed call's reply has neither body nor
 //     attachment.
-//   - Bodies are compressed with snappy or gzip or not at all, attachments
-//     never. Our replies are in the format of the request: protobuf, its text
-//     format or its JSON (content_type 0, 3, 2). Our requests are protobuf.
-//   - A timeout_ms is heeded but not sent. Credentials, checksums, log and
-//     trace ids and user fields are ignored.
+//   - Bodies are compressed with snappy, gzip or zlib or not at all,
+//     attachments never. Our replies are in the format of the request:
+//     protobuf, its text format or its JSON (content_type 0, 3, 2). Our
+//     requests are protobuf.
+//   - A timeout_ms is heeded but not sent. So is a CRC32C of the body, or of
+//     body and attachment; checksums of other kinds are ignored, as are
+//     credentials, log and trace ids and user fields.
 //
 // What a request must be, and what happens otherwise:
 //   - A meta of more than 64 KiB or larger than its packet: the connection is
@@ -21,8 +24,8 @@
 //     STATUS_MALFORMED_DATA, the bytes are skipped as they come, the
 //     connection goes on.
 //   - A malformed meta, no request in it, no service or method, an unknown
-//     compress_type or content_type, an impossible attachment_size:
-//     STATUS_MALFORMED_DATA.
+//     compress_type or content_type, an impossible attachment_size, a wrong
+//     checksum: STATUS_MALFORMED_DATA.
 //   - A request that opens a stream: STATUS_NOT_SUPPORTED.
 // The client judges responses alike: the call they belong to fails with
 // STATUS_MALFORMED_DATA and a text.

@@ -26,51 +26,40 @@ constexpr std::int32_t kNoTimeout = -1;
 // Of an error's text.
 constexpr std::size_t kMaxReason = 4096;
 
-// "package.Service" and "Method"; empty if the name has no such parts.
-struct MethodName {
-  explicit MethodName(std::string_view full) {
-    const std::size_t dot = full.rfind('.');
-    if (dot == std::string_view::npos) return;
-    service = full.substr(0, dot);
-    method = full.substr(dot + 1);
-  }
-  bool ok() const { return !service.empty() && !method.empty(); }
+// Of the header map that names the method.
+std::size_t HeadersSize(const MethodName& name) {
+  const std::size_t service_size = name.service.size() + kVersion.size();
+  return BoltHeaderSize(kBoltService.size(), service_size) +
+         BoltHeaderSize(kBoltTargetService.size(), service_size) +
+         BoltHeaderSize(kBoltMethod.size(), name.method.size());
+}
 
-  // Of the header map that names it.
-  std::size_t headers_size() const {
-    const std::size_t service_size = service.size() + kVersion.size();
-    return BoltHeaderSize(kBoltService.size(), service_size) +
-           BoltHeaderSize(kBoltTargetService.size(), service_size) +
-           BoltHeaderSize(kBoltMethod.size(), method.size());
+void PutHeaders(const MethodName& name, char* at) {
+  for (std::string_view key : {kBoltService, kBoltTargetService}) {
+    at = PutBoltHeader(key, name.service, at, kVersion.size());
+    at += kVersion.copy(at, kVersion.size());
   }
-  void PutHeaders(char* at) const {
-    for (std::string_view key : {kBoltService, kBoltTargetService}) {
-      at = PutBoltHeader(key, service, at, kVersion.size());
-      at += kVersion.copy(at, kVersion.size());
-    }
-    PutBoltHeader(kBoltMethod, method, at);
-  }
-
-  std::string_view service;
-  std::string_view method;
-};
+  PutBoltHeader(kBoltMethod, name.method, at);
+}
 
 class BoltClientProtocol : public ClientProtocol {
  public:
   explicit BoltClientProtocol(const Limits& limits)
       : cutter_(limits.max_packet_size) {}
 
-  std::string_view name() const override { return "bolt"; }
+  std::string_view name() const override { return BoltFrame::kName; }
   ProtocolTraits traits() const override { return {}; }
   PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
 
   flare::Status Write(OutboundRequest&& request,
                       BufferBuilder* out) const override {
     const MethodName name(request.method);
-    if (!name.ok() || name.headers_size() > kMaxBoltHeadersSize) {
-      return flare::Status(STATUS_INVALID_METHOD_NAME,
-                           "bolt: the name of a method is "
-                           "package.Service.Method, in at most 64 KiB");
+    if (!name.ok()) return BadMethodName(request.method);
+    const std::size_t headers_size = HeadersSize(name);
+    if (headers_size > kMaxBoltHeadersSize) {
+      return flare::Status(
+          STATUS_INVALID_METHOD_NAME,
+          "bolt: the name of the method is longer than 64 KiB");
     }
     if (!request.attachment.empty()) {
       return flare::Status(STATUS_NOT_SUPPORTED,
@@ -82,14 +71,9 @@ class BoltClientProtocol : public ClientProtocol {
                            "bolt: the request exceeds 4 GiB, or its id 32 "
                            "bits");
     }
-    const std::size_t head_size = kRequestHead.size() + name.headers_size();
-    if (head_size <= BufferBuilder::kMaxReserve) [[likely]] {
-      PutHead(request, name, out->Reserve(head_size));
-    } else {
-      std::string head(head_size, '\0');
-      PutHead(request, name, head.data());
-      out->Append(head);
-    }
+    AppendHead(
+        kRequestHead.size() + headers_size,
+        [&](char* at) { PutHead(request, name, headers_size, at); }, out);
     if (!request.body.empty()) out->Append(std::move(request.body));
     return flare::Status();
   }
@@ -98,18 +82,9 @@ class BoltClientProtocol : public ClientProtocol {
                 std::string* error) override {
     for (;;) {
       BoltFrame frame;
-      switch (cutter_.Cut(in, &frame, &response->wire, need, error)) {
-        case CutResult::kMessage:
-          break;
-        case CutResult::kNeedMore:
-        case CutResult::kUnsure:
-          return CutResult::kNeedMore;
-        case CutResult::kNotMine:
-          *error = "bolt: the peer's bytes are no Bolt response";
-          return CutResult::kError;
-        case CutResult::kError:
-          return CutResult::kError;
-      }
+      const CutResult result =
+          cutter_.CutResponse(in, &frame, &response->wire, need, error);
+      if (result != CutResult::kMessage) return result;
       if (frame.command == kBoltHeartbeat) {
         response->wire.Clear();
         continue;
@@ -146,7 +121,7 @@ class BoltClientProtocol : public ClientProtocol {
 
  private:
   static void PutHead(const OutboundRequest& request, const MethodName& name,
-                      char* at) {
+                      std::size_t headers_size, char* at) {
     std::memcpy(at, kRequestHead.data(), kRequestHead.size());
     PutBigEndian32(request.correlation_id, at + 5);
     constexpr auto kMax = std::numeric_limits<std::int32_t>::max();
@@ -154,9 +129,9 @@ class BoltClientProtocol : public ClientProtocol {
                        ? static_cast<std::size_t>(kNoTimeout)
                        : std::min<std::size_t>(request.timeout_ms, kMax),
                    at + 10);
-    PutBigEndian16(name.headers_size(), at + 16);
+    PutBigEndian16(headers_size, at + 16);
     PutBigEndian32(request.body.size(), at + 18);
-    name.PutHeaders(at + kRequestHead.size());
+    PutHeaders(name, at + kRequestHead.size());
   }
 
   static ParseResult ReadOutcome(const BoltFrame& frame,
@@ -212,7 +187,7 @@ class BoltClientProtocol : public ClientProtocol {
     response->description = response->scratch;
   }
 
-  BoltCutter cutter_;
+  FrameCutter<BoltFrame> cutter_;
 };
 
 }  // namespace

@@ -279,18 +279,9 @@ TEST_F(BoltClient, OtherBytesAreErrors) {
   EXPECT_EQ(Cut(BoltRequestParts().Bytes()), CutResult::kError);
   EXPECT_EQ(error_, "bolt: a request instead of a response");
   EXPECT_EQ(Cut("HTTP/1.1 200 OK\r\n"), CutResult::kError);
-  EXPECT_EQ(error_, "bolt: the peer's bytes are no Bolt response");
+  EXPECT_EQ(error_, "bolt: the peer's bytes are no bolt response");
   EXPECT_EQ(Cut("\x02\x01"), CutResult::kError);
   EXPECT_EQ(Cut("\x01\x09"), CutResult::kError);
-}
-
-TEST_F(BoltClient, EveryPrefixIsIncomplete) {
-  const std::string bytes = BoltErrorReply(2, 99, "why");
-  for (std::size_t size = 0; size != bytes.size(); ++size) {
-    std::size_t need = 0;
-    EXPECT_EQ(Cut(bytes.substr(0, size), &need), CutResult::kNeedMore);
-    EXPECT_EQ(need, size == 0 ? 0u : size < 20 ? 20u : bytes.size());
-  }
 }
 
 }  // namespace

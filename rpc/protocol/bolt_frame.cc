@@ -10,102 +10,57 @@ constexpr char kVersion1 = 1;
 constexpr char kVersion2 = 2;
 constexpr std::uint32_t kNull = 0xffffffff;
 
-std::uint16_t Read16(const char* at) {
-  return static_cast<std::uint16_t>(static_cast<std::uint8_t>(at[0]) << 8 |
-                                    static_cast<std::uint8_t>(at[1]));
-}
-
-std::uint32_t Read32(const char* at) {
-  return std::uint32_t{Read16(at)} << 16 | Read16(at + 2);
+// `bytes` begins with fixed_size() bytes of a frame, whose first two were
+// checked.
+BoltFrame Decode(std::string_view bytes) {
+  const char* at = bytes.data();
+  BoltFrame frame;
+  frame.type = static_cast<std::uint8_t>(at[1]);
+  frame.command = ReadBigEndian16(at + 2);
+  // at[4] is the version of the command, which says nothing in v1.
+  frame.id = ReadBigEndian32(at + 5);
+  frame.codec = static_cast<std::uint8_t>(at[9]);
+  if (frame.type == kBoltTypeResponse) {
+    frame.status = ReadBigEndian16(at + 10);
+    at += 12;
+  } else {
+    frame.timeout_ms = static_cast<std::int32_t>(ReadBigEndian32(at + 10));
+    at += 14;
+  }
+  frame.class_size = ReadBigEndian16(at);
+  frame.headers_size = ReadBigEndian16(at + 2);
+  frame.content_size = ReadBigEndian32(at + 4);
+  return frame;
 }
 
 }  // namespace
 
-BoltFrame DecodeBoltFrame(std::string_view bytes) {
-  const char* at = bytes.data();
-  BoltFrame frame;
-  frame.type = static_cast<std::uint8_t>(at[1]);
-  frame.command = Read16(at + 2);
-  // at[4] is the version of the command, which says nothing in v1.
-  frame.id = Read32(at + 5);
-  frame.codec = static_cast<std::uint8_t>(at[9]);
-  if (frame.type == kBoltTypeResponse) {
-    frame.status = Read16(at + 10);
-    at += 12;
-  } else {
-    frame.timeout_ms = static_cast<std::int32_t>(Read32(at + 10));
-    at += 14;
-  }
-  frame.class_size = Read16(at);
-  frame.headers_size = Read16(at + 2);
-  frame.content_size = Read32(at + 4);
-  return frame;
-}
-
-BoltFrame DecodeBoltFrame(const Buffer& wire) {
-  char scratch[kBoltRequestSize];
-  return DecodeBoltFrame(
-      wire.Peek(std::min(wire.size(), kBoltRequestSize), scratch));
-}
-
-char* PutBigEndian16(std::size_t value, char* out) {
-  *out++ = static_cast<char>(value >> 8);
-  *out++ = static_cast<char>(value);
-  return out;
-}
-
-char* PutBigEndian32(std::size_t value, char* out) {
-  return PutBigEndian16(value, PutBigEndian16(value >> 16, out));
-}
-
-// --------------------------------------------------------------------------
-
-CutResult BoltCutter::Cut(Buffer& in, BoltFrame* frame, Buffer* wire,
-                          std::size_t* need, std::string* error) {
-  *need = 0;
-  if (!SkipRest(in)) return CutResult::kNeedMore;
-  if (in.empty()) return CutResult::kUnsure;
-  char scratch[kBoltRequestSize];
-  std::string_view bytes =
-      in.Peek(std::min(in.size(), kBoltRequestSize), scratch);
+CutResult BoltFrame::Read(std::string_view bytes, std::size_t* need,
+                          std::string* error) {
+  if (bytes.empty()) return CutResult::kUnsure;
   if (bytes[0] == kVersion2) {
     if (bytes.size() == 1) return CutResult::kUnsure;
     if (bytes[1] != 1 && bytes[1] != 2) return CutResult::kNotMine;
-    *error = "bolt: the peer speaks version 2 of the protocol, not version 1";
+    *error = "the peer speaks version 2 of the protocol, not version 1";
     return CutResult::kError;
   }
   if (bytes[0] != kVersion1) return CutResult::kNotMine;
   *need = kBoltResponseSize;  // The smallest frame.
   if (bytes.size() == 1) return CutResult::kNeedMore;
-  frame->type = static_cast<std::uint8_t>(bytes[1]);
-  if (frame->type > kBoltTypeOneWay) {
-    *error = "bolt: unknown type " + std::to_string(frame->type);
+  type = static_cast<std::uint8_t>(bytes[1]);
+  if (type > kBoltTypeOneWay) {
+    *error = "unknown type " + std::to_string(type);
     return CutResult::kError;
   }
-  *need = frame->fixed_size();
+  *need = fixed_size();
   if (bytes.size() < *need) return CutResult::kNeedMore;
-  *frame = DecodeBoltFrame(bytes);
-  const std::size_t wanted =
-      Oversized(*frame) ? frame->fixed_size() : frame->total();
-  *need = wanted;
-  if (in.size() < wanted) return CutResult::kNeedMore;
-  *wire = in.Cut(wanted);
-  skip_ = frame->total() - wanted;
-  SkipRest(in);
+  *this = Decode(bytes);
   return CutResult::kMessage;
 }
 
-// False if all of the input belonged to an oversized frame and more will.
-bool BoltCutter::SkipRest(Buffer& in) {
-  const std::size_t n = std::min(skip_, in.size());
-  if (n != 0) in.Skip(n);
-  skip_ -= n;
-  return skip_ == 0;
-}
-
-std::string BoltCutter::OversizedText(std::size_t size) const {
-  return "a message of " + std::to_string(size) +
-         " bytes exceeds the limit of " + std::to_string(max_packet_size_);
+BoltFrame DecodeBoltFrame(const Buffer& wire) {
+  char scratch[kBoltRequestSize];
+  return Decode(wire.Peek(std::min(wire.size(), kBoltRequestSize), scratch));
 }
 
 // --------------------------------------------------------------------------
@@ -131,7 +86,7 @@ std::optional<std::string_view> BoltHeaderReader::Take() {
     malformed_ = true;
     return std::nullopt;
   }
-  const std::uint32_t size = Read32(rest_.data());
+  const std::uint32_t size = ReadBigEndian32(rest_.data());
   rest_.remove_prefix(4);
   if (size == kNull) return std::nullopt;
   if (size > rest_.size()) {

@@ -7,7 +7,7 @@
 //             class_size:2 headers_size:2 content_size:4         20 bytes
 //
 // then the class name, the header map and the content. Functions here are pure
-// and never block; a BoltCutter belongs to one connection's reader.
+// and never block.
 #ifndef FLARE_RPC_PROTOCOL_BOLT_FRAME_H_
 #define FLARE_RPC_PROTOCOL_BOLT_FRAME_H_
 
@@ -19,6 +19,7 @@
 
 #include "flare/base/buffer.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/protocol/framing.h"
 
 namespace flare::rpc {
 
@@ -55,8 +56,12 @@ inline constexpr std::string_view kBoltResponseError =
 inline constexpr std::string_view kBoltErrorCode = "Rpc-Error-Code";
 inline constexpr std::string_view kBoltErrorReason = "Rpc-Error-Reason";
 
-// The fixed part.
+// The fixed part. Its id tells whose a frame is, so that is all that is read of
+// one that is too large (see framing.h).
 struct BoltFrame {
+  static constexpr std::string_view kName = "bolt";
+  static constexpr std::size_t kHeaderSize = kBoltRequestSize;
+
   std::uint8_t type = 0;
   std::uint16_t command = 0;
   std::uint32_t id = 0;
@@ -75,42 +80,14 @@ struct BoltFrame {
     return fixed_size() + class_size + headers_size;
   }
   std::size_t total() const { return head_size() + content_size; }
+
+  // As framing.h wants them. Bolt v2 is an error.
+  CutResult Read(std::string_view bytes, std::size_t* need, std::string* error);
+  std::size_t kept_size() const { return fixed_size(); }
 };
 
-// `bytes` must have fixed_size() bytes, of which the first two were checked by
-// a BoltCutter.
-BoltFrame DecodeBoltFrame(std::string_view bytes);
-
-// That of a frame cut off by a BoltCutter.
+// That of a frame that was cut off before.
 BoltFrame DecodeBoltFrame(const Buffer& wire);
-
-// Write `value` at `out`; return what follows.
-char* PutBigEndian16(std::size_t value, char* out);
-char* PutBigEndian32(std::size_t value, char* out);
-
-// Takes frames off the input.
-class BoltCutter {
- public:
-  explicit BoltCutter(std::size_t max_packet_size)
-      : max_packet_size_(max_packet_size) {}
-
-  // As ServerProtocol::Cut. On kMessage *wire has the frame or, if it exceeds
-  // the limit, its fixed part only: the rest is skipped as it comes, by this
-  // and later calls. Bolt v2 is an error.
-  CutResult Cut(Buffer& in, BoltFrame* frame, Buffer* wire, std::size_t* need,
-                std::string* error);
-
-  bool Oversized(const BoltFrame& frame) const {
-    return frame.total() > max_packet_size_;
-  }
-  std::string OversizedText(std::size_t size) const;
-
- private:
-  bool SkipRest(Buffer& in);
-
-  const std::size_t max_packet_size_;
-  std::size_t skip_ = 0;  // bytes still to come of an oversized frame
-};
 
 // Goes through a header map: pairs of strings, each with its size (4 bytes)
 // before it. A size of all ones stands for null: what it belongs to is dropped,

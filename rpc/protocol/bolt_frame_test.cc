@@ -21,6 +21,8 @@ using testing::BoltRequestParts;
 using testing::BoltResponseParts;
 using testing::SlicedBuffer;
 
+using BoltCutter = FrameCutter<BoltFrame>;
+
 // What one Cut makes of some bytes.
 struct Outcome {
   CutResult result;
@@ -121,7 +123,7 @@ TEST(BoltFrames, TheLargestNumbers) {
   const std::string bytes =
       "\x01\x02\xff\xfe\x09\xff\xff\xff\xfd\xfc\x80\0\0\0\xff\xff\xff\xfe"
       "\xff\xff\xff\xff"s;
-  const BoltFrame frame = DecodeBoltFrame(bytes);
+  const BoltFrame frame = DecodeBoltFrame(CreateBufferSlow(bytes));
   EXPECT_EQ(frame.type, kBoltTypeOneWay);
   EXPECT_EQ(frame.command, 0xfffe);
   EXPECT_EQ(frame.id, 0xfffffffdu);

@@ -6,6 +6,7 @@
 
 #include "flare/rpc/protocol/bolt_frame.h"
 #include "flare/rpc/protocol/bolt_protocol.h"
+#include "flare/rpc/protocol/utf8.h"
 
 namespace flare::rpc {
 
@@ -26,8 +27,6 @@ constexpr std::string_view kResponseHead =
 static_assert(kHeartbeatReply.size() == kBoltResponseSize);
 static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
 
-// Of an error's text, so that the header map stays below its limit.
-constexpr std::size_t kMaxReason = 32 << 10;
 // Of what is quoted from a request.
 constexpr std::size_t kMaxQuoted = 256;
 
@@ -36,7 +35,7 @@ class BoltServerProtocol : public ServerProtocol {
   BoltServerProtocol(const Limits& limits, ReplySink* sink)
       : ServerProtocol(sink), cutter_(limits.max_packet_size) {}
 
-  std::string_view name() const override { return "bolt"; }
+  std::string_view name() const override { return BoltFrame::kName; }
   ProtocolTraits traits() const override { return {}; }
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
@@ -162,10 +161,7 @@ class BoltServerProtocol : public ServerProtocol {
              request, STATUS_INVALID_METHOD_NAME);
       return false;
     }
-    std::string* const scratch = &request->scratch;
-    const std::size_t at = scratch->size();
-    scratch->append(service).append(1, '.').append(method);
-    request->head.method = std::string_view(*scratch).substr(at);
+    request->head.method = JoinMethodName(service, method, &request->scratch);
     return true;
   }
 
@@ -182,7 +178,9 @@ class BoltServerProtocol : public ServerProtocol {
     const auto end =
         std::to_chars(digits, digits + sizeof(digits), response.status).ptr;
     const std::string_view code(digits, static_cast<std::size_t>(end - digits));
-    const std::string_view reason = response.description.substr(0, kMaxReason);
+    std::string scratch;
+    const std::string_view reason =
+        AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
     const std::size_t pairs =
         BoltHeaderSize(kBoltErrorCode.size(), code.size()) +
         BoltHeaderSize(kBoltErrorReason.size(), 0);
@@ -195,7 +193,7 @@ class BoltServerProtocol : public ServerProtocol {
     out->Append(reason);
   }
 
-  BoltCutter cutter_;
+  FrameCutter<BoltFrame> cutter_;
 };
 
 }  // namespace

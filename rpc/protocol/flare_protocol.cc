@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "flare/rpc/protocol/framing.h"
+#include "flare/rpc/protocol/framed_protocol.h"
 #include "flare/rpc/protocol/rpc_meta.h"
 #include "flare/rpc/protocol/utf8.h"
 
@@ -45,18 +45,20 @@ struct FlareFrame {
   std::uint32_t body_size = 0;
   std::uint32_t attachment_size = 0;
 
-  void Read(const char* header) {
-    meta_size = ReadLittleEndian(header + 4);
-    body_size = ReadLittleEndian(header + 8);
-    attachment_size = ReadLittleEndian(header + 12);
+  CutResult Read(std::string_view bytes, std::size_t* need,
+                 std::string* error) {
+    const CutResult result = MatchHeader(bytes, kMagic, kHeaderSize, need);
+    if (result != CutResult::kMessage) return result;
+    meta_size = ReadLittleEndian(bytes.data() + 4);
+    body_size = ReadLittleEndian(bytes.data() + 8);
+    attachment_size = ReadLittleEndian(bytes.data() + 12);
+    if (meta_size <= kMaxMetaSize) return CutResult::kMessage;
+    *error = OversizedMetaText(meta_size);
+    return CutResult::kError;
   }
-  std::string Check() const {
-    return meta_size <= kMaxMetaSize ? std::string()
-                                     : OversizedMetaText(meta_size);
-  }
-  std::size_t head_size() const { return kHeaderSize + meta_size; }
+  std::size_t kept_size() const { return kHeaderSize + meta_size; }
   std::size_t total() const {
-    return head_size() + std::size_t{body_size} + attachment_size;
+    return kept_size() + std::size_t{body_size} + attachment_size;
   }
 };
 
@@ -82,77 +84,38 @@ void SetCompression(CompressionAlgorithm algorithm, bool attachment_compressed,
   meta->attachment_compressed = attachment_compressed || !has_attachment;
 }
 
-void AppendFrame(const RpcMeta& meta, Buffer&& body, Buffer&& attachment,
+void AppendFlare(const RpcMeta& meta, Buffer&& body, Buffer&& attachment,
                  BufferBuilder* out) {
-  std::size_t meta_size = RpcMetaSize(meta);
-  auto put_head = [&](char* at) {
+  const std::size_t meta_size = RpcMetaSize(meta);
+  const std::size_t body_size = body.size();
+  const std::size_t attachment_size = attachment.size();
+  const auto put_head = [&](char* at) {
     std::memcpy(at, FlareFrame::kMagic.data(), FlareFrame::kMagic.size());
     at = PutLittleEndian(meta_size, at + FlareFrame::kMagic.size());
-    at = PutLittleEndian(body.size(), at);
-    EncodeRpcMeta(meta, PutLittleEndian(attachment.size(), at));
+    at = PutLittleEndian(body_size, at);
+    EncodeRpcMeta(meta, PutLittleEndian(attachment_size, at));
   };
-  AppendHead(FlareFrame::kHeaderSize + meta_size, put_head, out);
-  if (!body.empty()) out->Append(std::move(body));
-  if (!attachment.empty()) out->Append(std::move(attachment));
+  AppendFrame(FlareFrame::kHeaderSize + meta_size, put_head, std::move(body),
+              std::move(attachment), out);
 }
 
-bool TooLargeForFrame(const Buffer& part) {
-  return part.size() > std::numeric_limits<std::uint32_t>::max();
+bool PartTooLarge(const Buffer& body, const Buffer& attachment) {
+  return std::max(body.size(), attachment.size()) >
+         std::numeric_limits<std::uint32_t>::max();
 }
 
 // --------------------------------------------------------------------------
 
-class FlareServerProtocol : public ServerProtocol {
+class FlareServerProtocol final
+    : public FramedServerProtocol<FlareServerProtocol, FlareFrame, RpcMeta> {
  public:
   FlareServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), cutter_(limits.max_packet_size) {}
+      : FramedServerProtocol(limits, sink) {}
 
-  std::string_view name() const override { return FlareFrame::kName; }
   ProtocolTraits traits() const override { return kTraits; }
 
-  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
-                std::string* error) override {
-    FlareFrame header;
-    bool oversized = false;
-    CutResult result =
-        cutter_.Cut(in, &header, &request->wire, &oversized, need, error);
-    if (result != CutResult::kMessage) return result;
-    request->wire_size = header.total();
-    request->meta_size = header.meta_size;
-    request->body_size = header.body_size;
-    if (oversized) {
-      request->reject_status = STATUS_MALFORMED_DATA;
-      request->reject_reason = cutter_.OversizedText(header.total());
-    }
-    return CutResult::kMessage;
-  }
-
-  ParseResult Parse(InboundRequest* request) const override {
-    RpcMeta meta;
-    std::string_view error =
-        DecodeRpcMeta(HeadOf(FlareFrame::kHeaderSize, request), &meta);
-    if (!meta.has_correlation_id) {
-      request->reject_status = STATUS_MALFORMED_DATA;
-      request->reject_reason = "flare: a request without a correlation id";
-      return ParseResult::kClose;
-    }
-    request->ticket.correlation_id = meta.correlation_id;
-    request->ticket.method_type = static_cast<std::uint8_t>(
-        meta.method_type == kMethodTypeStream ? kMethodTypeStream
-                                              : kMethodTypeSingle);
-    if (request->reject_status != STATUS_SUCCESS) return ParseResult::kReject;
-    if (!error.empty()) return Reject("malformed meta: ", error, request);
-    if (ParseResult result = Check(meta, request); result != ParseResult::kOk) {
-      return result;
-    }
-    FillHead(meta, &request->head);
-    SplitFrame(FlareFrame::kHeaderSize, request);
-    return ParseResult::kOk;
-  }
-
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
-    if (TooLargeForFrame(response.body) ||
-        TooLargeForFrame(response.attachment)) {
+    if (PartTooLarge(response.body, response.attachment)) {
       response = OutboundResponse();
       response.status = STATUS_SERIALIZE_RESPONSE;
       response.description = "a part of the response exceeds 4 GiB";
@@ -167,25 +130,35 @@ class FlareServerProtocol : public ServerProtocol {
     meta.has_response = true;
     meta.status = response.status;
     std::string scratch;
-    meta.description = AsUtf8(response.description, &scratch);
+    meta.description =
+        AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
     SetCompression(response.compression, response.attachment_compressed,
                    !response.attachment.empty(), &meta);
     BufferBuilder out;
-    AppendFrame(meta, std::move(response.body), std::move(response.attachment),
+    AppendFlare(meta, std::move(response.body), std::move(response.attachment),
                 &out);
     sink()->Write(out.DestructiveGet());
   }
 
- private:
-  static ParseResult Reject(std::string_view what, std::string_view detail,
-                            InboundRequest* request,
-                            int status = STATUS_MALFORMED_DATA) {
-    request->reject_status = status;
-    request->reject_reason.assign(what).append(detail);
-    return ParseResult::kReject;
+  // For FramedServerProtocol.
+  static void Describe(const FlareFrame& frame, InboundRequest* request) {
+    request->body_size = frame.body_size;
   }
 
-  static ParseResult Check(const RpcMeta& meta, InboundRequest* request) {
+  static std::string_view Decode(std::string_view bytes, RpcMeta* meta) {
+    return DecodeRpcMeta(bytes, meta);
+  }
+
+  static bool Identify(const RpcMeta& meta, bool /*malformed*/,
+                       InboundRequest* request) {
+    request->ticket.correlation_id = meta.correlation_id;
+    request->ticket.method_type = static_cast<std::uint8_t>(
+        meta.method_type == kMethodTypeStream ? kMethodTypeStream
+                                              : kMethodTypeSingle);
+    return meta.has_correlation_id;
+  }
+
+  static ParseResult Accept(const RpcMeta& meta, InboundRequest* request) {
     if (!meta.has_method_type) {
       return Reject("the meta has no method_type", "", request);
     }
@@ -200,7 +173,8 @@ class FlareServerProtocol : public ServerProtocol {
     if (!meta.has_method_name) {
       return Reject("the meta has no method_name", "", request);
     }
-    if (!CompressionFromWire(meta.compression_algorithm)) {
+    const auto compression = CompressionFromWire(meta.compression_algorithm);
+    if (!compression) {
       return Reject("unknown compression algorithm ",
                     std::to_string(meta.compression_algorithm), request);
     }
@@ -211,41 +185,34 @@ class FlareServerProtocol : public ServerProtocol {
     if ((meta.flags & kFlagNoPayload) != 0) {
       return Reject("NO_PAYLOAD in a call that isn't a stream", "", request);
     }
-    return ParseResult::kOk;
-  }
-
-  static void FillHead(const RpcMeta& meta, RequestHead* head) {
+    RequestHead* const head = &request->head;
     head->correlation_id = meta.correlation_id;
     head->method = meta.method_name;
     head->timeout_ms = meta.timeout;
-    head->compression = *CompressionFromWire(meta.compression_algorithm);
+    head->compression = *compression;
     head->attachment_compressed = meta.attachment_compressed;
     head->acceptable_compressions = meta.acceptable_compression_algorithms;
-    head->format = PayloadFormat::kProtobuf;
     head->tracing_context = meta.tracing_context;
+    return ParseResult::kOk;
   }
-
-  FrameCutter<FlareFrame> cutter_;
 };
 
 // --------------------------------------------------------------------------
 
-class FlareClientProtocol : public ClientProtocol {
+class FlareClientProtocol final
+    : public FramedClientProtocol<FlareClientProtocol, FlareFrame, RpcMeta> {
  public:
   explicit FlareClientProtocol(const Limits& limits)
-      : cutter_(limits.max_packet_size) {}
+      : FramedClientProtocol(limits) {}
 
-  std::string_view name() const override { return FlareFrame::kName; }
   ProtocolTraits traits() const override { return kTraits; }
-  PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
 
   flare::Status Write(OutboundRequest&& request,
                       BufferBuilder* out) const override {
     if (request.method.empty()) {
       return flare::Status(STATUS_INVALID_METHOD_NAME, "empty method name");
     }
-    if (TooLargeForFrame(request.body) ||
-        TooLargeForFrame(request.attachment)) {
+    if (PartTooLarge(request.body, request.attachment)) {
       return flare::Status(STATUS_SERIALIZE_REQUEST,
                            "a part of the request exceeds 4 GiB");
     }
@@ -259,70 +226,43 @@ class FlareClientProtocol : public ClientProtocol {
     meta.acceptable_compression_algorithms = kAcceptableCompressions;
     SetCompression(request.compression, request.attachment_compressed,
                    !request.attachment.empty(), &meta);
-    AppendFrame(meta, std::move(request.body), std::move(request.attachment),
+    AppendFlare(meta, std::move(request.body), std::move(request.attachment),
                 out);
     return flare::Status();
   }
 
-  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
-                std::string* error) override {
-    FlareFrame header;
-    bool oversized = false;
-    CutResult result = cutter_.CutResponse(in, &header, &response->wire,
-                                           &oversized, need, error);
-    if (result != CutResult::kMessage) return result;
-    response->wire_size = header.total();
-    response->meta_size = header.meta_size;
-    response->body_size = header.body_size;
-    // Parse turns this into the error it is.
-    if (oversized) response->status = STATUS_MALFORMED_DATA;
-    return CutResult::kMessage;
-  }
-
-  ParseResult Parse(InboundResponse* response) const override {
-    bool oversized = response->status != STATUS_SUCCESS;
-    RpcMeta meta;
-    std::string_view error =
-        DecodeRpcMeta(HeadOf(FlareFrame::kHeaderSize, response), &meta);
-    response->status = STATUS_MALFORMED_DATA;
-    if (!meta.has_correlation_id) {
-      response->description = "flare: a response without a correlation id";
-      return ParseResult::kClose;
-    }
-    response->correlation_id = meta.correlation_id;
-    if (oversized) {
-      // The meta isn't needed any more.
-      response->scratch = cutter_.OversizedText(response->wire_size);
-      error = response->scratch;
-    } else if (error.empty()) {
-      error = Check(meta);
-    }
-    if (!error.empty()) {
-      response->description = error;
-      return ParseResult::kReject;
-    }
-    response->status = meta.status;
-    response->description = meta.description;
-    response->compression = *CompressionFromWire(meta.compression_algorithm);
-    response->attachment_compressed = meta.attachment_compressed;
-    SplitFrame(FlareFrame::kHeaderSize, response);
-    return ParseResult::kOk;
-  }
-
- private:
-  static std::string_view Check(const RpcMeta& meta) {
-    if (!meta.has_response) return "a response without response_meta";
-    if (!meta.has_status) return "a response without status";
-    if (!CompressionFromWire(meta.compression_algorithm)) {
-      return "a response compressed with an unknown algorithm";
-    }
-    if (meta.method_type == kMethodTypeStream && meta.status == 0) {
-      return "a stream in response to a single call";
-    }
+  // For FramedClientProtocol.
+  static std::string_view Describe(const FlareFrame& frame,
+                                   InboundResponse* response) {
+    response->body_size = frame.body_size;
     return {};
   }
 
-  FrameCutter<FlareFrame> cutter_;
+  static std::string_view Decode(std::string_view bytes, RpcMeta* meta) {
+    return DecodeRpcMeta(bytes, meta);
+  }
+
+  static bool Identify(const RpcMeta& meta, bool /*malformed*/,
+                       InboundResponse* response) {
+    response->correlation_id = meta.correlation_id;
+    return meta.has_correlation_id;
+  }
+
+  static std::string_view Accept(const RpcMeta& meta,
+                                 InboundResponse* response) {
+    if (!meta.has_response) return "a response without response_meta";
+    if (!meta.has_status) return "a response without status";
+    const auto compression = CompressionFromWire(meta.compression_algorithm);
+    if (!compression) return "a response compressed with an unknown algorithm";
+    if (meta.method_type == kMethodTypeStream && meta.status == 0) {
+      return "a stream in response to a single call";
+    }
+    response->status = meta.status;
+    response->description = meta.description;
+    response->compression = *compression;
+    response->attachment_compressed = meta.attachment_compressed;
+    return {};
+  }
 };
 
 }  // namespace

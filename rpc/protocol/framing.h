@@ -1,15 +1,18 @@
-// Frames: takes them off the input, and writes their heads. For protocols whose
-// frames begin with a fixed header that says how long the parts are:
-// [header][head][rest]. The head is what the sender can be told from, so it is
-// read even of frames that are too large, whose rest is skipped as it comes.
+// Frames: takes them off the input, and writes them. For protocols whose frames
+// begin with a header that says how long all is: [header][head][rest]. The head
+// is what the sender can be told from, so it is read even of frames that are
+// too large, whose rest is skipped as it comes.
 //
 // A Frame describes one format:
-//   static constexpr std::string_view kName, kMagic;   // the first bytes
-//   static constexpr std::size_t kHeaderSize;
-//   void Read(const char* header);     // kHeaderSize bytes
-//   std::string Check() const;         // why it can't be a frame; or empty
-//   std::size_t head_size() const;     // header and head
-//   std::size_t total() const;         // all of it; at least head_size()
+//   static constexpr std::string_view kName;
+//   static constexpr std::size_t kHeaderSize;  // at most, in bytes
+//   // From the first bytes of the input, kHeaderSize of them if there are.
+//   // kMessage: the members say what the header does. As ServerProtocol::Cut
+//   // otherwise.
+//   CutResult Read(std::string_view bytes, std::size_t* need,
+//                  std::string* error);
+//   std::size_t kept_size() const;  // header and head
+//   std::size_t total() const;      // all of it; at least kept_size()
 #ifndef FLARE_RPC_PROTOCOL_FRAMING_H_
 #define FLARE_RPC_PROTOCOL_FRAMING_H_
 
@@ -28,6 +31,9 @@ namespace flare::rpc {
 // connection, before they are gathered.
 inline constexpr std::size_t kMaxMetaSize = 64 << 10;
 
+// Of the error texts we send: more would not fit into a meta.
+inline constexpr std::size_t kMaxErrorText = 32 << 10;
+
 inline std::string OversizedMetaText(std::size_t size) {
   return "a meta of " + std::to_string(size) + " bytes exceeds the limit of " +
          std::to_string(kMaxMetaSize);
@@ -41,20 +47,21 @@ class FrameCutter {
       : max_packet_size_(max_packet_size) {}
 
   // As ServerProtocol::Cut. On kMessage: *wire has header and head and, unless
-  // *oversized, all of the frame; the rest of an oversized one is skipped by
-  // this and later calls.
-  CutResult Cut(Buffer& in, Frame* frame, Buffer* wire, bool* oversized,
-                std::size_t* need, std::string* error) {
+  // the frame is oversized, all of it; the rest of an oversized one is skipped
+  // by this and later calls.
+  CutResult Cut(Buffer& in, Frame* frame, Buffer* wire, std::size_t* need,
+                std::string* error) {
     *need = 0;
     if (!SkipRest(in)) return CutResult::kNeedMore;
-    CutResult result = ReadHeader(in, frame, need);
-    if (result != CutResult::kMessage) return result;
-    if (std::string why = frame->Check(); !why.empty()) {
-      error->assign(Frame::kName).append(": ").append(why);
-      return CutResult::kError;
+    char scratch[Frame::kHeaderSize];
+    const CutResult result = frame->Read(
+        in.Peek(std::min(in.size(), Frame::kHeaderSize), scratch), need, error);
+    if (result == CutResult::kError) {
+      error->insert(0, std::string(Frame::kName) + ": ");
     }
-    *oversized = frame->total() > max_packet_size_;
-    std::size_t wanted = *oversized ? frame->head_size() : frame->total();
+    if (result != CutResult::kMessage) return result;
+    const std::size_t wanted =
+        Oversized(*frame) ? frame->kept_size() : frame->total();
     if (in.size() < wanted) {
       *need = wanted;
       return CutResult::kNeedMore;
@@ -66,9 +73,9 @@ class FrameCutter {
   }
 
   // For the reading side of a client, which speaks with one kind of peer.
-  CutResult CutResponse(Buffer& in, Frame* frame, Buffer* wire, bool* oversized,
+  CutResult CutResponse(Buffer& in, Frame* frame, Buffer* wire,
                         std::size_t* need, std::string* error) {
-    CutResult result = Cut(in, frame, wire, oversized, need, error);
+    const CutResult result = Cut(in, frame, wire, need, error);
     if (result == CutResult::kUnsure) return CutResult::kNeedMore;
     if (result != CutResult::kNotMine) return result;
     error->assign(Frame::kName).append(": the peer's bytes are no ");
@@ -76,6 +83,9 @@ class FrameCutter {
     return CutResult::kError;
   }
 
+  bool Oversized(const Frame& frame) const {
+    return frame.total() > max_packet_size_;
+  }
   std::string OversizedText(std::size_t size) const {
     return "a message of " + std::to_string(size) +
            " bytes exceeds the limit of " + std::to_string(max_packet_size_);
@@ -84,39 +94,37 @@ class FrameCutter {
  private:
   // False if all of the input belonged to an oversized frame and more will.
   bool SkipRest(Buffer& in) {
-    std::size_t n = std::min(skip_, in.size());
+    if (skip_ == 0) [[likely]]
+      return true;
+    const std::size_t n = std::min(skip_, in.size());
     if (n != 0) in.Skip(n);
     skip_ -= n;
     return skip_ == 0;
-  }
-
-  static CutResult ReadHeader(const Buffer& in, Frame* frame,
-                              std::size_t* need) {
-    char scratch[Frame::kHeaderSize];
-    std::string_view bytes =
-        in.Peek(std::min(in.size(), Frame::kHeaderSize), scratch);
-    std::size_t known = std::min(bytes.size(), Frame::kMagic.size());
-    if (bytes.substr(0, known) != Frame::kMagic.substr(0, known)) {
-      return CutResult::kNotMine;
-    }
-    if (known < Frame::kMagic.size()) return CutResult::kUnsure;
-    if (bytes.size() < Frame::kHeaderSize) {
-      *need = Frame::kHeaderSize;
-      return CutResult::kNeedMore;
-    }
-    frame->Read(bytes.data());
-    return CutResult::kMessage;
   }
 
   const std::size_t max_packet_size_;
   std::size_t skip_ = 0;  // bytes still to come of an oversized frame
 };
 
+// For Frame::Read where `magic` tells whose the bytes are: kMessage if there
+// are `header_size` of them.
+inline CutResult MatchHeader(std::string_view bytes, std::string_view magic,
+                             std::size_t header_size, std::size_t* need) {
+  const std::size_t known = std::min(bytes.size(), magic.size());
+  if (bytes.substr(0, known) != magic.substr(0, known)) {
+    return CutResult::kNotMine;
+  }
+  if (known < magic.size()) return CutResult::kUnsure;
+  if (bytes.size() >= header_size) return CutResult::kMessage;
+  *need = header_size;
+  return CutResult::kNeedMore;
+}
+
 // Header and head of a frame to be sent: `put` writes `size` bytes to where it
 // is told.
 template <class Put>
 void AppendHead(std::size_t size, Put&& put, BufferBuilder* out) {
-  if (size <= BufferBuilder::kMaxReserve) {
+  if (size <= BufferBuilder::kMaxReserve) [[likely]] {
     put(out->Reserve(size));
     return;
   }
@@ -125,20 +133,62 @@ void AppendHead(std::size_t size, Put&& put, BufferBuilder* out) {
   out->Append(head);
 }
 
-inline std::uint32_t ReadBigEndian32(const char* at) {
-  std::uint32_t value = 0;
-  for (int i = 0; i != 4; ++i) {
-    value = value << 8 | static_cast<std::uint8_t>(at[i]);
-  }
-  return value;
+// All of a frame.
+template <class Put>
+void AppendFrame(std::size_t head_size, Put&& put, Buffer&& body,
+                 Buffer&& attachment, BufferBuilder* out) {
+  AppendHead(head_size, put, out);
+  if (!body.empty()) out->Append(std::move(body));
+  if (!attachment.empty()) out->Append(std::move(attachment));
 }
 
-// Returns the end.
-inline char* PutBigEndian32(std::size_t value, char* out) {
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    *out++ = static_cast<char>(value >> shift);
-  }
+// Where one number of 32 bits has the size of all, with room for the head,
+// whatever peers take such numbers for.
+inline bool TooLargeForFrame(const Buffer& body, const Buffer& attachment) {
+  return body.size() + attachment.size() > std::size_t{2'000'000'000};
+}
+
+// --- numbers, most significant byte first; Put functions return the end ---
+
+inline std::uint16_t ReadBigEndian16(const char* at) {
+  return static_cast<std::uint16_t>(static_cast<std::uint8_t>(at[0]) << 8 |
+                                    static_cast<std::uint8_t>(at[1]));
+}
+
+inline std::uint32_t ReadBigEndian32(const char* at) {
+  return std::uint32_t{ReadBigEndian16(at)} << 16 | ReadBigEndian16(at + 2);
+}
+
+inline char* PutBigEndian16(std::size_t value, char* out) {
+  *out++ = static_cast<char>(value >> 8);
+  *out++ = static_cast<char>(value);
   return out;
+}
+
+inline char* PutBigEndian32(std::size_t value, char* out) {
+  return PutBigEndian16(value, PutBigEndian16(value >> 16, out));
+}
+
+// --- names of methods ---
+
+// "package.Service.Method" in two; both empty if it has no such parts.
+struct MethodName {
+  explicit MethodName(std::string_view full) {
+    const std::size_t dot = full.rfind('.');
+    if (dot == std::string_view::npos) return;
+    service = full.substr(0, dot);
+    method = full.substr(dot + 1);
+  }
+  bool ok() const { return !service.empty() && !method.empty(); }
+
+  std::string_view service;
+  std::string_view method;
+};
+
+inline flare::Status BadMethodName(std::string_view name) {
+  return flare::Status(
+      STATUS_INVALID_METHOD_NAME,
+      "\"" + std::string(name) + "\" isn't package.Service.Method");
 }
 
 // Into *scratch, as "service.method". The parts may lie in *scratch, which must
@@ -146,28 +196,9 @@ inline char* PutBigEndian32(std::size_t value, char* out) {
 inline std::string_view JoinMethodName(std::string_view service,
                                        std::string_view method,
                                        std::string* scratch) {
-  std::size_t at = scratch->size();
+  const std::size_t at = scratch->size();
   scratch->append(service).append(1, '.').append(method);
   return std::string_view(*scratch).substr(at);
-}
-
-// The head of a frame cut off before (message->meta_size bytes behind the
-// header), in one piece; maybe in message->scratch.
-template <class Message>
-std::string_view HeadOf(std::size_t header_size, Message* message) {
-  return ContiguousPrefix(message->wire, header_size + message->meta_size,
-                          &message->scratch)
-      .substr(header_size);
-}
-
-// Takes the frame apart, by message->body_size; its head stays in `wire`, for
-// the views into it.
-template <class Message>
-void SplitFrame(std::size_t header_size, Message* message) {
-  Buffer head = message->wire.Cut(header_size + message->meta_size);
-  message->body = message->wire.Cut(message->body_size);
-  message->attachment = std::move(message->wire);
-  message->wire = std::move(head);
 }
 
 }  // namespace flare::rpc

@@ -8,10 +8,6 @@ namespace flare::rpc {
 
 namespace {
 
-constexpr std::uint64_t Bit(CompressionAlgorithm algorithm) {
-  return std::uint64_t{1} << static_cast<int>(algorithm);
-}
-
 bool IsServicesOwn(int status) {
   return status > STATUS_RESERVED_MAX || status == STATUS_FAILED ||
          status == STATUS_FROM_USER;
@@ -19,32 +15,25 @@ bool IsServicesOwn(int status) {
 
 }  // namespace
 
-constexpr ProtocolTraits kTrpcTraits{
-    .attachments = true,
-    .compression = true,
-    .multiplexed = true,
-    .compressions = Bit(CompressionAlgorithm::kNone) |
-                    Bit(CompressionAlgorithm::kGzip) |
-                    Bit(CompressionAlgorithm::kSnappy) |
-                    Bit(CompressionAlgorithm::kLz4Frame),
-    .attachment_compression = false};
-
-void TrpcFrame::Read(const char* header) {
-  type = static_cast<std::uint8_t>(header[2]);
-  stream_type = static_cast<std::uint8_t>(header[3]);
-  size = ReadBigEndian32(header + 4);
-  meta_size = static_cast<std::uint8_t>(header[8]) * 256u +
-              static_cast<std::uint8_t>(header[9]);
-  stream_id = ReadBigEndian32(header + 10);
-}
-
-std::string TrpcFrame::Check() const {
+CutResult TrpcFrame::Read(std::string_view bytes, std::size_t* need,
+                          std::string* error) {
+  const CutResult result = MatchHeader(bytes, kMagic, kHeaderSize, need);
+  if (result != CutResult::kMessage) return result;
+  type = static_cast<std::uint8_t>(bytes[2]);
+  stream_type = static_cast<std::uint8_t>(bytes[3]);
+  size = ReadBigEndian32(bytes.data() + 4);
+  meta_size = ReadBigEndian16(bytes.data() + 8);
+  stream_id = ReadBigEndian32(bytes.data() + 10);
   if (type != kUnary && type != kStream) {
-    return "unknown kind of frame " + std::to_string(type);
+    *error = "unknown kind of frame " + std::to_string(type);
+    return CutResult::kError;
   }
-  if (size >= head_size()) return std::string();
-  return "a frame of " + std::to_string(size) + " bytes with a head of " +
-         std::to_string(head_size());
+  if (size < kept_size()) {
+    *error = "a frame of " + std::to_string(size) + " bytes with a head of " +
+             std::to_string(kept_size());
+    return CutResult::kError;
+  }
+  return CutResult::kMessage;
 }
 
 char* PutTrpcHeader(const TrpcFrame& frame, char* out) {
@@ -52,60 +41,13 @@ char* PutTrpcHeader(const TrpcFrame& frame, char* out) {
   *out++ = static_cast<char>(frame.type);
   *out++ = static_cast<char>(frame.stream_type);
   out = PutBigEndian32(frame.size, out);
-  *out++ = static_cast<char>(frame.meta_size >> 8);
-  *out++ = static_cast<char>(frame.meta_size);
+  out = PutBigEndian16(frame.meta_size, out);
   out = PutBigEndian32(frame.stream_id, out);
-  *out++ = 0;
-  *out++ = 0;
-  return out;
+  return PutBigEndian16(0, out);
 }
 
-bool TooLargeForTrpc(const Buffer& body, const Buffer& attachment) {
-  return body.size() + attachment.size() > std::size_t{2'000'000'000};
-}
-
-std::optional<CompressionAlgorithm> CompressionFromTrpc(std::uint32_t number) {
-  switch (number) {
-    case 0:
-      return CompressionAlgorithm::kNone;
-    case kTrpcGzip:
-      return CompressionAlgorithm::kGzip;
-    case kTrpcSnappyOld:
-    case kTrpcSnappyBlock:
-      return CompressionAlgorithm::kSnappy;
-    case kTrpcLz4Frame:
-      return CompressionAlgorithm::kLz4Frame;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::uint32_t CompressionToTrpc(CompressionAlgorithm algorithm,
-                                const Buffer& body) {
-  if (body.empty()) return 0;
-  switch (algorithm) {
-    case CompressionAlgorithm::kGzip:
-      return kTrpcGzip;
-    case CompressionAlgorithm::kSnappy:
-      return kTrpcSnappyBlock;
-    case CompressionAlgorithm::kLz4Frame:
-      return kTrpcLz4Frame;
-    default:
-      return 0;
-  }
-}
-
-std::optional<PayloadFormat> FormatFromTrpc(std::uint32_t content_type) {
-  if (content_type == kTrpcProtobuf) return PayloadFormat::kProtobuf;
-  if (content_type == kTrpcJson) return PayloadFormat::kProto3Json;
-  return std::nullopt;
-}
-
-std::uint32_t FormatToTrpc(PayloadFormat format) {
-  return format == PayloadFormat::kProto3Json ? kTrpcJson : kTrpcProtobuf;
-}
-
-TrpcCodes StatusToTrpc(int status) {
+TrpcCodes StatusToTrpc(int status, bool expired) {
+  if (expired) return {.ret = kTrpcBudgetSpent};
   if (IsServicesOwn(status)) return {.ret = 0, .func_ret = status};
   switch (status) {
     case STATUS_SUCCESS:

@@ -5,12 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "flare/base/compression.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/protocol/wire_numbers.h"
 
 namespace flare::rpc {
 
@@ -23,6 +23,8 @@ struct TrpcFrame {
   static constexpr std::size_t kMaxMetaSize = 65535;
   static constexpr std::uint8_t kUnary = 0;
   static constexpr std::uint8_t kStream = 1;
+  // Values of stream_type.
+  static constexpr std::uint8_t kStreamFeedback = 3;
   static constexpr std::uint8_t kStreamClose = 4;
 
   std::uint8_t type = kUnary;
@@ -31,36 +33,40 @@ struct TrpcFrame {
   std::uint32_t meta_size = 0;
   std::uint32_t stream_id = 0;
 
-  void Read(const char* header);
-  std::string Check() const;
-  std::size_t head_size() const { return kHeaderSize + meta_size; }
+  CutResult Read(std::string_view bytes, std::size_t* need, std::string* error);
+  std::size_t kept_size() const { return kHeaderSize + meta_size; }
   std::size_t total() const { return size; }
 };
 
 // Writes the header and returns its end.
 char* PutTrpcHeader(const TrpcFrame& frame, char* out);
 
-// Body and attachment, which must not be larger than what a frame can hold
-// together with its head.
-bool TooLargeForTrpc(const Buffer& body, const Buffer& attachment);
+// There are others, of no use here. Number 2 is deprecated: a block, too, as
+// the C++ peer has it.
+inline constexpr WireNumbers<CompressionAlgorithm, 6> kTrpcCompressions{
+    {{0, CompressionAlgorithm::kNone},
+     {1, CompressionAlgorithm::kGzip},
+     {5, CompressionAlgorithm::kSnappy},
+     {2, CompressionAlgorithm::kSnappy},
+     {3, CompressionAlgorithm::kZlib},
+     {6, CompressionAlgorithm::kLz4Frame}}};
+inline constexpr WireNumbers<PayloadFormat, 2> kTrpcFormats{
+    {{0, PayloadFormat::kProtobuf}, {2, PayloadFormat::kProto3Json}}};
 
-extern const ProtocolTraits kTrpcTraits;
-
-// Nullopt for numbers without a meaning here.
-std::optional<CompressionAlgorithm> CompressionFromTrpc(std::uint32_t number);
-// Nothing stays nothing, which some peers couldn't decompress.
-std::uint32_t CompressionToTrpc(CompressionAlgorithm algorithm,
-                                const Buffer& body);
-
-std::optional<PayloadFormat> FormatFromTrpc(std::uint32_t content_type);
-std::uint32_t FormatToTrpc(PayloadFormat format);
+inline constexpr ProtocolTraits kTrpcTraits{
+    .attachments = true,
+    .compression = true,
+    .multiplexed = true,
+    .compressions = CompressionBits(kTrpcCompressions),
+    .attachment_compression = false};
 
 // An outcome: one of both is not 0 in a failure.
 struct TrpcCodes {
   std::int32_t ret = 0;
   std::int32_t func_ret = 0;
 };
-TrpcCodes StatusToTrpc(int status);
+// `expired` as OutboundResponse has it.
+TrpcCodes StatusToTrpc(int status, bool expired = false);
 int StatusFromTrpc(TrpcCodes codes);
 
 }  // namespace flare::rpc

@@ -76,6 +76,7 @@ void ForEachTransInfo(std::string_view request, F&& f) {
 
 std::string_view DecodeTrpcRequest(std::string_view bytes,
                                    TrpcRequestMeta* meta) {
+  meta->bytes = bytes;
   FieldReader reader(bytes);
   std::uint32_t tag;
   while (reader.NextTag(&tag)) {

@@ -16,16 +16,6 @@ namespace flare::rpc {
 inline constexpr std::uint32_t kTrpcUnary = 0;
 inline constexpr std::uint32_t kTrpcOneWay = 1;
 
-// Values of content_type. There are others, of no use here.
-inline constexpr std::uint32_t kTrpcProtobuf = 0;
-inline constexpr std::uint32_t kTrpcJson = 2;
-
-// Values of content_encoding, likewise.
-inline constexpr std::uint32_t kTrpcGzip = 1;
-inline constexpr std::uint32_t kTrpcSnappyOld = 2;  // a block, too
-inline constexpr std::uint32_t kTrpcSnappyBlock = 5;
-inline constexpr std::uint32_t kTrpcLz4Frame = 6;
-
 // Values of ret: the framework's codes, of servers.
 inline constexpr std::int32_t kTrpcDecodeError = 1;
 inline constexpr std::int32_t kTrpcEncodeError = 2;
@@ -52,9 +42,10 @@ struct TrpcRequestMeta {
   std::string_view service;
   std::string_view method;
   std::uint32_t message_type = 0;
-  std::uint32_t content_type = kTrpcProtobuf;
+  std::uint32_t content_type = 0;
   std::uint32_t content_encoding = 0;
   std::uint32_t attachment_size = 0;
+  std::string_view bytes;  // decoding: all of them
 };
 
 struct TrpcResponseMeta {
@@ -65,7 +56,7 @@ struct TrpcResponseMeta {
   std::int32_t func_ret = 0;
   std::string_view error_msg;
   std::uint32_t message_type = 0;
-  std::uint32_t content_type = kTrpcProtobuf;
+  std::uint32_t content_type = 0;
   std::uint32_t content_encoding = 0;
   std::uint32_t attachment_size = 0;
   // When encoding: the encoded RequestProtocol whose trans_info is repeated.

@@ -7,17 +7,18 @@
 //     its service as the callee; there is no caller.
 //   - Our replies repeat version, call_type, message_type, trans_info and the
 //     format of the request, protobuf or JSON. Our requests are protobuf.
-//   - Bodies are compressed with gzip, snappy or lz4 or not at all, attachments
-//     never.
+//   - Bodies are compressed with gzip, snappy, zlib or lz4 or not at all,
+//     attachments never.
 //   - A service's own failures (codes above 1000, STATUS_FAILED,
 //     STATUS_FROM_USER) stand in func_ret as they are. Others are translated:
 //     ret 1 STATUS_MALFORMED_DATA (and STATUS_PARSE_REQUEST), 2
 //     STATUS_SERIALIZE_RESPONSE, 11 STATUS_SERVICE_NOT_FOUND, 12
-//     STATUS_METHOD_NOT_FOUND, 21 STATUS_TIMEOUT, 22 STATUS_OVERLOADED, 31 all
-//     the rest. The client translates back; 23 is STATUS_OVERLOADED there, 24
-//     STATUS_TIMEOUT, another ret STATUS_FAILED, and a func_ret that isn't a
-//     service's code here STATUS_FROM_USER. A failed call's reply has neither
-//     body nor attachment.
+//     STATUS_METHOD_NOT_FOUND, 21 STATUS_TIMEOUT, 22 STATUS_OVERLOADED, 24
+//     a call whose timeout was over before it began, 31 all the rest. The
+//     client translates back; 23 is STATUS_OVERLOADED there, 24 STATUS_TIMEOUT,
+//     another ret STATUS_FAILED, and a func_ret that isn't a service's code
+//     here STATUS_FROM_USER. A failed call's reply has neither body nor
+//     attachment.
 //
 // What a request must be, and what happens otherwise:
 //   - Impossible sizes, an unknown kind of frame: the connection is closed.
@@ -26,11 +27,13 @@
 //     unknown call_type, content_type or content_encoding, an attachment_size
 //     beyond the end: STATUS_MALFORMED_DATA; the connection goes on.
 //   - A func that isn't /service/method: STATUS_METHOD_NOT_FOUND.
-//   - A frame of a stream: the stream is reset.
+//   - A frame of a stream: the stream is reset, unless the frame ends it, or
+//     says that there is room for more.
 // One-way calls are never answered, nor are bad ones. A reply whose header
 // would exceed the 65,535 bytes that a frame can state becomes
-// STATUS_SERIALIZE_RESPONSE. The client judges responses as the server judges
-// requests: their calls fail with STATUS_MALFORMED_DATA and a text.
+// STATUS_SERIALIZE_RESPONSE; a failure stays what it is, without trans_info.
+// The client judges responses as the server judges requests: their calls fail
+// with STATUS_MALFORMED_DATA and a text.
 #ifndef FLARE_RPC_PROTOCOL_TRPC_PROTOCOL_H_
 #define FLARE_RPC_PROTOCOL_TRPC_PROTOCOL_H_
 
