@@ -1,0 +1,372 @@
+#include "example/proxy/relay.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "flare/io/fd.h"
+#include "flare/io/socket_options.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace example::proxy {
+namespace {
+
+using flare::io::UniqueFd;
+using flare::io::testing::Pattern;
+using flare::io::testing::Receive;
+using flare::io::testing::ReceiveEnd;
+using flare::io::testing::ResetOnClose;
+using flare::io::testing::SendAll;
+using flare::io::testing::SocketPair;
+using flare::io::testing::TcpPair;
+
+enum class Kind { kTcp, kUnix };
+
+SocketPair MakePair(Kind kind, int buffer) {
+  if (kind == Kind::kTcp) return TcpPair(buffer, buffer);
+  std::array<int, 2> fds;
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()),
+            0);
+  SocketPair pair{.ours = UniqueFd(fds[0]), .peer = UniqueFd(fds[1])};
+  if (buffer > 0) flare::io::SetSendBuffer(fds[0], buffer);
+  flare::io::testing::MakePlain(fds[1]);
+  EXPECT_EQ(::fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
+  return pair;
+}
+
+// A relay between two plain sockets, driven by edges as the proxy drives it.
+class RelayTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  // `buffer`: of each socket in the kernel; 0: as usual.
+  void Open(const Relay::Options& options = Relay::Options(), int buffer = 0) {
+    client_ = MakePair(GetParam(), buffer);
+    upstream_ = MakePair(GetParam(), buffer);
+    relay_.emplace(client_.ours.get(), upstream_.ours.get(), options);
+    epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+    Watch(client_.ours.get(), 0);
+    Watch(upstream_.ours.get(), 1);
+  }
+
+  void Watch(int fd, std::uint32_t side) {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    event.data.u32 = side;
+    ASSERT_EQ(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event), 0);
+  }
+
+  // Serves events until `done()`, or the relay has ended.
+  template <class Done>
+  void RunUntil(Done done) {
+    bool more = true;  // What there was before the sockets were watched.
+    while (!ended_ && !done()) {
+      std::array<epoll_event, 2> events;
+      const int n =
+          ::epoll_wait(epoll_.get(), events.data(), 2, more ? 0 : kLimitMs);
+      ASSERT_TRUE(n > 0 || more) << "nothing happens any more";
+      std::array<std::uint32_t, 2> bits{};
+      for (int i = 0; i < n; ++i) bits[events[i].data.u32] |= events[i].events;
+      const Relay::Outcome outcome = relay_->Run(bits[0], bits[1]);
+      more = outcome == Relay::Outcome::kMore;
+      ended_ = outcome == Relay::Outcome::kEnded;
+      EXPECT_LE(relay_->pending_to(Relay::kClient), most_pending_);
+      EXPECT_LE(relay_->pending_to(Relay::kUpstream), most_pending_);
+    }
+  }
+  void RunUntilEnd() {
+    RunUntil([] { return false; });
+    ASSERT_TRUE(ended_);
+  }
+  // As long as something happens.
+  void RunUntilQuiet() {
+    for (;;) {
+      std::array<epoll_event, 2> events;
+      const int n = ::epoll_wait(epoll_.get(), events.data(), 2, 0);
+      std::array<std::uint32_t, 2> bits{};
+      for (int i = 0; i < n; ++i) bits[events[i].data.u32] |= events[i].events;
+      const Relay::Outcome outcome = relay_->Run(bits[0], bits[1]);
+      ended_ = outcome == Relay::Outcome::kEnded;
+      if (ended_ || (n == 0 && outcome == Relay::Outcome::kWaiting)) return;
+    }
+  }
+  // What the proxy does at the end.
+  void CloseOurs() {
+    const Relay::Result& result = relay_->result();
+    if (result.reset_other) {
+      ResetOnClose(result.end == Relay::Result::End::kClientBroke
+                       ? upstream_.ours.get()
+                       : client_.ours.get());
+    }
+    client_.ours.Reset();
+    upstream_.ours.Reset();
+  }
+  std::uint64_t Passed(Relay::Side side) { return relay_->bytes_to(side); }
+
+  static constexpr int kLimitMs = 60'000;
+
+  SocketPair client_;
+  SocketPair upstream_;
+  std::optional<Relay> relay_;
+  UniqueFd epoll_;
+  bool ended_ = false;
+  std::size_t most_pending_ = Relay::Options().high_watermark;
+};
+
+INSTANTIATE_TEST_SUITE_P(Sockets, RelayTest,
+                         ::testing::Values(Kind::kTcp, Kind::kUnix),
+                         [](const auto& info) {
+                           return info.param == Kind::kTcp ? "Tcp" : "Unix";
+                         });
+
+TEST_P(RelayTest, PassesMessagesBothWays) {
+  Open();
+  for (int i = 0; i < 100; ++i) {
+    const std::string request = Pattern(1 + i * 17, i);
+    ASSERT_TRUE(SendAll(client_.peer.get(), request));
+    const std::uint64_t before = Passed(Relay::kUpstream);
+    RunUntil(
+        [&] { return Passed(Relay::kUpstream) == before + request.size(); });
+    EXPECT_EQ(Receive(upstream_.peer.get(), request.size()), request);
+    const std::string reply = Pattern(1 + i * 31, i + 1000);
+    ASSERT_TRUE(SendAll(upstream_.peer.get(), reply));
+    const std::uint64_t before_reply = Passed(Relay::kClient);
+    RunUntil(
+        [&] { return Passed(Relay::kClient) == before_reply + reply.size(); });
+    EXPECT_EQ(Receive(client_.peer.get(), reply.size()), reply);
+  }
+  EXPECT_EQ(relay_->pending_to(Relay::kClient), 0U);
+}
+
+TEST_P(RelayTest, PassesManyBytesBothWaysAtOnceThroughSmallSockets) {
+  most_pending_ = 20'000;
+  Open({.high_watermark = 20'000, .low_watermark = 5'000}, 4096);
+  const std::string up = Pattern(3'000'000, 1);
+  const std::string down = Pattern(2'000'000, 2);
+  std::thread client_sends([&] {
+    EXPECT_TRUE(SendAll(client_.peer.get(), up));
+    ::shutdown(client_.peer.get(), SHUT_WR);
+  });
+  std::thread upstream_sends([&] {
+    EXPECT_TRUE(SendAll(upstream_.peer.get(), down));
+    ::shutdown(upstream_.peer.get(), SHUT_WR);
+  });
+  std::thread upstream_reads(
+      [&] { EXPECT_TRUE(Receive(upstream_.peer.get(), up.size() + 1) == up); });
+  std::thread client_reads([&] {
+    EXPECT_TRUE(Receive(client_.peer.get(), down.size() + 1) == down);
+  });
+  RunUntilEnd();
+  for (auto* const thread :
+       {&client_sends, &upstream_sends, &upstream_reads, &client_reads}) {
+    thread->join();
+  }
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kFinished);
+  EXPECT_EQ(Passed(Relay::kUpstream), up.size());
+  EXPECT_EQ(Passed(Relay::kClient), down.size());
+}
+
+TEST_P(RelayTest, SlowSideStopsTheOtherAtTheHighWatermark) {
+  most_pending_ = 30'000;
+  Open({.high_watermark = 30'000, .low_watermark = 10'000}, 4096);
+  // The client sends as long as anybody takes it; the upstream reads nothing.
+  ASSERT_EQ(::fcntl(client_.peer.get(), F_SETFL, O_NONBLOCK), 0);
+  const std::string piece = Pattern(1000);
+  std::size_t sent = 0;
+  for (;;) {
+    const ssize_t n =
+        ::send(client_.peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    RunUntilQuiet();
+    if (n > 0) {
+      sent += static_cast<std::size_t>(n);
+    } else if (relay_->pending_to(Relay::kUpstream) == 30'000) {
+      break;
+    }
+    ASSERT_LT(sent, 100'000'000U) << "nothing stops the client";
+  }
+  // The other direction isn't concerned.
+  ASSERT_TRUE(SendAll(upstream_.peer.get(), "reply"));
+  RunUntil([&] { return Passed(Relay::kClient) == 5; });
+  // Somebody reads again: nothing is lost, and the client can go on.
+  std::string got;
+  while (got.size() < sent) {
+    std::array<char, 3000> buffer;
+    const ssize_t n = ::recv(upstream_.peer.get(), buffer.data(), buffer.size(),
+                             MSG_DONTWAIT);
+    if (n > 0) got.append(buffer.data(), static_cast<std::size_t>(n));
+    RunUntilQuiet();
+  }
+  EXPECT_EQ(got.size(), sent);
+  for (std::size_t i = 0; i < got.size(); i += 997) {
+    ASSERT_EQ(got[i], piece[i % piece.size()]) << i;
+  }
+  EXPECT_EQ(relay_->pending_to(Relay::kUpstream), 0U);
+}
+
+TEST_P(RelayTest, EndOfRequestIsPassedOnAndTheReplyStillComes) {
+  Open();
+  ASSERT_TRUE(SendAll(client_.peer.get(), "request"));
+  ::shutdown(client_.peer.get(), SHUT_WR);
+  RunUntil([&] { return Passed(Relay::kUpstream) == 7; });
+  RunUntilQuiet();
+  EXPECT_FALSE(ended_);
+  EXPECT_EQ(Receive(upstream_.peer.get(), 8), "request");  // And the end.
+  ASSERT_TRUE(SendAll(upstream_.peer.get(), "reply"));
+  upstream_.peer.Reset();
+  RunUntilEnd();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kFinished);
+  EXPECT_FALSE(relay_->result().reset_other);
+  CloseOurs();
+  EXPECT_EQ(Receive(client_.peer.get(), 5), "reply");
+  EXPECT_EQ(ReceiveEnd(client_.peer.get()), 0);
+}
+
+TEST_P(RelayTest, UpstreamMayEndItsDirectionFirst) {
+  Open();
+  ASSERT_TRUE(SendAll(upstream_.peer.get(), "greeting"));
+  ::shutdown(upstream_.peer.get(), SHUT_WR);
+  RunUntil([&] { return Passed(Relay::kClient) == 8; });
+  RunUntilQuiet();
+  EXPECT_EQ(Receive(client_.peer.get(), 9), "greeting");
+  ASSERT_TRUE(SendAll(client_.peer.get(), "late"));
+  RunUntil([&] { return Passed(Relay::kUpstream) == 4; });
+  client_.peer.Reset();
+  RunUntilEnd();
+  EXPECT_EQ(Receive(upstream_.peer.get(), 5), "late");
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kFinished);
+}
+
+// The end comes while bytes wait for a slow sink: it must not overtake them.
+TEST_P(RelayTest, EndWaitsForPendingBytes) {
+  Open({}, 4096);
+  const std::string bytes = Pattern(200'000);
+  std::thread sender([&] {
+    EXPECT_TRUE(SendAll(client_.peer.get(), bytes));
+    ::shutdown(client_.peer.get(), SHUT_WR);
+  });
+  RunUntil([&] { return relay_->pending_to(Relay::kUpstream) > 0; });
+  std::thread reader([&] {
+    EXPECT_TRUE(Receive(upstream_.peer.get(), bytes.size() + 1) == bytes);
+    upstream_.peer.Reset();
+  });
+  RunUntilEnd();
+  sender.join();
+  reader.join();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kFinished);
+}
+
+TEST_P(RelayTest, HeaderGoesFirstAndIsNotCounted) {
+  Open();
+  relay_->SendFirst(Relay::kUpstream, "PROXY ...\r\n");
+  relay_->AddReceived(Relay::kClient, "early ");
+  ASSERT_TRUE(SendAll(client_.peer.get(), "bird"));
+  RunUntil([&] { return Passed(Relay::kUpstream) == 10; });
+  EXPECT_EQ(Receive(upstream_.peer.get(), 21), "PROXY ...\r\nearly bird");
+}
+
+TEST_P(RelayTest, WritingToAnUpstreamThatIsGoneEndsTheRelay) {
+  Open();
+  ASSERT_TRUE(SendAll(upstream_.peer.get(), "last words"));
+  RunUntil([&] { return Passed(Relay::kClient) == 10; });
+  upstream_.peer.Reset();  // Closed in order, so first its end is passed on.
+  RunUntilQuiet();
+  EXPECT_FALSE(ended_);
+  EXPECT_EQ(Receive(client_.peer.get(), 11), "last words");
+  ASSERT_TRUE(SendAll(client_.peer.get(), "anybody?"));
+  RunUntilQuiet();
+  // TCP learns only by the answer to that that nobody reads.
+  if (!ended_) RunUntilEnd();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kUpstreamBroke);
+  EXPECT_FALSE(relay_->result().reset_other);
+}
+
+// The rest is about resets, which Unix sockets know only in part.
+using TcpRelayTest = RelayTest;
+INSTANTIATE_TEST_SUITE_P(Resets, TcpRelayTest, ::testing::Values(Kind::kTcp));
+
+TEST_P(TcpRelayTest, ResetByClientIsPassedOn) {
+  Open();
+  ASSERT_TRUE(SendAll(client_.peer.get(), "half a requ"));
+  RunUntil([&] { return Passed(Relay::kUpstream) == 11; });
+  ResetOnClose(client_.peer.get());
+  client_.peer.Reset();
+  RunUntilEnd();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kClientBroke);
+  EXPECT_EQ(relay_->result().error, ECONNRESET);
+  EXPECT_TRUE(relay_->result().reset_other);
+  EXPECT_EQ(Receive(upstream_.peer.get(), 11), "half a requ");
+  CloseOurs();
+  EXPECT_EQ(ReceiveEnd(upstream_.peer.get()), ECONNRESET);
+}
+
+TEST_P(TcpRelayTest, ResetByUpstreamIsPassedOnBehindWhatItHadSent) {
+  Open();
+  ASSERT_TRUE(SendAll(upstream_.peer.get(), "half a rep"));
+  RunUntil([&] { return Passed(Relay::kClient) == 10; });
+  ResetOnClose(upstream_.peer.get());
+  upstream_.peer.Reset();
+  RunUntilEnd();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kUpstreamBroke);
+  EXPECT_EQ(Receive(client_.peer.get(), 10), "half a rep");
+  CloseOurs();
+  EXPECT_EQ(ReceiveEnd(client_.peer.get()), ECONNRESET);
+}
+
+// The end of its direction came before: nobody reads from it any more.
+TEST_P(TcpRelayTest, ResetAfterTheEndOfInputIsNoticed) {
+  Open();
+  ::shutdown(upstream_.peer.get(), SHUT_WR);
+  RunUntilQuiet();
+  ResetOnClose(upstream_.peer.get());
+  upstream_.peer.Reset();
+  RunUntilEnd();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kUpstreamBroke);
+  EXPECT_NE(relay_->result().error, 0);
+}
+
+// While it isn't read from, a client that resets is noticed once what it had
+// sent has been delivered.
+TEST_P(TcpRelayTest, ResetByASenderThatHadBeenStopped) {
+  Open({.high_watermark = 10'000, .low_watermark = 1'000}, 4096);
+  ASSERT_EQ(::fcntl(client_.peer.get(), F_SETFL, O_NONBLOCK), 0);
+  const std::string piece = Pattern(1000);
+  while (relay_->pending_to(Relay::kUpstream) < 10'000) {
+    static_cast<void>(
+        ::send(client_.peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL));
+    RunUntilQuiet();
+  }
+  ResetOnClose(client_.peer.get());
+  client_.peer.Reset();
+  RunUntilQuiet();
+  EXPECT_FALSE(ended_);
+  std::thread reader([&] {
+    while (!Receive(upstream_.peer.get(), 1).empty()) continue;
+  });
+  RunUntilEnd();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kClientBroke);
+  CloseOurs();
+  reader.join();
+}
+
+// Urgent data makes reads stop short in front of it; it goes on as plain data.
+TEST_P(TcpRelayTest, UrgentDataDoesNotStopTheFlow) {
+  Open();
+  flare::io::SetUrgentInline(client_.ours.get());
+  std::string expected;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(SendAll(client_.peer.get(), "plain"));
+    ASSERT_EQ(::send(client_.peer.get(), "!", 1, MSG_OOB), 1);
+    expected += "plain!";
+  }
+  RunUntil([&] { return Passed(Relay::kUpstream) == expected.size(); });
+  EXPECT_EQ(Receive(upstream_.peer.get(), expected.size()), expected);
+}
+
+}  // namespace
+}  // namespace example::proxy
