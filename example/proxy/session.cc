@@ -18,15 +18,29 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "example/proxy/proxy_protocol.h"
 #include "flare/base/clock.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
+#include "flare/rpc/log_throttle.h"
+#include "glog/logging.h"
 
 namespace example::proxy {
 namespace {
+
+// A server that is down fails once per client, and there are many clients.
+flare::rpc::LogThrottle connect_log;
+
+void LogConnectFailure(const Upstream& upstream, int error) {
+  if (const auto left_out = connect_log.Admit()) {
+    LOG(WARNING) << "Can't connect to upstream " << upstream.name() << ": "
+                 << std::system_category().message(error)
+                 << flare::rpc::LogThrottle::Note(*left_out);
+  }
+}
 
 using flare::NowNs;
 using flare::RefPtr;
@@ -349,6 +363,7 @@ void Session::LeaveUpstream(int error) {
     report_.attempts = serving_->config->connect_attempts;  // No use in more.
   } else {
     const ProxyConfig& config = *serving_->config;
+    LogConnectFailure(*report_.upstream, error);
     registry_->CountConnectFailure();
     report_.upstream->ReportFailure(config.max_failures,
                                     config.failure_pause.count(), NowNs());

@@ -74,7 +74,7 @@ void RaiseDescriptorLimit(const ProxyConfig& config) {
 
 }  // namespace
 
-int CountUnreachable(const ProxyConfig& config, const std::stop_token& stop) {
+int CountUnreachable(const ProxyConfig& config) {
   HealthCheckConfig check = config.health_check;
   check.timeout = config.connect_timeout;
   check.type = HealthCheckConfig::Type::kTcp;
@@ -83,12 +83,12 @@ int CountUnreachable(const ProxyConfig& config, const std::stop_token& stop) {
   for (const UpstreamConfig& upstream : config.upstreams) {
     fibers.emplace_back([&] {
       const Status status =
-          ProbeServer(check, upstream.name, upstream.address, "", stop);
-      if (status.ok() || status.code() == ECANCELED) return;
+          ProbeServer(check, upstream.name, upstream.address, "", {});
+      if (status.ok()) return;
       // relaxed: join() orders it before the end.
       unreachable.fetch_add(1, std::memory_order_relaxed);
       LOG(WARNING) << upstream.where << ": upstream '" << upstream.name
-                   << "' can't be reached now: " << status.message()
+                   << "' can't be reached: " << status.message()
                    << "; check the address, and that the server runs.";
     });
   }
@@ -105,8 +105,6 @@ Supervisor::~Supervisor() {
     admin_->Join();
   }
   StopTicker();
-  look_stop_.request_stop();
-  if (look_.joinable()) look_.join();
   health_.Stop();
   proxy_.reset();  // Before the log that its sessions end in.
 }
@@ -129,11 +127,6 @@ Status Supervisor::Start(const ProxyConfig& config) {
   proxy_ = std::move(*proxy);
   if (Status status = StartAdmin(config); !status.ok()) return status;
   health_.Update(config, proxy_->upstreams());
-  if (config.health_check.type == HealthCheckConfig::Type::kNone) {
-    look_ = flare::Fiber([config, stop = look_stop_.get_token()] {
-      (void)CountUnreachable(config, stop);
-    });
-  }
   RestartTicker(config);
   for (const flare::Endpoint& address : proxy_->listening()) {
     LOG(INFO) << "Proxy listens on " << address << ".";

@@ -82,8 +82,6 @@ class Supervisor {
   flare::fiber::Mutex control_;
   std::stop_source ticker_stop_;
   flare::Fiber ticker_;
-  std::stop_source look_stop_;
-  flare::Fiber look_;
 
   std::atomic<bool> draining_{false};
   std::atomic<std::uint64_t> generation_{1};
@@ -95,8 +93,8 @@ class Supervisor {
 
 // Checks that each upstream can be connected to, and logs those that can't be
 // as warnings with their place in the configuration. Returns how many those
-// are. Blocks the fiber until all have answered or timed out, or `stop`.
-int CountUnreachable(const ProxyConfig& config, const std::stop_token& stop);
+// are. Blocks the fiber until all have answered or timed out.
+int CountUnreachable(const ProxyConfig& config);
 
 }  // namespace example::proxy
 

@@ -9,7 +9,6 @@
 #include <glog/logging.h>
 
 #include <cstdlib>
-#include <stop_token>
 
 #include "example/proxy/config.h"
 #include "example/proxy/supervisor.h"
@@ -39,7 +38,7 @@ namespace {
 constexpr int kBadConfiguration = 2;
 
 int Check(const ProxyConfig& config) {
-  const int unreachable = CountUnreachable(config, std::stop_token());
+  const int unreachable = CountUnreachable(config);
   if (unreachable != 0) return 1;
   LOG(INFO) << "The settings are right, and all upstreams can be reached.";
   return 0;
