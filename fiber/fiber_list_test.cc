@@ -125,7 +125,8 @@ TEST_P(FiberListTest, NamesTheEntry) {
   const std::vector<FiberSnapshot> found = AwaitSuspended("entry", 1);
   const std::string name = EntryName(found[0].entry);
   EXPECT_TRUE(Contains(name, "NamesTheEntry")) << name;
-  EXPECT_TRUE(Contains(name, "{lambda()#1}")) << name;
+  // What a lambda is called depends on the compiler.
+  EXPECT_TRUE(Contains(name, "{lambda()#1}") || Contains(name, "$_")) << name;
   EXPECT_FALSE(Contains(name, "ClosureTask")) << name;
   EXPECT_EQ(EntryName(nullptr), "none");
   event.Set();

@@ -167,21 +167,21 @@ Measured HoldAndMeasure(std::chrono::nanoseconds watch_period, int workers) {
 
 enum class Verdict { kKept, kBroken, kTooBusy };
 
-// Some attempt must keep the promise, of those made while plain threads could
-// be woken in less than half a millisecond. `*seen`: the others of them.
-Verdict Judge(std::chrono::nanoseconds watch_period, int workers,
+// Kept: in some attempt. Broken: in all of them, and clearly so (nobody's help
+// means 10 ms). A machine that is too busy for two wake-ups in a row, or for
+// one in half a millisecond, allows neither to be said. `*seen`: what was.
+Verdict Judge(std::chrono::nanoseconds watch_period, int workers, int attempts,
               std::string* seen) {
-  constexpr int kAttempts = 5;
-  for (int i = 0; i < kAttempts; ++i) {
+  bool broken = true;
+  for (int i = 0; i < attempts; ++i) {
     const Measured measured = HoldAndMeasure(watch_period, workers);
-    const std::int64_t plain = measured.wakes.ValueAtQuantile(0.5);
-    if (plain > 500'000) continue;  // Others have the CPUs.
-    if (measured.delays.ValueAtQuantile(0.5) < 200'000 + 3 * plain) {
-      return Verdict::kKept;
-    }
     *seen += measured.ToString() + "\n";
+    const std::int64_t plain = measured.wakes.ValueAtQuantile(0.5);
+    const std::int64_t delay = measured.delays.ValueAtQuantile(0.5);
+    if (plain <= 500'000 && delay < 200'000 + 3 * plain) return Verdict::kKept;
+    if (plain > 500'000 || delay < 4'000'000) broken = false;
   }
-  return seen->empty() ? Verdict::kTooBusy : Verdict::kBroken;
+  return broken ? Verdict::kBroken : Verdict::kTooBusy;
 }
 
 class PromiseTest : public ::testing::TestWithParam<int> {};
@@ -191,8 +191,10 @@ TEST_P(PromiseTest, ASleeperRunsWhatWaitsBehindALongTask) {
   if (IsShuffleRequested()) GTEST_SKIP() << "dawdling is not accounted for";
   std::string seen;
   const Verdict verdict =
-      Judge(RuntimeOptions().watch_period, GetParam(), &seen);
-  if (verdict == Verdict::kTooBusy) GTEST_SKIP() << "the machine is too busy";
+      Judge(RuntimeOptions().watch_period, GetParam(), 8, &seen);
+  if (verdict == Verdict::kTooBusy) {
+    GTEST_SKIP() << "the machine is too busy:\n" << seen;
+  }
   EXPECT_EQ(verdict, Verdict::kKept) << seen;
 }
 
@@ -200,9 +202,11 @@ TEST_P(PromiseTest, ASleeperRunsWhatWaitsBehindALongTask) {
 TEST_P(PromiseTest, IsBrokenWithoutTheWatch) {
   if (IsShuffleRequested()) GTEST_SKIP() << "tasks are given away";
   std::string seen;
-  const Verdict verdict = Judge(microseconds(0), GetParam(), &seen);
-  if (verdict == Verdict::kTooBusy) GTEST_SKIP() << "the machine is too busy";
-  EXPECT_EQ(verdict, Verdict::kBroken);
+  const Verdict verdict = Judge(microseconds(0), GetParam(), 2, &seen);
+  if (verdict == Verdict::kTooBusy) {
+    GTEST_SKIP() << "the machine is too busy:\n" << seen;
+  }
+  EXPECT_EQ(verdict, Verdict::kBroken) << seen;
 }
 
 // What the test above is worth: without the watch the same tasks wait for as
