@@ -141,29 +141,48 @@ def fill_in(template, folder, **values):
     for name, value in values.items():
         text = text.replace('@%s@' % name, str(value))
     path = os.path.join(folder, template)
+    write_file(path, text)
+    return path
+
+
+def write_file(path, text):
     with open(path, 'w', encoding='utf-8') as file:
         file.write(text)
-    return path
 
 
 class Nginx(Peer):
     """A process for each thread, and one that starts them."""
 
     roles = ('http', 'tcp')
+    # Up to here answers out of the configuration are faster than files.
+    MAX_TEXT_BYTES = 16384
 
     def http(self, body_size, threads=1, cpus=None, delay_ms=5):
-        whole, rest = divmod(body_size, 1024)
-        return self._run('nginx_http.conf', threads, cpus,
-                         ECHO_MODULE=self._module('ngx_http_echo_module.so'),
-                         KILOBYTE='x' * 1024,
-                         BODY='x' * rest + '$kilobyte' * whole,
-                         DELAY_S=delay_ms / 1000)
+        def write_config(folder, **values):
+            if body_size <= self.MAX_TEXT_BYTES:
+                whole, rest = divmod(body_size, 1024)
+                answer = fill_in('nginx_answer_text.conf', folder,
+                                 KILOBYTE='x' * 1024,
+                                 BODY='x' * rest + '$kilobyte' * whole)
+            else:
+                answer = fill_in('nginx_answer_file.conf', folder)
+                write_file(os.path.join(folder, 'body.txt'), 'x' * body_size)
+            return fill_in(
+                'nginx_http.conf', folder, ANSWER=answer,
+                ECHO_MODULE=self._module('ngx_http_echo_module.so'),
+                DELAY_S=delay_ms / 1000, **values)
+
+        return self._run(write_config, threads, cpus)
 
     def tcp(self, upstreams, threads=1, cpus=None):
-        return self._run('nginx_tcp.conf', threads, cpus,
-                         STREAM_MODULE=self._module('ngx_stream_module.so'),
-                         SERVERS=' '.join('server %s;' % address
-                                          for address in upstreams))
+        def write_config(folder, **values):
+            return fill_in(
+                'nginx_tcp.conf', folder,
+                STREAM_MODULE=self._module('ngx_stream_module.so'),
+                SERVERS=' '.join('server %s;' % address
+                                 for address in upstreams), **values)
+
+        return self._run(write_config, threads, cpus)
 
     def _module(self, name):
         # Of the system, if that had the package when nginx was installed.
@@ -171,11 +190,13 @@ class Nginx(Peer):
         inside = os.path.join(self.folder, path)
         return inside if os.path.exists(inside) else '/' + path
 
-    def _run(self, template, threads, cpus, **values):
+    def _run(self, write_config, threads, cpus):
         def make_command(port, folder):
-            config = fill_in(
-                template, folder, PORT=port, THREADS=threads,
-                LISTEN_OPTIONS='reuseport' if threads > 1 else '', **values)
+            # Started by root, its workers are somebody else.
+            os.chmod(folder, 0o755)
+            config = write_config(
+                folder, PORT=port, THREADS=threads,
+                LISTEN_OPTIONS='reuseport' if threads > 1 else '')
             return [self.program(), '-p', folder, '-e', 'stderr', '-c', config]
 
         return self.start(make_command, cpus, count=1 + threads)

@@ -33,6 +33,8 @@ text = ' '.join(sys.argv)
 for word in sys.argv[1:]:
     if os.path.isfile(word):
         text += '\n' + open(word).read()
+        for name in re.findall(r'include (.*);', text):
+            text += '\n' + open(name).read()
 with open(sys.argv[0] + '.seen', 'w') as file:
     json.dump({'text': text, 'cpus': sorted(os.sched_getaffinity(0))}, file)
 if 'stream {' in text or 'http {' in text:
@@ -147,6 +149,17 @@ class StandIns(unittest.TestCase):
                 self.assertRegex(
                     text, r'"xx\$kilobyte\$kilobyte";|--body_size=2050')
 
+    def test_long_answers_of_nginx_come_from_a_file(self):
+        path = self.install('nginx')
+        with self.peers['nginx'].http(20000) as server:
+            text = self.seen(path)['text']
+            self.assertNotRegex(text, '@[A-Z_]+@')
+            self.assertIn('try_files /body.txt', text)
+            folder = os.path.dirname(server.command[-1])
+            self.assertEqual(
+                os.path.getsize(os.path.join(folder, 'body.txt')), 20000)
+            self.assertIn('root %s;' % folder, text)
+
     def test_grpc(self):
         path = self.install('grpc', 'grpc_echo_server')
         with self.peers['grpc'].grpc(threads=1):
@@ -221,7 +234,7 @@ class RealPeers(unittest.TestCase):
 
     def test_http_servers_answer(self):
         for peer in self.each('http'):
-            for size in (0, 1, 1023, 1024, 5000, 65536):
+            for size in (0, 1, 1023, 1024, 16384, 16385, 65536):
                 with peer.http(size, threads=2) as server:
                     self.assertEqual(get(server.address), (200, b'x' * size))
                     begin = time.monotonic()
