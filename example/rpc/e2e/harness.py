@@ -53,6 +53,7 @@ def find_binary(name):
   folders = [
       os.environ.get("FLARE_BINARIES", ""),
       os.path.join(root, "example", "" if "/" in name else "rpc"),
+      root,
   ]
   for folder in filter(None, folders):
     path = os.path.join(folder, name)
