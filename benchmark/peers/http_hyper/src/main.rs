@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 struct Flags {
     port: u16,
@@ -47,10 +47,17 @@ fn parse_flags() -> Result<Flags, String> {
 
 async fn serve(flags: Flags) -> std::io::Result<()> {
     let address = SocketAddr::from(([127, 0, 0, 1], flags.port));
-    let listener = TcpListener::bind(address).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(4096)?;
     let body = Bytes::from(vec![b'x'; flags.body_size]);
     loop {
-        let (stream, _) = listener.accept().await?;
+        // What can't be accepted has gone, or is to come later.
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        };
         stream.set_nodelay(true)?;
         let body = body.clone();
         let answer = service_fn(move |request: Request<Incoming>| {
