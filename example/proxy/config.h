@@ -89,9 +89,10 @@ struct ProxyConfig {
   // A pair of connections without a byte in either direction for so long is
   // closed. 0: never.
   std::chrono::nanoseconds idle_timeout = std::chrono::minutes(5);
-  // Sent data that stays unacknowledged for so long breaks a connection
-  // (TCP_USER_TIMEOUT). 0: the system's default.
-  std::chrono::nanoseconds tcp_user_timeout = std::chrono::seconds(30);
+  // A peer that doesn't acknowledge data for so long, or takes none of what
+  // waits for it, breaks its connection (TCP_USER_TIMEOUT). 0: the system's
+  // default for the former (about 15 minutes), never for the latter.
+  std::chrono::nanoseconds tcp_user_timeout{0};
 
   // Clients at a time; more are closed at once. At least 1.
   std::size_t max_connections = 10000;

@@ -28,9 +28,10 @@ DEFINE_string(failure_pause, "10s", "See --max_failures.");
 DEFINE_string(idle_timeout, "5m",
               "Connections without a byte either way for so long are closed; "
               "0: never.");
-DEFINE_string(tcp_user_timeout, "30s",
-              "Data unacknowledged for so long breaks a connection; 0: as the "
-              "system does it.");
+DEFINE_string(tcp_user_timeout, "0",
+              "A peer that doesn't acknowledge data for so long, or takes none "
+              "of what waits for it, breaks its connection; 0: as the system "
+              "does it.");
 DEFINE_string(max_connections, "10000",
               "Clients at a time; more are closed at once.");
 DEFINE_string(max_connections_per_upstream, "0",

@@ -1,0 +1,358 @@
+#!/usr/bin/python3
+"""What tcp_proxy does when upstreams or clients fail, are slow, or stop
+halfway."""
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+
+import proxy_harness
+from proxy_harness import harness, needs
+
+# More than all buffers between two programs hold.
+LARGE = 24 << 20
+
+
+def pattern(size):
+  """Bytes that show when something is lost, doubled or swapped."""
+  block = b"".join(hashlib.sha256(bytes([i])).digest() for i in range(251))
+  return (block * (size // len(block) + 1))[:size]
+
+
+class UpstreamFailures(proxy_harness.ProxyTest):
+
+  def test_one_that_refuses_costs_no_client_anything(self):
+    dead = self.keep(proxy_harness.DeadAddress())
+    proxy = self.start_proxy("--max_failures=0",
+                             upstreams=[dead, self.upstream()])
+    for _ in range(20):
+      self.assertEqual(self.exchange(proxy, b"x" * 1000), b"x" * 1000)
+    statistics = self.statistics(proxy)
+    self.assertGreaterEqual(statistics["retries"], 5)
+    self.assertEqual(statistics["unserved"], 0)
+    refused, served = statistics["upstreams"]
+    self.assertEqual(refused["failures"], statistics["connect_failures"])
+    self.assertEqual(served["connections"], 20)
+
+  def test_one_that_refuses_is_left_alone_for_a_while(self):
+    dead = self.keep(proxy_harness.DeadAddress())
+    proxy = self.start_proxy("--max_failures=2", "--failure_pause=1h",
+                             upstreams=[dead, self.upstream()])
+    for _ in range(20):
+      self.assertEqual(self.exchange(proxy), b"hello")
+    row = self.statistics(proxy)["upstreams"][0]
+    self.assertTrue(row["paused"])
+    self.assertEqual(row["failures"], 2)
+
+  def test_none_that_can_be_connected(self):
+    dead = [self.keep(proxy_harness.DeadAddress()) for _ in range(2)]
+    proxy = self.start_proxy(upstreams=dead)
+    self.assertEqual(self.exchange(proxy), b"")
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "no-upstream")
+    self.assertEqual(line["attempts"], "2")
+    self.assertEqual(line["error"], "ECONNREFUSED")
+    self.assertEqual(line["connect_ms"], "-")
+    proxy.wait_for("was turned away: no-upstream, last tried .*: Connection "
+                   "refused")
+    self.assertEqual(proxy.stop(), 0, proxy)
+
+  def test_one_that_does_not_answer_is_given_up_for_another(self):
+    silent = self.keep(proxy_harness.SilentAddress())
+    proxy = self.start_proxy("--connect_timeout=100ms", "--max_failures=0",
+                             upstreams=[silent, self.upstream()])
+    for _ in range(4):
+      self.assertEqual(self.exchange(proxy), b"hello")
+    self.assertGreaterEqual(self.statistics(proxy)["retries"], 1)
+
+  def test_one_that_breaks_off_breaks_the_client_off(self):
+    sent = pattern(300_000)
+
+    def send_and_reset(connection):
+      connection.recv(1)
+      connection.sendall(sent)
+      connection.recv(1)  # The client has got it all.
+      proxy_harness.reset(connection)
+
+    proxy = self.start_proxy(upstreams=[self.upstream(send_and_reset)])
+    client = self.connect(proxy)
+    client.sendall(b"?")
+    self.assertEqual(proxy_harness.read_exactly(client, len(sent)), sent)
+    client.sendall(b"!")
+    # A reset, or at least the end: never silence.
+    try:
+      self.assertEqual(client.recv(1), b"")
+    except ConnectionResetError:
+      pass
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "upstream-aborted")
+    self.assertEqual(line["error"], "ECONNRESET")
+    self.assertEqual(line["to_client"], str(len(sent)))
+
+  @needs("curl")
+  def test_one_that_is_killed_in_the_middle_of_a_download(self):
+    size = 32 << 20
+    servers = [
+        self.start(proxy_harness.HTTP_SERVER, "--port=0",
+                   f"--body_size={size}", "--flare_concurrency_hint=1")
+        for _ in range(2)
+    ]
+    addresses = [
+        server.wait_for(r"listens on (127\.0\.0\.1:\d+)")[1]
+        for server in servers
+    ]
+    proxy = self.start_proxy(upstreams=addresses)
+    url = f"http://127.0.0.1:{proxy.port}/"
+    client = subprocess.Popen(
+        ["curl", "-sS", "--limit-rate", "4M", "-o", self.path("body"), url],
+        stderr=subprocess.PIPE)
+    self.addCleanup(client.wait)
+    self.addCleanup(client.kill)
+    harness.wait_until(
+        lambda: os.path.exists(self.path("body")) and os.path.getsize(
+            self.path("body")) > 1 << 20, "the download's first megabyte")
+    row = self.wait_for_statistics(
+        proxy, lambda s: any(u["active"] for u in s["upstreams"]), "a session")
+    busy = 0 if row["upstreams"][0]["active"] else 1
+    servers[busy].kill()
+    # 18: partial file; 56: reset.
+    self.assertIn(client.wait(proxy_harness.LIMIT_S), (18, 56))
+    client.stderr.close()
+    # The next ones get it from the other.
+    for _ in range(2):
+      done = self.run_client("curl", "-sS", "-o", self.path("body"), url)
+      self.assertEqual(done.returncode, 0, done)
+      self.assertEqual(os.path.getsize(self.path("body")), size)
+
+
+class SlowPeers(proxy_harness.ProxyTest):
+
+  def check_stalls_and_goes_on(self, proxy, sender, receiver, size):
+    """What the sender sends piles up while nobody receives, until the proxy
+    takes no more; then all of it arrives."""
+    data = pattern(size)
+    sent = [0]
+
+    def send():
+      view = memoryview(data)
+      while view:
+        n = sender.send(view[:1 << 16])
+        sent[0] += n
+        view = view[n:]
+      sender.shutdown(socket.SHUT_WR)
+
+    before = proxy.resident_bytes()
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    last = [-1, 0]  # What was sent at the last look, and how often it was so.
+
+    def stalled():
+      last[1] = last[1] + 1 if sent[0] == last[0] else 0
+      last[0] = sent[0]
+      return sent[0] > 0 and last[1] > 30
+
+    harness.wait_until(stalled, "the sender to be held up")
+    self.assertLess(sent[0], size, "the proxy takes whatever it is given")
+    self.assertLess(proxy.resident_bytes() - before, 16 << 20)
+    received = hashlib.sha256(proxy_harness.read_all(receiver)).digest()
+    self.assertEqual(received, hashlib.sha256(data).digest())
+    thread.join()
+
+  def connected_pair(self, receive_buffers, *flags):
+    """(proxy, client, upstream's end) of one session."""
+    ends = []
+    arrived = threading.Event()
+    done = threading.Event()
+    self.addCleanup(done.set)
+
+    def hand_over(connection):
+      ends.append(connection)
+      arrived.set()
+      done.wait()
+
+    upstream = self.upstream(hand_over, receive_buffer=receive_buffers)
+    proxy = self.start_proxy(*flags, upstreams=[upstream])
+    client = self.connect(proxy, receive_buffer=receive_buffers)
+    self.assertTrue(arrived.wait(proxy_harness.LIMIT_S))
+    return proxy, client, ends[0]
+
+  def test_slow_client(self):
+    for mode in ("copy", "splice"):
+      with self.subTest(mode=mode):
+        proxy, client, upstream = self.connected_pair(
+            64 << 10, f"--copy_mode={mode}")
+        self.check_stalls_and_goes_on(proxy, upstream, client, LARGE)
+
+  def test_slow_upstream(self):
+    for mode in ("copy", "splice"):
+      with self.subTest(mode=mode):
+        proxy, client, upstream = self.connected_pair(
+            64 << 10, f"--copy_mode={mode}")
+        self.check_stalls_and_goes_on(proxy, client, upstream, LARGE)
+
+  def test_one_direction_stalls_and_the_other_does_not(self):
+    proxy, client, upstream = self.connected_pair(64 << 10)
+    stop = threading.Event()
+
+    def flood():
+      while not stop.is_set():
+        try:
+          upstream.send(b"x" * 65536, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+          time.sleep(harness.POLL_S)
+
+    flooder = threading.Thread(target=flood)
+    flooder.start()
+    data = pattern(1 << 20)
+    thread = threading.Thread(target=client.sendall, args=(data,))
+    thread.start()
+    self.assertEqual(proxy_harness.read_exactly(upstream, len(data)), data)
+    stop.set()
+    thread.join()
+    flooder.join()
+    self.assertEqual(self.statistics(proxy)["active"], 1)
+
+  def test_sessions_are_idle_only_when_nothing_moves(self):
+    proxy, client, upstream = self.connected_pair(0, "--idle_timeout=700ms")
+    # Bytes in one direction only, for longer than the time-out.
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+      upstream.sendall(b".")
+      self.assertEqual(client.recv(1), b".")
+      time.sleep(0.02)
+    self.assertEqual(self.statistics(proxy)["active"], 1)
+    self.assertEqual(client.recv(1), b"")  # Now nobody says anything.
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "idle")
+    self.assertGreater(float(line["total_ms"]), 2100)
+    self.assertEqual(self.statistics(proxy)["idle"], 1)
+
+
+class HalfClose(proxy_harness.ProxyTest):
+
+  @needs("nc")
+  def test_the_client_ends_first(self):
+    def digest(connection):
+      data = proxy_harness.read_all(connection)
+      connection.sendall(hashlib.sha256(data).hexdigest().encode())
+
+    data = pattern(5_000_000)
+    proxy = self.start_proxy(upstreams=[self.upstream(digest)])
+    done = self.run_client("nc", "-N", "127.0.0.1", str(proxy.port),
+                           stdin=data)
+    self.assertEqual(done.stdout.decode(), hashlib.sha256(data).hexdigest())
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "finished")
+    self.assertEqual(line["to_upstream"], str(len(data)))
+    self.assertEqual(line["to_client"], "64")
+    self.assertEqual(line["error"], "-")
+
+  def test_the_upstream_ends_first(self):
+    received = []
+    complete = threading.Event()
+
+    def speak_then_listen(connection):
+      connection.sendall(b"that is all")
+      connection.shutdown(socket.SHUT_WR)
+      received.append(proxy_harness.read_all(connection))
+      complete.set()
+
+    proxy = self.start_proxy(upstreams=[self.upstream(speak_then_listen)])
+    client = self.connect(proxy)
+    self.assertEqual(proxy_harness.read_all(client), b"that is all")
+    data = pattern(2_000_000)
+    client.sendall(data)
+    client.shutdown(socket.SHUT_WR)
+    self.assertTrue(complete.wait(proxy_harness.LIMIT_S))
+    self.assertEqual(received, [data])
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "finished")
+
+  def test_a_client_that_resets(self):
+    ended = threading.Event()
+
+    def wait_for_end(connection):
+      try:
+        connection.sendall(b"go on")
+        proxy_harness.read_all(connection)
+      finally:
+        ended.set()
+
+    proxy = self.start_proxy(upstreams=[self.upstream(wait_for_end)])
+    client = self.connect(proxy)
+    self.assertEqual(client.recv(5), b"go on")
+    proxy_harness.reset(client)
+    self.assertTrue(ended.wait(proxy_harness.LIMIT_S))
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "client-aborted")
+    self.assertEqual(line["error"], "ECONNRESET")
+
+
+class ManyClients(proxy_harness.ProxyTest):
+
+  def start_echo_servers(self, count):
+    servers = [self.start_server("--flare_concurrency_hint=1")
+               for _ in range(count)]
+    return [f"127.0.0.1:{server.port}" for server in servers]
+
+  def test_a_thousand_idle_ones_and_two_hundred_busy_ones(self):
+    proxy = self.start_proxy(upstreams=self.start_echo_servers(2))
+    idle = [self.connect(proxy) for _ in range(1000)]
+    press = self.start(
+        "press", f"--server_addr=http+pb://127.0.0.1:{proxy.port}",
+        "--flare_concurrency_hint=1", "--max_pending=200", "--requests=20000",
+        "--flare_rpc_client_max_connections_per_server=200", "--timeout=30000",
+        f"--json={self.path('press.json')}")
+    busy = self.wait_for_statistics(proxy, lambda s: s["active"] >= 1200,
+                                    "1200 sessions")
+    self.assertEqual(sum(busy["sessions_per_group"]), busy["active"])
+    self.assertEqual(press.wait(), 0, press)
+    with open(self.path("press.json")) as f:
+      result = json.load(f)
+    self.assertEqual(result["failures"], 0)
+    self.assertEqual(result["requests"], 20000)
+    # Those that had nothing to say are still served.
+    for client in idle:
+      client.sendall(b"GET /nowhere HTTP/1.0\r\n\r\n")
+    for client in idle:
+      reply = proxy_harness.read_all(client)
+      self.assertTrue(reply.startswith(b"HTTP/1.1 404 "), reply)
+      client.close()
+    statistics = self.wait_for_statistics(proxy, lambda s: s["active"] == 0,
+                                          "the end of all sessions")
+    self.assertEqual(statistics["accepted"], 1200)
+    self.assertEqual(statistics["aborted"], 0)
+
+  @needs("ab")
+  def test_ab(self):
+    upstreams = self.start_echo_servers(2)
+    proxy = self.start_proxy(upstreams=upstreams)
+    for arguments in (("-c50", "-n1000"), ("-k", "-c50", "-n5000")):
+      done = self.run_client("ab", "-q", *arguments,
+                             f"http://127.0.0.1:{proxy.port}/")
+      self.assertEqual(done.returncode, 0, done)
+      self.assertRegex(done.stdout, rb"Failed requests: +0\n")
+      self.assertRegex(done.stdout,
+                       rb"Complete requests: +%s\n" % arguments[-1][2:].encode())
+
+  def test_limit(self):
+    proxy = self.start_proxy("--max_connections=3",
+                             upstreams=[self.upstream()])
+    clients = [self.connect(proxy) for _ in range(3)]
+    for client in clients:
+      client.sendall(b"a")
+      self.assertEqual(client.recv(1), b"a")
+    self.assertEqual(self.exchange(proxy), b"")
+    proxy.wait_for("was turned away: over-limit")
+    clients.pop().close()
+    self.wait_for_statistics(proxy, lambda s: s["active"] == 2, "a free place")
+    self.assertEqual(self.exchange(proxy), b"hello")
+    self.assertEqual(self.statistics(proxy)["refused"], 1)
+
+
+if __name__ == "__main__":
+  proxy_harness.main()
