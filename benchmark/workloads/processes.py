@@ -18,6 +18,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 from .model import Failure, Missing
@@ -118,13 +119,39 @@ def started(command, folder, pattern=None, environment=None):
 
     The pattern's first group becomes `address`.
     """
-    process = Process(command, folder, environment)
+    process = None
     try:
+        with deferred_interrupts():
+            process = Process(command, folder, environment)
         if pattern is not None:
             process.address = process.wait_for(pattern).group(1)
         yield process
     finally:
-        process.end()
+        if process is not None:
+            with deferred_interrupts():
+                process.end()
+
+
+@contextlib.contextmanager
+def deferred_interrupts():
+    """SIGINT and SIGTERM wait until the end of it, and then interrupt.
+
+    So that a child is known as soon as it is there, and not forgotten while it
+    ends. For the main thread; does nothing in others.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending = []
+    before = {number: signal.signal(number, lambda *_: pending.append(True))
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if pending:
+        raise KeyboardInterrupt
 
 
 def command_line(words):

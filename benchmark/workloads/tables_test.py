@@ -166,6 +166,11 @@ class Commands(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
+        # Of a tree that may be edited at this moment.
+        commit = unittest.mock.patch.object(command.machine, 'commit',
+                                            return_value='1234567')
+        commit.start()
+        self.addCleanup(commit.stop)
         self.bin = os.path.join(self.folder, 'bin')
         os.makedirs(os.path.join(self.bin, 'example', 'http'))
         fakes.write_program(self.bin, 'example/http/server', fakes.SERVER)
@@ -264,6 +269,7 @@ class Commands(unittest.TestCase):
                      '--output=' + os.path.join(self.folder, 'tables')]
         script = ('import sys; sys.path.insert(0, %r); '
                   'from workloads import command; command.CACHE = %r; '
+                  'command.machine.commit = lambda: "1234567"; '
                   'sys.exit(command.main(sys.argv[1:]))' % (
                       os.path.dirname(HERE),
                       os.path.join(self.folder, 'cache')))

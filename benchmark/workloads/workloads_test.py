@@ -6,8 +6,10 @@ import io
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
+import time
 import types
 import unittest
 import unittest.mock
@@ -117,6 +119,22 @@ class Processes(InFolder):
                 process.end(patience=0.01)
                 raise ZeroDivisionError
         self.assertTrue(wait_until(lambda: not any(map(alive, pids))))
+
+    def test_interrupts_wait_for_the_child_to_be_known(self):
+        constructor = processes.Process
+
+        def interrupted(*arguments):
+            made = constructor(*arguments)
+            pids.append(made.pid)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0)
+            return made
+        pids = []
+        with unittest.mock.patch.object(processes, 'Process', interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                with processes.started(['sleep', '600'], self.folder):
+                    self.fail()
+        self.assertFalse(alive(pids[0]))
 
     def test_cpu_time(self):
         with processes.started(
