@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "flare/base/sanitizer.h"
+
 namespace flare {
 namespace {
 
@@ -25,7 +27,7 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
   std::abort();
 }
 
-#if defined(__SANITIZE_THREAD__)
+#ifdef FLARE_TSAN
 
 // ThreadSanitizer keeps a signal back until the thread makes a call that it
 // intercepts, and this system call is none: a thread that sleeps here would

@@ -31,7 +31,9 @@
 #include <new>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
+#include "flare/base/sanitizer.h"
+
+#ifdef FLARE_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -223,12 +225,12 @@ struct RawMemoryPolicy {
     ::operator delete(memory, std::align_val_t(kAlign));
   }
   static void OnGet([[maybe_unused]] void* memory) {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef FLARE_ASAN
     ASAN_UNPOISON_MEMORY_REGION(memory, kSize);
 #endif
   }
   static void OnPut([[maybe_unused]] void* memory) {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef FLARE_ASAN
     ASAN_POISON_MEMORY_REGION(memory, kSize);
 #endif
   }

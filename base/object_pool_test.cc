@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "flare/base/sanitizer.h"
 #include "gtest/gtest.h"
 
 namespace flare {
@@ -156,7 +157,7 @@ TEST(PoolAllocate, SimilarSizesShare) {
   PoolFree<64>(q);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef FLARE_ASAN
 TEST(PoolAllocateDeathTest, UseAfterFreeIsReported) {
   auto* p = static_cast<volatile char*>(PoolAllocate<64>());
   p[0] = 1;

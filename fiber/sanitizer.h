@@ -6,21 +6,7 @@
 
 #include <cstddef>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define FLARE_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FLARE_ASAN 1
-#endif
-#endif
-
-#if defined(__SANITIZE_THREAD__)
-#define FLARE_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define FLARE_TSAN 1
-#endif
-#endif
+#include "flare/base/sanitizer.h"
 
 #ifdef FLARE_ASAN
 #include <sanitizer/asan_interface.h>

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "flare/base/clock.h"
+#include "flare/base/sanitizer.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
@@ -94,7 +95,7 @@ TEST(WorkerStacksTest, SleepingWorkersGiveTheirsUp) {
         return WarmStacks() == 0 && GetRuntimeStatistics().stacks ==
                                         2 * static_cast<std::size_t>(workers);
       }));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
       EXPECT_LT(ResidentBytes() + kFibers * kUsed / 2, most);
 #else
       EXPECT_GT(most, 0U);

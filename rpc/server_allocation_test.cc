@@ -5,10 +5,11 @@
 #include <new>
 #include <string>
 
+#include "flare/base/sanitizer.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/testing/server_fixture.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "flare/base/sanitizer.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "rpc/protocol/rpc_meta.pb.h"
 
@@ -143,7 +144,7 @@ TEST(Payload, RequiredFieldsAreRequired) {
 // Runs `f` on a thread whose stack is smaller than a fiber's.
 template <class F>
 void OnASmallStack(F&& f) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
   // Frames are several times as large there.
   f();
 #else

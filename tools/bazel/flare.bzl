@@ -26,7 +26,11 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", **kw
     native.cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],
-        copts = COPTS + copts,
+        # Optimising instrumented tests takes longer than running them.
+        copts = COPTS + copts + select({
+            "//:sanitized": ["-O0"],
+            "//conditions:default": [],
+        }),
         deps = deps + ["@system_libs//:gtest_main"],
         size = size,
         **kwargs
