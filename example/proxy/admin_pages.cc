@@ -16,6 +16,8 @@ constexpr char kIndex[] =
     "/ready        200 while clients are accepted, 503 while draining\n"
     "/inspect      the runtime and this server\n";
 
+constexpr char kText[] = "text/plain; charset=utf-8";
+
 // A page whose text is made anew for each request.
 void AddPage(const char* path, const char* type,
              std::function<std::string(flare::HttpResponse*)> write,
@@ -35,7 +37,6 @@ void AddPage(const char* path, const char* type,
 
 void AddAdminPages(std::function<Snapshot()> take_snapshot,
                    flare::Server* server) {
-  constexpr char kText[] = "text/plain; charset=utf-8";
   AddPage(
       "/", kText, [](auto*) { return std::string(kIndex); }, server);
   AddPage(

@@ -33,10 +33,6 @@ std::string WhereOf(const ProxyConfig& config, const std::string& field) {
 // Adds what to do to why an address can't be listened on.
 Status WithAdvice(const Status& status) {
   switch (status.code()) {
-    case EADDRINUSE:
-      return Status(EADDRINUSE, status.message() +
-                                    "; stop whoever listens there (`ss -ltnp` "
-                                    "names it), or take another port");
     case EACCES:
     case EPERM:
       return Status(status.code(),
