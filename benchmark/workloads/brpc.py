@@ -46,8 +46,7 @@ def caller_row(system, protocol, threads, parameters):
 
 
 def size_rows(scale):
-    sizes = scale.pick((16, 64, 256, 1024, 4096, 8192, 16384, 32768, 65536,
-                        262144), (16, 1024, 32768), (16, 32768))
+    sizes = scale.pick((16, 128, 1024, 4096, 16384, 32768, 65536, 262144), (16, 1024, 32768), (16, 32768))
     made = []
     for threads in scale.worker_threads():
         for size in sizes:
@@ -274,8 +273,7 @@ def cascade_row(system, tail, clients, behind, qps):
         last = [servers.flare(bench, 2) for _ in range(behind)]
         if system == 'flare':
             everyone = 'flare://' + ','.join(server.address for server in last)
-            middle = [servers.relay(bench, 2, everyone,
-                                    override_nslb='list+rr') for _ in last]
+            middle = [servers.relay(bench, 2, everyone) for _ in last]
         else:
             middle = [servers.merge(bench, 2,
                                     forward_to='flare://' + server.address)

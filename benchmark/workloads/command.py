@@ -16,7 +16,7 @@ WORKLOADS = {workload.name: workload for family in (echo, trpc, web, brpc, proxy
              for workload in family.ALL}
 OUTPUT = os.path.join(machine.TOP, 'docs', 'tables')
 CACHE = os.path.expanduser('~/.cache/flare_tables')
-QUICK = {'seconds': 0.8, 'warmup': 0.2, 'repetitions': 1}
+QUICK = {'seconds': 0.8, 'warmup': 0.2, 'repetitions': 3}
 SMOKE = {'seconds': 0.4, 'warmup': 0.1, 'repetitions': 1}
 
 SHOWN_TROUBLES = 20
@@ -67,9 +67,9 @@ def parse(arguments):
                         help='threads of the servers, instead of what suits '
                         'the machine')
     parser.add_argument('--seconds', type=float, metavar='S',
-                        help='of each measurement (5)')
+                        help='of each measurement (3)')
     parser.add_argument('--warmup', type=float, metavar='S',
-                        help='before each measurement (1)')
+                        help='before each measurement (0.5)')
     parser.add_argument('--repetitions', type=int, metavar='N',
                         help='of each row (5)')
     parser.add_argument('--peers', type=read_peers, metavar='PEER,...',
@@ -77,7 +77,7 @@ def parse(arguments):
                         help='some of %s; or none (default: all that are '
                         'installed)' % ', '.join(servers.PEERS))
     parser.add_argument('--quick', action='store_true',
-                        help='fewer rows, short, once')
+                        help='fewer rows, shorter, less often')
     parser.add_argument('--smoke', action='store_true',
                         help='a few rows, very short; nothing is written')
     parser.add_argument('--json', metavar='FILE',

