@@ -11,7 +11,6 @@
 
 #include "example/proxy/admin_pages.h"
 #include "example/proxy/config_value.h"
-#include "example/proxy/hangup_signal.h"
 #include "example/proxy/health_probe.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/blocking_region.h"
@@ -96,6 +95,7 @@ Supervisor::Supervisor(ConfigSource source)
     : source_(std::move(source)), started_ns_(flare::NowNs()) {}
 
 Supervisor::~Supervisor() {
+  hangup_.reset();
   if (admin_) {
     admin_->Stop();
     admin_->Join();
@@ -107,6 +107,8 @@ Supervisor::~Supervisor() {
 
 Status Supervisor::Start(const ProxyConfig& config) {
   std::scoped_lock guard(control_);
+  // Before anybody can know that we are here; it waits for `control_`.
+  hangup_ = std::make_unique<HangupSignal>([this] { Reload(); });
   RaiseDescriptorLimit(config);
   const Status opened = flare::fiber::RunBlocking(
       [&] { return access_log_.Open(config.access_log); });
@@ -144,14 +146,10 @@ Status Supervisor::StartAdmin(const ProxyConfig& config) {
   return Status(why.code(), WhereOf(config, "admin") + ": " + why.message());
 }
 
-flare::Endpoint Supervisor::admin() const {
-  return admin_ ? admin_->endpoint() : flare::Endpoint();
-}
-
 void Supervisor::Reload() {
   std::scoped_lock guard(control_);
   // relaxed: written under control_.
-  if (draining_.load(std::memory_order_relaxed)) return;
+  if (!proxy_ || draining_.load(std::memory_order_relaxed)) return;
   auto config = LoadConfig(source_);
   const Status status =
       config ? Apply(std::make_shared<const ProxyConfig>(std::move(*config)))
@@ -194,7 +192,6 @@ Status Supervisor::Apply(std::shared_ptr<const ProxyConfig> config) {
 }
 
 int Supervisor::ServeUntilQuitSignal() {
-  HangupSignal hangup([this] { Reload(); });
   flare::WaitForQuitSignal();
   return Drain();
 }

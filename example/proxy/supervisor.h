@@ -16,10 +16,10 @@
 
 #include "example/proxy/access_log.h"
 #include "example/proxy/config.h"
+#include "example/proxy/hangup_signal.h"
 #include "example/proxy/health_checker.h"
 #include "example/proxy/proxy.h"
 #include "example/proxy/statistics.h"
-#include "flare/base/endpoint.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
@@ -40,13 +40,14 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Opens the access log and the pages, begins to listen and to check. Once, on
-  // a fiber. The error names the setting that can't be had, and what to do.
+  // Opens the access log and the pages, begins to listen and to check; SIGHUP
+  // means Reload() from here on. Once, on a fiber. The error names the setting
+  // that can't be had, and what to do.
   flare::Status Start(const ProxyConfig& config);
 
-  // Blocks the fiber until the process is told to quit, reloading on SIGHUP
-  // meanwhile; then drains. Returns the program's exit status: 0 if all
-  // sessions came to their own end, 1 if some had to be cut.
+  // Blocks the fiber until the process is told to quit, then drains. Returns
+  // the program's exit status: 0 if all sessions came to their own end, 1 if
+  // some had to be cut.
   int ServeUntilQuitSignal();
 
   // Reads the configuration again and applies it; opens the access log anew.
@@ -60,8 +61,6 @@ class Supervisor {
 
   // Thread-safe, once started.
   Snapshot TakeSnapshot() const;
-  // Where the pages are; empty without them.
-  flare::Endpoint admin() const;
 
  private:
   flare::Status Apply(std::shared_ptr<const ProxyConfig> config);
@@ -80,6 +79,7 @@ class Supervisor {
 
   // One of Start, Reload and Drain at a time.
   flare::fiber::Mutex control_;
+  std::unique_ptr<HangupSignal> hangup_;
   std::stop_source ticker_stop_;
   flare::Fiber ticker_;
 
