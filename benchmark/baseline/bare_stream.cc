@@ -1,6 +1,7 @@
 #include "benchmark/baseline/bare_stream.h"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,8 +41,11 @@ bool BareOutput::Send(int fd) {
   SealText();
   while (!pieces_.empty()) {
     const std::size_t size = FillIovecs();
-    const ssize_t n =
-        ::writev(fd, iovecs_.data(), static_cast<int>(iovecs_.size()));
+    msghdr message{};
+    message.msg_iov = iovecs_.data();
+    message.msg_iovlen = iovecs_.size();
+    // Not writev: that would raise SIGPIPE.
+    const ssize_t n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) return false;
     const std::size_t sent = n < 0 ? 0 : static_cast<std::size_t>(n);

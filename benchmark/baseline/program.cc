@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <utility>
@@ -41,8 +40,6 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   FLAGS_logbufsecs = 0;
   google::ParseCommandLineFlags(&argc, &argv, true);
   google::InitGoogleLogging(argv[0]);
-  // Writing to a connection that is gone is an error, not the end.
-  std::signal(SIGPIPE, SIG_IGN);
   if (argc > 1) {
     std::exit(RefuseFlags(std::string("what is ") + argv[1] +
                           "? This program takes flags only."));
