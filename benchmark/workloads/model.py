@@ -45,7 +45,7 @@ class Scale:
         counts = [1]
         while counts[-1] < 2 * len(self.cpus):
             counts.append(2 * counts[-1])
-        return tuple(self.pick(counts, counts[-2:-1], counts[-2:-1]))
+        return tuple(self.pick(counts, counts[:-1], counts[-2:-1]))
 
     def worker_threads(self):
         """For tables that are published for one count: as many as CPUs."""
@@ -121,7 +121,11 @@ class Pivot:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """A picture. `kind` is "lines" (`figure` over `x`) or "cdf"."""
+    """A picture. `kind` is "lines" (`figure` over `x`) or "cdf".
+
+    `greatest`: only rows with the greatest value of this ("threads", or a
+    parameter's name).
+    """
     name: str
     kind: str
     title: str
@@ -130,6 +134,7 @@ class Plot:
     log_x: bool = True
     log_y: bool = False
     where: typing.Optional[typing.Callable] = None
+    greatest: str = ''
 
 
 @dataclasses.dataclass(frozen=True)

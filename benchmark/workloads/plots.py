@@ -22,8 +22,8 @@ COLOURS = {
 STYLES = ('-', '--', ':', '-.', (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = 'osv^Dx+*'
 TITLES = {'qps': 'calls per second', 'mb_per_s': 'MB/s',
-          'cost_us': 'server CPU per call, us', 'avg_us': 'average, us',
-          'p99_us': 'p99, us', 'p999_us': 'p999, us',
+          'cost_us': 'server CPU per call', 'avg_us': 'average latency',
+          'p99_us': 'p99', 'p999_us': 'p999',
           'qps_per_core': 'calls per second and proxy core'}
 WIDTH, HEIGHT, DPI = 8.0, 4.4, 90
 
@@ -67,8 +67,7 @@ def draw(workload, rows, distributions, folder):
     os.makedirs(folder, exist_ok=True)
     names = []
     for plot in workload.plots:
-        chosen = [i for i, row in enumerate(rows)
-                  if plot.where is None or plot.where(row)]
+        chosen = choose(plot, rows)
         figure, axes = pyplot.subplots(figsize=(WIDTH, HEIGHT))
         if plot.kind == 'cdf':
             drawn = draw_cdf(axes, [rows[i] for i in chosen],
@@ -82,6 +81,17 @@ def draw(workload, rows, distributions, folder):
             names.append(name)
         pyplot.close(figure)
     return names
+
+
+def choose(plot, rows):
+    """Indices of the rows that belong into the plot."""
+    chosen = [i for i, row in enumerate(rows)
+              if plot.where is None or plot.where(row)]
+    if plot.greatest and chosen:
+        values = [grouping.value_of(rows[i], plot.greatest) for i in chosen]
+        chosen = [i for i, value in zip(chosen, values)
+                  if value == max(values)]
+    return chosen
 
 
 def draw_lines(axes, plot, rows):
@@ -101,15 +111,23 @@ def draw_lines(axes, plot, rows):
             axes.fill_between(places, least, greatest, alpha=0.12, linewidth=0,
                               color=looks[key]['color'])
     set_x_scale(axes, plot, grouping.columns(rows, plot.x))
-    if plot.log_y:
-        axes.set_yscale('log')
-    else:
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(lambda value, _: short(value))
+    set_y_scale(axes, plot)
     axes.set_xlabel(plot.x.replace('_', ' '))
     axes.set_ylabel(TITLES.get(plot.figure, UNITS.get(plot.figure,
                                                       plot.figure)))
     return True
+
+
+def set_y_scale(axes, plot):
+    text = micros if plot.figure.endswith('_us') else short
+    if plot.log_y:
+        axes.set_yscale('log')
+        # Between powers of ten only some are told, lest they overlap.
+        axes.yaxis.set_minor_formatter(
+            lambda value, _: text(value) if ('%.0e' % value)[0] in '25' else '')
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: text(value))
 
 
 def set_x_scale(axes, plot, places):

@@ -157,12 +157,14 @@ def deferred_interrupts():
 def command_line(words):
     """As one types it, without the folders of programs and of files of ours."""
     temporary = re.escape(tempfile.gettempdir()) + r'/[^/]*/'
-    words = [re.sub(temporary, '', word) for word in words]
-    for i, word in enumerate(words):
-        if os.path.isabs(word) and os.access(word, os.X_OK) and (
-                os.path.isfile(word)):
-            words[i] = os.path.basename(word)
-    return ' '.join(shlex.quote(word) for word in words)
+    shown = []
+    for word in map(str, words):
+        if os.path.isabs(word) and os.path.isfile(word) and (
+                os.access(word, os.X_OK)):
+            shown.append(os.path.basename(word))
+        else:
+            shown.append(re.sub(temporary, '', word))
+    return ' '.join(shlex.quote(word) for word in shown)
 
 
 def descendants(pid):

@@ -97,6 +97,8 @@ def pivot_text(pivot, rows, tables):
             for key, line in lines.items()]
     if pivot.ratio:
         body += ratio_lines(pivot, columns, lines, labels)
+    if 'none' in columns:
+        body += rise_lines(pivot, columns, lines, labels)
     unit = UNITS.get(pivot.figure, 'us')
     text = '### %s (%s)\n\n' % (pivot.title, unit)
     head = pivot.column.replace('_', ' ')
@@ -118,6 +120,13 @@ def ratio_lines(pivot, columns, lines, labels):
             ratio(line.get(column), lines[ours].get(column), pivot.figure)
             for column in columns])
     return made
+
+
+def rise_lines(pivot, columns, lines, labels):
+    """What a tail makes of each line's figures without one."""
+    return [['*%s, with / without*' % labels[key]] + [
+        ratio(line.get(column), line.get('none'), pivot.figure)
+        for column in columns] for key, line in lines.items()]
 
 
 def ratio(theirs, ours, figure):

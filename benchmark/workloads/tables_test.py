@@ -101,6 +101,12 @@ class Reports(unittest.TestCase):
                      '| *gdt / flare* | *1.03* | *0.53* | *0.42* | *0.31* |'):
             self.assertIn(line + '\n', text)
 
+    def test_what_a_tail_does(self):
+        rows = summaries(row('flare', 1, 100.0, {'tail': 'none'}),
+                         row('flare', 1, 150.0, {'tail': 'spin'}))
+        text = report.pivot_text(model.Pivot('QPS', 'qps', 'tail'), rows, {})
+        self.assertIn('| *flare, with / without* | *1.00* | *1.50* |\n', text)
+
     def test_whole_page(self):
         rows = summaries(row('flare', 1, 100.0, failures=1))
         workload = command.WORKLOADS['trpc-unary']
@@ -146,6 +152,14 @@ class Plots(unittest.TestCase):
                     self.assertIn('echo-flare', file.read())
                 with open(os.path.join(folder, name + '.png'), 'rb') as file:
                     self.assertEqual(file.read(4), b'\x89PNG')
+
+    def test_only_the_greatest(self):
+        rows = summaries(*[row('flare', threads, 1.0) for threads in (1, 4, 2)])
+        self.assertEqual(plots.choose(model.Plot(
+            'a', 'cdf', 'a', greatest='threads'), rows), [1])
+        self.assertEqual(plots.choose(model.Plot(
+            'a', 'cdf', 'a', where=lambda one: one['threads'] < 4), rows),
+                         [0, 2])
 
     def test_nothing_to_draw(self):
         with tempfile.TemporaryDirectory() as folder:
