@@ -65,10 +65,15 @@ class CostPerRequest(unittest.TestCase):
     done = run("--binaries=/nowhere")
     self.assertEqual(done.returncode, 1)
     self.assertIn("/nowhere/server", done.stderr)
+    done = run("--server=/elsewhere/gdt_server --threads=1")
+    self.assertEqual(done.returncode, 1)
+    self.assertIn("/elsewhere/gdt_server", done.stderr)
 
   def test_wrong_flags(self):
     self.assertEqual(run("--requests=1").returncode, 2)
     self.assertEqual(run("--requests=many").returncode, 2)
+    self.assertEqual(run("--server=").returncode, 2)
+    self.assertEqual(run("--sides=left").returncode, 2)
 
   def test_output_of_perf(self):
     counts = load_program().SyscallMeter.read_perf(
