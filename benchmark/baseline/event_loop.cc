@@ -150,8 +150,7 @@ void EventLoop::EndWait() {
 
 void EventLoop::HandleEvents(int timeout_ms) {
   // Those that ask again from here on mean the next round.
-  flare::IntrusiveList<Watched, ToReadAgain> again;
-  again.TakeAll(&again_);
+  std::size_t again = again_.size();
   epoll_event events[kMaxEvents];
   const int n = ::epoll_wait(epoll_.get(), events, kMaxEvents, timeout_ms);
   if (n < 0) PCHECK(errno == EINTR) << "epoll_wait";
@@ -161,8 +160,8 @@ void EventLoop::HandleEvents(int timeout_ms) {
     if (watched == nullptr || watched->is_closed()) continue;
     watched->OnEvents(events[i].events);
   }
-  while (Watched* const watched = again.PopFront()) {
-    watched->OnEvents(EPOLLIN);
+  for (; again != 0 && !again_.empty(); --again) {
+    again_.PopFront()->OnEvents(EPOLLIN);
   }
 }
 
