@@ -1,21 +1,26 @@
+// Loads against a server of this process, over the RPC stack. Those over plain
+// HTTP are in http_call_test.cc.
+
 #include "example/rpc/load_generator.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "example/rpc/echo_service.flare.pb.h"
+#include "example/rpc/load_test_fixture.h"
 #include "flare/base/clock.h"
+#include "flare/base/spinlock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
-#include "flare/io/epoll_poller.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server.h"
@@ -26,15 +31,15 @@ namespace {
 using namespace std::literals;
 using Failures = std::map<int, std::uint64_t>;
 
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-
 // An echo server whose answers a test can change.
 class EchoService : public protobuf_echo::SyncEchoService {
  public:
   using Change = std::function<void(int call, protobuf_echo::EchoResponse*,
                                     flare::RpcServerController*)>;
+  using Look = std::function<void(const protobuf_echo::EchoRequest&)>;
 
-  explicit EchoService(Change change) : change_(std::move(change)) {}
+  EchoService(Change change, Look look)
+      : change_(std::move(change)), look_(std::move(look)) {}
 
   void Echo(const protobuf_echo::EchoRequest& request,
             protobuf_echo::EchoResponse* response,
@@ -42,47 +47,30 @@ class EchoService : public protobuf_echo::SyncEchoService {
     response->set_body(request.body());
     controller->SetResponseAttachment(controller->GetRequestAttachment());
     if (change_) change_(calls_.fetch_add(1), response, controller);
+    if (look_) look_(request);
   }
 
  private:
   const Change change_;
+  const Look look_;
   std::atomic<int> calls_{0};
 };
 
-class LoadGeneratorTest : public ::testing::Test {
+class LoadGeneratorTest : public LoadTest {
  protected:
-  static void SetUpTestSuite() {
-    flare::fiber::RuntimeOptions options;
-    options.concurrency = 2;
-    options.make_poller = flare::io::EpollPoller::Factory();
-    const auto started = flare::fiber::StartRuntime(options);
-    ASSERT_TRUE(started.ok()) << started.ToString();
-  }
-  static void TearDownTestSuite() { flare::fiber::TerminateRuntime(); }
-
   // Returns options with the server's address.
-  LoadOptions StartServer(EchoService::Change change = nullptr) {
+  LoadOptions StartServer(EchoService::Change change = nullptr,
+                          EchoService::Look look = nullptr) {
     server_ = std::make_unique<flare::Server>();
     server_->AddProtocol("flare");
-    server_->AddService(std::make_unique<EchoService>(std::move(change)));
+    server_->AddService(
+        std::make_unique<EchoService>(std::move(change), std::move(look)));
     server_->ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
     EXPECT_TRUE(server_->Start()) << server_->error();
     LoadOptions options;
     options.server_addr = "flare://" + server_->endpoint().ToString();
     options.timeout = 60s;
     return options;
-  }
-
-  // Makes all calls of `options`; returns how they ended.
-  CallStatistics Run(const LoadOptions& options) {
-    CallRecorder recorder;
-    LoadGenerator load(options, &recorder);
-    const auto opened = load.Open();
-    EXPECT_TRUE(opened.ok()) << opened;
-    load.Start();
-    EXPECT_TRUE(load.WaitUntilFinished(kNever));
-    EXPECT_EQ(load.running(), 0u);
-    return recorder.Take();
   }
 
   void TearDown() override {
@@ -105,7 +93,7 @@ TEST_F(LoadGeneratorTest, OpenSaysWhatIsWrong) {
   for (const auto& [address, said] : wrong) {
     LoadOptions options;
     options.server_addr = address;
-    CallRecorder recorder;
+    LoadRecorder recorder;
     LoadGenerator load(options, &recorder);
     const auto status = load.Open();
     EXPECT_FALSE(status.ok());
@@ -115,28 +103,52 @@ TEST_F(LoadGeneratorTest, OpenSaysWhatIsWrong) {
 
 TEST_F(LoadGeneratorTest, MakesExactlyTheCallsAskedFor) {
   LoadOptions options = StartServer();
-  for (std::uint64_t requests : {1, 7, 1000}) {
-    for (std::size_t loops : {1, 10, 150}) {
-      options.requests = requests;
-      options.max_pending = loops;
-      const CallStatistics calls = Run(options);
-      EXPECT_EQ(calls.successes(), requests);
-      EXPECT_EQ(calls.failures, Failures());
+  for (CallerKind kind : kAllKinds) {
+    // More than a hundred callers take their time to start.
+    const std::size_t many = kind == CallerKind::kLoop ? 150 : 15;
+    for (std::uint64_t requests : {1, 7, 1000}) {
+      for (std::size_t callers : {std::size_t{1}, many}) {
+        options.caller_kind = kind;
+        options.requests = requests;
+        options.max_pending = callers;
+        const CallStatistics calls = Run(options);
+        EXPECT_EQ(calls.successes(), requests);
+        EXPECT_EQ(calls.failures, Failures());
+      }
     }
+  }
+}
+
+// As many calls are under way as there are callers, whatever these are.
+TEST_F(LoadGeneratorTest, CallersCallAtTheSameTime) {
+  constexpr int kCallers = 20;
+  for (CallerKind kind : kAllKinds) {
+    flare::fiber::Event all_here;
+    LoadOptions options =
+        StartServer([&](int call, protobuf_echo::EchoResponse*,
+                        flare::RpcServerController*) {
+          if (call + 1 == kCallers) all_here.Set();
+          all_here.Wait();
+        });
+    options.caller_kind = kind;
+    options.max_pending = kCallers;
+    options.requests = kCallers;
+    EXPECT_EQ(Run(options).successes(), kCallers);
+    TearDown();
   }
 }
 
 TEST_F(LoadGeneratorTest, RunsUntilStopped) {
   LoadOptions options = StartServer();
   options.max_pending = 5;
-  CallRecorder recorder;
+  LoadRecorder recorder;
   LoadGenerator load(options, &recorder);
   ASSERT_TRUE(load.Open().ok());
   load.Start();
   std::uint64_t calls = 0;
   while (calls < 1000) {
     EXPECT_FALSE(load.WaitUntilFinished(flare::NowNs() + 1'000'000));
-    calls += recorder.Take().successes();
+    calls += recorder.ordinary.Take().successes();
   }
   EXPECT_EQ(load.running(), 5u);
   load.Stop();
@@ -147,20 +159,24 @@ TEST_F(LoadGeneratorTest, StopDoesNotWaitForTheRate) {
   LoadOptions options = StartServer();
   options.qps = 1e-3;  // The second call is due in a quarter of an hour.
   options.max_pending = 5;
-  CallRecorder recorder;
-  LoadGenerator load(options, &recorder);
-  ASSERT_TRUE(load.Open().ok());
-  load.Start();
-  while (recorder.Take().successes() == 0) {
-    EXPECT_FALSE(load.WaitUntilFinished(flare::NowNs() + 1'000'000));
+  for (CallerKind kind : kAllKinds) {
+    options.caller_kind = kind;
+    LoadRecorder recorder;
+    LoadGenerator load(options, &recorder);
+    ASSERT_TRUE(load.Open().ok());
+    load.Start();
+    while (recorder.ordinary.Take().successes() == 0) {
+      EXPECT_FALSE(load.WaitUntilFinished(flare::NowNs() + 1'000'000));
+    }
+    load.Stop();
+    EXPECT_TRUE(load.WaitUntilFinished(flare::NowNs() + 60'000'000'000));
+    EXPECT_EQ(recorder.ordinary.Take().successes(), 0u);
   }
-  load.Stop();
-  EXPECT_TRUE(load.WaitUntilFinished(flare::NowNs() + 60'000'000'000));
 }
 
 TEST_F(LoadGeneratorTest, WithoutStartThereIsNothingToWaitFor) {
   const LoadOptions options = StartServer();
-  CallRecorder recorder;
+  LoadRecorder recorder;
   LoadGenerator load(options, &recorder);
   EXPECT_TRUE(load.Open().ok());
 }
@@ -277,6 +293,105 @@ TEST_F(LoadGeneratorTest, InstantFailuresAreNotRepeatedAtFullSpeed) {
   EXPECT_EQ(calls.failures,
             (Failures{{flare::rpc::STATUS_FAIL_TO_CONNECT, 40}}));
   EXPECT_GE(flare::NowNs() - begin, 19'000'000);
+}
+
+// What the requests of a load say.
+class Requests {
+ public:
+  void Add(const protobuf_echo::EchoRequest& request) {
+    flare::ScopedLock guard(lock_);
+    ++sizes_[request.body().size()];
+    if (request.work() == protobuf_echo::NONE) return;
+    EXPECT_EQ(request.work(), protobuf_echo::SPIN);
+    EXPECT_EQ(request.work_us(), 7u);
+    ++tail_;
+  }
+  std::map<std::size_t, int> sizes() const {
+    flare::ScopedLock guard(lock_);
+    return sizes_;
+  }
+  int tail() const {
+    flare::ScopedLock guard(lock_);
+    return tail_;
+  }
+
+ private:
+  mutable flare::Spinlock lock_;
+  std::map<std::size_t, int> sizes_ FLARE_GUARDED_BY(lock_);
+  int tail_ FLARE_GUARDED_BY(lock_) = 0;
+};
+
+TEST_F(LoadGeneratorTest, TailIsMarkedAndCountedApart) {
+  Requests seen;
+  LoadOptions options =
+      StartServer(nullptr, [&](const auto& request) { seen.Add(request); });
+  options.requests = 1000;
+  options.max_pending = 10;
+  options.tail_work = {WorkKind::kSpin, 7us};
+  for (CallerKind kind : kAllKinds) {
+    for (double qps : {0.0, 1e6}) {
+      options.caller_kind = kind;
+      options.qps = qps;
+      options.tail_ratio = 0.2;
+      const int before = seen.tail();
+      const auto [ordinary, tail] = RunWithTail(options);
+      EXPECT_EQ(ordinary.successes() + tail.successes(), 1000u);
+      EXPECT_EQ(tail.successes(), seen.tail() - before);
+      // Ten standard deviations.
+      EXPECT_NEAR(static_cast<double>(tail.successes()), 200, 126);
+    }
+  }
+}
+
+TEST_F(LoadGeneratorTest, TailMayBeAllOrNothing) {
+  LoadOptions options = StartServer();
+  options.requests = 100;
+  for (double ratio : {0.0, 1.0}) {
+    options.tail_ratio = ratio;
+    const auto [ordinary, tail] = RunWithTail(options);
+    EXPECT_EQ(ordinary.successes(), 100 * (1 - ratio));
+    EXPECT_EQ(tail.successes(), 100 * ratio);
+  }
+}
+
+TEST_F(LoadGeneratorTest, FailuresOfTheTailAreCountedApart) {
+  LoadOptions options = StartServer([](int, protobuf_echo::EchoResponse*,
+                                       flare::RpcServerController* controller) {
+    controller->SetFailed(1234, "");
+  });
+  options.requests = 10;
+  options.tail_ratio = 1;
+  const auto [ordinary, tail] = RunWithTail(options);
+  EXPECT_EQ(ordinary.failures, Failures());
+  EXPECT_EQ(tail.failures, (Failures{{1234, 10}}));
+}
+
+TEST_F(LoadGeneratorTest, SizesAreDrawnForEachCall) {
+  Requests seen;
+  LoadOptions options =
+      StartServer(nullptr, [&](const auto& request) { seen.Add(request); });
+  options.requests = 1000;
+  options.max_pending = 3;
+  options.body = std::string(2000, 'b');
+  options.body_sizes = *ParseSizeDistribution("0:1,10-12:2,2000:1");
+  options.verify = true;
+  EXPECT_EQ(Run(options).successes(), 1000u);
+  const auto sizes = seen.sizes();
+  EXPECT_EQ(sizes.size(), 5u);
+  for (std::size_t size : {0, 2000}) EXPECT_NEAR(sizes.at(size), 250, 140);
+  for (std::size_t size : {10, 11, 12}) EXPECT_NEAR(sizes.at(size), 167, 120);
+}
+
+// Loads of different seeds don't have their tails at the same calls.
+TEST_F(LoadGeneratorTest, SeedsDiffer) {
+  LoadOptions options = StartServer();
+  options.requests = 1000;
+  options.tail_ratio = 0.5;
+  std::set<std::uint64_t> tails;
+  for (options.seed = 0; options.seed != 5; ++options.seed) {
+    tails.insert(RunWithTail(options).second.successes());
+  }
+  EXPECT_GT(tails.size(), 1u);
 }
 
 }  // namespace

@@ -4,49 +4,25 @@
 //
 // docs/press.md describes its flags, its output and how it measures.
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "example/rpc/call_recorder.h"
+#include "example/rpc/hdr_log.h"
 #include "example/rpc/load_generator.h"
+#include "example/rpc/press_flags.h"
 #include "example/rpc/press_run.h"
 #include "example/rpc/report.h"
-#include "flare/base/compression.h"
 #include "flare/init.h"
 #include "flare/init/override_flag.h"
+#include "flare/rpc/flags.h"
 #include "gflags/gflags.h"
 #include "glog/logging.h"
-
-DEFINE_string(server_addr, "",
-              "Whom to call: protocol://address:port[,address:port...]");
-DEFINE_string(override_nslb, "",
-              "Name resolver and load balancer to use, such as list+rr.");
-DEFINE_bool(relay_stub, false,
-            "Call RelayService.Relay rather than EchoService.Echo.");
-DEFINE_int32(max_pending, 2000,
-             "Calls under way at a time. A server with default settings "
-             "refuses more than 10000 of them.");
-DEFINE_int32(timeout, 1000, "Milliseconds after which a call has failed.");
-DEFINE_string(body, "", "The body of each request.");
-DEFINE_int32(body_size, 0, "If --body is empty: send that many bytes.");
-DEFINE_int32(attachment_size, 0, "Bytes to attach to each request.");
-DEFINE_string(compression_algorithm, "",
-              "Compress each request: lz4-frame, snappy, gzip, zstd.");
-DEFINE_double(qps, 0, "Calls to send per second; 0: as many as get answered.");
-DEFINE_int64(requests, 0, "End after that many calls; 0: don't.");
-DEFINE_double(duration, 0, "Seconds to measure; 0: until SIGINT or SIGTERM.");
-DEFINE_double(warmup, 0, "Seconds of load before the measurement begins.");
-DEFINE_double(report_interval, 10, "Seconds between two report lines.");
-DEFINE_string(json, "", "Write the results to this file, too; -: to stdout.");
-DEFINE_bool(
-    verify, false,
-    "Compare each reply with what was sent; a difference is a failure.");
 
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(logbufsecs, 0);
@@ -63,119 +39,98 @@ namespace {
 constexpr int kSomeCallsFailed = 1;
 constexpr int kBadFlags = 2;
 
-// The reason why the flags can't be meant like this; empty if there is none.
-std::string FindBadFlag() {
-  if (FLAGS_server_addr.empty()) {
-    return "--server_addr is missing: press needs an address, such as "
-           "flare://127.0.0.1:5567.";
-  }
-  if (FLAGS_max_pending < 1) return "--max_pending must be positive.";
-  if (FLAGS_timeout < 1) return "--timeout must be positive.";
-  if (FLAGS_body_size < 0) return "--body_size must not be negative.";
-  if (FLAGS_attachment_size < 0) {
-    return "--attachment_size must not be negative.";
-  }
-  if (!(FLAGS_qps >= 0)) return "--qps must not be negative.";
-  if (FLAGS_requests < 0) return "--requests must not be negative.";
-  if (!(FLAGS_duration >= 0)) return "--duration must not be negative.";
-  if (!(FLAGS_warmup >= 0)) return "--warmup must not be negative.";
-  if (!(FLAGS_report_interval > 0)) {
-    return "--report_interval must be positive.";
-  }
-  if (!flare::ParseCompressionAlgorithm(FLAGS_compression_algorithm)) {
-    return "--compression_algorithm=" + FLAGS_compression_algorithm +
-           " is not known; known are gzip, lz4-frame, snappy, zstd, and none.";
-  }
-  return "";
-}
-
-LoadOptions LoadOptionsFromFlags() {
-  LoadOptions options;
-  options.server_addr = FLAGS_server_addr;
-  options.override_nslb = FLAGS_override_nslb;
-  options.relay_stub = FLAGS_relay_stub;
-  options.max_pending = static_cast<std::size_t>(FLAGS_max_pending);
-  options.timeout = std::chrono::milliseconds(FLAGS_timeout);
-  options.qps = FLAGS_qps;
-  options.requests = static_cast<std::uint64_t>(FLAGS_requests);
-  options.body =
-      !FLAGS_body.empty()
-          ? FLAGS_body
-          : std::string(static_cast<std::size_t>(FLAGS_body_size), 'a');
-  options.attachment = flare::CreateBufferSlow(
-      std::string(static_cast<std::size_t>(FLAGS_attachment_size), 'a'));
-  options.compression =
-      *flare::ParseCompressionAlgorithm(FLAGS_compression_algorithm);
-  options.verify = FLAGS_verify;
-  return options;
-}
-
-RunOptions RunOptionsFromFlags() {
-  RunOptions options;
-  options.warm_up_s = FLAGS_warmup;
-  options.duration_s = FLAGS_duration;
-  options.report_interval_s = FLAGS_report_interval;
-  // What a call under way at the end may take, and then some.
-  options.patience_s = FLAGS_timeout / 1e3 + 5;
-  options.show_progress = isatty(STDERR_FILENO) != 0;
-  return options;
-}
-
 int RefuseFlags(const std::string& reason) {
   LOG(ERROR) << reason << " See --help.";
   return kBadFlags;
 }
 
-// Where --json goes. Opened before the run, so that a name that can't be
+// Where results go. Opened before the run, so that a name that can't be
 // written to isn't found out at its end.
-class JsonFile {
+class OutputFile {
  public:
-  bool Open(const std::string& name) {
-    name_ = name;
-    if (!name.empty() && name != "-") file_.open(name);
-    return !file_.fail();
+  // Of the flag --`flag`. "": there is none; "-": stdout.
+  OutputFile(std::string flag, const std::string& name)
+      : name_("--" + flag + "=" + name), to_stdout_(name == "-") {
+    if (name.empty()) return;
+    file_.emplace();
+    if (!to_stdout_) file_->open(name);
   }
 
-  bool Write(const std::string& json) {
-    if (name_.empty()) return true;
-    if (name_ == "-") return std::fputs(json.c_str(), stdout) >= 0;
-    file_ << json;
-    file_.close();
-    return !file_.fail();
+  bool ok() const { return !file_ || !file_->fail(); }
+  const std::string& name() const { return name_; }
+  // Null: there is none.
+  std::ostream* stream() { return file_ ? &*file_ : nullptr; }
+
+  bool Write(const std::string& text) {
+    if (!file_) return true;
+    if (to_stdout_) return std::fputs(text.c_str(), stdout) >= 0;
+    *file_ << text;
+    return Close();
+  }
+  bool Close() {
+    if (!file_) return true;
+    file_->close();
+    return ok();
   }
 
  private:
-  std::string name_;
-  std::ofstream file_;
+  const std::string name_;
+  const bool to_stdout_;
+  std::optional<std::ofstream> file_;
+};
+
+// A target and what its calls record to.
+struct LoadedTarget {
+  explicit LoadedTarget(const LoadOptions& options)
+      : recorder(std::make_unique<LoadRecorder>()),
+        load(std::make_unique<LoadGenerator>(options, recorder.get())) {}
+
+  std::unique_ptr<LoadRecorder> recorder;
+  std::unique_ptr<LoadGenerator> load;
 };
 
 int Entry(int argc, char**) {
   if (argc > 1) return RefuseFlags("press takes flags only.");
-  if (auto reason = FindBadFlag(); !reason.empty()) return RefuseFlags(reason);
-  JsonFile json_file;
-  if (!json_file.Open(FLAGS_json)) {
-    return RefuseFlags("Can't write to --json=" + FLAGS_json + ".");
+  const auto options = PressOptionsFromFlags();
+  if (!options) return RefuseFlags(options.error().message());
+  if (options->max_connections) {
+    FLAGS_flare_rpc_client_max_connections_per_server =
+        *options->max_connections;
+  }
+  OutputFile json("json", options->json);
+  OutputFile hdr_log("hdr_log", options->hdr_log);
+  for (const OutputFile* file : {&json, &hdr_log}) {
+    if (!file->ok()) return RefuseFlags("Can't write to " + file->name() + ".");
   }
 
-  auto recorder = std::make_unique<CallRecorder>();
-  auto load =
-      std::make_unique<LoadGenerator>(LoadOptionsFromFlags(), recorder.get());
-  if (const auto opened = load->Open(); !opened.ok()) {
-    return RefuseFlags("Can't call --server_addr=" + FLAGS_server_addr + ": " +
-                       opened.message());
+  std::vector<LoadedTarget> loaded;
+  std::vector<PressTarget> targets;
+  for (const LoadOptions& target : options->targets) {
+    loaded.emplace_back(target);
+    if (const auto opened = loaded.back().load->Open(); !opened.ok()) {
+      return RefuseFlags("Can't call --server_addr=" + target.server_addr +
+                         ": " + opened.message() + ".");
+    }
+    targets.push_back({target.server_addr, loaded.back().load.get(),
+                       loaded.back().recorder.get()});
   }
-  Summary summary = RunLoad(RunOptionsFromFlags(), load.get(), recorder.get());
+  std::optional<HdrLog> log;
+  if (hdr_log.stream() != nullptr) log.emplace(hdr_log.stream());
+  Summary summary = RunLoad(options->run, targets, log ? &*log : nullptr);
   summary.command_line = google::GetArgvs();
 
   for (const std::string& line : SummaryLines(summary)) LOG(INFO) << line;
-  if (!json_file.Write(SummaryJson(summary))) {
-    LOG(ERROR) << "Can't write to --json=" << FLAGS_json << ".";
+  const bool written = json.Write(SummaryJson(summary));
+  if (!written || !hdr_log.Close()) {
+    LOG(ERROR) << "Can't write to " << (written ? hdr_log : json).name() << ".";
     return kSomeCallsFailed;
   }
   if (summary.unended != 0) {
     // Their calls still refer to these.
-    (void)load.release();
-    (void)recorder.release();
+    for (LoadedTarget& target : loaded) {
+      (void)target.load.release();
+      (void)target.recorder.release();
+    }
   }
   return summary.AllWell() ? 0 : kSomeCallsFailed;
 }

@@ -27,6 +27,17 @@ std::int64_t Nanoseconds(double seconds) {
 
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
+// Ordinary calls, and those of the tail.
+struct Calls {
+  CallStatistics ordinary;
+  CallStatistics tail;
+
+  void Merge(const Calls& other) {
+    ordinary.Merge(other.ordinary);
+    tail.Merge(other.tail);
+  }
+};
+
 // Figures since some moment, for a line that is written again and again.
 class Period {
  public:
@@ -34,13 +45,15 @@ class Period {
 
   void Begin(std::int64_t now_ns) {
     began_ns_ = now_ns;
-    calls_ = CallStatistics();
+    calls_ = Calls();
   }
-  void Add(const CallStatistics& calls) { calls_.Merge(calls); }
+  void Add(const Calls& calls) { calls_.Merge(calls); }
+  std::int64_t began_ns() const { return began_ns_; }
   std::int64_t end_ns() const {
     return flare::SaturatingAdd(began_ns_, interval_ns_);
   }
-  const CallStatistics& calls() const { return calls_; }
+  const CallStatistics& calls() const { return calls_.ordinary; }
+  const CallStatistics& tail() const { return calls_.tail; }
   double LengthAt(std::int64_t now_ns) const {
     return Seconds(now_ns - began_ns_);
   }
@@ -48,24 +61,34 @@ class Period {
  private:
   const std::int64_t interval_ns_;
   std::int64_t began_ns_ = 0;
-  CallStatistics calls_;
+  Calls calls_;
 };
 
 class Run {
  public:
-  Run(const RunOptions& options, LoadGenerator* load, CallRecorder* recorder)
+  Run(const RunOptions& options, const std::vector<PressTarget>& targets,
+      HdrLog* hdr_log)
       : options_(options),
-        load_(load),
-        recorder_(recorder),
+        targets_(targets),
+        hdr_log_(hdr_log),
         report_(Nanoseconds(options.report_interval_s)),
-        progress_(options.show_progress ? kProgressInterval : kNever) {}
+        progress_(options.show_progress ? kProgressInterval : kNever) {
+    for (const PressTarget& target : targets) {
+      summary_.targets.push_back({target.server_addr, {}});
+      if (options.has_tail) summary_.targets.back().load.tail.emplace();
+    }
+  }
 
   Summary Go() {
     start_ns_ = flare::NowNs();
-    load_->Start();
+    for (const PressTarget& target : targets_) target.load->Start();
     WarmUp();
     Measure();
     End();
+    for (const TargetSummary& target : summary_.targets) {
+      summary_.Merge(target.load);
+    }
+    if (summary_.targets.size() == 1) summary_.targets.clear();
     return std::move(summary_);
   }
 
@@ -75,7 +98,12 @@ class Run {
         flare::SaturatingAdd(start_ns_, Nanoseconds(options_.warm_up_s));
     if (options_.warm_up_s == 0) return;
     while (flare::NowNs() < end && !WaitUntil(end)) continue;
-    summary_.warm_up = recorder_->Take();
+    for (std::size_t i = 0; i != targets_.size(); ++i) {
+      Calls calls = Take(i);
+      LoadSummary& load = summary_.targets[i].load;
+      load.warm_up = std::move(calls.ordinary);
+      if (load.tail) load.tail->warm_up = std::move(calls.tail);
+    }
   }
 
   void Measure() {
@@ -91,14 +119,23 @@ class Run {
       over = WaitUntil(std::min({end, report_.end_ns(), progress_.end_ns()}));
       now = flare::NowNs();
       over = over || now >= end;
-      if (over) load_->Stop();
+      if (over) {
+        for (const PressTarget& target : targets_) target.load->Stop();
+      }
       if (over || now >= report_.end_ns() || now >= progress_.end_ns()) {
         Collect();
         Show(now);
       }
     }
     summary_.seconds = Seconds(now - begin);
-    summary_.qps = static_cast<double>(summary_.calls.successes()) /
+    for (TargetSummary& target : summary_.targets) {
+      NoteRate(&target.load);
+      if (target.load.tail) NoteRate(&*target.load.tail);
+    }
+  }
+
+  void NoteRate(CallSummary* summary) const {
+    summary->qps = static_cast<double>(summary->calls.successes()) /
                    std::max(summary_.seconds, 1e-9);
   }
 
@@ -106,30 +143,59 @@ class Run {
   void End() {
     const std::int64_t deadline =
         flare::SaturatingAdd(flare::NowNs(), Nanoseconds(options_.patience_s));
-    const bool ended = load_->WaitUntilFinished(deadline);
+    const bool ended = WaitUntilFinished(deadline);
     Collect();
-    if (!ended) summary_.unended = load_->running();
+    WriteHdrLog(flare::NowNs());
+    if (!ended) {
+      for (const PressTarget& target : targets_) {
+        summary_.unended += target.load->running();
+      }
+    }
     ClearProgress();
+  }
+
+  bool WaitUntilFinished(std::int64_t deadline_ns) {
+    return std::all_of(targets_.begin(), targets_.end(),
+                       [&](const PressTarget& target) {
+                         return target.load->WaitUntilFinished(deadline_ns);
+                       });
   }
 
   // Waits until `deadline_ns` or shorter; true: the run is over.
   bool WaitUntil(std::int64_t deadline_ns) {
     const std::int64_t soon = flare::NowNs() + kSignalInterval;
-    return load_->WaitUntilFinished(std::min(deadline_ns, soon)) ||
+    return WaitUntilFinished(std::min(deadline_ns, soon)) ||
            flare::CheckForQuitSignal();
   }
 
+  Calls Take(std::size_t target) const {
+    LoadRecorder* const recorder = targets_[target].recorder;
+    Calls calls;
+    calls.ordinary = recorder->ordinary.Take();
+    if (options_.has_tail) calls.tail = recorder->tail.Take();
+    return calls;
+  }
+
   void Collect() {
-    const CallStatistics calls = recorder_->Take();
-    summary_.calls.Merge(calls);
-    report_.Add(calls);
-    if (options_.show_progress) progress_.Add(calls);
+    for (std::size_t i = 0; i != targets_.size(); ++i) {
+      const Calls calls = Take(i);
+      LoadSummary& load = summary_.targets[i].load;
+      load.calls.Merge(calls.ordinary);
+      if (load.tail) load.tail->calls.Merge(calls.tail);
+      report_.Add(calls);
+      if (options_.show_progress) progress_.Add(calls);
+    }
   }
 
   void Show(std::int64_t now) {
     if (now >= report_.end_ns()) {
       ClearProgress();
-      LOG(INFO) << ReportLine(report_.calls(), report_.LengthAt(now));
+      const double length = report_.LengthAt(now);
+      LOG(INFO) << ReportLine(report_.calls(), length);
+      if (options_.has_tail) {
+        LOG(INFO) << "Tail: " << ReportLine(report_.tail(), length);
+      }
+      WriteHdrLog(now);
       report_.Begin(now);
     }
     if (now >= progress_.end_ns()) {
@@ -142,6 +208,15 @@ class Run {
     }
   }
 
+  void WriteHdrLog(std::int64_t now) {
+    if (hdr_log_ == nullptr) return;
+    const std::int64_t began = report_.began_ns();
+    hdr_log_->Write("", began, now, report_.calls().latency_ns);
+    if (options_.has_tail) {
+      hdr_log_->Write("tail", began, now, report_.tail().latency_ns);
+    }
+  }
+
   void ClearProgress() {
     if (!options_.show_progress) return;
     std::fputs("\r\033[K", stderr);
@@ -149,20 +224,20 @@ class Run {
   }
 
   const RunOptions options_;
-  LoadGenerator* const load_;
-  CallRecorder* const recorder_;
+  const std::vector<PressTarget> targets_;
+  HdrLog* const hdr_log_;
   std::int64_t start_ns_ = 0;
   Period report_;
   Period progress_;
-  Summary summary_;
+  Summary summary_;  // Its own figures come at the end, from its targets.
 };
 
 }  // namespace
 
-Summary RunLoad(const RunOptions& options, LoadGenerator* load,
-                CallRecorder* recorder) {
+Summary RunLoad(const RunOptions& options,
+                const std::vector<PressTarget>& targets, HdrLog* hdr_log) {
   (void)flare::CheckForQuitSignal();  // From here on signals don't kill.
-  return Run(options, load, recorder).Go();
+  return Run(options, targets, hdr_log).Go();
 }
 
 }  // namespace example

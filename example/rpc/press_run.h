@@ -4,7 +4,11 @@
 #ifndef EXAMPLE_RPC_PRESS_RUN_H_
 #define EXAMPLE_RPC_PRESS_RUN_H_
 
-#include "example/rpc/call_recorder.h"
+#include <string>
+#include <vector>
+
+#include "example/rpc/call_sequence.h"
+#include "example/rpc/hdr_log.h"
 #include "example/rpc/load_generator.h"
 #include "example/rpc/report.h"
 
@@ -15,14 +19,22 @@ struct RunOptions {
   double duration_s = 0;  // 0: no limit.
   double report_interval_s = 10;
   double patience_s = 10;  // How long to wait for calls under way at the end.
+  bool has_tail = false;   // Is there a long tail?
   bool show_progress = false;  // A line on stderr that is written over.
 };
 
-// Blocks the fiber until the run is over. `load` is open, `recorder` the one
-// that it records to. If the summary's `unended` is not 0, neither may be
-// destroyed. Quit signals end the run, from now on.
-Summary RunLoad(const RunOptions& options, LoadGenerator* load,
-                CallRecorder* recorder);
+// One of those that are loaded side by side.
+struct PressTarget {
+  std::string server_addr;
+  LoadGenerator* load = nullptr;     // Open.
+  LoadRecorder* recorder = nullptr;  // What it records to.
+};
+
+// Blocks the fiber until the run is over. `hdr_log` may be null. If the
+// summary's `unended` is not 0, loads and recorders may not be destroyed. Quit
+// signals end the run, from now on.
+Summary RunLoad(const RunOptions& options,
+                const std::vector<PressTarget>& targets, HdrLog* hdr_log);
 
 }  // namespace example
 

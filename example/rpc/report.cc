@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdio>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "flare/rpc/rpc_status.h"
@@ -22,56 +21,13 @@ std::int64_t Microseconds(std::int64_t ns) {
   return Microseconds(static_cast<double>(ns));
 }
 
-std::string Fixed(double value, int digits) {
+}  // namespace
+
+std::string FormatFixed(double value, int digits) {
   char text[64];
   std::snprintf(text, sizeof(text), "%.*f", digits, value);
   return text;
 }
-
-// The length of the UTF-8 sequence at the beginning of `text`; 0 if it is
-// none. Overlong forms and surrogates are none, either.
-std::size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return static_cast<unsigned char>(text[i]);
-  };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xf0   ? 4
-                             : first >= 0xe0 ? 3
-                             : first >= 0xc2 ? 2
-                                             : 0;
-  if (length == 0 || first > 0xf4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i != length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const bool overlong =
-      (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
-  const bool surrogate = first == 0xed && byte(1) >= 0xa0;
-  const bool too_large = first == 0xf4 && byte(1) >= 0x90;
-  return overlong || surrogate || too_large ? 0 : length;
-}
-
-std::string FailuresJson(const CallStatistics& calls) {
-  std::string json = "{";
-  for (const auto& [status, count] : calls.failures) {
-    if (json.size() > 1) json += ", ";
-    json += '"' + std::to_string(status) + "\": " + std::to_string(count);
-  }
-  return json + "}";
-}
-
-std::string HistogramJson(const flare::Histogram& histogram) {
-  std::string json = "[";
-  histogram.ForEachBucket([&json](const flare::Histogram::Bucket& bucket) {
-    if (json.size() > 1) json += ", ";
-    json += '[' + std::to_string(bucket.lower) + ", " +
-            std::to_string(bucket.upper) + ", " + std::to_string(bucket.count) +
-            ']';
-  });
-  return json + "]";
-}
-
-}  // namespace
 
 std::string LatencyLine(const flare::Histogram& latency_ns) {
   std::ostringstream line;
@@ -97,7 +53,8 @@ std::string FailureList(const CallStatistics& calls) {
 
 std::string ReportLine(const CallStatistics& calls, double seconds) {
   const double qps = static_cast<double>(calls.successes()) / seconds;
-  std::string line = LatencyLine(calls.latency_ns) + " QPS: " + Fixed(qps, 0) +
+  std::string line = LatencyLine(calls.latency_ns) +
+                     " QPS: " + FormatFixed(qps, 0) +
                      ", failures: " + std::to_string(calls.failure_count());
   if (!calls.failures.empty()) line += ": " + FailureList(calls);
   return line + ".";
@@ -107,8 +64,8 @@ std::string ProgressLine(const CallStatistics& calls, double seconds,
                          double since_start) {
   const flare::Histogram& latency = calls.latency_ns;
   std::ostringstream line;
-  line << Fixed(since_start, 1) << " s  "
-       << Fixed(static_cast<double>(calls.successes()) / seconds, 0)
+  line << FormatFixed(since_start, 1) << " s  "
+       << FormatFixed(static_cast<double>(calls.successes()) / seconds, 0)
        << " QPS  avg " << Microseconds(latency.mean()) << "us  p99 "
        << Microseconds(latency.ValueAtQuantile(0.99)) << "us  max "
        << Microseconds(latency.max()) << "us  failures "
@@ -116,86 +73,73 @@ std::string ProgressLine(const CallStatistics& calls, double seconds,
   return line.str();
 }
 
-bool Summary::AllWell() const {
-  return calls.successes() != 0 && calls.failures.empty() &&
-         warm_up.failures.empty() && unended == 0;
+void CallSummary::Merge(const CallSummary& other) {
+  calls.Merge(other.calls);
+  qps += other.qps;
+  warm_up.Merge(other.warm_up);
 }
 
-std::vector<std::string> SummaryLines(const Summary& summary) {
+void LoadSummary::Merge(const LoadSummary& other) {
+  CallSummary::Merge(other);
+  if (!other.tail) return;
+  if (!tail) tail.emplace();
+  tail->Merge(*other.tail);
+}
+
+bool Summary::AllWell() const {
+  const bool some = calls.successes() + (tail ? tail->calls.successes() : 0);
+  return some && !HasFailures() && !(tail && tail->HasFailures()) &&
+         unended == 0;
+}
+
+namespace {
+
+// "10 call(s) in 2.000 s, QPS: 5, failures: 0."
+std::string CountLine(const CallSummary& summary, double seconds) {
   const CallStatistics& calls = summary.calls;
-  std::vector<std::string> lines;
-  lines.push_back(
-      "Finished: " + std::to_string(calls.successes() + calls.failure_count()) +
-      " call(s) in " + Fixed(summary.seconds, 3) +
-      " s, QPS: " + Fixed(summary.qps, 0) +
-      ", failures: " + std::to_string(calls.failure_count()) + ".");
-  lines.push_back(LatencyLine(calls.latency_ns));
-  if (!calls.failures.empty()) {
-    lines.push_back("Failed: " + FailureList(calls) + ".");
+  return std::to_string(calls.successes() + calls.failure_count()) +
+         " call(s) in " + FormatFixed(seconds, 3) +
+         " s, QPS: " + FormatFixed(summary.qps, 0) +
+         ", failures: " + std::to_string(calls.failure_count()) + ".";
+}
+
+void AddFailureLines(const CallSummary& summary, const std::string& prefix,
+                     std::vector<std::string>* lines) {
+  if (!summary.calls.failures.empty()) {
+    lines->push_back(prefix + "Failed: " + FailureList(summary.calls) + ".");
   }
   if (!summary.warm_up.failures.empty()) {
-    lines.push_back("Failed during warm-up: " + FailureList(summary.warm_up) +
-                    ".");
+    lines->push_back(prefix + "Failed during warm-up: " +
+                     FailureList(summary.warm_up) + ".");
+  }
+}
+
+void AddLines(const CallSummary& summary, double seconds,
+              const std::string& prefix, std::vector<std::string>* lines) {
+  lines->push_back(prefix + CountLine(summary, seconds));
+  lines->push_back(prefix + LatencyLine(summary.calls.latency_ns));
+  AddFailureLines(summary, prefix, lines);
+}
+
+}  // namespace
+
+std::vector<std::string> SummaryLines(const Summary& summary) {
+  std::vector<std::string> lines;
+  lines.push_back("Finished: " + CountLine(summary, summary.seconds));
+  lines.push_back(LatencyLine(summary.calls.latency_ns));
+  AddFailureLines(summary, "", &lines);
+  if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", &lines);
+  for (const auto& [server_addr, load] : summary.targets) {
+    AddLines(load, summary.seconds, server_addr + ": ", &lines);
+    if (load.tail) {
+      AddLines(*load.tail, summary.seconds, server_addr + ": tail: ", &lines);
+    }
   }
   if (summary.unended != 0) {
     lines.push_back(std::to_string(summary.unended) +
                     " loop(s) still wait for a call that should have ended.");
   }
   return lines;
-}
-
-std::string SummaryJson(const Summary& summary) {
-  const CallStatistics& calls = summary.calls;
-  const flare::Histogram& latency = calls.latency_ns;
-  std::ostringstream json;
-  json << "{\n  \"qps\": " << Fixed(summary.qps, 3)
-       << ",\n  \"requests\": " << calls.successes() + calls.failure_count()
-       << ",\n  \"failures\": " << calls.failure_count()
-       << ",\n  \"failures_by_status\": " << FailuresJson(calls)
-       << ",\n  \"duration_s\": " << Fixed(summary.seconds, 6)
-       << ",\n  \"avg_us\": " << Fixed(latency.mean() / 1000, 3);
-  const auto quantile = [&](const char* name, double share) {
-    const auto ns = static_cast<double>(latency.ValueAtQuantile(share));
-    json << ",\n  \"" << name << "_us\": " << Fixed(ns / 1000, 3);
-  };
-  quantile("p50", 0.5);
-  for (const auto& [name, share] : kQuantiles) quantile(name, share);
-  quantile("max", 1);
-  json << ",\n  \"warmup_requests\": "
-       << summary.warm_up.successes() + summary.warm_up.failure_count()
-       << ",\n  \"warmup_failures_by_status\": "
-       << FailuresJson(summary.warm_up)
-       << ",\n  \"unended\": " << summary.unended << ",\n  \"command_line\": [";
-  const char* separator = "";
-  for (const std::string& argument : summary.command_line) {
-    json << separator << JsonString(argument);
-    separator = ", ";
-  }
-  json << "],\n  \"histogram_ns\": " << HistogramJson(latency) << "\n}\n";
-  return json.str();
-}
-
-std::string JsonString(const std::string& text) {
-  std::string json = "\"";
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::size_t length = Utf8Length(rest);
-    const char c = rest[0];
-    if (length == 0) {
-      json += "\\ufffd";
-    } else if (c == '"' || c == '\\') {
-      json += '\\';
-      json += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", c);
-      json += escape;
-    } else {
-      json += rest.substr(0, length);
-    }
-    rest.remove_prefix(length == 0 ? 1 : length);
-  }
-  return json + '"';
 }
 
 }  // namespace example

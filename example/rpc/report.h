@@ -5,6 +5,7 @@
 #define EXAMPLE_RPC_REPORT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,15 +30,39 @@ std::string ReportLine(const CallStatistics& calls, double seconds);
 std::string ProgressLine(const CallStatistics& calls, double seconds,
                          double since_start);
 
+// What became of some of a run's calls.
+struct CallSummary {
+  CallStatistics calls;    // Without the warm-up.
+  double qps = 0;          // Calls that succeeded in the window, per second.
+  CallStatistics warm_up;  // Calls that ended before the window.
+
+  bool HasFailures() const {
+    return !calls.failures.empty() || !warm_up.failures.empty();
+  }
+  // Adds another part of the same run.
+  void Merge(const CallSummary& other);
+};
+
+// Ordinary calls, and apart from them those of the long tail.
+struct LoadSummary : CallSummary {
+  std::optional<CallSummary> tail;
+
+  void Merge(const LoadSummary& other);
+};
+
+struct TargetSummary {
+  std::string server_addr;
+  LoadSummary load;
+};
+
 // The whole run.
-struct Summary {
-  CallStatistics calls;       // Without the warm-up.
+struct Summary : LoadSummary {
   double seconds = 0;         // Length of the window that was measured.
-  double qps = 0;             // Calls that succeeded in it, per second.
-  CallStatistics warm_up;     // Calls that ended before the window.
   std::uint64_t unended = 0;  // Calls that didn't end though they should have.
+  std::vector<TargetSummary> targets;  // If there were several.
   std::vector<std::string> command_line;
 
+  // Some calls have succeeded, and none has failed.
   bool AllWell() const;
 };
 
@@ -45,9 +70,8 @@ struct Summary {
 std::vector<std::string> SummaryLines(const Summary& summary);
 std::string SummaryJson(const Summary& summary);
 
-// `text` as a JSON string, quotes included. Bytes that are no UTF-8 are
-// replaced by U+FFFD.
-std::string JsonString(const std::string& text);
+// `value` with so many digits behind the point.
+std::string FormatFixed(double value, int digits);
 
 }  // namespace example
 

@@ -26,10 +26,6 @@ google::protobuf::Map<std::string, google::protobuf::Value> Parse(
   return parsed.fields();
 }
 
-std::string ParseString(const std::string& json_string) {
-  return Parse("{\"x\": " + json_string + "}")["x"].string_value();
-}
-
 TEST(LatencyLine, HasTheDocumentedForm) {
   CallStatistics calls;
   for (int i = 0; i != 9; ++i) calls.latency_ns.Record(5'000);
@@ -85,6 +81,21 @@ TEST(Summary, IsWellOnlyIfAllCallsSucceeded) {
 
   summary.unended = 1;
   EXPECT_FALSE(summary.AllWell());
+  summary.unended = 0;
+
+  summary.tail.emplace();
+  EXPECT_TRUE(summary.AllWell());
+  summary.tail->calls.failures[3] = 1;
+  EXPECT_FALSE(summary.AllWell());
+}
+
+// A load that consists of nothing but the tail.
+TEST(Summary, TailAloneMayBeWell) {
+  Summary summary;
+  summary.tail.emplace();
+  EXPECT_FALSE(summary.AllWell());
+  summary.tail->calls = Thousand();
+  EXPECT_TRUE(summary.AllWell());
 }
 
 TEST(SummaryLines, SayWhatHappened) {
@@ -110,6 +121,22 @@ TEST(SummaryLines, SayWhatHappened) {
             "Failed during warm-up: status 2 (STATUS_FAIL_TO_CONNECT): 5.");
   EXPECT_EQ(lines[4],
             "6 loop(s) still wait for a call that should have ended.");
+}
+
+TEST(SummaryLines, TellOfTailAndTargets) {
+  Summary summary;
+  summary.calls = Thousand();
+  summary.seconds = 2;
+  summary.tail.emplace();
+  summary.tail->calls.failures[3] = 4;
+  summary.targets.resize(1);
+  summary.targets[0].server_addr = "flare://a";
+  summary.targets[0].load.qps = 9;
+  const auto lines = SummaryLines(summary);
+  ASSERT_EQ(lines.size(), 7u);
+  EXPECT_EQ(lines[2], "Tail: 4 call(s) in 2.000 s, QPS: 0, failures: 4.");
+  EXPECT_EQ(lines[4], "Tail: Failed: status 3 (STATUS_TIMEOUT): 4.");
+  EXPECT_EQ(lines[5], "flare://a: 0 call(s) in 2.000 s, QPS: 9, failures: 0.");
 }
 
 TEST(SummaryJson, HasEveryFigure) {
@@ -174,25 +201,57 @@ TEST(SummaryJson, OfNothingIsStillJson) {
   EXPECT_EQ(fields["histogram_ns"].list_value().values_size(), 0);
 }
 
-TEST(JsonString, KeepsText) {
-  for (const std::string& text :
-       {std::string(), std::string("plain"), std::string("\"\\/\b\f\n\r\t"),
-        std::string("a\0b", 3), std::string("Grüße, 世界 \U0001F600")}) {
-    EXPECT_EQ(ParseString(JsonString(text)), text);
-  }
+// The figures of the tail and of targets stand apart, in the same form.
+TEST(SummaryJson, HasTailAndTargets) {
+  Summary summary;
+  summary.calls = Thousand();
+  summary.seconds = 2;
+  summary.tail.emplace();
+  summary.tail->calls.failures = {{3, 2}};
+  summary.tail->qps = 7;
+  summary.targets.resize(2);
+  summary.targets[0].server_addr = "flare://\"a\"";
+  summary.targets[0].load.calls = Thousand();
+  summary.targets[1].load.tail.emplace();
+  auto fields = Parse(SummaryJson(summary));
+  EXPECT_EQ(fields["requests"].number_value(), 1000);
+  EXPECT_EQ(fields["failures"].number_value(), 0);
+
+  const auto tail = fields["tail"].struct_value().fields();
+  EXPECT_EQ(tail.at("requests").number_value(), 2);
+  EXPECT_EQ(tail.at("qps").number_value(), 7);
+  EXPECT_EQ(tail.at("duration_s").number_value(), 2);
+  EXPECT_EQ(tail.at("histogram_ns").list_value().values_size(), 0);
+
+  const auto& targets = fields["targets"].list_value();
+  ASSERT_EQ(targets.values_size(), 2);
+  const auto first = targets.values(0).struct_value().fields();
+  EXPECT_EQ(first.at("server_addr").string_value(), "flare://\"a\"");
+  EXPECT_EQ(first.at("requests").number_value(), 1000);
+  EXPECT_FALSE(first.contains("tail"));
+  EXPECT_TRUE(targets.values(1).struct_value().fields().contains("tail"));
 }
 
-TEST(JsonString, ReplacesWhatIsNoUtf8) {
-  const std::string replacement = "\xef\xbf\xbd";
-  EXPECT_EQ(ParseString(JsonString("a\xff"
-                                   "b")),
-            "a" + replacement + "b");
-  for (const char* bad : {"\x80", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80",
-                          "\xf4\x90\x80\x80", "\xc3", "\xe2\x82"}) {
-    const std::string parsed = ParseString(JsonString(bad));
-    EXPECT_EQ(parsed.substr(0, 3), replacement);
-    EXPECT_EQ(parsed.size(), 3 * std::string(bad).size());
-  }
+TEST(SummaryJson, HasNeitherTailNorTargetsUnasked) {
+  auto fields = Parse(SummaryJson(Summary()));
+  EXPECT_FALSE(fields.contains("tail"));
+  EXPECT_FALSE(fields.contains("targets"));
+}
+
+TEST(LoadSummary, MergesTailsToo) {
+  LoadSummary total;
+  LoadSummary part;
+  part.calls = Thousand();
+  part.qps = 10;
+  total.Merge(part);
+  EXPECT_FALSE(total.tail.has_value());
+  part.tail.emplace();
+  part.tail->warm_up.failures[3] = 1;
+  total.Merge(part);
+  total.Merge(part);
+  EXPECT_EQ(total.calls.successes(), 3000u);
+  EXPECT_EQ(total.qps, 30);
+  EXPECT_EQ(total.tail->warm_up.failures[3], 2u);
 }
 
 }  // namespace

@@ -93,6 +93,17 @@ def echo_frame(correlation_id, text, attachment=b"", **options):
                attachment)
 
 
+def echo_reply_frame(request):
+  """The right answer to a request that a server's end has received."""
+  echo = messages()[0]
+  meta = messages()[1].RpcMeta(correlation_id=request.meta.correlation_id,
+                               method_type=SINGLE)
+  meta.response_meta.status = 0
+  body = echo.EchoResponse(
+      body=echo.EchoRequest.FromString(request.raw_body).body)
+  return frame(meta, body.SerializeToString(), request.attachment)
+
+
 class Reply:
   """One response of the flare protocol."""
 
@@ -114,7 +125,18 @@ class FlareConnection:
   """A blocking connection that speaks flare://."""
 
   def __init__(self, port, limit_s=harness.PATIENCE_S):
-    self.socket = socket.create_connection(("127.0.0.1", port), limit_s)
+    self._begin(socket.create_connection(("127.0.0.1", port), limit_s))
+
+  @classmethod
+  def over(cls, accepted):
+    """The server's end of a connection: receive() then gives requests."""
+    connection = cls.__new__(cls)
+    accepted.settimeout(harness.PATIENCE_S)
+    connection._begin(accepted)
+    return connection
+
+  def _begin(self, connected):
+    self.socket = connected
     self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     self._input = b""
 

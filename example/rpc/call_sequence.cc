@@ -1,0 +1,101 @@
+#include "example/rpc/call_sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "flare/base/random.h"
+#include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
+
+namespace example {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+
+// A call that fails faster than this has not been to the server: without a
+// pause, a server that is away would make the callers spin.
+constexpr std::int64_t kInstantly = kMillisecond;
+constexpr std::int64_t kShortestPause = kMillisecond;
+constexpr std::int64_t kLongestPause = 10 * kMillisecond;
+
+// Says why calls fail, at most once per second.
+void LogFailure(int status, const std::string& reason, std::int64_t now_ns) {
+  constexpr std::int64_t kInterval = 1000 * kMillisecond;
+  static std::atomic<std::int64_t> next_ns{0};
+  // relaxed: it only decides who logs.
+  std::int64_t next = next_ns.load(std::memory_order_relaxed);
+  if (now_ns < next ||
+      !next_ns.compare_exchange_strong(next, now_ns + kInterval,
+                                       std::memory_order_relaxed)) {
+    return;
+  }
+  LOG(WARNING) << "Call failed with status " << status << " ("
+               << flare::rpc::StatusName(status) << "): " << reason;
+}
+
+}  // namespace
+
+CallSequence::CallSequence(const Load& load, std::unique_ptr<Call> call,
+                           std::uint64_t number)
+    : load_(load),
+      call_(std::move(call)),
+      random_state_(flare::MixBits(load.options.seed + number)) {
+  plan_.body_size = load.options.body.size();
+}
+
+bool CallSequence::Next(std::int64_t now_ns) {
+  const auto due = load_.schedule->Next(now_ns);
+  if (!due) return false;
+  due_ns_ = *due;
+  const LoadOptions& options = load_.options;
+  // Of the upper 53 bits, which a double holds.
+  plan_.tail =
+      options.tail_ratio > 0 &&
+      static_cast<double>(Random() >> 11) * 0x1p-53 < options.tail_ratio;
+  recorder_ = plan_.tail ? &load_.recorder->tail : &load_.recorder->ordinary;
+  if (options.body_sizes) plan_.body_size = options.body_sizes->Draw(Random());
+  return true;
+}
+
+std::int64_t CallSequence::send_at() const {
+  return std::max(due_ns_, pause_until_ns_);
+}
+
+void CallSequence::Send(std::int64_t now_ns, google::protobuf::Closure* done) {
+  sent_ns_ = now_ns;
+  if (!load_.schedule->paced()) due_ns_ = now_ns;
+  call_->Start(plan_, done);
+}
+
+void CallSequence::Ended(std::int64_t now_ns) {
+  if (const int status = call_->status(); status != 0) [[unlikely]] {
+    NoteFailure(status, call_->error(), now_ns);
+  } else if (load_.options.verify && !call_->ReplyIsEcho()) [[unlikely]] {
+    NoteFailure(flare::rpc::STATUS_MALFORMED_DATA,
+                "The reply differs from what was sent.", now_ns);
+  } else {
+    // max: clocks of two threads may differ by a microsecond.
+    recorder_->Succeeded(std::max<std::int64_t>(now_ns - due_ns_, 0));
+    pause_ns_ = 0;
+  }
+}
+
+std::uint64_t CallSequence::Random() {
+  return random_state_ = flare::MixBits(random_state_);
+}
+
+void CallSequence::NoteFailure(int status, const std::string& reason,
+                               std::int64_t now_ns) {
+  recorder_->Failed(status);
+  LogFailure(status, reason, now_ns);
+  // A service that fails its calls on purpose is called on at full speed.
+  const bool from_user = status > flare::rpc::STATUS_RESERVED_MAX;
+  if (!from_user && now_ns - sent_ns_ < kInstantly) {
+    pause_ns_ = std::clamp(2 * pause_ns_, kShortestPause, kLongestPause);
+    pause_until_ns_ = now_ns + pause_ns_;
+  } else {
+    pause_ns_ = 0;
+  }
+}
+
+}  // namespace example

@@ -1,0 +1,106 @@
+// One caller's calls, one after the other: when the next is to be sent and
+// what it is like, and what became of it. Whoever drives it only has to wait
+// and to send:
+//
+//   while (calls.Next(NowNs())) {
+//     ...wait until calls.send_at()...
+//     calls.Send(NowNs(), nullptr);
+//     calls.Ended(NowNs());
+//   }
+
+#ifndef EXAMPLE_RPC_CALL_SEQUENCE_H_
+#define EXAMPLE_RPC_CALL_SEQUENCE_H_
+
+#include <google/protobuf/service.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "example/rpc/call.h"
+#include "example/rpc/call_recorder.h"
+#include "example/rpc/load_options.h"
+#include "example/rpc/schedule.h"
+#include "flare/fiber/event.h"
+
+namespace example {
+
+// Where the outcomes go.
+struct LoadRecorder {
+  CallRecorder ordinary;
+  CallRecorder tail;
+};
+
+// How many callers are left.
+class CallerCount {
+ public:
+  explicit CallerCount(std::size_t callers) : left_(callers) {}
+
+  // A caller's last act.
+  void OneEnded() {
+    // acq_rel: the last one publishes what all have done, to who waits.
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) all_ended_.Set();
+  }
+  // Blocks the fiber. False: the deadline passed first.
+  bool WaitUntilAllEnded(std::int64_t deadline_ns) {
+    return all_ended_.WaitUntil(deadline_ns);
+  }
+  std::size_t left() const {
+    return left_.load(std::memory_order_relaxed);  // For people.
+  }
+
+ private:
+  std::atomic<std::size_t> left_;
+  flare::fiber::Event all_ended_;
+};
+
+// What all callers of a load have in common.
+struct Load {
+  const LoadOptions& options;
+  Schedule* schedule;
+  LoadRecorder* recorder;
+  CallerCount* running;
+};
+
+// Not thread-safe.
+class CallSequence {
+ public:
+  // A caller that waits looks this often whether the run is over.
+  static constexpr std::int64_t kLongestWait = 50'000'000;
+
+  // Sequences of different numbers draw different sizes and tails.
+  CallSequence(const Load& load, std::unique_ptr<Call> call,
+               std::uint64_t number);
+
+  // Claims the next call. False: there is none left.
+  bool Next(std::int64_t now_ns);
+  // When it is to be sent: when it is due, or later after failures. Waiting
+  // ends when stopped() does.
+  std::int64_t send_at() const;
+  bool stopped() const { return load_.schedule->stopped(); }
+  // As Call::Start().
+  void Send(std::int64_t now_ns, google::protobuf::Closure* done);
+  // What Send() started has ended.
+  void Ended(std::int64_t now_ns);
+
+ private:
+  std::uint64_t Random();
+  void NoteFailure(int status, const std::string& reason, std::int64_t now_ns);
+
+  const Load load_;
+  const std::unique_ptr<Call> call_;
+  std::uint64_t random_state_;
+  CallPlan plan_;
+  CallRecorder* recorder_ = nullptr;  // Of what `plan_` is.
+
+  std::int64_t due_ns_ = 0;   // When the call should have been sent ...
+  std::int64_t sent_ns_ = 0;  // ... and when it was.
+  std::int64_t pause_ns_ = 0;
+  std::int64_t pause_until_ns_ = 0;
+};
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_CALL_SEQUENCE_H_

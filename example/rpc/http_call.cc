@@ -1,0 +1,167 @@
+#include "example/rpc/http_call.h"
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "example/rpc/http_connection.h"
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/base/endpoint.h"
+#include "flare/fiber/event.h"
+#include "flare/io/resolver.h"
+
+namespace example {
+namespace {
+
+constexpr std::string_view kScheme = "http://";
+
+// A request but for its body, in which only the length may change.
+class RequestTemplate {
+ public:
+  RequestTemplate(const std::string& host, const std::string& path)
+      : after_method_(" " + path + " HTTP/1.1\r\nHost: " + host + "\r\n") {}
+
+  // GET without a body, else POST.
+  flare::Buffer Make(std::string_view body) const {
+    flare::BufferBuilder request;
+    request.Append(body.empty() ? "GET" : "POST");
+    request.Append(after_method_);
+    if (!body.empty()) {
+      request.Append("Content-Type: text/plain\r\nContent-Length: ");
+      request.Append(std::to_string(body.size()));
+      request.Append("\r\n");
+    }
+    request.Append("\r\n");
+    request.Append(body);
+    return request.DestructiveGet();
+  }
+
+ private:
+  const std::string after_method_;
+};
+
+struct HttpServer {
+  std::string host;  // With the port.
+  flare::Endpoint endpoint;
+  RequestTemplate ordinary;
+  RequestTemplate tail;
+};
+
+class HttpCall final : public Call, private HttpConnection::Waiter {
+ public:
+  HttpCall(const LoadOptions& options, const HttpServer& server,
+           std::size_t group)
+      : options_(options), server_(server), group_(group) {}
+
+  ~HttpCall() override {
+    if (connection_ != nullptr) connection_->CloseAndRelease();
+  }
+
+  void Start(const CallPlan& plan, google::protobuf::Closure* done) override {
+    const std::int64_t deadline =
+        flare::NowNs() + flare::ToNs(options_.timeout);
+    MakeRequest(plan);
+    done_ = done;
+    if (done == nullptr) ended_.Reset();
+    Send(deadline);
+    // Here the call may have ended, and the next one may be under way.
+    if (done == nullptr) ended_.Wait();
+  }
+
+  int status() const override {
+    if (!reply_.failure.ok()) return reply_.failure.code();
+    return reply_.status >= 200 && reply_.status < 300 ? 0 : reply_.status;
+  }
+
+  std::string error() const override {
+    if (!reply_.failure.ok()) return reply_.failure.message();
+    return "HTTP " + std::to_string(reply_.status) + " " + reply_.reason;
+  }
+
+  bool ReplyIsEcho() const override {
+    return flare::FlattenSlow(reply_.body) ==
+           options_.body.substr(0, made_for_.body_size);
+  }
+
+ private:
+  // Unless it is the same as before.
+  void MakeRequest(const CallPlan& plan) {
+    if (!request_.empty() && plan.tail == made_for_.tail &&
+        plan.body_size == made_for_.body_size) {
+      return;
+    }
+    made_for_ = plan;
+    request_ =
+        (plan.tail ? server_.tail : server_.ordinary)
+            .Make(std::string_view(options_.body).substr(0, plan.body_size));
+  }
+
+  void Send(std::int64_t deadline) {
+    if (connection_ != nullptr) {
+      if (connection_->Send(request_, deadline)) return;
+      connection_->Release();
+    }
+    connection_ =
+        new HttpConnection(server_.endpoint, server_.host, group_, this);
+    // A new one can't be closed.
+    static_cast<void>(connection_->Send(request_, deadline));
+  }
+
+  void OnReply(HttpReply reply) override {
+    reply_ = std::move(reply);
+    if (done_ == nullptr) return ended_.Set();
+    done_->Run();
+  }
+
+  const LoadOptions& options_;
+  const HttpServer& server_;
+  const std::size_t group_;
+  CallPlan made_for_;  // What request_ is.
+  flare::Buffer request_;
+  HttpConnection* connection_ = nullptr;
+  google::protobuf::Closure* done_ = nullptr;
+  flare::fiber::Event ended_;  // Without done_.
+  HttpReply reply_;
+};
+
+class HttpTarget final : public Target {
+ public:
+  HttpTarget(const LoadOptions& options, HttpServer server)
+      : options_(options), server_(std::move(server)) {}
+
+  std::unique_ptr<Call> NewCall(std::size_t group) const override {
+    return std::make_unique<HttpCall>(options_, server_, group);
+  }
+
+ private:
+  const LoadOptions& options_;
+  const HttpServer server_;
+};
+
+}  // namespace
+
+bool IsPlainHttp(std::string_view server_addr) {
+  return server_addr.starts_with(kScheme) &&
+         server_addr.find('/', kScheme.size()) != server_addr.npos;
+}
+
+flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
+    const LoadOptions& options) {
+  if (options.relay_stub || !options.attachment.empty() ||
+      options.compression != flare::CompressionAlgorithm::kNone) {
+    return flare::Status(EINVAL, "plain HTTP (" + options.server_addr +
+                                     ") has no relay, attachments or "
+                                     "compression; use http+pb://");
+  }
+  const std::string rest = options.server_addr.substr(kScheme.size());
+  const std::string host = rest.substr(0, rest.find('/'));
+  const auto endpoints = flare::io::Resolve(host);
+  if (!endpoints) return endpoints.error();
+  return std::unique_ptr<Target>(std::make_unique<HttpTarget>(
+      options, HttpServer{host, endpoints->front(),
+                          RequestTemplate(host, rest.substr(host.size())),
+                          RequestTemplate(host, options.tail_path)}));
+}
+
+}  // namespace example

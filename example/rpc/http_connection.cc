@@ -1,0 +1,154 @@
+#include "example/rpc/http_connection.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "flare/fiber/timer.h"
+#include "flare/rpc/flags.h"
+#include "flare/rpc/protocol/http_parser.h"
+#include "flare/rpc/protocol/http_protocol.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace example {
+namespace {
+
+flare::rpc::Limits LimitsFromFlags() {
+  return {.max_packet_size =
+              flare::rpc::ClientDefaultsFromFlags().max_packet_size};
+}
+
+flare::io::StreamConnection::Options StreamOptions() {
+  // Beyond what the protocol refuses by itself.
+  return {.max_input = LimitsFromFlags().max_packet_size + 65536};
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(const flare::Endpoint& peer,
+                               const std::string& host, std::size_t group,
+                               Waiter* waiter)
+    : flare::fiber::Timer([](Timer* timer) {
+        static_cast<HttpConnection*>(timer)->stream_->Close(
+            flare::Status(ETIMEDOUT, "no reply until the deadline"));
+      }),
+      waiter_(waiter),
+      // Only for its way of cutting replies off the input.
+      protocol_(flare::rpc::NewHttpClientProtocol(
+          flare::rpc::PayloadFormat::kProtobuf, LimitsFromFlags(), host)),
+      stream_(flare::io::StreamConnection::Connect(peer, group, this,
+                                                   StreamOptions())) {}
+
+HttpConnection::~HttpConnection() = default;
+
+bool HttpConnection::Send(const flare::Buffer& request,
+                          std::int64_t deadline_ns) {
+  // The request may end, and this with it, before Write() has returned.
+  flare::RefPtr<flare::io::StreamConnection> stream;
+  bool first = false;
+  {
+    flare::ScopedLock guard(lock_);
+    if (closed_) return false;  // [HC4]
+    stream = stream_;
+    first = !std::exchange(started_, true);
+    waiting_ = true;
+    flare::fiber::ArmTimer(this, deadline_ns);  // [HC3]
+  }
+  // Whatever it returns: if the stream is closed, OnClosed() is to come.
+  static_cast<void>(stream->Write(flare::Buffer(request)));
+  if (first) stream->Start();
+  return true;
+}
+
+void HttpConnection::Release() {
+  // acq_rel: every use happens before the destruction [HC1].
+  if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+void HttpConnection::CloseAndRelease() {
+  stream_->Close(flare::Status(ECANCELED, "not needed any more"));
+  gone_.Wait();
+  Release();
+}
+
+void HttpConnection::OnConnected() { connected_ = true; }
+
+bool HttpConnection::OnData(flare::Buffer& in, std::size_t* need,
+                            std::string* error) {
+  using flare::rpc::CutResult;
+  switch (protocol_->Cut(in, &response_, need, error)) {
+    case CutResult::kMessage:
+      break;
+    case CutResult::kNeedMore:
+      return true;
+    default:
+      return false;
+  }
+  HttpReply reply;
+  bool last = false;
+  ReadReply(&reply, &last);
+  {
+    flare::ScopedLock guard(lock_);
+    // Too late, or never asked for: the connection isn't used any more [HC4].
+    last = last || !in.empty() || !waiting_ || !flare::fiber::CancelTimer(this);
+    if (!last) waiting_ = false;
+  }
+  if (last) {
+    last_reply_ = std::move(reply);
+    has_last_reply_ = true;
+    error->assign("no more is sent over it after this reply");
+    return false;
+  }
+  waiter_->OnReply(std::move(reply));
+  return true;
+}
+
+// The reply that Cut() has put into response_.
+void HttpConnection::ReadReply(HttpReply* reply, bool* last) {
+  flare::rpc::HttpHead head;
+  std::string scratch;
+  // Cut has accepted it.
+  static_cast<void>(flare::rpc::ParseResponseHead(
+      flare::rpc::ContiguousPrefix(response_.wire, response_.wire.size(),
+                                   &scratch),
+      flare::rpc::Limits().max_http_header_fields, &head));
+  reply->status = head.status;
+  reply->reason = head.reason;
+  reply->body = std::move(response_.body);
+  *last = head.close || (head.minor_version == 0 && !head.keep_alive);
+  response_.Clear();
+}
+
+flare::Status HttpConnection::Failure(const flare::Status& why) const {
+  using namespace flare::rpc;  // NOLINT: its status codes.
+  const std::string peer = stream_->remote_endpoint().ToString();
+  if (why.code() == ETIMEDOUT) {
+    return flare::Status(STATUS_TIMEOUT, peer + ": " + why.message());
+  }
+  if (!connected_) return flare::Status(STATUS_FAIL_TO_CONNECT, why.message());
+  return flare::Status(STATUS_IO_ERROR,
+                       "connection to " + peer + " broke: " + why.message());
+}
+
+void HttpConnection::OnClosed(const flare::Status& why) {
+  bool waiting = false;
+  {
+    flare::ScopedLock guard(lock_);
+    closed_ = true;
+    waiting = std::exchange(waiting_, false);
+    // Not armed any more when this returns, fired or not [HC3].
+    if (waiting) static_cast<void>(flare::fiber::CancelTimer(this));
+  }
+  if (waiting) {
+    HttpReply reply;
+    if (has_last_reply_) {
+      reply = std::move(last_reply_);
+    } else {
+      reply.failure = Failure(why);
+    }
+    waiter_->OnReply(std::move(reply));
+  }
+  gone_.Set();
+  Release();  // [HC1]
+}
+
+}  // namespace example

@@ -1,0 +1,54 @@
+// What a load consists of: whom to call, how often, with what.
+
+#ifndef EXAMPLE_RPC_LOAD_OPTIONS_H_
+#define EXAMPLE_RPC_LOAD_OPTIONS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "example/rpc/size_distribution.h"
+#include "example/rpc/work.h"
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+
+namespace example {
+
+// Who makes the calls.
+enum class CallerKind {
+  kLoop,    // State machines that no reply wakes a fiber for.
+  kFiber,   // Fibers that block until the reply is there ...
+  kThread,  // ... and plain threads.
+};
+
+struct LoadOptions {
+  // As for RpcChannel::Open(); or "http://host:port/path": plain HTTP.
+  std::string server_addr;
+  std::string override_nslb;    // Empty: the default.
+  bool relay_stub = false;      // RelayService.Relay, not EchoService.Echo.
+  std::size_t max_pending = 1;  // Callers.
+  CallerKind caller_kind = CallerKind::kLoop;
+  std::chrono::milliseconds timeout{1000};
+  double qps = 0;              // Calls per second; 0: no fixed rate.
+  std::uint64_t requests = 0;  // Calls to make; 0: no limit.
+  std::uint64_t seed = 0;      // Of what is left to chance.
+
+  std::string body;
+  // Each call sends so many bytes of `body`, which has them; none: all.
+  std::optional<SizeDistribution> body_sizes;
+  flare::Buffer attachment;
+  flare::CompressionAlgorithm compression = flare::CompressionAlgorithm::kNone;
+  bool verify = false;  // Replies that aren't an echo count as failures.
+
+  // So many calls of all ask the server for that work, ...
+  double tail_ratio = 0;
+  Work tail_work;
+  // ... or over plain HTTP for this path.
+  std::string tail_path;
+};
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_LOAD_OPTIONS_H_

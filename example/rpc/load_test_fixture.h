@@ -1,0 +1,61 @@
+// A fiber runtime to make loads in.
+
+#ifndef EXAMPLE_RPC_LOAD_TEST_FIXTURE_H_
+#define EXAMPLE_RPC_LOAD_TEST_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "example/rpc/call_recorder.h"
+#include "example/rpc/load_generator.h"
+#include "flare/fiber/runtime.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/rpc/connection_pool.h"
+
+namespace example {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+constexpr CallerKind kAllKinds[] = {CallerKind::kLoop, CallerKind::kFiber,
+                                    CallerKind::kThread};
+
+class LoadTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    flare::fiber::RuntimeOptions options;
+    options.concurrency = 2;
+    options.make_poller = flare::io::EpollPoller::Factory();
+    const auto started = flare::fiber::StartRuntime(options);
+    ASSERT_TRUE(started.ok()) << started.ToString();
+  }
+  static void TearDownTestSuite() {
+    flare::rpc::ShutdownClientSide();
+    flare::fiber::TerminateRuntime();
+  }
+
+  // Makes all calls of `options`; returns how ordinary ones ended, and those
+  // of the tail.
+  static std::pair<CallStatistics, CallStatistics> RunWithTail(
+      const LoadOptions& options) {
+    LoadRecorder recorder;
+    LoadGenerator load(options, &recorder);
+    const auto opened = load.Open();
+    EXPECT_TRUE(opened.ok()) << opened;
+    load.Start();
+    EXPECT_TRUE(load.WaitUntilFinished(kNever));
+    EXPECT_EQ(load.running(), 0u);
+    return {recorder.ordinary.Take(), recorder.tail.Take()};
+  }
+
+  // The same without a tail.
+  static CallStatistics Run(const LoadOptions& options) {
+    return RunWithTail(options).first;
+  }
+};
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_LOAD_TEST_FIXTURE_H_

@@ -1,0 +1,256 @@
+#include "example/rpc/press_flags.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "example/rpc/http_call.h"
+#include "example/rpc/size_distribution.h"
+#include "example/rpc/work.h"
+#include "flare/base/compression.h"
+#include "flare/base/string.h"
+#include "gflags/gflags.h"
+
+DEFINE_string(server_addr, "",
+              "Whom to call: protocol://address:port[,address:port...]; plain "
+              "HTTP: http://address:port/path. Several, separated by ;, are "
+              "loaded side by side.");
+DEFINE_string(override_nslb, "",
+              "Name resolver and load balancer to use, such as list+rr.");
+DEFINE_bool(relay_stub, false,
+            "Call RelayService.Relay rather than EchoService.Echo.");
+DEFINE_bool(gdt_stub, false,
+            "The server is of another framework, which speaks http+pb only.");
+DEFINE_int32(max_pending, 2000,
+             "Calls under way at a time. A server with default settings "
+             "refuses more than 10000 of them.");
+DEFINE_int32(callers, 0,
+             "Not 0: so many synchronous callers instead of --max_pending.");
+DEFINE_string(caller_kind, "fiber",
+              "What a synchronous caller is: fiber or thread.");
+DEFINE_string(connections, "",
+              "To each server: single (one) or pooled (as many as calls); "
+              "empty: as flare_rpc_client_max_connections_per_server says.");
+DEFINE_int32(timeout, 1000, "Milliseconds after which a call has failed.");
+DEFINE_string(body, "", "The body of each request.");
+DEFINE_string(body_size, "0",
+              "If --body is empty: send that many bytes. 100, a range "
+              "(100-2000), or a list with weights (16:9,65536:1).");
+DEFINE_int32(attachment_size, 0, "Bytes to attach to each request.");
+DEFINE_string(compression_algorithm, "",
+              "Compress each request: lz4-frame, snappy, gzip, zstd.");
+DEFINE_double(qps, 0, "Calls to send per second; 0: as many as get answered.");
+DEFINE_double(tail_ratio, 0,
+              "Share of calls that belong to the long tail, 0 to 1. They are "
+              "reported apart.");
+DEFINE_int32(tail_us, 5000, "Microseconds that the server works on these ...");
+DEFINE_string(tail_work, "sleep_fiber",
+              "... and how: sleep_thread, sleep_fiber or spin.");
+DEFINE_string(tail_path, "",
+              "Plain HTTP: the path that calls of the tail ask for.");
+DEFINE_int64(requests, 0, "End after that many calls; 0: don't.");
+DEFINE_double(duration, 0, "Seconds to measure; 0: until SIGINT or SIGTERM.");
+DEFINE_double(warmup, 0, "Seconds of load before the measurement begins.");
+DEFINE_double(report_interval, 10, "Seconds between two report lines.");
+DEFINE_string(json, "", "Write the results to this file, too; -: to stdout.");
+DEFINE_string(hdr_log, "",
+              "Write the latencies there, as an HdrHistogram log.");
+DEFINE_bool(
+    verify, false,
+    "Compare each reply with what was sent; a difference is a failure.");
+
+namespace example {
+namespace {
+
+using flare::Expected;
+using flare::Status;
+
+constexpr int kMaxThreads = 10'000;
+constexpr int kMaxTailUs = 10'000'000;  // What servers do at most.
+
+Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
+
+// Of values that need nothing but themselves to be wrong.
+Status CheckNumbers() {
+  if (FLAGS_max_pending < 1) return Bad("--max_pending must be positive.");
+  if (FLAGS_callers < 0) return Bad("--callers must not be negative.");
+  if (FLAGS_timeout < 1) return Bad("--timeout must be positive.");
+  if (FLAGS_attachment_size < 0) {
+    return Bad("--attachment_size must not be negative.");
+  }
+  if (!(FLAGS_qps >= 0)) return Bad("--qps must not be negative.");
+  if (!(FLAGS_tail_ratio >= 0 && FLAGS_tail_ratio <= 1)) {
+    return Bad("--tail_ratio must be between 0 and 1.");
+  }
+  if (FLAGS_tail_us < 0 || FLAGS_tail_us > kMaxTailUs) {
+    return Bad("--tail_us must be between 0 and 10000000.");
+  }
+  if (FLAGS_requests < 0) return Bad("--requests must not be negative.");
+  if (!(FLAGS_duration >= 0)) return Bad("--duration must not be negative.");
+  if (!(FLAGS_warmup >= 0)) return Bad("--warmup must not be negative.");
+  if (!(FLAGS_report_interval > 0)) {
+    return Bad("--report_interval must be positive.");
+  }
+  return Status();
+}
+
+Status ReadCallers(LoadOptions* options) {
+  options->max_pending = static_cast<std::size_t>(FLAGS_max_pending);
+  if (FLAGS_caller_kind != "fiber" && FLAGS_caller_kind != "thread") {
+    return Bad("--caller_kind=" + FLAGS_caller_kind +
+               " is not known; known are fiber and thread.");
+  }
+  if (FLAGS_callers == 0) return Status();
+  if (!google::GetCommandLineFlagInfoOrDie("max_pending").is_default) {
+    return Bad("--callers and --max_pending exclude each other.");
+  }
+  const bool threads = FLAGS_caller_kind == "thread";
+  if (threads && FLAGS_callers > kMaxThreads) {
+    return Bad("--callers must not exceed 10000 if they are threads.");
+  }
+  options->max_pending = static_cast<std::size_t>(FLAGS_callers);
+  options->caller_kind = threads ? CallerKind::kThread : CallerKind::kFiber;
+  return Status();
+}
+
+Status ReadBody(LoadOptions* options) {
+  const auto sizes = ParseSizeDistribution(FLAGS_body_size);
+  if (!sizes) return Bad("--body_size: " + sizes.error().message() + ".");
+  if (FLAGS_body.empty()) {
+    options->body.assign(sizes->largest(), 'a');
+    if (!sizes->fixed()) options->body_sizes = *sizes;
+  } else {
+    options->body = FLAGS_body;
+  }
+  options->attachment = flare::CreateBufferSlow(
+      std::string(static_cast<std::size_t>(FLAGS_attachment_size), 'a'));
+  const auto compression =
+      flare::ParseCompressionAlgorithm(FLAGS_compression_algorithm);
+  if (!compression) {
+    return Bad("--compression_algorithm=" + FLAGS_compression_algorithm +
+               " is not known; known are gzip, lz4-frame, snappy, zstd, zlib, "
+               "and none.");
+  }
+  options->compression = *compression;
+  return Status();
+}
+
+Status ReadTail(LoadOptions* options) {
+  const auto kind = ParseWorkKind(FLAGS_tail_work);
+  if (!kind || *kind == WorkKind::kNone) {
+    return Bad("--tail_work=" + FLAGS_tail_work +
+               " is not known; known are sleep_thread, sleep_fiber and spin.");
+  }
+  options->tail_ratio = FLAGS_tail_ratio;
+  options->tail_work = {*kind, std::chrono::microseconds(FLAGS_tail_us)};
+  options->tail_path = FLAGS_tail_path;
+  if (FLAGS_tail_path.empty()) {
+    // As example/http/server knows them.
+    options->tail_path = *kind == WorkKind::kSpin          ? "/long_req/spin"
+                         : *kind == WorkKind::kSleepThread ? "/long_req/block"
+                                                           : "/long_req/";
+  } else if (FLAGS_tail_path[0] != '/') {
+    return Bad("--tail_path must begin with a slash.");
+  }
+  return Status();
+}
+
+// What target `i` of `targets` gets of `whole`.
+template <class T>
+T ShareOf(T whole, std::size_t i, std::size_t targets) {
+  return whole / targets + (i < whole % targets ? 1 : 0);
+}
+
+Expected<std::vector<LoadOptions>, Status> ReadTargets(
+    const LoadOptions& common) {
+  if (FLAGS_server_addr.empty()) {
+    return Bad(
+        "--server_addr is missing: press needs an address, such as "
+        "flare://127.0.0.1:5567.");
+  }
+  const auto addresses = flare::Split(FLAGS_server_addr, ';', false);
+  const std::size_t count = addresses.size();
+  if (common.max_pending < count ||
+      (FLAGS_requests != 0 && common.requests < count)) {
+    return Bad(
+        "--max_pending, --callers and --requests can't be less than the " +
+        std::to_string(count) + " targets of --server_addr.");
+  }
+  std::vector<LoadOptions> targets;
+  for (std::size_t i = 0; i != count; ++i) {
+    LoadOptions target = common;
+    target.server_addr = addresses[i];
+    target.max_pending = ShareOf(common.max_pending, i, count);
+    target.requests = ShareOf(common.requests, i, count);
+    target.qps = common.qps / static_cast<double>(count);
+    target.seed = std::random_device()();
+    if (FLAGS_gdt_stub &&
+        (FLAGS_relay_stub || !target.server_addr.starts_with("http+pb://"))) {
+      return Bad(
+          "--gdt_stub goes with http+pb:// and without --relay_stub "
+          "only: such servers know nothing else.");
+    }
+    targets.push_back(std::move(target));
+  }
+  return targets;
+}
+
+Status ReadConnections(PressOptions* options) {
+  if (FLAGS_connections.empty()) return Status();
+  if (FLAGS_connections == "single") {
+    options->max_connections = 1;
+  } else if (FLAGS_connections == "pooled") {
+    // The first target has the most callers.
+    options->max_connections =
+        static_cast<int>(options->targets.front().max_pending);
+  } else {
+    return Bad("--connections=" + FLAGS_connections +
+               " is not known; known are single and pooled.");
+  }
+  return Status();
+}
+
+RunOptions ReadRun() {
+  RunOptions options;
+  options.warm_up_s = FLAGS_warmup;
+  options.duration_s = FLAGS_duration;
+  options.report_interval_s = FLAGS_report_interval;
+  // What a call under way at the end may take, and then some.
+  options.patience_s = FLAGS_timeout / 1e3 + 5;
+  options.has_tail = FLAGS_tail_ratio > 0;
+  options.show_progress = isatty(STDERR_FILENO) != 0;
+  return options;
+}
+
+}  // namespace
+
+Expected<PressOptions, Status> PressOptionsFromFlags() {
+  LoadOptions common;
+  common.override_nslb = FLAGS_override_nslb;
+  common.relay_stub = FLAGS_relay_stub;
+  common.timeout = std::chrono::milliseconds(FLAGS_timeout);
+  common.qps = FLAGS_qps;
+  common.requests = static_cast<std::uint64_t>(FLAGS_requests);
+  common.verify = FLAGS_verify;
+  if (auto checked = CheckNumbers(); !checked.ok()) return checked;
+  for (const auto read : {ReadCallers, ReadBody, ReadTail}) {
+    if (auto done = read(&common); !done.ok()) return done;
+  }
+  PressOptions options;
+  auto targets = ReadTargets(common);
+  if (!targets) return targets.error();
+  options.targets = *std::move(targets);
+  if (auto read = ReadConnections(&options); !read.ok()) return read;
+  options.run = ReadRun();
+  options.json = FLAGS_json;
+  options.hdr_log = FLAGS_hdr_log;
+  return options;
+}
+
+}  // namespace example

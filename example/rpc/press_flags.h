@@ -1,0 +1,33 @@
+// The command line of press. docs/press.md describes the flags.
+
+#ifndef EXAMPLE_RPC_PRESS_FLAGS_H_
+#define EXAMPLE_RPC_PRESS_FLAGS_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "example/rpc/load_options.h"
+#include "example/rpc/press_run.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+
+namespace example {
+
+struct PressOptions {
+  std::vector<LoadOptions> targets;  // At least one.
+  RunOptions run;
+  std::string json;     // Names of files; "": none, "-": stdout.
+  std::string hdr_log;  // "": none.
+  // What flare_rpc_client_max_connections_per_server is to be instead.
+  std::optional<int> max_connections;
+};
+
+// What the flags ask for; the error names the one that can't be meant so. For
+// after the command line has been parsed.
+flare::Expected<PressOptions, flare::Status> PressOptionsFromFlags();
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_PRESS_FLAGS_H_
