@@ -99,11 +99,20 @@ HTTP_SIZE = Workload(
 PUBLISHED_RATES = (('low', 20000), ('middle', 100000), ('high', 200000))
 TAIL_PATHS = {'sleep_fiber': '/long_req/', 'sleep_thread': '/long_req/block',
               'spin': '/long_req/spin'}
+# What peers can do, too.
+PEERS_TAILS = ('none', 'sleep_fiber')
 
 
-def slow_row(threads, rate, qps, tail, connections):
+def slow_server(bench, system, threads):
+    if system == 'flare':
+        return servers.http(bench, threads, body_size=1024, long_req_us=5000)
+    return servers.peer(bench, system, 'http', 1024, threads=threads,
+                        delay_ms=5)
+
+
+def slow_row(system, threads, rate, qps, tail, connections):
     def measure(bench):
-        server = servers.http(bench, threads, body_size=1024, long_req_us=5000)
+        server = slow_server(bench, system, threads)
         client_threads = len(bench.scale.cpus)
         ordinary = loads.Press(bench, 'http://%s/' % server.address,
                                client_threads, pending=connections, qps=qps)
@@ -113,7 +122,7 @@ def slow_row(threads, rate, qps, tail, connections):
                 bench, 'http://' + server.address + TAIL_PATHS[tail],
                 1, pending=64, qps=qps / 100))
         return loads.apply_load(bench, clients, [server], counted=[ordinary])
-    return Row('flare', threads, {'rate': rate, 'qps': qps, 'tail': tail},
+    return Row(system, threads, {'rate': rate, 'qps': qps, 'tail': tail},
                measure)
 
 
@@ -125,10 +134,14 @@ def slow_rows(scale):
     tails = scale.pick(('none', 'sleep_fiber', 'sleep_thread', 'spin'),
                        ('none', 'sleep_fiber', 'sleep_thread', 'spin'),
                        ('none', 'sleep_fiber'))
+    references = scale.pick(servers.peers_with('http'), ('nginx',), ())
     connections = scale.pick(1024, 1024, 64)
-    return [slow_row(threads, name, round(qps * share), tail, connections)
+    return [slow_row(system, threads, name, round(qps * share), tail,
+                     connections)
             for threads in scale.worker_threads()
-            for name, qps in rates for tail in tails]
+            for name, qps in rates for tail in tails
+            for system in ('flare',) + (references if tail in PEERS_TAILS
+                                        else ())]
 
 
 HTTP_SLOW = Workload(
@@ -136,8 +149,8 @@ HTTP_SLOW = Workload(
     '1024 connections, bodies of 1024 bytes, fixed rates: the published 20K, '
     '100K and 200K requests per second, but with fewer than 20 CPUs a '
     'twentieth of that for each. Another client adds 1% of requests that take 5 ms, which are not '
-    'counted: asynchronously (`sleep_fiber`, the published case), blocking '
-    'their thread, or computing. Latencies count from when a request was due.',
+    'counted: asynchronously (`sleep_fiber`, the published case, and the only '
+    'one of peers), blocking their thread, or computing. Latencies count from when a request was due.',
     slow_rows, (
         Pivot('Average latency', 'avg_us', 'tail'),
         Pivot('p99', 'p99_us', 'tail'), Pivot('p999', 'p999_us', 'tail'),
