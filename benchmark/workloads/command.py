@@ -16,7 +16,7 @@ WORKLOADS = {workload.name: workload for family in (echo, trpc, web, brpc, proxy
              for workload in family.ALL}
 OUTPUT = os.path.join(machine.TOP, 'docs', 'tables')
 CACHE = os.path.expanduser('~/.cache/flare_tables')
-QUICK = {'seconds': 0.8, 'warmup': 0.2, 'repetitions': 3}
+QUICK = {'seconds': 0.8, 'warmup': 0.2, 'repetitions': 2}
 SMOKE = {'seconds': 0.4, 'warmup': 0.1, 'repetitions': 1}
 
 SHOWN_TROUBLES = 20
@@ -89,6 +89,10 @@ def parse(arguments):
     parser.add_argument('--output', metavar='FOLDER',
                         help='instead of docs/tables (with --quick: '
                         '~/.cache/flare_tables/quick)')
+    parser.add_argument('--commit', metavar='ID',
+                        help='that the programs are of, instead of what the '
+                        'tree says: to go on with, or print anew, what was '
+                        'measured before the tree changed')
     parser.add_argument('--fresh', action='store_true',
                         help='forget what was measured before')
     options = parser.parse_args(arguments)
@@ -150,7 +154,7 @@ def run(options):
         subprocess.run(['bazel', 'build', '-c', 'opt',
                         *processes.Programs.TARGETS], cwd=machine.TOP,
                        check=True)
-    commit = machine.commit()
+    commit = options.commit or machine.commit()
     absent = {name: reason for name, reason in (
         (name, peers.all_peers()[name].missing()) for name in options.peers)
               if reason}

@@ -44,22 +44,32 @@ def columns(rows, along):
     return ordered
 
 
+# Parameters whose values speak for themselves.
+_BARE = ('caller_kind', 'connections', 'protocol')
+
+
 def labels(keys):
     """A short name for each line: its system, and what tells it from others.
 
-    What all lines have in common is left out.
+    A parameter that has one value in all lines that have it is left out.
     """
     keys = list(keys)
     same_threads = len({threads for _, threads, _ in keys}) == 1
-    common = set.intersection(*[set(parameters) for _, _, parameters in keys])
+    values = {}
+    for _, _, parameters in keys:
+        for name, value in parameters:
+            values.setdefault(name, set()).add(value)
     made = {}
     for key in keys:
         system, threads, parameters = key
         words = [system]
         if threads is not None and not same_threads:
             words.append('threads %d' % threads)
-        words += ['%s %s' % (name.replace('_', ' '), value)
-                  for name, value in parameters if (name, value) not in common]
+        for name, value in parameters:
+            if len(values[name]) > 1:
+                bare = name in _BARE and not value.isdigit()
+                words.append(value if bare else '%s %s' % (
+                    name.replace('_', ' '), value))
         made[key] = ', '.join(words)
     return made
 

@@ -25,7 +25,10 @@ TITLES = {'qps': 'calls per second', 'mb_per_s': 'MB/s',
           'cost_us': 'server CPU per call', 'avg_us': 'average latency',
           'p99_us': 'p99', 'p999_us': 'p999',
           'qps_per_core': 'calls per second and proxy core'}
-WIDTH, HEIGHT, DPI = 8.0, 4.4, 90
+X_TITLES = {'pending': 'calls under way', 'concurrency': 'connections',
+            'clients': 'client processes', 'body_size': 'bytes of the body'}
+# Of the picture without its legend, which stands beside it.
+WIDTH, HEIGHT, DPI = 6.4, 4.0, 90
 
 
 def matplotlib():
@@ -112,7 +115,7 @@ def draw_lines(axes, plot, rows):
                               color=looks[key]['color'])
     set_x_scale(axes, plot, grouping.columns(rows, plot.x))
     set_y_scale(axes, plot)
-    axes.set_xlabel(plot.x.replace('_', ' '))
+    axes.set_xlabel(X_TITLES.get(plot.x, plot.x))
     axes.set_ylabel(TITLES.get(plot.figure, UNITS.get(plot.figure,
                                                       plot.figure)))
     return True
@@ -204,7 +207,6 @@ def finish(figure, axes, title):
     axes.set_title(title, fontsize=10)
     axes.legend(loc='upper left', bbox_to_anchor=(1.01, 1.0), fontsize=8,
                 borderaxespad=0.0, frameon=False)
-    figure.set_layout_engine('tight')
 
 
 def save(figure, path):

@@ -156,14 +156,15 @@ def deferred_interrupts():
 
 def command_line(words):
     """As one types it, without the folders of programs and of files of ours."""
-    temporary = re.escape(tempfile.gettempdir()) + r'/[^/]*/'
+    temporary = re.escape(tempfile.gettempdir()) + r'/[^/]*'
     shown = []
     for word in map(str, words):
         if os.path.isabs(word) and os.path.isfile(word) and (
                 os.access(word, os.X_OK)):
             shown.append(os.path.basename(word))
         else:
-            shown.append(re.sub(temporary, '', word))
+            word = re.sub(temporary + '/', '', word)
+            shown.append(re.sub(temporary + '$', 'FOLDER', word))
     return ' '.join(shlex.quote(word) for word in shown)
 
 

@@ -55,8 +55,7 @@ def bolt_row(system, connections, pending):
                 body_size=BODY_BYTES, override_nslb='list+rr')
         return through(bench, system,
                        lambda bench, cpus: servers.flare(bench, 1, cpus), load)
-    return Row(system, 1, {'connections': connections, 'pending': pending},
-               measure)
+    return Row(system, 1, {'pending': pending}, measure)
 
 
 def bolt_rows(scale):

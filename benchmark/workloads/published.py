@@ -111,8 +111,8 @@ _PROXY_HTTP = {
                          'envoy': (4000, 4000, 7000, 9000)}),
     'cpu_server': _concurrency({'mosn': (0.4, 0.7, 1.0, 1.0),
                                 'envoy': (0.2, 0.4, 0.95, 1.0)}),
-    'rss': _concurrency({'mosn': (24e3, 34e3, 96e3, 100e3),
-                         'envoy': (23e3, 24e3, 24e3, 24e3)}),
+    'rss': _concurrency({'mosn': tuple(1024 * mb for mb in (24, 34, 96, 100)),
+                         'envoy': tuple(1024 * mb for mb in (23, 24, 24, 24))}),
 }
 
 TABLES = {

@@ -178,7 +178,7 @@ def commands_text(rows, commands):
         last[row['system']] = (row, of_row)
     text = ''
     for system, (row, of_row) in last.items():
-        threads = '' if row['threads'] is None else ', %d threads' % (
+        threads = '' if row['threads'] is None else ', threads %d' % (
             row['threads'])
         parameters = ''.join(', %s %s' % item
                              for item in row['parameters'].items())

@@ -148,8 +148,8 @@ class Processes(InFolder):
         config = os.path.join(self.folder, 'a.conf')
         self.assertEqual(
             processes.command_line(['taskset', '-c', '0', program, '-c', config,
-                                    '--x=a b']),
-            "taskset -c 0 press -c a.conf '--x=a b'")
+                                    '-p', self.folder, '--x=a b']),
+            "taskset -c 0 press -c a.conf -p FOLDER '--x=a b'")
 
 
 class Loads(InFolder):
