@@ -13,13 +13,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "example/proxy/proxy.h"
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
+#include "flare/fiber/runtime.h"
 #include "flare/io/acceptor.h"
+#include "flare/io/epoll_poller.h"
 #include "flare/io/fd.h"
 #include "flare/io/socket_options.h"
 #include "flare/io/stream_connection.h"
@@ -80,6 +83,14 @@ class ProxyTest : public flare::io::testing::IoTest {
       EXPECT_EQ(Statistics().active, 0U);
     }
     proxy_.reset();
+    // Servers' ends of connections may still be on their way out.
+    const std::int64_t deadline = flare::io::testing::Deadline();
+    for (std::size_t i = 0; i < flare::fiber::GetSchedulingGroupCount(); ++i) {
+      const auto* const poller = flare::io::EpollPoller::OfGroup(i);
+      while (poller->size() != 0 && flare::NowNs() < deadline) {
+        std::this_thread::yield();
+      }
+    }
     IoTest::TearDown();
   }
 

@@ -139,10 +139,10 @@ TEST_P(ProxyReloadTest, Churn) {
     EXPECT_TRUE(Reload().ok());
   }
   for (auto& client : clients) client.join();
+  WaitReport(kClients * kEach);  // Some may not even be accepted yet.
   WaitIdle();
   EXPECT_EQ(Statistics().accepted, 1U * kClients * kEach);
   EXPECT_EQ(Statistics().unserved, 0U);
-  WaitReport(kClients * kEach);
   for (const auto& upstream : proxy_->upstreams()) {
     EXPECT_EQ(upstream->statistics(NowNs()).active, 0U);
   }

@@ -15,7 +15,8 @@
 // that all relays of a thread share. Memory is used only for what a slow side
 // doesn't take, up to the high watermark in each direction; then the other side
 // isn't read from until the low watermark is reached. In the ordinary case a
-// message costs one recv and one send.
+// message costs one recv and one send. Long streams are spliced instead
+// (splice_pipe.h), which wants SIGPIPE to be ignored.
 //
 // The end of one direction is passed on as such (half-close), after all bytes
 // before it. When a connection breaks, what it had sent before is still
@@ -29,8 +30,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
+#include "example/proxy/config.h"
+#include "example/proxy/splice_pipe.h"
 #include "flare/base/buffer.h"
 
 namespace example::proxy {
@@ -42,6 +46,10 @@ class Relay {
   struct Options {
     std::size_t high_watermark = 256 << 10;  // Bytes, of each direction.
     std::size_t low_watermark = 64 << 10;    // Less than that.
+    // kAuto: a direction is spliced once `splice_after` bytes have come without
+    // a pause, until they come in small pieces.
+    CopyMode copy_mode = CopyMode::kAuto;
+    std::size_t splice_after = 256 << 10;
   };
 
   enum class Outcome {
@@ -86,7 +94,11 @@ class Relay {
   }
   // Read and not yet taken by the kernel for `side`.
   std::size_t pending_to(Side side) const noexcept {
-    return flows_[1 - side].pending.size();
+    return flows_[1 - side].PendingSize();
+  }
+  // Is what comes for `side` being spliced?
+  bool splices_to(Side side) const noexcept {
+    return flows_[1 - side].pipe != nullptr;
   }
 
   // After kEnded.
@@ -100,7 +112,9 @@ class Relay {
     bool readable = false;  // There may be something to read.
     // Its last edge may be behind us: only the end of input stops reading.
     bool hang_up = false;
-    bool full = false;     // Reached the high watermark, not yet the low one.
+    // Reached the high watermark, not yet the low one; or there is something
+    // in the pipe.
+    bool full = false;
     bool blocked = false;  // The sink takes nothing until its next edge.
     bool source_ended = false;
     bool source_broke = false;
@@ -108,7 +122,15 @@ class Relay {
     std::size_t uncounted = 0;   // Of `pending`, the first bytes.
     std::uint64_t bytes = 0;     // Passed on.
     flare::Buffer pending = {};  // Read, and not taken by the sink.
+    // While it is spliced; then `pending` is empty.
+    std::unique_ptr<SplicePipe> pipe = nullptr;
+    bool may_splice = true;
+    std::size_t in_a_row = 0;  // Bytes that came in full reads.
+    int small_splices = 0;     // In a row.
 
+    std::size_t PendingSize() const {
+      return pipe ? pipe->size() : pending.size();
+    }
     bool CanRead() const { return readable && !full && !source_ended && !done; }
   };
 
@@ -118,7 +140,12 @@ class Relay {
   void Deliver(Side from, std::string_view bytes);
   std::size_t SendNow(Side from, std::string_view bytes);
   void SendPending(Side from);
+  void DrainPipe(Side from);
+  std::size_t FillPipe(Side from);
+  void ChooseMode(Side from, std::size_t in_full);
+  void OpenPipe(Side from);
   void SourceFailed(Side from);
+  void DropPending(Side from);
   void EndSource(Side from, int error);
   void PassEndOn(Side from);
   void BreakSink(Side from, int error);

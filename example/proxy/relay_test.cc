@@ -6,6 +6,10 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -144,9 +148,16 @@ TEST_P(RelayTest, PassesMessagesBothWays) {
   EXPECT_EQ(relay_->pending_to(Relay::kClient), 0U);
 }
 
-TEST_P(RelayTest, PassesManyBytesBothWaysAtOnceThroughSmallSockets) {
-  most_pending_ = 20'000;
-  Open({.high_watermark = 20'000, .low_watermark = 5'000}, 4096);
+class RelayCopyModeTest : public RelayTest {
+ protected:
+  void PassManyBytesBothWaysAtOnce(CopyMode mode);
+};
+
+void RelayCopyModeTest::PassManyBytesBothWaysAtOnce(CopyMode mode) {
+  ::signal(SIGPIPE, SIG_IGN);  // As programs do in flare::Start().
+  most_pending_ = 64 << 10;
+  Open({.high_watermark = 64 << 10, .low_watermark = 5'000, .copy_mode = mode},
+       4096);
   const std::string up = Pattern(3'000'000, 1);
   const std::string down = Pattern(2'000'000, 2);
   std::thread client_sends([&] {
@@ -171,6 +182,18 @@ TEST_P(RelayTest, PassesManyBytesBothWaysAtOnceThroughSmallSockets) {
   EXPECT_EQ(Passed(Relay::kUpstream), up.size());
   EXPECT_EQ(Passed(Relay::kClient), down.size());
 }
+
+TEST_P(RelayCopyModeTest, Copying) {
+  PassManyBytesBothWaysAtOnce(CopyMode::kCopy);
+}
+TEST_P(RelayCopyModeTest, Splicing) {
+  PassManyBytesBothWaysAtOnce(CopyMode::kSplice);
+}
+TEST_P(RelayCopyModeTest, AsItComes) {
+  PassManyBytesBothWaysAtOnce(CopyMode::kAuto);
+}
+INSTANTIATE_TEST_SUITE_P(Sockets, RelayCopyModeTest,
+                         ::testing::Values(Kind::kTcp, Kind::kUnix));
 
 TEST_P(RelayTest, SlowSideStopsTheOtherAtTheHighWatermark) {
   most_pending_ = 30'000;
@@ -284,6 +307,53 @@ TEST_P(RelayTest, WritingToAnUpstreamThatIsGoneEndsTheRelay) {
   if (!ended_) RunUntilEnd();
   EXPECT_EQ(relay_->result().end, Relay::Result::End::kUpstreamBroke);
   EXPECT_FALSE(relay_->result().reset_other);
+}
+
+// A long stream is spliced, the messages after it are copied again, and no byte
+// changes its place where one follows the other.
+TEST_P(RelayTest, LongStreamsAreSpliced) {
+  ::signal(SIGPIPE, SIG_IGN);  // As programs do in flare::Start().
+  Open({.splice_after = 64 << 10});
+  std::uint64_t passed = 0;
+  for (int round = 0; round < 2; ++round) {
+    // All of it waits in the socket before the first read.
+    const std::string bytes = Pattern(96 << 10, round);
+    ASSERT_TRUE(SendAll(client_.peer.get(), bytes));
+    RunUntil([&] { return relay_->splices_to(Relay::kUpstream); });
+    EXPECT_FALSE(relay_->splices_to(Relay::kClient));
+    std::thread reader([&] {
+      EXPECT_TRUE(Receive(upstream_.peer.get(), bytes.size()) == bytes);
+    });
+    passed += bytes.size();
+    RunUntil([&] { return Passed(Relay::kUpstream) == passed; });
+    reader.join();
+    for (int i = 0; i < 8; ++i) {
+      const std::string message = Pattern(500, i);
+      ASSERT_TRUE(SendAll(client_.peer.get(), message));
+      passed += message.size();
+      RunUntil([&] { return Passed(Relay::kUpstream) == passed; });
+      EXPECT_EQ(Receive(upstream_.peer.get(), message.size()), message);
+    }
+    EXPECT_FALSE(relay_->splices_to(Relay::kUpstream));
+  }
+}
+
+// The sink breaks while bytes are in the pipe, and the end of the other
+// direction is still passed on.
+TEST_P(RelayTest, SplicedStreamWhoseReaderGoesAway) {
+  Open({.copy_mode = CopyMode::kSplice}, 4096);
+  ::signal(SIGPIPE, SIG_IGN);
+  std::thread sender([&] {
+    static_cast<void>(SendAll(client_.peer.get(), Pattern(4'000'000)));
+  });
+  RunUntil([&] { return relay_->pending_to(Relay::kUpstream) > 0; });
+  EXPECT_TRUE(relay_->splices_to(Relay::kUpstream));
+  upstream_.peer.Reset();
+  RunUntilEnd();
+  EXPECT_EQ(relay_->result().end, Relay::Result::End::kUpstreamBroke);
+  EXPECT_EQ(relay_->pending_to(Relay::kUpstream), 0U);
+  CloseOurs();
+  sender.join();
 }
 
 // The rest is about resets, which Unix sockets know only in part.

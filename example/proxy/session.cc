@@ -382,7 +382,8 @@ void Session::OnConnected() {
   }
   relay_.emplace(client_->fd(), upstream_->fd(),
                  Relay::Options{.high_watermark = config.high_watermark,
-                                .low_watermark = config.low_watermark});
+                                .low_watermark = config.low_watermark,
+                                .copy_mode = config.copy_mode});
   SendHeader();
   relay_->AddReceived(Relay::kClient, received_);
   phase_ = Phase::kRelaying;
