@@ -46,7 +46,9 @@ def caller_row(system, protocol, threads, parameters):
 
 
 def size_rows(scale):
-    sizes = scale.pick((16, 128, 1024, 4096, 16384, 32768, 65536, 262144), (16, 1024, 32768), (16, 32768))
+    sizes = scale.pick(
+        (16, 128, 1024, 4096, 16384, 32768, 65536, 262144), (16, 1024, 32768),
+        (16, 32768))
     made = []
     for threads in scale.worker_threads():
         for size in sizes:

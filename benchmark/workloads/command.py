@@ -12,7 +12,8 @@ from . import (brpc, echo, machine, peers, plots, processes, proxy, report,
 from .model import Scale
 from .store import Store
 
-WORKLOADS = {workload.name: workload for family in (echo, trpc, web, brpc, proxy)
+WORKLOADS = {workload.name: workload
+             for family in (echo, trpc, web, brpc, proxy)
              for workload in family.ALL}
 OUTPUT = os.path.join(machine.TOP, 'docs', 'tables')
 CACHE = os.path.expanduser('~/.cache/flare_tables')

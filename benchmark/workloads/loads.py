@@ -22,6 +22,9 @@ from .model import Failure, Sample
 LUA = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'wrk_report.lua')
 # Beyond warm-up and window: starting, calls under way at the end, ending.
 GRACE_S = 20.0
+# press begins more loops than this over its first second.
+MANY_LOOPS = 100
+MANY_LOOPS_WARMUP_S = 1.1
 
 
 class JsonClient:
@@ -33,15 +36,24 @@ class JsonClient:
         self.warmup = bench.scale.warmup
         self.seconds = bench.scale.seconds
         self.environment = {}
-        self.measured = [str(word) for word in command] + [
-            '--warmup=%g' % self.warmup, '--duration=%g' % self.seconds]
-        self.command = pinned(self.measured + ['--json=' + self.report], cpus)
+        self._base = [str(word) for word in command]
+        self._cpus = cpus
 
-    def prepare(self, bench):
-        """Runs before all clients start together."""
+    def prepare(self, bench, warmup):
+        """Runs before all clients start together. They share a warm-up."""
+        del bench
+        self.warmup = warmup
+
+    def _measured(self):
+        return self._base + ['--warmup=%g' % self.warmup,
+                             '--duration=%g' % self.seconds]
+
+    @property
+    def command(self):
+        return pinned(self._measured() + ['--json=' + self.report], self._cpus)
 
     def line(self):
-        return processes.command_line(self.measured)
+        return processes.command_line(pinned(self._measured(), self._cpus))
 
     def read(self):
         report = read_report(self.report)
@@ -77,6 +89,9 @@ class Press(JsonClient):
         command += ['--%s=%s' % (names.get(name, name), value)
                     for name, value in flags.items() if value is not None]
         super().__init__(bench, command, cpus)
+        loops = max(flags.get('pending') or 0, flags.get('callers') or 0)
+        if loops > MANY_LOOPS and bench.scale.grid != 'smoke':
+            self.warmup = max(self.warmup, MANY_LOOPS_WARMUP_S)
 
 
 def grpc_client(bench, address, **flags):
@@ -114,7 +129,8 @@ class Wrk:
         return pinned(self._base + ['-d%ds' % seconds, '-s', LUA, self._url],
                       self._cpus)
 
-    def prepare(self, bench):
+    def prepare(self, bench, warmup):
+        del warmup
         if bench.scale.warmup >= 0.5:
             with processes.started(
                     self._with_duration(max(1, round(bench.scale.warmup))),
@@ -163,8 +179,9 @@ def apply_load(bench, clients, servers, counted=None):
     CPU and memory are those of `servers` (objects with `pids`). `counted`: only
     the calls of these clients are in the figures; failures are everybody's.
     """
+    warmup = max(client.warmup for client in clients)
     for client in clients:
-        client.prepare(bench)
+        client.prepare(bench, warmup)
     with contextlib.ExitStack() as stack:
         begin = time.monotonic()
         running = [stack.enter_context(processes.started(

@@ -14,7 +14,7 @@ from . import histogram
 
 
 class Failure(Exception):
-    """Something that a row can't be measured without; the text is for people."""
+    """Something that a row can't do without; the text is for people."""
 
 
 class Missing(Failure):
@@ -59,7 +59,7 @@ class Sample:
     """What one measurement gave. CPU is in cores: 1.0 is one of them, fully.
 
     `figures` (microseconds, by the names of histogram.FIGURES) are read off
-    `latencies` unless they are given: by tools that don't tell the distribution,
+    `latencies` unless they are given: by tools that tell no distribution,
     or when it is stored with less detail. `extra` holds further figures, by
     name.
     """

@@ -70,7 +70,8 @@ def bolt_rows(scale):
 
 
 PROXY_FIGURES = (
-    ('QPS', 'qps', 'qps'), ('QPS per fully used proxy core', 'qps_per_core', ''),
+    ('QPS', 'qps', 'qps'),
+    ('QPS per fully used proxy core', 'qps_per_core', ''),
     ('Average latency', 'avg_us', 'avg'), ('p99', 'p99_us', 'p99'),
     ('CPU of the proxy', 'cpu_server', 'cpu_server'),
     ('Memory of the proxy', 'rss_server_kb', 'rss'),

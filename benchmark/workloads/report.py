@@ -11,9 +11,10 @@ HEAD = '''\
 
 {about}
 
-**Machine:** {machine}. **Commit:** {commit}. **Build:** {build}. **Date:** {date}.
-**Each figure:** the median of {repetitions} repetition(s) of {seconds:g} s (after {warmup:g} s), all systems by turns;
-± is half the distance from the least to the greatest.
+**Machine:** {machine}. **Commit:** {commit}. **Build:** {build}.
+**Date:** {date}. **Each figure:** the median of {repetitions} repetition(s) of
+{seconds:g} s, all systems by turns; ± is half the distance from the least to
+the greatest.
 '''
 
 UNITS = {

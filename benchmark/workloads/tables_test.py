@@ -55,8 +55,9 @@ class Summaries(unittest.TestCase):
             model.Row('nginx', 1, {}, None),
             [model.Sample(qps=5.0, failures=2, figures={'avg_us': 7.0})] * 2)
         result = summary.json_row(one)
-        self.assertEqual((result['avg_us'], result['p99_us'], result['failures'],
-                          result['cpu_server'], result['qps_per_core']),
+        self.assertEqual((result['avg_us'], result['p99_us'],
+                          result['failures'], result['cpu_server'],
+                          result['qps_per_core']),
                          (7.0, None, 4, None, None))
 
     def test_lines_are_named_by_what_tells_them_apart(self):

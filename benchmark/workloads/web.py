@@ -148,9 +148,10 @@ HTTP_SLOW = Workload(
     'http-slow', 'plain HTTP with 1% of slow requests', DOCUMENT,
     '1024 connections, bodies of 1024 bytes, fixed rates: the published 20K, '
     '100K and 200K requests per second, but with fewer than 20 CPUs a '
-    'twentieth of that for each. Another client adds 1% of requests that take 5 ms, which are not '
-    'counted: asynchronously (`sleep_fiber`, the published case, and the only '
-    'one of peers), blocking their thread, or computing. Latencies count from when a request was due.',
+    'twentieth of that for each. Another client adds 1% of requests that take '
+    '5 ms, which are not counted: asynchronously (`sleep_fiber`, the published '
+    'case, and the only one of peers), blocking their thread, or computing. '
+    'Latencies count from when a request was due.',
     slow_rows, (
         Pivot('Average latency', 'avg_us', 'tail'),
         Pivot('p99', 'p99_us', 'tail'), Pivot('p999', 'p999_us', 'tail'),

@@ -185,6 +185,14 @@ class Loads(InFolder):
         self.assertEqual(sample.failures, 9)
         self.assertEqual(len(sample.commands), 4)
 
+    def test_warm_up_is_shared_and_lasts_until_all_loops_run(self):
+        bench = self.bench(fake_programs(self.folder), grid='full', warmup=0.01)
+        many, few = [loads.Press(bench, 'flare://a', 1, pending=pending)
+                     for pending in (101, 100)]
+        self.assertEqual((many.warmup, few.warmup), (1.1, 0.01))
+        few.prepare(bench, many.warmup)
+        self.assertIn('--warmup=1.1 ', few.line() + ' ')
+
     def test_tail_is_apart(self):
         sample = self.apply(extra=', "tail": {"qps": 10.0, "failures": 4, '
                             '"p50_us": 5000.0}')
