@@ -2,7 +2,6 @@
 
 from . import loads, servers
 from .model import Pivot, Plot, Row, Workload
-from .web import at
 
 DOCUMENT = 'From brpc\'s benchmark (of 2015, graphs only).'
 

@@ -102,7 +102,7 @@ def echo_vs_gdt_rows(scale):
     load = {'threads': greatest, 'connections': 40, 'pending': 400}
     made = []
     for threads in scale.thread_counts():
-        for system in ('flare', 'gdt', 'gdt-tp'):
+        for system in ('flare', 'gdt', 'gdt-tp', 'epoll_limit'):
             made.append(press_row(
                 system, threads,
                 lambda bench, system=system, threads=threads:
@@ -122,7 +122,8 @@ ECHO_VS_GDT = Workload(
     'under way; the servers have the columns\' number of threads. `gdt`: an '
     'event loop per thread, handlers run inside it. `gdt-tp`: half the threads '
     'do IO, half are workers behind a shared queue (with one thread: one of '
-    'each).', echo_vs_gdt_rows, GDT_PIVOTS, THREAD_PLOTS)
+    'each). `epoll_limit`: what the kernel allows a server, under press.',
+    echo_vs_gdt_rows, GDT_PIVOTS, THREAD_PLOTS)
 
 
 def jitter_threads(scale):

@@ -102,6 +102,11 @@ class Reports(unittest.TestCase):
                      '| *gdt / flare* | *1.03* | *0.53* | *0.42* | *0.31* |'):
             self.assertIn(line + '\n', text)
 
+    def test_share_of_the_limit(self):
+        rows = summaries(row('flare', 1, 60.0), row('epoll_limit', 1, 100.0))
+        text = report.pivot_text(model.Pivot('QPS', 'qps', 'threads'), rows, {})
+        self.assertIn('| *flare / epoll_limit* | *0.60* |\n', text)
+
     def test_what_a_tail_does(self):
         rows = summaries(row('flare', 1, 100.0, {'tail': 'none'}),
                          row('flare', 1, 150.0, {'tail': 'spin'}))
