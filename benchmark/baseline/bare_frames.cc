@@ -1,16 +1,20 @@
 #include "benchmark/baseline/bare_frames.h"
 
+#include <endian.h>
+#include <strings.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 #include "flare/base/string.h"
-#include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/rpc_meta.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace baseline {
 
-using flare::rpc::HttpHead;
 using flare::rpc::RpcMeta;
 using Kind = BareMessage::Kind;
 
@@ -20,7 +24,7 @@ constexpr std::string_view kMagic = "CPRF";
 constexpr std::size_t kFlareHeader = 16;
 constexpr std::size_t kMaxMeta = 64 << 10;
 constexpr std::size_t kMaxHead = 64 << 10;
-constexpr std::size_t kMaxFields = 100;
+constexpr std::size_t kVersionSize = 9;  // " HTTP/1.1", or "HTTP/1.1 ".
 
 constexpr char kRequestTag = 0x0a;   // Field 1, length-delimited.
 constexpr char kResponseTag = 0x12;  // Field 2.
@@ -65,28 +69,76 @@ Scan ScanFlare(std::string_view in, BareMessage* message, std::size_t* need) {
   return Scan::kMessage;
 }
 
-template <class ParseHead>
-Scan ScanHttp(std::string_view in, ParseHead&& parse, BareMessage* message,
-              HttpHead* head, std::size_t* need) {
+// What of an HTTP head matters here. Far from all that flare's own parser looks
+// at (rpc/protocol/http_parser.h): as fast as it goes, not as safe.
+struct BareHead {
+  std::string_view start;  // The first line.
+  std::optional<std::uint64_t> content_length;
+  std::optional<std::uint64_t> rpc_seq_no;
+  bool close = false;
+};
+
+bool IsField(std::string_view name, std::string_view wanted) {
+  return name.size() == wanted.size() &&
+         ::strncasecmp(name.data(), wanted.data(), wanted.size()) == 0;
+}
+
+// False: it can't be understood.
+bool ReadField(std::string_view line, BareHead* head) {
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos) return false;
+  const std::string_view name = line.substr(0, colon);
+  const auto value = [&] { return flare::Trim(line.substr(colon + 1)); };
+  if (IsField(name, "Content-Length")) {
+    if (head->content_length) return false;
+    head->content_length = flare::TryParse<std::uint64_t>(value());
+    return head->content_length.has_value();
+  }
+  if (IsField(name, "Rpc-SeqNo")) {
+    head->rpc_seq_no = flare::TryParse<std::uint64_t>(value());
+    return head->rpc_seq_no.has_value();
+  }
+  if (IsField(name, "Connection")) {
+    head->close = flare::IEquals(value(), "close");
+  }
+  return !IsField(name, "Transfer-Encoding");
+}
+
+// Up to and with the empty line; *size gets the size of all that.
+Scan ReadHead(std::string_view in, BareHead* head, std::size_t* size) {
+  for (std::size_t at = 0;;) {
+    const std::size_t end = in.find('\n', at);
+    if (end == std::string_view::npos) {
+      return in.size() > kMaxHead ? Scan::kBad : Scan::kNeedMore;
+    }
+    if (end == at || in[end - 1] != '\r') return Scan::kBad;
+    const std::string_view line = in.substr(at, end - 1 - at);
+    at = end + 1;
+    if (line.empty()) {
+      *size = at;
+      return head->start.empty() ? Scan::kBad : Scan::kMessage;
+    }
+    if (head->start.empty()) {
+      head->start = line;
+    } else if (!ReadField(line, head)) {
+      return Scan::kBad;
+    }
+  }
+}
+
+Scan ScanHttp(std::string_view in, BareMessage* message, BareHead* head,
+              std::size_t* need) {
   *need = 0;
-  const void* const end = ::memmem(in.data(), in.size(), "\r\n\r\n", 4);
-  if (end == nullptr) {
-    return in.size() > kMaxHead ? Scan::kBad : Scan::kNeedMore;
-  }
-  message->head =
-      static_cast<std::size_t>(static_cast<const char*>(end) - in.data()) + 4;
-  if (parse(in.substr(0, message->head), kMaxFields, head)) return Scan::kBad;
-  if (head->chunked || head->content_length > kMaxBareMessage) {
-    return Scan::kBad;
-  }
-  message->size =
-      message->head + static_cast<std::size_t>(head->content_length);
+  const Scan result = ReadHead(in, head, &message->head);
+  if (result != Scan::kMessage) return result;
+  const std::uint64_t body = head->content_length.value_or(0);
+  if (body > kMaxBareMessage) return Scan::kBad;
+  message->size = message->head + static_cast<std::size_t>(body);
   *need = message->size;
   if (in.size() < message->size) return Scan::kNeedMore;
-  const auto id = flare::TryParse<std::uint64_t>(head->rpc_seq_no);
-  message->has_id = id.has_value();
-  message->id = id.value_or(0);
-  message->close = head->close || head->minor_version == 0;
+  message->has_id = head->rpc_seq_no.has_value();
+  message->id = head->rpc_seq_no.value_or(0);
+  message->close = head->close;
   return Scan::kMessage;
 }
 
@@ -103,12 +155,20 @@ Scan ScanRequest(std::string_view in, BareMessage* message, std::size_t* need) {
   if (BeginsLikeFlare(in)) return ScanFlare(in, message, need);
   // HTTP begins with a method's name: no wait for the rest of what doesn't.
   if (!in.empty() && (in[0] < 'A' || in[0] > 'Z')) return Scan::kBad;
-  HttpHead head;
-  const Scan result =
-      ScanHttp(in, flare::rpc::ParseRequestHead, message, &head, need);
+  BareHead head;
+  const Scan result = ScanHttp(in, message, &head, need);
   if (result != Scan::kMessage) return result;
-  message->kind =
-      head.target.starts_with("/rpc/") ? Kind::kHttpCall : Kind::kHttp;
+  // "METHOD target HTTP/1.x"
+  const std::size_t space = head.start.find(' ');
+  const std::size_t version = head.start.rfind(" HTTP/1.");
+  if (version == std::string_view::npos || version <= space ||
+      head.start.size() != version + kVersionSize) {
+    return Scan::kBad;
+  }
+  message->close = message->close || head.start.back() == '0';
+  message->kind = head.start.substr(space + 1).starts_with("/rpc/")
+                      ? Kind::kHttpCall
+                      : Kind::kHttp;
   return result;
 }
 
@@ -116,15 +176,18 @@ Scan ScanResponse(std::string_view in, BareMessage* message,
                   std::size_t* need) {
   *message = BareMessage();
   if (BeginsLikeFlare(in)) return ScanFlare(in, message, need);
-  HttpHead head;
-  const Scan result =
-      ScanHttp(in, flare::rpc::ParseResponseHead, message, &head, need);
+  BareHead head;
+  const Scan result = ScanHttp(in, message, &head, need);
   if (result != Scan::kMessage) return result;
+  // "HTTP/1.x 200 reason"
+  const auto status = flare::TryParse<int>(
+      head.start.substr(std::min(kVersionSize, head.start.size()), 3));
   // Without a length its end would be that of the connection.
-  if (!head.has_content_length) return Scan::kBad;
-  message->kind =
-      head.rpc_seq_no.data() != nullptr ? Kind::kHttpCall : Kind::kHttp;
-  if (head.status < 200 || head.status > 299) message->status = head.status;
+  if (!head.start.starts_with("HTTP/1.") || !status || !head.content_length) {
+    return Scan::kBad;
+  }
+  message->kind = head.rpc_seq_no ? Kind::kHttpCall : Kind::kHttp;
+  if (*status < 200 || *status > 299) message->status = *status;
   return result;
 }
 

@@ -137,7 +137,8 @@ void BareStream::OnEvents(std::uint32_t events) {
     // Emptied by a read that got less than there was room for: what comes
     // makes another edge. But for the end, which may have been part of this.
     if (!more && (!hung_up || bytes == 0)) return;
-    if (bytes >= left) return is_closed() ? void() : AskAgain();
+    if (is_closed()) return;
+    if (bytes >= left) return AskAgain();
     left -= bytes;
   }
 }

@@ -52,9 +52,10 @@ bool ServerConnection::OnData(flare::Buffer& in, std::size_t* need) {
   if (result != CutResult::kError && result != CutResult::kNotMine) return true;
   if (speaks_ == nullptr) return false;
   // What was understood is answered before the connection ends.
-  LOG_FIRST_N(WARNING, 10)
-      << "bad input: "
-      << (error.empty() ? "not " + std::string(speaks_->name()) : error);
+  LOG_FIRST_N(WARNING, 10) << "bad input: "
+                           << (error.empty()
+                                   ? "not " + std::string(speaks_->name())
+                                   : error);
   in.Clear();
   EndInput();
   return true;
