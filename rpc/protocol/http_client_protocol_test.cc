@@ -261,7 +261,9 @@ TEST_F(HttpClient, ClosesOnWhatIsNoResponse) {
     std::string bytes;
     std::string text;
   } cases[] = {
-      {"CPRF\x08\0\0\0\r\n\r\n"s, "http: malformed HTTP version"},
+      {"CPRF\x08\0\0\0\r\n\r\n"s,
+       "http: a control byte, or a line that doesn't end with CRLF"},
+      {"CPRF 200 OK\r\n\r\n", "http: malformed HTTP version"},
       {"HTTP/1.1 200 OK\n\n", "http: a line of a response ends without CR"},
       {std::string(600, 'x'), "http: the head of a response is too large"},
       {"HTTP/1.1 200 OK\r\n\r\n", "http: a response without Content-Length"},
@@ -334,7 +336,8 @@ TEST_F(HttpClient, UnderstandsEveryRefusalOfTheServer) {
   EXPECT_EQ(response.correlation_id, 4u);
   EXPECT_EQ(response.status, STATUS_NOT_SUPPORTED);
   EXPECT_EQ(response.description,
-            "the Content-Type must be application/x-proto3-json");
+            "the Content-Type must be application/x-proto3-json, not "
+            "application/x-protobuf");
 }
 
 }  // namespace

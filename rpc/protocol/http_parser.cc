@@ -1,74 +1,89 @@
 #include "flare/rpc/protocol/http_parser.h"
 
-#include <algorithm>
-#include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "flare/base/string.h"
+#include "flare/rpc/http_text.h"
 
 namespace flare::rpc {
 
 namespace {
 
-enum CharClass : std::uint8_t {
-  kTokenChar = 1,   // may stand in a field name or a method
-  kTargetChar = 2,  // may stand in a request target
-  kValueChar = 4,   // may stand in a field value
-};
-
-constexpr std::array<std::uint8_t, 256> MakeCharClasses() {
-  std::array<std::uint8_t, 256> classes{};
-  for (int c = 0; c != 256; ++c) {
-    bool alpha = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-    bool token =
-        alpha || (c >= '0' && c <= '9') ||
-        std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) !=
-            std::string_view::npos;
-    if (token) classes[c] |= kTokenChar;
-    if (c > ' ' && c != 0x7f) classes[c] |= kTargetChar;
-    if ((c >= ' ' && c != 0x7f) || c == '\t') classes[c] |= kValueChar;
-  }
-  return classes;
-}
-
-constexpr auto kCharClasses = MakeCharClasses();
-
-bool Is(char c, CharClass char_class) {
-  return (kCharClasses[static_cast<std::uint8_t>(c)] & char_class) != 0;
-}
-
-bool All(std::string_view text, CharClass char_class) {
-  // Without an early exit, so that the loop has no branch per byte.
-  std::uint8_t both = char_class;
-  for (char c : text) both &= kCharClasses[static_cast<std::uint8_t>(c)];
-  return (both & char_class) != 0;
-}
-
 constexpr HttpFault BadRequest(std::string_view text) { return {400, text}; }
 
-// Cuts the first line off *rest, without its CRLF. False if there is none or
-// it ends with a bare LF.
-bool NextLine(std::string_view* rest, std::string_view* line) {
-  std::size_t lf = rest->find('\n');
-  if (lf == std::string_view::npos || lf == 0 || (*rest)[lf - 1] != '\r') {
-    return false;
+// Reads lines one after the other.
+class LineReader {
+ public:
+  explicit LineReader(std::string_view bytes)
+      : at_(bytes.data()),
+        end_(bytes.data() + bytes.size()),
+        marks_(at_, end_) {}
+
+  // The next line, without the CRLF that ends it, and where in it the first
+  // colon stands, if there is one. False if the line isn't all there or has a
+  // control byte, which may be a tab if `tabs`; then no more is to be read.
+  bool Next(bool tabs, std::string_view* line, std::size_t* colon) {
+    *colon = std::string_view::npos;
+    const char* stop;
+    while ((stop = marks_.Next()) != end_ &&
+           (*stop == ':' || (tabs && *stop == '\t'))) {
+      if (*stop == ':' && *colon == std::string_view::npos) {
+        *colon = static_cast<std::size_t>(stop - at_);
+      }
+    }
+    if (end_ - stop < 2 || stop[0] != '\r' || stop[1] != '\n') return false;
+    marks_.Next();  // The LF.
+    *line = {at_, static_cast<std::size_t>(stop - at_)};
+    at_ = stop + 2;
+    return true;
   }
-  *line = rest->substr(0, lf - 1);
-  rest->remove_prefix(lf + 1);
-  return true;
+
+  const char* at() const { return at_; }
+  bool done() const { return at_ == end_; }
+
+ private:
+  const char* at_;
+  const char* end_;
+  HttpScanner marks_;
+};
+
+constexpr HttpFault kBadLine =
+    BadRequest("a control byte, or a line that doesn't end with CRLF");
+
+template <class Word>
+Word LowerCaseWord(const char* text) {
+  constexpr auto kBit = static_cast<Word>(0x2020202020202020);
+  Word word;
+  std::memcpy(&word, text, sizeof(word));
+  return word | kBit;
 }
 
-std::string_view TrimBlanks(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
-    text.remove_prefix(1);
+// Whether `name`, which has that size and no control bytes, is `known`, of
+// lower-case letters and hyphens, but for the case of its letters.
+template <std::size_t kSize>
+bool IsName(const char* name, const char (&known)[kSize]) {
+  constexpr std::size_t n = kSize - 1;
+  // A letter has that bit in lower case only, a hyphen always; and what becomes
+  // a letter by it is one, and what becomes a hyphen a control byte. So whole
+  // words compare, of which the last overlaps the one before.
+  using Word = std::conditional_t<(n < 8), std::uint32_t, std::uint64_t>;
+  static_assert(n >= sizeof(Word));
+  for (std::size_t i = 0; i + sizeof(Word) < n; i += sizeof(Word)) {
+    if (LowerCaseWord<Word>(name + i) != LowerCaseWord<Word>(known + i)) {
+      return false;
+    }
   }
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) {
-    text.remove_suffix(1);
-  }
-  return text;
+  constexpr std::size_t kLast = n - sizeof(Word);
+  return LowerCaseWord<Word>(name + kLast) ==
+         LowerCaseWord<Word>(known + kLast);
 }
 
 HttpFault ParseVersion(std::string_view version, int* minor) {
+  if (version == "HTTP/1.1") [[likely]] {
+    *minor = 1;
+    return {};
+  }
   if (version.size() != 8 || version.substr(0, 5) != "HTTP/" ||
       version[6] != '.' || version[5] < '0' || version[5] > '9' ||
       version[7] < '0' || version[7] > '9') {
@@ -79,21 +94,24 @@ HttpFault ParseVersion(std::string_view version, int* minor) {
   return {};
 }
 
+// `line` has no control bytes.
 HttpFault ParseRequestLine(std::string_view line, HttpHead* out) {
-  std::size_t first = line.find(' ');
-  std::size_t last = line.rfind(' ');
-  if (first == std::string_view::npos || first == last) {
+  const std::size_t first = line.find(' ');
+  if (first == std::string_view::npos) {
+    return BadRequest("malformed request line");
+  }
+  const std::size_t last = line.find(' ', first + 1);
+  if (last == std::string_view::npos) {
     return BadRequest("malformed request line");
   }
   out->method_name = line.substr(0, first);
   out->target = line.substr(first + 1, last - first - 1);
-  if (out->method_name.empty() || !All(out->method_name, kTokenChar)) {
+  out->method = HttpMethodFromString(out->method_name);
+  if (out->method == HttpMethod::Unspecified &&
+      !IsHttpToken(out->method_name)) {
     return BadRequest("malformed method");
   }
-  if (out->target.empty() || !All(out->target, kTargetChar)) {
-    return BadRequest("malformed request target");
-  }
-  out->method = HttpMethodFromString(out->method_name);
+  if (out->target.empty()) return BadRequest("malformed request target");
   return ParseVersion(line.substr(last + 1), &out->minor_version);
 }
 
@@ -109,8 +127,7 @@ HttpFault ParseStatusLine(std::string_view line, HttpHead* out) {
   if (!status || *status < 100) return BadRequest("malformed status code");
   out->status = *status;
   out->reason = line.size() > 13 ? line.substr(13) : std::string_view();
-  return All(out->reason, kValueChar) ? HttpFault()
-                                      : BadRequest("malformed reason phrase");
+  return {};
 }
 
 HttpFault ReadContentLength(std::string_view value, HttpHead* out) {
@@ -151,96 +168,118 @@ HttpFault ReadOnce(std::string_view value, std::string_view* out) {
   return {};
 }
 
-HttpFault ReadField(std::string_view name, std::string_view value,
-                    HttpHead* out) {
-  // Few fields have these lengths, so most are dismissed by one comparison.
-  switch (name.size()) {
-    case 4:
-      if (IEquals(name, "host")) {
-        if (out->has_host) return BadRequest("repeated Host");
-        out->has_host = true;
-      }
-      return {};
-    case 6:
-      if (IEquals(name, "expect")) {
-        if (!IEquals(value, "100-continue")) {
-          return {417, "the only expectation understood is 100-continue"};
-        }
-        out->expect_continue = true;
-      }
-      return {};
-    case 9:
-      if (IEquals(name, "rpc-seqno")) {
-        return ReadOnce(value, &out->rpc_seq_no);
-      }
-      return {};
-    case 10:
-      if (IEquals(name, "connection")) ReadConnection(value, out);
-      return {};
-    case 11:
-      if (IEquals(name, "rpc-timeout")) {
-        return ReadOnce(value, &out->rpc_timeout);
-      }
-      return {};
-    case 12:
-      if (IEquals(name, "content-type")) {
-        return ReadOnce(value, &out->content_type);
-      }
-      return {};
-    case 14:
-      if (IEquals(name, "content-length")) {
-        return ReadContentLength(value, out);
-      }
-      if (IEquals(name, "rpc-error-code")) {
-        return ReadOnce(value, &out->rpc_error_code);
-      }
-      return {};
-    case 16:
-      if (IEquals(name, "rpc-error-reason")) {
-        return ReadOnce(value, &out->rpc_error_reason);
-      }
-      return {};
-    case 17:
-      if (IEquals(name, "transfer-encoding")) {
-        return ReadTransferEncoding(value, out);
-      }
-      return {};
-    default:
-      return {};
+HttpFault ReadExpect(std::string_view value, HttpHead* out) {
+  if (!IEquals(value, "100-continue")) {
+    return {417, "the only expectation understood is 100-continue"};
   }
+  out->expect_continue = true;
+  return {};
 }
 
-HttpFault ParseFields(std::string_view rest, std::size_t max_fields,
-                      HttpHead* out) {
-  out->fields = rest;
-  for (std::size_t count = 0;; ++count) {
-    std::string_view line;
-    if (!NextLine(&rest, &line)) return BadRequest("malformed line end");
-    if (line.empty()) break;
-    if (count == max_fields) return {431, "too many header fields"};
-    std::size_t colon = 0;
-    while (colon != line.size() && Is(line[colon], kTokenChar)) ++colon;
-    if (colon == 0 || colon == line.size() || line[colon] != ':') {
-      // Also a folded field (leading blank) and a blank before the colon.
-      return BadRequest("malformed header field name");
-    }
-    std::string_view value = line.substr(colon + 1);
-    if (!All(value, kValueChar)) {
-      return BadRequest("malformed header field value");
-    }
-    if (HttpFault fault =
-            ReadField(line.substr(0, colon), TrimBlanks(value), out)) {
-      return fault;
-    }
+// Reads one of the fields that matter. nullopt: it is none.
+std::optional<HttpFault> ReadKnownField(std::string_view name,
+                                        std::string_view value, HttpHead* out) {
+  const char* const text = name.data();
+  switch (name.size()) {
+    case 4:
+      if (!IsName(text, "host")) break;
+      if (out->has_host) return BadRequest("repeated Host");
+      out->has_host = true;
+      return HttpFault();
+    case 6:
+      if (!IsName(text, "expect")) break;
+      return ReadExpect(value, out);
+    case 9:
+      if (!IsName(text, "rpc-seqno")) break;
+      return ReadOnce(value, &out->rpc_seq_no);
+    case 10:
+      if (!IsName(text, "connection")) break;
+      ReadConnection(value, out);
+      return HttpFault();
+    case 11:
+      if (!IsName(text, "rpc-timeout")) break;
+      return ReadOnce(value, &out->rpc_timeout);
+    case 12:
+      if (!IsName(text, "content-type")) break;
+      return ReadOnce(value, &out->content_type);
+    case 14:
+      if (IsName(text, "content-length")) return ReadContentLength(value, out);
+      if (!IsName(text, "rpc-error-code")) break;
+      return ReadOnce(value, &out->rpc_error_code);
+    case 16:
+      if (!IsName(text, "rpc-error-reason")) break;
+      return ReadOnce(value, &out->rpc_error_reason);
+    case 17:
+      if (!IsName(text, "transfer-encoding")) break;
+      return ReadTransferEncoding(value, out);
   }
-  if (!rest.empty()) return BadRequest("bytes behind the header");
-  if (out->chunked && out->has_content_length) {
+  return std::nullopt;
+}
+
+// `line` isn't empty and has no control bytes but tabs.
+HttpFault ParseField(std::string_view line, std::size_t colon, HttpHead* out) {
+  if (colon == std::string_view::npos) {
+    return BadRequest("a header field without a colon");
+  }
+  const std::string_view name = line.substr(0, colon);
+  const std::string_view value = TrimBlanks(line.substr(colon + 1));
+  if (const auto fault = ReadKnownField(name, value, out)) return *fault;
+  // Also refuses a folded field (leading blank) and a blank before the colon.
+  return IsHttpToken(name) ? HttpFault()
+                           : BadRequest("malformed header field name");
+}
+
+HttpFault CheckFraming(const HttpHead& head) {
+  if (!head.chunked) return {};
+  if (head.has_content_length) {
     return BadRequest("both Content-Length and Transfer-Encoding");
   }
-  if (out->chunked && out->minor_version == 0) {
+  if (head.minor_version == 0) {
     return BadRequest("Transfer-Encoding in HTTP/1.0");
   }
   return {};
+}
+
+HttpFault ParseFields(LineReader* source, std::size_t max_fields,
+                      HttpHead* out) {
+  LineReader lines = *source;  // A local one can live in registers.
+  const char* const begin = lines.at();
+  for (std::size_t count = 0;; ++count) {
+    std::string_view line;
+    std::size_t colon;
+    const char* const end = lines.at();
+    if (!lines.Next(/*tabs=*/true, &line, &colon)) return kBadLine;
+    if (line.empty()) {
+      out->fields = {begin, static_cast<std::size_t>(end - begin)};
+      break;
+    }
+    if (count == max_fields) return {431, "too many header fields"};
+    if (HttpFault fault = ParseField(line, colon, out)) return fault;
+  }
+  *source = lines;
+  return CheckFraming(*out);
+}
+
+HttpFault ParseRequest(LineReader* lines, std::size_t max_fields,
+                       HttpHead* out) {
+  std::string_view line;
+  std::size_t colon;
+  if (!lines->Next(/*tabs=*/false, &line, &colon)) return kBadLine;
+  if (HttpFault fault = ParseRequestLine(line, out)) return fault;
+  return ParseFields(lines, max_fields, out);
+}
+
+HttpFault ParseResponse(LineReader* lines, std::size_t max_fields,
+                        HttpHead* out) {
+  std::string_view line;
+  std::size_t colon;
+  if (!lines->Next(/*tabs=*/true, &line, &colon)) return kBadLine;
+  if (HttpFault fault = ParseStatusLine(line, out)) return fault;
+  return ParseFields(lines, max_fields, out);
+}
+
+HttpFault CheckEnd(const LineReader& lines) {
+  return lines.done() ? HttpFault() : BadRequest("bytes behind the header");
 }
 
 }  // namespace
@@ -287,162 +326,27 @@ HeadEnd FindHeadEnd(const Buffer& in, std::size_t limit, std::size_t* scanned,
 
 HttpFault ParseRequestHead(std::string_view head, std::size_t max_fields,
                            HttpHead* out) {
-  std::string_view line;
-  if (!NextLine(&head, &line)) return BadRequest("malformed line end");
-  if (HttpFault fault = ParseRequestLine(line, out)) return fault;
-  return ParseFields(head, max_fields, out);
+  LineReader lines(head);
+  const HttpFault fault = ParseRequest(&lines, max_fields, out);
+  return fault ? fault : CheckEnd(lines);
+}
+
+std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
+                                           std::size_t limit,
+                                           std::size_t max_fields,
+                                           HttpHead* out) {
+  LineReader lines(bytes.substr(0, limit));
+  if (ParseRequest(&lines, max_fields, out)) return std::nullopt;
+  return static_cast<std::size_t>(lines.at() - bytes.data());
 }
 
 HttpFault ParseResponseHead(std::string_view head, std::size_t max_fields,
                             HttpHead* out) {
-  HttpFault fault;
-  std::string_view line;
-  if (!NextLine(&head, &line)) {
-    fault = BadRequest("malformed line end");
-  } else if (fault = ParseStatusLine(line, out); !fault) {
-    fault = ParseFields(head, max_fields, out);
-  }
+  LineReader lines(head);
+  HttpFault fault = ParseResponse(&lines, max_fields, out);
+  if (!fault) fault = CheckEnd(lines);
   if (fault) fault.status = 502;
   return fault;
-}
-
-bool HeaderFieldReader::Next(std::string_view* name, std::string_view* value) {
-  std::string_view line;
-  if (!NextLine(&rest_, &line) || line.empty()) return false;
-  std::size_t colon = line.find(':');
-  *name = line.substr(0, colon);
-  *value = TrimBlanks(line.substr(colon + 1));
-  return true;
-}
-
-std::string_view PathOfTarget(std::string_view target) {
-  constexpr std::string_view kScheme = "http://";
-  if (!target.starts_with('/') && target.size() >= kScheme.size() &&
-      IEquals(target.substr(0, kScheme.size()), kScheme)) {
-    std::size_t slash = target.find_first_of("/?#", kScheme.size());
-    if (slash == std::string_view::npos || target[slash] != '/') return "/";
-    target.remove_prefix(slash);
-  }
-  auto end = std::find_if(target.begin(), target.end(),
-                          [](char c) { return c == '?' || c == '#'; });
-  return target.substr(0, end - target.begin());
-}
-
-// ---------------------------------------------------------------------------
-
-void ChunkedDecoder::Start(std::size_t max_body, std::size_t max_line_bytes) {
-  state_ = State::kSize;
-  has_digit_ = false;
-  done_ = false;
-  chunk_left_ = 0;
-  body_left_ = max_body;
-  line_left_ = max_line_bytes_ = max_line_bytes;
-}
-
-ChunkedDecoder::Result ChunkedDecoder::Feed(Buffer& in, Buffer* body) {
-  while (!in.empty()) {
-    if (state_ == State::kData) {
-      TakeData(in, body);
-      continue;
-    }
-    std::string_view slice = in.FirstContiguous();
-    std::size_t used = 0;
-    while (used != slice.size() && state_ != State::kData && !done_) {
-      if (!Step(slice[used++])) return Result::kError;
-      if (chunk_left_ > body_left_) return Result::kTooLarge;
-    }
-    in.Skip(used);
-    if (done_) return Result::kDone;
-  }
-  return Result::kNeedMore;
-}
-
-void ChunkedDecoder::TakeData(Buffer& in, Buffer* body) {
-  // Short pieces are copied: linking them would make a body of one-byte chunks
-  // cost a hundred times its size.
-  constexpr std::size_t kLinkFrom = 1024;
-  std::size_t n = in.size();
-  if (n > chunk_left_) n = static_cast<std::size_t>(chunk_left_);
-  if (n >= kLinkFrom) {
-    body->Append(in.Cut(n));
-  } else {
-    BufferBuilder builder;
-    for (std::size_t left = n; left != 0;) {
-      std::string_view piece = in.FirstContiguous().substr(0, left);
-      builder.Append(piece);
-      left -= piece.size();
-      in.Skip(piece.size());
-    }
-    body->Append(builder.DestructiveGet());
-  }
-  chunk_left_ -= n;
-  body_left_ -= n;
-  if (chunk_left_ == 0) state_ = State::kDataCr;
-}
-
-bool ChunkedDecoder::StepSize(char c) {
-  int digit = -1;
-  if (c >= '0' && c <= '9') digit = c - '0';
-  if (c >= 'a' && c <= 'f') digit = c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') digit = c - 'A' + 10;
-  if (digit >= 0) {
-    if (chunk_left_ >> 59 != 0) return false;
-    chunk_left_ = chunk_left_ << 4 | static_cast<unsigned>(digit);
-    has_digit_ = true;
-    return true;
-  }
-  if (!has_digit_) return false;
-  if (c == ';') {
-    state_ = State::kExtension;
-    return true;
-  }
-  state_ = State::kSizeLf;
-  return c == '\r';
-}
-
-bool ChunkedDecoder::Step(char c) {
-  if (line_left_-- == 0) return false;
-  switch (state_) {
-    case State::kSize:
-      return StepSize(c);
-    case State::kExtension:
-      if (c == '\r') {
-        state_ = State::kSizeLf;
-        return true;
-      }
-      return Is(c, kValueChar);
-    case State::kSizeLf:
-      // The trailer section as a whole has the limit of one line.
-      line_left_ = max_line_bytes_;
-      state_ = chunk_left_ == 0 ? State::kTrailerStart : State::kData;
-      return c == '\n';
-    case State::kDataCr:
-      state_ = State::kDataLf;
-      return c == '\r';
-    case State::kDataLf:
-      state_ = State::kSize;
-      has_digit_ = false;
-      line_left_ = max_line_bytes_;
-      return c == '\n';
-    case State::kTrailerStart:
-      state_ = c == '\r' ? State::kEndLf : State::kTrailer;
-      return c == '\r' || Is(c, kTokenChar);
-    case State::kTrailer:
-      if (c == '\r') {
-        state_ = State::kTrailerLf;
-        return true;
-      }
-      return Is(c, kValueChar);
-    case State::kTrailerLf:
-      state_ = State::kTrailerStart;
-      return c == '\n';
-    case State::kEndLf:
-      done_ = true;
-      return c == '\n';
-    case State::kData:
-      break;  // not framing
-  }
-  return false;
 }
 
 }  // namespace flare::rpc

@@ -1,20 +1,26 @@
-// HTTP/1.x message heads and chunked bodies, read strictly: whatever two
-// parsers could take differently (which is how requests are smuggled) is an
-// error. Bare CR or LF, folded fields, blanks before a colon, two lengths, a
-// length besides chunks: all refused.
+// HTTP/1.x message heads, read strictly: whatever two parsers could take
+// differently (which is how requests are smuggled) is an error. Bare CR or LF,
+// folded fields, blanks before a colon, two lengths, a length besides chunks:
+// all refused.
+//
+//   HttpHead head;
+//   auto size = PeekRequestHead(in.FirstContiguous(), 8192, 100, &head);
+//
+// reads the usual head, which is complete, in one piece and well, in one pass.
+// For all others, and to learn what is wrong with them:
 //
 //   std::size_t scanned = 0, size = 0;
 //   if (FindHeadEnd(in, 8192, &scanned, &size) == HeadEnd::kFound) {
-//     HttpHead head;
 //     HttpFault fault = ParseRequestHead(bytes_of_head, 100, &head);
 //
 // Heads aren't copied: an HttpHead consists of views into the bytes given.
-// Nothing here allocates (but for a chunked body's blocks), blocks or locks.
+// Nothing here allocates, blocks or locks.
 #ifndef FLARE_RPC_PROTOCOL_HTTP_PARSER_H_
 #define FLARE_RPC_PROTOCOL_HTTP_PARSER_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "flare/base/buffer.h"
@@ -68,7 +74,7 @@ struct HttpHead {
   std::string_view rpc_error_code;
   std::string_view rpc_error_reason;
 
-  // All fields, as HeaderFieldReader reads them.
+  // The lines of all fields, as HttpHeaders::AssignLines() takes them.
   std::string_view fields;
 };
 
@@ -77,65 +83,17 @@ struct HttpHead {
 // many fields), 501 (transfer coding), 505 (version).
 HttpFault ParseRequestHead(std::string_view head, std::size_t max_fields,
                            HttpHead* out);
+// The size of the request head at the start of `bytes`, which it is parsed
+// from, if it is all there, has at most `limit` bytes and no fault. Otherwise
+// *out must not be used.
+std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
+                                           std::size_t limit,
+                                           std::size_t max_fields,
+                                           HttpHead* out);
+
 // Faults have status 502: the other side is wrong.
 HttpFault ParseResponseHead(std::string_view head, std::size_t max_fields,
                             HttpHead* out);
-
-// Walks over fields that a parse function accepted.
-class HeaderFieldReader {
- public:
-  explicit HeaderFieldReader(std::string_view fields) : rest_(fields) {}
-  bool Next(std::string_view* name, std::string_view* value);
-
- private:
-  std::string_view rest_;
-};
-
-// The path in a request target, without query: also that of the absolute form
-// ("http://host/path?query" -> "/path").
-std::string_view PathOfTarget(std::string_view target);
-
-// Takes a chunked body off the input, as it comes.
-class ChunkedDecoder {
- public:
-  enum class Result { kDone, kNeedMore, kError, kTooLarge };
-
-  // Starts a new body of at most `max_body` bytes, whose trailer section and
-  // chunk-size lines (each) take at most `max_line_bytes`.
-  void Start(std::size_t max_body, std::size_t max_line_bytes);
-
-  // Consumes from `in` what belongs to the body and appends the payload to
-  // *body. After kDone `in` begins behind the body; after kError and kTooLarge
-  // the object must be started anew. Trailer fields are read and dropped.
-  Result Feed(Buffer& in, Buffer* body);
-
- private:
-  enum class State : std::uint8_t {
-    kSize,       // hex digits
-    kExtension,  // ignored, up to CR
-    kSizeLf,
-    kData,
-    kDataCr,
-    kDataLf,
-    kTrailerStart,  // at the start of a line
-    kTrailer,       // inside one
-    kTrailerLf,
-    kEndLf,
-  };
-
-  // Handles one byte of framing; false if it can't be there.
-  bool Step(char c);
-  bool StepSize(char c);
-  void TakeData(Buffer& in, Buffer* body);
-
-  State state_ = State::kSize;
-  bool has_digit_ = false;
-  bool done_ = false;
-  std::uint64_t chunk_left_ = 0;
-  std::size_t body_left_ = 0;
-  std::size_t line_left_ = 0;
-  std::size_t max_line_bytes_ = 0;
-};
 
 }  // namespace flare::rpc
 

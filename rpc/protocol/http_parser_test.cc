@@ -116,7 +116,6 @@ TEST(RequestHead, ReadsAnOrdinaryOne) {
   EXPECT_EQ(head.method, HttpMethod::Post);
   EXPECT_EQ(head.method_name, "POST");
   EXPECT_EQ(head.target, "/rpc/a.B.C?x=1");
-  EXPECT_EQ(PathOfTarget(head.target), "/rpc/a.B.C");
   EXPECT_EQ(head.minor_version, 1);
   EXPECT_TRUE(head.has_host);
   EXPECT_EQ(head.rpc_seq_no, "17");
@@ -292,29 +291,53 @@ TEST(RequestHead, RefusesBytesBehindTheEmptyLine) {
   EXPECT_EQ(FaultOf("GET / HTTP/1.1\r\n"), 400);
 }
 
-TEST(RequestHead, FieldsCanBeWalked) {
-  std::string bytes = WithFields("A:b\r\nC:  d e \r\nA:\r\n");
+TEST(RequestHead, GivesTheLinesOfTheFields) {
+  const std::string lines = "A:b\r\nC:  d e \r\nA:\r\nD: \t:f:\r\n";
+  const std::string bytes = WithFields(lines);
   HttpHead head;
   ASSERT_FALSE(Parse(bytes, &head));
-  HeaderFieldReader reader(head.fields);
-  std::vector<std::pair<std::string, std::string>> fields;
-  std::string_view name, value;
-  while (reader.Next(&name, &value)) fields.emplace_back(name, value);
-  std::vector<std::pair<std::string, std::string>> expected = {
-      {"A", "b"}, {"C", "d e"}, {"A", ""}};
-  EXPECT_EQ(fields, expected);
+  EXPECT_EQ(head.fields, lines);
+  HttpHeaders headers;
+  headers.AssignLines(head.fields);
+  const std::vector<HttpHeaders::Field> expected = {
+      {"A", "b"}, {"C", "d e"}, {"A", ""}, {"D", ":f:"}};
+  EXPECT_EQ(std::vector<HttpHeaders::Field>(headers.begin(), headers.end()),
+            expected);
 }
 
-TEST(PathOfTarget, TakesAllForms) {
-  EXPECT_EQ(PathOfTarget("/a/b"), "/a/b");
-  EXPECT_EQ(PathOfTarget("/a?b/c"), "/a");
-  EXPECT_EQ(PathOfTarget("/a#b"), "/a");
-  EXPECT_EQ(PathOfTarget("http://host/a?b"), "/a");
-  EXPECT_EQ(PathOfTarget("HTTP://host:80/a"), "/a");
-  EXPECT_EQ(PathOfTarget("http://host"), "/");
-  EXPECT_EQ(PathOfTarget("http://host?a/b"), "/");
-  EXPECT_EQ(PathOfTarget("*"), "*");
-  EXPECT_EQ(PathOfTarget("?"), "");
+// --- PeekRequestHead -------------------------------------------------------
+
+TEST(PeekRequestHead, ReadsWhatIsCompleteAndWell) {
+  const std::string head = WithFields("Host: x\r\nContent-Length: 4\r\n");
+  const std::string bytes = head + "body\r\n\r\n";
+  for (std::size_t size = 0; size <= bytes.size(); ++size) {
+    // Memory that ends there.
+    const std::vector<char> copy(bytes.begin(), bytes.begin() + size);
+    HttpHead out;
+    const auto found =
+        PeekRequestHead({copy.data(), size}, 8192, kMaxFields, &out);
+    ASSERT_EQ(found.has_value(), size >= head.size()) << size;
+    if (!found) continue;
+    EXPECT_EQ(*found, head.size());
+    EXPECT_EQ(out.content_length, 4u);
+    EXPECT_EQ(out.fields, "Host: x\r\nContent-Length: 4\r\n");
+  }
+}
+
+TEST(PeekRequestHead, LeavesTheRestToOthers) {
+  const std::string head = WithFields("Host: x\r\n");
+  HttpHead out;
+  EXPECT_EQ(PeekRequestHead(head, head.size(), kMaxFields, &out), head.size());
+  EXPECT_EQ(PeekRequestHead(head, head.size() - 1, kMaxFields, &out),
+            std::nullopt);
+  EXPECT_EQ(PeekRequestHead(head, 8192, 0, &out), std::nullopt);
+  for (const std::string& bad :
+       {"\r\n" + head, "GET /\r\n\r\n"s, "GET / HTTP/1.1\n\n"s,
+        WithFields("A : b\r\n"), WithFields("A\r\n")}) {
+    HttpHead fresh;
+    EXPECT_EQ(PeekRequestHead(bad, 8192, kMaxFields, &fresh), std::nullopt)
+        << bad;
+  }
 }
 
 // --- response heads --------------------------------------------------------
@@ -353,163 +376,6 @@ TEST(ResponseHead, RefusesMalformedStatusLines) {
     EXPECT_EQ(ParseResponseHead(line + "\r\n\r\n", kMaxFields, &head).status,
               502)
         << line;
-  }
-}
-
-// --- chunked bodies --------------------------------------------------------
-
-struct Decoded {
-  ChunkedDecoder::Result result;
-  std::string body;
-  std::string rest;
-};
-
-Decoded Decode(const std::string& bytes, std::size_t piece,
-               std::size_t max_body = 1 << 20, std::size_t max_line = 100) {
-  ChunkedDecoder decoder;
-  decoder.Start(max_body, max_line);
-  Buffer in = SlicedBuffer(bytes, piece);
-  Buffer body;
-  auto result = decoder.Feed(in, &body);
-  return {result, FlattenSlow(body), FlattenSlow(in)};
-}
-
-TEST(ChunkedDecoder, JoinsChunksInAnyPieces) {
-  std::string bytes =
-      "4\r\nWiki\r\n6;a=\"b\"\r\npedia \r\nE\r\nin \r\n\r\nchunks.\r\n"
-      "0\r\nTrailer: x\r\nOther: y\r\n\r\nrest";
-  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
-    Decoded decoded = Decode(bytes, piece);
-    EXPECT_EQ(decoded.result, ChunkedDecoder::Result::kDone);
-    EXPECT_EQ(decoded.body, "Wikipedia in \r\n\r\nchunks.");
-    EXPECT_EQ(decoded.rest, "rest");
-  }
-}
-
-TEST(ChunkedDecoder, EveryTruncationNeedsMore) {
-  std::string bytes = "4;x\r\nWiki\r\n0\r\nA: b\r\n\r\n";
-  for (std::size_t size = 0; size != bytes.size(); ++size) {
-    Decoded decoded = Decode(bytes.substr(0, size), 1000);
-    EXPECT_EQ(decoded.result, ChunkedDecoder::Result::kNeedMore) << size;
-    EXPECT_EQ(decoded.rest, "");
-  }
-}
-
-TEST(ChunkedDecoder, GoesOnByteByByte) {
-  std::string bytes = "a\r\n0123456789\r\n1\r\nx\r\n0\r\n\r\n";
-  ChunkedDecoder decoder;
-  decoder.Start(100, 100);
-  Buffer body;
-  for (std::size_t i = 0; i != bytes.size(); ++i) {
-    Buffer in = CreateBufferSlow(bytes.substr(i, 1));
-    EXPECT_EQ(decoder.Feed(in, &body), i + 1 == bytes.size()
-                                           ? ChunkedDecoder::Result::kDone
-                                           : ChunkedDecoder::Result::kNeedMore);
-  }
-  EXPECT_EQ(FlattenSlow(body), "0123456789x");
-}
-
-TEST(ChunkedDecoder, RefusesMalformedFraming) {
-  for (std::string bytes : {"\r\n"s,
-                            ";x\r\n"s,
-                            "x\r\n"s,
-                            "-1\r\n"s,
-                            "+1\r\n"s,
-                            " 1\r\n"s,
-                            "1 \r\n"s,
-                            "0x1\r\n"s,
-                            "1\n"s,
-                            "1\r\r\n"s,
-                            "1\rx"s,
-                            "1\r\nab"s,
-                            "1\r\na\n"s,
-                            "1\r\na\rx"s,
-                            "1;\x01\r\n"s,
-                            "1;a\n"s,
-                            "0\r\n\rx"s,
-                            "0\r\n\n"s,
-                            "0\r\n A: b\r\n\r\n"s,
-                            "0\r\nA: b\n\r\n"s,
-                            "0\r\nA: b\rx"s,
-                            "0\r\nA: \x01\r\n"s,
-                            "1\0\r\n"s}) {
-    for (std::size_t piece : {1, 2, 1000}) {
-      EXPECT_EQ(Decode(bytes, piece).result, ChunkedDecoder::Result::kError)
-          << ::testing::PrintToString(bytes);
-    }
-  }
-}
-
-TEST(ChunkedDecoder, EnforcesTheLimitOnAnnouncement) {
-  EXPECT_EQ(Decode("65\r\n", 1, 100).result, ChunkedDecoder::Result::kTooLarge);
-  EXPECT_EQ(Decode("64\r\n", 1, 100).result, ChunkedDecoder::Result::kNeedMore);
-  EXPECT_EQ(Decode("2\r\nab\r\n63\r\n", 1, 100).result,
-            ChunkedDecoder::Result::kTooLarge);
-  EXPECT_EQ(Decode("ffffffffffffffff\r\n", 1, 100).result,
-            ChunkedDecoder::Result::kTooLarge);
-  EXPECT_EQ(Decode("fffffffffffffffff\r\n", 1, ~std::size_t{0}).result,
-            ChunkedDecoder::Result::kError);
-  EXPECT_EQ(Decode("000000000000000000005\r\nhello\r\n0\r\n\r\n", 3).result,
-            ChunkedDecoder::Result::kDone);
-}
-
-TEST(ChunkedDecoder, BoundsLinesAndTrailers) {
-  EXPECT_EQ(Decode("1;" + std::string(200, 'x'), 7).result,
-            ChunkedDecoder::Result::kError);
-  EXPECT_EQ(Decode(std::string(200, '0'), 7).result,
-            ChunkedDecoder::Result::kError);
-  std::string trailers = "0\r\n";
-  for (int i = 0; i != 50; ++i) trailers += "A: b\r\n";
-  EXPECT_EQ(Decode(trailers + "\r\n", 7).result,
-            ChunkedDecoder::Result::kError);
-  // Lines of chunks are bounded one by one.
-  std::string many;
-  for (int i = 0; i != 500; ++i) many += "1;extension\r\nx\r\n";
-  EXPECT_EQ(Decode(many + "0\r\n\r\n", 7).result,
-            ChunkedDecoder::Result::kDone);
-}
-
-TEST(ChunkedDecoder, OneByteChunksDontBloatTheBody) {
-  std::string bytes;
-  for (int i = 0; i != 20000; ++i) bytes += "1\r\nx\r\n";
-  ChunkedDecoder decoder;
-  decoder.Start(1 << 20, 100);
-  Buffer in = CreateBufferSlow(bytes + "0\r\n\r\n");
-  Buffer body;
-  ASSERT_EQ(decoder.Feed(in, &body), ChunkedDecoder::Result::kDone);
-  EXPECT_EQ(body.size(), 20000u);
-  EXPECT_LE(body.SliceCount(), 30u);
-}
-
-TEST(ChunkedDecoder, LargeChunksAreLinked) {
-  std::string data(100000, 'd');
-  Buffer in = CreateBufferSlow("186a0\r\n");
-  in.Append(MakeForeignBuffer(std::string(data)));
-  in.Append("\r\n0\r\n\r\n");
-  ChunkedDecoder decoder;
-  decoder.Start(1 << 20, 100);
-  Buffer body;
-  ASSERT_EQ(decoder.Feed(in, &body), ChunkedDecoder::Result::kDone);
-  EXPECT_EQ(body.SliceCount(), 1u);
-  EXPECT_EQ(FlattenSlow(body), data);
-}
-
-TEST(ChunkedDecoder, RandomBodies) {
-  std::mt19937 rng(11);
-  for (int i = 0; i != 300; ++i) {
-    std::string body;
-    std::string bytes;
-    for (int chunks = rng() % 10; chunks != 0; --chunks) {
-      std::string chunk(1 + rng() % 3000, static_cast<char>(rng()));
-      char size[16];
-      snprintf(size, sizeof(size), rng() % 2 ? "%zx" : "%zX", chunk.size());
-      bytes += size + "\r\n"s + chunk + "\r\n";
-      body += chunk;
-    }
-    Decoded decoded = Decode(bytes + "0\r\n\r\nrest", 1 + rng() % 4000);
-    ASSERT_EQ(decoded.result, ChunkedDecoder::Result::kDone);
-    ASSERT_EQ(decoded.body, body);
-    ASSERT_EQ(decoded.rest, "rest");
   }
 }
 

@@ -13,9 +13,10 @@
 //   404  a path that isn't of an enabled use
 //   405  anything but POST on /rpc/...
 //   415  a Content-Type on /rpc/... of no enabled use
-//   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number
+//   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
+//        (calls excepted: the published clients send none)
 //   501  a method that isn't known
-//   400* malformed, or ambiguous in length (see http_parser.h)
+//   400* malformed, or ambiguous in length (see http_parser.h); a trailer, too
 //   413* more bytes than Limits::max_packet_size
 //   417* an Expect other than 100-continue
 //   431* a head larger, or with more fields, than Limits says
@@ -23,7 +24,9 @@
 //   503* more than Limits::max_http_pipeline requests unanswered
 //   505* not HTTP/1.x
 //
-// The texts of /rpc/... are also in Rpc-Error-Code and Rpc-Error-Reason.
+// Each has a body that says what is wrong; for /rpc/... that is also in
+// Rpc-Error-Code and Rpc-Error-Reason. Empty lines between requests are passed
+// over, and two in front of the first.
 #ifndef FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
 #define FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
 

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <mutex>
+#include <iterator>
 #include <string>
 
-#include "flare/base/spinlock.h"
 #include "flare/rpc/http_message.h"
 
 namespace flare::rpc {
@@ -18,50 +17,43 @@ namespace {
 constexpr std::size_t kDateSize = 29;
 constexpr std::size_t kMaxFieldText = 4096;
 
-template <class Number>
-void AppendNumber(Number value, BufferBuilder* out) {
-  char digits[24];
-  auto [end, error] = std::to_chars(digits, digits + sizeof(digits), value);
-  out->Append(digits, static_cast<std::size_t>(end - digits));
-}
-
 bool IsControl(char c) {
   return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f;
 }
 
-// The text changes once a second, and formatting it costs as much as a call.
-class DateCache {
- public:
-  void Append(BufferBuilder* out) {
-    timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    char text[kDateSize];
-    {
-      std::scoped_lock lock(lock_);
-      if (second_ != now.tv_sec) {
-        second_ = now.tv_sec;
-        FormatHttpDate(second_, text_);
-      }
-      std::memcpy(text, text_, sizeof(text));
-    }
-    out->Append(text, sizeof(text));
-  }
-
- private:
-  Spinlock lock_;
-  std::int64_t second_ FLARE_GUARDED_BY(lock_) = -1;
-  char text_[kDateSize] FLARE_GUARDED_BY(lock_) = {};
+// "Date: ", a date and CRLF, as they are within one second.
+struct DateField {
+  std::int64_t second = -1;
+  char text[6 + kDateSize + 2] = {'D', 'a', 't', 'e', ':', ' '};
 };
 
-constinit DateCache date_cache;
+// Each thread has its own, so that none waits for another. Formatting it costs
+// as much as a call.
+constinit thread_local DateField date_field;
 
 }  // namespace
 
 void AppendDecimal(std::uint64_t value, BufferBuilder* out) {
-  AppendNumber(value, out);
+  constexpr std::size_t kMaxDigits = 20;
+  if (out->SizeAvailable() >= kMaxDigits) [[likely]] {
+    char* const begin = out->data();
+    const auto end = std::to_chars(begin, begin + kMaxDigits, value).ptr;
+    out->MarkWritten(static_cast<std::size_t>(end - begin));
+    return;
+  }
+  char digits[kMaxDigits];
+  const auto end = std::to_chars(digits, std::end(digits), value).ptr;
+  out->Append(digits, static_cast<std::size_t>(end - digits));
 }
 
-void AppendDecimal(int value, BufferBuilder* out) { AppendNumber(value, out); }
+void AppendDecimal(int value, BufferBuilder* out) {
+  std::uint64_t size = static_cast<std::uint64_t>(value);
+  if (value < 0) {
+    out->Append("-");
+    size = -size;
+  }
+  AppendDecimal(size, out);
+}
 
 void AppendStatusLine(int status, BufferBuilder* out) {
   if (status == 200) {
@@ -86,10 +78,18 @@ void AppendFieldText(std::string_view text, BufferBuilder* out) {
   out->Append(clean);
 }
 
-void AppendDateField(BufferBuilder* out) {
-  out->Append("Date: ");
-  date_cache.Append(out);
-  out->Append("\r\n");
+// Not inlined: the caller may be on another thread at another time, and must
+// not keep the address of a thread's variable.
+[[gnu::noinline]] void AppendDateField(BufferBuilder* out) {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  DateField& field = date_field;
+  if (field.second != now.tv_sec) [[unlikely]] {
+    field.second = now.tv_sec;
+    FormatHttpDate(now.tv_sec, field.text + 6);
+    std::memcpy(field.text + 6 + kDateSize, "\r\n", 2);
+  }
+  out->Append(std::string_view(field.text, sizeof(field.text)));
 }
 
 void FormatHttpDate(std::int64_t unix_seconds, char* out) {

@@ -1,5 +1,5 @@
 // Small pieces of HTTP text, appended to a message under construction. Nothing
-// allocates, blocks or locks (but HttpDate: a short spinlock).
+// allocates, blocks or locks.
 #ifndef FLARE_RPC_PROTOCOL_HTTP_WRITER_H_
 #define FLARE_RPC_PROTOCOL_HTTP_WRITER_H_
 

@@ -35,7 +35,6 @@ std::optional<std::uint64_t> OrderedReplies::Enter(bool forced) {
   if (!forced && pending >= max_pending_) return std::nullopt;
   // relaxed: only the count matters here; see Leave for what orders the end.
   pending_.fetch_add(1, std::memory_order_relaxed);
-  std::scoped_lock lock(lock_);
   return entered_++;
 }
 
@@ -63,8 +62,9 @@ void OrderedReplies::SendUnordered(Buffer&& bytes, bool close) {
 }
 
 void OrderedReplies::SendInterim(Buffer&& bytes) {
+  const std::uint64_t place = entered_++;
   std::scoped_lock lock(lock_);
-  SendLocked(entered_++, std::move(bytes), false);
+  SendLocked(place, std::move(bytes), false);
 }
 
 bool OrderedReplies::closing() const {
@@ -109,7 +109,7 @@ void OrderedReplies::Hold(std::uint64_t place, Buffer&& bytes, bool close) {
                                    "one that isn't ready"));
     return;
   }
-  if (std::size_t span = entered_ - next_; slots_.size() < span) {
+  if (std::size_t span = place - next_ + 1; slots_.size() < span) {
     std::vector<Slot> slots(std::bit_ceil(std::max(span, kMinSlots)));
     for (std::uint64_t i = 0; i != slots_.size(); ++i) {
       slots[(next_ + i) & (slots.size() - 1)] = std::move(SlotOf(next_ + i));

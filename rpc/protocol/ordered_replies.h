@@ -90,14 +90,16 @@ class OrderedReplies {
   // when there are none.
   std::atomic<std::uint32_t> pending_{0};
 
+  std::uint64_t entered_ = 0;  // places given out; the reader's own
+
   Spinlock lock_;
-  std::uint64_t entered_ FLARE_GUARDED_BY(lock_) = 0;  // places given out
-  std::uint64_t next_ FLARE_GUARDED_BY(lock_) = 0;     // whose turn it is
-  bool ended_ FLARE_GUARDED_BY(lock_) = false;         // drop what comes
-  Buffer last_ FLARE_GUARDED_BY(lock_);                // see [R4]
+  std::uint64_t next_ FLARE_GUARDED_BY(lock_) = 0;  // whose turn it is
+  bool ended_ FLARE_GUARDED_BY(lock_) = false;      // drop what comes
+  Buffer last_ FLARE_GUARDED_BY(lock_);             // see [R4]
   std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;
   // A ring of replies that wait, indexed by the low bits of their place; its
-  // size is a power of two above entered_ - next_, or 0 as long as none waits.
+  // size is a power of two, above how far each of them is from next_; 0 as long
+  // as none waits.
   std::vector<Slot> slots_ FLARE_GUARDED_BY(lock_);
 };
 

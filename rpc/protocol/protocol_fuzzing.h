@@ -193,12 +193,12 @@ inline std::vector<std::string> SeedBytes() {
       "GET /a?b HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n",
       "POST /rpc/a.B.C HTTP/1.1\r\nRpc-SeqNo: 7\r\nRpc-Timeout: 20\r\n"
       "Content-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\nbody",
-      "POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
       "3;e=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: u\r\n\r\nGET / HTTP/1.0\r\n"
       "\r\n",
-      "PUT /x HTTP/1.1\r\nExpect: 100-continue\r\nConnection: keep-alive\r\n"
-      "Content-Length: 2\r\n\r\nab\r\nHEAD / HTTP/1.1\r\nConnection: close\r\n"
-      "\r\n",
+      "PUT /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n"
+      "Connection: keep-alive\r\nContent-Length: 2\r\n\r\nab\r\n"
+      "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
       "HTTP/1.1 200 OK\r\nRpc-SeqNo: 7\r\nContent-Length: 4\r\n\r\nbody",
       "HTTP/1.1 500 Internal Server Error\r\nRpc-SeqNo: 7\r\n"
       "Rpc-Error-Code: 99\r\nRpc-Error-Reason: why\r\nContent-Length: 0\r\n"

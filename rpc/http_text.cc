@@ -1,0 +1,56 @@
+#include "flare/rpc/http_text.h"
+
+#include <algorithm>
+#include <array>
+
+#include "flare/base/string.h"
+
+namespace flare::rpc {
+
+namespace {
+
+constexpr std::array<bool, 256> MakeTokenChars() {
+  std::array<bool, 256> chars{};
+  for (char c = 'a'; c <= 'z'; ++c) chars[c] = chars[ToUpper(c)] = true;
+  for (char c = '0'; c <= '9'; ++c) chars[c] = true;
+  for (char c : std::string_view("!#$%&'*+-.^_`|~")) chars[c] = true;
+  return chars;
+}
+
+constexpr auto kTokenChars = MakeTokenChars();
+
+std::string_view UpTo(std::string_view text, char c) {
+  return text.substr(0, text.find(c));
+}
+
+}  // namespace
+
+bool IsHttpTokenChar(char c) {
+  return kTokenChars[static_cast<unsigned char>(c)];
+}
+
+bool IsHttpToken(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return kTokenChars[static_cast<unsigned char>(c)];
+  });
+}
+
+std::string_view PathOfTarget(std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  if (!target.starts_with('/') && target.size() >= kScheme.size() &&
+      IEquals(target.substr(0, kScheme.size()), kScheme)) {
+    const std::size_t slash = target.find_first_of("/?#", kScheme.size());
+    if (slash == std::string_view::npos || target[slash] != '/') return "/";
+    target.remove_prefix(slash);
+  }
+  return UpTo(UpTo(target, '?'), '#');
+}
+
+std::string_view QueryOfTarget(std::string_view target) {
+  target = UpTo(target, '#');
+  const std::size_t mark = target.find('?');
+  return mark == std::string_view::npos ? std::string_view()
+                                        : target.substr(mark + 1);
+}
+
+}  // namespace flare::rpc

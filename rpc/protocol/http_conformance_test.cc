@@ -1,0 +1,366 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "flare/rpc/protocol/http_testing.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::Call;
+using ::testing::EndsWith;
+using testing::HandlerReply;
+using ::testing::HasSubstr;
+using testing::HttpServer;
+using testing::kAllUses;
+using testing::ReplyTo;
+using testing::SmallLimits;
+using ::testing::StartsWith;
+
+// --- bad input -------------------------------------------------------------
+
+// The reply, and that the connection ends with it.
+std::string FinalReplyTo(const std::string& bytes,
+                         const Limits& limits = Limits()) {
+  std::string reply;
+  for (std::size_t piece : {std::size_t{1}, std::size_t{50}, bytes.size()}) {
+    HttpServer server(kAllUses, limits);
+    server.Feed(bytes, piece);
+    EXPECT_EQ(server.count(), 1u) << bytes;
+    server.AnswerAll();
+    reply = server.sink().Take();
+    EXPECT_THAT(reply, HasSubstr("Connection: close\r\n"));
+    EXPECT_TRUE(server.sink().closed());
+    EXPECT_EQ(server.Feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n"),
+              CutResult::kNeedMore);
+    EXPECT_TRUE(server.in().empty());
+  }
+  return reply;
+}
+
+TEST(HttpBadInput, IsAnswered400) {
+  for (
+      std::string bytes :
+      {"GET /\r\n\r\n"s, "GET / HTTP/1.1\n\n"s,
+       "GET / HTTP/1.1\r\nHost: h\r\nA : b\r\n\r\n"s,
+       "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n"s,
+       "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"s,
+       "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n"
+       "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"s,
+       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"s,
+       "GET  / HTTP/1.1\r\nHost: h\r\n\r\n"s,
+       "GET / HTTP/1.1\r\nHost: h\r\nA: b\rc\r\n\r\n"s}) {
+    EXPECT_THAT(FinalReplyTo(bytes), StartsWith("HTTP/1.1 400 Bad Request\r\n"))
+        << bytes;
+  }
+}
+
+TEST(HttpBadInput, TooLargeIsToldBeforeTheBodyComes) {
+  Limits limits = SmallLimits();
+  EXPECT_THAT(
+      FinalReplyTo("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n\r\n",
+                   limits),
+      StartsWith("HTTP/1.1 413 Content Too Large\r\n"));
+  EXPECT_THAT(FinalReplyTo("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "
+                           "18446744073709551615\r\n\r\n",
+                           limits),
+              StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(FinalReplyTo("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+                           "chunked\r\n\r\nfff\r\n",
+                           limits),
+              StartsWith("HTTP/1.1 413 "));
+}
+
+TEST(HttpBadInput, TooLargeACallIsToldItsCaller) {
+  std::string reply =
+      FinalReplyTo(Call(8, std::string(2000, 'x')), SmallLimits());
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(reply, HasSubstr("Rpc-SeqNo: 8\r\nRpc-Error-Code: 102\r\n"
+                               "Rpc-Error-Reason: the message has more than "
+                               "1000 bytes\r\n"));
+  EXPECT_THAT(reply,
+              EndsWith("\r\n\r\nthe message has more than 1000 bytes\n"));
+}
+
+TEST(HttpBadInput, OtherRefusals) {
+  Limits limits = SmallLimits();
+  EXPECT_THAT(FinalReplyTo("GET /" + std::string(600, 'x'), limits),
+              StartsWith("HTTP/1.1 431 "));
+  EXPECT_THAT(FinalReplyTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+              StartsWith("HTTP/1.1 505 "));
+  EXPECT_THAT(FinalReplyTo("GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n"),
+              StartsWith("HTTP/1.1 417 "));
+  EXPECT_THAT(
+      FinalReplyTo(
+          "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n"),
+      StartsWith("HTTP/1.1 501 "));
+  std::string fields;
+  for (int i = 0; i != 101; ++i) fields += "A: b\r\n";
+  EXPECT_THAT(FinalReplyTo("GET / HTTP/1.1\r\nHost: h\r\n" + fields + "\r\n"),
+              StartsWith("HTTP/1.1 431 "));
+}
+
+TEST(HttpBadInput, IsAnsweredBehindEarlierRequests) {
+  HttpServer server;
+  server.Feed("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET b\r\n\r\n");
+  ASSERT_EQ(server.count(), 2u);
+  server.Answer(1);
+  EXPECT_EQ(server.sink().Take(), "");
+  server.Answer(0, "a");
+  EXPECT_THAT(server.sink().Take(),
+              StartsWith(HandlerReply("a") + "HTTP/1.1 400 Bad Request"));
+  EXPECT_TRUE(server.sink().closed());
+}
+
+TEST(HttpBadInput, TooManyPipelinedRequests) {
+  HttpServer server(kAllUses, SmallLimits());
+  for (int i = 0; i != 10; ++i)
+    server.Feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_EQ(server.count(), 4u);
+  EXPECT_EQ(server.result(3), ParseResult::kReject);
+  server.AnswerAll();
+  std::string sent = server.sink().Take();
+  EXPECT_THAT(
+      sent, StartsWith(HandlerReply("") + HandlerReply("") + HandlerReply("") +
+                       "HTTP/1.1 503 Service Unavailable\r\n"));
+  EXPECT_TRUE(server.sink().closed());
+}
+
+// --- RFC 9112, line by line ------------------------------------------------
+
+// Requests, and the status of the (last) reply to them. Each is followed by
+// another request, which is answered unless the status has a star: then the
+// connection ends.
+struct Case {
+  const char* what;
+  std::string bytes;
+  const char* status;
+};
+
+const Case kCases[] = {
+    // 2.2, messages
+    {"an empty line in front", "\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n", "200"},
+    {"a bare LF", "GET / HTTP/1.1\nHost: h\n\n", "400*"},
+    {"a bare LF later", "GET / HTTP/1.1\r\nHost: h\nA: b\r\n\r\n", "400*"},
+    {"a bare CR", "GET / HTTP/1.1\r\nHost: h\rA: b\r\n\r\n", "400*"},
+    {"NUL in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: \0\r\n\r\n"s, "400*"},
+    {"a blank line start", "GET / HTTP/1.1\r\n Host: h\r\n\r\n", "400*"},
+    // 2.3, versions
+    {"HTTP/1.0", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "200"},
+    {"HTTP/1.2", "GET / HTTP/1.2\r\nHost: h\r\n\r\n", "200"},
+    {"HTTP/2.0", "GET / HTTP/2.0\r\nHost: h\r\n\r\n", "505*"},
+    {"HTTP/0.9", "GET / HTTP/0.9\r\nHost: h\r\n\r\n", "505*"},
+    {"HTTP/1.10", "GET / HTTP/1.10\r\nHost: h\r\n\r\n", "400*"},
+    {"http/1.1", "GET / http/1.1\r\nHost: h\r\n\r\n", "400*"},
+    // 3, request lines
+    {"no version", "GET /\r\nHost: h\r\n\r\n", "400*"},
+    {"no target", "GET  HTTP/1.1\r\nHost: h\r\n\r\n", "400*"},
+    {"two blanks", "GET  / HTTP/1.1\r\nHost: h\r\n\r\n", "400*"},
+    {"a blank in the target", "GET /a b HTTP/1.1\r\nHost: h\r\n\r\n", "400*"},
+    {"a blank at the end", "GET / HTTP/1.1 \r\nHost: h\r\n\r\n", "400*"},
+    {"a tab", "GET /\tHTTP/1.1\r\nHost: h\r\n\r\n", "400*"},
+    {"bytes above 127", "GET /\xc3\xa4 HTTP/1.1\r\nHost: h\r\n\r\n", "200"},
+    {"DEL in the target", "GET /\x7f HTTP/1.1\r\nHost: h\r\n\r\n", "400*"},
+    {"the absolute form", "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "200"},
+    {"the asterisk form", "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "200"},
+    {"an unknown method", "BREW / HTTP/1.1\r\nHost: h\r\n\r\n", "501"},
+    // 3.2, Host
+    {"no Host", "GET / HTTP/1.1\r\n\r\n", "400"},
+    {"no Host, absolute form", "GET http://h/ HTTP/1.1\r\n\r\n", "400"},
+    {"an empty Host", "GET / HTTP/1.1\r\nHost:\r\n\r\n", "200"},
+    {"two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n", "400*"},
+    // 5, fields
+    {"no blank", "GET / HTTP/1.1\r\nHost:h\r\n\r\n", "200"},
+    {"many blanks", "GET / HTTP/1.1\r\nHost: \t h \t\r\n\r\n", "200"},
+    {"a blank before the colon", "GET / HTTP/1.1\r\nHost : h\r\n\r\n", "400*"},
+    {"a folded field", "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n",
+     "400*"},
+    {"no colon", "GET / HTTP/1.1\r\nHost: h\r\nA\r\n\r\n", "400*"},
+    {"no name", "GET / HTTP/1.1\r\nHost: h\r\n: b\r\n\r\n", "400*"},
+    {"a name in brackets", "GET / HTTP/1.1\r\nHost: h\r\n(a): b\r\n\r\n",
+     "400*"},
+    {"a name above 127", "GET / HTTP/1.1\r\nHost: h\r\n\xc3\xa4: b\r\n\r\n",
+     "400*"},
+    // 6, bodies
+    {"a length", "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab",
+     "200"},
+    {"the same length twice",
+     "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n"
+     "Content-Length: 2\r\n\r\nab",
+     "200"},
+    {"two lengths",
+     "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n"
+     "Content-Length: 1\r\n\r\nab",
+     "400*"},
+    {"a list of lengths",
+     "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2, 2\r\n\r\nab", "400*"},
+    {"a sign", "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: +2\r\n\r\nab",
+     "400*"},
+    {"hexadecimal", "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 0x2\r\n\r\n",
+     "400*"},
+    {"an empty length", "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length:\r\n\r\n",
+     "400*"},
+    {"a length beyond 64 bits",
+     "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: "
+     "18446744073709551616\r\n\r\n",
+     "400*"},
+    {"a length and chunks",
+     "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n"
+     "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+     "400*"},
+    {"two codings",
+     "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+     "501*"},
+    {"chunks in HTTP/1.0",
+     "PUT / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400*"},
+    {"an unknown expectation",
+     "PUT / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", "417*"},
+};
+
+constexpr char kChunked[] =
+    "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n";
+
+// 7.1, chunks
+const Case kChunkCases[] = {
+    {"chunks", "3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n", "200"},
+    {"zeros in front", "0003\r\nabc\r\n000\r\n\r\n", "200"},
+    {"an extension", "3;a=\"b\"\r\nabc\r\n0;c\r\n\r\n", "200"},
+    {"a trailer", "0\r\nA: b\r\nC:\r\n\r\n", "200"},
+    {"a trailer without a colon", "0\r\nA\r\n\r\n", "400*"},
+    {"a trailer with a blank before the colon", "0\r\nA : b\r\n\r\n", "400*"},
+    {"a folded trailer", "0\r\nA: b\r\n c\r\n\r\n", "400*"},
+    {"a size with a prefix", "0x3\r\nabc\r\n0\r\n\r\n", "400*"},
+    {"a size with a sign", "+3\r\nabc\r\n0\r\n\r\n", "400*"},
+    {"a size with a blank", "3 \r\nabc\r\n0\r\n\r\n", "400*"},
+    {"a size of nothing", "\r\nabc\r\n0\r\n\r\n", "400*"},
+    {"a size that is too large", "fffffffffffffff\r\n", "413*"},
+    {"a size beyond 64 bits", "00fffffffffffffffff\r\n", "413*"},
+    {"a chunk that is too long", "3\r\nabcd\r\n0\r\n\r\n", "400*"},
+    {"a chunk that is too short", "3\r\nab\r\n0\r\n\r\n", "400*"},
+    {"a bare LF", "3\nabc\n0\n\n", "400*"},
+};
+
+void CheckCase(const Case& c, const std::string& bytes) {
+  constexpr char kNext[] = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
+  for (std::size_t piece :
+       {std::size_t{1}, std::size_t{7}, std::string::npos}) {
+    SCOPED_TRACE(std::string(c.what) + ", in pieces of " +
+                 std::to_string(piece));
+    HttpServer server;
+    server.Feed(bytes + kNext, piece);
+    server.AnswerAll("body");
+    std::string expected = std::string("HTTP/1.1 ") + c.status;
+    const bool closes = expected.back() == '*';
+    if (closes) expected.back() = ' ';
+    EXPECT_THAT(server.sink().Take(), StartsWith(expected));
+    EXPECT_EQ(server.sink().closed(), closes);
+    EXPECT_EQ(server.count(), closes ? 1u : 2u);
+    if (!closes) {
+      EXPECT_EQ(server.request(1).http.uri(), "/next");
+    }
+  }
+}
+
+TEST(HttpConformance, Heads) {
+  for (const Case& c : kCases) CheckCase(c, c.bytes);
+}
+
+TEST(HttpConformance, ChunkedBodies) {
+  for (const Case& c : kChunkCases) CheckCase(c, kChunked + c.bytes);
+}
+
+TEST(HttpConformance, CallsNeedNoHost) {
+  // The published clients send none.
+  EXPECT_THAT(ReplyTo(Call(1, "x")), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(ReplyTo(Call(1, "x"), {.plain = true}),
+              StartsWith("HTTP/1.1 400 Bad Request\r\n"));
+}
+
+TEST(HttpConformance, Http10NeedsNoHost) {
+  EXPECT_THAT(ReplyTo("GET / HTTP/1.0\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST(HttpConformance, EmptyLinesInFrontAreFew) {
+  const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+  HttpServer server;
+  EXPECT_EQ(server.Feed("\r"), CutResult::kUnsure);
+  EXPECT_EQ(server.Feed("\n"), CutResult::kUnsure);
+  EXPECT_EQ(server.Feed("\r\n" + request), CutResult::kMessage);
+  // Later any number is passed over.
+  EXPECT_EQ(server.Feed("\r\n\r\n\r\n\r\n\r\n\r"), CutResult::kUnsure);
+  EXPECT_EQ(server.Feed("\n" + request), CutResult::kMessage);
+  EXPECT_EQ(server.count(), 2u);
+
+  HttpServer many;
+  EXPECT_EQ(many.Feed("\r\n\r\n\r\n" + request), CutResult::kNotMine);
+}
+
+TEST(HttpConformance, PipelinedHeadsHaveNoBodies) {
+  HttpServer server;
+  const std::string head = "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n";
+  server.Feed(head + "GET / HTTP/1.1\r\nHost: h\r\n\r\n" + head);
+  server.AnswerAll("body");
+  const std::string reply = HandlerReply("body");
+  const std::string without_body = reply.substr(0, reply.size() - 4);
+  EXPECT_EQ(server.sink().Take(), without_body + reply + without_body);
+}
+
+TEST(HttpConformance, Http10KnowsNoInterimReplies) {
+  HttpServer server;
+  server.Feed(
+      "PUT / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(server.sink().Take(), "");
+  server.Feed("ab");
+  server.AnswerAll("done");
+  EXPECT_EQ(server.sink().Take(),
+            HandlerReply("done", "Connection: close\r\n"));
+}
+
+// --- recognition -----------------------------------------------------------
+
+CutResult Recognise(const std::string& bytes) {
+  HttpServer server;
+  CutResult result = server.Feed(bytes);
+  if (result == CutResult::kNotMine || result == CutResult::kUnsure) {
+    EXPECT_EQ(FlattenSlow(server.in()), bytes);
+  }
+  return result;
+}
+
+TEST(HttpRecognition, EveryPrefixOfARequest) {
+  std::string bytes = "DELETE / HTTP/1.1\r\nA: b\r\n\r\n";
+  for (std::size_t size = 0; size <= bytes.size(); ++size) {
+    EXPECT_EQ(Recognise(bytes.substr(0, size)), size <= 6 ? CutResult::kUnsure
+                                                : size < bytes.size()
+                                                    ? CutResult::kNeedMore
+                                                    : CutResult::kMessage)
+        << size;
+  }
+}
+
+TEST(HttpRecognition, UnknownMethodsByTheirVersion) {
+  EXPECT_EQ(Recognise("BREW /pot HTTP/1.1"), CutResult::kUnsure);
+  EXPECT_EQ(Recognise("BREW /pot HTTP/1.1\r"), CutResult::kNeedMore);
+  EXPECT_EQ(Recognise("BREW /pot HTTP/1.1\r\n\r\n"), CutResult::kMessage);
+  EXPECT_EQ(Recognise("BREW /pot\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("BREW " + std::string(3000, 'x')), CutResult::kNotMine);
+}
+
+TEST(HttpRecognition, OtherProtocolsAreLeftAlone) {
+  EXPECT_EQ(Recognise("CPRF\x20\0\0\0"s), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("CPRF\x33\0\0\0"s), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("PRPC\0\0\0\x26"s), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("\x16\x03\x01"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("get / HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise(" GET / HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("\rGET / HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("\nGET / HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise(std::string(30, 'A')), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("GET\t/ HTTP/1.1\r\n"), CutResult::kNotMine);
+}
+
+}  // namespace
+}  // namespace flare::rpc

@@ -1,0 +1,29 @@
+#include "flare/rpc/protocol/http_protocol.h"
+
+namespace flare::rpc {
+
+std::string_view ContentTypeOf(PayloadFormat format) {
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+      return "application/x-protobuf";
+    case PayloadFormat::kProtobufText:
+      return "text/x-protobuf";
+    case PayloadFormat::kProto3Json:
+      return "application/x-proto3-json";
+  }
+  return {};
+}
+
+std::string_view HttpProtocolNameOf(PayloadFormat format) {
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+      return "http+pb";
+    case PayloadFormat::kProtobufText:
+      return "http+pb-text";
+    case PayloadFormat::kProto3Json:
+      return "http+proto3-json";
+  }
+  return {};
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,69 @@
+#include "flare/rpc/protocol/http_recognition.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "flare/rpc/http_message.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// As many are passed over. One is what RFC 9112 asks for.
+constexpr std::size_t kMaxEmptyLines = 2;
+
+constexpr std::size_t kMaxMethod = 24;
+
+// Whether the first line is an HTTP request with a method we don't know. Other
+// protocols may begin with capitals too, so this wants to see the version.
+CutResult RecogniseByVersion(const Buffer& in, std::size_t line_start) {
+  constexpr std::size_t kMaxLine = 2048;
+  constexpr std::string_view kVersion = " HTTP/";
+  const std::string bytes = FlattenSlow(in, line_start + kMaxLine);
+  const std::string_view start = std::string_view(bytes).substr(line_start);
+  const std::size_t end = start.find('\r');
+  const std::string_view line = start.substr(0, end);
+  const bool printable = std::all_of(
+      line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (!printable) return CutResult::kNotMine;
+  if (end == std::string_view::npos) {
+    return start.size() < kMaxLine ? CutResult::kUnsure : CutResult::kNotMine;
+  }
+  const std::size_t version = line.rfind(kVersion);
+  return version != std::string_view::npos &&
+                 line.size() == version + kVersion.size() + 3
+             ? CutResult::kMessage
+             : CutResult::kNotMine;
+}
+
+}  // namespace
+
+CutResult RecogniseHttpRequest(const Buffer& in, std::size_t* empty_lines) {
+  char scratch[2 * kMaxEmptyLines + kMaxMethod + 1];
+  std::string_view start =
+      in.Peek(std::min(in.size(), sizeof(scratch)), scratch);
+  *empty_lines = 0;
+  while (start.starts_with("\r\n") && *empty_lines != 2 * kMaxEmptyLines) {
+    start.remove_prefix(2);
+    *empty_lines += 2;
+  }
+  if (start.empty() || (start == "\r" && *empty_lines != 2 * kMaxEmptyLines)) {
+    return CutResult::kUnsure;
+  }
+  const auto end = std::find_if(start.begin(), start.end(),
+                                [](char c) { return c < 'A' || c > 'Z'; });
+  const std::string_view method = start.substr(0, end - start.begin());
+  if (method.size() == start.size() && method.size() <= kMaxMethod) {
+    return CutResult::kUnsure;
+  }
+  if (method.empty() || method.size() > kMaxMethod || *end != ' ') {
+    return CutResult::kNotMine;
+  }
+  if (HttpMethodFromString(method) != HttpMethod::Unspecified) {
+    return CutResult::kMessage;
+  }
+  return RecogniseByVersion(in, *empty_lines);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,203 @@
+#include "flare/rpc/protocol/http_replies.h"
+
+#include <string_view>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/rpc/protocol/http_protocol.h"
+#include "flare/rpc/protocol/http_writer.h"
+
+namespace flare::rpc {
+
+namespace {
+
+void AppendConnection(const ReplyTicket& ticket, BufferBuilder* out) {
+  if (ticket.close) {
+    out->Append("Connection: close\r\n");
+  } else if (ticket.keep_alive) {
+    out->Append("Connection: keep-alive\r\n");
+  }
+}
+
+// The last fields, and the end of the head.
+void AppendEnd(const ReplyTicket& ticket, std::uint64_t content_length,
+               BufferBuilder* out) {
+  out->Append("Content-Length: ");
+  AppendDecimal(content_length, out);
+  out->Append("\r\n");
+  AppendConnection(ticket, out);
+  out->Append("\r\n");
+}
+
+// What a success begins with, up to the value of Rpc-SeqNo.
+std::string_view SuccessOf(PayloadFormat format) {
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+      return "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\n"
+             "Rpc-SeqNo: ";
+    case PayloadFormat::kProtobufText:
+      return "HTTP/1.1 200 OK\r\nContent-Type: text/x-protobuf\r\n"
+             "Rpc-SeqNo: ";
+    case PayloadFormat::kProto3Json:
+      return "HTTP/1.1 200 OK\r\nContent-Type: application/x-proto3-json\r\n"
+             "Rpc-SeqNo: ";
+  }
+  return {};
+}
+
+void AppendError(int code, std::string_view text, BufferBuilder* out) {
+  out->Append("Rpc-Error-Code: ");
+  AppendDecimal(code, out);
+  if (!text.empty()) {
+    out->Append("\r\nRpc-Error-Reason: ");
+    AppendFieldText(text, out);
+  }
+  out->Append("\r\n");
+}
+
+Buffer FormatFailure(const ReplyTicket& ticket, int code,
+                     std::string_view text) {
+  BufferBuilder out;
+  AppendStatusLine(HttpStatusOf(code), &out);
+  out.Append("Content-Type: ");
+  out.Append(ContentTypeOf(ticket.format));
+  out.Append("\r\nRpc-SeqNo: ");
+  AppendDecimal(ticket.correlation_id, &out);
+  out.Append("\r\n");
+  AppendError(code, text, &out);
+  AppendEnd(ticket, 0, &out);
+  return out.DestructiveGet();
+}
+
+// What of a handler's fields concerns how the reply is framed.
+enum class Framing { kNone, kDate, kClose, kIgnored };
+
+Framing FramingOf(std::string_view name, std::string_view value) {
+  switch (name.size()) {
+    case 4:
+      if (IEquals(name, "Date")) return Framing::kDate;
+      break;
+    case 10:
+      if (!IEquals(name, "Connection")) break;
+      return IEquals(value, "close") ? Framing::kClose : Framing::kIgnored;
+    case 14:
+      if (IEquals(name, "Content-Length")) return Framing::kIgnored;
+      break;
+    case 17:
+      if (IEquals(name, "Transfer-Encoding")) return Framing::kIgnored;
+      break;
+  }
+  return Framing::kNone;
+}
+
+void AppendFields(const HttpHeaders& headers, ReplyTicket* ticket,
+                  BufferBuilder* out) {
+  bool has_date = false;
+  for (const auto& [name, value] : headers) {
+    const Framing framing = FramingOf(name, value);
+    if (framing == Framing::kClose) ticket->close = true;
+    if (framing == Framing::kClose || framing == Framing::kIgnored) continue;
+    if (framing == Framing::kDate) has_date = true;
+    out->Append(name);
+    out->Append(": ");
+    out->Append(value);
+    out->Append("\r\n");
+  }
+  if (!has_date) AppendDateField(out);
+}
+
+}  // namespace
+
+int HttpStatusOf(int rpc_status) {
+  switch (rpc_status) {
+    case STATUS_SUCCESS:
+      return 200;
+    case STATUS_SERVICE_NOT_FOUND:
+    case STATUS_METHOD_NOT_FOUND:
+      return 404;
+    default:
+      return 500;
+  }
+}
+
+int RpcStatusOf(int http_status) {
+  switch (http_status) {
+    case 404:
+      return STATUS_METHOD_NOT_FOUND;
+    case 405:
+    case 415:
+    case 417:
+    case 501:
+    case 505:
+      return STATUS_NOT_SUPPORTED;
+    case 503:
+      return STATUS_OVERLOADED;
+    default:
+      return STATUS_MALFORMED_DATA;
+  }
+}
+
+Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
+  if (response.status != STATUS_SUCCESS) {
+    return FormatFailure(ticket, response.status, response.description);
+  }
+  const bool compressed =
+      response.compression != CompressionAlgorithm::kNone &&
+      response.compression != CompressionAlgorithm::kUnknown;
+  if (compressed || !response.attachment.empty()) {
+    return FormatFailure(
+        ticket, STATUS_NOT_SUPPORTED,
+        "HTTP carries neither attachments nor compressed messages");
+  }
+  BufferBuilder out;
+  out.Append(SuccessOf(ticket.format));
+  AppendDecimal(ticket.correlation_id, &out);
+  out.Append("\r\n");
+  AppendEnd(ticket, response.body.size(), &out);
+  if (!response.body.empty()) out.Append(std::move(response.body));
+  return out.DestructiveGet();
+}
+
+Buffer FormatRefusal(const ReplyTicket& ticket,
+                     const OutboundResponse& response) {
+  BufferBuilder out;
+  AppendStatusLine(ticket.http_status, &out);
+  if (!ticket.rpc) AppendDateField(&out);
+  out.Append("Content-Type: text/plain\r\n");
+  if (ticket.http_status == 405) out.Append("Allow: POST\r\n");
+  if (ticket.rpc) {
+    out.Append("Rpc-SeqNo: ");
+    AppendDecimal(ticket.correlation_id, &out);
+    out.Append("\r\n");
+    AppendError(response.status, response.description, &out);
+  }
+  AppendEnd(ticket, response.description.size() + 1, &out);
+  if (!ticket.head_only) {
+    out.Append(response.description);
+    out.Append("\n");
+  }
+  return out.DestructiveGet();
+}
+
+Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
+  int status = static_cast<int>(response.status());
+  // Interim statuses are no replies, and three digits are all there is room
+  // for.
+  if (status < 200 || status > 999) status = 500;
+  BufferBuilder out;
+  AppendStatusLine(status, &out);
+  AppendFields(*response.headers(), ticket, &out);
+  if (status == 204 || status == 304) {
+    // These have neither body nor length.
+    AppendConnection(*ticket, &out);
+    out.Append("\r\n");
+    return out.DestructiveGet();
+  }
+  AppendEnd(*ticket, response.body_size(), &out);
+  if (!ticket->head_only && response.body_size() != 0) {
+    out.Append(std::move(*response.noncontiguous_body()));
+  }
+  return out.DestructiveGet();
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,35 @@
+// What an HTTP server says, as bytes: replies to calls, replies of handlers,
+// and refusals. Tickets say which of them is due, and how it is to be framed.
+//
+// Thread-safe; nothing blocks; in steady state nothing calls the general
+// allocator.
+#ifndef FLARE_RPC_PROTOCOL_HTTP_REPLIES_H_
+#define FLARE_RPC_PROTOCOL_HTTP_REPLIES_H_
+
+#include "flare/base/buffer.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+// The status of a call as that of HTTP.
+int HttpStatusOf(int rpc_status);
+// What callers are told who were refused with this HTTP status.
+int RpcStatusOf(int http_status);
+
+// The reply to a call. One that succeeded with what HTTP can't carry
+// (compression, an attachment) fails.
+Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response);
+
+// That a request wasn't accepted: the ticket has the HTTP status, `response`
+// why. The text is the body, and for calls in the fields that callers read.
+Buffer FormatRefusal(const ReplyTicket& ticket,
+                     const OutboundResponse& response);
+
+// What a handler has filled in, and the fields that frame it. Sets
+// ticket->close if the handler wants that.
+Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_HTTP_REPLIES_H_
