@@ -7,6 +7,7 @@
 
 #include <gflags/gflags.h>
 #include <glog/logging.h>
+#include <signal.h>
 
 #include <cstdlib>
 
@@ -71,6 +72,8 @@ int Entry(int argc, char** argv) {
 }  // namespace example::proxy
 
 int main(int argc, char** argv) {
+  // Meaningless while there is nothing to reload: at the start and at the end.
+  ::signal(SIGHUP, SIG_IGN);
   google::gflags_exitfunc = [](int status) {
     std::exit(status == 1 ? example::proxy::kBadConfiguration : status);
   };

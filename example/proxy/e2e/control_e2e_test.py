@@ -57,10 +57,10 @@ class Mistakes(proxy_harness.ProxyTest):
       other.listen()
       port = other.getsockname()[1]
       self.check(
-          rf"proxy\.yaml:1: listen: .*127\.0\.0\.1:{port}: Address already in "
-          r"use \(is another server running\? `ss -ltnp` shows who has it\)",
+          rf"proxy\.yaml:1: listen: .*127\.0\.0\.1:{port}: bind: Address "
+          r"already in use \(is another server running\?",
           self.config(f"listen: 127.0.0.1:{port}\nupstreams: 127.0.0.1:1\n"))
-      self.check(rf"--admin: .*127\.0\.0\.1:{port}: Address already in use",
+      self.check(rf"--admin: .*127\.0\.0\.1:{port}: bind: Address already",
                  "--listen=127.0.0.1:0", "--upstreams=127.0.0.1:1",
                  f"--admin=127.0.0.1:{port}")
 
@@ -161,6 +161,8 @@ class Reloads(proxy_harness.ProxyTest):
             self.upstream().address)
     proxy = self.start_configured(text % 1)
     held = self.connect(proxy)
+    held.sendall(b"x")
+    self.assertEqual(held.recv(1), b"x")
     self.assertEqual(self.exchange(proxy), b"")
     self.reload(proxy, text % 2)
     self.assertEqual(self.exchange(proxy), b"hello")
@@ -312,14 +314,18 @@ class Drains(proxy_harness.ProxyTest):
         upstreams=[f"127.0.0.1:{server.port}" for server in servers])
     press = self.start(
         "press", f"--server_addr=http+pb://127.0.0.1:{proxy.port}",
-        "--duration=1.5", "--flare_concurrency_hint=1", "--max_pending=50",
-        "--flare_rpc_client_max_connections_per_server=50", "--timeout=30000")
-    self.wait_for_statistics(
-        proxy, lambda s: s["active"] >= 50 and s["bytes_to_client"] > 10_000,
-        "traffic")
+        "--report_interval=0.2", "--flare_concurrency_hint=1",
+        "--max_pending=50", "--timeout=30000",
+        "--flare_rpc_client_max_connections_per_server=50")
+    traffic = r"QPS: [1-9]\d*, failures: 0\."
+    self.wait_for_statistics(proxy, lambda s: s["active"] == 50,
+                             "50 sessions")
+    press.wait_for(traffic)
     proxy.send_signal(signal.SIGTERM)
     proxy.wait_for("Draining: 50 sessions")
-    self.assertEqual(press.wait(), 0, press)
+    for _ in range(2):  # The second one began after the drain.
+      press.wait_for(traffic, after=len(press.log()))
+    self.assertEqual(press.stop(), 0, press)
     self.assertEqual(proxy.wait(), 0, proxy)
 
 
