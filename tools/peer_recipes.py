@@ -11,6 +11,8 @@ writes anywhere else than into the folders that it is given.
 
 import glob
 import hashlib
+import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -309,8 +311,9 @@ class CargoPeer(SourcePeer):
 
 
 class PipPeer:
-  """A package of PyPI with what it depends on, below python/; `program` is a
-  file of it, if it is about a program."""
+  """A package of PyPI with what it depends on, below python/. `program` is a
+  file of it, if it is about a program; if it is about a module, that of the
+  system will do, too."""
 
   def __init__(self, package, program=None, version=None):
     self.package = package
@@ -323,6 +326,8 @@ class PipPeer:
 
   def install(self, root, apt):
     del apt
+    if self.program is None and importlib.util.find_spec(self.package):
+      return f"{importlib.metadata.version(self.package)}, the system's"
     said = run([sys.executable, "-m", "pip", "install", "--quiet",
                 "--disable-pip-version-check", "--no-input", "--no-cache-dir",
                 "--only-binary=:all:", "--target", f"{root}/python",

@@ -110,6 +110,12 @@ class PeersTest(unittest.TestCase):
                      (1, "good: left out: gone\n"))
     self.assertIn("good: 1.2", self.run_program("--list")[1])
 
+  def test_what_the_disk_refuses_is_left_out_too(self):
+    self.peers["good"].install = mock.Mock(side_effect=OSError(28, "full"))
+    status, said = self.run_program()
+    self.assertEqual(status, 0)
+    self.assertIn("good: left out: [Errno 28] full", said)
+
   def test_list_installs_nothing(self):
     self.assertEqual(self.run_program("--list"),
                      (0, "good: not installed\nbad: not installed\n"))
@@ -190,6 +196,13 @@ class RecipesTest(unittest.TestCase):
     peer_recipes.repair_links(self.root)
     self.assertEqual(os.readlink(f"{folder}/here"), "/etc/passwd")
     self.assertEqual(os.readlink(f"{folder}/nowhere"), "nobody has this")
+
+  def test_module_that_the_system_has(self):
+    peer = peer_recipes.PipPeer("matplotlib")
+    with mock.patch("importlib.util.find_spec"), mock.patch(
+        "importlib.metadata.version", return_value="3.0"):
+      self.assertEqual(peer.install(self.root, None), "3.0, the system's")
+    self.assertEqual(os.listdir(self.root), [])
 
   def test_plan_of_packages_is_unpacked(self):
     apt = peer_recipes.Apt(os.path.join(self.top.name, "scratch"))
