@@ -13,7 +13,7 @@ from . import grouping, peers
 from .report import UNITS
 
 COLOURS = {
-    'flare': '#c00000', 'gdt': '#1f77b4', 'gdt-tp': '#17a2b8',
+    'flare': '#c00000', 'gdt': '#1f77b4', 'gdt-tp': '#e67e22',
     'merge': '#2ca02c', 'epoll_limit': '#7f7f7f', 'nginx': '#2e8b57',
     'haproxy': '#1f4e9c', 'envoy': '#ac46c6', 'mosn': '#ff7f0e',
     'grpc': '#8c564b', 'go_http': '#00add8', 'hyper': '#bcbd22',
@@ -46,13 +46,15 @@ def matplotlib():
 
 def styles(keys):
     """{line key: matplotlib arguments}: a colour for each system, a style for
-    each of its lines."""
+    each combination of threads and parameters."""
     made = {}
-    seen = {}
+    seen = []
     for key in keys:
-        number = seen.get(key[0], 0)
-        seen[key[0]] = number + 1
-        made[key] = {'color': COLOURS.get(key[0], 'black'),
+        system, *rest = key
+        if rest not in seen:
+            seen.append(rest)
+        number = seen.index(rest)
+        made[key] = {'color': COLOURS.get(system, 'black'),
                      'linestyle': STYLES[number % len(STYLES)],
                      'marker': MARKERS[number % len(MARKERS)]}
     return made

@@ -159,6 +159,15 @@ class Plots(unittest.TestCase):
                 with open(os.path.join(folder, name + '.png'), 'rb') as file:
                     self.assertEqual(file.read(4), b'\x89PNG')
 
+    def test_same_parameters_have_the_same_style(self):
+        rows = summaries(*[row(system, 1, 1.0, {'tail': tail}) for system, tail
+                           in (('flare', 'a'), ('flare', 'b'), ('gdt', 'b'))])
+        ours, ours_too, theirs = plots.styles(
+            grouping.line_key(one, None) for one in rows).values()
+        self.assertEqual(ours['color'], ours_too['color'])
+        self.assertNotEqual(ours['linestyle'], theirs['linestyle'])
+        self.assertEqual(ours_too['linestyle'], theirs['linestyle'])
+
     def test_only_the_greatest(self):
         rows = summaries(*[row('flare', threads, 1.0) for threads in (1, 4, 2)])
         self.assertEqual(plots.choose(model.Plot(
