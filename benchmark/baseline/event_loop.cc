@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -93,7 +92,7 @@ void EventLoop::Run() {
 
 void EventLoop::Stop() {
   {
-    std::scoped_lock lock(mutex_);
+    flare::ScopedLock lock(mutex_);
     stopped_ = true;
   }
   Wake();
@@ -102,7 +101,7 @@ void EventLoop::Stop() {
 void EventLoop::Post(LoopTask* task) {
   bool wake;
   {
-    std::scoped_lock lock(mutex_);
+    flare::ScopedLock lock(mutex_);
     posted_.PushBack(task);
     // Once: until the loop has seen it, nobody else needs to.
     wake = std::exchange(waiting_, false);
@@ -135,14 +134,14 @@ void EventLoop::AdoptHere(std::unique_ptr<Watched> watched) {
 
 int EventLoop::BeginWait() {
   const bool ticks = ticker_ != nullptr && ticker_->WantsTicks();
-  std::scoped_lock lock(mutex_);
+  flare::ScopedLock lock(mutex_);
   if (!posted_.empty() || stopped_ || !again_.empty()) return 0;
   waiting_ = true;
   return ticks ? Ticker::kIntervalMs : -1;
 }
 
 void EventLoop::EndWait() {
-  std::scoped_lock lock(mutex_);
+  flare::ScopedLock lock(mutex_);
   waiting_ = false;
   to_run_.TakeAll(&posted_);
   stopping_ = stopped_;
