@@ -10,13 +10,9 @@
 #include <utility>
 #include <vector>
 
-namespace flare::rpc::testing {
+#include "flare/rpc/protocol/protocol_testing.h"
 
-inline std::string BigEndian(std::uint64_t value, int size) {
-  std::string bytes;
-  while (size-- != 0) bytes.push_back(static_cast<char>(value >> (8 * size)));
-  return bytes;
-}
+namespace flare::rpc::testing {
 
 inline std::string FromHex(std::string_view hex) {
   std::string digits;

@@ -2,19 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 
-#include "flare/rpc/protocol/protocol_testing.h"
+#include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/rpc_meta.h"
 
 namespace flare::rpc {
 namespace {
 
 using std::string_literals::operator""s;
-using testing::RecordingSink;
 using testing::ServerDriver;
-using testing::SlicedBuffer;
 
 constexpr std::string_view kEcho = "example.protobuf_echo.EchoService.Echo";
 
@@ -138,16 +135,6 @@ TEST_F(FlareServer, WritesTheDocumentedResponses) {
   response.description = "x";
   driver_.protocol().Write(ticket, std::move(response));
   EXPECT_EQ(driver_.sink().Take(), kErrorResponse);
-}
-
-TEST_F(FlareServer, LeavesOtherProtocolsAlone) {
-  for (const char* other :
-       {"GET / HTTP/1.1\r\n", "PRPC", "X", "CPRX", "CP \n"}) {
-    ServerDriver driver(
-        [](auto* sink) { return NewFlareServerProtocol(Limits(), sink); });
-    EXPECT_EQ(driver.Feed(other), CutResult::kNotMine) << other;
-    EXPECT_EQ(FlattenSlow(driver.in()), other);
-  }
 }
 
 TEST_F(FlareServer, ReportsCompression) {
@@ -306,19 +293,9 @@ TEST_F(FlareServer, ErrorTextsBecomeUtf8) {
 
 // --- client ----------------------------------------------------------------
 
-class FlareClient : public ::testing::Test {
+class FlareClient : public testing::ClientProtocolTest<> {
  protected:
-  CutResult Cut(std::string_view bytes, InboundResponse* response,
-                std::size_t piece = std::string::npos) {
-    in_.Append(SlicedBuffer(bytes, piece));
-    return protocol_->Cut(in_, response, &need_, &error_);
-  }
-
-  std::unique_ptr<ClientProtocol> protocol_ =
-      NewFlareClientProtocol(Limits(), "");
-  Buffer in_;
-  std::size_t need_ = 0;
-  std::string error_;
+  FlareClient() : ClientProtocolTest(NewFlareClientProtocol(Limits(), "")) {}
 };
 
 TEST_F(FlareClient, WritesTheDocumentedRequests) {
@@ -331,10 +308,21 @@ TEST_F(FlareClient, WritesTheDocumentedRequests) {
     if (expected == kRequestWithAttachment) {
       request.attachment = CreateBufferSlow("aaaa");
     }
-    BufferBuilder out;
-    ASSERT_TRUE(protocol_->Write(std::move(request), &out).ok());
-    EXPECT_EQ(FlattenSlow(out.DestructiveGet()), expected);
+    EXPECT_EQ(Write(std::move(request)), expected);
   }
+}
+
+TEST_F(FlareClient, PassesTracingContextsOn) {
+  const std::string context = "trace\0"s;
+  OutboundRequest request;
+  request.correlation_id = 1;
+  request.method = kEcho;
+  request.tracing_context = context;
+  ServerDriver server(
+      [](auto* sink) { return NewFlareServerProtocol(Limits(), sink); });
+  server.Feed(Write(std::move(request)));
+  ASSERT_EQ(server.result(), ParseResult::kOk);
+  EXPECT_EQ(server.request().head.tracing_context, context);
 }
 
 TEST_F(FlareClient, StatesCompressionAsThePublishedClient) {
@@ -342,9 +330,7 @@ TEST_F(FlareClient, StatesCompressionAsThePublishedClient) {
   request.correlation_id = 1;
   request.method = "m";
   request.compression = CompressionAlgorithm::kSnappy;
-  BufferBuilder out;
-  ASSERT_TRUE(protocol_->Write(std::move(request), &out).ok());
-  std::string bytes = FlattenSlow(out.DestructiveGet());
+  std::string bytes = Write(std::move(request));
   RpcMeta meta;
   ASSERT_EQ(DecodeRpcMeta(std::string_view(bytes).substr(16), &meta), "");
   EXPECT_EQ(meta.compression_algorithm, 4);
@@ -406,34 +392,6 @@ TEST_F(FlareClient, ClosesOnAResponseOfNobody) {
   InboundResponse response;
   ASSERT_EQ(Cut(Frame("\x38\x01"), &response), CutResult::kMessage);
   EXPECT_EQ(protocol_->Parse(&response), ParseResult::kClose);
-}
-
-TEST_F(FlareClient, SpeaksWithTheServer) {
-  std::mt19937 rng(5);
-  ServerDriver server(
-      [](auto* sink) { return NewFlareServerProtocol(Limits(), sink); });
-  for (int i = 1; i <= 500; ++i) {
-    std::string body(rng() % 3000, static_cast<char>(rng()));
-    OutboundRequest request;
-    request.correlation_id = i;
-    request.method = kEcho;
-    request.tracing_context = "trace";
-    request.body = CreateBufferSlow(body);
-    BufferBuilder out;
-    ASSERT_TRUE(protocol_->Write(std::move(request), &out).ok());
-    server.Feed(FlattenSlow(out.DestructiveGet()), 1 + rng() % 200);
-    auto& received = server.request(i - 1);
-    ASSERT_EQ(server.result(i - 1), ParseResult::kOk);
-    EXPECT_EQ(received.head.tracing_context, "trace");
-    EXPECT_EQ(FlattenSlow(received.body), body);
-    server.Answer(i - 1, body);
-    InboundResponse response;
-    ASSERT_EQ(Cut(server.sink().Take(), &response, 1 + rng() % 200),
-              CutResult::kMessage);
-    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
-    EXPECT_EQ(response.correlation_id, static_cast<unsigned>(i));
-    EXPECT_EQ(FlattenSlow(response.body), body);
-  }
 }
 
 }  // namespace

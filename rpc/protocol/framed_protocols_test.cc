@@ -9,14 +9,13 @@
 #include <string>
 #include <string_view>
 
-#include "flare/rpc/protocol/protocol_testing.h"
+#include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/registry.h"
 
 namespace flare::rpc {
 namespace {
 
 using testing::ServerDriver;
-using testing::SlicedBuffer;
 
 struct Format {
   std::string name;
@@ -29,8 +28,11 @@ const Format kFormats[] = {
 
 constexpr std::string_view kMethod = "example.EchoService.Echo";
 
-class FramedProtocols : public ::testing::TestWithParam<Format> {
+class FramedProtocols
+    : public testing::ClientProtocolTest<::testing::TestWithParam<Format>> {
  protected:
+  FramedProtocols() : ClientProtocolTest(NewClient()) {}
+
   static std::unique_ptr<ServerProtocol> NewServer(const std::string& name,
                                                    std::size_t max_packet_size,
                                                    ReplySink* sink) {
@@ -53,12 +55,6 @@ class FramedProtocols : public ::testing::TestWithParam<Format> {
     return std::move(NewClientProtocol(name, limits, "host")).value();
   }
 
-  static std::string Write(OutboundRequest&& request,
-                           const std::string& name = GetParam().name) {
-    BufferBuilder out;
-    EXPECT_TRUE(NewClient(name)->Write(std::move(request), &out).ok());
-    return FlattenSlow(out.DestructiveGet());
-  }
   static std::string Request(std::uint64_t id, std::string_view body,
                              const std::string& name = GetParam().name) {
     OutboundRequest request;
@@ -66,7 +62,9 @@ class FramedProtocols : public ::testing::TestWithParam<Format> {
     request.method = kMethod;
     request.timeout_ms = 2000;
     request.body = CreateBufferSlow(body);
-    return Write(std::move(request), name);
+    BufferBuilder out;
+    EXPECT_TRUE(NewClient(name)->Write(std::move(request), &out).ok());
+    return FlattenSlow(out.DestructiveGet());
   }
   static std::string Response(std::uint64_t id, OutboundResponse&& response) {
     ServerDriver driver = NewDriver();
@@ -79,17 +77,6 @@ class FramedProtocols : public ::testing::TestWithParam<Format> {
     response.body = CreateBufferSlow(body);
     return Response(id, std::move(response));
   }
-
-  CutResult CutResponse(std::string_view bytes, InboundResponse* response,
-                        std::size_t piece = std::string::npos) {
-    in_.Append(SlicedBuffer(bytes, piece));
-    return client_->Cut(in_, response, &need_, &error_);
-  }
-
-  std::unique_ptr<ClientProtocol> client_ = NewClient();
-  Buffer in_;
-  std::size_t need_ = 0;
-  std::string error_;
 };
 
 INSTANTIATE_TEST_SUITE_P(All, FramedProtocols, ::testing::ValuesIn(kFormats),
@@ -208,9 +195,9 @@ TEST_P(FramedProtocols, LongErrorTextsAreCutToWhatAClientTakes) {
     failure.status = 4711;
     failure.description = text;
     InboundResponse response;
-    ASSERT_EQ(CutResponse(Response(7, std::move(failure)), &response),
+    ASSERT_EQ(Cut(Response(7, std::move(failure)), &response),
               CutResult::kMessage);
-    ASSERT_EQ(client_->Parse(&response), ParseResult::kOk);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
     EXPECT_EQ(response.correlation_id, 7u);
     EXPECT_EQ(response.status, 4711);
     EXPECT_EQ(response.description.substr(0, 12), "caf\xc3\xa9 ?caf\xc3\xa9");
@@ -228,7 +215,7 @@ TEST_P(FramedProtocols, SmallRequestsAreOneSlice) {
     request.correlation_id = i;
     request.method = kMethod;
     request.body = CreateBufferSlow("hi");
-    ASSERT_TRUE(client_->Write(std::move(request), &out).ok());
+    ASSERT_TRUE(protocol_->Write(std::move(request), &out).ok());
   }
   EXPECT_EQ(out.DestructiveGet().SliceCount(), 1u);
 }
@@ -240,7 +227,7 @@ TEST_P(FramedProtocols, MethodsMustHaveNames) {
     request.correlation_id = 1;
     request.method = name;
     BufferBuilder out;
-    EXPECT_EQ(client_->Write(std::move(request), &out).code(),
+    EXPECT_EQ(protocol_->Write(std::move(request), &out).code(),
               STATUS_INVALID_METHOD_NAME);
     EXPECT_EQ(out.ByteSize(), 0u);
   }
@@ -250,8 +237,8 @@ TEST_P(FramedProtocols, ResponsesAreCutInAnyPieces) {
   const std::string bytes = Response(7, "body");
   for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
     InboundResponse response;
-    ASSERT_EQ(CutResponse(bytes, &response, piece), CutResult::kMessage);
-    ASSERT_EQ(client_->Parse(&response), ParseResult::kOk);
+    ASSERT_EQ(Cut(bytes, &response, piece), CutResult::kMessage);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
     EXPECT_EQ(response.correlation_id, 7u);
     EXPECT_EQ(response.status, STATUS_SUCCESS);
     EXPECT_EQ(FlattenSlow(response.body), "body");
@@ -262,43 +249,42 @@ TEST_P(FramedProtocols, ResponsesAreCutInAnyPieces) {
 TEST_P(FramedProtocols, ClientsWaitForTheRest) {
   const std::string bytes = Response(7, "body");
   InboundResponse response;
-  EXPECT_EQ(CutResponse(bytes.substr(0, 1), &response), CutResult::kNeedMore);
-  EXPECT_EQ(CutResponse(bytes.substr(1, bytes.size() - 2), &response),
+  EXPECT_EQ(Cut(bytes.substr(0, 1), &response), CutResult::kNeedMore);
+  EXPECT_EQ(Cut(bytes.substr(1, bytes.size() - 2), &response),
             CutResult::kNeedMore);
   EXPECT_EQ(need_, bytes.size());
-  EXPECT_EQ(CutResponse(bytes.substr(bytes.size() - 1), &response),
+  EXPECT_EQ(Cut(bytes.substr(bytes.size() - 1), &response),
             CutResult::kMessage);
 }
 
 TEST_P(FramedProtocols, ClientsCloseOnForeignBytes) {
   InboundResponse response;
-  EXPECT_EQ(CutResponse("HTTP/1.1 200 OK\r\n", &response), CutResult::kError);
+  EXPECT_EQ(Cut("HTTP/1.1 200 OK\r\n", &response), CutResult::kError);
   const std::string& name = GetParam().name;
   EXPECT_EQ(error_, name + ": the peer's bytes are no " + name + " response");
 }
 
 TEST_P(FramedProtocols, AnOversizedResponseFailsItsCallOnly) {
-  client_ = NewClient(GetParam().name, 200);
+  protocol_ = NewClient(GetParam().name, 200);
   const std::string large = Response(7, std::string(1000, 'b'));
   InboundResponse response;
-  ASSERT_EQ(CutResponse(large + Response(8, "body"), &response),
-            CutResult::kMessage);
-  EXPECT_EQ(client_->Parse(&response), ParseResult::kReject);
+  ASSERT_EQ(Cut(large + Response(8, "body"), &response), CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
   EXPECT_EQ(response.correlation_id, 7u);
   EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
   EXPECT_EQ(response.description, "a message of " +
                                       std::to_string(large.size()) +
                                       " bytes exceeds the limit of 200");
   response.Clear();
-  ASSERT_EQ(CutResponse("", &response), CutResult::kMessage);
-  EXPECT_EQ(client_->Parse(&response), ParseResult::kOk);
+  ASSERT_EQ(Cut("", &response), CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
   EXPECT_EQ(response.correlation_id, 8u);
 }
 
 TEST_P(FramedProtocols, BothSidesUnderstandEachOther) {
   std::mt19937 rng(5);
   ServerDriver server = NewDriver();
-  const bool attachments = client_->traits().attachments;
+  const bool attachments = protocol_->traits().attachments;
   for (std::uint64_t id = 1; id <= 300; ++id) {
     const std::string body(rng() % 3000, static_cast<char>(rng()));
     const std::string attachment(attachments ? rng() % 300 : 0, 'a');
@@ -318,9 +304,9 @@ TEST_P(FramedProtocols, BothSidesUnderstandEachOther) {
     reply.attachment = CreateBufferSlow(attachment);
     server.protocol().Write(received.ticket, std::move(reply));
     InboundResponse response;
-    ASSERT_EQ(CutResponse(server.sink().Take(), &response, 1 + rng() % 200),
+    ASSERT_EQ(Cut(server.sink().Take(), &response, 1 + rng() % 200),
               CutResult::kMessage);
-    ASSERT_EQ(client_->Parse(&response), ParseResult::kOk);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
     EXPECT_EQ(response.correlation_id, id);
     EXPECT_EQ(FlattenSlow(response.body), body);
     EXPECT_EQ(FlattenSlow(response.attachment), attachment);

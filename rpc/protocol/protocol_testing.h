@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +17,13 @@
 #include "flare/rpc/protocol.h"
 
 namespace flare::rpc::testing {
+
+// The last `size` bytes of a number, the most significant one first.
+inline std::string BigEndian(std::uint64_t value, int size) {
+  std::string bytes;
+  while (size-- != 0) bytes.push_back(static_cast<char>(value >> (8 * size)));
+  return bytes;
+}
 
 // A Buffer with these bytes, in slices of at most `piece` bytes, each of them
 // an allocation of its own size so that a sanitizer sees every overrun.

@@ -1,10 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <random>
 #include <string>
 
-#include "flare/rpc/protocol/protocol_testing.h"
+#include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/trpc_meta.h"
 #include "flare/rpc/protocol/trpc_protocol.h"
 
@@ -12,8 +10,6 @@ namespace flare::rpc {
 namespace {
 
 using std::string_literals::operator""s;
-using testing::ServerDriver;
-using testing::SlicedBuffer;
 
 // The documented vector.
 const std::string kResponse =
@@ -26,25 +22,9 @@ std::string Frame(std::string_view meta, std::string_view rest = "") {
          std::string(6, '\0') + std::string(meta) + std::string(rest);
 }
 
-class TrpcClient : public ::testing::Test {
+class TrpcClient : public testing::ClientProtocolTest<> {
  protected:
-  CutResult Cut(std::string_view bytes, InboundResponse* response,
-                std::size_t piece = std::string::npos) {
-    in_.Append(SlicedBuffer(bytes, piece));
-    return protocol_->Cut(in_, response, &need_, &error_);
-  }
-
-  std::string Write(OutboundRequest&& request) {
-    BufferBuilder out;
-    EXPECT_TRUE(protocol_->Write(std::move(request), &out).ok());
-    return FlattenSlow(out.DestructiveGet());
-  }
-
-  std::unique_ptr<ClientProtocol> protocol_ =
-      NewTrpcClientProtocol(Limits(), "");
-  Buffer in_;
-  std::size_t need_ = 0;
-  std::string error_;
+  TrpcClient() : ClientProtocolTest(NewTrpcClientProtocol(Limits(), "")) {}
 };
 
 // The documented request, but for the caller, which we don't name.

@@ -11,6 +11,7 @@ namespace flare::rpc {
 namespace {
 
 using std::string_literals::operator""s;
+using testing::BigEndian;
 using testing::ServerDriver;
 
 // The documented vectors.
@@ -23,18 +24,10 @@ const std::string kRequest =
 const std::string kResponse =
     "\x09\x30\0\0\0\0\0\x19\0\x02\0\0\0\0\0\0\x18\x01\x0a\x05hello"s;
 
-std::string BigEndian(std::uint32_t value) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    bytes.push_back(static_cast<char>(value >> shift));
-  }
-  return bytes;
-}
-
 std::string Frame(std::string_view meta, std::string_view rest = "") {
-  return "\x09\x30\0\0"s + BigEndian(16 + meta.size() + rest.size()) +
-         BigEndian(meta.size()).substr(2) + std::string(6, '\0') +
-         std::string(meta) + std::string(rest);
+  return "\x09\x30\0\0"s + BigEndian(16 + meta.size() + rest.size(), 4) +
+         BigEndian(meta.size(), 2) + std::string(6, '\0') + std::string(meta) +
+         std::string(rest);
 }
 
 std::string Bytes(const TrpcRequestMeta& meta) {
@@ -55,7 +48,7 @@ TrpcRequestMeta Call(std::uint32_t id = 7) {
 struct Sent {
   explicit Sent(std::string bytes_sent) : bytes(std::move(bytes_sent)) {
     EXPECT_GE(bytes.size(), 16u);
-    EXPECT_EQ(bytes.substr(0, 8), "\x09\x30\0\0"s + BigEndian(bytes.size()));
+    EXPECT_EQ(bytes.substr(0, 8), "\x09\x30\0\0"s + BigEndian(bytes.size(), 4));
     std::size_t size = static_cast<std::uint8_t>(bytes[9]) +
                        256 * static_cast<std::uint8_t>(bytes[8]);
     head = bytes.substr(16, size);

@@ -36,6 +36,36 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", **kw
         **kwargs
     )
 
+def flare_cc_tests(tests, groups = {}, one_thread = [], **kwargs):
+    """One binary for each group of tests, and one for each test in no group.
+
+    A test costs little to compile beside what linking a binary with the
+    library, and starting it, do, and CI does both in each configuration. Tests
+    that need a process of their own (their own allocator, flags, or global
+    state) are in no group.
+
+    Args:
+      tests: the files, x_test.cc.
+      groups: for each binary x_test the tests in it, without "_test.cc".
+      one_thread: binaries, without "_test", in which there is nothing for
+        ThreadSanitizer to see: tests of what one thread does.
+      **kwargs: as for flare_cc_test.
+    """
+    stems = [test[:-len("_test.cc")] for test in tests]
+    grouped = [stem for members in groups.values() for stem in members]
+    for stem in grouped:
+        if stem not in stems:
+            fail("no test %s_test.cc" % stem)
+    binaries = dict(groups)
+    binaries.update({stem: [stem] for stem in stems if stem not in grouped})
+    for name, members in binaries.items():
+        flare_cc_test(
+            name = name + "_test",
+            srcs = [member + "_test.cc" for member in members],
+            tags = ["one_thread"] if name in one_thread else [],
+            **kwargs
+        )
+
 def flare_cc_binary(name, deps = [], copts = [], **kwargs):
     """A program, with jemalloc as its allocator."""
     native.cc_binary(

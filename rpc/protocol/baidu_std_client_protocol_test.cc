@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "flare/rpc/protocol/baidu_std_protocol.h"
+#include "flare/rpc/protocol/baidu_std_testing.h"
+#include "flare/rpc/protocol/client_protocol_testing.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::BaiduStdBytes;
+using testing::BaiduStdCall;
+using testing::BaiduStdFrameOf;
+using testing::BaiduStdSent;
+
+class BaiduStdClient : public testing::ClientProtocolTest<> {
+ protected:
+  BaiduStdClient()
+      : ClientProtocolTest(NewBaiduStdClientProtocol(Limits(), "")) {}
+};
+
+TEST_F(BaiduStdClient, WritesTheDocumentedRequest) {
+  OutboundRequest request;
+  request.correlation_id = 1;
+  request.method = "example.protobuf_echo.EchoService.Echo";
+  request.timeout_ms = 2000;  // isn't sent
+  request.body = CreateBufferSlow("\x0a\x02hi");
+  EXPECT_EQ(Write(std::move(request)), testing::kBaiduStdEchoRequest);
+}
+
+TEST_F(BaiduStdClient, CountsTheAttachmentInTheSize) {
+  OutboundRequest request;
+  request.correlation_id = 1;
+  request.method = "a.B.C";
+  request.compression = CompressionAlgorithm::kSnappy;
+  request.body = CreateBufferSlow("bb");
+  request.attachment = CreateBufferSlow("aaaa");
+  BaiduStdSent sent(Write(std::move(request)));
+  EXPECT_EQ(sent.meta.service_name, "a.B");
+  EXPECT_EQ(sent.meta.method_name, "C");
+  EXPECT_EQ(sent.meta.compress_type, 1);
+  EXPECT_EQ(sent.meta.attachment_size, 4);
+  EXPECT_EQ(sent.rest, "bbaaaa");
+}
+
+TEST_F(BaiduStdClient, ReadsTheDocumentedResponses) {
+  for (const std::string& bytes :
+       {testing::kBaiduStdResponse, testing::kBaiduStdResponseWithZeros}) {
+    for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+      InboundResponse response;
+      ASSERT_EQ(Cut(bytes, &response, piece), CutResult::kMessage);
+      ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+      EXPECT_EQ(response.correlation_id, 1u);
+      EXPECT_EQ(response.status, STATUS_SUCCESS);
+      EXPECT_EQ(FlattenSlow(response.body), "\x0a\x05hello");
+      EXPECT_EQ(response.wire_size, bytes.size());
+    }
+  }
+}
+
+TEST_F(BaiduStdClient, PassesErrorCodesOn) {
+  for (int code : {10, 1001, 2004, -3}) {
+    BaiduStdMeta meta;
+    meta.has_response = true;
+    meta.correlation_id = 7;
+    meta.error_code = code;
+    meta.error_text = "why";
+    meta.compress_type = 99;  // of no body
+    InboundResponse response;
+    ASSERT_EQ(Cut(BaiduStdFrameOf(BaiduStdBytes(meta)), &response),
+              CutResult::kMessage);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, 7u);
+    EXPECT_EQ(response.status, code);
+    EXPECT_EQ(response.description, "why");
+    EXPECT_TRUE(response.body.empty());
+    EXPECT_EQ(response.compression, CompressionAlgorithm::kNone);
+  }
+}
+
+TEST_F(BaiduStdClient, FailsTheCallOfAMalformedResponse) {
+  struct Case {
+    std::string meta;
+    std::string_view text;
+  } cases[] = {
+      {BaiduStdBytes(BaiduStdCall()), "a request in place of a response"},
+      {"\x12\x00\x20\x07\x18\x04"s, "a response with an unknown compress_type"},
+      {"\x12\x00\x20\x07\x50\x01"s, "a response that isn't protobuf"},
+      {"\x12\x00\x20\x07\x28\x05"s,
+       "a response without room for its attachment_size"},
+      {"\x12\x00\x20\x07\x58\x01"s,
+       "a response with the checksum of other bytes"},
+      {"\x20\x07\x12\x7f"s, "a length runs past the end"},
+  };
+  for (const Case& c : cases) {
+    InboundResponse response;
+    ASSERT_EQ(Cut(BaiduStdFrameOf(c.meta, "four"), &response),
+              CutResult::kMessage);
+    EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+    EXPECT_EQ(response.correlation_id, 7u);
+    EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
+    EXPECT_EQ(response.description, c.text);
+  }
+}
+
+TEST_F(BaiduStdClient, ClosesOnAResponseOfNobody) {
+  InboundResponse response;
+  ASSERT_EQ(Cut(BaiduStdFrameOf("\x12\x02\x08\x00"s), &response),
+            CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kClose);
+  EXPECT_FALSE(response.description.empty());
+}
+
+}  // namespace
+}  // namespace flare::rpc
