@@ -137,7 +137,8 @@ class Churn(proxy_harness.ProxyTest):
           f"warm-up, {in_the_end >> 10} KiB at the end; descriptors: "
           f"{descriptors_idle} before, {descriptors} after")
     self.assertGreater(sum(self.visits), 100)
-    self.assertLess(in_the_end - warm, SLACK_BYTES)
+    if proxy_harness.IS_MEMORY_MEANINGFUL:
+      self.assertLess(in_the_end - warm, SLACK_BYTES)
     # The health checks have one open now and then.
     self.assertLess(abs(descriptors - descriptors_idle), 5)
     statistics = self.statistics(proxy)

@@ -157,7 +157,8 @@ class SlowPeers(proxy_harness.ProxyTest):
 
     harness.wait_until(stalled, "the sender to be held up")
     self.assertLess(sent[0], size, "the proxy takes whatever it is given")
-    self.assertLess(proxy.resident_bytes() - before, 16 << 20)
+    if proxy_harness.IS_MEMORY_MEANINGFUL:
+      self.assertLess(proxy.resident_bytes() - before, 16 << 20)
     received = hashlib.sha256(proxy_harness.read_all(receiver)).digest()
     self.assertEqual(received, hashlib.sha256(data).digest())
     thread.join()
@@ -300,6 +301,7 @@ class ManyClients(proxy_harness.ProxyTest):
     return [f"127.0.0.1:{server.port}" for server in servers]
 
   def test_a_thousand_idle_ones_and_two_hundred_busy_ones(self):
+    proxy_harness.want_descriptors(4096)
     proxy = self.start_proxy(upstreams=self.start_echo_servers(2))
     idle = [self.connect(proxy) for _ in range(1000)]
     press = self.start(

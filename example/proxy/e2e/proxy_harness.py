@@ -4,6 +4,7 @@ and upstreams of which every byte is in the test's hands."""
 import contextlib
 import json
 import os
+import resource
 import shutil
 import socket
 import struct
@@ -19,6 +20,19 @@ import harness  # noqa: E402
 PROXY = "proxy/tcp_proxy"
 HTTP_SERVER = "http/server"
 LIMIT_S = harness.PATIENCE_S
+
+# What a sanitizer's allocator keeps says nothing about the program.
+IS_MEMORY_MEANINGFUL = not any(
+    name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"))
+
+
+def want_descriptors(count):
+  """Skips a test for which the system allows too few."""
+  soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+  if hard != resource.RLIM_INFINITY and hard < count:
+    raise harness.unittest.SkipTest(f"only {hard} descriptors (`ulimit -n`)")
+  if soft != resource.RLIM_INFINITY and soft < count:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def needs(program):
