@@ -42,7 +42,7 @@ class CostPerRequest(unittest.TestCase):
   def test_rows(self):
     with tempfile.TemporaryDirectory() as folder:
       file = os.path.join(folder, "cost.json")
-      done = run(f"--json={file}", "--protocols=flare", "--requests=4000",
+      done = run(f"--json={file}", "--protocols=flare", "--requests=20000",
                  f"--binaries={find_binaries()}")
       said = done.stdout + done.stderr
       with open(file) as f:

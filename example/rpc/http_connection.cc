@@ -42,7 +42,9 @@ HttpConnection::~HttpConnection() = default;
 
 bool HttpConnection::Send(const flare::Buffer& request,
                           std::int64_t deadline_ns) {
-  // The request may end, and this with it, before Write() has returned.
+  // The request may end, and this and what the owner has made of `request` with
+  // it, before Write() has returned.
+  flare::Buffer bytes(request);
   flare::RefPtr<flare::io::StreamConnection> stream;
   bool first = false;
   {
@@ -54,7 +56,7 @@ bool HttpConnection::Send(const flare::Buffer& request,
     flare::fiber::ArmTimer(this, deadline_ns);  // [HC3]
   }
   // Whatever it returns: if the stream is closed, OnClosed() is to come.
-  static_cast<void>(stream->Write(flare::Buffer(request)));
+  static_cast<void>(stream->Write(std::move(bytes)));
   if (first) stream->Start();
   return true;
 }
