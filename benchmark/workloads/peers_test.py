@@ -27,8 +27,8 @@ PATIENCE_S = 30
 
 # Listens where its configuration or flags say, with a child if it is nginx,
 # and keeps what it was started with beside itself.
-STAND_IN = r'''#!%s
-import json, os, re, socket, subprocess, sys
+STAND_IN = r'''#!%s -IS
+import json, os, re, socket, sys
 text = ' '.join(sys.argv)
 for word in sys.argv[1:]:
     if os.path.isfile(word):
@@ -40,7 +40,7 @@ with open(sys.argv[0] + '.seen', 'w') as file:
 if 'stream {' in text or 'http {' in text:
     workers = int(re.search(r'worker_processes (\d+)', text)[1])
     for _ in range(workers):
-        subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1e6)'])
+        os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '1000000')
 port = re.search(r'(?:listen 127.0.0.1:|bind 127.0.0.1:|port_value: |--port=|'
                  r'"address": "127.0.0.1:)(\d+)', text)[1]
 listener = socket.create_server(('127.0.0.1', int(port)))
