@@ -189,7 +189,8 @@ def rate_row(system, threads, clients, qps, tail):
 
 
 def many_clients_rows(scale):
-    counts = scale.pick((1, 2, 4, 8, 16), (1, 4, 16), (1, 4))
+    many = (32,) if len(scale.cpus) >= 32 else ()
+    counts = scale.pick((1, 2, 4, 8, 16) + many, (1, 4, 16), (1, 4))
     systems = scale.pick(('flare', 'gdt', 'gdt-tp'), ('flare', 'gdt'),
                          ('flare',))
     made = []

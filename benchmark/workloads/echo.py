@@ -137,7 +137,9 @@ def jitter_threads(scale):
 def jitter_rows(scale):
     counts = jitter_threads(scale)
     work = {'work': 'sleep_thread', 'work_us': 50, 'work_dist': 'poisson'}
-    press_threads = scale.threads[-1] if scale.threads else len(scale.cpus)
+    # Published: half as many as the last column's.
+    press_threads = max(1, scale.threads[-1] // 2) if scale.threads else len(
+        scale.cpus)
     made = []
     for connections in sorted({counts[0], 10}) if scale.grid == 'full' else (
             counts[0],):

@@ -83,6 +83,9 @@ class Press(JsonClient):
         command = [bench.programs.path('example/rpc/press'),
                    '--server_addr=' + address,
                    '--flare_concurrency_hint=%d' % threads]
+        if bench.scale.grid == 'smoke':
+            # What counts is whether calls succeed, on however slow a machine.
+            flags.setdefault('timeout', 10000)
         if connections is not None:
             flags['flare_rpc_client_max_connections_per_server'] = connections
         names = {'pending': 'max_pending', 'connection_kind': 'connections'}

@@ -173,7 +173,7 @@ class Loads(InFolder):
         self.assertIsNotNone(sample.cpu_server)
         self.assertEqual(sample.commands, [
             'server: me', 'client: press --server_addr=flare://a '
-            '--flare_concurrency_hint=2 --max_pending=4 '
+            '--flare_concurrency_hint=2 --max_pending=4 --timeout=10000 '
             '--flare_rpc_client_max_connections_per_server=3 --warmup=0 '
             '--duration=0.05'])
 
