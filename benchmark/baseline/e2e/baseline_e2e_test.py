@@ -95,7 +95,7 @@ class Servers(TestCase):
     for server, protocols in self.models():
       for protocol in protocols:
         self.press(server, protocol, "--body_size=10")
-        self.press(server, protocol, "--body_size=300000", requests=30)
+        self.press(server, protocol, "--body_size=100000", requests=20)
       self.assert_stops(server)
 
   def test_attachments(self):
@@ -218,7 +218,7 @@ class Relay(TestCase):
             f"--forward_to={protocol}://127.0.0.1:{backend.port}")
         self.press(relay, "trpc", "--body_size=10")
         self.press(relay, "flare", "--relay_stub", "--body_size=10")
-        self.press(relay, "trpc", "--body_size=300000", requests=30)
+        self.press(relay, "trpc", "--body_size=100000", requests=20)
         self.assert_stops(relay)
 
   def test_dead_server(self):
