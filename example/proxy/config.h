@@ -44,7 +44,9 @@ struct ListenerConfig {
 };
 
 struct UpstreamConfig {
-  std::string name;  // As written: "backend-1:8080"; no two are the same.
+  // As written: "backend-1:8080"; where that has several addresses, each is an
+  // upstream: "backend-1:8080@10.0.0.7:8080". No two are the same.
+  std::string name;
   flare::Endpoint address;
   std::string where;
 
@@ -143,9 +145,8 @@ struct ConfigSource {
 // The source that the program's flags describe, for use inside flare::Start().
 ConfigSource ConfigSourceFromFlags();
 
-// Reads, checks and completes the settings. Names are resolved (each to its
-// first address). Suspends the fiber, or blocks the thread, for as long as the
-// file and the system's resolver take. Thread-safe.
+// Reads, checks and completes the settings. Suspends the fiber, or blocks the
+// thread, for as long as the file and the system's resolver take. Thread-safe.
 //
 // The error (EINVAL) is for people: it names the place ("proxy.yaml:7:
 // health_check.interval" or "--connect_timeout"), what is wrong there and what

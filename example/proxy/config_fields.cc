@@ -116,24 +116,33 @@ Status SetToken(std::string_view text, std::string_view first,
   return Status();
 }
 
-Expected<Endpoint> ResolveFirst(const std::string& text) {
+Expected<std::vector<Endpoint>> ResolveAll(const std::string& text) {
   if (text.empty()) {
     return Status(EINVAL, "it is empty; write host:port or unix:/path");
   }
   auto addresses = flare::io::Resolve(text);
-  if (!addresses) {
-    const Status& why = addresses.error();
-    return Status(EINVAL,
-                  "can't " + why.message() +
-                      (why.code() == EINVAL
-                           ? " (as in 10.0.0.1:80, [::1]:80, unix:/run/x.sock)"
-                           : "; check the name, or write the address"));
-  }
-  return std::move(addresses->front());
+  if (addresses) return addresses;
+  const Status& why = addresses.error();
+  return Status(EINVAL,
+                "can't " + why.message() +
+                    (why.code() == EINVAL
+                         ? " (as in 10.0.0.1:80, [::1]:80, unix:/run/x.sock)"
+                         : "; check the name, or write the address"));
+}
+
+// To listen on. The first one; IPv4 before IPv6, which "localhost" often means,
+// too, where there is none.
+Expected<Endpoint> ResolveOne(const std::string& text) {
+  auto addresses = ResolveAll(text);
+  if (!addresses) return addresses.error();
+  const auto v4 =
+      std::find_if(addresses->begin(), addresses->end(),
+                   [](const Endpoint& e) { return e.family() == AF_INET; });
+  return v4 == addresses->end() ? addresses->front() : *v4;
 }
 
 Status AddListener(const PlacedText& value, ProxyConfig* config) {
-  auto address = ResolveFirst(value.text);
+  auto address = ResolveOne(value.text);
   if (!address) return address.error();
   for (const ListenerConfig& other : config->listeners) {
     if (other.address == *address && address->port() != 0) {
@@ -146,21 +155,25 @@ Status AddListener(const PlacedText& value, ProxyConfig* config) {
 }
 
 Status AddUpstream(const PlacedText& value, ProxyConfig* config) {
-  auto address = ResolveFirst(value.text);
-  if (!address) return address.error();
-  if (address->family() != AF_UNIX && address->port() == 0) {
-    return Status(EINVAL, "'" + value.text +
-                              "' has port 0, which nobody can "
-                              "be connected to; write the "
-                              "server's port");
-  }
-  for (const UpstreamConfig& other : config->upstreams) {
-    if (other.address == *address) {
-      return Status(EINVAL, "'" + value.text + "' is the same server as in " +
-                                other.where + "; leave one out");
+  const auto addresses = ResolveAll(value.text);
+  if (!addresses) return addresses.error();
+  for (const Endpoint& address : *addresses) {
+    if (address.family() != AF_UNIX && address.port() == 0) {
+      return Status(EINVAL, "'" + value.text +
+                                "' has port 0, which nobody can be connected "
+                                "to; write the server's port");
     }
+    for (const UpstreamConfig& other : config->upstreams) {
+      if (other.address == address) {
+        return Status(EINVAL, "'" + value.text + "' is the same server as in " +
+                                  other.where + "; leave one out");
+      }
+    }
+    config->upstreams.push_back({addresses->size() == 1
+                                     ? value.text
+                                     : value.text + "@" + address.ToString(),
+                                 address, value.where});
   }
-  config->upstreams.push_back({value.text, std::move(*address), value.where});
   return Status();
 }
 
@@ -169,7 +182,7 @@ Status SetAdmin(const PlacedText& value, ProxyConfig* config) {
     config->admin = Endpoint();
     return Status();
   }
-  auto address = ResolveFirst(value.text);
+  auto address = ResolveOne(value.text);
   if (!address) return address.error();
   config->admin = std::move(*address);
   return Status();

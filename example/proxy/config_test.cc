@@ -13,6 +13,7 @@
 #include "example/proxy/config_value.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/io/resolver.h"
 #include "gflags/gflags.h"
 #include "gtest/gtest.h"
 
@@ -325,6 +326,25 @@ TEST(ConfigTest, UnknownHosts) {
       error.starts_with("F:2: upstreams[0]: can't resolve "
                         "'no-such-host.invalid:80': "))
       << error;
+}
+
+// Of a name that has several addresses each is an upstream; listening takes
+// one.
+TEST(ConfigTest, NamesWithSeveralAddresses) {
+  const auto all = flare::io::Resolve("localhost:80");
+  ASSERT_TRUE(all) << all.error();
+  const auto config = LoadConfig(
+      {"", {{"listen", "localhost:0"}, {"upstreams", "localhost:80"}}});
+  ASSERT_TRUE(config) << config.error();
+  ASSERT_EQ(config->listeners.size(), 1u);
+  EXPECT_TRUE(config->listeners[0].address.IsLoopback());
+  ASSERT_EQ(config->upstreams.size(), all->size());
+  for (std::size_t i = 0; i != all->size(); ++i) {
+    EXPECT_EQ(config->upstreams[i].address, (*all)[i]);
+    EXPECT_EQ(config->upstreams[i].name,
+              all->size() == 1 ? "localhost:80"
+                               : "localhost:80@" + (*all)[i].ToString());
+  }
 }
 
 TEST(ConfigTest, FilesThatCantBeRead) {

@@ -24,8 +24,12 @@ constexpr std::size_t kMaxFields = 256;
 
 std::string HttpRequestText(const HealthCheckConfig& config,
                             const std::string& name) {
-  std::string host = config.host.empty() ? name : config.host;
-  if (host.starts_with("unix:")) host = "localhost";
+  std::string host = config.host;
+  if (host.empty()) {
+    // Without the address that tells those of one name apart.
+    host = name.starts_with("unix:") ? "localhost"
+                                     : name.substr(0, name.find('@'));
+  }
   return "GET " + config.path + " HTTP/1.1\r\nHost: " + host +
          "\r\nUser-Agent: flare-tcp_proxy\r\nAccept: */*\r\n"
          "Connection: close\r\n\r\n";

@@ -84,6 +84,18 @@ class LoadBalancing(NamedUpstreams):
     self.assertEqual(line["attempts"], "0")
 
 
+class Names(proxy_harness.ProxyTest):
+
+  def test_localhost_is_found_whatever_it_means_first(self):
+    port = self.upstream().listener.getsockname()[1]
+    proxy = self.start_proxy(listen="localhost:0",
+                             upstreams=[f"localhost:{port}"])
+    for _ in range(5):
+      self.assertEqual(self.exchange(proxy), b"hello")
+    for row in self.statistics(proxy)["upstreams"]:
+      self.assertTrue(row["name"].startswith(f"localhost:{port}"))
+
+
 class HealthChecks(NamedUpstreams):
 
   def test_tcp_checks_keep_clients_from_a_dead_upstream(self):
