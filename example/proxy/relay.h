@@ -49,7 +49,7 @@ class Relay {
     // kAuto: a direction is spliced once `splice_after` bytes have come without
     // a pause, until they come in small pieces.
     CopyMode copy_mode = CopyMode::kAuto;
-    std::size_t splice_after = 256 << 10;
+    std::size_t splice_after = 1 << 20;
   };
 
   enum class Outcome {
