@@ -116,7 +116,7 @@ class UpstreamFailures(proxy_harness.ProxyTest):
     proxy = self.start_proxy(upstreams=addresses)
     url = f"http://127.0.0.1:{proxy.port}/"
     client = subprocess.Popen(
-        ["curl", "-sS", "--limit-rate", "4M", "-o", self.path("body"), url],
+        ["curl", "-sS", "--limit-rate", "8M", "-o", self.path("body"), url],
         stderr=subprocess.PIPE)
     self.addCleanup(client.wait)
     self.addCleanup(client.kill)
@@ -347,8 +347,8 @@ class ManyClients(proxy_harness.ProxyTest):
                              f"http://127.0.0.1:{proxy.port}/")
       self.assertEqual(done.returncode, 0, done)
       self.assertRegex(done.stdout, rb"Failed requests: +0\n")
-      self.assertRegex(done.stdout,
-                       rb"Complete requests: +%s\n" % arguments[-1][2:].encode())
+      count = arguments[-1][2:].encode()
+      self.assertRegex(done.stdout, rb"Complete requests: +%s\n" % count)
 
   def test_limit(self):
     proxy = self.start_proxy("--max_connections=3",

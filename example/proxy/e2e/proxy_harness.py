@@ -185,7 +185,8 @@ class ProxyTest(harness.TestCase):
     proxy = self.start(PROXY, "--flare_concurrency_hint=2",
                        f"--access_log={self.path('access.log')}", *arguments,
                        *flags)
-    found = proxy.wait_for(r"Proxy listens on (?:127\.0\.0\.1:(\d+)|unix:.*)\.$")
+    found = proxy.wait_for(
+        r"Proxy listens on (?:127\.0\.0\.1:(\d+)|unix:.*)\.$")
     proxy.port = int(found[1] or 0)
     if admin:
       proxy.admin_port = int(
