@@ -31,14 +31,12 @@
 #include "flare/rpc/client_call.h"
 
 #include <algorithm>
-#include <limits>
 #include <typeinfo>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
 #include "flare/rpc/client_connection.h"
-#include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -46,15 +44,6 @@ namespace {
 
 // How long a cancelled call may go on waiting for room in the output.
 constexpr std::int64_t kWaitSliceNs = 5'000'000;
-
-// Milliseconds until the deadline, as sent to the server: what is left now, not
-// what the controller was given. Rounded up, for 0 means no limit.
-std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
-  constexpr std::int64_t kMillisecond = 1'000'000;
-  const std::int64_t left = (deadline_ns - now_ns - 1) / kMillisecond + 1;
-  constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
-  return left >= kMax ? kMax : static_cast<std::uint32_t>(left < 1 ? 1 : left);
-}
 
 flare::Status TimeoutStatus(const google::protobuf::MethodDescriptor& method) {
   return flare::Status(STATUS_TIMEOUT, "no reply to " + method.full_name() +
@@ -143,54 +132,6 @@ void ClientCall::Begin(const Arguments& arguments) {
   }
 }
 
-// Fills in body_ and attachment_.
-flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
-  if (controller_->has_request_raw_bytes_) {
-    body_ = controller_->request_raw_bytes_;
-  } else {
-    BufferBuilder builder;
-    const flare::Status status =
-        SerializePayload(route_->format(), request, &builder);
-    if (!status.ok()) {
-      return flare::Status(STATUS_SERIALIZE_REQUEST, status.message());
-    }
-    body_ = builder.DestructiveGet();
-  }
-  if (!controller_->request_attachment_.empty()) {
-    if (!route_->traits().attachments) {
-      return flare::Status(
-          STATUS_NOT_SUPPORTED,
-          "the channel's protocol doesn't carry attachments; use flare://");
-    }
-    attachment_ = controller_->request_attachment_;
-  }
-  compression_ = CompressionAlgorithm::kNone;
-  attachment_compressed_ = false;
-  const bool wanted =
-      controller_->compression_ != CompressionAlgorithm::kNone &&
-      controller_->compression_ != CompressionAlgorithm::kUnknown;
-  return wanted && route_->traits().Compresses(controller_->compression_)
-             ? CompressParts()
-             : flare::Status();
-}
-
-flare::Status ClientCall::CompressParts() {
-  compression_ = controller_->compression_;
-  const bool both = route_->traits().attachment_compression;
-  for (Buffer* part : {&body_, &attachment_}) {
-    if (part->empty() || (part == &attachment_ && !both)) continue;
-    auto compressed = Compress(compression_, *part);
-    if (!compressed) {
-      return flare::Status(
-          STATUS_SERIALIZE_REQUEST,
-          "can't compress the request: " + compressed.error().message());
-    }
-    *part = *std::move(compressed);
-  }
-  attachment_compressed_ = both && !attachment_.empty();
-  return {};
-}
-
 // True: the call has come back to the owner, for FinishAttempt(). False: it
 // will come back by completed_ or as a task, and must not be touched.
 bool ClientCall::StartAttempt() {
@@ -248,42 +189,6 @@ void ClientCall::Evaluate() {
   }
   controller_->error_code_ = failure_.code();
   if (!failure_.ok()) controller_->error_text_ = failure_.message();
-}
-
-flare::Status ClientCall::ReadReply() {
-  controller_->received_ns_ = received_ns_;
-  InboundResponse& reply = *inbound_;
-  if (reply.status != STATUS_SUCCESS) {
-    return flare::Status(reply.status, std::string(reply.description));
-  }
-  const Limits limits;
-  const auto decompress = [&](Buffer* part, bool compressed) -> flare::Status {
-    if (!compressed || part->empty()) return {};
-    auto plain =
-        Decompress(reply.compression, *part, limits.max_decompressed_size);
-    if (!plain) {
-      return flare::Status(
-          STATUS_MALFORMED_DATA,
-          "the reply can't be decompressed: " + plain.error().message());
-    }
-    *part = *std::move(plain);
-    return {};
-  };
-  const bool compressed = reply.compression != CompressionAlgorithm::kNone;
-  flare::Status status =
-      decompress(&reply.attachment, compressed && reply.attachment_compressed);
-  if (!status.ok()) return status;
-  controller_->response_attachment_ = std::move(reply.attachment);
-  if (controller_->accept_raw_response_) {
-    controller_->response_raw_bytes_ = std::move(reply.body);
-    return {};
-  }
-  status = decompress(&reply.body, compressed);
-  if (status.ok()) {
-    status = ParsePayload(route_->format(), reply.body, response_);
-  }
-  controller_->parsed_ns_ = NowNs();
-  return status;
 }
 
 void ClientCall::End() {
@@ -346,28 +251,6 @@ void ClientCall::SendRequest() {
   }
   flare::Status status = WriteRequest(now);
   if (!status.ok()) FailAttempt(Outcome::kFailed, std::move(status));
-}
-
-flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
-  OutboundRequest request;
-  request.correlation_id = id_;
-  request.method = method_->full_name();
-  request.timeout_ms = WireTimeout(deadline_ns_, now_ns);
-  request.compression = compression_;
-  request.attachment_compressed = attachment_compressed_;
-  if (attempts_left_ > 0) {
-    request.body = body_;
-    request.attachment = attachment_;
-  } else {
-    request.body = std::move(body_);
-    request.attachment = std::move(attachment_);
-  }
-  BufferBuilder builder;
-  flare::Status status =
-      connection_->protocol().Write(std::move(request), &builder);
-  if (!status.ok()) return status;
-  controller_->sent_ns_ = now_ns;
-  return Send(builder.DestructiveGet());
 }
 
 flare::Status ClientCall::Send(Buffer bytes) {

@@ -7,40 +7,17 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"
-#include "flare/rpc/testing/client_fixture.h"
-#include "flare/rpc/testing/raw_server.h"
+#include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
 namespace {
 
 using std::chrono::seconds;
 
-class ClientConnectionTest : public ClientTest {
- protected:
-  // Answers everything until the client or somebody else closes.
-  static void Serve(RawPeer* peer) {
-    while (auto request = peer->ReadRequest()) peer->Reply(request->id, "pong");
-  }
-
-  static std::shared_ptr<PeerConnections> SetOf(const RawServer& server) {
-    return FindPeerConnections(
-        fiber::GetCurrentSchedulingGroupIndex(),
-        {"flare",
-         {server.endpoint(), server.endpoint().ToString()},
-         ClientDefaultsFromFlags().max_packet_size});
-  }
-
-  static int CallOnce(RpcChannel* channel, std::string* text = nullptr) {
-    TestedCall call;
-    const int code = call.Start(channel)->Await();
-    if (text != nullptr) *text = call.controller.ErrorText();
-    return code;
-  }
-};
+class ClientConnectionTest : public RawServerTest {};
 
 TEST_F(ClientConnectionTest, IdleConnectionIsUsedAgain) {
   RawServer server;

@@ -9,35 +9,14 @@
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
-#include "flare/rpc/connection_pool.h"
-#include "flare/rpc/testing/client_fixture.h"
-#include "flare/rpc/testing/raw_server.h"
+#include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
 namespace {
 
 using std::chrono::seconds;
 
-class ClientShutdownTest : public ClientTest {
- protected:
-  // Answers everything until the client or somebody else closes.
-  static void Serve(RawPeer* peer) {
-    while (auto request = peer->ReadRequest()) peer->Reply(request->id, "pong");
-  }
-
-  static std::shared_ptr<PeerConnections> SetOf(const RawServer& server) {
-    return FindPeerConnections(
-        fiber::GetCurrentSchedulingGroupIndex(),
-        {"flare",
-         {server.endpoint(), server.endpoint().ToString()},
-         ClientDefaultsFromFlags().max_packet_size});
-  }
-
-  static int CallOnce(RpcChannel* channel) {
-    TestedCall call;
-    return call.Start(channel)->Await();
-  }
-};
+class ClientShutdownTest : public RawServerTest {};
 
 TEST_F(ClientShutdownTest, ShutdownEndsCallsAndRefusesNewOnes) {
   RawServer server;

@@ -1,5 +1,6 @@
-// Calls, answers, limits and configuration. What hostile input does is in
-// server_input_test.cc, stopping in server_stop_test.cc.
+// Calls, answers and configuration. What calls carry is in
+// server_payload_test.cc, what is refused in server_limits_test.cc, what
+// hostile input does in server_input_test.cc, stopping in server_stop_test.cc.
 #include "flare/rpc/server.h"
 
 #include <sys/socket.h>
@@ -11,11 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
-#include "flare/fiber/task.h"
-#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/server_group.h"
 #include "flare/rpc/testing/server_fixture.h"
 
@@ -116,6 +114,18 @@ TEST_F(ServerCallTest, ManyConnectionsAndThreads) {
   const auto statistics = server().statistics();
   EXPECT_EQ(statistics.calls, static_cast<std::uint64_t>(answered));
   EXPECT_EQ(statistics.connections_accepted, kClients);
+}
+
+TEST_F(ServerCallTest, BrpcsClientsMayLeaveThePackageOut) {
+  StartServer({"baidu-std", "flare"});
+  RawClient client(endpoint(), "baidu-std");
+  client.Call(1, "TestService.Call", MakeRequest(""));
+  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
+  client.Call(2, "TestService.NoSuch", MakeRequest(""));
+  EXPECT_EQ(client.ReadReply()->status, STATUS_METHOD_NOT_FOUND);
+  RawClient other(endpoint());
+  other.Call(1, "TestService.Call", MakeRequest(""));
+  EXPECT_EQ(other.ReadReply()->status, STATUS_METHOD_NOT_FOUND);
 }
 
 TEST_F(ServerCallTest, ServiceFailsTheCall) {
@@ -278,371 +288,6 @@ TEST_F(ServerCallTest, ControllerKnowsTheCall) {
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "5000");
   client.Call(2, kCall, MakeRequest(""));
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "none");
-}
-
-TEST_F(ServerCallTest, AttachmentsGoBothWays) {
-  service().on_call = [](TestCall call) {
-    call.controller->SetResponseAttachment(
-        call.controller->GetRequestAttachment());
-    FlexibleService::Echo(call);
-  };
-  StartServer();
-  RawClient client(endpoint());
-  for (std::size_t size : {1, 1000, 1'000'000}) {
-    OutboundRequest request;
-    request.correlation_id = size;
-    request.method = kCall;
-    request.body = CreateBufferSlow(MakeRequest("x").SerializeAsString());
-    request.attachment = CreateBufferSlow(std::string(size, 'z'));
-    client.Send(client.Encode(std::move(request)));
-    const auto reply = client.ReadReply();
-    ASSERT_TRUE(reply);
-    EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
-    EXPECT_TRUE(reply->attachment == std::string(size, 'z')) << size;
-    EXPECT_EQ(reply->As<TestResponse>().body(), "x");
-  }
-}
-
-TEST_F(ServerCallTest, AttachmentThatTheProtocolCannotCarryFailsTheCall) {
-  service().on_call = [](TestCall call) {
-    call.controller->SetResponseAttachment(CreateBufferSlow("attached"));
-    call.Reply("x");
-  };
-  StartServer();
-  RawClient client(endpoint(), "http+pb");
-  client.Call(1, kCall, MakeRequest(""));
-  const auto reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->status, STATUS_NOT_SUPPORTED) << reply->description;
-}
-
-TEST_F(ServerCallTest, RawBytesReplaceTheMessage) {
-  service().on_call = [](TestCall call) {
-    call.controller->SetResponseRawBytes(CreateBufferSlow("raw"));
-    call.Reply("not this");
-  };
-  StartServer();
-  RawClient client(endpoint());
-  client.Call(1, kCall, MakeRequest(""));
-  EXPECT_EQ(client.ReadReply()->body, "raw");
-}
-
-class CompressionTest
-    : public ServerTest,
-      public ::testing::WithParamInterface<CompressionAlgorithm> {
- protected:
-  static OutboundRequest MakeCompressed(CompressionAlgorithm algorithm) {
-    OutboundRequest request;
-    request.correlation_id = 1;
-    request.method = kCall;
-    request.compression = algorithm;
-    request.body =
-        *Compress(algorithm,
-                  CreateBufferSlow(
-                      MakeRequest(std::string(5000, 'c')).SerializeAsString()));
-    request.attachment =
-        *Compress(algorithm, CreateBufferSlow(std::string(9000, 'd')));
-    request.attachment_compressed = true;
-    return request;
-  }
-};
-
-TEST_P(CompressionTest, BothWays) {
-  service().on_call = [](TestCall call) {
-    EXPECT_EQ(FlattenSlow(call.controller->GetRequestAttachment()),
-              std::string(9000, 'd'));
-    call.controller->SetCompressionAlgorithm(GetParam());
-    call.controller->SetResponseAttachment(
-        call.controller->GetRequestAttachment());
-    FlexibleService::Echo(call);
-  };
-  StartServer();
-  RawClient client(endpoint());
-  client.Send(client.Encode(MakeCompressed(GetParam())));
-  const auto reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  ASSERT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
-  EXPECT_EQ(reply->compression, GetParam());
-  EXPECT_TRUE(reply->attachment_compressed);
-  EXPECT_LT(reply->body.size(), 1000u);
-  EXPECT_LT(reply->attachment.size(), 1000u);
-  const auto body =
-      Decompress(GetParam(), CreateBufferSlow(reply->body), 1 << 20);
-  ASSERT_TRUE(body);
-  TestResponse response;
-  ASSERT_TRUE(response.ParseFromString(FlattenSlow(*body)));
-  EXPECT_EQ(response.body(), std::string(5000, 'c'));
-  const auto attachment =
-      Decompress(GetParam(), CreateBufferSlow(reply->attachment), 1 << 20);
-  ASSERT_TRUE(attachment);
-  EXPECT_EQ(FlattenSlow(*attachment), std::string(9000, 'd'));
-}
-
-TEST_P(CompressionTest, GarbageIsAnswered) {
-  StartServer();
-  RawClient client(endpoint());
-  OutboundRequest request = MakeCompressed(GetParam());
-  request.body = CreateBufferSlow("this was never compressed");
-  client.Send(client.Encode(std::move(request)));
-  auto reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA) << reply->description;
-  request = MakeCompressed(GetParam());
-  request.attachment = CreateBufferSlow("nor this");
-  client.Send(client.Encode(std::move(request)));
-  reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA) << reply->description;
-  EXPECT_EQ(server().statistics().calls_malformed, 2u);
-}
-
-TEST_P(CompressionTest, PrecompressedAttachmentIsLeftAlone) {
-  const Buffer packed =
-      *Compress(GetParam(), CreateBufferSlow(std::string(9000, 'd')));
-  service().on_call = [&](TestCall call) {
-    call.controller->SetCompressionAlgorithm(GetParam());
-    call.controller->SetResponseAttachment(packed);
-    call.controller->SetResponseAttachmentPrecompressed(true);
-    call.Reply("");
-  };
-  StartServer();
-  RawClient client(endpoint());
-  client.Send(client.Encode(MakeCompressed(GetParam())));
-  const auto reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  ASSERT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
-  EXPECT_TRUE(reply->attachment_compressed);
-  EXPECT_EQ(reply->attachment, FlattenSlow(packed));
-}
-
-INSTANTIATE_TEST_SUITE_P(Algorithms, CompressionTest,
-                         ::testing::Values(CompressionAlgorithm::kGzip,
-                                           CompressionAlgorithm::kLz4Frame,
-                                           CompressionAlgorithm::kSnappy,
-                                           CompressionAlgorithm::kZstd));
-
-TEST_F(ServerCallTest, CompressionIsLeftOutWhereTheProtocolHasNone) {
-  service().on_call = [](TestCall call) {
-    EXPECT_EQ(call.controller->GetPreferredCompressionAlgorithm(),
-              CompressionAlgorithm::kNone);
-    call.controller->SetCompressionAlgorithm(CompressionAlgorithm::kGzip);
-    FlexibleService::Echo(call);
-  };
-  StartServer();
-  RawClient client(endpoint(), "http+pb");
-  client.Call(1, kCall, MakeRequest("plain"));
-  const auto reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->As<TestResponse>().body(), "plain");
-}
-
-// --- Limits ---
-
-TEST_F(ServerCallTest, CallsOverTheLimitAreRefusedAndCounted) {
-  server_options().max_concurrent_requests = 2;
-  fiber::Event go;
-  fiber::Latch two_run(2);
-  service().on_call = [&](TestCall call) {
-    two_run.count_down();
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
-  StartServer();
-  RawClient client(endpoint());
-  client.Call(1, kCall, MakeRequest(""));
-  client.Call(2, kCall, MakeRequest(""));
-  two_run.wait();
-  std::string batch;
-  for (int i = 3; i <= 202; ++i) {
-    batch += client.Encode(i, kOther, MakeRequest(""));
-  }
-  client.Send(batch);
-  for (int i = 3; i <= 202; ++i) {
-    const auto reply = client.ReadReply();
-    ASSERT_TRUE(reply);
-    EXPECT_EQ(reply->id, static_cast<std::uint64_t>(i));
-    EXPECT_EQ(reply->status, STATUS_OVERLOADED);
-    EXPECT_EQ(reply->description, "Server overloaded.");
-  }
-  RawClient http(endpoint(), "http+pb");
-  http.Send("GET /any HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(http.ReadUntil("\r\n"), "HTTP/1.1 503 Service Unavailable\r\n");
-  go.Set();
-  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-  // There is room again.
-  client.Call(300, kOther, MakeRequest("again"));
-  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-  EXPECT_EQ(server().statistics().calls_overloaded, 201u);
-}
-
-TEST_F(ServerCallTest, MethodsHaveLimitsOfTheirOwn) {
-  server_options().max_concurrent_requests_per_method =
-      std::string(kCall) + ":1,some.other.Method:5";
-  server_options().status_code_for_overloaded = 4321;
-  fiber::Event go, runs;
-  service().on_call = [&](TestCall call) {
-    runs.Set();
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
-  StartServer();
-  RawClient client(endpoint());
-  client.Call(1, kCall, MakeRequest(""));
-  runs.Wait();
-  client.Call(2, kCall, MakeRequest(""));
-  auto reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->id, 2u);
-  EXPECT_EQ(reply->status, 4321);
-  client.Call(3, kOther, MakeRequest(""));
-  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-  go.Set();
-  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-  client.Call(4, kCall, MakeRequest(""));
-  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-}
-
-TEST_F(ServerCallTest, BrpcsClientsMayLeaveThePackageOut) {
-  StartServer({"baidu-std", "flare"});
-  RawClient client(endpoint(), "baidu-std");
-  client.Call(1, "TestService.Call", MakeRequest(""));
-  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-  client.Call(2, "TestService.NoSuch", MakeRequest(""));
-  EXPECT_EQ(client.ReadReply()->status, STATUS_METHOD_NOT_FOUND);
-  RawClient other(endpoint());
-  other.Call(1, "TestService.Call", MakeRequest(""));
-  EXPECT_EQ(other.ReadReply()->status, STATUS_METHOD_NOT_FOUND);
-}
-
-class OneWorkerTest : public ServerTest {
- protected:
-  int workers() const override { return 1; }
-
-  // Sends two calls, the second of which waits for the worker until the first
-  // has blocked it for long enough; returns the reply to the second.
-  RawClient::Reply QueueBehindASlowCall(std::uint32_t timeout_ms,
-                                        std::string_view scheme = "flare") {
-    service().on_call = [&](TestCall call) {
-      // Blocks the only worker's thread.
-      const auto until = call.controller->GetTimestampReceived() +
-                         std::chrono::milliseconds(5);
-      while (std::chrono::steady_clock::now() < until) {
-      }
-      FlexibleService::Echo(call);
-    };
-    StartServer({std::string(scheme)});
-    RawClient client(endpoint(), scheme);
-    client.Send(client.Encode(1, kCall, MakeRequest("")) +
-                client.Encode(2, kOther, MakeRequest(""), timeout_ms));
-    EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-    return *client.ReadReply();
-  }
-};
-
-TEST_F(OneWorkerTest, CallsThatWaitedTooLongAreRefused) {
-  server_options().max_request_queueing_delay = std::chrono::milliseconds(2);
-  EXPECT_EQ(QueueBehindASlowCall(0).status, STATUS_OVERLOADED);
-}
-
-TEST_F(OneWorkerTest, CallsWhoseCallerHasGivenUpAreRefused) {
-  EXPECT_EQ(QueueBehindASlowCall(2).status, STATUS_OVERLOADED);
-}
-
-// Where the protocol tells them from an overload.
-TEST_F(OneWorkerTest, CallsWhoseTimeIsOverHaveTimedOutInTrpc) {
-  EXPECT_EQ(QueueBehindASlowCall(2, "trpc").status, STATUS_TIMEOUT);
-}
-
-TEST_F(OneWorkerTest, WaitingIsNoErrorByItself) {
-  EXPECT_EQ(QueueBehindASlowCall(0).status, STATUS_SUCCESS);
-}
-
-TEST_F(ServerCallTest, ConnectionsOverTheLimitAreClosed) {
-  server_options().max_concurrent_connections = 2;
-  StartServer();
-  {
-    RawClient first(endpoint()), second(endpoint());
-    for (RawClient* client : {&first, &second}) {
-      client->Call(1, kCall, MakeRequest(""));
-      EXPECT_TRUE(client->ReadReply());
-    }
-    RawClient third(endpoint());
-    EXPECT_TRUE(third.AtEnd());
-    EXPECT_EQ(server().statistics().connections_refused, 1u);
-    EXPECT_EQ(server().statistics().connections_open, 2u);
-    first.Shutdown();
-    EXPECT_TRUE(first.AtEnd());
-  }
-  StopServer();
-  EXPECT_EQ(server().statistics().connections_open, 0u);
-}
-
-TEST_F(ServerCallTest, FilterRefusesConnections) {
-  std::atomic<int> asked{0};
-  server_options().conn_filter = [&](const Endpoint& peer) {
-    EXPECT_EQ(peer.host(), "127.0.0.1");
-    return ++asked != 1;
-  };
-  StartServer();
-  EXPECT_TRUE(RawClient(endpoint()).AtEnd());
-  RawClient second(endpoint());
-  second.Call(1, kCall, MakeRequest(""));
-  EXPECT_TRUE(second.ReadReply());
-  EXPECT_EQ(server().statistics().connections_refused, 1u);
-}
-
-TEST_F(ServerCallTest, IdleConnectionsAreClosed) {
-  server_options().connection_max_idle = std::chrono::milliseconds(20);
-  server_options().remove_idle_connection_interval =
-      std::chrono::milliseconds(5);
-  fiber::Event go;
-  service().on_call = [&](TestCall call) {
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
-  StartServer();
-  RawClient busy(endpoint());
-  busy.Call(1, kCall, MakeRequest("busy"));
-  RawClient idle(endpoint());
-  EXPECT_TRUE(idle.AtEnd());
-  // The one with a running call has lived as long.
-  go.Set();
-  const auto reply = busy.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->As<TestResponse>().body(), "busy");
-  EXPECT_TRUE(busy.AtEnd());
-  idle.Close();
-  busy.Close();
-  StopServer();
-  EXPECT_EQ(server().statistics().connections_idle, 2u);
-  EXPECT_EQ(server().statistics().connections_broken, 0u);
-}
-
-// A peer that sends and sends, but reads late, doesn't fill our memory: calls
-// wait with their replies.
-TEST_F(ServerCallTest, SlowReaderIsHeldBack) {
-  server_options().max_concurrent_requests = 100;
-  service().on_call = [](TestCall call) {
-    call.Reply(std::string(4'000'000, 'x'));
-  };
-  StartServer();
-  RawClient client(endpoint());
-  std::string batch;
-  for (int i = 1; i <= 50; ++i) {
-    batch += client.Encode(i, kCall, MakeRequest(""));
-  }
-  client.Send(batch);
-  // It still answers others, which it would not if workers were blocked.
-  RawClient other(endpoint());
-  other.Call(1, kOther, MakeRequest("fine"));
-  EXPECT_EQ(other.ReadReply()->As<TestResponse>().body(), "fine");
-  // And all replies arrive once they are read.
-  for (int i = 1; i <= 50; ++i) {
-    const auto reply = client.ReadReply();
-    ASSERT_TRUE(reply);
-    ASSERT_EQ(reply->As<TestResponse>().body().size(), 4'000'000u);
-  }
 }
 
 // --- Setting up ---

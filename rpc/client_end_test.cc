@@ -1,0 +1,223 @@
+// How calls end that nobody answers in time: deadlines, cancellation.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "flare/rpc/testing/raw_server_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class ClientEndTest : public RawServerTest {
+ protected:
+  std::uint64_t LateReplies() { return GetClientStatistics().late_replies; }
+};
+
+TEST_F(ClientEndTest, EndsAtDeadline) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  const auto begin = std::chrono::steady_clock::now();
+  TestedCall call;
+  call.controller.SetTimeout(milliseconds(50));
+  call.Start(&channel);
+  EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+  const auto elapsed = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(elapsed, milliseconds(50));
+  EXPECT_LT(elapsed, seconds(2));
+  EXPECT_NE(call.controller.ErrorText().find("TestService.Call"),
+            std::string::npos);
+}
+
+TEST_F(ClientEndTest, DeadlineCoversConnecting) {
+  RawServer server;  // Connects, for the kernel does; nobody accepts.
+  RpcChannel channel(server.uri());
+  OnFiber([&] {
+    RpcClientController controller;
+    controller.SetTimeout(std::chrono::system_clock::now() + milliseconds(20));
+    TestRequest request;
+    TestResponse response;
+    TestService_Stub(&channel).Call(&controller, &request, &response, nullptr);
+    EXPECT_EQ(controller.ErrorCode(), STATUS_TIMEOUT);
+  });
+}
+
+TEST_F(ClientEndTest, PastDeadlineEndsAtOnce) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall zero, negative, past, epoch;
+  zero.controller.SetTimeout(seconds(0));
+  negative.controller.SetTimeout(seconds(-1));
+  past.controller.SetTimeout(std::chrono::system_clock::now() - seconds(1));
+  epoch.controller.SetTimeout(std::chrono::steady_clock::time_point::min());
+  for (TestedCall* call : {&zero, &negative, &past, &epoch}) {
+    EXPECT_EQ(call->Start(&channel)->Await(), STATUS_TIMEOUT);
+    EXPECT_TRUE(call->on_worker);
+  }
+  RpcClientController controller;
+  controller.SetTimeout(seconds(-1));
+  TestService_Stub(&channel).Call(&controller, &zero.request, &zero.response,
+                                  nullptr);
+  EXPECT_EQ(controller.ErrorCode(), STATUS_TIMEOUT);
+  EXPECT_FALSE(server.HasVisitor());
+}
+
+TEST_F(ClientEndTest, DefaultDeadlineIsTheFlags) {
+  FLAGS_flare_rpc_client_default_rpc_timeout_ms = 25;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall call;
+  call.Start(&channel);
+  auto peer = server.Accept();
+  EXPECT_LE(peer->ReadRequest()->timeout_ms, 25);
+  EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+}
+
+// What is sent is what is left, not what the controller was once given.
+TEST_F(ClientEndTest, SendsTheTimeThatIsLeft) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall late;
+  late.controller.SetTimeout(std::chrono::steady_clock::now() + seconds(60));
+  TestedCall waste;  // A tenth of a second passes.
+  waste.controller.SetTimeout(milliseconds(100));
+  waste.Start(&channel);
+  auto peer = server.Accept();
+  const std::uint32_t wasted = peer->ReadRequest()->timeout_ms;
+  EXPECT_GT(wasted, 0);
+  EXPECT_LE(wasted, 100);
+  EXPECT_EQ(waste.Await(), STATUS_TIMEOUT);
+
+  late.Start(&channel);
+  const auto request = peer->ReadRequest();
+  EXPECT_LE(request->timeout_ms, 59'901);
+  EXPECT_GT(request->timeout_ms, 30'000);
+  peer->Reply(request->id, "pong");
+  EXPECT_EQ(late.Await(), STATUS_SUCCESS);
+}
+
+TEST_F(ClientEndTest, SendsHugeTimeoutsCapped) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall call;
+  call.controller.SetTimeout(std::chrono::hours(24 * 365 * 200));
+  call.Start(&channel);
+  auto peer = server.Accept();
+  const auto request = peer->ReadRequest();
+  EXPECT_EQ(request->timeout_ms, 0xffffffff);
+  peer->Reply(request->id, "pong");
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+}
+
+TEST_F(ClientEndTest, LateReplyIsDropped) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  const std::uint64_t late = LateReplies();
+  TestedCall call;
+  call.controller.SetTimeout(milliseconds(10));
+  call.Start(&channel);
+  const auto request = peer->ReadRequest();
+  EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+
+  TestedCall next;
+  next.Start(&channel);
+  const auto second = peer->ReadRequest();
+  EXPECT_NE(second->id, request->id);
+  peer->Send(peer->Encode(request->id, "too late") +
+             peer->Encode(second->id, "pong"));
+  EXPECT_EQ(next.Await(), STATUS_SUCCESS);
+  EXPECT_EQ(next.response.body(), "pong");
+  EXPECT_EQ(call.response.body(), "");
+  EXPECT_EQ(LateReplies(), late + 1);
+}
+
+TEST_F(ClientEndTest, RepeatedAndUnknownRepliesAreDropped) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  const std::uint64_t late = LateReplies();
+  TestedCall call;
+  call.Start(&channel);
+  const auto request = peer->ReadRequest();
+  const std::uint64_t id = request->id;
+  std::string replies;
+  for (std::uint64_t foreign :
+       {std::uint64_t{0}, id + 1, id + 64, id | (std::uint64_t{1} << 32),
+        ~std::uint64_t{0}}) {
+    replies += peer->Encode(foreign, "stray");
+  }
+  replies += peer->Encode(id, "pong");
+  replies += peer->Encode(id, "again");
+  peer->Send(replies);
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+  EXPECT_EQ(call.response.body(), "pong");
+
+  TestedCall next;
+  next.Start(&channel);
+  peer->Reply(peer->ReadRequest()->id, "pong");
+  EXPECT_EQ(next.Await(), STATUS_SUCCESS);
+  EXPECT_EQ(LateReplies(), late + 6);
+}
+
+TEST_F(ClientEndTest, CancelEndsCall) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  TestedCall call;
+  call.Start(&channel);
+  const auto request = peer->ReadRequest();
+  EXPECT_FALSE(call.HasEnded());
+  call.controller.StartCancel();
+  EXPECT_EQ(call.Await(), STATUS_FAILED);
+  EXPECT_TRUE(call.controller.IsCanceled());
+  call.controller.StartCancel();  // Too late, no harm.
+
+  // The controller can be used again; the reply to the first call is dropped.
+  TestedCall next;
+  next.Start(&channel);
+  peer->Send(peer->Encode(request->id, "late") +
+             peer->Encode(peer->ReadRequest()->id, "pong"));
+  EXPECT_EQ(next.Await(), STATUS_SUCCESS);
+  EXPECT_FALSE(next.controller.IsCanceled());
+}
+
+TEST_F(ClientEndTest, CancelEndsBlockedCall) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  RpcClientController controller;
+  std::thread cancelling([&] {
+    auto peer = server.Accept();
+    peer->ReadRequest();
+    controller.StartCancel();
+    EXPECT_TRUE(peer->AtEnd());
+  });
+  OnFiber([&] {
+    TestRequest request;
+    TestResponse response;
+    TestService_Stub(&channel).Call(&controller, &request, &response, nullptr);
+  });
+  EXPECT_EQ(controller.ErrorCode(), STATUS_FAILED);
+  EXPECT_TRUE(controller.IsCanceled());
+  ShutdownClientSide();
+  cancelling.join();
+}
+
+TEST_F(ClientEndTest, CancelBeforeCall) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall call;
+  call.controller.StartCancel();
+  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_FAILED);
+  EXPECT_TRUE(call.controller.IsCanceled());
+  call.controller.Reset();
+  EXPECT_FALSE(call.controller.IsCanceled());
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

@@ -1,0 +1,52 @@
+// A runtime, and what tests do with a RawServer in it again and again.
+#ifndef FLARE_RPC_TESTING_RAW_SERVER_FIXTURE_H_
+#define FLARE_RPC_TESTING_RAW_SERVER_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
+
+namespace flare::rpc::testing {
+
+class RawServerTest : public ClientTest {
+ protected:
+  // One call through, so that the connection stands.
+  static std::unique_ptr<RawPeer> Connect(RpcChannel* channel,
+                                          RawServer* server) {
+    TestedCall call;
+    call.Start(channel);
+    auto peer = server->Accept();
+    peer->Reply(peer->ReadRequest()->id, "pong");
+    EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
+    return peer;
+  }
+
+  // Answers everything until the client or somebody else closes.
+  static void Serve(RawPeer* peer) {
+    while (auto request = peer->ReadRequest()) peer->Reply(request->id, "pong");
+  }
+
+  static std::shared_ptr<PeerConnections> SetOf(const RawServer& server) {
+    return FindPeerConnections(
+        fiber::GetCurrentSchedulingGroupIndex(),
+        {"flare",
+         {server.endpoint(), server.endpoint().ToString()},
+         ClientDefaultsFromFlags().max_packet_size});
+  }
+
+  static int CallOnce(RpcChannel* channel, std::string* text = nullptr) {
+    TestedCall call;
+    const int code = call.Start(channel)->Await();
+    if (text != nullptr) *text = call.controller.ErrorText();
+    return code;
+  }
+};
+
+}  // namespace flare::rpc::testing
+
+#endif  // FLARE_RPC_TESTING_RAW_SERVER_FIXTURE_H_
