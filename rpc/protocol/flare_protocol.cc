@@ -22,18 +22,18 @@ constexpr ProtocolTraits kTraits{
     .attachments = true, .compression = true, .multiplexed = true};
 
 std::uint32_t ReadLittleEndian(const char* at) {
-  std::uint32_t value = 0;
-  for (int i = 3; i >= 0; --i) {
-    value = value << 8 | static_cast<std::uint8_t>(at[i]);
-  }
-  return value;
+  const auto byte = [at](int i) {
+    return std::uint32_t{static_cast<std::uint8_t>(at[i])} << (8 * i);
+  };
+  return byte(0) | byte(1) | byte(2) | byte(3);  // One load, to compilers.
 }
 
 char* PutLittleEndian(std::size_t value, char* out) {
-  for (int i = 0; i != 4; ++i) {
-    *out++ = static_cast<char>(value >> (8 * i));
-  }
-  return out;
+  out[0] = static_cast<char>(value);
+  out[1] = static_cast<char>(value >> 8);
+  out[2] = static_cast<char>(value >> 16);
+  out[3] = static_cast<char>(value >> 24);
+  return out + 4;
 }
 
 struct FlareFrame {

@@ -59,14 +59,11 @@ class FieldReader {
   }
 
   std::uint64_t Varint(int max_bytes = 10) {
-    std::uint64_t value = 0;
-    for (int i = 0; i != max_bytes; ++i) {
-      if (at_ == end_) return Fail("a number is cut off");
-      auto byte = static_cast<std::uint8_t>(*at_++);
-      value |= std::uint64_t{byte & 0x7fu} << (7 * i);
-      if (byte < 0x80) return value;
+    // Most tags and numbers have one byte.
+    if (at_ != end_ && static_cast<std::uint8_t>(*at_) < 0x80) [[likely]] {
+      return static_cast<std::uint8_t>(*at_++);
     }
-    return Fail("a number has too many bytes");
+    return LongVarint(max_bytes);
   }
 
   std::string_view Bytes() {
@@ -104,6 +101,17 @@ class FieldReader {
   }
 
  private:
+  std::uint64_t LongVarint(int max_bytes) {
+    std::uint64_t value = 0;
+    for (int i = 0; i != max_bytes; ++i) {
+      if (at_ == end_) return Fail("a number is cut off");
+      auto byte = static_cast<std::uint8_t>(*at_++);
+      value |= std::uint64_t{byte & 0x7fu} << (7 * i);
+      if (byte < 0x80) return value;
+    }
+    return Fail("a number has too many bytes");
+  }
+
   void SkipBytes(std::ptrdiff_t n) {
     if (end_ - at_ < n) {
       Fail("a fixed-size field is cut off");
