@@ -119,16 +119,21 @@ std::string_view HttpReasonPhrase(int status) {
 
 bool HttpHeaders::Append(std::string_view name, std::string_view value) {
   if (!rpc::IsHttpToken(name)) return false;
-  lines_.append(name).append(": ");
+  // Grown once, then written.
   const std::size_t begin = lines_.size();
-  lines_.append(value);
+  lines_.resize(begin + name.size() + 2 + value.size() + 2);
+  char* out = lines_.data() + begin;
+  out = std::copy(name.begin(), name.end(), out);
+  *out++ = ':';
+  *out++ = ' ';
+  char* const end = std::copy(value.begin(), value.end(), out);
   // Only these can end a field.
-  const char* const end = lines_.data() + lines_.size();
-  rpc::HttpScanner scanner(lines_.data() + begin, end);
+  rpc::HttpScanner scanner(out, end);
   for (const char* c; (c = scanner.Next()) != end;) {
-    if (*c == '\r' || *c == '\n' || *c == '\0') lines_[c - lines_.data()] = ' ';
+    if (*c == '\r' || *c == '\n' || *c == '\0') out[c - out] = ' ';
   }
-  lines_.append("\r\n");
+  end[0] = '\r';
+  end[1] = '\n';
   return true;
 }
 
@@ -183,10 +188,10 @@ void HttpHeaders::const_iterator::Read() {
     field_ = {};
     return;
   }
-  const std::string_view line = rest_.substr(0, lf);
-  const std::size_t colon = line.find(':');
-  field_ = {line.substr(0, colon),
-            rpc::TrimBlanks(line.substr(colon + 1, lf - colon - 2))};
+  line_ = rest_.substr(0, lf + 1);
+  const std::size_t colon = line_.find(':');
+  field_ = {line_.substr(0, colon),
+            rpc::TrimBlanks(line_.substr(colon + 1, lf - colon - 2))};
   rest_.remove_prefix(lf + 1);
 }
 

@@ -148,6 +148,8 @@ class HttpHeaders::const_iterator {
 
   reference operator*() const { return field_; }
   pointer operator->() const { return &field_; }
+  // The line of the field, with its CRLF.
+  std::string_view line() const { return line_; }
   const_iterator& operator++() {
     Read();
     return *this;
@@ -160,7 +162,8 @@ class HttpHeaders::const_iterator {
   // Takes the next field off rest_, or else becomes the end.
   void Read();
 
-  std::string_view rest_;  // behind field_
+  std::string_view rest_;  // behind line_
+  std::string_view line_;
   Field field_;
 };
 

@@ -14,6 +14,10 @@ constexpr std::string_view kPrefix = "/rpc/";
 
 std::optional<PayloadFormat> FormatOf(const HttpUses& uses,
                                       std::string_view content_type) {
+  // As a rule it is just that.
+  if (uses.pb && content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
+    return PayloadFormat::kProtobuf;
+  }
   const std::string_view type =
       Trim(content_type.substr(0, content_type.find(';')));
   const auto is = [type](PayloadFormat format) {

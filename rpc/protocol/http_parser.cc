@@ -10,7 +10,35 @@ namespace flare::rpc {
 
 namespace {
 
-constexpr HttpFault BadRequest(std::string_view text) { return {400, text}; }
+// What a function of this file has found wrong; null: nothing. (An HttpFault
+// takes as long to hand over as the rest of a field takes.)
+using Fault = const HttpFault*;
+
+constexpr HttpFault kBadLine{
+    400, "a control byte, or a line that doesn't end with CRLF"};
+constexpr HttpFault kBadVersion{400, "malformed HTTP version"};
+constexpr HttpFault kBadRequestLine{400, "malformed request line"};
+constexpr HttpFault kBadMethod{400, "malformed method"};
+constexpr HttpFault kBadTarget{400, "malformed request target"};
+constexpr HttpFault kBadStatusLine{400, "malformed status line"};
+constexpr HttpFault kBadStatus{400, "malformed status code"};
+constexpr HttpFault kBadLength{400, "malformed Content-Length"};
+constexpr HttpFault kTwoLengths{400, "conflicting Content-Length fields"};
+constexpr HttpFault kTwoCodings{400, "repeated Transfer-Encoding"};
+constexpr HttpFault kRepeated{400, "repeated header field"};
+constexpr HttpFault kTwoHosts{400, "repeated Host"};
+constexpr HttpFault kNoColon{400, "a header field without a colon"};
+constexpr HttpFault kLengthAndCoding{
+    400, "both Content-Length and Transfer-Encoding"};
+constexpr HttpFault kOldCoding{400, "Transfer-Encoding in HTTP/1.0"};
+constexpr HttpFault kBadFieldName{400, "malformed header field name"};
+constexpr HttpFault kBytesBehind{400, "bytes behind the header"};
+constexpr HttpFault kOtherVersion{505, "only HTTP/1.0 and HTTP/1.1 are spoken"};
+constexpr HttpFault kOtherCoding{
+    501, "the only transfer coding understood is chunked"};
+constexpr HttpFault kOtherExpectation{
+    417, "the only expectation understood is 100-continue"};
+constexpr HttpFault kTooManyFields{431, "too many header fields"};
 
 // Reads lines one after the other.
 class LineReader {
@@ -48,9 +76,6 @@ class LineReader {
   HttpScanner marks_;
 };
 
-constexpr HttpFault kBadLine =
-    BadRequest("a control byte, or a line that doesn't end with CRLF");
-
 template <class Word>
 Word LowerCaseWord(const char* text) {
   constexpr auto kBit = static_cast<Word>(0x2020202020202020);
@@ -79,75 +104,76 @@ bool IsName(const char* name, const char (&known)[kSize]) {
          LowerCaseWord<Word>(known + kLast);
 }
 
-HttpFault ParseVersion(std::string_view version, int* minor) {
+Fault ParseVersion(std::string_view version, int* minor) {
   if (version == "HTTP/1.1") [[likely]] {
     *minor = 1;
-    return {};
+    return nullptr;
   }
   if (version.size() != 8 || version.substr(0, 5) != "HTTP/" ||
       version[6] != '.' || version[5] < '0' || version[5] > '9' ||
       version[7] < '0' || version[7] > '9') {
-    return BadRequest("malformed HTTP version");
+    return &kBadVersion;
   }
-  if (version[5] != '1') return {505, "only HTTP/1.0 and HTTP/1.1 are spoken"};
+  if (version[5] != '1') return &kOtherVersion;
   *minor = version[7] == '0' ? 0 : 1;
-  return {};
+  return nullptr;
 }
 
 // `line` has no control bytes.
-HttpFault ParseRequestLine(std::string_view line, HttpHead* out) {
+Fault ParseRequestLine(std::string_view line, HttpHead* out) {
   const std::size_t first = line.find(' ');
   if (first == std::string_view::npos) {
-    return BadRequest("malformed request line");
+    return &kBadRequestLine;
   }
   const std::size_t last = line.find(' ', first + 1);
   if (last == std::string_view::npos) {
-    return BadRequest("malformed request line");
+    return &kBadRequestLine;
   }
   out->method_name = line.substr(0, first);
   out->target = line.substr(first + 1, last - first - 1);
   out->method = HttpMethodFromString(out->method_name);
   if (out->method == HttpMethod::Unspecified &&
       !IsHttpToken(out->method_name)) {
-    return BadRequest("malformed method");
+    return &kBadMethod;
   }
-  if (out->target.empty()) return BadRequest("malformed request target");
+  if (out->target.empty()) return &kBadTarget;
   return ParseVersion(line.substr(last + 1), &out->minor_version);
 }
 
-HttpFault ParseStatusLine(std::string_view line, HttpHead* out) {
-  if (HttpFault fault = ParseVersion(line.substr(0, 8), &out->minor_version)) {
+Fault ParseStatusLine(std::string_view line, HttpHead* out) {
+  if (const Fault fault =
+          ParseVersion(line.substr(0, 8), &out->minor_version)) {
     return fault;
   }
   if (line.size() < 12 || line[8] != ' ' ||
       (line.size() > 12 && line[12] != ' ')) {
-    return BadRequest("malformed status line");
+    return &kBadStatusLine;
   }
   auto status = TryParse<std::uint16_t>(line.substr(9, 3));
-  if (!status || *status < 100) return BadRequest("malformed status code");
+  if (!status || *status < 100) return &kBadStatus;
   out->status = *status;
   out->reason = line.size() > 13 ? line.substr(13) : std::string_view();
-  return {};
+  return nullptr;
 }
 
-HttpFault ReadContentLength(std::string_view value, HttpHead* out) {
+Fault ReadContentLength(std::string_view value, HttpHead* out) {
   auto length = TryParse<std::uint64_t>(value);
-  if (!length) return BadRequest("malformed Content-Length");
+  if (!length) return &kBadLength;
   if (out->has_content_length && *length != out->content_length) {
-    return BadRequest("conflicting Content-Length fields");
+    return &kTwoLengths;
   }
   out->has_content_length = true;
   out->content_length = *length;
-  return {};
+  return nullptr;
 }
 
-HttpFault ReadTransferEncoding(std::string_view value, HttpHead* out) {
-  if (out->chunked) return BadRequest("repeated Transfer-Encoding");
+Fault ReadTransferEncoding(std::string_view value, HttpHead* out) {
+  if (out->chunked) return &kTwoCodings;
   if (!IEquals(value, "chunked")) {
-    return {501, "the only transfer coding understood is chunked"};
+    return &kOtherCoding;
   }
   out->chunked = true;
-  return {};
+  return nullptr;
 }
 
 void ReadConnection(std::string_view value, HttpHead* out) {
@@ -162,30 +188,28 @@ void ReadConnection(std::string_view value, HttpHead* out) {
 }
 
 // For fields that must not be repeated.
-HttpFault ReadOnce(std::string_view value, std::string_view* out) {
-  if (out->data() != nullptr) return BadRequest("repeated header field");
+Fault ReadOnce(std::string_view value, std::string_view* out) {
+  if (out->data() != nullptr) return &kRepeated;
   *out = value;
-  return {};
+  return nullptr;
 }
 
-HttpFault ReadExpect(std::string_view value, HttpHead* out) {
+Fault ReadExpect(std::string_view value, HttpHead* out) {
   if (!IEquals(value, "100-continue")) {
-    return {417, "the only expectation understood is 100-continue"};
+    return &kOtherExpectation;
   }
   out->expect_continue = true;
-  return {};
+  return nullptr;
 }
 
-// Reads one of the fields that matter. nullopt: it is none.
-std::optional<HttpFault> ReadKnownField(std::string_view name,
-                                        std::string_view value, HttpHead* out) {
+Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
   const char* const text = name.data();
   switch (name.size()) {
     case 4:
       if (!IsName(text, "host")) break;
-      if (out->has_host) return BadRequest("repeated Host");
+      if (out->has_host) return &kTwoHosts;
       out->has_host = true;
-      return HttpFault();
+      return nullptr;
     case 6:
       if (!IsName(text, "expect")) break;
       return ReadExpect(value, out);
@@ -195,7 +219,7 @@ std::optional<HttpFault> ReadKnownField(std::string_view name,
     case 10:
       if (!IsName(text, "connection")) break;
       ReadConnection(value, out);
-      return HttpFault();
+      return nullptr;
     case 11:
       if (!IsName(text, "rpc-timeout")) break;
       return ReadOnce(value, &out->rpc_timeout);
@@ -213,73 +237,68 @@ std::optional<HttpFault> ReadKnownField(std::string_view name,
       if (!IsName(text, "transfer-encoding")) break;
       return ReadTransferEncoding(value, out);
   }
-  return std::nullopt;
+  // Also refuses a folded field (leading blank) and a blank before the colon.
+  return IsHttpToken(name) ? nullptr : &kBadFieldName;
 }
 
 // `line` isn't empty and has no control bytes but tabs.
-HttpFault ParseField(std::string_view line, std::size_t colon, HttpHead* out) {
+Fault ParseField(std::string_view line, std::size_t colon, HttpHead* out) {
   if (colon == std::string_view::npos) {
-    return BadRequest("a header field without a colon");
+    return &kNoColon;
   }
   const std::string_view name = line.substr(0, colon);
   const std::string_view value = TrimBlanks(line.substr(colon + 1));
-  if (const auto fault = ReadKnownField(name, value, out)) return *fault;
-  // Also refuses a folded field (leading blank) and a blank before the colon.
-  return IsHttpToken(name) ? HttpFault()
-                           : BadRequest("malformed header field name");
+  return ReadField(name, value, out);
 }
 
-HttpFault CheckFraming(const HttpHead& head) {
-  if (!head.chunked) return {};
+Fault CheckFraming(const HttpHead& head) {
+  if (!head.chunked) return nullptr;
   if (head.has_content_length) {
-    return BadRequest("both Content-Length and Transfer-Encoding");
+    return &kLengthAndCoding;
   }
   if (head.minor_version == 0) {
-    return BadRequest("Transfer-Encoding in HTTP/1.0");
+    return &kOldCoding;
   }
-  return {};
+  return nullptr;
 }
 
-HttpFault ParseFields(LineReader* source, std::size_t max_fields,
-                      HttpHead* out) {
+Fault ParseFields(LineReader* source, std::size_t max_fields, HttpHead* out) {
   LineReader lines = *source;  // A local one can live in registers.
   const char* const begin = lines.at();
   for (std::size_t count = 0;; ++count) {
     std::string_view line;
     std::size_t colon;
     const char* const end = lines.at();
-    if (!lines.Next(/*tabs=*/true, &line, &colon)) return kBadLine;
+    if (!lines.Next(/*tabs=*/true, &line, &colon)) return &kBadLine;
     if (line.empty()) {
       out->fields = {begin, static_cast<std::size_t>(end - begin)};
       break;
     }
-    if (count == max_fields) return {431, "too many header fields"};
-    if (HttpFault fault = ParseField(line, colon, out)) return fault;
+    if (count == max_fields) return &kTooManyFields;
+    if (const Fault fault = ParseField(line, colon, out)) return fault;
   }
   *source = lines;
   return CheckFraming(*out);
 }
 
-HttpFault ParseRequest(LineReader* lines, std::size_t max_fields,
-                       HttpHead* out) {
+Fault ParseRequest(LineReader* lines, std::size_t max_fields, HttpHead* out) {
   std::string_view line;
   std::size_t colon;
-  if (!lines->Next(/*tabs=*/false, &line, &colon)) return kBadLine;
-  if (HttpFault fault = ParseRequestLine(line, out)) return fault;
+  if (!lines->Next(/*tabs=*/false, &line, &colon)) return &kBadLine;
+  if (const Fault fault = ParseRequestLine(line, out)) return fault;
   return ParseFields(lines, max_fields, out);
 }
 
-HttpFault ParseResponse(LineReader* lines, std::size_t max_fields,
-                        HttpHead* out) {
+Fault ParseResponse(LineReader* lines, std::size_t max_fields, HttpHead* out) {
   std::string_view line;
   std::size_t colon;
-  if (!lines->Next(/*tabs=*/true, &line, &colon)) return kBadLine;
-  if (HttpFault fault = ParseStatusLine(line, out)) return fault;
+  if (!lines->Next(/*tabs=*/true, &line, &colon)) return &kBadLine;
+  if (const Fault fault = ParseStatusLine(line, out)) return fault;
   return ParseFields(lines, max_fields, out);
 }
 
-HttpFault CheckEnd(const LineReader& lines) {
-  return lines.done() ? HttpFault() : BadRequest("bytes behind the header");
+Fault CheckEnd(const LineReader& lines) {
+  return lines.done() ? nullptr : &kBytesBehind;
 }
 
 }  // namespace
@@ -327,8 +346,9 @@ HeadEnd FindHeadEnd(const Buffer& in, std::size_t limit, std::size_t* scanned,
 HttpFault ParseRequestHead(std::string_view head, std::size_t max_fields,
                            HttpHead* out) {
   LineReader lines(head);
-  const HttpFault fault = ParseRequest(&lines, max_fields, out);
-  return fault ? fault : CheckEnd(lines);
+  Fault fault = ParseRequest(&lines, max_fields, out);
+  if (fault == nullptr) fault = CheckEnd(lines);
+  return fault != nullptr ? *fault : HttpFault();
 }
 
 std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
@@ -343,10 +363,9 @@ std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
 HttpFault ParseResponseHead(std::string_view head, std::size_t max_fields,
                             HttpHead* out) {
   LineReader lines(head);
-  HttpFault fault = ParseResponse(&lines, max_fields, out);
-  if (!fault) fault = CheckEnd(lines);
-  if (fault) fault.status = 502;
-  return fault;
+  Fault fault = ParseResponse(&lines, max_fields, out);
+  if (fault == nullptr) fault = CheckEnd(lines);
+  return fault != nullptr ? HttpFault{502, fault->text} : HttpFault();
 }
 
 }  // namespace flare::rpc

@@ -93,15 +93,12 @@ Framing FramingOf(std::string_view name, std::string_view value) {
 void AppendFields(const HttpHeaders& headers, ReplyTicket* ticket,
                   BufferBuilder* out) {
   bool has_date = false;
-  for (const auto& [name, value] : headers) {
-    const Framing framing = FramingOf(name, value);
+  for (auto field = headers.begin(); field != headers.end(); ++field) {
+    const Framing framing = FramingOf(field->first, field->second);
     if (framing == Framing::kClose) ticket->close = true;
     if (framing == Framing::kClose || framing == Framing::kIgnored) continue;
     if (framing == Framing::kDate) has_date = true;
-    out->Append(name);
-    out->Append(": ");
-    out->Append(value);
-    out->Append("\r\n");
+    out->Append(field.line());
   }
   if (!has_date) AppendDateField(out);
 }
