@@ -51,11 +51,13 @@ class FieldReader {
 
   // False at the end and after a fault.
   bool NextTag(std::uint32_t* tag) {
-    if (at_ == end_ || !error_.empty()) return false;
-    // As protobuf does, the bits of the fifth byte beyond 32 are dropped.
-    *tag = static_cast<std::uint32_t>(Varint(5));
-    if (error_.empty() && *tag >> 3 == 0) Fail("a field has number 0");
-    return error_.empty();
+    if (at_ == end_) return false;
+    const auto byte = static_cast<std::uint8_t>(*at_);
+    if (byte < 8 || byte >= 0x80) [[unlikely]]
+      return NextOddTag(tag);
+    ++at_;
+    *tag = byte;
+    return true;
   }
 
   std::uint64_t Varint(int max_bytes = 10) {
@@ -101,6 +103,14 @@ class FieldReader {
   }
 
  private:
+  // Of more than one byte, or of field 0.
+  bool NextOddTag(std::uint32_t* tag) {
+    // As protobuf does, the bits of the fifth byte beyond 32 are dropped.
+    *tag = static_cast<std::uint32_t>(Varint(5));
+    if (error_.empty() && *tag >> 3 == 0) Fail("a field has number 0");
+    return error_.empty();
+  }
+
   std::uint64_t LongVarint(int max_bytes) {
     std::uint64_t value = 0;
     for (int i = 0; i != max_bytes; ++i) {
