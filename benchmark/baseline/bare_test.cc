@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -190,6 +191,7 @@ class BareClientTest : public testing::Test {
  protected:
   // A client of three slots, and the other end of its connection.
   flare::io::UniqueFd Start(const std::string& scheme, std::uint64_t requests) {
+    loop_.reset();  // And with it the connection that uses all this.
     server_address_.scheme = scheme;
     server_address_.host = "host:1";
     requests_ = *BareRequests::Encode(server_address_, 3, 5);
@@ -199,7 +201,8 @@ class BareClientTest : public testing::Test {
     flare::io::UniqueFd client(fds[0]);
     const int flags = ::fcntl(client.get(), F_GETFL);
     PCHECK(::fcntl(client.get(), F_SETFL, flags | O_NONBLOCK) == 0);
-    loop_->Adopt(std::make_unique<BareClientConnection>(
+    loop_.emplace();
+    (*loop_)->Adopt(std::make_unique<BareClientConnection>(
         std::move(client), &requests_, 3, load_.get()));
     return flare::io::UniqueFd(fds[1]);
   }
@@ -225,7 +228,7 @@ class BareClientTest : public testing::Test {
 
   example::CallStatistics WaitForEnd() {
     EXPECT_TRUE(Eventually([&] { return load_->under_way() == 0; }));
-    loop_.Join();
+    loop_->Join();
     return recorder_.Take();
   }
 
@@ -233,7 +236,7 @@ class BareClientTest : public testing::Test {
   example::CallRecorder recorder_;
   BareRequests requests_;
   std::unique_ptr<BareLoad> load_;
-  RunningLoop loop_;
+  std::optional<RunningLoop> loop_;
 };
 
 std::string EmptyReply(const BareMessage& request) {
