@@ -97,6 +97,7 @@ Status CheckNumbers() {
   if (!(FLAGS_report_interval > 0)) {
     return Bad("--report_interval must be positive.");
   }
+  if (FLAGS_hdr_log == "-") return Bad("--hdr_log needs a file's name.");
   return Status();
 }
 
