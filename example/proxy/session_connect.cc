@@ -1,0 +1,195 @@
+// What a session does before bytes can pass: the client's PROXY header, and
+// connecting to one upstream after the other.
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "example/proxy/proxy_protocol.h"
+#include "example/proxy/session.h"
+#include "example/proxy/session_side.h"
+#include "flare/base/clock.h"
+#include "flare/io/socket_options.h"
+#include "flare/rpc/log_throttle.h"
+#include "glog/logging.h"
+
+namespace example::proxy {
+namespace {
+
+using flare::NowNs;
+using flare::RefPtr;
+using flare::SaturatingAdd;
+
+// A server that is down fails once per client, and there are many clients.
+flare::rpc::LogThrottle connect_log;
+
+void LogConnectFailure(const Upstream& upstream, int error) {
+  if (const auto left_out = connect_log.Admit()) {
+    LOG(WARNING) << "Can't connect to upstream " << upstream.name() << ": "
+                 << std::system_category().message(error)
+                 << flare::rpc::LogThrottle::Note(*left_out);
+  }
+}
+
+// Of ours rather than of the upstream's.
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+         error == ENOMEM || error == EADDRNOTAVAIL || error == ENOSPC;
+}
+
+// A port to which nobody listens, and which the kernel has picked for our own
+// end of the connection: two halves of one socket have shaken hands.
+bool IsConnectedToItself(int fd, const flare::Endpoint& peer) {
+  return peer.family() != AF_UNIX && peer.IsLoopback() &&
+         flare::io::GetLocalEndpoint(fd) == peer;
+}
+
+}  // namespace
+
+void Session::ReadHeader() {
+  std::array<char, kMaxProxyHeader> bytes;
+  for (;;) {
+    // Never more than a header may have, so that this can't go on for long.
+    const ssize_t n =
+        ::recv(client_->fd(), bytes.data(), bytes.size() - received_.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n < 0) return EndAs(SessionEnd::kClientAborted, errno);
+    if (n == 0) return EndAs(SessionEnd::kBadHeader, 0);
+    received_.append(bytes.data(), static_cast<std::size_t>(n));
+    ParsedProxyHeader header = ParseProxyHeader(received_);
+    if (header.outcome == ParsedProxyHeader::Outcome::kMalformed) {
+      return EndAs(SessionEnd::kBadHeader, EPROTO);
+    }
+    if (header.outcome == ParsedProxyHeader::Outcome::kComplete) {
+      received_.erase(0, header.size);
+      destination_ = std::move(header.destination);
+      if (!header.source.empty()) report_.source = std::move(header.source);
+      return ConnectToNext();
+    }
+  }
+}
+
+void Session::ConnectToNext() {
+  phase_ = Phase::kConnecting;
+  const ProxyConfig& config = *serving_->config;
+  for (;;) {
+    const std::int64_t now = NowNs();
+    RefPtr<Upstream> next;
+    if (report_.attempts < config.connect_attempts) {
+      next = serving_->upstreams.Acquire(report_.source, tried_, now);
+    }
+    if (!next) {
+      return EndAs(SessionEnd::kNoUpstream,
+                   connect_error_ != 0 ? connect_error_ : EBUSY);
+    }
+    if (++report_.attempts > 1) registry_->CountRetry();
+    tried_.push_back(next.Get());
+    report_.upstream = std::move(next);
+    counted_by_upstream_ = true;
+    const int error = BeginConnecting();
+    if (error == 0) {
+      return SetDeadline(SaturatingAdd(now, config.connect_timeout.count()));
+    }
+    LeaveUpstream(error);
+  }
+}
+
+// 0, or the errno of why it can't even begin.
+int Session::BeginConnecting() {
+  const flare::Endpoint& address = report_.upstream->address();
+  auto fd = flare::io::CreateStreamSocket(address.family());
+  if (!fd) return fd.error().code();
+  flare::io::SetTcpNoDelay(fd->get());
+  flare::io::SetUrgentInline(fd->get());
+  SetSocketOptions(fd->get(), *serving_->config);
+  sockaddr_storage storage;
+  const socklen_t length = address.ToSockaddr(&storage);
+  if (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&storage),
+                length) != 0 &&
+      errno != EINPROGRESS) {
+    return errno;
+  }
+  upstream_ = flare::MakeRefCounted<Side>(std::move(*fd), kUpstreamShift, this);
+  return upstream_->Register().code();
+}
+
+void Session::OnConnecting(std::uint32_t events) {
+  if (UnpackEvents(events, kUpstreamShift) == 0) return;
+  const int fd = upstream_->fd();
+  if (const int error = flare::io::TakeSocketError(fd); error != 0) {
+    return ConnectFailed(error);
+  }
+  // The event may have been meant for the upstream that was tried before.
+  const flare::Endpoint peer = flare::io::GetRemoteEndpoint(fd);
+  if (peer.empty()) return;
+  if (IsConnectedToItself(fd, peer)) return ConnectFailed(ECONNREFUSED);
+  OnConnected();
+}
+
+void Session::ConnectFailed(int error) {
+  LeaveUpstream(error);
+  ConnectToNext();
+}
+
+void Session::LeaveUpstream(int error) {
+  if (upstream_) upstream_->Close();
+  upstream_.Reset();
+  connect_error_ = error;
+  if (IsShortage(error)) {
+    report_.attempts = serving_->config->connect_attempts;  // No use in more.
+  } else {
+    const ProxyConfig& config = *serving_->config;
+    LogConnectFailure(*report_.upstream, error);
+    registry_->CountConnectFailure();
+    report_.upstream->ReportFailure(config.max_failures,
+                                    config.failure_pause.count(), NowNs());
+  }
+  ReleaseUpstream();
+}
+
+void Session::OnConnected() {
+  const ProxyConfig& config = *serving_->config;
+  report_.upstream->ReportConnected();
+  report_.connected_ns = last_activity_ns_ = NowNs();
+  if (!client_->registered()) {
+    if (const flare::Status status = client_->Register(); !status.ok()) {
+      return EndAs(SessionEnd::kNoUpstream, status.code());
+    }
+  }
+  relay_.emplace(client_->fd(), upstream_->fd(),
+                 Relay::Options{.high_watermark = config.high_watermark,
+                                .low_watermark = config.low_watermark,
+                                .copy_mode = config.copy_mode});
+  SendHeader();
+  relay_->AddReceived(Relay::kClient, received_);
+  phase_ = Phase::kRelaying;
+  received_ = std::string();
+  tried_ = std::vector<const Upstream*>();
+  if (const std::int64_t idle_ns = config.idle_timeout.count(); idle_ns != 0) {
+    SetDeadline(SaturatingAdd(last_activity_ns_, idle_ns));
+  }
+}
+
+void Session::SendHeader() {
+  const ProxyProtocol version = serving_->config->send_proxy_protocol;
+  if (version == ProxyProtocol::kNone) return;
+  if (destination_.empty()) {
+    destination_ = flare::io::GetLocalEndpoint(client_->fd());
+  }
+  relay_->SendFirst(Relay::kUpstream,
+                    version == ProxyProtocol::kV1
+                        ? FormatProxyHeaderV1(report_.source, destination_)
+                        : FormatProxyHeaderV2(report_.source, destination_));
+}
+
+void Session::ReleaseUpstream() {
+  if (!counted_by_upstream_) return;
+  counted_by_upstream_ = false;
+  report_.upstream->Release();
+}
+
+}  // namespace example::proxy
