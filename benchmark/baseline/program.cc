@@ -16,11 +16,6 @@ DEFINE_int32(threads, 0,
              "Event loops, or with --thread_pool threads in all. 0: as "
              "--flare_concurrency_hint says, or as many as there are CPUs.");
 
-namespace GFLAGS_NAMESPACE {
-// What gflags calls when the command line can't be parsed.
-extern void (*gflags_exitfunc)(int);
-}  // namespace GFLAGS_NAMESPACE
-
 namespace baseline {
 
 namespace {
@@ -32,9 +27,7 @@ flare::Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
 }  // namespace
 
 void BeginProgram(int argc, char** argv, const std::string& usage) {
-  google::gflags_exitfunc = [](int status) {
-    std::exit(status == 1 ? kBadFlags : status);
-  };
+  example::ExitWithBadFlags();
   google::SetUsageMessage(usage);
   FLAGS_logtostderr = true;
   FLAGS_logbufsecs = 0;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 
+#include "example/rpc/flag_errors.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
@@ -16,7 +17,7 @@ DECLARE_int32(threads);
 
 namespace baseline {
 
-inline constexpr int kBadFlags = 2;  // Exit status.
+using example::kBadFlags;  // Exit status.
 
 // Parses the flags and sets logging up, to stderr unless the flags say
 // otherwise. Ends the process with kBadFlags if they can't be parsed, or there

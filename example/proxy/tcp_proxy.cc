@@ -9,10 +9,9 @@
 #include <glog/logging.h>
 #include <signal.h>
 
-#include <cstdlib>
-
 #include "example/proxy/config.h"
 #include "example/proxy/supervisor.h"
+#include "example/rpc/flag_errors.h"
 #include "flare/init.h"
 #include "flare/init/override_flag.h"
 
@@ -27,16 +26,10 @@ FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
 // Both connections of a client in one event loop.
 FLARE_OVERRIDE_FLAG(flare_scheduling_group_size, 1);
 
-// Of gflags, which exports but doesn't declare it: how it ends the process
-// because of a flag that it doesn't understand.
-namespace google {
-extern void (*gflags_exitfunc)(int);
-}  // namespace google
-
 namespace example::proxy {
 namespace {
 
-constexpr int kBadConfiguration = 2;
+constexpr int kBadConfiguration = kBadFlags;
 
 int Check(const ProxyConfig& config) {
   const int unreachable = CountUnreachable(config);
@@ -74,8 +67,6 @@ int Entry(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Meaningless while there is nothing to reload: at the start and at the end.
   ::signal(SIGHUP, SIG_IGN);
-  google::gflags_exitfunc = [](int status) {
-    std::exit(status == 1 ? example::proxy::kBadConfiguration : status);
-  };
+  example::ExitWithBadFlags();
   return flare::Start(argc, argv, example::proxy::Entry);
 }

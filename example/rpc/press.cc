@@ -5,7 +5,6 @@
 // docs/press.md describes its flags, its output and how it measures.
 
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "example/rpc/flag_errors.h"
 #include "example/rpc/hdr_log.h"
 #include "example/rpc/load_generator.h"
 #include "example/rpc/press_flags.h"
@@ -28,16 +28,10 @@ FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(logbufsecs, 0);
 FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
 
-namespace GFLAGS_NAMESPACE {
-// What gflags calls when the command line can't be parsed.
-extern void (*gflags_exitfunc)(int);
-}  // namespace GFLAGS_NAMESPACE
-
 namespace example {
 namespace {
 
 constexpr int kSomeCallsFailed = 1;
-constexpr int kBadFlags = 2;
 
 int RefuseFlags(const std::string& reason) {
   LOG(ERROR) << reason << " See --help.";
@@ -139,9 +133,7 @@ int Entry(int argc, char**) {
 }  // namespace example
 
 int main(int argc, char** argv) {
-  google::gflags_exitfunc = [](int status) {
-    std::exit(status == 1 ? example::kBadFlags : status);
-  };
+  example::ExitWithBadFlags();
   google::SetUsageMessage("puts load on an echo server; see docs/press.md");
   return flare::Start(argc, argv, example::Entry);
 }

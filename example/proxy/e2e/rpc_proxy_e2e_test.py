@@ -1,0 +1,251 @@
+#!/usr/bin/python3
+"""rpc_proxy between the real echo server and the real load generator, in all
+protocols on both sides."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "..", "rpc", "e2e"))
+import harness  # noqa: E402
+
+PROXY = "proxy/rpc_proxy"
+SERVICE = "example.protobuf_echo.EchoService"
+ECHO = SERVICE + ".Echo"
+NAMELESS = ("flare", "http+pb", "baidu-std", "trpc", "bolt")
+PROTOCOLS = NAMELESS + ("http+proto3-json", "http+pb-text")
+WITH_ATTACHMENTS = ("flare", "baidu-std", "trpc")
+
+# One report of press: its latency line with rate and failures behind it.
+REPORT = re.compile(r"max: \d+us\. QPS: (\d+), failures: (\d+)")
+
+
+class RpcProxyTest(harness.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.descriptors = self.path("echo.pb")
+    subprocess.run(
+        ["protoc", "--include_imports",
+         f"--descriptor_set_out={self.descriptors}",
+         f"--proto_path={os.path.dirname(harness.PROTO_FILE)}",
+         os.path.basename(harness.PROTO_FILE)],
+        check=True, timeout=harness.PATIENCE_S)
+
+  def start_proxy(self, routes, *flags, opaque=False):
+    if not opaque:
+      flags += (f"--descriptors={self.descriptors}",)
+    return self.start_server(f"--routes={routes}", "--flare_concurrency_hint=2",
+                             *flags, name=PROXY)
+
+  def press(self, port, protocols, *flags):
+    """Starts press on all these protocols, side by side."""
+    targets = ";".join(f"{p}://127.0.0.1:{port}" for p in protocols)
+    return self.start("press", f"--server_addr={targets}", "--max_pending=14",
+                      "--flare_concurrency_hint=2", "--verify",
+                      "--timeout=20000", f"--json={self.path('press.json')}",
+                      *flags)
+
+  def figures(self):
+    with open(self.path("press.json")) as f:
+      return json.load(f)
+
+  def next_report(self, press, is_wanted, what, after=0):
+    """Waits for a report with is_wanted(qps, failures); returns the offset
+    behind it."""
+
+    def look():
+      for match in REPORT.finditer(press.log(), after):
+        if is_wanted(int(match[1]), int(match[2])):
+          return match.end()
+      self.assertTrue(press.is_running(), press)
+      return None
+
+    return harness.wait_until(look, f"{what} in the reports of {press}")
+
+
+class Pairs(RpcProxyTest):
+
+  def check(self, route, protocols, *flags, opaque=False):
+    """Calls in all these protocols get across."""
+    proxy = self.start_proxy(route, opaque=opaque)
+    calls = 50 * len(protocols)
+    press = self.press(proxy.port, protocols, f"--requests={calls}",
+                       "--body_size=0-3000", *flags)
+    self.assertEqual(press.wait(), 0, press)
+    figures = self.figures()
+    self.assertEqual((figures["requests"], figures["failures"]), (calls, 0))
+    for target in figures.get("targets", []):
+      self.assertEqual(target["requests"], 50, target["server_addr"])
+    self.assertEqual(proxy.stop(), 0, proxy)
+    self.assertIn(f"Processed {calls} request(s) in total.", proxy.log())
+
+  def test_with_descriptors(self):
+    server = self.start_server()
+    for backend in PROTOCOLS:
+      with self.subTest(backend=backend):
+        self.check(f"*={backend}://127.0.0.1:{server.port}", PROTOCOLS)
+
+  def test_without_descriptors(self):
+    server = self.start_server()
+    for backend in NAMELESS:
+      with self.subTest(backend=backend):
+        self.check(f"{ECHO}={backend}://127.0.0.1:{server.port}", NAMELESS,
+                   opaque=True)
+
+  def test_attachments(self):
+    server = self.start_server()
+    for backend in WITH_ATTACHMENTS:
+      with self.subTest(backend=backend):
+        self.check(f"{SERVICE}={backend}://127.0.0.1:{server.port}",
+                   WITH_ATTACHMENTS, "--attachment_size=100000")
+
+  def test_compressed_requests(self):
+    server = self.start_server()
+    self.check(f"*=flare://127.0.0.1:{server.port}", ("flare", "trpc"),
+               "--compression_algorithm=gzip")
+
+
+class Routes(RpcProxyTest):
+
+  def test_methods_have_backends_of_their_own(self):
+    """Calls of Relay go press, proxy, relay_server, proxy, server."""
+    server = self.start_server()
+    proxy_port = harness.free_port()
+    relay = self.start_server(f"--forward_to=flare://127.0.0.1:{proxy_port}",
+                              name="relay_server")
+    proxy = self.start_server(
+        f"--descriptors={self.descriptors}",
+        f"--routes={ECHO}=trpc://127.0.0.1:{server.port};"
+        f"*=baidu-std://127.0.0.1:{relay.port}", port=proxy_port, name=PROXY)
+    press = self.press(proxy.port, ["http+pb"], "--relay_stub",
+                       "--requests=100")
+    self.assertEqual(press.wait(), 0, press)
+    for program, calls in ((proxy, 200), (relay, 100), (server, 100)):
+      self.assertEqual(program.stop(), 0, program)
+      self.assertIn(f"Processed {calls} request(s) in total.", program.log())
+
+  def test_what_has_no_route_fails(self):
+    proxy = self.start_proxy(
+        "example.protobuf_echo.RelayService=flare://127.0.0.1:1")
+    press = self.press(proxy.port, ["trpc"], "--requests=10")
+    self.assertEqual(press.wait(), 1, press)
+    self.assertEqual(self.figures()["failures_by_status"], {"10": 10})
+
+  def test_failures_of_the_backend_keep_their_code(self):
+    server = self.start_server("--fail_with=1234")
+    proxy = self.start_proxy(f"*=trpc://127.0.0.1:{server.port}")
+    press = self.press(proxy.port, ["flare"], "--requests=10")
+    self.assertEqual(press.wait(), 1, press)
+    self.assertEqual(self.figures()["failures_by_status"], {"1234": 10})
+    self.assertIn("Failed with configured error.", press.log())
+
+
+class Faults(RpcProxyTest):
+
+  def test_the_backend_dies_and_comes_back(self):
+    server = self.start_server()
+    proxy = self.start_proxy(f"*=trpc://127.0.0.1:{server.port}")
+    press = self.press(proxy.port, ["flare"], "--report_interval=0.25")
+    seen = self.next_report(press, lambda qps, bad: qps > 0 and bad == 0,
+                            "calls that succeed")
+    server.kill()
+    seen = self.next_report(press, lambda qps, bad: qps == 0 and bad > 0,
+                            "nothing but failures", seen)
+    press.wait_for(rf"127\.0\.0\.1:{server.port}.*Connection refused")
+    self.start_server(port=server.port)
+    self.next_report(press, lambda qps, bad: qps > 0 and bad == 0,
+                     "calls that succeed again", seen)
+    self.assertEqual(press.stop(signal.SIGINT), 1, press)
+    # Broken while they were under way (104), and not sent at all (2).
+    self.assertLessEqual(set(self.figures()["failures_by_status"]),
+                         {"2", "104"})
+    self.assertEqual(proxy.stop(), 0, proxy)
+
+  def test_calls_under_way_are_answered_after_sigterm(self):
+    server = self.start_server("--work=sleep_fiber", "--work_us=3000000")
+    proxy = self.start_proxy(f"*=flare://127.0.0.1:{server.port}")
+    press = self.press(proxy.port, ["flare"], "--requests=14")
+
+    def all_have_come():  # It says each second how many have.
+      counts = re.findall(r"Processed (\d+) request\(s\) in 1", proxy.log())
+      return sum(map(int, counts)) == 14
+
+    harness.wait_until(all_have_come, f"14 calls at {proxy}")
+    self.assertEqual(proxy.stop(), 0, proxy)
+    self.assertEqual(press.wait(), 0, press)
+    self.assertIn("Processed 14 request(s) in total.", proxy.log())
+
+
+class WrongFlags(RpcProxyTest):
+
+  def check(self, why, *flags):
+    """The program refuses the flags with one line, which says why."""
+    ended, log = self.run_to_end(PROXY, "--port=0", *flags)
+    self.assertEqual(ended, 2, log)
+    # Besides what the runtime has to tell.
+    lines = [line for line in log.splitlines() if not line.startswith("I")]
+    self.assertEqual(len(lines), 1, log)
+    self.assertIn(why, lines[0])
+
+  def test_routes(self):
+    known = f"--descriptors={self.descriptors}"
+    route = "*=flare://127.0.0.1:1"
+    for why, *flags in (
+        ("no routes", known),
+        ("route 'x': write pattern=protocol://address", known, "--routes=x"),
+        ("is neither package.Service.Method", known, "--routes=a-b=flare://x"),
+        ("no such service or method", known, "--routes=a.B=flare://x:1"),
+        ('unknown scheme "smoke"', known, "--routes=*=smoke://127.0.0.1:1"),
+        # Although nothing would go there.
+        ('unknown scheme "smoke"', known,
+         f"--routes={SERVICE}=flare://127.0.0.1:1;"
+         "example.protobuf_echo.RelayService=flare://127.0.0.1:1;"
+         "*=smoke://127.0.0.1:1"),
+        ("127.0.0.1:x", known, "--routes=*=flare://127.0.0.1:x"),
+        ("+", known, f"--routes={route}", "--override_nslb=list"),
+        ("can't read /no/such", "--descriptors=/no/such", f"--routes={route}"),
+        ("is no descriptor set", f"--descriptors={harness.PROTO_FILE}",
+         f"--routes={route}"),
+        ("without descriptors each route must name a method",
+         f"--routes={route}"),
+        ("http+proto3-json can't be spoken without --descriptors",
+         f"--routes={ECHO}=flare://127.0.0.1:1",
+         "--protocols=flare,http+proto3-json"),
+        ("can't be spoken without --descriptors",
+         f"--routes={ECHO}=http+pb-text://127.0.0.1:1")):
+      with self.subTest(flags=flags):
+        self.check(why, *flags)
+
+  def test_others(self):
+    right = (f"--descriptors={self.descriptors}",
+             "--routes=*=flare://127.0.0.1:1")
+    for why, flag in (
+        ("Bad --ip or --port", "--port=65536"),
+        ("Bad --ip or --port", "--ip=localhost.or.so"),
+        ('unknown protocol "smoke"', "--protocols=flare,smoke"),
+        ("Bad --protocols", "--protocols="),
+        ("nonsense", "--nonsense=1"),
+        ("'routes' is no flag", "routes")):
+      with self.subTest(flag=flag):
+        self.check(why, *right, flag)
+
+  def test_the_port_is_in_use(self):
+    with socket.socket() as taken:
+      taken.bind(("127.0.0.1", 0))
+      taken.listen()
+      status, log = self.run_to_end(
+          PROXY, f"--descriptors={self.descriptors}",
+          "--routes=*=flare://127.0.0.1:1",
+          "--port=%d" % taken.getsockname()[1])
+    self.assertEqual(status, 1, log)
+    self.assertIn("Address already in use", log)
+
+
+if __name__ == "__main__":
+  harness.main()
