@@ -140,7 +140,8 @@ class Callers(LoadTest):
         press = self.start(
             "press", f"--server_addr=flare://127.0.0.1:{server.port}",
             "--callers=6", f"--connections={kind}", "--timeout=20000",
-            "--flare_concurrency_hint=2")
+            # Calls take so long that all are under way together.
+            "--tail_ratio=1", "--tail_us=300000", "--flare_concurrency_hint=2")
         harness.wait_until(lambda: self.connections(server) == expected,
                            f"{expected} connection(s)")
         self.assertEqual(press.stop(), 0, press)
