@@ -135,14 +135,15 @@ class Callers(LoadTest):
 
   def test_single_and_pooled_connections(self):
     server = self.start_server("--flare_concurrency_hint=2")
-    for kind, expected in (("single", 1), ("pooled", 6)):
+    # Callers that begin at the same moment may come to share one for good.
+    for kind, expected in (("single", (1,)), ("pooled", range(2, 7))):
       with self.subTest(kind=kind):
         press = self.start(
             "press", f"--server_addr=flare://127.0.0.1:{server.port}",
             "--callers=6", f"--connections={kind}", "--timeout=20000",
             # Calls take so long that all are under way together.
             "--tail_ratio=1", "--tail_us=300000", "--flare_concurrency_hint=2")
-        harness.wait_until(lambda: self.connections(server) == expected,
+        harness.wait_until(lambda: self.connections(server) in expected,
                            f"{expected} connection(s)")
         self.assertEqual(press.stop(), 0, press)
         harness.wait_until(lambda: self.connections(server) == 0, "no more")
