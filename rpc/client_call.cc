@@ -125,6 +125,7 @@ void ClientCall::Begin(const Arguments& arguments) {
   attempts_left_ =
       controller_->max_attempts_ > 0 ? controller_->max_attempts_ : 1;
   route_ = arguments.route;
+  if (route_ != nullptr) format_ = route_->format();
   failure_ =
       route_ == nullptr ? *arguments.refusal : Serialize(*arguments.request);
   if (failure_.ok() && attempts_left_ > 1) {

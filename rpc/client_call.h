@@ -108,6 +108,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   google::protobuf::Closure* done_ = nullptr;
   std::int64_t deadline_ns_ = 0;
   std::size_t attempts_left_ = 0;
+  PayloadFormat format_{};  // The route's, which may be gone at the end.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   bool attachment_compressed_ = false;
   Buffer body_;

@@ -31,8 +31,7 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
     body_ = controller_->request_raw_bytes_;
   } else {
     BufferBuilder builder;
-    const flare::Status status =
-        SerializePayload(route_->format(), request, &builder);
+    const flare::Status status = SerializePayload(format_, request, &builder);
     if (!status.ok()) {
       return flare::Status(STATUS_SERIALIZE_REQUEST, status.message());
     }
@@ -125,7 +124,7 @@ flare::Status ClientCall::ReadReply() {
   }
   status = decompress(&reply.body, compressed);
   if (status.ok()) {
-    status = ParsePayload(route_->format(), reply.body, response_);
+    status = ParsePayload(format_, reply.body, response_);
   }
   controller_->parsed_ns_ = NowNs();
   return status;

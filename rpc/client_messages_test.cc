@@ -287,7 +287,21 @@ TEST_F(ClientRetryTest, DeadlineHoldsForAllAttempts) {
   EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
 }
 
-// The channel may go while a call is under way, also one that retries.
+// The channel may go while a call is under way.
+TEST_F(ClientRetryTest, OneAttemptOutlivesChannel) {
+  RawServer server;
+  auto channel = std::make_unique<RpcChannel>(server.uri());
+  auto peer = Connect(channel.get(), &server);
+  TestedCall call;
+  call.Start(channel.get());
+  const auto request = peer->ReadRequest();
+  channel.reset();
+  peer->Reply(request->id, "pong");
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
+  EXPECT_EQ(call.response.body(), "pong");
+}
+
+// ... also while one is that retries, and so keeps what it needs of it.
 TEST_F(ClientRetryTest, OutlivesChannel) {
   RawServer server;
   auto channel = std::make_unique<RpcChannel>(server.uri());
