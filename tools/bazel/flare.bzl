@@ -28,7 +28,7 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", **kw
         srcs = srcs or [name + ".cc"],
         # Optimising instrumented tests takes longer than running them.
         copts = COPTS + copts + select({
-            "//:sanitized": ["-O0"],
+            "//:plain_tests": ["-O0"],
             "//conditions:default": [],
         }),
         deps = deps + ["@system_libs//:gtest_main"],
