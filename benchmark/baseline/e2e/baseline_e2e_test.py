@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.realpath(__file__))  # Bazel runs it by a link.
 sys.path.append(os.path.join(HERE, "..", "..", "..", "example", "rpc", "e2e"))
 import harness  # noqa: E402
 
