@@ -46,8 +46,10 @@ void AppendNumber(std::uint64_t value, std::string* out) {
 }
 
 Scan ScanFlare(std::string_view in, BareMessage* message, std::size_t* need) {
-  *need = kFlareHeader;
-  if (in.size() < kFlareHeader) return Scan::kNeedMore;
+  if (in.size() < kFlareHeader) {
+    *need = kFlareHeader;
+    return Scan::kNeedMore;
+  }
   const std::size_t meta_size = ReadLittleEndian(in.data() + 4);
   const std::size_t body = ReadLittleEndian(in.data() + 8);
   message->attachment = ReadLittleEndian(in.data() + 12);
@@ -57,8 +59,10 @@ Scan ScanFlare(std::string_view in, BareMessage* message, std::size_t* need) {
   if (meta_size > kMaxMeta || message->size > kMaxBareMessage) {
     return Scan::kBad;
   }
-  *need = message->size;
-  if (in.size() < message->size) return Scan::kNeedMore;
+  if (in.size() < message->size) {
+    *need = message->size;
+    return Scan::kNeedMore;
+  }
   RpcMeta meta;
   const std::string_view fault =
       DecodeRpcMeta(in.substr(kFlareHeader, meta_size), &meta);
@@ -128,14 +132,16 @@ Scan ReadHead(std::string_view in, BareHead* head, std::size_t* size) {
 
 Scan ScanHttp(std::string_view in, BareMessage* message, BareHead* head,
               std::size_t* need) {
-  *need = 0;
   const Scan result = ReadHead(in, head, &message->head);
+  if (result == Scan::kNeedMore) *need = 0;
   if (result != Scan::kMessage) return result;
   const std::uint64_t body = head->content_length.value_or(0);
   if (body > kMaxBareMessage) return Scan::kBad;
   message->size = message->head + static_cast<std::size_t>(body);
-  *need = message->size;
-  if (in.size() < message->size) return Scan::kNeedMore;
+  if (in.size() < message->size) {
+    *need = message->size;
+    return Scan::kNeedMore;
+  }
   message->has_id = head->rpc_seq_no.has_value();
   message->id = head->rpc_seq_no.value_or(0);
   message->close = head->close;

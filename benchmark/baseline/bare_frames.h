@@ -42,7 +42,7 @@ struct BareMessage {
 };
 
 // On kNeedMore *need is the size that the input must have in all, or 0 if that
-// isn't known.
+// isn't known. Otherwise it stays as it was.
 Scan ScanRequest(std::string_view in, BareMessage* message, std::size_t* need);
 Scan ScanResponse(std::string_view in, BareMessage* message, std::size_t* need);
 

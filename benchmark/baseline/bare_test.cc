@@ -270,6 +270,18 @@ TEST_F(BareClientTest, CountsFailures) {
   EXPECT_EQ(calls.failures, (std::map<int, std::uint64_t>{{404, 5}}));
 }
 
+// What the next message needs isn't what the one before needed.
+TEST_F(BareClientTest, SeesAShortReplyAfterALongOne) {
+  const flare::io::UniqueFd fd = Start("http", 3);
+  std::size_t left = 3;
+  Serve(fd.get(), 3, [&](const BareMessage&) {
+    // Each comes by itself.
+    EXPECT_TRUE(Eventually([&] { return load_->under_way() == left; }));
+    return PlainReply(std::string(10 * --left, 'x'));
+  });
+  EXPECT_EQ(WaitForEnd().successes(), 3);
+}
+
 TEST_F(BareClientTest, CountsWhatAClosedConnectionLeaves) {
   flare::io::UniqueFd fd = Start("flare", 0);
   Serve(fd.get(), 5, EmptyReply);

@@ -20,6 +20,13 @@ def accepts():
         return probe.connect_ex(ADDRESS) == 0
 
 
+def catches(pid, number):
+    """Whether the process has a handler for the signal."""
+    with open('/proc/%d/status' % pid) as f:
+        caught = next(line for line in f if line.startswith('SigCgt:'))
+    return int(caught.split()[1], 16) >> (number - 1) & 1
+
+
 class HelloTest(unittest.TestCase):
 
     def setUp(self):
@@ -53,6 +60,11 @@ class HelloTest(unittest.TestCase):
             self.assertEqual(reply.read(), b'{"body":"Hello, fibers."}')
 
     def test_a_signal_ends_the_server_in_order(self):
+        # It accepts a moment before it waits for signals.
+        deadline = time.monotonic() + PATIENCE_S
+        while not catches(self.server.pid, signal.SIGTERM):
+            self.assertLess(time.monotonic(), deadline, 'it does not wait')
+            time.sleep(0.01)  # Between two looks.
         self.server.send_signal(signal.SIGTERM)
         self.assertEqual(self.server.wait(PATIENCE_S), 0)
 

@@ -103,6 +103,13 @@ def die_with_parent():
   LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+def expects_signal(pid, number):
+  """Whether the process has a handler for the signal, or holds it back."""
+  with open(f"/proc/{pid}/status") as f:
+    masks = dict(re.findall(r"^Sig(Cgt|Blk):\s*(\w+)$", f.read(), re.M))
+  return any(int(mask, 16) >> (number - 1) & 1 for mask in masks.values())
+
+
 class Program:
   """A running program whose output (both streams) goes to a file."""
 
@@ -187,8 +194,8 @@ class TestCase(unittest.TestCase):
     return program
 
   def start_server(self, *arguments, port=None, name="server"):
-    """Starts a server that accepts connections when this returns. It has its
-    port as `.port`."""
+    """Starts a server that, when this returns, accepts connections and ends in
+    order if asked to. It has its port as `.port`."""
     port = port or free_port()
     server = self.start(name, "--logtostderr", f"--port={port}", *arguments)
     server.port = port
@@ -196,7 +203,7 @@ class TestCase(unittest.TestCase):
     def answers():
       if not server.is_running():
         raise GaveUp(f"it didn't start: {server}")
-      return can_connect(port)
+      return can_connect(port) and expects_signal(server.pid, signal.SIGTERM)
 
     wait_until(answers, f"port {port} of {name}")
     return server
