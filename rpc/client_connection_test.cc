@@ -116,6 +116,23 @@ TEST_F(ClientConnectionTest, ControllerPrefersItsConnection) {
   }
 }
 
+// But not while another call is on it and there may be more: callers who came
+// to share one part again.
+TEST_F(ClientConnectionTest, BusyOnesAreNotPreferredBelowTheLimit) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 2;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  const auto first_peer = Connect(&channel, &server);
+  const auto set = SetOf(server);
+  ClientConnection* const first = *set->Acquire(nullptr);
+  ClientConnection* const second = *set->Acquire(first);
+  EXPECT_NE(second, first);
+  const auto second_peer = server.Accept();
+  ClientConnection* const third = *set->Acquire(first);
+  EXPECT_EQ(third, first);
+  for (ClientConnection* c : {first, second, third}) c->RemoveUser();
+}
+
 TEST_F(ClientConnectionTest, BreakingFailsAllCallsOnIt) {
   FLAGS_flare_rpc_client_max_connections_per_server = 1;
   RawServer server;

@@ -57,11 +57,11 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   PeerConnections& operator=(const PeerConnections&) = delete;
 
   // A connection for one call, which becomes its user (RemoveUser() at the
-  // end). `preferred` is taken if it is one of the set's. Fails with
-  // STATUS_FAIL_TO_CONNECT while attempts are spaced out, and with
-  // STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may suspend the fiber
-  // (or thread) for as long as somebody else opens a connection, which doesn't
-  // include waiting for the server.
+  // end). `preferred` is taken if it is one of the set's, and idle or there may
+  // be no more. Fails with STATUS_FAIL_TO_CONNECT while attempts are spaced
+  // out, and with STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may
+  // suspend the fiber (or thread) for as long as somebody else opens a
+  // connection, which doesn't include waiting for the server.
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
 
   // True: there is an established connection, or one may be opened right now

@@ -65,8 +65,12 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
     return c->established_ || !choosy;
   };
   ClientConnection* chosen = nullptr;
+  // While there may be more, callers who came to share one part again.
+  const auto free = [&](const ClientConnection* c) {
+    return size >= limit_ || c->idle();
+  };
   for (ClientConnection* c : connections_) {
-    if (c == preferred && good(c)) chosen = c;
+    if (c == preferred && good(c) && free(c)) chosen = c;
   }
   if (chosen == nullptr && size < limit_) {
     for (ClientConnection* c : connections_) {
