@@ -42,6 +42,11 @@ class KnownMethods {
   std::map<std::string, std::string, std::less<>> services_;
 };
 
+bool IsGenerated(const google::protobuf::Message* prototype) {
+  return google::protobuf::MessageFactory::generated_factory()->GetPrototype(
+             prototype->GetDescriptor()) == prototype;
+}
+
 bool IsMethodName(std::string_view name) {
   const auto is_part = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
@@ -56,7 +61,9 @@ Method::Method(google::protobuf::Service* service,
     : service(service),
       descriptor(descriptor),
       request_prototype(&service->GetRequestPrototype(descriptor)),
-      response_prototype(&service->GetResponsePrototype(descriptor)) {}
+      response_prototype(&service->GetResponsePrototype(descriptor)),
+      keeps_messages(IsGenerated(request_prototype) &&
+                     IsGenerated(response_prototype)) {}
 
 flare::Status MethodTable::Add(google::protobuf::Service* service) {
   const auto* const descriptor = service->GetDescriptor();

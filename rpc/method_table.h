@@ -54,6 +54,9 @@ class Method {
   const google::protobuf::MethodDescriptor* const descriptor;
   const google::protobuf::Message* const request_prototype;
   const google::protobuf::Message* const response_prototype;
+  // Both of generated types: prototypes live as long as the program. Those of
+  // messages that a program defines as it runs end with their factory.
+  const bool keeps_messages;
   std::size_t max_running = 0;  // 0: no limit. Constant once started.
 
  private:

@@ -144,7 +144,7 @@ void ServerCall::ServeRpc() {
   }
   controller_.parsed_ns_ = NowNs();
   method->service->CallMethod(method->descriptor, &controller_,
-                              request_message_, response_message_, this);
+                              messages_.request(), messages_.response(), this);
   // Run() may have been called: nothing of this call is valid any more.
 }
 
@@ -164,16 +164,10 @@ flare::Status ServerCall::ParseBody() {
   controller_.request_attachment_ = std::move(request_.attachment);
   controller_.acceptable_compressions_ = head.acceptable_compressions;
 
-  google::protobuf::ArenaOptions options;
-  options.initial_block = arena_block_;
-  options.initial_block_size = kArenaBlock;
-  options.start_block_size = 4096;
-  options.max_block_size = 65536;
-  arena_.emplace(options);
-  request_message_ = method_->request_prototype->New(&*arena_);
-  response_message_ = method_->response_prototype->New(&*arena_);
+  messages_.Acquire(*method_);
+  request_bytes_ = request_.body.size();
   flare::Status status =
-      ParsePayload(head.format, request_.body, request_message_);
+      ParsePayload(head.format, request_.body, messages_.request());
   request_.body.Clear();
   return status;
 }
@@ -256,9 +250,10 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   } else {
     BufferBuilder builder;
     flare::Status status =
-        SerializePayload(request_.head.format, *response_message_, &builder);
+        SerializePayload(request_.head.format, *messages_.response(), &builder);
     if (status.ok()) {
       response->body = builder.DestructiveGet();
+      response_bytes_ = response->body.size();
     } else if (!controller_.Failed()) {
       return status;  // Of a failed call nobody expects a message.
     }
@@ -308,12 +303,19 @@ void ServerCall::Release() {
   }
 }
 
+void ServerCall::ReleaseMessages() {
+  const google::protobuf::Message* const response = messages_.response();
+  if (response == nullptr) return;
+  // It was not serialized if the call failed or answered with bytes.
+  messages_.Release(request_bytes_, response_bytes_ ? *response_bytes_
+                                                    : response->ByteSizeLong());
+  response_bytes_.reset();
+}
+
 void ServerCall::Finish() {
   ServerConnection* const connection = connection_;
   Release();
-  request_message_ = nullptr;
-  response_message_ = nullptr;
-  arena_.reset();
+  ReleaseMessages();
   if (request_.is_http) http_response_.clear();
   controller_.Reset();
   Recycle();

@@ -1,6 +1,6 @@
 // One request, from its bytes to its reply: the task that serves it, the
-// closure its service runs at the end, and all the memory it needs. Pooled;
-// in steady state a call allocates nothing but what its messages' fields do.
+// closure its service runs at the end, and all the memory it needs. Pooled: in
+// steady state a call allocates nothing, unless its messages are large.
 //
 // Its steps: New() -> request() is cut -> Prepare() -> its task: parse, find
 // the method, call it -> Run(), on any thread, then or later -> reply ->
@@ -8,17 +8,15 @@
 #ifndef FLARE_RPC_SERVER_CALL_H_
 #define FLARE_RPC_SERVER_CALL_H_
 
-#include <google/protobuf/arena.h>
-#include <google/protobuf/message.h>
 #include <google/protobuf/stubs/callback.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "flare/base/status.h"
 #include "flare/fiber/task.h"
+#include "flare/rpc/call_messages.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/method_table.h"
 #include "flare/rpc/protocol.h"
@@ -70,6 +68,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   // `expired`: the caller's timeout was over before the call began.
   void FailOverloaded(bool expired = false);
   void Release();
+  void ReleaseMessages();
   void Finish();
 
   ServerConnection* connection_ = nullptr;
@@ -78,20 +77,14 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool admitted_ = false;  // Counted as running by the server.
   bool responded_ = false;
 
-  // On the arena.
-  google::protobuf::Message* request_message_ = nullptr;
-  google::protobuf::Message* response_message_ = nullptr;
+  CallMessages messages_;
+  // Of the payloads that they were parsed from and serialized to.
+  std::size_t request_bytes_ = 0;
+  std::optional<std::size_t> response_bytes_;
 
   InboundRequest request_;
   RpcServerController controller_;
   HttpResponse http_response_;
-
-  // The arena's first block: what most requests and responses fit in. The
-  // arena is created by the thread that serves the call, because to other
-  // threads it hands out freshly allocated blocks.
-  static constexpr std::size_t kArenaBlock = 2048;
-  std::optional<google::protobuf::Arena> arena_;
-  alignas(8) char arena_block_[kArenaBlock];
 };
 
 }  // namespace flare::rpc

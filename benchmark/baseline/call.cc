@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "benchmark/baseline/server_connection.h"
-#include "example/rpc/echo_service.pb.h"
 #include "flare/base/object_pool.h"
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/rpc_status.h"
@@ -15,6 +14,8 @@ using flare::rpc::ParseResult;
 
 namespace {
 
+constexpr std::size_t kMaxKept = 4096;  // Bytes of a body.
+
 bool IsCompressed(flare::CompressionAlgorithm algorithm) {
   return algorithm != flare::CompressionAlgorithm::kNone &&
          algorithm != flare::CompressionAlgorithm::kUnknown;
@@ -25,7 +26,7 @@ bool IsCompressed(flare::CompressionAlgorithm algorithm) {
 Call* Call::New() { return flare::ObjectPool<Call>::Get(); }
 
 void Call::Recycle() {
-  arena_.reset();
+  if (std::exchange(large_, false)) messages_ = {};
   request.Clear();
   response = OutboundResponse();
   outcome_ = Outcome::kReply;
@@ -60,20 +61,14 @@ bool Call::Parse(Methods methods) {
 
 template <class Request>
 bool Call::ParseMessage() {
-  google::protobuf::ArenaOptions options;
-  options.initial_block = arena_block_;
-  options.initial_block_size = kArenaBlock;
-  options.start_block_size = 4096;
-  options.max_block_size = 65536;
-  arena_.emplace(options);
-  auto* const message =
-      google::protobuf::Arena::CreateMessage<Request>(&*arena_);
+  auto* const message = this->message<Request>();
   const flare::Status parsed =
       flare::rpc::ParsePayload(request.head.format, request.body, message);
   if (!parsed.ok()) {
     Fail(parsed);
     return false;
   }
+  large_ = request.body.size() > kMaxKept;
   request.body.Clear();
   const auto work = example::RequestedWork(*message);
   if (!work) {
@@ -95,9 +90,9 @@ void Call::Answer(const std::string& body) {
 
 template <class Response>
 void Call::AnswerAs(const std::string& body) {
-  auto* const message =
-      google::protobuf::Arena::CreateMessage<Response>(&*arena_);
+  auto* const message = this->message<Response>();
   message->set_body(body);
+  large_ = large_ || body.size() > kMaxKept;
   flare::BufferBuilder builder;
   const flare::Status status =
       flare::rpc::SerializePayload(request.head.format, *message, &builder);

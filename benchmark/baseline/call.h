@@ -9,15 +9,14 @@
 #ifndef BENCHMARK_BASELINE_CALL_H_
 #define BENCHMARK_BASELINE_CALL_H_
 
-#include <google/protobuf/arena.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "benchmark/baseline/event_loop.h"
+#include "example/rpc/echo_service.pb.h"
 #include "example/rpc/work.h"
 #include "flare/base/intrusive_list.h"
 #include "flare/base/status.h"
@@ -48,7 +47,13 @@ class Call final : public LoopTask {
   // Of a call that was parsed. The body may be taken away.
   std::string* body() { return body_; }
   const example::Work& requested_work() const { return requested_work_; }
-  google::protobuf::Arena* arena() { return &*arena_; }
+
+  // With the fields of an earlier call; maybe the one that the request is in,
+  // or that the response will be.
+  template <class Message>
+  Message* message() {
+    return &std::get<Message>(messages_);
+  }
 
   // The end of a call: the response's message, or the reason why there is none.
   void Answer(const std::string& body);
@@ -101,12 +106,14 @@ class Call final : public LoopTask {
   example::Work requested_work_;
   std::string* body_ = nullptr;  // In the request's message.
   std::string error_;            // What response.description points to.
+  bool large_ = false;           // Some message.
 
-  // As ServerCall's: what most messages fit in comes with the call. The arena
-  // is made by the thread that serves.
-  static constexpr std::size_t kArenaBlock = 2048;
-  std::optional<google::protobuf::Arena> arena_;
-  alignas(8) char arena_block_[kArenaBlock];
+  // As ServerCall's (rpc/call_messages.h), used again by the next call.
+  std::tuple<example::protobuf_echo::EchoRequest,
+             example::protobuf_echo::EchoResponse,
+             example::protobuf_echo::RelayRequest,
+             example::protobuf_echo::RelayResponse>
+      messages_;
 };
 using CallQueue = flare::IntrusiveQueue<Call, &Call::next>;
 

@@ -32,8 +32,7 @@ constexpr std::size_t kMaxCalls = std::numeric_limits<std::uint16_t>::max();
 // The payload of the call that is made on behalf of `call`.
 flare::Expected<flare::Buffer, flare::Status> EncodeRequest(
     flare::rpc::PayloadFormat format, Call* call) {
-  auto* const echo =
-      google::protobuf::Arena::CreateMessage<EchoRequest>(call->arena());
+  auto* const echo = call->message<EchoRequest>();
   echo->mutable_body()->swap(*call->body());
   const example::Work& work = call->requested_work();
   echo->set_work(
@@ -115,8 +114,7 @@ void Downstream::FinishCall(Call* call) {
         flare::Status(response_.status, std::string(response_.description)));
     return call->Reply();
   }
-  auto* const echo =
-      google::protobuf::Arena::CreateMessage<EchoResponse>(call->arena());
+  auto* const echo = call->message<EchoResponse>();
   const flare::Status parsed =
       flare::rpc::ParsePayload(protocol_->format(), response_.body, echo);
   if (parsed.ok()) {
