@@ -116,7 +116,7 @@ TEST_F(ClientConnectTest, SilentServerIsPassedOver) {
 // A second connection that doesn't get established keeps no calls from the
 // first one, which does work.
 TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
-  FLAGS_flare_rpc_client_connect_timeout_ms = 300;
+  FLAGS_flare_rpc_client_connect_timeout_ms = 1000;
   FLAGS_flare_rpc_client_max_connections_per_server = 2;
   RawServer server(0, /*backlog=*/0);  // Room for one.
   RpcChannel channel(server.uri());
@@ -139,14 +139,14 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
 
 // The timer is for establishing only.
 TEST_F(ClientConnectTest, EstablishedConnectionsOutliveTheLimit) {
-  FLAGS_flare_rpc_client_connect_timeout_ms = 500;
+  FLAGS_flare_rpc_client_connect_timeout_ms = 1000;
   RawServer server;
   RpcChannel channel(server.uri());
   TestedCall slow;
   Start(&slow, &channel);
   auto peer = server.Accept();
   const auto id = peer->ReadRequest()->id;
-  const std::int64_t until = NowNs() + 600'000'000;
+  const std::int64_t until = NowNs() + 1'100'000'000;
   // Something else passes the time: a connect time-out of another server.
   SilentAddress silent;
   RpcChannel other(silent.uri());

@@ -29,7 +29,7 @@ TEST_F(ClientEndTest, EndsAtDeadline) {
   EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(elapsed, milliseconds(50));
-  EXPECT_LT(elapsed, seconds(2));
+  EXPECT_LT(elapsed, seconds(10));  // Half of what it had else.
   EXPECT_NE(call.controller.ErrorText().find("TestService.Call"),
             std::string::npos);
 }
@@ -68,13 +68,13 @@ TEST_F(ClientEndTest, PastDeadlineEndsAtOnce) {
 }
 
 TEST_F(ClientEndTest, DefaultDeadlineIsTheFlags) {
-  FLAGS_flare_rpc_client_default_rpc_timeout_ms = 25;
+  FLAGS_flare_rpc_client_default_rpc_timeout_ms = 200;
   RawServer server;
   RpcChannel channel(server.uri());
   TestedCall call;
   call.Start(&channel);
   auto peer = server.Accept();
-  EXPECT_LE(peer->ReadRequest()->timeout_ms, 25);
+  EXPECT_LE(peer->ReadRequest()->timeout_ms, 200);
   EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
 }
 
@@ -120,7 +120,8 @@ TEST_F(ClientEndTest, LateReplyIsDropped) {
   auto peer = Connect(&channel, &server);
   const std::uint64_t late = LateReplies();
   TestedCall call;
-  call.controller.SetTimeout(milliseconds(10));
+  // Enough to be sent at all.
+  call.controller.SetTimeout(milliseconds(200));
   call.Start(&channel);
   const auto request = peer->ReadRequest();
   EXPECT_EQ(call.Await(), STATUS_TIMEOUT);

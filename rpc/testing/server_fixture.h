@@ -10,6 +10,7 @@
 #ifndef FLARE_RPC_TESTING_SERVER_FIXTURE_H_
 #define FLARE_RPC_TESTING_SERVER_FIXTURE_H_
 
+#include <gflags/gflags.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -20,6 +21,7 @@
 
 #include "flare/fiber/runtime.h"
 #include "flare/io/epoll_poller.h"
+#include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/raw_client.h"
@@ -91,6 +93,8 @@ class FlexibleService : public TestService {
 class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    // For those that call it: as in client_fixture.h.
+    FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
     fiber::RuntimeOptions options;
     options.concurrency = workers();
     options.make_poller = io::EpollPoller::Factory();
@@ -133,6 +137,7 @@ class ServerTest : public ::testing::Test {
   }
 
  private:
+  gflags::FlagSaver flags_;  // Tests may change them.
   Server::Options server_options_;
   FlexibleService service_;
   std::unique_ptr<Server> server_;
