@@ -83,13 +83,14 @@ class OneWorkerTest : public ServerTest {
   int workers() const override { return 1; }
 
   // Sends two calls, the second of which waits for the worker until the first
-  // has blocked it for long enough; returns the reply to the second.
+  // has blocked it for 600 ms; returns the reply to the second. (So a limit of
+  // 500 ms is for the second only: the first waits for the kernel at most.)
   RawClient::Reply QueueBehindASlowCall(std::uint32_t timeout_ms,
                                         std::string_view scheme = "flare") {
     service().on_call = [&](TestCall call) {
       // Blocks the only worker's thread.
       const auto until = call.controller->GetTimestampReceived() +
-                         std::chrono::milliseconds(5);
+                         std::chrono::milliseconds(600);
       while (std::chrono::steady_clock::now() < until) {
       }
       FlexibleService::Echo(call);
@@ -104,7 +105,7 @@ class OneWorkerTest : public ServerTest {
 };
 
 TEST_F(OneWorkerTest, CallsThatWaitedTooLongAreRefused) {
-  server_options().max_request_queueing_delay = std::chrono::milliseconds(2);
+  server_options().max_request_queueing_delay = std::chrono::milliseconds(500);
   EXPECT_EQ(QueueBehindASlowCall(0).status, STATUS_OVERLOADED);
 }
 
@@ -156,7 +157,8 @@ TEST_F(ServerLimitsTest, FilterRefusesConnections) {
 }
 
 TEST_F(ServerLimitsTest, IdleConnectionsAreClosed) {
-  server_options().connection_max_idle = std::chrono::milliseconds(20);
+  // So long that no call comes too late on a connection that was just made.
+  server_options().connection_max_idle = std::chrono::milliseconds(1000);
   server_options().remove_idle_connection_interval =
       std::chrono::milliseconds(5);
   fiber::Event go;
