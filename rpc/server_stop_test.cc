@@ -16,7 +16,8 @@
 namespace flare::rpc::testing {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
+// Half of the time that a server has to stop, unless a test says otherwise.
+constexpr std::int64_t kSoon = 5'000'000'000;
 
 class ServerStopTest : public ServerTest {};
 
@@ -41,7 +42,7 @@ TEST_F(ServerStopTest, WithoutConnectionsIsImmediate) {
   StartServer();
   const std::int64_t before = NowNs();
   StopServer();
-  EXPECT_LT(NowNs() - before, kSecond);
+  EXPECT_LT(NowNs() - before, kSoon);
 }
 
 TEST_F(ServerStopTest, RunningCallsAreAnswered) {
@@ -139,7 +140,7 @@ TEST_F(ServerStopTest, IncompleteRequestDoesNotHoldItUp) {
   idle.Close();
   const std::int64_t before = NowNs();
   server().Join();
-  EXPECT_LT(NowNs() - before, 2 * kSecond);
+  EXPECT_LT(NowNs() - before, kSoon);
 }
 
 TEST_F(ServerStopTest, PipelinedHttpIsAnsweredInOrder) {
@@ -187,7 +188,7 @@ TEST_F(ServerStopTest, CallsBeyondTheDrainTimeoutAreAbandoned) {
   runs.Wait();
   const std::int64_t before = NowNs();
   StopServer();
-  EXPECT_LT(NowNs() - before, 2 * kSecond);
+  EXPECT_LT(NowNs() - before, kSoon);
   EXPECT_TRUE(client.AtEnd());
   EXPECT_EQ(server().statistics().calls_running, 1u);
   // The call ends in peace.
