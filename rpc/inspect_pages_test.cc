@@ -1,9 +1,11 @@
 // The pages under /inspect, as a browser gets them.
 #include "flare/rpc/inspect_pages.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http_handler.h"
@@ -20,6 +22,15 @@ class InspectPagesTest : public ServerTest {
     client.Send("GET " + path +
                 " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     return client.ReadAll();
+  }
+
+  // Again and again until `part` is in it, for at most 30 s.
+  void GetUntil(const std::string& path, const std::string& part,
+                std::string* page) {
+    const std::int64_t deadline = NowNs() + 30'000'000'000;
+    do {
+      *page = Get(path);
+    } while (page->find(part) == page->npos && NowNs() < deadline);
   }
 };
 
@@ -88,9 +99,7 @@ TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
   inside.Wait();
   // It may not have gone to wait yet.
   std::string page;
-  for (int i = 0; i < 1000 && page.find("Event") == std::string::npos; ++i) {
-    page = Get("/inspect/fibers");
-  }
+  GetUntil("/inspect/fibers", "Event", &page);
   EXPECT_TRUE(Has(page, "the waiting one"));
   EXPECT_TRUE(Has(page, "Event"));
   finish.Set();
@@ -113,9 +122,7 @@ TEST_F(InspectPagesTest, StacksShowsHowDeepCallsGot) {
   // Each request's own task is known once it has ended, which may be after the
   // reply.
   std::string page;
-  for (int i = 0; i < 1000 && page.find("ServerCall") == page.npos; ++i) {
-    page = Get("/inspect/stacks");
-  }
+  GetUntil("/inspect/stacks", "ServerCall", &page);
   EXPECT_TRUE(Has(page, "suggested --flare_fiber_stack_size="));
   EXPECT_TRUE(Has(page, "\nmax_bytes tasks entry\n"));
   EXPECT_TRUE(Has(page, "ServerCall"));
