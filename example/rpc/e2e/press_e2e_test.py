@@ -24,7 +24,8 @@ class PressTest(harness.TestCase):
     json_file = self.path("press.json")
     status, log = self.run_to_end(
         "press", f"--server_addr={scheme}://127.0.0.1:{port}", "--logtostderr",
-        f"--json={json_file}", *arguments)
+        # No call ends by its time-out where a test doesn't want that.
+        "--timeout=20000", f"--json={json_file}", *arguments)
     figures = None
     if os.path.exists(json_file):
       with open(json_file) as f:
@@ -95,7 +96,9 @@ class Figures(PressTest):
       self.assertGreater(figures[key], 0, key)
     in_order = [figures[key] for key in LATENCY_KEYS if key != "avg_us"]
     self.assertEqual(in_order, sorted(in_order))
-    self.assertAlmostEqual(figures["duration_s"], 0.5, delta=0.3)
+    self.assertGreaterEqual(figures["duration_s"], 0.5)
+    # Longer only by what a busy machine adds.
+    self.assertLess(figures["duration_s"], 10)
     # What was under way at the end doesn't count in the rate.
     self.assertAlmostEqual(figures["qps"] * figures["duration_s"],
                            figures["requests"], delta=2 * 4)
@@ -108,9 +111,11 @@ class Figures(PressTest):
     self.assertIn("Processed 12345 request(s) in total.", self.server.log())
 
   def test_fixed_rate_is_kept(self):
+    # On a busy machine calls that were due before the end, or before the
+    # measurement, come after it: up to half a second's worth.
     _, figures = self.press_cleanly(self.server.port, "--qps=2000",
-                                    "--warmup=0.5", "--duration=2")
-    self.assertAlmostEqual(figures["qps"], 2000, delta=100)
+                                    "--warmup=0.5", "--duration=2.5")
+    self.assertAlmostEqual(figures["qps"], 2000, delta=400)
 
   def test_rate_beyond_reach_shows_in_the_latency(self):
     # One call at a time, and intended send times that run away from it: a
@@ -121,8 +126,9 @@ class Figures(PressTest):
 
   def test_warm_up_is_not_counted(self):
     _, figures = self.press_cleanly(self.server.port, "--qps=1000",
-                                    "--warmup=1", "--duration=0.5")
-    self.assertAlmostEqual(figures["requests"], 500, delta=100)
+                                    "--warmup=1", "--duration=1")
+    # As many more, if it were; some, if the machine is busy (see above).
+    self.assertAlmostEqual(figures["requests"], 1000, delta=600)
 
   def test_default_pending_stays_below_the_servers_limit(self):
     self.press_cleanly(self.server.port, "--duration=0.5", "--warmup=1.2",
@@ -158,7 +164,8 @@ class Endings(PressTest):
         json_file = self.path(f"{number}.json")
         press = self.start(
             "press", f"--server_addr=flare://127.0.0.1:{server.port}",
-            "--max_pending=4", f"--json={json_file}", "--report_interval=0.2")
+            "--max_pending=4", f"--json={json_file}", "--report_interval=0.2",
+            "--timeout=20000")
         press.wait_for(LATENCY_LINE)
         self.assertEqual(press.stop(number), 0, press)
         self.assertRegex(press.log(), r"Finished: [1-9]\d* call\(s\)")
@@ -277,7 +284,7 @@ class OtherPrograms(harness.TestCase):
       relay = self.relay(forward, *flags)
       status, log = self.run_to_end(
           "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
-          "--relay_stub", "--requests=10", "--max_pending=2")
+          "--relay_stub", "--requests=10", "--max_pending=2", "--timeout=20000")
       self.assertEqual(status, expected, log)
       self.assertEqual(bool("status 1234 (STATUS_USER): 10" in log), expected == 1)
 
