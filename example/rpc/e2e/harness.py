@@ -75,17 +75,27 @@ def wait_until(condition, what, limit_s=PATIENCE_S):
     time.sleep(POLL_S)
 
 
+# One for each port that free_port() has given out, until this process ends.
+_claims = []
+
+
 def free_port():
   """A TCP port that nobody listens on, outside the range that the kernel
-  hands out to clients, so that no connection takes it in the meantime."""
+  hands out to clients, so that no connection takes it in the meantime. Nor do
+  tests that run at the same time, which see that it is claimed."""
   while True:
     port = random.randrange(20000, 32000)
-    with socket.socket() as probe:
-      try:
+    # The name is gone when the socket is.
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+      claim.bind(f"\0flare_e2e_port_{port}")
+      with socket.socket() as probe:
         probe.bind(("0.0.0.0", port))
-        return port
-      except OSError:
-        continue
+    except OSError:
+      claim.close()
+      continue
+    _claims.append(claim)
+    return port
 
 
 def can_connect(port):
