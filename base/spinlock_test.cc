@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/base/thread_annotations.h"
 
 namespace flare {
@@ -88,8 +89,12 @@ TEST(Spinlock, WaiterGetsInAfterALongHold) {
     got_in = true;
   });
   waiting.wait();
-  // Long enough for the waiter to go from spinning to yielding.
-  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  // Long enough for the waiter to go from spinning to yielding. On a busy
+  // machine each of these may take many milliseconds.
+  const std::int64_t enough = NowNs() + 500'000'000;
+  for (int i = 0; i < 1000 && NowNs() < enough; ++i) {
+    std::this_thread::yield();
+  }
   EXPECT_FALSE(got_in);
   lock.unlock();
   waiter.join();
