@@ -136,13 +136,16 @@ TEST(Futex, SignalsDoNotEndTheWait) {
   std::atomic<bool> done{false};
   FutexResult result{};
   std::thread waiter([&] {
-    result = FutexWait(&word, 0, NowNs() + 30'000 * kMillisecond);
+    result = FutexWait(&word, 0, NowNs() + 60'000 * kMillisecond);
     done = true;
   });
   // Each signal may hit before, in or between the kernel's sleeps; of thirty
   // that were handled some will have hit in one. (ThreadSanitizer puts the
-  // handlers off, but the sleeps are interrupted: hence the other limit.)
-  for (int sent = 0; signals < 30 && sent < 20'000; ++sent) {
+  // handlers off, but the sleeps are interrupted: hence the other limits. Each
+  // yield may take a while.)
+  const std::int64_t enough = NowNs() + 5'000 * kMillisecond;
+  for (int sent = 0; signals < 30 && sent < 20'000 && NowNs() < enough;
+       ++sent) {
     pthread_kill(waiter.native_handle(), SIGUSR1);
     std::this_thread::yield();
     if (done) break;
