@@ -165,15 +165,18 @@ TEST_P(SharedMutexTest, WriterThatGivesUpMakesWay) {
   for (const bool by_stop : {false, true}) {
     SharedMutex mutex;
     std::stop_source source;
+    std::atomic<bool> gave_up{false};
     mutex.lock_shared();
     Fiber writer([&] {
       if (by_stop) {
         EXPECT_FALSE(mutex.lock(source.get_token()));
       } else {
-        EXPECT_FALSE(mutex.try_lock_for(milliseconds(20)));
+        EXPECT_FALSE(mutex.try_lock_for(milliseconds(200)));
       }
+      gave_up = true;
     });
     AwaitTrue([&] {
+      if (gave_up) return true;  // We were held up for longer than it waits.
       if (!mutex.try_lock_shared()) return true;
       mutex.unlock_shared();
       return false;
