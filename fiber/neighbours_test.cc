@@ -22,6 +22,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/testing/thread_starts.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
 #include "gtest/gtest.h"
@@ -148,6 +149,7 @@ class HelpTest : public ::testing::Test {
     held.Wait();
     const std::int64_t start = NowNs();
     for (int i = 0; i < tasks; ++i) SpawnTo(0, [&, start] { work(start); });
+    thread_starts_.Measure();
     let_go.Wait();
     ran.wait();
     return all_ran;
@@ -156,6 +158,7 @@ class HelpTest : public ::testing::Test {
   RuntimeOptions options_;
   const std::string path_;
   ConcurrentHistogram delays_;
+  testing::ThreadStarts thread_starts_;  // At the same times.
   // Tasks that ran in the group that was held, and in the other one.
   std::atomic<int> own_{0};
   std::atomic<int> helped_{0};
@@ -177,8 +180,9 @@ TEST_F(HelpTest, ANeighbourOfTheSameNode) {
   RecordProperty("median_us",
                  static_cast<int>(delay.ValueAtQuantile(0.5) / 1000));
   RecordProperty("max_us", static_cast<int>(delay.max() / 1000));
-  // It is some 100 us; these tests run on loaded machines.
-  EXPECT_LT(delay.ValueAtQuantile(0.5), 20'000'000);
+  // It is some 100 us, and more on a busy machine.
+  EXPECT_LT(delay.ValueAtQuantile(0.5),
+            20'000'000 + 3 * thread_starts_.MedianNs());
 }
 
 TEST_F(HelpTest, NotIfTheRatioIsZero) {
@@ -244,6 +248,7 @@ TEST_F(HelpTest, TimersOfAHeldWorker) {
     const std::int64_t give_up = NowNs() + kGiveUpNs;
     while (!in_time.load() && NowNs() < give_up) {
     }
+    EXPECT_TRUE(in_time.load());
     let_go.Set();
   });
   fired.Wait();

@@ -21,6 +21,7 @@
 #include "flare/fiber/semaphore.h"
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/testing/runtime_fixture.h"
+#include "flare/fiber/testing/thread_starts.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
 
@@ -384,14 +385,15 @@ TEST(RuntimeOptionsTest, NonsenseIsRefused) {
 
 // The promise of the watch: tasks queued behind one that holds its thread run
 // soon, on another worker. What is asserted is far above the promised 100 us,
-// as these tests run on loaded machines; the point is that it is far below the
-// time for which the thread is held.
+// and depends on what wake-ups take, as these tests run on loaded machines; the
+// point is that it is far below the time for which the thread is held.
 TEST(WatchTest, HeldThreadDoesNotDelayOthers) {
   RuntimeOptions options;
   options.concurrency = 2;
   options.optimize_for = "io-heavy";  // The laziest to wake.
   ASSERT_TRUE(StartRuntime(options).ok());
   ConcurrentHistogram delays;
+  testing::ThreadStarts thread_starts;
   constexpr int kRounds = 30;
   constexpr int kQueued = 10;
   for (int round = 0; round < kRounds; ++round) {
@@ -401,7 +403,7 @@ TEST(WatchTest, HeldThreadDoesNotDelayOthers) {
       const std::int64_t start = NowNs();
       Spawn([&] {
         // Holds its thread until the others are through, however long it takes.
-        const std::int64_t give_up = start + 10'000'000'000;
+        const std::int64_t give_up = start + 30'000'000'000;
         while (!queued_ran.try_wait() && NowNs() < give_up) {
         }
         holder_left.count_down();
@@ -413,13 +415,15 @@ TEST(WatchTest, HeldThreadDoesNotDelayOthers) {
         });
       }
     });
+    thread_starts.Measure();
     queued_ran.wait();
     holder_left.wait();
   }
   const Histogram delay = delays.Snapshot();
   EXPECT_EQ(delay.count(), kQueued * kRounds);
-  EXPECT_LT(delay.ValueAtQuantile(0.5), 20'000'000);
-  EXPECT_LT(delay.max(), 5'000'000'000);
+  EXPECT_LT(delay.ValueAtQuantile(0.5),
+            20'000'000 + 3 * thread_starts.MedianNs());
+  EXPECT_LT(delay.max(), 15'000'000'000);
   TerminateRuntime();
 }
 
