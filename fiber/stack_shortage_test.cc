@@ -43,15 +43,19 @@ class StackShortageTest : public ::testing::Test {
   void TearDown() override {
     if (IsRuntimeRunning()) TerminateRuntime();
   }
-  // Until `condition` holds or ten seconds have passed.
+  // Until `condition` holds or half a minute has passed.
   template <class F>
   static bool Eventually(F&& condition) {
-    const std::int64_t end = NowNs() + 10'000'000'000;
+    const std::int64_t end = NowNs() + 30'000'000'000;
     while (!condition()) {
       if (NowNs() > end) return false;
       std::this_thread::yield();
     }
     return true;
+  }
+  // Nor stays so: the last one may be the runtime's own, that measures delays.
+  static bool NoneIsAside() {
+    return Eventually([] { return GetRuntimeStatistics().tasks_aside == 0; });
   }
 };
 
@@ -108,7 +112,7 @@ TEST_F(StackShortageTest, MoreBlockingTasksThanStacks) {
   for (int i = 0; i < kTasks; ++i) go.release();
   done.wait();
   EXPECT_EQ(most.load(), 7);
-  EXPECT_EQ(GetRuntimeStatistics().tasks_aside, 0U);
+  EXPECT_TRUE(NoneIsAside());
   EXPECT_EQ(GetRuntimeStatistics().stacks, 8U);
   EXPECT_TRUE(Eventually([] { return !ShortOfStacks(); }));
 }
@@ -155,7 +159,7 @@ TEST_F(StackShortageTest, SleepersAndTimersGoOn) {
   }
   done.wait();
   EXPECT_GE(GetRuntimeStatistics().stack_shortages, 1U);
-  EXPECT_EQ(GetRuntimeStatistics().tasks_aside, 0U);
+  EXPECT_TRUE(NoneIsAside());
 }
 
 TEST_F(StackShortageTest, TrySpawnRefusesAndCounts) {
@@ -215,7 +219,7 @@ TEST_F(StackShortageTest, OtherWorkersTakeWhatWasPutAside) {
     }
     blocked_done.wait();
   }
-  EXPECT_EQ(GetRuntimeStatistics().tasks_aside, 0U);
+  EXPECT_TRUE(NoneIsAside());
 }
 
 // Fiber-local values, whose destructors block, and joins.
@@ -323,6 +327,7 @@ TEST_F(StackShortageTest, ANeighbourRunsWhatAGroupHasNoStacksFor) {
     SpawnTo(home.load(), [&] { ran.count_down(); });
   }
   EXPECT_TRUE(Eventually([&] { return ran.try_wait(); }));
+  CancelTimer(&timer);  // Its callback may still be on its way out.
 }
 
 // At the end everything queued is run, what waits for a stack included.
@@ -393,7 +398,7 @@ TEST_F(StackShortageTest, Stress) {
     EXPECT_GT(waves, 0U);
     const RuntimeStatistics statistics = GetRuntimeStatistics();
     EXPECT_LE(statistics.stacks, static_cast<std::size_t>(2 * workers + 3));
-    EXPECT_EQ(statistics.tasks_aside, 0U);
+    EXPECT_TRUE(NoneIsAside());
     TerminateRuntime();
   }
 }
