@@ -3,12 +3,15 @@
 // tools/gdb_fibers_test.py looks.
 
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,6 +27,7 @@ namespace blocked_fibers {
 
 flare::fiber::Mutex mutex;
 flare::fiber::Event event;
+std::atomic<long> holders_thread{0};  // About to block in read().
 
 [[gnu::noinline]] void WaitForMutex() {
   mutex.lock();
@@ -50,6 +54,17 @@ flare::fiber::Event event;
 // own, which aren't on the stack.
 [[gnu::always_inline]] inline void SpinUntil(const std::atomic<bool>& flag) {
   while (!flag.load(std::memory_order_relaxed)) asm volatile("nop; nop; nop");
+}
+
+// Whether the thread that was about to block does.
+bool HolderSleeps() {
+  const long thread = holders_thread.load();
+  if (thread == 0) return false;
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');  // Its state comes next.
+  return name_end != std::string::npos && line.compare(name_end, 3, ") S") == 0;
 }
 
 bool AllAreBlocked() {
@@ -81,10 +96,11 @@ void Run() {
   std::atomic<bool> input_ended{false};
   fibers.emplace_back([&] {
     flare::this_fiber::SetName("holder");
+    holders_thread.store(syscall(SYS_gettid));
     HoldWorker();
     input_ended.store(true, std::memory_order_relaxed);
   });
-  while (!AllAreBlocked()) std::this_thread::yield();
+  while (!AllAreBlocked() || !HolderSleeps()) std::this_thread::yield();
   std::puts("ready");
   std::fflush(stdout);
   SpinUntil(input_ended);
