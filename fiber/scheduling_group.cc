@@ -4,8 +4,7 @@
 //       then looks once more at the injection queue, the stop flag and the
 //       timers.
 //  [P2] Who adds to the injection queue, asks for or declares the end, or arms
-//  a
-//       timer on another worker's wheel does so first and then reads `idle_`
+//       a timer on another worker's wheel does so first and then reads `idle_`
 //       and `searching_`; all of these accesses are seq_cst. So either the
 //       sleeper sees the work or the producer sees the bit: no lost wake-up.
 //  [P3] The idle bit is the right to wake: whoever clears it, by a fetch_and
