@@ -240,7 +240,8 @@ TEST_F(ServerPressureTest, WaitingOutputAlonePausesAndResumes) {
 }
 
 TEST_F(ServerPressureTest, IdleConnectionThatTakesNoRepliesIsClosed) {
-  server_options().connection_max_idle = std::chrono::milliseconds(20);
+  // So long that neither of the two sends comes too late.
+  server_options().connection_max_idle = std::chrono::milliseconds(1000);
   server_options().remove_idle_connection_interval =
       std::chrono::milliseconds(5);
   service().on_call = [](TestCall call) {
@@ -290,11 +291,12 @@ class OneWorkerPressureTest : public ServerPressureTest {
 };
 
 TEST_F(OneWorkerPressureTest, HttpRequestsThatWaitedTooLongAreRefused) {
-  server_options().max_request_queueing_delay = std::chrono::milliseconds(2);
+  // More than the first one may have to wait on a busy machine.
+  server_options().max_request_queueing_delay = std::chrono::milliseconds(500);
   service().on_call = [](TestCall call) {
     // Blocks the only worker's thread.
-    const auto until =
-        call.controller->GetTimestampReceived() + std::chrono::milliseconds(5);
+    const auto until = call.controller->GetTimestampReceived() +
+                       std::chrono::milliseconds(600);
     while (std::chrono::steady_clock::now() < until) {
     }
     FlexibleService::Echo(call);
