@@ -81,8 +81,9 @@ TEST_F(ServerLatencyTest, BlockedThreadDoesNotDelayOthers) {
   const Histogram delays = delays_ns_.Snapshot();
   EXPECT_EQ(delays.count(), 60u * kOthers);
   // From the read off the socket to the method. About 0.1 ms on an idle
-  // machine; the bound allows for one that is ten times overloaded.
-  EXPECT_LT(delays.ValueAtQuantile(0.5), 50'000'000);
+  // machine; the bound allows for one on which no thread runs for tens of
+  // milliseconds, and is still below what the slow calls would have cost.
+  EXPECT_LT(delays.ValueAtQuantile(0.5), 500'000'000);
   RecordProperty("p50_us",
                  static_cast<int>(delays.ValueAtQuantile(0.5) / 1000));
   RecordProperty("p99_us",
