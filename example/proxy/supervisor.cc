@@ -107,7 +107,9 @@ Supervisor::~Supervisor() {
 
 Status Supervisor::Start(const ProxyConfig& config) {
   std::scoped_lock guard(control_);
-  // Before anybody can know that we are here; it waits for `control_`.
+  // Both before anybody can know that we are here: from now on signals don't
+  // kill. A reload waits for `control_`.
+  (void)flare::CheckForQuitSignal();
   hangup_ = std::make_unique<HangupSignal>([this] { Reload(); });
   RaiseDescriptorLimit(config);
   const Status opened = flare::fiber::RunBlocking(
