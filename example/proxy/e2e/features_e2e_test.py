@@ -280,6 +280,9 @@ class Records(proxy_harness.ProxyTest):
     upstream = self.upstream()
     proxy = self.start_proxy(upstreams=[upstream])
     self.assertEqual(self.exchange(proxy), b"hello")
+    # The client hears of the end a moment before it is counted.
+    self.wait_for_statistics(proxy, lambda s: s["active"] == 0,
+                             "the session's end")
     base = f"http://127.0.0.1:{proxy.admin_port}"
     index = self.run_client("curl", "-sS", base + "/").stdout.decode()
     for path in ("/stats", "/stats.json", "/ready", "/inspect"):
@@ -301,8 +304,11 @@ class Records(proxy_harness.ProxyTest):
     proxy = self.start_proxy("--statistics_interval=50ms",
                              upstreams=[self.upstream()])
     self.assertEqual(self.exchange(proxy), b"hello")
-    proxy.wait_for(r"0 sessions; in 0\.\d s: 1 accepted, 0 refused, .* 1 of 1 "
-                   r"upstreams up\.")
+    # The session may go on from one line's time into the next one's.
+    found = proxy.wait_for(r"[01] sessions; in \d+\.\d s: 1 accepted, "
+                           r"0 refused, .* 1 of 1 upstreams up\.")
+    proxy.wait_for(r"0 sessions; in \d+\.\d s: 0 accepted, 0 refused, .* 1 of "
+                   r"1 upstreams up\.", after=found.end())
 
 
 if __name__ == "__main__":
