@@ -171,7 +171,7 @@ TEST_P(ProxyTimeTest, ConnectTimeoutGoesToAnother) {
   EchoServer server;
   AddUpstream(address);
   AddUpstream(server.address());
-  config_.connect_timeout = 300ms;
+  config_.connect_timeout = 1s;  // Enough for the one that answers.
   Start();
   const UniqueFd client = Connect();
   ASSERT_TRUE(SendAll(client.get(), "patience"));
@@ -187,14 +187,14 @@ TEST_P(ProxyTimeTest, IdleMeansNoByteInEitherDirection) {
   Endpoint address;
   const UniqueFd listener = PlainListener(&address);
   AddUpstream(address);
-  config_.idle_timeout = 300ms;
+  config_.idle_timeout = 1s;  // Longer than any pause of a busy machine.
   Start();
   const UniqueFd client = Connect();
   const UniqueFd server = PlainAccept(listener);
-  // Three times as long as it may be idle, bytes go one way only.
+  // Twice as long as it may be idle, bytes go one way only.
   const std::int64_t begin = NowNs();
   std::int64_t last = begin;
-  while (NowNs() < begin + 900'000'000) {
+  while (NowNs() < begin + 2'000'000'000) {
     const std::int64_t before = NowNs();
     ASSERT_TRUE(SendAll(server.get(), "tick"));
     ASSERT_EQ(Receive(client.get(), 4), "tick");
@@ -204,7 +204,7 @@ TEST_P(ProxyTimeTest, IdleMeansNoByteInEitherDirection) {
   EXPECT_EQ(ReceiveEnd(server.get()), 0);
   const SessionReport report = WaitReport();
   EXPECT_EQ(report.end, SessionEnd::kIdle);
-  EXPECT_GE(report.ended_ns - last, 300'000'000);
+  EXPECT_GE(report.ended_ns - last, 1'000'000'000);
   WaitIdle();
   EXPECT_EQ(Statistics().idle, 1U);
 }
