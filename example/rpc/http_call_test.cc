@@ -230,7 +230,7 @@ TEST_F(ScriptedHttpTest, ConnectionClosedInBetweenIsReplaced) {
   const auto answer_and_close = [](RawPeer* peer) { Answer(peer, kOk); };
   ScriptedServer server({answer_and_close, answer_and_close});
   LoadOptions options = server.OptionsForCalls(2);
-  options.qps = 5;  // Time to notice.
+  options.qps = 1;  // Time to close it, and to notice.
   EXPECT_EQ(Run(options).successes(), 2u);
 }
 
