@@ -71,8 +71,9 @@ class ClientTest(harness.TestCase):
 
   def call(self, server):
     """Makes one call; returns (exit status, log)."""
-    return self.run_to_end("client", f"--server_addr={server.address}",
-                           "--body=hello")
+    return self.run_to_end(
+        "client", f"--server_addr={server.address}", "--body=hello",
+        f"--flare_rpc_client_default_rpc_timeout_ms={TIMEOUT_MS}")
 
 
 class AnyProtocol(ClientTest):

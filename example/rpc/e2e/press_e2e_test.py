@@ -250,7 +250,8 @@ class OtherPrograms(harness.TestCase):
     server = self.start_server()
     status, log = self.run_to_end(
         "client", f"--server_addr=flare://127.0.0.1:{server.port}",
-        "--body=Hello, fibers.")
+        "--body=Hello, fibers.",
+        "--flare_rpc_client_default_rpc_timeout_ms=20000")
     self.assertEqual(status, 0, log)
     self.assertIn("Received: Hello, fibers.", log)
 
