@@ -102,6 +102,7 @@ class HealthChecks(NamedUpstreams):
     dead = proxy_harness.DeadAddress()
     proxy = self.start_proxy(
         "--health_check=tcp", "--health_check_interval=20ms",
+        "--health_check_timeout=20s",
         "--health_check_fall=2", "--max_failures=0",
         upstreams=[dead, *self.named("b")])
     self.wait_for_statistics(
@@ -134,6 +135,7 @@ class HealthChecks(NamedUpstreams):
 
     proxy = self.start_proxy(
         "--health_check=http", "--health_check_interval=20ms",
+        "--health_check_timeout=20s",
         "--health_check_path=/up?deep=1", "--health_check_host=app.example",
         "--health_check_rise=1", "--health_check_fall=1",
         upstreams=[self.upstream(serve)])
