@@ -96,7 +96,8 @@ TEST(WorkerStacksTest, SleepingWorkersGiveTheirsUp) {
       EXPECT_TRUE(Eventually([&] {
         return WarmStacks() == 0 && GetRuntimeStatistics().stacks ==
                                         2 * static_cast<std::size_t>(workers);
-      }));
+      })) << WarmStacks()
+          << " warm, " << GetRuntimeStatistics().stacks;
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
       // The last stacks aren't warm any more before their memory is gone.
       EXPECT_TRUE(Eventually(
