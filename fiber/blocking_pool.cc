@@ -1,7 +1,9 @@
 // [BP1] A region is in one of: the hands of Run(), the queue, the hands of one
 //       thread. The queue isn't empty only while as many threads as may be are
 //       busy: a thread that becomes free looks there, under lock_, before it
-//       becomes idle, and Run() looks for idle ones before it queues.
+//       becomes idle, and Run() looks for idle ones before it queues. So
+//       does each other one that leaves live_, under lock_: a thread that ends,
+//       and who fails to start one.
 // [BP2] A thread that is idle is in the idle list, and woken by who takes it
 //       out, under lock_: Assign(), once. If its time is up it takes itself
 //       out, or finds that it has been taken out and waits for the assignment.
@@ -57,8 +59,9 @@ void BlockingThread::Main() {
   exception_globals_ =
       reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
   tsan_fiber_ = sanitizer::CurrentTsanFiber();
-  while (BlockingRegion* const region = pool_->Next(this)) Serve(region);
-  pool_->End(this);  // This may be gone after it.
+  do {
+    while (BlockingRegion* const region = pool_->Next(this)) Serve(region);
+  } while (!pool_->End(this));  // This may be gone after it.
 }
 
 void BlockingThread::Serve(BlockingRegion* region) {
@@ -163,18 +166,33 @@ void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
         << "can't start another thread for blocking regions: " << error.what()
         << "; they wait for the ones there are, or hold up workers";
   }
+  BlockingThread* thread = nullptr;
+  BlockingRegion* left = nullptr;
   {
     std::scoped_lock guard(lock_);
     // relaxed: under the lock.
     const std::uint32_t live = live_.load(std::memory_order_relaxed) - 1;
     live_.store(live, std::memory_order_relaxed);
-    if (live > 0) {
+    thread = idle_;  // One may have become so meanwhile.
+    if (thread != nullptr) {
+      RemoveIdle(thread);
+    } else {
       Queue(region);
-      return;
+      if (live > 0) return;  // That one looks there [BP1].
+      left = std::exchange(queue_head_, nullptr);
+      queue_tail_ = nullptr;
     }
   }
-  Submit(region->carrier_->resume_task());
-  shutdown_->RemoveOutsider();
+  if (thread != nullptr) {
+    thread->Assign(region);
+    return;
+  }
+  while (left != nullptr) {
+    BlockingRegion* const each = left;
+    left = each->next_;  // It may be gone once its fiber goes on.
+    Submit(each->carrier_->resume_task());
+    shutdown_->RemoveOutsider();
+  }
 }
 
 BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
@@ -204,19 +222,21 @@ BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
   return thread->assignment_;
 }
 
-void BlockingPool::End(BlockingThread* thread) {
+bool BlockingPool::End(BlockingThread* thread) {
   BlockingThread* predecessor = nullptr;
   {
     std::scoped_lock guard(lock_);
+    if (queue_head_ != nullptr) return false;     // [BP1]
     predecessor = std::exchange(ended_, thread);  // [BP3]
     // release: pairs with the acquire in Stop.
     live_.store(live_.load(std::memory_order_relaxed) - 1,
                 std::memory_order_release);
   }
   FutexWake(&live_, 1);
-  if (predecessor == nullptr) return;
+  if (predecessor == nullptr) return true;
   predecessor->thread_.join();
   delete predecessor;
+  return true;
 }
 
 void BlockingPool::Stop() {

@@ -100,7 +100,8 @@ class BlockingPool {
   void StartThread(BlockingRegion* region, std::uint64_t number);
   // What `thread` is to serve next; waits for it. nullptr: it is to end.
   BlockingRegion* Next(BlockingThread* thread);
-  void End(BlockingThread* thread);
+  // False: it isn't to end, there is something to serve.
+  bool End(BlockingThread* thread);
 
   const std::size_t limit_;
   const std::int64_t idle_ns_;

@@ -154,6 +154,22 @@ TEST_F(BlockingPoolTest, IdleThreadsEnd) {
   }
 }
 
+// Regions that come while the only thread that may be is about to end: else
+// this hangs.
+TEST_F(BlockingPoolTest, NoRegionIsLeftToAThreadThatEnds) {
+  Start(1, std::chrono::microseconds(1));
+  for (int round = 0; round < 500; ++round) {
+    std::vector<Fiber> fibers;
+    for (int i = 0; i < 3; ++i) {
+      fibers.emplace_back([] {
+        RunBlocking([] {});
+        RunBlocking([] {});
+      });
+    }
+    for (Fiber& fiber : fibers) fiber.join();
+  }
+}
+
 TEST_F(BlockingPoolTest, NeedsOneThreadAtLeast) {
   RuntimeOptions options;
   options.max_blocking_threads = 0;
