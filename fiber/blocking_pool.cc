@@ -190,7 +190,7 @@ void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
   while (left != nullptr) {
     BlockingRegion* const each = left;
     left = each->next_;  // It may be gone once its fiber goes on.
-    Submit(each->carrier_->resume_task());
+    each->group_->Inject(each->carrier_->resume_task());
     shutdown_->RemoveOutsider();
   }
 }
