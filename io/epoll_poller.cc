@@ -71,7 +71,8 @@ struct EpollPoller::Events {
   std::array<epoll_event, kMaxEvents> list;
 };
 
-Expected<std::unique_ptr<EpollPoller>, Status> EpollPoller::Create() {
+Expected<std::unique_ptr<EpollPoller>, Status> EpollPoller::Create(
+    const Options& options) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return StatusFromErrno(errno, "create an epoll instance");
   UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -83,13 +84,13 @@ Expected<std::unique_ptr<EpollPoller>, Status> EpollPoller::Create() {
     return StatusFromErrno(errno, "watch an eventfd");
   }
   return std::unique_ptr<EpollPoller>(
-      new EpollPoller(std::move(epoll), std::move(wakeup)));
+      new EpollPoller(std::move(epoll), std::move(wakeup), options));
 }
 
-std::function<std::unique_ptr<fiber::Poller>(std::size_t)>
-EpollPoller::Factory() {
-  return [](std::size_t) -> std::unique_ptr<fiber::Poller> {
-    auto poller = Create();
+std::function<std::unique_ptr<fiber::Poller>(std::size_t)> EpollPoller::Factory(
+    const Options& options) {
+  return [options](std::size_t) -> std::unique_ptr<fiber::Poller> {
+    auto poller = Create(options);
     CHECK(poller.has_value()) << poller.error().message();
     return std::move(*poller);
   };
@@ -102,10 +103,12 @@ EpollPoller* EpollPoller::OfGroup(std::size_t group) {
   return static_cast<EpollPoller*>(poller);
 }
 
-EpollPoller::EpollPoller(UniqueFd epoll, UniqueFd wakeup)
+EpollPoller::EpollPoller(UniqueFd epoll, UniqueFd wakeup,
+                         const Options& options)
     : epoll_(std::move(epoll)),
       wakeup_(std::move(wakeup)),
-      events_(std::make_unique<Events>()) {}
+      events_(std::make_unique<Events>()),
+      spin_(options.spin.count()) {}
 
 EpollPoller::~EpollPoller() {
   DropRetired();
@@ -195,7 +198,19 @@ void EpollPoller::TakeDrainRequests(fiber::TaskList* ready) {
   }
 }
 
+// Awake for a while, if that is promising, before it sleeps. Whoever wakes it
+// meanwhile makes an event like any other.
 int EpollPoller::Wait(std::int64_t deadline_ns) {
+  if (deadline_ns != 0 && spin_.ShouldSpin()) {
+    const int n = spin_.Spin(deadline_ns, [this] { return Sleep(0); });
+    if (n != 0) return n;
+  }
+  const int n = Sleep(deadline_ns);
+  if (deadline_ns != 0) spin_.Slept(n);
+  return n;
+}
+
+int EpollPoller::Sleep(std::int64_t deadline_ns) {
   // Does the kernel lack epoll_pwait2? relaxed: finding it out twice is fine.
   static std::atomic<bool> lacks_pwait2{false};
   epoll_event* const events = events_->list.data();

@@ -15,6 +15,7 @@
 #define FLARE_IO_EPOLL_POLLER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,16 +27,27 @@
 #include "flare/fiber/poller.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
+#include "flare/io/spin_policy.h"
 
 namespace flare::io {
 
 class EpollPoller : public fiber::Poller {
  public:
+  struct Options {
+    // For how long to look for events again and again before a worker sleeps,
+    // when that has paid lately (spin_policy.h). 0: never.
+    std::chrono::nanoseconds spin{0};
+  };
+
   // Errors: the process is out of file descriptors or of memory.
-  static Expected<std::unique_ptr<EpollPoller>, Status> Create();
+  static Expected<std::unique_ptr<EpollPoller>, Status> Create(
+      const Options& options);
+  static auto Create() { return Create(Options()); }
 
   // For RuntimeOptions::make_poller. Dies with a message if Create() fails.
-  static std::function<std::unique_ptr<fiber::Poller>(std::size_t)> Factory();
+  static std::function<std::unique_ptr<fiber::Poller>(std::size_t)> Factory(
+      const Options& options);
+  static auto Factory() { return Factory(Options()); }
 
   // The group's poller; every group must have been given one by Factory().
   static EpollPoller* OfGroup(std::size_t group);
@@ -72,9 +84,10 @@ class EpollPoller : public fiber::Poller {
   void Wake() override;
 
  private:
-  EpollPoller(UniqueFd epoll, UniqueFd wakeup);
+  EpollPoller(UniqueFd epoll, UniqueFd wakeup, const Options& options);
 
   int Wait(std::int64_t deadline_ns);
+  int Sleep(std::int64_t deadline_ns);
   void PushRetired(Descriptor* descriptor);
   void DropRetired();
   void TakeDrainRequests(fiber::TaskList* ready);
@@ -86,6 +99,7 @@ class EpollPoller : public fiber::Poller {
   struct Events;
   struct DrainRequest;
   const std::unique_ptr<Events> events_;  // Poll()'s.
+  SpinPolicy spin_;                       // Poll()'s.
   alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
   std::atomic<fiber::Task*> drains_{nullptr};
   std::atomic<std::size_t> size_{0};

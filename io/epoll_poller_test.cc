@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -45,11 +46,13 @@ class Probe final : public Descriptor {
   fiber::Task task_;
 };
 
-// The poller by itself, called from the test's thread.
-class EpollPollerTest : public ::testing::Test {
+// The poller by itself, called from the test's thread. The parameter: for how
+// long it spins.
+class EpollPollerTest
+    : public ::testing::TestWithParam<std::chrono::microseconds> {
  protected:
   void SetUp() override {
-    auto poller = EpollPoller::Create();
+    auto poller = EpollPoller::Create({.spin = GetParam()});
     ASSERT_TRUE(poller.has_value()) << poller.error().message();
     poller_ = std::move(*poller);
   }
@@ -71,12 +74,16 @@ class EpollPollerTest : public ::testing::Test {
   std::unique_ptr<EpollPoller> poller_;
 };
 
-TEST_F(EpollPollerTest, NothingToReport) {
+INSTANTIATE_TEST_SUITE_P(Spin, EpollPollerTest,
+                         ::testing::Values(std::chrono::microseconds(0),
+                                           std::chrono::microseconds(200)));
+
+TEST_P(EpollPollerTest, NothingToReport) {
   EXPECT_EQ(PollNow(), 0U);
   EXPECT_EQ(poller_->size(), 0U);
 }
 
-TEST_F(EpollPollerTest, ReportsEachEdgeOnce) {
+TEST_P(EpollPollerTest, ReportsEachEdgeOnce) {
   UniqueFd peer;
   auto probe = NewProbe(&peer);
   ASSERT_TRUE(poller_->Register(probe.Get()).ok());
@@ -106,7 +113,7 @@ TEST_F(EpollPollerTest, ReportsEachEdgeOnce) {
   poller_->Retire(probe.Get());
 }
 
-TEST_F(EpollPollerTest, KeepsReferencesUntilTheNextPoll) {
+TEST_P(EpollPollerTest, KeepsReferencesUntilTheNextPoll) {
   UniqueFd peer;
   auto probe = NewProbe(&peer);
   ASSERT_TRUE(poller_->Register(probe.Get()).ok());
@@ -122,7 +129,7 @@ TEST_F(EpollPollerTest, KeepsReferencesUntilTheNextPoll) {
   EXPECT_EQ(alive_.load(), 0);
 }
 
-TEST_F(EpollPollerTest, DestructionDropsWhatIsRetired) {
+TEST_P(EpollPollerTest, DestructionDropsWhatIsRetired) {
   UniqueFd peers[3];
   for (auto& peer : peers) {
     auto probe = NewProbe(&peer);
@@ -134,7 +141,7 @@ TEST_F(EpollPollerTest, DestructionDropsWhatIsRetired) {
   EXPECT_EQ(alive_.load(), 0);
 }
 
-TEST_F(EpollPollerTest, RefusesWhatCannotBePolled) {
+TEST_P(EpollPollerTest, RefusesWhatCannotBePolled) {
   UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   ASSERT_TRUE(file);
   auto probe = MakeRefCounted<Probe>(std::move(file), &alive_);
@@ -148,7 +155,7 @@ TEST_F(EpollPollerTest, RefusesWhatCannotBePolled) {
   EXPECT_EQ(poller_->Register(closed.Get()).code(), EBADF);
 }
 
-TEST_F(EpollPollerTest, MoreEventsThanOneBatch) {
+TEST_P(EpollPollerTest, MoreEventsThanOneBatch) {
   constexpr int kProbes = 300;
   std::vector<RefPtr<Probe>> probes;
   std::vector<UniqueFd> peers(kProbes);
@@ -169,7 +176,7 @@ TEST_F(EpollPollerTest, MoreEventsThanOneBatch) {
   }
 }
 
-TEST_F(EpollPollerTest, WaitsForTheDeadlineAndNotMuchLess) {
+TEST_P(EpollPollerTest, WaitsForTheDeadlineAndNotMuchLess) {
   for (const std::int64_t wait : {100'000, 1'500'000, 3'000'000}) {
     fiber::TaskList ready;
     const std::int64_t deadline = NowNs() + wait;
@@ -181,7 +188,7 @@ TEST_F(EpollPollerTest, WaitsForTheDeadlineAndNotMuchLess) {
   poller_->Poll(1, &ready);  // Long past: like 0.
 }
 
-TEST_F(EpollPollerTest, WakeEndsTheNextWait) {
+TEST_P(EpollPollerTest, WakeEndsTheNextWait) {
   poller_->Wake();
   fiber::TaskList ready;
   poller_->Poll(kForever, &ready);  // Returns.
@@ -194,7 +201,7 @@ TEST_F(EpollPollerTest, WakeEndsTheNextWait) {
   EXPECT_GE(NowNs(), deadline - 2'000);
 }
 
-TEST_F(EpollPollerTest, WakesFromAnotherThread) {
+TEST_P(EpollPollerTest, WakesFromAnotherThread) {
   constexpr int kRounds = 2000;
   std::atomic<int> asleep{0};  // Rounds begun.
   std::thread waker([&] {
@@ -212,7 +219,7 @@ TEST_F(EpollPollerTest, WakesFromAnotherThread) {
 }
 
 // Descriptors are registered and retired by other threads while events come.
-TEST_F(EpollPollerTest, RetiringUnderEvents) {
+TEST_P(EpollPollerTest, RetiringUnderEvents) {
   constexpr int kThreads = 3;
   constexpr int kEach = 1000;
   std::atomic<int> running{kThreads};

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 
+#include "flare/io/epoll_poller.h"
 #include "flare/rpc/method_table.h"
 
 // --- Workers ---
@@ -57,6 +58,10 @@ DEFINE_int32(flare_fiber_run_queue_size, 65536,
 DEFINE_string(flare_topology_file, "",
               "A file that describes the CPUs and NUMA nodes to plan for, "
               "instead of this machine's: docs/numa.md.");
+DEFINE_int32(flare_io_spin_us, 50,
+             "Microseconds for which a worker without work looks for IO again "
+             "before it sleeps, if that has proved worth it lately: a sleeping "
+             "CPU is slow to wake. 0: never.");
 DEFINE_int32(flare_fiber_max_blocking_threads, 256,
              "Threads that blocking regions (RunBlocking) may have together; "
              "further regions wait for one.");
@@ -175,6 +180,7 @@ const Range kRanges[] = {
      &FLAGS_flare_cross_numa_work_stealing_ratio, 0, kMax},
     {"flare_fiber_run_queue_size", &FLAGS_flare_fiber_run_queue_size, 4,
      1 << 24},
+    {"flare_io_spin_us", &FLAGS_flare_io_spin_us, 0, 1000},
     {"flare_fiber_max_blocking_threads",
      &FLAGS_flare_fiber_max_blocking_threads, 1, 1 << 15},
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
@@ -328,6 +334,8 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
           FindThreadLockCheck(FLAGS_flare_fiber_check_thread_locks)) {
     options.thread_lock_check = found->check;
   }
+  options.make_poller = io::EpollPoller::Factory(
+      {.spin = std::chrono::microseconds(FLAGS_flare_io_spin_us)});
   options.work_stealing_ratio = FLAGS_flare_work_stealing_ratio;
   options.cross_numa_work_stealing_ratio =
       FLAGS_flare_cross_numa_work_stealing_ratio;

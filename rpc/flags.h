@@ -25,6 +25,7 @@ DECLARE_int32(flare_concurrency_hint);
 DECLARE_int32(flare_scheduling_group_size);
 DECLARE_bool(flare_numa_aware);
 DECLARE_string(flare_fiber_scheduling_optimize_for);
+DECLARE_int32(flare_io_spin_us);
 DECLARE_bool(flare_abort_on_double_quit_signal);
 DECLARE_int32(flare_rpc_client_default_rpc_timeout_ms);
 DECLARE_int32(flare_rpc_client_connect_timeout_ms);

@@ -17,7 +17,6 @@
 #include "flare/fiber/task.h"
 #include "flare/init/on_init.h"
 #include "flare/init/override_flag.h"
-#include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/quit_signal.h"
@@ -118,7 +117,6 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   if (!valid.ok()) return Refuse(program, valid.message());
   auto options = rpc::RuntimeOptionsFromFlags();
   if (!options) return Refuse(program, options.error().message());
-  options->make_poller = io::EpollPoller::Factory();
 
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
   signal(SIGPIPE, SIG_IGN);

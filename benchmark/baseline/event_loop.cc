@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/rpc/flags.h"
 #include "glog/logging.h"
 
 namespace baseline {
@@ -59,7 +61,8 @@ void Watched::Discard() {
 
 EventLoop::EventLoop()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_up_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_up_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      spin_(std::int64_t{FLAGS_flare_io_spin_us} * 1000) {
   PCHECK(epoll_) << "epoll_create1";
   PCHECK(wake_up_) << "eventfd";
   // With an edge for each write it needs no reading.
@@ -151,7 +154,7 @@ void EventLoop::HandleEvents(int timeout_ms) {
   // Those that ask again from here on mean the next round.
   std::size_t again = again_.size();
   epoll_event events[kMaxEvents];
-  const int n = ::epoll_wait(epoll_.get(), events, kMaxEvents, timeout_ms);
+  const int n = WaitForEvents(events, timeout_ms);
   if (n < 0) PCHECK(errno == EINTR) << "epoll_wait";
   for (int i = 0; i < n; ++i) {
     auto* const watched = static_cast<Watched*>(events[i].data.ptr);
@@ -162,6 +165,22 @@ void EventLoop::HandleEvents(int timeout_ms) {
   for (; again != 0 && !again_.empty(); --again) {
     again_.PopFront()->OnEvents(EPOLLIN);
   }
+}
+
+// Awake for a while, if that is promising, as flare's workers. A tick may be
+// late by as much.
+int EventLoop::WaitForEvents(epoll_event* events, int timeout_ms) {
+  const auto wait = [&](int timeout) {
+    return ::epoll_wait(epoll_.get(), events, kMaxEvents, timeout);
+  };
+  if (timeout_ms != 0 && spin_.ShouldSpin()) {
+    const int n = spin_.Spin(std::numeric_limits<std::int64_t>::max(),
+                             [&] { return wait(0); });
+    if (n != 0) return n;
+  }
+  const int n = wait(timeout_ms);
+  if (timeout_ms != 0) spin_.Slept(n);
+  return n;
 }
 
 void EventLoop::RunPosted() {

@@ -23,6 +23,8 @@
 #ifndef BENCHMARK_BASELINE_EVENT_LOOP_H_
 #define BENCHMARK_BASELINE_EVENT_LOOP_H_
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +34,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/io/fd.h"
+#include "flare/io/spin_policy.h"
 
 namespace baseline {
 
@@ -145,6 +148,7 @@ class EventLoop {
   int BeginWait();
   void EndWait();
   void HandleEvents(int timeout_ms);
+  int WaitForEvents(epoll_event* events, int timeout_ms);
   void RunPosted();
   void Tick();
   void EndRound();
@@ -152,6 +156,7 @@ class EventLoop {
 
   flare::io::UniqueFd epoll_;
   flare::io::UniqueFd wake_up_;  // An eventfd.
+  flare::io::SpinPolicy spin_;
   Ticker* ticker_ = nullptr;
   std::int64_t next_tick_ns_ = 0;
   std::atomic<std::size_t> connections_{0};

@@ -1,0 +1,99 @@
+// Whether a thread that has nothing to do looks for IO again for a while before
+// it sleeps.
+//
+// A CPU that has nothing to run goes to sleep, and is slow to come back: some 5
+// us on bare metal, 30 to 50 us on virtual machines, for each side of each
+// round trip. Who expects an answer sooner than that is better off awake. But
+// not always:
+//  - Somebody else may want the CPU, the peer, say. So each look is followed by
+//    an offer to give it away; whoever takes it is waited for without sleeping.
+//  - Nothing may come for long. Each time that the limit was reached in vain is
+//    followed by a rest: one sleep at first, up to a thousand.
+//  - Under much load a sleep brings events of several sockets at once. That is
+//    cheaper than to wait for each, so then it sleeps.
+// docs/decisions/0010-looking-before-sleeping.md
+//
+// Not thread-safe: each sleeper has its own. Nothing blocks.
+
+#ifndef FLARE_IO_SPIN_POLICY_H_
+#define FLARE_IO_SPIN_POLICY_H_
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "flare/base/clock.h"
+#include "flare/base/cpu.h"
+
+namespace flare::io {
+
+class SpinPolicy {
+ public:
+  // Looks around for at most `limit_ns` before a sleep; 0: never.
+  explicit SpinPolicy(std::int64_t limit_ns) : limit_ns_(limit_ns) {}
+
+  // Before a sleep: whether to look around this time. If so, say Found() or
+  // Missed() afterwards, or call Spin().
+  bool ShouldSpin() {
+    if (limit_ns_ == 0 || batch_ > kLargeBatch) return false;
+    if (rest_ != 0) {
+      --rest_;
+      return false;
+    }
+    // Some sleeps have to be, to know what they bring.
+    return ++asked_ % kSampleEvery != 0;
+  }
+  void Found() { penalty_ /= 2; }
+  void Missed() { rest_ = penalty_ = std::min(4 * penalty_ + 1, kMaxRest); }
+
+  // After a sleep: that it brought `events`.
+  void Slept(int events) {
+    if (events > 0) batch_ += (std::min(events, 64) * kOne - batch_) / 4;
+  }
+
+  // Calls look() again and again until it returns something other than 0,
+  // which is returned, or until the limit or `deadline_ns` (NowNs()): then 0.
+  // Instead of Found() and Missed().
+  template <class Look>
+  int Spin(std::int64_t deadline_ns, Look&& look) {
+    std::int64_t now = NowNs();
+    const std::int64_t end = now + limit_ns_;
+    for (;;) {
+      if (const int found = look(); found != 0) {
+        Found();
+        return found;
+      }
+      const std::int64_t looked = now;
+      ::sched_yield();
+      now = NowNs();
+      if (now >= deadline_ns) return 0;  // Which says nothing about IO.
+      if (now >= end) {
+        Missed();
+        return 0;
+      }
+      // A look is a system call: not without a pause.
+      while (now < looked + kIntervalNs) {
+        CpuRelax();
+        now = NowNs();
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kIntervalNs = 2000;
+  static constexpr int kMaxRest = 1023;
+  static constexpr int kSampleEvery = 64;
+  static constexpr int kOne = 16;  // One event, in batch_.
+  static constexpr int kLargeBatch = kOne + kOne / 2;
+
+  const std::int64_t limit_ns_;
+  int penalty_ = 0;   // The last rest, halved by each success since.
+  int rest_ = 0;      // Sleeps to come without a look around.
+  int batch_ = kOne;  // Events of a sleep lately, times kOne.
+  unsigned asked_ = 0;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_SPIN_POLICY_H_
