@@ -62,13 +62,14 @@ bool Call::Parse(Methods methods) {
 template <class Request>
 bool Call::ParseMessage() {
   auto* const message = this->message<Request>();
+  // Also if it can't be parsed: some of it may have been.
+  large_ = request.body.size() > kMaxKept;
   const flare::Status parsed =
       flare::rpc::ParsePayload(request.head.format, request.body, message);
   if (!parsed.ok()) {
     Fail(parsed);
     return false;
   }
-  large_ = request.body.size() > kMaxKept;
   request.body.Clear();
   const auto work = example::RequestedWork(*message);
   if (!work) {
