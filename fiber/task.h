@@ -84,7 +84,10 @@ struct TaskList {
 // from a plain thread into the injection queue of a nearby group.
 void Submit(Task* task);
 
-// The same for a batch, with a single decision about waking an idle worker.
+// The same for a batch, with a single decision about waking an idle worker. If
+// tasks of the group have taken long lately, its workers share the batch: it is
+// started in its order, and behind batches that came earlier, but for a few
+// tasks at its front (some 0.5 ms of work).
 void SubmitAll(TaskList&& tasks);
 
 // Queues `task` in the scheduling group with that index (see runtime.h). On a

@@ -74,7 +74,7 @@ class NodeStore {
   return current_worker;
 }
 
-void ReplaceCurrentWorker(Worker* instead) noexcept {
+[[gnu::noinline]] void ReplaceCurrentWorker(Worker* instead) noexcept {
   current_worker = instead;
 }
 
@@ -172,15 +172,13 @@ void Worker::Maintain() {
   UpdateEstimate(now);
   until_maintenance_ = TasksUntilMaintenance();
   group_->FireTimers(now);
-  // Half the room at most, or what it takes would spill what is there.
-  const std::uint32_t room = run_queue_.capacity() - run_queue_.size();
-  PushAll(TakeInjected(std::max(room / 2, 1U)));
+  Keep(TakeInjected(ShareOfInjected()));
   if (group_->TryAcquirePoller()) {
     TaskList ready;
     Bump(counters_.polls);
     group_->poller()->Poll(0, &ready);
     group_->ReleasePoller();
-    PushAll(std::move(ready));
+    Keep(std::move(ready));
   }
   if (now >= probe_.next_at_ns) Probe(now);
   if (group_->shortage().any()) [[unlikely]] {
@@ -248,7 +246,7 @@ Task* Worker::NextWhenEmpty() {
     Bump(counters_.parks);
     searching = group_->Park(this, &ready);
     const bool any = !ready.empty();
-    PushAll(std::move(ready));
+    Keep(std::move(ready));
     estimate_since_ns_ = NowNs();
     if (any) Probe(estimate_since_ns_);
     until_maintenance_ = TasksUntilMaintenance();
@@ -257,14 +255,31 @@ Task* Worker::NextWhenEmpty() {
       if (searching) {
         group_->EndSearch();
         WakeForInjected();
-        MaybeWakeHelper();  // PushAll saw us searching.
+        MaybeWakeHelper();  // Keep() saw us searching.
       }
       return task;
     }
   }
 }
 
+// The queues of workers that sleep in their tasks, or are stolen from, differ
+// in length: what is at the end of a long one would be overtaken by all that
+// comes later and finds a short one. The injection queue has one end for all;
+// once long tasks are there, later ones go behind them.
 void Worker::PushAll(TaskList&& tasks) {
+  const bool behind =
+      keep_limit_ < run_queue_.capacity() && group_->injected() != 0;
+  const std::uint32_t room = behind ? 0 : Room();
+  if (tasks.size <= room) [[likely]] {
+    return Keep(std::move(tasks));
+  }
+  TaskList kept;
+  while (kept.size < room) kept.PushBack(tasks.PopFront());
+  Keep(std::move(kept));
+  group_->InjectAll(std::move(tasks));
+}
+
+void Worker::Keep(TaskList&& tasks) {
   if (tasks.empty()) return;
   while (Task* const task = tasks.PopFront()) {
     if (!run_queue_.Push(task)) [[unlikely]] {
@@ -332,9 +347,8 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
       mean_task_ns_ > 2 * known || 2 * mean_task_ns_ < known) {
     group_->set_mean_task_ns(mean_task_ns_);
   }
-  const std::int64_t backlog = group_->wake_threshold_ns() / mean_task_ns_;
-  wake_backlog_ = static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(backlog, 1, run_queue_.capacity()));
+  wake_backlog_ = TasksIn(group_->wake_threshold_ns());
+  keep_limit_ = TasksIn(kKeepNs);
   if (can_claim_) {
     constexpr std::int64_t kClaimNs = 2000;  // What may be held up unseen.
     run_queue_.set_claim_limit(static_cast<std::uint32_t>(
@@ -342,6 +356,20 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
   }
   estimate_tasks_ = tasks;
   estimate_since_ns_ = now_ns;
+}
+
+// Half the room, or what is taken would spill what is there. Tasks that
+// resubmit themselves may leave none for ever: then one, every fourth time. One
+// each time would make the ring grow, as tasks mostly queue others.
+std::size_t Worker::ShareOfInjected() {
+  if (const std::uint32_t room = Room(); room > 0) return (room + 1) / 2;
+  return ++turns_without_room_ % 4 == 0 ? 1 : 0;
+}
+
+// From one to as many as fit the ring.
+std::uint32_t Worker::TasksIn(std::int64_t ns) const {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(ns / mean_task_ns_, 1, run_queue_.capacity()));
 }
 
 void Worker::RefillNodes() {

@@ -51,6 +51,8 @@ class Worker {
     }
     MaybeWakeHelper();
   }
+  // The same for a batch. If its tasks are long only the front stays here; the
+  // rest is left to whichever worker of the group comes first.
   void PushAll(TaskList&& tasks);
 
   // Any thread.
@@ -116,6 +118,8 @@ class Worker {
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
+  // Of a batch only so much work stays with the worker that queued it.
+  static constexpr std::int64_t kKeepNs = 500'000;
   static constexpr std::int64_t kProbeIntervalNs = 1'000'000;
   static constexpr std::int64_t kStackRetryNs = 10'000'000;
 
@@ -155,6 +159,9 @@ class Worker {
   void Reorder();
   Task* FromInjectionQueue();
   TaskList TakeInjected(std::size_t most);
+  std::size_t ShareOfInjected();
+  // Queues them all here.
+  void Keep(TaskList&& tasks);
   Task* PushAllButFirst(TaskList&& tasks);
   Task* Steal();
   // From other groups (neighbours.h).
@@ -179,6 +186,12 @@ class Worker {
   // Re-estimates the mean task time, and from it how long a backlog is worth a
   // wake-up.
   void UpdateEstimate(std::int64_t now_ns);
+  std::uint32_t TasksIn(std::int64_t ns) const;
+  // How many more tasks are worth keeping here.
+  std::uint32_t Room() const {
+    const std::uint32_t queued = run_queue_.size();
+    return queued < keep_limit_ ? keep_limit_ - queued : 0;
+  }
 
   // Switching (carrier.cc). Returns the worker that switched back.
   Worker* SwitchTo(Carrier* from, Carrier* to);
@@ -250,6 +263,8 @@ class Worker {
   const std::uint32_t maintenance_interval_;
   std::uint32_t until_maintenance_ = 1;
   std::uint32_t wake_backlog_ = 1;
+  std::uint32_t keep_limit_ = RunQueue::kSlots;  // Tasks that take kKeepNs.
+  std::uint32_t turns_without_room_ = 0;
   std::uint32_t steal_attempts_ = 0;
   SchedulingGroup* last_victim_ = nullptr;  // A neighbour that had something.
   SchedulingGroup* invited_by_ = nullptr;   // ... whose timers may be due.

@@ -11,6 +11,7 @@ namespace flare::fiber {
 
 // A fair share, so that one worker doesn't run alone what many could.
 TaskList Worker::TakeInjected(std::size_t most) {
+  if (most == 0) return TaskList();
   if (group_->shortage().aside() != 0) [[unlikely]] {
     TaskList aside = TakeAside(most);
     if (!aside.empty()) return aside;
@@ -23,7 +24,7 @@ TaskList Worker::TakeInjected(std::size_t most) {
 
 // With an empty ring.
 Task* Worker::FromInjectionQueue() {
-  return PushAllButFirst(TakeInjected(run_queue_.capacity() / 2));
+  return PushAllButFirst(TakeInjected(std::max(keep_limit_ / 2, 1U)));
 }
 
 Task* Worker::PushAllButFirst(TaskList&& tasks) {
@@ -86,7 +87,7 @@ Task* Worker::StealFromGroup(SchedulingGroup* victim) {
   }
   // What is in its shared queue is its own workers' as long as any sleeps.
   if (victim->idle_mask() != 0) return nullptr;
-  const std::size_t most = run_queue_.capacity() / 2;
+  const std::size_t most = std::max(keep_limit_ / 2, 1U);
   Task* const task = PushAllButFirst(victim->injection_.Take(
       std::min<std::size_t>(victim->injected() / 2 + 1, most)));
   if (task != nullptr) Bump(counters_.steals);

@@ -103,6 +103,8 @@ def echo_vs_gdt_rows(scale):
     made = []
     for threads in scale.thread_counts():
         for system in ('flare', 'gdt', 'gdt-tp', 'epoll_limit'):
+            if system == 'gdt-tp' and threads < 2:
+                continue  # One for IO and one worker are two.
             made.append(press_row(
                 system, threads,
                 lambda bench, system=system, threads=threads:
@@ -121,8 +123,8 @@ ECHO_VS_GDT = Workload(
     'press with as many threads as the last column, 40 connections, 400 calls '
     'under way; the servers have the columns\' number of threads. `gdt`: an '
     'event loop per thread, handlers run inside it. `gdt-tp`: half the threads '
-    'do IO, half are workers behind a shared queue (with one thread: one of '
-    'each). `epoll_limit`: what the kernel allows a server, under press.',
+    'do IO, half are workers behind a shared queue, so there are at least two. '
+    '`epoll_limit`: what the kernel allows a server, under press.',
     echo_vs_gdt_rows, GDT_PIVOTS, THREAD_PLOTS)
 
 
