@@ -5,9 +5,11 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -60,6 +62,83 @@ class CostPerRequest(unittest.TestCase):
           self.assertGreaterEqual(row[figure], least, said)
     self.assertEqual(done.returncode, 1 if missing else 0, said)
     self.assertIn("instructions", done.stdout)
+
+  def test_lockstep_compared_with_itself(self):
+    with tempfile.TemporaryDirectory() as folder:
+      file = os.path.join(folder, "cost.json")
+      options = ("--lockstep", "--protocols=http+pb", "--requests=20000",
+                 f"--binaries={find_binaries()}")
+      first = run(*options, f"--json={file}")
+      with open(file) as f:
+        rows = json.load(f)
+      for row in rows:  # Of few requests, roughly.
+        row["instructions"] = None
+      with open(file, "w") as f:
+        json.dump(rows, f)
+      second = run(*options, f"--check={file}")
+    said = first.stdout + first.stderr + second.stdout + second.stderr
+    self.assertEqual([row["side"] for row in rows], ["server"], said)
+    if first.returncode == 0:  # All tools are there.
+      if "perf can't count" not in said:
+        # Waiting, reading, writing: once for ten requests.
+        self.assertAlmostEqual(rows[0]["syscalls"], 0.3, delta=0.02, msg=said)
+      self.assertEqual(second.returncode, 0, said)
+      self.assertIn("as in", second.stdout)
+
+  def test_what_is_off_is_said(self):
+    compare = load_program().compare
+    old = {"protocol": "flare", "side": "server", "syscalls": 0.3,
+           "instructions": 1000, "allocations": 0}
+    self.assertEqual(compare([old], [old]), [])
+    self.assertEqual(compare([dict(old, syscalls=0.31, instructions=1029,
+                                   allocations=0.01)], [old]), [])
+    worse, = compare([dict(old, instructions=1031)], [old])
+    self.assertRegex(worse, "flare server: 1,031 instructions, recorded 1,000")
+    better, = compare([dict(old, syscalls=0.2)], [old])
+    self.assertRegex(better, "0.2 syscalls, recorded 0.3; record it")
+    more, = compare([dict(old, allocations=1)], [old])
+    self.assertIn("allocations", more)
+    # Tools that are missing are main()'s business.
+    self.assertEqual(compare([dict(old, instructions=None)], [old]), [])
+    gone, = compare([], [old])
+    self.assertEqual(gone, "flare server: not measured")
+
+  def test_lockstep_waits_for_all_replies(self):
+    lockstep = load_program().lockstep
+    received = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+      def serve():
+        connection, _ = listener.accept()
+        with connection:
+          while data := connection.recv(65536):
+            received.append(data)
+            for _ in range(len(data) // 3):
+              connection.sendall(b"rep")
+              connection.sendall(b"ly")
+
+      server = threading.Thread(target=serve)
+      server.start()
+      lockstep.replay(listener.getsockname()[1], b"ask", 30)
+      server.join()
+    self.assertEqual(received, [b"ask"] + [b"ask" * 10] * 3)
+
+  def test_lockstep_notices_a_server_that_gives_up(self):
+    lockstep = load_program().lockstep
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+      def serve():
+        connection, _ = listener.accept()
+        with connection:
+          connection.recv(3)
+          connection.sendall(b"reply")
+          connection.recv(3)
+
+      server = threading.Thread(target=serve)
+      server.start()
+      with self.assertRaisesRegex(lockstep.Broken, "50 of 50 bytes"):
+        lockstep.replay(listener.getsockname()[1], b"ask", 10)
+      server.join()
 
   def test_missing_programs_are_named(self):
     done = run("--binaries=/nowhere")

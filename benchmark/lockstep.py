@@ -1,0 +1,76 @@
+"""The same few requests again and again, each time when all have been answered.
+
+What a server does for them is then the same each time, so that its costs can be
+compared with those of another day: cost_per_request --lockstep.
+"""
+
+import socket
+import subprocess
+
+AT_ONCE = 10  # Requests in one write.
+QUIET_S = 0.3  # Nothing more is coming.
+PATIENCE_S = 60
+
+
+class Broken(Exception):
+  """A peer that doesn't do what it must; its text is for people."""
+
+
+def capture_request(command):
+  """The bytes of the one call that `command(port)`, a press, makes."""
+  with socket.create_server(("127.0.0.1", 0)) as listener:
+    listener.settimeout(PATIENCE_S)
+    press = subprocess.Popen(command(listener.getsockname()[1]),
+                             stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    try:
+      connection, _ = listener.accept()
+      with connection:
+        return read_until_quiet(connection)
+    except socket.timeout as reason:
+      raise Broken("press sends no request") from reason
+    finally:
+      press.kill()
+      press.wait()
+
+
+def read_until_quiet(connection):
+  """What comes, from the first byte until nothing more does."""
+  data = b""
+  connection.settimeout(PATIENCE_S)
+  while True:
+    try:
+      part = connection.recv(65536)
+    except socket.timeout:
+      break
+    if not part:
+      break
+    data += part
+    connection.settimeout(QUIET_S)
+  if not data:
+    raise Broken("nothing came, not even late")
+  return data
+
+
+def replay(port, request, count):
+  """Sends `request` to the port `count` times, AT_ONCE in each write, and waits
+  for the replies in between, which all have the length of the first."""
+  batch = request * AT_ONCE
+  with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(request)
+    awaited = len(read_until_quiet(connection)) * AT_ONCE
+    connection.settimeout(PATIENCE_S)
+    for _ in range(count // AT_ONCE):
+      connection.sendall(batch)
+      missing = awaited
+      while missing > 0:
+        try:
+          part = connection.recv(missing)
+        except OSError as reason:  # Late, or reset.
+          raise Broken(f"{missing} of {awaited} bytes of replies didn't come: "
+                       f"{reason}") from reason
+        if not part:
+          raise Broken(f"{missing} of {awaited} bytes of replies didn't come")
+        missing -= len(part)
