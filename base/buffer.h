@@ -221,12 +221,17 @@ class BufferBuilder {
     if (space_.cursor == space_.end) NextBlock();
   }
 
+  /// As data(), with room for `n` (<= kMaxReserve) bytes.
+  [[nodiscard]] char* DataWithRoom(std::size_t n) {
+    DCHECK_LE(n, kMaxReserve);
+    if (n > SizeAvailable()) NextBlock();
+    return data();
+  }
+
   /// `n` (<= kMaxReserve) bytes in one piece that count as written and that the
   /// caller fills in later, at the latest before DestructiveGet().
   [[nodiscard]] char* Reserve(std::size_t n) {
-    DCHECK_LE(n, kMaxReserve);
-    if (n > SizeAvailable()) NextBlock();
-    char* reserved = space_.cursor;
+    char* const reserved = DataWithRoom(n);
     MarkWritten(n);
     return reserved;
   }

@@ -33,10 +33,6 @@
 #include <ratio>
 #include <type_traits>
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 namespace flare {
 
 std::int64_t NowNs();
@@ -45,7 +41,7 @@ std::int64_t NowNs();
 // around it. For measuring short stretches; see CycleClock for its rate.
 inline std::uint64_t ReadTsc() noexcept {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __builtin_ia32_rdtsc();  // <x86intrin.h> is 30,000 lines.
 #elif defined(__aarch64__)
   std::uint64_t ticks;
   asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
@@ -71,10 +67,12 @@ void SetVirtualNow(std::int64_t now_ns);
 // Back to real time, which may be less.
 void EndVirtualNow();
 
-// NowNs() as a time point.
+// A time such as NowNs() returns as a time point.
+constexpr std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
 inline std::chrono::steady_clock::time_point ReadSteadyClock() {
-  return std::chrono::steady_clock::time_point(
-      std::chrono::nanoseconds(NowNs()));
+  return ToTimePoint(NowNs());
 }
 
 // The time of the last kernel tick: up to 4 ms (10 with CONFIG_HZ=100) behind,

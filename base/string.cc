@@ -46,6 +46,13 @@ std::string Join(const std::vector<std::string>& pieces,
   return text;
 }
 
+std::string CountOf(std::size_t n, std::string_view what) {
+  std::string text = std::to_string(n);
+  text.append(" ").append(what);
+  if (n != 1) text += 's';
+  return text;
+}
+
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
   while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);

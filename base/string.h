@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -35,6 +36,9 @@ inline void ClearKeeping(std::string* text, std::size_t max_capacity) {
   text->clear();
   if (text->capacity() > max_capacity) text->shrink_to_fit();
 }
+
+// "1 worker", "2 workers".
+std::string CountOf(std::size_t n, std::string_view what);
 
 // Without white space at both ends; points into `text`.
 std::string_view Trim(std::string_view text);

@@ -22,7 +22,7 @@ struct ThreadState {
 // Never inlined: the caller may have come from another thread. The asm hides
 // that the address is always the same variable's: compilers otherwise take it
 // to the caller all the same.
-[[gnu::noinline]] ThreadState& State() {
+[[gnu::noinline]] ThreadState& OwnState() {
   static thread_local ThreadState state;
   ThreadState* mine = &state;
   asm volatile("" : "+r"(mine) : : "memory");
@@ -33,30 +33,30 @@ struct ThreadState {
 
 void ThreadMutex::NoteLocked() {
   if (state_destroyed) return;
-  ThreadState& state = State();
+  ThreadState& state = OwnState();
   state.held.push_back({this, CurrentBacktrace(/*skip=*/1)});
   noted_ = true;
   state.Publish();
 }
 
 void ThreadMutex::NoteUnlocked() noexcept {
-  ThreadState& state = State();
+  ThreadState& state = OwnState();
   noted_ = false;
   std::erase_if(state.held, [this](const Held& h) { return h.mutex == this; });
   state.Publish();
 }
 
 void ThreadMutex::CountHeldIn(std::uint32_t* count) noexcept {
-  State().count = count;
-  State().Publish();
+  OwnState().count = count;
+  OwnState().Publish();
 }
 
 std::vector<ThreadMutex::Held> ThreadMutex::HeldByThisThread() {
-  return State().held;
+  return OwnState().held;
 }
 
 void ThreadMutex::ForgetHeld() noexcept {
-  ThreadState& state = State();
+  ThreadState& state = OwnState();
   for (const Held& held : state.held) held.mutex->noted_ = false;
   state.held.clear();
   state.Publish();

@@ -4,12 +4,10 @@
 #include <cstddef>
 #include <utility>
 
+#include "flare/base/string.h"
+
 namespace flare::fiber {
 namespace {
-
-std::string Count(std::size_t n, const std::string& what) {
-  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
-}
 
 // How many groups each of the topology's nodes gets.
 std::vector<std::size_t> DealGroups(std::size_t groups,
@@ -73,9 +71,9 @@ Status TooFewCpus(const Plan& plan, const Topology& topology) {
       EINVAL,
       "flare_fiber_worker_disallow_cpu_migration wants a CPU for each worker, "
       "but the plan is " +
-          Count(plan.groups, "group") + " of " +
-          Count(plan.workers_per_group, "worker") + " for " +
-          Count(topology.cpus().size(), "CPU") + " (" + topology.ToString() +
+          CountOf(plan.groups, "group") + " of " +
+          CountOf(plan.workers_per_group, "worker") + " for " +
+          CountOf(topology.cpus().size(), "CPU") + " (" + topology.ToString() +
           "); lower flare_concurrency_hint, allow more CPUs, or do without");
 }
 
@@ -84,8 +82,8 @@ Status TooFewCpusOn(const Topology::Node& node, std::size_t workers) {
                 "flare_fiber_worker_disallow_cpu_migration wants a CPU for "
                 "each worker, but NUMA node " +
                     std::to_string(node.id) + " has " +
-                    Count(node.cpus.size(), "CPU") + " for " +
-                    Count(workers, "worker") +
+                    CountOf(node.cpus.size(), "CPU") + " for " +
+                    CountOf(workers, "worker") +
                     "; lower flare_concurrency_hint or "
                     "flare_scheduling_group_size, or set "
                     "flare_numa_aware=false");
@@ -118,8 +116,8 @@ std::vector<std::string> Remarks(const Plan& plan, const Topology& topology,
     }
     if (workers > node.cpus.size()) {
       remarks.push_back("node " + std::to_string(node.id) + " has " +
-                        Count(workers, "worker") + " for " +
-                        Count(node.cpus.size(), "CPU"));
+                        CountOf(workers, "worker") + " for " +
+                        CountOf(node.cpus.size(), "CPU"));
     }
     if (workers > 0 && !node.has_memory) {
       remarks.push_back("node " + std::to_string(node.id) +

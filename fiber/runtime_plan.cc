@@ -1,7 +1,5 @@
 #include "flare/fiber/runtime_plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "flare/base/malloc_arena.h"
+#include "flare/base/string.h"
 #include "flare/fiber/run_queue.h"
 #include "flare/fiber/stack.h"
 
@@ -20,28 +19,23 @@ namespace {
 constexpr std::size_t kLeastSlots = 4;
 constexpr std::size_t kMostQueued = std::size_t{1} << 24;
 
-Status Invalid(std::string text) { return Status(EINVAL, std::move(text)); }
-
-std::string Count(std::size_t n, const std::string& what) {
-  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
-}
-
 Status ValidateStack(const RuntimeOptions& options) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t page = PageSize();
   if (options.stack_size >= page + kLeastStack &&
       options.stack_size % page == 0) {
     return Status();
   }
-  return Invalid(
-      "flare_fiber_stack_size is " + std::to_string(options.stack_size) +
-      "; it must be a multiple of the page size, " + std::to_string(page) +
-      ", and at least " + std::to_string(page + kLeastStack));
+  return Status(EINVAL, "flare_fiber_stack_size is " +
+                            std::to_string(options.stack_size) +
+                            "; it must be a multiple of the page size, " +
+                            std::to_string(page) + ", and at least " +
+                            std::to_string(page + kLeastStack));
 }
 
 Status ValidateRatio(const char* flag, int ratio) {
   if (ratio >= 0) return Status();
-  return Invalid(std::string(flag) + " is " + std::to_string(ratio) +
-                 "; it must be 0 (never) or more (one in so many)");
+  return Status(EINVAL, std::string(flag) + " is " + std::to_string(ratio) +
+                            "; it must be 0 (never) or more (one in so many)");
 }
 
 Status Validate(const RuntimeOptions& options) {
@@ -55,7 +49,8 @@ Status Validate(const RuntimeOptions& options) {
                            options.cross_numa_work_stealing_ratio);
   }
   if (status.ok() && options.max_blocking_threads < 1) {
-    status = Invalid("flare_fiber_max_blocking_threads must be at least 1");
+    status =
+        Status(EINVAL, "flare_fiber_max_blocking_threads must be at least 1");
   }
   return status;
 }
@@ -65,11 +60,12 @@ Expected<std::uint32_t, Status> SlotsPerWorker(std::size_t size,
                                                std::size_t workers) {
   const std::size_t least = std::bit_ceil(kLeastSlots * workers);
   if (!std::has_single_bit(size) || size < least || size > kMostQueued) {
-    return Invalid("flare_fiber_run_queue_size is " + std::to_string(size) +
-                   "; it must be a power of two from " + std::to_string(least) +
-                   " (" + std::to_string(kLeastSlots) + " for each of " +
-                   Count(workers, "worker") + " of a group) to " +
-                   std::to_string(kMostQueued));
+    return Status(
+        EINVAL, "flare_fiber_run_queue_size is " + std::to_string(size) +
+                    "; it must be a power of two from " +
+                    std::to_string(least) + " (" + std::to_string(kLeastSlots) +
+                    " for each of " + CountOf(workers, "worker") +
+                    " of a group) to " + std::to_string(kMostQueued));
   }
   const std::size_t slots = std::bit_floor(size / workers);
   return static_cast<std::uint32_t>(
@@ -80,9 +76,10 @@ Expected<std::uint32_t, Status> SlotsPerWorker(std::size_t size,
 Status ValidateMaxStacks(std::size_t max_stacks, std::size_t workers) {
   const std::size_t least = 2 * workers;
   if (max_stacks == 0 || max_stacks >= least) return Status();
-  return Invalid("flare_fiber_max_stacks is " + std::to_string(max_stacks) +
-                 "; it must be 0 (no limit) or at least two per worker, " +
-                 std::to_string(least));
+  return Status(EINVAL,
+                "flare_fiber_max_stacks is " + std::to_string(max_stacks) +
+                    "; it must be 0 (no limit) or at least two per worker, " +
+                    std::to_string(least));
 }
 
 Expected<Topology, Status> WithFlagNamed(Expected<Topology> topology,
@@ -97,7 +94,8 @@ Expected<Topology, Status> Restrict(const RuntimeOptions& options,
   const bool only = !options.accessible_cpus.empty();
   const bool except = !options.inaccessible_cpus.empty();
   if (only && except) {
-    return Invalid(
+    return Status(
+        EINVAL,
         "flare_fiber_worker_accessible_cpus and "
         "flare_fiber_worker_inaccessible_cpus exclude each other: give one of "
         "them");
@@ -111,7 +109,7 @@ Expected<Topology, Status> Restrict(const RuntimeOptions& options,
   const auto list = ParseCpuList(
       only ? options.accessible_cpus : options.inaccessible_cpus, cpu_count);
   if (!list) {
-    return Invalid(std::string(flag) + ": " + list.error().message());
+    return Status(EINVAL, std::string(flag) + ": " + list.error().message());
   }
   return WithFlagNamed(
       only ? topology.RestrictedTo(*list) : topology.Without(*list), flag);
@@ -189,8 +187,8 @@ Expected<RuntimePlan, Status> PlanRuntime(const RuntimeOptions& options,
 
 std::string RuntimePlan::ToString() const {
   const Topology& topology = machine.topology;
-  std::string text = Count(shape.groups, "scheduling group") + " of " +
-                     Count(shape.workers_per_group, "worker");
+  std::string text = CountOf(shape.groups, "scheduling group") + " of " +
+                     CountOf(shape.workers_per_group, "worker");
   if (shape.numa_aware) {
     const char* separator = ": ";
     for (const Topology::Node& node : topology.nodes()) {
@@ -199,7 +197,7 @@ std::string RuntimePlan::ToString() const {
     }
   } else {
     text += " on the CPUs " + FormatCpuList(topology.cpus()) + " of " +
-            Count(topology.nodes().size(), "NUMA node");
+            CountOf(topology.nodes().size(), "NUMA node");
   }
   if (!placement.groups.front().pins.empty()) {
     text += ", a CPU for each worker";

@@ -27,11 +27,6 @@ constexpr std::int64_t kLogIntervalNs = 1'000'000'000;
 // Guards of all allocators that have mappings of their own.
 std::atomic<std::size_t> mapped_guards{0};
 
-std::size_t PageSize() {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
-
 std::size_t MaxMapCount() {
   std::size_t count = 65530;  // The kernel's default.
   std::ifstream("/proc/sys/vm/max_map_count") >> count;
@@ -55,6 +50,11 @@ void UncountMappedGuards(std::size_t count) {
 }
 
 }  // namespace
+
+std::size_t PageSize() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
 
 std::size_t MappedGuardLimit() {
   static const std::size_t limit = [] {

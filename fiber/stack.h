@@ -28,6 +28,9 @@ namespace flare::fiber {
 // Less than this, guard aside, holds no useful call chain.
 inline constexpr std::size_t kLeastStack = 12288;
 
+// In bytes, as the system has it.
+std::size_t PageSize();
+
 // Stacks with guards of their own mappings that can exist, given
 // vm.max_map_count and what the process has mapped at the first call; an eighth
 // of the mappings is left to others. Reads /proc, once.

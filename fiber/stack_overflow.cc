@@ -31,10 +31,10 @@ constexpr std::size_t kSignalStackBytes = 256 << 10;
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 // What was in effect before. Written before the handler is installed.
-struct sigaction previous[2];
+struct sigaction previous_actions[2];
 
 struct sigaction* PreviousOf(int signal) {
-  return &previous[signal == SIGSEGV ? 0 : 1];
+  return &previous_actions[signal == SIGSEGV ? 0 : 1];
 }
 
 void Write(const char* text) {

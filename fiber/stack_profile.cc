@@ -1,7 +1,6 @@
 #include "flare/fiber/stack_profile.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,11 +37,6 @@ std::atomic<bool> profile_on{false};
 Spinlock uses_lock;
 auto& uses FLARE_GUARDED_BY(uses_lock) =
     *new std::unordered_map<Task::Run, Use>();
-
-std::uintptr_t PageSize() {
-  static const auto size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 // The following two read and write what is no object of anybody's.
 

@@ -37,15 +37,16 @@ Slot slot;
 std::mutex sample_lock;
 std::mutex install_lock;
 int installed FLARE_GUARDED_BY(install_lock) = 0;
-struct sigaction previous;  // Written before the handler is installed.
+struct sigaction previous_action;  // Written before the handler is installed.
 
 pid_t ThreadId() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
 void CallPrevious(int signal, siginfo_t* info, void* context) {
-  if ((previous.sa_flags & SA_SIGINFO) != 0) {
-    previous.sa_sigaction(signal, info, context);
-  } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-    previous.sa_handler(signal);
+  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
+    previous_action.sa_sigaction(signal, info, context);
+  } else if (previous_action.sa_handler != SIG_DFL &&
+             previous_action.sa_handler != SIG_IGN) {
+    previous_action.sa_handler(signal);
   }
 }
 
@@ -93,7 +94,7 @@ void StartStackSampler() {
   PrepareBacktraces();
   std::scoped_lock guard(install_lock);
   if (installed++ != 0) return;
-  CHECK_EQ(sigaction(kSignal, nullptr, &previous), 0);
+  CHECK_EQ(sigaction(kSignal, nullptr, &previous_action), 0);
   struct sigaction action = {};
   action.sa_sigaction = &OnSignal;
   action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
@@ -107,7 +108,7 @@ void StopStackSampler() {
   CHECK_EQ(sigaction(kSignal, nullptr, &now), 0);
   // Not if somebody has come after us.
   if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &OnSignal) {
-    CHECK_EQ(sigaction(kSignal, &previous, nullptr), 0);
+    CHECK_EQ(sigaction(kSignal, &previous_action, nullptr), 0);
   }
 }
 

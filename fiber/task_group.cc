@@ -12,8 +12,8 @@
 
 #include <cerrno>
 #include <mutex>
-#include <string>
 
+#include "flare/base/describe_exception.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/fiber_local.h"
@@ -25,16 +25,6 @@ namespace {
 TaskGroup* CurrentTaskGroup() {
   const Carrier* const carrier = CurrentFiber();  // Also in a region.
   return carrier == nullptr ? nullptr : carrier->task_group;
-}
-
-std::string DescribeException(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "of a type that isn't a std::exception";
-  }
 }
 
 }  // namespace

@@ -1,16 +1,12 @@
 #include "flare/fiber/terminate_handler.h"
 
-#include <cxxabi.h>
-
-#include <cstdlib>
 #include <exception>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <typeinfo>
 
 #include "flare/base/backtrace.h"
+#include "flare/base/describe_exception.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/scheduling_group.h"
@@ -20,27 +16,7 @@
 namespace flare::fiber {
 namespace {
 
-std::terminate_handler previous = nullptr;
-
-// "std::runtime_error: what()", as far as it can be told.
-std::string DescribeException(const std::exception_ptr& exception) {
-  const std::type_info* const type = abi::__cxa_current_exception_type();
-  std::string text = "an exception of unknown type";
-  if (type != nullptr) {
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> name(
-        abi::__cxa_demangle(type->name(), nullptr, nullptr, &status),
-        &std::free);
-    text = name != nullptr ? name.get() : type->name();
-  }
-  try {
-    std::rethrow_exception(exception);
-  } catch (const std::exception& e) {
-    text += std::string(": ") + e.what();
-  } catch (...) {
-  }
-  return text;
-}
+std::terminate_handler previous_handler = nullptr;
 
 std::string DescribeFiber(const Carrier& fiber, const Worker& worker) {
   std::string text = "fiber ";
@@ -80,7 +56,7 @@ void OnTerminate() {
   if (worker != nullptr && worker->current() != nullptr) {
     Report(*worker->current(), *worker);
   }
-  if (previous != nullptr) previous();
+  if (previous_handler != nullptr) previous_handler();
   std::abort();
 }
 
@@ -88,7 +64,7 @@ void OnTerminate() {
 
 void InstallTerminateHandler() {
   static const bool installed = [] {
-    previous = std::get_terminate();
+    previous_handler = std::get_terminate();
     std::set_terminate(&OnTerminate);
     return true;
   }();

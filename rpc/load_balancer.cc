@@ -26,10 +26,11 @@ class RoundRobin final : public LoadBalancer {
   std::atomic<std::size_t> turn_{ReadTsc() / 8 % 65536};
 };
 
-class Registry {
+class BalancerRegistry {
  public:
-  static Registry* Instance() {
-    static Registry* const registry = new Registry();  // Never destroyed.
+  static BalancerRegistry* Instance() {
+    static BalancerRegistry* const registry =
+        new BalancerRegistry();  // Never destroyed.
     return registry;
   }
 
@@ -51,7 +52,7 @@ class Registry {
   }
 
  private:
-  Registry() {
+  BalancerRegistry() {
     factories_["rr"] = [] { return std::make_unique<RoundRobin>(); };
   }
 
@@ -62,12 +63,12 @@ class Registry {
 }  // namespace
 
 bool RegisterLoadBalancer(std::string name, LoadBalancerFactory factory) {
-  return Registry::Instance()->Add(std::move(name), std::move(factory));
+  return BalancerRegistry::Instance()->Add(std::move(name), std::move(factory));
 }
 
 Expected<std::unique_ptr<LoadBalancer>, flare::Status> NewLoadBalancer(
     std::string_view name) {
-  return Registry::Instance()->New(name);
+  return BalancerRegistry::Instance()->New(name);
 }
 
 }  // namespace flare::rpc

@@ -245,10 +245,11 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveList(
       std::make_shared<ListResolution>(std::move(entries)));
 }
 
-class Registry {
+class ResolverRegistry {
  public:
-  static Registry* Instance() {
-    static Registry* const registry = new Registry();  // Never destroyed.
+  static ResolverRegistry* Instance() {
+    static ResolverRegistry* const registry =
+        new ResolverRegistry();  // Never destroyed.
     return registry;
   }
 
@@ -269,7 +270,7 @@ class Registry {
   }
 
  private:
-  Registry() { resolvers_["list"] = ResolveList; }
+  ResolverRegistry() { resolvers_["list"] = ResolveList; }
 
   ThreadMutex mutex_;
   std::map<std::string, NameResolver, std::less<>> resolvers_;
@@ -278,12 +279,13 @@ class Registry {
 }  // namespace
 
 bool RegisterNameResolver(std::string name, NameResolver resolver) {
-  return Registry::Instance()->Add(std::move(name), std::move(resolver));
+  return ResolverRegistry::Instance()->Add(std::move(name),
+                                           std::move(resolver));
 }
 
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address) {
-  auto found = Registry::Instance()->Find(resolver);
+  auto found = ResolverRegistry::Instance()->Find(resolver);
   if (!found) return found.error();
   RefreshGate::Instance()->Open();
   return (*found)(address);

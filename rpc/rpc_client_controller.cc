@@ -28,10 +28,6 @@ rpc::ClientCall* Busy() {
   return reinterpret_cast<rpc::ClientCall*>(&nobody);
 }
 
-std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
-}
-
 }  // namespace
 
 RpcClientController::~RpcClientController() {

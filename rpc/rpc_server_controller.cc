@@ -10,14 +10,6 @@
 #include "flare/rpc/server_call.h"
 
 namespace flare {
-namespace {
-
-std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
-}
-
-}  // namespace
-
 void RpcServerController::SetFailed(const std::string& reason) {
   SetFailed(rpc::STATUS_FAILED, reason);
 }

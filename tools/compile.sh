@@ -20,10 +20,11 @@ prepare_compile() {
   "${compiler[@]}" -x c++-header "$header" -o "$header.gch"
 }
 
-# Compiles one file of the tree, unless its object is newer than all it was made
-# of.
+# Compiles one file of the tree or below `build`, unless its object is newer
+# than all it was made of.
 compile() {  # <source> <object> [flag...]
-  local object="$2"
+  local source="$1" object="$2"
+  [[ -e "$source" ]] || source="$build/$source"
   if [[ -e "$object" && -e "$object.d" ]]; then
     local parts
     parts="$(sed -e 's/^[^:]*://' -e 's/\\$//' "$object.d")"
@@ -35,10 +36,21 @@ compile() {  # <source> <object> [flag...]
   local precompiled=(-include "$build/include/precompiled.h")
   [[ "$1" != *.S ]] || precompiled=()
   "${compiler[@]}" -MMD -MF "$object.d" "${precompiled[@]}" \
-    -I"$build/include" "${@:3}" -c "$1" -o "$object"
+    -I"$build/include" -I"$repo" "${@:3}" -c "$source" -o "$object"
 }
 
-# Without tests.
+# Prints what to compile, without tests: for each folder one file below `build`
+# that includes all of its C++ files, since headers take most of the time.
 sources_of_base_and_fiber() {
-  ls base/*.cc fiber/*.cc fiber/*.S | grep -vE '_(test|benchmark)\.cc$'
+  local folder one
+  for folder in base fiber; do
+    one="as_one_source/$folder.cc"
+    mkdir -p "$build/as_one_source"
+    ls "$folder"/*.cc | grep -vE '_(test|benchmark)\.cc$' |
+      sed 's/.*/#include "&"/' > "$build/$one.new"
+    # Its time stays if nothing has changed.
+    cmp -s "$build/$one.new" "$build/$one" || cp "$build/$one.new" "$build/$one"
+    echo "$one"
+  done
+  ls fiber/*.S
 }

@@ -12,6 +12,7 @@
 #include "flare/base/string.h"
 #include "flare/rpc/protocol/rpc_meta.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 
 namespace baseline {
 
@@ -214,15 +215,17 @@ void AppendReplyHead(const BareMessage& request, std::string* out) {
   meta.method_type = flare::rpc::kMethodTypeSingle;
   meta.has_response = true;
   meta.status = flare::rpc::STATUS_SUCCESS;
-  const std::size_t meta_size = RpcMetaSize(meta);
+  char encoded[128];
+  CHECK_LE(RpcMetaBound(meta), sizeof(encoded));
+  const std::string_view head(
+      encoded,
+      static_cast<std::size_t>(EncodeRpcMeta(meta, encoded) - encoded));
   out->append(kMagic);
-  AppendLittleEndian(static_cast<std::uint32_t>(meta_size), out);
+  AppendLittleEndian(static_cast<std::uint32_t>(head.size()), out);
   AppendLittleEndian(static_cast<std::uint32_t>(rest - request.attachment),
                      out);
   AppendLittleEndian(static_cast<std::uint32_t>(request.attachment), out);
-  const std::size_t at = out->size();
-  out->resize(at + meta_size);
-  EncodeRpcMeta(meta, out->data() + at);
+  out->append(head);
 }
 
 void TurnIntoReplyBody(char* body, std::size_t size) {

@@ -19,10 +19,6 @@ using fields::SignExtended;
 using fields::Tag;
 using fields::VarintSize;
 
-std::int32_t ReadInt32(FieldReader* reader) {
-  return static_cast<std::int32_t>(reader->Varint());
-}
-
 std::string_view DecodeRequest(std::string_view bytes, BaiduStdMeta* meta) {
   meta->has_request = true;
   FieldReader reader(bytes);
@@ -38,7 +34,7 @@ std::string_view DecodeRequest(std::string_view bytes, BaiduStdMeta* meta) {
         meta->has_method_name = reader.error().empty();
         break;
       case Tag(8, kVarint):
-        meta->timeout_ms = ReadInt32(&reader);
+        meta->timeout_ms = reader.Int32();
         break;
       default:
         reader.SkipField(tag);
@@ -54,7 +50,7 @@ std::string_view DecodeResponse(std::string_view bytes, BaiduStdMeta* meta) {
   while (reader.NextTag(&tag)) {
     switch (tag) {
       case Tag(1, kVarint):
-        meta->error_code = ReadInt32(&reader);
+        meta->error_code = reader.Int32();
         break;
       case Tag(2, kLengthDelimited):
         meta->error_text = reader.Bytes();
@@ -114,24 +110,24 @@ std::string_view DecodeBaiduStdMeta(std::string_view bytes,
         nested_error = DecodeResponse(reader.Bytes(), meta);
         break;
       case Tag(3, kVarint):
-        meta->compress_type = ReadInt32(&reader);
+        meta->compress_type = reader.Int32();
         break;
       case Tag(4, kVarint):
         meta->correlation_id = reader.Varint();
         meta->has_correlation_id = reader.error().empty();
         break;
       case Tag(5, kVarint):
-        meta->attachment_size = ReadInt32(&reader);
+        meta->attachment_size = reader.Int32();
         break;
       case Tag(8, kLengthDelimited):
         meta->has_stream_settings = true;
         reader.SkipField(tag);
         break;
       case Tag(10, kVarint):
-        meta->content_type = ReadInt32(&reader);
+        meta->content_type = reader.Int32();
         break;
       case Tag(11, kVarint):
-        meta->checksum_type = ReadInt32(&reader);
+        meta->checksum_type = reader.Int32();
         break;
       case Tag(12, kLengthDelimited):
         meta->checksum_value = reader.Bytes();

@@ -28,11 +28,12 @@ constexpr WireNumbers<PayloadFormat, 3> kFormats{
      {3, PayloadFormat::kProtobufText}}};
 constexpr std::int32_t kCrc32c = 1;
 
-constexpr ProtocolTraits kTraits{.attachments = true,
-                                 .compression = true,
-                                 .multiplexed = true,
-                                 .compressions = CompressionBits(kCompressions),
-                                 .attachment_compression = false};
+constexpr ProtocolTraits kBaiduStdTraits{
+    .attachments = true,
+    .compression = true,
+    .multiplexed = true,
+    .compressions = CompressionBits(kCompressions),
+    .attachment_compression = false};
 
 struct BaiduStdFrame {
   static constexpr std::string_view kName = "baidu-std";
@@ -70,7 +71,7 @@ void AppendBaiduStd(const BaiduStdMeta& meta, Buffer&& body,
   const auto put_head = [&](char* at) {
     std::memcpy(at, BaiduStdFrame::kMagic.data(), BaiduStdFrame::kMagic.size());
     at = PutBigEndian32(size, at + BaiduStdFrame::kMagic.size());
-    EncodeBaiduStdMeta(meta, PutBigEndian32(meta_size, at));
+    return EncodeBaiduStdMeta(meta, PutBigEndian32(meta_size, at));
   };
   AppendFrame(BaiduStdFrame::kHeaderSize + meta_size, put_head, std::move(body),
               std::move(attachment), out);
@@ -118,7 +119,7 @@ class BaiduStdServerProtocol final
   BaiduStdServerProtocol(const Limits& limits, ReplySink* sink)
       : FramedServerProtocol(limits, sink) {}
 
-  ProtocolTraits traits() const override { return kTraits; }
+  ProtocolTraits traits() const override { return kBaiduStdTraits; }
 
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
     if (TooLargeForFrame(response.body, response.attachment)) {
@@ -199,7 +200,7 @@ class BaiduStdServerProtocol final
       head->timeout_ms = static_cast<std::uint32_t>(meta.timeout_ms);
     }
     head->compression = *compression;
-    head->acceptable_compressions = kTraits.compressions;
+    head->acceptable_compressions = kBaiduStdTraits.compressions;
     head->format = *format;
     request->ticket.format = *format;
     return ParseResult::kOk;
@@ -215,7 +216,7 @@ class BaiduStdClientProtocol final
   explicit BaiduStdClientProtocol(const Limits& limits)
       : FramedClientProtocol(limits) {}
 
-  ProtocolTraits traits() const override { return kTraits; }
+  ProtocolTraits traits() const override { return kBaiduStdTraits; }
 
   flare::Status Write(OutboundRequest&& request,
                       BufferBuilder* out) const override {

@@ -34,12 +34,12 @@ std::size_t HeadersSize(const MethodName& name) {
          BoltHeaderSize(kBoltMethod.size(), name.method.size());
 }
 
-void PutHeaders(const MethodName& name, char* at) {
+char* PutHeaders(const MethodName& name, char* at) {
   for (std::string_view key : {kBoltService, kBoltTargetService}) {
     at = PutBoltHeader(key, name.service, at, kVersion.size());
     at += kVersion.copy(at, kVersion.size());
   }
-  PutBoltHeader(kBoltMethod, name.method, at);
+  return PutBoltHeader(kBoltMethod, name.method, at);
 }
 
 class BoltClientProtocol : public ClientProtocol {
@@ -73,7 +73,8 @@ class BoltClientProtocol : public ClientProtocol {
     }
     AppendHead(
         kRequestHead.size() + headers_size,
-        [&](char* at) { PutHead(request, name, headers_size, at); }, out);
+        [&](char* at) { return PutHead(request, name, headers_size, at); },
+        out);
     if (!request.body.empty()) out->Append(std::move(request.body));
     return flare::Status();
   }
@@ -120,8 +121,8 @@ class BoltClientProtocol : public ClientProtocol {
   }
 
  private:
-  static void PutHead(const OutboundRequest& request, const MethodName& name,
-                      std::size_t headers_size, char* at) {
+  static char* PutHead(const OutboundRequest& request, const MethodName& name,
+                       std::size_t headers_size, char* at) {
     std::memcpy(at, kRequestHead.data(), kRequestHead.size());
     PutBigEndian32(request.correlation_id, at + 5);
     constexpr auto kMax = std::numeric_limits<std::int32_t>::max();
@@ -131,7 +132,7 @@ class BoltClientProtocol : public ClientProtocol {
                    at + 10);
     PutBigEndian16(headers_size, at + 16);
     PutBigEndian32(request.body.size(), at + 18);
-    PutHeaders(name, at + kRequestHead.size());
+    return PutHeaders(name, at + kRequestHead.size());
   }
 
   static ParseResult ReadOutcome(const BoltFrame& frame,

@@ -18,7 +18,7 @@ namespace {
 // Bit n: algorithm n. None, gzip, lz4-frame, snappy, zstd.
 constexpr std::uint64_t kAcceptableCompressions = 0x3e;
 
-constexpr ProtocolTraits kTraits{
+constexpr ProtocolTraits kFlareTraits{
     .attachments = true, .compression = true, .multiplexed = true};
 
 std::uint32_t ReadLittleEndian(const char* at) {
@@ -86,17 +86,20 @@ void SetCompression(CompressionAlgorithm algorithm, bool attachment_compressed,
 
 void AppendFlare(const RpcMeta& meta, Buffer&& body, Buffer&& attachment,
                  BufferBuilder* out) {
-  const std::size_t meta_size = RpcMetaSize(meta);
   const std::size_t body_size = body.size();
   const std::size_t attachment_size = attachment.size();
-  const auto put_head = [&](char* at) {
-    std::memcpy(at, FlareFrame::kMagic.data(), FlareFrame::kMagic.size());
-    at = PutLittleEndian(meta_size, at + FlareFrame::kMagic.size());
+  // How long the meta is, is known when it has been written.
+  const auto put_head = [&](char* header) {
+    char* const encoded = header + FlareFrame::kHeaderSize;
+    char* const end = EncodeRpcMeta(meta, encoded);
+    char* at = header + FlareFrame::kMagic.copy(header, 4);
+    at = PutLittleEndian(static_cast<std::size_t>(end - encoded), at);
     at = PutLittleEndian(body_size, at);
-    EncodeRpcMeta(meta, PutLittleEndian(attachment_size, at));
+    PutLittleEndian(attachment_size, at);
+    return end;
   };
-  AppendFrame(FlareFrame::kHeaderSize + meta_size, put_head, std::move(body),
-              std::move(attachment), out);
+  AppendFrame(FlareFrame::kHeaderSize + RpcMetaBound(meta), put_head,
+              std::move(body), std::move(attachment), out);
 }
 
 bool PartTooLarge(const Buffer& body, const Buffer& attachment) {
@@ -112,7 +115,7 @@ class FlareServerProtocol final
   FlareServerProtocol(const Limits& limits, ReplySink* sink)
       : FramedServerProtocol(limits, sink) {}
 
-  ProtocolTraits traits() const override { return kTraits; }
+  ProtocolTraits traits() const override { return kFlareTraits; }
 
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
     if (PartTooLarge(response.body, response.attachment)) {
@@ -205,7 +208,7 @@ class FlareClientProtocol final
   explicit FlareClientProtocol(const Limits& limits)
       : FramedClientProtocol(limits) {}
 
-  ProtocolTraits traits() const override { return kTraits; }
+  ProtocolTraits traits() const override { return kFlareTraits; }
 
   flare::Status Write(OutboundRequest&& request,
                       BufferBuilder* out) const override {

@@ -54,8 +54,9 @@ RpcMeta SingleCall(std::uint64_t id = 7) {
 }
 
 std::string Bytes(const RpcMeta& meta) {
-  std::string bytes(RpcMetaSize(meta), '\0');
-  EncodeRpcMeta(meta, bytes.data());
+  std::string bytes(RpcMetaBound(meta), '\0');
+  bytes.resize(static_cast<std::size_t>(EncodeRpcMeta(meta, bytes.data()) -
+                                        bytes.data()));
   return bytes;
 }
 

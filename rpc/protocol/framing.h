@@ -120,24 +120,25 @@ inline CutResult MatchHeader(std::string_view bytes, std::string_view magic,
   return CutResult::kNeedMore;
 }
 
-// Header and head of a frame to be sent: `put` writes `size` bytes to where it
-// is told.
+// Header and head of a frame to be sent: `put` writes at most `bound` bytes to
+// where it is told, and returns their end.
 template <class Put>
-void AppendHead(std::size_t size, Put&& put, BufferBuilder* out) {
-  if (size <= BufferBuilder::kMaxReserve) [[likely]] {
-    put(out->Reserve(size));
+void AppendHead(std::size_t bound, Put&& put, BufferBuilder* out) {
+  if (bound <= BufferBuilder::kMaxReserve) [[likely]] {
+    char* const at = out->DataWithRoom(bound);
+    out->MarkWritten(static_cast<std::size_t>(put(at) - at));
     return;
   }
-  std::string head(size, '\0');
-  put(head.data());
+  std::string head(bound, '\0');
+  head.resize(static_cast<std::size_t>(put(head.data()) - head.data()));
   out->Append(head);
 }
 
 // All of a frame.
 template <class Put>
-void AppendFrame(std::size_t head_size, Put&& put, Buffer&& body,
+void AppendFrame(std::size_t head_bound, Put&& put, Buffer&& body,
                  Buffer&& attachment, BufferBuilder* out) {
-  AppendHead(head_size, put, out);
+  AppendHead(head_bound, put, out);
   if (!body.empty()) out->Append(std::move(body));
   if (!attachment.empty()) out->Append(std::move(attachment));
 }

@@ -68,6 +68,10 @@ class FieldReader {
     return LongVarint(max_bytes);
   }
 
+  // Of the types int32 and uint32.
+  std::int32_t Int32() { return static_cast<std::int32_t>(Varint()); }
+  std::uint32_t Uint32() { return static_cast<std::uint32_t>(Varint()); }
+
   std::string_view Bytes() {
     std::uint64_t size = Varint();
     if (size > kMaxLength || size > static_cast<std::uint64_t>(end_ - at_)) {

@@ -1,19 +1,18 @@
 #include "flare/rpc/protocol/rpc_meta.h"
 
+#include <cstring>
+
 #include "flare/rpc/protocol/protobuf_fields.h"
 
 namespace flare::rpc {
 
 namespace {
 
-using fields::BytesFieldSize;
 using fields::FieldReader;
 using fields::kLengthDelimited;
 using fields::kVarint;
-using fields::OptionalBytesFieldSize;
-using fields::OptionalVarintFieldSize;
 using fields::PutBytesField;
-using fields::PutLength;
+using fields::PutVarint;
 using fields::PutVarintField;
 using fields::SignExtended;
 using fields::Tag;
@@ -71,22 +70,28 @@ std::string_view DecodeResponseMeta(std::string_view bytes, RpcMeta* meta) {
   return reader.error();
 }
 
-std::size_t RequestMetaSize(const RpcMeta& meta) {
-  return BytesFieldSize(meta.method_name.size()) +
-         OptionalVarintFieldSize(meta.request_id) +
-         OptionalVarintFieldSize(meta.timeout) +
-         OptionalBytesFieldSize(meta.tracing_context) +
-         OptionalVarintFieldSize(meta.acceptable_compression_algorithms);
-}
+// Of all fields but those of bytes, and of tags and lengths: six numbers of 64
+// bits, four of 32, two flags, and the lengths of five fields.
+constexpr std::size_t kMostNumbers = 6 * 11 + 4 * 6 + 2 * 2 + 5 * 6;
 
-std::size_t ResponseMetaSize(const RpcMeta& meta) {
-  return 1 + VarintSize(SignExtended(meta.status)) +
-         OptionalBytesFieldSize(meta.description) +
-         (meta.trace_forcibly_sampled ? 2 : 0);
+// A submessage whose length is known when it has been written: mostly below
+// 128, so that one byte is left for it.
+template <class Put>
+char* PutSubmessage(std::uint32_t field, Put&& put, char* out) {
+  *out++ = static_cast<char>(Tag(field, kLengthDelimited));
+  char* const length = out;
+  char* const begin = length + 1;
+  char* const end = put(begin);
+  const auto size = static_cast<std::size_t>(end - begin);
+  const std::size_t more = VarintSize(size) - 1;
+  if (more != 0) [[unlikely]] {
+    std::memmove(begin + more, begin, size);
+  }
+  PutVarint(size, length);
+  return end + more;
 }
 
 char* EncodeRequestMeta(const RpcMeta& meta, char* out) {
-  out = PutLength(5, RequestMetaSize(meta), out);
   out = PutBytesField(2, meta.method_name, out);
   if (meta.request_id != 0) out = PutVarintField(3, meta.request_id, out);
   if (meta.timeout != 0) out = PutVarintField(4, meta.timeout, out);
@@ -100,7 +105,6 @@ char* EncodeRequestMeta(const RpcMeta& meta, char* out) {
 }
 
 char* EncodeResponseMeta(const RpcMeta& meta, char* out) {
-  out = PutLength(6, ResponseMetaSize(meta), out);
   out = PutVarintField(1, SignExtended(meta.status), out);
   if (!meta.description.empty()) out = PutBytesField(2, meta.description, out);
   if (meta.trace_forcibly_sampled) out = PutVarintField(3, 1, out);
@@ -146,20 +150,21 @@ std::string_view DecodeRpcMeta(std::string_view bytes, RpcMeta* meta) {
   return nested_error.empty() ? reader.error() : nested_error;
 }
 
-std::size_t RpcMetaSize(const RpcMeta& meta) {
-  return 1 + VarintSize(meta.correlation_id) +
-         (meta.has_request ? BytesFieldSize(RequestMetaSize(meta)) : 0) +
-         (meta.has_response ? BytesFieldSize(ResponseMetaSize(meta)) : 0) + 1 +
-         VarintSize(SignExtended(meta.method_type)) +
-         OptionalVarintFieldSize(meta.flags) +
-         OptionalVarintFieldSize(SignExtended(meta.compression_algorithm)) +
-         (meta.attachment_compressed ? 2 : 0);
+std::size_t RpcMetaBound(const RpcMeta& meta) {
+  return kMostNumbers + meta.method_name.size() + meta.tracing_context.size() +
+         meta.description.size();
 }
 
 char* EncodeRpcMeta(const RpcMeta& meta, char* out) {
   out = PutVarintField(1, meta.correlation_id, out);
-  if (meta.has_request) out = EncodeRequestMeta(meta, out);
-  if (meta.has_response) out = EncodeResponseMeta(meta, out);
+  if (meta.has_request) {
+    out = PutSubmessage(
+        5, [&](char* at) { return EncodeRequestMeta(meta, at); }, out);
+  }
+  if (meta.has_response) {
+    out = PutSubmessage(
+        6, [&](char* at) { return EncodeResponseMeta(meta, at); }, out);
+  }
   out = PutVarintField(7, SignExtended(meta.method_type), out);
   if (meta.flags != 0) out = PutVarintField(8, meta.flags, out);
   if (meta.compression_algorithm != 0) {

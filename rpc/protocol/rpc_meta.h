@@ -61,10 +61,10 @@ struct RpcMeta {
 [[nodiscard]] std::string_view DecodeRpcMeta(std::string_view bytes,
                                              RpcMeta* meta);
 
-// Size of the encoding in bytes.
-std::size_t RpcMetaSize(const RpcMeta& meta);
+// No encoding of the meta has more bytes; quicker to say than how many it has.
+std::size_t RpcMetaBound(const RpcMeta& meta);
 
-// Writes RpcMetaSize(meta) bytes to `out` and returns the end.
+// Writes at most RpcMetaBound(meta) bytes to `out` and returns their end.
 char* EncodeRpcMeta(const RpcMeta& meta, char* out);
 
 }  // namespace flare::rpc

@@ -13,9 +13,10 @@ namespace {
 using Reference = testing::RpcMeta;
 
 std::string Encode(const RpcMeta& meta) {
-  std::string out(RpcMetaSize(meta), '\0');
-  char* end = EncodeRpcMeta(meta, out.data());
-  EXPECT_EQ(end, out.data() + out.size());
+  std::string out(RpcMetaBound(meta), '\0');
+  const char* const end = EncodeRpcMeta(meta, out.data());
+  EXPECT_LE(end, out.data() + out.size());
+  out.resize(static_cast<std::size_t>(end - out.data()));
   return out;
 }
 
@@ -102,6 +103,37 @@ TEST(RpcMeta, NegativeStatusTakesTenBytes) {
   Reference reference;
   ASSERT_TRUE(reference.ParseFromString(bytes));
   EXPECT_EQ(reference.response_meta().status(), -1);
+}
+
+// The length of a submessage takes one byte, two or three.
+TEST(RpcMeta, LongSubmessages) {
+  for (std::size_t size : {100u, 127u, 128u, 200u, 16'383u, 16'384u, 30'000u}) {
+    const std::string text(size, 'x');
+    RpcMeta meta;
+    meta.has_request = meta.has_response = true;
+    meta.method_name = meta.tracing_context = meta.description = text;
+    Reference reference;
+    ASSERT_TRUE(reference.ParseFromString(Encode(meta))) << size;
+    EXPECT_EQ(reference.request_meta().method_name(), text);
+    EXPECT_EQ(reference.request_meta().tracing_context(), text);
+    EXPECT_EQ(reference.response_meta().description(), text);
+  }
+}
+
+TEST(RpcMeta, TheBoundHoldsForAllFieldsAtTheirGreatest) {
+  RpcMeta meta;
+  meta.correlation_id = meta.flags = meta.acceptable_compression_algorithms =
+      std::numeric_limits<std::uint64_t>::max();
+  meta.method_type = meta.compression_algorithm = meta.status = -1;
+  meta.request_id = meta.timeout = std::numeric_limits<std::uint32_t>::max();
+  meta.attachment_compressed = meta.trace_forcibly_sampled = true;
+  meta.has_request = meta.has_response = true;
+  meta.method_name = meta.tracing_context = meta.description = "text";
+  RpcMeta read;
+  EXPECT_EQ(DecodeRpcMeta(Encode(meta), &read),
+            "");  // Which looks at the bound.
+  EXPECT_EQ(read.flags, meta.flags);
+  EXPECT_EQ(read.timeout, meta.timeout);
 }
 
 TEST(RpcMeta, EmptyInputHasNothing) {

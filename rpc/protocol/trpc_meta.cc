@@ -21,14 +21,6 @@ using fields::Tag;
 constexpr std::uint32_t kRequestTransInfo = 9;
 constexpr std::uint32_t kResponseTransInfo = 8;
 
-std::uint32_t ReadUint32(FieldReader* reader) {
-  return static_cast<std::uint32_t>(reader->Varint());
-}
-
-std::int32_t ReadInt32(FieldReader* reader) {
-  return static_cast<std::int32_t>(reader->Varint());
-}
-
 // Sets the parts of meta->func.
 void SplitFunc(TrpcRequestMeta* meta) {
   std::string_view func = meta->func;
@@ -82,16 +74,16 @@ std::string_view DecodeTrpcRequest(std::string_view bytes,
   while (reader.NextTag(&tag)) {
     switch (tag) {
       case Tag(1, kVarint):
-        meta->version = ReadUint32(&reader);
+        meta->version = reader.Uint32();
         break;
       case Tag(2, kVarint):
-        meta->call_type = ReadUint32(&reader);
+        meta->call_type = reader.Uint32();
         break;
       case Tag(3, kVarint):
-        meta->request_id = ReadUint32(&reader);
+        meta->request_id = reader.Uint32();
         break;
       case Tag(4, kVarint):
-        meta->timeout = ReadUint32(&reader);
+        meta->timeout = reader.Uint32();
         break;
       case Tag(5, kLengthDelimited):
         meta->caller = reader.Bytes();
@@ -103,16 +95,16 @@ std::string_view DecodeTrpcRequest(std::string_view bytes,
         meta->func = reader.Bytes();
         break;
       case Tag(8, kVarint):
-        meta->message_type = ReadUint32(&reader);
+        meta->message_type = reader.Uint32();
         break;
       case Tag(10, kVarint):
-        meta->content_type = ReadUint32(&reader);
+        meta->content_type = reader.Uint32();
         break;
       case Tag(11, kVarint):
-        meta->content_encoding = ReadUint32(&reader);
+        meta->content_encoding = reader.Uint32();
         break;
       case Tag(12, kVarint):
-        meta->attachment_size = ReadUint32(&reader);
+        meta->attachment_size = reader.Uint32();
         break;
       default:
         reader.SkipField(tag);
@@ -129,34 +121,34 @@ std::string_view DecodeTrpcResponse(std::string_view bytes,
   while (reader.NextTag(&tag)) {
     switch (tag) {
       case Tag(1, kVarint):
-        meta->version = ReadUint32(&reader);
+        meta->version = reader.Uint32();
         break;
       case Tag(2, kVarint):
-        meta->call_type = ReadUint32(&reader);
+        meta->call_type = reader.Uint32();
         break;
       case Tag(3, kVarint):
-        meta->request_id = ReadUint32(&reader);
+        meta->request_id = reader.Uint32();
         break;
       case Tag(4, kVarint):
-        meta->ret = ReadInt32(&reader);
+        meta->ret = reader.Int32();
         break;
       case Tag(5, kVarint):
-        meta->func_ret = ReadInt32(&reader);
+        meta->func_ret = reader.Int32();
         break;
       case Tag(6, kLengthDelimited):
         meta->error_msg = reader.Bytes();
         break;
       case Tag(7, kVarint):
-        meta->message_type = ReadUint32(&reader);
+        meta->message_type = reader.Uint32();
         break;
       case Tag(9, kVarint):
-        meta->content_type = ReadUint32(&reader);
+        meta->content_type = reader.Uint32();
         break;
       case Tag(10, kVarint):
-        meta->content_encoding = ReadUint32(&reader);
+        meta->content_encoding = reader.Uint32();
         break;
       case Tag(12, kVarint):
-        meta->attachment_size = ReadUint32(&reader);
+        meta->attachment_size = reader.Uint32();
         break;
       default:
         reader.SkipField(tag);

@@ -25,7 +25,8 @@ void AppendTrpc(std::size_t meta_size, Encode&& encode, Buffer&& body,
   frame.size = static_cast<std::uint32_t>(frame.kept_size() + body.size() +
                                           attachment.size());
   AppendFrame(
-      frame.kept_size(), [&](char* at) { encode(PutTrpcHeader(frame, at)); },
+      frame.kept_size(),
+      [&](char* at) { return encode(PutTrpcHeader(frame, at)); },
       std::move(body), std::move(attachment), out);
 }
 
@@ -43,7 +44,7 @@ Buffer StreamReset(std::uint32_t stream_id, std::string_view text) {
       [&](char* at) {
         at = fields::PutVarintField(1, 1, PutTrpcHeader(frame, at));
         at = fields::PutVarintField(2, kTrpcSystemError, at);
-        fields::PutBytesField(3, text, at);
+        return fields::PutBytesField(3, text, at);
       },
       &out);
   return out.DestructiveGet();
@@ -95,7 +96,7 @@ class TrpcServerProtocol final
     }
     BufferBuilder out;
     AppendTrpc(
-        meta_size, [&](char* at) { EncodeTrpcResponse(meta, at); },
+        meta_size, [&](char* at) { return EncodeTrpcResponse(meta, at); },
         std::move(response.body), std::move(response.attachment), &out);
     sink()->Write(out.DestructiveGet());
   }
@@ -227,7 +228,7 @@ class TrpcClientProtocol final
                            "the request is too large for a frame");
     }
     AppendTrpc(
-        meta_size, [&](char* at) { EncodeTrpcRequest(meta, at); },
+        meta_size, [&](char* at) { return EncodeTrpcRequest(meta, at); },
         std::move(request.body), std::move(request.attachment), out);
     return flare::Status();
   }

@@ -14,11 +14,11 @@
 namespace flare::rpc::testing {
 namespace {
 
-constexpr int kPatienceMs = 20'000;
+constexpr int kServerPatienceMs = 20'000;
 
 bool WaitFor(int fd, short events) {
   pollfd poll_fd{fd, events, 0};
-  const int n = poll(&poll_fd, 1, kPatienceMs);
+  const int n = poll(&poll_fd, 1, kServerPatienceMs);
   EXPECT_EQ(n, 1) << "the server neither sends nor closes";
   return n == 1;
 }

@@ -15,7 +15,7 @@
 namespace flare::rpc::testing {
 namespace {
 
-constexpr int kPatienceMs = 20'000;
+constexpr int kClientPatienceMs = 20'000;
 
 bool Readable(int fd, int patience_ms) {
   pollfd poll_fd{fd, POLLIN, 0};
@@ -66,7 +66,7 @@ RawPeer::RawPeer(io::UniqueFd fd)
 RawPeer::~RawPeer() = default;
 
 bool RawPeer::ReadMore() {
-  if (!Readable(fd_.get(), kPatienceMs)) {
+  if (!Readable(fd_.get(), kClientPatienceMs)) {
     ADD_FAILURE() << "the client neither sends nor closes";
     return false;
   }
@@ -165,7 +165,7 @@ RawServer::RawServer(std::uint16_t port, int backlog)
 bool RawServer::HasVisitor() { return Readable(listener_.get(), 0); }
 
 std::unique_ptr<RawPeer> RawServer::Accept() {
-  if (!Readable(listener_.get(), kPatienceMs)) {
+  if (!Readable(listener_.get(), kClientPatienceMs)) {
     ADD_FAILURE() << "nobody connects";
     return nullptr;
   }

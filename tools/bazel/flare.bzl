@@ -11,44 +11,94 @@ COPTS = [
     "-fstack-clash-protection",
 ]
 
-def flare_cc_library(name, copts = [], **kwargs):
-    """A library whose headers are included as "flare/<package>/x.h"."""
+def _as_one_source(name, srcs):
+    """One C++ source that includes `srcs`, which are then textual headers.
+
+    Most of what compiling a file takes goes into its headers: ten files in one
+    piece take little longer than two. Names in their anonymous namespaces must
+    differ.
+    """
+    native.genrule(
+        name = name + "_as_one_source",
+        srcs = srcs,
+        outs = [name + ".as_one_source.cc"],
+        cmd = "printf '#include \"%s\"\\n' $(SRCS) > $@",
+    )
+    return ":%s.as_one_source.cc" % name
+
+def flare_cc_library(name, srcs = [], copts = [], **kwargs):
+    """A library whose headers are included as "flare/<package>/x.h".
+
+    Where //:as_one_source holds it is compiled in one piece: in builds in which
+    nobody waits for a single file. The ordinary one shows that each file
+    includes what it needs.
+    """
+    parts = [src for src in srcs if src.endswith(".cc")]
+    others = [src for src in srcs if src not in parts]
+    textual = []
+    if len(parts) > 1:
+        srcs = select({
+            "//:as_one_source": [_as_one_source(name, parts)] + others,
+            "//conditions:default": srcs,
+        })
+        textual = select({
+            "//:as_one_source": parts,
+            "//conditions:default": [],
+        })
     native.cc_library(
         name = name,
+        srcs = srcs,
+        textual_hdrs = textual,
         copts = COPTS + copts,
         include_prefix = "flare/" + native.package_name(),
         strip_include_prefix = "/" + native.package_name(),
         **kwargs
     )
 
-def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", **kwargs):
-    """A GoogleTest test of the source file <name>.cc."""
+# Optimising tests takes as long as all the rest of compiling them, and most
+# call what is compiled elsewhere. In these packages much of that is in headers.
+_OPTIMISED_TESTS = ["base", "fiber"]
+
+def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apart = False, **kwargs):
+    """A GoogleTest test, by default of the source file <name>.cc.
+
+    Several files are compiled as one, unless they are to stay apart since they
+    use names twice.
+    """
+    srcs = srcs or [name + ".cc"]
+    if len(srcs) > 1 and not apart:
+        native.cc_library(
+            name = name + "_parts",
+            testonly = True,
+            textual_hdrs = srcs,
+        )
+        srcs = [_as_one_source(name, srcs)]
+        deps = deps + [":%s_parts" % name]
     native.cc_test(
         name = name,
-        srcs = srcs or [name + ".cc"],
+        srcs = srcs,
         # Optimising instrumented tests takes longer than running them.
         copts = COPTS + copts + select({
             "//:plain_tests": ["-O0"],
-            "//conditions:default": [],
+            "//conditions:default": ["-O1" if native.package_name() in _OPTIMISED_TESTS else "-O0"],
         }),
         deps = deps + ["@system_libs//:gtest_main"],
         size = size,
         **kwargs
     )
 
-def flare_cc_tests(tests, groups = {}, one_thread = [], **kwargs):
+def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], **kwargs):
     """One binary for each group of tests, and one for each test in no group.
 
-    A test costs little to compile beside what linking a binary with the
-    library, and starting it, do, and CI does both in each configuration. Tests
-    that need a process of their own (their own allocator, flags, or global
-    state) are in no group.
+    A group is compiled in one piece, and linked once. Tests that need a process
+    of their own (their own allocator, flags, or global state) are in no group.
 
     Args:
       tests: the files, x_test.cc.
       groups: for each binary x_test the tests in it, without "_test.cc".
       one_thread: binaries, without "_test", in which there is nothing for
         ThreadSanitizer to see: tests of what one thread does.
+      apart: those whose files use names twice.
       **kwargs: as for flare_cc_test.
     """
     stems = [test[:-len("_test.cc")] for test in tests]
@@ -63,6 +113,7 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], **kwargs):
             name = name + "_test",
             srcs = [member + "_test.cc" for member in members],
             tags = ["one_thread"] if name in one_thread else [],
+            apart = name in apart,
             **kwargs
         )
 
