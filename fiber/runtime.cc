@@ -356,6 +356,11 @@ void SubmitFrom(Worker* worker, Task* task) {
   }
 }
 
+bool SubmitBehindOthers(Task* task) {
+  Worker* const worker = CurrentWorker();
+  return worker != nullptr && worker->PushBehindOthers(task);
+}
+
 void SubmitAll(TaskList&& tasks) {
   if (Worker* const worker = CurrentWorker()) {
     worker->PushAll(std::move(tasks));

@@ -56,7 +56,7 @@ void Watch::Main() {
     for (Watched& watched : groups_) active |= Look(&watched, now);
     quiet = active ? 0 : quiet + 1;
     if (quiet < 3) {
-      FutexWait(&stop_, 0, now + period_ns_);
+      FutexWait(&stop_, 0, now + NextPeriod());
     } else {
       Sleep();
       quiet = 0;
@@ -91,6 +91,7 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
     help |= found.held_up || (found.same_task && group->poller() != nullptr &&
                               !group->anybody_polls());
   }
+  found_need_ |= help;
   if (help && group->Wake(1)) CountWake();
 }
 
@@ -106,6 +107,7 @@ bool Watch::LookAtBusy(Watched* watched, std::int64_t now_ns) {
   for (std::size_t i = 0; i < group->size(); ++i) {
     help |= LookAtWorker(watched, i, now_ns).held_up;
   }
+  found_need_ |= help;
   watched->shortage = help ? watched->shortage + 1 : 0;
   if (help && helper != nullptr) {
     helper->neighbours().Invite(group);
@@ -136,6 +138,17 @@ Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
     if (queue.claimed() != 0) worker->run_queue().AskForRescue();
   }
   return found;
+}
+
+std::int64_t Watch::NextPeriod() {
+  if (std::exchange(found_need_, false)) {
+    stretched_ = 1;
+    calm_looks_ = 0;
+  } else if (++calm_looks_ == kCalmLooks) {
+    stretched_ = std::min(2 * stretched_, kMostStretched);
+    calm_looks_ = 0;
+  }
+  return stretched_ * period_ns_;
 }
 
 void Watch::CountWake() {

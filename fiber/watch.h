@@ -10,6 +10,11 @@
 // been in the same task since the last look, or whose queue has not moved past
 // where it ended then.
 //
+// A look costs some 10 us of CPU time on virtual machines, where timers are
+// slow. So the period doubles with each hundred looks in a row that found
+// nobody to help, up to eight times as long, and is the short one again with
+// the first that did (docs/decisions/0012-a-calmer-watch.md).
+//
 // A group all of whose workers are busy is helped in the same cases, by a
 // sleeping worker of a neighbour: one is invited (neighbours.h) and woken. It
 // takes tasks and fires timers; IO waits for the group's own workers.
@@ -81,12 +86,20 @@ class Watch {
   Findings LookAtWorker(Watched* watched, std::size_t index,
                         std::int64_t now_ns);
   void CountWake();
+  // From this look to the next.
+  std::int64_t NextPeriod();
   static bool Watchable(const SchedulingGroup& group);
   bool AnythingToWatch() const;
   void Sleep();
   void WakeUp();
 
-  const std::int64_t period_ns_;
+  static constexpr int kCalmLooks = 100;
+  static constexpr int kMostStretched = 8;
+
+  const std::int64_t period_ns_;  // The short one.
+  int stretched_ = 1;             // How many times that it is now.
+  int calm_looks_ = 0;
+  bool found_need_ = false;  // In this look.
   std::vector<Watched> groups_;
   std::atomic<std::uint32_t> asleep_{0};
   std::atomic<std::uint32_t> stop_{0};

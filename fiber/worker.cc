@@ -173,7 +173,10 @@ void Worker::Maintain() {
   until_maintenance_ = TasksUntilMaintenance();
   group_->FireTimers(now);
   Keep(TakeInjected(ShareOfInjected()));
-  if (group_->TryAcquirePoller()) {
+  // A ring that is half full would overflow with what IO brings: its oldest
+  // tasks would have to wait behind newer ones.
+  const bool room = run_queue_.size() < run_queue_.capacity() / 2;
+  if (room && group_->TryAcquirePoller()) {
     TaskList ready;
     Bump(counters_.polls);
     group_->poller()->Poll(0, &ready);

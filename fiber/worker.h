@@ -55,6 +55,14 @@ class Worker {
   // rest is left to whichever worker of the group comes first.
   void PushAll(TaskList&& tasks);
 
+  // Push() if some short tasks are queued, which are worth waiting for.
+  bool PushBehindOthers(Task* task) {
+    const std::uint32_t queued = run_queue_.size();
+    if (queued <= kFewTasks || queued > keep_limit_) return false;
+    Push(task);
+    return true;
+  }
+
   // Any thread.
   RunQueue& run_queue() noexcept { return run_queue_; }
   TimerWheel& timers() noexcept { return timers_; }
@@ -118,6 +126,8 @@ class Worker {
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
+  // To wait behind so many brings nothing.
+  static constexpr std::uint32_t kFewTasks = 8;
   // Of a batch only so much work stays with the worker that queued it.
   static constexpr std::int64_t kKeepNs = 500'000;
   static constexpr std::int64_t kProbeIntervalNs = 1'000'000;

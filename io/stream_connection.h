@@ -18,7 +18,8 @@
 // task at a time, on a worker of whichever group got the event. Write() only
 // queues; the first Write() on a quiet connection submits one flush task behind
 // what its worker has already queued, so that the replies of a batch of
-// requests leave in one system call.
+// requests leave in one system call. On a busy worker that task lets others go
+// first a few times more.
 //
 // For blocking-style reads and writes this is the wrong class.
 
@@ -274,6 +275,7 @@ class StreamConnection final : public Descriptor {
   // The flusher's own.
   bool last_node_seen_ = false;  // CloseAfterFlush()'s marker.
   Buffer pending_;
+  int turns_given_up_ = 0;  // To tasks that may write more.
   std::atomic<std::int64_t> last_sent_ns_;
 
   // No more writes: CloseAfterFlush() was called or sending failed.

@@ -19,6 +19,10 @@ namespace {
 // side by side and are one piece, so this is plenty.
 constexpr std::size_t kMaxIovecs = 256;
 
+// How often a flusher lets others go first that may have more to send. A
+// relay's replies come in batches, each of which belongs to many connections.
+constexpr int kMostTurnsGivenUp = 3;
+
 std::size_t BytesOf(const msghdr& message) {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i != message.msg_iovlen; ++i) {
@@ -30,6 +34,11 @@ std::size_t BytesOf(const msghdr& message) {
 }  // namespace
 
 void StreamConnection::RunFlusher() {
+  if (turns_given_up_ < kMostTurnsGivenUp) {
+    ++turns_given_up_;  // Before it is queued: another worker may take it.
+    if (fiber::SubmitBehindOthers(&flush_task_)) return;
+  }
+  turns_given_up_ = 0;
   for (;;) {
     if (!CollectOutput()) break;
     if (!SendPending()) return;

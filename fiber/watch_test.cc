@@ -1,0 +1,91 @@
+// How often the watch looks. What it finds, and how soon, is the subject of
+// ready_delay_test.cc.
+
+#include "flare/fiber/watch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
+#include "gtest/gtest.h"
+
+namespace flare::fiber {
+namespace {
+
+// The folder in /proc of the watch's thread, once it has taken its name.
+std::filesystem::path FindWatch() {
+  for (;;) {
+    for (const auto& thread :
+         std::filesystem::directory_iterator("/proc/self/task")) {
+      std::ifstream file(thread.path() / "comm");
+      std::string name;
+      if (std::getline(file, name) && name == "flare_watch") {
+        return thread.path();
+      }
+    }
+    std::this_thread::yield();
+  }
+}
+
+// How often a thread has gone to sleep.
+std::int64_t CountSleeps(const std::filesystem::path& thread) {
+  std::ifstream file(thread / "status");
+  for (std::string word; file >> word;) {
+    std::int64_t count = 0;
+    if (word == "voluntary_ctxt_switches:" && file >> count) return count;
+  }
+  return -1;
+}
+
+// One worker has short tasks all the time, the other one sleeps.
+TEST(WatchTest, IsCalmWhereNobodyNeedsHelp) {
+  RuntimeOptions options;
+  options.concurrency = 2;
+  options.watch_period = std::chrono::microseconds(50);
+  ASSERT_TRUE(StartRuntime(options).ok());
+  struct Endless : Task {
+    std::atomic<bool> stop{false};
+    Event done;
+  };
+  Endless task;
+  task.run = [](Task* self) {
+    auto* const me = static_cast<Endless*>(self);
+    if (me->stop.load()) return me->done.Set();
+    Submit(me);
+  };
+  Submit(&task);
+
+  const std::filesystem::path watch = FindWatch();
+  // Once in 400 us is enough then. The one that runs may have to wait for its
+  // CPU, and so seem to need help; hence the best of several windows.
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (int i = 0; i < 100 && least > 300; ++i) {
+    const std::int64_t before = CountSleeps(watch);
+    ASSERT_GE(before, 0);
+    const auto start = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    // As if the window had been of that length.
+    const std::int64_t sleeps = (CountSleeps(watch) - before) *
+                                std::chrono::milliseconds(100) /
+                                (std::chrono::steady_clock::now() - start);
+    // None at all: for want of a CPU.
+    if (sleeps > 0) least = std::min(least, sleeps);
+  }
+  EXPECT_LE(least, 300);
+
+  task.stop = true;
+  task.done.Wait();
+  TerminateRuntime();
+}
+
+}  // namespace
+}  // namespace flare::fiber
