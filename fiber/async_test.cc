@@ -26,14 +26,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-class AsyncTest : public testing::RuntimeTest {
- protected:
-  template <class F>
-  static void OnBoth(F f) {
-    f();
-    Fiber(f).join();
-  }
-};
+class AsyncTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(AsyncTest);
 
 TEST_P(AsyncTest, GivesResults) {

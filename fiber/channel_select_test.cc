@@ -17,14 +17,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-class SelectTest : public testing::RuntimeTest {
- protected:
-  template <class F>
-  static void OnBoth(F f) {
-    f();
-    Fiber(f).join();
-  }
-};
+class SelectTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(SelectTest);
 
 TEST_P(SelectTest, DoesWhatIsPossible) {

@@ -22,14 +22,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-class ChannelTest : public testing::RuntimeTest {
- protected:
-  template <class F>
-  static void OnBoth(F f) {
-    f();
-    Fiber(f).join();
-  }
-};
+class ChannelTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(ChannelTest);
 
 TEST_P(ChannelTest, KeepsTheOrder) {

@@ -17,7 +17,7 @@ namespace {
 
 using Cpus = std::vector<int>;
 
-Topology Machine(const std::string& description) {
+Topology TopologyOf(const std::string& description) {
   auto topology = Topology::FromDescription(description);
   EXPECT_TRUE(topology) << topology.error();
   return *std::move(topology);
@@ -64,39 +64,39 @@ std::string Summary(const Placement& placement) {
 }
 
 TEST(PlacementTest, EvenNodesInTurn) {
-  EXPECT_EQ(Summary(Place(CustomPlan(4, 2), Machine("0-3;4-7"))),
+  EXPECT_EQ(Summary(Place(CustomPlan(4, 2), TopologyOf("0-3;4-7"))),
             "0:0-3 1:4-7 0:0-3 1:4-7");
-  EXPECT_EQ(Summary(Place(CustomPlan(4, 4), Machine("0-3;4-7;8-11;12-15"))),
+  EXPECT_EQ(Summary(Place(CustomPlan(4, 4), TopologyOf("0-3;4-7;8-11;12-15"))),
             "0:0-3 1:4-7 2:8-11 3:12-15");
   EXPECT_EQ(Summary(Place(CustomPlan(8, 2),
-                          Machine("0-1;2-3;4-5;6-7;8-9;10-11;12-13;14-15"))),
+                          TopologyOf("0-1;2-3;4-5;6-7;8-9;10-11;12-13;14-15"))),
             "0:0-1 1:2-3 2:4-5 3:6-7 4:8-9 5:10-11 6:12-13 7:14-15");
 }
 
 TEST(PlacementTest, UnevenNodesInProportion) {
   // 12 CPUs and 4.
-  EXPECT_EQ(Summary(Place(CustomPlan(4, 4), Machine("0-11;12-15"))),
+  EXPECT_EQ(Summary(Place(CustomPlan(4, 4), TopologyOf("0-11;12-15"))),
             "0:0-11 1:12-15 0:0-11 0:0-11");
   // However small, a node gets one.
-  const Placement small = Place(CustomPlan(2, 4), Machine("0-11;12"));
+  const Placement small = Place(CustomPlan(2, 4), TopologyOf("0-11;12"));
   EXPECT_EQ(Summary(small), "0:0-11 1:12");
   EXPECT_EQ(small.remarks,
             std::vector<std::string>{"node 1 has 4 workers for 1 CPU"});
 }
 
 TEST(PlacementTest, OfflineCpusMakeNodesUneven) {
-  const Topology topology = Machine("0-7;8-15;offline=9-15");
+  const Topology topology = TopologyOf("0-7;8-15;offline=9-15");
   EXPECT_EQ(Summary(Place(CustomPlan(4, 2), topology)),
             "0:0-7 1:8 0:0-7 0:0-7");
   // A node without CPUs is none, and the numbers of the others stay.
   EXPECT_EQ(
-      Summary(Place(CustomPlan(2, 2), Machine("0-1;2-3;4-5;offline=2-3"))),
+      Summary(Place(CustomPlan(2, 2), TopologyOf("0-1;2-3;4-5;offline=2-3"))),
       "0:0-1 2:4-5");
 }
 
 TEST(PlacementTest, MemoryComesFromTheNodeIfItHasSome) {
   const Placement placement =
-      Place(CustomPlan(3, 2), Machine("0-1;2-3:nomem;4-5"));
+      Place(CustomPlan(3, 2), TopologyOf("0-1;2-3:nomem;4-5"));
   EXPECT_EQ(placement.groups[0].memory_node, 0);
   EXPECT_EQ(placement.groups[1].memory_node, -1);
   EXPECT_EQ(placement.groups[2].memory_node, 2);
@@ -104,38 +104,40 @@ TEST(PlacementTest, MemoryComesFromTheNodeIfItHasSome) {
   EXPECT_NE(placement.remarks[0].find("node 1 has no memory"),
             std::string::npos);
   // Only one node with memory: there is nothing to ask for.
-  EXPECT_EQ(
-      Place(CustomPlan(2, 2), Machine("0-1;2-3:nomem")).groups[0].memory_node,
-      -1);
+  EXPECT_EQ(Place(CustomPlan(2, 2), TopologyOf("0-1;2-3:nomem"))
+                .groups[0]
+                .memory_node,
+            -1);
   // Not bound, no preference.
-  EXPECT_EQ(
-      Place(CustomPlan(2, 2, false), Machine("0-1;2-3")).groups[0].memory_node,
-      -1);
+  EXPECT_EQ(Place(CustomPlan(2, 2, false), TopologyOf("0-1;2-3"))
+                .groups[0]
+                .memory_node,
+            -1);
 }
 
 TEST(PlacementTest, UnboundGroupsMayRunAnywhere) {
-  EXPECT_EQ(Summary(Place(CustomPlan(2, 4, false), Machine("0-3;4-7"))),
+  EXPECT_EQ(Summary(Place(CustomPlan(2, 4, false), TopologyOf("0-3;4-7"))),
             "-:0-7 -:0-7");
 }
 
 TEST(PlacementTest, PinnedWorkersHaveCpusOfTheirOwn) {
   const Placement unbound =
-      Place(CustomPlan(2, 3, false), Machine("0-3;4-7"), true);
+      Place(CustomPlan(2, 3, false), TopologyOf("0-3;4-7"), true);
   EXPECT_EQ(unbound.groups[0].pins, (Cpus{0, 1, 2}));
   EXPECT_EQ(unbound.groups[1].pins, (Cpus{3, 4, 5}));
   EXPECT_EQ(unbound.groups[1].CpusOf(2), (Cpus{5}));
-  const Placement bound = Place(CustomPlan(4, 2), Machine("0-3;4-7"), true);
+  const Placement bound = Place(CustomPlan(4, 2), TopologyOf("0-3;4-7"), true);
   EXPECT_EQ(bound.groups[0].pins, (Cpus{0, 1}));
   EXPECT_EQ(bound.groups[1].pins, (Cpus{4, 5}));
   EXPECT_EQ(bound.groups[2].pins, (Cpus{2, 3}));
   EXPECT_EQ(bound.groups[3].pins, (Cpus{6, 7}));
   // Not pinned: all of the group's.
-  EXPECT_EQ(Place(CustomPlan(1, 2), Machine("0-3")).groups[0].CpusOf(1),
+  EXPECT_EQ(Place(CustomPlan(1, 2), TopologyOf("0-3")).groups[0].CpusOf(1),
             (Cpus{0, 1, 2, 3}));
 }
 
 TEST(PlacementTest, PinningNeedsEnoughCpus) {
-  const auto few = PlaceGroups(CustomPlan(2, 3), Machine("0-1;4"), true);
+  const auto few = PlaceGroups(CustomPlan(2, 3), TopologyOf("0-1;4"), true);
   ASSERT_FALSE(few);
   EXPECT_EQ(few.error().code(), EINVAL);
   for (const char* part :
@@ -145,7 +147,8 @@ TEST(PlacementTest, PinningNeedsEnoughCpus) {
         << few.error().message();
   }
   // Enough in all, not on node 1.
-  const auto uneven = PlaceGroups(CustomPlan(2, 3), Machine("0-5;6-7"), true);
+  const auto uneven =
+      PlaceGroups(CustomPlan(2, 3), TopologyOf("0-5;6-7"), true);
   ASSERT_FALSE(uneven);
   for (const char* part :
        {"NUMA node 1 has 2 CPUs for 3 workers", "flare_numa_aware=false"}) {
@@ -159,7 +162,7 @@ TEST(PlacementTest, PinningAsManyAsThereAreAlwaysFits) {
   for (const char* machine :
        {"0", "0-1", "0-39", "0-37;38-75", "0-18;19-37;38-56;57-75",
         "0-6;7-13;14-20;21-27;28-34;35-41;42-48;49-55", "0-99;quota=2.5"}) {
-    const Topology topology = Machine(machine);
+    const Topology topology = TopologyOf(machine);
     for (const char* preset : {"compute-heavy", "compute", "neutral", "io",
                                "io-heavy", "customized"}) {
       PlanRequest request = RequestFor(topology);
@@ -189,7 +192,7 @@ TEST(PlacementTest, RandomMachines) {
                      (random() % 5 == 0 ? ":nomem" : "");
       next += size;
     }
-    const Topology topology = Machine(description);
+    const Topology topology = TopologyOf(description);
     PlanRequest request = RequestFor(topology);
     request.group_size = 1 + static_cast<int>(random() % 8);
     const Plan plan = MustPlan(request);

@@ -28,13 +28,6 @@ using std::chrono::steady_clock;
 
 class SharedMutexTest : public testing::RuntimeTest {
  protected:
-  // Runs it on a plain thread and on a fiber.
-  template <class F>
-  static void OnBoth(F f) {
-    f();
-    Fiber(f).join();
-  }
-
   // A fiber that is waiting in `f` once this returns; `waits` must be true
   // only then.
   template <class F>

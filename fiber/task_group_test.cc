@@ -27,15 +27,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-class TaskGroupTest : public testing::RuntimeTest {
- protected:
-  // On a plain thread and on a fiber.
-  template <class F>
-  static void OnBoth(F f) {
-    f();
-    Fiber(f).join();
-  }
-};
+class TaskGroupTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(TaskGroupTest);
 
 // Blocks until a stop is requested: a child that never ends by itself.

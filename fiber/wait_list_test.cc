@@ -62,15 +62,7 @@ class Place {
   int entered_ = 0;
 };
 
-class WaitListTest : public testing::RuntimeTest {
- protected:
-  // Calls `f` on a plain thread and on a fiber.
-  template <class F>
-  static void OnBoth(F f) {
-    std::thread(f).join();
-    Fiber(f).join();
-  }
-};
+class WaitListTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(WaitListTest);
 
 TEST_P(WaitListTest, EachWayToEnd) {

@@ -11,6 +11,7 @@
 #include <ostream>
 #include <string>
 
+#include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
 #include "gtest/gtest.h"
 
@@ -42,6 +43,13 @@ class RuntimeTest : public ::testing::TestWithParam<RuntimeShape> {
   void TearDown() override {
     // Every fiber that was suspended has been resumed.
     if (IsRuntimeRunning()) TerminateRuntime();
+  }
+
+  // Calls `f` on a plain thread and on a fiber.
+  template <class F>
+  static void OnBoth(F f) {
+    f();
+    Fiber(f).join();
   }
 };
 

@@ -87,7 +87,7 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
         **kwargs
     )
 
-def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], **kwargs):
+def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = [], **kwargs):
     """One binary for each group of tests, and one for each test in no group.
 
     A group is compiled in one piece, and linked once. Tests that need a process
@@ -99,6 +99,7 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], **kwargs):
       one_thread: binaries, without "_test", in which there is nothing for
         ThreadSanitizer to see: tests of what one thread does.
       apart: those whose files use names twice.
+      exclusive: those beside which nothing else may run.
       **kwargs: as for flare_cc_test.
     """
     stems = [test[:-len("_test.cc")] for test in tests]
@@ -112,7 +113,8 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], **kwargs):
         flare_cc_test(
             name = name + "_test",
             srcs = [member + "_test.cc" for member in members],
-            tags = ["one_thread"] if name in one_thread else [],
+            tags = (["one_thread"] if name in one_thread else []) +
+                   (["exclusive"] if name in exclusive else []),
             apart = name in apart,
             **kwargs
         )
