@@ -99,8 +99,9 @@ struct RuntimeOptions {
   std::function<void(const StuckReport&)> on_stuck;
 
   // How often the watch looks whether a task holds up others while a worker
-  // sleeps: about half of how long those may wait (watch.h). 0: never, and they
-  // wait for as long as that task runs.
+  // sleeps: about half of how long those may wait; up to eight times as long
+  // while nobody has needed help (watch.h). 0: never, and they wait for as long
+  // as that task runs.
   std::chrono::nanoseconds watch_period = std::chrono::microseconds(50);
 
   // For tests: decides in which order tasks are run (schedule.h). nullptr: what

@@ -126,7 +126,7 @@ class Worker {
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
-  // To wait behind so many brings nothing.
+  // Waiting behind so few costs more than it brings.
   static constexpr std::uint32_t kFewTasks = 8;
   // Of a batch only so much work stays with the worker that queued it.
   static constexpr std::int64_t kKeepNs = 500'000;
