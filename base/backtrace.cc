@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 // GCC's libbacktrace. Its header lies in a folder of GCC's own, where other
 // compilers don't look.

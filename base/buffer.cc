@@ -1,6 +1,7 @@
 #include "flare/base/buffer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 
 #include "flare/base/object_pool.h"

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <latch>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"

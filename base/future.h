@@ -44,6 +44,7 @@
 #include "flare/base/function.h"
 #include "flare/base/future_state.h"
 #include "flare/base/ref_ptr.h"
+#include "glog/logging.h"
 
 namespace flare {
 

@@ -13,6 +13,7 @@
 
 #include "flare/base/future.h"
 #include "flare/base/ref_ptr.h"
+#include "glog/logging.h"
 
 namespace flare {
 

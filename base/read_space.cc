@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "glog/logging.h"
+
 namespace flare {
 
 ReadSpace::ReadSpace(std::size_t hint)

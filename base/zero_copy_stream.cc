@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
+
+#include "glog/logging.h"
 
 namespace flare {
 

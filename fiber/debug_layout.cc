@@ -5,6 +5,7 @@
 #include "flare/fiber/debug_layout.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "flare/base/backtrace.h"

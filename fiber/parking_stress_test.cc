@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"

@@ -1,6 +1,7 @@
 // The runtime as a whole, over several numbers of workers.
 #include "flare/fiber/runtime.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <random>

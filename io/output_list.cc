@@ -24,6 +24,8 @@
 // through Release and Push to the next one [OL1].
 #include "flare/io/output_list.h"
 
+#include <utility>
+
 #include "flare/base/object_pool.h"
 #include "glog/logging.h"
 

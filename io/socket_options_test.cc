@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 

@@ -1,7 +1,9 @@
 // How a connection ends: by either side, in good order or not.
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/fiber/latch.h"

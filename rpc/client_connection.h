@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"

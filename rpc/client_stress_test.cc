@@ -4,6 +4,7 @@
 // its own request or with an error, and everything can be used again at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -3,6 +3,7 @@
 #ifndef FLARE_RPC_HTTP_ROUTES_H_
 #define FLARE_RPC_HTTP_ROUTES_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>

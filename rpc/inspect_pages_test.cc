@@ -10,6 +10,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

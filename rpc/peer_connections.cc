@@ -11,8 +11,11 @@
 //  [CS3] Sockets are made and connections started under open_mutex_ only, never
 //        under lock_.
 #include <algorithm>
+#include <atomic>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/rpc/client_connection.h"

@@ -8,6 +8,7 @@
 #include "flare/base/sanitizer.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
 

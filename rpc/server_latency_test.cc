@@ -10,6 +10,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

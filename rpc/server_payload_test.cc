@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "flare/base/compression.h"
 #include "flare/rpc/testing/server_fixture.h"

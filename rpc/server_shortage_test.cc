@@ -6,6 +6,7 @@
 #include "flare/fiber/task.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -12,6 +12,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "flare/base/intrusive_list.h"
 #include "flare/base/thread_annotations.h"

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "flare/io/socket_options.h"
 #include "flare/rpc/protocol/registry.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace baseline {

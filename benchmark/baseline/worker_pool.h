@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "benchmark/baseline/call.h"

@@ -5,6 +5,7 @@
 //
 // Logs the address once it listens; SIGTERM and SIGINT end it with status 0.
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <string>

@@ -1,5 +1,6 @@
 // The client of the README: as short as a call can be.
 
+#include <chrono>
 #include <iostream>
 
 #include "example/rpc/echo_service.flare.pb.h"

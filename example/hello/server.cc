@@ -2,6 +2,8 @@
 
 #include "flare/rpc/server.h"
 
+#include <memory>
+
 #include "example/rpc/echo_service.flare.pb.h"
 #include "flare/init.h"
 

@@ -3,6 +3,8 @@
 // defaults here only serve --help: config.h has those that count, and a test
 // compares them.
 
+#include <string>
+
 #include "example/proxy/config.h"
 #include "example/proxy/config_fields.h"
 #include "gflags/gflags.h"

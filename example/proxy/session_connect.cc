@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cerrno>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "example/proxy/proxy_protocol.h"
 #include "example/proxy/session.h"

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "example/proxy/session.h"

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "example/rpc/load_test_fixture.h"
 #include "flare/rpc/http_handler.h"

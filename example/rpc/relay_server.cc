@@ -5,6 +5,7 @@
 //   relay_server --port=5569 --forward_to=flare://127.0.0.1:5567
 
 #include <memory>
+#include <utility>
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/serving.h"

@@ -1,5 +1,6 @@
 #include "example/rpc/rpc_call.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "flare/rpc/protocol/baidu_std_protocol.h"
 #include "flare/rpc/protocol/baidu_std_testing.h"

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "flare/rpc/protocol/baidu_std_protocol.h"
 #include "flare/rpc/protocol/baidu_std_testing.h"

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 

@@ -1,6 +1,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "flare/rpc/protocol/chunked_decoder.h"
 
+#include <string_view>
+
 #include "flare/rpc/http_text.h"
 
 namespace flare::rpc {

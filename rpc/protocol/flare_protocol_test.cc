@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/rpc_meta.h"

@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/registry.h"

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/protocol_testing.h"

@@ -1,5 +1,6 @@
 #include "flare/rpc/protocol/ordered_replies.h"
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
 #include <string>

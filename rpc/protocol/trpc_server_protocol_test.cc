@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "flare/rpc/protocol/trpc_meta.h"
