@@ -5,9 +5,10 @@
 //        thread is interrupted between the reads the pair is thrown away; after
 //        a few failures the kernel's clock is returned as it is.
 //  [CK2] An anchor is used for a millisecond of counter time. In that time the
-//        measured rate (better than 200 ppm) and a slewed kernel clock (500 ppm
-//        at most) add up to 0.7 us; with [CK1] that is below 1 us, or a few
-//        tens of nanoseconds in the ordinary case.
+//        measured rate (better than 100 ppm; where it can't be had in 50 ms,
+//        the kernel's clock is asked each time) and a slewed kernel clock
+//        (500 ppm at most) add up to 0.6 us; with [CK1] that is below 1 us, or
+//        a few tens of nanoseconds in the ordinary case.
 //  [CK3] A new anchor may say a little less than the old one extrapolated to
 //        the same moment. `floor_ns` is that extrapolation: nothing that was
 //        returned before is greater, and nothing returned later is less.
@@ -101,22 +102,41 @@ bool IsCounterTrustworthy() {
 #endif
 }
 
-double MeasureTicksPerNs() {
+struct Ratio {
+  double ticks_per_ns = 1;
+  bool exact = false;  // To 100 ppm [CK2].
+};
+
+// Takes 2 ms; longer if reads are interrupted all the time, as on a machine
+// that others keep busy.
+Ratio MeasureRatio() {
   constexpr std::int64_t kMeasureNs = 2'000'000;
+  constexpr std::int64_t kLongestNs = 50'000'000;
+  constexpr double kError = 1e-4;
   const Sample start = ReadBestSample();
-  while (KernelNs() - start.ns < kMeasureNs) {
-  }
-  const Sample end = ReadBestSample();
-  return static_cast<double>(end.tsc - start.tsc) /
-         static_cast<double>(end.ns - start.ns);
+  Sample end;
+  Ratio ratio;
+  do {
+    const std::int64_t until = KernelNs() + kMeasureNs;
+    while (KernelNs() < until) {
+    }
+    end = ReadBestSample();
+    const auto ticks = static_cast<double>(end.tsc - start.tsc);
+    ratio.ticks_per_ns = ticks / static_cast<double>(end.ns - start.ns);
+    // Each read is off by half of what it took at most.
+    const auto width = static_cast<double>(start.width + end.width);
+    ratio.exact = width / 2 <= kError * ticks;
+  } while (!ratio.exact && end.ns - start.ns < kLongestNs);
+  return ratio;
 }
 
 Rate LearnRate() {
   Rate rate;
-  rate.ticks_per_ns = MeasureTicksPerNs();
+  const Ratio ratio = MeasureRatio();
+  rate.ticks_per_ns = ratio.ticks_per_ns;
   rate.ns_per_tick = static_cast<std::uint64_t>(
       static_cast<double>(std::uint64_t{1} << kRateShift) / rate.ticks_per_ns);
-  if (IsCounterTrustworthy()) {
+  if (ratio.exact && IsCounterTrustworthy()) {
     rate.anchor_life =
         static_cast<std::uint64_t>(kAnchorLifeNs * rate.ticks_per_ns);
     rate.max_read = static_cast<std::uint64_t>(kMaxReadNs * rate.ticks_per_ns);

@@ -15,14 +15,18 @@
 //  * It is within 1 us of CLOCK_MONOTONIC (in fact mostly within 100 ns); this
 //    includes the kernel slewing its clock by up to 500 ppm.
 //  * Hence between threads, and for a fiber that has moved to another worker,
-//    it may go back by up to 1 us: what happened later on another thread may
-//    carry a time up to that much smaller. Subtract with care where a negative
-//    result would hurt.
+//    it may go back by up to 2 us (mostly 100 ns): what happened later on
+//    another thread may carry a time up to that much smaller.
+//  * The counter is read out of order: the time may be from before an earlier
+//    load was done. Where threads fight for a cache line that load takes 1 us
+//    and more, and a time that came through it may be ahead of one's own by as
+//    much. Subtract with care where a negative result would hurt.
 //  * A virtual machine that is paused and resumed elsewhere may break the
 //    second rule for up to a millisecond of counter time.
 //
 // All functions here are thread-safe and don't block; none is for signal
-// handlers. The first call in a process takes 2 ms to learn the counter's rate.
+// handlers. The first call in a process takes 2 ms to learn the counter's rate,
+// up to 50 where its reads are interrupted all the time.
 
 #ifndef FLARE_BASE_CLOCK_H_
 #define FLARE_BASE_CLOCK_H_
@@ -66,6 +70,10 @@ class CycleClock {
 void SetVirtualNow(std::int64_t now_ns);
 // Back to real time, which may be less.
 void EndVirtualNow();
+
+constexpr double ToSeconds(std::int64_t ns) {
+  return static_cast<double>(ns) / 1e9;
+}
 
 // A time such as NowNs() returns as a time point.
 constexpr std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {

@@ -1,6 +1,5 @@
 #include "flare/fiber/blocking_pool.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
@@ -9,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <latch>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,6 +18,7 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/shuffle.h"
+#include "flare/fiber/testing/no_threads.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
 
@@ -92,30 +93,10 @@ TEST_F(BlockingPoolTest, FirstComeFirstServed) {
   EXPECT_EQ(GetRuntimeStatistics().blocking_threads, 1U);
 }
 
-// No thread can be started while this exists.
-class NoThreads {
- public:
-  NoThreads() {
-    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
-    pthread_attr_t huge;
-    EXPECT_EQ(pthread_getattr_default_np(&huge), 0);
-    EXPECT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 46), 0);
-    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
-    pthread_attr_destroy(&huge);
-  }
-  ~NoThreads() {
-    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
-    pthread_attr_destroy(&before_);
-  }
-
- private:
-  pthread_attr_t before_;
-};
-
 TEST_F(BlockingPoolTest, WithoutThreadsItStaysOnTheWorker) {
   Start(10, std::chrono::seconds(10));
   {
-    const NoThreads no_threads;
+    const testing::NoThreads no_threads;
     Fiber([] {
       for (int i = 0; i < 5; ++i) {
         SetLastError(EXDEV);
@@ -127,7 +108,7 @@ TEST_F(BlockingPoolTest, WithoutThreadsItStaysOnTheWorker) {
   }
   Fiber([] {
     EXPECT_FALSE(RunBlocking([] { return IsFiberWorker(); }));
-    const NoThreads no_threads;  // But one there is, and it is enough.
+    const testing::NoThreads no_threads;  // But one there is, and it is enough.
     std::vector<Fiber> fibers;
     for (int i = 0; i < 20; ++i) {
       fibers.emplace_back(

@@ -18,6 +18,8 @@
 //       without a stack pointer: nobody may walk a stack that is in use.
 #include "flare/fiber/blocking_region.h"
 
+#include <atomic>
+
 #include "flare/fiber/blocking_pool.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/context.h"
@@ -66,8 +68,8 @@ void BlockingRegion::Enter(Worker* worker) {
       static_cast<char*>(next->low_) + next->stacks_->guard_size(),
       next->stacks_->stack_size() - next->stacks_->guard_size(),
       next->tsan_fiber_);
-  void* const now =
-      flare_switch_context(&self->stack_pointer_, next->stack_pointer_, worker);
+  void* const now = flare_switch_context(&self->stack_pointer_,
+                                         next->TakeStackPointer(), worker);
   if (thread_ == nullptr) {  // The pool had no thread for it.
     carrier_ = nullptr;
     ArriveOnWorker(static_cast<Worker*>(now));
@@ -81,7 +83,6 @@ void BlockingRegion::Enter(Worker* worker) {
     thread->stack_bottom_ = bottom;
     thread->stack_size_ = size;
   }
-  self->stack_pointer_ = nullptr;  // [BR4]
   *thread->errno_ = self->errno_;  // [BR2]
   *thread->exception_globals_ = self->exception_globals_;
 }
@@ -93,8 +94,8 @@ void BlockingRegion::RunOn(BlockingThread* thread) {
       static_cast<char*>(carrier_->low_) + carrier_->stacks_->guard_size(),
       carrier_->stacks_->stack_size() - carrier_->stacks_->guard_size(),
       carrier_->tsan_fiber_);
-  flare_switch_context(&thread->stack_pointer_, carrier_->stack_pointer_,
-                       thread);
+  flare_switch_context(&thread->stack_pointer_, carrier_->TakeStackPointer(),
+                       thread);  // [BR4]
   sanitizer::FinishSwitch(thread->fake_stack_);
 }
 

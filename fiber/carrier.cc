@@ -68,7 +68,7 @@ inline Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
       static_cast<char*>(to->low_) + to->stacks_->guard_size(),
       to->stacks_->stack_size() - to->stacks_->guard_size(), to->tsan_fiber_);
   auto* const now = static_cast<Worker*>(
-      SwitchContext(&from->stack_pointer_, to->stack_pointer_, this));
+      SwitchContext(&from->stack_pointer_, to->TakeStackPointer(), this));
   now->AfterSwitch(from);
   return now;
 }

@@ -27,6 +27,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "flare/fiber/task.h"
 
@@ -107,8 +108,13 @@ class Carrier {
   static void Enter(void* self, void* worker);
   static void Resume(Task* task);
 
+  // For whoever is about to switch to it: fiber_list.cc [FL2].
+  void* TakeStackPointer() noexcept {
+    return std::exchange(stack_pointer_, nullptr);
+  }
+
   ResumeTask resume_;
-  void* stack_pointer_ = nullptr;     // While not running.
+  void* stack_pointer_ = nullptr;     // Null while running.
   SchedulingGroup* group_ = nullptr;  // In which it was suspended last.
   int errno_ = 0;                     // While suspended.
   ExceptionGlobals exception_globals_;

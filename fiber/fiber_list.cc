@@ -2,11 +2,13 @@
 //
 //  [FL1] Everything is copied out of its memory by ReadOwnMemory(), which can't
 //        fault, and only the copies are followed.
-//  [FL2] The carrier is read before and after its stack. If it says the same
-//        both times, and the worker list doesn't have it running, the stack is
-//        taken for what it was in between. It may still have been resumed and
-//        suspended again at the very same place: then the backtrace is right
-//        where both agree, and bounded by the copy elsewhere.
+//  [FL2] The carrier is read before and after its stack. It has a stack pointer
+//        from the switch away from it until just before the switch back, so if
+//        it says the same both times the stack is taken for what it was in
+//        between. It may still have been resumed and suspended again at the
+//        very same place, or (AArch64) its stack have been seen to change
+//        before its pointer: then the backtrace is right where both agree, and
+//        bounded by the copy elsewhere.
 #include "flare/fiber/fiber_list.h"
 
 #include <algorithm>
@@ -48,12 +50,6 @@ std::vector<Running> ReadWorkers() {
     }
   }
   return running;
-}
-
-bool IsRunning(const std::vector<Running>& running, std::uintptr_t carrier) {
-  return std::any_of(
-      running.begin(), running.end(),
-      [carrier](const Running& r) { return r.carrier == carrier; });
 }
 
 FiberSnapshot Describe(std::uintptr_t place, const CarrierView& view) {
@@ -217,7 +213,6 @@ void VisitFibers(const std::function<void(const FiberSnapshot&)>& visit) {
           !ReadSuspended(low, place, &buffer, &fiber)) {
         continue;
       }
-      if (IsRunning(ReadWorkers(), place)) fiber.backtrace = {};  // [FL2]
       fiber.group = group;
       visit(fiber);
     }

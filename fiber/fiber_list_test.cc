@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/condition_variable.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/testing/runtime_fixture.h"
+#include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
 
@@ -28,6 +31,19 @@ namespace fiber_list_test {
 
 [[gnu::noinline]] void WaitOutside(Event* event) {
   WaitInside(event);
+  asm volatile("");
+}
+
+[[gnu::noinline]] void YieldHere() {
+  this_fiber::Yield();
+  asm volatile("");
+}
+
+// At another depth.
+[[gnu::noinline]] void YieldThere() {
+  char space[1000];
+  asm volatile("" : : "r"(space) : "memory");
+  this_fiber::Yield();
   asm volatile("");
 }
 
@@ -232,6 +248,49 @@ TEST_P(FiberListTest, StandsFibersThatDoNotStandStill) {
   stop.store(true, std::memory_order_relaxed);  // Only to end.
   for (Fiber& fiber : fibers) fiber.join();
   AwaitEnd("busy");
+}
+
+// One suspension each, so that what is said of it stays true as long as it is.
+void SuspendOnce(const char* name, void (*wait)()) {
+  this_fiber::SetName(name);
+  this_fiber::GetId();
+  wait();
+}
+
+// A fiber on its way to being suspended has its carrier's memory of the fiber
+// before it, elsewhere.
+TEST_P(FiberListTest, ShowsNoBacktraceOfAnother) {
+  std::atomic<bool> stop{false};
+  Fiber source([&] {
+    // relaxed: only to end.
+    while (!stop.load(std::memory_order_relaxed)) {
+      std::vector<Fiber> fibers;
+      for (int i = 0; i < 4; ++i) {
+        fibers.emplace_back(
+            [] { SuspendOnce("here", &fiber_list_test::YieldHere); });
+        fibers.emplace_back(
+            [] { SuspendOnce("there", &fiber_list_test::YieldThere); });
+      }
+      for (Fiber& fiber : fibers) fiber.join();
+    }
+  });
+  const std::int64_t end = NowNs() + testing::StressNs(100'000'000);
+  std::size_t seen = 0;
+  while (NowNs() < end || seen < 10) {
+    for (const FiberSnapshot& fiber : ListFibers()) {
+      const bool here = fiber.name == "here";
+      if ((!here && fiber.name != "there") || fiber.backtrace.empty()) continue;
+      ++seen;
+      const std::string stack = fiber.backtrace.ToString();
+      EXPECT_TRUE(Contains(stack, here ? "YieldHere" : "YieldThere"))
+          << fiber.name << "\n"
+          << stack;
+    }
+  }
+  stop.store(true, std::memory_order_relaxed);  // Only to end.
+  source.join();
+  AwaitEnd("here");
+  AwaitEnd("there");
 }
 
 TEST(FiberList, IsEmptyWithoutARuntime) {

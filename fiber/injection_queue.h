@@ -33,6 +33,14 @@ class InjectionQueue {
     size_.store(tasks_.size, std::memory_order_seq_cst);  // As in Push.
   }
 
+  // Puts tasks back that were taken before those that are here.
+  void Return(TaskList&& tasks) {
+    std::scoped_lock guard(lock_);
+    tasks.Splice(std::exchange(tasks_, TaskList()));
+    tasks_ = tasks;
+    size_.store(tasks_.size, std::memory_order_seq_cst);  // Pairs with size().
+  }
+
   // The oldest tasks, at most `max`.
   TaskList Take(std::size_t max) {
     TaskList taken;

@@ -1,7 +1,7 @@
 #include "flare/fiber/neighbours.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstddef>
 
 #include "flare/fiber/scheduling_group.h"
 
@@ -19,9 +19,9 @@ SchedulingGroup* ChooseFrom(const Neighbours::Circle& circle,
 
 SchedulingGroup* MostIdleOf(const Neighbours::Circle& circle) {
   SchedulingGroup* best = nullptr;
-  int most = 0;
+  std::size_t most = 0;
   for (SchedulingGroup* group : circle.groups) {
-    const int idle = std::popcount(group->idle_mask());
+    const std::size_t idle = group->wakeable();
     if (idle > most) {
       most = idle;
       best = group;
@@ -33,13 +33,13 @@ SchedulingGroup* MostIdleOf(const Neighbours::Circle& circle) {
 bool AnyIdleOf(const Neighbours::Circle& circle) {
   return std::any_of(
       circle.groups.begin(), circle.groups.end(),
-      [](const SchedulingGroup* group) { return group->idle_mask() != 0; });
+      [](const SchedulingGroup* group) { return group->CanWake(); });
 }
 
 bool AnyBusyOf(const Neighbours::Circle& circle) {
   return std::any_of(
       circle.groups.begin(), circle.groups.end(),
-      [](const SchedulingGroup* group) { return group->idle_mask() == 0; });
+      [](const SchedulingGroup* group) { return !group->CanWake(); });
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
   SchedulingGroup::Options group;
   group.index = i;
   group.workers = plan.shape.workers_per_group;
+  group.reserve = plan.reserve;
   group.wake_threshold_ns = plan.shape.wake_threshold_ns;
   group.run_queue_slots = plan.run_queue_slots;
   group.stacks.stack_size = options.stack_size;
@@ -197,6 +198,8 @@ Status StartRuntime(const RuntimeOptions& options) {
   auto rt = std::make_unique<Runtime>();
   rt->plan = *std::move(plan);
   rt->schedule = *std::move(schedule);
+  // It decides among workers that are all there from the start.
+  if (rt->schedule != nullptr) rt->plan.reserve = 0;
   for (std::size_t i = 0; i < rt->plan.shape.groups; ++i) {
     rt->groups.push_back(
         BuildGroup(GroupOptions(options, rt->plan, rt->schedule.get(), i)));
@@ -210,8 +213,7 @@ Status StartRuntime(const RuntimeOptions& options) {
       options.max_blocking_threads, options.blocking_thread_idle.count(),
       &rt->shutdown);
   StartStuckWatch(options, rt.get(), all);
-  rt->watch =
-      std::make_unique<Watch>(std::move(all), options.watch_period.count());
+  rt->watch = std::make_unique<Watch>(all, options.watch_period.count());
   for (auto& group : rt->groups) {
     group->SetWatch(rt->watch.get());
     group->SetShutdown(&rt->shutdown);
@@ -240,8 +242,9 @@ void TerminateRuntime() {
                              "itself";
   ending->shutdown.Request();
   for (auto& group : ending->groups) group->Join();
-  ending->blocking->Stop();
   ending->watch->Stop();
+  for (auto& group : ending->groups) group->JoinReserve();
+  ending->blocking->Stop();
   if (ending->stuck != nullptr) ending->stuck->Stop();
   const RuntimeStatistics counted = GetRuntimeStatistics();
   std::uint64_t resumes = 0;
@@ -302,12 +305,14 @@ RuntimeStatistics GetRuntimeStatistics() {
       sum.overflows += get(counters.overflows);
     }
     sum.wakes += group->wakes();
+    sum.reserve_workers += group->size() - group->limit();
     sum.stacks += group->stacks()->allocated();
     sum.stack_shortages += group->shortage().shortages();
     sum.tasks_aside += group->shortage().aside();
     sum.rejected_tasks += group->shortage().rejected();
   }
   sum.watch_wakes = rt->watch->wakes();
+  sum.blocked_workers = rt->watch->blocked();
   if (rt->stuck != nullptr) sum.stuck_reports = rt->stuck->reports();
   sum.blocking_threads = rt->blocking->threads();
   return sum;

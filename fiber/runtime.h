@@ -100,9 +100,16 @@ struct RuntimeOptions {
 
   // How often the watch looks whether a task holds up others while a worker
   // sleeps: about half of how long those may wait; up to eight times as long
-  // while nobody has needed help (watch.h). 0: never, and they wait for as long
-  // as that task runs.
+  // while nobody has needed help, or 32 times if all are busy (watch.h). 0:
+  // never, and they wait for as long as that task runs.
   std::chrono::nanoseconds watch_period = std::chrono::microseconds(50);
+
+  // Workers that each group has in reserve: when the watch finds that a task
+  // blocks its worker's thread while other tasks wait for a worker, one of
+  // these takes its place until it has ended. They are started when first
+  // needed. Fewer in groups that would have more than 64 workers with them, and
+  // none for groups of a single worker: nothing runs in parallel there.
+  int reserve_workers = 8;
 
   // For tests: decides in which order tasks are run (schedule.h). nullptr: what
   // $FLARE_SHUFFLE_SEED asks for (shuffle.h), usually nothing.
@@ -159,17 +166,21 @@ bool IsFiberWorker();
 
 // Counters since the start, summed over workers; approximate while running.
 struct RuntimeStatistics {
-  std::uint64_t tasks = 0;          // Run, resumed fibers included.
-  std::uint64_t suspends = 0;       // Fibers that blocked.
-  std::uint64_t steals = 0;         // Successful, of one or more tasks each:
-  std::uint64_t near_steals = 0;    // ... those from other groups of the node,
-  std::uint64_t far_steals = 0;     // ... and those from groups of other nodes.
-  std::uint64_t wakes = 0;          // Idle workers woken to look for work.
-  std::uint64_t watch_wakes = 0;    // Idle workers woken by the watch.
-  std::uint64_t parks = 0;          // Workers that went to sleep.
-  std::uint64_t polls = 0;          // Calls of Poller::Poll.
-  std::uint64_t overflows = 0;      // Run queues that spilled.
-  std::uint64_t stuck_reports = 0;  // Tasks that held a worker too long.
+  std::uint64_t tasks = 0;        // Run, resumed fibers included.
+  std::uint64_t suspends = 0;     // Fibers that blocked.
+  std::uint64_t steals = 0;       // Successful, of one or more tasks each:
+  std::uint64_t near_steals = 0;  // ... those from other groups of the node,
+  std::uint64_t far_steals = 0;   // ... and those from groups of other nodes.
+  std::uint64_t wakes = 0;        // Idle workers woken to look for work.
+  std::uint64_t watch_wakes = 0;  // Idle workers woken by the watch.
+  // How often a task was found to block its worker's thread while others
+  // waited, and how many workers of the reserve have been started for that.
+  std::uint64_t blocked_workers = 0;
+  std::uint64_t reserve_workers = 0;
+  std::uint64_t parks = 0;             // Workers that went to sleep.
+  std::uint64_t polls = 0;             // Calls of Poller::Poll.
+  std::uint64_t overflows = 0;         // Run queues that spilled.
+  std::uint64_t stuck_reports = 0;     // Tasks that held a worker too long.
   std::uint64_t blocking_threads = 0;  // Of blocking regions, now.
   std::uint64_t stacks = 0;            // In use now, spare ones included.
   std::uint64_t stack_shortages = 0;   // Workers that could get no spare one.

@@ -10,6 +10,7 @@
 #include "flare/base/malloc_arena.h"
 #include "flare/base/string.h"
 #include "flare/fiber/run_queue.h"
+#include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/stack.h"
 
 namespace flare::fiber {
@@ -48,6 +49,11 @@ Status Validate(const RuntimeOptions& options) {
     status = ValidateRatio("flare_cross_numa_work_stealing_ratio",
                            options.cross_numa_work_stealing_ratio);
   }
+  if (status.ok() && options.reserve_workers < 0) {
+    status = Status(EINVAL, "flare_fiber_reserve_workers is " +
+                                std::to_string(options.reserve_workers) +
+                                "; it must be 0 (none) or more");
+  }
   if (status.ok() && options.max_blocking_threads < 1) {
     status =
         Status(EINVAL, "flare_fiber_max_blocking_threads must be at least 1");
@@ -70,6 +76,13 @@ Expected<std::uint32_t, Status> SlotsPerWorker(std::size_t size,
   const std::size_t slots = std::bit_floor(size / workers);
   return static_cast<std::uint32_t>(
       std::min<std::size_t>(slots, RunQueue::kSlots));
+}
+
+// With one worker nothing runs in parallel, and it stays so.
+std::size_t ReserveFor(const Plan& shape, int wanted) {
+  if (shape.workers_per_group == 1) return 0;
+  return std::min(static_cast<std::size_t>(wanted),
+                  SchedulingGroup::kMaxWorkers - shape.workers_per_group);
 }
 
 // One stack to run on, one to go on with when a task suspends.
@@ -166,6 +179,7 @@ Expected<RuntimePlan, Status> PlanRuntime(const RuntimeOptions& options,
   auto shape = MakePlan(request);
   if (!shape) return shape.error();
   plan.shape = *std::move(shape);
+  plan.reserve = ReserveFor(plan.shape, options.reserve_workers);
   if (Status status =
           ValidateMaxStacks(options.max_stacks, plan.shape.workers());
       !status.ok()) {
@@ -217,6 +231,9 @@ std::string RuntimePlan::ToString() const {
   }
   if (const std::string named = sets.ToString(); !named.empty()) {
     text += "; sets: " + named;
+  }
+  if (reserve != 0) {
+    text += "; in reserve " + CountOf(reserve, "worker") + " for each group";
   }
   text += "; because: " + shape.why + "; " +
           std::to_string(topology.parallelism()) + " CPU(s) to use at a time";

@@ -33,6 +33,7 @@ struct RuntimePlan {
   Plan shape;
   Placement placement;
   GroupSets sets;
+  std::size_t reserve = 0;  // Workers in reserve, of each group.
   // Slots of each worker's run queue.
   std::uint32_t run_queue_slots = 0;
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flare/fiber/run_queue.h"
@@ -51,6 +52,7 @@ TEST(RuntimePlanTest, OneNode) {
   EXPECT_EQ(plan.shape.workers_per_group, 4U);
   ExpectParts(plan.ToString(),
               {"1 scheduling group of 4 workers on the CPUs 0-3 of 1 NUMA node",
+               "in reserve 8 workers for each group",
                "because: neutral, as many workers as CPUs",
                "4 CPU(s) to use at a time"});
   EXPECT_EQ(plan.ToString().find("sets"), std::string::npos);
@@ -110,7 +112,7 @@ TEST(RuntimePlanTest, GroupSetsNameGroupsOfThePlan) {
   const RuntimePlan plan = PlanOn("0-7", options);
   EXPECT_EQ(plan.sets.NameOf(2), "front");
   EXPECT_EQ(plan.sets.NameOf(3), "batch");
-  ExpectParts(plan.ToString(), {"; sets: front 0-2, batch 3; because"});
+  ExpectParts(plan.ToString(), {"; sets: front 0-2, batch 3;"});
   options.group_sets = "front:4";
   ExpectParts(RefusalOn("0-7", options),
               {"flare_scheduling_group_sets", "group 4, but there are 4"});
@@ -132,6 +134,25 @@ TEST(RuntimePlanTest, RunQueuesShareTheSize) {
   EXPECT_EQ(slots(3, 256), 64U);
   EXPECT_EQ(slots(1, 4), 4U);
   EXPECT_EQ(slots(64, 256), 4U);
+}
+
+TEST(RuntimePlanTest, ReservesFitTheirGroups) {
+  struct Case {
+    int workers;
+    int wanted;
+    std::size_t reserve;
+  };
+  for (const Case& c : {Case{4, 0, 0}, Case{4, 3, 3}, Case{1, 8, 0},
+                        Case{60, 8, 4}, Case{64, 8, 0}}) {
+    RuntimeOptions options;
+    options.concurrency = c.workers;
+    options.group_size = c.workers;
+    options.reserve_workers = c.wanted;
+    const RuntimePlan plan = PlanOn("0-3", options);
+    EXPECT_EQ(plan.reserve, c.reserve) << c.workers << " workers";
+    EXPECT_EQ(plan.ToString().find("in reserve") != std::string::npos,
+              c.reserve != 0);
+  }
 }
 
 TEST(RuntimePlanTest, ImpossibleRunQueueSizesAreRefused) {
@@ -163,6 +184,9 @@ TEST(RuntimePlanTest, ImpossibleValuesAreRefused) {
   ExpectParts(RefusalOn("0", options), {"flare_fiber_max_stacks is 7", "8"});
   options.max_stacks = 8;
   EXPECT_EQ(PlanOn("0", options).shape.workers(), 4U);
+  options = {};
+  options.reserve_workers = -1;
+  ExpectParts(RefusalOn("0", options), {"flare_fiber_reserve_workers is -1"});
   options = {};
   options.optimize_for = "speed";
   ExpectParts(RefusalOn("0", options), {"'speed'", "io-heavy"});

@@ -3,6 +3,7 @@
 // or a lost wake-up ends the process with the seed that made it
 // (testing/deterministic.h).
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@
 #include "flare/fiber/testing/deterministic.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber::testing {
@@ -37,7 +39,14 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr int kSchedules = 300;
+// How many seeds: $FLARE_SCHEDULES, or 300.
+const int kSchedules = [] {
+  const char* const text = std::getenv("FLARE_SCHEDULES");
+  const int count = text == nullptr ? 300 : std::atoi(text);
+  CHECK_GT(count, 0) << "FLARE_SCHEDULES=" << text
+                     << " must be a positive number";
+  return count;
+}();
 
 void JoinAll(std::vector<Fiber>* fibers) {
   for (Fiber& fiber : *fibers) fiber.join();

@@ -20,7 +20,9 @@
 //       workers that are awake, or come with a wake-up [P2].
 //  [P6] If all workers of a group sleep, one of them sleeps in the poller: the
 //       right to it (`polling_`) is only held by a worker that is awake, or by
-//       the one in there, and each tries to get it before it sets its bit.
+//       the one in there, and each tries to get it before it sets its bit. One
+//       that retires doesn't (reserve.cc [RV4]), and may have had it when the
+//       last one tried: so the last to set its bit looks again.
 //       While some worker is awake nobody need be in the poller: it polls
 //       between tasks, and if one task holds it up, the watch (watch.cc) wakes
 //       another.
@@ -52,10 +54,14 @@ constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 }  // namespace
 
 SchedulingGroup::SchedulingGroup(Options options)
-    : options_(std::move(options)), stacks_(options_.stacks) {
+    : options_(std::move(options)),
+      stacks_(options_.stacks),
+      size_(options_.workers) {
   CHECK_GE(options_.workers, 1U);
-  CHECK_LE(options_.workers, kMaxWorkers);
-  for (std::size_t i = 0; i < options_.workers; ++i) {
+  const std::size_t capacity = options_.workers + options_.reserve;
+  CHECK_LE(capacity, kMaxWorkers);
+  CHECK(options_.reserve == 0 || options_.workers > 1);  // reserve.cc [RV5]
+  for (std::size_t i = 0; i < capacity; ++i) {
     workers_.push_back(std::make_unique<Worker>(this, i, options_.schedule));
     workers_.back()->run_queue().set_capacity(options_.run_queue_slots);
   }
@@ -64,9 +70,9 @@ SchedulingGroup::SchedulingGroup(Options options)
 SchedulingGroup::~SchedulingGroup() = default;
 
 void SchedulingGroup::PlaceThread(std::size_t index) const {
-  const std::vector<int> cpus = options_.pins.empty()
-                                    ? options_.cpus
-                                    : std::vector<int>{options_.pins.at(index)};
+  const std::vector<int> cpus = index < options_.pins.size()
+                                    ? std::vector<int>{options_.pins[index]}
+                                    : options_.cpus;
   if (!cpus.empty()) {
     const Status bound = SetThreadAffinity(cpus);
     LOG_IF(ERROR, !bound.ok()) << bound.message();
@@ -78,16 +84,22 @@ void SchedulingGroup::PlaceThread(std::size_t index) const {
 }
 
 bool SchedulingGroup::GetFirstStacks() {
-  return std::all_of(workers_.begin(), workers_.end(),
-                     [](auto& worker) { return worker->GetFirstStacks(); });
+  for (std::size_t i = 0; i < limit(); ++i) {
+    if (!workers_[i]->GetFirstStacks()) return false;
+  }
+  return true;
 }
 
 void SchedulingGroup::Start() {
-  for (auto& worker : workers_) worker->Start();
+  for (std::size_t i = 0; i < limit(); ++i) workers_[i]->Start();
 }
 
 void SchedulingGroup::Join() {
-  for (auto& worker : workers_) worker->Join();
+  for (std::size_t i = 0; i < limit(); ++i) workers_[i]->Join();
+}
+
+void SchedulingGroup::JoinReserve() {
+  for (std::size_t i = limit(); i < size(); ++i) workers_[i]->Join();
   LOG_IF(ERROR, shortage_.aside() != 0)
       << shortage_.aside() << " task(s) still waited for a stack when the "
       << "runtime ended; they are abandoned";
@@ -102,6 +114,13 @@ void SchedulingGroup::InjectAll(TaskList&& tasks) {
   if (tasks.empty()) return;
   const std::size_t size = tasks.size;
   injection_.PushAll(std::move(tasks));
+  WakeFor(size);  // [P2]
+}
+
+void SchedulingGroup::Return(TaskList&& tasks) {
+  if (tasks.empty()) return;
+  const std::size_t size = tasks.size;
+  injection_.Return(std::move(tasks));
   WakeFor(size);  // [P2]
 }
 
@@ -126,13 +145,7 @@ bool SchedulingGroup::Wake(int searchers) {
 bool SchedulingGroup::WakeSomebody() {
   // seq_cst: as in Wake.
   std::uint64_t idle = idle_.load(std::memory_order_seq_cst);
-  while (idle != 0) {
-    // Rather not the one that waits for IO; else the lowest, so that load
-    // gathers on few workers. relaxed: a preference.
-    const std::uint64_t others =
-        idle & ~poller_bit_.load(std::memory_order_relaxed);
-    const std::uint64_t from = others != 0 ? others : idle;
-    const std::uint64_t bit = from & -from;
+  while (const std::uint64_t bit = NextToWake(idle)) {
     // seq_cst: pairs with the fetch_or in Park [P3].
     idle = idle_.fetch_and(~bit, std::memory_order_seq_cst);
     if ((idle & bit) != 0) {
@@ -205,8 +218,8 @@ std::int64_t SchedulingGroup::SleepDeadline(const Worker& worker,
                                             bool in_poller) const {
   std::int64_t deadline = worker.TrimDeadline();
   if (!in_poller) return std::min(deadline, worker.timers_.next_deadline());
-  for (const auto& each : workers_) {
-    deadline = std::min(deadline, each->timers_.next_deadline());
+  for (std::size_t i = 0; i < size(); ++i) {
+    deadline = std::min(deadline, workers_[i]->timers_.next_deadline());
   }
   return deadline;
 }
@@ -214,6 +227,7 @@ std::int64_t SchedulingGroup::SleepDeadline(const Worker& worker,
 bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
   Worker::Parking& parking = worker->parking();
+  UnmarkBlocked(bit);
   const bool in_poller = TryAcquirePoller();
   parking.in_poller = in_poller;
   // relaxed: both published by the fetch_or.
@@ -232,9 +246,13 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
     shutdown_->FinishIfQuiescent();
   }
 
-  const bool aside =  // worker_stacks.cc [ST3]
-      worker->spares_ != nullptr && shortage_.aside() != 0;
-  if (injection_.empty() && !aside && !shutdown_->finished()) {
+  // relaxed: who has given it up and retired set its bit after that, and we
+  // have seen that bit.
+  const bool unpolled = options_.poller != nullptr && !in_poller &&
+                        (others | bit) == all_idle_mask() &&
+                        !polling_.load(std::memory_order_relaxed);  // [P6]
+  if (injection_.empty() && !MayTakeAside(*worker) && !unpolled &&
+      !shutdown_->finished()) {
     std::int64_t deadline = SleepDeadline(*worker, in_poller);
     if (worker->spares_ == nullptr) [[unlikely]] {  // worker_stacks.cc [ST6]
       deadline = std::min(deadline, NowNs() + Worker::kStackRetryNs);
@@ -248,7 +266,13 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
     }
   }
 
-  // seq_cst: as the fetch_or; [P3].
+  return FinishPark(worker, in_poller);
+}
+
+bool SchedulingGroup::FinishPark(Worker* worker, bool in_poller) {
+  const std::uint64_t bit = std::uint64_t{1} << worker->index();
+  Worker::Parking& parking = worker->parking();
+  // seq_cst: as the fetch_or in Park and the exchange in Retire; [P3].
   const bool woken =
       (idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0;
   // seq_cst: pairs with the load in rouses() (shutdown.cc [SD1]).
@@ -271,6 +295,11 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   if (watch_ != nullptr) watch_->Poke();
   if (stuck_watch_ != nullptr) stuck_watch_->Poke();
   return woken;
+}
+
+// worker_stacks.cc [ST3]
+bool SchedulingGroup::MayTakeAside(const Worker& worker) const {
+  return worker.spares_ != nullptr && shortage_.aside() != 0;
 }
 
 void SchedulingGroup::PutAside(Task* task) {
@@ -310,8 +339,8 @@ void SchedulingGroup::TrimStacks(std::int64_t now_ns) {
 }
 
 void SchedulingGroup::FireTimers(std::int64_t now_ns) {
-  for (auto& worker : workers_) {
-    TimerWheel& wheel = worker->timers();
+  for (std::size_t i = 0; i < size(); ++i) {
+    TimerWheel& wheel = workers_[i]->timers();
     if (wheel.next_deadline() <= now_ns) wheel.Fire(now_ns);
   }
 }

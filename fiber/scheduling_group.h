@@ -34,10 +34,13 @@ class SchedulingGroup {
 
   struct Options {
     std::size_t index = 0;
-    std::size_t workers = 1;  // At most kMaxWorkers.
-    int node = -1;            // NUMA node; -1: not bound.
-    std::vector<int> cpus;    // Workers run on these; empty: anywhere.
-    std::vector<int> pins;    // If not empty, worker i only on pins[i].
+    std::size_t workers = 1;  // That run at a time.
+    // Further ones, for when some of those block their threads (reserve.cc);
+    // kMaxWorkers at most with them.
+    std::size_t reserve = 0;
+    int node = -1;          // NUMA node; -1: not bound.
+    std::vector<int> cpus;  // Workers run on these; empty: anywhere.
+    std::vector<int> pins;  // If not empty, worker i only on pins[i].
     // Arenas of the general allocator that workers use in turn (malloc_arena.h
     // in base/); empty: the allocator's choice.
     std::vector<unsigned> arenas;
@@ -71,12 +74,16 @@ class SchedulingGroup {
   // Gets the stacks that the workers start with. False: there are none.
   bool GetFirstStacks();
   void Start();
-  // Waits for the workers to leave, after Shutdown::Request().
+  // Waits for the workers to leave, after Shutdown::Request(); for those of the
+  // reserve only after the watch, which may still start some, has stopped.
   void Join();
+  void JoinReserve();
 
   // Any thread.
   void Inject(Task* task);
   void InjectAll(TaskList&& tasks);
+  // The same for tasks that are older than what is queued.
+  void Return(TaskList&& tasks);
 
   // Makes sure that `searchers` workers are looking for work, as far as there
   // are idle ones to wake: at most kMaxSearchers. True: one or more were woken.
@@ -93,7 +100,16 @@ class SchedulingGroup {
 
   std::size_t index() const noexcept { return options_.index; }
   int node() const noexcept { return options_.node; }
-  std::size_t size() const noexcept { return workers_.size(); }
+  // Workers that have started; those of the reserve start when needed.
+  std::size_t size() const noexcept {
+    // seq_cst: pairs with the changes in StartReserve, for the shutdown [SD1].
+    return size_.load(std::memory_order_seq_cst);
+  }
+  // Workers that there may be, those of the reserve included.
+  std::size_t capacity() const noexcept { return workers_.size(); }
+  // Workers that may run at a time, not counting those that are known to block
+  // their threads.
+  std::size_t limit() const noexcept { return options_.workers; }
   Worker* worker(std::size_t i) const noexcept { return workers_[i].get(); }
   Poller* poller() const noexcept { return options_.poller.get(); }
   StackAllocator* stacks() noexcept { return &stacks_; }
@@ -113,6 +129,33 @@ class SchedulingGroup {
   std::uint64_t idle_mask() const noexcept {
     return idle_.load(std::memory_order_seq_cst);
   }
+  // How many sleeping workers may be woken; any at all, without counting.
+  std::size_t wakeable() const noexcept;
+  bool CanWake() const noexcept {
+    const std::uint64_t idle = idle_mask();
+    return idle != 0 && (size() == limit() || Vacancies(idle) > 0);
+  }
+
+  // The limit isn't reached.
+  bool HasVacancy() const noexcept { return Vacancies(idle_mask()) > 0; }
+
+  // What the watch finds out about workers that block their threads
+  // (reserve.cc). Bit i: worker i does. relaxed: says how many should run, no
+  // more.
+  std::uint64_t blocked_mask() const noexcept {
+    return blocked_.load(std::memory_order_relaxed);
+  }
+  void MarkBlocked(std::uint64_t workers) noexcept {
+    blocked_.fetch_or(workers, std::memory_order_relaxed);  // As above.
+  }
+  void UnmarkBlocked(std::uint64_t workers) noexcept {
+    if ((blocked_mask() & workers) == 0) return;
+    blocked_.fetch_and(~workers, std::memory_order_relaxed);  // As above.
+  }
+  // Starts another worker of the reserve. False: none is left, or there is no
+  // thread or stack for it, which is logged. By the watch alone.
+  bool StartReserve();
+
   bool anybody_polls() const noexcept {
     return polling_.load(std::memory_order_relaxed);  // A hint.
   }
@@ -153,6 +196,8 @@ class SchedulingGroup {
   // something, which it appends to `*ready`. True: somebody woke it, and has
   // counted it as searching.
   bool Park(Worker* worker, TaskList* ready);
+  // The rest of it, once it is awake again.
+  bool FinishPark(Worker* worker, bool in_poller);
   std::int64_t SleepDeadline(const Worker& worker, bool in_poller) const;
 
   // The right to use the poller, for one thread at a time.
@@ -167,6 +212,8 @@ class SchedulingGroup {
   // Fires whatever timers of the group are due.
   void FireTimers(std::int64_t now_ns);
 
+  // Tasks wait for a stack, and the worker has one.
+  bool MayTakeAside(const Worker& worker) const;
   // Lets a task wait until a worker has a stack to spare.
   void PutAside(Task* task);
   // Wakes a worker that has stacks if tasks wait for one.
@@ -175,6 +222,18 @@ class SchedulingGroup {
   void PassAsideOn();
   // Once in stack_idle_ns; any worker.
   void TrimStacks(std::int64_t now_ns);
+
+  // More workers run than should, as one that was thought to block its thread
+  // doesn't any more (reserve.cc).
+  bool HasSurplus() const noexcept {
+    return size() != limit() && Vacancies(idle_mask()) < 0;
+  }
+  // Sleeps, whatever work there is, if there still is a surplus. True: as Park.
+  bool Retire(Worker* worker);
+  // How many more workers may run, by that idle mask.
+  int Vacancies(std::uint64_t idle) const noexcept;
+  // One of `idle` that is to be woken next, as a bit; 0: none may be.
+  std::uint64_t NextToWake(std::uint64_t idle) const noexcept;
 
   bool WakeSomebody();
   void Unpark(std::size_t index);
@@ -195,6 +254,8 @@ class SchedulingGroup {
   std::atomic<std::uint64_t> poller_bit_{0};  // Who sleeps in the poller.
   std::atomic<std::uint64_t> rouses_{0};
   std::atomic<std::uint64_t> wakes_{0};
+  std::atomic<std::uint64_t> blocked_{0};
+  std::atomic<std::size_t> size_;
   std::atomic<std::int64_t> mean_task_ns_{1000};
   ConcurrentHistogram ready_delays_;
 

@@ -55,7 +55,7 @@ StuckWatch::StuckWatch(std::vector<SchedulingGroup*> groups, Options options)
     : options_(std::move(options)) {
   CHECK_GT(options_.threshold_ns, 0);
   for (SchedulingGroup* group : groups) {
-    groups_.push_back({group, std::vector<Sample>(group->size())});
+    groups_.push_back({group, std::vector<Sample>(group->capacity())});
   }
 }
 

@@ -29,7 +29,7 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns) {
   SchedulingGroup* const group = NearestGroup();
   // relaxed: only to spread them.
   const std::size_t index =
-      turn.fetch_add(1, std::memory_order_relaxed) % group->size();
+      turn.fetch_add(1, std::memory_order_relaxed) % group->limit();
   group->worker(index)->timers().Arm(timer, deadline_ns);
   group->WakeWorker(index);  // [P2]
 }

@@ -12,20 +12,23 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/thread_state.h"
 
 namespace flare::fiber {
 
-Watch::Watch(std::vector<SchedulingGroup*> groups, std::int64_t period_ns)
+Watch::Watch(const std::vector<SchedulingGroup*>& groups,
+             std::int64_t period_ns)
     : period_ns_(period_ns) {
   for (SchedulingGroup* group : groups) {
     // A single worker has nobody to help it.
-    if (group->size() < 2 && group->neighbours().empty()) continue;
-    groups_.push_back({group, std::vector<Sample>(group->size())});
+    if (group->capacity() < 2 && group->neighbours().empty()) continue;
+    groups_.push_back({group, std::vector<Sample>(group->capacity())});
   }
 }
 
@@ -67,53 +70,131 @@ void Watch::Main() {
 bool Watch::Look(Watched* watched, std::int64_t now_ns) {
   SchedulingGroup* const group = watched->group;
   const std::uint64_t idle = group->idle_mask();
-  if (idle == 0 && LookAtBusy(watched, now_ns)) return true;
-  watched->shortage = 0;
-  if (idle == 0 || idle == group->all_idle_mask()) {
+  if (idle == group->all_idle_mask() ||
+      (!group->CanWake() && !LookAtBusy(watched, idle, now_ns))) {
+    watched->shortage = 0;
     for (Sample& sample : watched->samples) sample.valid = false;
     return false;
   }
-  LookAtPartlyIdle(watched, idle, now_ns);
+  if (group->CanWake()) {
+    watched->shortage = 0;
+    LookAtPartlyIdle(watched, idle, now_ns);
+  }
   return true;
 }
 
 void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
                              std::int64_t now_ns) {
   SchedulingGroup* const group = watched->group;
-  // Nobody should be needed for this (scheduling_group.cc [P4]); a net.
-  bool help = group->injected() != 0;
-  for (std::size_t i = 0; i < group->size(); ++i) {
-    if ((idle >> i & 1) != 0) {
-      watched->samples[i].valid = false;
-      continue;
-    }
-    const Findings found = LookAtWorker(watched, i, now_ns);
-    help |= found.held_up || (found.same_task && group->poller() != nullptr &&
-                              !group->anybody_polls());
-  }
+  partly_idle_ = true;
+  const Survey seen = LookAtWorkers(watched, idle, now_ns);
+  // Nobody should be needed for what is injected (scheduling_group.cc [P4]); a
+  // net.
+  const bool help =
+      group->injected() != 0 || seen.held_up || IsUnpolled(*group, seen);
   found_need_ |= help;
-  if (help && group->Wake(1)) CountWake();
+  if (help && group->Wake(1)) Add(1, &wakes_);
+  // Before there is need: it may be that all that seem to run are blocked.
+  if (group->size() != group->limit()) {
+    MarkBlocked(watched, seen.same_task, now_ns);
+  }
 }
 
-bool Watch::LookAtBusy(Watched* watched, std::int64_t now_ns) {
+bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
+                       std::int64_t now_ns) {
   SchedulingGroup* const group = watched->group;
+  const bool injected = group->injected() != 0;
+  const bool still_injected = injected && watched->injected;
+  watched->injected = injected;
   SchedulingGroup* const helper =
       group->neighbours().MostIdle(watched->shortage + 1);
-  const bool injected = group->injected() != 0;
-  bool help = injected && watched->injected;
-  watched->injected = injected;
   // Far helpers are to be had later only: keep looking.
-  if (helper == nullptr && !group->neighbours().AnyIdle()) return false;
-  for (std::size_t i = 0; i < group->size(); ++i) {
-    help |= LookAtWorker(watched, i, now_ns).held_up;
+  const bool neighbours = helper != nullptr || group->neighbours().AnyIdle();
+  const bool reserve = group->capacity() != group->limit();
+  if (!neighbours && !reserve) return false;
+  const Survey seen = LookAtWorkers(watched, idle, now_ns);
+  const bool help = still_injected || seen.held_up;
+  if (reserve && (help || IsUnpolled(*group, seen))) {
+    MarkBlocked(watched, seen.same_task, now_ns);
+    if (group->HasVacancy() && WakeOrStart(group)) {
+      found_need_ = true;
+      watched->shortage = 0;
+      return true;
+    }
   }
-  found_need_ |= help;
+  found_need_ |= help && neighbours;
   watched->shortage = help ? watched->shortage + 1 : 0;
   if (help && helper != nullptr) {
     helper->neighbours().Invite(group);
-    if (helper->Wake(1)) CountWake();
+    if (helper->Wake(1)) Add(1, &wakes_);
   }
   return true;
+}
+
+void Watch::MarkBlocked(Watched* watched, std::uint64_t suspects,
+                        std::int64_t now_ns) {
+  SchedulingGroup* const group = watched->group;
+  suspects &= ~group->blocked_mask();
+  std::uint64_t blocked = 0;
+  for (int n = 0; n < kMostAsked && suspects != 0; suspects &= suspects - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(suspects));
+    Sample& sample = watched->samples[i];
+    const std::int64_t age_ns = now_ns - sample.since_ns;
+    if (age_ns < sample.ask_after_ns) continue;
+    sample.ask_after_ns = 2 * age_ns;
+    ++n;
+    const Worker& worker = *group->worker(i);
+    if (!SleepsInKernel(worker.thread_id())) continue;
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    // In that task still, and not for want of any.
+    if (TasksOf(worker) == sample.tasks && (group->idle_mask() & bit) == 0) {
+      blocked |= bit;
+    }
+  }
+  if (blocked == 0) return;
+  group->MarkBlocked(blocked);
+  Add(std::popcount(blocked), &blocked_);
+}
+
+bool Watch::WakeOrStart(SchedulingGroup* group) {
+  const bool woken =
+      group->idle_mask() == 0 ? group->StartReserve() : group->Wake(1);
+  if (woken) Add(1, &wakes_);
+  return woken;
+}
+
+Watch::Survey Watch::LookAtWorkers(Watched* watched, std::uint64_t idle,
+                                   std::int64_t now_ns) {
+  SchedulingGroup* const group = watched->group;
+  Survey seen;
+  for (std::size_t i = 0; i < group->size(); ++i) {
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    if ((idle & bit) != 0) {
+      watched->samples[i].valid = false;
+      group->UnmarkBlocked(bit);
+      continue;
+    }
+    const Findings found = LookAtWorker(watched, i, now_ns);
+    seen.running |= bit;
+    seen.held_up |= found.held_up;
+    if (found.same_task) {
+      seen.same_task |= bit;
+    } else {
+      group->UnmarkBlocked(bit);  // reserve.cc [RV3]
+    }
+  }
+  return seen;
+}
+
+// Does all that runs hold its worker up, so that nobody looks for IO?
+bool Watch::IsUnpolled(const SchedulingGroup& group, const Survey& seen) {
+  return seen.running == seen.same_task && group.poller() != nullptr &&
+         !group.anybody_polls();
+}
+
+std::uint64_t Watch::TasksOf(const Worker& worker) {
+  // relaxed: a counter, compared with itself.
+  return worker.counters().tasks.load(std::memory_order_relaxed);
 }
 
 Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
@@ -121,10 +202,14 @@ Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
   Worker* const worker = watched->group->worker(index);
   const RunQueue& queue = worker->run_queue();
   const Sample last = watched->samples[index];
-  // relaxed: a counter, compared with itself.
-  const Sample now = {true,
-                      worker->counters().tasks.load(std::memory_order_relaxed),
-                      queue.tail()};
+  Sample now{.valid = true,
+             .tasks = TasksOf(*worker),
+             .tail = queue.tail(),
+             .since_ns = now_ns};
+  if (last.valid && now.tasks == last.tasks) {
+    now.since_ns = last.since_ns;
+    now.ask_after_ns = last.ask_after_ns;
+  }
   watched->samples[index] = now;
   Findings found;
   found.held_up = worker->timers().next_deadline() < now_ns - period_ns_;
@@ -141,25 +226,24 @@ Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
 }
 
 std::int64_t Watch::NextPeriod() {
+  const int most =
+      std::exchange(partly_idle_, false) ? kMostStretched : kMostStretchedBusy;
   if (std::exchange(found_need_, false)) {
     stretched_ = 1;
     calm_looks_ = 0;
   } else if (++calm_looks_ == kCalmLooks) {
-    stretched_ = std::min(2 * stretched_, kMostStretched);
+    stretched_ *= 2;
     calm_looks_ = 0;
   }
+  stretched_ = std::min(stretched_, most);
   return stretched_ * period_ns_;
-}
-
-void Watch::CountWake() {
-  // relaxed: a counter with one writer.
-  wakes_.store(wakes() + 1, std::memory_order_relaxed);
 }
 
 bool Watch::Watchable(const SchedulingGroup& group) {
   const std::uint64_t idle = group.idle_mask();
-  return idle == 0 ? group.neighbours().AnyIdle()
-                   : idle != group.all_idle_mask();
+  return idle == 0
+             ? group.capacity() != group.limit() || group.neighbours().AnyIdle()
+             : idle != group.all_idle_mask();
 }
 
 bool Watch::AnythingToWatch() const {

@@ -12,12 +12,16 @@
 //
 // A look costs some 10 us of CPU time on virtual machines, where timers are
 // slow. So the period doubles with each hundred looks in a row that found
-// nobody to help, up to eight times as long, and is the short one again with
-// the first that did (docs/decisions/0012-a-calmer-watch.md).
+// nobody to help, up to eight times as long (32 times while all workers that
+// may run do), and is the short one again with the first that did
+// (docs/decisions/0012-a-calmer-watch.md).
 //
-// A group all of whose workers are busy is helped in the same cases, by a
-// sleeping worker of a neighbour: one is invited (neighbours.h) and woken. It
-// takes tasks and fires timers; IO waits for the group's own workers.
+// A group all of whose workers are busy is helped in the same cases. Workers
+// whose thread is asleep in the kernel, in a task that has lasted for 200 us,
+// are marked, and ones from the group's reserve run in their place
+// (reserve.cc). Else a sleeping worker of a neighbour helps: one is invited
+// (neighbours.h) and woken. It takes tasks and fires timers; IO waits for the
+// group's own workers.
 //
 // When there is nobody to help or no helper, the watch sleeps, at no cost.
 
@@ -32,10 +36,11 @@
 namespace flare::fiber {
 
 class SchedulingGroup;
+class Worker;
 
 class Watch {
  public:
-  Watch(std::vector<SchedulingGroup*> groups, std::int64_t period_ns);
+  Watch(const std::vector<SchedulingGroup*>& groups, std::int64_t period_ns);
   ~Watch();  // Stop() first.
 
   Watch(const Watch&) = delete;
@@ -53,16 +58,28 @@ class Watch {
     }
   }
 
+  // Workers found to block their threads so far.
+  std::uint64_t blocked() const noexcept {
+    return blocked_.load(std::memory_order_relaxed);  // A counter.
+  }
   // Idle workers woken so far.
   std::uint64_t wakes() const noexcept {
     return wakes_.load(std::memory_order_relaxed);  // A counter.
   }
 
  private:
+  // To ask the kernel about a thread takes as long as a look: only in tasks
+  // that are worth a wake-up, again when one has lasted twice as long, and so
+  // many at a time.
+  static constexpr std::int64_t kAskAfterNs = 200'000;
+  static constexpr int kMostAsked = 4;
+
   struct Sample {
     bool valid = false;
     std::uint64_t tasks = 0;
     std::uint32_t tail = 0;
+    std::int64_t since_ns = 0;                // The first look at this task.
+    std::int64_t ask_after_ns = kAskAfterNs;  // In it, the kernel.
   };
   struct Watched {
     SchedulingGroup* group;
@@ -76,8 +93,24 @@ class Watch {
   bool Look(Watched* watched, std::int64_t now_ns);
   void LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
                         std::int64_t now_ns);
-  // All its workers are busy; true: a neighbour sleeps.
-  bool LookAtBusy(Watched* watched, std::int64_t now_ns);
+  // None of its workers can be woken. True: it has a reserve, or a neighbour
+  // sleeps.
+  bool LookAtBusy(Watched* watched, std::uint64_t idle, std::int64_t now_ns);
+  // The workers of a group at one look, as masks.
+  struct Survey {
+    bool held_up = false;         // Of any.
+    std::uint64_t running = 0;    // Those looked at.
+    std::uint64_t same_task = 0;  // As at the last look.
+  };
+  Survey LookAtWorkers(Watched* watched, std::uint64_t idle,
+                       std::int64_t now_ns);
+  // Marks those that block their threads, among `suspects`.
+  void MarkBlocked(Watched* watched, std::uint64_t suspects,
+                   std::int64_t now_ns);
+  // A sleeper, or one from the reserve. True: it was.
+  bool WakeOrStart(SchedulingGroup* group);
+  static bool IsUnpolled(const SchedulingGroup& group, const Survey& seen);
+  static std::uint64_t TasksOf(const Worker& worker);
   // What a look at a worker says.
   struct Findings {
     bool held_up = false;    // Tasks or timers wait behind what it does.
@@ -85,7 +118,13 @@ class Watch {
   };
   Findings LookAtWorker(Watched* watched, std::size_t index,
                         std::int64_t now_ns);
-  void CountWake();
+  // A counter with one writer.
+  static void Add(int n, std::atomic<std::uint64_t>* counter) {
+    // relaxed: read by statistics only.
+    counter->store(counter->load(std::memory_order_relaxed) +
+                       static_cast<std::uint64_t>(n),
+                   std::memory_order_relaxed);
+  }
   // From this look to the next.
   std::int64_t NextPeriod();
   static bool Watchable(const SchedulingGroup& group);
@@ -95,15 +134,18 @@ class Watch {
 
   static constexpr int kCalmLooks = 100;
   static constexpr int kMostStretched = 8;
+  static constexpr int kMostStretchedBusy = 32;
 
   const std::int64_t period_ns_;  // The short one.
   int stretched_ = 1;             // How many times that it is now.
   int calm_looks_ = 0;
-  bool found_need_ = false;  // In this look.
+  bool found_need_ = false;   // In this look.
+  bool partly_idle_ = false;  // Some group, in this look.
   std::vector<Watched> groups_;
   std::atomic<std::uint32_t> asleep_{0};
   std::atomic<std::uint32_t> stop_{0};
   std::atomic<std::uint64_t> wakes_{0};
+  std::atomic<std::uint64_t> blocked_{0};
   std::thread thread_;
 };
 

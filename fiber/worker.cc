@@ -117,7 +117,7 @@ void Worker::ThreadMain() {
   errno_ = &errno;
   exception_globals_ =
       reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
-  estimate_since_ns_ = NowNs();
+  BeginAfterSleep();
   thread_tsan_fiber_ = sanitizer::CurrentTsanFiber();
 
   current_ = TakeSpare();
@@ -126,7 +126,8 @@ void Worker::ThreadMain() {
       static_cast<char*>(current_->low_) + current_->stacks_->guard_size(),
       current_->stacks_->stack_size() - current_->stacks_->guard_size(),
       current_->tsan_fiber_);
-  flare_switch_context(&thread_stack_pointer_, current_->stack_pointer_, this);
+  flare_switch_context(&thread_stack_pointer_, current_->TakeStackPointer(),
+                       this);
   // The group has stopped.
   sanitizer::FinishSwitch(thread_fake_stack_);
   current_->Destroy();
@@ -187,6 +188,11 @@ void Worker::Maintain() {
   if (group_->shortage().any()) [[unlikely]] {
     EaseShortage();
   }
+  if (group_->HasSurplus()) [[unlikely]] {
+    NoteSurplus(now);
+  } else {
+    surplus_since_ns_ = 0;
+  }
   if (now >= next_trim_ns_) [[unlikely]] {
     TrimStacks(now);
   }
@@ -210,7 +216,7 @@ void Worker::Reorder() {
 }
 
 Task* Worker::NextWhenEmpty() {
-  bool searching = false;
+  bool searching = std::exchange(retiring_, false) && Retire();
   for (;;) {
     Task* task = FromInjectionQueue();
     if (task == nullptr && (searching || group_->BeginSearch())) {
@@ -250,9 +256,8 @@ Task* Worker::NextWhenEmpty() {
     searching = group_->Park(this, &ready);
     const bool any = !ready.empty();
     Keep(std::move(ready));
-    estimate_since_ns_ = NowNs();
+    BeginAfterSleep();
     if (any) Probe(estimate_since_ns_);
-    until_maintenance_ = TasksUntilMaintenance();
     task = Pop();
     if (task != nullptr) {
       if (searching) {
@@ -263,6 +268,17 @@ Task* Worker::NextWhenEmpty() {
       return task;
     }
   }
+}
+
+// Whoever was awake meanwhile knows better how long tasks take: a worker that
+// takes them for shorter than they are takes more than its share.
+void Worker::BeginAfterSleep() {
+  estimate_since_ns_ = NowNs();
+  if (const std::int64_t known = group_->mean_task_ns();
+      known > 2 * mean_task_ns_) {
+    SetEstimate(known);
+  }
+  until_maintenance_ = TasksUntilMaintenance();
 }
 
 // The queues of workers that sleep in their tasks, or are stolen from, differ
@@ -302,8 +318,7 @@ void Worker::Overflow(Task* task) {
 }
 
 void Worker::WakeHelper(std::uint32_t queued) {
-  if (group_->idle_mask() != 0)
-    group_->Wake(queued / wake_backlog_ > 1 ? 2 : 1);
+  if (group_->CanWake()) group_->Wake(queued / wake_backlog_ > 1 ? 2 : 1);
 }
 
 // What producers did not wake anybody for, as we were searching [P4].
@@ -344,12 +359,18 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
     return;
   }
   const std::int64_t sample = (now_ns - estimate_since_ns_) / ran;
-  mean_task_ns_ = std::max<std::int64_t>(1, (3 * mean_task_ns_ + sample) / 4);
+  SetEstimate(std::max<std::int64_t>(1, (3 * mean_task_ns_ + sample) / 4));
   // Not each time: siblings read it.
   if (const std::int64_t known = group_->mean_task_ns();
       mean_task_ns_ > 2 * known || 2 * mean_task_ns_ < known) {
     group_->set_mean_task_ns(mean_task_ns_);
   }
+  estimate_tasks_ = tasks;
+  estimate_since_ns_ = now_ns;
+}
+
+void Worker::SetEstimate(std::int64_t mean_task_ns) {
+  mean_task_ns_ = mean_task_ns;
   wake_backlog_ = TasksIn(group_->wake_threshold_ns());
   keep_limit_ = TasksIn(kKeepNs);
   if (can_claim_) {
@@ -357,8 +378,6 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
     run_queue_.set_claim_limit(static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(kClaimNs / mean_task_ns_, 1, 8)));
   }
-  estimate_tasks_ = tasks;
-  estimate_since_ns_ = now_ns;
 }
 
 // Half the room, or what is taken would spill what is there. Tasks that

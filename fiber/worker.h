@@ -130,6 +130,8 @@ class Worker {
   static constexpr std::uint32_t kFewTasks = 8;
   // Of a batch only so much work stays with the worker that queued it.
   static constexpr std::int64_t kKeepNs = 500'000;
+  // A worker retires after there has been a surplus for so long.
+  static constexpr std::int64_t kSurplusNs = 1'000'000;
   static constexpr std::int64_t kProbeIntervalNs = 1'000'000;
   static constexpr std::int64_t kStackRetryNs = 10'000'000;
 
@@ -170,6 +172,11 @@ class Worker {
   Task* FromInjectionQueue();
   TaskList TakeInjected(std::size_t most);
   std::size_t ShareOfInjected();
+  // For reserve.cc [RV4]. If there has been a surplus for long: what is queued
+  // here is the group's, and this worker sleeps. True: as
+  // SchedulingGroup::Park.
+  void NoteSurplus(std::int64_t now_ns);
+  bool Retire();
   // Queues them all here.
   void Keep(TaskList&& tasks);
   Task* PushAllButFirst(TaskList&& tasks);
@@ -196,6 +203,9 @@ class Worker {
   // Re-estimates the mean task time, and from it how long a backlog is worth a
   // wake-up.
   void UpdateEstimate(std::int64_t now_ns);
+  void SetEstimate(std::int64_t mean_task_ns);
+  // With the group's estimate if that is much longer than the own, old one.
+  void BeginAfterSleep();
   std::uint32_t TasksIn(std::int64_t ns) const;
   // How many more tasks are worth keeping here.
   std::uint32_t Room() const {
@@ -275,6 +285,8 @@ class Worker {
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t keep_limit_ = RunQueue::kSlots;  // Tasks that take kKeepNs.
   std::uint32_t turns_without_room_ = 0;
+  std::int64_t surplus_since_ns_ = 0;  // 0: there is none.
+  bool retiring_ = false;
   std::uint32_t steal_attempts_ = 0;
   SchedulingGroup* last_victim_ = nullptr;  // A neighbour that had something.
   SchedulingGroup* invited_by_ = nullptr;   // ... whose timers may be due.

@@ -19,7 +19,7 @@ TaskList Worker::TakeInjected(std::size_t most) {
   InjectionQueue& queue = group_->injection_;
   const std::size_t size = queue.size();
   if (size == 0) return TaskList();
-  return queue.Take(std::min(size / group_->size() + 1, most));
+  return queue.Take(std::min(size / group_->limit() + 1, most));
 }
 
 // With an empty ring.
@@ -85,8 +85,9 @@ Task* Worker::StealFromGroup(SchedulingGroup* victim) {
     Worker* const worker = victim->worker((random_ + i) % victim->size());
     if (Task* const task = StealFrom(&worker->run_queue_)) return task;
   }
-  // What is in its shared queue is its own workers' as long as any sleeps.
-  if (victim->idle_mask() != 0) return nullptr;
+  // What is in its shared queue is its own workers' as long as one can be
+  // woken.
+  if (victim->CanWake()) return nullptr;
   const std::size_t most = std::max(keep_limit_ / 2, 1U);
   Task* const task = PushAllButFirst(victim->injection_.Take(
       std::min<std::size_t>(victim->injected() / 2 + 1, most)));

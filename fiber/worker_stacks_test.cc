@@ -94,10 +94,12 @@ TEST(WorkerStacksTest, SleepingWorkersGiveTheirsUp) {
     Start(workers, std::chrono::milliseconds(20));
     for (int round = 0; round < 2; ++round) {
       const std::size_t most = BlockMany();
-      // One to run on and one spare.
+      // One to run on and one spare, of each.
       EXPECT_TRUE(Eventually([&] {
-        return WarmStacks() == 0 && GetRuntimeStatistics().stacks ==
-                                        2 * static_cast<std::size_t>(workers);
+        const RuntimeStatistics now = GetRuntimeStatistics();
+        return WarmStacks() == 0 &&
+               now.stacks == 2 * (static_cast<std::size_t>(workers) +
+                                  now.reserve_workers);
       })) << WarmStacks()
           << " warm, " << GetRuntimeStatistics().stacks;
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)

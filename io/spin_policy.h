@@ -2,7 +2,7 @@
 // it sleeps.
 //
 // A CPU that has nothing to run goes to sleep, and is slow to come back: some 5
-// us on bare metal, 30 to 50 us on virtual machines, for each side of each
+// us on bare metal, 30 to 100 us on virtual machines, for each side of each
 // round trip. Who expects an answer sooner than that is better off awake. But
 // not always:
 //  - Somebody else may want the CPU, the peer, say. So each look is followed by

@@ -58,10 +58,14 @@ DEFINE_int32(flare_fiber_run_queue_size, 65536,
 DEFINE_string(flare_topology_file, "",
               "A file that describes the CPUs and NUMA nodes to plan for, "
               "instead of this machine's: docs/numa.md.");
-DEFINE_int32(flare_io_spin_us, 50,
+DEFINE_int32(flare_io_spin_us, 100,
              "Microseconds for which a worker without work looks for IO again "
              "before it sleeps, if that has proved worth it lately: a sleeping "
              "CPU is slow to wake. 0: never.");
+DEFINE_int32(flare_fiber_reserve_workers, 8,
+             "Workers that each scheduling group has in reserve: one takes the "
+             "place of each that is found to block its thread in a task while "
+             "others wait. None in groups of a single worker. 0: none at all.");
 DEFINE_int32(flare_fiber_max_blocking_threads, 256,
              "Threads that blocking regions (RunBlocking) may have together; "
              "further regions wait for one.");
@@ -181,6 +185,7 @@ const Range kRanges[] = {
     {"flare_fiber_run_queue_size", &FLAGS_flare_fiber_run_queue_size, 4,
      1 << 24},
     {"flare_io_spin_us", &FLAGS_flare_io_spin_us, 0, 1000},
+    {"flare_fiber_reserve_workers", &FLAGS_flare_fiber_reserve_workers, 0, 64},
     {"flare_fiber_max_blocking_threads",
      &FLAGS_flare_fiber_max_blocking_threads, 1, 1 << 15},
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
@@ -320,6 +325,7 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
   if (GivenExplicitly("flare_numa_aware")) {
     options.numa_aware = FLAGS_flare_numa_aware;
   }
+  options.reserve_workers = FLAGS_flare_fiber_reserve_workers;
   options.max_blocking_threads =
       static_cast<std::size_t>(FLAGS_flare_fiber_max_blocking_threads);
   options.stack_size = static_cast<std::size_t>(FLAGS_flare_fiber_stack_size);

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_cross_numa_work_stealing_ratio", "0"},
       {"flare_fiber_run_queue_size", "65536"},
       {"flare_fiber_stack_size", "131072"},
+      {"flare_fiber_reserve_workers", "8"},
       {"flare_fiber_max_blocking_threads", "256"},
       {"flare_fiber_stack_enable_guard_page", "true"},
       {"flare_fiber_stuck_threshold_ms", "1000"},
@@ -231,6 +233,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_scheduling_group_size", "65", "from 0 to 64"},
            {"flare_fiber_stack_size", "20000", "page size"},
            {"flare_fiber_stack_size", "0", "from 16384"},
+           {"flare_fiber_reserve_workers", "-1", "from 0 to 64"},
            {"flare_fiber_max_blocking_threads", "0", "from 1 to 32768"},
            {"flare_fiber_stuck_threshold_ms", "-1", "at least 0"},
            {"flare_fiber_max_stacks", "-1", "at least 0"},

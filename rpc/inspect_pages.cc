@@ -67,6 +67,8 @@ void WriteScheduler(std::ostream& out) {
       << "\nwakes " << s.wakes                                      //
       << "\nwakes_per_task " << per_task(s.wakes)                   //
       << "\nwatch_wakes " << s.watch_wakes                          //
+      << "\nblocked_workers " << s.blocked_workers                  //
+      << "\nreserve_workers " << s.reserve_workers                  //
       << "\nparks " << s.parks                                      //
       << "\npolls " << s.polls                                      //
       << "\noverflows " << s.overflows                              //

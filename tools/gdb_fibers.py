@@ -45,7 +45,8 @@ CONTEXTS = {
 
 # Frames of these mean that a worker's thread is between two tasks.
 BETWEEN_TASKS = ('flare::fiber::Worker::Next',
-                 'flare::fiber::SchedulingGroup::Park')
+                 'flare::fiber::SchedulingGroup::Park',
+                 'flare::fiber::SchedulingGroup::Retire')
 
 
 def read_words(address, count):
@@ -237,6 +238,8 @@ class FiberUnwinder(Unwinder):
         self.levels = {}
 
     def select(self, fiber):
+        if fiber is not None and fiber.stack_pointer == 0:
+            raise gdb.error('it is being switched to just now')
         self.fiber = fiber
         self.enabled = fiber is not None
         gdb.invalidate_cached_frames()

@@ -53,7 +53,7 @@ Memory Measure() {
 }
 
 double SecondsSince(std::int64_t start_ns) {
-  return static_cast<double>(flare::NowNs() - start_ns) / 1e9;
+  return flare::ToSeconds(flare::NowNs() - start_ns);
 }
 
 // Bytes per blocked fiber.

@@ -1,7 +1,8 @@
 /* Workers that sleep and are woken: scheduling_group.cc, Park, SleepDeadline,
  * Wake, WakeSomebody, WakeWorker, Unpark, Inject, BeginSearch, EndSearch and
- * FireTimers, Worker::NextWhenEmpty in worker.cc, and ArmTimer in timer.cc. The
- * numbers in brackets are the rules at the top of scheduling_group.cc.
+ * FireTimers, Worker::NextWhenEmpty in worker.cc, and ArmTimer in timer.cc; with
+ * a reserve NextToWake, Vacancies and Retire in reserve.cc. The numbers in brackets
+ * are the rules at the top of scheduling_group.cc and of reserve.cc.
  *
  * Plain threads inject tasks, wanting one searcher or more, and arm a timer on
  * some worker's wheel; the network has an event.
@@ -16,6 +17,8 @@
  *
  * Must hold, too:
  *   -DALSO_TIMERS          timers instead of events
+ *   -DALSO_RESERVE         one of the workers is in reserve: the watch marks
+ *                          workers as blocked and takes that back, at any time
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_CHECK_FIRST   looks for work before it sets its idle bit [P1]
@@ -28,13 +31,26 @@
  *   -DBROKEN_ARM_QUIETLY   arms another worker's timer and doesn't wake it [P5]
  *   -DBROKEN_POLLER        tries for the poller after it has set its idle bit
  *                          and only if no other bit is set [P6]
+ *   -DBROKEN_RETIRE        retires by a mask that may have changed since [RV4]
+ *   -DBROKEN_LIMIT         looks whether anybody may be woken before it has
+ *                          queued the work [RV2]
+ *   -DBROKEN_LAST          the last to sleep doesn't look whether the one that
+ *                          was in the poller has retired meanwhile [P6]
  */
+#if defined(ALSO_RESERVE) || defined(BROKEN_RETIRE) || defined(BROKEN_LIMIT) || \
+    defined(BROKEN_LAST)
+#define RESERVE
+#endif
 #define WORKERS 2
 #if defined(ALSO_TIMERS) || defined(BROKEN_OLD_DEADLINE) || \
     defined(BROKEN_ARM_QUIETLY)
 #define TASKS 1
 #define EVENTS 0
 #define TIMERS 1
+#elif defined(RESERVE)
+#define TASKS 1
+#define EVENTS 1
+#define TIMERS 0
 #else
 #define TASKS 2
 #define EVENTS 1
@@ -52,6 +68,12 @@ bool in_poller[WORKERS];
 byte searching;
 bool polling;                /* the poller is taken */
 bool wake_poller;            /* the eventfd */
+#ifdef RESERVE
+#define LIMIT 1
+bool marked[WORKERS];        /* blocked_ */
+#define RUNS(i) (!idle[i] && !marked[i])
+#define RUNNING (RUNS(0) + RUNS(1))
+#endif
 
 inline rouse(i) {
   word[i] = 0;
@@ -75,10 +97,24 @@ inline claim_and_rouse(i, claimed) {
   fi
 }
 
+#if defined(RESERVE) && !defined(BROKEN_LAST)
+#define MAY_SLEEP && !(!in_poller[id] && !polling && idle[0] && idle[1])
+#else
+#define MAY_SLEEP
+#endif
+
+#ifdef RESERVE
+#define MAY_WAKE (RUNNING < LIMIT)
+#else
+#define MAY_WAKE true
+#endif
+
 /* Wake(want): any idle worker, and another one if two are wanted. */
-inline wake(want, i, claimed) {
+inline wake(want, i, claimed) { wake_if(MAY_WAKE, want, i, claimed) }
+
+inline wake_if(may, want, i, claimed) {
   if
-  :: searching < want ->
+  :: searching < want && may ->
      i = 0;
      do
      :: i < WORKERS ->
@@ -149,8 +185,36 @@ proctype Worker(byte id) {
   bool counted = 0;   /* in searching */
   bool got, woken, claimed;
   byte seen, i, bounded;
+#ifdef RESERVE
+  bool surplus;
+#endif
 again:
   atomic { got = 0; woken = 0; claimed = 0; seen = 0; i = 0; bounded = 0 };
+#ifdef RESERVE
+  /* Retire [RV4]. Marks may change between their look and the exchange, which
+   * only guards the idle mask: as if they were seen later. */
+  if
+  :: !counted && RUNNING > LIMIT ->
+     word[id] = 1;
+#ifdef BROKEN_RETIRE
+     surplus = RUNNING > LIMIT;
+     idle[id] = surplus;
+#else
+     d_step { surplus = RUNNING > LIMIT; idle[id] = surplus };
+#endif
+     if
+     :: surplus ->
+        look_at_timers();
+        if
+        :: bounded
+        :: word[id] == 0
+        fi;
+        goto awake
+     :: else
+     fi
+  :: else
+  fi;
+#endif
   if
   :: d_step { injected > 0 -> injected--; got = 1 }
   :: injected == 0
@@ -202,7 +266,10 @@ again:
   fi;
 #endif
   if
-  :: seen == 0 ->
+#if defined(RESERVE) && !defined(BROKEN_LAST)
+  :: seen == 0 && !in_poller[id] && !polling && idle[0] && idle[1]
+#endif
+  :: seen == 0 MAY_SLEEP ->
 #ifndef BROKEN_OLD_DEADLINE
      look_at_timers();
 #endif
@@ -217,6 +284,8 @@ again:
      fi
   :: else
   fi;
+awake:
+  skip;
   d_step { woken = !idle[id]; idle[id] = 0 }
   if
   :: woken -> word[id] == 0; counted = 1    /* [P3] */
@@ -233,14 +302,24 @@ again:
 proctype Producer() {
   byte n, i, want;
   bool claimed;
+#ifdef BROKEN_LIMIT
+  bool may;
+#endif
   do
   :: n < TASKS ->
+#ifdef BROKEN_LIMIT
+     may = MAY_WAKE;
+#endif
      injected++;
      if
      :: want = 1
      :: want = 2
      fi;
+#ifdef BROKEN_LIMIT
+     wake_if(may, want, i, claimed);
+#else
      wake(want, i, claimed);
+#endif
      n++
   :: else -> break
   od
@@ -265,6 +344,22 @@ proctype Armer() {
   od
 }
 
+#ifdef RESERVE
+proctype Watch() {
+  byte n, i;
+  do
+  :: n < 2 ->
+     if
+     :: i = 0
+     :: i = 1
+     fi;
+     marked[i] = 1 - marked[i];
+     n++
+  :: break
+  od
+}
+#endif
+
 proctype Network() {
   byte n;
   do
@@ -282,6 +377,9 @@ init {
     od;
     run Producer();
     run Armer();
+#ifdef RESERVE
+    run Watch();
+#endif
     run Network()
   }
   /* Nothing else can move. */
