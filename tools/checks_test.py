@@ -24,6 +24,7 @@ def load(name):
 
 
 check_docs = load('check_docs')
+check_includes = load('check_includes')
 check_layers = load('check_layers')
 check_orderings = load('check_orderings')
 count_tests = load('count_tests')
@@ -136,6 +137,42 @@ class CountTestsTest(unittest.TestCase):
             os.environ = saved
         self.assertEqual(self.count(self.result('//a', 'FAILED', path)),
                          (1, 3, 1))
+
+
+class CheckIncludesTest(unittest.TestCase):
+
+    def missing(self, text, header=''):
+        return list(check_includes.check('fiber/x.cc', text, header))
+
+    def test_what_is_used_must_be_included(self):
+        self.assertEqual(
+            self.missing('std::vector<int> v;\nstd::sort(v.begin(), v.end());'),
+            ['fiber/x.cc: std::sort is used, but <algorithm> is not included',
+             'fiber/x.cc: std::vector is used, but <vector> is not included'])
+        self.assertEqual(
+            self.missing('#include <vector>\nstd::vector<int> v;'), [])
+
+    def test_the_own_header_counts(self):
+        self.assertEqual(self.missing('std::mutex m;', '#include <mutex>\n'),
+                         [])
+        for path in ('fiber/x.cc', 'fiber/x_test.cc'):
+            self.assertEqual(check_includes.own_header(path), 'fiber/x.h')
+
+    def test_macros_are_seen_where_they_are_used(self):
+        self.assertIn('<glog/logging.h>', self.missing('  CHECK(yes);')[0])
+        self.assertEqual(
+            self.missing('#include "glog/logging.h"\n  CHECK(yes);'), [])
+        self.assertEqual(self.missing('#define MY_CHECK(x) CHECK_MINE(x)'), [])
+
+    def test_neither_comments_nor_texts_count(self):
+        self.assertEqual(
+            self.missing('// As std::mutex does.\nf("std::mutex \\" x");'), [])
+
+    def test_some_headers_bring_others(self):
+        self.assertEqual(
+            self.missing('#include <string>\nstd::string_view v;'), [])
+        self.assertEqual(
+            len(self.missing('#include <string_view>\nstd::string v;')), 1)
 
 
 class CheckLayersTest(unittest.TestCase):

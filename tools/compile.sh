@@ -5,23 +5,25 @@
 # objects, kept between runs.
 
 # Headers are included as "flare/<folder>/x.h", as with Bazel. The headers of
-# others, which take most of the time, are compiled once.
-prepare_compile() {
+# others, which take most of the time, are compiled once in each run (a second
+# compiler reads them as they are): what another compiler left there, or the same
+# one with other flags, would be an error.
+prepare_compile() {  # [flag...]
   mkdir -p "$build/include/flare"
   local folder
   for folder in base fiber io; do
     ln -sfn "$repo/$folder" "$build/include/flare/$folder"
   done
   local header="$build/include/precompiled.h"
-  [[ ! -e "$header.gch" ]] || return 0
   printf '#include <%s>\n' algorithm atomic chrono condition_variable deque \
     functional map memory mutex optional random stop_token string thread \
     unordered_map vector glog/logging.h gtest/gtest.h > "$header"
-  "${compiler[@]}" -x c++-header "$header" -o "$header.gch"
+  rm -f "$header.gch"
+  "${compiler[@]}" "$@" -x c++-header "$header" -o "$header.gch"
 }
 
 # Compiles one file of the tree or below `build`, unless its object is newer
-# than all it was made of.
+# than all it was made of, and than the scripts that say how.
 compile() {  # <source> <object> [flag...]
   local source="$1" object="$2"
   [[ -e "$source" ]] || source="$build/$source"
@@ -29,7 +31,8 @@ compile() {  # <source> <object> [flag...]
     local parts
     parts="$(sed -e 's/^[^:]*://' -e 's/\\$//' "$object.d")"
     # shellcheck disable=SC2086  # One word for each file.
-    [[ -n "$(find $parts -newer "$object" 2>&1 | head -n 1)" ]] || return 0
+    [[ -n "$(find $parts "$0" tools/compile.sh -newer "$object" 2>&1 |
+      head -n 1)" ]] || return 0
   fi
   mkdir -p "$(dirname "$object")"
   rm -f "$object"

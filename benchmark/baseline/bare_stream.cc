@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kInputSize = 64 * 1024;
 // What one connection may read before others get their turn.
-constexpr std::size_t kReadBudget = 1 << 20;
+constexpr std::size_t kInputBudget = 1 << 20;
 constexpr std::size_t kMaxDropped = 1024;  // Pieces that are kept in memory.
 
 }  // namespace
@@ -128,7 +128,7 @@ void BareStream::SendOutput() {
 
 void BareStream::OnEvents(std::uint32_t events) {
   const bool hung_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-  std::size_t left = kReadBudget;
+  std::size_t left = kInputBudget;
   SendOutput();
   while (MayRead()) {
     std::size_t bytes = 0;

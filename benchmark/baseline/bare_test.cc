@@ -17,6 +17,7 @@
 #include "benchmark/baseline/bare_stream.h"
 #include "benchmark/baseline/baseline_testing.h"
 #include "example/rpc/call_recorder.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace baseline {
@@ -287,8 +288,9 @@ TEST_F(BareClientTest, CountsWhatAClosedConnectionLeaves) {
   Serve(fd.get(), 5, EmptyReply);
   fd.Reset();
   const example::CallStatistics calls = WaitForEnd();
-  EXPECT_EQ(calls.successes() + calls.failure_count(), 8);
-  EXPECT_GE(calls.failure_count(), 3);
+  // What comes with the reset, or after it, may not be read any more.
+  EXPECT_LE(calls.successes(), 5);
+  EXPECT_EQ(calls.failure_count(), 3);  // Those under way, one in each slot.
 }
 
 TEST_F(BareClientTest, DistrustsRepliesToWhatItDidNotSend) {

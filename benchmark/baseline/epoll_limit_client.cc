@@ -105,7 +105,7 @@ class Run {
     Measure(begin);
     load_->Stop();
     Collect();
-    summary_.seconds = static_cast<double>(flare::NowNs() - begin) / 1e9;
+    summary_.seconds = flare::ToSeconds(flare::NowNs() - begin);
     summary_.qps = static_cast<double>(summary_.calls.successes()) /
                    std::max(summary_.seconds, 1e-9);
     // What ends from here on counts, but for the rate.
@@ -133,7 +133,7 @@ class Run {
       const std::int64_t report = start + Nanoseconds(FLAGS_report_interval);
       over = !WaitUntil(std::min(end, report)) || end <= report;
       if (over) return;
-      const double seconds = static_cast<double>(flare::NowNs() - start) / 1e9;
+      const double seconds = flare::ToSeconds(flare::NowNs() - start);
       LOG(INFO) << example::ReportLine(Collect(), seconds);
     }
   }

@@ -11,7 +11,7 @@ using flare::rpc::CutResult;
 namespace {
 
 // Of one connection, as flare's default. With more no input is taken.
-constexpr std::size_t kMaxCalls = 4096;
+constexpr std::size_t kMaxPendingCalls = 4096;
 
 }  // namespace
 
@@ -85,7 +85,7 @@ void ServerConnection::EndInput() {
 }
 
 bool ServerConnection::WantsInput() const {
-  return !input_over_ && calls_ < kMaxCalls;
+  return !input_over_ && calls_ < kMaxPendingCalls;
 }
 
 void ServerConnection::CallFinished() {

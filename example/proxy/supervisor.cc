@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "example/proxy/admin_pages.h"
 #include "example/proxy/config_value.h"
@@ -222,7 +223,7 @@ int Supervisor::Drain() {
 
 Snapshot Supervisor::TakeSnapshot() const {
   Snapshot snapshot;
-  snapshot.uptime_s = static_cast<double>(flare::NowNs() - started_ns_) / 1e9;
+  snapshot.uptime_s = flare::ToSeconds(flare::NowNs() - started_ns_);
   // relaxed: for people.
   snapshot.draining = draining_.load(std::memory_order_relaxed);
   snapshot.generation = generation_.load(std::memory_order_relaxed);

@@ -69,8 +69,6 @@ std::string Base64(std::string_view bytes) {
   return text;
 }
 
-double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
-
 }  // namespace
 
 std::string EncodeHdrHistogram(const flare::Histogram& histogram) {
@@ -99,7 +97,7 @@ HdrLog::HdrLog(std::ostream* out) : out_(out), start_ns_(flare::NowNs()) {
   const auto since_epoch = flare::ReadSystemClock().time_since_epoch();
   char start[64];
   std::snprintf(start, sizeof(start), "%.3f (seconds since epoch)",
-                Seconds(flare::ToNs(since_epoch)));
+                flare::ToSeconds(flare::ToNs(since_epoch)));
   *out_ << "#[Latencies in nanoseconds]\n"
         << "#[Histogram log format version 1.3]\n"
         << "#[BaseTime: " << start << "]\n"
@@ -114,7 +112,8 @@ void HdrLog::Write(const std::string& tag, std::int64_t begin_ns,
   char numbers[128];
   // The maximum is in milliseconds, by the format's custom.
   std::snprintf(numbers, sizeof(numbers), "%.3f,%.3f,%.6f,",
-                Seconds(begin_ns - start_ns_), Seconds(end_ns - begin_ns),
+                flare::ToSeconds(begin_ns - start_ns_),
+                flare::ToSeconds(end_ns - begin_ns),
                 static_cast<double>(histogram.max()) / 1e6);
   *out_ << numbers << EncodeHdrHistogram(histogram) << '\n' << std::flush;
 }

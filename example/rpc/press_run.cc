@@ -1,11 +1,13 @@
 #include "example/rpc/press_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/init.h"
@@ -24,8 +26,6 @@ constexpr std::int64_t kProgressInterval = kSecond / 2;
 std::int64_t Nanoseconds(double seconds) {
   return flare::ToNs(std::chrono::duration<double>(seconds));
 }
-
-double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 // Ordinary calls, and those of the tail.
 struct Calls {
@@ -55,7 +55,7 @@ class Period {
   const CallStatistics& calls() const { return calls_.ordinary; }
   const CallStatistics& tail() const { return calls_.tail; }
   double LengthAt(std::int64_t now_ns) const {
-    return Seconds(now_ns - began_ns_);
+    return flare::ToSeconds(now_ns - began_ns_);
   }
 
  private:
@@ -127,7 +127,7 @@ class Run {
         Show(now);
       }
     }
-    summary_.seconds = Seconds(now - begin);
+    summary_.seconds = flare::ToSeconds(now - begin);
     for (TargetSummary& target : summary_.targets) {
       NoteRate(&target.load);
       if (target.load.tail) NoteRate(&*target.load.tail);
@@ -200,8 +200,9 @@ class Run {
     }
     if (now >= progress_.end_ns()) {
       // To the line's start, the text, and the rest of the line cleared.
-      const std::string line = ProgressLine(
-          progress_.calls(), progress_.LengthAt(now), Seconds(now - start_ns_));
+      const std::string line =
+          ProgressLine(progress_.calls(), progress_.LengthAt(now),
+                       flare::ToSeconds(now - start_ns_));
       std::fprintf(stderr, "\r%s\033[K", line.c_str());
       std::fflush(stderr);
       progress_.Begin(now);

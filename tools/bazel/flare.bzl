@@ -1,5 +1,7 @@
 """Shared settings of this project's C++ targets."""
 
+load(":precompiled.bzl", "include_precompiled")
+
 COPTS = [
     "-Wall",
     "-Wextra",
@@ -26,30 +28,61 @@ def _as_one_source(name, srcs):
     )
     return ":%s.as_one_source.cc" % name
 
-def flare_cc_library(name, srcs = [], copts = [], **kwargs):
-    """A library whose headers are included as "flare/<package>/x.h".
+def flare_cc_part(name, srcs = [], copts = [], deps = [], **kwargs):
+    """A library that is part of a program or of a larger library.
 
-    Where //:as_one_source holds it is compiled in one piece: in builds in which
-    nobody waits for a single file. The ordinary one shows that each file
-    includes what it needs.
+    Where //:as_one_source holds it is compiled in one piece: in all builds but
+    those of --config=files.
     """
     parts = [src for src in srcs if src.endswith(".cc")]
-    others = [src for src in srcs if src not in parts]
-    textual = []
+    assembly = [src for src in srcs if src.endswith(".S")]
+    if assembly:  # Can't include what is precompiled.
+        native.cc_library(
+            name = name + "_assembly",
+            srcs = assembly,
+            visibility = ["//visibility:private"],
+        )
+        deps = deps + [":%s_assembly" % name]
     if len(parts) > 1:
-        srcs = select({
-            "//:as_one_source": [_as_one_source(name, parts)] + others,
-            "//conditions:default": srcs,
-        })
-        textual = select({
-            "//:as_one_source": parts,
-            "//conditions:default": [],
-        })
+        one_source = [_as_one_source(name, parts)]
+        textual = parts
+    else:
+        one_source = parts
+        textual = []
+    others = [src for src in srcs if src not in parts + assembly]
     native.cc_library(
         name = name,
-        srcs = srcs,
-        textual_hdrs = textual,
-        copts = COPTS + copts,
+        srcs = others + select({
+            "//:as_one_source": one_source,
+            "//conditions:default": parts,
+        }),
+        textual_hdrs = select({
+            "//:as_one_source": textual,
+            "//conditions:default": [],
+        }),
+        copts = COPTS + copts + _precompiled_copts(),
+        deps = deps + _precompiled_deps(),
+        **kwargs
+    )
+
+# Not in the ordinary build: from precompiled headers gcc makes other code, and
+# warns of overruns in moves of std::string that aren't there.
+def _precompiled_copts():
+    return select({
+        "//:sanitized": include_precompiled("headers"),
+        "//conditions:default": [],
+    })
+
+def _precompiled_deps():
+    return select({
+        "//:sanitized": ["//tools/bazel:headers"],
+        "//conditions:default": [],
+    })
+
+def flare_cc_library(name, **kwargs):
+    """A library whose headers are included as "flare/<package>/x.h"."""
+    flare_cc_part(
+        name = name,
         include_prefix = "flare/" + native.package_name(),
         strip_include_prefix = "/" + native.package_name(),
         **kwargs
@@ -58,6 +91,10 @@ def flare_cc_library(name, srcs = [], copts = [], **kwargs):
 # Optimising tests takes as long as all the rest of compiling them, and most
 # call what is compiled elsewhere. In these packages much of that is in headers.
 _OPTIMISED_TESTS = ["base", "fiber"]
+
+def _test_copts(optimisation):
+    headers = include_precompiled("headers_" + optimisation)
+    return ["-" + optimisation] + headers
 
 def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apart = False, **kwargs):
     """A GoogleTest test, by default of the source file <name>.cc.
@@ -74,15 +111,19 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
         )
         srcs = [_as_one_source(name, srcs)]
         deps = deps + [":%s_parts" % name]
+    optimisation = "O1" if native.package_name() in _OPTIMISED_TESTS else "O0"
     native.cc_test(
         name = name,
         srcs = srcs,
         # Optimising instrumented tests takes longer than running them.
-        copts = COPTS + copts + select({
-            "//:plain_tests": ["-O0"],
-            "//conditions:default": ["-O1" if native.package_name() in _OPTIMISED_TESTS else "-O0"],
+        copts = COPTS + select({
+            "//:plain_tests": _test_copts("O0"),
+            "//conditions:default": _test_copts(optimisation),
+        }) + copts,
+        deps = deps + ["@system_libs//:gtest_main"] + select({
+            "//:plain_tests": ["//tools/bazel:headers_O0"],
+            "//conditions:default": ["//tools/bazel:headers_" + optimisation],
         }),
-        deps = deps + ["@system_libs//:gtest_main"],
         size = size,
         **kwargs
     )
@@ -123,8 +164,8 @@ def flare_cc_binary(name, deps = [], copts = [], **kwargs):
     """A program, with jemalloc as its allocator."""
     native.cc_binary(
         name = name,
-        copts = COPTS + copts,
-        deps = deps + select({
+        copts = COPTS + copts + _precompiled_copts(),
+        deps = deps + _precompiled_deps() + select({
             "//:sanitized": [],
             "//conditions:default": ["@system_libs//:jemalloc"],
         }),
@@ -181,8 +222,9 @@ def flare_proto_library(name, srcs, deps = [], services = True, **kwargs):
         srcs = sources,
         hdrs = headers,
         # Protoc's part of the code is not ours to keep free of warnings.
-        copts = [option for option in COPTS if option != "-Werror"],
-        deps = deps + ["@system_libs//:protobuf"] +
+        copts = [option for option in COPTS if option != "-Werror"] +
+                _precompiled_copts(),
+        deps = deps + ["@system_libs//:protobuf"] + _precompiled_deps() +
                (["//rpc"] if services else []),
         # Services are found by name (reflection, stubs): the linker may not
         # leave out files that only register themselves.
