@@ -23,42 +23,22 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <time.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <utility>
 
-#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
+#include "flare/io/epoll_wait.h"
 #include "glog/logging.h"
 
 namespace flare::io {
 namespace {
 
-constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 constexpr std::uint32_t kAllEvents =
     EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-
-// Through syscall(), for C libraries older than the kernel (glibc < 2.35).
-// `timeout` nullptr: no limit.
-int EpollPwait2(int epoll, epoll_event* events, int max,
-                const timespec* timeout) {
-  return static_cast<int>(
-      ::syscall(SYS_epoll_pwait2, epoll, events, max, timeout, nullptr, 0));
-}
-
-// For kernels before 5.11: the next millisecond not before the deadline.
-int EpollWaitMs(int epoll, epoll_event* events, int max, std::int64_t ns) {
-  const std::int64_t ms = ns < 0 ? -1 : ns / 1'000'000 + (ns % 1'000'000 != 0);
-  return ::epoll_wait(epoll, events, max,
-                      static_cast<int>(std::min<std::int64_t>(
-                          ms, std::numeric_limits<int>::max())));
-}
 
 }  // namespace
 
@@ -201,34 +181,9 @@ void EpollPoller::TakeDrainRequests(fiber::TaskList* ready) {
 // Awake for a while, if that is promising, before it sleeps. Whoever wakes it
 // meanwhile makes an event like any other.
 int EpollPoller::Wait(std::int64_t deadline_ns) {
-  if (deadline_ns != 0 && spin_.ShouldSpin()) {
-    const int n = spin_.Spin(deadline_ns, [this] { return Sleep(0); });
-    if (n != 0) return n;
-  }
-  const int n = Sleep(deadline_ns);
-  if (deadline_ns != 0) spin_.Slept(n);
-  return n;
-}
-
-int EpollPoller::Sleep(std::int64_t deadline_ns) {
-  // Does the kernel lack epoll_pwait2? relaxed: finding it out twice is fine.
-  static std::atomic<bool> lacks_pwait2{false};
-  epoll_event* const events = events_->list.data();
-  std::int64_t ns = -1;  // No limit.
-  if (deadline_ns == 0) {
-    ns = 0;
-  } else if (deadline_ns != kForever) {
-    ns = std::max<std::int64_t>(deadline_ns - NowNs(), 0);
-  }
-  if (!lacks_pwait2.load(std::memory_order_relaxed)) {
-    const timespec timeout{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
-                           .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
-    const int n = EpollPwait2(epoll_.get(), events, kMaxEvents,
-                              ns < 0 ? nullptr : &timeout);
-    if (n >= 0 || errno != ENOSYS) return n;
-    lacks_pwait2.store(true, std::memory_order_relaxed);
-  }
-  return EpollWaitMs(epoll_.get(), events, kMaxEvents, ns);
+  return spin_.Wait(deadline_ns, [this](std::int64_t until) {
+    return EpollWait(epoll_.get(), events_->list.data(), kMaxEvents, until);
+  });
 }
 
 void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {

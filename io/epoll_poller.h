@@ -87,7 +87,6 @@ class EpollPoller : public fiber::Poller {
   EpollPoller(UniqueFd epoll, UniqueFd wakeup, const Options& options);
 
   int Wait(std::int64_t deadline_ns);
-  int Sleep(std::int64_t deadline_ns);
   void PushRetired(Descriptor* descriptor);
   void DropRetired();
   void TakeDrainRequests(fiber::TaskList* ready);

@@ -14,13 +14,12 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/latch.h"
+#include "flare/io/epoll_wait.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
 namespace flare::io {
 namespace {
-
-constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
 // Notes what it is told and offers its task each time.
 class Probe final : public Descriptor {

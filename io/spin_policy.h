@@ -6,7 +6,11 @@
 // round trip. Who expects an answer sooner than that is better off awake. But
 // not always:
 //  - Somebody else may want the CPU, the peer, say. So each look is followed by
-//    an offer to give it away; whoever takes it is waited for without sleeping.
+//    an offer to give it away; whoever takes it is waited for without sleeping,
+//    but not for long: it costs others time, where an idle CPU costs nobody
+//    any. Then it looks as long as the answer of a peer that has to be woken
+//    takes, about twice a wake-up, and learns what that is from how late sleeps
+//    end that nothing has ended.
 //  - Nothing may come for long. Each time that the limit was reached in vain is
 //    followed by a rest: one sleep at first, up to a thousand.
 //  - Under much load a sleep brings events of several sockets at once. That is
@@ -31,12 +35,33 @@ namespace flare::io {
 class SpinPolicy {
  public:
   // Looks around for at most `limit_ns` before a sleep; 0: never.
-  explicit SpinPolicy(std::int64_t limit_ns) : limit_ns_(limit_ns) {}
+  explicit SpinPolicy(std::int64_t limit_ns)
+      : most_ns_(limit_ns), limit_ns_(limit_ns) {}
+
+  // Waits until `deadline_ns` (NowNs()) for what sleep(until) brings, another
+  // number than 0, which it returns by then; sleep(0) only looks. 0: don't
+  // wait. The thread's timers should be exact (PR_SET_TIMERSLACK).
+  template <class SleepUntil>
+  int Wait(std::int64_t deadline_ns, SleepUntil&& sleep) {
+    if (deadline_ns == 0) return sleep(0);
+    if (ShouldSpin()) {
+      const int n = Spin(deadline_ns, [&] { return sleep(0); });
+      if (n != 0) return n;
+    }
+    const int n = Sleep(deadline_ns, sleep);
+    Slept(n);
+    return n;
+  }
+
+  // What Wait() is made of.
+
+  // For how long it looks around if somebody else wants the CPU.
+  std::int64_t limit_ns() const { return limit_ns_; }
 
   // Before a sleep: whether to look around this time. If so, say Found() or
   // Missed() afterwards, or call Spin().
   bool ShouldSpin() {
-    if (limit_ns_ == 0 || batch_ > kLargeBatch) return false;
+    if (most_ns_ == 0 || batch_ > kLargeBatch) return false;
     if (rest_ != 0) {
       --rest_;
       return false;
@@ -51,6 +76,12 @@ class SpinPolicy {
   void Slept(int events) {
     if (events > 0) batch_ += (std::min(events, 64) * kOne - batch_) / 4;
   }
+  // ... or that it lasted `ns` longer than it should have. limit_ns() becomes
+  // twice the lower quartile: what is longer has often waited for a CPU.
+  void Overslept(std::int64_t ns) {
+    limit_ns_ += 2 * ns > limit_ns_ ? limit_ns_ / 16 : -3 * limit_ns_ / 16;
+    limit_ns_ = std::min(std::max(limit_ns_, kLeastLimitNs), most_ns_);
+  }
 
   // Calls look() again and again until it returns something other than 0,
   // which is returned, or until the limit or `deadline_ns` (NowNs()): then 0.
@@ -58,7 +89,8 @@ class SpinPolicy {
   template <class Look>
   int Spin(std::int64_t deadline_ns, Look&& look) {
     std::int64_t now = NowNs();
-    const std::int64_t end = now + limit_ns_;
+    const std::int64_t start = now;
+    std::int64_t limit = most_ns_;
     for (;;) {
       if (const int found = look(); found != 0) {
         Found();
@@ -67,8 +99,9 @@ class SpinPolicy {
       const std::int64_t looked = now;
       ::sched_yield();
       now = NowNs();
+      if (now - looked > kTakenNs) limit = limit_ns_;
       if (now >= deadline_ns) return 0;  // Which says nothing about IO.
-      if (now >= end) {
+      if (now - start >= limit) {
         Missed();
         return 0;
       }
@@ -81,13 +114,35 @@ class SpinPolicy {
   }
 
  private:
+  // In two parts if it is time to learn from one.
+  template <class SleepUntil>
+  int Sleep(std::int64_t deadline_ns, SleepUntil&& sleep) {
+    if (most_ns_ != 0) {
+      const std::int64_t now = NowNs();
+      const std::int64_t part = now + kTrialNs;
+      if (now >= next_trial_ns_ && part < deadline_ns) {
+        next_trial_ns_ = now + kTrialIntervalNs;
+        if (const int n = sleep(part); n != 0) return n;
+        Overslept(NowNs() - part);
+      }
+    }
+    return sleep(deadline_ns);
+  }
+
   static constexpr std::int64_t kIntervalNs = 2000;
+  // A look and an offer that nobody takes are 1 to 2 us.
+  static constexpr std::int64_t kTakenNs = 5000;
+  static constexpr std::int64_t kLeastLimitNs = 20'000;
+  static constexpr std::int64_t kTrialNs = 50'000;
+  static constexpr std::int64_t kTrialIntervalNs = 20'000'000;
   static constexpr int kMaxRest = 1023;
   static constexpr int kSampleEvery = 64;
   static constexpr int kOne = 16;  // One event, in batch_.
   static constexpr int kLargeBatch = kOne + kOne / 2;
 
-  const std::int64_t limit_ns_;
+  const std::int64_t most_ns_;
+  std::int64_t limit_ns_;
+  std::int64_t next_trial_ns_ = 0;
   int penalty_ = 0;   // The last rest, halved by each success since.
   int rest_ = 0;      // Sleeps to come without a look around.
   int batch_ = kOne;  // Events of a sleep lately, times kOne.

@@ -160,7 +160,7 @@ void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
   }
 }
 
-WriteResult StreamConnection::Write(Buffer&& data) {
+WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
   // relaxed: who asks too early finds the list closed, or is dropped.
   if (output_refused_.load(std::memory_order_relaxed)) {
     return WriteResult::kClosed;
@@ -173,7 +173,12 @@ WriteResult StreamConnection::Write(Buffer&& data) {
     case OutputList::PushResult::kQueued:
       break;
     case OutputList::PushResult::kBecomeFlusher:
-      fiber::Submit(&flush_task_);
+      // From a thread it would take a worker that has to be woken, often.
+      if (flush == Flush::kNow || !fiber::IsFiberWorker()) {
+        SendAll();
+      } else {
+        fiber::Submit(&flush_task_);
+      }
       break;
     case OutputList::PushResult::kClosed:
       data = std::move(node->data);

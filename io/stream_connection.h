@@ -88,6 +88,12 @@ enum class WriteResult {
   kOverLimit,  // Too much output is waiting already; see WaitWritable().
 };
 
+// When to send what is written.
+enum class Flush {
+  kSoon,  // With what else is written by then: as a task.
+  kNow,   // By the writer, unless somebody is sending already.
+};
+
 class StreamConnection final : public Descriptor {
  public:
   struct Options {
@@ -138,9 +144,9 @@ class StreamConnection final : public Descriptor {
 
   // Queues `data` for sending, in the order of the calls as far as there is
   // one, and takes it; other results than kOk leave it untouched. kOk is no
-  // promise of delivery. Any thread; doesn't block, allocates nothing in steady
-  // state.
-  [[nodiscard]] WriteResult Write(Buffer&& data);
+  // promise of delivery. Flush::kNow is for who knows that nothing else will be
+  // written soon. Any thread; doesn't block, allocates nothing in steady state.
+  [[nodiscard]] WriteResult Write(Buffer&& data, Flush flush = Flush::kSoon);
 
   // At most half of max_output is waiting to be sent. Any thread.
   bool HasOutputRoom() const noexcept { return output_bytes_.HasRoom(); }
@@ -233,6 +239,7 @@ class StreamConnection final : public Descriptor {
 
   // stream_connection_flusher.cc: the flusher's role.
   void RunFlusher();
+  void SendAll();
   [[nodiscard]] bool CollectOutput();
   void DropOutput();
   void ReleaseOutput(std::size_t bytes);

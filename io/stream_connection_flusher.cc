@@ -24,6 +24,10 @@ constexpr std::size_t kMaxIovecs = 256;
 // relay's replies come in batches, each of which belongs to many connections.
 constexpr int kMostTurnsGivenUp = 3;
 
+// How often a plain thread sends what others have written while it was sending,
+// before it leaves that to a worker, which may have to be woken.
+constexpr int kMostRoundsOfThread = 4;
+
 std::size_t BytesOf(const msghdr& message) {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i != message.msg_iovlen; ++i) {
@@ -40,7 +44,12 @@ void StreamConnection::RunFlusher() {
     if (fiber::SubmitBehindOthers(&flush_task_)) return;
   }
   turns_given_up_ = 0;
-  for (;;) {
+  SendAll();
+}
+
+// Sends until there is no more, or the kernel takes no more.
+void StreamConnection::SendAll() {
+  for (int rounds = 1;; ++rounds) {
     if (!CollectOutput()) break;
     if (!SendPending()) return;
     if (last_node_seen_) EndOutput(0);
@@ -54,8 +63,10 @@ void StreamConnection::RunFlusher() {
       case OutputList::ReleaseResult::kReleased:
         return;
       case OutputList::ReleaseResult::kNotEmpty:
-        // More has been written meanwhile. Let who writes finish his batch
-        // first: behind what this worker has queued.
+        // More has been written meanwhile. A thread goes on, for a while.
+        if (rounds < kMostRoundsOfThread && !fiber::IsFiberWorker()) continue;
+        // Let who writes finish his batch first: behind what this worker has
+        // queued.
         fiber::Submit(&flush_task_);
         return;
       case OutputList::ReleaseResult::kClosed:

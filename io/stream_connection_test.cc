@@ -1,5 +1,6 @@
 // What a connection does for one user at a time: connect, read, write, limits.
-// Closing is in stream_connection_close_test.cc, crowds and races in
+// Closing is in stream_connection_close_test.cc, who sends and when in
+// stream_connection_flush_test.cc, crowds and races in
 // stream_connection_stress_test.cc.
 #include "flare/io/stream_connection.h"
 
@@ -170,34 +171,6 @@ TEST_P(StreamConnectionTest, ManyPieces) {
   }
   ASSERT_EQ(connection_->Write(std::move(message)), WriteResult::kOk);
   EXPECT_EQ(Receive(peer_.get(), all.size()), all);
-}
-
-// Replies written by the tasks of one batch leave in one segment, as the flush
-// comes behind them in the queue; unless a thief flushes earlier, or the queue
-// is shuffled.
-TEST_P(StreamConnectionTest, RepliesOfABatchLeaveTogether) {
-  constexpr int kReplies = 20;
-  constexpr std::size_t kAll = kReplies * 6;
-  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
-    in.Clear();
-    for (int i = 0; i < kReplies; ++i) {
-      fiber::Spawn([this] {
-        EXPECT_EQ(connection_->Write(BufferOf("reply ")), WriteResult::kOk);
-      });
-    }
-    return true;
-  };
-  Open();
-  ASSERT_TRUE(SendAll(peer_.get(), "go"));
-  char bytes[kAll];
-  // Once the first byte is there, one recv() gets all of the segment.
-  ASSERT_EQ(::recv(peer_.get(), bytes, 1, MSG_PEEK), 1);
-  const ssize_t first = ::recv(peer_.get(), bytes, kAll, 0);
-  ASSERT_GT(first, 0);
-  if (GetParam().workers == 1 && !fiber::IsShuffleRequested()) {
-    EXPECT_EQ(first, static_cast<ssize_t>(kAll));
-  }
-  EXPECT_EQ(Receive(peer_.get(), kAll - first).size(), kAll - first);
 }
 
 TEST_P(StreamConnectionTest, OutputLimit) {

@@ -61,7 +61,7 @@ DEFINE_string(flare_topology_file, "",
 DEFINE_int32(flare_io_spin_us, 100,
              "Microseconds for which a worker without work looks for IO again "
              "before it sleeps, if that has proved worth it lately: a sleeping "
-             "CPU is slow to wake. 0: never.");
+             "CPU is slow to wake. Less where others want the CPU. 0: never.");
 DEFINE_int32(flare_fiber_reserve_workers, 8,
              "Workers that each scheduling group has in reserve: one takes the "
              "place of each that is found to block its thread in a task while "

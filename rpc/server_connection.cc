@@ -343,7 +343,11 @@ void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
 }
 
 bool ServerConnection::Write(Buffer&& bytes) {
-  switch (stream_->Write(std::move(bytes))) {
+  // The reply to the only call has nothing to wait for. relaxed: a guess at
+  // what is to come.
+  const bool only = (holds_.load(std::memory_order_relaxed) & kCalls) <= 1;
+  switch (stream_->Write(std::move(bytes),
+                         only ? io::Flush::kNow : io::Flush::kSoon)) {
     case io::WriteResult::kOk:
       return true;
     case io::WriteResult::kClosed:

@@ -97,6 +97,31 @@ class OneWorkerLatencyTest : public ServerTest {
   int workers() const override { return 1; }
 };
 
+// The worker is held until the reply is there, so the reply has to leave with
+// the call.
+TEST_F(OneWorkerLatencyTest, TheOnlyReplyLeavesAtOnce) {
+  std::atomic<std::uint32_t> arrived{0};
+  service().on_call = [&](TestCall call) {
+    const auto number = static_cast<std::uint32_t>(call.request->number());
+    FlexibleService::Echo(call);
+    FutexWait(&arrived, number, NowNs() + 10'000'000'000);
+    // acquire: pairs with the release below.
+    EXPECT_GT(arrived.load(std::memory_order_acquire), number);
+  };
+  StartServer();
+  std::uint32_t number = 0;
+  for (const char* const scheme : {"flare", "http+pb"}) {
+    RawClient client(endpoint(), scheme);
+    client.Call(1, kCall, MakeRequest("hello", static_cast<int>(number)));
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->As<TestResponse>().body(), "hello");
+    arrived.store(++number, std::memory_order_release);
+    FutexWakeAll(&arrived);
+  }
+  StopServer();
+}
+
 TEST_F(OneWorkerLatencyTest, BlockedFibersDoNotDelayOthers) {
   constexpr int kBlocked = 500;
   fiber::Latch all_blocked(kBlocked);

@@ -2,13 +2,14 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <limits>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/io/epoll_wait.h"
 #include "flare/rpc/flags.h"
 #include "glog/logging.h"
 
@@ -83,6 +84,7 @@ EventLoop::~EventLoop() {
 }
 
 void EventLoop::Run() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; as flare's workers.
   for (;;) {
     HandleEvents(BeginWait());
     EndWait();
@@ -135,12 +137,13 @@ void EventLoop::AdoptHere(std::unique_ptr<Watched> watched) {
   it->OnAdopted();
 }
 
-int EventLoop::BeginWait() {
+std::int64_t EventLoop::BeginWait() {
   const bool ticks = ticker_ != nullptr && ticker_->WantsTicks();
   flare::ScopedLock lock(mutex_);
   if (!posted_.empty() || stopped_ || !again_.empty()) return 0;
   waiting_ = true;
-  return ticks ? Ticker::kIntervalMs : -1;
+  if (!ticks) return flare::io::kForever;
+  return flare::NowNs() + Ticker::kIntervalMs * std::int64_t{1'000'000};
 }
 
 void EventLoop::EndWait() {
@@ -150,11 +153,11 @@ void EventLoop::EndWait() {
   stopping_ = stopped_;
 }
 
-void EventLoop::HandleEvents(int timeout_ms) {
+void EventLoop::HandleEvents(std::int64_t deadline_ns) {
   // Those that ask again from here on mean the next round.
   std::size_t again = again_.size();
   epoll_event events[kMaxEvents];
-  const int n = WaitForEvents(events, timeout_ms);
+  const int n = WaitForEvents(events, deadline_ns);
   if (n < 0) PCHECK(errno == EINTR) << "epoll_wait";
   for (int i = 0; i < n; ++i) {
     auto* const watched = static_cast<Watched*>(events[i].data.ptr);
@@ -167,20 +170,11 @@ void EventLoop::HandleEvents(int timeout_ms) {
   }
 }
 
-// Awake for a while, if that is promising, as flare's workers. A tick may be
-// late by as much.
-int EventLoop::WaitForEvents(epoll_event* events, int timeout_ms) {
-  const auto wait = [&](int timeout) {
-    return ::epoll_wait(epoll_.get(), events, kMaxEvents, timeout);
-  };
-  if (timeout_ms != 0 && spin_.ShouldSpin()) {
-    const int n = spin_.Spin(std::numeric_limits<std::int64_t>::max(),
-                             [&] { return wait(0); });
-    if (n != 0) return n;
-  }
-  const int n = wait(timeout_ms);
-  if (timeout_ms != 0) spin_.Slept(n);
-  return n;
+// Awake for a while, if that is promising, as flare's workers.
+int EventLoop::WaitForEvents(epoll_event* events, std::int64_t deadline_ns) {
+  return spin_.Wait(deadline_ns, [&](std::int64_t until) {
+    return flare::io::EpollWait(epoll_.get(), events, kMaxEvents, until);
+  });
 }
 
 void EventLoop::RunPosted() {

@@ -145,11 +145,11 @@ class EventLoop {
  private:
   friend class Watched;
 
-  // Milliseconds that the next epoll_wait may take.
-  int BeginWait();
+  // Until when (NowNs()) the next wait may last.
+  std::int64_t BeginWait();
   void EndWait();
-  void HandleEvents(int timeout_ms);
-  int WaitForEvents(epoll_event* events, int timeout_ms);
+  void HandleEvents(std::int64_t deadline_ns);
+  int WaitForEvents(epoll_event* events, std::int64_t deadline_ns);
   void RunPosted();
   void Tick();
   void EndRound();

@@ -1,0 +1,54 @@
+#include "flare/io/epoll_wait.h"
+
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "flare/base/clock.h"
+
+namespace flare::io {
+namespace {
+
+// Through syscall(), for C libraries older than the kernel (glibc < 2.35).
+// `timeout` nullptr: no limit.
+int EpollPwait2(int epoll, epoll_event* events, int max,
+                const timespec* timeout) {
+  return static_cast<int>(
+      ::syscall(SYS_epoll_pwait2, epoll, events, max, timeout, nullptr, 0));
+}
+
+// For kernels before 5.11: the next millisecond not before the deadline.
+int EpollWaitMs(int epoll, epoll_event* events, int max, std::int64_t ns) {
+  const std::int64_t ms = ns < 0 ? -1 : ns / 1'000'000 + (ns % 1'000'000 != 0);
+  return ::epoll_wait(epoll, events, max,
+                      static_cast<int>(std::min<std::int64_t>(
+                          ms, std::numeric_limits<int>::max())));
+}
+
+}  // namespace
+
+int EpollWait(int epoll, epoll_event* events, int max,
+              std::int64_t deadline_ns) {
+  // Does the kernel lack epoll_pwait2? relaxed: finding it out twice is fine.
+  static std::atomic<bool> lacks_pwait2{false};
+  std::int64_t ns = -1;  // No limit.
+  if (deadline_ns == 0) {
+    ns = 0;
+  } else if (deadline_ns != kForever) {
+    ns = std::max<std::int64_t>(deadline_ns - NowNs(), 0);
+  }
+  if (!lacks_pwait2.load(std::memory_order_relaxed)) {
+    const timespec timeout{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
+                           .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+    const int n = EpollPwait2(epoll, events, max, ns < 0 ? nullptr : &timeout);
+    if (n >= 0 || errno != ENOSYS) return n;
+    lacks_pwait2.store(true, std::memory_order_relaxed);
+  }
+  return EpollWaitMs(epoll, events, max, ns);
+}
+
+}  // namespace flare::io

@@ -1,0 +1,158 @@
+// When a connection sends what is written, and who does it.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <string>
+
+#include "flare/base/futex.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/shuffle.h"
+#include "flare/io/stream_connection.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+using testing::Receive;
+using testing::RecordingHandler;
+using testing::SendAll;
+
+// A server-side connection and the plain socket it talks to.
+class FlushTest : public testing::IoTest {
+ protected:
+  void Open() {
+    testing::SocketPair pair = testing::TcpPair();
+    peer_ = std::move(pair.peer);
+    connection_ =
+        StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
+    connection_->Start();
+  }
+
+  void TearDown() override {
+    if (connection_) {
+      connection_->Close(Status(ECANCELED, "the test ends"));
+      handler_.WaitClosed();
+      testing::ExpectGone(connection_);
+      connection_.Reset();
+    }
+    IoTest::TearDown();
+  }
+
+  // Blocks the thread, not the fiber.
+  bool ArrivesWithin(int ms) const {
+    pollfd socket{.fd = peer_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&socket, 1, ms) == 1;
+  }
+
+  RecordingHandler handler_;
+  UniqueFd peer_;
+  RefPtr<StreamConnection> connection_;
+};
+FLARE_INSTANTIATE_RUNTIME_TEST(FlushTest);
+
+// Replies written by the tasks of one batch leave in one segment, as the flush
+// comes behind them in the queue; unless a thief flushes earlier, or the queue
+// is shuffled.
+TEST_P(FlushTest, RepliesOfABatchLeaveTogether) {
+  constexpr int kReplies = 20;
+  constexpr std::size_t kAll = kReplies * 6;
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    in.Clear();
+    for (int i = 0; i < kReplies; ++i) {
+      fiber::Spawn([this] {
+        EXPECT_EQ(connection_->Write(CreateBufferSlow("reply ")),
+                  WriteResult::kOk);
+      });
+    }
+    return true;
+  };
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), "go"));
+  char bytes[kAll];
+  // Once the first byte is there, one recv() gets all of the segment.
+  ASSERT_EQ(::recv(peer_.get(), bytes, 1, MSG_PEEK), 1);
+  const ssize_t first = ::recv(peer_.get(), bytes, kAll, 0);
+  ASSERT_GT(first, 0);
+  if (GetParam().workers == 1 && !fiber::IsShuffleRequested()) {
+    EXPECT_EQ(first, static_cast<ssize_t>(kAll));
+  }
+  EXPECT_EQ(Receive(peer_.get(), kAll - first).size(), kAll - first);
+}
+
+// While this task has its thread nobody else can send, if there is one worker.
+TEST_P(FlushTest, NowMeansByTheWriter) {
+  Open();
+  fiber::Latch done(1);
+  fiber::Spawn([&] {
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("soon ")), WriteResult::kOk);
+    if (GetParam().workers == 1) {
+      EXPECT_FALSE(ArrivesWithin(20));
+    }
+    done.count_down();
+  });
+  done.wait();
+  EXPECT_EQ(Receive(peer_.get(), 5), "soon ");
+
+  fiber::Latch done_now(1);
+  fiber::Spawn([&] {
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("now"), Flush::kNow),
+              WriteResult::kOk);
+    EXPECT_TRUE(ArrivesWithin(10'000));
+    done_now.count_down();
+  });
+  done_now.wait();
+  EXPECT_EQ(Receive(peer_.get(), 3), "now");
+}
+
+// Behind what waits to be sent already, and in one piece with it.
+TEST_P(FlushTest, NowKeepsTheOrder) {
+  Open();
+  fiber::Latch done(1);
+  fiber::Spawn([&] {
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("first ")), WriteResult::kOk);
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("second"), Flush::kNow),
+              WriteResult::kOk);
+    done.count_down();
+  });
+  done.wait();
+  EXPECT_EQ(Receive(peer_.get(), 12), "first second");
+}
+
+// What the kernel doesn't take at once is sent by workers.
+TEST_P(FlushTest, NowLeavesTheRestToWorkers) {
+  Open();
+  const std::string all = testing::Pattern(20'000'000);
+  fiber::Spawn([&] {
+    EXPECT_EQ(connection_->Write(CreateBufferSlow(all), Flush::kNow),
+              WriteResult::kOk);
+  });
+  EXPECT_EQ(Receive(peer_.get(), all.size()), all);
+}
+
+// No worker is needed for what a plain thread writes.
+TEST_P(FlushTest, ThreadsSendByThemselves) {
+  Open();
+  const std::size_t workers =
+      fiber::GetSchedulingGroupCount() * fiber::GetSchedulingGroupSize();
+  fiber::Latch held(static_cast<std::ptrdiff_t>(workers));
+  std::atomic<std::uint32_t> go{0};
+  for (std::size_t i = 0; i < workers; ++i) {
+    fiber::Spawn([&] {
+      held.count_down();
+      while (go.load() == 0) FutexWait(&go, 0, testing::Deadline());
+    });
+  }
+  held.wait();
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("hello")), WriteResult::kOk);
+  EXPECT_TRUE(ArrivesWithin(10'000));
+  go.store(1);
+  FutexWakeAll(&go);
+  EXPECT_EQ(Receive(peer_.get(), 5), "hello");
+}
+
+}  // namespace
+}  // namespace flare::io
