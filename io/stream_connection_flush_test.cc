@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <string>
+#include <utility>
 
 #include "flare/base/futex.h"
 #include "flare/fiber/fiber.h"

@@ -33,6 +33,15 @@ def epoll_limit_row(protocol, threads):
     return Row('epoll_limit', threads, {}, measure)
 
 
+def same_client_row(protocol, threads):
+    """Both servers under one client batch equally."""
+    def measure(bench):
+        server = servers.epoll_limit(bench, threads)
+        return echo_load(bench, '%s://%s' % (protocol, server.address), threads,
+                         server)
+    return Row('epoll_limit, press', threads, {}, measure)
+
+
 def grpc_row(threads):
     def measure(bench):
         server = servers.peer(bench, 'grpc', 'grpc', threads)
@@ -47,7 +56,8 @@ def echo_rows(protocol, with_grpc=False):
         made = []
         for threads in scale.thread_counts():
             made += [flare_row(protocol, threads),
-                     epoll_limit_row(protocol, threads)]
+                     epoll_limit_row(protocol, threads),
+                     same_client_row(protocol, threads)]
             if with_grpc:
                 made.append(grpc_row(threads))
         return made
@@ -74,7 +84,8 @@ ECHO_FLARE = Workload(
     'Server and client with T threads each, T connections, ten calls under way '
     'on each: a closed loop of 10·T calls. `epoll_limit` is a bare loop per '
     'thread with the same frames but no protobuf and no dispatch, client and '
-    'server: what the kernel allows.',
+    'server: what the kernel allows. `epoll_limit, press` is that server with '
+    'our client: so the servers are compared at equal batching.',
     echo_rows('flare', with_grpc=True), ECHO_PIVOTS, THREAD_PLOTS + (
         Plot('cost', 'lines', 'what a call costs the server', x='threads',
              figure='cost_us'),))

@@ -14,7 +14,8 @@ from .report import UNITS
 
 COLOURS = {
     'flare': '#c00000', 'gdt': '#1f77b4', 'gdt-tp': '#e67e22',
-    'merge': '#2ca02c', 'epoll_limit': '#7f7f7f', 'nginx': '#2e8b57',
+    'merge': '#2ca02c', 'epoll_limit': '#7f7f7f',
+    'epoll_limit, press': '#b0b0b0', 'nginx': '#2e8b57',
     'haproxy': '#1f4e9c', 'envoy': '#ac46c6', 'mosn': '#ff7f0e',
     'grpc': '#8c564b', 'go_http': '#00add8', 'hyper': '#bcbd22',
     'direct': '#7f7f7f',

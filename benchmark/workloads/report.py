@@ -118,7 +118,7 @@ def ratio_lines(pivot, columns, lines, labels):
         if ours is None:
             continue
         name, above, below = '%s / flare' % labels[key], line, lines[ours]
-        if key[0] == 'epoll_limit':
+        if key[0].startswith('epoll_limit'):
             # The reference: what share of it do we reach?
             name, above, below = 'flare / %s' % labels[key], below, above
         made.append(['*%s*' % name] + [
