@@ -5,8 +5,8 @@
 // us on bare metal, 30 to 100 us on virtual machines, for each side of each
 // round trip. Who expects an answer sooner than that is better off awake. But
 // not always:
-//  - Somebody else may want the CPU, the peer, say. So each look is followed by
-//    an offer to give it away; whoever takes it is waited for without sleeping,
+//  - Somebody else may want the CPU, the peer, say. So looks are followed by
+//    offers to give it away; whoever takes it is waited for without sleeping,
 //    but not for long: it costs others time, where an idle CPU costs nobody
 //    any. Then it looks as long as the answer of a peer that has to be woken
 //    takes, about twice a wake-up, and learns what that is from how late sleeps
