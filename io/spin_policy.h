@@ -36,7 +36,7 @@ class SpinPolicy {
  public:
   // Looks around for at most `limit_ns` before a sleep; 0: never.
   explicit SpinPolicy(std::int64_t limit_ns)
-      : most_ns_(limit_ns), limit_ns_(limit_ns) {}
+      : most_ns_(limit_ns), taken_limit_ns_(limit_ns) {}
 
   // Waits until `deadline_ns` (NowNs()) for what sleep(until) brings, another
   // number than 0, which it returns by then; sleep(0) only looks. 0: don't
@@ -55,8 +55,10 @@ class SpinPolicy {
 
   // What Wait() is made of.
 
-  // For how long it looks around if somebody else wants the CPU.
-  std::int64_t limit_ns() const { return limit_ns_; }
+  // For how long it looks around, by whether somebody has taken the CPU.
+  std::int64_t limit_ns(bool taken) const {
+    return taken ? taken_limit_ns_ : most_ns_;
+  }
 
   // Before a sleep: whether to look around this time. If so, say Found() or
   // Missed() afterwards, or call Spin().
@@ -76,11 +78,12 @@ class SpinPolicy {
   void Slept(int events) {
     if (events > 0) batch_ += (std::min(events, 64) * kOne - batch_) / 4;
   }
-  // ... or that it lasted `ns` longer than it should have. limit_ns() becomes
+  // ... or that it lasted `ns` longer than it should have. The limit becomes
   // twice the lower quartile: what is longer has often waited for a CPU.
   void Overslept(std::int64_t ns) {
-    limit_ns_ += 2 * ns > limit_ns_ ? limit_ns_ / 16 : -3 * limit_ns_ / 16;
-    limit_ns_ = std::min(std::max(limit_ns_, kLeastLimitNs), most_ns_);
+    std::int64_t limit = taken_limit_ns_;
+    limit += 2 * ns > limit ? limit / 16 : -3 * limit / 16;
+    taken_limit_ns_ = std::min(std::max(limit, kLeastLimitNs), most_ns_);
   }
 
   // Calls look() again and again until it returns something other than 0,
@@ -90,7 +93,7 @@ class SpinPolicy {
   int Spin(std::int64_t deadline_ns, Look&& look) {
     std::int64_t now = NowNs();
     const std::int64_t start = now;
-    std::int64_t limit = most_ns_;
+    bool taken = false;
     unsigned looks = 0;
     for (;;) {
       if (const int found = look(); found != 0) {
@@ -99,11 +102,11 @@ class SpinPolicy {
       }
       const std::int64_t looked = now;
       // A system call, too: not each time as long as nobody wants the CPU.
-      if (limit != most_ns_ || looks++ % kOfferEvery == 0) ::sched_yield();
+      if (taken || looks++ % kOfferEvery == 0) ::sched_yield();
       now = NowNs();
-      if (now - looked > kTakenNs) limit = limit_ns_;
+      taken |= now - looked > kTakenNs;
       if (now >= deadline_ns) return 0;  // Which says nothing about IO.
-      if (now - start >= limit) {
+      if (now - start >= limit_ns(taken)) {
         Missed();
         return 0;
       }
@@ -144,7 +147,7 @@ class SpinPolicy {
   static constexpr int kLargeBatch = kOne + kOne / 2;
 
   const std::int64_t most_ns_;
-  std::int64_t limit_ns_;
+  std::int64_t taken_limit_ns_;
   std::int64_t next_trial_ns_ = 0;
   int penalty_ = 0;   // The last rest, halved by each success since.
   int rest_ = 0;      // Sleeps to come without a look around.
