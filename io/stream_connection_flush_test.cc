@@ -12,6 +12,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/shuffle.h"
 #include "flare/io/stream_connection.h"
+#include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -19,39 +20,15 @@ namespace flare::io {
 namespace {
 
 using testing::Receive;
-using testing::RecordingHandler;
 using testing::SendAll;
 
-// A server-side connection and the plain socket it talks to.
-class FlushTest : public testing::IoTest {
+class FlushTest : public testing::ConnectionTest {
  protected:
-  void Open() {
-    testing::SocketPair pair = testing::TcpPair();
-    peer_ = std::move(pair.peer);
-    connection_ =
-        StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
-    connection_->Start();
-  }
-
-  void TearDown() override {
-    if (connection_) {
-      connection_->Close(Status(ECANCELED, "the test ends"));
-      handler_.WaitClosed();
-      testing::ExpectGone(connection_);
-      connection_.Reset();
-    }
-    IoTest::TearDown();
-  }
-
   // Blocks the thread, not the fiber.
   bool ArrivesWithin(int ms) const {
     pollfd socket{.fd = peer_.get(), .events = POLLIN, .revents = 0};
     return ::poll(&socket, 1, ms) == 1;
   }
-
-  RecordingHandler handler_;
-  UniqueFd peer_;
-  RefPtr<StreamConnection> connection_;
 };
 FLARE_INSTANTIATE_RUNTIME_TEST(FlushTest);
 

@@ -11,6 +11,7 @@
 
 #include "flare/fiber/latch.h"
 #include "flare/fiber/shuffle.h"
+#include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -25,33 +26,7 @@ using testing::SendAll;
 
 Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
 
-// A server-side connection and the plain socket it talks to.
-class StreamConnectionTest : public testing::IoTest {
- protected:
-  void Open(StreamConnection::Options options = {}, int our_send_buffer = 0,
-            int peer_receive_buffer = 0) {
-    testing::SocketPair pair =
-        testing::TcpPair(our_send_buffer, peer_receive_buffer);
-    peer_ = std::move(pair.peer);
-    connection_ =
-        StreamConnection::Accepted(std::move(pair.ours), 0, &handler_, options);
-    connection_->Start();
-  }
-
-  void TearDown() override {
-    if (connection_) {
-      connection_->Close(Status(ECANCELED, "the test ends"));
-      handler_.WaitClosed();
-      testing::ExpectGone(connection_);
-      connection_.Reset();
-    }
-    IoTest::TearDown();
-  }
-
-  RecordingHandler handler_;
-  UniqueFd peer_;
-  RefPtr<StreamConnection> connection_;
-};
+class StreamConnectionTest : public testing::ConnectionTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(StreamConnectionTest);
 
 TEST_P(StreamConnectionTest, KnowsItsEnds) {
