@@ -13,12 +13,13 @@ def echo_load(bench, address, threads, server):
                             [server])
 
 
-def flare_row(protocol, threads):
+def under_press(system, start, protocol, threads):
+    """A row of the server that start(bench, threads) starts."""
     def measure(bench):
-        server = servers.flare(bench, threads)
+        server = start(bench, threads)
         return echo_load(bench, '%s://%s' % (protocol, server.address), threads,
                          server)
-    return Row('flare', threads, {}, measure)
+    return Row(system, threads, {}, measure)
 
 
 def epoll_limit_row(protocol, threads):
@@ -31,15 +32,6 @@ def epoll_limit_row(protocol, threads):
             '--max_pending=%d' % (10 * threads)])
         return loads.apply_load(bench, [client], [server])
     return Row('epoll_limit', threads, {}, measure)
-
-
-def same_client_row(protocol, threads):
-    """Both servers under one client batch equally."""
-    def measure(bench):
-        server = servers.epoll_limit(bench, threads)
-        return echo_load(bench, '%s://%s' % (protocol, server.address), threads,
-                         server)
-    return Row('epoll_limit, press', threads, {}, measure)
 
 
 def grpc_row(threads):
@@ -55,9 +47,10 @@ def echo_rows(protocol, with_grpc=False):
     def rows(scale):
         made = []
         for threads in scale.thread_counts():
-            made += [flare_row(protocol, threads),
+            made += [under_press('flare', servers.flare, protocol, threads),
                      epoll_limit_row(protocol, threads),
-                     same_client_row(protocol, threads)]
+                     under_press('epoll_limit, press', servers.epoll_limit,
+                                 protocol, threads)]
             if with_grpc:
                 made.append(grpc_row(threads))
         return made
