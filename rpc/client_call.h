@@ -111,7 +111,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   PayloadFormat format_{};  // The route's, which may be gone at the end.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   bool attachment_compressed_ = false;
-  Buffer body_;
+  OutboundBody body_;  // Bytes if there may be another attempt.
   Buffer attachment_;
 
   // The attempt. Written by its issuer, who starts it, and by its completer.

@@ -30,12 +30,12 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
   if (controller_->has_request_raw_bytes_) {
     body_ = controller_->request_raw_bytes_;
   } else {
-    BufferBuilder builder;
-    const flare::Status status = SerializePayload(format_, request, &builder);
+    const flare::Status status = SerializePayload(format_, request, &body_);
     if (!status.ok()) {
       return flare::Status(STATUS_SERIALIZE_REQUEST, status.message());
     }
-    body_ = builder.DestructiveGet();
+    // The caller's message is there until the first attempt has been sent.
+    if (attempts_left_ > 1) body_ = std::move(body_).ToBuffer();
   }
   if (!controller_->request_attachment_.empty()) {
     if (!route_->traits().attachments) {
@@ -58,7 +58,8 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
 flare::Status ClientCall::CompressParts() {
   compression_ = controller_->compression_;
   const bool both = route_->traits().attachment_compression;
-  for (Buffer* part : {&body_, &attachment_}) {
+  Buffer body = std::move(body_).ToBuffer();
+  for (Buffer* part : {&body, &attachment_}) {
     if (part->empty() || (part == &attachment_ && !both)) continue;
     auto compressed = Compress(compression_, *part);
     if (!compressed) {
@@ -68,6 +69,7 @@ flare::Status ClientCall::CompressParts() {
     }
     *part = *std::move(compressed);
   }
+  body_ = std::move(body);
   attachment_compressed_ = both && !attachment_.empty();
   return {};
 }

@@ -35,6 +35,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/outbound_body.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -111,7 +112,8 @@ std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
 
 struct RequestHead {
   std::uint64_t correlation_id = 0;
-  // "package.Service.Method"; points into memory held by the InboundRequest.
+  // "package.Service.Method". Points into memory held by the InboundRequest, up
+  // to when its body is cleared or taken away.
   std::string_view method;
   std::uint32_t timeout_ms = 0;  // relative to arrival; 0: none given
   // `method` may lack the package, as the names that some brpc clients send.
@@ -141,8 +143,8 @@ struct ReplyTicket {
   bool close = false;       // HTTP: the connection ends with this reply
   bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection
   std::uint16_t http_status = 0;  // HTTP: of a rejection; 0: from the status
-  // trpc: of the request, whose reply repeats parts of it. Points as
-  // RequestHead's views do: a copy needs the InboundRequest, too.
+  // trpc: of a request whose reply repeats parts of it. Points into memory held
+  // by the InboundRequest until it is cleared.
   std::string_view request_header;
 };
 
@@ -184,7 +186,7 @@ struct OutboundResponse {
   bool expired = false;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
-  Buffer body;  // serialised in the ticket's format and compressed
+  OutboundBody body;  // in the ticket's format, and compressed
   Buffer attachment;
 };
 
@@ -259,7 +261,7 @@ struct OutboundRequest {
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
   std::string_view tracing_context;  // empty: not sent
-  Buffer body;  // serialised in the protocol's format and compressed
+  OutboundBody body;                 // in the protocol's format, and compressed
   Buffer attachment;
 };
 

@@ -249,11 +249,9 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   if (controller_.raw_bytes_) {
     response->body = *std::move(controller_.raw_bytes_);
   } else {
-    BufferBuilder builder;
-    flare::Status status =
-        SerializePayload(request_.head.format, *messages_.response(), &builder);
+    flare::Status status = SerializePayload(
+        request_.head.format, *messages_.response(), &response->body);
     if (status.ok()) {
-      response->body = builder.DestructiveGet();
       response_bytes_ = response->body.size();
     } else if (!controller_.Failed()) {
       return status;  // Of a failed call nobody expects a message.
@@ -284,7 +282,9 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   }
   if (!usable) return flare::Status();
   response->compression = algorithm;
-  flare::Status status = CompressInPlace(algorithm, &response->body);
+  Buffer body = std::move(response->body).ToBuffer();
+  flare::Status status = CompressInPlace(algorithm, &body);
+  response->body = std::move(body);
   if (status.ok() && traits.attachment_compression &&
       !response->attachment.empty()) {
     response->attachment_compressed = true;

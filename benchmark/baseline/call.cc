@@ -94,11 +94,9 @@ void Call::AnswerAs(const std::string& body) {
   auto* const message = this->message<Response>();
   message->set_body(body);
   large_ = large_ || body.size() > kMaxKept;
-  flare::BufferBuilder builder;
-  const flare::Status status =
-      flare::rpc::SerializePayload(request.head.format, *message, &builder);
+  const flare::Status status = flare::rpc::SerializePayload(
+      request.head.format, *message, &response.body);
   if (!status.ok()) return Fail(status);
-  response.body = builder.DestructiveGet();
 }
 
 void Call::AnswerWithEcho() {

@@ -30,7 +30,7 @@ constexpr std::int64_t kRetryDelayNs = 10 * kMillisecondNs;
 constexpr std::size_t kMaxCalls = std::numeric_limits<std::uint16_t>::max();
 
 // The payload of the call that is made on behalf of `call`.
-flare::Expected<flare::Buffer, flare::Status> EncodeRequest(
+flare::Expected<flare::rpc::OutboundBody, flare::Status> EncodeRequest(
     flare::rpc::PayloadFormat format, Call* call) {
   auto* const echo = call->message<EchoRequest>();
   echo->mutable_body()->swap(*call->body());
@@ -38,11 +38,11 @@ flare::Expected<flare::Buffer, flare::Status> EncodeRequest(
   echo->set_work(
       static_cast<example::protobuf_echo::Work>(static_cast<int>(work.kind)));
   echo->set_work_us(static_cast<std::uint32_t>(work.length.count()));
-  flare::BufferBuilder builder;
+  flare::rpc::OutboundBody body;
   const flare::Status status =
-      flare::rpc::SerializePayload(format, *echo, &builder);
+      flare::rpc::SerializePayload(format, *echo, &body);
   if (!status.ok()) return status;
-  return builder.DestructiveGet();
+  return body;
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ struct BaiduStdFrame {
   std::size_t total() const { return kHeaderSize + std::size_t{size}; }
 };
 
-void AppendBaiduStd(const BaiduStdMeta& meta, Buffer&& body,
+void AppendBaiduStd(const BaiduStdMeta& meta, OutboundBody&& body,
                     Buffer&& attachment, BufferBuilder* out) {
   const std::size_t meta_size = BaiduStdMetaSize(meta);
   const std::size_t size = meta_size + body.size() + attachment.size();

@@ -76,7 +76,7 @@ class BoltClientProtocol : public ClientProtocol {
         kRequestHead.size() + headers_size,
         [&](char* at) { return PutHead(request, name, headers_size, at); },
         out);
-    if (!request.body.empty()) out->Append(std::move(request.body));
+    std::move(request.body).AppendTo(out);
     return flare::Status();
   }
 

@@ -105,7 +105,7 @@ class BoltServerProtocol : public ServerProtocol {
       char* const at = out.Reserve(kResponseHead.size());
       PutHead(ticket, at);
       PutBigEndian32(response.body.size(), at + 16);
-      if (!response.body.empty()) out.Append(std::move(response.body));
+      std::move(response.body).AppendTo(&out);
     } else {
       AppendError(ticket, response, &out);
     }

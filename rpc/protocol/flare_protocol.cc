@@ -84,7 +84,7 @@ void SetCompression(CompressionAlgorithm algorithm, bool attachment_compressed,
   meta->attachment_compressed = attachment_compressed || !has_attachment;
 }
 
-void AppendFlare(const RpcMeta& meta, Buffer&& body, Buffer&& attachment,
+void AppendFlare(const RpcMeta& meta, OutboundBody&& body, Buffer&& attachment,
                  BufferBuilder* out) {
   const std::size_t body_size = body.size();
   const std::size_t attachment_size = attachment.size();
@@ -102,7 +102,7 @@ void AppendFlare(const RpcMeta& meta, Buffer&& body, Buffer&& attachment,
               std::move(body), std::move(attachment), out);
 }
 
-bool PartTooLarge(const Buffer& body, const Buffer& attachment) {
+bool PartTooLarge(const OutboundBody& body, const Buffer& attachment) {
   return std::max(body.size(), attachment.size()) >
          std::numeric_limits<std::uint32_t>::max();
 }

@@ -56,14 +56,26 @@ bool FindBody(std::size_t attachment_size, Message* message) {
   return true;
 }
 
-// Takes the frame apart, by message->body_size; its head stays in `wire`, for
-// the views into it.
+// Takes the frame apart, by message->body_size. `head_is_kept`: for views into
+// it, `wire` keeps it until the message is cleared. Otherwise they are good as
+// long as the body, if all is in one block that it shares: one reference to
+// count less.
 template <class Frame, class Message>
-void SplitFrame(Message* message) {
-  Buffer head = message->wire.Cut(Frame::kHeaderSize + message->meta_size);
-  message->body = message->wire.Cut(message->body_size);
-  message->attachment = std::move(message->wire);
-  message->wire = std::move(head);
+void SplitFrame(bool head_is_kept, Message* message) {
+  Buffer& wire = message->wire;
+  const std::size_t head_size = Frame::kHeaderSize + message->meta_size;
+  if (wire.size() == head_size) return;
+  const bool has_attachment = wire.size() != head_size + message->body_size;
+  const bool in_one_block = wire.FirstContiguous().size() == wire.size();
+  if (!head_is_kept && !has_attachment && in_one_block) {
+    wire.Skip(head_size);
+    message->body = std::move(wire);
+    return;
+  }
+  Buffer head = wire.Cut(head_size);
+  message->body = wire.Cut(message->body_size);
+  message->attachment = std::move(wire);
+  wire = std::move(head);
 }
 
 // Refuses a request, with the text `what` and `detail`.
@@ -111,7 +123,9 @@ class FramedServerProtocol : public ServerProtocol {
     if (request->reject_status != STATUS_SUCCESS) return ParseResult::kReject;
     if (!error.empty()) return Reject("malformed meta: ", error, request);
     const ParseResult result = Self::Accept(meta, request);
-    if (result == ParseResult::kOk) SplitFrame<Frame>(request);
+    if (result == ParseResult::kOk) {
+      SplitFrame<Frame>(!request->ticket.request_header.empty(), request);
+    }
     return result;
   }
 
@@ -170,7 +184,7 @@ class FramedClientProtocol : public ClientProtocol {
     if (!error.empty()) {
       return Fail(ParseResult::kReject, std::string(error), response);
     }
-    SplitFrame<Frame>(response);
+    SplitFrame<Frame>(!response->description.empty(), response);
     return ParseResult::kOk;
   }
 

@@ -136,16 +136,17 @@ void AppendHead(std::size_t bound, Put&& put, BufferBuilder* out) {
 
 // All of a frame.
 template <class Put>
-void AppendFrame(std::size_t head_bound, Put&& put, Buffer&& body,
+void AppendFrame(std::size_t head_bound, Put&& put, OutboundBody&& body,
                  Buffer&& attachment, BufferBuilder* out) {
   AppendHead(head_bound, put, out);
-  if (!body.empty()) out->Append(std::move(body));
+  std::move(body).AppendTo(out);
   if (!attachment.empty()) out->Append(std::move(attachment));
 }
 
 // Where one number of 32 bits has the size of all, with room for the head,
 // whatever peers take such numbers for.
-inline bool TooLargeForFrame(const Buffer& body, const Buffer& attachment) {
+inline bool TooLargeForFrame(const OutboundBody& body,
+                             const Buffer& attachment) {
   return body.size() + attachment.size() > std::size_t{2'000'000'000};
 }
 

@@ -100,7 +100,7 @@ flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
   out->Append(before_length_);
   AppendDecimal(std::uint64_t{request.body.size()}, out);
   out->Append("\r\n\r\n");
-  if (!request.body.empty()) out->Append(std::move(request.body));
+  std::move(request.body).AppendTo(out);
   return flare::Status();
 }
 

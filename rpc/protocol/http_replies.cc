@@ -151,7 +151,7 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
   AppendDecimal(ticket.correlation_id, &out);
   out.Append("\r\n");
   AppendEnd(ticket, response.body.size(), &out);
-  if (!response.body.empty()) out.Append(std::move(response.body));
+  std::move(response.body).AppendTo(&out);
   return out.DestructiveGet();
 }
 

@@ -1,12 +1,12 @@
 #include "flare/rpc/protocol/payload.h"
 
-#include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <string>
+#include <utility>
 
 #include "flare/base/zero_copy_stream.h"
 
@@ -21,6 +21,10 @@ namespace pb = google::protobuf;
 // fiber has 128 KiB. (The parsers of the other formats stop at 100 or fewer
 // levels, for which they need far less.)
 constexpr int kMaxTextNesting = 32;
+
+// Larger messages are serialised at once: what takes long is to be done before
+// a call gives back its place under the server's limits.
+constexpr std::size_t kReferredAtMost = 4096;
 
 flare::Status Malformed(const pb::Message& message, std::string_view what) {
   return flare::Status(
@@ -89,42 +93,33 @@ flare::Status CannotSerialize(const pb::Message& message,
                        "can't write a " + message.GetTypeName() + ": " + why);
 }
 
-flare::Status SerializeBinary(const pb::Message& message, BufferBuilder* out) {
-  std::size_t size = message.ByteSizeLong();
+flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
+  const std::size_t size = message.ByteSizeLong();
   if (size > 0x7fffffff) {
     return CannotSerialize(message, "it exceeds 2 GiB");
   }
-  if (size <= out->SizeAvailable()) {
-    // Straight into the block that the message is being built in.
-    auto* begin = reinterpret_cast<pb::uint8*>(out->data());
-    message.SerializeWithCachedSizesToArray(begin);
-    out->MarkWritten(size);
-    return flare::Status();
-  }
-  out->ExpectBytes(size);
-  BufferOutputStream stream(out);
-  pb::io::CodedOutputStream coded(&stream);
-  message.SerializeWithCachedSizes(&coded);
+  *body = OutboundBody(message, size);
+  if (size > kReferredAtMost) *body = std::move(*body).ToBuffer();
   return flare::Status();
 }
 
-flare::Status SerializeText(const pb::Message& message, BufferBuilder* out) {
+flare::Status SerializeText(const pb::Message& message, OutboundBody* body) {
   std::string text;
   pb::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
   printer.PrintToString(message, &text);
   while (!text.empty() && text.back() == ' ') text.pop_back();
-  out->Append(text);
+  *body = CreateBufferSlow(text);
   return flare::Status();
 }
 
-flare::Status SerializeJson(const pb::Message& message, BufferBuilder* out) {
+flare::Status SerializeJson(const pb::Message& message, OutboundBody* body) {
   std::string text;
   auto status = pb::util::MessageToJsonString(message, &text);
   if (!status.ok()) {
     return CannotSerialize(message, status.message().as_string());
   }
-  out->Append(text);
+  *body = CreateBufferSlow(text);
   return flare::Status();
 }
 
@@ -144,18 +139,18 @@ flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
 }
 
 flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
-                               BufferBuilder* out) {
+                               OutboundBody* body) {
   if (!message.IsInitialized()) {
     return CannotSerialize(message,
                            "missing " + message.InitializationErrorString());
   }
   switch (format) {
     case PayloadFormat::kProtobuf:
-      return SerializeBinary(message, out);
+      return SerializeBinary(message, body);
     case PayloadFormat::kProtobufText:
-      return SerializeText(message, out);
+      return SerializeText(message, body);
     case PayloadFormat::kProto3Json:
-      return SerializeJson(message, out);
+      return SerializeJson(message, body);
   }
   return CannotSerialize(message, "unknown payload format");
 }

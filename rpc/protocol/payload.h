@@ -19,11 +19,11 @@ namespace flare::rpc {
 flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
                            google::protobuf::Message* message);
 
-// Appends `message` to *out. Fails, maybe having appended a part, with
+// Makes `message` *body, which may refer to it. Fails with
 // STATUS_SERIALIZE_RESPONSE and a text (a required field missing, over 2 GiB).
 flare::Status SerializePayload(PayloadFormat format,
                                const google::protobuf::Message& message,
-                               BufferBuilder* out);
+                               OutboundBody* body);
 
 }  // namespace flare::rpc
 

@@ -23,10 +23,10 @@ constexpr PayloadFormat kFormats[] = {PayloadFormat::kProtobuf,
 
 std::string Serialize(PayloadFormat format,
                       const google::protobuf::Message& message) {
-  BufferBuilder out;
-  flare::Status status = SerializePayload(format, message, &out);
+  OutboundBody body;
+  flare::Status status = SerializePayload(format, message, &body);
   EXPECT_TRUE(status.ok()) << status;
-  return FlattenSlow(out.DestructiveGet());
+  return FlattenSlow(std::move(body).ToBuffer());
 }
 
 flare::Status Parse(PayloadFormat format, std::string_view bytes,
@@ -72,7 +72,10 @@ TEST(Payload, ALargeMessageIsWrittenInBlocks) {
   message.set_text(std::string(1 << 20, 'x'));
   BufferBuilder out;
   out.Append("head");
-  ASSERT_TRUE(SerializePayload(PayloadFormat::kProtobuf, message, &out).ok());
+  OutboundBody body;
+  ASSERT_TRUE(SerializePayload(PayloadFormat::kProtobuf, message, &body).ok());
+  EXPECT_EQ(body.size(), message.ByteSizeLong());
+  std::move(body).AppendTo(&out);
   out.Append("tail");
   EXPECT_EQ(FlattenSlow(out.DestructiveGet()),
             "head" + message.SerializeAsString() + "tail");
@@ -134,9 +137,10 @@ TEST(Payload, RequiredFieldsAreRequired) {
   EXPECT_EQ(Parse(PayloadFormat::kProto3Json, "{}", &message).code(),
             STATUS_MALFORMED_DATA);
   for (auto format : kFormats) {
-    BufferBuilder out;
-    flare::Status status = SerializePayload(format, message, &out);
+    OutboundBody body;
+    flare::Status status = SerializePayload(format, message, &body);
     EXPECT_EQ(status.code(), STATUS_SERIALIZE_RESPONSE);
+    EXPECT_TRUE(body.empty());
     EXPECT_NE(status.message().find("missing must"), std::string::npos);
   }
 }

@@ -115,7 +115,8 @@ class FieldReader {
     return error_.empty();
   }
 
-  std::uint64_t LongVarint(int max_bytes) {
+  // Not inlined, so that Varint() is.
+  [[gnu::noinline]] std::uint64_t LongVarint(int max_bytes) {
     std::uint64_t value = 0;
     for (int i = 0; i != max_bytes; ++i) {
       if (at_ == end_) return Fail("a number is cut off");

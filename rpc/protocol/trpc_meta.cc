@@ -21,6 +21,10 @@ using fields::Tag;
 constexpr std::uint32_t kRequestTransInfo = 9;
 constexpr std::uint32_t kResponseTransInfo = 8;
 
+// What all numbers take at most, of 32 bits or sign-extended to 64, and what
+// stands in front of texts.
+constexpr std::size_t kMostTrpcNumbers = 8 * 6 + 2 * 11 + 3 * 6 + 2;
+
 // Sets the parts of meta->func.
 void SplitFunc(TrpcRequestMeta* meta) {
   std::string_view func = meta->func;
@@ -106,6 +110,10 @@ std::string_view DecodeTrpcRequest(std::string_view bytes,
       case Tag(12, kVarint):
         meta->attachment_size = reader.Uint32();
         break;
+      case Tag(kRequestTransInfo, kLengthDelimited):
+        reader.Bytes();
+        meta->has_trans_info = true;
+        break;
       default:
         reader.SkipField(tag);
     }
@@ -185,6 +193,15 @@ std::size_t TrpcResponseSize(const TrpcResponseMeta& meta) {
     size += BytesFieldSize(entry.size());
   });
   return size;
+}
+
+std::size_t TrpcRequestBound(const TrpcRequestMeta& meta) {
+  return kMostTrpcNumbers + meta.caller.size() + meta.callee.size() +
+         FuncSize(meta);
+}
+
+std::size_t TrpcResponseBound(const TrpcResponseMeta& meta) {
+  return kMostTrpcNumbers + meta.error_msg.size() + meta.request.size();
 }
 
 char* EncodeTrpcRequest(const TrpcRequestMeta& meta, char* out) {

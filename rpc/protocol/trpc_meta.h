@@ -45,7 +45,8 @@ struct TrpcRequestMeta {
   std::uint32_t content_type = 0;
   std::uint32_t content_encoding = 0;
   std::uint32_t attachment_size = 0;
-  std::string_view bytes;  // decoding: all of them
+  bool has_trans_info = false;  // decoding only
+  std::string_view bytes;       // decoding: all of them
 };
 
 struct TrpcResponseMeta {
@@ -76,7 +77,11 @@ struct TrpcResponseMeta {
 std::size_t TrpcRequestSize(const TrpcRequestMeta& meta);
 std::size_t TrpcResponseSize(const TrpcResponseMeta& meta);
 
-// Write as many bytes to `out` and return the end.
+// Cheaper: as many at most.
+std::size_t TrpcRequestBound(const TrpcRequestMeta& meta);
+std::size_t TrpcResponseBound(const TrpcResponseMeta& meta);
+
+// Write the encoding to `out` and return its end.
 char* EncodeTrpcRequest(const TrpcRequestMeta& meta, char* out);
 char* EncodeTrpcResponse(const TrpcResponseMeta& meta, char* out);
 

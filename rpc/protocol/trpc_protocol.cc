@@ -16,18 +16,23 @@ namespace {
 // ReplyTicket::method_type of a frame that belongs to a stream.
 constexpr std::uint8_t kStreamTicket = 2;
 
-// `encode` writes meta_size bytes and returns their end.
+// `encode` writes the meta, of at most `bound` bytes, and returns its end.
 template <class Encode>
-void AppendTrpc(std::size_t meta_size, Encode&& encode, Buffer&& body,
+void AppendTrpc(std::size_t bound, Encode&& encode, OutboundBody&& body,
                 Buffer&& attachment, BufferBuilder* out) {
-  TrpcFrame frame;
-  frame.meta_size = static_cast<std::uint32_t>(meta_size);
-  frame.size = static_cast<std::uint32_t>(frame.kept_size() + body.size() +
-                                          attachment.size());
-  AppendFrame(
-      frame.kept_size(),
-      [&](char* at) { return encode(PutTrpcHeader(frame, at)); },
-      std::move(body), std::move(attachment), out);
+  const std::size_t rest = body.size() + attachment.size();
+  // How long the meta is, is known when it has been written.
+  const auto put_head = [&](char* header) {
+    char* const encoded = header + TrpcFrame::kHeaderSize;
+    char* const end = encode(encoded);
+    TrpcFrame frame;
+    frame.meta_size = static_cast<std::uint32_t>(end - encoded);
+    frame.size = static_cast<std::uint32_t>(frame.kept_size() + rest);
+    PutTrpcHeader(frame, header);
+    return end;
+  };
+  AppendFrame(TrpcFrame::kHeaderSize + bound, put_head, std::move(body),
+              std::move(attachment), out);
 }
 
 // A stream's last frame: {close_type = reset, ret, msg}.
@@ -88,15 +93,16 @@ class TrpcServerProtocol final
         kTrpcCompressions, response.compression, response.body));
     meta.attachment_size =
         static_cast<std::uint32_t>(response.attachment.size());
-    std::size_t meta_size = TrpcResponseSize(meta);
-    if (meta_size > TrpcFrame::kMaxMetaSize ||
+    std::size_t bound = TrpcResponseBound(meta);
+    if ((bound > TrpcFrame::kMaxMetaSize &&
+         TrpcResponseSize(meta) > TrpcFrame::kMaxMetaSize) ||
         TooLargeForFrame(response.body, response.attachment)) {
       ShrinkToFailure(&response, &meta);
-      meta_size = TrpcResponseSize(meta);
+      bound = TrpcResponseBound(meta);
     }
     BufferBuilder out;
     AppendTrpc(
-        meta_size, [&](char* at) { return EncodeTrpcResponse(meta, at); },
+        bound, [&](char* at) { return EncodeTrpcResponse(meta, at); },
         std::move(response.body), std::move(response.attachment), &out);
     sink()->Write(out.DestructiveGet());
   }
@@ -123,7 +129,7 @@ class TrpcServerProtocol final
                        InboundRequest* request) {
     request->ticket.correlation_id = meta.request_id;
     request->ticket.one_way = meta.call_type == kTrpcOneWay;
-    request->ticket.request_header = meta.bytes;
+    if (RepeatsHeader(meta)) request->ticket.request_header = meta.bytes;
     return meta.request_id != 0 || !malformed;
   }
 
@@ -162,7 +168,13 @@ class TrpcServerProtocol final
   }
 
  private:
-  // What a reply repeats of its request.
+  // Whether there is anything that a reply repeats; mostly there isn't.
+  static bool RepeatsHeader(const TrpcRequestMeta& meta) {
+    return (meta.version | meta.call_type | meta.message_type |
+            meta.content_type) != 0 ||
+           meta.has_trans_info;
+  }
+
   static void FillMeta(const ReplyTicket& ticket, TrpcResponseMeta* meta) {
     TrpcRequestMeta request;
     // Even a malformed one says what it says in front of the fault.
@@ -220,15 +232,16 @@ class TrpcClientProtocol final
         kTrpcCompressions, request.compression, request.body));
     meta.attachment_size =
         static_cast<std::uint32_t>(request.attachment.size());
-    const std::size_t meta_size = TrpcRequestSize(meta);
-    if (meta_size > TrpcFrame::kMaxMetaSize ||
+    const std::size_t bound = TrpcRequestBound(meta);
+    if ((bound > TrpcFrame::kMaxMetaSize &&
+         TrpcRequestSize(meta) > TrpcFrame::kMaxMetaSize) ||
         TooLargeForFrame(request.body, request.attachment) ||
         meta.request_id != request.correlation_id) {
       return flare::Status(STATUS_SERIALIZE_REQUEST,
                            "the request is too large for a frame");
     }
     AppendTrpc(
-        meta_size, [&](char* at) { return EncodeTrpcRequest(meta, at); },
+        bound, [&](char* at) { return EncodeTrpcRequest(meta, at); },
         std::move(request.body), std::move(request.attachment), out);
     return flare::Status();
   }

@@ -55,7 +55,7 @@ constexpr std::uint64_t CompressionBits(
 template <std::size_t N>
 std::int32_t CompressionNumber(
     const WireNumbers<CompressionAlgorithm, N>& numbers,
-    CompressionAlgorithm algorithm, const Buffer& body) {
+    CompressionAlgorithm algorithm, const OutboundBody& body) {
   return numbers.NumberOf(body.empty() ? CompressionAlgorithm::kNone
                                        : algorithm);
 }

@@ -71,11 +71,9 @@ std::string RawClient::Encode(std::uint64_t id, std::string_view method,
   request.correlation_id = id;
   request.method = method;
   request.timeout_ms = timeout_ms;
-  BufferBuilder builder;
   const flare::Status written =
-      SerializePayload(protocol_->format(), message, &builder);
+      SerializePayload(protocol_->format(), message, &request.body);
   EXPECT_TRUE(written.ok()) << written.ToString();
-  request.body = builder.DestructiveGet();
   return Encode(std::move(request));
 }
 
