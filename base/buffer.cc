@@ -11,13 +11,29 @@ namespace {
 
 BufferSlice* NewSlice(BufferBlock* block, const char* data, std::size_t size) {
   return ::new (PoolAllocate<sizeof(BufferSlice)>())
-      BufferSlice{nullptr, block, data, size};
+      BufferSlice{nullptr, block, data, size, 1};
 }
 
-// Drops the slice's reference, too.
+// Drops the slice's references, too.
 void FreeSlice(BufferSlice* slice) noexcept {
-  slice->block->Deref();
+  slice->block->Deref(slice->refs);
   PoolFree<sizeof(BufferSlice)>(slice);
+}
+
+// A reference for what is cut off `slice`. Taken for many cuts at a time, as
+// far as there is something to cut: the count is another core's as often as
+// not.
+BufferBlock* TakeRefOf(BufferSlice* slice) {
+  constexpr std::size_t kBytesForEach = 64;
+  constexpr std::size_t kMost = 64;
+  if (slice->refs == 1) {
+    const auto n = static_cast<std::uint32_t>(
+        1 + std::min(slice->size / kBytesForEach, kMost));
+    slice->block->Ref(n);
+    slice->refs += n;
+  }
+  --slice->refs;
+  return slice->block;
 }
 
 }  // namespace
@@ -42,7 +58,7 @@ void Buffer::AppendSlice(BufferBlock* block, const char* data,
   }
   if (tail_->block == block && tail_->data + tail_->size == data) {
     tail_->size += size;
-    block->Deref();  // tail_ has one already
+    ++tail_->refs;
     return;
   }
   tail_->next = NewSlice(block, data, size);
@@ -55,9 +71,10 @@ void Buffer::Link(Buffer& other) {
   if (tail_->block == first->block &&
       tail_->data + tail_->size == first->data) {
     tail_->size += first->size;
+    tail_->refs += first->refs;
     tail_->next = first->next;
     if (first != other.tail_) tail_ = other.tail_;
-    FreeSlice(first);
+    PoolFree<sizeof(BufferSlice)>(first);
   } else {
     tail_->next = first;
     tail_ = other.tail_;
@@ -109,8 +126,7 @@ Buffer Buffer::Cut(std::size_t n) {
     head_ = slice;
   }
   if (left) {
-    slice->block->Ref();
-    front.AppendSlice(slice->block, slice->data, left);
+    front.AppendSlice(TakeRefOf(slice), slice->data, left);
     slice->data += left;
     slice->size -= left;
   }

@@ -38,12 +38,15 @@
 
 namespace flare {
 
-/// One link of a Buffer. Owns a reference to its block; never empty.
+/// One link of a Buffer; never empty. Owns references to its block: one, and
+/// maybe more, which it gets when slices are joined and gives away when others
+/// are cut off it, so that most of that leaves the shared count alone.
 struct BufferSlice {
   BufferSlice* next;
   BufferBlock* block;
   const char* data;
   std::size_t size;
+  std::uint32_t refs;
 };
 
 class Buffer {

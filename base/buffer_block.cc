@@ -7,8 +7,8 @@
 //      the block has a sole owner; bytes from the cursor on are seen by nobody
 //      else. So slices of one block may be read while its rest is written.
 //  B2  A WritableBlock has one owner: a slot, or whoever took it from there.
-//  B3  refs = prepaid + slices that refer to the block; prepaid >= 1 as long
-//      as somebody owns the WritableBlock.
+//  B3  refs = prepaid + the references of all slices (BufferSlice::refs);
+//      prepaid >= 1 as long as somebody owns the WritableBlock.
 //  B4  Only the functions marked noinline touch the slots, and none of them
 //      can suspend a fiber in between.
 
