@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstring>
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -32,7 +34,12 @@ constexpr std::array<std::uint32_t, 256> kTable = MakeTable();
 
 #define FLARE_WITH_CRC32C __attribute__((target("sse4.2")))
 
-bool HasInstruction() { return __builtin_cpu_supports("sse4.2"); }
+// By the instruction: what __builtin_cpu_supports() reads is not found by a
+// linker that optimises.
+bool HasInstruction() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_SSE4_2) != 0;
+}
 
 FLARE_WITH_CRC32C inline std::uint32_t Step8(std::uint32_t crc,
                                              std::uint64_t bytes) {
