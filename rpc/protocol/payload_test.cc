@@ -5,6 +5,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 
 #include "flare/base/sanitizer.h"
 #include "flare/rpc/protocol/protocol_testing.h"
