@@ -72,8 +72,10 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
   const auto free = [&](const ClientConnection* c) {
     return size >= limit_ || c->idle();
   };
-  for (ClientConnection* c : connections_) {
-    if (c == preferred && good(c) && free(c)) chosen = c;
+  if (const auto it =
+          std::find(connections_.begin(), connections_.end(), preferred);
+      it != connections_.end() && good(*it) && free(*it)) {
+    chosen = *it;
   }
   if (chosen == nullptr && size < limit_) {
     for (ClientConnection* c : connections_) {
