@@ -126,8 +126,10 @@ def longtail_row(system, threads, tail, qps):
         ordinary = press(bench, server.address, 1000, qps=qps)
         clients = [ordinary]
         if tail != 'none':
+            slow = {} if tail == 'no_work' else {
+                'tail_ratio': 1, 'tail_us': 5000, 'tail_work': tail}
             clients.append(press(bench, server.address, 1000, qps=qps / 100,
-                                 tail_ratio=1, tail_us=5000, tail_work=tail))
+                                 **slow))
         return loads.apply_load(bench, clients, [server], counted=[ordinary])
     return Row(system, threads, {'tail': tail}, measure)
 
@@ -137,8 +139,8 @@ def longtail_rows(scale):
     made = []
     for threads in scale.worker_threads():
         for tail in scale.pick(
-                ('none', 'sleep_thread', 'sleep_fiber', 'spin'),
-                ('none', 'sleep_thread', 'sleep_fiber', 'spin'),
+                ('none', 'no_work', 'sleep_thread', 'sleep_fiber', 'spin'),
+                ('none', 'no_work', 'sleep_thread', 'sleep_fiber', 'spin'),
                 ('none', 'sleep_thread')):
             made.append(longtail_row('flare', threads, tail, qps))
             if tail != 'sleep_fiber':
@@ -151,7 +153,9 @@ TRPC_LONGTAIL = Workload(
     'A fixed 10,000 calls per second; a second client adds 100 that take 5 ms. '
     'Only the ordinary ones are counted, from the moment they were due. '
     '`tail`: how the server spends the 5 ms: blocking its thread, sleeping its '
-    'fiber (which `merge` has none of), or computing. Published are 8 threads '
+    'fiber (which `merge` has none of), or computing; with `no_work` the '
+    'second client\'s calls are like the others, which shows what a second '
+    'client costs. Published are 8 threads '
     'on 8 CPUs; on fewer, each slow call takes a greater share of the server '
     'away, and those that compute take CPU from the client as well.',
     longtail_rows,

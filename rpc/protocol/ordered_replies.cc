@@ -10,11 +10,14 @@ namespace flare::rpc {
 
 // Invariants:
 //   [R1] Places are emitted in order, each once: next_ only grows, under lock_,
-//        and ReplySink::Write is called under lock_.
+//        by whoever set emitting_, and only he calls ReplySink::Write, which
+//        may send at once and so isn't called under lock_. What becomes ready
+//        meanwhile is held, and he finds it before he takes emitting_ away.
 //   [R2] A request counts in pending_ from before its message leaves the reader
-//        until after its bytes went to the sink, so when pending_ is zero with
-//        kClosing set, everything that will ever be sent has been written, and
-//        exactly one thread sees that transition: it closes.
+//        until after its bytes went to the sink, or are held by [R1] for one
+//        that counts. So when pending_ is zero with kClosing set, everything
+//        that will ever be sent has been written, and exactly one thread sees
+//        that transition: it closes.
 //   [R3] After an ordered reply with `close` was emitted (ended_), nothing
 //        ordered is emitted any more.
 //   [R4] A reply with `close` says that nothing follows. In its turn it goes to
@@ -45,10 +48,7 @@ void OrderedReplies::EnterUnordered() {
 }
 
 void OrderedReplies::Send(std::uint64_t place, Buffer&& bytes, bool close) {
-  {
-    std::scoped_lock lock(lock_);
-    SendLocked(place, std::move(bytes), close);
-  }
+  SendInOrder(place, std::move(bytes), close);
   Leave(close);
 }
 
@@ -63,9 +63,7 @@ void OrderedReplies::SendUnordered(Buffer&& bytes, bool close) {
 }
 
 void OrderedReplies::SendInterim(Buffer&& bytes) {
-  const std::uint64_t place = entered_++;
-  std::scoped_lock lock(lock_);
-  SendLocked(place, std::move(bytes), false);
+  SendInOrder(entered_++, std::move(bytes), false);
 }
 
 bool OrderedReplies::closing() const {
@@ -73,35 +71,43 @@ bool OrderedReplies::closing() const {
   return (pending_.load(std::memory_order_relaxed) & kClosing) != 0;
 }
 
-void OrderedReplies::SendLocked(std::uint64_t place, Buffer&& bytes,
-                                bool close) {
+void OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
+                                 bool close) {
+  std::unique_lock lock(lock_);
   if (ended_) return;
-  if (place != next_) {
+  if (place != next_ || emitting_) {
     Hold(place, std::move(bytes), close);
     return;
   }
-  Emit(std::move(bytes), close);
-  while (!slots_.empty() && !ended_ && SlotOf(next_).ready) {
-    Slot slot = std::exchange(SlotOf(next_), Slot());
-    held_bytes_ -= slot.bytes.size();
-    Emit(std::move(slot.bytes), slot.close);
-  }
+  emitting_ = true;  // [R1]
+  Slot slot{std::move(bytes), true, close};
+  do {
+    ++next_;
+    if (slot.close) {
+      last_.Append(std::move(slot.bytes));  // [R4]
+      ended_ = true;
+      slots_.clear();
+      break;
+    }
+    lock.unlock();
+    sink_->Write(std::move(slot.bytes));
+    lock.lock();
+  } while (TakeNext(&slot));
+  emitting_ = false;
 }
 
-void OrderedReplies::Emit(Buffer&& bytes, bool close) {
-  ++next_;
-  if (!close) {
-    sink_->Write(std::move(bytes));
-    return;
-  }
-  last_.Append(std::move(bytes));  // [R4]
-  ended_ = true;
-  slots_.clear();
+// What is held for the next place. False: nothing is.
+bool OrderedReplies::TakeNext(Slot* slot) {
+  if (slots_.empty() || ended_ || !SlotOf(next_).ready) return false;
+  *slot = std::exchange(SlotOf(next_), Slot());
+  held_bytes_ -= slot->bytes.size();
+  return true;
 }
 
 void OrderedReplies::Hold(std::uint64_t place, Buffer&& bytes, bool close) {
   held_bytes_ += bytes.size();
-  if (held_bytes_ > max_bytes_) {
+  // Much of it may be about to leave while somebody emits.
+  if (held_bytes_ > max_bytes_ && !emitting_) {
     ended_ = true;
     slots_.clear();
     sink_->Abort(flare::Status(STATUS_OVERLOADED,

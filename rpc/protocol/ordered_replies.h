@@ -9,8 +9,7 @@
 //   once
 //
 // A connection costs nothing but this object until replies are ready out of
-// order. Nothing blocks; locks are held for a few instructions and, where
-// replies leave, for ReplySink::Write.
+// order. Nothing blocks; locks are held for a few instructions.
 #ifndef FLARE_RPC_PROTOCOL_ORDERED_REPLIES_H_
 #define FLARE_RPC_PROTOCOL_ORDERED_REPLIES_H_
 
@@ -69,10 +68,8 @@ class OrderedReplies {
     bool close = false;
   };
 
-  void SendLocked(std::uint64_t place, Buffer&& bytes, bool close)
-      FLARE_REQUIRES(lock_);
-  // One reply in its turn.
-  void Emit(Buffer&& bytes, bool close) FLARE_REQUIRES(lock_);
+  void SendInOrder(std::uint64_t place, Buffer&& bytes, bool close);
+  bool TakeNext(Slot* slot) FLARE_REQUIRES(lock_);
   void Hold(std::uint64_t place, Buffer&& bytes, bool close)
       FLARE_REQUIRES(lock_);
   Slot& SlotOf(std::uint64_t place) FLARE_REQUIRES(lock_) {
@@ -94,6 +91,7 @@ class OrderedReplies {
 
   Spinlock lock_;
   std::uint64_t next_ FLARE_GUARDED_BY(lock_) = 0;  // whose turn it is
+  bool emitting_ FLARE_GUARDED_BY(lock_) = false;   // somebody calls the sink
   bool ended_ FLARE_GUARDED_BY(lock_) = false;      // drop what comes
   Buffer last_ FLARE_GUARDED_BY(lock_);             // see [R4]
   std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <latch>
 #include <numeric>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/rpc/protocol/protocol_testing.h"
@@ -184,6 +186,41 @@ TEST_F(OrderedRepliesTest, HeldBytesAreGivenBack) {
     EXPECT_EQ(sink_.Take().size(), 901u);
   }
   EXPECT_FALSE(sink_.aborted());
+}
+
+// A sink that is busy for so long that other replies become ready.
+class SlowSink final : public ReplySink {
+ public:
+  bool Write(Buffer&& bytes) override {
+    sent += FlattenSlow(bytes);
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    return true;
+  }
+  void CloseAfterFlush() override { sent += '|'; }
+  void Abort(const flare::Status&) override { sent += '!'; }
+
+  std::string sent;
+  std::function<void()> meanwhile;
+};
+
+// ... as many as there are, and no limit counts against what can leave.
+TEST(OrderedReplies, WhatBecomesReadyDuringAWriteFollowsIt) {
+  SlowSink sink;
+  OrderedReplies replies(100, 10, &sink);
+  for (std::uint64_t place = 0; place != 4; ++place) {
+    ASSERT_EQ(replies.Enter(), place);
+  }
+  sink.meanwhile = [&] {
+    std::jthread([&] {
+      replies.Send(1, Bytes("b, longer than the limit"), false);
+      replies.Send(3, Bytes("d"), true);
+      EXPECT_EQ(sink.sent, "a");
+    });
+  };
+  replies.Send(0, Bytes("a"), false);
+  EXPECT_EQ(sink.sent, "ab, longer than the limit");
+  replies.Send(2, Bytes("c"), false);
+  EXPECT_EQ(sink.sent, "ab, longer than the limitcd|");
 }
 
 TEST_F(OrderedRepliesTest, RandomOrdersWithInterims) {
