@@ -1,11 +1,11 @@
-// How long a program's threads sleep, as they see it: from before nanosleep() or
-// clock_nanosleep() to when they run again.
+// How long a program's threads sleep, as they see it: from before nanosleep()
+// or clock_nanosleep() to when they run again.
 //
 //   gcc -O2 -shared -fPIC benchmark/time_asleep.c -o time_asleep.so -ldl
 //   LD_PRELOAD=./time_asleep.so server --work=sleep_thread ...
 //
-// At the end of the program it prints "N sleeps of T us" to standard error. With
-// handlers that do nothing but sleep, T is the mean service time.
+// At the end of the program it prints "N sleeps of T us" to standard error.
+// With handlers that do nothing but sleep, T is the mean service time.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
