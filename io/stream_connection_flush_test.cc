@@ -117,11 +117,13 @@ TEST_P(FlushTest, ThreadsSendByThemselves) {
   const std::size_t workers =
       fiber::GetSchedulingGroupCount() * fiber::GetSchedulingGroupSize();
   fiber::Latch held(static_cast<std::ptrdiff_t>(workers));
+  fiber::Latch gone(static_cast<std::ptrdiff_t>(workers));
   std::atomic<std::uint32_t> go{0};
   for (std::size_t i = 0; i < workers; ++i) {
     fiber::Spawn([&] {
       held.count_down();
       while (go.load() == 0) FutexWait(&go, 0, testing::Deadline());
+      gone.count_down();
     });
   }
   held.wait();
@@ -130,6 +132,7 @@ TEST_P(FlushTest, ThreadsSendByThemselves) {
   go.store(1);
   FutexWakeAll(&go);
   EXPECT_EQ(Receive(peer_.get(), 5), "hello");
+  gone.wait();
 }
 
 }  // namespace
