@@ -46,7 +46,9 @@ def commit():
 
 def build_mode(folder):
     """How the programs of a folder were built, as far as its path tells."""
-    match = re.search(r'/bazel-out/[\w.]+-(opt|dbg|fastbuild)[\w-]*/',
-                      os.path.realpath(folder) + '/')
-    return 'bazel -c %s' % match[1] if match else 'programs in %s' % (
-        os.path.basename(os.path.abspath(folder)))
+    match = re.search(
+        r'/bazel-out/[\w.]+-(opt|dbg|fastbuild)(release)?[\w-]*/',
+        os.path.realpath(folder) + '/')
+    if not match:
+        return 'programs in %s' % os.path.basename(os.path.abspath(folder))
+    return 'bazel --config=release' if match[2] else 'bazel -c ' + match[1]

@@ -75,6 +75,17 @@ class Summaries(unittest.TestCase):
         self.assertIsNone(grouping.ours_beside(ours, lines))
 
 
+class Builds(unittest.TestCase):
+
+    def test_mode(self):
+        for folder, mode in (
+                ('/x/bazel-out/k8-opt/bin', 'bazel -c opt'),
+                ('/x/bazel-out/k8-fastbuild/bin', 'bazel -c fastbuild'),
+                ('/x/bazel-out/k8-optrelease/bin', 'bazel --config=release'),
+                ('/x/mine', 'programs in mine')):
+            self.assertEqual(command.machine.build_mode(folder), mode)
+
+
 class Reports(unittest.TestCase):
 
     def test_figures_as_text(self):
