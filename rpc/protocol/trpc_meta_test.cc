@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 
 #include "flare/rpc/protocol/meta_testing.h"
@@ -46,6 +47,33 @@ TEST(TrpcMetaTest, EncodesTheDocumentedResponse) {
   TrpcResponseMeta meta;
   meta.request_id = 1;
   EXPECT_EQ(Encode(meta), "\x18\x01");
+}
+
+// The most that each number can take, and texts long enough for long lengths.
+TEST(TrpcMetaTest, BoundsHoldForTheLargestValues) {
+  constexpr std::uint32_t kMost = 0xffffffff;
+  const std::string text(60'000, 'x');
+  TrpcRequestMeta request;
+  request.version = request.call_type = request.request_id = kMost;
+  request.timeout = request.message_type = request.content_type = kMost;
+  request.content_encoding = request.attachment_size = kMost;
+  request.caller = request.callee = request.service = request.method = text;
+  EXPECT_LE(TrpcRequestSize(request), TrpcRequestBound(request));
+
+  PbRequest with_trans_info;
+  for (const std::string& entry : {""s, "a"s, text}) {
+    with_trans_info.add_trans_info(entry);
+  }
+  const std::string repeated = with_trans_info.SerializeAsString();
+  TrpcResponseMeta response;
+  response.version = response.call_type = response.request_id = kMost;
+  response.message_type = response.content_type = kMost;
+  response.content_encoding = response.attachment_size = kMost;
+  response.ret = response.func_ret = -1;
+  response.error_msg = text;
+  response.request = repeated;
+  EXPECT_GT(TrpcResponseSize(response), repeated.size());
+  EXPECT_LE(TrpcResponseSize(response), TrpcResponseBound(response));
 }
 
 TEST(TrpcMetaTest, SplitsFunc) {

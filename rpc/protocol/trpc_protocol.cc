@@ -175,6 +175,7 @@ class TrpcServerProtocol final
            meta.has_trans_info;
   }
 
+  // What a reply repeats of its request.
   static void FillMeta(const ReplyTicket& ticket, TrpcResponseMeta* meta) {
     TrpcRequestMeta request;
     // Even a malformed one says what it says in front of the fault.
