@@ -4,6 +4,7 @@
 #ifndef FLARE_FIBER_POLLER_H_
 #define FLARE_FIBER_POLLER_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "flare/fiber/task.h"
@@ -14,14 +15,19 @@ class Poller {
  public:
   virtual ~Poller() = default;
 
-  // Appends the tasks that became ready to `*ready`. `deadline_ns` is 0 for
-  // "look, don't wait"; otherwise the call blocks the thread until there is an
-  // event, Wake() is called, or NowNs() reaches it (INT64_MAX: no limit). It
-  // may return early with nothing.
+  // Appends tasks that became ready to `*ready`, perhaps not all of them: see
+  // pending(). `deadline_ns` is 0 for "look, don't wait"; otherwise the call
+  // blocks the thread until there is an event, Wake() is called, or NowNs()
+  // reaches it (INT64_MAX: no limit). It may return early with nothing.
   //
   // The runtime never has two threads in here at once, and orders consecutive
   // calls by acquire/release, so that an implementation may keep plain state.
   virtual void Poll(std::int64_t deadline_ns, TaskList* ready) = 0;
+
+  // Events that are known and haven't been handed out as tasks: as long as
+  // there are any, Poll() hands out some of them and doesn't block. Any thread;
+  // a hint.
+  virtual std::size_t pending() const noexcept { return 0; }
 
   // Makes a Poll() that blocks now, or the next one that would, return soon.
   // Any thread; safe against everything but destruction.

@@ -112,6 +112,10 @@ class SchedulingGroup {
   std::size_t limit() const noexcept { return options_.workers; }
   Worker* worker(std::size_t i) const noexcept { return workers_[i].get(); }
   Poller* poller() const noexcept { return options_.poller.get(); }
+  // Of the poller; 0 without one.
+  std::size_t pending_events() const noexcept {
+    return options_.poller == nullptr ? 0 : options_.poller->pending();
+  }
   StackAllocator* stacks() noexcept { return &stacks_; }
   StackShortage& shortage() noexcept { return shortage_; }
   const StackShortage& shortage() const noexcept { return shortage_; }

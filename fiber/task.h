@@ -92,9 +92,10 @@ void SubmitAll(TaskList&& tasks);
 
 // For a task that runs and would gain from being run after others, as one does
 // that sends what they write. True: it is queued again, behind all that is
-// queued on the calling worker. False: that would be only a few tasks, or more
-// work than 0.5 ms; it is not queued, and should go on. Ask for it a few times
-// in a row at most, since others may do the same. False on plain threads.
+// queued on the calling worker, or that events which are known make ready
+// (poller.h). False: that would be only a few tasks, or more work than 0.5 ms;
+// it is not queued, and should go on. Ask for it a few times in a row at most,
+// since others may do the same. False on plain threads.
 [[nodiscard]] bool SubmitBehindOthers(Task* task);
 
 // Queues `task` in the scheduling group with that index (see runtime.h). On a

@@ -177,13 +177,7 @@ void Worker::Maintain() {
   // A ring that is half full would overflow with what IO brings: its oldest
   // tasks would have to wait behind newer ones.
   const bool room = run_queue_.size() < run_queue_.capacity() / 2;
-  if (room && group_->TryAcquirePoller()) {
-    TaskList ready;
-    Bump(counters_.polls);
-    group_->poller()->Poll(0, &ready);
-    group_->ReleasePoller();
-    Keep(std::move(ready));
-  }
+  if (room) LookForIo();
   if (now >= probe_.next_at_ns) Probe(now);
   if (group_->shortage().any()) [[unlikely]] {
     EaseShortage();
@@ -199,6 +193,43 @@ void Worker::Maintain() {
   if (schedule_ != nullptr) [[unlikely]] {
     Reorder();
   }
+}
+
+void Worker::LookForIo() {
+  if (!group_->TryAcquirePoller()) return;
+  TaskList ready;
+  Bump(counters_.polls);
+  group_->poller()->Poll(0, &ready);
+  group_->ReleasePoller();
+  KeepReady(std::move(ready));
+}
+
+// What is still pending is work for a sibling, too: a task for each event, and
+// one at least that it leads to.
+void Worker::KeepReady(TaskList&& tasks) {
+  Keep(std::move(tasks));
+  const std::size_t pending = group_->pending_events();
+  if (pending == 0) return;
+  const auto expected =
+      static_cast<std::uint32_t>(run_queue_.size() + 2 * pending);
+  if (expected >= wake_backlog_) WakeHelper(expected);
+}
+
+Task* Worker::FromPendingEvents() {
+  if (group_->pending_events() == 0) return nullptr;
+  LookForIo();
+  return Pop();
+}
+
+bool Worker::PushBehindOthers(Task* task) {
+  if (run_queue_.size() <= kFewTasks) {
+    if (group_->pending_events() == 0) return false;
+    LookForIo();
+  }
+  const std::uint32_t queued = run_queue_.size();
+  if (queued == 0 || queued > keep_limit_) return false;
+  Push(task);
+  return true;
 }
 
 void Worker::Reorder() {
@@ -219,6 +250,8 @@ Task* Worker::NextWhenEmpty() {
   bool searching = std::exchange(retiring_, false) && Retire();
   for (;;) {
     Task* task = FromInjectionQueue();
+    // Before stealing: nobody has touched their data yet.
+    if (task == nullptr) task = FromPendingEvents();
     if (task == nullptr && (searching || group_->BeginSearch())) {
       task = Steal();
       group_->EndSearch();
@@ -255,7 +288,7 @@ Task* Worker::NextWhenEmpty() {
     Bump(counters_.parks);
     searching = group_->Park(this, &ready);
     const bool any = !ready.empty();
-    Keep(std::move(ready));
+    KeepReady(std::move(ready));
     BeginAfterSleep();
     if (any) Probe(estimate_since_ns_);
     task = Pop();

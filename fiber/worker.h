@@ -55,13 +55,9 @@ class Worker {
   // rest is left to whichever worker of the group comes first.
   void PushAll(TaskList&& tasks);
 
-  // Push() if some short tasks are queued, which are worth waiting for.
-  bool PushBehindOthers(Task* task) {
-    const std::uint32_t queued = run_queue_.size();
-    if (queued <= kFewTasks || queued > keep_limit_) return false;
-    Push(task);
-    return true;
-  }
+  // Push() if some short tasks are queued, or pending events can be had that
+  // make some, which are worth waiting for.
+  bool PushBehindOthers(Task* task);
 
   // Any thread.
   RunQueue& run_queue() noexcept { return run_queue_; }
@@ -188,6 +184,12 @@ class Worker {
   Task* StealFrom(RunQueue* victim);
   // Fires timers and polls IO without waiting, into the run queue.
   void Maintain();
+  // The latter alone.
+  void LookForIo();
+  // Keep() for what a poller has handed out.
+  void KeepReady(TaskList&& tasks);
+  // The first task of pending events; nullptr: there are none.
+  Task* FromPendingEvents();
   std::uint32_t TasksUntilMaintenance() const;
   void Overflow(Task* task);
 

@@ -8,10 +8,14 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/base/futex.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/poller.h"
@@ -22,10 +26,28 @@
 namespace flare::fiber {
 namespace {
 
-// Nothing ever comes out of it. Counts how often it is looked at in passing.
-class EmptyPoller : public Poller {
+// What it is given comes out of it one by one. Counts how often it is looked at
+// in passing.
+class TestPoller : public Poller {
  public:
-  void Poll(std::int64_t deadline_ns, TaskList*) override {
+  void Give(TaskList&& tasks) {
+    {
+      const std::scoped_lock guard(lock_);
+      while (Task* const task = tasks.PopFront()) tasks_.PushBack(task);
+      pending_ = tasks_.size;
+    }
+    Wake();
+  }
+
+  void Poll(std::int64_t deadline_ns, TaskList* ready) override {
+    {
+      const std::scoped_lock guard(lock_);
+      if (Task* const task = tasks_.PopFront()) {
+        ready->PushBack(task);
+        pending_ = tasks_.size;
+        return;
+      }
+    }
     if (deadline_ns == 0) {
       looks_.fetch_add(1);
       return;
@@ -40,9 +62,13 @@ class EmptyPoller : public Poller {
     FutexWake(&wakes_, 1);
   }
 
+  std::size_t pending() const noexcept override { return pending_.load(); }
   int looks() const { return looks_.load(); }
 
  private:
+  Spinlock lock_;
+  TaskList tasks_ FLARE_GUARDED_BY(lock_);
+  std::atomic<std::size_t> pending_{0};
   std::atomic<int> looks_{0};
   std::atomic<std::uint32_t> wakes_{0};
   std::uint32_t seen_ = 0;
@@ -50,33 +76,40 @@ class EmptyPoller : public Poller {
 
 class WorkerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Start(1); }
+  void TearDown() override { TerminateRuntime(); }
+
+  static void Start(std::size_t workers) {
     RuntimeOptions options;
-    options.concurrency = 1;
+    options.concurrency = workers;
     options.make_poller = [](std::size_t) {
-      return std::make_unique<EmptyPoller>();
+      return std::make_unique<TestPoller>();
     };
     ASSERT_TRUE(StartRuntime(options).ok());
   }
-  void TearDown() override { TerminateRuntime(); }
+
+  static TestPoller* poller() { return static_cast<TestPoller*>(GetPoller(0)); }
+
+  // Lets others go first as long as it may.
+  struct Polite : Task {
+    explicit Polite(std::atomic<int>* ran) : ran(ran) {
+      run = [](Task* self) {
+        auto* const me = static_cast<Polite*>(self);
+        if (SubmitBehindOthers(me)) return;
+        me->ran_before = me->ran->load();
+        me->done.Set();
+      };
+    }
+    std::atomic<int>* const ran;
+    int ran_before = -1;
+    Event done;
+  };
 
   // How many of `others` tasks, which are queued behind it, are run before one
   // that lets others go first.
   static int RunBefore(int others) {
-    struct Polite : Task {
-      std::atomic<int>* ran = nullptr;
-      int ran_before = -1;
-      Event done;
-    };
     std::atomic<int> ran{0};
-    Polite polite;
-    polite.ran = &ran;
-    polite.run = [](Task* self) {
-      auto* const me = static_cast<Polite*>(self);
-      if (SubmitBehindOthers(me)) return;
-      me->ran_before = me->ran->load();
-      me->done.Set();
-    };
+    Polite polite(&ran);
     Latch all(others);
     Spawn([&] {
       Submit(&polite);
@@ -117,6 +150,73 @@ TEST_F(WorkerTest, ATaskDoesNotWaitForLongOnes) {
   EXPECT_EQ(RunBefore(200), 0);
 }
 
+// Of a poller that has many to come: one at a time.
+struct FromPoller : Task {
+  std::atomic<int>* ran = nullptr;
+};
+
+TEST_F(WorkerTest, ATaskLetsPendingEventsGoFirst) {
+  constexpr int kTasks = 10;
+  std::atomic<int> ran{0};
+  std::vector<FromPoller> tasks(kTasks);
+  Polite polite(&ran);
+  Spawn([&] {
+    TaskList list;
+    for (FromPoller& task : tasks) {
+      task.ran = &ran;
+      task.run = [](Task* self) {
+        static_cast<FromPoller*>(self)->ran->fetch_add(1);
+      };
+      list.PushBack(&task);
+    }
+    poller()->Give(std::move(list));
+    Submit(&polite);
+  });
+  polite.done.Wait();
+  // The last may be behind it, if the worker looked for IO in between.
+  EXPECT_GE(polite.ran_before, kTasks - 1);
+  while (ran.load() != kTasks) std::this_thread::yield();
+}
+
+// They aren't in anybody's ring, from which they could be stolen.
+TEST_F(WorkerTest, PendingEventsGoToAnotherWorkerIfOneIsHeldUp) {
+  TerminateRuntime();
+  Start(2);
+  struct First : FromPoller {
+    std::atomic<std::uint32_t> all{0};
+    bool in_time = false;
+  };
+  constexpr int kTasks = 10;
+  std::atomic<int> ran{0};
+  First first;
+  std::vector<FromPoller> others(kTasks);
+  TaskList list;
+  first.ran = &ran;
+  first.run = [](Task* self) {
+    auto* const me = static_cast<First*>(self);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (me->ran->load() != kTasks) {
+      if (std::chrono::steady_clock::now() > end) break;
+      std::this_thread::yield();
+    }
+    me->in_time = me->ran->load() == kTasks;
+    me->all.store(1);
+    FutexWake(&me->all, 1);
+  };
+  list.PushBack(&first);
+  for (FromPoller& task : others) {
+    task.ran = &ran;
+    task.run = [](Task* self) {
+      static_cast<FromPoller*>(self)->ran->fetch_add(1);
+    };
+    list.PushBack(&task);
+  }
+  poller()->Give(std::move(list));
+  while (first.all.load() == 0) FutexWait(&first.all, 0, -1);
+  EXPECT_TRUE(first.in_time);
+}
+
 TEST_F(WorkerTest, PlainThreadsHaveNoOthers) {
   Task task;
   EXPECT_FALSE(SubmitBehindOthers(&task));
@@ -152,15 +252,14 @@ TEST_F(WorkerTest, AHalfFullRingIsEnough) {
     }
   });
   run_for_a_while();
-  const auto* const poller = static_cast<EmptyPoller*>(GetPoller(0));
-  const int before = poller->looks();
+  const int before = poller()->looks();
   run_for_a_while();
-  EXPECT_EQ(poller->looks(), before);
+  EXPECT_EQ(poller()->looks(), before);
 
   for (int i = 0; i < kTasks / 2; ++i) tasks[i].stop = true;
   first_ended.wait();
   run_for_a_while();
-  EXPECT_GT(poller->looks(), before);
+  EXPECT_GT(poller()->looks(), before);
   for (Endless& task : tasks) task.stop = true;
   ended.wait();
 }

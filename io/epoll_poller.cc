@@ -2,17 +2,18 @@
 //  [EP1] The kernel holds a raw pointer for each registered descriptor, and the
 //        poller a reference for it. Retire() first removes the pointer from the
 //        kernel, then pushes the descriptor onto `retired_`.
-//  [EP2] Only Poll() drops those references (and the destructor), at its
-//        beginning, of what has been pushed by then. Poll() is exclusive, so a
-//        batch that was fetched before a removal has been delivered by then,
-//        and none fetched later contains it: OnEvents never meets a dead
-//        object.
+//  [EP2] Only Poll() drops those references (and the destructor), of what has
+//        been pushed by then, when no event is pending and before it fetches
+//        others. Poll() is exclusive, so a batch that was fetched before a
+//        removal has been delivered by then, and none fetched later contains
+//        it: OnEvents never meets a dead object.
 //  [EP3] A poller that sleeps keeps memory of what was retired meanwhile, and
 //        nothing else; it isn't woken for that, except by Drain().
 //  [EP4] Poll() takes the requests of Drain() first, then what was retired, and
 //        answers the requests through tasks it hands out: it must not wake a
 //        fiber itself, for that would wait in this worker's own queue while the
-//        worker sleeps here.
+//        worker sleeps here. While events are pending the requests are left:
+//        no worker sleeps then that was in Poll(), and it comes back for them.
 //  [EP5] Everything is edge-triggered. Each registration asks for all events
 //        and is never modified; a descriptor that doesn't care at the moment
 //        gets an event it ignores, once per change, not once per Poll().
@@ -25,6 +26,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -186,7 +188,32 @@ int EpollPoller::Wait(std::int64_t deadline_ns) {
   });
 }
 
+// The next few of the events that have been fetched, in their order.
+void EpollPoller::HandOut(fiber::TaskList* ready) {
+  // relaxed: written by Poll() only, whose calls the runtime orders.
+  int pending = pending_.load(std::memory_order_relaxed);
+  const int left = std::max(pending - at_once(), 0);
+  for (; pending > left; --pending) {
+    const auto i = static_cast<std::size_t>(fetched_ - pending);
+    const epoll_event& event = events_->list[i];
+    auto* const descriptor = static_cast<Descriptor*>(event.data.ptr);
+    if (descriptor != nullptr) descriptor->OnEvents(event.events, ready);
+  }
+  // relaxed: as above.
+  pending_.store(left, std::memory_order_relaxed);
+}
+
+// Grows if one wait in four pays.
+void EpollPoller::NoteFlushWaited(bool paid) noexcept {
+  const int old = at_once();
+  const int wanted = paid ? std::min(old + old / 2, kMaxEvents)
+                          : std::max(old - old / 8 - 1, kFewest);
+  // relaxed: who comes at the same time is as right. No store for nothing.
+  if (wanted != old) at_once_.store(wanted, std::memory_order_relaxed);
+}
+
 void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
+  if (pending() != 0) return HandOut(ready);
   TakeDrainRequests(ready);  // [EP4]
   DropRetired();             // [EP2]
   const int n = Wait(ready->empty() ? deadline_ns : 0);
@@ -196,11 +223,10 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   }
   // acquire: pairs with the release in Register [EP6].
   static_cast<void>(size_.load(std::memory_order_acquire));
-  for (int i = 0; i < n; ++i) {
-    const epoll_event& event = events_->list[static_cast<std::size_t>(i)];
-    auto* const descriptor = static_cast<Descriptor*>(event.data.ptr);
-    if (descriptor != nullptr) descriptor->OnEvents(event.events, ready);
-  }
+  fetched_ = n;
+  // relaxed: as in HandOut.
+  pending_.store(n, std::memory_order_relaxed);
+  HandOut(ready);
 }
 
 void EpollPoller::Wake() {

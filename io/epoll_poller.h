@@ -10,6 +10,10 @@
 // One epoll instance per scheduling group, edge-triggered. A descriptor is
 // registered once, for everything, and never modified: its own state says what
 // it currently cares about, so waiting for output costs no system call.
+//
+// Many events are fetched by one system call, but handed out a few at a time,
+// so that what a worker reads is still in its cache when it is answered
+// (docs/decisions/0019-few-events-at-a-time.md).
 
 #ifndef FLARE_IO_EPOLL_POLLER_H_
 #define FLARE_IO_EPOLL_POLLER_H_
@@ -79,19 +83,35 @@ class EpollPoller : public fiber::Poller {
     return size_.load(std::memory_order_relaxed);
   }
 
+  // Says that a flush which let other tasks go first found more to send (or
+  // nothing) when its turn came again. As long as that pays, more events are
+  // handed out at a time, up to all that were fetched. Any thread.
+  void NoteFlushWaited(bool paid) noexcept;
+
+  // How many events are handed out at a time, at the moment.
+  int at_once() const noexcept {
+    // relaxed: a choice that orders nothing.
+    return at_once_.load(std::memory_order_relaxed);
+  }
+  static constexpr int kFewest = 4;
+  static constexpr int kMaxEvents = 128;  // Of one system call.
+
   // For the runtime.
   void Poll(std::int64_t deadline_ns, fiber::TaskList* ready) override;
+  std::size_t pending() const noexcept override {
+    // relaxed: a hint.
+    return static_cast<std::size_t>(pending_.load(std::memory_order_relaxed));
+  }
   void Wake() override;
 
  private:
   EpollPoller(UniqueFd epoll, UniqueFd wakeup, const Options& options);
 
   int Wait(std::int64_t deadline_ns);
+  void HandOut(fiber::TaskList* ready);
   void PushRetired(Descriptor* descriptor);
   void DropRetired();
   void TakeDrainRequests(fiber::TaskList* ready);
-
-  static constexpr int kMaxEvents = 128;
 
   const UniqueFd epoll_;
   const UniqueFd wakeup_;  // An eventfd, edge-triggered, never read.
@@ -99,6 +119,9 @@ class EpollPoller : public fiber::Poller {
   struct DrainRequest;
   const std::unique_ptr<Events> events_;  // Poll()'s.
   SpinPolicy spin_;                       // Poll()'s.
+  int fetched_ = 0;                       // Poll()'s: how many events_ holds,
+  std::atomic<int> pending_{0};           // ... the last ones not handed out.
+  std::atomic<int> at_once_{kFewest};
   alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
   std::atomic<fiber::Task*> drains_{nullptr};
   std::atomic<std::size_t> size_{0};

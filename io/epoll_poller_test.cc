@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -63,6 +64,16 @@ class EpollPollerTest
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
     peer->Reset(fds[1]);
     return MakeRefCounted<Probe>(UniqueFd(fds[0]), &alive_);
+  }
+
+  // Each is ready, for output.
+  std::vector<RefPtr<Probe>> RegisterProbes(std::vector<UniqueFd>* peers) {
+    std::vector<RefPtr<Probe>> probes;
+    for (UniqueFd& peer : *peers) {
+      probes.push_back(NewProbe(&peer));
+      EXPECT_TRUE(poller_->Register(probes.back().Get()).ok());
+    }
+    return probes;
   }
 
   std::size_t PollNow() {
@@ -157,24 +168,76 @@ TEST_P(EpollPollerTest, RefusesWhatCannotBePolled) {
 }
 
 TEST_P(EpollPollerTest, MoreEventsThanOneBatch) {
-  constexpr int kProbes = 300;
-  std::vector<RefPtr<Probe>> probes;
+  constexpr std::size_t kProbes = 300;
+  constexpr std::size_t kBatch = EpollPoller::kMaxEvents;
   std::vector<UniqueFd> peers(kProbes);
-  for (auto& peer : peers) {
-    probes.push_back(NewProbe(&peer));
-    ASSERT_TRUE(poller_->Register(probes.back().Get()).ok());
-  }
+  const auto probes = RegisterProbes(&peers);
+  const auto few = static_cast<std::size_t>(EpollPoller::kFewest);
   std::size_t reported = 0;
-  for (int polls = 0; polls < 3; ++polls) {
-    const std::size_t n = PollNow();
-    EXPECT_LE(n, 128U);
-    reported += n;
+  while (reported < kProbes) {
+    fiber::TaskList ready;
+    poller_->Poll(kForever, &ready);  // Doesn't wait.
+    // A few at a time, in their order.
+    const std::size_t begun = reported / kBatch * kBatch;
+    const std::size_t fetched = std::min(kProbes - begun, kBatch);
+    ASSERT_EQ(ready.size, std::min(few, begun + fetched - reported));
+    while (const fiber::Task* const task = ready.PopFront()) {
+      EXPECT_EQ(task, probes[reported++]->task());
+    }
+    EXPECT_EQ(poller_->pending(), begun + fetched - reported);
   }
-  EXPECT_EQ(reported, static_cast<std::size_t>(kProbes));
+  EXPECT_EQ(PollNow(), 0U);
   for (auto& probe : probes) {
     EXPECT_EQ(probe->calls(), 1);
     poller_->Retire(probe.Get());
   }
+}
+
+TEST_P(EpollPollerTest, HandsOutMoreWhileFlushesWaitForGood) {
+  EXPECT_EQ(poller_->at_once(), EpollPoller::kFewest);
+  const auto note = [this](int rounds, int paid, int in_vain) {
+    for (int i = 0; i < rounds; ++i) {
+      for (int j = 0; j < paid; ++j) poller_->NoteFlushWaited(true);
+      for (int j = 0; j < in_vain; ++j) poller_->NoteFlushWaited(false);
+    }
+  };
+  note(100, 1, 9);
+  EXPECT_LE(poller_->at_once(), 2 * EpollPoller::kFewest);
+  note(100, 1, 1);
+  EXPECT_GE(poller_->at_once(), EpollPoller::kMaxEvents / 2);
+  note(10, 1, 0);
+  EXPECT_EQ(poller_->at_once(), EpollPoller::kMaxEvents);
+
+  std::vector<UniqueFd> peers(EpollPoller::kMaxEvents);
+  const auto probes = RegisterProbes(&peers);
+  EXPECT_EQ(PollNow(), peers.size());
+  EXPECT_EQ(poller_->pending(), 0U);
+  for (auto& probe : probes) poller_->Retire(probe.Get());
+  note(100, 0, 1);
+  EXPECT_EQ(poller_->at_once(), EpollPoller::kFewest);
+}
+
+// An event that has been fetched and not handed out is a reason to keep what it
+// is for.
+TEST_P(EpollPollerTest, WhatIsRetiredLivesUntilItsEventIsHandedOut) {
+  constexpr int kProbes = 10;
+  std::vector<UniqueFd> peers(kProbes);
+  auto probes = RegisterProbes(&peers);
+  EXPECT_EQ(PollNow(), static_cast<std::size_t>(EpollPoller::kFewest));
+  poller_->Retire(probes.front().Get());
+  poller_->Retire(probes.back().Get());
+  Probe* const last = probes.back().Get();
+  probes.front().Reset();
+  probes.back().Reset();
+  while (poller_->pending() != 0) {
+    EXPECT_EQ(alive_.load(), kProbes);
+    PollNow();
+  }
+  EXPECT_EQ(alive_.load(), kProbes);
+  EXPECT_EQ(last->calls(), 1);
+  EXPECT_EQ(PollNow(), 0U);
+  EXPECT_EQ(alive_.load(), kProbes - 2);
+  for (int i = 1; i < kProbes - 1; ++i) poller_->Retire(probes[i].Get());
 }
 
 TEST_P(EpollPollerTest, WaitsForTheDeadlineAndNotMuchLess) {
@@ -240,6 +303,7 @@ TEST_P(EpollPollerTest, RetiringUnderEvents) {
   }
   while (running.load() > 0) PollNow();
   for (auto& thread : threads) thread.join();
+  while (poller_->pending() != 0) PollNow();
   PollNow();
   EXPECT_EQ(alive_.load(), 0);
   EXPECT_EQ(poller_->size(), 0U);

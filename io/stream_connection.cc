@@ -171,6 +171,10 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
   OutputNode* const node = OutputNode::Make(std::move(data));
   switch (output_.Push(node)) {
     case OutputList::PushResult::kQueued:
+      // relaxed: says when to send, no more.
+      if (flush == Flush::kNow) {
+        flush_now_.store(true, std::memory_order_relaxed);
+      }
       break;
     case OutputList::PushResult::kBecomeFlusher:
       // From a thread it would take a worker that has to be woken, often.

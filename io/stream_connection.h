@@ -239,6 +239,7 @@ class StreamConnection final : public Descriptor {
 
   // stream_connection_flusher.cc: the flusher's role.
   void RunFlusher();
+  bool LetOthersGoFirst();
   void SendAll();
   [[nodiscard]] bool CollectOutput();
   void DropOutput();
@@ -277,12 +278,16 @@ class StreamConnection final : public Descriptor {
 
   Role flush_task_;
   OutputList output_{/*held=*/true};
+  // A writer has said so of what is queued: the flusher has nothing to wait
+  // for.
+  std::atomic<bool> flush_now_{false};
   WritableWait writable_;
   BackPressure output_bytes_;
   // The flusher's own.
   bool last_node_seen_ = false;  // CloseAfterFlush()'s marker.
   Buffer pending_;
-  int turns_given_up_ = 0;  // To tasks that may write more.
+  int turns_given_up_ = 0;             // To tasks that may write more.
+  std::size_t buffered_at_first_ = 0;  // When the first was.
   std::atomic<std::int64_t> last_sent_ns_;
 
   // No more writes: CloseAfterFlush() was called or sending failed.

@@ -100,6 +100,29 @@ TEST_P(FlushTest, NowKeepsTheOrder) {
   EXPECT_EQ(Receive(peer_.get(), 12), "first second");
 }
 
+// ... before what is queued behind the first, which may write, too.
+TEST_P(FlushTest, NowEndsTheWaitingForMore) {
+  if (GetParam().workers != 1 || fiber::IsShuffleRequested()) GTEST_SKIP();
+  constexpr int kOthers = 30;
+  Open();
+  int saw_it = 0;
+  fiber::Latch done(kOthers);
+  fiber::Spawn([&] {
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("first ")), WriteResult::kOk);
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("second"), Flush::kNow),
+              WriteResult::kOk);
+    for (int i = 0; i < kOthers; ++i) {
+      fiber::Spawn([&] {
+        if (ArrivesWithin(0)) ++saw_it;
+        done.count_down();
+      });
+    }
+  });
+  done.wait();
+  EXPECT_EQ(saw_it, kOthers);
+  EXPECT_EQ(Receive(peer_.get(), 12), "first second");
+}
+
 // What the kernel doesn't take at once is sent by workers.
 TEST_P(FlushTest, NowLeavesTheRestToWorkers) {
   Open();

@@ -11,6 +11,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/io/epoll_poller.h"
 #include "flare/io/stream_connection.h"
 
 namespace flare::io {
@@ -39,17 +40,36 @@ std::size_t BytesOf(const msghdr& message) {
 }  // namespace
 
 void StreamConnection::RunFlusher() {
-  if (turns_given_up_ < kMostTurnsGivenUp) {
+  if (LetOthersGoFirst()) return;
+  SendAll();
+}
+
+// Goes behind tasks that may have more to send, unless a writer has said that
+// there won't be more. Tells the poller whether that has brought any. True:
+// must touch nothing any more.
+bool StreamConnection::LetOthersGoFirst() {
+  const std::size_t buffered = BufferedOutput();
+  if (turns_given_up_ == 0) buffered_at_first_ = buffered;
+  // relaxed: as in Write.
+  const bool now = flush_now_.load(std::memory_order_relaxed);
+  if (!now && turns_given_up_ < kMostTurnsGivenUp) {
     ++turns_given_up_;  // Before it is queued: another worker may take it.
-    if (fiber::SubmitBehindOthers(&flush_task_)) return;
+    if (fiber::SubmitBehindOthers(&flush_task_)) return true;
+    --turns_given_up_;
+  }
+  if (now || turns_given_up_ != 0) {
+    const bool paid = buffered > buffered_at_first_;
+    EpollPoller::OfGroup(group_)->NoteFlushWaited(paid);
   }
   turns_given_up_ = 0;
-  SendAll();
+  return false;
 }
 
 // Sends until there is no more, or the kernel takes no more.
 void StreamConnection::SendAll() {
   for (int rounds = 1;; ++rounds) {
+    // relaxed: as in Write, which has queued what it says this of.
+    flush_now_.store(false, std::memory_order_relaxed);
     if (!CollectOutput()) break;
     if (!SendPending()) return;
     if (last_node_seen_) EndOutput(0);
