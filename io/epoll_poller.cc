@@ -203,12 +203,13 @@ void EpollPoller::HandOut(fiber::TaskList* ready) {
   pending_.store(left, std::memory_order_relaxed);
 }
 
-// Grows if one wait in four pays.
+// Grows if more than one wait in four pays.
 void EpollPoller::NoteFlushWaited(bool paid) noexcept {
-  const int old = at_once();
-  const int wanted = paid ? std::min(old + old / 2, kMaxEvents)
-                          : std::max(old - old / 8 - 1, kFewest);
-  // relaxed: who comes at the same time is as right. No store for nothing.
+  // relaxed, both: who comes at the same time is as right.
+  const int old = at_once_.load(std::memory_order_relaxed);
+  const int wanted = paid ? std::min(old + old / 2, kMaxEvents * kOne)
+                          : std::max(old - old / 8, kOne);
+  // No store for nothing.
   if (wanted != old) at_once_.store(wanted, std::memory_order_relaxed);
 }
 

@@ -11,9 +11,9 @@
 // registered once, for everything, and never modified: its own state says what
 // it currently cares about, so waiting for output costs no system call.
 //
-// Many events are fetched by one system call, but handed out a few at a time,
-// so that what a worker reads is still in its cache when it is answered
-// (docs/decisions/0019-few-events-at-a-time.md).
+// Many events are fetched by one system call, but handed out one by one, so
+// that what a worker reads is still in its cache when it is answered
+// (docs/decisions/0019-one-event-at-a-time.md).
 
 #ifndef FLARE_IO_EPOLL_POLLER_H_
 #define FLARE_IO_EPOLL_POLLER_H_
@@ -91,9 +91,8 @@ class EpollPoller : public fiber::Poller {
   // How many events are handed out at a time, at the moment.
   int at_once() const noexcept {
     // relaxed: a choice that orders nothing.
-    return at_once_.load(std::memory_order_relaxed);
+    return at_once_.load(std::memory_order_relaxed) / kOne;
   }
-  static constexpr int kFewest = 4;
   static constexpr int kMaxEvents = 128;  // Of one system call.
 
   // For the runtime.
@@ -121,7 +120,8 @@ class EpollPoller : public fiber::Poller {
   SpinPolicy spin_;                       // Poll()'s.
   int fetched_ = 0;                       // Poll()'s: how many events_ holds,
   std::atomic<int> pending_{0};           // ... the last ones not handed out.
-  std::atomic<int> at_once_{kFewest};
+  static constexpr int kOne = 16;         // One event, in at_once_.
+  std::atomic<int> at_once_{kOne};
   alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
   std::atomic<fiber::Task*> drains_{nullptr};
   std::atomic<std::size_t> size_{0};

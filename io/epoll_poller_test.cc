@@ -172,18 +172,15 @@ TEST_P(EpollPollerTest, MoreEventsThanOneBatch) {
   constexpr std::size_t kBatch = EpollPoller::kMaxEvents;
   std::vector<UniqueFd> peers(kProbes);
   const auto probes = RegisterProbes(&peers);
-  const auto few = static_cast<std::size_t>(EpollPoller::kFewest);
   std::size_t reported = 0;
   while (reported < kProbes) {
     fiber::TaskList ready;
     poller_->Poll(kForever, &ready);  // Doesn't wait.
-    // A few at a time, in their order.
+    // One at a time, in their order.
     const std::size_t begun = reported / kBatch * kBatch;
     const std::size_t fetched = std::min(kProbes - begun, kBatch);
-    ASSERT_EQ(ready.size, std::min(few, begun + fetched - reported));
-    while (const fiber::Task* const task = ready.PopFront()) {
-      EXPECT_EQ(task, probes[reported++]->task());
-    }
+    ASSERT_EQ(ready.size, 1U);
+    EXPECT_EQ(ready.head, probes[reported++]->task());
     EXPECT_EQ(poller_->pending(), begun + fetched - reported);
   }
   EXPECT_EQ(PollNow(), 0U);
@@ -194,7 +191,7 @@ TEST_P(EpollPollerTest, MoreEventsThanOneBatch) {
 }
 
 TEST_P(EpollPollerTest, HandsOutMoreWhileFlushesWaitForGood) {
-  EXPECT_EQ(poller_->at_once(), EpollPoller::kFewest);
+  EXPECT_EQ(poller_->at_once(), 1);
   const auto note = [this](int rounds, int paid, int in_vain) {
     for (int i = 0; i < rounds; ++i) {
       for (int j = 0; j < paid; ++j) poller_->NoteFlushWaited(true);
@@ -202,7 +199,7 @@ TEST_P(EpollPollerTest, HandsOutMoreWhileFlushesWaitForGood) {
     }
   };
   note(100, 1, 9);
-  EXPECT_LE(poller_->at_once(), 2 * EpollPoller::kFewest);
+  EXPECT_EQ(poller_->at_once(), 1);
   note(100, 1, 1);
   EXPECT_GE(poller_->at_once(), EpollPoller::kMaxEvents / 2);
   note(10, 1, 0);
@@ -214,7 +211,7 @@ TEST_P(EpollPollerTest, HandsOutMoreWhileFlushesWaitForGood) {
   EXPECT_EQ(poller_->pending(), 0U);
   for (auto& probe : probes) poller_->Retire(probe.Get());
   note(100, 0, 1);
-  EXPECT_EQ(poller_->at_once(), EpollPoller::kFewest);
+  EXPECT_EQ(poller_->at_once(), 1);
 }
 
 // An event that has been fetched and not handed out is a reason to keep what it
@@ -223,7 +220,7 @@ TEST_P(EpollPollerTest, WhatIsRetiredLivesUntilItsEventIsHandedOut) {
   constexpr int kProbes = 10;
   std::vector<UniqueFd> peers(kProbes);
   auto probes = RegisterProbes(&peers);
-  EXPECT_EQ(PollNow(), static_cast<std::size_t>(EpollPoller::kFewest));
+  EXPECT_EQ(PollNow(), 1U);
   poller_->Retire(probes.front().Get());
   poller_->Retire(probes.back().Get());
   Probe* const last = probes.back().Get();
