@@ -188,19 +188,20 @@ int EpollPoller::Wait(std::int64_t deadline_ns) {
   });
 }
 
-// The next few of the events that have been fetched, in their order.
+// The next of the events that have been fetched, in their order: as many as
+// make at_once() tasks, since some make none.
 void EpollPoller::HandOut(fiber::TaskList* ready) {
   // relaxed: written by Poll() only, whose calls the runtime orders.
   int pending = pending_.load(std::memory_order_relaxed);
-  const int left = std::max(pending - at_once(), 0);
-  for (; pending > left; --pending) {
+  const std::size_t enough = ready->size + static_cast<std::size_t>(at_once());
+  for (; pending > 0 && ready->size < enough; --pending) {
     const auto i = static_cast<std::size_t>(fetched_ - pending);
     const epoll_event& event = events_->list[i];
     auto* const descriptor = static_cast<Descriptor*>(event.data.ptr);
     if (descriptor != nullptr) descriptor->OnEvents(event.events, ready);
   }
   // relaxed: as above.
-  pending_.store(left, std::memory_order_relaxed);
+  pending_.store(pending, std::memory_order_relaxed);
 }
 
 // Grows if more than one wait in four pays.

@@ -88,7 +88,7 @@ class EpollPoller : public fiber::Poller {
   // handed out at a time, up to all that were fetched. Any thread.
   void NoteFlushWaited(bool paid) noexcept;
 
-  // How many events are handed out at a time, at the moment.
+  // How many tasks are handed out at a time, at the moment.
   int at_once() const noexcept {
     // relaxed: a choice that orders nothing.
     return at_once_.load(std::memory_order_relaxed) / kOne;
