@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/stream_connection.h"
