@@ -61,11 +61,12 @@ def http(bench, threads, body_size, cpus=None, **flags):
                  cpus)
 
 
-def tcp_proxy(bench, upstreams, cpus):
+def tcp_proxy(bench, upstreams, cpus, **flags):
     """On these CPUs, with one worker for each."""
     command = [bench.programs.path(TCP_PROXY), '--listen=127.0.0.1:0',
                '--upstreams=' + ','.join(upstreams),
                '--flare_concurrency_hint=%d' % len(cpus)]
+    command += ['--%s=%s' % flag for flag in flags.items()]
     return bench.enter(processes.started(
         loads.pinned(command, cpus), bench.folder, processes.LISTENING))
 
