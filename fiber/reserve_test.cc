@@ -1,5 +1,7 @@
 // Tasks that block their threads: others run all the same.
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -64,6 +66,21 @@ TEST(ReserveTest, RunsWhatTheBlockedWaitFor) {
   EXPECT_GE(counted.blocked_workers, 1U);
   EXPECT_EQ(counted.reserve_workers, 1U);
   TerminateRuntime();
+}
+
+// Not as that of the watch, which starts them.
+TEST(ReserveTest, IsScheduledLikeTheOthers) {
+  StartWorkers(2, 1);
+  Blockers blockers(2);
+  blockers.WaitUntilBlocked();
+  std::atomic<int> policy{-1};
+  Spawn([&] {
+    policy = sched_getscheduler(0);
+    blockers.Open();
+  });
+  blockers.WaitUntilEnded();
+  TerminateRuntime();
+  EXPECT_EQ(policy, sched_getscheduler(0));
 }
 
 // With as many tasks blocked as there are workers, no other one is started.

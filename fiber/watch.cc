@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
@@ -21,10 +20,9 @@
 #include "flare/fiber/thread_state.h"
 
 namespace flare::fiber {
-
 Watch::Watch(const std::vector<SchedulingGroup*>& groups,
              std::int64_t period_ns)
-    : period_ns_(period_ns) {
+    : period_ns_(period_ns), pace_(period_ns) {
   for (SchedulingGroup* group : groups) {
     // A single worker has nobody to help it.
     if (group->capacity() < 2 && group->neighbours().empty()) continue;
@@ -51,17 +49,23 @@ void Watch::Stop() {
 void Watch::Main() {
   pthread_setname_np(pthread_self(), "flare_watch");
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default 50 us is half a period.
+  policy_of_workers_ = ThreadPolicy::OfThisThread();
+  kGivesWay.Apply();
   int quiet = 0;
+  std::int64_t due = NowNs();
   // seq_cst: pairs with the store in Stop.
   while (stop_.load(std::memory_order_seq_cst) == 0) {
     const std::int64_t now = NowNs();
+    look_ = {.late_ns = now - due};
     bool active = false;
     for (Watched& watched : groups_) active |= Look(&watched, now);
     quiet = active ? 0 : quiet + 1;
     if (quiet < 3) {
-      FutexWait(&stop_, 0, now + NextPeriod());
+      due = now + pace_.After(look_);
+      FutexWait(&stop_, 0, due);
     } else {
       Sleep();
+      due = NowNs();
       quiet = 0;
     }
   }
@@ -86,13 +90,13 @@ bool Watch::Look(Watched* watched, std::int64_t now_ns) {
 void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
                              std::int64_t now_ns) {
   SchedulingGroup* const group = watched->group;
-  partly_idle_ = true;
+  look_.partly_idle = true;
   const Survey seen = LookAtWorkers(watched, idle, now_ns);
   // Nobody should be needed for what is injected (scheduling_group.cc [P4]); a
   // net.
   const bool help =
       group->injected() != 0 || seen.held_up || IsUnpolled(*group, seen);
-  found_need_ |= help;
+  look_.need |= help;
   if (help && group->Wake(1)) Add(1, &wakes_);
   // Before there is need: it may be that all that seem to run are blocked.
   if (group->size() != group->limit()) {
@@ -117,12 +121,12 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
   if (reserve && (help || IsUnpolled(*group, seen))) {
     MarkBlocked(watched, seen.same_task, now_ns);
     if (group->HasVacancy() && WakeOrStart(group)) {
-      found_need_ = true;
+      look_.need = true;
       watched->shortage = 0;
       return true;
     }
   }
-  found_need_ |= help && neighbours;
+  look_.need |= help && neighbours;
   watched->shortage = help ? watched->shortage + 1 : 0;
   if (help && helper != nullptr) {
     helper->neighbours().Invite(group);
@@ -158,9 +162,17 @@ void Watch::MarkBlocked(Watched* watched, std::uint64_t suspects,
 
 bool Watch::WakeOrStart(SchedulingGroup* group) {
   const bool woken =
-      group->idle_mask() == 0 ? group->StartReserve() : group->Wake(1);
+      group->idle_mask() == 0 ? StartReserve(group) : group->Wake(1);
   if (woken) Add(1, &wakes_);
   return woken;
+}
+
+// The kernel shall schedule it like the others, not like this thread.
+bool Watch::StartReserve(SchedulingGroup* group) {
+  policy_of_workers_.Apply();
+  const bool started = group->StartReserve();
+  kGivesWay.Apply();
+  return started;
 }
 
 Watch::Survey Watch::LookAtWorkers(Watched* watched, std::uint64_t idle,
@@ -223,20 +235,6 @@ Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
     if (queue.claimed() != 0) worker->run_queue().AskForRescue();
   }
   return found;
-}
-
-std::int64_t Watch::NextPeriod() {
-  const int most =
-      std::exchange(partly_idle_, false) ? kMostStretched : kMostStretchedBusy;
-  if (std::exchange(found_need_, false)) {
-    stretched_ = 1;
-    calm_looks_ = 0;
-  } else if (++calm_looks_ == kCalmLooks) {
-    stretched_ *= 2;
-    calm_looks_ = 0;
-  }
-  stretched_ = std::min(stretched_, most);
-  return stretched_ * period_ns_;
 }
 
 bool Watch::Watchable(const SchedulingGroup& group) {

@@ -11,10 +11,12 @@
 // where it ended then.
 //
 // A look costs some 10 us of CPU time on virtual machines, where timers are
-// slow. So the period doubles with each hundred looks in a row that found
-// nobody to help, up to eight times as long (32 times while all workers that
-// may run do), and is the short one again with the first that did
-// (docs/decisions/0012-a-calmer-watch.md).
+// slow. So they become rare while nobody needs help (watch_pace.h,
+// docs/decisions/0012-a-calmer-watch.md). And nobody has to stop for one: the
+// watch is a batch thread (sched(7)), which the kernel starts when a CPU has
+// nothing to run, or whoever runs has had his turn. Where all CPUs are taken
+// one more worker would be no help
+// (docs/decisions/0020-the-watch-gives-way.md).
 //
 // A group all of whose workers are busy is helped in the same cases. Workers
 // whose thread is asleep in the kernel, in a task that has lasted for 200 us,
@@ -32,6 +34,9 @@
 #include <cstdint>
 #include <thread>
 #include <vector>
+
+#include "flare/fiber/thread_policy.h"
+#include "flare/fiber/watch_pace.h"
 
 namespace flare::fiber {
 
@@ -109,6 +114,7 @@ class Watch {
                    std::int64_t now_ns);
   // A sleeper, or one from the reserve. True: it was.
   bool WakeOrStart(SchedulingGroup* group);
+  bool StartReserve(SchedulingGroup* group);
   static bool IsUnpolled(const SchedulingGroup& group, const Survey& seen);
   static std::uint64_t TasksOf(const Worker& worker);
   // What a look at a worker says.
@@ -125,22 +131,15 @@ class Watch {
                        static_cast<std::uint64_t>(n),
                    std::memory_order_relaxed);
   }
-  // From this look to the next.
-  std::int64_t NextPeriod();
   static bool Watchable(const SchedulingGroup& group);
   bool AnythingToWatch() const;
   void Sleep();
   void WakeUp();
 
-  static constexpr int kCalmLooks = 100;
-  static constexpr int kMostStretched = 8;
-  static constexpr int kMostStretchedBusy = 32;
-
   const std::int64_t period_ns_;  // The short one.
-  int stretched_ = 1;             // How many times that it is now.
-  int calm_looks_ = 0;
-  bool found_need_ = false;   // In this look.
-  bool partly_idle_ = false;  // Some group, in this look.
+  ThreadPolicy policy_of_workers_;
+  WatchPace pace_;
+  LookResult look_;  // This one.
   std::vector<Watched> groups_;
   std::atomic<std::uint32_t> asleep_{0};
   std::atomic<std::uint32_t> stop_{0};

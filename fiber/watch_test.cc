@@ -3,6 +3,8 @@
 
 #include "flare/fiber/watch.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -84,6 +86,16 @@ TEST(WatchTest, IsCalmWhereNobodyNeedsHelp) {
 
   task.stop = true;
   task.done.Wait();
+  TerminateRuntime();
+}
+
+TEST(WatchTest, TakesNobodysCpu) {
+  RuntimeOptions options;
+  options.concurrency = 2;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  const auto thread = static_cast<pid_t>(std::stoi(FindWatch().filename()));
+  // It has a name first.
+  while (sched_getscheduler(thread) != SCHED_BATCH) std::this_thread::yield();
   TerminateRuntime();
 }
 
