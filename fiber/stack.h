@@ -47,7 +47,7 @@ class StackAllocator {
     std::size_t limit = 0;
     // Free stacks beyond this many give their memory back to the system at
     // once, though not their address space.
-    std::size_t high_water = 1024;
+    std::size_t high_water = 16384;
     int node = -1;  // NUMA node that memory is preferred from; -1: any.
     // False: guards as on kernels before 6.13.
     bool light_guards = true;
