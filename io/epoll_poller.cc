@@ -71,7 +71,8 @@ Expected<std::unique_ptr<EpollPoller>, Status> EpollPoller::Create(
 
 std::function<std::unique_ptr<fiber::Poller>(std::size_t)> EpollPoller::Factory(
     const Options& options) {
-  return [options](std::size_t) -> std::unique_ptr<fiber::Poller> {
+  return [options](std::size_t group) -> std::unique_ptr<fiber::Poller> {
+    if (group == 0) ReserveDescriptors(kDescriptors);  // No worker runs yet.
     auto poller = Create(options);
     CHECK(poller.has_value()) << poller.error().message();
     return std::move(*poller);

@@ -37,6 +37,9 @@ namespace flare::io {
 
 class EpollPoller : public fiber::Poller {
  public:
+  // Room for so many takes half a MiB of kernel memory.
+  static constexpr std::size_t kDescriptors = 65536;
+
   struct Options {
     // For how long to look for events again and again before a worker sleeps,
     // when that has paid lately (spin_policy.h). 0: never.
@@ -49,6 +52,8 @@ class EpollPoller : public fiber::Poller {
   static auto Create() { return Create(Options()); }
 
   // For RuntimeOptions::make_poller. Dies with a message if Create() fails.
+  // With the first poller comes room for kDescriptors (fd.h:
+  // ReserveDescriptors).
   static std::function<std::unique_ptr<fiber::Poller>(std::size_t)> Factory(
       const Options& options);
   static auto Factory() { return Factory(Options()); }

@@ -1,6 +1,12 @@
 #include "flare/io/fd.h"
 
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <limits>
 
 namespace flare::io {
 
@@ -12,6 +18,19 @@ void UniqueFd::Reset(int fd) noexcept {
   // Not repeated on EINTR: Linux has freed the number by then.
   ::close(old);
   errno = saved;
+}
+
+void ReserveDescriptors(std::size_t count) noexcept {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto most = static_cast<int>(std::min<rlim_t>(
+      {count, limit.rlim_cur, std::numeric_limits<int>::max()}));
+  if (most < 1) return;
+  // Anything that needs no file.
+  const UniqueFd any(::epoll_create1(EPOLL_CLOEXEC));
+  if (!any) return;
+  // The table grows to hold this number, and never shrinks.
+  const UniqueFd last(::fcntl(any.get(), F_DUPFD_CLOEXEC, most - 1));
 }
 
 }  // namespace flare::io

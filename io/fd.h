@@ -1,10 +1,11 @@
-// An owned file descriptor.
+// An owned file descriptor, and the process's table of them.
 
 #ifndef FLARE_IO_FD_H_
 #define FLARE_IO_FD_H_
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <utility>
 
 namespace flare::io {
@@ -34,6 +35,16 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// Makes the kernel's table of this process's descriptors large enough for
+// `count` of them, or as many as the soft limit allows (RLIMIT_NOFILE). Linux
+// doubles it when it is full; if the process has threads, whoever opens the
+// descriptor that doesn't fit then sleeps until all CPUs have been through the
+// kernel: 8 to 24 ms (docs/decisions/0021-a-large-descriptor-table.md). So will
+// the caller, unless this comes before the first thread. Eight bytes of kernel
+// memory for each. Costs two system calls where there is room; what can't be
+// done is left.
+void ReserveDescriptors(std::size_t count) noexcept;
 
 }  // namespace flare::io
 

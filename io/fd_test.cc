@@ -1,9 +1,15 @@
 #include "flare/io/fd.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <fstream>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -75,6 +81,44 @@ TEST(UniqueFd, ResetKeepsErrnoAndIgnoresItself) {
   fd.Reset();
   EXPECT_EQ(errno, ENOENT);
   EXPECT_FALSE(IsOpen(raw));
+}
+
+// How many the kernel's table has room for now.
+std::size_t TableSize() {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    std::size_t size = 0;
+    if (word == "FDSize:" && file >> size) return size;
+  }
+  return 0;
+}
+
+TEST(ReserveDescriptors, MakesRoom) {
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const std::size_t before = TableSize();
+  ASSERT_GT(before, 0U);
+  const std::size_t wanted = std::min<std::size_t>(limit.rlim_cur, 2 * before);
+  const int next = UniqueFd(NewFd()).get();
+  ReserveDescriptors(wanted);
+  EXPECT_GE(TableSize(), wanted);
+  EXPECT_EQ(UniqueFd(NewFd()).get(), next) << "something was left open";
+  ReserveDescriptors(0);
+  ReserveDescriptors(1);
+  EXPECT_GE(TableSize(), wanted);
+}
+
+// More than there may be: as many as may be.
+TEST(ReserveDescriptors, KeepsToTheLimit) {
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit lower = limit;
+  lower.rlim_cur = std::min<rlim_t>(limit.rlim_cur, 4 * TableSize());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &lower), 0);
+  ReserveDescriptors(std::numeric_limits<std::size_t>::max());
+  EXPECT_GE(TableSize(), lower.rlim_cur);
+  EXPECT_LT(TableSize(), 2 * lower.rlim_cur + 1024);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
+#include "flare/io/fd.h"
 #include "glog/logging.h"
 
 namespace example::proxy {
@@ -66,6 +67,8 @@ void RaiseDescriptorLimit(const ProxyConfig& config) {
                  << limit.rlim_cur
                  << "; raise the limit (`ulimit -n`) or lower the setting.";
   }
+  // The runtime could only do so within the limit that there was.
+  flare::io::ReserveDescriptors(needed);
 }
 
 }  // namespace
