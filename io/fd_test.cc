@@ -44,7 +44,7 @@ TEST(UniqueFd, MovesOwnership) {
   UniqueFd a(NewFd());
   const int raw = a.get();
   UniqueFd b(std::move(a));
-  EXPECT_FALSE(a);
+  EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move)
   EXPECT_EQ(b.get(), raw);
 
   UniqueFd c(NewFd());
