@@ -24,11 +24,14 @@ struct ThreadPolicy {
   void Apply() const noexcept {
     pthread_setschedparam(pthread_self(), policy, &parameters);
   }
-};
 
-// Never takes a CPU from a thread that runs: it gets one that has nothing to
-// do, or its turn.
-inline constexpr ThreadPolicy kGivesWay{.policy = SCHED_BATCH};
+  // That of a thread which takes no CPU from one that runs by this: it gets one
+  // that has nothing to do, or its turn. The same, if this isn't the default:
+  // then somebody has chosen it for all.
+  ThreadPolicy GivingWay() const noexcept {
+    return policy == SCHED_OTHER ? ThreadPolicy{.policy = SCHED_BATCH} : *this;
+  }
+};
 
 }  // namespace flare::fiber
 

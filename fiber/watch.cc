@@ -20,6 +20,7 @@
 #include "flare/fiber/thread_state.h"
 
 namespace flare::fiber {
+
 Watch::Watch(const std::vector<SchedulingGroup*>& groups,
              std::int64_t period_ns)
     : period_ns_(period_ns), pace_(period_ns) {
@@ -50,7 +51,7 @@ void Watch::Main() {
   pthread_setname_np(pthread_self(), "flare_watch");
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default 50 us is half a period.
   policy_of_workers_ = ThreadPolicy::OfThisThread();
-  kGivesWay.Apply();
+  policy_of_workers_.GivingWay().Apply();
   int quiet = 0;
   std::int64_t due = NowNs();
   // seq_cst: pairs with the store in Stop.
@@ -171,7 +172,7 @@ bool Watch::WakeOrStart(SchedulingGroup* group) {
 bool Watch::StartReserve(SchedulingGroup* group) {
   policy_of_workers_.Apply();
   const bool started = group->StartReserve();
-  kGivesWay.Apply();
+  policy_of_workers_.GivingWay().Apply();
   return started;
 }
 

@@ -18,6 +18,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/thread_policy.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -97,6 +98,17 @@ TEST(WatchTest, TakesNobodysCpu) {
   // It has a name first.
   while (sched_getscheduler(thread) != SCHED_BATCH) std::this_thread::yield();
   TerminateRuntime();
+}
+
+TEST(WatchTest, KeepsAPolicyThatWasChosen) {
+  EXPECT_EQ(ThreadPolicy{}.GivingWay().policy, SCHED_BATCH);
+  for (const int chosen : {SCHED_BATCH, SCHED_IDLE, SCHED_FIFO, SCHED_RR}) {
+    ThreadPolicy policy{.policy = chosen};
+    policy.parameters.sched_priority = 3;
+    const ThreadPolicy same = policy.GivingWay();
+    EXPECT_EQ(same.policy, chosen);
+    EXPECT_EQ(same.parameters.sched_priority, 3);
+  }
 }
 
 }  // namespace
