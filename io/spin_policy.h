@@ -13,8 +13,10 @@
 //    end that nothing has ended.
 //  - Nothing may come for long. Each time that the limit was reached in vain is
 //    followed by a rest: one sleep at first, up to a thousand.
-//  - Under much load a sleep brings events of several sockets at once. That is
-//    cheaper than to wait for each, so then it sleeps.
+//  - Under much load a sleep brings events of several sockets at once, three
+//  and
+//    more. That is cheaper than to wait for each, so then it sleeps. Two are no
+//    sign of it: while both sides sleep, the second comes during a wake-up.
 // docs/decisions/0010-looking-before-sleeping.md
 //
 // Not thread-safe: each sleeper has its own. Nothing blocks.
@@ -144,7 +146,7 @@ class SpinPolicy {
   static constexpr int kMaxRest = 1023;
   static constexpr int kSampleEvery = 64;
   static constexpr int kOne = 16;  // One event, in batch_.
-  static constexpr int kLargeBatch = kOne + kOne / 2;
+  static constexpr int kLargeBatch = 2 * kOne + kOne / 2;
 
   const std::int64_t most_ns_;
   std::int64_t taken_limit_ns_;

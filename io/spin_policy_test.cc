@@ -55,6 +55,8 @@ TEST(SpinPolicyTest, AgainOnceItPays) {
 TEST(SpinPolicyTest, NotWhileSleepsBringSeveralEvents) {
   SpinPolicy policy(kLimitNs);
   for (int i = 0; i < 20; ++i) policy.Slept(2);
+  EXPECT_TRUE(policy.ShouldSpin());
+  for (int i = 0; i < 20; ++i) policy.Slept(3);
   EXPECT_EQ(CountFinds(&policy, 1000), 0);
   for (int i = 0; i < 20; ++i) policy.Slept(0);  // A time-out, or a signal.
   policy.Slept(-1);
@@ -159,7 +161,7 @@ TEST(SpinPolicyTest, ALowLimitStays) {
 // By a sleep in two parts, now and then.
 TEST(SpinPolicyTest, LearnsFromASleepOfItsOwn) {
   SpinPolicy policy(100'000);
-  for (int i = 0; i < 20; ++i) policy.Slept(2);  // It doesn't spin.
+  for (int i = 0; i < 20; ++i) policy.Slept(3);  // It doesn't spin.
   for (int i = 0; i < 100; ++i) policy.Overslept(25'000);
   const std::int64_t before = policy.limit_ns(true);
   int sleeps = 0;
@@ -182,7 +184,7 @@ TEST(SpinPolicyTest, LearnsFromASleepOfItsOwn) {
 
 TEST(SpinPolicyTest, WhatComesMeanwhileIsReturned) {
   SpinPolicy policy(100'000);
-  for (int i = 0; i < 20; ++i) policy.Slept(2);
+  for (int i = 0; i < 20; ++i) policy.Slept(3);
   EXPECT_EQ(policy.Wait(kForever, [](std::int64_t) { return 3; }), 3);
   EXPECT_EQ(policy.limit_ns(true), 100'000);
   // Nor is anything learned, or waited for, by who only looks.
