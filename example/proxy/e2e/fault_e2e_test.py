@@ -309,14 +309,17 @@ class HalfClose(proxy_harness.ProxyTest):
 
 class ManyClients(proxy_harness.ProxyTest):
 
-  def start_echo_servers(self, count):
-    servers = [self.start_server("--flare_concurrency_hint=1")
+  def start_echo_servers(self, count, *arguments):
+    servers = [self.start_server("--flare_concurrency_hint=1", *arguments)
                for _ in range(count)]
     return [f"127.0.0.1:{server.port}" for server in servers]
 
   def test_a_thousand_idle_ones_and_two_hundred_busy_ones(self):
     proxy_harness.want_descriptors(4096)
-    proxy = self.start_proxy(upstreams=self.start_echo_servers(2))
+    # Calls that take their time, so that however fast the machine is, all 200
+    # are busy for two seconds and more.
+    slow = self.start_echo_servers(2, "--work=sleep_fiber", "--work_us=20000")
+    proxy = self.start_proxy(upstreams=slow)
     idle = [self.connect(proxy) for _ in range(1000)]
     press = self.start(
         "press", f"--server_addr=http+pb://127.0.0.1:{proxy.port}",
