@@ -1,6 +1,7 @@
-// A group's shared queue: tasks from plain threads and other groups, and what
-// overflows a worker's ring. Unbounded, first in, first out; a push never
-// allocates, sleeps or fails.
+// A queue that a group's workers share: for tasks from plain threads and other
+// groups, and what overflows a worker's ring; or for tasks that wait for
+// something. Unbounded, first in, first out; a push never allocates, sleeps or
+// fails.
 
 #ifndef FLARE_FIBER_INJECTION_QUEUE_H_
 #define FLARE_FIBER_INJECTION_QUEUE_H_

@@ -366,6 +366,11 @@ bool SubmitBehindOthers(Task* task) {
   return worker != nullptr && worker->PushBehindOthers(task);
 }
 
+bool SubmitBehindEvents(Task* task) {
+  Worker* const worker = CurrentWorker();
+  return worker != nullptr && worker->PushBehindEvents(task);
+}
+
 void SubmitAll(TaskList&& tasks) {
   if (Worker* const worker = CurrentWorker()) {
     worker->PushAll(std::move(tasks));

@@ -26,6 +26,12 @@
 //       While some worker is awake nobody need be in the poller: it polls
 //       between tasks, and if one task holds it up, the watch (watch.cc) wakes
 //       another.
+//  [P7] Tasks that wait for events (DeferTask) are queued by running workers
+//       alone, which nobody is woken for: a worker that runs out of work takes
+//       them all, and one that goes to sleep looks there as in [P1]. So they
+//       are found by the worker that queued them, if by no other; one that
+//       retires leaves others awake. If a task holds it up, the watch wakes
+//       another.
 //
 // A worker's own run queue is not part of this: its owner is awake. Whether a
 // helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
@@ -251,8 +257,8 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   const bool unpolled = options_.poller != nullptr && !in_poller &&
                         (others | bit) == all_idle_mask() &&
                         !polling_.load(std::memory_order_relaxed);  // [P6]
-  if (injection_.empty() && !MayTakeAside(*worker) && !unpolled &&
-      !shutdown_->finished()) {
+  if (injection_.empty() && deferred_.empty() && !MayTakeAside(*worker) &&
+      !unpolled && !shutdown_->finished()) {
     std::int64_t deadline = SleepDeadline(*worker, in_poller);
     if (worker->spares_ == nullptr) [[unlikely]] {  // worker_stacks.cc [ST6]
       deadline = std::min(deadline, NowNs() + Worker::kStackRetryNs);

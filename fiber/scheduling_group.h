@@ -85,6 +85,12 @@ class SchedulingGroup {
   // The same for tasks that are older than what is queued.
   void Return(TaskList&& tasks);
 
+  // For a worker of the group: `task` is to be run when some worker has run out
+  // of work, pending events included [P7].
+  void DeferTask(Task* task) { deferred_.Push(task); }
+  TaskList TakeDeferred() { return deferred_.Take(deferred_.size()); }
+  std::size_t deferred() const noexcept { return deferred_.size(); }
+
   // Makes sure that `searchers` workers are looking for work, as far as there
   // are idle ones to wake: at most kMaxSearchers. True: one or more were woken.
   // Any thread.
@@ -251,6 +257,7 @@ class SchedulingGroup {
   StuckWatch* stuck_watch_ = nullptr;
   Shutdown* shutdown_ = nullptr;
   InjectionQueue injection_;
+  InjectionQueue deferred_;
 
   alignas(kCacheLine) std::atomic<std::uint64_t> idle_{0};
   alignas(kCacheLine) std::atomic<int> searching_{0};

@@ -49,7 +49,8 @@ void Shutdown::RemoveOutsider() {
 bool Shutdown::AllIdle() const {
   for (const SchedulingGroup* group : groups_) {
     if (group->idle_mask() != group->all_idle_mask()) return false;
-    if (group->injected() != 0 || group->CanTakeAside()) return false;
+    if (group->injected() != 0 || group->deferred() != 0) return false;
+    if (group->CanTakeAside()) return false;
   }
   // seq_cst: pairs with the changes in AddOutsider and RemoveOutsider [SD3].
   return outsiders_.load(std::memory_order_seq_cst) == 0;

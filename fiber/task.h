@@ -98,6 +98,11 @@ void SubmitAll(TaskList&& tasks);
 // since others may do the same. False on plain threads.
 [[nodiscard]] bool SubmitBehindOthers(Task* task);
 
+// The same for one that gains from waiting longer: it is run when a worker of
+// the caller's group has run out of other tasks, and no event is left of those
+// that are known. That may take a millisecond.
+[[nodiscard]] bool SubmitBehindEvents(Task* task);
+
 // Queues `task` in the scheduling group with that index (see runtime.h). On a
 // worker of that group this is Submit(). If all workers of the group are busy
 // another one may help out (neighbours.h).

@@ -96,7 +96,7 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
   // Nobody should be needed for what is injected (scheduling_group.cc [P4]); a
   // net.
   const bool help =
-      group->injected() != 0 || seen.held_up || IsUnpolled(*group, seen);
+      group->injected() != 0 || seen.held_up || IsNeglected(*group, seen);
   look_.need |= help;
   if (help && group->Wake(1)) Add(1, &wakes_);
   // Before there is need: it may be that all that seem to run are blocked.
@@ -119,7 +119,7 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
   if (!neighbours && !reserve) return false;
   const Survey seen = LookAtWorkers(watched, idle, now_ns);
   const bool help = still_injected || seen.held_up;
-  if (reserve && (help || IsUnpolled(*group, seen))) {
+  if (reserve && (help || IsNeglected(*group, seen))) {
     MarkBlocked(watched, seen.same_task, now_ns);
     if (group->HasVacancy() && WakeOrStart(group)) {
       look_.need = true;
@@ -199,10 +199,12 @@ Watch::Survey Watch::LookAtWorkers(Watched* watched, std::uint64_t idle,
   return seen;
 }
 
-// Does all that runs hold its worker up, so that nobody looks for IO?
-bool Watch::IsUnpolled(const SchedulingGroup& group, const Survey& seen) {
-  return seen.running == seen.same_task && group.poller() != nullptr &&
-         !group.anybody_polls();
+// Does all that runs hold its worker up, so that nobody looks for IO, or runs
+// what has waited for it?
+bool Watch::IsNeglected(const SchedulingGroup& group, const Survey& seen) {
+  if (seen.running != seen.same_task) return false;
+  return group.deferred() != 0 ||
+         (group.poller() != nullptr && !group.anybody_polls());
 }
 
 std::uint64_t Watch::TasksOf(const Worker& worker) {

@@ -115,7 +115,7 @@ class Watch {
   // A sleeper, or one from the reserve. True: it was.
   bool WakeOrStart(SchedulingGroup* group);
   bool StartReserve(SchedulingGroup* group);
-  static bool IsUnpolled(const SchedulingGroup& group, const Survey& seen);
+  static bool IsNeglected(const SchedulingGroup& group, const Survey& seen);
   static std::uint64_t TasksOf(const Worker& worker);
   // What a look at a worker says.
   struct Findings {

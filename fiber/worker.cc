@@ -196,6 +196,8 @@ void Worker::Maintain() {
 }
 
 void Worker::LookForIo() {
+  // Before further events are fetched, for which it would wait again.
+  if (group_->pending_events() == 0) Keep(group_->TakeDeferred());
   if (!group_->TryAcquirePoller()) return;
   TaskList ready;
   Bump(counters_.polls);
@@ -219,6 +221,21 @@ Task* Worker::FromPendingEvents() {
   if (group_->pending_events() == 0) return nullptr;
   LookForIo();
   return Pop();
+}
+
+Task* Worker::FromDeferred() {
+  if (group_->deferred() == 0) return nullptr;
+  Keep(group_->TakeDeferred());
+  return Pop();
+}
+
+bool Worker::PushBehindEvents(Task* task) {
+  const std::size_t queued = run_queue_.size();
+  const std::size_t pending = group_->pending_events();
+  if (queued <= kFewTasks && pending == 0) return false;
+  if (std::max(queued, pending) > keep_limit_) return false;
+  group_->DeferTask(task);
+  return true;
 }
 
 bool Worker::PushBehindOthers(Task* task) {
@@ -252,6 +269,7 @@ Task* Worker::NextWhenEmpty() {
     Task* task = FromInjectionQueue();
     // Before stealing: nobody has touched their data yet.
     if (task == nullptr) task = FromPendingEvents();
+    if (task == nullptr) task = FromDeferred();
     if (task == nullptr && (searching || group_->BeginSearch())) {
       task = Steal();
       group_->EndSearch();

@@ -58,6 +58,8 @@ class Worker {
   // Push() if some short tasks are queued, or pending events can be had that
   // make some, which are worth waiting for.
   bool PushBehindOthers(Task* task);
+  // The same, but behind all that this worker has, and all pending events.
+  bool PushBehindEvents(Task* task);
 
   // Any thread.
   RunQueue& run_queue() noexcept { return run_queue_; }
@@ -117,7 +119,8 @@ class Worker {
     FreeNode* next;
   };
   static constexpr std::size_t kNodeBatch = 256;
-  static constexpr std::size_t kMaxSpares = 64;
+  // More than fibers end, in a relay, between two that are suspended.
+  static constexpr std::size_t kMaxSpares = 1024;
   // Ring tasks run between two looks at the injection queue, timers and IO, or
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
@@ -190,6 +193,8 @@ class Worker {
   void KeepReady(TaskList&& tasks);
   // The first task of pending events; nullptr: there are none.
   Task* FromPendingEvents();
+  // The first of the tasks that wait for those; nullptr: there are none.
+  Task* FromDeferred();
   std::uint32_t TasksUntilMaintenance() const;
   void Overflow(Task* task);
 

@@ -21,6 +21,7 @@
 #include "flare/fiber/poller.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -92,15 +93,18 @@ class WorkerTest : public ::testing::Test {
 
   // Lets others go first as long as it may.
   struct Polite : Task {
-    explicit Polite(std::atomic<int>* ran) : ran(ran) {
+    explicit Polite(std::atomic<int>* ran,
+                    bool (*wait)(Task*) = &SubmitBehindOthers)
+        : ran(ran), wait(wait) {
       run = [](Task* self) {
         auto* const me = static_cast<Polite*>(self);
-        if (SubmitBehindOthers(me)) return;
+        if (me->wait(me)) return;
         me->ran_before = me->ran->load();
         me->done.Set();
       };
     }
     std::atomic<int>* const ran;
+    bool (*const wait)(Task*);
     int ran_before = -1;
     Event done;
   };
@@ -178,6 +182,85 @@ TEST_F(WorkerTest, ATaskLetsPendingEventsGoFirst) {
   while (ran.load() != kTasks) std::this_thread::yield();
 }
 
+// As above: all or none, and all once in several times.
+TEST_F(WorkerTest, ATaskBehindEventsWaitsForAllThatTheyLeadTo) {
+  constexpr int kEvents = 10;
+  const auto run_before = [] {
+    std::atomic<int> ran{0};
+    std::vector<FromPoller> tasks(kEvents);
+    Polite polite(&ran, &SubmitBehindEvents);
+    Spawn([&] {
+      TaskList list;
+      for (FromPoller& task : tasks) {
+        task.ran = &ran;
+        task.run = [](Task* self) {
+          std::atomic<int>* const ran = static_cast<FromPoller*>(self)->ran;
+          for (int i = 0; i < 20; ++i) Spawn([ran] { ran->fetch_add(1); });
+        };
+        list.PushBack(&task);
+      }
+      poller()->Give(std::move(list));
+      Submit(&polite);
+    });
+    polite.done.Wait();
+    while (ran.load() != 20 * kEvents) std::this_thread::yield();
+    return polite.ran_before;
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  int before = 0;
+  while (before == 0 && std::chrono::steady_clock::now() < end) {
+    before = run_before();
+  }
+  EXPECT_EQ(before, 20 * kEvents);
+}
+
+TEST_F(WorkerTest, ATaskBehindEventsDoesNotWaitForNothing) {
+  std::atomic<int> ran{0};
+  Polite polite(&ran, &SubmitBehindEvents);
+  Submit(&polite);
+  polite.done.Wait();
+}
+
+// It is in nobody's ring either, and the other worker sleeps in the poller:
+// nobody is woken for a few tasks by a worker that knows of no long ones.
+TEST_F(WorkerTest, ATaskBehindEventsIsRunByAnotherWorkerIfOneIsHeldUp) {
+  struct Waiting : Task {
+    std::atomic<bool> queued{false};
+    std::atomic<bool> ran{false};
+  };
+  constexpr int kRounds = 20;
+  int waited = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    TerminateRuntime();
+    Start(2);
+    Waiting waiting;
+    waiting.run = [](Task* self) {
+      static_cast<Waiting*>(self)->ran.store(true);
+    };
+    bool in_time = false;
+    Latch all(1);
+    Spawn([&] {
+      for (int i = 0; i < 20'000; ++i) this_fiber::Yield();
+      Latch few(12);
+      for (int i = 0; i < 12; ++i) Spawn([&] { few.count_down(); });
+      waiting.queued = SubmitBehindEvents(&waiting);
+      few.wait();
+      const auto end =
+          std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (waiting.queued && !waiting.ran) {
+        if (std::chrono::steady_clock::now() > end) break;
+        std::this_thread::sleep_for(std::chrono::microseconds(10));
+      }
+      in_time = !waiting.queued || waiting.ran;
+      all.count_down();
+    });
+    all.wait();
+    ASSERT_TRUE(in_time);
+    if (waiting.queued) ++waited;
+  }
+  EXPECT_GT(waited, 0);
+}
+
 // They aren't in anybody's ring, from which they could be stolen.
 TEST_F(WorkerTest, PendingEventsGoToAnotherWorkerIfOneIsHeldUp) {
   TerminateRuntime();
@@ -220,6 +303,7 @@ TEST_F(WorkerTest, PendingEventsGoToAnotherWorkerIfOneIsHeldUp) {
 TEST_F(WorkerTest, PlainThreadsHaveNoOthers) {
   Task task;
   EXPECT_FALSE(SubmitBehindOthers(&task));
+  EXPECT_FALSE(SubmitBehindEvents(&task));
 }
 
 // It would have to give its oldest tasks away for what comes.

@@ -189,12 +189,12 @@ int EpollPoller::Wait(std::int64_t deadline_ns) {
   });
 }
 
-// The next of the events that have been fetched, in their order: as many as
-// make at_once() tasks, since some make none.
+// The next of the events that have been fetched, in their order. Some make no
+// task.
 void EpollPoller::HandOut(fiber::TaskList* ready) {
   // relaxed: written by Poll() only, whose calls the runtime orders.
   int pending = pending_.load(std::memory_order_relaxed);
-  const std::size_t enough = ready->size + static_cast<std::size_t>(at_once());
+  const std::size_t enough = ready->size + 1;
   for (; pending > 0 && ready->size < enough; --pending) {
     const auto i = static_cast<std::size_t>(fetched_ - pending);
     const epoll_event& event = events_->list[i];
@@ -205,14 +205,13 @@ void EpollPoller::HandOut(fiber::TaskList* ready) {
   pending_.store(pending, std::memory_order_relaxed);
 }
 
-// Grows if more than one wait in four pays.
 void EpollPoller::NoteFlushWaited(bool paid) noexcept {
   // relaxed, both: who comes at the same time is as right.
-  const int old = at_once_.load(std::memory_order_relaxed);
-  const int wanted = paid ? std::min(old + old / 2, kMaxEvents * kOne)
-                          : std::max(old - old / 8, kOne);
+  const int old = waits_paid_.load(std::memory_order_relaxed);
+  const int wanted =
+      paid ? std::min(old + 3, kMostWaitsPaid) : std::max(old - 1, 0);
   // No store for nothing.
-  if (wanted != old) at_once_.store(wanted, std::memory_order_relaxed);
+  if (wanted != old) waits_paid_.store(wanted, std::memory_order_relaxed);
 }
 
 void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {

@@ -89,14 +89,14 @@ class EpollPoller : public fiber::Poller {
   }
 
   // Says that a flush which let other tasks go first found more to send (or
-  // nothing) when its turn came again. As long as that pays, more events are
-  // handed out at a time, up to all that were fetched. Any thread.
+  // nothing) when its turn came again. Any thread.
   void NoteFlushWaited(bool paid) noexcept;
 
-  // How many tasks are handed out at a time, at the moment.
-  int at_once() const noexcept {
+  // That has paid lately, in more than one case of four: then a flush should
+  // wait until all events that were fetched have been dealt with. Any thread.
+  bool waiting_pays() const noexcept {
     // relaxed: a choice that orders nothing.
-    return at_once_.load(std::memory_order_relaxed) / kOne;
+    return waits_paid_.load(std::memory_order_relaxed) >= kMostWaitsPaid / 2;
   }
   static constexpr int kMaxEvents = 128;  // Of one system call.
 
@@ -125,8 +125,9 @@ class EpollPoller : public fiber::Poller {
   SpinPolicy spin_;                       // Poll()'s.
   int fetched_ = 0;                       // Poll()'s: how many events_ holds,
   std::atomic<int> pending_{0};           // ... the last ones not handed out.
-  static constexpr int kOne = 16;         // One event, in at_once_.
-  std::atomic<int> at_once_{kOne};
+  // Three for each that paid, less one for each that didn't.
+  static constexpr int kMostWaitsPaid = 64;
+  std::atomic<int> waits_paid_{0};
   alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
   std::atomic<fiber::Task*> drains_{nullptr};
   std::atomic<std::size_t> size_{0};

@@ -240,6 +240,7 @@ class StreamConnection final : public Descriptor {
   // stream_connection_flusher.cc: the flusher's role.
   void RunFlusher();
   bool LetOthersGoFirst();
+  bool GiveUpTurn(bool long_one);
   void SendAll();
   [[nodiscard]] bool CollectOutput();
   void DropOutput();

@@ -3,14 +3,17 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/shuffle.h"
+#include "flare/io/epoll_poller.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
@@ -59,6 +62,48 @@ TEST_P(FlushTest, RepliesOfABatchLeaveTogether) {
     EXPECT_EQ(first, static_cast<ssize_t>(kAll));
   }
   EXPECT_EQ(Receive(peer_.get(), kAll - first).size(), kAll - first);
+}
+
+// A worker that had to wait for its CPU takes tasks for long ones for a while,
+// for which nothing waits; so once in many times is enough.
+TEST_P(FlushTest, WaitsForAllIfThatHasPaidLately) {
+  if (GetParam().workers != 1 || fiber::IsShuffleRequested()) GTEST_SKIP();
+  Open();
+  constexpr int kOthers = 10;  // Few aren't worth waiting for.
+  // Does a reply leave before others that are written five tasks later?
+  const auto leaves_early = [this] {
+    int saw_it = 0;
+    fiber::Latch done(kOthers);
+    const auto write = [&] {
+      if (ArrivesWithin(0)) ++saw_it;
+      EXPECT_EQ(connection_->Write(CreateBufferSlow("other ")),
+                WriteResult::kOk);
+      done.count_down();
+    };
+    const auto later = [&](auto& self, int tasks) -> void {
+      if (tasks == 0) return write();
+      fiber::Spawn([&self, tasks] { self(self, tasks - 1); });
+    };
+    fiber::Spawn([&] {
+      EXPECT_EQ(connection_->Write(CreateBufferSlow("first ")),
+                WriteResult::kOk);
+      for (int i = 0; i < kOthers; ++i) later(later, 5);
+    });
+    done.wait();
+    const std::size_t all = 6 * (1 + kOthers);
+    EXPECT_EQ(Receive(peer_.get(), all).size(), all);
+    return saw_it != 0;
+  };
+  EXPECT_TRUE(leaves_early());
+
+  EpollPoller* const poller = EpollPoller::OfGroup(0);
+  const std::int64_t deadline_ns = NowNs() + 20'000'000'000;
+  bool early = true;
+  while (early && NowNs() < deadline_ns) {
+    while (!poller->waiting_pays()) poller->NoteFlushWaited(true);
+    early = leaves_early();
+  }
+  EXPECT_FALSE(early);
 }
 
 // While this task has its thread nobody else can send, if there is one worker.

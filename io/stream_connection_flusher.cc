@@ -50,20 +50,28 @@ void StreamConnection::RunFlusher() {
 // there won't be more. Tells the poller whether that has brought any. True:
 // must touch nothing any more.
 bool StreamConnection::LetOthersGoFirst() {
+  EpollPoller* const poller = EpollPoller::OfGroup(group_);
   const std::size_t buffered = BufferedOutput();
   if (turns_given_up_ == 0) buffered_at_first_ = buffered;
   // relaxed: as in Write.
   const bool now = flush_now_.load(std::memory_order_relaxed);
-  if (!now && turns_given_up_ < kMostTurnsGivenUp) {
-    ++turns_given_up_;  // Before it is queued: another worker may take it.
-    if (fiber::SubmitBehindOthers(&flush_task_)) return true;
-    --turns_given_up_;
-  }
+  if (!now && GiveUpTurn(poller->waiting_pays())) return true;
   if (now || turns_given_up_ != 0) {
-    const bool paid = buffered > buffered_at_first_;
-    EpollPoller::OfGroup(group_)->NoteFlushWaited(paid);
+    poller->NoteFlushWaited(buffered > buffered_at_first_);
   }
   turns_given_up_ = 0;
+  return false;
+}
+
+// A few short turns or a long one. True: as LetOthersGoFirst().
+bool StreamConnection::GiveUpTurn(bool long_one) {
+  if (turns_given_up_ >= (long_one ? 1 : kMostTurnsGivenUp)) return false;
+  ++turns_given_up_;  // Before it is queued: another worker may take it.
+  if (long_one ? fiber::SubmitBehindEvents(&flush_task_)
+               : fiber::SubmitBehindOthers(&flush_task_)) {
+    return true;
+  }
+  --turns_given_up_;
   return false;
 }
 
