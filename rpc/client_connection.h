@@ -63,11 +63,11 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
     // acq_rel: every use happens before the destruction [UC1].
     if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  // No call under way? For the set, while it and the stream are users.
-  bool idle() const {
-    // relaxed: a hint.
-    return users_.load(std::memory_order_relaxed) <= 2;
+  std::uint32_t users() const {
+    return users_.load(std::memory_order_relaxed);  // A hint.
   }
+  // No call under way? For the set, while it and the stream are users.
+  bool idle() const { return users() <= 2; }
 
   CallTable& calls() { return calls_; }
   const ClientProtocol& protocol() const { return *protocol_; }

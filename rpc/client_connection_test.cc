@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -131,6 +132,42 @@ TEST_F(ClientConnectionTest, BusyOnesAreNotPreferredBelowTheLimit) {
   ClientConnection* const third = *set->Acquire(first);
   EXPECT_EQ(third, first);
   for (ClientConnection* c : {first, second, third}) c->RemoveUser();
+}
+
+// Where there may be no more connections, callers who have all come to use the
+// same one divide themselves among all.
+TEST_F(ClientConnectionTest, CallersEvenOut) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 2;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  const auto first_peer = Connect(&channel, &server);
+  const auto set = SetOf(server);
+  ClientConnection* const first = *set->Acquire(nullptr);
+  ClientConnection* const second = *set->Acquire(first);
+  const auto second_peer = server.Accept();
+
+  std::vector<ClientConnection*> callers(20);
+  for (ClientConnection*& caller : callers) {
+    first->AddUser();
+    caller = first;
+  }
+  int moves = 0;
+  const auto call_again = [&] {
+    for (ClientConnection*& caller : callers) {
+      ClientConnection* const before = caller;
+      caller->RemoveUser();
+      caller = *set->Acquire(caller);
+      if (caller != before) ++moves;
+    }
+  };
+  // It may take a while until the second one is established.
+  const std::int64_t deadline_ns = NowNs() + 20'000'000'000;
+  while (moves < 10 && NowNs() < deadline_ns) call_again();
+  for (int round = 0; round != 100; ++round) call_again();
+  EXPECT_EQ(std::count(callers.begin(), callers.end(), second), 10);
+  EXPECT_EQ(moves, 10);  // Nobody has gone back.
+  for (ClientConnection* c : callers) c->RemoveUser();
+  for (ClientConnection* c : {first, second}) c->RemoveUser();
 }
 
 TEST_F(ClientConnectionTest, BreakingFailsAllCallsOnIt) {

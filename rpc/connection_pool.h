@@ -58,10 +58,11 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
 
   // A connection for one call, which becomes its user (RemoveUser() at the
   // end). `preferred` is taken if it is one of the set's, and idle or there may
-  // be no more. Fails with STATUS_FAIL_TO_CONNECT while attempts are spaced
-  // out, and with STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may
-  // suspend the fiber (or thread) for as long as somebody else opens a
-  // connection, which doesn't include waiting for the server.
+  // be no more; now and then another one, if that has fewer calls. Fails with
+  // STATUS_FAIL_TO_CONNECT while attempts are spaced out, and with
+  // STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may suspend the fiber
+  // (or thread) for as long as somebody else opens a connection, which doesn't
+  // include waiting for the server.
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
 
   // True: there is an established connection, or one may be opened right now
@@ -90,6 +91,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   std::size_t size() const;  // Connections offered to calls; for tests.
 
  private:
+  ClientConnection* Find(const void* connection) const FLARE_REQUIRES(lock_);
   ClientConnection* Pick(const void* preferred, bool may_open)
       FLARE_REQUIRES(lock_);
   Expected<ClientConnection*, flare::Status> Open(const void* preferred);
@@ -112,6 +114,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   std::vector<ClientConnection*> connections_ FLARE_GUARDED_BY(lock_);
   std::vector<ClientConnection*> retired_ FLARE_GUARDED_BY(lock_);
   std::size_t turn_ FLARE_GUARDED_BY(lock_) = 0;
+  std::uint32_t until_look_ FLARE_GUARDED_BY(lock_) = 1;  // For a better one.
   bool shut_down_ FLARE_GUARDED_BY(lock_) = false;
   // Of attempts that failed, one after the other.
   unsigned failures_ FLARE_GUARDED_BY(lock_) = 0;

@@ -12,6 +12,7 @@
 //        under lock_.
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -29,6 +30,12 @@ namespace {
 constexpr std::int64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kFirstDelayNs = 20 * kMillisecond;
 constexpr std::int64_t kMaxDelayNs = 1000 * kMillisecond;
+
+// After how many calls that stay on their connections one looks for a better
+// one. Not always the same number: callers may come in the same order for ever.
+std::uint32_t NextLook(std::size_t turn) {
+  return 12 + static_cast<std::uint32_t>(turn % 8);
+}
 
 // How long to wait after that many failures: doubling, less up to a quarter by
 // chance, so that many clients of one server don't come back all at once.
@@ -58,6 +65,14 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Acquire(
   return Open(preferred);
 }
 
+// Null if it isn't, or no longer, one of those that are offered.
+ClientConnection* PeerConnections::Find(const void* connection) const {
+  if (connection == nullptr) return nullptr;
+  const auto it =
+      std::find(connections_.begin(), connections_.end(), connection);
+  return it == connections_.end() ? nullptr : *it;
+}
+
 // A connection that gets the caller's call; null: one should be opened.
 ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
   const std::size_t size = connections_.size();
@@ -67,15 +82,17 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
   const auto good = [&](const ClientConnection* c) {
     return c->established_ || !choosy;
   };
-  ClientConnection* chosen = nullptr;
-  // While there may be more, callers who came to share one part again.
-  const auto free = [&](const ClientConnection* c) {
-    return size >= limit_ || c->idle();
-  };
-  if (const auto it =
-          std::find(connections_.begin(), connections_.end(), preferred);
-      it != connections_.end() && good(*it) && free(*it)) {
-    chosen = *it;
+  ClientConnection* chosen = Find(preferred);
+  if (chosen != nullptr && !good(chosen)) chosen = nullptr;
+  if (chosen != nullptr && size < limit_) {
+    // There may be more: callers who came to share one part again.
+    if (!chosen->idle()) chosen = nullptr;
+  } else if (chosen != nullptr && --until_look_ == 0) {
+    // Who came to share one stays there, which keeps batches together; but as
+    // many here as there. Rarely: it is a look at what others write.
+    ClientConnection* const other = connections_[turn_++ % size];
+    until_look_ = NextLook(turn_);
+    if (good(other) && other->users() < chosen->users()) chosen = other;
   }
   if (chosen == nullptr && size < limit_) {
     for (ClientConnection* c : connections_) {
