@@ -27,8 +27,8 @@
 //       between tasks, and if one task holds it up, the watch (watch.cc) wakes
 //       another.
 //  [P7] Tasks that wait for events (DeferTask) are queued by running workers
-//       alone, which nobody is woken for: a worker that runs out of work takes
-//       them all, and one that goes to sleep looks there as in [P1]. So they
+//       alone, and nobody is woken for them: a worker that runs out of work
+//       takes them all, and one that goes to sleep looks there as in [P1]. They
 //       are found by the worker that queued them, if by no other; one that
 //       retires leaves others awake. If a task holds it up, the watch wakes
 //       another.
