@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -117,46 +118,61 @@ TEST_F(ClientConnectionTest, ControllerPrefersItsConnection) {
   }
 }
 
-// But not while another call is on it and there may be more: callers who came
-// to share one part again.
-TEST_F(ClientConnectionTest, BusyOnesAreNotPreferredBelowTheLimit) {
-  FLAGS_flare_rpc_client_max_connections_per_server = 2;
-  RawServer server;
-  RpcChannel channel(server.uri());
-  const auto first_peer = Connect(&channel, &server);
-  const auto set = SetOf(server);
-  ClientConnection* const first = *set->Acquire(nullptr);
-  ClientConnection* const second = *set->Acquire(first);
-  EXPECT_NE(second, first);
-  const auto second_peer = server.Accept();
-  ClientConnection* const third = *set->Acquire(first);
-  EXPECT_EQ(third, first);
-  for (ClientConnection* c : {first, second, third}) c->RemoveUser();
+// Two connections, and no more, to one server; this is a user of each.
+class TwoConnectionsTest : public ClientConnectionTest {
+ protected:
+  void SetUp() override {
+    ClientConnectionTest::SetUp();
+    FLAGS_flare_rpc_client_max_connections_per_server = 2;
+    server_ = std::make_unique<RawServer>();
+    channel_ = std::make_unique<RpcChannel>(server_->uri());
+    peers_.push_back(Connect(channel_.get(), server_.get()));
+    set_ = SetOf(*server_);
+    first_ = *set_->Acquire(nullptr);
+    second_ = *set_->Acquire(first_);
+    peers_.push_back(server_->Accept());
+  }
+
+  void TearDown() override {
+    for (ClientConnection* c : {first_, second_}) c->RemoveUser();
+    set_.reset();
+    peers_.clear();
+    channel_.reset();
+    server_.reset();
+    ClientConnectionTest::TearDown();
+  }
+
+  std::unique_ptr<RawServer> server_;
+  std::unique_ptr<RpcChannel> channel_;
+  std::vector<std::unique_ptr<RawPeer>> peers_;
+  std::shared_ptr<PeerConnections> set_;
+  ClientConnection* first_ = nullptr;
+  ClientConnection* second_ = nullptr;
+};
+
+// A controller's connection is not preferred while another call is on it and
+// there may be more: callers who came to share one part again.
+TEST_F(TwoConnectionsTest, BusyOnesAreNotPreferredBelowTheLimit) {
+  EXPECT_NE(second_, first_);
+  ClientConnection* const third = *set_->Acquire(first_);
+  EXPECT_EQ(third, first_);
+  third->RemoveUser();
 }
 
-// Where there may be no more connections, callers who have all come to use the
-// same one divide themselves among all.
-TEST_F(ClientConnectionTest, CallersEvenOut) {
-  FLAGS_flare_rpc_client_max_connections_per_server = 2;
-  RawServer server;
-  RpcChannel channel(server.uri());
-  const auto first_peer = Connect(&channel, &server);
-  const auto set = SetOf(server);
-  ClientConnection* const first = *set->Acquire(nullptr);
-  ClientConnection* const second = *set->Acquire(first);
-  const auto second_peer = server.Accept();
-
+// Where there may be no more, callers who have all come to use the same one
+// divide themselves among all.
+TEST_F(TwoConnectionsTest, CallersEvenOut) {
   std::vector<ClientConnection*> callers(20);
   for (ClientConnection*& caller : callers) {
-    first->AddUser();
-    caller = first;
+    first_->AddUser();
+    caller = first_;
   }
   int moves = 0;
   const auto call_again = [&] {
     for (ClientConnection*& caller : callers) {
       ClientConnection* const before = caller;
       caller->RemoveUser();
-      caller = *set->Acquire(caller);
+      caller = *set_->Acquire(caller);
       if (caller != before) ++moves;
     }
   };
@@ -164,10 +180,9 @@ TEST_F(ClientConnectionTest, CallersEvenOut) {
   const std::int64_t deadline_ns = NowNs() + 20'000'000'000;
   while (moves < 10 && NowNs() < deadline_ns) call_again();
   for (int round = 0; round != 100; ++round) call_again();
-  EXPECT_EQ(std::count(callers.begin(), callers.end(), second), 10);
+  EXPECT_EQ(std::count(callers.begin(), callers.end(), second_), 10);
   EXPECT_EQ(moves, 10);  // Nobody has gone back.
   for (ClientConnection* c : callers) c->RemoveUser();
-  for (ClientConnection* c : {first, second}) c->RemoveUser();
 }
 
 TEST_F(ClientConnectionTest, BreakingFailsAllCallsOnIt) {
