@@ -361,9 +361,9 @@ void SubmitFrom(Worker* worker, Task* task) {
   }
 }
 
-bool SubmitBehindOthers(Task* task) {
+bool SubmitBehindOthers(Task* task, std::size_t most_events) {
   Worker* const worker = CurrentWorker();
-  return worker != nullptr && worker->PushBehindOthers(task);
+  return worker != nullptr && worker->PushBehindOthers(task, most_events);
 }
 
 bool SubmitBehindEvents(Task* task) {

@@ -92,11 +92,12 @@ void SubmitAll(TaskList&& tasks);
 
 // For a task that runs and would gain from being run after others, as one does
 // that sends what they write. True: it is queued again, behind all that is
-// queued on the calling worker, or that events which are known make ready
-// (poller.h). False: that would be only a few tasks, or more work than 0.5 ms;
-// it is not queued, and should go on. Ask for it a few times in a row at most,
-// since others may do the same. False on plain threads.
-[[nodiscard]] bool SubmitBehindOthers(Task* task);
+// queued on the calling worker, or that the next of the events which are known
+// makes ready (poller.h). False: that would be only a few tasks, or more work
+// than 0.5 ms, or more than `most_events` events are known; it is not queued,
+// and should go on. Ask for it a few times in a row at most, since others may
+// do the same. False on plain threads.
+[[nodiscard]] bool SubmitBehindOthers(Task* task, std::size_t most_events);
 
 // The same for one that gains from waiting longer: it is run when a worker of
 // the caller's group has run out of other tasks, and no event is left of those

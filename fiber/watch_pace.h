@@ -25,20 +25,27 @@ class WatchPace {
   // is less to find.
   static constexpr int kMostStretched = 8;
   static constexpr int kMostStretchedBusy = 32;
-  // A look that is so late found no CPU that had nothing to run for so long,
-  // nor would have whoever it wakes. The next one is far off at once.
-  static constexpr std::int64_t kCrowdedNs = 1'000'000;
+  // Looks that are so late on the mean find no CPU that has nothing to run, nor
+  // would whoever they wake: who seems held up waits for a CPU, most likely.
+  // Then the next one is so many times as far off as they are late. (With a
+  // weight of 1 in 32: single late ones are everyday.)
+  // docs/decisions/0024-late-looks.md
+  static constexpr std::int64_t kCrowdedNs = 200'000;
+  static constexpr int kTimesTheDelay = 16;
+  static constexpr std::int64_t kLongestNs = 20'000'000;
 
   explicit WatchPace(std::int64_t period_ns) : period_ns_(period_ns) {}
 
   // How long until the next look.
   std::int64_t After(const LookResult& look) {
+    const std::int64_t late_ns = std::min(look.late_ns, kMostLateNs);
+    mean_late_ns_ += (late_ns - mean_late_ns_) / 32;
+    if (mean_late_ns_ > kCrowdedNs) {
+      return std::min(kTimesTheDelay * mean_late_ns_, kLongestNs);
+    }
     if (look.need) {
       stretched_ = 1;
       calm_looks_ = 0;
-    } else if (look.late_ns > kCrowdedNs) {
-      stretched_ = kMostStretchedBusy;
-      return stretched_ * period_ns_;
     } else if (++calm_looks_ == kCalmLooks) {
       stretched_ *= 2;
       calm_looks_ = 0;
@@ -49,9 +56,13 @@ class WatchPace {
   }
 
  private:
+  // A single later one says no more: of a machine that stood still, say.
+  static constexpr std::int64_t kMostLateNs = 4'000'000;
+
   const std::int64_t period_ns_;  // The short one.
   int stretched_ = 1;             // How many times that it is now.
   int calm_looks_ = 0;
+  std::int64_t mean_late_ns_ = 0;
 };
 
 }  // namespace flare::fiber

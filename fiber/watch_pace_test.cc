@@ -12,7 +12,7 @@ constexpr LookResult kCalm{.partly_idle = true};
 constexpr LookResult kCalmBusy{};
 constexpr LookResult kNeed{.need = true, .partly_idle = true};
 constexpr LookResult kLate{.partly_idle = true,
-                           .late_ns = WatchPace::kCrowdedNs + 1};
+                           .late_ns = 2 * WatchPace::kCrowdedNs};
 
 // The pace after `n` more looks like that.
 std::int64_t AfterMany(int n, const LookResult& look, WatchPace* pace) {
@@ -47,25 +47,40 @@ TEST(WatchPaceTest, IsShortAfterANeed) {
 
 TEST(WatchPaceTest, IsLongWhileThereIsNoCpuToHelpBy) {
   WatchPace pace(kPeriod);
-  EXPECT_EQ(pace.After(kLate), WatchPace::kMostStretchedBusy * kPeriod);
-  EXPECT_EQ(pace.After(kLate), WatchPace::kMostStretchedBusy * kPeriod);
-  // Then as if it had been calm for long.
-  EXPECT_EQ(pace.After(kCalm), WatchPace::kMostStretched * kPeriod);
+  EXPECT_EQ(pace.After(kLate), kPeriod);  // One says nothing.
+  const std::int64_t steady = WatchPace::kTimesTheDelay * kLate.late_ns;
+  const std::int64_t last = AfterMany(500, kLate, &pace);
+  EXPECT_GT(last, steady * 95 / 100);
+  EXPECT_LE(last, steady);
+  // Others may only seem to need help.
+  LookResult both = kNeed;
+  both.late_ns = kLate.late_ns;
+  EXPECT_GT(pace.After(both), steady * 95 / 100);
+}
+
+TEST(WatchPaceTest, IsShortAgainOnceLooksComeInTime) {
+  WatchPace pace(kPeriod);
+  AfterMany(500, kLate, &pace);
+  AfterMany(50, kCalm, &pace);
   EXPECT_EQ(pace.After(kNeed), kPeriod);
 }
 
-TEST(WatchPaceTest, LooksAfterWhoNeedsHelpHoweverLateItIs) {
+TEST(WatchPaceTest, IsNeverLongerThanItsLimit) {
   WatchPace pace(kPeriod);
-  LookResult both = kNeed;
-  both.late_ns = kLate.late_ns;
-  EXPECT_EQ(pace.After(both), kPeriod);
+  LookResult very_late = kCalm;
+  very_late.late_ns = 1'000'000'000;
+  EXPECT_EQ(AfterMany(500, very_late, &pace), WatchPace::kLongestNs);
 }
 
-TEST(WatchPaceTest, IsntDisturbedByALittleDelay) {
+TEST(WatchPaceTest, IsntDisturbedByALittleDelayNorByOneLargeOne) {
   WatchPace pace(kPeriod);
-  LookResult little = kCalm;
+  LookResult little = kNeed;
   little.late_ns = WatchPace::kCrowdedNs;
-  EXPECT_EQ(pace.After(little), kPeriod);
+  EXPECT_EQ(AfterMany(500, little, &pace), kPeriod);
+  WatchPace other(kPeriod);
+  LookResult large = kNeed;
+  large.late_ns = 1'000'000'000;
+  EXPECT_EQ(other.After(large), kPeriod);
 }
 
 }  // namespace

@@ -238,9 +238,10 @@ bool Worker::PushBehindEvents(Task* task) {
   return true;
 }
 
-bool Worker::PushBehindOthers(Task* task) {
+bool Worker::PushBehindOthers(Task* task, std::size_t most_events) {
   if (run_queue_.size() <= kFewTasks) {
-    if (group_->pending_events() == 0) return false;
+    const std::size_t pending = group_->pending_events();
+    if (pending == 0 || pending > most_events) return false;
     LookForIo();
   }
   const std::uint32_t queued = run_queue_.size();

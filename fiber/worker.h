@@ -55,9 +55,9 @@ class Worker {
   // rest is left to whichever worker of the group comes first.
   void PushAll(TaskList&& tasks);
 
-  // Push() if some short tasks are queued, or pending events can be had that
-  // make some, which are worth waiting for.
-  bool PushBehindOthers(Task* task);
+  // Push() if some short tasks are queued, or pending events, `most_events` at
+  // most, can be had that make some, which are worth waiting for.
+  bool PushBehindOthers(Task* task, std::size_t most_events);
   // The same, but behind all that this worker has, and all pending events.
   bool PushBehindEvents(Task* task);
 

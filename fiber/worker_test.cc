@@ -91,10 +91,14 @@ class WorkerTest : public ::testing::Test {
 
   static TestPoller* poller() { return static_cast<TestPoller*>(GetPoller(0)); }
 
+  static constexpr std::size_t kFewEvents = 3;
+  static bool BehindOthers(Task* task) {
+    return SubmitBehindOthers(task, kFewEvents);
+  }
+
   // Lets others go first as long as it may.
   struct Polite : Task {
-    explicit Polite(std::atomic<int>* ran,
-                    bool (*wait)(Task*) = &SubmitBehindOthers)
+    explicit Polite(std::atomic<int>* ran, bool (*wait)(Task*) = &BehindOthers)
         : ran(ran), wait(wait) {
       run = [](Task* self) {
         auto* const me = static_cast<Polite*>(self);
@@ -107,6 +111,11 @@ class WorkerTest : public ::testing::Test {
     bool (*const wait)(Task*);
     int ran_before = -1;
     Event done;
+  };
+
+  // Of a poller that may have more to come: one at a time.
+  struct FromPoller : Task {
+    std::atomic<int>* ran = nullptr;
   };
 
   // How many of `others` tasks, which are queued behind it, are run before one
@@ -127,6 +136,28 @@ class WorkerTest : public ::testing::Test {
     polite.done.Wait();
     all.wait();
     return polite.ran_before;
+  }
+
+  // The same for the tasks of so many pending events.
+  static std::size_t EventsBefore(std::size_t events) {
+    std::atomic<int> ran{0};
+    std::vector<FromPoller> tasks(events);
+    Polite polite(&ran);
+    Spawn([&] {
+      TaskList list;
+      for (FromPoller& task : tasks) {
+        task.ran = &ran;
+        task.run = [](Task* self) {
+          static_cast<FromPoller*>(self)->ran->fetch_add(1);
+        };
+        list.PushBack(&task);
+      }
+      poller()->Give(std::move(list));
+      Submit(&polite);
+    });
+    polite.done.Wait();
+    while (ran.load() != static_cast<int>(events)) std::this_thread::yield();
+    return static_cast<std::size_t>(polite.ran_before);
   }
 };
 
@@ -154,32 +185,13 @@ TEST_F(WorkerTest, ATaskDoesNotWaitForLongOnes) {
   EXPECT_EQ(RunBefore(200), 0);
 }
 
-// Of a poller that has many to come: one at a time.
-struct FromPoller : Task {
-  std::atomic<int>* ran = nullptr;
-};
-
-TEST_F(WorkerTest, ATaskLetsPendingEventsGoFirst) {
-  constexpr int kTasks = 10;
-  std::atomic<int> ran{0};
-  std::vector<FromPoller> tasks(kTasks);
-  Polite polite(&ran);
-  Spawn([&] {
-    TaskList list;
-    for (FromPoller& task : tasks) {
-      task.ran = &ran;
-      task.run = [](Task* self) {
-        static_cast<FromPoller*>(self)->ran->fetch_add(1);
-      };
-      list.PushBack(&task);
-    }
-    poller()->Give(std::move(list));
-    Submit(&polite);
-  });
-  polite.done.Wait();
+TEST_F(WorkerTest, ATaskLetsAFewPendingEventsGoFirst) {
   // The last may be behind it, if the worker looked for IO in between.
-  EXPECT_GE(polite.ran_before, kTasks - 1);
-  while (ran.load() != kTasks) std::this_thread::yield();
+  EXPECT_GE(EventsBefore(kFewEvents), kFewEvents - 1);
+}
+
+TEST_F(WorkerTest, ATaskDoesNotWaitForMoreEventsThanItSays) {
+  EXPECT_EQ(EventsBefore(kFewEvents + 2), 0U);
 }
 
 // As above: all or none, and all once in several times.
@@ -302,7 +314,7 @@ TEST_F(WorkerTest, PendingEventsGoToAnotherWorkerIfOneIsHeldUp) {
 
 TEST_F(WorkerTest, PlainThreadsHaveNoOthers) {
   Task task;
-  EXPECT_FALSE(SubmitBehindOthers(&task));
+  EXPECT_FALSE(SubmitBehindOthers(&task, kFewEvents));
   EXPECT_FALSE(SubmitBehindEvents(&task));
 }
 

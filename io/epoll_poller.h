@@ -88,8 +88,9 @@ class EpollPoller : public fiber::Poller {
     return size_.load(std::memory_order_relaxed);
   }
 
-  // Says that a flush which let other tasks go first found more to send (or
-  // nothing) when its turn came again. Any thread.
+  // Says that a flush which let other tasks go first, and would have for any
+  // number of events, found more to send (or nothing) when its turn came again.
+  // Any thread.
   void NoteFlushWaited(bool paid) noexcept;
 
   // That has paid lately, in more than one case of four: then a flush should
@@ -97,6 +98,11 @@ class EpollPoller : public fiber::Poller {
   bool waiting_pays() const noexcept {
     // relaxed: a choice that orders nothing.
     return waits_paid_.load(std::memory_order_relaxed) >= kMostWaitsPaid / 2;
+  }
+  // It has paid at all lately, so that it may do so more often. Any thread.
+  bool waiting_may_pay() const noexcept {
+    // relaxed: as above.
+    return waits_paid_.load(std::memory_order_relaxed) >= kMostWaitsPaid / 8;
   }
   static constexpr int kMaxEvents = 128;  // Of one system call.
 

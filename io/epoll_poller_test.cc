@@ -200,6 +200,10 @@ TEST_P(EpollPollerTest, WaitingPaysIfOneFlushInFourHasMore) {
   };
   note(100, 1, 9);
   EXPECT_FALSE(poller_->waiting_pays());
+  EXPECT_FALSE(poller_->waiting_may_pay());
+  note(3, 1, 0);  // That is worth a look.
+  EXPECT_FALSE(poller_->waiting_pays());
+  EXPECT_TRUE(poller_->waiting_may_pay());
   note(100, 1, 1);
   EXPECT_TRUE(poller_->waiting_pays());
   note(3, 0, 1);  // That says little.

@@ -288,6 +288,8 @@ class StreamConnection final : public Descriptor {
   bool last_node_seen_ = false;  // CloseAfterFlush()'s marker.
   Buffer pending_;
   int turns_given_up_ = 0;             // To tasks that may write more.
+  unsigned flushes_ = 0;               // While waiting hasn't paid.
+  bool waits_for_many_ = false;        // This one, for many events.
   std::size_t buffered_at_first_ = 0;  // When the first was.
   std::atomic<std::int64_t> last_sent_ns_;
 

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -26,6 +28,15 @@ constexpr std::size_t kMaxIovecs = 256;
 // How often a flusher lets others go first that may have more to send. A
 // relay's replies come in batches, each of which belongs to many connections.
 constexpr int kMostTurnsGivenUp = 3;
+
+// Of more pending events so few turns reach a small part. Where they bring
+// nothing more to send they are for nothing, and what they hold back waits for
+// milliseconds if the thread loses its CPU meanwhile. So no flush waits for
+// more, unless that has paid lately, or it is its connection's turn to find
+// out: each so-many-eth (docs/decisions/0024-late-looks.md).
+constexpr std::size_t kFewEvents = 16;
+constexpr std::size_t kAnyNumber = std::numeric_limits<std::size_t>::max();
+constexpr unsigned kTryEvery = 16;
 
 // How often a plain thread sends what others have written while it was sending,
 // before it leaves that to a worker, which may have to be woken.
@@ -47,16 +58,19 @@ void StreamConnection::RunFlusher() {
 }
 
 // Goes behind tasks that may have more to send, unless a writer has said that
-// there won't be more. Tells the poller whether that has brought any. True:
-// must touch nothing any more.
+// there won't be more. If it would have for many events, tells the poller
+// whether that has brought any. True: must touch nothing any more.
 bool StreamConnection::LetOthersGoFirst() {
   EpollPoller* const poller = EpollPoller::OfGroup(group_);
   const std::size_t buffered = BufferedOutput();
-  if (turns_given_up_ == 0) buffered_at_first_ = buffered;
+  if (turns_given_up_ == 0) {
+    buffered_at_first_ = buffered;
+    waits_for_many_ = poller->waiting_may_pay() || ++flushes_ % kTryEvery == 0;
+  }
   // relaxed: as in Write.
   const bool now = flush_now_.load(std::memory_order_relaxed);
   if (!now && GiveUpTurn(poller->waiting_pays())) return true;
-  if (now || turns_given_up_ != 0) {
+  if (waits_for_many_ && (now || turns_given_up_ != 0)) {
     poller->NoteFlushWaited(buffered > buffered_at_first_);
   }
   turns_given_up_ = 0;
@@ -68,7 +82,8 @@ bool StreamConnection::GiveUpTurn(bool long_one) {
   if (turns_given_up_ >= (long_one ? 1 : kMostTurnsGivenUp)) return false;
   ++turns_given_up_;  // Before it is queued: another worker may take it.
   if (long_one ? fiber::SubmitBehindEvents(&flush_task_)
-               : fiber::SubmitBehindOthers(&flush_task_)) {
+               : fiber::SubmitBehindOthers(
+                     &flush_task_, waits_for_many_ ? kAnyNumber : kFewEvents)) {
     return true;
   }
   --turns_given_up_;
