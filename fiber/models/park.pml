@@ -1,14 +1,13 @@
 /* Workers that sleep and are woken: scheduling_group.cc, Park, SleepDeadline,
  * Wake, WakeSomebody, WakeWorker, Unpark, Inject, BeginSearch, EndSearch and
- * FireTimers, Worker::NextWhenEmpty in worker.cc, and ArmTimer in timer.cc; with
+ * FireTimers, Worker::NextWhenEmpty and LookForIo in worker.cc, and ArmTimer in timer.cc; with
  * a reserve NextToWake, Vacancies and Retire in reserve.cc. The numbers in brackets
  * are the rules at the top of scheduling_group.cc and of reserve.cc.
  *
  * Plain threads inject tasks, wanting one searcher or more, and arm a timer on
  * some worker's wheel; the network has an event.
  *
- * Checked: whenever nothing can move any more, every injected task has run,
- * every event has been seen and every timer has fired. That is, no wake-up is
+ * Checked: whenever nothing can move any more, every task has run, every event has been seen and every timer has fired. That is, no wake-up is
  * lost, nobody sleeps past a deadline [P5], and if all workers sleep one of them
  * is in the poller [P6].
  *
@@ -19,6 +18,8 @@
  *   -DALSO_TIMERS          timers instead of events
  *   -DALSO_RESERVE         one of the workers is in reserve: the watch marks
  *                          workers as blocked and takes that back, at any time
+ *   -DALSO_DEFERRED        tasks make others that wait for events [P7]
+ *   -DALSO_DEFERRED_RESERVE  both
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_CHECK_FIRST   looks for work before it sets its idle bit [P1]
@@ -34,6 +35,8 @@
  *   -DBROKEN_RETIRE        retires by a mask that may have changed since [RV4]
  *   -DBROKEN_LIMIT         looks whether anybody may be woken before it has
  *                          queued the work [RV2]
+ *   -DBROKEN_DEFERRED      takes what waits for events only when there are
+ *                          further ones, and sleeps without a look [P7]
  *   -DBROKEN_LAST          the last to sleep doesn't look whether the one that
  *                          was in the poller has retired meanwhile [P6]
  */
@@ -41,13 +44,24 @@
     defined(BROKEN_LAST)
 #define RESERVE
 #endif
+#ifdef ALSO_DEFERRED_RESERVE
+#define RESERVE
+#endif
+#if defined(ALSO_DEFERRED) || defined(ALSO_DEFERRED_RESERVE) || \
+    defined(BROKEN_DEFERRED)
+#define DEFERRED 1
+#endif
 #define WORKERS 2
 #if defined(ALSO_TIMERS) || defined(BROKEN_OLD_DEADLINE) || \
     defined(BROKEN_ARM_QUIETLY)
 #define TASKS 1
 #define EVENTS 0
 #define TIMERS 1
-#elif defined(RESERVE)
+#elif defined(ALSO_DEFERRED_RESERVE)
+#define TASKS 1
+#define EVENTS 0
+#define TIMERS 0
+#elif defined(RESERVE) || defined(DEFERRED)
 #define TASKS 1
 #define EVENTS 1
 #define TIMERS 0
@@ -58,6 +72,10 @@
 #endif
 
 byte injected;               /* length of the injection queue */
+#ifdef DEFERRED
+byte deferred;               /* tasks that wait for events */
+byte defers;                 /* how many there have been */
+#endif
 byte ran;                    /* tasks and events handled */
 byte events;                 /* readable sockets nobody has seen */
 byte armed[WORKERS];         /* timers on each wheel */
@@ -152,7 +170,18 @@ inline set_idle() {
 #endif
 }
 
+#if defined(DEFERRED) && !defined(BROKEN_DEFERRED)
+inline look() { seen = injected; seen = seen + deferred }
+#else
 inline look() { seen = injected }
+#endif
+
+#ifdef DEFERRED
+/* What somebody else takes meanwhile is that one's to run. */
+inline take_deferred() {
+  d_step { taken = deferred; deferred = 0; ran = ran + taken }
+}
+#endif
 
 /* SleepDeadline: is there one? Those of the wheels that count here. */
 inline look_at_timers() {
@@ -185,6 +214,9 @@ proctype Worker(byte id) {
   bool counted = 0;   /* in searching */
   bool got, woken, claimed;
   byte seen, i, bounded;
+#ifdef DEFERRED
+  byte taken;
+#endif
 #ifdef RESERVE
   bool surplus;
 #endif
@@ -219,6 +251,12 @@ again:
   :: d_step { injected > 0 -> injected--; got = 1 }
   :: injected == 0
   fi;
+#if defined(DEFERRED) && !defined(BROKEN_DEFERRED)
+  if
+  :: !got -> take_deferred(); got = (taken > 0)
+  :: else
+  fi;
+#endif
 #ifndef BROKEN_SEARCHER
   if
   :: !got && !counted ->      /* a look at the siblings */
@@ -232,7 +270,19 @@ again:
 #endif
   if
   :: got ->
+#ifdef DEFERRED
+     if
+     :: taken == 0 ->
+        ran++;
+        if
+        :: defers < DEFERRED -> d_step { deferred++; defers++ }
+        :: true
+        fi
+     :: else -> taken = 0
+     fi;
+#else
      ran++;
+#endif
 #ifdef BROKEN_SEARCHER
      if
      :: counted -> searching--; counted = 0
@@ -278,6 +328,12 @@ again:
      :: d_step { in_poller[id] && (wake_poller || events > 0) ->
           wake_poller = 0;
           ran = ran + events;
+#ifdef BROKEN_DEFERRED
+          if
+          :: events > 0 -> ran = ran + deferred; deferred = 0
+          :: else
+          fi;
+#endif
           events = 0
         }
      :: !in_poller[id] && word[id] == 0
@@ -384,5 +440,10 @@ init {
   }
   /* Nothing else can move. */
   timeout ->
-    assert(ran == TASKS + EVENTS && fired == TIMERS && searching == 0)
+#ifdef DEFERRED
+    assert(ran == TASKS + EVENTS + defers);
+#else
+    assert(ran == TASKS + EVENTS);
+#endif
+    assert(fired == TIMERS && searching == 0)
 }
