@@ -13,11 +13,11 @@
 //
 //  [RD1] kActive is set only by Signal, Resume or Stop that returned true, and
 //        whoever got true schedules a reader; it is cleared only by that
-//        reader. So at most one is scheduled or running.
+//        reader. So at most one is scheduled or running. A role that is held
+//        from the start counts as one, its owner being who schedules it.
 //  [RD2] A reader leaves only by a compare-exchange that has seen no kAgain,
-//  or,
-//        when paused, by one that leaves kAgain set for Resume to see. So no
-//        edge is lost.
+//        or, when paused, by one that leaves kAgain set for Resume to see. So
+//        no edge is lost.
 //  [RD3] kPaused takes effect in Begin; kStopped beats it everywhere. Once
 //        kStopped is set nobody clears kActive.
 //
@@ -48,6 +48,8 @@ constexpr std::uint32_t kHangUp = 16;
 enum Wait : std::uint32_t { kNobody, kArmed, kEdge, kWaiting };
 
 }  // namespace
+
+Readiness::Readiness(bool held) noexcept : state_(held ? kActive : 0) {}
 
 bool Readiness::Signal(bool hang_up) noexcept {
   const std::uint32_t sticky = hang_up ? kHangUp : 0;

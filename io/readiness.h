@@ -27,6 +27,10 @@ class Readiness {
  public:
   enum class Turn { kRead, kLeft, kStopped };
 
+  // With `held`, it starts with the reader's role taken, by its owner, who
+  // gives it up by Finish(), or schedules the reader.
+  explicit Readiness(bool held = false) noexcept;
+
   // An edge has come. `hang_up`: the peer has ended its direction (or sent
   // something else than plain data), so that from now on a short read does not
   // mean there is nothing more to learn. True:

@@ -138,6 +138,21 @@ TEST(Readiness, StopBeatsPause) {
 }
 
 // Random sequences of one thread against a model with the states spelt out.
+TEST(Readiness, HeldFromTheStart) {
+  Readiness r(/*held=*/true);
+  EXPECT_FALSE(r.Signal());
+  EXPECT_FALSE(r.Finish());  // The owner's: to schedule the reader.
+  EXPECT_EQ(r.Begin(), Turn::kRead);
+  EXPECT_TRUE(r.Finish());
+  EXPECT_TRUE(r.Signal());
+  Readiness without_edges(/*held=*/true);
+  EXPECT_TRUE(without_edges.Finish());
+  EXPECT_TRUE(without_edges.Signal());
+  Readiness stopped(/*held=*/true);
+  EXPECT_FALSE(stopped.Stop());  // Its owner schedules the reader.
+  EXPECT_EQ(stopped.Begin(), Turn::kStopped);
+}
+
 TEST(Readiness, BehavesLikeItsModel) {
   std::mt19937 random(20240607);
   for (int round = 0; round < 2000; ++round) {

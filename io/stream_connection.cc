@@ -8,7 +8,10 @@
 //  [SC2] Until Start() of an accepted, or the establishment of an outgoing
 //        connection, the flusher's role is held by the opening: by Start(), or
 //        by the reader, which leaves it if it never got that far. So nothing is
-//        sent early, and no task of an unstarted connection is ever queued.
+//        sent early. The reader's role is held until Start() has succeeded:
+//        then edges, or EndInput(), may have come, and it is scheduled for
+//        them. Else by the closer. So no task of an unstarted connection is
+//        queued but its last one.
 //  [SC3] From Start() or Close() on, whichever is first, the connection holds a
 //        reference to itself. The last role to leave closes the file descriptor
 //        and drops that reference. So no system call meets a closed or reused
@@ -103,6 +106,9 @@ void StreamConnection::Start() {
     if (failure.ok()) {
       failure = EpollPoller::OfGroup(group_)->Register(this);
       registered_ = failure.ok();
+    }
+    if (registered_ && !reader_.Finish()) {
+      fiber::SubmitTo(group_, &read_task_);  // [SC2]
     }
   }
   if (!failure.ok()) Close(std::move(failure));
@@ -250,7 +256,9 @@ void StreamConnection::Close(Status why) {
   if (started && fd() >= 0) ::shutdown(fd(), SHUT_RDWR);
   if (registered) EpollPoller::OfGroup(group_)->Retire(this);  // [SC5]
   if (writable_.OnWritable()) fiber::Submit(&flush_task_);
-  if (reader_.Stop()) fiber::SubmitTo(group_, &read_task_);
+  if (reader_.Stop() || !registered) {  // [SC2]
+    fiber::SubmitTo(group_, &read_task_);
+  }
   Leave(output.flusher ? 1 : 2);
 }
 

@@ -268,7 +268,7 @@ class StreamConnection final : public Descriptor {
   std::atomic<bool> opening_{true};
 
   Role read_task_;
-  Readiness reader_;
+  Readiness reader_{/*held=*/true};
   // The reader's own.
   std::size_t need_ = 0;
   bool end_told_ = false;  // EndInput() has had its effect.

@@ -1,6 +1,7 @@
 // How a connection ends: by either side, in good order or not.
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
@@ -413,6 +414,33 @@ TEST_P(CloseTest, EndInputClosesWhoDoesNotCare) {
   Open();
   connection_->EndInput();
   EXPECT_EQ(handler_.WaitClosed().code(), ECANCELED);
+  ExpectGone();
+}
+
+// Who ends the input of a connection before it is started, ends it after.
+TEST_P(CloseTest, EndInputBeforeTheStart) {
+  handler_.on_connected = [] { ADD_FAILURE() << "it was accepted"; };
+  testing::SocketPair pair = testing::TcpPair();
+  connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
+  ASSERT_TRUE(SendAll(pair.peer.get(), "request"));
+  connection_->EndInput();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(handler_.closed());
+  connection_->Start();
+  EXPECT_EQ(handler_.WaitReceived(7), "request");
+  EXPECT_EQ(handler_.WaitClosed().message(), "closed: no more input is wanted");
+  ExpectGone();
+}
+
+TEST_P(CloseTest, EndInputBeforeConnecting) {
+  Endpoint address;
+  const UniqueFd listener = testing::PlainListener(&address);
+  connection_ = StreamConnection::Connect(address, 0, &handler_);
+  connection_->EndInput();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(handler_.closed());
+  connection_->Start();
+  EXPECT_EQ(handler_.WaitClosed().message(), "closed: no more input is wanted");
   ExpectGone();
 }
 
