@@ -226,8 +226,12 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   // acquire: pairs with the release in Register [EP6].
   static_cast<void>(size_.load(std::memory_order_acquire));
   fetched_ = n;
-  // relaxed: as in HandOut.
+  // relaxed, all: as in HandOut.
   pending_.store(n, std::memory_order_relaxed);
+  if (n != 0) {
+    fetches_.store(fetches_.load(std::memory_order_relaxed) + 1,
+                   std::memory_order_relaxed);
+  }
   HandOut(ready);
 }
 

@@ -106,6 +106,12 @@ class EpollPoller : public fiber::Poller {
   }
   static constexpr int kMaxEvents = 128;  // Of one system call.
 
+  // How often events have been fetched: what is done between two of those is
+  // done at about the same time. Any thread.
+  std::uint64_t fetches() const noexcept {
+    return fetches_.load(std::memory_order_relaxed);  // Only the number.
+  }
+
   // For the runtime.
   void Poll(std::int64_t deadline_ns, fiber::TaskList* ready) override;
   std::size_t pending() const noexcept override {
@@ -131,6 +137,7 @@ class EpollPoller : public fiber::Poller {
   SpinPolicy spin_;                       // Poll()'s.
   int fetched_ = 0;                       // Poll()'s: how many events_ holds,
   std::atomic<int> pending_{0};           // ... the last ones not handed out.
+  std::atomic<std::uint64_t> fetches_{0};
   // Three for each that paid, less one for each that didn't.
   static constexpr int kMostWaitsPaid = 64;
   std::atomic<int> waits_paid_{0};

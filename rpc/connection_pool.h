@@ -5,8 +5,10 @@
 // A set has at most max(1, flare_rpc_client_max_connections_per_server /
 // groups) connections. A call takes one that is idle; another one is opened
 // only if none is idle and the limit isn't reached; at the limit they take
-// turns. Connections that are still being established get calls only if there
-// are no others.
+// turns, in which fibers' calls of one moment share one, up to 16, since those
+// are sent, received and answered together
+// (docs/decisions/0025-calls-of-one-moment.md). Connections that are still
+// being established get calls only if there are no others.
 //
 // A connection that breaks fails its calls and leaves the set; the next call
 // opens a new one. If that can't be connected (in good time:
@@ -94,6 +96,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   ClientConnection* Find(const void* connection) const FLARE_REQUIRES(lock_);
   ClientConnection* Pick(const void* preferred, bool may_open)
       FLARE_REQUIRES(lock_);
+  std::size_t Turn() FLARE_REQUIRES(lock_);
   Expected<ClientConnection*, flare::Status> Open(const void* preferred);
   Expected<ClientConnection*, flare::Status> OpenLocked()
       FLARE_REQUIRES(open_mutex_);
@@ -114,6 +117,9 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   std::vector<ClientConnection*> connections_ FLARE_GUARDED_BY(lock_);
   std::vector<ClientConnection*> retired_ FLARE_GUARDED_BY(lock_);
   std::size_t turn_ FLARE_GUARDED_BY(lock_) = 0;
+  // Calls that this turn may still take, of the moment in which it began.
+  std::uint32_t left_in_turn_ FLARE_GUARDED_BY(lock_) = 0;
+  std::uint64_t turn_began_ FLARE_GUARDED_BY(lock_) = 0;
   std::uint32_t until_look_ FLARE_GUARDED_BY(lock_) = 1;  // For a better one.
   bool shut_down_ FLARE_GUARDED_BY(lock_) = false;
   // Of attempts that failed, one after the other.

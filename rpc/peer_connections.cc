@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/runtime.h"
+#include "flare/io/epoll_poller.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/protocol/registry.h"
@@ -36,6 +38,10 @@ constexpr std::int64_t kMaxDelayNs = 1000 * kMillisecond;
 std::uint32_t NextLook(std::size_t turn) {
   return 12 + static_cast<std::uint32_t>(turn % 8);
 }
+
+// Of one moment, on one connection. More would gain little, and wait for each
+// other longer where a server's thread serves a connection's calls in turn.
+constexpr std::uint32_t kCallsInTurn = 16;
 
 // How long to wait after that many failures: doubling, less up to a quarter by
 // chance, so that many clients of one server don't come back all at once.
@@ -73,6 +79,19 @@ ClientConnection* PeerConnections::Find(const void* connection) const {
   return it == connections_.end() ? nullptr : *it;
 }
 
+// Whose turn it is. A moment lasts until events are fetched again; what threads
+// send leaves at once, and gains nothing by company.
+std::size_t PeerConnections::Turn() {
+  const std::uint64_t now = io::EpollPoller::OfGroup(group_)->fetches();
+  if (left_in_turn_ == 0 || turn_began_ != now || !fiber::IsFiberWorker()) {
+    ++turn_;
+    turn_began_ = now;
+    left_in_turn_ = kCallsInTurn;
+  }
+  --left_in_turn_;
+  return turn_;
+}
+
 // A connection that gets the caller's call; null: one should be opened.
 ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
   const std::size_t size = connections_.size();
@@ -100,10 +119,8 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
     }
     if (chosen == nullptr && may_open) return nullptr;
   }
-  while (chosen == nullptr) {
-    ClientConnection* const c = connections_[turn_++ % size];
-    if (good(c)) chosen = c;
-  }
+  if (chosen == nullptr) chosen = connections_[Turn() % size];
+  while (!good(chosen)) chosen = connections_[++turn_ % size];
   chosen->AddUser();  // [CS2]
   return chosen;
 }
