@@ -1,7 +1,6 @@
 // [DL1] Regions are linked and unlinked under `regions_lock`. Debuggers read
-// the
-//       list without it, while the process stands still: a region is complete
-//       before it is linked.
+//       the list without it, while the process stands still: a region is
+//       complete before it is linked.
 #include "flare/fiber/debug_layout.h"
 
 #include <algorithm>

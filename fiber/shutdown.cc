@@ -1,9 +1,8 @@
 // [SD1] Work comes from running workers and outsiders alone, and a worker that
-// is idle runs
-//       only after it was counted as roused. So if all were idle with nothing
-//       queued at each look of one pass, again in a second one, and nobody was
-//       roused in between, then at the end of the first pass all were so at
-//       once, and will stay so.
+//       is idle runs only after it was counted as roused. So if all were idle
+//       with nothing queued at each look of one pass, again in a second one,
+//       and nobody was roused in between, then at the end of the first pass all
+//       were so at once, and will stay so.
 // [SD2] The last worker to mark itself as idle sees all others marked: the
 //       marks and these looks are seq_cst.
 // [SD3] An outsider is added by a running worker, and removed after it has been

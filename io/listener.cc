@@ -4,8 +4,7 @@
 //        retires and closes the socket, and only then reports the end, as the
 //        last thing it does with the object.
 //  [LI2] The retry timer is armed and cancelled by the reader only. Its
-//  callback
-//        signals the reader like an edge; the last reader cancels it.
+//        callback signals the reader like an edge; the last reader cancels it.
 #include "flare/io/listener.h"
 
 #include <sys/epoll.h>

@@ -14,9 +14,9 @@
 //  - Nothing may come for long. Each time that the limit was reached in vain is
 //    followed by a rest: one sleep at first, up to a thousand.
 //  - Under much load a sleep brings events of several sockets at once, three
-//  and
-//    more. That is cheaper than to wait for each, so then it sleeps. Two are no
-//    sign of it: while both sides sleep, the second comes during a wake-up.
+//    and more. That is cheaper than to wait for each, so then it sleeps. Two
+//    are no sign of it: while both sides sleep, the second comes during a
+//    wake-up.
 // docs/decisions/0010-looking-before-sleeping.md
 //
 // Not thread-safe: each sleeper has its own. Nothing blocks.

@@ -1,8 +1,7 @@
 // The calls under way on one connection, by correlation id.
 //
-//   std::uint32_t id = table.Insert(call);     // goes out with the request
-//   ClientCall* call = table.Take(id);         // null: not, or no longer,
-//   there
+//   std::uint32_t id = table.Insert(call);  // goes out with the request
+//   ClientCall* call = table.Take(id);      // null: not, or no longer, there
 //
 // Whoever takes a call out decides how it ends: reply, time-out, loss of the
 // connection and cancellation all begin with Take(), and one of them gets it.

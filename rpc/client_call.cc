@@ -1,20 +1,18 @@
 // An attempt is one request on one connection. Who may touch the call, when:
 //
 //   owner:  CallMethod's caller, or the call's own task
-//     StartAttempt      holders_ = 2; the owner turns into the issuer
+//     StartAttempt   holders_ = 2; the owner turns into the issuer
 //   issuer: Acquire, Insert, arm the timer, BeginAttempt, write, LetGo
 //   completer: whoever takes the call out of the table: reader, timer, closing
 //     connection, canceller, or the issuer itself; writes the outcome, LetGo
 //   owner:  who let go last has the call for himself; it passes to the blocked
 //     caller or to the call's task
-//     FinishAttempt     cancel the timer, lock out the canceller, evaluate,
-//     give
-//                       the connection back; again or End
+//     FinishAttempt  cancel the timer, lock out the canceller, evaluate, give
+//                    the connection back; again or End
 //
 //  [CA1] There is at most one completer per attempt: CallTable::Take() gives
-//  the
-//        call to one. If Insert() never happened or was refused, the issuer is
-//        it. What comes later for the same id finds nothing.
+//        the call to one. If Insert() never happened or was refused, the issuer
+//        is it. What comes later for the same id finds nothing.
 //  [CA2] Issuer and completer work at the same time on different members; the
 //        last of them to let go passes the call on, exactly once. So a reply
 //        that overtakes the issuer's return from the write does no harm.
@@ -28,6 +26,7 @@
 //  [CA6] Before `done` runs, or the blocked caller goes on, the call has been
 //        put back into its pool: nothing of it refers to controller, response
 //        or channel, which may be reused or freed at once.
+
 #include "flare/rpc/client_call.h"
 
 #include <algorithm>

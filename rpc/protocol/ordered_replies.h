@@ -2,11 +2,11 @@
 // of their requests, as HTTP/1.1 demands, and closes it when its last reply has
 // left.
 //
-//   std::optional<std::uint64_t> place = replies.Enter();  // reader, per
-//   request
+//   // The reader, for each request:
+//   std::optional<std::uint64_t> place = replies.Enter();
 //   ...
-//   replies.Send(*place, std::move(bytes), /*close=*/false);  // any thread,
-//   once
+//   // Any thread, once:
+//   replies.Send(*place, std::move(bytes), /*close=*/false);
 //
 // A connection costs nothing but this object until replies are ready out of
 // order. Nothing blocks; locks are held for a few instructions.
