@@ -13,7 +13,8 @@ from . import grouping, peers
 from .report import UNITS
 
 COLOURS = {
-    'flare': '#c00000', 'flare, no spin': '#ff9896', 'gdt': '#1f77b4', 'gdt-tp': '#e67e22',
+    'flare': '#c00000', 'flare, no spin': '#ff9896',
+    'flare, callbacks': '#ff9896', 'gdt': '#1f77b4', 'gdt-tp': '#e67e22',
     'merge': '#2ca02c', 'epoll_limit': '#7f7f7f',
     'epoll_limit, press': '#b0b0b0', 'nginx': '#2e8b57',
     'haproxy': '#1f4e9c', 'envoy': '#ac46c6', 'mosn': '#ff7f0e',

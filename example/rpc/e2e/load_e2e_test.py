@@ -317,27 +317,30 @@ class SlowServers(LoadTest):
 
   def test_relay_speaks_every_protocol(self):
     server = self.start_server()
-    relay = self.start_server(f"--forward_to=flare://127.0.0.1:{server.port}",
-                              name="relay_server")
-    for scheme in SCHEMES:
-      with self.subTest(scheme=scheme):
-        _, figures = self.press(
-            self.address(scheme, relay.port), *QUICKLY, "--relay_stub",
-            "--verify", "--body_size=100", "--tail_ratio=0.1",
-            "--tail_us=2000")
-        self.assertGreater(figures["tail"]["p50_us"], 1900)
+    for flags in [], ["--callbacks"]:
+      relay = self.start_server(
+          f"--forward_to=flare://127.0.0.1:{server.port}", *flags,
+          name="relay_server")
+      for scheme in SCHEMES:
+        with self.subTest(scheme=scheme, flags=flags):
+          _, figures = self.press(
+              self.address(scheme, relay.port), *QUICKLY, "--relay_stub",
+              "--verify", "--body_size=100", "--tail_ratio=0.1",
+              "--tail_us=2000")
+          self.assertGreater(figures["tail"]["p50_us"], 1900)
 
-  def test_relay_blocks_only_its_fiber(self):
+  def test_relay_blocks_at_most_its_fiber(self):
     # A backend that answers only once all calls have arrived: they do, over
     # a relay with a single worker, if none of them holds it.
     calls = 64
-    with Hoarder(calls) as backend:
-      relay = self.start_server(
-          f"--forward_to=flare://127.0.0.1:{backend.port}",
-          "--flare_concurrency_hint=1", name="relay_server")
-      self.press(self.address("flare", relay.port), "--relay_stub",
-                 f"--requests={calls}", f"--max_pending={calls}",
-                 "--timeout=50000")
+    for flags in [], ["--callbacks"]:
+      with self.subTest(flags=flags), Hoarder(calls) as backend:
+        relay = self.start_server(
+            f"--forward_to=flare://127.0.0.1:{backend.port}",
+            "--flare_concurrency_hint=1", *flags, name="relay_server")
+        self.press(self.address("flare", relay.port), "--relay_stub",
+                   f"--requests={calls}", f"--max_pending={calls}",
+                   "--timeout=50000")
 
 
 class Hoarder:

@@ -266,28 +266,35 @@ class OtherPrograms(harness.TestCase):
     return self.start_server(*arguments, name="relay_server")
 
   def test_relay_passes_on_body_attachment_and_reply(self):
-    server = self.start_server()
-    relay = self.relay(f"--forward_to=flare://127.0.0.1:{server.port}")
-    status, log = self.run_to_end(
-        "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
-        "--relay_stub", "--requests=2000", "--max_pending=50", "--verify",
-        "--body_size=100", "--attachment_size=100", "--timeout=20000")
-    self.assertEqual(status, 0, log)
-    self.assertEqual(relay.stop(), 0)
-    self.assertIn("Processed 2000 request(s) in total.", relay.log())
-    self.assertEqual(server.stop(), 0)
-    self.assertIn("Processed 2000 request(s) in total.", server.log())
+    for flags in [], ["--callbacks"]:
+      with self.subTest(flags=flags):
+        server = self.start_server()
+        relay = self.relay(
+            f"--forward_to=flare://127.0.0.1:{server.port}", *flags)
+        status, log = self.run_to_end(
+            "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
+            "--relay_stub", "--requests=2000", "--max_pending=50", "--verify",
+            "--body_size=100", "--attachment_size=100", "--timeout=20000")
+        self.assertEqual(status, 0, log)
+        self.assertEqual(relay.stop(), 0)
+        self.assertIn("Processed 2000 request(s) in total.", relay.log())
+        self.assertEqual(server.stop(), 0)
+        self.assertIn("Processed 2000 request(s) in total.", server.log())
 
   def test_relay_passes_on_errors_unless_told_otherwise(self):
     server = self.start_server("--fail_with=1234")
     forward = f"--forward_to=flare://127.0.0.1:{server.port}"
-    for flags, expected in ([], 1), (["--always_succeed"], 0):
-      relay = self.relay(forward, *flags)
-      status, log = self.run_to_end(
-          "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
-          "--relay_stub", "--requests=10", "--max_pending=2", "--timeout=20000")
-      self.assertEqual(status, expected, log)
-      self.assertEqual(bool("status 1234 (STATUS_USER): 10" in log), expected == 1)
+    for how in [], ["--callbacks"]:
+      for flags, expected in ([], 1), (["--always_succeed"], 0):
+        with self.subTest(how=how, flags=flags):
+          relay = self.relay(forward, *how, *flags)
+          status, log = self.run_to_end(
+              "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
+              "--relay_stub", "--requests=10", "--max_pending=2",
+              "--timeout=20000")
+          self.assertEqual(status, expected, log)
+          self.assertEqual("status 1234 (STATUS_USER): 10" in log,
+                           expected == 1, log)
 
 
 if __name__ == "__main__":
