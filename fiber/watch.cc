@@ -98,6 +98,7 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
   const bool help =
       group->injected() != 0 || seen.held_up || IsNeglected(*group, seen);
   look_.need |= help;
+  look_.unsettled |= help || seen.running != seen.same_task;
   if (help && group->Wake(1)) Add(1, &wakes_);
   // Before there is need: it may be that all that seem to run are blocked.
   if (group->size() != group->limit()) {
@@ -117,6 +118,7 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
   const bool neighbours = helper != nullptr || group->neighbours().AnyIdle();
   const bool reserve = group->capacity() != group->limit();
   if (!neighbours && !reserve) return false;
+  look_.unsettled = true;
   const Survey seen = LookAtWorkers(watched, idle, now_ns);
   const bool help = still_injected || seen.held_up;
   if (reserve && (help || IsNeglected(*group, seen))) {

@@ -1,5 +1,6 @@
-// How often the watch looks: once a period, less often after a while in which
-// nobody needed help, and where it gets no CPU to look by.
+// How often the watch looks: once a period, less often while nobody can have
+// come to need help, after a while in which nobody has, and where it gets no
+// CPU to look by.
 
 #ifndef FLARE_FIBER_WATCH_PACE_H_
 #define FLARE_FIBER_WATCH_PACE_H_
@@ -13,6 +14,9 @@ namespace flare::fiber {
 struct LookResult {
   bool need = false;         // Somebody has to be helped.
   bool partly_idle = false;  // Of some group's workers some run, some sleep.
+  // Some group is busy, or one of its workers runs another task than at the
+  // last look, or has to be helped.
+  bool unsettled = false;
   std::int64_t late_ns = 0;  // By so much it came later than it should.
 };
 
@@ -25,6 +29,11 @@ class WatchPace {
   // is less to find.
   static constexpr int kMostStretched = 8;
   static constexpr int kMostStretchedBusy = 32;
+  // So many periods at least while all is settled: tasks that have their
+  // threads hold up nobody, and others have begun none. One that begins now and
+  // holds up somebody is found that much later.
+  // docs/decisions/0026-settled-groups.md
+  static constexpr int kWhileSettled = 4;
   // Looks that are so late on the mean find no CPU that has nothing to run, nor
   // would whoever they wake: who seems held up waits for a CPU, most likely.
   // Then the next one is so many times as far off as they are late. (With a
@@ -54,7 +63,8 @@ class WatchPace {
     }
     stretched_ = std::min(
         stretched_, look.partly_idle ? kMostStretched : kMostStretchedBusy);
-    return stretched_ * period_ns_;
+    const int least = look.partly_idle && !look.unsettled ? kWhileSettled : 1;
+    return std::max(stretched_, least) * period_ns_;
   }
 
  private:

@@ -8,10 +8,13 @@ namespace flare::fiber {
 namespace {
 
 constexpr std::int64_t kPeriod = 50'000;
-constexpr LookResult kCalm{.partly_idle = true};
-constexpr LookResult kCalmBusy{};
-constexpr LookResult kNeed{.need = true, .partly_idle = true};
+constexpr LookResult kCalm{.partly_idle = true, .unsettled = true};
+constexpr LookResult kCalmBusy{.unsettled = true};
+constexpr LookResult kSettled{.partly_idle = true};
+constexpr LookResult kNeed{
+    .need = true, .partly_idle = true, .unsettled = true};
 constexpr LookResult kLate{.partly_idle = true,
+                           .unsettled = true,
                            .late_ns = 2 * WatchPace::kCrowdedNs};
 
 // The pace after `n` more looks like that.
@@ -43,6 +46,18 @@ TEST(WatchPaceTest, IsShortAfterANeed) {
   EXPECT_EQ(pace.After(kNeed), kPeriod);
   EXPECT_EQ(AfterMany(WatchPace::kCalmLooks - 1, kCalm, &pace), kPeriod);
   EXPECT_EQ(pace.After(kCalm), 2 * kPeriod);
+}
+
+TEST(WatchPaceTest, IsLongerWhileAllIsSettled) {
+  WatchPace pace(kPeriod);
+  EXPECT_EQ(pace.After(kSettled), WatchPace::kWhileSettled * kPeriod);
+  EXPECT_EQ(pace.After(kCalm), kPeriod);
+  EXPECT_EQ(pace.After(kNeed), kPeriod);
+  // As calm as others are.
+  EXPECT_EQ(AfterMany(10 * WatchPace::kCalmLooks, kSettled, &pace),
+            WatchPace::kMostStretched * kPeriod);
+  // Nobody runs: it will soon sleep.
+  EXPECT_EQ(WatchPace(kPeriod).After({}), kPeriod);
 }
 
 TEST(WatchPaceTest, IsLongWhileThereIsNoCpuToHelpBy) {
