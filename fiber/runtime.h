@@ -99,9 +99,10 @@ struct RuntimeOptions {
   std::function<void(const StuckReport&)> on_stuck;
 
   // How often the watch looks whether a task holds up others while a worker
-  // sleeps: about half of how long those may wait; up to eight times as long
-  // while nobody has needed help, or 32 times if all are busy (watch.h). 0:
-  // never, and they wait for as long as that task runs.
+  // sleeps: about half of how long those may wait. Four times as long while no
+  // task has begun that could, up to eight times while nobody has needed help,
+  // or 32 times if all are busy (watch.h). 0: never, and they wait for as long
+  // as that task runs.
   std::chrono::nanoseconds watch_period = std::chrono::microseconds(50);
 
   // Workers that each group has in reserve: when the watch finds that a task

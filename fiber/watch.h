@@ -1,6 +1,7 @@
 // The watch: one thread that keeps the promise that a ready task waits no
 // longer than about two periods while a worker of its group sleeps, whatever
-// the other tasks do.
+// the other tasks do; five behind a task that begins when others have long had
+// their threads, nine the first time after a while in which nobody needed help.
 //
 // Workers wake each other only when a backlog is known to be worth it. What
 // they can't know is that the task they are about to run will block the thread,
