@@ -4,6 +4,7 @@
 //
 //   relay_server --port=5569 --forward_to=flare://127.0.0.1:5567
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -90,7 +91,7 @@ class RelayServiceImpl : public SyncRelayService {
 };
 
 // A call that waits for its backend without a fiber. Pooled, so that its
-// messages keep their memory.
+// messages keep their memory, unless they are large.
 class PendingRelay final : public google::protobuf::Closure {
  public:
   void Begin(EchoService::Stub* backend, const RelayRequest& request,
@@ -112,11 +113,17 @@ class PendingRelay final : public google::protobuf::Closure {
     }
     google::protobuf::Closure* const done = done_;
     forwarding_.Reset();
+    if (echo_.body().size() > kMostKept) {
+      echo_ = EchoRequest();
+      reply_ = EchoResponse();
+    }
     flare::ObjectPool<PendingRelay>::Put(this);
     done->Run();
   }
 
  private:
+  static constexpr std::size_t kMostKept = 4096;
+
   RelayResponse* response_;
   flare::RpcServerController* controller_;
   google::protobuf::Closure* done_;
