@@ -277,6 +277,7 @@ TEST(ReadyDelayTest, TheRuntimesSamplesSeeHoldUps) {
   const std::int64_t give_up = NowNs() + 20'000'000'000;
   while (GetReadyDelays().max() < 2'000'000 && NowNs() < give_up) {
     std::vector<Fiber> fibers;
+    fibers.reserve(3);
     for (int i = 0; i < 3; ++i) {
       fibers.emplace_back([] {
         for (int k = 0; k < 5; ++k) {
