@@ -77,19 +77,21 @@ OutputList::Taken OutputList::TakeAll() noexcept {
   OutputNode* head = head_.load(std::memory_order_relaxed);
   do {
     DCHECK(head != nullptr) << "not the flusher";
-    if (head == Busy()) return {nullptr, false};
-    if (head == End()) return {nullptr, true};
+    if (head == Busy()) return {nullptr, 0, false};
+    if (head == End()) return {nullptr, 0, true};
     // acquire: pairs with the release in Push [OL2].
   } while (!head_.compare_exchange_weak(head, Busy(), std::memory_order_acquire,
                                         std::memory_order_relaxed));
   OutputNode* oldest_first = nullptr;
+  std::size_t count = 0;
   while (head != nullptr) {
     OutputNode* const next = head->next;
     head->next = oldest_first;
     oldest_first = head;
     head = next;
+    ++count;
   }
-  return {oldest_first, false};
+  return {oldest_first, count, false};
 }
 
 OutputList::ReleaseResult OutputList::Release() noexcept {

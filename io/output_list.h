@@ -15,6 +15,7 @@
 #define FLARE_IO_OUTPUT_LIST_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "flare/base/buffer.h"
@@ -47,6 +48,7 @@ class OutputList {
   };
   struct Taken {
     OutputNode* nodes;  // Oldest first; nullptr: none.
+    std::size_t count;  // Of them.
     bool closed;
   };
   struct Closed {

@@ -183,9 +183,10 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
       }
       break;
     case OutputList::PushResult::kBecomeFlusher:
-      // From a thread it would take a worker that has to be woken, often.
-      if (flush == Flush::kNow || !fiber::IsFiberWorker()) {
+      if (flush == Flush::kNow) {
         SendAll();
+      } else if (!fiber::IsFiberWorker()) {
+        SendFromThread();
       } else {
         fiber::Submit(&flush_task_);
       }

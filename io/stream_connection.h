@@ -45,6 +45,7 @@
 #include "flare/io/back_pressure.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
+#include "flare/io/gather_policy.h"
 #include "flare/io/output_list.h"
 #include "flare/io/readiness.h"
 
@@ -145,7 +146,9 @@ class StreamConnection final : public Descriptor {
   // Queues `data` for sending, in the order of the calls as far as there is
   // one, and takes it; other results than kOk leave it untouched. kOk is no
   // promise of delivery. Flush::kNow is for who knows that nothing else will be
-  // written soon. Any thread; doesn't block, allocates nothing in steady state.
+  // written soon. A plain thread sends by itself, too, if nobody is sending;
+  // while that pays, it lets other threads add to it first. Any thread; doesn't
+  // block, allocates nothing in steady state.
   [[nodiscard]] WriteResult Write(Buffer&& data, Flush flush = Flush::kSoon);
 
   // At most half of max_output is waiting to be sent. Any thread.
@@ -241,8 +244,9 @@ class StreamConnection final : public Descriptor {
   void RunFlusher();
   bool LetOthersGoFirst();
   bool GiveUpTurn(bool long_one);
+  void SendFromThread();
   void SendAll();
-  [[nodiscard]] bool CollectOutput();
+  [[nodiscard]] bool CollectOutput(std::size_t* writes = nullptr);
   void DropOutput();
   void ReleaseOutput(std::size_t bytes);
   [[nodiscard]] bool SendPending();
@@ -291,6 +295,7 @@ class StreamConnection final : public Descriptor {
   unsigned flushes_ = 0;               // While waiting hasn't paid.
   bool waits_for_many_ = false;        // This one, for many events.
   std::size_t buffered_at_first_ = 0;  // When the first was.
+  GatherPolicy gather_policy_;         // For plain threads.
   std::atomic<std::int64_t> last_sent_ns_;
 
   // No more writes: CloseAfterFlush() was called or sending failed.

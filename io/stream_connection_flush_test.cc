@@ -1,14 +1,18 @@
 // When a connection sends what is written, and who does it.
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
+#include "flare/base/topology.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
@@ -201,6 +205,54 @@ TEST_P(FlushTest, ThreadsSendByThemselves) {
   FutexWakeAll(&go);
   EXPECT_EQ(Receive(peer_.get(), 5), "hello");
   gone.wait();
+}
+
+// Threads that have one CPU for all: while one is about to send, the others add
+// to it. The socket keeps what was sent together apart from the rest.
+TEST_P(FlushTest, ThreadsSendTogetherIfThatPays) {
+  constexpr int kThreads = 16;
+  constexpr int kWrites = 10;  // Of each; what the socket has room for.
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
+  peer_ = UniqueFd(ends[0]);
+  connection_ = StreamConnection::Accepted(UniqueFd(ends[1]), 0, &handler_);
+  connection_->Start();
+  const int cpu = ::sched_getcpu();
+  const auto write_all = [&] {
+    std::vector<std::thread> threads;
+    threads.reserve(kThreads);
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        EXPECT_TRUE(SetThreadAffinity({cpu}).ok());
+        for (int k = 0; k < kWrites; ++k) {
+          EXPECT_EQ(connection_->Write(CreateBufferSlow("call")),
+                    WriteResult::kOk);
+          ::sched_yield();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+  // In how many pieces it arrives.
+  const auto count_sent = [&] {
+    int pieces = 0;
+    for (ssize_t left = kThreads * kWrites * 4; left > 0; ++pieces) {
+      char bytes[4096];
+      EXPECT_TRUE(ArrivesWithin(10'000));
+      const ssize_t n = ::recv(peer_.get(), bytes, sizeof(bytes), 0);
+      if (n <= 0) break;
+      left -= n;
+    }
+    return pieces;
+  };
+  // Each alone at first, and again if the machine is too busy to be sure.
+  const std::int64_t deadline_ns = testing::Deadline();
+  int pieces = 0;
+  do {
+    write_all();
+    pieces = count_sent();
+  } while (pieces > kThreads * kWrites / 2 && NowNs() < deadline_ns);
+  EXPECT_LE(pieces, kThreads * kWrites / 2);
 }
 
 }  // namespace

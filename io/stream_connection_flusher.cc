@@ -2,6 +2,7 @@
 // wait for room, end our direction. See output_list.cc for how the role is
 // taken and left, readiness.cc for waiting, stream_connection.cc for the life
 // cycle [SC...].
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -90,6 +91,21 @@ bool StreamConnection::GiveUpTurn(bool long_one) {
   return false;
 }
 
+// A task would need a worker, which would have to be woken, often. What other
+// threads write while this one waits is theirs no more [OL1].
+void StreamConnection::SendFromThread() {
+  if (gather_policy_.ShouldWait()) {
+    const std::int64_t start_ns = NowNs();
+    ::sched_yield();
+    std::size_t writes = 0;
+    // If it is closed, SendAll() finds that, too.
+    if (CollectOutput(&writes)) {
+      gather_policy_.Waited(writes - 1, NowNs() - start_ns);
+    }
+  }
+  SendAll();
+}
+
 // Sends until there is no more, or the kernel takes no more.
 void StreamConnection::SendAll() {
   for (int rounds = 1;; ++rounds) {
@@ -122,9 +138,11 @@ void StreamConnection::SendAll() {
   Leave(1);  // [SC1]
 }
 
-// Moves everything written so far to `pending_`. False: closed.
-bool StreamConnection::CollectOutput() {
+// Moves everything written so far to `pending_`, and tells how many writes that
+// were. False: closed.
+bool StreamConnection::CollectOutput(std::size_t* writes) {
   const OutputList::Taken taken = output_.TakeAll();
+  if (writes != nullptr) *writes = taken.count;
   // relaxed: written by this role only.
   const bool ended = output_ended_.load(std::memory_order_relaxed) >= 0;
   for (OutputNode* node = taken.nodes; node != nullptr;) {

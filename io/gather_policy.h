@@ -1,0 +1,64 @@
+// Whether a plain thread that is about to send offers its CPU first, so that
+// other threads that are ready to run can add to what it sends.
+//
+// Threads that make one call after another on a common connection would each
+// send alone: a system call for each call, and another one for the peer to
+// receive it. While one of them has the right to send and lets others run,
+// these leave what they write to it, and one system call sends it all. That
+// pays if there are several. It doesn't if what runs meanwhile has nothing to
+// send: then all that has been written waits. So each wait is judged by what it
+// has brought and how long it took; while they don't pay, few are tried.
+// docs/decisions/0027-threads-that-send-together.md
+//
+// Not thread-safe: for who has the right to send. Nothing blocks.
+
+#ifndef FLARE_IO_GATHER_POLICY_H_
+#define FLARE_IO_GATHER_POLICY_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace flare::io {
+
+class GatherPolicy {
+ public:
+  // Before a send: whether to offer the CPU. If so, say Waited() afterwards.
+  bool ShouldWait() {
+    if (rest_ == 0) return true;
+    --rest_;
+    return false;
+  }
+
+  // That the offer took `ns`, and others have added `writes` meanwhile.
+  void Waited(std::size_t writes, std::int64_t ns) {
+    const auto counted = std::min(writes, kMostWrites);
+    const std::int64_t saved =
+        static_cast<std::int64_t>(counted) * kWriteNs - kWaitNs - ns;
+    // Not by one alone: what others have to write differs from time to time.
+    saved_ns_ = trying_ ? saved : saved_ns_ + (saved - saved_ns_) / 8;
+    trying_ = saved_ns_ < 0;
+    if (trying_) {
+      rest_ = penalty_ = std::min(4 * penalty_ + 1, kMostRest);
+    } else {
+      penalty_ /= 2;
+    }
+  }
+
+ private:
+  // A system call to send and another one to receive, on either side.
+  static constexpr std::int64_t kWriteNs = 20'000;
+  static constexpr std::int64_t kWaitNs = 20'000;  // To be worth it.
+  static constexpr std::size_t kMostWrites =
+      100;  // Count as more than they do.
+  static constexpr int kMostRest = 1023;
+
+  std::int64_t saved_ns_ = 0;  // By a wait lately.
+  bool trying_ = true;         // The next wait is the first after a rest.
+  int penalty_ = 0;            // The last rest, halved by each success since.
+  int rest_ = 16;              // Sends to come without a wait.
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_GATHER_POLICY_H_
