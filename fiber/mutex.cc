@@ -10,21 +10,31 @@
 //       it is made kHeld again, and then freed without lock_.
 #include "flare/fiber/mutex.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "flare/base/cpu.h"
 #include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
+namespace {
+
+constexpr int kPatience = 60;    // Pauses before a waiter sleeps, about.
+constexpr int kMostPauses = 16;  // Between two looks.
+
+}  // namespace
 
 bool Mutex::LockSlow(const WaitLimit& limit) {
   // Critical sections are short: a moment's patience is cheaper than a switch.
-  for (int i = 0; i < 40; ++i) {
+  // Not too many looks: each takes the cache line away from the holder.
+  int pauses = 1;
+  for (int paused = 0; paused < kPatience; paused += pauses) {
     // relaxed: a first look before the exchange in try_lock.
     if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) {
       return true;
     }
-    CpuRelax();
+    for (int i = 0; i < pauses; ++i) CpuRelax();
+    pauses = std::min(2 * pauses, kMostPauses);
   }
   for (;;) {
     std::unique_lock guard(lock_);
