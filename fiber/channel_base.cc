@@ -35,9 +35,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
-#include "flare/base/futex.h"
 #include "flare/fiber/carrier.h"
-#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 
@@ -111,11 +109,7 @@ class ChannelWaiter {
       ResumeFiber(carrier_);
       return;
     }
-    // release: pairs with the acquire in SleepThread [CH3]. The waiter may be
-    // gone after it; waking a futex nobody sleeps on is harmless.
-    std::atomic<std::uint32_t>* const word = &woken_;
-    word->store(1, std::memory_order_release);
-    FutexWake(word, 1);
+    thread_wait_.Wake();  // From here on the waiter may be gone [CH3].
   }
 
  private:
@@ -146,7 +140,7 @@ class ChannelWaiter {
   Spinlock guard_;  // Used if limited_ [CH6].
   bool suspended_ FLARE_GUARDED_BY(guard_) = false;
   std::atomic<ChannelOperation*> winner_{nullptr};
-  std::atomic<std::uint32_t> woken_{0};  // Threads sleep on it.
+  ThreadWait thread_wait_;  // If it is a plain thread.
   TimeoutTimer timer_;
 };
 
@@ -237,15 +231,9 @@ void ChannelWaiter::ReleaseLocks() FLARE_NO_THREAD_SAFETY_ANALYSIS {
 }
 
 void ChannelWaiter::SleepThread(std::int64_t deadline_ns) {
-  if (IsForkedChild()) [[unlikely]]
-    DieAsForkedChild();
-  // acquire: pairs with the release in Wake [CH3].
-  while (woken_.load(std::memory_order_acquire) == 0) {
-    if (deadline_ns != kNoDeadline && NowNs() >= deadline_ns) {
-      if (Decide(&timed_out_mark_)) return;
-      deadline_ns = kNoDeadline;  // Somebody is about to wake us.
-    }
-    FutexWait(&woken_, 0, deadline_ns == kNoDeadline ? -1 : deadline_ns);
+  while (!thread_wait_.Until(deadline_ns)) {
+    if (Decide(&timed_out_mark_)) return;
+    deadline_ns = kNoDeadline;  // Somebody is about to wake us.
   }
 }
 

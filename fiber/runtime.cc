@@ -25,6 +25,7 @@
 #include "flare/fiber/stuck_report.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/terminate_handler.h"
+#include "flare/fiber/thread_wait.h"
 #include "flare/fiber/watch.h"
 #include "flare/fiber/worker.h"
 #include "glog/logging.h"
@@ -225,6 +226,7 @@ Status StartRuntime(const RuntimeOptions& options) {
   // release: pairs with the acquire in Current.
   runtime.store(started, std::memory_order_release);
   InstallGuards(options);
+  SetThreadSpin(options.thread_spin.count());
   for (auto& group : started->groups) group->Start();
   started->watch->Start();
   return Status();

@@ -116,6 +116,11 @@ struct RuntimeOptions {
   // $FLARE_SHUFFLE_SEED asks for (shuffle.h), usually nothing.
   std::shared_ptr<Schedule> schedule;
 
+  // For how long a plain thread that waits for a fiber looks whether it has
+  // been woken, if that has proved worth it lately, before it sleeps
+  // (thread_wait.h): a sleeping CPU is slow to wake. 0: never.
+  std::chrono::nanoseconds thread_spin = std::chrono::microseconds(100);
+
   // Whether it is reported, and fatal, that a fiber is suspended while its
   // thread holds a ThreadMutex (thread_lock_check.h).
   ThreadLockCheck thread_lock_check = kDefaultThreadLockCheck;

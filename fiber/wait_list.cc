@@ -28,10 +28,7 @@
 
 #include <utility>
 
-#include "flare/base/clock.h"
-#include "flare/base/futex.h"
 #include "flare/fiber/carrier.h"
-#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/task.h"
 
 namespace flare::fiber {
@@ -105,11 +102,7 @@ void Waiter::Wake() {
     ResumeFiber(carrier_);
     return;
   }
-  // release: pairs with the acquire in BlockThread [WL2]. From here on the
-  // waiter may be gone; waking a futex nobody sleeps on any more is harmless.
-  std::atomic<std::uint32_t>* const word = &woken_;
-  word->store(1, std::memory_order_release);
-  FutexWake(word, 1);
+  thread_wait_.Wake();  // From here on the waiter may be gone.
 }
 
 bool Waiter::GiveUp(WaitResult result) {
@@ -137,17 +130,11 @@ void Waiter::OnStop() {
 
 void Waiter::BlockThread(std::unique_lock<Spinlock>* guard,
                          std::int64_t deadline_ns) {
-  if (IsForkedChild()) [[unlikely]]
-    DieAsForkedChild();
   guard->unlock();
-  // acquire: pairs with the release in Wake [WL2].
-  while (woken_.load(std::memory_order_acquire) == 0) {
-    if (deadline_ns != kNoDeadline && NowNs() >= deadline_ns) {
-      std::scoped_lock again(*lock_);
-      if (GiveUp(WaitResult::kTimedOut)) return;
-      deadline_ns = kNoDeadline;  // Somebody is about to wake us.
-    }
-    FutexWait(&woken_, 0, deadline_ns == kNoDeadline ? -1 : deadline_ns);
+  while (!thread_wait_.Until(deadline_ns)) {
+    std::scoped_lock again(*lock_);
+    if (GiveUp(WaitResult::kTimedOut)) return;
+    deadline_ns = kNoDeadline;  // Somebody is about to wake us.
   }
 }
 

@@ -27,6 +27,7 @@
 #include <stop_token>
 
 #include "flare/base/spinlock.h"
+#include "flare/fiber/thread_wait.h"
 #include "flare/fiber/timer.h"
 
 namespace flare::fiber {
@@ -85,7 +86,7 @@ class Waiter {
   Carrier* const carrier_;                    // nullptr: a plain thread.
   WaitResult result_ = WaitResult::kWoken;    // By who unlinks it [WL2].
   std::atomic<Stop> stop_{Stop::kListening};  // [WL4]
-  std::atomic<std::uint32_t> woken_{0};       // Threads sleep on it.
+  ThreadWait thread_wait_;                    // If it is a plain thread.
   TimeoutTimer timer_;
 };
 

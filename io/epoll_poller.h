@@ -27,11 +27,11 @@
 
 #include "flare/base/cpu.h"
 #include "flare/base/expected.h"
+#include "flare/base/spin_policy.h"
 #include "flare/base/status.h"
 #include "flare/fiber/poller.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
-#include "flare/io/spin_policy.h"
 
 namespace flare::io {
 

@@ -61,7 +61,8 @@ DEFINE_string(flare_topology_file, "",
 DEFINE_int32(flare_io_spin_us, 100,
              "Microseconds for which a worker without work looks for IO again "
              "before it sleeps, if that has proved worth it lately: a sleeping "
-             "CPU is slow to wake. Less where others want the CPU. 0: never.");
+             "CPU is slow to wake. Less where others want the CPU. So do plain "
+             "threads that wait for a reply. 0: never.");
 DEFINE_int32(flare_fiber_reserve_workers, 8,
              "Workers that each scheduling group has in reserve: one takes the "
              "place of each that is found to block its thread in a task while "
@@ -342,6 +343,7 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
   }
   options.make_poller = io::EpollPoller::Factory(
       {.spin = std::chrono::microseconds(FLAGS_flare_io_spin_us)});
+  options.thread_spin = std::chrono::microseconds(FLAGS_flare_io_spin_us);
   options.work_stealing_ratio = FLAGS_flare_work_stealing_ratio;
   options.cross_numa_work_stealing_ratio =
       FLAGS_flare_cross_numa_work_stealing_ratio;

@@ -32,10 +32,10 @@
 #include <utility>
 
 #include "flare/base/intrusive_list.h"
+#include "flare/base/spin_policy.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/io/fd.h"
-#include "flare/io/spin_policy.h"
 
 namespace baseline {
 
@@ -157,7 +157,7 @@ class EventLoop {
 
   flare::io::UniqueFd epoll_;
   flare::io::UniqueFd wake_up_;  // An eventfd.
-  flare::io::SpinPolicy spin_;
+  flare::SpinPolicy spin_;
   Ticker* ticker_ = nullptr;
   std::int64_t next_tick_ns_ = 0;
   std::atomic<std::size_t> connections_{0};

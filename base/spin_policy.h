@@ -1,5 +1,5 @@
-// Whether a thread that has nothing to do looks for IO again for a while before
-// it sleeps.
+// Whether a thread that has nothing to do looks again for a while, for IO or
+// whatever it waits for, before it sleeps.
 //
 // A CPU that has nothing to run goes to sleep, and is slow to come back: some 5
 // us on bare metal, 30 to 100 us on virtual machines, for each side of each
@@ -21,8 +21,8 @@
 //
 // Not thread-safe: each sleeper has its own. Nothing blocks.
 
-#ifndef FLARE_IO_SPIN_POLICY_H_
-#define FLARE_IO_SPIN_POLICY_H_
+#ifndef FLARE_BASE_SPIN_POLICY_H_
+#define FLARE_BASE_SPIN_POLICY_H_
 
 #include <sched.h>
 
@@ -32,13 +32,20 @@
 #include "flare/base/clock.h"
 #include "flare/base/cpu.h"
 
-namespace flare::io {
+namespace flare {
 
 class SpinPolicy {
  public:
-  // Looks around for at most `limit_ns` before a sleep; 0: never.
-  explicit SpinPolicy(std::int64_t limit_ns)
-      : most_ns_(limit_ns), taken_limit_ns_(limit_ns) {}
+  // What a look that is a system call must be worth.
+  static constexpr std::int64_t kSystemCallIntervalNs = 2000;
+
+  // Looks around for at most `limit_ns` before a sleep, every `interval_ns`; 0:
+  // never.
+  explicit SpinPolicy(std::int64_t limit_ns,
+                      std::int64_t interval_ns = kSystemCallIntervalNs)
+      : most_ns_(limit_ns),
+        interval_ns_(interval_ns),
+        taken_limit_ns_(limit_ns) {}
 
   // Waits until `deadline_ns` (NowNs()) for what sleep(until) brings, another
   // number than 0, which it returns by then; sleep(0) only looks. 0: don't
@@ -112,8 +119,7 @@ class SpinPolicy {
         Missed();
         return 0;
       }
-      // A look is a system call: not without a pause.
-      while (now < looked + kIntervalNs) {
+      while (now < looked + interval_ns_) {
         CpuRelax();
         now = NowNs();
       }
@@ -136,7 +142,6 @@ class SpinPolicy {
     return sleep(deadline_ns);
   }
 
-  static constexpr std::int64_t kIntervalNs = 2000;
   static constexpr unsigned kOfferEvery = 4;  // Looks.
   // A look and an offer that nobody takes are 1 to 2 us.
   static constexpr std::int64_t kTakenNs = 5000;
@@ -149,6 +154,7 @@ class SpinPolicy {
   static constexpr int kLargeBatch = 2 * kOne + kOne / 2;
 
   const std::int64_t most_ns_;
+  const std::int64_t interval_ns_;
   std::int64_t taken_limit_ns_;
   std::int64_t next_trial_ns_ = 0;
   int penalty_ = 0;   // The last rest, halved by each success since.
@@ -157,6 +163,6 @@ class SpinPolicy {
   unsigned asked_ = 0;
 };
 
-}  // namespace flare::io
+}  // namespace flare
 
-#endif  // FLARE_IO_SPIN_POLICY_H_
+#endif  // FLARE_BASE_SPIN_POLICY_H_

@@ -1,13 +1,16 @@
-#include "flare/io/spin_policy.h"
+#include "flare/base/spin_policy.h"
+
+#include <cstdint>
+#include <limits>
 
 #include "flare/base/clock.h"
-#include "flare/io/epoll_wait.h"
 #include "gtest/gtest.h"
 
-namespace flare::io {
+namespace flare {
 namespace {
 
 constexpr std::int64_t kLimitNs = 1'000'000;
+constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
 
 // Of the next `n` sleeps, before how many it would look around.
 template <class Outcome>
@@ -84,10 +87,10 @@ TEST(SpinPolicyTest, SometimesWhenItSometimesPays) {
 TEST(SpinPolicyTest, SpinsUntilThereIsSomething) {
   SpinPolicy policy(20'000'000'000);
   int looks = 0;
-  EXPECT_EQ(policy.Spin(kForever, [&] { return ++looks == 5 ? 7 : 0; }), 7);
+  EXPECT_EQ(policy.Spin(kNoEnd, [&] { return ++looks == 5 ? 7 : 0; }), 7);
   EXPECT_EQ(looks, 5);
   // An error is something, too.
-  EXPECT_EQ(policy.Spin(kForever, [] { return -1; }), -1);
+  EXPECT_EQ(policy.Spin(kNoEnd, [] { return -1; }), -1);
   EXPECT_TRUE(policy.ShouldSpin());
 }
 
@@ -96,7 +99,7 @@ TEST(SpinPolicyTest, GivesUpAtItsLimit) {
   SpinPolicy policy(kLimitNs);
   const std::int64_t begin = NowNs();
   int looks = 0;
-  EXPECT_EQ(policy.Spin(kForever, [&] { return ++looks, 0; }), 0);
+  EXPECT_EQ(policy.Spin(kNoEnd, [&] { return ++looks, 0; }), 0);
   EXPECT_GE(NowNs() - begin, kLimitNs);
   EXPECT_GE(looks, 1);
   // 2 us between two looks.
@@ -146,7 +149,7 @@ TEST(SpinPolicyTest, NotForLongWhereOthersWantTheCpu) {
     }
     return 0;
   };
-  EXPECT_EQ(policy.Spin(kForever, look), 0);
+  EXPECT_EQ(policy.Spin(kNoEnd, look), 0);
   EXPECT_LT(NowNs() - begin, 30'000'000'000);
 }
 
@@ -185,7 +188,7 @@ TEST(SpinPolicyTest, LearnsFromASleepOfItsOwn) {
 TEST(SpinPolicyTest, WhatComesMeanwhileIsReturned) {
   SpinPolicy policy(100'000);
   for (int i = 0; i < 20; ++i) policy.Slept(3);
-  EXPECT_EQ(policy.Wait(kForever, [](std::int64_t) { return 3; }), 3);
+  EXPECT_EQ(policy.Wait(kNoEnd, [](std::int64_t) { return 3; }), 3);
   EXPECT_EQ(policy.limit_ns(true), 100'000);
   // Nor is anything learned, or waited for, by who only looks.
   EXPECT_EQ(
@@ -193,4 +196,4 @@ TEST(SpinPolicyTest, WhatComesMeanwhileIsReturned) {
 }
 
 }  // namespace
-}  // namespace flare::io
+}  // namespace flare
