@@ -49,11 +49,23 @@ TEST(NowNs, NeverGoesBackWithinAThread) {
   EXPECT_GT(reads, 0);
 }
 
+// What follows begins when all loads before are done: NowNs() may be read ahead
+// of them, by more than the skew where threads fight for a cache line or the
+// kernel's clock is not in the cache.
+void WaitForLoads() {
+#if defined(__x86_64__)
+  __builtin_ia32_lfence();
+#else
+  asm volatile("dsb ld\n\tisb" ::: "memory");
+#endif
+}
+
 // Brackets NowNs() between two readings of the kernel's clock: whatever the
 // scheduler does, it must lie between them, give or take the skew.
 void ExpectCloseToKernel(int rounds) {
   for (int i = 0; i < rounds; ++i) {
     const std::int64_t before = KernelNs();
+    WaitForLoads();
     const std::int64_t now = NowNs();
     const std::int64_t after = KernelNs();
     ASSERT_GE(now, before - kMaxSkewNs);
@@ -77,16 +89,6 @@ TEST(NowNs, StaysCloseOnManyThreadsAtOnce) {
   for (int i = 0; i < 6; ++i) {  // More than CPUs: they get preempted.
     threads.emplace_back([] { ExpectCloseToKernel(30'000); });
   }
-}
-
-// What follows begins when all loads before are done: NowNs() may be read ahead
-// of them, by more than the skew where threads fight for a cache line.
-void WaitForLoads() {
-#if defined(__x86_64__)
-  __builtin_ia32_lfence();
-#else
-  asm volatile("dsb ld\n\tisb" ::: "memory");
-#endif
 }
 
 TEST(NowNs, ThreadsDifferByAtMostTheSkew) {
