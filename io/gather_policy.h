@@ -49,8 +49,8 @@ class GatherPolicy {
   // A system call to send and another one to receive, on either side.
   static constexpr std::int64_t kWriteNs = 20'000;
   static constexpr std::int64_t kWaitNs = 20'000;  // To be worth it.
-  static constexpr std::size_t kMostWrites =
-      100;  // Count as more than they do.
+  // Of one wait that count, or a single good one would outweigh many in vain.
+  static constexpr std::size_t kMostWrites = 100;
   static constexpr int kMostRest = 1023;
 
   std::int64_t saved_ns_ = 0;  // By a wait lately.

@@ -91,8 +91,8 @@ bool StreamConnection::GiveUpTurn(bool long_one) {
   return false;
 }
 
-// A task would need a worker, which would have to be woken, often. What other
-// threads write while this one waits is theirs no more [OL1].
+// Not by a task: often a worker would have to be woken for it. Who writes while
+// this thread waits finds the flusher's role taken, and leaves it to it [OL1].
 void StreamConnection::SendFromThread() {
   if (gather_policy_.ShouldWait()) {
     const std::int64_t start_ns = NowNs();
