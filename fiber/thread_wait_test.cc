@@ -1,5 +1,6 @@
 #include "flare/fiber/thread_wait.h"
 
+#include <sys/resource.h>
 #include <time.h>
 
 #include <atomic>
@@ -94,6 +95,45 @@ TEST_P(ThreadWaitTest, LongWaitsTakeNoCpu) {
     // 200 ms, of which it looked for 10 if it did each time.
     EXPECT_LT(ThreadCpuNs() - before, 8'000'000);
   });
+}
+
+// How often a thread sleeps that is woken soon, a thousand times.
+std::int64_t CountSleeps() {
+  constexpr int kRounds = 1000;
+  std::atomic<ThreadWait*> waiting{nullptr};
+  std::thread waker([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      ThreadWait* wait = nullptr;
+      while ((wait = waiting.exchange(nullptr)) == nullptr) {
+        std::this_thread::yield();
+      }
+      for (int k = 0; k < 100; ++k) CpuRelax();
+      wait->Wake();
+    }
+  });
+  rusage before{};
+  rusage after{};
+  OnThread([&] {
+    EXPECT_EQ(::getrusage(RUSAGE_THREAD, &before), 0);
+    for (int i = 0; i < kRounds; ++i) {
+      ThreadWait wait;
+      waiting.store(&wait);
+      EXPECT_TRUE(wait.Until(kForever));
+    }
+    EXPECT_EQ(::getrusage(RUSAGE_THREAD, &after), 0);
+  });
+  waker.join();
+  return after.ru_nvcsw - before.ru_nvcsw;  // Offers don't count.
+}
+
+// Several times if the machine is too busy to be sure.
+TEST(ThreadWait, LooksBeforeItSleepsIfThatPays) {
+  const std::int64_t deadline_ns = NowNs() + 30'000'000'000;
+  std::int64_t sleeps = 0;
+  do {
+    sleeps = CountSleeps();
+  } while (sleeps > 500 && NowNs() < deadline_ns);
+  EXPECT_LE(sleeps, 500);
 }
 
 // Woken sooner and later than it sleeps; what it has waited for is freed at
