@@ -7,14 +7,17 @@
 //  [CK2] An anchor is used for a millisecond of counter time. In that time the
 //        measured rate (better than 100 ppm; where it can't be had in 50 ms,
 //        the kernel's clock is asked each time) and a slewed kernel clock
-//        (500 ppm at most) add up to 0.6 us; with [CK1] that is below 1 us, or
-//        a few tens of nanoseconds in the ordinary case.
+//        (500 ppm at most) add up to 0.6 us; with [CK1] and [CK5] that is below
+//        1 us, or a few tens of nanoseconds in the ordinary case.
 //  [CK3] A new anchor may say a little less than the old one extrapolated to
 //        the same moment. `floor_ns` is that extrapolation: nothing that was
 //        returned before is greater, and nothing returned later is less.
 //  [CK4] Thread-local state is touched only inside NowNs() and what it calls,
 //        never inlined and never suspending: a fiber that moves between two
 //        calls can't carry an address from one thread to another.
+//  [CK5] A counter goes by steps, and anything read from it is off by as much.
+//        Those of processors are 1 to 50 ns; where they are more than 100 (1 us
+//        where QEMU translates AArch64) the kernel's clock is asked each time.
 #include "flare/base/clock.h"
 
 #include <time.h>
@@ -33,6 +36,7 @@ namespace {
 
 constexpr std::int64_t kAnchorLifeNs = 1'000'000;
 constexpr std::int64_t kMaxReadNs = 500;
+constexpr std::int64_t kMaxStepNs = 100;
 constexpr int kRateShift = 32;
 
 // Ticks of the counter in terms of nanoseconds.
@@ -102,6 +106,25 @@ bool IsCounterTrustworthy() {
 #endif
 }
 
+// The ticks that the counter goes at a time, or fewer than its reads are apart
+// [CK5].
+std::uint64_t MeasureStep() {
+  constexpr int kReads = 1000;  // 10 us or more.
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  bool stood_still = false;
+  std::uint64_t last = ReadTsc();
+  for (int i = 0; i < kReads; ++i) {
+    const std::uint64_t now = ReadTsc();
+    if (now == last) {
+      stood_still = true;
+    } else {
+      least = std::min(least, now - last);
+    }
+    last = now;
+  }
+  return stood_still ? least : 1;
+}
+
 struct Ratio {
   double ticks_per_ns = 1;
   bool exact = false;  // To 100 ppm [CK2].
@@ -109,7 +132,7 @@ struct Ratio {
 
 // Takes 2 ms; longer if reads are interrupted all the time, as on a machine
 // that others keep busy.
-Ratio MeasureRatio() {
+Ratio MeasureRatio(std::uint64_t step) {
   constexpr std::int64_t kMeasureNs = 2'000'000;
   constexpr std::int64_t kLongestNs = 50'000'000;
   constexpr double kError = 1e-4;
@@ -123,20 +146,24 @@ Ratio MeasureRatio() {
     end = ReadBestSample();
     const auto ticks = static_cast<double>(end.tsc - start.tsc);
     ratio.ticks_per_ns = ticks / static_cast<double>(end.ns - start.ns);
-    // Each read is off by half of what it took at most.
-    const auto width = static_cast<double>(start.width + end.width);
-    ratio.exact = width / 2 <= kError * ticks;
+    // Each read is off by half of what it took at most, and both by a step.
+    const auto off = static_cast<double>((start.width + end.width) / 2 + step);
+    ratio.exact = off <= kError * ticks;
   } while (!ratio.exact && end.ns - start.ns < kLongestNs);
   return ratio;
 }
 
 Rate LearnRate() {
   Rate rate;
-  const Ratio ratio = MeasureRatio();
+  const std::uint64_t step = MeasureStep();
+  const Ratio ratio = MeasureRatio(step);
   rate.ticks_per_ns = ratio.ticks_per_ns;
   rate.ns_per_tick = static_cast<std::uint64_t>(
       static_cast<double>(std::uint64_t{1} << kRateShift) / rate.ticks_per_ns);
-  if (ratio.exact && IsCounterTrustworthy()) {
+  // [CK5]
+  const bool fine =
+      static_cast<double>(step) <= kMaxStepNs * ratio.ticks_per_ns;
+  if (ratio.exact && fine && IsCounterTrustworthy()) {
     rate.anchor_life =
         static_cast<std::uint64_t>(kAnchorLifeNs * rate.ticks_per_ns);
     rate.max_read = static_cast<std::uint64_t>(kMaxReadNs * rate.ticks_per_ns);

@@ -7,8 +7,8 @@
 // 10 ns where clock_gettime costs 16 to 25. Each thread keeps an anchor (one
 // counter value and the CLOCK_MONOTONIC time at it) and interpolates from it
 // for at most a millisecond; then it takes a new one. If the counter can't be
-// trusted (not invariant, or the kernel itself doesn't use it) every call is a
-// clock_gettime.
+// trusted (not invariant, or the kernel itself doesn't use it, or it goes by
+// steps of more than 100 ns) every call is a clock_gettime.
 //
 // What holds:
 //  * Within one thread NowNs() never goes back.
