@@ -12,7 +12,7 @@
 //    takes, about twice a wake-up, and learns what that is from how late sleeps
 //    end that nothing has ended.
 //  - Nothing may come for long. Each time that the limit was reached in vain is
-//    followed by a rest: one sleep at first, up to a thousand.
+//    followed by sleeps without a look: one at first, up to a thousand.
 //  - Under much load a sleep brings events of several sockets at once, three
 //    and more. That is cheaper than to wait for each, so then it sleeps. Two
 //    are no sign of it: while both sides sleep, the second comes during a
@@ -29,6 +29,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "flare/base/backoff.h"
 #include "flare/base/clock.h"
 #include "flare/base/cpu.h"
 
@@ -73,15 +74,12 @@ class SpinPolicy {
   // Missed() afterwards, or call Spin().
   bool ShouldSpin() {
     if (most_ns_ == 0 || batch_ > kLargeBatch) return false;
-    if (rest_ != 0) {
-      --rest_;
-      return false;
-    }
+    if (!backoff_.ShouldTry()) return false;
     // Some sleeps have to be, to know what they bring.
     return ++asked_ % kSampleEvery != 0;
   }
-  void Found() { penalty_ /= 2; }
-  void Missed() { rest_ = penalty_ = std::min(4 * penalty_ + 1, kMaxRest); }
+  void Found() { backoff_.Succeeded(); }
+  void Missed() { backoff_.Failed(); }
 
   // After a sleep: that it brought `events`.
   void Slept(int events) {
@@ -148,7 +146,6 @@ class SpinPolicy {
   static constexpr std::int64_t kLeastLimitNs = 20'000;
   static constexpr std::int64_t kTrialNs = 50'000;
   static constexpr std::int64_t kTrialIntervalNs = 20'000'000;
-  static constexpr int kMaxRest = 1023;
   static constexpr int kSampleEvery = 64;
   static constexpr int kOne = 16;  // One event, in batch_.
   static constexpr int kLargeBatch = 2 * kOne + kOne / 2;
@@ -157,8 +154,7 @@ class SpinPolicy {
   const std::int64_t interval_ns_;
   std::int64_t taken_limit_ns_;
   std::int64_t next_trial_ns_ = 0;
-  int penalty_ = 0;   // The last rest, halved by each success since.
-  int rest_ = 0;      // Sleeps to come without a look around.
+  Backoff backoff_;   // Sleeps without a look around.
   int batch_ = kOne;  // Events of a sleep lately, times kOne.
   unsigned asked_ = 0;
 };

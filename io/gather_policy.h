@@ -19,16 +19,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "flare/base/backoff.h"
+
 namespace flare::io {
 
 class GatherPolicy {
  public:
   // Before a send: whether to offer the CPU. If so, say Waited() afterwards.
-  bool ShouldWait() {
-    if (rest_ == 0) return true;
-    --rest_;
-    return false;
-  }
+  bool ShouldWait() { return backoff_.ShouldTry(); }
 
   // That the offer took `ns`, and others have added `writes` meanwhile.
   void Waited(std::size_t writes, std::int64_t ns) {
@@ -39,9 +37,9 @@ class GatherPolicy {
     saved_ns_ = trying_ ? saved : saved_ns_ + (saved - saved_ns_) / 8;
     trying_ = saved_ns_ < 0;
     if (trying_) {
-      rest_ = penalty_ = std::min(4 * penalty_ + 1, kMostRest);
+      backoff_.Failed();
     } else {
-      penalty_ /= 2;
+      backoff_.Succeeded();
     }
   }
 
@@ -51,12 +49,11 @@ class GatherPolicy {
   static constexpr std::int64_t kWaitNs = 20'000;  // To be worth it.
   // Of one wait that count, or a single good one would outweigh many in vain.
   static constexpr std::size_t kMostWrites = 100;
-  static constexpr int kMostRest = 1023;
+  static constexpr int kAtFirst = 16;  // Sends without a wait.
 
   std::int64_t saved_ns_ = 0;  // By a wait lately.
-  bool trying_ = true;         // The next wait is the first after a rest.
-  int penalty_ = 0;            // The last rest, halved by each success since.
-  int rest_ = 16;              // Sends to come without a wait.
+  bool trying_ = true;         // It doesn't pay; the next wait alone decides.
+  Backoff backoff_{kAtFirst};  // Sends without a wait.
 };
 
 }  // namespace flare::io
