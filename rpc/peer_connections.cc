@@ -150,8 +150,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
     if (!may_open) return WhyNot(now);
   }
   auto protocol = NewClientProtocol(
-      key_.protocol, Limits{.max_packet_size = key_.max_packet_size},
-      key_.peer.host);
+      key_.protocol, ClientLimits(key_.max_packet_size), key_.peer.host);
   if (!protocol) return protocol.error();
   auto* const connection =
       new ClientConnection(shared_from_this(), *std::move(protocol),

@@ -44,6 +44,9 @@ namespace flare::rpc {
 struct Limits {
   // Header, meta, body and attachment of one message together.
   std::size_t max_packet_size = 4 << 20;
+  // The protobuf message that describes a call in binary protocols. Larger ones
+  // close the connection, before they are gathered.
+  std::size_t max_meta_size = 64 << 10;
   // Request or status line and header fields of one HTTP message.
   std::size_t max_http_header = 8192;
   std::size_t max_http_header_fields = 100;
@@ -56,6 +59,14 @@ struct Limits {
   // For whoever decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;
 };
+
+// Those of a client: peers may describe failures as lengthily as a packet has
+// room for, and a connection is shared by many calls.
+inline Limits ClientLimits(std::size_t max_packet_size) {
+  return {.max_packet_size = max_packet_size,
+          .max_meta_size = max_packet_size,
+          .max_http_header = max_packet_size};
+}
 
 // How messages stand in `body`; see protocol/payload.h for the conversion.
 enum class PayloadFormat : std::uint8_t {
@@ -85,7 +96,7 @@ enum class CutResult {
   kMessage,   // one message was taken off the input
   kNeedMore,  // it is this protocol's, but incomplete
   kUnsure,    // too few bytes to tell; nothing was taken
-  kNotMine,   // not this protocol; nothing was taken
+  kNotMine,   // not this protocol; nothing was taken, or what it answers itself
   kError,     // broken beyond an answer: close the connection with *error
 };
 
@@ -178,12 +189,18 @@ struct InboundRequest {
   std::uint32_t body_size = 0;
 };
 
+// What some protocols tell apart within one status.
+enum class FailureDetail : std::uint8_t {
+  kNone,
+  kExpired,    // The caller's timeout was over before the call began.
+  kNoService,  // Of an unknown method: nor has the server its service.
+};
+
 // A reply to a call. `description` need not outlive Write.
 struct OutboundResponse {
   int status = STATUS_SUCCESS;
   std::string_view description;  // error text; may hold any bytes
-  // A failure because the caller's timeout was over before the call began.
-  bool expired = false;
+  FailureDetail detail = FailureDetail::kNone;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
   OutboundBody body;  // in the ticket's format, and compressed

@@ -49,10 +49,6 @@ struct BaiduStdFrame {
     if (result != CutResult::kMessage) return result;
     size = ReadBigEndian32(bytes.data() + 4);
     meta_size = ReadBigEndian32(bytes.data() + 8);
-    if (meta_size > kMaxMetaSize) {
-      *error = OversizedMetaText(meta_size);
-      return CutResult::kError;
-    }
     if (meta_size > size) {
       *error = "a meta of " + std::to_string(meta_size) +
                " bytes in a packet with " + std::to_string(size);

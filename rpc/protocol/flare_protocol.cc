@@ -46,15 +46,13 @@ struct FlareFrame {
   std::uint32_t attachment_size = 0;
 
   CutResult Read(std::string_view bytes, std::size_t* need,
-                 std::string* error) {
+                 std::string* /*error*/) {
     const CutResult result = MatchHeader(bytes, kMagic, kHeaderSize, need);
     if (result != CutResult::kMessage) return result;
     meta_size = ReadLittleEndian(bytes.data() + 4);
     body_size = ReadLittleEndian(bytes.data() + 8);
     attachment_size = ReadLittleEndian(bytes.data() + 12);
-    if (meta_size <= kMaxMetaSize) return CutResult::kMessage;
-    *error = OversizedMetaText(meta_size);
-    return CutResult::kError;
+    return CutResult::kMessage;
   }
   std::size_t kept_size() const { return kHeaderSize + meta_size; }
   std::size_t total() const {
@@ -126,9 +124,12 @@ class FlareServerProtocol final
     RpcMeta meta;
     meta.correlation_id = ticket.correlation_id;
     meta.method_type = ticket.method_type;
-    // A stream is only ever refused: by its first and last message.
+    // A stream is only ever refused: by its first and last message, which isn't
+    // one for the reader. (Of an overloaded server's the published ones don't
+    // say that.)
     if (ticket.method_type == kMethodTypeStream) {
       meta.flags = kFlagStartOfStream | kFlagEndOfStream;
+      if (response.status != STATUS_OVERLOADED) meta.flags |= kFlagNoPayload;
     }
     meta.has_response = true;
     meta.status = response.status;

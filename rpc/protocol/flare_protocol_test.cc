@@ -230,7 +230,8 @@ TEST_F(FlareServer, RefusesStreamsInTheirOwnForm) {
   RpcMeta reply;
   ASSERT_EQ(DecodeRpcMeta(std::string_view(sent).substr(16), &reply), "");
   EXPECT_EQ(reply.method_type, kMethodTypeStream);
-  EXPECT_EQ(reply.flags, kFlagStartOfStream | kFlagEndOfStream);
+  EXPECT_EQ(reply.flags,
+            kFlagStartOfStream | kFlagEndOfStream | kFlagNoPayload);
   EXPECT_EQ(reply.status, STATUS_NOT_SUPPORTED);
 }
 
@@ -359,6 +360,27 @@ TEST_F(FlareClient, ReadsTheDocumentedFailure) {
   EXPECT_EQ(response.status, STATUS_METHOD_NOT_FOUND);
   EXPECT_EQ(response.description, "x");
   EXPECT_TRUE(response.body.empty());
+}
+
+TEST_F(FlareClient, ReadsLongDescriptions) {
+  const std::string text(70'000, 't');
+  RpcMeta meta;
+  meta.correlation_id = 7;
+  meta.method_type = kMethodTypeSingle;
+  meta.has_response = true;
+  meta.status = 1001;
+  meta.description = text;
+  std::string encoded(RpcMetaBound(meta), 0);
+  encoded.resize(EncodeRpcMeta(meta, encoded.data()) - encoded.data());
+  protocol_ = NewFlareClientProtocol(ClientLimits(1 << 20), "");
+  InboundResponse response;
+  ASSERT_EQ(Cut("CPRF" + LittleEndian(encoded.size()) + LittleEndian(0) +
+                    LittleEndian(0) + encoded,
+                &response),
+            CutResult::kMessage);
+  ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_EQ(response.status, 1001);
+  EXPECT_EQ(response.description, text);
 }
 
 TEST_F(FlareClient, FailsTheCallThatIsAnsweredByAStream) {

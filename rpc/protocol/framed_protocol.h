@@ -134,7 +134,7 @@ class FramedServerProtocol : public ServerProtocol {
   static constexpr bool kJoinsMethodName = false;
 
   FramedServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), cutter_(limits.max_packet_size) {}
+      : ServerProtocol(sink), cutter_(limits) {}
 
   static void Describe(const Frame&, InboundRequest*) {}
 
@@ -190,7 +190,7 @@ class FramedClientProtocol : public ClientProtocol {
 
  protected:
   explicit FramedClientProtocol(const Limits& limits)
-      : cutter_(limits.max_packet_size) {}
+      : cutter_(limits) {}
 
   static std::string_view Describe(const Frame&, InboundResponse*) {
     return {};

@@ -27,24 +27,16 @@
 
 namespace flare::rpc {
 
-// Of the protobuf message that describes a call. Larger ones close the
-// connection, before they are gathered.
-inline constexpr std::size_t kMaxMetaSize = 64 << 10;
-
 // Of the error texts we send: more would not fit into a meta.
 inline constexpr std::size_t kMaxErrorText = 32 << 10;
-
-inline std::string OversizedMetaText(std::size_t size) {
-  return "a meta of " + std::to_string(size) + " bytes exceeds the limit of " +
-         std::to_string(kMaxMetaSize);
-}
 
 // One per connection and direction. Used by one task at a time; doesn't block.
 template <class Frame>
 class FrameCutter {
  public:
-  explicit FrameCutter(std::size_t max_packet_size)
-      : max_packet_size_(max_packet_size) {}
+  explicit FrameCutter(const Limits& limits)
+      : max_packet_size_(limits.max_packet_size),
+        max_kept_size_(Frame::kHeaderSize + limits.max_meta_size) {}
 
   // As ServerProtocol::Cut. On kMessage: *wire has header and head and, unless
   // the frame is oversized, all of it; the rest of an oversized one is skipped
@@ -60,6 +52,7 @@ class FrameCutter {
       error->insert(0, std::string(Frame::kName) + ": ");
     }
     if (result != CutResult::kMessage) return result;
+    if (frame->kept_size() > max_kept_size_) return RefuseMeta(*frame, error);
     const std::size_t wanted =
         Oversized(*frame) ? frame->kept_size() : frame->total();
     if (in.size() < wanted) {
@@ -92,6 +85,15 @@ class FrameCutter {
   }
 
  private:
+  [[gnu::cold]] CutResult RefuseMeta(const Frame& frame,
+                                     std::string* error) const {
+    error->assign(Frame::kName).append(": a meta of ");
+    error->append(std::to_string(frame.kept_size() - Frame::kHeaderSize));
+    error->append(" bytes exceeds the limit of ");
+    error->append(std::to_string(max_kept_size_ - Frame::kHeaderSize));
+    return CutResult::kError;
+  }
+
   // False if all of the input belonged to an oversized frame and more will.
   bool SkipRest(Buffer& in) {
     if (skip_ == 0) [[likely]]
@@ -103,6 +105,7 @@ class FrameCutter {
   }
 
   const std::size_t max_packet_size_;
+  const std::size_t max_kept_size_;
   std::size_t skip_ = 0;  // bytes still to come of an oversized frame
 };
 

@@ -22,6 +22,64 @@ bool IsSendable(std::string_view method) {
          });
 }
 
+// The published servers write the reason of a failure as it is, line feeds and
+// all. So what FindHeadEnd refuses behind the first line isn't the end of a
+// response: an empty line is. `scanned` as there.
+HeadEnd FindEmptyLine(const Buffer& in, std::size_t limit, std::size_t* scanned,
+                      std::size_t* size) {
+  constexpr std::string_view kEnd = "\r\n\r\n";
+  std::size_t matched = 0;
+  std::size_t at = 0;
+  for (std::string_view slice : in) {
+    const std::size_t slice_end = at + slice.size();
+    if (slice_end > *scanned) {
+      slice.remove_prefix(*scanned > at ? *scanned - at : 0);
+      at = slice_end - slice.size();
+      for (const char c : slice) {
+        ++at;
+        matched = c == kEnd[matched] ? matched + 1 : (c == '\r' ? 1 : 0);
+        if (matched < kEnd.size()) continue;
+        *size = at;
+        return at > limit ? HeadEnd::kTooLarge : HeadEnd::kFound;
+      }
+    }
+    at = slice_end;
+  }
+  *scanned = at - std::min(at, kEnd.size() - 1);
+  return at > limit ? HeadEnd::kTooLarge : HeadEnd::kIncomplete;
+}
+
+// As ParseResponseHead, but for control bytes within fields: they are taken for
+// blanks. *out may point into *scratch.
+HttpFault ReadResponseHead(std::string_view head, std::size_t max_fields,
+                           std::string* scratch, HttpHead* out) {
+  if (!ParseResponseHead(head, max_fields, out)) [[likely]]
+    return {};
+  if (head.data() != scratch->data()) scratch->assign(head);
+  std::string& bytes = *scratch;
+  for (std::size_t i = bytes.find('\n') + 1; i < bytes.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    if (byte >= ' ' && byte != 0x7f) continue;
+    if (bytes.compare(i, 2, "\r\n") == 0) {
+      ++i;
+    } else {
+      bytes[i] = ' ';
+    }
+  }
+  *out = HttpHead();
+  return ParseResponseHead(bytes, max_fields, out);
+}
+
+// A stream of messages, in the way of the published servers: they say in a
+// field behind it how it ended.
+bool IsStream(const HttpHead& head) {
+  if (!head.chunked) return false;
+  HttpHeaders fields;
+  fields.AssignLines(head.fields);
+  const auto trailer = fields.TryGet("Trailer");
+  return trailer && IEquals(TrimBlanks(*trailer), "Rpc-Error-Code");
+}
+
 class HttpClientProtocol : public ClientProtocol {
  public:
   HttpClientProtocol(PayloadFormat format, const Limits& limits,
@@ -48,6 +106,7 @@ class HttpClientProtocol : public ClientProtocol {
   ParseResult Parse(InboundResponse* response) const override;
 
  private:
+  HeadEnd FindHead(const Buffer& in);
   CutResult CutChunked(Buffer& in, InboundResponse* response,
                        std::string* error);
   CutResult Finish(InboundResponse* response);
@@ -67,6 +126,7 @@ class HttpClientProtocol : public ClientProtocol {
   std::size_t scanned_ = 0;
   std::size_t head_size_ = 0;   // of the message at hand; 0: not known yet
   std::size_t total_size_ = 0;  // ... with its body, if not chunked
+  bool has_bare_lf_ = false;    // Its head, in a field.
   bool in_chunks_ = false;
   Buffer chunked_head_;
   Buffer chunked_body_;
@@ -104,6 +164,17 @@ flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
   return flare::Status();
 }
 
+HeadEnd HttpClientProtocol::FindHead(const Buffer& in) {
+  if (!has_bare_lf_) [[likely]] {
+    const HeadEnd end =
+        FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_);
+    // Who ends even the first line so doesn't end the last one otherwise.
+    if (end != HeadEnd::kBareLf || scanned_ == 0) return end;
+    has_bare_lf_ = true;
+  }
+  return FindEmptyLine(in, limits_.max_http_header, &scanned_, &head_size_);
+}
+
 CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
                                   std::size_t* need, std::string* error) {
   *need = 0;
@@ -111,8 +182,7 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
   HttpHead head;
   while (true) {
     if (head_size_ == 0) {
-      switch (
-          FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_)) {
+      switch (FindHead(in)) {
         case HeadEnd::kFound:
           break;
         case HeadEnd::kIncomplete:
@@ -120,22 +190,23 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
         case HeadEnd::kTooLarge:
           return Fail("the head of a response is too large", error);
         case HeadEnd::kBareLf:
-          return Fail("a line of a response ends without CR", error);
+          return Fail("the first line of a response ends without CR", error);
       }
     } else if (in.size() < total_size_) {
       *need = total_size_;
       return CutResult::kNeedMore;
     }
     head = HttpHead();
-    if (HttpFault fault = ParseResponseHead(
+    if (HttpFault fault = ReadResponseHead(
             ContiguousPrefix(in, head_size_, &response->scratch),
-            limits_.max_http_header_fields, &head)) {
+            limits_.max_http_header_fields, &response->scratch, &head)) {
       return Fail(fault.text, error);
     }
     if (head.status >= 200) break;
     // An interim response announces the one that follows.
     in.Skip(head_size_);
     scanned_ = head_size_ = 0;
+    has_bare_lf_ = false;
   }
   if (head_size_ > limits_.max_packet_size) {
     return Fail("a response with a head of " + std::to_string(head_size_) +
@@ -195,16 +266,16 @@ CutResult HttpClientProtocol::Finish(InboundResponse* response) {
   response->meta_size = static_cast<std::uint32_t>(head_size_);
   response->wire_size = head_size_ + response->body.size();
   scanned_ = head_size_ = total_size_ = 0;
-  in_chunks_ = false;
+  in_chunks_ = has_bare_lf_ = false;
   return CutResult::kMessage;
 }
 
 ParseResult HttpClientProtocol::Parse(InboundResponse* response) const {
   HttpHead head;
   // Cut has accepted it.
-  static_cast<void>(ParseResponseHead(
+  static_cast<void>(ReadResponseHead(
       ContiguousPrefix(response->wire, response->meta_size, &response->scratch),
-      limits_.max_http_header_fields, &head));
+      limits_.max_http_header_fields, &response->scratch, &head));
   response->last_on_connection =
       head.close || (head.minor_version == 0 && !head.keep_alive);
   auto id = TryParse<std::uint64_t>(head.rpc_seq_no);
@@ -225,7 +296,13 @@ ParseResult HttpClientProtocol::Parse(InboundResponse* response) const {
 ParseResult HttpClientProtocol::Outcome(const HttpHead& head,
                                         InboundResponse* response) {
   if (head.rpc_error_code.data() == nullptr) {
-    if (head.status == 200) return ParseResult::kOk;
+    if (head.status == 200) {
+      if (!IsStream(head)) [[likely]]
+        return ParseResult::kOk;
+      response->status = STATUS_MALFORMED_DATA;
+      response->description = "a stream in response to a single call";
+      return ParseResult::kReject;
+    }
     std::string text = "HTTP status " + std::to_string(head.status) + " (" +
                        std::string(head.reason) + ") without Rpc-Error-Code";
     response->status = STATUS_MALFORMED_DATA;

@@ -158,9 +158,8 @@ TEST_F(HttpClient, EveryTruncationNeedsMore) {
 
 TEST_F(HttpClient, ReadsChunkedResponses) {
   std::string bytes =
-      "HTTP/1.1 200 OK\r\nRpc-SeqNo: 5\r\nTransfer-Encoding: chunked\r\n"
-      "Trailer: Rpc-Error-Code\r\n\r\n"
-      "2\r\nab\r\n3;x=y\r\ncde\r\n0\r\nRpc-Error-Code: success\r\n\r\n";
+      "HTTP/1.1 200 OK\r\nRpc-SeqNo: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "2\r\nab\r\n3;x=y\r\ncde\r\n0\r\nDigest: none\r\n\r\n";
   for (std::size_t piece = 1; piece <= bytes.size(); piece += 2) {
     InboundResponse response;
     ASSERT_EQ(Read(bytes + kSuccess, &response, piece), ParseResult::kOk);
@@ -168,6 +167,69 @@ TEST_F(HttpClient, ReadsChunkedResponses) {
     EXPECT_EQ(FlattenSlow(response.body), "abcde");
     ASSERT_EQ(Read("", &response), ParseResult::kOk);
     EXPECT_EQ(response.correlation_id, 17u);
+  }
+}
+
+// Whether it succeeded or not, and each chunk a message of its own.
+TEST_F(HttpClient, RefusesStreamsOfMessages) {
+  for (const char* end :
+       {"success", "MethodNotFound\r\nRpc-Error-Reason: no"}) {
+    InboundResponse response;
+    ASSERT_EQ(Read("HTTP/1.1 200 OK\r\nRpc-SeqNo: 5\r\n"
+                   "Transfer-Encoding: chunked\r\nTrailer: Rpc-Error-Code\r\n"
+                   "\r\n2\r\nab\r\n0\r\nRpc-Error-Code: " +
+                       std::string(end) + "\r\n\r\n",
+                   &response),
+              ParseResult::kReject);
+    EXPECT_EQ(response.correlation_id, 5u);
+    EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
+    EXPECT_EQ(response.description, "a stream in response to a single call");
+    ASSERT_EQ(Read(kSuccess, &response), ParseResult::kOk);
+  }
+}
+
+// The published servers send texts of failures as they are.
+TEST_F(HttpClient, ReadsReasonsOfSeveralLines) {
+  const std::string bytes =
+      "HTTP/1.1 500 Internal Server Error\r\nRpc-SeqNo: 3\r\n"
+      "Rpc-Error-Code: 1001\r\n"
+      "Rpc-Error-Reason: line1\nline2\n\n\x01 line4\r\r\nContent-Length: "
+      "0\r\n\r\n";
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    InboundResponse response;
+    ASSERT_EQ(Read(bytes + kSuccess, &response, piece), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, 3u);
+    EXPECT_EQ(response.status, 1001);
+    EXPECT_EQ(response.description, "line1 line2    line4");
+    ASSERT_EQ(Read("", &response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, 17u);
+  }
+  // And as it comes.
+  const std::string both = bytes + kSuccess;
+  InboundResponse response;
+  std::size_t read = 0;
+  for (const char c : both) {
+    if (Cut(std::string(1, c), &response) != CutResult::kMessage) continue;
+    EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.correlation_id, read++ == 0 ? 3u : 17u);
+    response.Clear();
+  }
+  EXPECT_EQ(read, 2u);
+}
+
+TEST_F(HttpClient, ReadsLongReasons) {
+  const std::string reason(100'000, 'r');
+  const std::string bytes =
+      "HTTP/1.1 500 No\r\nRpc-SeqNo: 3\r\nRpc-Error-Code: 1001\r\n"
+      "Rpc-Error-Reason: " +
+      reason + "\r\nContent-Length: 0\r\n\r\n";
+  protocol_ = NewHttpClientProtocol(PayloadFormat::kProtobuf,
+                                    ClientLimits(1 << 20), "");
+  for (std::size_t piece : {100, 1'000'000}) {
+    InboundResponse response;
+    ASSERT_EQ(Read(bytes, &response, piece), ParseResult::kOk);
+    EXPECT_EQ(response.status, 1001);
+    EXPECT_EQ(response.description, reason);
   }
 }
 
@@ -266,7 +328,8 @@ TEST_F(HttpClient, ClosesOnWhatIsNoResponse) {
       {"CPRF\x08\0\0\0\r\n\r\n"s,
        "http: a control byte, or a line that doesn't end with CRLF"},
       {"CPRF 200 OK\r\n\r\n", "http: malformed HTTP version"},
-      {"HTTP/1.1 200 OK\n\n", "http: a line of a response ends without CR"},
+      {"HTTP/1.1 200 OK\n\n",
+       "http: the first line of a response ends without CR"},
       {std::string(600, 'x'), "http: the head of a response is too large"},
       {"HTTP/1.1 200 OK\r\n\r\n", "http: a response without Content-Length"},
       {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",

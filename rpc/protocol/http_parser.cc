@@ -325,6 +325,7 @@ HeadEnd FindHeadEnd(const Buffer& in, std::size_t limit, std::size_t* scanned,
       std::size_t lf = static_cast<const char*>(found) - slice.data();
       char before = lf != 0 ? slice[lf - 1] : previous;
       if (before != '\r' || slice_start + lf == line_start) {
+        *scanned = line_start;
         return HeadEnd::kBareLf;
       }
       std::size_t line_size = slice_start + lf - 1 - line_start;

@@ -40,7 +40,7 @@ enum class HeadEnd {
   kFound,
   kIncomplete,
   kTooLarge,  // more than `limit` bytes and no end
-  kBareLf,    // a line that ends without CR
+  kBareLf,    // a line that ends without CR; *scanned is where it begins
 };
 
 // Looks for the empty line that ends a head. On kFound *size is the size of the
