@@ -82,6 +82,7 @@ flare::Status MethodTable::Add(google::protobuf::Service* service) {
         name.substr(package == 0 ? 0 : package + 1), added);
     if (!first) entry->second = nullptr;
   }
+  services_.insert(descriptor->full_name());
   KnownMethods::Instance().Add(*descriptor);
   return flare::Status();
 }
@@ -104,6 +105,12 @@ const Method* MethodTable::Find(std::string_view name) const {
 const Method* MethodTable::FindByShortName(std::string_view name) const {
   const auto found = by_short_name_.find(name);
   return found == by_short_name_.end() ? nullptr : found->second;
+}
+
+bool MethodTable::HasServiceOf(std::string_view name) const {
+  const std::size_t dot = name.rfind('.');
+  return dot != std::string_view::npos &&
+         services_.contains(name.substr(0, dot));
 }
 
 flare::Status MethodTable::ExplainMissing(std::string_view name) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,9 @@ class MethodTable {
   // By "Service.Method", without the package. Null if several have that name.
   const Method* FindByShortName(std::string_view name) const;
 
+  // Whether it has a method of the same service as `name`.
+  bool HasServiceOf(std::string_view name) const;
+
   // Why `name` isn't here: STATUS_METHOD_NOT_FOUND, or
   // STATUS_SERVICE_NOT_FOUND if some server of this process has had it.
   static flare::Status ExplainMissing(std::string_view name);
@@ -88,6 +92,7 @@ class MethodTable {
   std::unordered_map<std::string_view, std::unique_ptr<Method>> methods_;
   // Null where there are several.
   std::unordered_map<std::string_view, const Method*> by_short_name_;
+  std::unordered_set<std::string_view> services_;
 };
 
 // Fails with a text that names the piece that isn't "name:number".

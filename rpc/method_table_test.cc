@@ -114,6 +114,17 @@ TEST(MethodTable, ExplainsWhatIsMissing) {
             "Method [" + name + "x] is not implemented.");
 }
 
+TEST(MethodTable, KnowsWhoseServiceAMethodWouldBe) {
+  MethodTable table;
+  Service service;
+  ASSERT_TRUE(table.Add(&service).ok());
+  EXPECT_TRUE(table.HasServiceOf("flare.rpc.testing.TestService.NoMethod"));
+  EXPECT_FALSE(table.HasServiceOf("flare.rpc.testing.TestService"));
+  EXPECT_FALSE(table.HasServiceOf("flare.rpc.testing.OtherService.Call"));
+  EXPECT_FALSE(table.HasServiceOf("TestService"));
+  EXPECT_FALSE(table.HasServiceOf(""));
+}
+
 TEST(MethodTable, WithoutLimitAnyNumberMayRun) {
   MethodTable table;
   Service service;

@@ -76,7 +76,8 @@ class RpcServerController final : public google::protobuf::RpcController {
   // --- Attachments: bytes beside the message, never copied ---
 
   const Buffer& GetRequestAttachment() const { return request_attachment_; }
-  // A protocol that can't carry attachments (HTTP) fails the call.
+  // Left out, with a line in the log, where the protocol can't carry it (HTTP,
+  // Bolt).
   void SetResponseAttachment(Buffer attachment) {
     response_attachment_ = std::move(attachment);
   }

@@ -192,7 +192,7 @@ TEST_F(ServerBoltTest, SkipsOversizedRequests) {
 TEST_F(ServerBoltTest, ClosesOnWhatIsNoBolt1) {
   Start();
   const std::vector<std::string> bad = {BoltResponseParts().Bytes(), "\x01\x03",
-                                        std::string("\x02\x01", 2), "\x03"};
+                                        "\x03"};
   for (const std::string& bytes : bad) {
     RawClient client(endpoint(), "bolt");
     client.Send(bytes);
@@ -206,6 +206,27 @@ TEST_F(ServerBoltTest, ClosesOnWhatIsNoBolt1) {
   StopServer();
   EXPECT_EQ(server().statistics().connections_malformed, bad.size() + 1);
 }
+
+// Whichever of the two is asked first.
+class BoltBesideFlare : public ServerTest,
+                        public ::testing::WithParamInterface<bool> {};
+
+TEST_P(BoltBesideFlare, HeartbeatsStandBeforeMessagesOfOthers) {
+  if (GetParam()) {
+    StartServer({"flare", "bolt"});
+  } else {
+    StartServer({"bolt", "flare"});
+  }
+  const std::string reply =
+      FromHex("01 00 0000 01 00000007 01 0000 0000 0000 00000000");
+  RawClient client(endpoint());
+  client.Send(kBoltHeartbeatVector +
+              client.Encode(1, kCall, MakeRequest("body")));
+  EXPECT_EQ(client.ReadExactly(reply.size()), reply);
+  EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
+}
+
+INSTANTIATE_TEST_SUITE_P(BothOrders, BoltBesideFlare, ::testing::Bool());
 
 TEST_F(ServerBoltTest, DeadlinesReachTheService) {
   std::atomic<bool> has_timeout = false;

@@ -9,8 +9,10 @@
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/server_connection.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {
@@ -49,6 +51,18 @@ flare::Status CompressInPlace(CompressionAlgorithm algorithm, Buffer* bytes) {
   }
   *bytes = *std::move(packed);
   return flare::Status();
+}
+
+// As the published servers do: what a service adds for callers who can have it
+// must not fail the calls of others.
+void DropAttachment(std::string_view protocol, OutboundResponse* response) {
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "a response's attachment of " << response->attachment.size()
+                 << " bytes is left out: protocol " << protocol
+                 << " can't carry it" << LogThrottle::Note(*left_out);
+  }
+  response->attachment.Clear();
 }
 
 std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
@@ -119,7 +133,7 @@ void ServerCall::ServeRpc() {
     const std::int64_t waited_ns =
         controller_.dispatched_ns_ - controller_.received_ns_;
     const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * 1'000'000;
-    if (waited_ns > timeout_ns) return FailOverloaded(/*expired=*/true);
+    if (waited_ns > timeout_ns) return FailOverloaded(FailureDetail::kExpired);
     controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;
   }
 
@@ -127,9 +141,7 @@ void ServerCall::ServeRpc() {
   if (method == nullptr && head.short_service) {
     method = connection_->state().methods.FindByShortName(head.method);
   }
-  if (method == nullptr) {
-    return Fail(MethodTable::ExplainMissing(head.method), Failure::kUnknown);
-  }
+  if (method == nullptr) return FailUnknown();
   if (method->streaming()) {
     return Fail(flare::Status(STATUS_MALFORMED_DATA,
                               "Method [" + std::string(method->name()) +
@@ -197,11 +209,19 @@ void ServerCall::ServeHttp() {
   Finish();
 }
 
-void ServerCall::FailOverloaded(bool expired) {
+void ServerCall::FailUnknown() {
+  const std::string_view name = request_.head.method;
+  Fail(MethodTable::ExplainMissing(name), Failure::kUnknown,
+       connection_->state().methods.HasServiceOf(name)
+           ? FailureDetail::kNone
+           : FailureDetail::kNoService);
+}
+
+void ServerCall::FailOverloaded(FailureDetail detail) {
   if (!request_.is_http) {
     const int code = connection_->state().options().status_code_for_overloaded;
     return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded,
-                expired);
+                detail);
   }
   connection_->state().CountFailure(connection_->group(), Failure::kOverloaded);
   FillHttpError(HttpStatus::ServiceUnavailable, kOverloadedText,
@@ -212,10 +232,10 @@ void ServerCall::FailOverloaded(bool expired) {
 
 // Answers with an error of our own, without a body.
 void ServerCall::Fail(const flare::Status& status, Failure failure,
-                      bool expired) {
+                      FailureDetail detail) {
   connection_->state().CountFailure(connection_->group(), failure);
   OutboundResponse response;
-  response.expired = expired;
+  response.detail = detail;
   response.status = status.code();
   response.description = status.message();
   Release();
@@ -265,9 +285,7 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
 
   const ProtocolTraits traits = protocol_->traits();
   if (!traits.attachments && !response->attachment.empty()) {
-    return flare::Status(STATUS_NOT_SUPPORTED,
-                         "The response has an attachment, which protocol " +
-                             std::string(protocol_->name()) + " can't carry.");
+    DropAttachment(protocol_->name(), response);
   }
   const CompressionAlgorithm algorithm = controller_.compression_;
   if (!IsCompressed(algorithm)) return flare::Status();

@@ -64,9 +64,9 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   // `last`: the call ends with it.
   void Respond(bool last);
   void Fail(const flare::Status& status, ServerState::Failure failure,
-            bool expired = false);
-  // `expired`: the caller's timeout was over before the call began.
-  void FailOverloaded(bool expired = false);
+            FailureDetail detail = FailureDetail::kNone);
+  void FailOverloaded(FailureDetail detail = FailureDetail::kNone);
+  void FailUnknown();
   void Release();
   void ReleaseMessages();
   void Finish();

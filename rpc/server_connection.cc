@@ -149,6 +149,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
     calls.PushBack(call);
     speaks_ = true;
   }
+  cut_short_ = !in.empty();
   if (!calls.empty()) StartCalls(std::move(calls));
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
@@ -182,6 +183,19 @@ void ServerConnection::Pause() {
 
 CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
                                        std::size_t* need, std::string* error) {
+  for (;;) {
+    const std::size_t before = in.size();
+    const CutResult result = AskProtocols(in, request, need, error);
+    // What one of them has taken and answered, a heartbeat, may have hidden a
+    // message of those asked before.
+    if (result != CutResult::kNotMine || in.size() == before) return result;
+    if (in.empty()) return CutResult::kNeedMore;
+  }
+}
+
+CutResult ServerConnection::AskProtocols(Buffer& in, InboundRequest* request,
+                                         std::size_t* need,
+                                         std::string* error) {
   bool unsure = false;
   for (std::size_t i = 0; i != protocols_.size(); ++i) {
     // The one that spoke last, then the others in their order.
@@ -236,6 +250,7 @@ void ServerConnection::StartCalls(fiber::TaskList&& calls) {
 bool ServerConnection::OnEndOfInput() {
   // relaxed: see DrainIfIdle().
   const bool idle = idle_.load(std::memory_order_relaxed);
+  if (drained_.load(std::memory_order_relaxed)) cut_short_ = false;
   EndReading(idle ? flare::Status(ETIMEDOUT, "it was idle")
                   : flare::Status(ECONNRESET, "the end of its input"));
   return true;
@@ -283,6 +298,9 @@ void ServerConnection::OnClosed(const flare::Status& why) {
     state_->Count(&counters.malformed);
   } else if (idle_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.idle);
+  } else if (reading_ended_ && cut_short_) {
+    state_->Count(&counters.broken);
+    state_->LogConnection(peer_, "broken: its input ended within a message");
   } else if (!reading_ended_ && why.code() != ESHUTDOWN &&
              why.code() != ECANCELED) {
     // Neither side ended it in an orderly way.

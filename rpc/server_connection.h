@@ -62,7 +62,11 @@ class ServerConnection final : public io::StreamHandler,
   // --- For the server; the connection must be open. Any thread. ---
 
   // Answers what has been received by now, then closes.
-  void Drain() { stream_->EndInput(); }
+  void Drain() {
+    // relaxed: for a log line.
+    drained_.store(true, std::memory_order_relaxed);
+    stream_->EndInput();
+  }
   // Closes at once.
   void Cut(flare::Status why) { stream_->Close(std::move(why)); }
   // Drains the connection if it has been without traffic and without calls
@@ -81,6 +85,8 @@ class ServerConnection final : public io::StreamHandler,
 
   std::size_t Room() const;
   void Pause();
+  CutResult AskProtocols(Buffer& in, InboundRequest* request, std::size_t* need,
+                         std::string* error);
   CutResult CutMessage(Buffer& in, InboundRequest* request, std::size_t* need,
                        std::string* error);
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
@@ -103,8 +109,10 @@ class ServerConnection final : public io::StreamHandler,
   std::size_t speaking_ = 0;    // The protocol that cut the last message.
   bool speaks_ = false;         // Some message was cut.
   bool reading_ended_ = false;  // Input is thrown away.
+  bool cut_short_ = false;      // There is a part of a message.
 
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
+  std::atomic<bool> drained_{false};    // Drain() was called.
   std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
   std::atomic<const Method*> last_method_{nullptr};
 

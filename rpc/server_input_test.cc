@@ -45,6 +45,33 @@ std::string Frame(std::uint32_t meta_size, std::uint32_t body_size,
   return frame.append(rest);
 }
 
+// --- Half a message ---
+
+TEST_F(ServerInputTest, InputThatEndsWithinAMessageIsCounted) {
+  StartServer();
+  const std::string call =
+      RawClient(endpoint()).Encode(1, kCall, MakeRequest("body"));
+  {
+    RawClient client(endpoint());
+    client.Send(call + call.substr(0, 20));
+    client.Shutdown();
+    EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
+    EXPECT_TRUE(client.AtEnd());
+  }
+  {
+    RawClient client(endpoint());
+    client.Send(call);
+    client.Shutdown();
+    EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
+    EXPECT_TRUE(client.AtEnd());
+  }
+  // What the server itself ends isn't the peer's doing.
+  RawClient client(endpoint());
+  client.Send(call + call.substr(0, 20));
+  EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
+  EXPECT_EQ(Final().connections_broken, 1u);
+}
+
 // --- Not a protocol of ours ---
 
 TEST_F(ServerInputTest, GarbageClosesTheConnection) {

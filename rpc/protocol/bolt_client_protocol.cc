@@ -45,8 +45,7 @@ char* PutHeaders(const MethodName& name, char* at) {
 
 class BoltClientProtocol : public ClientProtocol {
  public:
-  explicit BoltClientProtocol(const Limits& limits)
-      : cutter_(limits.max_packet_size) {}
+  explicit BoltClientProtocol(const Limits& limits) : cutter_(limits) {}
 
   std::string_view name() const override { return BoltFrame::kName; }
   ProtocolTraits traits() const override { return {}; }
@@ -87,6 +86,10 @@ class BoltClientProtocol : public ClientProtocol {
       const CutResult result =
           cutter_.CutResponse(in, &frame, &response->wire, need, error);
       if (result != CutResult::kMessage) return result;
+      if (frame.version2()) {
+        *error = "bolt: the peer speaks version 2 of the protocol, not 1";
+        return CutResult::kError;
+      }
       if (frame.command == kBoltHeartbeat) {
         response->wire.Clear();
         continue;

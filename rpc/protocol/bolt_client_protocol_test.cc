@@ -280,8 +280,15 @@ TEST_F(BoltClient, OtherBytesAreErrors) {
   EXPECT_EQ(error_, "bolt: a request instead of a response");
   EXPECT_EQ(Cut("HTTP/1.1 200 OK\r\n"), CutResult::kError);
   EXPECT_EQ(error_, "bolt: the peer's bytes are no bolt response");
-  EXPECT_EQ(Cut("\x02\x01"), CutResult::kError);
   EXPECT_EQ(Cut("\x01\x09"), CutResult::kError);
+}
+
+TEST_F(BoltClient, Version2IsNamedAsTheReason) {
+  const std::string head =
+      FromHex("02 01 00 0002 01 00000001 01 00 0000 0000 0000");
+  EXPECT_EQ(Cut(head), CutResult::kNeedMore);
+  EXPECT_EQ(Cut(head + FromHex("00000000")), CutResult::kError);
+  EXPECT_EQ(error_, "bolt: the peer speaks version 2 of the protocol, not 1");
 }
 
 }  // namespace

@@ -15,11 +15,17 @@ constexpr std::uint32_t kNull = 0xffffffff;
 BoltFrame Decode(std::string_view bytes) {
   const char* at = bytes.data();
   BoltFrame frame;
+  if (at[0] == kVersion2) [[unlikely]] {
+    frame.protocol_version = static_cast<std::uint8_t>(at[1]);
+    frame.has_crc = at[1] == 2 && (at[11] & 1) != 0;
+    ++at;
+  }
   frame.type = static_cast<std::uint8_t>(at[1]);
   frame.command = ReadBigEndian16(at + 2);
   // at[4] is the version of the command, which says nothing in v1.
   frame.id = ReadBigEndian32(at + 5);
   frame.codec = static_cast<std::uint8_t>(at[9]);
+  if (frame.version2()) ++at;  // The switch.
   if (frame.type == kBoltTypeResponse) {
     frame.status = ReadBigEndian16(at + 10);
     at += 12;
@@ -35,16 +41,18 @@ BoltFrame Decode(std::string_view bytes) {
 
 }  // namespace
 
-CutResult BoltFrame::Read(std::string_view bytes, std::size_t* need,
+CutResult BoltFrame::Read(std::string_view whole, std::size_t* need,
                           std::string* error) {
+  std::string_view bytes = whole;
   if (bytes.empty()) return CutResult::kUnsure;
   if (bytes[0] == kVersion2) {
     if (bytes.size() == 1) return CutResult::kUnsure;
     if (bytes[1] != 1 && bytes[1] != 2) return CutResult::kNotMine;
-    *error = "the peer speaks version 2 of the protocol, not version 1";
-    return CutResult::kError;
+    protocol_version = static_cast<std::uint8_t>(bytes[1]);
+    bytes.remove_prefix(1);
+  } else if (bytes[0] != kVersion1) {
+    return CutResult::kNotMine;
   }
-  if (bytes[0] != kVersion1) return CutResult::kNotMine;
   *need = kBoltResponseSize;  // The smallest frame.
   if (bytes.size() == 1) return CutResult::kNeedMore;
   type = static_cast<std::uint8_t>(bytes[1]);
@@ -53,14 +61,14 @@ CutResult BoltFrame::Read(std::string_view bytes, std::size_t* need,
     return CutResult::kError;
   }
   *need = fixed_size();
-  if (bytes.size() < *need) return CutResult::kNeedMore;
-  *this = Decode(bytes);
+  if (whole.size() < *need) return CutResult::kNeedMore;
+  *this = Decode(whole);
   return CutResult::kMessage;
 }
 
 BoltFrame DecodeBoltFrame(const Buffer& wire) {
-  char scratch[kBoltRequestSize];
-  return Decode(wire.Peek(std::min(wire.size(), kBoltRequestSize), scratch));
+  char scratch[BoltFrame::kHeaderSize];
+  return Decode(wire.Peek(std::min(wire.size(), sizeof(scratch)), scratch));
 }
 
 // --------------------------------------------------------------------------

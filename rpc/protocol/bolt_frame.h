@@ -6,8 +6,15 @@
 //   response  1 type command:2 version id:4 codec status:2
 //             class_size:2 headers_size:2 content_size:4         20 bytes
 //
-// then the class name, the header map and the content. Functions here are pure
-// and never block.
+// then the class name, the header map and the content. Of v2, whose peers are
+// told that this is v1, the fixed parts are read as well, and frames skipped:
+//
+//   request   2 protocol_version type command:2 version id:4 codec switch ...
+//             (as above)                                       24 bytes
+//   response  likewise                                         22 bytes
+//
+// and 4 more bytes behind the content, a CRC, if protocol_version is 2 and bit
+// 0 of the switch is set. Functions here are pure and never block.
 #ifndef FLARE_RPC_PROTOCOL_BOLT_FRAME_H_
 #define FLARE_RPC_PROTOCOL_BOLT_FRAME_H_
 
@@ -25,6 +32,7 @@ namespace flare::rpc {
 
 inline constexpr std::size_t kBoltRequestSize = 22;   // of the fixed part
 inline constexpr std::size_t kBoltResponseSize = 20;  // likewise
+inline constexpr std::size_t kBoltMoreInVersion2 = 2;
 inline constexpr std::size_t kMaxBoltHeadersSize = 65535;
 
 // Values of BoltFrame::type.
@@ -60,7 +68,8 @@ inline constexpr std::string_view kBoltErrorReason = "Rpc-Error-Reason";
 // one that is too large (see framing.h).
 struct BoltFrame {
   static constexpr std::string_view kName = "bolt";
-  static constexpr std::size_t kHeaderSize = kBoltRequestSize;
+  static constexpr std::size_t kHeaderSize =
+      kBoltRequestSize + kBoltMoreInVersion2;
 
   std::uint8_t type = 0;
   std::uint16_t command = 0;
@@ -71,17 +80,23 @@ struct BoltFrame {
   std::uint16_t class_size = 0;
   std::uint16_t headers_size = 0;
   std::uint32_t content_size = 0;
+  std::uint8_t protocol_version = 0;  // 1 or 2 in v2, 0 in v1
+  bool has_crc = false;
 
+  bool version2() const { return protocol_version != 0; }
   std::size_t fixed_size() const {
-    return type == kBoltTypeResponse ? kBoltResponseSize : kBoltRequestSize;
+    return (type == kBoltTypeResponse ? kBoltResponseSize : kBoltRequestSize) +
+           (version2() ? kBoltMoreInVersion2 : 0);
   }
   // Everything before the content.
   std::size_t head_size() const {
     return fixed_size() + class_size + headers_size;
   }
-  std::size_t total() const { return head_size() + content_size; }
+  std::size_t total() const {
+    return head_size() + content_size + (has_crc ? 4 : 0);
+  }
 
-  // As framing.h wants them. Bolt v2 is an error.
+  // As framing.h wants them.
   CutResult Read(std::string_view bytes, std::size_t* need, std::string* error);
   std::size_t kept_size() const { return fixed_size(); }
 };

@@ -28,13 +28,26 @@ constexpr std::string_view kResponseHead =
 static_assert(kHeartbeatReply.size() == kBoltResponseSize);
 static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
 
+// In a ticket's method_type: the request was of v2, with protocol version 0
+// more.
+constexpr std::uint8_t kVersion2Ticket = 0x20;
+
+// A frame of v1 as one of v2, without CRC.
+std::string ToVersion2(std::string_view frame, std::uint8_t protocol_version) {
+  std::string bytes = "\x02";
+  bytes.push_back(static_cast<char>(protocol_version));
+  bytes.append(frame.substr(1, 9));  // Type to codec.
+  bytes.push_back('\0');             // Switch.
+  return bytes.append(frame.substr(10));
+}
+
 // Of what is quoted from a request.
 constexpr std::size_t kMaxQuoted = 256;
 
 class BoltServerProtocol : public ServerProtocol {
  public:
   BoltServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), cutter_(limits.max_packet_size) {}
+      : ServerProtocol(sink), cutter_(limits) {}
 
   std::string_view name() const override { return BoltFrame::kName; }
   ProtocolTraits traits() const override { return {}; }
@@ -44,7 +57,6 @@ class BoltServerProtocol : public ServerProtocol {
     for (bool taken = false;; taken = true) {
       BoltFrame frame;
       CutResult result = cutter_.Cut(in, &frame, &request->wire, need, error);
-      // The heartbeats before were ours, so this is no other protocol's turn.
       if (result == CutResult::kUnsure && taken) return CutResult::kNeedMore;
       if (result != CutResult::kMessage) return result;
       if (frame.type == kBoltTypeResponse) {
@@ -64,6 +76,11 @@ class BoltServerProtocol : public ServerProtocol {
     request->ticket.correlation_id = frame.id;
     request->ticket.codec = frame.codec;
     request->ticket.one_way = frame.type == kBoltTypeOneWay;
+    if (frame.version2()) {
+      request->ticket.method_type = kVersion2Ticket + frame.protocol_version;
+      return Reject("this server speaks version 1 of the protocol, not 2", "",
+                    request, STATUS_NOT_SUPPORTED);
+    }
     if (request->reject_status != STATUS_SUCCESS) return ParseResult::kReject;
     if (frame.command != kBoltRpcRequest) {
       return Reject("unknown command code ", std::to_string(frame.command),
@@ -101,7 +118,11 @@ class BoltServerProtocol : public ServerProtocol {
       response.description = "the response exceeds 4 GiB";
     }
     BufferBuilder out;
-    if (response.status == STATUS_SUCCESS) [[likely]] {
+    if (ticket.method_type >= kVersion2Ticket) [[unlikely]] {
+      AppendError(ticket, response, &out);
+      const std::string frame = FlattenSlow(out.DestructiveGet());
+      out.Append(ToVersion2(frame, ticket.method_type - kVersion2Ticket));
+    } else if (response.status == STATUS_SUCCESS) [[likely]] {
       char* const at = out.Reserve(kResponseHead.size());
       PutHead(ticket, at);
       PutBigEndian32(response.body.size(), at + 16);
@@ -118,12 +139,13 @@ class BoltServerProtocol : public ServerProtocol {
     if (frame.command == kBoltGoAway) return true;
     if (frame.command != kBoltHeartbeat) return false;
     if (frame.type == kBoltTypeOneWay) return true;
-    BufferBuilder out;
-    char* const at = out.Reserve(kHeartbeatReply.size());
-    std::memcpy(at, kHeartbeatReply.data(), kHeartbeatReply.size());
-    PutBigEndian32(frame.id, at + 5);
-    at[9] = static_cast<char>(frame.codec);
-    sink()->Write(out.DestructiveGet());
+    char reply[kHeartbeatReply.size()];
+    kHeartbeatReply.copy(reply, sizeof(reply));
+    PutBigEndian32(frame.id, reply + 5);
+    reply[9] = static_cast<char>(frame.codec);
+    const std::string_view bytes(reply, sizeof(reply));
+    sink()->Write(CreateBufferSlow(
+        frame.version2() ? ToVersion2(bytes, frame.protocol_version) : bytes));
     return true;
   }
 

@@ -310,8 +310,36 @@ TEST_F(BoltServer, ClosesOnResponsesAndUnknownTypes) {
   EXPECT_EQ(driver_->error(), "bolt: a response instead of a request");
   driver_ = NewDriver();
   EXPECT_EQ(driver_->Feed("\x01\x03"), CutResult::kError);
-  driver_ = NewDriver();
-  EXPECT_EQ(driver_->Feed("\x02\x01"), CutResult::kError);
+}
+
+// In its own form, without CRC; what comes next is understood.
+TEST_F(BoltServer, RefusesRequestsOfVersion2) {
+  const std::string request =
+      FromHex("02 02 01 0001 01 00000009 04 01 00000bb8 0001 0002 00000003") +
+      "chhabc1234";
+  for (std::size_t piece = 1; piece <= request.size(); ++piece) {
+    auto driver = NewDriver();
+    driver->Feed(request + BoltRequestParts().Bytes(), piece);
+    ASSERT_EQ(driver->count(), 2u);
+    EXPECT_EQ(driver->result(0), ParseResult::kReject);
+    EXPECT_EQ(driver->request(0).reject_status, STATUS_NOT_SUPPORTED);
+    EXPECT_EQ(driver->result(1), ParseResult::kOk);
+  }
+  driver_->Feed(request);
+  driver_->AnswerAll();
+  const std::string v1 = BoltErrorReply(
+      9, STATUS_NOT_SUPPORTED,
+      "bolt: this server speaks version 1 of the protocol, not 2", 9, 4);
+  EXPECT_EQ(driver_->sink().Take(),
+            "\x02\x02" + v1.substr(1, 9) + "\0"s + v1.substr(10));
+}
+
+TEST_F(BoltServer, AnswersHeartbeatsOfVersion2) {
+  driver_->Feed(
+      FromHex("02 01 01 0000 01 00000007 01 00 ffffffff 0000 0000 00000000"));
+  EXPECT_EQ(driver_->count(), 0u);
+  EXPECT_EQ(driver_->sink().Take(),
+            FromHex("02 01 00 0000 01 00000007 01 00 0000 0000 0000 00000000"));
 }
 
 // --------------------------------------------------------------------------

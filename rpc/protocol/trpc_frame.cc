@@ -46,8 +46,9 @@ char* PutTrpcHeader(const TrpcFrame& frame, char* out) {
   return PutBigEndian16(0, out);
 }
 
-TrpcCodes StatusToTrpc(int status, bool expired) {
-  if (expired) return {.ret = kTrpcBudgetSpent};
+TrpcCodes StatusToTrpc(int status, FailureDetail detail) {
+  if (detail == FailureDetail::kExpired) return {.ret = kTrpcBudgetSpent};
+  if (detail == FailureDetail::kNoService) return {.ret = kTrpcNoService};
   if (IsServicesOwn(status)) return {.ret = 0, .func_ret = status};
   switch (status) {
     case STATUS_SUCCESS:

@@ -65,8 +65,8 @@ struct TrpcCodes {
   std::int32_t ret = 0;
   std::int32_t func_ret = 0;
 };
-// `expired` as OutboundResponse has it.
-TrpcCodes StatusToTrpc(int status, bool expired = false);
+TrpcCodes StatusToTrpc(int status,
+                       FailureDetail detail = FailureDetail::kNone);
 int StatusFromTrpc(TrpcCodes codes);
 
 }  // namespace flare::rpc

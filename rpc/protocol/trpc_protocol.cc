@@ -84,7 +84,7 @@ class TrpcServerProtocol final
     }
     TrpcResponseMeta meta;
     FillMeta(ticket, &meta);
-    SetOutcome(StatusToTrpc(response.status, response.expired), text, &meta);
+    SetOutcome(StatusToTrpc(response.status, response.detail), text, &meta);
     if (response.status != STATUS_SUCCESS) {
       response.body.Clear();
       response.attachment.Clear();

@@ -241,7 +241,7 @@ TEST_F(TrpcServer, AReplyThatCannotSayItAllIsAFailure) {
 TEST_F(TrpcServer, ACallWhoseTimeIsOverHasItsOwnCode) {
   OutboundResponse response;
   response.status = STATUS_OVERLOADED;
-  response.expired = true;
+  response.detail = FailureDetail::kExpired;
   driver_.protocol().Write(ReplyTicket(), std::move(response));
   Sent sent(driver_.sink().Take());
   EXPECT_EQ(sent.meta.ret, kTrpcBudgetSpent);
