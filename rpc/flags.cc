@@ -119,7 +119,8 @@ DEFINE_int32(flare_rpc_server_max_connections, 10000,
              "Connections of a server; further ones are closed at once.");
 DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
              "Milliseconds a call may wait for a worker; one that waited "
-             "longer is answered \"Server overloaded.\". 0: no limit.");
+             "longer is answered \"Server overloaded.\". Methods may have less "
+             "in their .proto files (max_queueing_delay_ms). 0: no limit.");
 DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
              "Bytes of one message that a server accepts.");
 DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
@@ -130,7 +131,8 @@ DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
 DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
               "",
               "Limits of calls at a time for single methods: "
-              "\"package.Service.Method:10,...\".");
+              "\"package.Service.Method:10,...\". Of one in the .proto file "
+              "(max_ongoing_requests) and one here the smaller holds.");
 DEFINE_bool(flare_rpc_server_no_builtin_pages, false,
             "Leaves out the pages under /inspect that every server with the "
             "protocol \"http\" has.");

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cctype>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
 
 #include "flare/base/string.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -48,6 +50,29 @@ bool IsGenerated(const google::protobuf::Message* prototype) {
              prototype->GetDescriptor()) == prototype;
 }
 
+std::int64_t MaxWaitNs(const google::protobuf::MethodOptions& options) {
+  const std::int64_t ms = options.GetExtension(flare::max_queueing_delay_ms);
+  return ms == 0 ? std::numeric_limits<std::int64_t>::max() : ms * 1'000'000;
+}
+
+flare::Status CheckOptions(const google::protobuf::MethodDescriptor& method) {
+  const auto& options = method.options();
+  for (const auto& [name, value] :
+       {std::pair("max_ongoing_requests",
+                  options.GetExtension(flare::max_ongoing_requests)),
+        std::pair("max_queueing_delay_ms",
+                  options.GetExtension(flare::max_queueing_delay_ms))}) {
+    if (value < 0) {
+      return flare::Status(
+          EINVAL, "method " + method.full_name() + " has the option (flare." +
+                      name + ") = " + std::to_string(value) +
+                      " in its .proto file; it must be at least 0, which "
+                      "means no limit");
+    }
+  }
+  return flare::Status();
+}
+
 bool IsMethodName(std::string_view name) {
   const auto is_part = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
@@ -64,10 +89,17 @@ Method::Method(google::protobuf::Service* service,
       request_prototype(&service->GetRequestPrototype(descriptor)),
       response_prototype(&service->GetResponsePrototype(descriptor)),
       keeps_messages(IsGenerated(request_prototype) &&
-                     IsGenerated(response_prototype)) {}
+                     IsGenerated(response_prototype)),
+      max_running(
+          descriptor->options().GetExtension(flare::max_ongoing_requests)),
+      max_wait_ns(MaxWaitNs(descriptor->options())) {}
 
 flare::Status MethodTable::Add(google::protobuf::Service* service) {
   const auto* const descriptor = service->GetDescriptor();
+  for (int i = 0; i != descriptor->method_count(); ++i) {
+    flare::Status status = CheckOptions(*descriptor->method(i));
+    if (!status.ok()) return status;
+  }
   for (int i = 0; i != descriptor->method_count(); ++i) {
     auto method = std::make_unique<Method>(service, descriptor->method(i));
     const Method* const added = method.get();
@@ -92,7 +124,9 @@ flare::Status MethodTable::SetLimits(std::string_view limits) {
   if (!parsed) return parsed.error();
   for (const auto& [name, limit] : *parsed) {
     const auto found = methods_.find(name);
-    if (found != methods_.end()) found->second->max_running = limit;
+    if (found == methods_.end()) continue;
+    std::size_t& max_running = found->second->max_running;
+    max_running = max_running == 0 ? limit : std::min(max_running, limit);
   }
   return flare::Status();
 }

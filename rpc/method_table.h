@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,6 +28,8 @@ namespace flare::rpc {
 // A method that can be called.
 class Method {
  public:
+  // With the limits of its .proto file (rpc_options.proto), which must not be
+  // negative.
   Method(google::protobuf::Service* service,
          const google::protobuf::MethodDescriptor* descriptor);
 
@@ -58,7 +61,10 @@ class Method {
   // Both of generated types: prototypes live as long as the program. Those of
   // messages that a program defines as it runs end with their factory.
   const bool keeps_messages;
-  std::size_t max_running = 0;  // 0: no limit. Constant once started.
+  std::size_t max_running;  // 0: no limit. Constant once started.
+  // From when a call was read until it begins. Without limit it is the largest
+  // number, so that comparing suffices.
+  const std::int64_t max_wait_ns;
 
  private:
   mutable std::atomic<std::size_t> running_{0};
@@ -67,11 +73,12 @@ class Method {
 class MethodTable {
  public:
   // Adds all methods of `service`, which must outlive the table. Fails if
-  // there is a service of that name.
+  // there is a service of that name, or its .proto file sets a negative limit.
   flare::Status Add(google::protobuf::Service* service);
 
-  // "package.Service.Method:10,...". Names that aren't in the table are none
-  // of its business (another server of the process may have them).
+  // "package.Service.Method:10,...", besides the limits that methods have: the
+  // smaller one holds. Names that aren't in the table are none of its business
+  // (another server of the process may have them).
   flare::Status SetLimits(std::string_view limits);
 
   // Null if there is none of that name.

@@ -3,11 +3,16 @@
 #include <google/protobuf/descriptor.pb.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/rpc_status.h"
+#include "rpc/testing/limited_service.pb.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {
@@ -166,6 +171,89 @@ TEST(MethodTable, LimitHoldsForConcurrentCalls) {
   call->Leave();
   EXPECT_TRUE(call->TryEnter());
   EXPECT_TRUE(table.Find("flare.rpc.testing.TestService.Other")->TryEnter());
+}
+
+class Limited : public LimitedService {};
+
+const std::string kLimited = "flare.rpc.testing.LimitedService.";
+
+TEST(MethodTable, TakesLimitsFromProtoFiles) {
+  constexpr auto kForever = std::numeric_limits<std::int64_t>::max();
+  MethodTable table;
+  Service without_options;
+  Limited service;
+  ASSERT_TRUE(table.Add(&without_options).ok());
+  ASSERT_TRUE(table.Add(&service).ok());
+  const auto expect = [&](const std::string& name, std::size_t max_running,
+                          std::int64_t max_wait_ns) {
+    const Method* const method = table.Find(name);
+    ASSERT_NE(method, nullptr) << name;
+    EXPECT_EQ(method->max_running, max_running) << name;
+    EXPECT_EQ(method->max_wait_ns, max_wait_ns) << name;
+  };
+  expect("flare.rpc.testing.TestService.Call", 0, kForever);
+  expect(kLimited + "Unlimited", 0, kForever);
+  expect(kLimited + "OneAtATime", 1, kForever);
+  expect(kLimited + "Prompt", 0, 500'000'000);
+  expect(kLimited + "Patient", 0, 2'147'483'647'000'000);
+}
+
+TEST(MethodTable, TheSmallerOfTwoLimitsHolds) {
+  MethodTable table;
+  Limited service;
+  ASSERT_TRUE(table.Add(&service).ok());
+  ASSERT_TRUE(table
+                  .SetLimits(kLimited + "OneAtATime:5," + kLimited +
+                             "Unlimited:7," + kLimited + "Prompt:9," +
+                             kLimited + "Prompt:3")
+                  .ok());
+  EXPECT_EQ(table.Find(kLimited + "OneAtATime")->max_running, 1u);
+  EXPECT_EQ(table.Find(kLimited + "Unlimited")->max_running, 7u);
+  EXPECT_EQ(table.Find(kLimited + "Prompt")->max_running, 3u);
+  EXPECT_EQ(table.Find(kLimited + "Patient")->max_running, 0u);
+  const Method* const one = table.Find(kLimited + "OneAtATime");
+  EXPECT_TRUE(one->TryEnter());
+  EXPECT_FALSE(one->TryEnter());
+  one->Leave();
+  EXPECT_TRUE(one->TryEnter());
+}
+
+TEST(MethodTable, RefusesNegativeLimits) {
+  MethodTable table;
+  class : public NegativeLimit {
+  } limit;
+  const flare::Status bad_limit = table.Add(&limit);
+  EXPECT_EQ(bad_limit.code(), EINVAL);
+  EXPECT_EQ(bad_limit.message(),
+            "method flare.rpc.testing.NegativeLimit.Call has the option "
+            "(flare.max_ongoing_requests) = -1 in its .proto file; it must be "
+            "at least 0, which means no limit");
+  // None of its methods was added.
+  EXPECT_EQ(table.Find("flare.rpc.testing.NegativeLimit.Fine"), nullptr);
+  class : public NegativeDelay {
+  } delay;
+  const flare::Status bad_delay = table.Add(&delay);
+  EXPECT_EQ(bad_delay.code(), EINVAL);
+  EXPECT_EQ(bad_delay.message(),
+            "method flare.rpc.testing.NegativeDelay.Call has the option "
+            "(flare.max_queueing_delay_ms) = -20 in its .proto file; it must "
+            "be at least 0, which means no limit");
+}
+
+// Old files, and bytes of descriptors, have these numbers.
+TEST(RpcOptions, HaveTheNumbersOfTencentsFlare) {
+  EXPECT_EQ(flare::kQzoneServiceIdFieldNumber, 11000);
+  EXPECT_EQ(flare::kQzoneMethodIdFieldNumber, 11000);
+  EXPECT_EQ(flare::kMaxQueueingDelayMsFieldNumber, 11003);
+  EXPECT_EQ(flare::kMaxOngoingRequestsFieldNumber, 11004);
+  EXPECT_EQ(flare::kTestingOnlyNoWarningOnGdtStreamingResponseFieldNumber,
+            10999);
+  const auto* const service = LimitedService::descriptor();
+  EXPECT_EQ(service->options().GetExtension(flare::qzone_service_id), 7);
+  const auto& options = service->method(0)->options();
+  EXPECT_EQ(options.GetExtension(flare::qzone_method_id), 8);
+  EXPECT_TRUE(options.GetExtension(
+      flare::testing_only_no_warning_on_gdt_streaming_response));
 }
 
 TEST(ParseMethodLimits, ReadsAList) {

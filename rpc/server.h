@@ -65,10 +65,13 @@ class Server {
         rpc::ServerDefaultsFromFlags().max_connections;
     // Calls and HTTP requests that waited longer than this for a worker are
     // answered "Server overloaded.". 0: no limit. (The caller's own timeout
-    // always is one.)
+    // always is one, and so is a method's max_queueing_delay_ms,
+    // rpc_options.proto.)
     std::chrono::nanoseconds max_request_queueing_delay =
         rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
-    // "package.Service.Method:10,...": limits for single methods.
+    // "package.Service.Method:10,...": limits for single methods, besides
+    // those of their .proto files (max_ongoing_requests, rpc_options.proto);
+    // the smaller one holds.
     std::string max_concurrent_requests_per_method =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_method;
     int status_code_for_overloaded =
@@ -125,7 +128,8 @@ class Server {
   bool AddProtocol(const std::string& name);
   bool AddProtocols(const std::vector<std::string>& names);
 
-  // Fails if a service of that name was added.
+  // Fails if a service of that name was added, or an option of one of its
+  // methods (rpc_options.proto) makes no sense.
   bool AddService(std::unique_ptr<google::protobuf::Service> service);
   // ... which stays the caller's and must live until Join() returned.
   bool AddService(google::protobuf::Service* service);

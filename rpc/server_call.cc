@@ -129,9 +129,9 @@ bool ServerCall::ParseHead() {
 
 void ServerCall::ServeRpc() {
   const RequestHead& head = request_.head;
+  const std::int64_t waited_ns =
+      controller_.dispatched_ns_ - controller_.received_ns_;
   if (head.timeout_ms != 0) {
-    const std::int64_t waited_ns =
-        controller_.dispatched_ns_ - controller_.received_ns_;
     const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * 1'000'000;
     if (waited_ns > timeout_ns) return FailOverloaded(FailureDetail::kExpired);
     controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;
@@ -149,7 +149,9 @@ void ServerCall::ServeRpc() {
                                   "called with a single message."),
                 Failure::kMalformed);
   }
-  if (!method->TryEnter()) return FailOverloaded();
+  if (waited_ns > method->max_wait_ns || !method->TryEnter()) {
+    return FailOverloaded();
+  }
   method_ = method;
 
   if (flare::Status parsed = ParseBody(); !parsed.ok()) {

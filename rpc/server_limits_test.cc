@@ -3,16 +3,40 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "rpc/testing/limited_service.pb.h"
 
 namespace flare::rpc::testing {
 namespace {
 
 using ServerLimitsTest = ServerTest;
+
+constexpr char kOneAtATime[] = "flare.rpc.testing.LimitedService.OneAtATime";
+constexpr char kPrompt[] = "flare.rpc.testing.LimitedService.Prompt";
+constexpr char kPatient[] = "flare.rpc.testing.LimitedService.Patient";
+constexpr char kUnlimited[] = "flare.rpc.testing.LimitedService.Unlimited";
+
+// All its methods do what the test says; by default they echo.
+class LimitedServiceImpl : public LimitedService {
+ public:
+  void CallMethod(const google::protobuf::MethodDescriptor*,
+                  google::protobuf::RpcController* controller,
+                  const google::protobuf::Message* request,
+                  google::protobuf::Message* response,
+                  google::protobuf::Closure* done) override {
+    on_call({static_cast<RpcServerController*>(controller),
+             static_cast<const TestRequest*>(request),
+             static_cast<TestResponse*>(response), done});
+  }
+
+  FlexibleService::Handler on_call = FlexibleService::Echo;
+};
 
 TEST_F(ServerLimitsTest, CallsOverTheLimitAreRefusedAndCounted) {
   server_options().max_concurrent_requests = 2;
@@ -79,6 +103,61 @@ TEST_F(ServerLimitsTest, MethodsHaveLimitsOfTheirOwn) {
   EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
 }
 
+TEST_F(ServerLimitsTest, MethodsHaveTheLimitsOfTheirProtoFile) {
+  // Its own limit is the smaller one.
+  server_options().max_concurrent_requests_per_method =
+      std::string(kOneAtATime) + ":5";
+  fiber::Event go, runs;
+  LimitedServiceImpl limited;
+  server().AddService(&limited);
+  limited.on_call = [&](TestCall call) {
+    if (call.request->body() == "wait") {
+      runs.Set();
+      go.Wait();
+    }
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kOneAtATime, MakeRequest("wait"));
+  runs.Wait();
+  // One that is running counts in all protocols.
+  std::uint64_t id = 2;
+  for (const char* scheme : {"flare", "http+pb", "http+proto3-json"}) {
+    RawClient another(endpoint(), scheme);
+    another.Call(id, kOneAtATime, MakeRequest(""));
+    const auto reply = another.ReadReply();
+    ASSERT_TRUE(reply) << scheme;
+    EXPECT_EQ(reply->status, STATUS_OVERLOADED) << scheme;
+    EXPECT_EQ(reply->description, "Server overloaded.") << scheme;
+    another.Call(++id, kUnlimited, MakeRequest(""));
+    EXPECT_EQ(another.ReadReply()->status, STATUS_SUCCESS) << scheme;
+  }
+  EXPECT_EQ(server().statistics().calls_overloaded, 3u);
+  go.Set();
+  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
+  client.Call(10, kOneAtATime, MakeRequest(""));
+  EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
+  StopServer();  // The service ends before the fixture.
+}
+
+TEST_F(ServerLimitsTest, ProtoFilesWithNegativeLimitsAreRefused) {
+  class : public NegativeDelay {
+  } borrowed;
+  EXPECT_FALSE(server().AddService(&borrowed));
+  class Owned : public NegativeLimit {};
+  EXPECT_FALSE(server().AddService(std::make_unique<Owned>()));
+  server().AddProtocol("flare");
+  server().ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  EXPECT_FALSE(server().Start());
+  // The first of the two.
+  EXPECT_NE(server().error().message().find(
+                "method flare.rpc.testing.NegativeDelay.Call has the option "
+                "(flare.max_queueing_delay_ms) = -20"),
+            std::string::npos)
+      << server().error().message();
+}
+
 class OneWorkerTest : public ServerTest {
  protected:
   int workers() const override { return 1; }
@@ -87,7 +166,8 @@ class OneWorkerTest : public ServerTest {
   // has blocked it for 600 ms; returns the reply to the second. (So a limit of
   // 500 ms is for the second only: the first waits for the kernel at most.)
   RawClient::Reply QueueBehindASlowCall(std::uint32_t timeout_ms,
-                                        std::string_view scheme = "flare") {
+                                        std::string_view scheme = "flare",
+                                        std::string_view method = kOther) {
     service().on_call = [&](TestCall call) {
       // Blocks the only worker's thread.
       const auto until = call.controller->GetTimestampReceived() +
@@ -96,13 +176,17 @@ class OneWorkerTest : public ServerTest {
       }
       FlexibleService::Echo(call);
     };
+    server().AddService(&limited_);
     StartServer({std::string(scheme)});
     RawClient client(endpoint(), scheme);
     client.Send(client.Encode(1, kCall, MakeRequest("")) +
-                client.Encode(2, kOther, MakeRequest(""), timeout_ms));
+                client.Encode(2, method, MakeRequest(""), timeout_ms));
     EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
     return *client.ReadReply();
   }
+
+ private:
+  LimitedServiceImpl limited_;
 };
 
 TEST_F(OneWorkerTest, CallsThatWaitedTooLongAreRefused) {
@@ -121,6 +205,43 @@ TEST_F(OneWorkerTest, CallsWhoseTimeIsOverHaveTimedOutInTrpc) {
 
 TEST_F(OneWorkerTest, WaitingIsNoErrorByItself) {
   EXPECT_EQ(QueueBehindASlowCall(0).status, STATUS_SUCCESS);
+}
+
+// The limit of the method's .proto file, and those of others, of which the
+// smallest one holds.
+
+TEST_F(OneWorkerTest, CallsThatWaitedTooLongForTheirMethodAreRefused) {
+  server_options().max_request_queueing_delay = std::chrono::hours(1);
+  const auto reply = QueueBehindASlowCall(0, "flare", kPrompt);
+  EXPECT_EQ(reply.status, STATUS_OVERLOADED);
+  EXPECT_EQ(reply.description, "Server overloaded.");
+  EXPECT_EQ(server().statistics().calls_overloaded, 1u);
+}
+
+// No matter how patient the caller is; and in trpc, too, it is an overload.
+TEST_F(OneWorkerTest, CallsMayHaveMoreTimeThanTheirMethodMayWait) {
+  EXPECT_EQ(QueueBehindASlowCall(60'000, "trpc", kPrompt).status,
+            STATUS_OVERLOADED);
+}
+
+TEST_F(OneWorkerTest, CallersMayBeLessPatientThanTheMethod) {
+  EXPECT_EQ(QueueBehindASlowCall(2, "trpc", kPatient).status, STATUS_TIMEOUT);
+}
+
+TEST_F(OneWorkerTest, ServersMayBeLessPatientThanTheMethod) {
+  server_options().max_request_queueing_delay = std::chrono::milliseconds(500);
+  EXPECT_EQ(QueueBehindASlowCall(0, "flare", kPatient).status,
+            STATUS_OVERLOADED);
+}
+
+TEST_F(OneWorkerTest, CallsMayWaitAsLongAsTheirMethodLets) {
+  EXPECT_EQ(QueueBehindASlowCall(60'000, "flare", kPatient).status,
+            STATUS_SUCCESS);
+}
+
+TEST_F(OneWorkerTest, WaitingForNoLimitIsNoError) {
+  EXPECT_EQ(QueueBehindASlowCall(0, "flare", kUnlimited).status,
+            STATUS_SUCCESS);
 }
 
 TEST_F(ServerLimitsTest, ConnectionsOverTheLimitAreClosed) {

@@ -69,8 +69,16 @@ Status BadRoute(std::string_view route, const std::string& what) {
   return Status(EINVAL, "route '" + std::string(route) + "': " + what);
 }
 
+// Limits that methods have in their .proto files are those of one server, none
+// for the sum of what passes through here to several; servers keep them.
+void ClearMethodOptions(FileDescriptorProto* proto) {
+  for (auto& service : *proto->mutable_service()) {
+    for (auto& method : *service.mutable_method()) method.clear_options();
+  }
+}
+
 flare::Expected<const FileDescriptor*, Status> AddFile(
-    const FileDescriptorProto& proto, DescriptorPool* pool) {
+    FileDescriptorProto proto, DescriptorPool* pool) {
   const std::string inconsistent = "the descriptors are inconsistent: ";
   for (const std::string& import : proto.dependency()) {
     if (pool->FindFileByName(import) != nullptr) continue;
@@ -78,6 +86,7 @@ flare::Expected<const FileDescriptor*, Status> AddFile(
                               ", which isn't there before it; protoc needs "
                               "--include_imports");
   }
+  ClearMethodOptions(&proto);
   FirstError errors;
   const FileDescriptor* const file =
       pool->BuildFileCollectingErrors(proto, &errors);

@@ -54,7 +54,8 @@ class RoutedMethods {
 
   // Services of which at least one method is routed, and where each of their
   // methods goes: to an empty URI if it isn't routed, as streaming methods
-  // never are. The descriptors live as long as pool().
+  // never are. The descriptors live as long as pool(), and have no options of
+  // methods: limits there (rpc_options.proto) are the servers' own.
   using Methods =
       std::map<const google::protobuf::MethodDescriptor*, std::string>;
   const std::map<const google::protobuf::ServiceDescriptor*, Methods>&

@@ -1,5 +1,6 @@
 #include "example/proxy/rpc_routes.h"
 
+#include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/empty.pb.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,11 +10,14 @@
 #include <string>
 #include <utility>
 
+#include "flare/rpc/rpc_options.pb.h"
+#include "rpc/testing/limited_service.pb.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace example::proxy {
 namespace {
 
+using flare::rpc::testing::LimitedService;
 using flare::rpc::testing::TestService;
 using google::protobuf::FileDescriptorSet;
 
@@ -140,6 +144,25 @@ TEST(RpcRoutes, PatternsMustNameSomething) {
       without_services.add_file());
   EXPECT_EQ(BuildError(without_services, "*=flare://x:1"),
             "the descriptors have no method that can be routed");
+}
+
+TEST(RpcRoutes, LimitsInProtoFilesAreTheServersOwn) {
+  const auto* const file = LimitedService::descriptor()->file();
+  FileDescriptorSet set = TestDescriptors();
+  google::protobuf::FileDescriptorProto::descriptor()->file()->CopyTo(
+      set.add_file());
+  file->dependency(0)->CopyTo(set.add_file());
+  file->CopyTo(set.add_file());
+  ASSERT_EQ(set.file(2).name(), "flare/rpc/rpc_options.proto");
+  ASSERT_TRUE(file->service(0)->method(0)->options().HasExtension(
+      flare::max_ongoing_requests));
+
+  const auto routed = RoutedMethods::Build(set, Routes("*=flare://x:1"));
+  ASSERT_TRUE(routed) << routed.error().message();
+  const auto* const method = routed->pool()->FindMethodByName(
+      "flare.rpc.testing.LimitedService.OneAtATime");
+  ASSERT_NE(method, nullptr);
+  EXPECT_EQ(method->options().ByteSizeLong(), 0u);
 }
 
 TEST(RpcRoutes, DescriptorsNeedTheirImports) {

@@ -13,7 +13,8 @@
 // and passes over go-away notices. What a request must be, and what happens
 // otherwise (STATUS_x is how the answer counts and what `Rpc-Error-Code` says):
 //   - A type other than 1 and 2: the connection is closed.
-//   - Version 2: heartbeats are answered in kind, requests STATUS_NOT_SUPPORTED.
+//   - Version 2: heartbeats are answered in kind, requests
+//   STATUS_NOT_SUPPORTED.
 //   - More bytes in all than Limits::max_packet_size: STATUS_MALFORMED_DATA,
 //     status 18; the bytes are skipped as they come.
 //   - Any command but heartbeat, request and go-away, or another codec:

@@ -189,8 +189,7 @@ class FramedClientProtocol : public ClientProtocol {
   }
 
  protected:
-  explicit FramedClientProtocol(const Limits& limits)
-      : cutter_(limits) {}
+  explicit FramedClientProtocol(const Limits& limits) : cutter_(limits) {}
 
   static std::string_view Describe(const Frame&, InboundResponse*) {
     return {};

@@ -65,8 +65,7 @@ struct TrpcCodes {
   std::int32_t ret = 0;
   std::int32_t func_ret = 0;
 };
-TrpcCodes StatusToTrpc(int status,
-                       FailureDetail detail = FailureDetail::kNone);
+TrpcCodes StatusToTrpc(int status, FailureDetail detail = FailureDetail::kNone);
 int StatusFromTrpc(TrpcCodes codes);
 
 }  // namespace flare::rpc

@@ -178,18 +178,22 @@ def _protos_of(label):
         return label + "_protos"
     return label + ":" + label.split("/")[-1] + "_protos"
 
-def flare_proto_library(name, srcs, deps = [], services = True, **kwargs):
+def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = False, **kwargs):
     """Messages, services and stubs of .proto files, as one C++ library.
 
     For dir/x.proto it provides "dir/x.pb.h" (by protoc) and "dir/x.flare.pb.h"
     (by //tools/protoc_plugin). Imports in .proto files are written from the
-    top of the workspace, too.
+    top of the workspace, too. For those of flare itself that users import,
+    such as "flare/rpc/rpc_options.proto", `deps` have their target, such as
+    "//rpc:rpc_options_proto".
 
     Args:
       name: the C++ library.
       srcs: the .proto files.
       deps: the flare_proto_library targets whose files they import.
       services: False leaves "x.flare.pb.h", and with it //rpc, out.
+      flare_prefix: True for files that are imported as "flare/dir/x.proto" and
+        give "flare/dir/x.pb.h": the paths that flare's headers have.
       **kwargs: visibility and the like.
     """
     native.filegroup(
@@ -197,23 +201,33 @@ def flare_proto_library(name, srcs, deps = [], services = True, **kwargs):
         srcs = srcs + [_protos_of(dep) for dep in deps],
         **kwargs
     )
-    stems = [src[:-len(".proto")] for src in srcs]
+    package = native.package_name()
+    if flare_prefix:
+        # Protoc names outputs as it is told inputs: x.pb.h lands in
+        # <package>/flare/<package>/, and is found there without the first.
+        inputs = ["flare/%s/%s" % (package, src) for src in srcs]
+        stems = [file[:-len(".proto")] for file in inputs]
+        out = "$(RULEDIR)"
+    else:
+        inputs = ["$(execpath %s)" % src for src in srcs]
+        stems = [src[:-len(".proto")] for src in srcs]
+        out = "$(GENDIR)"
     extensions = [".pb", ".flare.pb"] if services else [".pb"]
     headers = [s + e + ".h" for s in stems for e in extensions]
     sources = [s + e + ".cc" for s in stems for e in extensions]
     plugin = "//tools/protoc_plugin:protoc-gen-flare-rpc"
-    command = ["protoc --proto_path=. --cpp_out=$(GENDIR)"]
+    command = ["protoc --proto_path=. --proto_path=flare=. --cpp_out=" + out]
     if services:
         command += [
             "--plugin=protoc-gen-flare-rpc=$(execpath %s)" % plugin,
-            "--flare-rpc_out=$(GENDIR)",
+            "--flare-rpc_out=" + out,
         ]
     native.genrule(
         name = name + "_generate",
         srcs = srcs + [_protos_of(dep) for dep in deps],
         outs = headers + sources,
         # Imported files are inputs as well, but are not generated again.
-        cmd = " ".join(command + ["$(execpath %s)" % src for src in srcs]),
+        cmd = " ".join(command + inputs),
         tools = [plugin] if services else [],
         **kwargs
     )
@@ -221,6 +235,7 @@ def flare_proto_library(name, srcs, deps = [], services = True, **kwargs):
         name = name,
         srcs = sources,
         hdrs = headers,
+        strip_include_prefix = "/" + package if flare_prefix else None,
         # Protoc's part of the code is not ours to keep free of warnings.
         copts = [option for option in COPTS if option != "-Werror"] +
                 _precompiled_copts(),

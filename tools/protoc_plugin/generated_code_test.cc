@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/rpc/rpc_options.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/protoc_plugin/testdata/loopback_channel.h"
@@ -123,6 +124,18 @@ TEST(SyncService, NeedsNoClosure) {
   service.CallMethod(Calculator::descriptor()->FindMethodByName("Add"),
                      &controller, &request, &response, nullptr);
   EXPECT_EQ(response.value(), 9);
+}
+
+TEST(SyncService, KeepsTheOptionsOfItsMethods) {
+  SyncCalculator service;
+  const auto* const descriptor = service.GetDescriptor();
+  EXPECT_EQ(descriptor->options().GetExtension(flare::qzone_service_id), 1);
+  const auto& add = descriptor->FindMethodByName("Add")->options();
+  EXPECT_FALSE(add.HasExtension(flare::max_ongoing_requests));
+  const auto& divide = descriptor->FindMethodByName("Divide")->options();
+  EXPECT_EQ(divide.GetExtension(flare::max_ongoing_requests), 10);
+  EXPECT_EQ(divide.GetExtension(flare::max_queueing_delay_ms), 1000);
+  EXPECT_EQ(divide.GetExtension(flare::qzone_method_id), 2);
 }
 
 TEST(SyncService, TakesMessagesFromOtherFilesAndNestedOnes) {

@@ -4,8 +4,10 @@
 //
 //   protoc --cpp_out=out --flare-rpc_out=out dir/x.proto
 //
-// with `protoc-gen-flare-rpc` in $PATH (or named by --plugin). Bazel users
-// write `flare_proto_library` (tools/bazel/flare.bzl) and need not know.
+// with `protoc-gen-flare-rpc` in $PATH (or named by --plugin). Files that
+// import "flare/rpc/rpc_options.proto" need --proto_path=.
+// --proto_path=flare=<where flare is> besides. Bazel users write
+// `flare_proto_library` (tools/bazel/flare.bzl) and need not know.
 //
 // What the generated classes are is described in flare/rpc/stub.h and in
 // docs/architecture.md. Files without services give (nearly) empty outputs, so
