@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <latch>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/poller.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "gtest/gtest.h"
@@ -140,49 +142,157 @@ TEST_F(FairnessTest, ALaterBatchWaitsForTheEarlierOne) {
   EXPECT_LE(overtook, kTasks / 10);
 }
 
-// Tasks that resubmit themselves, more of them than are worth keeping, leave
-// the ring without room for good. What comes from outside is run nevertheless,
-// for any length of theirs.
+// Tasks that resubmit themselves as long as they may: the ring is never empty.
+class EndlessTasks {
+ public:
+  EndlessTasks(std::size_t count, std::chrono::nanoseconds length)
+      : tasks_(count), running_(count) {
+    for (Endless& task : tasks_) {
+      task.all = this;
+      task.length_ns = length.count();
+      task.run = [](Task* self) { static_cast<Endless*>(self)->Go(); };
+      Submit(&task);
+    }
+  }
+  ~EndlessTasks() {
+    stop_ = true;
+    while (running_ != 0) std::this_thread::yield();
+  }
+
+  std::uint64_t turns() const { return turns_.load(); }
+
+ private:
+  struct Endless : Task {
+    EndlessTasks* all = nullptr;
+    std::int64_t length_ns = 0;
+
+    void Go() {
+      if (all->stop_.load()) {
+        all->running_.fetch_sub(1);
+        return;
+      }
+      all->turns_.fetch_add(1);
+      const std::int64_t end = NowNs() + length_ns;
+      while (NowNs() < end) continue;
+      Submit(this);
+    }
+  };
+
+  std::vector<Endless> tasks_;
+  std::atomic<std::size_t> running_;
+  std::atomic<std::uint64_t> turns_{0};
+  std::atomic<bool> stop_{false};
+};
+
+// More of them than are worth keeping leave the ring without room for good.
+// What comes from outside is run nevertheless, for any length of theirs.
 TEST(FairnessToOthersTest, AFullRingStarvesNobody) {
   RuntimeOptions options;
   options.concurrency = 1;
   ASSERT_TRUE(StartRuntime(options).ok());
-  struct Endless : Task {
-    std::chrono::microseconds length{0};
-    std::atomic<bool>* stop = nullptr;
-    std::atomic<int>* running = nullptr;
-  };
   for (int us : {5, 10, 20, 25, 33, 50, 100, 200}) {
-    std::atomic<bool> stop{false};
-    std::atomic<int> running{250};
-    std::vector<Endless> tasks(250);
-    for (Endless& task : tasks) {
-      task.length = std::chrono::microseconds(us);
-      task.stop = &stop;
-      task.running = &running;
-      task.run = [](Task* self) {
-        auto* const endless = static_cast<Endless*>(self);
-        if (endless->stop->load()) {
-          endless->running->fetch_sub(1);
-          return;
-        }
-        const std::int64_t end = NowNs() + ToNs(endless->length);
-        while (NowNs() < end) continue;
-        Submit(endless);
-      };
-      Submit(&task);
-    }
+    EndlessTasks tasks(250, std::chrono::microseconds(us));
     for (int i = 0; i < 5; ++i) {
       Event ran;
       Spawn([&] { ran.Set(); });  // From a plain thread: the shared queue.
       EXPECT_TRUE(ran.WaitUntil(NowNs() + 20'000'000'000)) << us << " us";
       if (HasFailure()) break;
     }
-    stop = true;
-    while (running != 0) std::this_thread::yield();
     if (HasFailure()) break;
   }
   TerminateRuntime();
+}
+
+// Hands out one event at a time, each of which is a task that counts.
+class CountingPoller : public Poller {
+ public:
+  void Happen(int events) { pending_ = events; }
+  int seen() const { return seen_.load(); }
+
+  void Poll(std::int64_t deadline_ns, TaskList* ready) override {
+    if (pending_.load() > 0) {
+      pending_.fetch_sub(1);
+      auto* const event = new OneEvent;
+      event->counter = &seen_;
+      event->run = [](Task* self) {
+        auto* const me = static_cast<OneEvent*>(self);
+        me->counter->fetch_add(1);
+        delete me;
+      };
+      ready->PushBack(event);
+    } else if (deadline_ns != 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  std::size_t pending() const noexcept override {
+    return static_cast<std::size_t>(pending_.load());
+  }
+  void Wake() override {}
+
+ private:
+  struct OneEvent : Task {
+    std::atomic<int>* counter = nullptr;
+  };
+
+  std::atomic<int> pending_{0};
+  std::atomic<int> seen_{0};
+};
+
+class FairnessToIoTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    RuntimeOptions options;
+    options.concurrency = 1;
+    options.make_poller = [](std::size_t) {
+      return std::make_unique<CountingPoller>();
+    };
+    ASSERT_TRUE(StartRuntime(options).ok());
+    poller_ = static_cast<CountingPoller*>(GetPoller(0));
+  }
+  void TearDown() override { TerminateRuntime(); }
+
+  // False: not within 20 s.
+  bool Await(int events) const {
+    const std::int64_t end = NowNs() + 20'000'000'000;
+    while (poller_->seen() < events) {
+      if (NowNs() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  CountingPoller* poller_ = nullptr;
+};
+
+TEST_F(FairnessToIoTest, AFullRingStarvesNoIo) {
+  int seen = 0;
+  for (int count : {100, 128, 140, 250}) {
+    EndlessTasks tasks(static_cast<std::size_t>(count),
+                       std::chrono::microseconds(2));
+    poller_->Happen(10);
+    ASSERT_TRUE(Await(seen += 10)) << count << " tasks";
+    // Nor what waits for all events to be dealt with.
+    Event ran;
+    struct Deferred : Task {
+      Event* ran = nullptr;
+    } deferred;
+    deferred.ran = &ran;
+    deferred.run = [](Task* self) { static_cast<Deferred*>(self)->ran->Set(); };
+    Spawn([&] {
+      if (!SubmitBehindEvents(&deferred)) ran.Set();
+    });
+    ASSERT_TRUE(ran.WaitUntil(NowNs() + 20'000'000'000)) << count << " tasks";
+  }
+}
+
+// One by one they would take 50 and more turns of the tasks each.
+TEST_F(FairnessToIoTest, ManyEventsDoNotWaitForOneMaintenanceEach) {
+  EndlessTasks tasks(12, std::chrono::microseconds(2));
+  while (tasks.turns() < 1000) std::this_thread::yield();
+  const std::uint64_t before = tasks.turns();
+  poller_->Happen(100);
+  ASSERT_TRUE(Await(100));
+  EXPECT_LT(tasks.turns() - before, 2500u);
 }
 
 }  // namespace

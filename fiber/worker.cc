@@ -174,10 +174,7 @@ void Worker::Maintain() {
   until_maintenance_ = TasksUntilMaintenance();
   group_->FireTimers(now);
   Keep(TakeInjected(ShareOfInjected()));
-  // A ring that is half full would overflow with what IO brings: its oldest
-  // tasks would have to wait behind newer ones.
-  const bool room = run_queue_.size() < run_queue_.capacity() / 2;
-  if (room) LookForIo();
+  LookForIoBetweenTasks();
   if (now >= probe_.next_at_ns) Probe(now);
   if (group_->shortage().any()) [[unlikely]] {
     EaseShortage();
@@ -204,6 +201,27 @@ void Worker::LookForIo() {
   group_->poller()->Poll(0, &ready);
   group_->ReleasePoller();
   KeepReady(std::move(ready));
+}
+
+// While the ring isn't empty, and maybe never is.
+void Worker::LookForIoBetweenTasks() {
+  const auto has_room = [this] {
+    return run_queue_.size() < run_queue_.capacity() / 2;
+  };
+  maintained_without_pause_ =
+      std::exchange(ran_out_, false) ? 0 : maintained_without_pause_ + 1;
+  // A ring that is half full would overflow with what IO brings: its oldest
+  // tasks would have to wait behind newer ones. They do so now and then, as
+  // tasks that resubmit themselves may leave no room for ever.
+  if (!has_room() && maintained_without_pause_ % 4 != 3) return;
+  LookForIo();
+  // Events come one by one to a worker that runs out of tasks in between. To
+  // one that doesn't, several at a time.
+  if (maintained_without_pause_ < 2) return;
+  for (int i = 1; i < kEventsAtATime && has_room(); ++i) {
+    if (group_->pending_events() == 0) return;
+    LookForIo();
+  }
 }
 
 // What is still pending is work for a sibling, too: a task for each event, and
@@ -265,6 +283,7 @@ void Worker::Reorder() {
 }
 
 Task* Worker::NextWhenEmpty() {
+  ran_out_ = true;
   bool searching = std::exchange(retiring_, false) && Retire();
   for (;;) {
     Task* task = FromInjectionQueue();

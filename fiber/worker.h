@@ -125,6 +125,7 @@ class Worker {
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
+  static constexpr int kEventsAtATime = 8;  // For who never runs out of tasks.
   // Waiting behind so few costs more than it brings.
   static constexpr std::uint32_t kFewTasks = 8;
   // Of a batch only so much work stays with the worker that queued it.
@@ -189,6 +190,7 @@ class Worker {
   void Maintain();
   // The latter alone.
   void LookForIo();
+  void LookForIoBetweenTasks();
   // Keep() for what a poller has handed out.
   void KeepReady(TaskList&& tasks);
   // The first task of pending events; nullptr: there are none.
@@ -292,6 +294,8 @@ class Worker {
   std::uint32_t wake_backlog_ = 1;
   std::uint32_t keep_limit_ = RunQueue::kSlots;  // Tasks that take kKeepNs.
   std::uint32_t turns_without_room_ = 0;
+  std::uint32_t maintained_without_pause_ = 0;  // Times in a row.
+  bool ran_out_ = false;               // Of tasks, since it was maintained.
   std::int64_t surplus_since_ns_ = 0;  // 0: there is none.
   bool retiring_ = false;
   std::uint32_t steal_attempts_ = 0;

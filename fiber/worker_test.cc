@@ -318,8 +318,9 @@ TEST_F(WorkerTest, PlainThreadsHaveNoOthers) {
   EXPECT_FALSE(SubmitBehindEvents(&task));
 }
 
-// It would have to give its oldest tasks away for what comes.
-TEST_F(WorkerTest, AHalfFullRingIsEnough) {
+// It would have to give its oldest tasks away for what comes, and so does only
+// now and then.
+TEST_F(WorkerTest, AHalfFullRingLooksRarely) {
   struct Endless : Task {
     std::atomic<std::int64_t>* runs = nullptr;
     Latch* ended = nullptr;
@@ -348,14 +349,19 @@ TEST_F(WorkerTest, AHalfFullRingIsEnough) {
     }
   });
   run_for_a_while();
+  const std::int64_t runs_before = runs.load();
   const int before = poller()->looks();
   run_for_a_while();
-  EXPECT_EQ(poller()->looks(), before);
+  const int looks = poller()->looks() - before;
+  EXPECT_GT(looks, 0);
+  // Once in four times 61; the counts are not of the same moment.
+  EXPECT_LT(looks, (runs.load() - runs_before) / 200 + 20);
 
   for (int i = 0; i < kTasks / 2; ++i) tasks[i].stop = true;
   first_ended.wait();
+  const int halfway = poller()->looks();
   run_for_a_while();
-  EXPECT_GT(poller()->looks(), before);
+  EXPECT_GT(poller()->looks(), halfway + 20);
   for (Endless& task : tasks) task.stop = true;
   ended.wait();
 }

@@ -39,6 +39,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/fork_guard.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
 #include "glog/logging.h"
@@ -183,6 +184,10 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
       }
       break;
     case OutputList::PushResult::kBecomeFlusher:
+      // Its bytes would go among those of the parent.
+      if (fiber::IsForkedChild()) [[unlikely]] {
+        fiber::DieAsForkedChild();
+      }
       if (flush == Flush::kNow) {
         SendAll();
       } else if (!fiber::IsFiberWorker()) {

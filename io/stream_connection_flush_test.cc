@@ -1,7 +1,11 @@
 // When a connection sends what is written, and who does it.
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -253,6 +257,27 @@ TEST_P(FlushTest, ThreadsSendTogetherIfThatPays) {
     pieces = count_sent();
   } while (pieces > kThreads * kWrites / 2 && NowNs() < deadline_ns);
   EXPECT_LE(pieces, kThreads * kWrites / 2);
+}
+
+// A forked child has the connection, too, and no workers: what it sent would go
+// among what the parent sends.
+TEST_P(FlushTest, ForkedChildrenSendNothing) {
+  Open();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const UniqueFd null(::open("/dev/null", O_WRONLY));
+    ::dup2(null.get(), STDERR_FILENO);
+    static_cast<void>(connection_->Write(CreateBufferSlow("child")));
+    ::_exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) << status;
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("parent")), WriteResult::kOk);
+  EXPECT_TRUE(ArrivesWithin(10'000));
+  char bytes[16];
+  EXPECT_EQ(::recv(peer_.get(), bytes, sizeof(bytes), 0), 6);
 }
 
 }  // namespace
