@@ -104,7 +104,8 @@ int FutexWake(const std::atomic<std::uint32_t>* word, int count) {
       syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
   if (woken < 0) {
     // EFAULT: the memory has been unmapped since; nobody can sleep there.
-    if (errno != EFAULT) DieOfError("FutexWake", word);
+    // EINVAL: it has become part of a mutex with priority inheritance.
+    if (errno != EFAULT && errno != EINVAL) DieOfError("FutexWake", word);
     return 0;
   }
   return static_cast<int>(woken);

@@ -60,6 +60,29 @@ TEST(Futex, WakingUnmappedMemoryIsHarmless) {
   EXPECT_EQ(FutexWake(word, 1), 0);
 }
 
+// Nor is a word that has become part of a mutex which passes priorities on.
+TEST(Futex, WakingAMutexIsHarmless) {
+  pthread_mutexattr_t inherits;
+  ASSERT_EQ(pthread_mutexattr_init(&inherits), 0);
+  ASSERT_EQ(pthread_mutexattr_setprotocol(&inherits, PTHREAD_PRIO_INHERIT), 0);
+  pthread_mutex_t mutex;
+  ASSERT_EQ(pthread_mutex_init(&mutex, &inherits), 0);
+  // Where glibc has the word.
+  auto* const word = reinterpret_cast<std::atomic<std::uint32_t>*>(&mutex);
+  pthread_mutex_lock(&mutex);
+  const std::uint32_t alone = word->load();
+  std::jthread waiter([&] {
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+  });
+  while (word->load() == alone) std::this_thread::yield();
+  EXPECT_EQ(FutexWake(word, 1), 0);
+  pthread_mutex_unlock(&mutex);
+  waiter.join();
+  pthread_mutex_destroy(&mutex);
+  pthread_mutexattr_destroy(&inherits);
+}
+
 // Waits until the word changes; how it is meant to be used.
 void AwaitChange(std::atomic<std::uint32_t>* word, std::uint32_t from,
                  std::int64_t deadline) {

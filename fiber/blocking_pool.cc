@@ -27,6 +27,7 @@
 #include "flare/base/futex.h"
 #include "flare/base/topology.h"
 #include "flare/fiber/blocking_region.h"
+#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/shutdown.h"
@@ -70,6 +71,7 @@ void BlockingThread::Serve(BlockingRegion* region) {
   RunNear(group);
   region_ = region;
   region->RunOn(this);
+  if (IsForkedChild()) DieAsForkedChild();  // By what ran in the region.
   region_ = nullptr;
   // The region, on the fiber's stack, is over once somebody resumes that.
   group->Inject(carrier->resume_task());

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/channel.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
@@ -135,6 +136,33 @@ TEST_F(ForkGuardTest, ChildOfAFiberDiesWhenTheFiberEnds) {
   Spawn([&] {
     bool child = false;
     ended = Fork(nullptr, &child);
+    if (!child) done.Set();
+  });
+  done.Wait();
+  EXPECT_TRUE(ended.DiedWithMessage()) << ended.status << ": " << ended.said;
+}
+
+TEST_F(ForkGuardTest, ChildOfABlockingRegionDiesAtItsFirstUseOfTheRuntime) {
+  const auto in_region = [](const std::function<void()>& in_child) {
+    Ended ended;
+    Fiber fiber([&] { RunBlocking([&] { ended = Fork(in_child); }); });
+    fiber.join();
+    return ended;
+  };
+  EXPECT_DIES(in_region([] { Spawn([] {}); }));
+  EXPECT_DIES(in_region([] {
+    Event event;
+    event.Wait();
+  }));
+  EXPECT_TRUE(in_region(nullptr).Exited(7));
+}
+
+TEST_F(ForkGuardTest, ChildOfABlockingRegionDiesWhenTheRegionEnds) {
+  Ended ended;
+  Event done;
+  Spawn([&] {
+    bool child = false;
+    RunBlocking([&] { ended = Fork(nullptr, &child); });
     if (!child) done.Set();
   });
   done.Wait();

@@ -440,6 +440,47 @@ std::vector<std::vector<int>> WorkersCpus() {
   return cpus;
 }
 
+// What waits for a group's events, such as the sending of replies, doesn't wait
+// for a task that blocks all of the group.
+TEST(NeighboursOfABlockedGroupTest, TakeWhatWaitsForItsEvents) {
+  RuntimeOptions options;
+  options.concurrency = 2;
+  options.group_size = 1;
+  options.numa_aware = false;
+  options.work_stealing_ratio = 1;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  ASSERT_EQ(GetSchedulingGroupCount(), 2U);
+  struct Flagging : Task {
+    Event* ran = nullptr;
+  };
+  for (int i = 0; i < 10; ++i) {
+    Event ran;
+    Event blocked;
+    std::atomic<bool> in_time = true;
+    Flagging deferred;
+    deferred.ran = &ran;
+    deferred.run = [](Task* self) { static_cast<Flagging*>(self)->ran->Set(); };
+    SpawnTo(0, [&] {
+      Spawn([&] {
+        const std::int64_t end = NowNs() + 20'000'000'000;
+        while (!ran.IsSet() && NowNs() < end) {
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+        in_time = ran.IsSet();
+        blocked.Set();
+      });
+      // Enough to be waited for.
+      for (int j = 0; j < 20; ++j) Spawn([] {});
+      if (!SubmitBehindEvents(&deferred)) Submit(&deferred);
+    });
+    blocked.Wait();
+    ran.Wait();
+    EXPECT_TRUE(in_time);
+    if (HasFailure()) break;
+  }
+  TerminateRuntime();
+}
+
 TEST(PlacedWorkersTest, PinnedToACpuEach) {
   RuntimeOptions options;
   options.disallow_cpu_migration = true;

@@ -114,6 +114,9 @@ bool SchedulingGroup::StartReserve() {
         << error.what();
     workers_[next]->KeepSpares(0);
     size_.store(next, std::memory_order_seq_cst);  // Pairs with size().
+    // Who has parked meanwhile took it for one that is awake, and may have left
+    // nobody in the poller [P6].
+    Wake(1);
     if (shutdown_->requested()) shutdown_->FinishIfQuiescent();
     return false;
   }

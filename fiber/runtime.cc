@@ -346,8 +346,8 @@ SchedulingGroup* GetGroup(std::size_t index) {
 
 SchedulingGroup* NearestGroup() {
   if (Worker* const worker = CurrentWorker()) return worker->group();
+  Runtime* const rt = MustBeRunning();  // Not so in a forked child.
   if (SchedulingGroup* const group = CurrentRegionGroup()) return group;
-  Runtime* const rt = MustBeRunning();
   return rt->groups[ThreadTurn() % rt->groups.size()].get();
 }
 

@@ -31,7 +31,8 @@
 //       takes them all, and one that goes to sleep looks there as in [P1]. They
 //       are found by the worker that queued them, if by no other; one that
 //       retires leaves others awake. If a task holds it up, the watch wakes
-//       another.
+//       another; if all are held up, it makes them injected tasks, which
+//       neighbours take.
 //
 // A worker's own run queue is not part of this: its owner is awake. Whether a
 // helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
@@ -317,7 +318,9 @@ void SchedulingGroup::PutAside(Task* task) {
 void SchedulingGroup::WakeForAside() {
   // The push was before this, and is seq_cst, as these loads are.
   if (shortage_.aside() == 0) return;
-  std::uint64_t idle = idle_mask() & ~shortage_.mask();
+  // The bits first, so that who is seen asleep is seen short, too [ST3].
+  std::uint64_t idle = idle_mask();
+  idle &= ~shortage_.mask();
   // One that has just woken by itself may be about to run something else.
   while (idle != 0 &&
          !WakeWorker(static_cast<std::size_t>(std::countr_zero(idle)))) {

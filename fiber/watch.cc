@@ -120,7 +120,7 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
   if (!neighbours && !reserve) return false;
   look_.unsettled = true;
   const Survey seen = LookAtWorkers(watched, idle, now_ns);
-  const bool help = still_injected || seen.held_up;
+  bool help = still_injected || seen.held_up;
   if (reserve && (help || IsNeglected(*group, seen))) {
     MarkBlocked(watched, seen.same_task, now_ns);
     if (group->HasVacancy() && WakeOrStart(group)) {
@@ -128,6 +128,11 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
       watched->shortage = 0;
       return true;
     }
+  }
+  if (neighbours && group->deferred() != 0 && seen.running == seen.same_task) {
+    // Neighbours take from the shared queue, and not from that.
+    group->InjectAll(group->TakeDeferred());
+    help = true;
   }
   look_.need |= help && neighbours;
   watched->shortage = help ? watched->shortage + 1 : 0;
