@@ -215,9 +215,10 @@ void Worker::LookForIoBetweenTasks() {
   // tasks that resubmit themselves may leave no room for ever.
   if (!has_room() && maintained_without_pause_ % 4 != 3) return;
   LookForIo();
-  // Events come one by one to a worker that runs out of tasks in between. To
-  // one that doesn't, several at a time.
-  if (maintained_without_pause_ < 2) return;
+  // Events come one by one to a worker that runs out of tasks in between, even
+  // if rarely, as what they bring is in the caches then. To one that doesn't,
+  // several at a time.
+  if (maintained_without_pause_ < kEndless) return;
   for (int i = 1; i < kEventsAtATime && has_room(); ++i) {
     if (group_->pending_events() == 0) return;
     LookForIo();

@@ -125,7 +125,10 @@ class Worker {
   // fewer if they are expected to take longer than this.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
-  static constexpr int kEventsAtATime = 8;  // For who never runs out of tasks.
+  // A worker that was maintained so often and didn't run out of tasks meanwhile
+  // takes so many events at a time.
+  static constexpr std::uint32_t kEndless = 32;
+  static constexpr int kEventsAtATime = 8;
   // Waiting behind so few costs more than it brings.
   static constexpr std::uint32_t kFewTasks = 8;
   // Of a batch only so much work stays with the worker that queued it.
