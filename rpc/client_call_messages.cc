@@ -8,6 +8,7 @@
 #include "flare/base/clock.h"
 #include "flare/rpc/client_call.h"
 #include "flare/rpc/client_connection.h"
+#include "flare/rpc/flags.h"
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/rpc_status.h"
 
@@ -102,11 +103,10 @@ flare::Status ClientCall::ReadReply() {
   if (reply.status != STATUS_SUCCESS) {
     return flare::Status(reply.status, std::string(reply.description));
   }
-  const Limits limits;
   const auto decompress = [&](Buffer* part, bool compressed) -> flare::Status {
     if (!compressed || part->empty()) return {};
     auto plain =
-        Decompress(reply.compression, *part, limits.max_decompressed_size);
+        Decompress(reply.compression, *part, MaxDecompressedSizeFromFlags());
     if (!plain) {
       return flare::Status(
           STATUS_MALFORMED_DATA,

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "flare/rpc/flags.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
@@ -88,6 +89,25 @@ TEST_F(ClientMessagesTest, CompressesBothWays) {
     EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
     EXPECT_EQ(call.response.body(), text + "!");
     EXPECT_EQ(FlattenSlow(call.controller.GetResponseAttachment()), text + "?");
+  }
+}
+
+TEST_F(ClientMessagesTest, WhatBecomesTooLargeFailsOneCall) {
+  FLAGS_flare_rpc_max_decompressed_size = 8000;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  for (const std::size_t size : {8001, 7000}) {
+    TestedCall call;
+    call.Start(&channel);
+    OutboundResponse response;
+    response.compression = CompressionAlgorithm::kGzip;
+    response.attachment_compressed = true;
+    response.attachment = *Compress(CompressionAlgorithm::kGzip,
+                                    CreateBufferSlow(std::string(size, 'a')));
+    peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(response)));
+    EXPECT_EQ(call.Await(),
+              size > 8000 ? STATUS_MALFORMED_DATA : STATUS_SUCCESS);
   }
 }
 

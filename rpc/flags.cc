@@ -162,6 +162,9 @@ DEFINE_int32(flare_rpc_client_remove_idle_connection_interval, 15,
              "Seconds between two looks for idle connections. 0: none.");
 DEFINE_int32(flare_rpc_channel_max_packet_size, 4194304,
              "Bytes of one message that a client accepts.");
+DEFINE_int32(flare_rpc_max_decompressed_size, 67108864,
+             "Bytes that a compressed body or attachment may have in truth, on "
+             "both sides. A larger one fails its call.");
 DEFINE_int32(flare_name_resolver_update_interval_seconds, 3,
              "Seconds after which host names are resolved again.");
 
@@ -229,6 +232,8 @@ const Range kRanges[] = {
      &FLAGS_flare_rpc_client_remove_idle_connection_interval, 0, kMaxSeconds},
     {"flare_rpc_channel_max_packet_size",
      &FLAGS_flare_rpc_channel_max_packet_size, 64, kMax},
+    {"flare_rpc_max_decompressed_size", &FLAGS_flare_rpc_max_decompressed_size,
+     64, kMax},
     {"flare_name_resolver_update_interval_seconds",
      &FLAGS_flare_name_resolver_update_interval_seconds, 1, kMaxSeconds},
 };
@@ -282,6 +287,7 @@ ServerDefaults ServerDefaultsFromFlags() {
           milliseconds(FLAGS_flare_rpc_server_max_request_queueing_delay),
       .max_packet_size =
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_packet_size),
+      .max_decompressed_size = MaxDecompressedSizeFromFlags(),
       .max_http_header_size =
           static_cast<std::size_t>(FLAGS_flare_http_max_header_size),
       .remove_idle_connection_interval =
@@ -316,6 +322,10 @@ ClientDefaults ClientDefaultsFromFlags() {
       .name_resolver_update_interval =
           seconds(FLAGS_flare_name_resolver_update_interval_seconds),
   };
+}
+
+std::size_t MaxDecompressedSizeFromFlags() {
+  return static_cast<std::size_t>(FLAGS_flare_rpc_max_decompressed_size);
 }
 
 Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {

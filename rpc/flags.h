@@ -33,6 +33,7 @@ DECLARE_int32(flare_rpc_client_max_connections_per_server);
 DECLARE_int32(flare_rpc_client_connection_max_idle);
 DECLARE_int32(flare_rpc_client_remove_idle_connection_interval);
 DECLARE_int32(flare_rpc_channel_max_packet_size);
+DECLARE_int32(flare_rpc_max_decompressed_size);
 DECLARE_int32(flare_name_resolver_update_interval_seconds);
 
 namespace flare::rpc {
@@ -44,6 +45,7 @@ struct ServerDefaults {
   std::size_t max_connections;
   std::chrono::nanoseconds max_request_queueing_delay;  // 0: no limit
   std::size_t max_packet_size;                          // bytes
+  std::size_t max_decompressed_size;                    // bytes
   std::size_t max_http_header_size;                     // bytes
   std::chrono::seconds remove_idle_connection_interval;
   std::chrono::seconds connection_max_idle;
@@ -67,6 +69,9 @@ struct ClientDefaults {
   std::chrono::seconds name_resolver_update_interval;
 };
 ClientDefaults ClientDefaultsFromFlags();
+
+// Bytes of a body or an attachment, of a request or a reply.
+std::size_t MaxDecompressedSizeFromFlags();
 
 // How the fiber runtime is to be started; `make_poller` is left empty. Fails
 // if what the flags ask for together is impossible on this machine: a CPU list

@@ -50,8 +50,20 @@ class Server {
     // answered with an error, or closes its connection where it can't be.
     std::size_t maximum_packet_size =
         rpc::ServerDefaultsFromFlags().max_packet_size;
+    // Of what is compressed in it, body and attachment each: their bytes in
+    // truth. A larger one is answered with an error.
+    std::size_t max_decompressed_size =
+        rpc::ServerDefaultsFromFlags().max_decompressed_size;
+    // The part of it that describes the call, in binary protocols; more closes
+    // the connection.
+    std::size_t max_meta_size = 64 << 10;
     std::size_t max_http_header_size =
         rpc::ServerDefaultsFromFlags().max_http_header_size;
+    std::size_t max_http_header_fields = 100;
+    // Replies that a peer doesn't take, in bytes. With more than half of that
+    // waiting nothing is read from its connection, and calls wait before they
+    // answer; beyond it the connection is closed.
+    std::size_t max_output_per_connection = 64 << 20;
     // More calls than this at a time are answered "Server overloaded.".
     std::size_t max_concurrent_requests =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;

@@ -45,18 +45,14 @@ constexpr std::uint64_t kCalls = kReading - 1;
 // the limits are looked at.
 constexpr std::size_t kBatch = 64;
 
-// With more than half of kMaxOutput bytes of waiting output, nothing is read
-// and calls wait before they answer; beyond kMaxOutput the connection is
-// closed.
-constexpr std::size_t kMaxOutput = 64 << 20;
-// So is that of a peer which for so long doesn't take enough to get below
-// that.
+// The connection of a peer which for so long doesn't take enough to make room
+// (Options::max_output_per_connection) is closed.
 constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
 
 io::StreamConnection::Options StreamOptions(const Server::Options& options) {
   io::StreamConnection::Options stream;
   stream.max_input = options.maximum_packet_size + 4096;
-  stream.max_output = kMaxOutput;
+  stream.max_output = options.max_output_per_connection;
   return stream;
 }
 

@@ -72,6 +72,28 @@ TEST_F(ServerInputTest, InputThatEndsWithinAMessageIsCounted) {
   EXPECT_EQ(Final().connections_broken, 1u);
 }
 
+// --- Beyond a limit of the server's options ---
+
+TEST_F(ServerInputTest, MetaBeyondItsLimitClosesTheConnection) {
+  server_options().max_meta_size = 30;
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("body"));
+  EXPECT_TRUE(client.AtEnd());
+  EXPECT_EQ(Final().connections_malformed, 1u);
+}
+
+TEST_F(ServerInputTest, FieldsBeyondTheirLimitAreRefused) {
+  server_options().max_http_header_fields = 2;
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("GET / HTTP/1.1\r\nHost: x\r\nA: 1\r\n\r\n");
+  EXPECT_TRUE(client.ReadUntil("\r\n").starts_with("HTTP/1.1 404"));
+  RawClient other(endpoint());
+  other.Send("GET / HTTP/1.1\r\nHost: x\r\nA: 1\r\nB: 2\r\n\r\n");
+  EXPECT_TRUE(other.ReadUntil("\r\n").starts_with("HTTP/1.1 431"));
+}
+
 // --- Not a protocol of ours ---
 
 TEST_F(ServerInputTest, GarbageClosesTheConnection) {

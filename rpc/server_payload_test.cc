@@ -119,6 +119,21 @@ TEST_P(CompressionTest, BothWays) {
   EXPECT_EQ(FlattenSlow(*attachment), std::string(9000, 'd'));
 }
 
+TEST_P(CompressionTest, WhatBecomesTooLargeIsAnswered) {
+  server_options().max_decompressed_size = 8000;
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(client.Encode(MakeCompressed(GetParam())));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA);
+  EXPECT_NE(reply->description.find("attachment can't be decompressed"),
+            std::string::npos)
+      << reply->description;
+  EXPECT_NE(reply->description.find("8000 bytes"), std::string::npos)
+      << reply->description;
+}
+
 TEST_P(CompressionTest, GarbageIsAnswered) {
   StartServer();
   RawClient client(endpoint());

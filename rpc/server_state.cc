@@ -18,7 +18,10 @@ ServerState::ServerState(Server::Options options)
 flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
   Limits limits;
   limits.max_packet_size = options_.maximum_packet_size;
+  limits.max_meta_size = options_.max_meta_size;
+  limits.max_decompressed_size = options_.max_decompressed_size;
   limits.max_http_header = options_.max_http_header_size;
+  limits.max_http_header_fields = options_.max_http_header_fields;
   // The connection reads no more before the protocol would refuse it.
   limits.max_http_pipeline = options_.max_concurrent_requests_per_connection;
   auto set = ServerProtocolSet::FromNames(protocols, limits);
