@@ -42,7 +42,8 @@ class HttpHandler {
                              HttpServerContext* context);
 
   // The defaults answer 405, except OnHead, which calls OnGet: whatever body
-  // it makes isn't sent.
+  // it makes isn't sent. An OnHead that makes no body may say by its own
+  // Content-Length how long that of a GET would be.
   virtual void OnGet(const HttpRequest& request, HttpResponse* response,
                      HttpServerContext* context);
   virtual void OnHead(const HttpRequest& request, HttpResponse* response,

@@ -1,6 +1,7 @@
 // Plain HTTP, byte for byte.
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include "flare/fiber/event.h"
@@ -74,6 +75,30 @@ TEST_F(ServerHttpTest, RoutesAndKeepsTheConnection) {
       "GET /hello?end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(BodyOf(&client, "200"), "hello end\n");
   EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ServerHttpTest, OwnHeadTellsItsOwnLength) {
+  class File : public HttpHandler {
+    void OnGet(const HttpRequest&, HttpResponse* response,
+               HttpServerContext*) override {
+      response->headers()->Set("Content-Length", "9");  // Not heeded.
+      response->set_body("content");
+    }
+    void OnHead(const HttpRequest&, HttpResponse* response,
+                HttpServerContext*) override {
+      response->headers()->Set("Content-Length", "123456789");
+    }
+  };
+  server().AddHttpHandler("/file", std::make_unique<File>());
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("HEAD /file HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_NE(head.find("\r\nContent-Length: 123456789\r\n"), std::string::npos)
+      << head;
+  // The next reply begins right behind.
+  client.Send("GET /file HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "content");
 }
 
 TEST_F(ServerHttpTest, Version10IsClosedAfterTheReply) {

@@ -1,5 +1,6 @@
 #include "flare/rpc/protocol/http_replies.h"
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -20,11 +21,14 @@ void AppendConnection(const ReplyTicket& ticket, BufferBuilder* out) {
 }
 
 // The last fields, and the end of the head.
-void AppendEnd(const ReplyTicket& ticket, std::uint64_t content_length,
+void AppendEnd(const ReplyTicket& ticket,
+               std::optional<std::uint64_t> content_length,
                BufferBuilder* out) {
-  out->Append("Content-Length: ");
-  AppendDecimal(content_length, out);
-  out->Append("\r\n");
+  if (content_length) {
+    out->Append("Content-Length: ");
+    AppendDecimal(*content_length, out);
+    out->Append("\r\n");
+  }
   AppendConnection(ticket, out);
   out->Append("\r\n");
 }
@@ -70,7 +74,7 @@ Buffer FormatFailure(const ReplyTicket& ticket, int code,
 }
 
 // What of a handler's fields concerns how the reply is framed.
-enum class Framing { kNone, kDate, kClose, kIgnored };
+enum class Framing { kNone, kDate, kClose, kLength, kIgnored };
 
 Framing FramingOf(std::string_view name, std::string_view value) {
   switch (name.size()) {
@@ -81,7 +85,7 @@ Framing FramingOf(std::string_view name, std::string_view value) {
       if (!IEquals(name, "Connection")) break;
       return IEquals(value, "close") ? Framing::kClose : Framing::kIgnored;
     case 14:
-      if (IEquals(name, "Content-Length")) return Framing::kIgnored;
+      if (IEquals(name, "Content-Length")) return Framing::kLength;
       break;
     case 17:
       if (IEquals(name, "Transfer-Encoding")) return Framing::kIgnored;
@@ -90,17 +94,32 @@ Framing FramingOf(std::string_view name, std::string_view value) {
   return Framing::kNone;
 }
 
-void AppendFields(const HttpHeaders& headers, ReplyTicket* ticket,
-                  BufferBuilder* out) {
+// The handler's own fields. Returned: its Content-Length, if it gave one.
+std::optional<std::uint64_t> AppendFields(const HttpHeaders& headers,
+                                          ReplyTicket* ticket,
+                                          BufferBuilder* out) {
+  std::optional<std::uint64_t> length;
   bool has_date = false;
   for (auto field = headers.begin(); field != headers.end(); ++field) {
-    const Framing framing = FramingOf(field->first, field->second);
-    if (framing == Framing::kClose) ticket->close = true;
-    if (framing == Framing::kClose || framing == Framing::kIgnored) continue;
-    if (framing == Framing::kDate) has_date = true;
+    switch (FramingOf(field->first, field->second)) {
+      case Framing::kClose:
+        ticket->close = true;
+        continue;
+      case Framing::kLength:
+        length = TryParse<std::uint64_t>(field->second);
+        continue;
+      case Framing::kIgnored:
+        continue;
+      case Framing::kDate:
+        has_date = true;
+        break;
+      case Framing::kNone:
+        break;
+    }
     out->Append(field.line());
   }
   if (!has_date) AppendDateField(out);
+  return length;
 }
 
 }  // namespace
@@ -183,11 +202,17 @@ Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
   if (status < 200 || status > 999) status = 500;
   BufferBuilder out;
   AppendStatusLine(status, &out);
-  AppendFields(*response.headers(), ticket, &out);
+  const std::optional<std::uint64_t> own_length =
+      AppendFields(*response.headers(), ticket, &out);
   if (status == 204 || status == 304) {
     // These have neither body nor length.
-    AppendConnection(*ticket, &out);
-    out.Append("\r\n");
+    AppendEnd(*ticket, std::nullopt, &out);
+    return out.DestructiveGet();
+  }
+  if (ticket->head_only && response.body_size() == 0) {
+    // How long the body of a GET would be, only the handler knows; 0 may be
+    // false, and no length at all is as good.
+    AppendEnd(*ticket, own_length, &out);
     return out.DestructiveGet();
   }
   AppendEnd(*ticket, response.body_size(), &out);
