@@ -14,9 +14,11 @@
 #define FLARE_RPC_HTTP_HANDLER_H_
 
 #include <chrono>
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "flare/base/endpoint.h"
@@ -41,9 +43,9 @@ class HttpHandler {
   virtual void HandleRequest(const HttpRequest& request, HttpResponse* response,
                              HttpServerContext* context);
 
-  // The defaults answer 405, except OnHead, which calls OnGet: whatever body
-  // it makes isn't sent. An OnHead that makes no body may say by its own
-  // Content-Length how long that of a GET would be.
+  // The defaults answer 405 with allowed_methods(), except OnHead, which calls
+  // OnGet: whatever body it makes isn't sent. An OnHead that makes no body may
+  // say by its own Content-Length how long that of a GET would be.
   virtual void OnGet(const HttpRequest& request, HttpResponse* response,
                      HttpServerContext* context);
   virtual void OnHead(const HttpRequest& request, HttpResponse* response,
@@ -62,6 +64,74 @@ class HttpHandler {
                        HttpServerContext* context);
   virtual void OnPatch(const HttpRequest& request, HttpResponse* response,
                        HttpServerContext* context);
+
+  // What the Allow field of a 405 names. Found out by OwnedHttpHandler if
+  // nobody has set it. Not to be set once the handler serves.
+  HttpMethodSet allowed_methods() const { return allowed_methods_; }
+  void set_allowed_methods(HttpMethodSet methods) {
+    allowed_methods_ = methods;
+  }
+
+ protected:
+  // Answers 405.
+  void RefuseMethod(const HttpRequest& request, HttpResponse* response) const;
+
+ private:
+  HttpMethodSet allowed_methods_;
+};
+
+// The methods whose functions the handler class T overrides; with GET comes
+// HEAD. An object can't tell which of its virtual functions are overridden, but
+// its class can.
+template <class T>
+HttpMethodSet OverriddenHttpMethods() {
+  using Inherited = void (HttpHandler::*)(const HttpRequest&, HttpResponse*,
+                                          HttpServerContext*);
+  HttpMethodSet methods;
+  const auto add_unless = [&methods](bool inherited, HttpMethod method) {
+    if (!inherited) methods.Add(method);
+  };
+  // What can't be named here isn't inherited either: T has made it private.
+  add_unless(
+      requires { Inherited{&T::OnGet}; }, HttpMethod::Get);
+  add_unless(
+      requires { Inherited{&T::OnHead}; }, HttpMethod::Head);
+  add_unless(
+      requires { Inherited{&T::OnPost}; }, HttpMethod::Post);
+  add_unless(
+      requires { Inherited{&T::OnPut}; }, HttpMethod::Put);
+  add_unless(
+      requires { Inherited{&T::OnDelete}; }, HttpMethod::Delete);
+  add_unless(
+      requires { Inherited{&T::OnConnect}; }, HttpMethod::Connect);
+  add_unless(
+      requires { Inherited{&T::OnOptions}; }, HttpMethod::Options);
+  add_unless(
+      requires { Inherited{&T::OnTrace}; }, HttpMethod::Trace);
+  add_unless(
+      requires { Inherited{&T::OnPatch}; }, HttpMethod::Patch);
+  if (methods.contains(HttpMethod::Get)) methods.Add(HttpMethod::Head);
+  return methods;
+}
+
+// A handler on its way into a Server: a std::unique_ptr to any class of
+// handlers converts to this. Who has one to HttpHandler alone, and no
+// NewHttpHandler(), says himself what it allows, or else its 405s allow
+// nothing.
+class OwnedHttpHandler {
+ public:
+  template <std::derived_from<HttpHandler> T>
+  OwnedHttpHandler(std::unique_ptr<T> handler)  // NOLINT: implicit
+      : handler_(std::move(handler)) {
+    if (handler_ != nullptr && handler_->allowed_methods().empty()) {
+      handler_->set_allowed_methods(OverriddenHttpMethods<T>());
+    }
+  }
+
+  std::unique_ptr<HttpHandler> Release() { return std::move(handler_); }
+
+ private:
+  std::unique_ptr<HttpHandler> handler_;
 };
 
 using HttpHandlerFunction =

@@ -144,21 +144,19 @@ bool Server::AddService(google::protobuf::Service* service) {
   return added.ok() || Fail(added.message());
 }
 
-bool Server::AddHttpHandler(std::string path,
-                            std::unique_ptr<HttpHandler> handler) {
-  Status added = state_->routes.AddPath(std::move(path), std::move(handler));
+bool Server::AddHttpHandler(std::string path, OwnedHttpHandler handler) {
+  Status added = state_->routes.AddPath(std::move(path), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
 bool Server::AddHttpPrefixHandler(std::string prefix,
-                                  std::unique_ptr<HttpHandler> handler) {
-  Status added =
-      state_->routes.AddPrefix(std::move(prefix), std::move(handler));
+                                  OwnedHttpHandler handler) {
+  Status added = state_->routes.AddPrefix(std::move(prefix), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
-void Server::SetDefaultHttpHandler(std::unique_ptr<HttpHandler> handler) {
-  state_->routes.SetDefault(std::move(handler));
+void Server::SetDefaultHttpHandler(OwnedHttpHandler handler) {
+  state_->routes.SetDefault(handler.Release());
 }
 
 bool Server::ListenOn(const Endpoint& address, int backlog) {

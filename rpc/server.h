@@ -131,13 +131,12 @@ class Server {
   bool AddService(google::protobuf::Service* service);
 
   // For the path alone, without query. Fails if there is one for this path.
-  bool AddHttpHandler(std::string path, std::unique_ptr<HttpHandler> handler);
+  bool AddHttpHandler(std::string path, OwnedHttpHandler handler);
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.
-  bool AddHttpPrefixHandler(std::string prefix,
-                            std::unique_ptr<HttpHandler> handler);
+  bool AddHttpPrefixHandler(std::string prefix, OwnedHttpHandler handler);
   // For everything else; without it that is answered 404.
-  void SetDefaultHttpHandler(std::unique_ptr<HttpHandler> handler);
+  void SetDefaultHttpHandler(OwnedHttpHandler handler);
 
   // Once. Port 0: the system picks one, see endpoint().
   bool ListenOn(const Endpoint& address, int backlog = 1024);

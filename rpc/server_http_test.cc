@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "flare/fiber/event.h"
 #include "flare/rpc/http_handler.h"
@@ -40,13 +41,21 @@ class ServerHttpTest : public ServerTest {
 
   // The reply of status `code` to a request, without its header.
   static std::string BodyOf(RawClient* client, const std::string& code) {
-    const std::string status = client->ReadUntil("\r\n");
-    EXPECT_EQ(status.substr(9, 3), code) << status;
-    const std::string header = client->ReadUntil("\r\n\r\n");
-    const std::size_t at = header.find("Content-Length: ");
-    EXPECT_NE(at, std::string::npos) << header;
-    if (at == std::string::npos) return "";
-    return client->ReadExactly(std::stoul(header.substr(at + 16)));
+    std::string body;
+    HeadOf(client, code, &body);
+    return body;
+  }
+  // ... and its header.
+  static std::string HeadOf(RawClient* client, const std::string& code,
+                            std::string* body = nullptr) {
+    const std::string head = client->ReadUntil("\r\n\r\n");
+    EXPECT_EQ(head.substr(9, 3), code) << head;
+    const std::size_t at = head.find("Content-Length: ");
+    EXPECT_NE(at, std::string::npos) << head;
+    if (at == std::string::npos) return head;
+    std::string bytes = client->ReadExactly(std::stoul(head.substr(at + 16)));
+    if (body != nullptr) *body = std::move(bytes);
+    return head;
   }
 };
 
@@ -99,6 +108,23 @@ TEST_F(ServerHttpTest, OwnHeadTellsItsOwnLength) {
   // The next reply begins right behind.
   client.Send("GET /file HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(BodyOf(&client, "200"), "content");
+}
+
+TEST_F(ServerHttpTest, RefusalsOfMethodsNameThoseThatAreTaken) {
+  class Poster : public HttpHandler {
+    void OnPost(const HttpRequest&, HttpResponse*,
+                HttpServerContext*) override {}
+  };
+  server().AddHttpHandler("/path", std::make_unique<Poster>());
+  server().AddHttpPrefixHandler("/prefix/", std::make_unique<Poster>());
+  server().SetDefaultHttpHandler(std::make_unique<Poster>());
+  StartServer();
+  RawClient client(endpoint());
+  for (const char* path : {"/path", "/prefix/x", "/else"}) {
+    client.Send("PUT " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_NE(HeadOf(&client, "405").find("\r\nAllow: POST\r\n"),
+              std::string::npos);
+  }
 }
 
 TEST_F(ServerHttpTest, Version10IsClosedAfterTheReply) {
