@@ -16,6 +16,8 @@ namespace flare::rpc {
 
 class HttpRoutes {
  public:
+  HttpRoutes();
+
   // Fail if the path doesn't begin with '/' or was added before.
   flare::Status AddPath(std::string path, std::unique_ptr<HttpHandler> handler);
   flare::Status AddPrefix(std::string prefix,
@@ -23,7 +25,8 @@ class HttpRoutes {
   void SetDefault(std::unique_ptr<HttpHandler> handler);
 
   // The handler of exactly this path, else of its longest prefix, else the
-  // default one, else null.
+  // default one, else null. "*" (as in "OPTIONS *") isn't a path but the server
+  // itself: without a default handler one of ours answers for it.
   HttpHandler* Find(std::string_view path) const;
 
  private:
@@ -32,6 +35,7 @@ class HttpRoutes {
 
   Handlers paths_;
   Handlers prefixes_;
+  const std::unique_ptr<HttpHandler> server_itself_;
   std::unique_ptr<HttpHandler> default_;
 };
 

@@ -135,7 +135,8 @@ class Server {
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.
   bool AddHttpPrefixHandler(std::string prefix, OwnedHttpHandler handler);
-  // For everything else; without it that is answered 404.
+  // For everything else, also "OPTIONS *". Without it that is answered 404, and
+  // "OPTIONS *" with the methods that the server knows.
   void SetDefaultHttpHandler(OwnedHttpHandler handler);
 
   // Once. Port 0: the system picks one, see endpoint().
