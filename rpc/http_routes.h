@@ -24,6 +24,11 @@ class HttpRoutes {
                           std::unique_ptr<HttpHandler> handler);
   void SetDefault(std::unique_ptr<HttpHandler> handler);
 
+  // Whether there is no handler.
+  bool empty() const {
+    return paths_.empty() && prefixes_.empty() && default_ == nullptr;
+  }
+
   // The handler of exactly this path, else of its longest prefix, else the
   // default one, else null. "*" (as in "OPTIONS *") isn't a path but the server
   // itself: without a default handler one of ours answers for it.

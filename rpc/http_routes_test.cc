@@ -19,6 +19,17 @@ TEST(HttpRoutes, EmptyFindsNothing) {
   EXPECT_EQ(routes.Find(""), nullptr);
 }
 
+TEST(HttpRoutes, AnyHandlerMakesItNotEmpty) {
+  HttpRoutes none, path, prefix, rest;
+  EXPECT_TRUE(none.empty());
+  ASSERT_TRUE(path.AddPath("/", NewHandler()).ok());
+  EXPECT_FALSE(path.empty());
+  ASSERT_TRUE(prefix.AddPrefix("/", NewHandler()).ok());
+  EXPECT_FALSE(prefix.empty());
+  rest.SetDefault(NewHandler());
+  EXPECT_FALSE(rest.empty());
+}
+
 TEST(HttpRoutes, ExactBeforePrefixBeforeDefault) {
   HttpRoutes routes;
   ASSERT_TRUE(routes.AddPath("/a/b", NewHandler()).ok());

@@ -12,6 +12,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -195,6 +196,12 @@ bool Server::Start() {
   if (!state_->options().no_builtin_pages) {
     rpc::AddInspectPages([state = state_.Get()] { return state->statistics(); },
                          &state_->routes);
+  }
+  // Handlers that nobody can reach would be of no use. Behind the others: it
+  // takes no connection from what was asked for.
+  if (!state_->routes.empty() && std::find(protocols_.begin(), protocols_.end(),
+                                           "http") == protocols_.end()) {
+    protocols_.push_back("http");
   }
   if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
     return Fail(frozen.message());

@@ -86,7 +86,8 @@ class Server {
     // connections, and the calls that come by them, stay in its groups. Empty:
     // all groups. One that doesn't exist makes Start() fail.
     std::string scheduling_groups = "";
-    // Leaves /inspect (inspect_pages.h) out of what "http" serves.
+    // Leaves out the pages under /inspect (inspect_pages.h), for which every
+    // server speaks "http".
     bool no_builtin_pages = rpc::ServerDefaultsFromFlags().no_builtin_pages;
     // Called with the peer's address for each connection, on any worker;
     // those for which it returns false are closed. Must not block.
@@ -121,7 +122,8 @@ class Server {
 
   // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http",
   // "baidu-std", "bolt", "trpc"; the order is that in which a connection's
-  // first bytes are tried.
+  // first bytes are tried. "http" need not be added: Start() does it, behind
+  // the others, if there is a handler or there are the built-in pages.
   bool AddProtocol(const std::string& name);
   bool AddProtocols(const std::vector<std::string>& names);
 

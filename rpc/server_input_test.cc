@@ -59,6 +59,7 @@ TEST_F(ServerInputTest, GarbageClosesTheConnection) {
 }
 
 TEST_F(ServerInputTest, ProtocolThatWasNotAddedIsGarbage) {
+  server_options().no_builtin_pages = true;
   StartServer({"flare"});
   RawClient client(endpoint());
   client.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
