@@ -9,7 +9,8 @@
 //
 // Each request runs on a fiber of its own, also those pipelined on one
 // connection (their replies leave in order), so handlers must be thread-safe
-// and may block their fiber. The reply leaves when the handler returns.
+// and may block their fiber. The reply leaves when the handler returns, unless
+// it sends the body in pieces (HttpBodyWriter).
 #ifndef FLARE_RPC_HTTP_HANDLER_H_
 #define FLARE_RPC_HTTP_HANDLER_H_
 
@@ -21,16 +22,45 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/status.h"
 #include "flare/rpc/http_message.h"
 
 namespace flare {
+
+// Sends the body of a reply piece by piece, where the whole of it would be too
+// large or too late:
+//
+//   response->headers()->Set("Content-Type", "text/csv");
+//   while (std::optional<flare::Buffer> rows = NextRows()) {
+//     if (!context->body->Write(*std::move(rows)).ok()) return;
+//   }
+//
+// To HTTP/1.1 it goes in chunks, to HTTP/1.0 up to the end of the connection.
+// It ends when the handler returns.
+class HttpBodyWriter {
+ public:
+  // Sends `piece` behind those before; the first time behind status and fields
+  // as *response has them then. From then on *response isn't looked at, and its
+  // own body never. Blocks the fiber until it is this reply's turn on the
+  // connection, and while much output waits for the peer. Fails, with
+  // STATUS_IO_ERROR, if the connection is closed: by the peer, because it takes
+  // nothing, or because the server has stopped; the handler should return. So
+  // it does for replies without a body (to HEAD, and with some statuses) when
+  // their head was sent. By one thread at a time.
+  virtual Status Write(Buffer piece) = 0;
+
+ protected:
+  ~HttpBodyWriter() = default;
+};
 
 // What else is known of a request. Lives as long as the handler runs.
 struct HttpServerContext {
   Endpoint remote_peer;
   std::chrono::steady_clock::time_point received;    // off the socket
   std::chrono::steady_clock::time_point dispatched;  // the handler's fiber ran
+  HttpBodyWriter* body = nullptr;                    // a server sets it
 };
 
 class HttpHandler {

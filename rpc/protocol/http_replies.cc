@@ -1,5 +1,6 @@
 #include "flare/rpc/protocol/http_replies.h"
 
+#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -21,14 +22,15 @@ void AppendConnection(const ReplyTicket& ticket, BufferBuilder* out) {
 }
 
 // The last fields, and the end of the head.
-void AppendEnd(const ReplyTicket& ticket,
-               std::optional<std::uint64_t> content_length,
+void AppendEnd(const ReplyTicket& ticket, std::uint64_t content_length,
                BufferBuilder* out) {
-  if (content_length) {
-    out->Append("Content-Length: ");
-    AppendDecimal(*content_length, out);
-    out->Append("\r\n");
-  }
+  out->Append("Content-Length: ");
+  AppendDecimal(content_length, out);
+  out->Append("\r\n");
+  AppendConnection(ticket, out);
+  out->Append("\r\n");
+}
+void AppendEndWithoutLength(const ReplyTicket& ticket, BufferBuilder* out) {
   AppendConnection(ticket, out);
   out->Append("\r\n");
 }
@@ -122,6 +124,15 @@ std::optional<std::uint64_t> AppendFields(const HttpHeaders& headers,
   return length;
 }
 
+// Interim statuses are no replies, and three digits are all there is room for.
+int FinalStatusOf(const HttpResponse& response) {
+  const int status = static_cast<int>(response.status());
+  return status < 200 || status > 999 ? 500 : status;
+}
+
+// These have neither body nor length.
+bool HasNoBody(int status) { return status == 204 || status == 304; }
+
 }  // namespace
 
 int HttpStatusOf(int rpc_status) {
@@ -196,23 +207,23 @@ Buffer FormatRefusal(const ReplyTicket& ticket,
 }
 
 Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
-  int status = static_cast<int>(response.status());
-  // Interim statuses are no replies, and three digits are all there is room
-  // for.
-  if (status < 200 || status > 999) status = 500;
+  const int status = FinalStatusOf(response);
   BufferBuilder out;
   AppendStatusLine(status, &out);
   const std::optional<std::uint64_t> own_length =
       AppendFields(*response.headers(), ticket, &out);
-  if (status == 204 || status == 304) {
-    // These have neither body nor length.
-    AppendEnd(*ticket, std::nullopt, &out);
+  if (HasNoBody(status)) {
+    AppendEndWithoutLength(*ticket, &out);
     return out.DestructiveGet();
   }
   if (ticket->head_only && response.body_size() == 0) {
     // How long the body of a GET would be, only the handler knows; 0 may be
     // false, and no length at all is as good.
-    AppendEnd(*ticket, own_length, &out);
+    if (own_length) {
+      AppendEnd(*ticket, *own_length, &out);
+    } else {
+      AppendEndWithoutLength(*ticket, &out);
+    }
     return out.DestructiveGet();
   }
   AppendEnd(*ticket, response.body_size(), &out);
@@ -221,5 +232,36 @@ Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
   }
   return out.DestructiveGet();
 }
+
+Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
+                         ReplyTicket* ticket) {
+  const int status = FinalStatusOf(response);
+  BufferBuilder out;
+  AppendStatusLine(status, &out);
+  AppendFields(*response.headers(), ticket, &out);
+  if (HasNoBody(status)) {
+    ticket->head_only = true;
+  } else if (version == HttpVersion::kHttp10) {
+    ticket->close = true;
+  } else {
+    ticket->chunked = true;
+    out.Append("Transfer-Encoding: chunked\r\n");
+  }
+  AppendEndWithoutLength(*ticket, &out);
+  return out.DestructiveGet();
+}
+
+Buffer FormatChunk(Buffer&& bytes) {
+  char size[2 * sizeof(std::size_t)];
+  const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16);
+  BufferBuilder out;
+  out.Append(std::string_view(size, end.ptr));
+  out.Append("\r\n");
+  out.Append(std::move(bytes));
+  out.Append("\r\n");
+  return out.DestructiveGet();
+}
+
+Buffer FormatLastChunk() { return CreateBufferSlow("0\r\n\r\n"); }
 
 }  // namespace flare::rpc
