@@ -134,8 +134,8 @@ DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
               "\"package.Service.Method:10,...\". Of one in the .proto file "
               "(max_ongoing_requests) and one here the smaller holds.");
 DEFINE_bool(flare_rpc_server_no_builtin_pages, false,
-            "Leaves out the pages under /inspect that every server with the "
-            "protocol \"http\" has.");
+            "Leaves out the pages under /inspect, for which every server "
+            "speaks \"http\".");
 DEFINE_int32(flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
              "Status with which calls over some limit are answered.");
 DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,

@@ -36,46 +36,24 @@ Operation OperationOf(HttpMethod method) {
   return nullptr;
 }
 
-void RefuseMethod(const HttpRequest& request, HttpResponse* response) {
-  FillHttpError(HttpStatus::MethodNotAllowed,
-                std::string(request.path()) + " doesn't take " +
-                    std::string(ToStringView(request.method())) + ".",
-                response);
-}
-
 class FunctionHandler : public HttpHandler {
  public:
-  FunctionHandler(std::initializer_list<HttpMethod> methods,
-                  HttpHandlerFunction f)
+  FunctionHandler(HttpMethodSet methods, HttpHandlerFunction f)
       : f_(std::move(f)) {
-    for (HttpMethod method : methods) Accept(method);
-    if (Accepts(HttpMethod::Get)) Accept(HttpMethod::Head);
+    if (methods.contains(HttpMethod::Get)) methods.Add(HttpMethod::Head);
+    set_allowed_methods(methods);
   }
 
   void HandleRequest(const HttpRequest& request, HttpResponse* response,
                      HttpServerContext* context) override {
-    if (Accepts(request.method())) {
+    if (allowed_methods().contains(request.method())) {
       f_(request, response, context);
     } else {
       RefuseMethod(request, response);
-      response->headers()->Set("Allow", allow_);
     }
   }
 
  private:
-  static unsigned Bit(HttpMethod method) {
-    return 1u << static_cast<unsigned>(method);
-  }
-  bool Accepts(HttpMethod method) const { return methods_ & Bit(method); }
-  void Accept(HttpMethod method) {
-    if (Accepts(method)) return;
-    methods_ |= Bit(method);
-    if (!allow_.empty()) allow_ += ", ";
-    allow_ += ToStringView(method);
-  }
-
-  unsigned methods_ = 0;
-  std::string allow_;
   const HttpHandlerFunction f_;
 };
 
@@ -89,6 +67,15 @@ void HttpHandler::HandleRequest(const HttpRequest& request,
   } else {
     RefuseMethod(request, response);
   }
+}
+
+void HttpHandler::RefuseMethod(const HttpRequest& request,
+                               HttpResponse* response) const {
+  FillHttpError(HttpStatus::MethodNotAllowed,
+                std::string(request.path()) + " doesn't take " +
+                    std::string(ToStringView(request.method())) + ".",
+                response);
+  response->headers()->Set("Allow", allowed_methods_.ToString());
 }
 
 void HttpHandler::OnGet(const HttpRequest& request, HttpResponse* response,

@@ -9,26 +9,58 @@
 //
 // Each request runs on a fiber of its own, also those pipelined on one
 // connection (their replies leave in order), so handlers must be thread-safe
-// and may block their fiber. The reply leaves when the handler returns.
+// and may block their fiber. The reply leaves when the handler returns, unless
+// it sends the body in pieces (HttpBodyWriter).
 #ifndef FLARE_RPC_HTTP_HANDLER_H_
 #define FLARE_RPC_HTTP_HANDLER_H_
 
 #include <chrono>
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/status.h"
 #include "flare/rpc/http_message.h"
 
 namespace flare {
+
+// Sends the body of a reply piece by piece, where the whole of it would be too
+// large or too late:
+//
+//   response->headers()->Set("Content-Type", "text/csv");
+//   while (std::optional<flare::Buffer> rows = NextRows()) {
+//     if (!context->body->Write(*std::move(rows)).ok()) return;
+//   }
+//
+// To HTTP/1.1 it goes in chunks, to HTTP/1.0 up to the end of the connection.
+// It ends when the handler returns.
+class HttpBodyWriter {
+ public:
+  // Sends `piece` behind those before; the first time behind status and fields
+  // as *response has them then. From then on *response isn't looked at, and its
+  // own body never. Blocks the fiber until it is this reply's turn on the
+  // connection, and while much output waits for the peer. Fails, with
+  // STATUS_IO_ERROR, if the connection is closed: by the peer, because it takes
+  // nothing, or because the server has stopped; the handler should return. So
+  // it does for replies without a body (to HEAD, and with some statuses) when
+  // their head was sent. By one thread at a time.
+  virtual Status Write(Buffer piece) = 0;
+
+ protected:
+  ~HttpBodyWriter() = default;
+};
 
 // What else is known of a request. Lives as long as the handler runs.
 struct HttpServerContext {
   Endpoint remote_peer;
   std::chrono::steady_clock::time_point received;    // off the socket
   std::chrono::steady_clock::time_point dispatched;  // the handler's fiber ran
+  HttpBodyWriter* body = nullptr;                    // a server sets it
 };
 
 class HttpHandler {
@@ -41,8 +73,9 @@ class HttpHandler {
   virtual void HandleRequest(const HttpRequest& request, HttpResponse* response,
                              HttpServerContext* context);
 
-  // The defaults answer 405, except OnHead, which calls OnGet: whatever body
-  // it makes isn't sent.
+  // The defaults answer 405 with allowed_methods(), except OnHead, which calls
+  // OnGet: whatever body it makes isn't sent. An OnHead that makes no body may
+  // say by its own Content-Length how long that of a GET would be.
   virtual void OnGet(const HttpRequest& request, HttpResponse* response,
                      HttpServerContext* context);
   virtual void OnHead(const HttpRequest& request, HttpResponse* response,
@@ -61,6 +94,74 @@ class HttpHandler {
                        HttpServerContext* context);
   virtual void OnPatch(const HttpRequest& request, HttpResponse* response,
                        HttpServerContext* context);
+
+  // What the Allow field of a 405 names. Found out by OwnedHttpHandler if
+  // nobody has set it. Not to be set once the handler serves.
+  HttpMethodSet allowed_methods() const { return allowed_methods_; }
+  void set_allowed_methods(HttpMethodSet methods) {
+    allowed_methods_ = methods;
+  }
+
+ protected:
+  // Answers 405.
+  void RefuseMethod(const HttpRequest& request, HttpResponse* response) const;
+
+ private:
+  HttpMethodSet allowed_methods_;
+};
+
+// The methods whose functions the handler class T overrides; with GET comes
+// HEAD. An object can't tell which of its virtual functions are overridden, but
+// its class can.
+template <class T>
+HttpMethodSet OverriddenHttpMethods() {
+  using Inherited = void (HttpHandler::*)(const HttpRequest&, HttpResponse*,
+                                          HttpServerContext*);
+  HttpMethodSet methods;
+  const auto add_unless = [&methods](bool inherited, HttpMethod method) {
+    if (!inherited) methods.Add(method);
+  };
+  // What can't be named here isn't inherited either: T has made it private.
+  add_unless(
+      requires { Inherited{&T::OnGet}; }, HttpMethod::Get);
+  add_unless(
+      requires { Inherited{&T::OnHead}; }, HttpMethod::Head);
+  add_unless(
+      requires { Inherited{&T::OnPost}; }, HttpMethod::Post);
+  add_unless(
+      requires { Inherited{&T::OnPut}; }, HttpMethod::Put);
+  add_unless(
+      requires { Inherited{&T::OnDelete}; }, HttpMethod::Delete);
+  add_unless(
+      requires { Inherited{&T::OnConnect}; }, HttpMethod::Connect);
+  add_unless(
+      requires { Inherited{&T::OnOptions}; }, HttpMethod::Options);
+  add_unless(
+      requires { Inherited{&T::OnTrace}; }, HttpMethod::Trace);
+  add_unless(
+      requires { Inherited{&T::OnPatch}; }, HttpMethod::Patch);
+  if (methods.contains(HttpMethod::Get)) methods.Add(HttpMethod::Head);
+  return methods;
+}
+
+// A handler on its way into a Server: a std::unique_ptr to any class of
+// handlers converts to this. Who has one to HttpHandler alone, and no
+// NewHttpHandler(), says himself what it allows, or else its 405s allow
+// nothing.
+class OwnedHttpHandler {
+ public:
+  template <std::derived_from<HttpHandler> T>
+  OwnedHttpHandler(std::unique_ptr<T> handler)  // NOLINT: implicit
+      : handler_(std::move(handler)) {
+    if (handler_ != nullptr && handler_->allowed_methods().empty()) {
+      handler_->set_allowed_methods(OverriddenHttpMethods<T>());
+    }
+  }
+
+  std::unique_ptr<HttpHandler> Release() { return std::move(handler_); }
+
+ private:
+  std::unique_ptr<HttpHandler> handler_;
 };
 
 using HttpHandlerFunction =

@@ -68,6 +68,68 @@ TEST(HttpHandler, RefusesByDefault) {
   }
 }
 
+// The Allow field of the refusal of `method` by a handler of this class, once
+// it is owned.
+template <class T>
+std::string AllowOf(HttpMethod method = HttpMethod::Trace) {
+  const auto handler = OwnedHttpHandler(std::make_unique<T>()).Release();
+  const HttpResponse response = Ask(handler.get(), method);
+  EXPECT_EQ(response.status(), HttpStatus::MethodNotAllowed);
+  const auto allow = response.headers()->TryGet("Allow");
+  EXPECT_TRUE(allow);
+  return std::string(allow.value_or("none"));
+}
+
+#define ANSWERS(On) \
+  void On(const HttpRequest&, HttpResponse*, HttpServerContext*) override {}
+TEST(HttpHandler, RefusalNamesWhatIsOverridden) {
+  class Nothing : public HttpHandler {};
+  class Getter : public HttpHandler {
+   public:
+    ANSWERS(OnGet)
+  };
+  class Hidden : public HttpHandler {
+    ANSWERS(OnPost)
+    ANSWERS(OnDelete)
+  };
+  class Inherits : public Hidden {};
+  class Adds : public Getter {
+    ANSWERS(OnPatch)
+    ANSWERS(OnOptions)
+  };
+  class HeadOnly : public HttpHandler {
+   protected:
+    ANSWERS(OnHead)
+  };
+  class Overloads : public HttpHandler {
+   public:
+    ANSWERS(OnPut)
+    void OnPut() {}
+  };
+  EXPECT_EQ(AllowOf<Nothing>(), "");
+  EXPECT_EQ(AllowOf<HttpHandler>(), "");
+  EXPECT_EQ(AllowOf<Getter>(), "GET, HEAD");
+  EXPECT_EQ(AllowOf<Hidden>(), "POST, DELETE");
+  EXPECT_EQ(AllowOf<Hidden>(HttpMethod::Get), "POST, DELETE");
+  EXPECT_EQ(AllowOf<Inherits>(), "POST, DELETE");
+  EXPECT_EQ(AllowOf<Adds>(), "GET, HEAD, OPTIONS, PATCH");
+  EXPECT_EQ(AllowOf<HeadOnly>(), "HEAD");
+  EXPECT_EQ(AllowOf<Overloads>(), "PUT");
+  EXPECT_EQ(OverriddenHttpMethods<NamingHandler>().ToString(),
+            HttpMethodSet::All().ToString());
+}
+#undef ANSWERS
+
+TEST(HttpHandler, RefusalNamesWhatItWasToldTo) {
+  class Told : public HttpHandler {
+   public:
+    Told() { set_allowed_methods({HttpMethod::Get, HttpMethod::Post}); }
+  };
+  EXPECT_EQ(AllowOf<Told>(), "GET, POST");
+  OwnedHttpHandler nothing = std::unique_ptr<Told>();
+  EXPECT_EQ(nothing.Release(), nullptr);
+}
+
 TEST(HttpHandler, HeadIsGetUnlessOverridden) {
   class GetHandler : public HttpHandler {
     void OnGet(const HttpRequest&, HttpResponse* response,

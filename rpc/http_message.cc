@@ -35,6 +35,24 @@ HttpMethod HttpMethodFromString(std::string_view name) {
   return HttpMethod::Unspecified;
 }
 
+HttpMethodSet HttpMethodSet::All() {
+  HttpMethodSet all;
+  for (std::size_t i = 1; i != kMethodNames.size(); ++i) {
+    all.Add(static_cast<HttpMethod>(i));
+  }
+  return all;
+}
+
+std::string HttpMethodSet::ToString() const {
+  std::string names;
+  for (std::size_t i = 1; i != kMethodNames.size(); ++i) {
+    if (!contains(static_cast<HttpMethod>(i))) continue;
+    if (!names.empty()) names += ", ";
+    names += kMethodNames[i];
+  }
+  return names;
+}
+
 std::string_view HttpReasonPhrase(int status) {
   switch (static_cast<HttpStatus>(status)) {
     case HttpStatus::Continue:

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -44,6 +45,30 @@ enum class HttpMethod : std::uint8_t {
 std::string_view ToStringView(HttpMethod method);
 // HttpMethod::Unspecified if not one of the above (names are case-sensitive).
 HttpMethod HttpMethodFromString(std::string_view name);
+
+// Some of these methods.
+class HttpMethodSet {
+ public:
+  HttpMethodSet() = default;
+  HttpMethodSet(std::initializer_list<HttpMethod> methods) {
+    for (HttpMethod method : methods) Add(method);
+  }
+  // All that a server knows.
+  static HttpMethodSet All();
+
+  void Add(HttpMethod method) { bits_ |= Bit(method); }
+  bool contains(HttpMethod method) const { return (bits_ & Bit(method)) != 0; }
+  bool empty() const { return bits_ == 0; }
+  // "GET, HEAD", as the field Allow has it.
+  std::string ToString() const;
+
+ private:
+  static unsigned Bit(HttpMethod method) {
+    return 1u << static_cast<unsigned>(method);
+  }
+
+  unsigned bits_ = 0;
+};
 
 // Any number from 100 to 999 may be cast to this.
 enum class HttpStatus : int {

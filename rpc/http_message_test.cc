@@ -24,6 +24,23 @@ TEST(HttpMethodTest, NamesAreReadAndWritten) {
   EXPECT_EQ(HttpMethodFromString("UNSPECIFIED"), HttpMethod::Unspecified);
 }
 
+TEST(HttpMethodSetTest, KnowsItsMembersByName) {
+  HttpMethodSet set;
+  EXPECT_TRUE(set.empty());
+  EXPECT_EQ(set.ToString(), "");
+  EXPECT_FALSE(set.contains(HttpMethod::Unspecified));
+  set.Add(HttpMethod::Patch);
+  set.Add(HttpMethod::Get);
+  set.Add(HttpMethod::Get);
+  EXPECT_FALSE(set.empty());
+  EXPECT_TRUE(set.contains(HttpMethod::Get));
+  EXPECT_FALSE(set.contains(HttpMethod::Put));
+  EXPECT_EQ(set.ToString(), "GET, PATCH");
+  EXPECT_EQ(HttpMethodSet({HttpMethod::Put}).ToString(), "PUT");
+  EXPECT_EQ(HttpMethodSet::All().ToString(),
+            "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH");
+}
+
 TEST(HttpStatusTest, ReasonPhrases) {
   EXPECT_EQ(HttpReasonPhrase(200), "OK");
   EXPECT_EQ(HttpReasonPhrase(404), "Not Found");

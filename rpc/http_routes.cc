@@ -23,6 +23,12 @@ flare::Status AddTo(Map* handlers, std::string path,
 
 }  // namespace
 
+HttpRoutes::HttpRoutes()
+    : server_itself_(NewHttpOptionsHandler(
+          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->headers()->Set("Allow", HttpMethodSet::All().ToString());
+          })) {}
+
 flare::Status HttpRoutes::AddPath(std::string path,
                                   std::unique_ptr<HttpHandler> handler) {
   return AddTo(&paths_, std::move(path), std::move(handler));
@@ -54,6 +60,7 @@ HttpHandler* HttpRoutes::Find(std::string_view path) const {
     rest =
         rest.substr(0, static_cast<std::size_t>(differs.first - rest.begin()));
   }
+  if (default_ == nullptr && path == "*") return server_itself_.get();
   return default_.get();
 }
 

@@ -16,14 +16,22 @@ namespace flare::rpc {
 
 class HttpRoutes {
  public:
+  HttpRoutes();
+
   // Fail if the path doesn't begin with '/' or was added before.
   flare::Status AddPath(std::string path, std::unique_ptr<HttpHandler> handler);
   flare::Status AddPrefix(std::string prefix,
                           std::unique_ptr<HttpHandler> handler);
   void SetDefault(std::unique_ptr<HttpHandler> handler);
 
+  // Whether there is no handler.
+  bool empty() const {
+    return paths_.empty() && prefixes_.empty() && default_ == nullptr;
+  }
+
   // The handler of exactly this path, else of its longest prefix, else the
-  // default one, else null.
+  // default one, else null. "*" (as in "OPTIONS *") isn't a path but the server
+  // itself: without a default handler one of ours answers for it.
   HttpHandler* Find(std::string_view path) const;
 
  private:
@@ -32,6 +40,7 @@ class HttpRoutes {
 
   Handlers paths_;
   Handlers prefixes_;
+  const std::unique_ptr<HttpHandler> server_itself_;
   std::unique_ptr<HttpHandler> default_;
 };
 

@@ -17,7 +17,17 @@ TEST(HttpRoutes, EmptyFindsNothing) {
   HttpRoutes routes;
   EXPECT_EQ(routes.Find("/"), nullptr);
   EXPECT_EQ(routes.Find(""), nullptr);
-  EXPECT_EQ(routes.Find("*"), nullptr);
+}
+
+TEST(HttpRoutes, AnyHandlerMakesItNotEmpty) {
+  HttpRoutes none, path, prefix, rest;
+  EXPECT_TRUE(none.empty());
+  ASSERT_TRUE(path.AddPath("/", NewHandler()).ok());
+  EXPECT_FALSE(path.empty());
+  ASSERT_TRUE(prefix.AddPrefix("/", NewHandler()).ok());
+  EXPECT_FALSE(prefix.empty());
+  rest.SetDefault(NewHandler());
+  EXPECT_FALSE(rest.empty());
 }
 
 TEST(HttpRoutes, ExactBeforePrefixBeforeDefault) {
@@ -34,7 +44,37 @@ TEST(HttpRoutes, ExactBeforePrefixBeforeDefault) {
   EXPECT_EQ(routes.Find("/a/b/"), prefix);
   EXPECT_EQ(routes.Find("/a/"), prefix);
   EXPECT_EQ(routes.Find("/a"), rest);
-  EXPECT_EQ(routes.Find("*"), rest);
+}
+
+TEST(HttpRoutes, TheServerItselfTellsItsMethods) {
+  HttpRoutes routes;
+  ASSERT_TRUE(routes.AddPrefix("/", NewHandler()).ok());
+  HttpHandler* const itself = routes.Find("*");
+  ASSERT_NE(itself, nullptr);
+  EXPECT_NE(itself, routes.Find("/"));
+  EXPECT_NE(itself, routes.Find("x"));
+  EXPECT_NE(itself, routes.Find("**"));
+
+  HttpRequest request;
+  request.set_uri("*");
+  request.set_method(HttpMethod::Options);
+  HttpResponse response;
+  itself->HandleRequest(request, &response, nullptr);
+  EXPECT_EQ(response.status(), HttpStatus::OK);
+  EXPECT_EQ(response.headers()->TryGet("Allow"),
+            "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH");
+  EXPECT_EQ(response.body_size(), 0u);
+
+  // There is nothing to get of it.
+  request.set_method(HttpMethod::Get);
+  itself->HandleRequest(request, &response, nullptr);
+  EXPECT_EQ(response.status(), HttpStatus::MethodNotAllowed);
+  EXPECT_EQ(response.headers()->TryGet("Allow"), "OPTIONS");
+
+  // Who takes everything else takes this, too.
+  routes.SetDefault(NewHandler());
+  EXPECT_NE(routes.Find("*"), itself);
+  EXPECT_EQ(routes.Find("*"), routes.Find("x"));
 }
 
 TEST(HttpRoutes, PathsAreTakenOnceAndBeginWithASlash) {

@@ -1,5 +1,5 @@
-// The pages under /inspect that every server with the protocol "http" has, for
-// people who look at a running process:
+// The pages under /inspect that every server has, for people who look at a
+// running process:
 //
 //   /inspect             what there is
 //   /inspect/server      what this server has counted (Server::Statistics)
@@ -12,7 +12,8 @@
 //
 // Plain text; of server and scheduler one "name value" a line. They are not
 // protected: who can connect can read them. --flare_rpc_server_no_builtin_pages
-// (or Server::Options) leaves them out.
+// (or Server::Options) leaves them out, and with them the protocol "http" where
+// neither it nor a handler was added.
 #ifndef FLARE_RPC_INSPECT_PAGES_H_
 #define FLARE_RPC_INSPECT_PAGES_H_
 

@@ -147,9 +147,39 @@ TEST_F(InspectPagesTest, AUsersOwnPageWins) {
   EXPECT_TRUE(Has(Get("/inspect/server"), "connections_accepted"));
 }
 
-TEST_F(InspectPagesTest, NotWithoutPlainHttp) {
+TEST_F(InspectPagesTest, PlainHttpComesWithThem) {
+  StartServer({"flare"});
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 200"));
+  EXPECT_TRUE(Has(Get("/rpc/x"), "HTTP/1.1 404"));
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  EXPECT_TRUE(client.ReadReply());
+}
+
+TEST_F(InspectPagesTest, PlainHttpComesWithThemBesideCalls) {
   StartServer({"flare", "http+pb"});
-  EXPECT_FALSE(Has(Get("/inspect"), "HTTP/1.1 200"));
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 200"));
+  EXPECT_TRUE(Has(Get("/rpc/x"), "HTTP/1.1 405"));
+  RawClient client(endpoint(), "http+pb");
+  client.Call(1, kCall, MakeRequest("hello"));
+  EXPECT_TRUE(client.ReadReply());
+}
+
+TEST_F(InspectPagesTest, WithoutThemThereIsNoPlainHttp) {
+  server_options().no_builtin_pages = true;
+  StartServer({"flare"});
+  EXPECT_EQ(Get("/inspect"), "");
+}
+
+TEST_F(InspectPagesTest, AHandlerIsServedWithoutThem) {
+  server_options().no_builtin_pages = true;
+  server().AddHttpHandler(
+      "/mine", NewHttpGetHandler([](auto&, HttpResponse* response, auto*) {
+        response->set_body("my own");
+      }));
+  StartServer({"flare"});
+  EXPECT_TRUE(Has(Get("/mine"), "my own"));
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 404"));
 }
 
 }  // namespace

@@ -56,6 +56,17 @@ void ServerProtocol::WriteHttp(const ReplyTicket&, HttpResponse&&) {
                              "this protocol has no HTTP responses"));
 }
 
+ReplyTurn ServerProtocol::BeginHttp(HttpVersion, const HttpResponse&,
+                                    ReplyTicket*, ReplyTurnWaiter*) {
+  return ReplyTurn::kNever;
+}
+
+bool ServerProtocol::WriteHttpPiece(const ReplyTicket&, Buffer&&) {
+  return false;
+}
+
+void ServerProtocol::EndHttp(const ReplyTicket&) {}
+
 void ServerProtocol::WriteRejection(const InboundRequest& request) {
   OutboundResponse response;
   response.status = request.reject_status;

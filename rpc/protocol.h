@@ -153,6 +153,7 @@ struct ReplyTicket {
   bool head_only = false;   // HTTP: HEAD, the reply has no body
   bool close = false;       // HTTP: the connection ends with this reply
   bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection
+  bool chunked = false;     // HTTP: pieces go out as chunks
   std::uint16_t http_status = 0;  // HTTP: of a rejection; 0: from the status
   // trpc: of a request whose reply repeats parts of it. Points into memory held
   // by the InboundRequest until it is cleared.
@@ -221,6 +222,20 @@ class ReplySink {
   virtual void Abort(const flare::Status& why) = 0;
 };
 
+// Whether a reply in pieces may begin. kLater: its waiter is told when it's
+// worth asking again. kNever: nothing is sent on this connection any more.
+enum class ReplyTurn { kNow, kLater, kNever };
+
+class ReplyTurnWaiter {
+ public:
+  // Called once for each kLater, from any thread; must not block, nor call
+  // back. May come before the function that returned kLater has returned.
+  virtual void OnTurn() = 0;
+
+ protected:
+  ~ReplyTurnWaiter() = default;
+};
+
 // One connection's view of one protocol. Must outlive the replies of all
 // requests it cut.
 class ServerProtocol {
@@ -254,6 +269,15 @@ class ServerProtocol {
   // frame the reply (Content-Length, Connection). The default aborts the
   // connection: only HTTP has such requests.
   virtual void WriteHttp(const ReplyTicket& ticket, HttpResponse&& response);
+
+  // In place of WriteHttp, in pieces: BeginHttp until it says kNow, by then the
+  // head was sent, with which *ticket is filled in further; WriteHttpPiece any
+  // number of times unless that is head_only (false: the connection is closed),
+  // and EndHttp. One thread at a time. After kNever WriteHttp is due.
+  virtual ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
+                              ReplyTicket* ticket, ReplyTurnWaiter* waiter);
+  virtual bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece);
+  virtual void EndHttp(const ReplyTicket& ticket);
 
   // Answers a request for which Parse returned kReject.
   void WriteRejection(const InboundRequest& request);

@@ -12,6 +12,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -144,21 +145,19 @@ bool Server::AddService(google::protobuf::Service* service) {
   return added.ok() || Fail(added.message());
 }
 
-bool Server::AddHttpHandler(std::string path,
-                            std::unique_ptr<HttpHandler> handler) {
-  Status added = state_->routes.AddPath(std::move(path), std::move(handler));
+bool Server::AddHttpHandler(std::string path, OwnedHttpHandler handler) {
+  Status added = state_->routes.AddPath(std::move(path), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
 bool Server::AddHttpPrefixHandler(std::string prefix,
-                                  std::unique_ptr<HttpHandler> handler) {
-  Status added =
-      state_->routes.AddPrefix(std::move(prefix), std::move(handler));
+                                  OwnedHttpHandler handler) {
+  Status added = state_->routes.AddPrefix(std::move(prefix), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
-void Server::SetDefaultHttpHandler(std::unique_ptr<HttpHandler> handler) {
-  state_->routes.SetDefault(std::move(handler));
+void Server::SetDefaultHttpHandler(OwnedHttpHandler handler) {
+  state_->routes.SetDefault(handler.Release());
 }
 
 bool Server::ListenOn(const Endpoint& address, int backlog) {
@@ -197,6 +196,12 @@ bool Server::Start() {
   if (!state_->options().no_builtin_pages) {
     rpc::AddInspectPages([state = state_.Get()] { return state->statistics(); },
                          &state_->routes);
+  }
+  // Handlers that nobody can reach would be of no use. Behind the others: it
+  // takes no connection from what was asked for.
+  if (!state_->routes.empty() && std::find(protocols_.begin(), protocols_.end(),
+                                           "http") == protocols_.end()) {
+    protocols_.push_back("http");
   }
   if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
     return Fail(frozen.message());

@@ -101,7 +101,8 @@ class Server {
     // connections, and the calls that come by them, stay in its groups. Empty:
     // all groups. One that doesn't exist makes Start() fail.
     std::string scheduling_groups = "";
-    // Leaves /inspect (inspect_pages.h) out of what "http" serves.
+    // Leaves out the pages under /inspect (inspect_pages.h), for which every
+    // server speaks "http".
     bool no_builtin_pages = rpc::ServerDefaultsFromFlags().no_builtin_pages;
     // Called with the peer's address for each connection, on any worker;
     // those for which it returns false are closed. Must not block.
@@ -136,7 +137,8 @@ class Server {
 
   // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http",
   // "baidu-std", "bolt", "trpc"; the order is that in which a connection's
-  // first bytes are tried.
+  // first bytes are tried. "http" need not be added: Start() does it, behind
+  // the others, if there is a handler or there are the built-in pages.
   bool AddProtocol(const std::string& name);
   bool AddProtocols(const std::vector<std::string>& names);
 
@@ -147,13 +149,13 @@ class Server {
   bool AddService(google::protobuf::Service* service);
 
   // For the path alone, without query. Fails if there is one for this path.
-  bool AddHttpHandler(std::string path, std::unique_ptr<HttpHandler> handler);
+  bool AddHttpHandler(std::string path, OwnedHttpHandler handler);
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.
-  bool AddHttpPrefixHandler(std::string prefix,
-                            std::unique_ptr<HttpHandler> handler);
-  // For everything else; without it that is answered 404.
-  void SetDefaultHttpHandler(std::unique_ptr<HttpHandler> handler);
+  bool AddHttpPrefixHandler(std::string prefix, OwnedHttpHandler handler);
+  // For everything else, also "OPTIONS *". Without it that is answered 404, and
+  // "OPTIONS *" with the methods that the server knows.
+  void SetDefaultHttpHandler(OwnedHttpHandler handler);
 
   // Once. Port 0: the system picks one, see endpoint().
   bool ListenOn(const Endpoint& address, int backlog = 1024);

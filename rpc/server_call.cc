@@ -9,6 +9,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_pieces.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/server_connection.h"
@@ -194,6 +195,9 @@ void ServerCall::ServeHttp() {
   context.received = ToTimePoint(controller_.received_ns_);
   context.dispatched = ToTimePoint(controller_.dispatched_ns_);
 
+  HttpPieces pieces(connection_, protocol_, &request_, &http_response_);
+  context.body = &pieces;
+
   const HttpRequest& request = request_.http;
   if (HttpHandler* handler = state.routes.Find(request.path())) {
     handler->HandleRequest(request, &http_response_, &context);
@@ -207,7 +211,11 @@ void ServerCall::ServeHttp() {
   }
   connection_->WaitForRoom();
   Release();
-  protocol_->WriteHttp(request_.ticket, std::move(http_response_));
+  if (pieces.begun()) {
+    pieces.End();
+  } else {
+    protocol_->WriteHttp(request_.ticket, std::move(http_response_));
+  }
   Finish();
 }
 

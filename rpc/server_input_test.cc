@@ -1,10 +1,7 @@
-// What arrives at a server that no well-behaved client sends; and plain HTTP,
-// byte for byte.
-#include <atomic>
+// What arrives at a server that no well-behaved client sends.
 #include <cstring>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -111,6 +108,7 @@ TEST_F(ServerInputTest, GarbageClosesTheConnection) {
 }
 
 TEST_F(ServerInputTest, ProtocolThatWasNotAddedIsGarbage) {
+  server_options().no_builtin_pages = true;
   StartServer({"flare"});
   RawClient client(endpoint());
   client.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -374,150 +372,6 @@ TEST_F(ServerInputTest, ProtocolsMayAlternateOnAConnection) {
     EXPECT_NE(header.find("Rpc-SeqNo: 2"), std::string::npos) << header;
     EXPECT_EQ(flare_side.ReadExactly(5), std::string("\x0a\x01y\x10\0", 5));
   }
-}
-
-// --- Plain HTTP ---
-
-class ServerHttpTest : public ServerTest {
- protected:
-  void SetUp() override {
-    ServerTest::SetUp();
-    const auto echo = [](const HttpRequest& request, HttpResponse* response,
-                         HttpServerContext* context) {
-      EXPECT_EQ(context->remote_peer.host(), "127.0.0.1");
-      // Between workers the clock may differ by a microsecond.
-      EXPECT_LE(context->received,
-                context->dispatched + std::chrono::microseconds(2));
-      response->set_body(*request.body());
-    };
-    server().AddHttpHandler("/echo", NewHttpPostHandler(echo));
-    server().AddHttpHandler(
-        "/hello", NewHttpGetHandler([](const HttpRequest& request,
-                                       HttpResponse* response, auto*) {
-          response->headers()->Set("Content-Type", "text/plain");
-          response->set_body("hello " + std::string(request.query()) + "\n");
-        }));
-    server().AddHttpPrefixHandler(
-        "/tree/", NewHttpGetHandler([](const HttpRequest& request,
-                                       HttpResponse* response, auto*) {
-          response->set_body("leaf " + std::string(request.path()));
-        }));
-  }
-
-  // The reply of status `code` to a request, without its header.
-  static std::string BodyOf(RawClient* client, const std::string& code) {
-    const std::string status = client->ReadUntil("\r\n");
-    EXPECT_EQ(status.substr(9, 3), code) << status;
-    const std::string header = client->ReadUntil("\r\n\r\n");
-    const std::size_t at = header.find("Content-Length: ");
-    EXPECT_NE(at, std::string::npos) << header;
-    if (at == std::string::npos) return "";
-    return client->ReadExactly(std::stoul(header.substr(at + 16)));
-  }
-};
-
-TEST_F(ServerHttpTest, RoutesAndKeepsTheConnection) {
-  StartServer();
-  RawClient client(endpoint());
-  client.Send("GET /hello?you HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(BodyOf(&client, "200"), "hello you\n");
-  client.Send("GET /tree/a/b HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(BodyOf(&client, "200"), "leaf /tree/a/b");
-  client.Send(
-      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody");
-  EXPECT_EQ(BodyOf(&client, "200"), "body");
-  client.Send(
-      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-      "3\r\nchu\r\n3\r\nnks\r\n0\r\n\r\n");
-  EXPECT_EQ(BodyOf(&client, "200"), "chunks");
-  client.Send("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_NE(BodyOf(&client, "404").find("/nothing"), std::string::npos);
-  client.Send("DELETE /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-  BodyOf(&client, "405");
-  client.Send("HEAD /hello?me HTTP/1.1\r\nHost: x\r\n\r\n");
-  const std::string head = client.ReadUntil("\r\n\r\n");
-  EXPECT_NE(head.find("Content-Length: 9"), std::string::npos) << head;
-  client.Send(
-      "GET /hello?end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-  EXPECT_EQ(BodyOf(&client, "200"), "hello end\n");
-  EXPECT_TRUE(client.AtEnd());
-}
-
-TEST_F(ServerHttpTest, Version10IsClosedAfterTheReply) {
-  StartServer();
-  RawClient client(endpoint());
-  client.Send("GET /hello?x HTTP/1.0\r\n\r\n");
-  EXPECT_EQ(BodyOf(&client, "200"), "hello x\n");
-  EXPECT_TRUE(client.AtEnd());
-}
-
-TEST_F(ServerHttpTest, MalformedIsAnswered400) {
-  StartServer();
-  for (const char* bad :
-       {"GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
-        "Content-Length: 4\r\n\r\nabcd",
-        "GET /hello HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n",
-        "GET /hello HTTP/1.1\r\nno colon\r\n\r\n"}) {
-    RawClient client(endpoint());
-    client.Send(bad);
-    BodyOf(&client, "400");
-    EXPECT_TRUE(client.AtEnd()) << bad;
-  }
-  EXPECT_EQ(server().statistics().calls_malformed, 3u);
-}
-
-// The first handler doesn't finish before all have started, so the replies are
-// ready in another order than the requests came in.
-TEST_F(ServerHttpTest, PipelinedRepliesLeaveInOrder) {
-  constexpr int kRequests = 50;
-  std::atomic<int> others{0};
-  fiber::Event all_others;
-  server().AddHttpHandler(
-      "/first", NewHttpGetHandler([&](auto&, HttpResponse* response, auto*) {
-        all_others.Wait();
-        response->set_body("0");
-      }));
-  server().AddHttpPrefixHandler(
-      "/n/", NewHttpGetHandler([&](const HttpRequest& request,
-                                   HttpResponse* response, auto*) {
-        response->set_body(std::string(request.path().substr(3)));
-        if (++others == kRequests - 1) all_others.Set();
-      }));
-  StartServer();
-  RawClient client(endpoint());
-  std::string batch = "GET /first HTTP/1.1\r\nHost: x\r\n\r\n";
-  for (int i = 1; i != kRequests; ++i) {
-    batch += "GET /n/" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
-  }
-  client.Send(batch);
-  for (int i = 0; i != kRequests; ++i) {
-    EXPECT_EQ(BodyOf(&client, "200"), std::to_string(i));
-  }
-}
-
-TEST_F(ServerHttpTest, RpcAndPagesShareAConnection) {
-  StartServer();
-  RawClient client(endpoint(), "http+pb");
-  client.Call(1, kCall, MakeRequest("rpc"));
-  EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "rpc");
-  client.Send("GET /hello?page HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(BodyOf(&client, "200"), "hello page\n");
-  client.Call(2, "no.such.Method", MakeRequest(""));
-  const auto reply = client.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->status, STATUS_METHOD_NOT_FOUND);
-}
-
-TEST_F(ServerHttpTest, DefaultHandlerTakesTheRest) {
-  server().SetDefaultHttpHandler(
-      NewHttpGetHandler([](auto&, HttpResponse* response, auto*) {
-        response->set_status(HttpStatus::Found);
-        response->headers()->Set("Location", "/hello");
-      }));
-  StartServer();
-  RawClient client(endpoint());
-  client.Send("GET /anywhere HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(BodyOf(&client, "302"), "");
 }
 
 }  // namespace

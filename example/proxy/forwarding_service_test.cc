@@ -137,8 +137,10 @@ TEST_F(ForwardingTest, SaysWhoCantCarryAnAttachment) {
   EXPECT_EQ(to_http.status, flare::rpc::STATUS_NOT_SUPPORTED);
   EXPECT_NE(to_http.description.find("doesn't carry attachments"),
             std::string::npos);
+  // To the caller the reply goes without it.
   const auto from_http = Call(kOther, "x", "", "http+pb");
-  EXPECT_EQ(from_http.status, flare::rpc::STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(from_http.status, flare::rpc::STATUS_SUCCESS);
+  EXPECT_EQ(from_http.As<TestResponse>().body(), "b");
 }
 
 TEST_F(ForwardingTest, OpaqueMessagesKeepTheirFields) {

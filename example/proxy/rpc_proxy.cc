@@ -9,6 +9,7 @@
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <memory>
@@ -151,8 +152,14 @@ int Entry(int argc, char** argv) {
   const ChannelsByUri channels = OpenChannels(*routes);
   if (channels.empty()) return kBadFlags;
 
-  flare::Server server;
   if (protocols.empty()) return RefuseFlags("Bad --protocols: there is none.");
+  flare::Server::Options options;
+  // Callers may speak what they were told, and see the inside only with "http".
+  if (std::find(protocols.begin(), protocols.end(), "http") ==
+      protocols.end()) {
+    options.no_builtin_pages = true;
+  }
+  flare::Server server(options);
   if (!server.AddProtocols(protocols)) return kBadFlags;  // It has said why.
   AddServices(*routed, channels, &server);
   server.ListenOn(*address);

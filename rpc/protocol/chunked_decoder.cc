@@ -67,13 +67,26 @@ bool ChunkedDecoder::StepSize(char c) {
     has_digit_ = true;
     return true;
   }
-  if (!has_digit_) return false;
-  if (c == ';') {
-    state_ = State::kExtension;
-    return true;
+  return has_digit_ && StepBehindSize(c);
+}
+
+// RFC 9112 has recipients pass over blanks here (BWS), and some senders fill up
+// a size to a fixed width by them. No digit may follow.
+bool ChunkedDecoder::StepBehindSize(char c) {
+  switch (c) {
+    case ' ':
+    case '\t':
+      state_ = State::kSizeBlank;
+      return true;
+    case ';':
+      state_ = State::kExtension;
+      return true;
+    case '\r':
+      state_ = State::kSizeLf;
+      return true;
+    default:
+      return false;
   }
-  state_ = State::kSizeLf;
-  return c == '\r';
 }
 
 bool ChunkedDecoder::Step(char c) {
@@ -81,6 +94,8 @@ bool ChunkedDecoder::Step(char c) {
   switch (state_) {
     case State::kSize:
       return StepSize(c);
+    case State::kSizeBlank:
+      return StepBehindSize(c);
     case State::kExtension:
       if (c == '\r') {
         state_ = State::kSizeLf;

@@ -27,6 +27,7 @@ class ChunkedDecoder {
  private:
   enum class State : std::uint8_t {
     kSize,       // hex digits
+    kSizeBlank,  // blanks behind them
     kExtension,  // ignored, up to CR
     kSizeLf,
     kData,
@@ -42,6 +43,7 @@ class ChunkedDecoder {
   // Handles one byte of framing; false if it can't be there.
   bool Step(char c);
   bool StepSize(char c);
+  bool StepBehindSize(char c);
   void TakeData(Buffer& in, Buffer* body);
 
   State state_ = State::kSize;

@@ -42,6 +42,18 @@ TEST(ChunkedDecoder, JoinsChunksInAnyPieces) {
   }
 }
 
+TEST(ChunkedDecoder, PassesOverBlanksBehindASize) {
+  std::string bytes =
+      "4 ;a=b\r\nWiki\r\n5   \r\npedia\r\n1\t \t; c = d \r\n!\r\n"
+      "0  \r\n\r\nrest";
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    Decoded decoded = Decode(bytes, piece);
+    EXPECT_EQ(decoded.result, ChunkedDecoder::Result::kDone);
+    EXPECT_EQ(decoded.body, "Wikipedia!");
+    EXPECT_EQ(decoded.rest, "rest");
+  }
+}
+
 TEST(ChunkedDecoder, EveryTruncationNeedsMore) {
   std::string bytes = "4;x\r\nWiki\r\n0\r\nA: b\r\n\r\n";
   for (std::size_t size = 0; size != bytes.size(); ++size) {
@@ -72,7 +84,15 @@ TEST(ChunkedDecoder, RefusesMalformedFraming) {
                             "-1\r\n"s,
                             "+1\r\n"s,
                             " 1\r\n"s,
-                            "1 \r\n"s,
+                            "\t1\r\n"s,
+                            "1 1\r\n"s,
+                            "1\t1\r\n"s,
+                            "1 x\r\n"s,
+                            "1 \n"s,
+                            "1 \rx"s,
+                            "1 \v\r\n"s,
+                            "1 \0\r\n"s,
+                            " ;x\r\n"s,
                             "0x1\r\n"s,
                             "1\n"s,
                             "1\r\r\n"s,
@@ -114,6 +134,8 @@ TEST(ChunkedDecoder, EnforcesTheLimitOnAnnouncement) {
 
 TEST(ChunkedDecoder, BoundsLinesAndTrailers) {
   EXPECT_EQ(Decode("1;" + std::string(200, 'x'), 7).result,
+            ChunkedDecoder::Result::kError);
+  EXPECT_EQ(Decode("1" + std::string(200, ' '), 7).result,
             ChunkedDecoder::Result::kError);
   EXPECT_EQ(Decode(std::string(200, '0'), 7).result,
             ChunkedDecoder::Result::kError);

@@ -1,5 +1,7 @@
 #include "flare/rpc/protocol/http_replies.h"
 
+#include <charconv>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -25,6 +27,10 @@ void AppendEnd(const ReplyTicket& ticket, std::uint64_t content_length,
   out->Append("Content-Length: ");
   AppendDecimal(content_length, out);
   out->Append("\r\n");
+  AppendConnection(ticket, out);
+  out->Append("\r\n");
+}
+void AppendEndWithoutLength(const ReplyTicket& ticket, BufferBuilder* out) {
   AppendConnection(ticket, out);
   out->Append("\r\n");
 }
@@ -70,7 +76,7 @@ Buffer FormatFailure(const ReplyTicket& ticket, int code,
 }
 
 // What of a handler's fields concerns how the reply is framed.
-enum class Framing { kNone, kDate, kClose, kIgnored };
+enum class Framing { kNone, kDate, kClose, kLength, kIgnored };
 
 Framing FramingOf(std::string_view name, std::string_view value) {
   switch (name.size()) {
@@ -81,7 +87,7 @@ Framing FramingOf(std::string_view name, std::string_view value) {
       if (!IEquals(name, "Connection")) break;
       return IEquals(value, "close") ? Framing::kClose : Framing::kIgnored;
     case 14:
-      if (IEquals(name, "Content-Length")) return Framing::kIgnored;
+      if (IEquals(name, "Content-Length")) return Framing::kLength;
       break;
     case 17:
       if (IEquals(name, "Transfer-Encoding")) return Framing::kIgnored;
@@ -90,18 +96,42 @@ Framing FramingOf(std::string_view name, std::string_view value) {
   return Framing::kNone;
 }
 
-void AppendFields(const HttpHeaders& headers, ReplyTicket* ticket,
-                  BufferBuilder* out) {
+// The handler's own fields. Returned: its Content-Length, if it gave one.
+std::optional<std::uint64_t> AppendFields(const HttpHeaders& headers,
+                                          ReplyTicket* ticket,
+                                          BufferBuilder* out) {
+  std::optional<std::uint64_t> length;
   bool has_date = false;
   for (auto field = headers.begin(); field != headers.end(); ++field) {
-    const Framing framing = FramingOf(field->first, field->second);
-    if (framing == Framing::kClose) ticket->close = true;
-    if (framing == Framing::kClose || framing == Framing::kIgnored) continue;
-    if (framing == Framing::kDate) has_date = true;
+    switch (FramingOf(field->first, field->second)) {
+      case Framing::kClose:
+        ticket->close = true;
+        continue;
+      case Framing::kLength:
+        length = TryParse<std::uint64_t>(field->second);
+        continue;
+      case Framing::kIgnored:
+        continue;
+      case Framing::kDate:
+        has_date = true;
+        break;
+      case Framing::kNone:
+        break;
+    }
     out->Append(field.line());
   }
   if (!has_date) AppendDateField(out);
+  return length;
 }
+
+// Interim statuses are no replies, and three digits are all there is room for.
+int FinalStatusOf(const HttpResponse& response) {
+  const int status = static_cast<int>(response.status());
+  return status < 200 || status > 999 ? 500 : status;
+}
+
+// These have neither body nor length.
+bool HasNoBody(int status) { return status == 204 || status == 304; }
 
 }  // namespace
 
@@ -177,17 +207,23 @@ Buffer FormatRefusal(const ReplyTicket& ticket,
 }
 
 Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
-  int status = static_cast<int>(response.status());
-  // Interim statuses are no replies, and three digits are all there is room
-  // for.
-  if (status < 200 || status > 999) status = 500;
+  const int status = FinalStatusOf(response);
   BufferBuilder out;
   AppendStatusLine(status, &out);
-  AppendFields(*response.headers(), ticket, &out);
-  if (status == 204 || status == 304) {
-    // These have neither body nor length.
-    AppendConnection(*ticket, &out);
-    out.Append("\r\n");
+  const std::optional<std::uint64_t> own_length =
+      AppendFields(*response.headers(), ticket, &out);
+  if (HasNoBody(status)) {
+    AppendEndWithoutLength(*ticket, &out);
+    return out.DestructiveGet();
+  }
+  if (ticket->head_only && response.body_size() == 0) {
+    // How long the body of a GET would be, only the handler knows; 0 may be
+    // false, and no length at all is as good.
+    if (own_length) {
+      AppendEnd(*ticket, *own_length, &out);
+    } else {
+      AppendEndWithoutLength(*ticket, &out);
+    }
     return out.DestructiveGet();
   }
   AppendEnd(*ticket, response.body_size(), &out);
@@ -196,5 +232,36 @@ Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
   }
   return out.DestructiveGet();
 }
+
+Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
+                         ReplyTicket* ticket) {
+  const int status = FinalStatusOf(response);
+  BufferBuilder out;
+  AppendStatusLine(status, &out);
+  AppendFields(*response.headers(), ticket, &out);
+  if (HasNoBody(status)) {
+    ticket->head_only = true;
+  } else if (version == HttpVersion::kHttp10) {
+    ticket->close = true;
+  } else {
+    ticket->chunked = true;
+    out.Append("Transfer-Encoding: chunked\r\n");
+  }
+  AppendEndWithoutLength(*ticket, &out);
+  return out.DestructiveGet();
+}
+
+Buffer FormatChunk(Buffer&& bytes) {
+  char size[2 * sizeof(std::size_t)];
+  const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16);
+  BufferBuilder out;
+  out.Append(std::string_view(size, end.ptr));
+  out.Append("\r\n");
+  out.Append(std::move(bytes));
+  out.Append("\r\n");
+  return out.DestructiveGet();
+}
+
+Buffer FormatLastChunk() { return CreateBufferSlow("0\r\n\r\n"); }
 
 }  // namespace flare::rpc

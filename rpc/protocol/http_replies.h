@@ -30,6 +30,16 @@ Buffer FormatRefusal(const ReplyTicket& ticket,
 // ticket->close if the handler wants that.
 Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response);
 
+// Its head alone, for a body in pieces. Says in *ticket how these go out:
+// chunked, or up to the end of the connection, or (head_only) not at all.
+Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
+                         ReplyTicket* ticket);
+
+// A chunk with these bytes, of which there must be some; without them it would
+// be the last one.
+Buffer FormatChunk(Buffer&& bytes);
+Buffer FormatLastChunk();
+
 }  // namespace flare::rpc
 
 #endif  // FLARE_RPC_PROTOCOL_HTTP_REPLIES_H_

@@ -38,6 +38,10 @@ class HttpServerProtocol : public ServerProtocol {
   }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
   void WriteHttp(const ReplyTicket& ticket, HttpResponse&& response) override;
+  ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
+                      ReplyTicket* ticket, ReplyTurnWaiter* waiter) override;
+  bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece) override;
+  void EndHttp(const ReplyTicket& ticket) override;
 
  private:
   // Heads. kMessage without stopped_: *head is read, head_size_ is known.
@@ -238,8 +242,10 @@ void HttpServerProtocol::ContinueIfExpected(const HttpHead& head,
   Buffer bytes = CreateBufferSlow("HTTP/1.1 100 Continue\r\n\r\n");
   if (request.ticket.ordered) {
     replies_.SendInterim(std::move(bytes));
+  } else if (const auto place = replies_.EnterUnordered()) {
+    replies_.Send(*place, std::move(bytes), /*close=*/false);
   } else {
-    sink()->Write(std::move(bytes));
+    replies_.SendUnordered(std::move(bytes), /*close=*/false);
   }
 }
 
@@ -260,7 +266,10 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
 CutResult HttpServerProtocol::Admit(InboundRequest* request) {
   ReplyTicket& ticket = request->ticket;
   if (!ticket.ordered) {
-    replies_.EnterUnordered();
+    if (const auto place = replies_.EnterUnordered()) [[unlikely]] {
+      ticket.ordered = true;
+      ticket.order = *place;
+    }
   } else if (auto place = replies_.Enter(/*forced=*/ticket.close)) {
     ticket.order = *place;
   } else {
@@ -364,6 +373,31 @@ void HttpServerProtocol::WriteHttp(const ReplyTicket& request,
   ReplyTicket ticket = request;
   Buffer bytes = FormatHandlerReply(&ticket, std::move(response));
   Send(ticket, std::move(bytes));
+}
+
+ReplyTurn HttpServerProtocol::BeginHttp(HttpVersion version,
+                                        const HttpResponse& head,
+                                        ReplyTicket* ticket,
+                                        ReplyTurnWaiter* waiter) {
+  const ReplyTurn turn = replies_.AskForTurn(ticket->order, waiter);
+  if (turn == ReplyTurn::kNow) {
+    replies_.SendPart(FormatHandlerHead(version, head, ticket));
+  }
+  return turn;
+}
+
+bool HttpServerProtocol::WriteHttpPiece(const ReplyTicket& ticket,
+                                        Buffer&& piece) {
+  if (piece.empty()) return true;
+  return replies_.SendPart(ticket.chunked ? FormatChunk(std::move(piece))
+                                          : std::move(piece));
+}
+
+void HttpServerProtocol::EndHttp(const ReplyTicket& ticket) {
+  if (ticket.chunked && !ticket.head_only) {
+    replies_.SendPart(FormatLastChunk());
+  }
+  replies_.EndParts(ticket.order, ticket.close);
 }
 
 void HttpServerProtocol::Send(const ReplyTicket& ticket, Buffer&& bytes) {

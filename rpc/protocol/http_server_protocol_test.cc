@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,38 @@ TEST(HttpHandlers, HeadHasNoBody) {
   server.AnswerAll("body");
   EXPECT_EQ(server.sink().Take(),
             "HTTP/1.1 200 OK\r\nDate: today\r\nContent-Length: 4\r\n\r\n");
+}
+
+std::string ReplyToHead(const std::vector<std::string>& lengths,
+                        std::string_view body) {
+  HttpServer server;
+  server.Feed("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
+  HttpResponse response;
+  response.headers()->Set("Date", "today");
+  for (const std::string& length : lengths) {
+    response.headers()->Append("content-length", length);
+  }
+  response.set_body(body);
+  server.protocol().WriteHttp(server.request().ticket, std::move(response));
+  return server.sink().Take();
+}
+
+TEST(HttpHandlers, HeadMayTellItsLengthWithoutABody) {
+  const std::string start = "HTTP/1.1 200 OK\r\nDate: today\r\n";
+  for (const char* length : {"0", "1000", "18446744073709551615"}) {
+    EXPECT_EQ(ReplyToHead({length}, ""),
+              start + "Content-Length: " + length + "\r\n\r\n");
+  }
+  // What is no number doesn't go out, and nothing is made up.
+  for (const char* length : {"", "-1", "+1", "0x10", "1 2", "1, 1", "many",
+                             "18446744073709551616"}) {
+    EXPECT_EQ(ReplyToHead({length}, ""), start + "\r\n") << length;
+  }
+  EXPECT_EQ(ReplyToHead({}, ""), start + "\r\n");
+  // There is one in any case.
+  EXPECT_EQ(ReplyToHead({"5", "7"}, ""), start + "Content-Length: 7\r\n\r\n");
+  // A body is what a GET would be answered with.
+  EXPECT_EQ(ReplyToHead({"1000"}, "abc"), start + "Content-Length: 3\r\n\r\n");
 }
 
 TEST(HttpHandlers, SomeStatusesHaveNoBody) {

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "flare/base/buffer.h"
@@ -40,8 +41,10 @@ class OrderedReplies {
   // connection.
   std::optional<std::uint64_t> Enter(bool forced = false);
 
-  // Called by the reader: counts a request whose reply needs no place.
-  void EnterUnordered();
+  // Called by the reader: counts a request whose reply needs no place; or gives
+  // it one after all, because a reply in parts is on its way, which no other
+  // may interrupt.
+  std::optional<std::uint64_t> EnterUnordered();
 
   // The reply at `place`. With `close` it is the connection's last: it leaves
   // when no request is pending any more, and the connection closes behind it;
@@ -52,6 +55,13 @@ class OrderedReplies {
   // The reply of a request entered by EnterUnordered. Leaves at once, or, with
   // `close`, as Send() says.
   void SendUnordered(Buffer&& bytes, bool close);
+
+  // The reply at `place` in parts, instead of Send(). AskForTurn until it says
+  // kNow; then SendPart (false: the connection is closed), and EndParts. Other
+  // replies wait meanwhile. After kNever Send() is due.
+  ReplyTurn AskForTurn(std::uint64_t place, ReplyTurnWaiter* waiter);
+  bool SendPart(Buffer&& bytes) { return sink_->Write(std::move(bytes)); }
+  void EndParts(std::uint64_t place, bool close);
 
   // Something that leaves before the reply of the request entered next, in its
   // turn, and is no reply itself (100 Continue).
@@ -66,26 +76,34 @@ class OrderedReplies {
     Buffer bytes;
     bool ready = false;
     bool close = false;
+    ReplyTurnWaiter* waiter = nullptr;  // of a reply in parts
   };
 
   void SendInOrder(std::uint64_t place, Buffer&& bytes, bool close);
   bool TakeNext(Slot* slot) FLARE_REQUIRES(lock_);
-  void Hold(std::uint64_t place, Buffer&& bytes, bool close)
+  [[nodiscard]] bool Hold(std::uint64_t place, Buffer&& bytes, bool close)
       FLARE_REQUIRES(lock_);
+  Slot& MakeSlot(std::uint64_t place) FLARE_REQUIRES(lock_);
+  ReplyTurnWaiter* TakeWaiter() FLARE_REQUIRES(lock_);
+  std::vector<Slot> End() FLARE_REQUIRES(lock_);
+  static void TellAll(const std::vector<Slot>& dropped);
+  void TellUnorderedAreGone();
+  [[gnu::noinline]] std::uint64_t EnterAfterAll();
   Slot& SlotOf(std::uint64_t place) FLARE_REQUIRES(lock_) {
     return slots_[place & (slots_.size() - 1)];
   }
-  // A pending request is done.
-  void Leave(bool close);
+  // A pending request is done; `count` is what it counts in pending_.
+  void Leave(std::uint64_t count, bool close);
+  [[gnu::noinline]] void HandleLeft(std::uint64_t left);
   void Close();
 
   const std::size_t max_pending_;
   const std::size_t max_bytes_;
   ReplySink* const sink_;
 
-  // Number of pending requests; the top bit says that the connection closes
-  // when there are none.
-  std::atomic<std::uint32_t> pending_{0};
+  // Number of pending requests, of those without a place, and flags: see
+  // ordered_replies.cc.
+  std::atomic<std::uint64_t> pending_{0};
 
   std::uint64_t entered_ = 0;  // places given out; the reader's own
 
@@ -95,6 +113,7 @@ class OrderedReplies {
   bool ended_ FLARE_GUARDED_BY(lock_) = false;      // drop what comes
   Buffer last_ FLARE_GUARDED_BY(lock_);             // see [R4]
   std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;
+  ReplyTurnWaiter* unordered_waiter_ FLARE_GUARDED_BY(lock_) = nullptr;  // [R6]
   // A ring of replies that wait, indexed by the low bits of their place; its
   // size is a power of two, above how far each of them is from next_; 0 as long
   // as none waits.

@@ -135,7 +135,7 @@ class Routes(RpcProxyTest):
         "example.protobuf_echo.RelayService=flare://127.0.0.1:1")
     press = self.press(proxy.port, ["trpc"], "--requests=10")
     self.assertEqual(press.wait(), 1, press)
-    self.assertEqual(self.figures()["failures_by_status"], {"10": 10})
+    self.assertEqual(self.figures()["failures_by_status"], {"9": 10})
 
   def test_failures_of_the_backend_keep_their_code(self):
     server = self.start_server("--fail_with=1234")

@@ -98,13 +98,14 @@ class AnyProtocol(ServerTest):
         self.check_echo(reply, text="", attachment=b"alone")
 
   def test_failures_are_answered_and_the_connection_goes_on(self):
-    for codec, no_method, malformed in ((BaiduStd, 10, STATUS_MALFORMED),
-                                        (Trpc, 12, 1), (Bolt, 6, 18)):
+    for codec, no_method, no_service, malformed in (
+        (BaiduStd, 10, 10, STATUS_MALFORMED), (Trpc, 12, 11, 1),
+        (Bolt, 6, 6, 18)):
       with self.subTest(codec.scheme):
         peer = self.connect(codec)
         for bad, status in (
             (request(id=1, method="NoSuch"), no_method),
-            (request(id=2, service="no.such.Service"), no_method),
+            (request(id=2, service="no.such.Service"), no_service),
             (request(id=3, body=b"\x0a\xff\xff"), malformed),
             (request(id=4, body=bytes(LARGE)), malformed)):
           reply = peer.call(bad)
