@@ -38,7 +38,7 @@ namespace flare {
 //   }
 //
 // To HTTP/1.1 it goes in chunks, to HTTP/1.0 up to the end of the connection.
-// It ends when the handler returns.
+// It ends when the handler returns, or is given up by Abort().
 class HttpBodyWriter {
  public:
   // Sends `piece` behind those before; the first time behind status and fields
@@ -50,6 +50,12 @@ class HttpBodyWriter {
   // it does for replies without a body (to HEAD, and with some statuses) when
   // their head was sent. By one thread at a time.
   virtual Status Write(Buffer piece) = 0;
+
+  // For a body that can't be completed: closes the connection where it stands,
+  // which tells the peer (of HTTP/1.1) so. Nothing of this reply is sent any
+  // more. While nothing has been written a reply that says what is wrong is
+  // better.
+  virtual void Abort() = 0;
 
  protected:
   ~HttpBodyWriter() = default;

@@ -1,5 +1,6 @@
 #include "flare/rpc/http_pieces.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "flare/fiber/event.h"
@@ -31,6 +32,10 @@ flare::Status HttpPieces::Write(Buffer piece) {
   connection_->WaitForRoom();
   return protocol_->WriteHttpPiece(*ticket_, std::move(piece)) ? flare::Status()
                                                                : Closed();
+}
+
+void HttpPieces::Abort() {
+  connection_->Cut(flare::Status(ECONNABORTED, "a handler gave its reply up"));
 }
 
 bool HttpPieces::Begin() {

@@ -26,6 +26,7 @@ class HttpPieces final : public HttpBodyWriter {
         response_(response) {}
 
   flare::Status Write(Buffer piece) override;
+  void Abort() override;
 
   // Something was written: End() is due in place of the ordinary reply.
   bool begun() const { return ticket_.has_value(); }

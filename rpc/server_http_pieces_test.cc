@@ -1,4 +1,5 @@
 // Bodies of HTTP replies that handlers send piece by piece.
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -124,6 +125,34 @@ TEST_F(HttpPiecesTest, HandlersCanClose) {
   client.Send(std::string(kAsk) + kAsk);  // The second one is dropped.
   EXPECT_THAT(HeadOf(&client), HasSubstr("\r\nConnection: close\r\n"));
   EXPECT_EQ(client.ReadAll(), "3\r\none\r\n0\r\n\r\n");
+}
+
+TEST_F(HttpPiecesTest, HandlersCanGiveUp) {
+  std::atomic<bool> begins{true};
+  std::atomic<int> refused{0};
+  fiber::Event seen;
+  Start([&](HttpResponse*, HttpBodyWriter* body) {
+    if (begins) {
+      EXPECT_TRUE(Write(body, "part"));
+      seen.Wait();
+    }
+    body->Abort();
+    if (!Write(body, "more")) ++refused;
+  });
+  {
+    RawClient client(endpoint());
+    client.Send(kAsk);
+    EXPECT_THAT(HeadOf(&client), HasSubstr("chunked"));
+    EXPECT_EQ(client.ReadExactly(9), "4\r\npart\r\n");
+    seen.Set();
+    EXPECT_TRUE(client.AtEnd());  // And no last chunk.
+  }
+  begins = false;
+  RawClient client(endpoint());
+  client.Send(kAsk);
+  EXPECT_TRUE(client.AtEnd());
+  StopServer();
+  EXPECT_EQ(refused, 2);
 }
 
 TEST_F(HttpPiecesTest, NoneWhereThereIsNoBody) {
