@@ -40,6 +40,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/fork_guard.h"
+#include "flare/fiber/runtime.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
 #include "glog/logging.h"

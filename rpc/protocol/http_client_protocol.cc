@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "flare/base/string.h"
+#include "flare/rpc/http_text.h"
 #include "flare/rpc/protocol/chunked_decoder.h"
 #include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/http_protocol.h"
