@@ -25,7 +25,9 @@ bool IsSendable(std::string_view method) {
 
 // The published servers write the reason of a failure as it is, line feeds and
 // all. So what FindHeadEnd refuses behind the first line isn't the end of a
-// response: an empty line is. `scanned` as there.
+// response: an empty line is. Nor does this begin a long line anew each time
+// that more of it has come. `scanned` as there; it must be the start of a line
+// that isn't empty.
 HeadEnd FindEmptyLine(const Buffer& in, std::size_t limit, std::size_t* scanned,
                       std::size_t* size) {
   constexpr std::string_view kEnd = "\r\n\r\n";
@@ -127,7 +129,7 @@ class HttpClientProtocol : public ClientProtocol {
   std::size_t scanned_ = 0;
   std::size_t head_size_ = 0;   // of the message at hand; 0: not known yet
   std::size_t total_size_ = 0;  // ... with its body, if not chunked
-  bool has_bare_lf_ = false;    // Its head, in a field.
+  bool by_empty_line_ = false;  // How the end of its head is looked for.
   bool in_chunks_ = false;
   Buffer chunked_head_;
   Buffer chunked_body_;
@@ -166,12 +168,15 @@ flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
 }
 
 HeadEnd HttpClientProtocol::FindHead(const Buffer& in) {
-  if (!has_bare_lf_) [[likely]] {
+  constexpr std::size_t kLongLine = 4096;
+  if (!by_empty_line_) [[likely]] {
     const HeadEnd end =
         FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_);
-    // Who ends even the first line so doesn't end the last one otherwise.
-    if (end != HeadEnd::kBareLf || scanned_ == 0) return end;
-    has_bare_lf_ = true;
+    // Who ends even the first line without CR doesn't end the last one so.
+    by_empty_line_ =
+        (end == HeadEnd::kBareLf && scanned_ != 0) ||
+        (end == HeadEnd::kIncomplete && in.size() > scanned_ + kLongLine);
+    if (!by_empty_line_) return end;
   }
   return FindEmptyLine(in, limits_.max_http_header, &scanned_, &head_size_);
 }
@@ -207,7 +212,7 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
     // An interim response announces the one that follows.
     in.Skip(head_size_);
     scanned_ = head_size_ = 0;
-    has_bare_lf_ = false;
+    by_empty_line_ = false;
   }
   if (head_size_ > limits_.max_packet_size) {
     return Fail("a response with a head of " + std::to_string(head_size_) +
@@ -267,7 +272,7 @@ CutResult HttpClientProtocol::Finish(InboundResponse* response) {
   response->meta_size = static_cast<std::uint32_t>(head_size_);
   response->wire_size = head_size_ + response->body.size();
   scanned_ = head_size_ = total_size_ = 0;
-  in_chunks_ = has_bare_lf_ = false;
+  in_chunks_ = by_empty_line_ = false;
   return CutResult::kMessage;
 }
 
