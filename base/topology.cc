@@ -337,7 +337,8 @@ std::vector<int> GetThreadAffinity() {
   const CpuMask mask;
   std::vector<int> cpus;
   if (sched_getaffinity(0, mask.size(), mask.get()) == 0) {
-    for (int cpu = 0; cpu <= kMaxCpu; ++cpu) {
+    const int count = CPU_COUNT_S(mask.size(), mask.get());
+    for (int cpu = 0; static_cast<int>(cpus.size()) < count; ++cpu) {
       if (CPU_ISSET_S(cpu, mask.size(), mask.get())) cpus.push_back(cpu);
     }
   }

@@ -176,6 +176,17 @@ class SchedulingGroup {
   }
   std::size_t injected() const noexcept { return injection_.size(); }
 
+  // Nobody has begun to look for IO between tasks since `interval_ns` before
+  // `now_ns`. The caller is to do so then.
+  bool TakeTurnToLook(std::int64_t now_ns, std::int64_t interval_ns) noexcept {
+    // relaxed, both: two that look at once do no harm.
+    if (now_ns - looked_at_ns_.load(std::memory_order_relaxed) < interval_ns) {
+      return false;
+    }
+    looked_at_ns_.store(now_ns, std::memory_order_relaxed);
+    return true;
+  }
+
   // How long the group's tasks have taken lately, on the mean.
   std::int64_t mean_task_ns() const noexcept {
     return mean_task_ns_.load(std::memory_order_relaxed);  // A hint.
@@ -263,6 +274,7 @@ class SchedulingGroup {
   alignas(kCacheLine) std::atomic<int> searching_{0};
   alignas(kCacheLine) std::atomic<bool> polling_{false};
   std::atomic<std::uint64_t> poller_bit_{0};  // Who sleeps in the poller.
+  std::atomic<std::int64_t> looked_at_ns_{0};
   std::atomic<std::uint64_t> rouses_{0};
   std::atomic<std::uint64_t> wakes_{0};
   std::atomic<std::uint64_t> blocked_{0};

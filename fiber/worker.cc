@@ -137,7 +137,7 @@ void Worker::Maintain() {
   until_maintenance_ = TasksUntilMaintenance();
   group_->FireTimers(now);
   Keep(TakeInjected(ShareOfInjected()));
-  LookForIoBetweenTasks();
+  LookForIoBetweenTasks(now);
   if (now >= probe_.next_at_ns) Probe(now);
   if (group_->shortage().any()) [[unlikely]] {
     EaseShortage();
@@ -167,7 +167,7 @@ void Worker::LookForIo() {
 }
 
 // While the ring isn't empty, and maybe never is.
-void Worker::LookForIoBetweenTasks() {
+void Worker::LookForIoBetweenTasks(std::int64_t now_ns) {
   const auto has_room = [this] {
     return run_queue_.size() < run_queue_.capacity() / 2;
   };
@@ -177,6 +177,11 @@ void Worker::LookForIoBetweenTasks() {
   // tasks would have to wait behind newer ones. They do so now and then, as
   // tasks that resubmit themselves may leave no room for ever.
   if (!has_room() && maintained_without_pause_ % 4 != 3) return;
+  // A sibling's look just now has found what this one would.
+  if (group_->pending_events() == 0 && schedule_ == nullptr &&
+      !group_->TakeTurnToLook(now_ns, kMaintenanceNs)) {
+    return;
+  }
   LookForIo();
   // Events come one by one to a worker that runs out of tasks in between, even
   // if rarely, as what they bring is in the caches then. To one that doesn't,

@@ -122,7 +122,8 @@ class Worker {
   // More than fibers end, in a relay, between two that are suspended.
   static constexpr std::size_t kMaxSpares = 1024;
   // Ring tasks run between two looks at the injection queue, timers and IO, or
-  // fewer if they are expected to take longer than this.
+  // fewer if they are expected to take longer than this. Of the group's workers
+  // one looks for IO in this time, as long as there are tasks to run.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
   // A worker that was maintained so often and didn't run out of tasks meanwhile
@@ -193,7 +194,7 @@ class Worker {
   void Maintain();
   // The latter alone.
   void LookForIo();
-  void LookForIoBetweenTasks();
+  void LookForIoBetweenTasks(std::int64_t now_ns);
   // Keep() for what a poller has handed out.
   void KeepReady(TaskList&& tasks);
   // The first task of pending events; nullptr: there are none.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
@@ -318,52 +319,84 @@ TEST_F(WorkerTest, PlainThreadsHaveNoOthers) {
   EXPECT_FALSE(SubmitBehindEvents(&task));
 }
 
-// It would have to give its oldest tasks away for what comes, and so does only
-// now and then.
-TEST_F(WorkerTest, AHalfFullRingLooksRarely) {
-  struct Endless : Task {
-    std::atomic<std::int64_t>* runs = nullptr;
-    Latch* ended = nullptr;
-    std::atomic<bool> stop{false};
-  };
-  constexpr int kTasks = 200;
-  std::atomic<std::int64_t> runs{0};
-  Latch first_ended(kTasks / 2);
-  Latch ended(kTasks / 2);
-  std::vector<Endless> tasks(kTasks);
-  const auto run_for_a_while = [&] {
-    const std::int64_t end = runs.load() + 100 * kTasks;
-    while (runs.load() < end) std::this_thread::yield();
-  };
-  Spawn([&] {
-    for (int i = 0; i < kTasks; ++i) {
-      tasks[i].runs = &runs;
-      tasks[i].ended = i < kTasks / 2 ? &first_ended : &ended;
-      tasks[i].run = [](Task* self) {
-        auto* const me = static_cast<Endless*>(self);
-        if (me->stop.load()) return me->ended->count_down();
-        me->runs->fetch_add(1);
-        Submit(me);
-      };
-      Submit(&tasks[i]);
-    }
-  });
-  run_for_a_while();
-  const std::int64_t runs_before = runs.load();
-  const int before = poller()->looks();
-  run_for_a_while();
-  const int looks = poller()->looks() - before;
-  EXPECT_GT(looks, 0);
-  // Once in four times 61; the counts are not of the same moment.
-  EXPECT_LT(looks, (runs.load() - runs_before) / 200 + 20);
+// Tasks that resubmit themselves until they are stopped, and block their thread
+// for long enough that each is followed by maintenance.
+class BlockingTasks {
+ public:
+  explicit BlockingTasks(std::size_t count) : tasks_(count), ended_(count) {
+    Spawn([this] {
+      for (Long& task : tasks_) {
+        task.all = this;
+        task.run = [](Task* self) { static_cast<Long*>(self)->Run(); };
+        Submit(&task);
+      }
+    });
+  }
+  ~BlockingTasks() {
+    left_ = 0;
+    ended_.wait();
+  }
 
-  for (int i = 0; i < kTasks / 2; ++i) tasks[i].stop = true;
-  first_ended.wait();
-  const int halfway = poller()->looks();
-  run_for_a_while();
-  EXPECT_GT(poller()->looks(), halfway + 20);
-  for (Endless& task : tasks) task.stop = true;
-  ended.wait();
+  int runs() const { return runs_.load(); }
+  // Lets all but so many end, and the others run so often.
+  void KeepFor(int tasks, int more) {
+    left_ = tasks;
+    for (const int end = runs() + more; runs() < end;) {
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  struct Long : Task {
+    BlockingTasks* all = nullptr;
+
+    void Run() {
+      if (this - all->tasks_.data() >= all->left_.load()) {
+        return all->ended_.count_down();
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(150));
+      all->runs_.fetch_add(1);
+      Submit(this);
+    }
+  };
+
+  std::vector<Long> tasks_;
+  std::atomic<int> left_{static_cast<int>(tasks_.size())};
+  std::atomic<int> runs_{0};
+  Latch ended_;
+};
+
+// It would have to give its oldest tasks away for what comes, and so looks
+// every fourth time.
+TEST_F(WorkerTest, AHalfFullRingLooksRarely) {
+  BlockingTasks tasks(200);
+  const auto looks_in_a_while = [&](int left) {
+    tasks.KeepFor(left, 250);  // Some end, and means become known.
+    const int looks = poller()->looks();
+    const int runs = tasks.runs();
+    tasks.KeepFor(left, 200);
+    return static_cast<double>(poller()->looks() - looks) /
+           (tasks.runs() - runs);
+  };
+  const double half_full = looks_in_a_while(200);
+  EXPECT_GT(half_full, 0.15);
+  EXPECT_LT(half_full, 0.35);
+  EXPECT_GT(looks_in_a_while(20), 0.7);
+}
+
+// What one of them would find its siblings have found just now.
+TEST_F(WorkerTest, WorkersTakeTurnsAtLooking) {
+  TerminateRuntime();
+  Start(4);
+  BlockingTasks tasks(20);
+  tasks.KeepFor(20, 100);
+  const std::int64_t begin = NowNs();
+  const int looks = poller()->looks();
+  tasks.KeepFor(20, 400);
+  const double per_100_us =
+      (poller()->looks() - looks) * 1e5 / static_cast<double>(NowNs() - begin);
+  EXPECT_GT(per_100_us, 0.2);
+  EXPECT_LT(per_100_us, 1.2);
 }
 
 }  // namespace
