@@ -13,6 +13,7 @@
 #include "flare/fiber/blocking_pool.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fork_guard.h"
+#include "flare/fiber/membarrier.h"
 #include "flare/fiber/neighbours.h"
 #include "flare/fiber/runtime_plan.h"
 #include "flare/fiber/runtime_state.h"
@@ -109,8 +110,12 @@ SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
 }
 
 // Built by a thread that is placed like the group's workers, so that its memory
-// lies on their node.
+// lies on their node; by the calling one if that is.
 std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
+  if (options.arenas.empty() && options.schedule == nullptr &&
+      (options.cpus.empty() || options.cpus == GetThreadAffinity())) {
+    return std::make_unique<SchedulingGroup>(std::move(options));
+  }
   std::unique_ptr<SchedulingGroup> group;
   std::thread([&] {
     if (!options.cpus.empty()) {
@@ -196,6 +201,8 @@ Status StartRuntime(const RuntimeOptions& options) {
   auto schedule = ScheduleFor(options);
   if (!schedule) return schedule.error();
 
+  // While there is one thread only, if there is: the kernel takes 20 ms else.
+  static_cast<void>(MembarrierAvailable());
   auto rt = std::make_unique<Runtime>();
   rt->plan = *std::move(plan);
   rt->schedule = *std::move(schedule);
