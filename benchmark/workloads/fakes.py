@@ -24,7 +24,7 @@ cat > "$file" <<END
 END
 """
 PROGRAMS = ('server', 'relay_server', 'gdt_server', 'merge_server',
-            'epoll_limit_server', 'tcp_proxy')
+            'epoll_limit_server', 'epoll_limit_proxy', 'tcp_proxy')
 
 
 def write_program(folder, name, text):

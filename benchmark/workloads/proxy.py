@@ -7,8 +7,8 @@ DOCUMENT = 'From SOFAMosn\'s performance report.'
 UPSTREAMS = 4
 BODY_BYTES = 1024
 NO_SPIN = 'flare, no spin'
-SYSTEMS = ('flare', NO_SPIN) + servers.peers_with('tcp')
-SMOKE_SYSTEMS = ('flare',)
+SYSTEMS = ('flare', NO_SPIN, 'epoll_limit') + servers.peers_with('tcp')
+SMOKE_SYSTEMS = ('flare', 'epoll_limit')
 
 
 def split_cpus(bench):
@@ -26,6 +26,9 @@ def start_proxy(bench, system, upstreams, cpus):
         return servers.tcp_proxy(bench, addresses, cpus)
     if system == NO_SPIN:
         return servers.tcp_proxy(bench, addresses, cpus, flare_io_spin_us=0)
+    if system == 'epoll_limit':
+        return servers.epoll_limit_proxy(bench, addresses, cpus,
+                                         flare_io_spin_us=0)
     return servers.peer(bench, system, 'tcp', addresses, threads=len(cpus),
                         cpus=cpus)
 
@@ -97,7 +100,8 @@ ABOUT = (
     '`direct` is the same load without a proxy; its CPU is the upstreams\'. '
     'While it has nothing to do `flare` looks for IO before it sleeps, which '
     'counts as CPU; `flare, no spin` is the same proxy with '
-    '`--flare_io_spin_us=0`. ')
+    '`--flare_io_spin_us=0`. `epoll_limit` is a bare loop that reads and sends, '
+    'and doesn\'t look either: what the kernel allows. ')
 
 PROXY_BOLT = Workload(
     'proxy-bolt', 'Bolt through a TCP proxy', DOCUMENT,

@@ -14,6 +14,7 @@ GDT_SERVER = 'benchmark/baseline/gdt_server'
 MERGE_SERVER = 'benchmark/baseline/merge_server'
 EPOLL_LIMIT_SERVER = 'benchmark/baseline/epoll_limit_server'
 EPOLL_LIMIT_CLIENT = 'benchmark/baseline/epoll_limit_client'
+EPOLL_LIMIT_PROXY = 'benchmark/baseline/epoll_limit_proxy'
 
 
 def start(bench, program, flags, cpus=None, pattern=processes.LISTENING):
@@ -53,6 +54,13 @@ def merge(bench, threads, **flags):
 
 def epoll_limit(bench, threads, **flags):
     return start(bench, EPOLL_LIMIT_SERVER, {'threads': threads, **flags})
+
+
+def epoll_limit_proxy(bench, upstreams, cpus, **flags):
+    """On these CPUs, with one loop for each."""
+    return start(bench, EPOLL_LIMIT_PROXY, {
+        'threads': len(cpus), 'forward_to': ','.join(upstreams), **flags},
+                 cpus)
 
 
 def http(bench, threads, body_size, cpus=None, **flags):

@@ -9,6 +9,8 @@ import re
 import signal
 import socket
 import sys
+import threading
+import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))  # Bazel runs it by a link.
 sys.path.append(os.path.join(HERE, "..", "..", "..", "example", "rpc", "e2e"))
@@ -195,6 +197,8 @@ class Servers(TestCase):
          "--forward_to=flare://127.0.0.1:1"),
         ("epoll_limit_server", "--body_size", "--body_size=-1"),
         ("epoll_limit_server", "192.0.2.1", "--ip=192.0.2.1"),
+        ("epoll_limit_proxy", "names nobody", "--forward_to="),
+        ("epoll_limit_proxy", "nonsense", "--forward_to=127.0.0.1:1,nonsense"),
         ("epoll_limit_client", "--server_addr"),
         ("epoll_limit_client", "trpc", "--server_addr=trpc://127.0.0.1:1"),
         ("epoll_limit_client", "--max_pending", "--connections=30",
@@ -320,6 +324,52 @@ class EpollLimit(TestCase):
         f"--server_addr=flare://127.0.0.1:{server.port}")
     self.assertEqual(status, 1, log)
     self.assertTrue(re.search("can't connect.*refused", log), log)
+
+
+class Proxy(TestCase):
+
+  def proxy(self, *ports):
+    upstreams = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return self.serve("epoll_limit_proxy", "--threads=1",
+                      f"--forward_to={upstreams}")
+
+  def test_passes_calls_on(self):
+    servers = [self.serve("epoll_limit_server", "--threads=1")
+               for _ in range(2)]
+    proxy = self.proxy(*(server.port for server in servers))
+    self.press(proxy, "flare", "--body_size=10")
+    self.press(proxy, "flare", "--body_size=300000", requests=100)
+    for server in servers:  # By turns.
+      server.wait_for(r"Processed [1-9]\d* request")
+    self.assert_stops(proxy)
+
+  def test_waits_for_who_is_slow(self):
+    data = os.urandom(1 << 16) * 256
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+      proxy = self.proxy(upstream.getsockname()[1])
+      for slow, fast in ((0, 1), (1, 0)):
+        client = self.connect(proxy)
+        server = upstream.accept()[0]
+        self.addCleanup(server.close)
+        ends = (client, server)
+        sender = threading.Thread(target=ends[fast].sendall, args=(data,))
+        sender.start()
+        received = bytearray()
+        time.sleep(0.2)
+        while len(received) < len(data):
+          received += ends[slow].recv(1 << 20)
+        sender.join()
+        self.assertEqual(received, data)
+        # The end of one is the end of both.
+        ends[fast].close()
+        self.assertEqual(ends[slow].recv(1), b"")
+      self.assert_stops(proxy)
+
+  def test_ends_what_it_cannot_pass_on(self):
+    proxy = self.proxy(harness.free_port())
+    for _ in range(10):
+      self.assertEqual(self.connect(proxy).recv(1), b"")
+    self.assert_stops(proxy)
 
 
 if __name__ == "__main__":
