@@ -157,9 +157,9 @@ std::size_t Relay::FillPipe(Side from) {
     flow.full = true;
     return received;
   }
-  if (n == 0) {
-    EndSource(from, 0);
-  } else if (errno == EINVAL) {  // Not for this kind of socket.
+  if (n == 0 || errno == EINVAL || (errno == EAGAIN && flow.hang_up)) {
+    // Not for this kind of socket, or what looks like the end and may be urgent
+    // data in front: recv() tells.
     flow.pipe.reset();
     flow.may_splice = false;
   } else {

@@ -438,5 +438,29 @@ TEST_P(TcpRelayTest, UrgentDataDoesNotStopTheFlow) {
   EXPECT_EQ(Receive(upstream_.peer.get(), expected.size()), expected);
 }
 
+// Nor do splices, which take it for the end, or for nothing, when it comes in
+// front of one or of more.
+TEST_P(TcpRelayTest, UrgentDataInASplicedStream) {
+  for (const bool ended : {false, true}) {
+    Open({.copy_mode = CopyMode::kSplice});
+    flare::io::SetUrgentInline(client_.ours.get());
+    std::string expected = Pattern(96 << 10, 1);
+    ASSERT_TRUE(SendAll(client_.peer.get(), expected));
+    RunUntil([&] { return relay_->splices_to(Relay::kUpstream); });
+    ASSERT_EQ(::send(client_.peer.get(), "!", 1, MSG_OOB), 1);
+    const std::string rest = Pattern(32 << 10, 2);
+    ASSERT_TRUE(SendAll(client_.peer.get(), rest));
+    expected += "!" + rest;
+    if (ended) ::shutdown(client_.peer.get(), SHUT_WR);
+    std::string received;
+    std::thread reader(
+        [&] { received = Receive(upstream_.peer.get(), expected.size()); });
+    RunUntil([&] { return Passed(Relay::kUpstream) == expected.size(); });
+    upstream_.ours.Reset();  // Ends the reader, if it still waits.
+    reader.join();
+    EXPECT_TRUE(received == expected) << received.size();
+  }
+}
+
 }  // namespace
 }  // namespace example::proxy
