@@ -49,6 +49,11 @@ bool SetReceiveBuffer(int fd, int bytes) {
   return SetInt(fd, SOL_SOCKET, SO_RCVBUF, bytes);
 }
 
+bool SetResetOnClose(int fd) {
+  const linger now{.l_onoff = 1, .l_linger = 0};
+  return ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0;
+}
+
 int TakeSocketError(int fd) {
   int error = 0;
   socklen_t length = sizeof(error);

@@ -31,7 +31,9 @@
 // and the run queues' of fiber/.
 #include "flare/io/stream_connection.h"
 
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -244,6 +246,14 @@ void StreamConnection::EndInput() {
 }
 
 void StreamConnection::Close(Status why) {
+  CloseNow(std::move(why), /*reset=*/false);
+}
+
+void StreamConnection::Reset(Status why) {
+  CloseNow(std::move(why), /*reset=*/true);
+}
+
+void StreamConnection::CloseNow(Status why, bool reset) {
   bool started;
   bool registered;
   {
@@ -260,7 +270,10 @@ void StreamConnection::Close(Status why) {
   const OutputList::Closed output = output_.Close();  // [SC1]
   OutputNode::FreeAll(output.nodes);
   output_bytes_.Close();
-  if (started && fd() >= 0) ::shutdown(fd(), SHUT_RDWR);
+  if (started && fd() >= 0) {
+    if (reset) SetResetOnClose(fd());
+    ::shutdown(fd(), reset ? SHUT_RD : SHUT_RDWR);
+  }
   if (registered) EpollPoller::OfGroup(group_)->Retire(this);  // [SC5]
   if (writable_.OnWritable()) fiber::Submit(&flush_task_);
   if (reader_.Stop() || !registered) {  // [SC2]
@@ -279,6 +292,7 @@ void StreamConnection::CloseAfterFlush(Status why) {
     if (closing_ || flushing_) return;
     flushing_ = true;
     flush_reason_ = std::move(why);
+    LookAtKernel();
     Ref();  // The timer's [SC6].
     fiber::ArmTimer(&linger_, SaturatingAdd(NowNs(), options_.linger_ns));
   }
@@ -297,16 +311,35 @@ void StreamConnection::CloseAfterFlush(Status why) {
   }
 }
 
+// When the peer last took output, as far as is known.
+std::int64_t StreamConnection::LookAtKernel() {
+  int left = 0;
+  // Bytes that were not acknowledged. Another kind of socket: none.
+  if (fd() < 0 || ::ioctl(fd(), SIOCOUTQ, &left) != 0) left = 0;
+  if (left < in_kernel_) taken_at_ns_ = NowNs();
+  in_kernel_ = left;
+  // relaxed: timing only.
+  return std::max(taken_at_ns_, last_sent_ns_.load(std::memory_order_relaxed));
+}
+
+bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
+  std::scoped_lock guard(lifecycle_lock_);
+  // The descriptor is closed some time after that.
+  return !closing_ && SaturatingAdd(LookAtKernel(), span_ns) > NowNs();
+}
+
 // Must not touch anything after having let the lock go, if it returns true: the
 // connection may be gone [SC6].
 bool StreamConnection::ProlongLinger() {
-  // Input doesn't count: a peer that sends for ever is not waited for.
-  // relaxed: timing only.
-  const std::int64_t until = SaturatingAdd(
-      last_sent_ns_.load(std::memory_order_relaxed), options_.linger_ns);
-  if (until <= NowNs()) return false;
   std::scoped_lock guard(lifecycle_lock_);
   if (closing_) return false;
+  // Input doesn't count: a peer that sends for ever is not waited for.
+  std::int64_t until = SaturatingAdd(LookAtKernel(), options_.linger_ns);
+  if (HasUntakenOutput()) {
+    until = SaturatingAdd(SaturatingAdd(until, options_.linger_ns),
+                          options_.linger_ns);
+  }
+  if (until <= NowNs()) return false;
   fiber::ArmTimer(&linger_, until);
   return true;
 }
@@ -314,11 +347,21 @@ bool StreamConnection::ProlongLinger() {
 void StreamConnection::OnLinger(fiber::Timer* timer) {
   StreamConnection* const self = static_cast<LingerTimer*>(timer)->connection;
   if (self->ProlongLinger()) return;
-  self->Close(Status(ETIMEDOUT, "gave up on closing the connection to " +
-                                    self->remote_.ToString() +
-                                    " in good order: the peer did not take "
-                                    "the output or close its end in time"));
+  self->GiveUpLingering();
   self->Deref();
+}
+
+void StreamConnection::GiveUpLingering() {
+  bool reset;
+  {
+    std::scoped_lock guard(lifecycle_lock_);
+    reset = HasUntakenOutput();
+  }
+  CloseNow(Status(ETIMEDOUT, "gave up on closing the connection to " +
+                                 remote_.ToString() +
+                                 " in good order: the peer did not take the "
+                                 "output or close its end in time"),
+           reset);
 }
 
 // Both directions have ended [SC7].

@@ -106,8 +106,9 @@ class StreamConnection final : public Descriptor {
     // message is accepted whatever its size.
     std::size_t max_output = std::size_t{64} << 20;
 
-    // CloseAfterFlush() gives up on a peer that takes no output, or doesn't
-    // close its end, for this long.
+    // CloseAfterFlush() gives up on a peer that doesn't close its end for this
+    // long, or takes no output for three times as long: who reads slowly makes
+    // room in lumps.
     std::int64_t linger_ns = 3'000'000'000;
   };
 
@@ -173,6 +174,9 @@ class StreamConnection final : public Descriptor {
   // The first `why` wins; it should not be OK. Any thread, also from callbacks;
   // doesn't block.
   void Close(Status why);
+  // The same, and the peer is told by a reset, so that it doesn't take what it
+  // has got for all there is.
+  void Reset(Status why);
 
   // Suspends calls of OnData until ResumeReading(); one that is running isn't
   // waited for, and one more may start if this isn't called from OnData. The
@@ -198,6 +202,12 @@ class StreamConnection final : public Descriptor {
 
   // Bytes queued and not yet taken by the kernel.
   std::size_t BufferedOutput() const noexcept { return output_bytes_.queued(); }
+
+  // The peer has taken output within the last `span_ns`, from us or from the
+  // kernel, which may hold megabytes and tells us only when a third of that is
+  // gone: of this no more is known than that there is less than at the last
+  // call. Any thread; one system call.
+  bool PeerTakesOutput(std::int64_t span_ns);
 
   // When bytes were last received or sent (at first: creation), in NowNs()
   // time. Any thread.
@@ -259,7 +269,14 @@ class StreamConnection final : public Descriptor {
   void OpenOutput();
   void CloseEnded(int output_error);
   void Leave(unsigned roles);
+  void CloseNow(Status why, bool reset);
+  std::int64_t LookAtKernel() FLARE_REQUIRES(lifecycle_lock_);
+  // The kernel's as of the last look.
+  bool HasUntakenOutput() const FLARE_REQUIRES(lifecycle_lock_) {
+    return in_kernel_ != 0 || BufferedOutput() != 0;
+  }
   [[nodiscard]] bool ProlongLinger();
+  void GiveUpLingering();
   static void OnLinger(fiber::Timer* timer);
   StreamHandler* const handler_;
   const Options options_;
@@ -318,6 +335,10 @@ class StreamConnection final : public Descriptor {
   bool flushing_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
   Status flush_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
   Status close_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
+  // Bytes that the kernel held at the last look, and when the last one was that
+  // found fewer than the one before.
+  int in_kernel_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
+  std::int64_t taken_at_ns_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
   LingerTimer linger_;
 };
 

@@ -1,4 +1,7 @@
 // How a connection ends: by either side, in good order or not.
+#include <sys/socket.h>
+
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -23,6 +26,15 @@ using testing::RecordingHandler;
 using testing::SendAll;
 
 Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
+
+// Reads whatever comes. The error at the end; 0: it ends in order.
+int ReceiveRest(int fd) {
+  std::array<char, 65536> bytes;
+  for (;;) {
+    const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), 0);
+    if (n <= 0) return n == 0 ? 0 : errno;
+  }
+}
 
 class CloseTest : public testing::IoTest {
  protected:
@@ -315,6 +327,35 @@ TEST_P(CloseTest, AfterFlushGivesUpOnAPeerThatTakesNothing) {
   ASSERT_EQ(connection_->Write(BufferOf(Pattern(1 << 20))), WriteResult::kOk);
   connection_->CloseAfterFlush();
   EXPECT_EQ(handler_.WaitClosed().code(), ETIMEDOUT);
+  // It doesn't take what it has got for all there was.
+  EXPECT_EQ(ReceiveRest(peer_.get()), ECONNRESET);
+  ExpectGone();
+}
+
+// The kernel holds so much that it has no room for more for longer than we
+// would wait; but what it holds becomes less.
+TEST_P(CloseTest, AfterFlushWaitsForAPeerThatReadsSlowly) {
+  StreamConnection::Options options;
+  options.linger_ns = 100'000'000;
+  Open(options, 400'000, 8192);
+  const std::string bytes = Pattern(1'200'000);
+  ASSERT_EQ(connection_->Write(BufferOf(bytes)), WriteResult::kOk);
+  connection_->CloseAfterFlush(Status(1, "all sent"));
+  for (std::size_t at = 0; at < bytes.size(); at += 8000) {
+    ASSERT_EQ(Receive(peer_.get(), 8000), bytes.substr(at, 8000)) << at;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  peer_.Reset();
+  EXPECT_EQ(handler_.WaitClosed().message(), "all sent");
+  ExpectGone();
+}
+
+TEST_P(CloseTest, Reset) {
+  Open();
+  connection_->Reset(Status(1, "half of it"));
+  EXPECT_EQ(handler_.WaitClosed().message(), "half of it");
+  EXPECT_EQ(ReceiveRest(peer_.get()), ECONNRESET);
   ExpectGone();
 }
 

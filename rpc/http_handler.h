@@ -52,8 +52,9 @@ class HttpBodyWriter {
   virtual Status Write(Buffer piece) = 0;
 
   // For a body that can't be completed: closes the connection where it stands,
-  // which tells the peer (of HTTP/1.1) so. Nothing of this reply is sent any
-  // more. While nothing has been written a reply that says what is wrong is
+  // by a reset where its end would be that of the body (HTTP/1.0). Nothing of
+  // this reply is sent any more, nor of earlier ones that still wait for the
+  // peer. While nothing has been written a reply that says what is wrong is
   // better.
   virtual void Abort() = 0;
 

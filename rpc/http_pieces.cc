@@ -29,18 +29,22 @@ flare::Status HttpPieces::Write(Buffer piece) {
   if (ticket_->head_only) {
     return flare::Status(STATUS_IO_ERROR, "this reply has no body");
   }
-  connection_->WaitForRoom();
+  connection_->BlockForRoom();
   return protocol_->WriteHttpPiece(*ticket_, std::move(piece)) ? flare::Status()
                                                                : Closed();
 }
 
 void HttpPieces::Abort() {
-  connection_->Cut(flare::Status(ECONNABORTED, "a handler gave its reply up"));
+  flare::Status why(ECONNABORTED, "a handler gave its reply up");
+  // Without chunks the end of the connection would be that of the body.
+  if (begun() && !ticket_->chunked) return connection_->Reset(std::move(why));
+  connection_->Cut(std::move(why));
 }
 
 bool HttpPieces::Begin() {
   ReplyTicket ticket = request_->ticket;
   for (;;) {
+    connection_->BlockForRoom();
     Waiter waiter;
     switch (protocol_->BeginHttp(request_->http.version(), *response_, &ticket,
                                  &waiter)) {

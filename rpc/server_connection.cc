@@ -45,8 +45,8 @@ constexpr std::uint64_t kCalls = kReading - 1;
 // the limits are looked at.
 constexpr std::size_t kBatch = 64;
 
-// The connection of a peer which for so long doesn't take enough to make room
-// (Options::max_output_per_connection) is closed.
+// The connection of a peer which for so long takes nothing, while there is no
+// room for more (Options::max_output_per_connection), is closed.
 constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
 
 io::StreamConnection::Options StreamOptions(const Server::Options& options) {
@@ -321,17 +321,18 @@ const Method* ServerConnection::FindMethod(std::string_view name) {
   return method;
 }
 
-void ServerConnection::WaitForRoom() {
+void ServerConnection::BlockForRoom() {
   if (stream_->HasOutputRoom()) [[likely]]
     return;
-  if (!fiber::IsFiberWorker()) return;
+  stream_->PeerTakesOutput(0);  // The look that later ones are compared with.
   // Many calls may wait and be woken together: each looks again.
   while (!stream_->HasOutputRoom()) {
     switch (stream_->WaitWritable(NowNs() + kMaxWriteDelayNs)) {
       case io::WriteResult::kOk:
         break;
       case io::WriteResult::kOverLimit:
-        return stream_->Close(
+        if (stream_->PeerTakesOutput(kMaxWriteDelayNs)) break;  // If slowly.
+        return stream_->Reset(
             flare::Status(ETIMEDOUT, "the peer takes no replies"));
       case io::WriteResult::kClosed:
         return;

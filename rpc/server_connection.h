@@ -20,6 +20,7 @@
 #include "flare/base/intrusive_list.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/io/fd.h"
 #include "flare/io/stream_connection.h"
@@ -50,7 +51,13 @@ class ServerConnection final : public io::StreamHandler,
   // While much output waits for the peer to take it: blocks the fiber until
   // there is less. A peer that takes none for long is given up: the connection
   // is closed. Doesn't block plain threads.
-  void WaitForRoom();
+  void WaitForRoom() {
+    if (!stream_->HasOutputRoom() && fiber::IsFiberWorker()) [[unlikely]] {
+      BlockForRoom();
+    }
+  }
+  // The same, but blocks plain threads, too.
+  void BlockForRoom();
 
   // Reads no more because of something the peer sent, answers what was accepted
   // and closes the connection.
@@ -69,6 +76,8 @@ class ServerConnection final : public io::StreamHandler,
   }
   // Closes at once.
   void Cut(flare::Status why) { stream_->Close(std::move(why)); }
+  // The same, and the peer is sure to notice that something is missing.
+  void Reset(flare::Status why) { stream_->Reset(std::move(why)); }
   // Drains the connection if it has been without traffic and without calls
   // since `since_ns`.
   void DrainIfIdle(std::int64_t since_ns);

@@ -1,13 +1,18 @@
 // Bodies of HTTP replies that handlers send piece by piece.
+#include <sys/socket.h>
+
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gmock/gmock.h"
@@ -147,12 +152,21 @@ TEST_F(HttpPiecesTest, HandlersCanGiveUp) {
     seen.Set();
     EXPECT_TRUE(client.AtEnd());  // And no last chunk.
   }
+  {  // Where the end would be that of the body.
+    RawClient client(endpoint());
+    client.Send("GET /pieces HTTP/1.0\r\n\r\n");
+    HeadOf(&client);
+    EXPECT_EQ(client.ReadExactly(4), "part");
+    char byte;
+    EXPECT_EQ(::recv(client.fd(), &byte, 1, 0), -1);
+    EXPECT_EQ(errno, ECONNRESET);
+  }
   begins = false;
   RawClient client(endpoint());
   client.Send(kAsk);
   EXPECT_TRUE(client.AtEnd());
   StopServer();
-  EXPECT_EQ(refused, 2);
+  EXPECT_EQ(refused, 3);
 }
 
 TEST_F(HttpPiecesTest, NoneWhereThereIsNoBody) {
@@ -235,6 +249,20 @@ TEST_F(HttpPiecesTest, EndWhenThePeerIsGone) {
   ended.Wait();
 }
 
+TEST_F(HttpPiecesTest, EmptyOnesEndWhenTheServerStops) {
+  server_options().drain_timeout = std::chrono::milliseconds(50);
+  fiber::Event ended;
+  Start([&](auto*, HttpBodyWriter* body) {
+    while (Write(body, "")) this_fiber::SleepFor(std::chrono::milliseconds(1));
+    ended.Set();
+  });
+  RawClient client(endpoint());
+  client.Send(kAsk);
+  HeadOf(&client);
+  StopServer();
+  ended.Wait();
+}
+
 TEST_F(HttpPiecesTest, EndWhenTheServerStops) {
   server_options().drain_timeout = std::chrono::milliseconds(50);
   fiber::Event ended;
@@ -253,20 +281,43 @@ TEST_F(HttpPiecesTest, EndWhenTheServerStops) {
 
 // More than may wait for a peer: without waiting the connection would be given
 // up.
-TEST_F(HttpPiecesTest, WaitForAPeerThatIsSlow) {
-  constexpr int kPieces = 100;
-  const Buffer piece = CreateBufferSlow(std::string(1 << 20, 'x'));
-  Start([&](auto*, HttpBodyWriter* body) {
+class HttpPiecesOfSlowPeersTest : public HttpPiecesTest {
+ protected:
+  static constexpr int kPieces = 100;
+
+  static void WritePieces(HttpBodyWriter* body) {
+    const Buffer piece = CreateBufferSlow(std::string(1 << 20, 'x'));
     for (int i = 0; i != kPieces; ++i) EXPECT_TRUE(body->Write(piece).ok());
-  });
-  RawClient client(endpoint());
-  client.Send(kAsk);
-  HeadOf(&client);
-  for (int i = 0; i != kPieces; ++i) {
-    ASSERT_EQ(client.ReadExactly(8), "100000\r\n");
-    ASSERT_EQ(client.ReadExactly((1 << 20) + 2).size(), (1u << 20) + 2);
   }
-  EXPECT_EQ(client.ReadExactly(5), "0\r\n\r\n");
+
+  void ExpectPieces() {
+    RawClient client(endpoint());
+    client.Send(kAsk);
+    HeadOf(&client);
+    for (int i = 0; i != kPieces; ++i) {
+      ASSERT_EQ(client.ReadExactly(8), "100000\r\n");
+      ASSERT_EQ(client.ReadExactly((1 << 20) + 2).size(), (1u << 20) + 2);
+    }
+    EXPECT_EQ(client.ReadExactly(5), "0\r\n\r\n");
+  }
+};
+
+TEST_F(HttpPiecesOfSlowPeersTest, WaitOnTheFiber) {
+  Start([](auto*, HttpBodyWriter* body) { WritePieces(body); });
+  ExpectPieces();
+}
+
+TEST_F(HttpPiecesOfSlowPeersTest, WaitOnAThread) {
+  Start([](auto*, HttpBodyWriter* body) {
+    fiber::Event ended;
+    std::thread thread([&] {
+      WritePieces(body);
+      ended.Set();
+    });
+    ended.Wait();
+    thread.join();
+  });
+  ExpectPieces();
 }
 
 }  // namespace

@@ -11,12 +11,11 @@
 //        fetched before a side was retired find a live session.
 #include "example/proxy/session.h"
 
-#include <sys/socket.h>
-
 #include <utility>
 
 #include "example/proxy/session_side.h"
 #include "flare/base/clock.h"
+#include "flare/io/socket_options.h"
 
 namespace example::proxy {
 namespace {
@@ -27,12 +26,6 @@ using flare::io::UniqueFd;
 
 // Bytes of a connection that aren't in the statistics yet, at most.
 constexpr std::uint64_t kAccountingStep = 256 << 10;
-
-// Closing will then reset the connection instead of ending it in order.
-void MakeCloseReset(int fd) {
-  const linger now{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-}
 
 }  // namespace
 
@@ -200,10 +193,10 @@ void Session::EndRelay() {
     case Relay::Result::End::kFinished:
       return EndAs(SessionEnd::kFinished, 0);
     case Relay::Result::End::kClientBroke:
-      if (result.reset_other) MakeCloseReset(upstream_->fd());
+      if (result.reset_other) flare::io::SetResetOnClose(upstream_->fd());
       return EndAs(SessionEnd::kClientAborted, result.error);
     case Relay::Result::End::kUpstreamBroke:
-      if (result.reset_other) MakeCloseReset(client_->fd());
+      if (result.reset_other) flare::io::SetResetOnClose(client_->fd());
       return EndAs(SessionEnd::kUpstreamAborted, result.error);
   }
 }
@@ -223,9 +216,10 @@ void Session::Finish() {
     report_.bytes_to_client = relay_->bytes_to(Relay::kClient);
     // Who is not told all must not take it for the end.
     if (relay_->pending_to(Relay::kUpstream) != 0) {
-      MakeCloseReset(upstream_->fd());
+      flare::io::SetResetOnClose(upstream_->fd());
     }
-    if (relay_->pending_to(Relay::kClient) != 0) MakeCloseReset(client_->fd());
+    if (relay_->pending_to(Relay::kClient) != 0)
+      flare::io::SetResetOnClose(client_->fd());
     relay_.reset();
   }
   if (upstream_) upstream_->Close();

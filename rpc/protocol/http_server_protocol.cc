@@ -388,7 +388,8 @@ ReplyTurn HttpServerProtocol::BeginHttp(HttpVersion version,
 
 bool HttpServerProtocol::WriteHttpPiece(const ReplyTicket& ticket,
                                         Buffer&& piece) {
-  if (piece.empty()) return true;
+  // An empty chunk would be the last one.
+  if (piece.empty()) return replies_.SendPart(Buffer());
   return replies_.SendPart(ticket.chunked ? FormatChunk(std::move(piece))
                                           : std::move(piece));
 }
