@@ -130,6 +130,7 @@ void HealthChecker::Note(const HealthCheckConfig& config,
     if (!status.ok()) ++patient->statistics.failures;
     patient->statistics.last_error = status.message();
   }
+  if (IsShortage(status.code())) return;  // Held against nobody.
   Upstream& upstream = *patient->upstream;
   if (!patient->verdict.Note(status.ok(), config.rise, config.fall)) return;
   upstream.SetHealthy(patient->verdict.healthy());

@@ -1,5 +1,7 @@
 #include "example/proxy/health_checker.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -269,6 +271,34 @@ TEST_P(HealthTest, CheckerFindsOutAndTells) {
     checker.Update(config, more);
     EXPECT_TRUE(more[2]->healthy());
     EXPECT_EQ(checker.StatisticsOf(*more[2]).checks, 0u);
+    checker.Stop();
+  });
+}
+
+// That we are out of descriptors is no fault of the upstream's.
+TEST_P(HealthTest, CheckerWithoutDescriptors) {
+  Endpoint address;  // The kernel answers for it.
+  const UniqueFd listener = flare::io::testing::PlainListener(&address);
+  ProxyConfig config;
+  config.health_check = {
+      .type = Type::kTcp, .interval = 1ms, .timeout = 20s, .fall = 1};
+  const std::vector<RefPtr<Upstream>> upstreams = {
+      flare::MakeRefCounted<Upstream>("up", address)};
+  OnFiber([&] {
+    HealthChecker checker;
+    checker.Update(config, upstreams);
+    const auto statistics = [&] { return checker.StatisticsOf(*upstreams[0]); };
+    while (statistics().checks == 0) flare::this_fiber::SleepFor(1ms);
+    rlimit before;
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const auto failures = statistics().failures;
+    while (statistics().failures < failures + 3) {
+      flare::this_fiber::SleepFor(1ms);
+    }
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_TRUE(upstreams[0]->healthy());
     checker.Stop();
   });
 }

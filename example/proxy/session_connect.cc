@@ -36,12 +36,6 @@ void LogConnectFailure(const Upstream& upstream, int error) {
   }
 }
 
-// Of ours rather than of the upstream's.
-bool IsShortage(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
-         error == ENOMEM || error == EADDRNOTAVAIL || error == ENOSPC;
-}
-
 // A port to which nobody listens, and which the kernel has picked for our own
 // end of the connection: two halves of one socket have shaken hands.
 bool IsConnectedToItself(int fd, const flare::Endpoint& peer) {

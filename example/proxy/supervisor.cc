@@ -147,9 +147,10 @@ Status Supervisor::StartAdmin(const ProxyConfig& config) {
   AddAdminPages([this] { return TakeSnapshot(); }, admin_.get());
   admin_->ListenOn(config.admin);
   if (admin_->Start()) return Status();
-  const Status why = WithAdvice(admin_->error());
+  // Its code is no errno.
+  const std::string why = admin_->error().message();
   admin_.reset();
-  return Status(why.code(), WhereOf(config, "admin") + ": " + why.message());
+  return Status(EIO, WhereOf(config, "admin") + ": " + why);
 }
 
 void Supervisor::Reload() {

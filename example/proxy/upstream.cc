@@ -1,6 +1,7 @@
 #include "example/proxy/upstream.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -187,6 +188,11 @@ Upstream* UpstreamSet::ChooseByHash(std::span<Upstream* const> candidates,
     }
   }
   return candidates.front();  // Not reached: each upstream has points.
+}
+
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+         error == ENOMEM || error == EADDRNOTAVAIL || error == ENOSPC;
 }
 
 }  // namespace example::proxy

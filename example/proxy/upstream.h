@@ -27,6 +27,10 @@
 
 namespace example::proxy {
 
+// Whether a connect that failed with this errno says nothing of the upstream:
+// we are out of descriptors, ports or memory ourselves.
+bool IsShortage(int error);
+
 // One server. Everything is thread-safe and doesn't block.
 class Upstream : public flare::RefCounted<Upstream> {
  public:
