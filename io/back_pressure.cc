@@ -24,7 +24,7 @@ struct BackPressure::Waiter {
 bool BackPressure::Admit(std::size_t n) noexcept {
   // relaxed: a limit, exact to what others admit at the same moment.
   if (queued_.load(std::memory_order_relaxed) >= limit_) return false;
-  queued_.fetch_add(n, std::memory_order_relaxed);
+  Add(n);
   return true;
 }
 

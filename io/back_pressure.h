@@ -23,6 +23,12 @@ class BackPressure {
   // Counts `n` more bytes, unless the limit was already reached. Any thread.
   [[nodiscard]] bool Admit(std::size_t n) noexcept;
 
+  // The same, whatever the limit.
+  void Add(std::size_t n) noexcept {
+    // relaxed: a count on its own; see Release() for who waits for it to fall.
+    queued_.fetch_add(n, std::memory_order_relaxed);
+  }
+
   // Counts `n` bytes less, and wakes the waiters if that is due. True: it also
   // falls to the caller to answer AskForRoom(). Any thread.
   [[nodiscard]] bool Release(std::size_t n) noexcept;

@@ -177,7 +177,11 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
   }
   const std::size_t size = data.size();
   if (size == 0) return WriteResult::kOk;
-  if (!output_bytes_.Admit(size)) return WriteResult::kOverLimit;
+  if (!options_.refuse_writes) {
+    output_bytes_.Add(size);
+  } else if (!output_bytes_.Admit(size)) {
+    return WriteResult::kOverLimit;
+  }
   OutputNode* const node = OutputNode::Make(std::move(data));
   switch (output_.Push(node)) {
     case OutputList::PushResult::kQueued:

@@ -105,6 +105,9 @@ class StreamConnection final : public Descriptor {
     // Refuse writes while this many bytes are waiting to be sent. A single
     // message is accepted whatever its size.
     std::size_t max_output = std::size_t{64} << 20;
+    // Or don't, since writers look at HasOutputRoom() before they make what
+    // they write.
+    bool refuse_writes = true;
 
     // CloseAfterFlush() gives up on a peer that doesn't close its end for this
     // long, or takes no output for three times as long: who reads slowly makes

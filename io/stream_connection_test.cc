@@ -179,6 +179,24 @@ TEST_P(StreamConnectionTest, OutputLimit) {
   EXPECT_TRUE(written.wait_for(testing::kLimit));
 }
 
+// Who looks for room first may write more than there is.
+TEST_P(StreamConnectionTest, OutputLimitThatOnlyWaitersMind) {
+  StreamConnection::Options options;
+  options.max_output = 100'000;
+  options.refuse_writes = false;
+  Open(options, 2048, 2048);
+  const std::string piece = Pattern(10'000);
+  std::string all;
+  for (int i = 0; i != 100; ++i) {
+    ASSERT_EQ(connection_->Write(BufferOf(piece)), WriteResult::kOk) << i;
+    all += piece;
+  }
+  EXPECT_FALSE(connection_->HasOutputRoom());
+  EXPECT_EQ(connection_->WaitWritable(1), WriteResult::kOverLimit);
+  EXPECT_EQ(Receive(peer_.get(), all.size()), all);
+  EXPECT_EQ(connection_->WaitWritable(Deadline()), WriteResult::kOk);
+}
+
 TEST_P(StreamConnectionTest, ClosingWakesWaitingWriters) {
   StreamConnection::Options options;
   options.max_output = 100'000;

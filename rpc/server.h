@@ -61,8 +61,10 @@ class Server {
         rpc::ServerDefaultsFromFlags().max_http_header_size;
     std::size_t max_http_header_fields = 100;
     // Replies that a peer doesn't take, in bytes. With more than half of that
-    // waiting nothing is read from its connection, and calls wait before they
-    // answer; beyond it the connection is closed.
+    // waiting nothing is read from its connection, and calls that run on fibers
+    // wait before they answer; if the peer takes nothing for ten seconds
+    // meanwhile, the connection is closed. Plain threads don't wait: with
+    // replies from them it can be more.
     std::size_t max_output_per_connection = 64 << 20;
     // More calls than this at a time are answered "Server overloaded.".
     std::size_t max_concurrent_requests =

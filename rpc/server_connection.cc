@@ -53,6 +53,10 @@ io::StreamConnection::Options StreamOptions(const Server::Options& options) {
   io::StreamConnection::Options stream;
   stream.max_input = options.maximum_packet_size + 4096;
   stream.max_output = options.max_output_per_connection;
+  // Who has a reply ready has looked whether there is room, if he can wait.
+  // Others, and replies that waited for an earlier one, may make it more: what
+  // calls had in memory anyway.
+  stream.refuse_writes = false;
   return stream;
 }
 
@@ -361,20 +365,9 @@ bool ServerConnection::Write(Buffer&& bytes) {
   // The reply to the only call has nothing to wait for. relaxed: a guess at
   // what is to come.
   const bool only = (holds_.load(std::memory_order_relaxed) & kCalls) <= 1;
-  switch (stream_->Write(std::move(bytes),
-                         only ? io::Flush::kNow : io::Flush::kSoon)) {
-    case io::WriteResult::kOk:
-      return true;
-    case io::WriteResult::kClosed:
-      return false;
-    case io::WriteResult::kOverLimit:
-      break;
-  }
-  stream_->Close(
-      flare::Status(ENOBUFS, "the peer takes no replies: " +
-                                 std::to_string(stream_->BufferedOutput()) +
-                                 " bytes are waiting"));
-  return false;
+  return stream_->Write(std::move(bytes),
+                        only ? io::Flush::kNow : io::Flush::kSoon) ==
+         io::WriteResult::kOk;
 }
 
 }  // namespace flare::rpc

@@ -286,6 +286,44 @@ TEST_F(ServerPressureTest, LongPipelineIsServed) {
   }
 }
 
+// Replies that were ready before their turn leave together, more than one may
+// write who looks first whether there is room.
+TEST_F(ServerPressureTest, RepliesHeldBackMayBeMoreThanTheOutputsLimit) {
+  server_options().max_output_per_connection = 100'000;
+  const std::string body(99'000, 'x');
+  fiber::Event go;
+  std::atomic<int> ready{0};
+  server().AddHttpHandler(
+      "/first",
+      NewHttpGetHandler(
+          [&](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            go.Wait();
+            response->set_body(body);
+          }));
+  server().AddHttpHandler(
+      "/other",
+      NewHttpGetHandler(
+          [&](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->set_body(body);
+            ++ready;
+          }));
+  StartServer();
+  RawClient client(endpoint());
+  constexpr int kOthers = 200;  // More than sockets take.
+  std::string requests = "GET /first HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (int i = 0; i != kOthers; ++i) {
+    requests += "GET /other HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  client.Send(requests);
+  while (ready != kOthers) std::this_thread::yield();
+  go.Set();
+  for (int i = 0; i <= kOthers; ++i) {
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    ASSERT_TRUE(head.starts_with("HTTP/1.1 200 OK\r\n")) << i << ": " << head;
+    ASSERT_EQ(client.ReadExactly(body.size()), body) << i;
+  }
+}
+
 class OneWorkerPressureTest : public ServerPressureTest {
  protected:
   int workers() const override { return 1; }
