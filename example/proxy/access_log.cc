@@ -1,6 +1,9 @@
 #include "example/proxy/access_log.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +31,8 @@ constexpr std::size_t kBatchBytes = 64 << 10;
 constexpr auto kMaxAge = 1s;
 // More aren't kept for a disk that is too slow.
 constexpr std::size_t kMaxBytes = 8 << 20;
+// Who reads a pipe has so much time to make room while somebody waits for it.
+constexpr std::int64_t kPatienceNs = 1'000'000'000;
 
 // Appends to a piece of memory; what doesn't fit is cut off.
 class LineWriter {
@@ -89,6 +94,19 @@ void PrintMs(const char* name, std::int64_t ns, LineWriter* line) {
   line->Print(" %s=%lld.%03lld", name, us / 1000, us % 1000);
 }
 
+// Writing waits for somebody, who may never read.
+bool HasReader(int fd) {
+  struct stat info;
+  return ::fstat(fd, &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+// The size of as many lines as a pipe that has room at all takes as a whole.
+std::size_t FirstLines(std::string_view lines) {
+  static_assert(kMaxAccessLine <= PIPE_BUF);
+  if (lines.size() <= PIPE_BUF) return lines.size();
+  return lines.rfind('\n', PIPE_BUF - 1) + 1;
+}
+
 }  // namespace
 
 std::size_t FormatAccessLine(const SessionReport& report, std::int64_t now_ns,
@@ -131,6 +149,7 @@ AccessLog::~AccessLog() {
   {
     std::scoped_lock guard(lock_);
     end_ = true;
+    give_up_ns_ = flare::NowNs() + kPatienceNs;
   }
   filled_.notify_one();
   thread_.join();
@@ -141,17 +160,21 @@ Status AccessLog::Open(const std::string& path) {
   if (path == "-") {
     file.Reset(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
   } else if (!path.empty()) {
-    file.Reset(
-        ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+    // Not blocked by a FIFO without a reader.
+    file.Reset(::open(path.c_str(),
+                      O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
+                      0644));
   }
   if (!file && !path.empty()) {
-    return flare::StatusFromErrno(errno,
-                                  "can't open the access log '" + path + "'");
+    const int error = errno;
+    Status status = flare::StatusFromErrno(
+        error, "can't open the access log '" + path + "'");
+    if (error != ENXIO) return status;
+    return Status(error, status.message() + " (nobody reads this FIFO)");
   }
-  Flush();
   std::scoped_lock guard(lock_);
-  // Lines that came since Flush() go to the new file, which is as good.
-  while (writing_) emptied_.wait(lock_);
+  FlushLocked();
+  has_reader_ = file && HasReader(file.get());
   file_ = std::move(file);
   open_ = !path.empty();
   if (open_ && !thread_.joinable()) thread_ = std::thread([this] { Run(); });
@@ -172,6 +195,7 @@ void AccessLog::Write(const SessionReport& report) {
     }
     const std::size_t before = lines_.size();
     lines_.append(line, size);
+    put_ += size;
     wake =
         before == 0 || (before < kBatchBytes && lines_.size() >= kBatchBytes);
   }
@@ -179,12 +203,18 @@ void AccessLog::Write(const SessionReport& report) {
 }
 
 void AccessLog::Flush() {
-  std::unique_lock guard(lock_);
-  if (!thread_.joinable()) return;
-  hurry_ = true;
+  std::scoped_lock guard(lock_);
+  FlushLocked();
+}
+
+void AccessLog::FlushLocked() {
+  flush_to_ = put_;
+  give_up_ns_ = flare::NowNs() + kPatienceNs;
   filled_.notify_one();
-  while (writing_ || !lines_.empty()) emptied_.wait(guard);
-  hurry_ = false;
+  while (writing_ || done_ < *flush_to_) written_.wait(lock_);
+  flush_to_.reset();
+  give_up_ns_ = 0;
+  filled_.notify_one();  // There may be more by now.
 }
 
 std::uint64_t AccessLog::dropped() const {
@@ -195,23 +225,24 @@ std::uint64_t AccessLog::dropped() const {
 void AccessLog::Run() {
   std::string lines;
   while (TakeLines(&lines)) {
-    const std::size_t lost = WriteOut(lines);
-    const int error = errno;
+    std::string why;
+    const std::size_t lost = WriteOut(lines, &why);
     const auto lost_lines = std::count(
         lines.end() - static_cast<std::ptrdiff_t>(lost), lines.end(), '\n');
+    const std::size_t size = lines.size();
     flare::ClearKeeping(&lines, 4 * kBatchBytes);
     std::uint64_t dropped = 0;
     {
       std::scoped_lock guard(lock_);
       dropped_ += static_cast<std::uint64_t>(lost_lines);
       dropped = dropped_;
+      done_ += size;
       writing_ = false;
     }
-    emptied_.notify_all();
+    written_.notify_all();
     if (lost == 0) continue;
     if (const auto left_out = throttle_.Admit()) {
-      LOG(ERROR) << "Can't write to the access log: "
-                 << std::system_category().message(error) << "; " << dropped
+      LOG(ERROR) << "Can't write to the access log: " << why << "; " << dropped
                  << " lines are lost so far."
                  << flare::rpc::LogThrottle::Note(*left_out);
     }
@@ -220,10 +251,12 @@ void AccessLog::Run() {
 
 bool AccessLog::TakeLines(std::string* lines) {
   std::unique_lock guard(lock_);
-  while (lines_.empty() && !end_) filled_.wait(guard);
+  while (!end_ && (lines_.empty() || (flush_to_ && done_ >= *flush_to_))) {
+    filled_.wait(guard);
+  }
   if (lines_.empty()) return false;
   const auto deadline = std::chrono::steady_clock::now() + kMaxAge;
-  while (lines_.size() < kBatchBytes && !hurry_ && !end_ &&
+  while (lines_.size() < kBatchBytes && !flush_to_ && !end_ &&
          filled_.wait_until(guard, deadline) == std::cv_status::no_timeout) {
   }
   // Both strings keep their memory: no allocation once they have grown.
@@ -232,14 +265,33 @@ bool AccessLog::TakeLines(std::string* lines) {
   return true;
 }
 
-std::size_t AccessLog::WriteOut(std::string_view lines) {
+std::size_t AccessLog::WriteOut(std::string_view lines, std::string* why) {
   while (!lines.empty()) {
-    const ssize_t n = ::write(file_.get(), lines.data(), lines.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return lines.size();
+    if (has_reader_ && !WaitForReader()) {
+      *why = "nobody takes the lines";
+      return lines.size();
+    }
+    const std::size_t size = has_reader_ ? FirstLines(lines) : lines.size();
+    const ssize_t n = ::write(file_.get(), lines.data(), size);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) {
+      *why = std::system_category().message(errno);
+      return lines.size();
+    }
     lines.remove_prefix(static_cast<std::size_t>(n));
   }
   return 0;
+}
+
+// Until there is room for PIPE_BUF bytes. False: it has taken too long.
+bool AccessLog::WaitForReader() {
+  constexpr int kLookMs = 100;
+  pollfd file{file_.get(), POLLOUT, 0};
+  while (::poll(&file, 1, kLookMs) == 0) {
+    std::scoped_lock guard(lock_);
+    if (give_up_ns_ != 0 && flare::NowNs() >= give_up_ns_) return false;
+  }
+  return true;
 }
 
 }  // namespace example::proxy

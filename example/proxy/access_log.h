@@ -7,7 +7,8 @@
 //
 // Lines are gathered in memory and written by a thread of their own, so that a
 // slow disk doesn't hold connections up. If it falls behind by more than 8 MiB,
-// lines are dropped, and counted.
+// lines are dropped, and counted; so are those that the reader of a FIFO or of
+// a pipe doesn't take while somebody waits for them to be written.
 
 #ifndef EXAMPLE_PROXY_ACCESS_LOG_H_
 #define EXAMPLE_PROXY_ACCESS_LOG_H_
@@ -16,6 +17,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -40,7 +42,7 @@ std::size_t FormatAccessLine(const SessionReport& report, std::int64_t now_ns,
 class AccessLog {
  public:
   AccessLog() = default;
-  // Writes what is left.
+  // Writes what is left. Blocks the thread as Flush() does.
   ~AccessLog();
 
   AccessLog(const AccessLog&) = delete;
@@ -48,15 +50,18 @@ class AccessLog {
 
   // Lines go to the end of this file from now on ("": nowhere; "-": stdout);
   // those before it to where they belong. Also opens the same file anew. Blocks
-  // the thread for as long as the file system takes. Errors: the file can't be
-  // opened; then nothing has changed. Open() and Flush() not at the same time.
+  // the thread as Flush() does. Errors: the file can't be opened, also a FIFO
+  // that nobody reads; then nothing has changed. Open() and Flush() not at the
+  // same time.
   flare::Status Open(const std::string& path);
 
   // Any thread; a copy under a short lock, no system call but for a wake-up
   // once in 64 KiB.
   void Write(const SessionReport& report);
 
-  // Until the file has been given all lines so far. Blocks the thread.
+  // Until the file has been given all lines so far. Blocks the thread for as
+  // long as the file system takes, but for a second only if it is somebody who
+  // reads a FIFO or a pipe.
   void Flush();
 
   // Lines that were lost: the disk was too slow, or refused them. Any thread.
@@ -66,20 +71,30 @@ class AccessLog {
   void Run();
   // Waits for lines, and a while for more. False: there will be none.
   bool TakeLines(std::string* lines);
-  // Returns how many bytes were not written: those from an error on.
-  std::size_t WriteOut(std::string_view lines);
+  // Returns how many bytes were not written, those from an error on, and why.
+  std::size_t WriteOut(std::string_view lines, std::string* why);
+  bool WaitForReader();
+  // When it returns, the thread doesn't use the file until `lock_` is free.
+  void FlushLocked() FLARE_REQUIRES(lock_);
 
   mutable flare::ThreadMutex lock_;
   std::condition_variable_any filled_;   // For the thread.
-  std::condition_variable_any emptied_;  // For Flush().
+  std::condition_variable_any written_;  // For Flush().
   std::string lines_ FLARE_GUARDED_BY(lock_);
   bool open_ FLARE_GUARDED_BY(lock_) = false;
   bool writing_ FLARE_GUARDED_BY(lock_) = false;  // The thread has some lines.
-  bool hurry_ FLARE_GUARDED_BY(lock_) = false;    // Don't wait for more.
+  // Bytes that were ever put into `lines_`, and that the thread is done with.
+  std::uint64_t put_ FLARE_GUARDED_BY(lock_) = 0;
+  std::uint64_t done_ FLARE_GUARDED_BY(lock_) = 0;
+  // Write so many, without waiting for more, and then none, until this is gone.
+  std::optional<std::uint64_t> flush_to_ FLARE_GUARDED_BY(lock_);
   bool end_ FLARE_GUARDED_BY(lock_) = false;
+  // When who reads the lines has had time enough; 0: he has all of it.
+  std::int64_t give_up_ns_ FLARE_GUARDED_BY(lock_) = 0;
   std::uint64_t dropped_ FLARE_GUARDED_BY(lock_) = 0;
   // The thread's, and Open()'s while there is nothing to write.
   flare::io::UniqueFd file_;
+  bool has_reader_ = false;  // The file is a FIFO, a pipe, a terminal.
   flare::rpc::LogThrottle throttle_{10'000'000'000};
   std::thread thread_;
 };

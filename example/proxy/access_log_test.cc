@@ -1,10 +1,13 @@
 #include "example/proxy/access_log.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/io/fd.h"
 #include "gtest/gtest.h"
 
 namespace example::proxy {
@@ -172,6 +176,51 @@ TEST_F(AccessLogTest, CountsWhatTheDiskRefuses) {
   log.Write(SomeReport());
   log.Flush();
   EXPECT_EQ(log.dropped(), 2u);
+}
+
+TEST_F(AccessLogTest, FifosNeedAReader) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  AccessLog log;
+  const flare::Status status = log.Open(path_);
+  EXPECT_EQ(status.code(), ENXIO);
+  EXPECT_NE(status.message().find("nobody reads this FIFO"), std::string::npos)
+      << status.message();
+}
+
+// Who doesn't read is waited for when nobody waits for us.
+TEST_F(AccessLogTest, ReadersThatStoppedReadingLoseLines) {
+  constexpr int kLines = 2000;  // More than a FIFO holds.
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  const flare::io::UniqueFd reader(
+      ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::string read;
+  const auto read_what_is_there = [&] {
+    char bytes[65'536];
+    ssize_t n;
+    while ((n = ::read(reader.get(), bytes, sizeof(bytes))) > 0) {
+      read.append(bytes, static_cast<std::size_t>(n));
+    }
+  };
+  std::uint64_t dropped = 0;
+  {
+    AccessLog log;
+    ASSERT_TRUE(log.Open(path_).ok());
+    for (int i = 0; i != kLines; ++i) log.Write(SomeReport());
+    log.Flush();
+    dropped = log.dropped();
+    EXPECT_GT(dropped, 0u);
+    // From now on there is room again.
+    read_what_is_there();
+    log.Write(SomeReport());
+    log.Flush();
+    EXPECT_EQ(log.dropped(), dropped);
+    for (int i = 0; i != kLines; ++i) log.Write(SomeReport());
+  }  // Ends, too.
+  read_what_is_there();
+  EXPECT_EQ(read.back(), '\n');
+  const std::string line = LineOf(SomeReport());
+  EXPECT_EQ(read.size() % line.size(), 0u);
+  EXPECT_GT(read.size() / line.size(), kLines - dropped);
 }
 
 TEST_F(AccessLogTest, ManyWritersAndRotation) {
