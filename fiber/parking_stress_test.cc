@@ -15,6 +15,8 @@
 #include "flare/fiber/injection_queue.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/runtime_state.h"
+#include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
@@ -23,10 +25,32 @@
 namespace flare::fiber {
 namespace {
 
-// A stand-in for epoll: tasks "arrive" from any thread.
+constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+
+// A stand-in for epoll: tasks "arrive" from any thread. Some of them rouse who
+// stands by, whether or not somebody is in Poll().
 class FakePoller : public Poller {
  public:
   ~FakePoller() override { EXPECT_FALSE(inside_.load()); }
+
+  bool can_stand_by() const noexcept override { return true; }
+
+  void StandBy(std::int64_t deadline_ns) override {
+    EXPECT_FALSE(standing_by_.exchange(true)) << "two threads stand by";
+    stood_by_.store(true);
+    while (standby_word_.exchange(0) == 0 && NowNs() < deadline_ns) {
+      FutexWait(&standby_word_, 0, deadline_ns == kForever ? -1 : deadline_ns);
+    }
+    standing_by_.store(false);
+  }
+
+  void WakeStandby() override {
+    standby_word_.store(1);
+    FutexWake(&standby_word_, 1);
+  }
+
+  // Has anybody ever?
+  bool stood_by() const { return stood_by_.load(); }
 
   void Poll(std::int64_t deadline_ns, TaskList* ready) override {
     EXPECT_FALSE(inside_.exchange(true)) << "two threads in one poller";
@@ -49,6 +73,7 @@ class FakePoller : public Poller {
 
   void Arrive(Task* task) {
     arrivals_.Push(task);
+    if (arrived_.fetch_add(1) % 4 == 0) WakeStandby();
     Change();
   }
 
@@ -63,11 +88,16 @@ class FakePoller : public Poller {
   std::atomic<std::uint32_t> changes_{0};
   std::atomic<bool> woken_{false};
   std::atomic<bool> inside_{false};
+  std::atomic<unsigned> arrived_{0};
+  std::atomic<std::uint32_t> standby_word_{0};
+  std::atomic<bool> standing_by_{false};
+  std::atomic<bool> stood_by_{false};
 };
 
 struct Shape {
   int workers;
   int group_size;
+  bool standby = false;
 };
 
 class ParkingStressTest : public ::testing::TestWithParam<Shape> {
@@ -82,6 +112,9 @@ class ParkingStressTest : public ::testing::TestWithParam<Shape> {
       return std::make_unique<FakePoller>();
     };
     ASSERT_TRUE(StartRuntime(options).ok());
+    for (std::size_t i = 0; i < GetSchedulingGroupCount(); ++i) {
+      if (GetParam().standby) GetGroup(i)->WantStandby(kForever);
+    }
   }
   void TearDown() override { TerminateRuntime(); }
 
@@ -92,7 +125,9 @@ class ParkingStressTest : public ::testing::TestWithParam<Shape> {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ParkingStressTest,
                          ::testing::Values(Shape{1, 1}, Shape{2, 2},
-                                           Shape{4, 4}, Shape{4, 2}));
+                                           Shape{4, 4}, Shape{4, 2},
+                                           Shape{2, 2, true}, Shape{4, 4, true},
+                                           Shape{4, 2, true}));
 
 struct Arrival : Task {
   Latch* latch = nullptr;

@@ -9,12 +9,14 @@
 //       a mask read after the work was queued, and each of them looks at the
 //       injection queue before it sleeps (scheduling_group.cc [P1]). One that
 //       sleeps in the poller counts as running here, since IO wakes it without
-//       asking; so it is the one to be woken if there is room for it alone.
+//       asking; so it is the one to be woken if there is room for it alone. A
+//       worker stands by only where there is room for it as well, at the time:
+//       more than that is a surplus [RV4].
 //  [RV3] Marks come from the watch alone (watch.cc): for a worker that has
 //       been in one task for a while, with its thread asleep in the kernel. It
 //       takes them back when the worker has got on; a worker that goes to sleep
-//       does so itself. As long as the reserve has not been needed there are
-//       none.
+//       does so itself. Where none of the reserve has started yet they
+//       limit nothing.
 //  [RV4] When a mark is gone more workers may run than should. One that has
 //       found it so for a while, between two tasks, gives what it has to the
 //       injection queue and retires: it sets its idle bit by a
@@ -77,7 +79,7 @@ std::uint64_t SchedulingGroup::NextToWake(std::uint64_t idle) const noexcept {
 bool SchedulingGroup::Retire(Worker* worker) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
   Worker::Parking& parking = worker->parking();
-  parking.in_poller = false;
+  parking.place = Worker::Parking::SleepPlace::kFutex;
   // relaxed: both published by the exchange.
   parking.word.store(1, std::memory_order_relaxed);
   std::uint64_t idle = idle_mask();
@@ -92,7 +94,7 @@ bool SchedulingGroup::Retire(Worker* worker) {
         &parking.word, 1,
         deadline == std::numeric_limits<std::int64_t>::max() ? -1 : deadline);
   }
-  return FinishPark(worker, /*in_poller=*/false);
+  return FinishPark(worker);
 }
 
 bool SchedulingGroup::StartReserve() {

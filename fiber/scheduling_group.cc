@@ -33,6 +33,13 @@
 //       retires leaves others awake. If a task holds it up, the watch wakes
 //       another; if all are held up, it makes them injected tasks, which
 //       neighbours take.
+//  [P8] While tasks block their threads (WantStandby), a worker that finds the
+//       poller taken stands by (poller.h): the next event wakes it if whoever
+//       took the one before isn't back. For the rules above it is one more
+//       place to sleep, where a wake-up that comes early is kept, as in the
+//       poller; events may miss it, and then the watch does what it does where
+//       nobody stands by. If nobody is in the poller any more when it is about
+//       to sleep, it doesn't, and tries for the poller.
 //
 // A worker's own run queue is not part of this: its owner is awake. Whether a
 // helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
@@ -55,6 +62,8 @@
 
 namespace flare::fiber {
 namespace {
+
+using SleepPlace = Worker::Parking::SleepPlace;
 
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
@@ -179,13 +188,16 @@ bool SchedulingGroup::WakeWorker(std::size_t index) {
 void SchedulingGroup::Unpark(std::size_t index) {
   Worker::Parking& parking = workers_[index]->parking();
   // Read before the store below: after it the worker may be gone from here.
-  const bool in_poller = parking.in_poller;
+  const SleepPlace place = parking.place;
   // release: pairs with the acquire in Park [P3].
   parking.word.store(0, std::memory_order_release);
-  if (in_poller) {
-    options_.poller->Wake();
-  } else {
-    FutexWake(&parking.word, 1);
+  switch (place) {
+    case SleepPlace::kPoller:
+      return options_.poller->Wake();
+    case SleepPlace::kStandby:
+      return options_.poller->WakeStandby();
+    case SleepPlace::kFutex:
+      FutexWake(&parking.word, 1);
   }
 }
 
@@ -207,6 +219,20 @@ bool SchedulingGroup::TryAcquirePoller() {
 void SchedulingGroup::ReleasePoller() {
   // release: pairs with the exchange in TryAcquirePoller.
   polling_.store(false, std::memory_order_release);
+}
+
+bool SchedulingGroup::TryBecomeStandby(std::uint64_t bit) {
+  if (!LacksStandby(NowNs())) return false;
+  // IO wakes it without asking, as it does the one in the poller
+  // (reserve.cc [RV2]).
+  if (size() != limit() && Vacancies(idle_mask() | bit) < 2) return false;
+  // acquire: pairs with the release in FinishPark.
+  return !standby_taken_.exchange(true, std::memory_order_acquire);
+}
+
+Worker::Parking::SleepPlace SchedulingGroup::ChoosePlace(std::uint64_t bit) {
+  if (TryAcquirePoller()) return SleepPlace::kPoller;
+  return TryBecomeStandby(bit) ? SleepPlace::kStandby : SleepPlace::kFutex;
 }
 
 bool SchedulingGroup::BeginSearch() {
@@ -235,8 +261,9 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
   Worker::Parking& parking = worker->parking();
   UnmarkBlocked(bit);
-  const bool in_poller = TryAcquirePoller();
-  parking.in_poller = in_poller;
+  const SleepPlace place = ChoosePlace(bit);
+  const bool in_poller = place == SleepPlace::kPoller;
+  parking.place = place;
   // relaxed: both published by the fetch_or.
   parking.word.store(1, std::memory_order_relaxed);
   if (in_poller) poller_bit_.store(bit, std::memory_order_relaxed);
@@ -268,15 +295,17 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
       Worker::Bump(worker->counters_.polls);
       // 0 would mean "don't wait"; a past deadline does the same.
       options_.poller->Poll(std::max<std::int64_t>(deadline, 1), ready);
+    } else if (place == SleepPlace::kStandby) {
+      if (anybody_polls()) options_.poller->StandBy(deadline);  // [P8]
     } else if (deadline > NowNs()) {
       FutexWait(&parking.word, 1, deadline == kForever ? -1 : deadline);
     }
   }
 
-  return FinishPark(worker, in_poller);
+  return FinishPark(worker);
 }
 
-bool SchedulingGroup::FinishPark(Worker* worker, bool in_poller) {
+bool SchedulingGroup::FinishPark(Worker* worker) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
   Worker::Parking& parking = worker->parking();
   // seq_cst: as the fetch_or in Park and the exchange in Retire; [P3].
@@ -294,10 +323,13 @@ bool SchedulingGroup::FinishPark(Worker* worker, bool in_poller) {
       }
     }
   }
-  if (in_poller) {
+  if (parking.place == SleepPlace::kPoller) {
     // relaxed: a preference.
     poller_bit_.store(0, std::memory_order_relaxed);
     ReleasePoller();
+  } else if (parking.place == SleepPlace::kStandby) {
+    // release: pairs with the exchange in TryBecomeStandby.
+    standby_taken_.store(false, std::memory_order_release);
   }
   if (watch_ != nullptr) watch_->Poke();
   if (stuck_watch_ != nullptr) stuck_watch_->Poke();

@@ -169,6 +169,25 @@ class SchedulingGroup {
   bool anybody_polls() const noexcept {
     return polling_.load(std::memory_order_relaxed);  // A hint.
   }
+  // The next event finds a worker, though others may have their threads. A
+  // hint; there must be a poller.
+  bool WillSeeNextEvent() const noexcept {
+    return anybody_polls() || options_.poller->standby_is_alert();
+  }
+
+  // Until `until_ns` (NowNs()) a worker is to stand by for the one in the
+  // poller [P8]. Any thread.
+  void WantStandby(std::int64_t until_ns) noexcept {
+    // relaxed: a preference.
+    standby_until_ns_.store(until_ns, std::memory_order_relaxed);
+  }
+  // One is to, and none does.
+  bool LacksStandby(std::int64_t now_ns) const noexcept {
+    // relaxed, both: hints.
+    return standby_until_ns_.load(std::memory_order_relaxed) > now_ns &&
+           !standby_taken_.load(std::memory_order_relaxed) &&
+           options_.poller != nullptr && options_.poller->can_stand_by();
+  }
   // How often workers have come out of sleep. seq_cst: pairs with the count in
   // Park (shutdown.cc [SD1]).
   std::uint64_t rouses() const noexcept {
@@ -218,8 +237,13 @@ class SchedulingGroup {
   // counted it as searching.
   bool Park(Worker* worker, TaskList* ready);
   // The rest of it, once it is awake again.
-  bool FinishPark(Worker* worker, bool in_poller);
+  bool FinishPark(Worker* worker);
   std::int64_t SleepDeadline(const Worker& worker, bool in_poller) const;
+
+  // Where the worker with that bit is to sleep, with the right to it.
+  Worker::Parking::SleepPlace ChoosePlace(std::uint64_t bit);
+  // The right to stand by, for one thread at a time.
+  bool TryBecomeStandby(std::uint64_t bit);
 
   // The right to use the poller, for one thread at a time.
   bool TryAcquirePoller();
@@ -274,6 +298,8 @@ class SchedulingGroup {
   alignas(kCacheLine) std::atomic<int> searching_{0};
   alignas(kCacheLine) std::atomic<bool> polling_{false};
   std::atomic<std::uint64_t> poller_bit_{0};  // Who sleeps in the poller.
+  std::atomic<bool> standby_taken_{false};    // Somebody has the right to.
+  std::atomic<std::int64_t> standby_until_ns_{0};
   std::atomic<std::int64_t> looked_at_ns_{0};
   std::atomic<std::uint64_t> rouses_{0};
   std::atomic<std::uint64_t> wakes_{0};

@@ -101,9 +101,7 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
   look_.unsettled |= help || seen.running != seen.same_task;
   if (help && group->Wake(1)) Add(1, &wakes_);
   // Before there is need: it may be that all that seem to run are blocked.
-  if (group->size() != group->limit()) {
-    MarkBlocked(watched, seen.same_task, now_ns);
-  }
+  MarkBlocked(watched, seen.same_task, now_ns);
 }
 
 bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
@@ -165,6 +163,12 @@ void Watch::MarkBlocked(Watched* watched, std::uint64_t suspects,
   }
   if (blocked == 0) return;
   group->MarkBlocked(blocked);
+  group->WantStandby(now_ns + kStandbyNs);
+  // Of two that sleep one polls; the other one finds nothing to do, and stands
+  // by.
+  if (group->LacksStandby(now_ns) && std::popcount(group->idle_mask()) > 1) {
+    group->Wake(1);
+  }
   Add(std::popcount(blocked), &blocked_);
 }
 
@@ -210,8 +214,8 @@ Watch::Survey Watch::LookAtWorkers(Watched* watched, std::uint64_t idle,
 // what has waited for it?
 bool Watch::IsNeglected(const SchedulingGroup& group, const Survey& seen) {
   if (seen.running != seen.same_task) return false;
-  return group.deferred() != 0 ||
-         (group.poller() != nullptr && !group.anybody_polls());
+  if (group.deferred() != 0 || group.pending_events() != 0) return true;
+  return group.poller() != nullptr && !group.WillSeeNextEvent();
 }
 
 std::uint64_t Watch::TasksOf(const Worker& worker) {

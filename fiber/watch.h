@@ -27,6 +27,10 @@
 // (neighbours.h) and woken. It takes tasks and fires timers; IO waits for the
 // group's own workers.
 //
+// While workers are found to block their threads, one more stands by for the
+// next event, so that the watch has less to find
+// (docs/decisions/0030-a-standby-for-the-poller.md).
+//
 // When there is nobody to help or no helper, the watch sleeps, at no cost.
 
 #ifndef FLARE_FIBER_WATCH_H_
@@ -80,6 +84,9 @@ class Watch {
   // many at a time.
   static constexpr std::int64_t kAskAfterNs = 200'000;
   static constexpr int kMostAsked = 4;
+  // For so long after a task has been found to block its thread a worker stands
+  // by for the one that polls (scheduling_group.cc [P8]).
+  static constexpr std::int64_t kStandbyNs = 100'000'000;
 
   struct Sample {
     bool valid = false;

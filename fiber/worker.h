@@ -86,9 +86,10 @@ class Worker {
   struct alignas(kCacheLine) Parking {
     // 1 while it sleeps or is about to; who wakes it stores 0.
     std::atomic<std::uint32_t> word{0};
-    // It sleeps in the group's poller, not on the futex. Written before the
-    // idle bit is set, read by who has cleared that bit.
-    bool in_poller = false;
+    // Where. Written before the idle bit is set, read by who has cleared that
+    // bit.
+    enum class SleepPlace : std::uint8_t { kFutex, kPoller, kStandby };
+    SleepPlace place = SleepPlace::kFutex;
   };
   Parking& parking() noexcept { return parking_; }
 

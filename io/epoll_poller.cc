@@ -20,6 +20,13 @@
 //  [EP6] That a descriptor was constructed before its first event is delivered
 //        follows from the kernel's own ordering, which the C++ memory model
 //        knows nothing of; `size_` repeats it in C++ terms.
+//  [EP7] The standby sleeps in an epoll instance of its own, which watches the
+//        other one for one event, from when a Poll() that has waited ends until
+//        the next one begins to wait; all the time, each event would wake both.
+//        `alert_` is set before that begins. Who ends it clears it afterwards:
+//        the next Poll(), or the standby that the event has woken. So it isn't
+//        true while nothing is watched but for a moment. False for too long
+//        means that the watch cares for the poller, or that an event wakes two.
 #include "flare/io/epoll_poller.h"
 
 #include <sys/epoll.h>
@@ -42,6 +49,16 @@ namespace {
 constexpr std::uint32_t kAllEvents =
     EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
+// Each write makes an edge, whatever the counter is, so nobody reads it. It
+// would overflow (EAGAIN) after 2^64 wake-ups.
+void MakeEdge(const UniqueFd& eventfd) {
+  const std::uint64_t one = 1;
+  ssize_t written;
+  do {
+    written = ::write(eventfd.get(), &one, sizeof(one));
+  } while (written < 0 && errno == EINTR);
+}
+
 }  // namespace
 
 // On the stack of who waits. Event is safe to destroy after Wait().
@@ -55,18 +72,25 @@ struct EpollPoller::Events {
 
 Expected<std::unique_ptr<EpollPoller>, Status> EpollPoller::Create(
     const Options& options) {
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll) return StatusFromErrno(errno, "create an epoll instance");
-  UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wakeup) return StatusFromErrno(errno, "create an eventfd");
+  Fds fds;
+  for (UniqueFd* const epoll : {&fds.epoll, &fds.standby_epoll}) {
+    *epoll = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+    if (!*epoll) return StatusFromErrno(errno, "create an epoll instance");
+  }
+  for (UniqueFd* const wakeup : {&fds.wakeup, &fds.standby_wakeup}) {
+    *wakeup = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!*wakeup) return StatusFromErrno(errno, "create an eventfd");
+  }
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
   event.data.ptr = nullptr;  // Says: the wake-up.
-  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wakeup.get(), &event) != 0) {
+  if (::epoll_ctl(fds.epoll.get(), EPOLL_CTL_ADD, fds.wakeup.get(), &event) !=
+          0 ||
+      ::epoll_ctl(fds.standby_epoll.get(), EPOLL_CTL_ADD,
+                  fds.standby_wakeup.get(), &event) != 0) {
     return StatusFromErrno(errno, "watch an eventfd");
   }
-  return std::unique_ptr<EpollPoller>(
-      new EpollPoller(std::move(epoll), std::move(wakeup), options));
+  return std::unique_ptr<EpollPoller>(new EpollPoller(std::move(fds), options));
 }
 
 std::function<std::unique_ptr<fiber::Poller>(std::size_t)> EpollPoller::Factory(
@@ -86,10 +110,8 @@ EpollPoller* EpollPoller::OfGroup(std::size_t group) {
   return static_cast<EpollPoller*>(poller);
 }
 
-EpollPoller::EpollPoller(UniqueFd epoll, UniqueFd wakeup,
-                         const Options& options)
-    : epoll_(std::move(epoll)),
-      wakeup_(std::move(wakeup)),
+EpollPoller::EpollPoller(Fds fds, const Options& options)
+    : fds_(std::move(fds)),
       events_(std::make_unique<Events>()),
       spin_(options.spin.count()) {}
 
@@ -108,7 +130,8 @@ Status EpollPoller::Register(Descriptor* descriptor) {
   epoll_event event{};
   event.events = kAllEvents;
   event.data.ptr = descriptor;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor->fd(), &event) != 0) {
+  if (::epoll_ctl(fds_.epoll.get(), EPOLL_CTL_ADD, descriptor->fd(), &event) !=
+      0) {
     const int error = errno;
     // relaxed: an estimate.
     size_.fetch_sub(1, std::memory_order_relaxed);
@@ -122,7 +145,7 @@ void EpollPoller::Retire(Descriptor* descriptor) {
   // The event argument is ignored, but must not be null before Linux 2.6.9.
   epoll_event unused{};
   const int result =
-      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor->fd(), &unused);
+      ::epoll_ctl(fds_.epoll.get(), EPOLL_CTL_DEL, descriptor->fd(), &unused);
   PCHECK(result == 0) << "descriptor " << descriptor->fd()
                       << " was closed before it was retired";
   // relaxed: an estimate.
@@ -185,7 +208,7 @@ void EpollPoller::TakeDrainRequests(fiber::TaskList* ready) {
 // meanwhile makes an event like any other.
 int EpollPoller::Wait(std::int64_t deadline_ns) {
   return spin_.Wait(deadline_ns, [this](std::int64_t until) {
-    return EpollWait(epoll_.get(), events_->list.data(), kMaxEvents, until);
+    return EpollWait(fds_.epoll.get(), events_->list.data(), kMaxEvents, until);
   });
 }
 
@@ -218,11 +241,17 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   if (pending() != 0) return HandOut(ready);
   TakeDrainRequests(ready);  // [EP4]
   DropRetired();             // [EP2]
-  const int n = Wait(ready->empty() ? deadline_ns : 0);
+  const bool blocks = deadline_ns != 0 && ready->empty();
+  // relaxed: whatever it is, who comes next puts it right [EP7].
+  if (blocks && alert_.load(std::memory_order_relaxed)) Alert(false);
+  const int n = Wait(blocks ? deadline_ns : 0);
   if (n < 0) {
     PCHECK(errno == EINTR) << "epoll_wait";
     return;
   }
+  // acquire: pairs with the release in StandBy: what there is to alert. Who
+  // comes later misses what comes before the next Poll() that waits.
+  if (blocks && standing_by_.load(std::memory_order_acquire)) Alert(true);
   // acquire: pairs with the release in Register [EP6].
   static_cast<void>(size_.load(std::memory_order_acquire));
   fetched_ = n;
@@ -235,14 +264,46 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   HandOut(ready);
 }
 
-void EpollPoller::Wake() {
-  // Each write makes an edge, whatever the counter is, so nobody reads it. It
-  // would overflow (EAGAIN) after 2^64 wake-ups.
-  const std::uint64_t one = 1;
-  ssize_t written;
-  do {
-    written = ::write(wakeup_.get(), &one, sizeof(one));
-  } while (written < 0 && errno == EINTR);
+void EpollPoller::Alert(bool on) {
+  // relaxed, both: a hint to others [EP7].
+  if (on) alert_.store(true, std::memory_order_relaxed);
+  PCHECK(ChangeAlert(EPOLL_CTL_MOD, on)) << "epoll_ctl";
+  if (!on) alert_.store(false, std::memory_order_relaxed);
 }
+
+// With an event that isn't null, as the wake-up's is.
+bool EpollPoller::ChangeAlert(int operation, bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT;
+  event.data.ptr = this;
+  return ::epoll_ctl(fds_.standby_epoll.get(), operation, fds_.epoll.get(),
+                     &event) == 0;
+}
+
+void EpollPoller::StandBy(std::int64_t deadline_ns) {
+  if (!can_be_alerted_) {
+    can_be_alerted_ = ChangeAlert(EPOLL_CTL_ADD, false);
+    PLOG_IF(ERROR, !can_be_alerted_)
+        << "can't watch for events from two threads; those behind a task that "
+           "blocks its thread will wait longer";
+  }
+  // release: pairs with the acquire in Poll.
+  standing_by_.store(can_be_alerted_, std::memory_order_release);
+  std::array<epoll_event, 2> events;  // It and the wake-up.
+  const int n = EpollWait(fds_.standby_epoll.get(), events.data(),
+                          static_cast<int>(events.size()), deadline_ns);
+  PCHECK(n >= 0 || errno == EINTR) << "epoll_wait";
+  for (int i = 0; i < n; ++i) {
+    if (events[static_cast<std::size_t>(i)].data.ptr != nullptr) {
+      alert_.store(false, std::memory_order_relaxed);  // As in Alert.
+    }
+  }
+  // relaxed: who alerts nobody does no harm.
+  standing_by_.store(false, std::memory_order_relaxed);
+}
+
+void EpollPoller::Wake() { MakeEdge(fds_.wakeup); }
+
+void EpollPoller::WakeStandby() { MakeEdge(fds_.standby_wakeup); }
 
 }  // namespace flare::io

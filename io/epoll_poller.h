@@ -112,6 +112,12 @@ class EpollPoller : public fiber::Poller {
     return fetches_.load(std::memory_order_relaxed);  // Only the number.
   }
 
+  // Somebody stands by (StandBy()); a hint. Any thread.
+  bool has_standby() const noexcept {
+    // relaxed: a hint.
+    return standing_by_.load(std::memory_order_relaxed);
+  }
+
   // For the runtime.
   void Poll(std::int64_t deadline_ns, fiber::TaskList* ready) override;
   std::size_t pending() const noexcept override {
@@ -119,9 +125,27 @@ class EpollPoller : public fiber::Poller {
     return static_cast<std::size_t>(pending_.load(std::memory_order_relaxed));
   }
   void Wake() override;
+  void StandBy(std::int64_t deadline_ns) override;
+  bool can_stand_by() const noexcept override { return true; }
+  bool standby_is_alert() const noexcept override {
+    // relaxed: a hint.
+    return alert_.load(std::memory_order_relaxed) && has_standby();
+  }
+  void WakeStandby() override;
 
  private:
-  EpollPoller(UniqueFd epoll, UniqueFd wakeup, const Options& options);
+  // Of eventfds, which are edge-triggered and never read.
+  struct Fds {
+    UniqueFd epoll;
+    UniqueFd wakeup;
+    UniqueFd standby_epoll;  // Watches `epoll`, sometimes [EP7].
+    UniqueFd standby_wakeup;
+  };
+  EpollPoller(Fds fds, const Options& options);
+
+  // Whether the standby is to be woken by the next event.
+  void Alert(bool on);
+  bool ChangeAlert(int operation, bool on);
 
   int Wait(std::int64_t deadline_ns);
   void HandOut(fiber::TaskList* ready);
@@ -129,8 +153,7 @@ class EpollPoller : public fiber::Poller {
   void DropRetired();
   void TakeDrainRequests(fiber::TaskList* ready);
 
-  const UniqueFd epoll_;
-  const UniqueFd wakeup_;  // An eventfd, edge-triggered, never read.
+  const Fds fds_;
   struct Events;
   struct DrainRequest;
   const std::unique_ptr<Events> events_;  // Poll()'s.
@@ -138,6 +161,9 @@ class EpollPoller : public fiber::Poller {
   int fetched_ = 0;                       // Poll()'s: how many events_ holds,
   std::atomic<int> pending_{0};           // ... the last ones not handed out.
   std::atomic<std::uint64_t> fetches_{0};
+  std::atomic<bool> alert_{false};        // [EP7]
+  std::atomic<bool> standing_by_{false};  // Somebody is in StandBy(),
+  bool can_be_alerted_ = false;           // ... or was: StandBy()'s.
   // Three for each that paid, less one for each that didn't.
   static constexpr int kMostWaitsPaid = 64;
   std::atomic<int> waits_paid_{0};

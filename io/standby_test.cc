@@ -1,0 +1,252 @@
+// The second thread that waits for events: by itself, and as a worker of a
+// running group whose tasks block their threads.
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/runtime_state.h"
+#include "flare/fiber/scheduling_group.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/io/epoll_wait.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+// An eventfd that offers its task for each event, the first when it is
+// registered.
+class Source final : public Descriptor {
+ public:
+  explicit Source(fiber::Task* task)
+      : Descriptor(UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
+        task_(task) {}
+
+  void OnEvents(std::uint32_t, fiber::TaskList* ready) override {
+    ready->PushBack(task_);
+  }
+
+  // Makes an event.
+  void Touch() { ASSERT_EQ(::eventfd_write(fd(), 1), 0); }
+
+ private:
+  fiber::Task* const task_;
+};
+
+// The parameter: for how long Poll() looks before it sleeps.
+class StandbyTest : public ::testing::TestWithParam<std::chrono::microseconds> {
+ protected:
+  void SetUp() override {
+    auto poller = EpollPoller::Create({.spin = GetParam()});
+    ASSERT_TRUE(poller.has_value()) << poller.error().message();
+    poller_ = std::move(*poller);
+    source_ = MakeRefCounted<Source>(&task_);
+    ASSERT_TRUE(poller_->Register(source_.Get()).ok());
+    EXPECT_EQ(Poll(0), 1U);
+  }
+  void TearDown() override {
+    if (standby_.joinable()) standby_.join();
+    poller_->Retire(source_.Get());
+  }
+
+  std::size_t Poll(std::int64_t deadline_ns) {
+    fiber::TaskList ready;
+    poller_->Poll(deadline_ns, &ready);
+    return ready.size;
+  }
+
+  void StartStandby(std::int64_t deadline_ns = kForever) {
+    standby_ = std::thread([this, deadline_ns] {
+      poller_->StandBy(deadline_ns);
+      returned_.store(true);
+    });
+  }
+
+  // Until a Poll() that waits has found the standby there.
+  void PollUntilAlert() {
+    do {
+      source_->Touch();
+      EXPECT_EQ(Poll(kForever), 1U);
+    } while (!poller_->standby_is_alert());
+  }
+
+  std::unique_ptr<EpollPoller> poller_;
+  fiber::Task task_;
+  RefPtr<Source> source_;
+  std::thread standby_;
+  std::atomic<bool> returned_{false};
+};
+
+INSTANTIATE_TEST_SUITE_P(Spin, StandbyTest,
+                         ::testing::Values(std::chrono::microseconds(0),
+                                           std::chrono::microseconds(200)));
+
+TEST_P(StandbyTest, TakesOverWhileNobodyWaitsInPoll) {
+  StartStandby();
+  PollUntilAlert();
+  EXPECT_FALSE(returned_.load());
+  source_->Touch();  // And nobody comes back to Poll().
+  standby_.join();
+  EXPECT_FALSE(poller_->standby_is_alert());
+  EXPECT_EQ(Poll(0), 1U);  // It has left the event there.
+}
+
+TEST_P(StandbyTest, LeavesEventsToWhoWaitsInPoll) {
+  StartStandby();
+  PollUntilAlert();
+  for (int i = 0; i < 100; ++i) {
+    std::thread event([this] {
+      while (poller_->standby_is_alert()) std::this_thread::yield();
+      source_->Touch();
+    });
+    EXPECT_EQ(Poll(kForever), 1U);
+    event.join();
+    // Again: it would not be if it had returned.
+    ASSERT_TRUE(poller_->standby_is_alert());
+  }
+  EXPECT_FALSE(returned_.load());
+  poller_->WakeStandby();
+}
+
+TEST_P(StandbyTest, LooksBetweenTasksLeaveItAlert) {
+  StartStandby();
+  PollUntilAlert();
+  EXPECT_EQ(Poll(0), 0U);
+  EXPECT_TRUE(poller_->standby_is_alert());
+  poller_->WakeStandby();
+}
+
+TEST_P(StandbyTest, IsWokenAlsoBeforeItSleeps) {
+  poller_->WakeStandby();
+  StartStandby();
+  standby_.join();
+  EXPECT_EQ(Poll(0), 0U);  // For Poll() that is no event.
+}
+
+TEST_P(StandbyTest, HasADeadline) {
+  const std::int64_t deadline = NowNs() + 2'000'000;
+  StartStandby(deadline);
+  standby_.join();
+  EXPECT_GE(NowNs(), deadline - 2000);
+}
+
+TEST_P(StandbyTest, IsNotAlertIfNobodyStandsBy) {
+  source_->Touch();
+  EXPECT_EQ(Poll(kForever), 1U);
+  EXPECT_FALSE(poller_->standby_is_alert());
+}
+
+// Blocks its thread until the other one has run.
+struct Blocker : fiber::Task {
+  std::atomic<int> begun{0};
+  std::atomic<int> released{0};
+  fiber::Event* ended = nullptr;
+};
+struct Releaser : fiber::Task {
+  Blocker* blocker = nullptr;
+};
+
+// So that for the workers one task isn't worth waking anybody: it is blocking
+// threads that is the exception. Until one of them polls and the other one
+// stands by, who may have gone to sleep before that was wanted.
+void RunShortTasks() {
+  const fiber::SchedulingGroup& group = *fiber::GetGroup(0);
+  do {
+    constexpr int kTasks = 2000;
+    fiber::Latch ran(kTasks);
+    for (int i = 0; i < kTasks; ++i) fiber::Spawn([&ran] { ran.count_down(); });
+    ran.wait();
+    while (group.idle_mask() != group.all_idle_mask()) {
+      std::this_thread::yield();
+    }
+  } while (!EpollPoller::OfGroup(0)->has_standby());
+}
+
+// Round by round an event whose task blocks its thread, and another one that
+// ends it.
+std::uint64_t WatchWakesInRounds(int rounds) {
+  fiber::RuntimeOptions options;
+  options.concurrency = 2;
+  options.reserve_workers = 0;  // These two, or the first may not be back.
+  options.make_poller = EpollPoller::Factory();
+  EXPECT_TRUE(fiber::StartRuntime(options).ok());
+  // As the watch does after 200 us, for which these tasks don't block.
+  fiber::GetGroup(0)->WantStandby(kForever);
+
+  Blocker blocker;
+  blocker.run = [](fiber::Task* task) {
+    auto* const self = static_cast<Blocker*>(task);
+    const int round = self->begun.fetch_add(1);
+    self->begun.notify_one();
+    self->released.wait(round);
+    self->ended->Set();
+  };
+  Releaser releaser;
+  releaser.blocker = &blocker;
+  releaser.run = [](fiber::Task* task) {
+    std::atomic<int>& released =
+        static_cast<Releaser*>(task)->blocker->released;
+    released.fetch_add(1);
+    released.notify_one();
+  };
+  auto first = MakeRefCounted<Source>(&blocker);
+  auto second = MakeRefCounted<Source>(&releaser);
+  for (int round = 0; round < rounds; ++round) {
+    RunShortTasks();
+    fiber::Event ended;
+    blocker.ended = &ended;
+    if (round == 0) {  // That makes an event of each.
+      EXPECT_TRUE(EpollPoller::OfGroup(0)->Register(first.Get()).ok());
+      blocker.begun.wait(0);
+      EXPECT_TRUE(EpollPoller::OfGroup(0)->Register(second.Get()).ok());
+    } else {
+      first->Touch();
+      blocker.begun.wait(round);
+      second->Touch();
+    }
+    ended.Wait();
+  }
+  EpollPoller::OfGroup(0)->Retire(first.Get());
+  EpollPoller::OfGroup(0)->Retire(second.Get());
+  testing::DrainPollers();
+  const std::uint64_t wakes = fiber::GetRuntimeStatistics().watch_wakes;
+  fiber::TerminateRuntime();
+  return wakes;
+}
+
+TEST(StandbyInRuntimeTest, TheNextEventDoesntWaitForTheWatch) {
+  constexpr int kRounds = 200;
+  EXPECT_LT(WatchWakesInRounds(kRounds), kRounds / 4);
+}
+
+// One of the two others stands by for the one that polls, without an event.
+TEST(StandbyInRuntimeTest, IsWantedOnceATaskHasBlockedItsThread) {
+  fiber::RuntimeOptions options;
+  options.concurrency = 3;
+  options.make_poller = EpollPoller::Factory();
+  ASSERT_TRUE(fiber::StartRuntime(options).ok());
+  EXPECT_FALSE(fiber::GetGroup(0)->LacksStandby(NowNs()));
+  std::atomic<bool> stop{false};
+  fiber::Event ended;
+  fiber::Spawn([&] {
+    stop.wait(false);
+    ended.Set();
+  });
+  while (!EpollPoller::OfGroup(0)->has_standby()) std::this_thread::yield();
+  stop.store(true);
+  stop.notify_one();
+  ended.Wait();
+  fiber::TerminateRuntime();
+}
+
+}  // namespace
+}  // namespace flare::io
