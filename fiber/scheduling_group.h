@@ -175,11 +175,13 @@ class SchedulingGroup {
     return anybody_polls() || options_.poller->standby_is_alert();
   }
 
-  // Until `until_ns` (NowNs()) a worker is to stand by for the one in the
-  // poller [P8]. Any thread.
+  // Until `until_ns` (NowNs()), if not for longer already, a worker is to stand
+  // by for the one in the poller [P8]. Any thread.
   void WantStandby(std::int64_t until_ns) noexcept {
-    // relaxed: a preference.
-    standby_until_ns_.store(until_ns, std::memory_order_relaxed);
+    // relaxed, both: a preference.
+    if (until_ns > standby_until_ns_.load(std::memory_order_relaxed)) {
+      standby_until_ns_.store(until_ns, std::memory_order_relaxed);
+    }
   }
   // One is to, and none does.
   bool LacksStandby(std::int64_t now_ns) const noexcept {
