@@ -9,14 +9,13 @@
 //       a mask read after the work was queued, and each of them looks at the
 //       injection queue before it sleeps (scheduling_group.cc [P1]). One that
 //       sleeps in the poller counts as running here, since IO wakes it without
-//       asking; so it is the one to be woken if there is room for it alone. A
-//       worker stands by only where there is room for it as well, at the time:
-//       more than that is a surplus [RV4].
-//  [RV3] Marks come from the watch alone (watch.cc): for a worker that has
-//       been in one task for a while, with its thread asleep in the kernel. It
-//       takes them back when the worker has got on; a worker that goes to sleep
-//       does so itself. Where none of the reserve has started yet they
-//       limit nothing.
+//       asking; so it is the one to be woken if there is room for it alone.
+//  [RV3] Marks are for workers that have been in one task for a while, with
+//       their threads asleep in the kernel: the watch asks (watch.cc), and so
+//       does a worker that is left alone with the poller (standby.cc), or about
+//       to retire. The watch takes them back when the worker has got on; a
+//       worker that goes to sleep does so itself. Where none of the reserve has
+//       started yet they limit nothing.
 //  [RV4] When a mark is gone more workers may run than should. One that has
 //       found it so for a while, between two tasks, gives what it has to the
 //       injection queue and retires: it sets its idle bit by a
@@ -43,6 +42,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/thread_state.h"
 #include "flare/fiber/worker.h"
 #include "glog/logging.h"
 
@@ -73,6 +73,29 @@ std::uint64_t SchedulingGroup::NextToWake(std::uint64_t idle) const noexcept {
     if (room == 1 && poller != 0) from = poller;
   }
   return from & -from;
+}
+
+int SchedulingGroup::MarkBlocked(std::uint64_t suspects) {
+  std::uint64_t blocked = 0;
+  for (; suspects != 0; suspects &= suspects - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(suspects));
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    const Worker& worker = *workers_[i];
+    const std::uint64_t tasks = worker.tasks_begun();
+    if (!SleepsInKernel(worker.thread_id())) continue;
+    // In that task still, and not for want of any.
+    if (worker.tasks_begun() == tasks && (idle_mask() & bit) == 0) {
+      blocked |= bit;
+    }
+  }
+  if (blocked == 0) return 0;
+  // relaxed, both: as in blocked_mask(); a counter.
+  blocked &= ~blocked_.fetch_or(blocked, std::memory_order_relaxed);
+  const int marked = std::popcount(blocked);
+  marks_.fetch_add(static_cast<std::uint64_t>(marked),
+                   std::memory_order_relaxed);
+  WantStandby(NowNs() + kStandbyNs);
+  return marked;
 }
 
 // Has what the worker had been given back before.
@@ -125,12 +148,15 @@ bool SchedulingGroup::StartReserve() {
 }
 
 // Some that seem to run may have just been blocked, and not be marked yet: so
-// not at once.
+// not at once, and not without asking.
 void Worker::NoteSurplus(std::int64_t now_ns) {
   if (surplus_since_ns_ == 0) surplus_since_ns_ = now_ns;
   if (now_ns - surplus_since_ns_ < kSurplusNs) return;
   if (spares_ == nullptr) return;  // worker_stacks.cc [ST6]
   surplus_since_ns_ = 0;
+  const std::uint64_t running = group_->LookAtOthers(*this).running;
+  group_->MarkBlocked(running & ~group_->blocked_mask());
+  if (!group_->HasSurplus()) return;
   retiring_ = true;  // In NextWhenEmpty.
   TaskList all;
   while (Task* const task = run_queue_.Pop()) all.PushBack(task);

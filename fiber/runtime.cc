@@ -314,6 +314,7 @@ RuntimeStatistics GetRuntimeStatistics() {
       sum.overflows += get(counters.overflows);
     }
     sum.wakes += group->wakes();
+    sum.blocked_workers += group->marks();
     sum.reserve_workers += group->size() - group->limit();
     sum.stacks += group->stacks()->allocated();
     sum.stack_shortages += group->shortage().shortages();
@@ -321,7 +322,6 @@ RuntimeStatistics GetRuntimeStatistics() {
     sum.rejected_tasks += group->shortage().rejected();
   }
   sum.watch_wakes = rt->watch->wakes();
-  sum.blocked_workers = rt->watch->blocked();
   if (rt->stuck != nullptr) sum.stuck_reports = rt->stuck->reports();
   sum.blocking_threads = rt->blocking->threads();
   return sum;

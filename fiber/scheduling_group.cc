@@ -33,13 +33,8 @@
 //       retires leaves others awake. If a task holds it up, the watch wakes
 //       another; if all are held up, it makes them injected tasks, which
 //       neighbours take.
-//  [P8] While tasks block their threads (WantStandby), a worker that finds the
-//       poller taken stands by (poller.h): the next event wakes it if whoever
-//       took the one before isn't back. For the rules above it is one more
-//       place to sleep, where a wake-up that comes early is kept, as in the
-//       poller; events may miss it, and then the watch does what it does where
-//       nobody stands by. If nobody is in the poller any more when it is about
-//       to sleep, it doesn't, and tries for the poller.
+//  [P8] A worker that finds the poller taken may sleep where the next event
+//       wakes it if whoever took the one before isn't back: standby.cc.
 //
 // A worker's own run queue is not part of this: its owner is awake. Whether a
 // helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
@@ -221,18 +216,9 @@ void SchedulingGroup::ReleasePoller() {
   polling_.store(false, std::memory_order_release);
 }
 
-bool SchedulingGroup::TryBecomeStandby(std::uint64_t bit) {
-  if (!LacksStandby(NowNs())) return false;
-  // IO wakes it without asking, as it does the one in the poller
-  // (reserve.cc [RV2]).
-  if (size() != limit() && Vacancies(idle_mask() | bit) < 2) return false;
-  // acquire: pairs with the release in FinishPark.
-  return !standby_taken_.exchange(true, std::memory_order_acquire);
-}
-
-Worker::Parking::SleepPlace SchedulingGroup::ChoosePlace(std::uint64_t bit) {
+Worker::Parking::SleepPlace SchedulingGroup::ChoosePlace() {
   if (TryAcquirePoller()) return SleepPlace::kPoller;
-  return TryBecomeStandby(bit) ? SleepPlace::kStandby : SleepPlace::kFutex;
+  return TryBecomeStandby() ? SleepPlace::kStandby : SleepPlace::kFutex;
 }
 
 bool SchedulingGroup::BeginSearch() {
@@ -261,7 +247,7 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
   Worker::Parking& parking = worker->parking();
   UnmarkBlocked(bit);
-  const SleepPlace place = ChoosePlace(bit);
+  const SleepPlace place = ChoosePlace();
   const bool in_poller = place == SleepPlace::kPoller;
   parking.place = place;
   // relaxed: both published by the fetch_or.
@@ -292,11 +278,13 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
       deadline = std::min(deadline, NowNs() + Worker::kStackRetryNs);
     }
     if (in_poller) {
+      SummonStandby(worker);
       Worker::Bump(worker->counters_.polls);
       // 0 would mean "don't wait"; a past deadline does the same.
       options_.poller->Poll(std::max<std::int64_t>(deadline, 1), ready);
     } else if (place == SleepPlace::kStandby) {
-      if (anybody_polls()) options_.poller->StandBy(deadline);  // [P8]
+      // Nobody polls any more: it tries for the poller [SB1].
+      if (anybody_polls()) options_.poller->StandBy(deadline);
     } else if (deadline > NowNs()) {
       FutexWait(&parking.word, 1, deadline == kForever ? -1 : deadline);
     }
@@ -328,8 +316,7 @@ bool SchedulingGroup::FinishPark(Worker* worker) {
     poller_bit_.store(0, std::memory_order_relaxed);
     ReleasePoller();
   } else if (parking.place == SleepPlace::kStandby) {
-    // release: pairs with the exchange in TryBecomeStandby.
-    standby_taken_.store(false, std::memory_order_release);
+    LeaveStandby();
   }
   if (watch_ != nullptr) watch_->Poke();
   if (stuck_watch_ != nullptr) stuck_watch_->Poke();

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/base/cpu.h"
 #include "flare/base/histogram.h"
 #include "flare/fiber/injection_queue.h"
@@ -149,18 +150,22 @@ class SchedulingGroup {
   // The limit isn't reached.
   bool HasVacancy() const noexcept { return Vacancies(idle_mask()) > 0; }
 
-  // What the watch finds out about workers that block their threads
-  // (reserve.cc). Bit i: worker i does. relaxed: says how many should run, no
-  // more.
+  // Workers that have been found to block their threads (reserve.cc). Bit i:
+  // worker i does. relaxed: says how many should run, no more.
   std::uint64_t blocked_mask() const noexcept {
     return blocked_.load(std::memory_order_relaxed);
   }
-  void MarkBlocked(std::uint64_t workers) noexcept {
-    blocked_.fetch_or(workers, std::memory_order_relaxed);  // As above.
-  }
+  // Marks those of `suspects`, which have run the same task for a while, whose
+  // threads sleep, and has somebody stand by. Asks the kernel, some
+  // microseconds for each. How many are marked now and weren't. Any thread.
+  int MarkBlocked(std::uint64_t suspects);
   void UnmarkBlocked(std::uint64_t workers) noexcept {
     if ((blocked_mask() & workers) == 0) return;
     blocked_.fetch_and(~workers, std::memory_order_relaxed);  // As above.
+  }
+  // Marks so far. relaxed: a counter.
+  std::uint64_t marks() const noexcept {
+    return marks_.load(std::memory_order_relaxed);
   }
   // Starts another worker of the reserve. False: none is left, or there is no
   // thread or stack for it, which is logged. By the watch alone.
@@ -176,20 +181,27 @@ class SchedulingGroup {
   }
 
   // Until `until_ns` (NowNs()), if not for longer already, a worker is to stand
-  // by for the one in the poller [P8]. Any thread.
+  // by for the one in the poller (standby.cc). Any thread, all these.
   void WantStandby(std::int64_t until_ns) noexcept {
     // relaxed, both: a preference.
     if (until_ns > standby_until_ns_.load(std::memory_order_relaxed)) {
       standby_until_ns_.store(until_ns, std::memory_order_relaxed);
     }
   }
-  // One is to, and none does.
-  bool LacksStandby(std::int64_t now_ns) const noexcept {
-    // relaxed, both: hints.
+  bool WantsStandby(std::int64_t now_ns) const noexcept {
+    // relaxed: a preference.
     return standby_until_ns_.load(std::memory_order_relaxed) > now_ns &&
-           !standby_taken_.load(std::memory_order_relaxed) &&
            options_.poller != nullptr && options_.poller->can_stand_by();
   }
+  // One is to, and none does, nor is about to.
+  bool LacksStandby(std::int64_t now_ns) const noexcept {
+    // relaxed: a hint.
+    return !standby_taken_.load(std::memory_order_relaxed) &&
+           WantsStandby(now_ns);
+  }
+  // Wakes one that sleeps elsewhere than in the poller, to stand by. False:
+  // there is none.
+  bool WakeToStandBy();
   // How often workers have come out of sleep. seq_cst: pairs with the count in
   // Park (shutdown.cc [SD1]).
   std::uint64_t rouses() const noexcept {
@@ -242,15 +254,25 @@ class SchedulingGroup {
   bool FinishPark(Worker* worker);
   std::int64_t SleepDeadline(const Worker& worker, bool in_poller) const;
 
-  // Where the worker with that bit is to sleep, with the right to it.
-  Worker::Parking::SleepPlace ChoosePlace(std::uint64_t bit);
-  // The right to stand by, for one thread at a time.
-  bool TryBecomeStandby(std::uint64_t bit);
+  // Where a worker is to sleep, with the right to it.
+  Worker::Parking::SleepPlace ChoosePlace();
+
+  // The right to stand by, for one thread at a time (standby.cc).
+  bool TryBecomeStandby();
+  void LeaveStandby();
+  // For a worker that is about to sleep in the poller, as its bit says: has
+  // somebody stand by if nobody does and all that run are held up.
+  void SummonStandby(Worker* worker);
+  // The workers that run, but for `worker`, and how far they are.
+  Worker::Parking::Others LookAtOthers(const Worker& worker) const noexcept;
 
   // The right to use the poller, for one thread at a time.
   bool TryAcquirePoller();
   void ReleasePoller();
 
+  // For so long after a task has been found to block its thread a worker is to
+  // stand by.
+  static constexpr std::int64_t kStandbyNs = 100'000'000;
   // Looking for work at siblings is limited to so many at a time.
   static constexpr int kMaxSearchers = 2;
   bool BeginSearch();
@@ -306,6 +328,7 @@ class SchedulingGroup {
   std::atomic<std::uint64_t> rouses_{0};
   std::atomic<std::uint64_t> wakes_{0};
   std::atomic<std::uint64_t> blocked_{0};
+  std::atomic<std::uint64_t> marks_{0};
   std::atomic<std::size_t> size_;
   std::atomic<std::int64_t> mean_task_ns_{1000};
   ConcurrentHistogram ready_delays_;

@@ -17,7 +17,6 @@
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/fiber/scheduling_group.h"
-#include "flare/fiber/thread_state.h"
 
 namespace flare::fiber {
 
@@ -78,12 +77,16 @@ bool Watch::Look(Watched* watched, std::int64_t now_ns) {
   if (idle == group->all_idle_mask() ||
       (!group->CanWake() && !LookAtBusy(watched, idle, now_ns))) {
     watched->shortage = 0;
+    look_.unguarded |= !group->WantsStandby(now_ns);
     for (Sample& sample : watched->samples) sample.valid = false;
     return false;
   }
   if (group->CanWake()) {
     watched->shortage = 0;
+    look_.unguarded |= !group->WantsStandby(now_ns);
     LookAtPartlyIdle(watched, idle, now_ns);
+  } else {
+    look_.unguarded = true;
   }
   return true;
 }
@@ -98,6 +101,7 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
   const bool help =
       group->injected() != 0 || seen.held_up || IsNeglected(*group, seen);
   look_.need |= help;
+  look_.exposed |= seen.queued || IsExposed(*group, now_ns);
   look_.unsettled |= help || seen.running != seen.same_task;
   if (help && group->Wake(1)) Add(1, &wakes_);
   // Before there is need: it may be that all that seem to run are blocked.
@@ -145,7 +149,7 @@ void Watch::MarkBlocked(Watched* watched, std::uint64_t suspects,
                         std::int64_t now_ns) {
   SchedulingGroup* const group = watched->group;
   suspects &= ~group->blocked_mask();
-  std::uint64_t blocked = 0;
+  std::uint64_t asked = 0;
   for (int n = 0; n < kMostAsked && suspects != 0; suspects &= suspects - 1) {
     const auto i = static_cast<std::size_t>(std::countr_zero(suspects));
     Sample& sample = watched->samples[i];
@@ -153,23 +157,12 @@ void Watch::MarkBlocked(Watched* watched, std::uint64_t suspects,
     if (age_ns < sample.ask_after_ns) continue;
     sample.ask_after_ns = 2 * age_ns;
     ++n;
-    const Worker& worker = *group->worker(i);
-    if (!SleepsInKernel(worker.thread_id())) continue;
-    const std::uint64_t bit = std::uint64_t{1} << i;
-    // In that task still, and not for want of any.
-    if (TasksOf(worker) == sample.tasks && (group->idle_mask() & bit) == 0) {
-      blocked |= bit;
-    }
+    asked |= std::uint64_t{1} << i;
   }
-  if (blocked == 0) return;
-  group->MarkBlocked(blocked);
-  group->WantStandby(now_ns + kStandbyNs);
-  // Of two that sleep one polls; the other one finds nothing to do, and stands
-  // by.
-  if (group->LacksStandby(now_ns) && std::popcount(group->idle_mask()) > 1) {
-    group->Wake(1);
+  if (asked == 0 || group->MarkBlocked(asked) == 0) return;
+  if (group->LacksStandby(now_ns) && !group->WakeToStandBy()) {
+    StartReserve(group);
   }
-  Add(std::popcount(blocked), &blocked_);
 }
 
 bool Watch::WakeOrStart(SchedulingGroup* group) {
@@ -201,6 +194,7 @@ Watch::Survey Watch::LookAtWorkers(Watched* watched, std::uint64_t idle,
     const Findings found = LookAtWorker(watched, i, now_ns);
     seen.running |= bit;
     seen.held_up |= found.held_up;
+    seen.queued |= found.queued;
     if (found.same_task) {
       seen.same_task |= bit;
     } else {
@@ -208,6 +202,13 @@ Watch::Survey Watch::LookAtWorkers(Watched* watched, std::uint64_t idle,
     }
   }
   return seen;
+}
+
+// Do events wait, or would the next one where somebody should be sure to see
+// it?
+bool Watch::IsExposed(const SchedulingGroup& group, std::int64_t now_ns) {
+  return group.pending_events() != 0 ||
+         (group.WantsStandby(now_ns) && !group.WillSeeNextEvent());
 }
 
 // Does all that runs hold its worker up, so that nobody looks for IO, or runs
@@ -218,18 +219,13 @@ bool Watch::IsNeglected(const SchedulingGroup& group, const Survey& seen) {
   return group.poller() != nullptr && !group.WillSeeNextEvent();
 }
 
-std::uint64_t Watch::TasksOf(const Worker& worker) {
-  // relaxed: a counter, compared with itself.
-  return worker.counters().tasks.load(std::memory_order_relaxed);
-}
-
 Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
                                     std::int64_t now_ns) {
   Worker* const worker = watched->group->worker(index);
   const RunQueue& queue = worker->run_queue();
   const Sample last = watched->samples[index];
   Sample now{.valid = true,
-             .tasks = TasksOf(*worker),
+             .tasks = worker->tasks_begun(),
              .tail = queue.tail(),
              .since_ns = now_ns};
   if (last.valid && now.tasks == last.tasks) {
@@ -238,13 +234,15 @@ Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
   }
   watched->samples[index] = now;
   Findings found;
-  found.held_up = worker->timers().next_deadline() < now_ns - period_ns_;
+  found.queued = queue.size() + queue.claimed() != 0;
   if (!last.valid) return found;
   found.same_task = now.tasks == last.tasks;
-  const bool queued = queue.size() + queue.claimed() != 0;
+  // Between two tasks it looks at its timers by itself.
+  found.held_up =
+      found.same_task && worker->timers().next_deadline() < now_ns - period_ns_;
   const bool still_waiting =
       static_cast<std::int32_t>(queue.head() - last.tail) < 0;
-  if (queued && (found.same_task || still_waiting)) {
+  if (found.queued && (found.same_task || still_waiting)) {
     found.held_up = true;
     if (queue.claimed() != 0) worker->run_queue().AskForRescue();
   }

@@ -69,10 +69,6 @@ class Watch {
     }
   }
 
-  // Workers found to block their threads so far.
-  std::uint64_t blocked() const noexcept {
-    return blocked_.load(std::memory_order_relaxed);  // A counter.
-  }
   // Idle workers woken so far.
   std::uint64_t wakes() const noexcept {
     return wakes_.load(std::memory_order_relaxed);  // A counter.
@@ -84,9 +80,6 @@ class Watch {
   // many at a time.
   static constexpr std::int64_t kAskAfterNs = 200'000;
   static constexpr int kMostAsked = 4;
-  // For so long after a task has been found to block its thread a worker stands
-  // by for the one that polls (scheduling_group.cc [P8]).
-  static constexpr std::int64_t kStandbyNs = 100'000'000;
 
   struct Sample {
     bool valid = false;
@@ -113,6 +106,7 @@ class Watch {
   // The workers of a group at one look, as masks.
   struct Survey {
     bool held_up = false;         // Of any.
+    bool queued = false;          // As well.
     std::uint64_t running = 0;    // Those looked at.
     std::uint64_t same_task = 0;  // As at the last look.
   };
@@ -124,11 +118,12 @@ class Watch {
   // A sleeper, or one from the reserve. True: it was.
   bool WakeOrStart(SchedulingGroup* group);
   bool StartReserve(SchedulingGroup* group);
+  static bool IsExposed(const SchedulingGroup& group, std::int64_t now_ns);
   static bool IsNeglected(const SchedulingGroup& group, const Survey& seen);
-  static std::uint64_t TasksOf(const Worker& worker);
   // What a look at a worker says.
   struct Findings {
     bool held_up = false;    // Tasks or timers wait behind what it does.
+    bool queued = false;     // Tasks wait, if not for long yet.
     bool same_task = false;  // As at the last look.
   };
   Findings LookAtWorker(Watched* watched, std::size_t index,
@@ -153,7 +148,6 @@ class Watch {
   std::atomic<std::uint32_t> asleep_{0};
   std::atomic<std::uint32_t> stop_{0};
   std::atomic<std::uint64_t> wakes_{0};
-  std::atomic<std::uint64_t> blocked_{0};
   std::thread thread_;
 };
 

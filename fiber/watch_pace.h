@@ -17,6 +17,11 @@ struct LookResult {
   // Some group is busy, or one of its workers runs another task than at the
   // last look, or has to be helped.
   bool unsettled = false;
+  // In some group nobody is to stand by (standby.cc), or none can, as all run.
+  bool unguarded = false;
+  // In one tasks or events wait, if not for long yet, or the next event would
+  // wake nobody where somebody is to stand by.
+  bool exposed = false;
   std::int64_t late_ns = 0;  // By so much it came later than it should.
 };
 
@@ -34,6 +39,12 @@ class WatchPace {
   // holds up somebody is found that much later.
   // docs/decisions/0026-settled-groups.md
   static constexpr int kWhileSettled = 4;
+  // So many periods where somebody stands by, whatever was needed before: then
+  // others find out at once that tasks hold up the ones behind them. What is
+  // left for the watch are two in a row that do, and tasks of their own; if it
+  // sees what may be one of those it comes back soon.
+  // docs/decisions/0031-who-takes-the-place-of-the-standby.md
+  static constexpr int kGuarded = 16;
   // Looks that are so late on the mean find no CPU that has nothing to run, nor
   // would whoever they wake: who seems held up waits for a CPU, most likely.
   // Then the next one is so many times as far off as they are late. (With a
@@ -63,6 +74,9 @@ class WatchPace {
     }
     stretched_ = std::min(
         stretched_, look.partly_idle ? kMostStretched : kMostStretchedBusy);
+    if (!look.unguarded) {
+      return (look.need || look.exposed ? 1 : kGuarded) * period_ns_;
+    }
     const int least = look.partly_idle && !look.unsettled ? kWhileSettled : 1;
     return std::max(stretched_, least) * period_ns_;
   }

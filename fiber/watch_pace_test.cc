@@ -8,13 +8,16 @@ namespace flare::fiber {
 namespace {
 
 constexpr std::int64_t kPeriod = 50'000;
-constexpr LookResult kCalm{.partly_idle = true, .unsettled = true};
-constexpr LookResult kCalmBusy{.unsettled = true};
-constexpr LookResult kSettled{.partly_idle = true};
+constexpr LookResult kCalm{
+    .partly_idle = true, .unsettled = true, .unguarded = true};
+constexpr LookResult kCalmBusy{.unsettled = true, .unguarded = true};
+constexpr LookResult kSettled{.partly_idle = true, .unguarded = true};
 constexpr LookResult kNeed{
-    .need = true, .partly_idle = true, .unsettled = true};
+    .need = true, .partly_idle = true, .unsettled = true, .unguarded = true};
+constexpr LookResult kGuarded{.partly_idle = true, .unsettled = true};
 constexpr LookResult kLate{.partly_idle = true,
                            .unsettled = true,
+                           .unguarded = true,
                            .late_ns = 2 * WatchPace::kCrowdedNs};
 
 // The pace after `n` more looks like that.
@@ -57,7 +60,25 @@ TEST(WatchPaceTest, IsLongerWhileAllIsSettled) {
   EXPECT_EQ(AfterMany(10 * WatchPace::kCalmLooks, kSettled, &pace),
             WatchPace::kMostStretched * kPeriod);
   // Nobody runs: it will soon sleep.
-  EXPECT_EQ(WatchPace(kPeriod).After({}), kPeriod);
+  EXPECT_EQ(WatchPace(kPeriod).After({.unguarded = true}), kPeriod);
+}
+
+TEST(WatchPaceTest, IsLongWhereSomebodyStandsBy) {
+  WatchPace pace(kPeriod);
+  EXPECT_EQ(pace.After(kNeed), kPeriod);
+  EXPECT_EQ(pace.After(kGuarded), WatchPace::kGuarded * kPeriod);
+  LookResult exposed = kGuarded;
+  exposed.exposed = true;
+  EXPECT_EQ(pace.After(exposed), kPeriod);
+  LookResult need = kGuarded;
+  need.need = true;
+  EXPECT_EQ(pace.After(need), kPeriod);
+  // Not only for being calm: what was needed before doesn't matter.
+  EXPECT_EQ(pace.After(kGuarded), WatchPace::kGuarded * kPeriod);
+  // One group where somebody does is not enough.
+  EXPECT_EQ(pace.After(kNeed), kPeriod);
+  exposed.unguarded = true;
+  EXPECT_EQ(pace.After(exposed), kPeriod);
 }
 
 TEST(WatchPaceTest, IsLongWhileThereIsNoCpuToHelpBy) {

@@ -90,6 +90,14 @@ class Worker {
     // bit.
     enum class SleepPlace : std::uint8_t { kFutex, kPoller, kStandby };
     SleepPlace place = SleepPlace::kFutex;
+    // Its own, for standby.cc: who else ran, and the number of tasks they had
+    // begun, when it had stood by or last went to sleep in the poller.
+    struct Others {
+      std::uint64_t running = 0;
+      std::uint64_t tasks = 0;
+      bool operator==(const Others&) const = default;
+    };
+    Others others;
   };
   Parking& parking() noexcept { return parking_; }
 
@@ -107,6 +115,10 @@ class Worker {
     std::atomic<std::uint64_t> overflows{0};
   };
   const Counters& counters() const noexcept { return counters_; }
+  // Changes whenever it begins or resumes a task. Any thread.
+  std::uint64_t tasks_begun() const noexcept {
+    return counters_.tasks.load(std::memory_order_relaxed);  // As above.
+  }
 
  private:
   friend class BlockingRegion;

@@ -154,6 +154,15 @@ struct Blocker : fiber::Task {
   // made it.
   std::atomic<fiber::Event*> ended{nullptr};
 };
+// Waits in its thread until `released` is more than the number of times that it
+// has run before.
+void Block(fiber::Task* task) {
+  auto* const self = static_cast<Blocker*>(task);
+  const int round = self->begun.fetch_add(1);
+  self->begun.notify_one();
+  self->released.wait(round);
+  self->ended.load()->Set();
+}
 struct Releaser : fiber::Task {
   Blocker* blocker = nullptr;
 };
@@ -191,13 +200,7 @@ std::uint64_t WatchWakesInRounds(std::uint64_t rounds) {
   fiber::GetGroup(0)->WantStandby(kForever);
 
   Blocker blocker;
-  blocker.run = [](fiber::Task* task) {
-    auto* const self = static_cast<Blocker*>(task);
-    const int round = self->begun.fetch_add(1);
-    self->begun.notify_one();
-    self->released.wait(round);
-    self->ended.load()->Set();
-  };
+  blocker.run = Block;
   Releaser releaser;
   releaser.blocker = &blocker;
   releaser.run = [](fiber::Task* task) {
@@ -242,11 +245,66 @@ TEST(StandbyInRuntimeTest, TheNextEventDoesntWaitForTheWatch) {
   EXPECT_LT(least, kRounds / 4);
 }
 
-// One of the two others stands by for the one that polls, without an event;
-// sooner or later, as the watch finds each blocked thread once.
-TEST(StandbyInRuntimeTest, IsWantedOnceATaskHasBlockedItsThread) {
+struct Ticker : fiber::Task {
+  std::atomic<int> ticks{0};
+};
+
+// One worker is blocked, the second has been woken in its place: it has the
+// third stand by.
+TEST(StandbyInRuntimeTest, AnotherOneTakesItsPlaceWithoutTheWatch) {
   fiber::RuntimeOptions options;
   options.concurrency = 3;
+  options.reserve_workers = 0;
+  options.watch_period = std::chrono::nanoseconds(0);
+  options.make_poller = EpollPoller::Factory();
+  ASSERT_TRUE(fiber::StartRuntime(options).ok());
+  fiber::GetGroup(0)->WantStandby(kForever);
+  EpollPoller* const poller = EpollPoller::OfGroup(0);
+  RunShortTasks();
+
+  fiber::Event ended;
+  Blocker blocker;
+  blocker.ended.store(&ended);
+  blocker.run = Block;
+  Ticker ticker;
+  ticker.run = [](fiber::Task* task) {
+    auto* const self = static_cast<Ticker*>(task);
+    self->ticks.fetch_add(1);
+    self->ticks.notify_one();
+  };
+  auto blocks = MakeRefCounted<Source>(&blocker);
+  auto ticks = MakeRefCounted<Source>(&ticker);
+  ASSERT_TRUE(poller->Register(blocks.Get()).ok());
+  blocker.begun.wait(0);
+  ASSERT_TRUE(poller->Register(ticks.Get()).ok());
+  ticker.ticks.wait(0);
+  // The first one asleep again may be the one that stands by.
+  for (int n = 1; fiber::GetRuntimeStatistics().blocked_workers == 0 ||
+                  !poller->has_standby();
+       ++n) {
+    ticks->Touch();
+    ticker.ticks.wait(n);
+  }
+  blocker.released.store(1);
+  blocker.released.notify_one();
+  ended.Wait();
+  poller->Retire(blocks.Get());
+  poller->Retire(ticks.Get());
+  testing::DrainPollers();
+  fiber::TerminateRuntime();
+}
+
+// One that is idle stands by for the one that polls, without an event; sooner
+// or later, as the watch finds each blocked thread once. If none is, the watch
+// starts one.
+class StandbyAfterABlockedThreadTest : public ::testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Workers, StandbyAfterABlockedThreadTest,
+                         ::testing::Values(2, 3));
+
+TEST_P(StandbyAfterABlockedThreadTest, IsWanted) {
+  fiber::RuntimeOptions options;
+  options.concurrency = GetParam();
   options.make_poller = EpollPoller::Factory();
   ASSERT_TRUE(fiber::StartRuntime(options).ok());
   EXPECT_FALSE(fiber::GetGroup(0)->LacksStandby(NowNs()));
