@@ -106,6 +106,12 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
   if (help && group->Wake(1)) Add(1, &wakes_);
   // Before there is need: it may be that all that seem to run are blocked.
   MarkBlocked(watched, seen.same_task, now_ns);
+  // Whoever has marked them. Before others are blocked as well, so that a
+  // thread has time to start.
+  const bool all_blocked = (seen.running & ~group->blocked_mask()) == 0;
+  if (all_blocked && group->LacksStandby(now_ns) && !group->WakeToStandBy()) {
+    StartReserve(group);
+  }
 }
 
 bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
@@ -159,10 +165,7 @@ void Watch::MarkBlocked(Watched* watched, std::uint64_t suspects,
     ++n;
     asked |= std::uint64_t{1} << i;
   }
-  if (asked == 0 || group->MarkBlocked(asked) == 0) return;
-  if (group->LacksStandby(now_ns) && !group->WakeToStandBy()) {
-    StartReserve(group);
-  }
+  if (asked != 0) group->MarkBlocked(asked);
 }
 
 bool Watch::WakeOrStart(SchedulingGroup* group) {

@@ -296,34 +296,42 @@ TEST(StandbyInRuntimeTest, AnotherOneTakesItsPlaceWithoutTheWatch) {
 
 // One that is idle stands by for the one that polls, without an event; sooner
 // or later, as the watch finds each blocked thread once. If none is, the watch
-// starts one.
-class StandbyAfterABlockedThreadTest : public ::testing::TestWithParam<int> {};
+// starts one. The parameters: workers, and tasks that block their threads.
+class StandbyWhileBlockedTest
+    : public ::testing::TestWithParam<std::pair<int, int>> {};
 
-INSTANTIATE_TEST_SUITE_P(Workers, StandbyAfterABlockedThreadTest,
-                         ::testing::Values(2, 3));
+INSTANTIATE_TEST_SUITE_P(Numbers, StandbyWhileBlockedTest,
+                         ::testing::Values(std::pair(3, 1), std::pair(2, 1),
+                                           std::pair(2, 3)));
 
-TEST_P(StandbyAfterABlockedThreadTest, IsWanted) {
+TEST_P(StandbyWhileBlockedTest, IsWanted) {
+  const auto [workers, blocked] = GetParam();
   fiber::RuntimeOptions options;
-  options.concurrency = GetParam();
+  options.concurrency = workers;
   options.make_poller = EpollPoller::Factory();
   ASSERT_TRUE(fiber::StartRuntime(options).ok());
   EXPECT_FALSE(fiber::GetGroup(0)->LacksStandby(NowNs()));
   bool stands_by = false;
   while (!stands_by) {
     std::atomic<bool> stop{false};
-    fiber::Event ended;
-    fiber::Spawn([&] {
-      stop.wait(false);
-      ended.Set();
-    });
+    fiber::Latch begun(blocked);
+    fiber::Latch ended(blocked);
+    for (int i = 0; i < blocked; ++i) {
+      fiber::Spawn([&] {
+        begun.count_down();
+        stop.wait(false);
+        ended.count_down();
+      });
+    }
+    begun.wait();
     const std::int64_t enough = NowNs() + 20'000'000;
     while (!stands_by && NowNs() < enough) {
       std::this_thread::yield();
       stands_by = EpollPoller::OfGroup(0)->has_standby();
     }
     stop.store(true);
-    stop.notify_one();
-    ended.Wait();
+    stop.notify_all();
+    ended.wait();
   }
   fiber::TerminateRuntime();
 }
