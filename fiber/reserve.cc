@@ -75,7 +75,7 @@ std::uint64_t SchedulingGroup::NextToWake(std::uint64_t idle) const noexcept {
   return from & -from;
 }
 
-int SchedulingGroup::MarkBlocked(std::uint64_t suspects) {
+void SchedulingGroup::MarkBlocked(std::uint64_t suspects) {
   std::uint64_t blocked = 0;
   for (; suspects != 0; suspects &= suspects - 1) {
     const auto i = static_cast<std::size_t>(std::countr_zero(suspects));
@@ -88,14 +88,12 @@ int SchedulingGroup::MarkBlocked(std::uint64_t suspects) {
       blocked |= bit;
     }
   }
-  if (blocked == 0) return 0;
+  if (blocked == 0) return;
   // relaxed, both: as in blocked_mask(); a counter.
   blocked &= ~blocked_.fetch_or(blocked, std::memory_order_relaxed);
-  const int marked = std::popcount(blocked);
-  marks_.fetch_add(static_cast<std::uint64_t>(marked),
+  marks_.fetch_add(static_cast<std::uint64_t>(std::popcount(blocked)),
                    std::memory_order_relaxed);
   WantStandby(NowNs() + kStandbyNs);
-  return marked;
 }
 
 // Has what the worker had been given back before.

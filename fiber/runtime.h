@@ -101,15 +101,17 @@ struct RuntimeOptions {
   // How often the watch looks whether a task holds up others while a worker
   // sleeps: about half of how long those may wait. Four times as long while no
   // task has begun that could, up to eight times while nobody has needed help,
-  // or 32 times if all are busy (watch.h). 0: never, and they wait for as long
-  // as that task runs.
+  // or 32 times if all are busy; 16 times where a worker stands by, as long as
+  // nothing waits (watch.h). 0: never, and they wait for as long as that task
+  // runs.
   std::chrono::nanoseconds watch_period = std::chrono::microseconds(50);
 
   // Workers that each group has in reserve: when the watch finds that a task
   // blocks its worker's thread while other tasks wait for a worker, one of
   // these takes its place until it has ended. They are started when first
-  // needed. Fewer in groups that would have more than 64 workers with them, and
-  // none for groups of a single worker: nothing runs in parallel there.
+  // needed, and one more, to stand by for the next event. Fewer in groups that
+  // would have more than 64 workers with them, and none for groups of a single
+  // worker: nothing runs in parallel there.
   int reserve_workers = 8;
 
   // For tests: decides in which order tasks are run (schedule.h). nullptr: what

@@ -91,7 +91,7 @@ class Worker {
     enum class SleepPlace : std::uint8_t { kFutex, kPoller, kStandby };
     SleepPlace place = SleepPlace::kFutex;
     // Its own, for standby.cc: who else ran, and the number of tasks they had
-    // begun, when it had stood by or last went to sleep in the poller.
+    // begun, when it last went to sleep in the poller.
     struct Others {
       std::uint64_t running = 0;
       std::uint64_t tasks = 0;

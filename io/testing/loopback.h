@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -114,7 +113,7 @@ inline UniqueFd PlainListener(Endpoint* address, int receive_buffer = 0) {
 
 inline UniqueFd PlainAccept(const UniqueFd& listener) {
   UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  EXPECT_TRUE(fd) << std::strerror(errno);
+  EXPECT_TRUE(fd) << StatusFromErrno(errno, "accept").message();
   MakePlain(fd.get());
   return fd;
 }
@@ -296,8 +295,7 @@ class EchoHandler : public StreamHandler {
   }
 
   bool OnData(Buffer& in, std::size_t*, std::string*) override {
-    static_cast<void>(connection_->Write(std::move(in)));
-    in.Clear();
+    static_cast<void>(connection_->Write(std::exchange(in, Buffer())));
     return true;
   }
   bool OnEndOfInput() override {
