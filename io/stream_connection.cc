@@ -317,11 +317,19 @@ void StreamConnection::CloseAfterFlush(Status why) {
 
 // When the peer last took output, as far as is known.
 std::int64_t StreamConnection::LookAtKernel() {
+  // relaxed: the flusher's, who adds to it after having sent. Before the call
+  // below, so that what is sent meanwhile looks as if it weren't taken.
+  const std::int64_t sent = sent_bytes_.load(std::memory_order_relaxed);
   int left = 0;
   // Bytes that were not acknowledged. Another kind of socket: none.
   if (fd() < 0 || ::ioctl(fd(), SIOCOUTQ, &left) != 0) left = 0;
-  if (left < in_kernel_) taken_at_ns_ = NowNs();
   in_kernel_ = left;
+  // Not whether there is less than before: what the peer has taken may have
+  // been made up for since.
+  if (sent - left > taken_bytes_) {
+    taken_bytes_ = sent - left;
+    taken_at_ns_ = NowNs();
+  }
   // relaxed: timing only.
   return std::max(taken_at_ns_, last_sent_ns_.load(std::memory_order_relaxed));
 }

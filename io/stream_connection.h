@@ -208,8 +208,8 @@ class StreamConnection final : public Descriptor {
 
   // The peer has taken output within the last `span_ns`, from us or from the
   // kernel, which may hold megabytes and tells us only when a third of that is
-  // gone: of this no more is known than that there is less than at the last
-  // call. Any thread; one system call.
+  // gone: of this no more is known than that the peer has taken some since the
+  // last call. Any thread; one system call.
   bool PeerTakesOutput(std::int64_t span_ns);
 
   // When bytes were last received or sent (at first: creation), in NowNs()
@@ -317,6 +317,7 @@ class StreamConnection final : public Descriptor {
   std::size_t buffered_at_first_ = 0;  // When the first was.
   GatherPolicy gather_policy_;         // For plain threads.
   std::atomic<std::int64_t> last_sent_ns_;
+  std::atomic<std::int64_t> sent_bytes_{0};  // Written by the flusher.
 
   // No more writes: CloseAfterFlush() was called or sending failed.
   std::atomic<bool> output_refused_{false};
@@ -338,9 +339,10 @@ class StreamConnection final : public Descriptor {
   bool flushing_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
   Status flush_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
   Status close_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
-  // Bytes that the kernel held at the last look, and when the last one was that
-  // found fewer than the one before.
+  // Bytes that the kernel held at the last look, that the peer had taken by
+  // then, and when the last one was that found more of those.
   int in_kernel_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
+  std::int64_t taken_bytes_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
   std::int64_t taken_at_ns_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
   LingerTimer linger_;
 };

@@ -334,11 +334,9 @@ TEST_P(CloseTest, AfterFlushGivesUpOnAPeerThatTakesNothing) {
 
 // The kernel holds so much that it has no room for more for longer than we
 // would wait; but what it holds becomes less.
-// Much longer than it lingers. The peer's kernel takes more only once there is
-// room for a whole segment, 64 KiB here: each 80 ms, if sleeps are exact.
 TEST_P(CloseTest, AfterFlushWaitsForAPeerThatReadsSlowly) {
   StreamConnection::Options options;
-  options.linger_ns = 400'000'000;
+  options.linger_ns = 100'000'000;
   Open(options, 400'000, 8192);
   const std::string bytes = Pattern(1'200'000);
   ASSERT_EQ(connection_->Write(BufferOf(bytes)), WriteResult::kOk);

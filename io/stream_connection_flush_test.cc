@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -257,6 +258,35 @@ TEST_P(FlushTest, ThreadsSendTogetherIfThatPays) {
     pieces = count_sent();
   } while (pieces > kThreads * kWrites / 2 && NowNs() < deadline_ns);
   EXPECT_LE(pieces, kThreads * kWrites / 2);
+}
+
+// What it has taken may have been made up for by more output since the last
+// look.
+TEST_P(FlushTest, PeerTakesOutputWhateverTheKernelHolds) {
+  constexpr std::int64_t kLately = 20'000'000;
+  const auto sleep = [] {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(3 * kLately / 2));
+  };
+  const auto send = [&](std::size_t size) {
+    EXPECT_EQ(connection_->Write(CreateBufferSlow(testing::Pattern(size))),
+              WriteResult::kOk);
+    while (connection_->BufferedOutput() != 0) std::this_thread::yield();
+  };
+  Open({}, 400'000, 8192);  // The kernel takes all of it.
+  send(60'000);
+  connection_->PeerTakesOutput(0);
+  send(100'000);
+  EXPECT_EQ(Receive(peer_.get(), 50'000).size(), 50'000U);
+  sleep();
+  EXPECT_TRUE(connection_->PeerTakesOutput(kLately));
+  // Its kernel takes some for a while.
+  const std::int64_t deadline = testing::Deadline();
+  bool takes = true;
+  while (takes && NowNs() < deadline) {
+    sleep();
+    takes = connection_->PeerTakesOutput(kLately);
+  }
+  EXPECT_FALSE(takes);
 }
 
 // A forked child has the connection, too, and no workers: what it sent would go

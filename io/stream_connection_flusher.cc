@@ -207,8 +207,11 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
   const auto sent = static_cast<std::size_t>(n);
   const bool whole = sent == BytesOf(message);
   pending_.Skip(sent);
-  // relaxed: a timestamp on its own.
+  // relaxed, all: a timestamp on its own; a counter with one writer.
   last_sent_ns_.store(NowNs(), std::memory_order_relaxed);
+  sent_bytes_.store(sent_bytes_.load(std::memory_order_relaxed) +
+                        static_cast<std::int64_t>(sent),
+                    std::memory_order_relaxed);
   ReleaseOutput(sent);
   return whole ? SendOutcome::kSent : SendOutcome::kShort;
 }
