@@ -12,6 +12,7 @@
 
 #include "flare/fiber/latch.h"
 #include "flare/io/stream_connection.h"
+#include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -36,24 +37,13 @@ int ReceiveRest(int fd) {
   }
 }
 
-class CloseTest : public testing::IoTest {
+class CloseTest : public testing::ConnectionTest {
  protected:
-  void Open(StreamConnection::Options options = {}, int our_send_buffer = 0,
-            int peer_receive_buffer = 0) {
-    testing::SocketPair pair =
-        testing::TcpPair(our_send_buffer, peer_receive_buffer);
-    peer_ = std::move(pair.peer);
-    connection_ =
-        StreamConnection::Accepted(std::move(pair.ours), 0, &handler_, options);
-    connection_->Start();
-  }
-
   // The end of every test: nothing of the connection is left.
-  void ExpectGone() { testing::ExpectGone(connection_); }
-
-  RecordingHandler handler_;
-  UniqueFd peer_;
-  RefPtr<StreamConnection> connection_;
+  void ExpectGone() {
+    testing::ExpectGone(connection_);
+    connection_.Reset();
+  }
 };
 FLARE_INSTANTIATE_RUNTIME_TEST(CloseTest);
 
