@@ -76,6 +76,7 @@ std::uint64_t SchedulingGroup::NextToWake(std::uint64_t idle) const noexcept {
 }
 
 void SchedulingGroup::MarkBlocked(std::uint64_t suspects) {
+  suspects &= ~blocked_mask();
   std::uint64_t blocked = 0;
   for (; suspects != 0; suspects &= suspects - 1) {
     const auto i = static_cast<std::size_t>(std::countr_zero(suspects));
@@ -152,8 +153,7 @@ void Worker::NoteSurplus(std::int64_t now_ns) {
   if (now_ns - surplus_since_ns_ < kSurplusNs) return;
   if (spares_ == nullptr) return;  // worker_stacks.cc [ST6]
   surplus_since_ns_ = 0;
-  const std::uint64_t running = group_->LookAtOthers(*this).running;
-  group_->MarkBlocked(running & ~group_->blocked_mask());
+  group_->MarkBlocked(group_->LookAtOthers(*this).running);
   if (!group_->HasSurplus()) return;
   retiring_ = true;  // In NextWhenEmpty.
   TaskList all;

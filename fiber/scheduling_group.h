@@ -156,8 +156,8 @@ class SchedulingGroup {
     return blocked_.load(std::memory_order_relaxed);
   }
   // Marks those of `suspects`, which have run the same task for a while, whose
-  // threads sleep; from then on somebody is to stand by, for a while. Asks the
-  // kernel, some microseconds for each. Any thread.
+  // threads sleep, if they aren't yet; from then on somebody is to stand by,
+  // for a while. Asks the kernel, some microseconds for each. Any thread.
   void MarkBlocked(std::uint64_t suspects);
   void UnmarkBlocked(std::uint64_t workers) noexcept {
     if ((blocked_mask() & workers) == 0) return;

@@ -47,7 +47,7 @@ void SchedulingGroup::SummonStandby(Worker* worker) {
   const bool held_up = now.running != 0 && now == worker->parking().others;
   worker->parking().others = now;
   if (!held_up) return;
-  MarkBlocked(now.running & ~blocked_mask());
+  MarkBlocked(now.running);
   WakeToStandBy();
 }
 
