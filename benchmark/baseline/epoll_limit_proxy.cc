@@ -32,7 +32,10 @@ DEFINE_string(forward_to, "127.0.0.1:5567",
 namespace baseline {
 namespace {
 
+// A read takes as much as ours does, by the same rule.
+// docs/decisions/0007-copy-and-splice.md
 constexpr std::size_t kPieceSize = 32 * 1024;
+constexpr std::size_t kLargePieceSize = 128 * 1024;
 constexpr int kPiecesAtATime = 8;  // Then it is another connection's turn.
 
 class Upstreams {
@@ -68,7 +71,7 @@ class Upstreams {
 class Side final : public Watched {
  public:
   // A client's; makes its other side when it is adopted. `piece`: room for
-  // kPieceSize bytes, the loop's. All must outlive this.
+  // kLargePieceSize bytes, the loop's. All must outlive this.
   Side(flare::io::UniqueFd fd, Upstreams* upstreams, char* piece,
        example::RequestCounter* pieces)
       : Watched(std::move(fd)),
@@ -102,16 +105,28 @@ class Side final : public Watched {
   void PassOn() {
     for (int i = 0; other_->rest_.empty(); ++i) {
       if (i == kPiecesAtATime) return AskAgain();
-      const ssize_t n = ::recv(fd(), piece_, kPieceSize, 0);
+      const std::size_t most = large_pieces_ ? kLargePieceSize : kPieceSize;
+      const ssize_t n = ::recv(fd(), piece_, most, 0);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return;
       if (n <= 0) return Close();
       pieces_->Add();
       const auto size = static_cast<std::size_t>(n);
       if (!other_->Send({piece_, size})) return Close();
+      ChoosePieceSize(size, size == most);
       // Emptied. But for the end, which makes no other edge.
-      if (size < kPieceSize && !hung_up_) return;
+      if (size < most && !hung_up_) return;
     }
+  }
+
+  void ChoosePieceSize(std::size_t size, bool in_full) {
+    in_a_row_ += size;
+    if (!other_->rest_.empty() || in_a_row_ >= kLargePieceSize) {
+      large_pieces_ = false;
+    } else if (!in_full && in_a_row_ > kPieceSize) {
+      large_pieces_ = true;
+    }
+    if (!in_full) in_a_row_ = 0;
   }
 
   // What is left and then these. False: the connection is broken.
@@ -146,7 +161,9 @@ class Side final : public Watched {
   example::RequestCounter* const pieces_;
   Side* other_ = nullptr;
   bool hung_up_ = false;
-  std::string rest_;  // What the socket has not taken yet.
+  bool large_pieces_ = false;
+  std::size_t in_a_row_ = 0;  // Bytes that came without a short read.
+  std::string rest_;          // What the socket has not taken yet.
 };
 
 flare::Expected<std::vector<flare::Endpoint>, flare::Status>
@@ -176,7 +193,7 @@ int Main() {
   Upstreams upstreams(*std::move(upstreams_or));
   std::vector<std::unique_ptr<char[]>> pieces;
   for (std::size_t i = 0; i != *threads; ++i) {
-    pieces.push_back(std::make_unique<char[]>(kPieceSize));
+    pieces.push_back(std::make_unique<char[]>(kLargePieceSize));
   }
   example::RequestCounter counter;  // Of what is read at once.
   LoopServer server("epoll_limit_proxy", *threads);

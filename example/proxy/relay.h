@@ -125,8 +125,9 @@ class Relay {
     // While it is spliced; then `pending` is empty.
     std::unique_ptr<SplicePipe> pipe = nullptr;
     bool may_splice = true;
-    std::size_t in_a_row = 0;  // Bytes that came in full reads.
-    int small_splices = 0;     // In a row.
+    std::size_t in_a_row = 0;   // Bytes that came without a short read.
+    bool large_pieces = false;  // Reads ask for more.
+    int small_splices = 0;      // In a row.
 
     std::size_t PendingSize() const {
       return pipe ? pipe->size() : pending.size();
@@ -142,7 +143,7 @@ class Relay {
   void SendPending(Side from);
   void DrainPipe(Side from);
   std::size_t FillPipe(Side from);
-  void ChooseMode(Side from, std::size_t in_full);
+  void ChooseMode(Side from, std::size_t size, bool in_full);
   void OpenPipe(Side from);
   void SourceFailed(Side from);
   void DropPending(Side from);
