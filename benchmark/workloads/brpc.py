@@ -18,9 +18,13 @@ def tail_flags(tail, length_us):
 
 
 def caller_row(system, protocol, threads, parameters):
-    """`parameters`: callers, caller_kind, connections, maybe body_size."""
+    """`parameters`: callers, caller_kind, connections, maybe body_size and
+    carried: whether that is of the message's body or of an attachment to an
+    empty one.
+    """
     def measure(bench):
         size = parameters.get('body_size', 16)
+        attached = parameters.get('carried') == 'attachment'
         if system == 'grpc':
             single = parameters['connections'] == 'single'
             server = servers.peer(bench, 'grpc', 'grpc', threads)
@@ -29,19 +33,25 @@ def caller_row(system, protocol, threads, parameters):
                 connections=1 if single else parameters['callers'],
                 body_size=size)
         else:
-            server = servers.flare(bench, threads)
+            server = servers.SYSTEMS[system](bench, threads)
             client = loads.Press(
                 bench, '%s://%s' % (protocol, server.address),
                 len(bench.scale.cpus), callers=parameters['callers'],
-                caller_kind=parameters['caller_kind'], body_size=size,
+                caller_kind=parameters['caller_kind'],
+                body_size=0 if attached else size,
+                attachment_size=size if attached else 0,
                 connection_kind=parameters['connections'])
         sample = loads.apply_load(bench, [client], [server])
         sample.extra['mb_per_s'] = sample.qps * size / 1e6
         return sample
     shown = dict(parameters)
-    if system == 'flare':
+    if system != 'grpc':
         shown = {'protocol': protocol, **shown}
     return Row(system, threads, shown, measure)
+
+
+# From this size on an attachment is what one would take.
+LARGE = 4096
 
 
 def size_rows(scale):
@@ -53,7 +63,14 @@ def size_rows(scale):
         for size in sizes:
             for connections in ('single', 'pooled'):
                 parameters = {'callers': 16, 'caller_kind': 'fiber',
-                              'connections': connections, 'body_size': size}
+                              'connections': connections, 'body_size': size,
+                              'carried': 'body'}
+                for system in ('flare', 'epoll_limit') if size >= LARGE else ():
+                    made.append(caller_row(
+                        system, 'flare', threads,
+                        {**parameters, 'carried': 'attachment'}))
+                made.append(caller_row('epoll_limit', 'flare', threads,
+                                       parameters))
                 for protocol in scale.pick(('flare', 'baidu-std'),
                                            ('flare', 'baidu-std'), ('flare',)):
                     made.append(caller_row('flare', protocol, threads,
@@ -71,7 +88,15 @@ def size_rows(scale):
 
 def plain(row):
     """Ours as brpc's clients are, or gRPC's."""
-    return row['parameters'].get('protocol', 'flare') == 'flare'
+    return (row['system'] != 'epoll_limit' and
+            row['parameters'].get('protocol', 'flare') == 'flare' and
+            row['parameters']['carried'] == 'body')
+
+
+def fibers(row):
+    """Ours with fibers that call, and the limit of those."""
+    return (row['parameters'].get('protocol') == 'flare' and
+            row['parameters']['caller_kind'] == 'fiber')
 
 
 BRPC_SIZE = Workload(
@@ -80,16 +105,19 @@ BRPC_SIZE = Workload(
     'published test, over one connection (`single`) or one for each call under '
     'way (`pooled`). Our server and client speak `flare` and `baidu-std`, '
     'which is brpc\'s own protocol. MB/s counts the bodies in one direction; '
-    'they come back as well. The callers of gRPC are its asynchronous ones.',
+    'they come back as well. `attachment`: the bytes are attached to an empty '
+    'message, so protobuf neither copies nor checks them. `epoll_limit` is a '
+    'bare loop under our client: what the kernel and that client allow. The '
+    'callers of gRPC are its asynchronous ones.',
     size_rows, (
         Pivot('QPS', 'qps', 'body_size', where=plain, ratio=False),
-        Pivot('Throughput', 'mb_per_s', 'body_size', ratio=False),
+        Pivot('Throughput', 'mb_per_s', 'body_size'),
         Pivot('p99', 'p99_us', 'body_size', where=plain, ratio=False),
     ), (
         Plot('qps', 'lines', 'QPS against size', x='body_size', figure='qps',
              where=plain),
         Plot('bytes', 'lines', 'throughput against size', x='body_size',
-             figure='mb_per_s', where=plain),
+             figure='mb_per_s', where=fibers),
         Plot('cost', 'lines', 'server CPU per call against size',
              x='body_size', figure='cost_us', log_y=True, where=plain),
     ))

@@ -45,7 +45,7 @@ def columns(rows, along):
 
 
 # Parameters whose values speak for themselves.
-_BARE = ('caller_kind', 'connections', 'protocol')
+_BARE = ('caller_kind', 'carried', 'connections', 'protocol')
 
 
 def labels(keys):
