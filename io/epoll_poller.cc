@@ -214,6 +214,21 @@ int EpollPoller::Wait(std::int64_t deadline_ns) {
 
 // The next of the events that have been fetched, in their order. Some make no
 // task.
+void EpollPoller::NoteFetched() {
+  // relaxed, all: as in HandOut.
+  fetches_.store(fetches_.load(std::memory_order_relaxed) + 1,
+                 std::memory_order_relaxed);
+  const void* const one = events_->list[0].data.ptr;
+  if (fetched_ == 1 && one == nullptr) return;  // A wake-up says nothing.
+  if (fetched_ != 1 || one != fetched_last_) {
+    fetched_last_ = fetched_ == 1 ? one : nullptr;
+    fetches_of_last_ = 0;
+    if (serves_one()) serves_one_.store(false, std::memory_order_relaxed);
+  } else if (++fetches_of_last_ == kFetchesOfOne) {
+    serves_one_.store(true, std::memory_order_relaxed);
+  }
+}
+
 void EpollPoller::HandOut(fiber::TaskList* ready) {
   // relaxed: written by Poll() only, whose calls the runtime orders.
   int pending = pending_.load(std::memory_order_relaxed);
@@ -257,10 +272,7 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   fetched_ = n;
   // relaxed, all: as in HandOut.
   pending_.store(n, std::memory_order_relaxed);
-  if (n != 0) {
-    fetches_.store(fetches_.load(std::memory_order_relaxed) + 1,
-                   std::memory_order_relaxed);
-  }
+  if (n != 0) NoteFetched();
   HandOut(ready);
 }
 

@@ -112,6 +112,14 @@ class EpollPoller : public fiber::Poller {
     return fetches_.load(std::memory_order_relaxed);  // Only the number.
   }
 
+  // All events fetched lately were of one descriptor: its peer alone keeps the
+  // group busy. A hint. Any thread.
+  bool serves_one() const noexcept {
+    // relaxed: a hint.
+    return serves_one_.load(std::memory_order_relaxed);
+  }
+  static constexpr int kFetchesOfOne = 16;  // That is what "lately" is.
+
   // Somebody stands by (StandBy()); a hint. Any thread.
   bool has_standby() const noexcept {
     // relaxed: a hint.
@@ -148,6 +156,7 @@ class EpollPoller : public fiber::Poller {
   bool ChangeAlert(int operation, bool on);
 
   int Wait(std::int64_t deadline_ns);
+  void NoteFetched();
   void HandOut(fiber::TaskList* ready);
   void PushRetired(Descriptor* descriptor);
   void DropRetired();
@@ -161,6 +170,10 @@ class EpollPoller : public fiber::Poller {
   int fetched_ = 0;                       // Poll()'s: how many events_ holds,
   std::atomic<int> pending_{0};           // ... the last ones not handed out.
   std::atomic<std::uint64_t> fetches_{0};
+  // NoteFetched()'s: only compared, for it may be gone.
+  const void* fetched_last_ = nullptr;
+  int fetches_of_last_ = 0;
+  std::atomic<bool> serves_one_{false};
   std::atomic<bool> alert_{false};        // [EP7]
   std::atomic<bool> standing_by_{false};  // Somebody is in StandBy(),
   bool can_be_alerted_ = false;           // ... or was: StandBy()'s.

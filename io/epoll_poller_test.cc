@@ -212,6 +212,36 @@ TEST_P(EpollPollerTest, WaitingPaysIfOneFlushInFourHasMore) {
   EXPECT_FALSE(poller_->waiting_pays());
 }
 
+TEST_P(EpollPollerTest, ServesOneIfAllEventsAreOfOne) {
+  std::vector<UniqueFd> peers(2);
+  const auto probes = RegisterProbes(&peers);
+  const auto event_of = [&](std::size_t i) {
+    ASSERT_TRUE(testing::SendAll(peers[i].get(), "x"));
+    ASSERT_EQ(PollNow(), 1U);
+  };
+  while (PollNow() != 0) {
+  }
+  event_of(0);
+  for (int i = 0; i < EpollPoller::kFetchesOfOne; ++i) {
+    EXPECT_FALSE(poller_->serves_one());
+    event_of(0);
+  }
+  EXPECT_TRUE(poller_->serves_one());
+  poller_->Wake();  // Is nobody's.
+  EXPECT_EQ(PollNow(), 0U);
+  EXPECT_TRUE(poller_->serves_one());
+  event_of(1);
+  EXPECT_FALSE(poller_->serves_one());
+  for (int i = 0; i < EpollPoller::kFetchesOfOne; ++i) event_of(1);
+  EXPECT_TRUE(poller_->serves_one());
+  // Both at once.
+  ASSERT_TRUE(testing::SendAll(peers[0].get(), "x"));
+  event_of(1);
+  EXPECT_FALSE(poller_->serves_one());
+  EXPECT_EQ(PollNow(), 1U);
+  for (const auto& probe : probes) poller_->Retire(probe.Get());
+}
+
 // An event that has been fetched and not handed out is a reason to keep what it
 // is for.
 TEST_P(EpollPollerTest, WhatIsRetiredLivesUntilItsEventIsHandedOut) {

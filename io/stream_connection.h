@@ -249,6 +249,7 @@ class StreamConnection final : public Descriptor {
   ReadOutcome HandleEndOfInput();
   void CloseByPeer(bool gone);
   void TellEndOfInput();
+  std::size_t ReadBudget(std::size_t message) const;
   [[nodiscard]] bool DeliverLeft();
   void Deliver();
   void FinishReading();

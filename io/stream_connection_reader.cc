@@ -16,14 +16,23 @@
 #include "flare/base/clock.h"
 #include "flare/base/read_space.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
 #include "flare/io/stream_connection.h"
 
 namespace flare::io {
 namespace {
 
-// What one run may read before others get their turn.
+// What one run may read before others get their turn: other connections, and
+// what has been made of the bytes.
 constexpr std::size_t kReadBudget = 256 * 1024;
+// While the group serves one connection alone, the latter is what counts: the
+// first replies are to leave soon, or client and server work by turns, each
+// waiting for all that the other has. This much, or so many messages of the
+// size of the one that is incomplete
+// (docs/decisions/0032-one-connection-alone.md).
+constexpr std::size_t kBudgetOfOne = 16 * 1024;
+constexpr std::size_t kMessagesOfOne = 4;
 
 // Is the socket beyond both reading and writing? Asked of the kernel, since an
 // event that says so may still be on its way.
@@ -44,7 +53,8 @@ std::size_t UnreadBytes(int fd) {
 }  // namespace
 
 void StreamConnection::RunReader() {
-  std::size_t budget = kReadBudget;
+  std::size_t taken = 0;
+  std::size_t message = 0;  // The largest that was incomplete.
   for (;;) {
     switch (reader_.Begin()) {
       case Readiness::Turn::kLeft:
@@ -69,12 +79,18 @@ void StreamConnection::RunReader() {
     if (left_over_.load(std::memory_order_relaxed)) continue;
     if (last && !end_told_ && (drained || *left_to_end_ == 0)) TellEndOfInput();
     if (drained && reader_.Finish()) return;
-    if (bytes >= budget) {
+    taken += bytes;
+    message = std::max(message, need_);
+    if (taken >= kBudgetOfOne && taken >= ReadBudget(message)) {
       fiber::Submit(&read_task_);  // Still the reader.
       return;
     }
-    budget -= bytes;
   }
+}
+
+std::size_t StreamConnection::ReadBudget(std::size_t message) const {
+  if (!EpollPoller::OfGroup(group_)->serves_one()) return kReadBudget;
+  return std::clamp(kMessagesOfOne * message, kBudgetOfOne, kReadBudget);
 }
 
 // After a pause: gives OnData what it left. False: it has paused again.

@@ -1,0 +1,87 @@
+// How much a connection reads before what came of it gets its turn.
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <thread>
+
+#include "flare/base/buffer.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/shuffle.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/io/stream_connection.h"
+#include "flare/io/testing/connection_fixture.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+using testing::Deadline;
+using testing::SendAll;
+
+class TurnTest : public testing::ConnectionTest {
+ protected:
+  static constexpr std::size_t kBurst = 60 * 1024;  // Fits into the socket.
+
+  // Before Open(): on a "!" a burst is sent, from within the reader's turn, so
+  // that all is there when the next one begins.
+  void AnswerMessages() {
+    handler_.on_data = [this](Buffer& in, std::size_t*, std::string*) {
+      const std::string got = FlattenSlow(in);
+      in.Clear();
+      if (got == ".") {
+        dots_.fetch_add(1);
+      } else if (got == "!") {
+        read_ = 0;
+        EXPECT_TRUE(SendAll(peer_.get(), std::string(kBurst, 'x')));
+      } else {
+        if (read_ == 0) fiber::Spawn([this] { seen_.store(read_); });
+        read_ += got.size();
+        if (read_ == kBurst) fiber::Spawn([this] { all_.Set(); });
+      }
+      return true;
+    };
+  }
+
+  // How much of a burst has been read when the task runs that the first read
+  // of it makes? With one worker only.
+  std::size_t ReadBeforeTheFirstTask() {
+    all_.Reset();
+    EXPECT_TRUE(SendAll(peer_.get(), "!"));
+    EXPECT_TRUE(all_.WaitUntil(Deadline()));
+    return seen_.load();
+  }
+
+  // Messages that are fetched one by one, until the poller calls that serving
+  // one connection.
+  void ServeAlone() {
+    for (int sent = 1; !EpollPoller::OfGroup(0)->serves_one(); ++sent) {
+      ASSERT_LT(sent, 1000);
+      ASSERT_TRUE(SendAll(peer_.get(), "."));
+      while (dots_.load() != sent) std::this_thread::yield();
+    }
+  }
+
+  std::atomic<int> dots_{0};
+  std::size_t read_ = 0;  // The worker's.
+  std::atomic<std::size_t> seen_{0};
+  fiber::Event all_;
+};
+FLARE_INSTANTIATE_RUNTIME_TEST(TurnTest);
+
+TEST_P(TurnTest, AloneTheFirstTasksComeBeforeTheRestIsRead) {
+  // Otherwise a thief, or chance, decides which comes first.
+  if (GetParam().workers != 1 || fiber::IsShuffleRequested()) GTEST_SKIP();
+  AnswerMessages();
+  Open();
+  ASSERT_FALSE(EpollPoller::OfGroup(0)->serves_one());
+  EXPECT_EQ(ReadBeforeTheFirstTask(), kBurst);
+  ServeAlone();
+  const std::size_t alone = ReadBeforeTheFirstTask();
+  EXPECT_GE(alone, 16U * 1024);
+  EXPECT_LE(alone, 48U * 1024);  // One read less than a whole one more.
+}
+
+}  // namespace
+}  // namespace flare::io
