@@ -224,7 +224,7 @@ void EpollPoller::NoteFetched() {
     fetched_last_ = fetched_ == 1 ? one : nullptr;
     fetches_of_last_ = 0;
     if (serves_one()) serves_one_.store(false, std::memory_order_relaxed);
-  } else if (++fetches_of_last_ == kFetchesOfOne) {
+  } else if (!serves_one() && ++fetches_of_last_ == kFetchesOfOne) {
     serves_one_.store(true, std::memory_order_relaxed);
   }
 }
