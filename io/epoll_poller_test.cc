@@ -313,6 +313,7 @@ TEST_P(EpollPollerTest, RetiringUnderEvents) {
   constexpr int kEach = 1000;
   std::atomic<int> running{kThreads};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < kEach; ++i) {
