@@ -212,8 +212,7 @@ int EpollPoller::Wait(std::int64_t deadline_ns) {
   });
 }
 
-// The next of the events that have been fetched, in their order. Some make no
-// task.
+// Whose events they are, for serves_one(). After each fetch that brought some.
 void EpollPoller::NoteFetched() {
   // relaxed, all: as in HandOut.
   fetches_.store(fetches_.load(std::memory_order_relaxed) + 1,
@@ -229,6 +228,8 @@ void EpollPoller::NoteFetched() {
   }
 }
 
+// The next of the events that have been fetched, in their order. Some make no
+// task.
 void EpollPoller::HandOut(fiber::TaskList* ready) {
   // relaxed: written by Poll() only, whose calls the runtime orders.
   int pending = pending_.load(std::memory_order_relaxed);
