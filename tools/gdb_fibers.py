@@ -18,6 +18,7 @@ hold until the program runs on. Fibers that run are shown with their threads:
 use `thread` to look at them.
 """
 
+import re
 import struct
 import time
 
@@ -89,14 +90,30 @@ def context_layout():
     return CONTEXTS[name]
 
 
+def variable_at(name):
+    """Its address, or None."""
+    try:
+        return int(gdb.parse_and_eval('(unsigned long) &%s' % name))
+    except gdb.error:
+        pass
+    # Optimised across files, it may have debug information without an address,
+    # which hides what the linker knows.
+    place = re.compile(r' (0x[0-9a-f]+) %s ' % re.escape(name))
+    for objfile in gdb.objfiles():
+        found = place.search(gdb.execute(
+            'maintenance print msymbols -objfile "%s"' % objfile.filename,
+            to_string=True))
+        if found:
+            return int(found.group(1), 16)
+    return None
+
+
 class Layout:
     """What fiber/debug_layout.h tells about the program."""
 
     def __init__(self):
-        try:
-            address = int(gdb.parse_and_eval(
-                '(unsigned long) &flare_debug_layout'))
-        except gdb.error:
+        address = variable_at('flare_debug_layout')
+        if address is None:
             raise gdb.GdbError('this program has no flare_debug_layout: it '
                                "doesn't use flare, or has no symbols")
         words = read_words(address, len(LAYOUT_FIELDS))

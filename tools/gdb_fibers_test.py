@@ -17,6 +17,10 @@ SCRIPT = os.path.join(HERE, 'gdb_fibers.py')
 PROGRAM = os.environ.get('BLOCKED_FIBERS', 'fiber/blocked_fibers')
 
 COMMANDS = ['info fibers', 'info fibers -bt']
+# A variable of the start-up code that gdb's expressions can't name, as they
+# can't where debug information has no address.
+LINKERS_SYMBOL = ("python print(gdb.execute('info symbol %d' % "
+                  "variable_at('completed.0'), to_string=True))")
 NAMES = ('locker', 'waiter', 'sleeper', 'holder')
 
 
@@ -75,7 +79,7 @@ class GdbFibersTest(unittest.TestCase):
             assert program.stdout.readline() == b'ready\n'
             attach = ['-p', str(program.pid)]
             cls.live = gdb(*attach, commands=COMMANDS + [
-                'fiber 99', 'fiber', 'info fibers x',
+                'fiber 99', 'fiber', 'info fibers x', LINKERS_SYMBOL,
                 'generate-core-file ' + core])
             listing = output_of('info fibers', cls.live)
             cls.select = gdb(*attach, commands=[
@@ -179,6 +183,10 @@ class GdbFibersTest(unittest.TestCase):
         self.assertIn('no fiber 99: `info fibers` lists 1 to 4', self.live)
         self.assertIn('usage: fiber N', self.live)
         self.assertIn('usage: info fibers', self.live)
+
+    def test_variables_that_only_the_linker_knows_are_found(self):
+        self.assertRegex(output_of(LINKERS_SYMBOL, self.live),
+                         r'^completed(\.0)? in section \.bss')
 
     def test_the_program_goes_on_unharmed(self):
         self.assertEqual(self.exit_status, 0)
