@@ -1,7 +1,7 @@
 // ReadSpace: where a socket reads to.
 //
 //   ReadSpace space(bytes_still_missing);      // or no hint
-//   ssize_t n = readv(fd, space.iovecs(), space.iovec_count());
+//   ssize_t n = ReceivePieces(fd, space.iovecs(), space.iovec_count());
 //   if (n > 0) input.Append(space.Commit(n));
 //
 // First comes the rest of this thread's hot read block: reads of small messages

@@ -33,12 +33,13 @@ int EpollWaitMs(int epoll, epoll_event* events, int max, std::int64_t ns) {
 
 int EpollWait(int epoll, epoll_event* events, int max,
               std::int64_t deadline_ns) {
+  // Most calls are such looks, and there is no time to copy (docs/decisions/
+  // 0033-calls-for-one-piece.md).
+  if (deadline_ns == 0) return ::epoll_wait(epoll, events, max, 0);
   // Does the kernel lack epoll_pwait2? relaxed: finding it out twice is fine.
   static std::atomic<bool> lacks_pwait2{false};
   std::int64_t ns = -1;  // No limit.
-  if (deadline_ns == 0) {
-    ns = 0;
-  } else if (deadline_ns != kForever) {
+  if (deadline_ns != kForever) {
     ns = std::max<std::int64_t>(deadline_ns - NowNs(), 0);
   }
   if (!lacks_pwait2.load(std::memory_order_relaxed)) {

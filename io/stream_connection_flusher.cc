@@ -17,6 +17,7 @@
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
+#include "flare/io/socket_calls.h"
 #include "flare/io/stream_connection.h"
 
 namespace flare::io {
@@ -43,11 +44,9 @@ constexpr unsigned kTryEvery = 16;
 // before it leaves that to a worker, which may have to be woken.
 constexpr int kMostRoundsOfThread = 4;
 
-std::size_t BytesOf(const msghdr& message) {
+std::size_t BytesOf(const iovec* pieces, std::size_t count) {
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i != message.msg_iovlen; ++i) {
-    bytes += message.msg_iov[i].iov_len;
-  }
+  for (std::size_t i = 0; i != count; ++i) bytes += pieces[i].iov_len;
   return bytes;
 }
 
@@ -191,11 +190,8 @@ bool StreamConnection::SendPending() {
 
 StreamConnection::SendOutcome StreamConnection::SendOnce() {
   iovec pieces[kMaxIovecs];
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = pending_.FillIovecs(pieces, kMaxIovecs);
-  // Not writev: that would raise SIGPIPE.
-  const ssize_t n = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
+  const std::size_t count = pending_.FillIovecs(pieces, kMaxIovecs);
+  const ssize_t n = SendPieces(fd(), pieces, count);
   if (n < 0) {
     // Not `errno`: waiting may have moved this loop to another thread.
     const int error = fiber::GetLastError();
@@ -205,7 +201,7 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
     return SendOutcome::kFailed;
   }
   const auto sent = static_cast<std::size_t>(n);
-  const bool whole = sent == BytesOf(message);
+  const bool whole = sent == BytesOf(pieces, count);
   pending_.Skip(sent);
   // relaxed, all: a timestamp on its own; a counter with one writer.
   last_sent_ns_.store(NowNs(), std::memory_order_relaxed);

@@ -17,6 +17,7 @@
 #include "flare/base/read_space.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
+#include "flare/io/socket_calls.h"
 #include "flare/io/socket_options.h"
 #include "flare/io/stream_connection.h"
 
@@ -132,7 +133,7 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
   bool filled;
   {
     ReadSpace space(need_ > input_.size() ? need_ - input_.size() : 0);
-    const ssize_t n = ::readv(fd(), space.iovecs(), space.iovec_count());
+    const ssize_t n = ReceivePieces(fd(), space.iovecs(), space.iovec_count());
     if (n == 0) return HandleEndOfInput();
     if (n < 0) {
       // Not `errno`: the handler may have moved this loop to another thread.

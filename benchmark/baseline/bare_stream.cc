@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "flare/io/socket_calls.h"
+
 namespace baseline {
 namespace {
 
@@ -41,11 +43,7 @@ bool BareOutput::Send(int fd) {
   SealText();
   while (!pieces_.empty()) {
     const std::size_t size = FillIovecs();
-    msghdr message{};
-    message.msg_iov = iovecs_.data();
-    message.msg_iovlen = iovecs_.size();
-    // Not writev: that would raise SIGPIPE.
-    const ssize_t n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+    const ssize_t n = flare::io::SendPieces(fd, iovecs_.data(), iovecs_.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) return false;
     const std::size_t sent = n < 0 ? 0 : static_cast<std::size_t>(n);

@@ -1,6 +1,6 @@
 // A socket with as little around it as there can be: input in one piece of
 // memory, output copied together if it is short and sent from where it lies if
-// it is long, one read and one sendmsg for all that comes together.
+// it is long, one read and one send for all that comes together.
 //
 // Everything is for the loop's thread.
 
@@ -32,7 +32,7 @@ class BareOutput {
   // this is empty().
   void Append(std::string_view bytes);
 
-  // One sendmsg, if the socket takes it all. What it doesn't is left for the
+  // One send, if the socket takes it all. What it doesn't is left for the
   // next time. False: the connection is broken.
   [[nodiscard]] bool Send(int fd);
   bool empty() const { return text_.size() == sealed_ && pieces_.empty(); }

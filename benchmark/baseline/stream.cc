@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "flare/base/read_space.h"
+#include "flare/io/socket_calls.h"
 #include "flare/io/socket_options.h"
 
 namespace baseline {
@@ -15,7 +16,7 @@ namespace {
 
 // What one connection may read before others get their turn.
 constexpr std::size_t kReadBudget = 256 * 1024;
-constexpr std::size_t kMaxPieces = 64;  // Of one sendmsg.
+constexpr std::size_t kMaxPieces = 64;  // Of one system call.
 
 }  // namespace
 
@@ -94,7 +95,8 @@ Stream::Read Stream::ReadOnce(std::size_t* bytes) {
   bool filled;
   {
     flare::ReadSpace space(need_ > input_.size() ? need_ - input_.size() : 0);
-    const ssize_t n = ::readv(fd(), space.iovecs(), space.iovec_count());
+    const ssize_t n =
+        flare::io::ReceivePieces(fd(), space.iovecs(), space.iovec_count());
     if (n == 0) {
       input_ended_ = true;
       return Read::kEnded;
@@ -136,11 +138,7 @@ bool Stream::WriteOnce() {
   const std::size_t count = output_.FillIovecs(pieces, kMaxPieces);
   std::size_t size = 0;
   for (std::size_t i = 0; i != count; ++i) size += pieces[i].iov_len;
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = count;
-  // Not writev: that would raise SIGPIPE.
-  const ssize_t n = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
+  const ssize_t n = flare::io::SendPieces(fd(), pieces, count);
   if (n < 0) {
     if (errno == EINTR) return true;
     if (errno != EAGAIN) return false;

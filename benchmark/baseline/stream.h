@@ -1,6 +1,6 @@
 // A connected socket on an event loop, with Buffers on both sides: reads with
 // one system call into the thread's hot block, as flare's own connections do
-// (base/read_space.h), and writes all that is waiting with one sendmsg.
+// (base/read_space.h), and writes all that is waiting with one send.
 //
 // Everything is for the loop's thread.
 
