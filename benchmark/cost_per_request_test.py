@@ -80,8 +80,8 @@ class CostPerRequest(unittest.TestCase):
     if "perf can't count" not in said:
       # Reading, writing: once for ten requests. It waits more often if it had
       # to wait for its CPU.
-      self.assertRegex(done.stdout, r"server .* readv 0\.1")
-      self.assertRegex(done.stdout, r"server .* sendmsg 0\.1")
+      self.assertRegex(done.stdout, r"server .* recvfrom 0\.1")
+      self.assertRegex(done.stdout, r"server .* sendto 0\.1")
     self.assertEqual(done.returncode, 0, said)
     self.assertIn("as in", done.stdout)
 
