@@ -97,10 +97,6 @@ bool ClientConnection::OnData(Buffer& in, std::size_t* need,
   fiber::TaskList ready;
   const bool ok = TakeReplies(in, need, error, &ready);
   fiber::SubmitAll(std::move(ready));
-  if (!proven_ && ok) {
-    proven_ = true;
-    set_->OnProven();
-  }
   // Others may have been answered before the server decided so, in whatever
   // order: their replies, or the end, are awaited.
   if (ok && last_reply_ && calls_.Empty()) {
@@ -142,6 +138,10 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
   }
   ClientCall* const call = calls_.Take(incoming_->correlation_id);
   if (call != nullptr) {
+    if (!proven_) {
+      proven_ = true;
+      set_->OnProven();
+    }
     call->OnReply(&incoming_, now_ns, ready);
     return;
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,20 @@ namespace {
 
 using std::chrono::seconds;
 
-class ClientConnectionTest : public RawServerTest {};
+class ClientConnectionTest : public RawServerTest {
+ protected:
+  // How often a server that is never well is connected to since `begin_ns`, at
+  // most: at first, and after 15, 15 + 30, 15 + 30 + 60 ... ms at the earliest.
+  static std::uint64_t MostAttemptsSince(std::int64_t begin_ns) {
+    const std::int64_t elapsed_ms = (NowNs() - begin_ns) / 1'000'000;
+    std::uint64_t allowed = 2;
+    for (std::int64_t t = 15, step = 15; t <= elapsed_ms; t += step) {
+      step = std::min<std::int64_t>(2 * step, 750);
+      ++allowed;
+    }
+    return allowed;
+  }
+};
 
 TEST_F(ClientConnectionTest, IdleConnectionIsUsedAgain) {
   RawServer server;
@@ -169,15 +183,31 @@ TEST_F(ClientConnectionTest, AttemptsToConnectAreSpacedOut) {
   }
   const std::uint64_t attempts =
       GetClientStatistics().connections_opened - before;
-  // After 15, 15 + 30, 15 + 30 + 60 ... ms at the earliest.
-  const std::int64_t elapsed_ms = (NowNs() - begin) / 1'000'000;
-  std::uint64_t allowed = 2;
-  for (std::int64_t t = 15, step = 15; t <= elapsed_ms; t += step) {
-    step = step < 750 ? step * 2 : 750;
-    ++allowed;
-  }
-  EXPECT_LE(attempts, allowed);
+  EXPECT_LE(attempts, MostAttemptsSince(begin));
   EXPECT_GE(waiting + static_cast<int>(attempts), 1000);
+}
+
+// Nor is one that takes connections and answers with something else than whole
+// replies.
+TEST_F(ClientConnectionTest, AttemptsWithoutReplyAreSpacedOut) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  const std::uint64_t before = GetClientStatistics().connections_opened;
+  const std::int64_t begin = NowNs();
+  for (int i = 0; i != 300; ++i) {
+    TestedCall call;
+    call.Start(&channel);
+    while (!call.HasEnded()) {
+      if (!server.HasVisitor()) continue;
+      auto peer = server.Accept();
+      peer->Send(peer->Encode(peer->ReadRequest()->id, "pong").substr(0, 20));
+    }
+    const int code = call.Await();
+    EXPECT_TRUE(code == STATUS_IO_ERROR || code == STATUS_FAIL_TO_CONNECT)
+        << code << " " << call.controller.ErrorText();
+  }
+  EXPECT_LE(GetClientStatistics().connections_opened - before,
+            MostAttemptsSince(begin));
 }
 
 // The channel goes on when a server comes back, whatever happened in between.
