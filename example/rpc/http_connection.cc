@@ -1,6 +1,7 @@
 #include "example/rpc/http_connection.h"
 
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "flare/fiber/timer.h"
@@ -84,6 +85,11 @@ bool HttpConnection::OnData(flare::Buffer& in, std::size_t* need,
       return true;
     default:
       return false;
+  }
+  if (response_.status != flare::rpc::STATUS_SUCCESS) {
+    *error = "a reply of " + std::to_string(response_.wire_size) +
+             " bytes is too large";
+    return false;
   }
   HttpReply reply;
   bool last = false;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -73,6 +74,15 @@ HttpFault ReadResponseHead(std::string_view head, std::size_t max_fields,
   return ParseResponseHead(bytes, max_fields, out);
 }
 
+// Whether a response may begin so. What can't is told by its first bytes, not
+// by the end of a head that never comes: an SSH server, say, greets and waits.
+bool MayBeResponse(const Buffer& in) {
+  constexpr std::string_view kStart = "HTTP/1.";
+  char scratch[kStart.size()];
+  return kStart.starts_with(
+      in.Peek(std::min(in.size(), kStart.size()), scratch));
+}
+
 // A stream of messages, in the way of the published servers: they say in a
 // field behind it how it ended.
 bool IsStream(const HttpHead& head) {
@@ -112,6 +122,9 @@ class HttpClientProtocol : public ClientProtocol {
   HeadEnd FindHead(const Buffer& in);
   CutResult CutChunked(Buffer& in, InboundResponse* response,
                        std::string* error);
+  CutResult CutOversized(Buffer& in, std::uint64_t body_size,
+                         InboundResponse* response);
+  bool SkipRest(Buffer& in);
   CutResult Finish(InboundResponse* response);
   static CutResult Fail(std::string_view text, std::string* error) {
     error->assign("http: ").append(text);
@@ -130,6 +143,7 @@ class HttpClientProtocol : public ClientProtocol {
   std::size_t head_size_ = 0;   // of the message at hand; 0: not known yet
   std::size_t total_size_ = 0;  // ... with its body, if not chunked
   bool by_empty_line_ = false;  // How the end of its head is looked for.
+  std::uint64_t skip_ = 0;      // still to come of a body that is too large
   bool in_chunks_ = false;
   Buffer chunked_head_;
   Buffer chunked_body_;
@@ -185,10 +199,15 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
                                   std::size_t* need, std::string* error) {
   *need = 0;
   if (in_chunks_) return CutChunked(in, response, error);
+  if (!SkipRest(in)) return CutResult::kNeedMore;
   HttpHead head;
   while (true) {
     if (head_size_ == 0) {
-      switch (FindHead(in)) {
+      const HeadEnd end = FindHead(in);
+      if (end != HeadEnd::kFound && !MayBeResponse(in)) {
+        return Fail("the peer's bytes are no HTTP/1.x response", error);
+      }
+      switch (end) {
         case HeadEnd::kFound:
           break;
         case HeadEnd::kIncomplete:
@@ -232,12 +251,8 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
     return Fail("a response without Content-Length", error);
   }
   std::uint64_t body_size = bodiless ? 0 : head.content_length;
-  if (body_size > limits_.max_packet_size ||
-      head_size_ + body_size > limits_.max_packet_size) {
-    return Fail("a response of " + std::to_string(body_size) +
-                    " bytes exceeds the limit of " +
-                    std::to_string(limits_.max_packet_size),
-                error);
+  if (body_size > limits_.max_packet_size - head_size_) {
+    return CutOversized(in, body_size, response);
   }
   total_size_ = head_size_ + static_cast<std::size_t>(body_size);
   if (in.size() < total_size_) {
@@ -268,6 +283,30 @@ CutResult HttpClientProtocol::CutChunked(Buffer& in, InboundResponse* response,
   return Finish(response);
 }
 
+// Its head tells whose it is, and its body isn't waited for: that call alone
+// fails.
+CutResult HttpClientProtocol::CutOversized(Buffer& in, std::uint64_t body_size,
+                                           InboundResponse* response) {
+  response->wire = in.Cut(head_size_);
+  response->status = STATUS_MALFORMED_DATA;  // Parse says why.
+  const CutResult result = Finish(response);
+  response->wire_size += static_cast<std::size_t>(
+      std::min<std::uint64_t>(body_size, SIZE_MAX - response->wire_size));
+  skip_ = body_size;
+  SkipRest(in);
+  return result;
+}
+
+// False if all of the input belonged to an oversized response and more will.
+bool HttpClientProtocol::SkipRest(Buffer& in) {
+  if (skip_ == 0) [[likely]]
+    return true;
+  const std::uint64_t n = std::min<std::uint64_t>(skip_, in.size());
+  in.Skip(static_cast<std::size_t>(n));
+  skip_ -= n;
+  return skip_ == 0;
+}
+
 CutResult HttpClientProtocol::Finish(InboundResponse* response) {
   response->meta_size = static_cast<std::uint32_t>(head_size_);
   response->wire_size = head_size_ + response->body.size();
@@ -296,6 +335,13 @@ ParseResult HttpClientProtocol::Parse(InboundResponse* response) const {
     return ParseResult::kClose;
   }
   response->correlation_id = *id;
+  if (response->status != STATUS_SUCCESS) {  // Cut has found it too large.
+    response->scratch = "a response of " + std::to_string(response->wire_size) +
+                        " bytes exceeds the limit of " +
+                        std::to_string(limits_.max_packet_size);
+    response->description = response->scratch;
+    return ParseResult::kReject;
+  }
   return Outcome(head, response);
 }
 

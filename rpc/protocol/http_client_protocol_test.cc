@@ -327,58 +327,6 @@ TEST_F(HttpClient, ResponsesWithoutBody) {
   EXPECT_EQ(response.status, 5);
 }
 
-TEST_F(HttpClient, ClosesOnWhatIsNoResponse) {
-  Limits limits;
-  limits.max_packet_size = 1000;
-  limits.max_http_header = 500;
-  struct Case {
-    std::string bytes;
-    std::string text;
-  } cases[] = {
-      {"CPRF\x08\0\0\0\r\n\r\n"s,
-       "http: a control byte, or a line that doesn't end with CRLF"},
-      {"CPRF 200 OK\r\n\r\n", "http: malformed HTTP version"},
-      {"HTTP/1.1 200 OK\n\n",
-       "http: the first line of a response ends without CR"},
-      {std::string(600, 'x'), "http: the head of a response is too large"},
-      {"HTTP/1.1 200 OK\r\n\r\n", "http: a response without Content-Length"},
-      {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-       "http: conflicting Content-Length fields"},
-      {"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n",
-       "http: a response of 2000 bytes exceeds the limit of 1000"},
-      {"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n",
-       "http: a response of 18446744073709551615 bytes exceeds the limit of "
-       "1000"},
-      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
-       "http: a malformed chunked response"},
-      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
-       "http: a chunked response exceeds the limit of 1000 bytes"},
-  };
-  for (const Case& c : cases) {
-    for (std::size_t piece : {1, 7, 1000}) {
-      protocol_ = NewHttpClientProtocol(PayloadFormat::kProtobuf, limits, "");
-      in_.Clear();
-      InboundResponse response;
-      EXPECT_EQ(Cut(c.bytes, &response, piece), CutResult::kError);
-      EXPECT_EQ(error_, c.text);
-    }
-  }
-}
-
-// A limit that the head alone exceeds isn't "no limit" for the chunks.
-TEST_F(HttpClient, TinyLimitsHoldForChunksToo) {
-  Limits limits;
-  limits.max_packet_size = 20;
-  protocol_ = NewHttpClientProtocol(PayloadFormat::kProtobuf, limits, "");
-  InboundResponse response;
-  EXPECT_EQ(Cut("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-                "fff\r\n",
-                &response),
-            CutResult::kError);
-  EXPECT_EQ(error_,
-            "http: a response with a head of 47 bytes exceeds the limit of 20");
-}
-
 TEST_F(HttpClient, SpeaksWithTheServer) {
   std::mt19937 rng(5);
   HttpUses uses{.pb = true};

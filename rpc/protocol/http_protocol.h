@@ -49,7 +49,9 @@ std::unique_ptr<ServerProtocol> NewHttpServerProtocol(const HttpUses& uses,
                                                       const Limits& limits,
                                                       ReplySink* sink);
 
-// Calls in `format`. `host` goes into the Host field.
+// Calls in `format`. `host` goes into the Host field. A response that is too
+// large fails its call; one in chunks ends the connection, as its size isn't
+// known before, and so does what can't be the beginning of a response.
 std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
                                                       const Limits& limits,
                                                       std::string_view host);

@@ -1,0 +1,174 @@
+// What a client of calls over HTTP doesn't take: what is no response, ends its
+// connection; a response that is too large, only its call.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "flare/rpc/protocol/client_protocol_testing.h"
+#include "flare/rpc/protocol/http_protocol.h"
+
+namespace flare::rpc {
+namespace {
+
+using std::string_literals::operator""s;
+
+class HttpClientRefusals : public testing::ClientProtocolTest<> {
+ protected:
+  HttpClientRefusals() : ClientProtocolTest(nullptr) {}
+
+  // A new connection.
+  void Begin(const Limits& limits) {
+    protocol_ = NewHttpClientProtocol(PayloadFormat::kProtobuf, limits, "");
+    in_.Clear();
+  }
+};
+
+TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
+  Limits limits;
+  limits.max_packet_size = 1000;
+  limits.max_http_header = 500;
+  struct Case {
+    std::string bytes;
+    std::string text;
+  } cases[] = {
+      {"CPRF\x08\0\0\0\r\n\r\n"s,
+       "http: a control byte, or a line that doesn't end with CRLF"},
+      {"CPRF 200 OK\r\n\r\n", "http: malformed HTTP version"},
+      {"HTTP/1.1 200 OK\n\n",
+       "http: the first line of a response ends without CR"},
+      {"HTTP/1.1 200 " + std::string(600, 'x'),
+       "http: the head of a response is too large"},
+      {"HTTP/1.1 200 OK\r\n\r\n", "http: a response without Content-Length"},
+      {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+       "http: conflicting Content-Length fields"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
+       "http: a malformed chunked response"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
+       "http: a chunked response exceeds the limit of 1000 bytes"},
+  };
+  for (const Case& c : cases) {
+    for (std::size_t piece : {1, 7, 1000}) {
+      Begin(limits);
+      InboundResponse response;
+      EXPECT_EQ(Cut(c.bytes, &response, piece), CutResult::kError);
+      EXPECT_EQ(error_, c.text);
+    }
+  }
+}
+
+// At once, not when the head ends, which it may never.
+TEST_F(HttpClientRefusals, ClosesOnWhatCantBecomeAResponse) {
+  for (std::string bytes :
+       {"S"s, "SSH-2.0-x\r\n"s, "CPRF"s, "\x01\0"s, "\r"s, "HTTP/2"s, "HTTPS"s,
+        "220 mail\n"s, std::string(600, 'x')}) {
+    Begin(Limits());
+    InboundResponse response;
+    EXPECT_EQ(Cut(bytes, &response, 1), CutResult::kError) << bytes;
+    EXPECT_EQ(error_, "http: the peer's bytes are no HTTP/1.x response");
+  }
+}
+
+// A limit that the head alone exceeds isn't "no limit" for the chunks.
+TEST_F(HttpClientRefusals, TinyLimitsHoldForChunksToo) {
+  Limits limits;
+  limits.max_packet_size = 20;
+  Begin(limits);
+  InboundResponse response;
+  EXPECT_EQ(Cut("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                "fff\r\n",
+                &response),
+            CutResult::kError);
+  EXPECT_EQ(error_,
+            "http: a response with a head of 47 bytes exceeds the limit of 20");
+}
+
+std::string Response(std::string_view id, std::string_view length,
+                     std::string_view body) {
+  return std::string("HTTP/1.1 200 OK\r\nRpc-SeqNo: ")
+      .append(id)
+      .append("\r\nContent-Length: ")
+      .append(length)
+      .append("\r\n\r\n")
+      .append(body);
+}
+
+TEST_F(HttpClientRefusals, SkipsTheBodyOfAResponseThatIsTooLarge) {
+  Limits limits;
+  limits.max_packet_size = 1000;
+  const std::string all = Response("7", "2000", std::string(2000, 'x')) +
+                          Response("8", "4", "body");
+  // As it comes, all at once, and in between.
+  for (std::size_t step : {std::size_t{1}, std::size_t{70}, all.size()}) {
+    Begin(limits);
+    InboundResponse response;
+    int read = 0;
+    for (std::size_t at = 0; at < all.size(); at += step) {
+      in_.Append(all.substr(at, step));
+      while (protocol_->Cut(in_, &response, &need_, &error_) ==
+             CutResult::kMessage) {
+        if (read++ == 0) {
+          EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+          EXPECT_EQ(response.correlation_id, 7u);
+          EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
+          EXPECT_EQ(response.description,
+                    "a response of 2055 bytes exceeds the limit of 1000");
+          EXPECT_EQ(response.wire_size, 2055u);
+        } else {
+          EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+          EXPECT_EQ(response.correlation_id, 8u);
+          EXPECT_EQ(FlattenSlow(response.body), "body");
+        }
+        response.Clear();
+      }
+      // Nothing is gathered but heads and bodies that are small enough.
+      EXPECT_LT(in_.size(), 100u);
+    }
+    EXPECT_EQ(read, 2);
+    EXPECT_EQ(error_, "");
+  }
+}
+
+// Head and body together are what counts.
+TEST_F(HttpClientRefusals, TheLimitIsExact) {
+  const std::string bytes = Response("7", "945", std::string(945, 'x'));
+  ASSERT_EQ(bytes.size(), 999u);
+  Limits limits;
+  for (std::size_t limit : {998, 999}) {
+    limits.max_packet_size = limit;
+    Begin(limits);
+    InboundResponse response;
+    ASSERT_EQ(Cut(bytes, &response), CutResult::kMessage);
+    EXPECT_EQ(protocol_->Parse(&response),
+              limit == 999 ? ParseResult::kOk : ParseResult::kReject);
+    EXPECT_EQ(response.wire_size, 999u);
+    EXPECT_TRUE(in_.empty());
+  }
+}
+
+TEST_F(HttpClientRefusals, LengthsBeyondAllMeasure) {
+  Begin(Limits());
+  InboundResponse response;
+  ASSERT_EQ(Cut(Response("7", "18446744073709551615", "x"), &response),
+            CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+  EXPECT_EQ(response.description,
+            "a response of 18446744073709551615 bytes exceeds the limit of "
+            "4194304");
+  response.Clear();
+  EXPECT_EQ(Cut(std::string(1000, 'x'), &response), CutResult::kNeedMore);
+  EXPECT_TRUE(in_.empty());
+}
+
+// Whose call is to fail can't be told.
+TEST_F(HttpClientRefusals, ClosesOnALargeResponseOfNobody) {
+  Begin(Limits());
+  InboundResponse response;
+  ASSERT_EQ(Cut(Response("", "1000000000", ""), &response),
+            CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kClose);
+}
+
+}  // namespace
+}  // namespace flare::rpc
