@@ -33,10 +33,7 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   FLAGS_logbufsecs = 0;
   google::ParseCommandLineFlags(&argc, &argv, true);
   google::InitGoogleLogging(argv[0]);
-  if (argc > 1) {
-    std::exit(RefuseFlags(std::string("what is ") + argv[1] +
-                          "? This program takes flags only."));
-  }
+  if (!example::HasOnlyFlags(argc, argv)) std::exit(kBadFlags);
 }
 
 int RefuseFlags(const std::string& reason) {

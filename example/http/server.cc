@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
@@ -112,15 +113,16 @@ bool IsWithin(const char* flag, int value, int max) {
   return false;
 }
 
-int Entry(int, char**) {
+int Entry(int argc, char** argv) {
+  if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   const auto address = ParseListenAddress(FLAGS_ip, FLAGS_port);
   if (!address) {
     LOG(ERROR) << "Bad --ip or --port: " << address.error().message();
-    return 2;
+    return kBadFlags;
   }
   if (!IsWithin("body_size", FLAGS_body_size, kMaxBodySize) ||
       !IsWithin("long_req_us", FLAGS_long_req_us, kMaxDelayUs)) {
-    return 2;
+    return kBadFlags;
   }
   flare::Server::Options options;
   options.no_builtin_pages = true;  // Those paths are answered like others.
@@ -137,5 +139,6 @@ int Entry(int, char**) {
 }  // namespace example::http
 
 int main(int argc, char** argv) {
+  example::ExitWithBadFlags();
   return flare::Start(argc, argv, example::http::Entry);
 }

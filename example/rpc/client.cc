@@ -5,6 +5,7 @@
 // Exit status: 0 if it was answered, 1 if not.
 
 #include "example/rpc/echo_service.flare.pb.h"
+#include "example/rpc/flag_errors.h"
 #include "flare/init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/rpc_channel.h"
@@ -23,11 +24,12 @@ FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
 namespace example::protobuf_echo {
 namespace {
 
-int Entry(int, char**) {
+int Entry(int argc, char** argv) {
+  if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   flare::RpcChannel channel;
   if (!channel.Open(FLAGS_server_addr)) {
     LOG(ERROR) << "Bad --server_addr: " << channel.status().message();
-    return 2;
+    return kBadFlags;
   }
   EchoService_SyncStub stub(&channel);
   EchoRequest request;
@@ -46,5 +48,6 @@ int Entry(int, char**) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
+  example::ExitWithBadFlags();
   return flare::Start(argc, argv, example::protobuf_echo::Entry);
 }

@@ -83,8 +83,8 @@ struct LoadedTarget {
   std::unique_ptr<LoadGenerator> load;
 };
 
-int Entry(int argc, char**) {
-  if (argc > 1) return RefuseFlags("press takes flags only.");
+int Entry(int argc, char** argv) {
+  if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   const auto options = PressOptionsFromFlags();
   if (!options) return RefuseFlags(options.error().message());
   if (options->max_connections) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "example/rpc/echo_service.flare.pb.h"
+#include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
 #include "flare/base/object_pool.h"
 #include "flare/init.h"
@@ -159,16 +160,17 @@ std::unique_ptr<google::protobuf::Service> MakeService(
   return std::make_unique<RelayServiceImpl>(backend);
 }
 
-int Entry(int, char**) {
+int Entry(int argc, char** argv) {
+  if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   const auto address = ParseListenAddress(FLAGS_ip, FLAGS_port);
   if (!address) {
     LOG(ERROR) << "Bad --ip or --port: " << address.error().message();
-    return 2;
+    return kBadFlags;
   }
   flare::RpcChannel backend;
   if (!backend.Open(FLAGS_forward_to)) {
     LOG(ERROR) << "Bad --forward_to: " << backend.status().message();
-    return 2;
+    return kBadFlags;
   }
   flare::Server server;
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
@@ -182,5 +184,6 @@ int Entry(int, char**) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
+  example::ExitWithBadFlags();
   return flare::Start(argc, argv, example::protobuf_echo::Entry);
 }

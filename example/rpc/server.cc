@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "example/rpc/echo_service.flare.pb.h"
+#include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
 #include "flare/init.h"
 #include "flare/init/override_flag.h"
@@ -93,16 +94,17 @@ void AddPages(flare::Server* server) {
       }));
 }
 
-int Entry(int, char**) {
+int Entry(int argc, char** argv) {
+  if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   const auto address = ParseListenAddress(FLAGS_ip, FLAGS_port);
   if (!address) {
     LOG(ERROR) << "Bad --ip or --port: " << address.error().message();
-    return 2;
+    return kBadFlags;
   }
   const auto work = MakeWorkSource(FLAGS_work, FLAGS_work_us, FLAGS_work_dist);
   if (!work) {
     LOG(ERROR) << work.error().message();
-    return 2;
+    return kBadFlags;
   }
   flare::Server server;
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
@@ -117,5 +119,6 @@ int Entry(int, char**) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
+  example::ExitWithBadFlags();
   return flare::Start(argc, argv, example::protobuf_echo::Entry);
 }

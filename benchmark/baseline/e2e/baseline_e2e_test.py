@@ -188,7 +188,7 @@ class Servers(TestCase):
         ("gdt_server", "--thread_pool", "--io_threads=1"),
         ("gdt_server", "99999", "--port=99999"),
         ("gdt_server", "no_such_flag", "--no_such_flag"),
-        ("gdt_server", "what is x", "x"),
+        ("gdt_server", "'x' is no flag", "x"),
         ("merge_server", "nonsense", "--forward_to=nonsense"),
         ("merge_server", "pigeon", "--forward_to=pigeon://127.0.0.1:1"),
         ("merge_server", "don't go together", "--work=spin",

@@ -202,6 +202,9 @@ class WrongFlags(HttpServerTest):
         status, output = self.run_to_end(SERVER, flag)
         self.assertEqual(status, 2, output)
         self.assertRegex(output, f"Bad .*{flag.split(chr(61))[0]}")
+    status, output = self.run_to_end(SERVER, "8080")
+    self.assertEqual(status, 2, output)
+    self.assertIn("'8080' is no flag", output)
 
   def test_a_port_in_use_ends_with_status_1(self):
     server = self.serve()

@@ -246,6 +246,16 @@ def run_on_terminal(name, *arguments):
 
 class OtherPrograms(harness.TestCase):
 
+  def test_words_that_are_no_flags_are_refused_with_2(self):
+    for program in "press", "client", "server", "relay_server":
+      with self.subTest(program=program):
+        status, log = self.run_to_end(program, "8080", "--port=0"
+                                      if "server" in program else "--body=x")
+        self.assertEqual(status, 2, log)
+        self.assertIn("'8080' is no flag", log)
+        status, log = self.run_to_end(program, "--no-such-flag")
+        self.assertEqual(status, 2, log)
+
   def test_client(self):
     server = self.start_server()
     status, log = self.run_to_end(
