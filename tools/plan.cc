@@ -22,5 +22,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::printf("%s\n", flare::fiber::DescribePlan(*options)->c_str());
-  return 0;
+  if (std::fflush(stdout) == 0) return 0;
+  std::perror("plan: can't write to stdout");
+  return 1;
 }

@@ -13,8 +13,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -26,6 +24,7 @@
 #include "benchmark/baseline/event_loop.h"
 #include "benchmark/baseline/program.h"
 #include "example/rpc/call_recorder.h"
+#include "example/rpc/output_file.h"
 #include "example/rpc/report.h"
 #include "flare/base/clock.h"
 #include "flare/io/socket_options.h"
@@ -158,18 +157,11 @@ class Run {
   example::Summary summary_;
 };
 
-int Report(const example::Summary& summary, std::ofstream* json_file) {
+int Report(const example::Summary& summary, example::OutputFile* json) {
   for (const std::string& line : SummaryLines(summary)) LOG(INFO) << line;
-  const std::string json = SummaryJson(summary);
-  if (FLAGS_json == "-") {
-    std::fputs(json.c_str(), stdout);
-  } else if (!FLAGS_json.empty()) {
-    *json_file << json;
-    json_file->close();
-    if (json_file->fail()) {
-      LOG(ERROR) << "Can't write to --json=" << FLAGS_json << ".";
-      return kSomeRequestsFailed;
-    }
+  if (!json->Write(SummaryJson(summary))) {
+    LOG(ERROR) << "Can't write to " << json->name() << ".";
+    return kSomeRequestsFailed;
   }
   return summary.AllWell() ? 0 : kSomeRequestsFailed;
 }
@@ -189,13 +181,8 @@ int Main() {
         "and http, not " +
         server->scheme + ".");
   }
-  std::ofstream json_file;
-  if (!FLAGS_json.empty() && FLAGS_json != "-") {
-    json_file.open(FLAGS_json);
-    if (json_file.fail()) {
-      return RefuseFlags("Can't write to --json=" + FLAGS_json + ".");
-    }
-  }
+  example::OutputFile json("json", FLAGS_json);
+  if (!json.ok()) return RefuseFlags("Can't write to " + json.name() + ".");
 
   const auto connections = static_cast<std::size_t>(FLAGS_connections);
   const auto pending = static_cast<std::size_t>(FLAGS_max_pending);
@@ -229,7 +216,7 @@ int Main() {
   for (const auto& loop : loops) loop->Stop();
   for (std::thread& thread : running) thread.join();
   summary.command_line = google::GetArgvs();
-  return Report(summary, &json_file);
+  return Report(summary, &json);
 }
 
 }  // namespace

@@ -173,7 +173,11 @@ int main(int argc, char** argv) {
   summary.command_line = command_line;
   std::cerr << example::ReportLine(summary.calls, summary.seconds) << '\n';
   if (!FLAGS_json.empty()) {
-    (file.is_open() ? file : std::cout) << example::SummaryJson(summary);
+    std::ostream& out = file.is_open() ? file : std::cout;
+    if (!(out << example::SummaryJson(summary) << std::flush)) {
+      std::cerr << "grpc_echo_client: can't write " << FLAGS_json << '\n';
+      return 1;
+    }
   }
   return summary.AllWell() ? 0 : 1;
 }

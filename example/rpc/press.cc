@@ -4,8 +4,6 @@
 //
 // docs/press.md describes its flags, its output and how it measures.
 
-#include <cstdio>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +13,7 @@
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/hdr_log.h"
 #include "example/rpc/load_generator.h"
+#include "example/rpc/output_file.h"
 #include "example/rpc/press_flags.h"
 #include "example/rpc/press_run.h"
 #include "example/rpc/report.h"
@@ -37,41 +36,6 @@ int RefuseFlags(const std::string& reason) {
   LOG(ERROR) << reason << " See --help.";
   return kBadFlags;
 }
-
-// Where results go. Opened before the run, so that a name that can't be
-// written to isn't found out at its end.
-class OutputFile {
- public:
-  // Of the flag --`flag`. "": there is none; "-": stdout.
-  OutputFile(std::string flag, const std::string& name)
-      : name_("--" + flag + "=" + name), to_stdout_(name == "-") {
-    if (name.empty()) return;
-    file_.emplace();
-    if (!to_stdout_) file_->open(name);
-  }
-
-  bool ok() const { return !file_ || !file_->fail(); }
-  const std::string& name() const { return name_; }
-  // Null: there is none.
-  std::ostream* stream() { return file_ ? &*file_ : nullptr; }
-
-  bool Write(const std::string& text) {
-    if (!file_) return true;
-    if (to_stdout_) return std::fputs(text.c_str(), stdout) >= 0;
-    *file_ << text;
-    return Close();
-  }
-  bool Close() {
-    if (!file_) return true;
-    file_->close();
-    return ok();
-  }
-
- private:
-  const std::string name_;
-  const bool to_stdout_;
-  std::optional<std::ofstream> file_;
-};
 
 // A target and what its calls record to.
 struct LoadedTarget {
@@ -114,17 +78,17 @@ int Entry(int argc, char** argv) {
   summary.command_line = google::GetArgvs();
 
   for (const std::string& line : SummaryLines(summary)) LOG(INFO) << line;
-  const bool written = json.Write(SummaryJson(summary));
-  if (!written || !hdr_log.Close()) {
-    LOG(ERROR) << "Can't write to " << (written ? hdr_log : json).name() << ".";
-    return kSomeCallsFailed;
-  }
   if (summary.unended != 0) {
     // Their calls still refer to these.
     for (LoadedTarget& target : loaded) {
       (void)target.load.release();
       (void)target.recorder.release();
     }
+  }
+  const bool written = json.Write(SummaryJson(summary));
+  if (!written || !hdr_log.Close()) {
+    LOG(ERROR) << "Can't write to " << (written ? hdr_log : json).name() << ".";
+    return kSomeCallsFailed;
   }
   return summary.AllWell() ? 0 : kSomeCallsFailed;
 }

@@ -218,6 +218,20 @@ class Endings(PressTest):
     self.assertEqual(status, 2, log)
     self.assertIn("/nowhere/x.json", log)
 
+  def test_results_that_cannot_be_written_are_a_failure(self):
+    server = self.start_server()
+    for flags, prefix in (
+        (["--json=/dev/full"], []),
+        (["--json=-"], ["/bin/sh", "-c", 'exec "$@" > /dev/full', "sh"])):
+      with self.subTest(flags=flags):
+        press = harness.Program(
+            "press", f"--server_addr=flare://127.0.0.1:{server.port}",
+            "--requests=10", "--max_pending=1", "--timeout=20000", *flags,
+            prefix=prefix)
+        self.addCleanup(press.kill)
+        self.assertEqual(press.wait(), 1, press)
+        self.assertIn(f"Can't write to {flags[0]}.", press.log())
+
   def test_progress_line_on_a_terminal_only(self):
     server = self.start_server()
     flags = [f"--server_addr=flare://127.0.0.1:{server.port}",
