@@ -15,13 +15,12 @@ namespace baseline {
 bool BareLoad::Begin() {
   // relaxed, all: see Stop() and under_way(); a count is only a number.
   if (stopped_.load(std::memory_order_relaxed)) return false;
-  if (limited_) {
-    std::uint64_t left = left_.load(std::memory_order_relaxed);
-    do {
-      if (left == 0) return false;
-    } while (!left_.compare_exchange_weak(left, left - 1,
-                                          std::memory_order_relaxed));
-  }
+  std::uint64_t left = left_.load(std::memory_order_relaxed);
+  do {
+    if (left == kNoLimit) break;
+    if (left == 0) return false;
+  } while (
+      !left_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed));
   under_way_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,13 @@ namespace baseline {
 // What the connections of a run share. Thread-safe.
 class BareLoad {
  public:
-  // `requests`: how many there will be in all; 0: no limit.
-  BareLoad(example::CallRecorder* recorder, std::uint64_t requests)
-      : recorder_(recorder), limited_(requests != 0), left_(requests) {}
+  explicit BareLoad(example::CallRecorder* recorder) : recorder_(recorder) {}
 
+  // There will be so many more requests; 0: no limit, as at first.
+  void Limit(std::uint64_t requests) {
+    // relaxed: a number; nothing else is told by it.
+    left_.store(requests == 0 ? kNoLimit : requests, std::memory_order_relaxed);
+  }
   // No new requests.
   void Stop() {
     // relaxed: a wish; nothing else is told by it.
@@ -50,14 +54,15 @@ class BareLoad {
   }
 
  private:
+  static constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();
+
   void End() {
     // relaxed: see under_way().
     under_way_.fetch_sub(1, std::memory_order_relaxed);
   }
 
   example::CallRecorder* const recorder_;
-  const bool limited_;
-  std::atomic<std::uint64_t> left_;
+  std::atomic<std::uint64_t> left_{kNoLimit};
   std::atomic<std::size_t> under_way_{0};
   std::atomic<bool> stopped_{false};
 };

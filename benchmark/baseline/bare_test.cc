@@ -196,7 +196,8 @@ class BareClientTest : public testing::Test {
     server_address_.scheme = scheme;
     server_address_.host = "host:1";
     requests_ = *BareRequests::Encode(server_address_, 3, 5);
-    load_ = std::make_unique<BareLoad>(&recorder_, requests);
+    load_ = std::make_unique<BareLoad>(&recorder_);
+    load_->Limit(requests);
     int fds[2];
     PCHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
     flare::io::UniqueFd client(fds[0]);

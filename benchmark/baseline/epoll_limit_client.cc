@@ -99,6 +99,7 @@ class Run {
     if (FLAGS_warmup > 0) {
       WaitUntil(flare::NowNs() + Nanoseconds(FLAGS_warmup));
       summary_.warm_up = recorder_->Take();
+      load_->Limit(static_cast<std::uint64_t>(FLAGS_requests));
     }
     const std::int64_t begin = flare::NowNs();
     Measure(begin);
@@ -194,7 +195,11 @@ int Main() {
     std::signal(number, [](int) { quit = 1; });
   }
   auto recorder = std::make_unique<example::CallRecorder>();
-  BareLoad load(recorder.get(), static_cast<std::uint64_t>(FLAGS_requests));
+  BareLoad load(recorder.get());
+  // With a warm-up, once that is over.
+  if (!(FLAGS_warmup > 0)) {
+    load.Limit(static_cast<std::uint64_t>(FLAGS_requests));
+  }
   std::vector<std::unique_ptr<EventLoop>> loops;
   for (std::size_t i = 0; i != *threads; ++i) {
     loops.push_back(std::make_unique<EventLoop>());

@@ -44,9 +44,9 @@ CallSequence::CallSequence(const Load& load, std::unique_ptr<Call> call,
 }
 
 bool CallSequence::Next(std::int64_t now_ns) {
-  const auto due = load_.schedule->Next(now_ns);
-  if (!due) return false;
-  due_ns_ = *due;
+  const auto claim = load_.schedule->Next(now_ns);
+  if (!claim) return false;
+  claim_ = *claim;
   const LoadOptions& options = load_.options;
   // Of the upper 53 bits, which a double holds.
   plan_.tail =
@@ -58,12 +58,12 @@ bool CallSequence::Next(std::int64_t now_ns) {
 }
 
 std::int64_t CallSequence::send_at() const {
-  return std::max(due_ns_, pause_until_ns_);
+  return std::max(claim_.due_ns, pause_until_ns_);
 }
 
 void CallSequence::Send(std::int64_t now_ns, google::protobuf::Closure* done) {
   sent_ns_ = now_ns;
-  if (!load_.schedule->paced()) due_ns_ = now_ns;
+  if (!load_.schedule->paced()) claim_.due_ns = now_ns;
   call_->Start(plan_, done);
 }
 
@@ -75,7 +75,7 @@ void CallSequence::Ended(std::int64_t now_ns) {
                 "The reply differs from what was sent.", now_ns);
   } else {
     // max: clocks of two threads may differ by a microsecond.
-    recorder_->Succeeded(std::max<std::int64_t>(now_ns - due_ns_, 0));
+    recorder_->Succeeded(std::max<std::int64_t>(now_ns - claim_.due_ns, 0));
     pause_ns_ = 0;
   }
 }

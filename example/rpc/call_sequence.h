@@ -79,7 +79,7 @@ class CallSequence {
   // When it is to be sent: when it is due, or later after failures. Waiting
   // ends when stopped() does.
   std::int64_t send_at() const;
-  bool stopped() const { return load_.schedule->stopped(); }
+  bool stopped() const { return load_.schedule->Revoked(claim_); }
   // As Call::Start().
   void Send(std::int64_t now_ns, google::protobuf::Closure* done);
   // What Send() started has ended.
@@ -95,7 +95,7 @@ class CallSequence {
   CallPlan plan_;
   CallRecorder* recorder_ = nullptr;  // Of what `plan_` is.
 
-  std::int64_t due_ns_ = 0;   // When the call should have been sent ...
+  Schedule::Claim claim_;     // When the call should have been sent ...
   std::int64_t sent_ns_ = 0;  // ... and when it was.
   std::int64_t pause_ns_ = 0;
   std::int64_t pause_until_ns_ = 0;

@@ -245,10 +245,11 @@ TEST_F(ScriptedHttpTest, BrokenAndMalformedRepliesFailOneCall) {
       say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"),
       say("I don't speak HTTP.\r\n\r\n"),
       say("HTTP/1.1 200 OK\r\n\r\n"),  // Of no length.
+      say("HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"),
       [](RawPeer* peer) { Answer(peer, kOk); },
   });
-  const CallStatistics calls = Run(server.OptionsForCalls(6));
-  EXPECT_EQ(calls.failures, (Failures{{flare::rpc::STATUS_IO_ERROR, 5}}));
+  const CallStatistics calls = Run(server.OptionsForCalls(7));
+  EXPECT_EQ(calls.failures, (Failures{{flare::rpc::STATUS_IO_ERROR, 6}}));
   EXPECT_EQ(calls.successes(), 1u);
 }
 

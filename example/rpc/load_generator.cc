@@ -33,8 +33,9 @@ flare::Status LoadGenerator::Open() {
   return flare::Status();
 }
 
-void LoadGenerator::Start() {
-  schedule_.emplace(options_.qps, options_.requests, flare::NowNs());
+void LoadGenerator::Start(bool warm_up) {
+  schedule_.emplace(options_.qps, warm_up ? 0 : options_.requests,
+                    flare::NowNs());
   const Load load{options_, &*schedule_, recorder_, &running_};
   callers_.reserve(options_.max_pending);
   for (std::size_t i = 0; i != options_.max_pending; ++i) {
@@ -52,6 +53,12 @@ void LoadGenerator::RampUp() {
     if (i != 0 && !schedule_->stopped()) flare::this_fiber::SleepFor(1ms);
     const std::size_t end = std::min(i + per_step, callers_.size());
     for (std::size_t j = i; j != end; ++j) callers_[j]->Start();
+  }
+}
+
+void LoadGenerator::EndWarmUp() {
+  if (options_.requests != 0) {
+    schedule_->Limit(options_.requests, flare::NowNs());
   }
 }
 

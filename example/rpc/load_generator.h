@@ -35,8 +35,13 @@ class LoadGenerator {
 
   // Starts the callers, caller i in scheduling group i % groups. Doesn't block:
   // more than a hundred of them are started bit by bit within the next second,
-  // so that the server doesn't see them all as one burst.
-  void Start();
+  // so that the server doesn't see them all as one burst. After `warm_up` calls
+  // count towards LoadOptions::requests from EndWarmUp() on only.
+  void Start(bool warm_up = false);
+
+  // LoadOptions::requests begins to count, besides what is under way. Once,
+  // after Start(true).
+  void EndWarmUp();
 
   // No new calls; those under way go on to their end.
   void Stop();

@@ -138,6 +138,15 @@ TEST_F(LoadGeneratorTest, CallersCallAtTheSameTime) {
   }
 }
 
+// Until so many have succeeded, during which the load doesn't end.
+void AwaitCalls(std::uint64_t wanted, LoadGenerator* load,
+                LoadRecorder* recorder) {
+  for (std::uint64_t calls = 0; calls < wanted;
+       calls += recorder->ordinary.Take().successes()) {
+    EXPECT_FALSE(load->WaitUntilFinished(flare::NowNs() + 1'000'000));
+  }
+}
+
 TEST_F(LoadGeneratorTest, RunsUntilStopped) {
   LoadOptions options = StartServer();
   options.max_pending = 5;
@@ -145,11 +154,7 @@ TEST_F(LoadGeneratorTest, RunsUntilStopped) {
   LoadGenerator load(options, &recorder);
   ASSERT_TRUE(load.Open().ok());
   load.Start();
-  std::uint64_t calls = 0;
-  while (calls < 1000) {
-    EXPECT_FALSE(load.WaitUntilFinished(flare::NowNs() + 1'000'000));
-    calls += recorder.ordinary.Take().successes();
-  }
+  AwaitCalls(1000, &load, &recorder);
   EXPECT_EQ(load.running(), 5u);
   load.Stop();
   EXPECT_TRUE(load.WaitUntilFinished(kNever));
@@ -157,20 +162,42 @@ TEST_F(LoadGeneratorTest, RunsUntilStopped) {
 
 TEST_F(LoadGeneratorTest, StopDoesNotWaitForTheRate) {
   LoadOptions options = StartServer();
-  options.qps = 1e-3;  // The second call is due in a quarter of an hour.
   options.max_pending = 5;
-  for (CallerKind kind : kAllKinds) {
-    options.caller_kind = kind;
-    LoadRecorder recorder;
-    LoadGenerator load(options, &recorder);
-    ASSERT_TRUE(load.Open().ok());
-    load.Start();
-    while (recorder.ordinary.Take().successes() == 0) {
-      EXPECT_FALSE(load.WaitUntilFinished(flare::NowNs() + 1'000'000));
+  // The second call is due in a quarter of an hour, or never.
+  for (double qps : {1e-3, 1e-12}) {
+    for (CallerKind kind : kAllKinds) {
+      options.qps = qps;
+      options.caller_kind = kind;
+      LoadRecorder recorder;
+      LoadGenerator load(options, &recorder);
+      ASSERT_TRUE(load.Open().ok());
+      load.Start();
+      AwaitCalls(1, &load, &recorder);
+      load.Stop();
+      EXPECT_TRUE(load.WaitUntilFinished(flare::NowNs() + 60'000'000'000));
+      EXPECT_EQ(recorder.ordinary.Take().successes(), 0u);
     }
-    load.Stop();
-    EXPECT_TRUE(load.WaitUntilFinished(flare::NowNs() + 60'000'000'000));
-    EXPECT_EQ(recorder.ordinary.Take().successes(), 0u);
+  }
+}
+
+// Nor does a limit wait for calls that are due later and too many.
+TEST_F(LoadGeneratorTest, RequestsCountFromTheEndOfTheWarmUp) {
+  LoadOptions options = StartServer();
+  options.max_pending = 5;
+  options.requests = 10;
+  for (double qps : {0, 1000}) {
+    for (CallerKind kind : kAllKinds) {
+      options.qps = qps;
+      options.caller_kind = kind;
+      LoadRecorder recorder;
+      LoadGenerator load(options, &recorder);
+      ASSERT_TRUE(load.Open().ok());
+      load.Start(/*warm_up=*/true);
+      AwaitCalls(50, &load, &recorder);
+      load.EndWarmUp();
+      EXPECT_TRUE(load.WaitUntilFinished(kNever));
+      EXPECT_GE(recorder.ordinary.Take().successes(), 10u);
+    }
   }
 }
 

@@ -81,7 +81,8 @@ class Run {
 
   Summary Go() {
     start_ns_ = flare::NowNs();
-    for (const PressTarget& target : targets_) target.load->Start();
+    const bool warm_up = options_.warm_up_s > 0;
+    for (const PressTarget& target : targets_) target.load->Start(warm_up);
     WarmUp();
     Measure();
     End();
@@ -103,6 +104,8 @@ class Run {
       LoadSummary& load = summary_.targets[i].load;
       load.warm_up = std::move(calls.ordinary);
       if (load.tail) load.tail->warm_up = std::move(calls.tail);
+      // Behind Take(), so that none of those that count from now on is there.
+      targets_[i].load->EndWarmUp();
     }
   }
 

@@ -1,22 +1,50 @@
 #include "example/rpc/schedule.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "flare/base/clock.h"
+
 namespace example {
+namespace {
+
+// Nearly all that 64 bits hold, 285 years: as good as never.
+constexpr double kLongestIntervalNs = 9e18;
+
+}  // namespace
 
 Schedule::Schedule(double rate, std::uint64_t limit, std::int64_t start_ns)
-    : ns_per_call_(rate > 0 ? 1e9 / rate : 0),
-      limit_(limit),
-      start_ns_(start_ns) {}
+    : ns_per_call_(rate > 0 ? std::min(1e9 / rate, kLongestIntervalNs) : 0),
+      start_ns_(start_ns),
+      end_(limit == 0 ? kNoEnd : limit) {}
 
-std::optional<std::int64_t> Schedule::Next(std::int64_t now_ns) {
+std::optional<Schedule::Claim> Schedule::Next(std::int64_t now_ns) {
   if (stopped()) return std::nullopt;
+  // relaxed, both: each number is handed out once, which is all that matters.
+  const std::uint64_t end = end_.load(std::memory_order_relaxed);
   // What needs no numbers does without the counter that all workers share.
-  if (!paced() && limit_ == 0) return now_ns;
-  // relaxed: each number is handed out once, which is all that matters.
+  if (!paced() && end == kNoEnd) return Claim{0, now_ns};
   const std::uint64_t number = claimed_.fetch_add(1, std::memory_order_relaxed);
-  if (limit_ != 0 && number >= limit_) return std::nullopt;
-  if (!paced()) return now_ns;
-  return start_ns_ +
-         static_cast<std::int64_t>(ns_per_call_ * static_cast<double>(number));
+  if (number >= end) return std::nullopt;
+  if (!paced()) return Claim{number, now_ns};
+  const auto after = flare::ToNs(std::chrono::duration<double, std::nano>(
+      ns_per_call_ * static_cast<double>(number)));
+  return Claim{number, flare::SaturatingAdd(start_ns_, after)};
+}
+
+void Schedule::Limit(std::uint64_t limit, std::int64_t now_ns) {
+  // relaxed, all: as in Next and Stop.
+  std::uint64_t first = claimed_.load(std::memory_order_relaxed);
+  if (paced()) {
+    // Callers that wait have claimed beyond what is due.
+    const double due =
+        std::ceil(static_cast<double>(now_ns - start_ns_) / ns_per_call_);
+    if (due < static_cast<double>(first)) {
+      first = static_cast<std::uint64_t>(std::max(due, 0.0));
+    }
+  }
+  end_.store(first + limit, std::memory_order_relaxed);
 }
 
 }  // namespace example

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace example {
@@ -19,13 +20,29 @@ namespace example {
 // Thread-safe; nothing blocks. Times are those of flare::NowNs().
 class Schedule {
  public:
+  // A call that somebody has claimed.
+  struct Claim {
+    std::uint64_t number = 0;
+    std::int64_t due_ns = 0;  // Maybe in the past.
+  };
+
   // `rate`: calls per second, 0: no fixed rate. `limit`: number of calls, 0: no
   // limit. The first call is due at `start_ns`.
   Schedule(double rate, std::uint64_t limit, std::int64_t start_ns);
 
-  // Claims the next call. Returns when it is due (maybe in the past), or
-  // nothing if there are none left or Stop() was called.
-  std::optional<std::int64_t> Next(std::int64_t now_ns);
+  // Claims the next call; nothing if there are none left or Stop() was called.
+  std::optional<Claim> Next(std::int64_t now_ns);
+
+  // Besides the calls that are under way there will be so many more, of which
+  // some may have been claimed because they are due later. For one thread.
+  void Limit(std::uint64_t limit, std::int64_t now_ns);
+
+  // Whether a call that was claimed isn't to be sent any more: after Stop(), or
+  // because it is beyond a Limit() that has come since.
+  bool Revoked(const Claim& claim) const {
+    // relaxed: as in Stop.
+    return stopped() || claim.number >= end_.load(std::memory_order_relaxed);
+  }
 
   // No more calls.
   void Stop() {
@@ -40,9 +57,11 @@ class Schedule {
   bool paced() const { return ns_per_call_ != 0; }
 
  private:
+  static constexpr auto kNoEnd = std::numeric_limits<std::uint64_t>::max();
+
   const double ns_per_call_;
-  const std::uint64_t limit_;
   const std::int64_t start_ns_;
+  std::atomic<std::uint64_t> end_;  // Of the numbers; changed by Limit() only.
   std::atomic<bool> stopped_{false};
   alignas(64) std::atomic<std::uint64_t> claimed_{0};
 };

@@ -3,59 +3,118 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <thread>
 #include <vector>
 
 namespace example {
 namespace {
 
+// When the next call is due, if there is one.
+std::optional<std::int64_t> NextDue(Schedule* schedule, std::int64_t now) {
+  const auto claim = schedule->Next(now);
+  return claim ? std::optional(claim->due_ns) : std::nullopt;
+}
+
 TEST(Schedule, WithoutRateAndLimitCallsAreDueAtOnce) {
   Schedule schedule(0, 0, 1000);
   EXPECT_FALSE(schedule.paced());
   for (std::int64_t now : {5, 2000, 2000, 1 << 30}) {
-    EXPECT_EQ(schedule.Next(now), now);
+    EXPECT_EQ(NextDue(&schedule, now), now);
   }
 }
 
 TEST(Schedule, LimitIsExact) {
   Schedule schedule(0, 3, 0);
-  for (int i = 0; i != 3; ++i) EXPECT_EQ(schedule.Next(i), i);
-  EXPECT_EQ(schedule.Next(3), std::nullopt);
-  EXPECT_EQ(schedule.Next(4), std::nullopt);
+  for (int i = 0; i != 3; ++i) EXPECT_EQ(NextDue(&schedule, i), i);
+  EXPECT_EQ(NextDue(&schedule, 3), std::nullopt);
+  EXPECT_EQ(NextDue(&schedule, 4), std::nullopt);
 }
 
 TEST(Schedule, RateDoesNotDependOnWhenItIsAsked) {
   Schedule schedule(1000, 0, 500);
   EXPECT_TRUE(schedule.paced());
-  EXPECT_EQ(schedule.Next(0), 500);
-  EXPECT_EQ(schedule.Next(0), 500 + 1'000'000);
+  EXPECT_EQ(NextDue(&schedule, 0), 500);
+  EXPECT_EQ(NextDue(&schedule, 0), 500 + 1'000'000);
   // A stall of a second: what was due in the meantime stays due then.
-  EXPECT_EQ(schedule.Next(1'000'000'000), 500 + 2'000'000);
-  EXPECT_EQ(schedule.Next(1'000'000'000), 500 + 3'000'000);
+  EXPECT_EQ(NextDue(&schedule, 1'000'000'000), 500 + 2'000'000);
+  EXPECT_EQ(NextDue(&schedule, 1'000'000'000), 500 + 3'000'000);
 }
 
 TEST(Schedule, RateDoesNotDrift) {
   Schedule schedule(3, 0, 0);  // A third of a second is no whole number of ns.
   std::int64_t last = 0;
-  for (int i = 0; i <= 3'000'000; ++i) last = *schedule.Next(0);
+  for (int i = 0; i <= 3'000'000; ++i) last = schedule.Next(0)->due_ns;
   EXPECT_NEAR(static_cast<double>(last), 1e15, 1000);
+}
+
+// Not even if what is due later is beyond all that can be counted.
+TEST(Schedule, TinyRatesAreNoFlood) {
+  constexpr std::int64_t kHour = 3'600'000'000'000;
+  for (double rate : {1e-4, 1e-9, 1e-12, 1e-300, 5e-324}) {
+    Schedule schedule(rate, 0, 1000);
+    EXPECT_TRUE(schedule.paced());
+    EXPECT_EQ(NextDue(&schedule, 1000), 1000);
+    std::int64_t last = 0;
+    for (int i = 0; i != 100'000; ++i) {
+      const std::int64_t due = *NextDue(&schedule, 1000);
+      ASSERT_GE(due, std::max(last, kHour)) << rate;
+      last = due;
+    }
+  }
 }
 
 TEST(Schedule, RateAndLimit) {
   Schedule schedule(10, 2, 0);
-  EXPECT_EQ(schedule.Next(0), 0);
-  EXPECT_EQ(schedule.Next(0), 100'000'000);
-  EXPECT_EQ(schedule.Next(0), std::nullopt);
+  EXPECT_EQ(NextDue(&schedule, 0), 0);
+  EXPECT_EQ(NextDue(&schedule, 0), 100'000'000);
+  EXPECT_EQ(NextDue(&schedule, 0), std::nullopt);
+}
+
+TEST(Schedule, ALaterLimitCountsFromThen) {
+  Schedule schedule(0, 0, 0);
+  std::vector<Schedule::Claim> claims;
+  for (int i = 0; i != 10; ++i) claims.push_back(*schedule.Next(i));
+  schedule.Limit(2, 10);
+  for (int i = 0; i != 2; ++i) claims.push_back(*schedule.Next(10));
+  EXPECT_FALSE(schedule.Next(10).has_value());
+  for (const auto& claim : claims) EXPECT_FALSE(schedule.Revoked(claim));
+}
+
+// Callers that wait have claimed what is due then, and what is too much.
+TEST(Schedule, ALaterLimitCountsWhatIsDueFromThen) {
+  Schedule schedule(10, 0, 0);
+  std::vector<Schedule::Claim> claims;
+  for (int i = 0; i != 5; ++i) claims.push_back(*schedule.Next(0));
+  schedule.Limit(2, 150'000'000);
+  EXPECT_FALSE(schedule.Next(150'000'000).has_value());
+  for (const auto& claim : claims) {
+    EXPECT_EQ(schedule.Revoked(claim), claim.due_ns == 400'000'000);
+  }
+}
+
+// Those that are late because the rate is beyond reach count, too.
+TEST(Schedule, ALaterLimitDoesNotWaitForASchedule) {
+  Schedule schedule(1e9, 0, 0);
+  for (int i = 0; i != 5; ++i) EXPECT_TRUE(NextDue(&schedule, 1'000'000));
+  schedule.Limit(2, 1'000'000);
+  EXPECT_EQ(NextDue(&schedule, 1'000'000), 5);
+  EXPECT_EQ(NextDue(&schedule, 1'000'000), 6);
+  EXPECT_EQ(NextDue(&schedule, 1'000'000), std::nullopt);
 }
 
 TEST(Schedule, NothingIsDueAfterStop) {
   for (double rate : {0.0, 10.0}) {
     Schedule schedule(rate, 0, 0);
     EXPECT_FALSE(schedule.stopped());
-    EXPECT_TRUE(schedule.Next(1).has_value());
+    const auto claim = schedule.Next(1);
+    ASSERT_TRUE(claim.has_value());
+    EXPECT_FALSE(schedule.Revoked(*claim));
     schedule.Stop();
+    EXPECT_TRUE(schedule.Revoked(*claim));
     EXPECT_TRUE(schedule.stopped());
-    EXPECT_EQ(schedule.Next(2), std::nullopt);
+    EXPECT_EQ(NextDue(&schedule, 2), std::nullopt);
   }
 }
 
@@ -67,7 +126,7 @@ TEST(Schedule, ThreadsShareTheCallsAmongThem) {
   std::vector<std::thread> threads;
   for (auto& mine : due) {
     threads.emplace_back([&schedule, &mine] {
-      while (const auto next = schedule.Next(0)) mine.push_back(*next);
+      while (const auto next = schedule.Next(0)) mine.push_back(next->due_ns);
     });
   }
   for (auto& thread : threads) thread.join();

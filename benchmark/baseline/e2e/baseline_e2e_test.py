@@ -295,6 +295,12 @@ class EpollLimit(TestCase):
     self.assertGreater(figures["warmup_requests"], 0)
     self.assertEqual(set(figures), set(self.press(server, "flare")))
 
+  def test_requests_count_from_the_end_of_the_warm_up(self):
+    server = self.serve("epoll_limit_server", "--threads=1")
+    figures = self.run_client(server, "flare", "--requests=100",
+                              "--warmup=0.3")
+    self.assertGreaterEqual(figures["requests"], 100)
+
   def test_plain_http(self):
     server = self.serve("epoll_limit_server", "--threads=1",
                         "--body_size=5000")

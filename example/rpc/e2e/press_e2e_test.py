@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import time
 
 import harness
 
@@ -110,25 +111,39 @@ class Figures(PressTest):
     self.assertEqual(self.server.stop(), 0)
     self.assertIn("Processed 12345 request(s) in total.", self.server.log())
 
-  def test_fixed_rate_is_kept(self):
-    # On a busy machine calls that were due before the end, or before the
-    # measurement, come after it: up to half a second's worth.
-    _, figures = self.press_cleanly(self.server.port, "--qps=2000",
-                                    "--warmup=0.5", "--duration=2.5")
-    self.assertAlmostEqual(figures["qps"], 2000, delta=400)
+  def test_fixed_rate_is_not_exceeded(self):
+    # That calls aren't late either, no busy machine can promise: what is due
+    # when is tested where schedules are made.
+    begin = time.monotonic()
+    self.press_cleanly(self.server.port, "--qps=2000", "--requests=4001")
+    self.assertGreaterEqual(time.monotonic() - begin, 2)
+
+  def test_tiny_rate_is_no_flood_and_ends_in_time(self):
+    _, _, figures = self.press(self.server.port, "--qps=1e-12",
+                               "--duration=0.3")
+    self.assertLessEqual(figures["requests"], 1)
 
   def test_rate_beyond_reach_shows_in_the_latency(self):
     # One call at a time, and intended send times that run away from it: a
     # tool that measures from the actual send time would report microseconds.
+    # Here half of the calls come 2000 round trips late, of 2 us at the least.
     _, figures = self.press_cleanly(
-        self.server.port, "--qps=1e9", "--max_pending=1", "--duration=1")
-    self.assertGreater(figures["p50_us"], 100_000)
+        self.server.port, "--qps=1e9", "--max_pending=1", "--requests=4001")
+    self.assertGreater(figures["p50_us"], 4000)
 
   def test_warm_up_is_not_counted(self):
-    _, figures = self.press_cleanly(self.server.port, "--qps=1000",
-                                    "--warmup=1", "--duration=1")
-    # As many more, if it were; some, if the machine is busy (see above).
-    self.assertAlmostEqual(figures["requests"], 1000, delta=600)
+    for flags in ["--max_pending=4"], ["--max_pending=200", "--qps=2000"]:
+      with self.subTest(flags=flags):
+        server = self.start_server()
+        _, figures = self.press_cleanly(server.port, "--warmup=0.7",
+                                        "--requests=500", *flags)
+        # What is under way when the warm-up ends counts besides.
+        self.assertGreaterEqual(figures["requests"], 500)
+        self.assertGreater(figures["warmup_requests"], 0)
+        self.assertEqual(server.stop(), 0)
+        self.assertIn(
+            "Processed %d request(s) in total." %
+            (figures["requests"] + figures["warmup_requests"]), server.log())
 
   def test_default_pending_stays_below_the_servers_limit(self):
     self.press_cleanly(self.server.port, "--duration=0.5", "--warmup=1.2",
@@ -166,7 +181,7 @@ class Endings(PressTest):
             "press", f"--server_addr=flare://127.0.0.1:{server.port}",
             "--max_pending=4", f"--json={json_file}", "--report_interval=0.2",
             "--timeout=20000")
-        press.wait_for(LATENCY_LINE)
+        press.wait_for(LATENCY_LINE + r" QPS: [1-9]")  # Some have ended.
         self.assertEqual(press.stop(number), 0, press)
         self.assertRegex(press.log(), r"Finished: [1-9]\d* call\(s\)")
         with open(json_file) as f:
