@@ -57,45 +57,56 @@ int Bind(int fd, const Endpoint& address) {
   return error;
 }
 
-Expected<UniqueFd, Status> OpenBound(const Endpoint& address, bool share_port) {
+// With IPv6 alone, mapped IPv4 addresses couldn't be bound.
+bool IsIpv6Wildcard(const Endpoint& address) {
+  return address.family() == AF_INET6 && address.host() == "::";
+}
+
+Expected<UniqueFd, Status> OpenBound(const Endpoint& address,
+                                     const Acceptor::Options& options,
+                                     bool share_port) {
   auto fd = CreateStreamSocket(address.family());
   if (!fd) return fd;
   SetReuseAddress(fd->get());
   if (share_port) SetReusePort(fd->get());
+  if (options.ipv6_only && IsIpv6Wildcard(address)) SetIpv6Only(fd->get());
   if (const int error = Bind(fd->get(), address); error != 0) {
     return StatusFromErrno(error, "bind");
   }
   return fd;
 }
 
-Expected<UniqueFd, Status> OpenListening(const Endpoint& address, int backlog,
+Expected<UniqueFd, Status> OpenListening(const Endpoint& address,
+                                         const Acceptor::Options& options,
                                          bool share_port) {
-  auto fd = OpenBound(address, share_port);
+  auto fd = OpenBound(address, options, share_port);
   if (!fd) return fd;
   // Accepted sockets inherit these.
   SetTcpNoDelay(fd->get());
   SetUrgentInline(fd->get());
-  if (::listen(fd->get(), backlog) != 0) {
+  if (::listen(fd->get(), options.backlog) != 0) {
     return StatusFromErrno(errno, "listen");
   }
   return fd;
 }
 
 // One socket, or one per group that share the port.
-Expected<std::vector<UniqueFd>, Status> OpenAll(const Endpoint& address,
-                                                int backlog,
-                                                std::size_t groups) {
+Expected<std::vector<UniqueFd>, Status> OpenAll(
+    const Endpoint& address, const Acceptor::Options& options,
+    std::size_t groups) {
   const bool share = address.family() != AF_UNIX && groups > 1;
   if (share && address.port() != 0) {
     // With SO_REUSEPORT the kernel would let us join another server of the same
     // user in silence. Without it, a port in use is an error.
-    if (auto probe = OpenBound(address, false); !probe) return probe.error();
+    if (auto probe = OpenBound(address, options, false); !probe) {
+      return probe.error();
+    }
   }
   std::vector<UniqueFd> sockets;
   Endpoint same = address;
   const std::size_t count = share ? groups : 1;
   for (std::size_t i = 0; i < count; ++i) {
-    auto socket = OpenListening(same, backlog, share);
+    auto socket = OpenListening(same, options, share);
     if (!socket) return socket.error();
     if (i == 0) same = GetLocalEndpoint(socket->get());  // Port 0 is resolved.
     sockets.push_back(std::move(*socket));
@@ -131,7 +142,7 @@ Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
     const Endpoint& address, const Options& options, OnAccept on_accept) {
   std::vector<std::size_t> groups =
       options.groups.empty() ? AllGroups() : options.groups;
-  auto sockets = OpenAll(address, options.backlog, groups.size());
+  auto sockets = OpenAll(address, options, groups.size());
   if (!sockets) return ListenError(address, sockets.error());
   std::unique_ptr<Acceptor> acceptor(
       new Acceptor(GetLocalEndpoint(sockets->front().get()), std::move(groups),

@@ -47,6 +47,9 @@ class Acceptor {
     // Connections that the kernel completes before we accept them; it cuts
     // this to net.core.somaxconn.
     int backlog = 1024;
+    // Of [::], which otherwise takes IPv4, too: takes IPv6 only, so that
+    // 0.0.0.0 with the same port is free for another one.
+    bool ipv6_only = false;
     // The scheduling groups to accept in, and that connections live in. Empty:
     // all.
     std::vector<std::size_t> groups = {};

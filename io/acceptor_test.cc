@@ -124,6 +124,39 @@ TEST_P(AcceptorTest, AcceptsIpv6) {
   EXPECT_EQ(Receive(client.get(), 2), "hi");
 }
 
+// A port that the kernel picks for one of the two may be somebody else's in the
+// other: the next one isn't.
+TEST_P(AcceptorTest, Ipv6OnlyLeavesIpv4ToAnother) {
+  for (int i = 0; i < 100; ++i) {
+    auto v6 = Acceptor::Listen(EndpointFromIpv6("::", 0), {.ipv6_only = true},
+                               greeter_.Callback());
+    if (!v6) GTEST_SKIP() << v6.error().message();
+    const std::uint16_t port = (*v6)->local_endpoint().port();
+    auto v4 = Acceptor::Listen(EndpointFromIpv4("0.0.0.0", port), {},
+                               greeter_.Callback());
+    if (!v4) continue;
+    for (const Endpoint& address :
+         {EndpointFromIpv4("127.0.0.1", port), EndpointFromIpv6("::1", port)}) {
+      const UniqueFd client = PlainConnect(address);
+      EXPECT_EQ(Receive(client.get(), 2), "hi") << address;
+    }
+    EXPECT_EQ((*v4)->accepted(), 1U);
+    EXPECT_EQ((*v6)->accepted(), 1U);
+    return;
+  }
+  FAIL() << "no port is free for both";
+}
+
+// Which IPv6 alone wouldn't have.
+TEST_P(AcceptorTest, Ipv6OnlyIsAboutTheWildcard) {
+  auto acceptor = Acceptor::Listen(EndpointFromIpv6("::ffff:127.0.0.1", 0),
+                                   {.ipv6_only = true}, greeter_.Callback());
+  if (!acceptor) GTEST_SKIP() << acceptor.error().message();
+  const UniqueFd client = PlainConnect(
+      EndpointFromIpv4("127.0.0.1", (*acceptor)->local_endpoint().port()));
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
 TEST_P(AcceptorTest, PortInUse) {
   auto acceptor = MustListen(Loopback(), greeter_.Callback());
   const Endpoint taken = acceptor->local_endpoint();

@@ -39,6 +39,8 @@ bool SetReuseAddress(int fd) { return SetInt(fd, SOL_SOCKET, SO_REUSEADDR, 1); }
 
 bool SetReusePort(int fd) { return SetInt(fd, SOL_SOCKET, SO_REUSEPORT, 1); }
 
+bool SetIpv6Only(int fd) { return SetInt(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1); }
+
 bool SetUrgentInline(int fd) { return SetInt(fd, SOL_SOCKET, SO_OOBINLINE, 1); }
 
 bool SetSendBuffer(int fd, int bytes) {

@@ -23,6 +23,8 @@ bool SetTcpNoDelay(int fd);
 bool SetTcpUserTimeout(int fd, int milliseconds);
 bool SetReuseAddress(int fd);
 bool SetReusePort(int fd);
+// A socket bound to [::] leaves IPv4 to others. Before it is bound.
+bool SetIpv6Only(int fd);
 // Urgent data is read like other data; but a read stops short in front of it.
 bool SetUrgentInline(int fd);
 bool SetSendBuffer(int fd, int bytes);     // The kernel doubles it.

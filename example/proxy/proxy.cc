@@ -94,7 +94,8 @@ flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
 flare::Expected<std::shared_ptr<flare::io::Acceptor>> Proxy::Listen(
     const ListenerConfig& listener, int backlog) {
   auto acceptor = flare::io::Acceptor::Listen(
-      listener.address, {.backlog = backlog},
+      // Each address is what it says: [::] and 0.0.0.0 may both be listed.
+      listener.address, {.backlog = backlog, .ipv6_only = true},
       [this, where = listener.address](
           flare::io::UniqueFd fd, flare::Endpoint peer, std::size_t group) {
         // Which port the system has picked is known only when it listens.
