@@ -1,6 +1,7 @@
 #include "example/proxy/config.h"
 
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -128,25 +129,34 @@ Expected<ProxyConfig> Load(const ConfigSource& source) {
 
 }  // namespace
 
-Expected<ProxyConfig> LoadConfig(const ConfigSource& source) {
+Expected<ProxyConfig> LoadConfig(const ConfigSource& source,
+                                 const std::stop_token& stop) {
   if (!flare::fiber::IsFiberWorker()) return Load(source);
 
   // Reading files and asking the resolver would hold a worker up, and the YAML
   // parser wants more stack than a fiber has.
-  std::optional<Expected<ProxyConfig>> config;
-  flare::fiber::Event loaded;
+  struct Loading {
+    ConfigSource source;
+    std::optional<Expected<ProxyConfig>> config;
+    flare::fiber::Event loaded;
+  };
+  // The thread's, too: it may be left behind.
+  const auto loading = std::make_shared<Loading>();
+  loading->source = source;
   try {
-    std::thread([&] {
-      config.emplace(Load(source));
-      loaded.Set();
+    std::thread([loading] {
+      loading->config.emplace(Load(loading->source));
+      loading->loaded.Set();
     }).detach();
   } catch (const std::system_error& error) {
     return Status(EAGAIN, std::string("can't start a thread to read the "
                                       "configuration: ") +
                               error.what());
   }
-  loaded.Wait();
-  return std::move(*config);
+  if (!loading->loaded.Wait(stop)) {
+    return Status(ECANCELED, "the settings weren't read to their end");
+  }
+  return std::move(*loading->config);
 }
 
 }  // namespace example::proxy

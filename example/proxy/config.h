@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <map>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -147,11 +148,14 @@ ConfigSource ConfigSourceFromFlags();
 
 // Reads, checks and completes the settings. Suspends the fiber, or blocks the
 // thread, for as long as the file and the system's resolver take. Thread-safe.
+// On a fiber it also ends when `stop` is requested (ECANCELED): a file may be a
+// FIFO that nobody writes to. A thread that waits there is left behind.
 //
 // The error (EINVAL) is for people: it names the place ("proxy.yaml:7:
 // health_check.interval" or "--connect_timeout"), what is wrong there and what
 // would be right. Only the first problem is reported.
-flare::Expected<ProxyConfig> LoadConfig(const ConfigSource& source);
+flare::Expected<ProxyConfig> LoadConfig(const ConfigSource& source,
+                                        const std::stop_token& stop = {});
 
 }  // namespace example::proxy
 

@@ -1,11 +1,17 @@
 #include "example/proxy/config.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "example/proxy/config_fields.h"
@@ -395,6 +401,29 @@ TEST(ConfigTest, LoadsOnFibers) {
     EXPECT_NE(FileError(std::string(400, '[')), "");
   }).join();
   flare::fiber::TerminateRuntime();
+}
+
+// Of a FIFO that nobody writes to there is nothing to read, nor an end.
+TEST(ConfigTest, ReadingCanBeBrokenOff) {
+  const std::string fifo = testing::TempDir() + "/proxy_config_test.fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const flare::Status started = flare::fiber::StartRuntime({});
+  ASSERT_TRUE(started.ok()) << started;
+  std::stop_source stop;
+  int writer = -1;
+  std::thread stopper([&] {
+    writer = ::open(fifo.c_str(), O_WRONLY | O_CLOEXEC);  // Waits for a reader.
+    stop.request_stop();
+  });
+  flare::Fiber([&] {
+    const auto config = LoadConfig({fifo, {}}, stop.get_token());
+    ASSERT_FALSE(config);
+    EXPECT_EQ(config.error().code(), ECANCELED) << config.error();
+  }).join();
+  stopper.join();
+  flare::fiber::TerminateRuntime();
+  ::close(writer);  // Ends the thread that was left behind.
+  ::unlink(fifo.c_str());
 }
 
 }  // namespace

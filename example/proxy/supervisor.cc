@@ -99,6 +99,7 @@ Supervisor::Supervisor(ConfigSource source)
     : source_(std::move(source)), started_ns_(flare::NowNs()) {}
 
 Supervisor::~Supervisor() {
+  quit_.request_stop();
   hangup_.reset();
   if (admin_) {
     admin_->Stop();
@@ -155,9 +156,9 @@ Status Supervisor::StartAdmin(const ProxyConfig& config) {
 
 void Supervisor::Reload() {
   std::scoped_lock guard(control_);
-  // relaxed: written under control_.
-  if (!proxy_ || draining_.load(std::memory_order_relaxed)) return;
-  auto config = LoadConfig(source_);
+  if (!proxy_ || quit_.stop_requested()) return;
+  auto config = LoadConfig(source_, quit_.get_token());
+  if (quit_.stop_requested()) return;  // What it says comes too late.
   const Status status =
       config ? Apply(std::make_shared<const ProxyConfig>(std::move(*config)))
              : config.error();
@@ -204,9 +205,10 @@ int Supervisor::ServeUntilQuitSignal() {
 }
 
 int Supervisor::Drain() {
+  quit_.request_stop();
   {
     std::scoped_lock guard(control_);
-    // relaxed: read under control_, or as a hint for people.
+    // relaxed: for people.
     draining_.store(true, std::memory_order_relaxed);
     proxy_->StopListening();
   }

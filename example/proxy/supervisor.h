@@ -52,7 +52,7 @@ class Supervisor {
 
   // Reads the configuration again and applies it; opens the access log anew.
   // What went wrong is logged and counted, and all stays as it was. Blocks the
-  // fiber. Thread-safe; no effect while draining.
+  // fiber. Thread-safe; no effect while draining, which breaks it off.
   void Reload();
 
   // Stops accepting and waits for the sessions, at most `drain_deadline`; cuts
@@ -80,6 +80,7 @@ class Supervisor {
   // One of Start, Reload and Drain at a time.
   flare::fiber::Mutex control_;
   std::unique_ptr<HangupSignal> hangup_;
+  std::stop_source quit_;  // Nothing is to be reloaded any more.
   std::stop_source ticker_stop_;
   flare::Fiber ticker_;
 

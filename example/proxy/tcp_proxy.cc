@@ -39,8 +39,6 @@ int Check(const ProxyConfig& config) {
 }
 
 int Entry(int argc, char** argv) {
-  // From here on a signal ends this in good order, however early it comes.
-  (void)flare::CheckForQuitSignal();
   if (argc > 1) {
     LOG(ERROR) << "'" << argv[1] << "' is no flag; write --name=value.";
     return kBadConfiguration;

@@ -1,8 +1,11 @@
 #!/usr/bin/python3
-"""tcp_proxy's settings: the documented file."""
+"""tcp_proxy's settings: the documented file, those that would lead back to
+the proxy, and reading them from where they never come."""
 
+import contextlib
 import os
 import re
+import signal
 import socket
 
 import proxy_harness
@@ -56,6 +59,48 @@ class TheDocumentedFile(proxy_harness.ProxyTest):
         client.sendall(b"hello")
         self.assertEqual(proxy_harness.read_exactly(client, 5), b"hello")
     self.assertEqual(proxy.stop(), 0, proxy)
+
+
+class SettingsThatNeverCome(proxy_harness.ProxyTest):
+  """The file is a FIFO, which somebody has opened but doesn't write to."""
+
+  def fifo(self):
+    path = self.path("settings")
+    os.mkfifo(path)
+    return path
+
+  def hold_open(self, path):
+    """Returns a file to write to when somebody reads it."""
+
+    def look():
+      with contextlib.suppress(OSError):  # ENXIO: nobody.
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+
+    return self.keep(open(harness.wait_until(look, f"a reader of {path}"), "w"))
+
+  def test_at_the_start(self):
+    path = self.fifo()
+    proxy = self.start(proxy_harness.PROXY, "--flare_concurrency_hint=1",
+                       f"--config={path}")
+    self.hold_open(path)
+    self.assertEqual(proxy.stop(), -signal.SIGTERM, proxy)
+
+  def test_in_a_reload(self):
+    path = self.fifo()
+    upstream = self.upstream()
+    proxy = self.start(proxy_harness.PROXY, "--flare_concurrency_hint=1",
+                       f"--config={path}")
+    with self.hold_open(path) as settings:
+      settings.write(
+          f"listen: 127.0.0.1:0\nupstreams: ['{upstream.address}']\n")
+    found = proxy.wait_for(r"Proxy listens on 127\.0\.0\.1:(\d+)\.$")
+    proxy.port = int(found[1])
+    proxy.send_signal(signal.SIGHUP)
+    self.hold_open(path)
+    self.assertEqual(self.exchange(proxy), b"hello")
+    self.assertEqual(proxy.stop(), 0, proxy)
+    self.assertIn("Drained: 1 clients", proxy.log())
+    self.assertNotIn("Not reloaded", proxy.log())
 
 
 if __name__ == "__main__":
