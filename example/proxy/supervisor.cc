@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <utility>
@@ -132,7 +133,7 @@ Status Supervisor::Start(const ProxyConfig& config) {
   proxy_ = std::move(*proxy);
   if (Status status = StartAdmin(config); !status.ok()) return status;
   health_.Update(config, proxy_->upstreams());
-  RestartTicker(config);
+  KeepTicking(config.statistics_interval);
   for (const flare::Endpoint& address : proxy_->listening()) {
     LOG(INFO) << "Proxy listens on " << address << ".";
   }
@@ -195,7 +196,7 @@ Status Supervisor::Apply(std::shared_ptr<const ProxyConfig> config) {
   }
   RaiseDescriptorLimit(*config);
   health_.Update(*config, proxy_->upstreams());
-  RestartTicker(*config);
+  KeepTicking(config->statistics_interval);
   return Status();
 }
 
@@ -224,6 +225,8 @@ int Supervisor::Drain() {
                << " sessions that went on for longer than drain_deadline ("
                << FormatDuration(deadline) << ").";
   proxy_->CutAll();
+  // So that the last line of statistics has all that they did.
+  proxy_->WaitUntilIdle(std::numeric_limits<std::int64_t>::max());
   return 1;
 }
 
@@ -271,15 +274,21 @@ void Supervisor::OnSessionEnd(const SessionReport& report) {
   }
 }
 
-void Supervisor::RestartTicker(const ProxyConfig& config) {
+void Supervisor::KeepTicking(std::chrono::nanoseconds interval) {
+  // One that goes on as it is has its next line when it is due, however often
+  // there are reloads.
+  if (interval == ticker_interval_) return;
   StopTicker();
-  if (config.statistics_interval.count() == 0) return;
+  ticker_interval_ = interval;
+  if (interval.count() == 0) return;
   ticker_stop_ = std::stop_source();
-  ticker_ = flare::Fiber([this, interval = config.statistics_interval,
-                          stop = ticker_stop_.get_token()] {
+  ticker_ = flare::Fiber([this, interval, before = TakeSnapshot(),
+                          stop = ticker_stop_.get_token()]() mutable {
     flare::this_fiber::SetName("statistics");
-    Snapshot before = TakeSnapshot();
-    while (flare::this_fiber::SleepFor(stop, interval)) {
+    bool goes_on = true;
+    while (goes_on) {
+      // The last line is about a part of the interval: none is left out.
+      goes_on = flare::this_fiber::SleepFor(stop, interval);
       Snapshot now = TakeSnapshot();
       LOG(INFO) << StatisticsLine(before, now, now.uptime_s - before.uptime_s);
       before = std::move(now);

@@ -9,6 +9,7 @@
 #define EXAMPLE_PROXY_SUPERVISOR_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <stop_token>
@@ -66,8 +67,9 @@ class Supervisor {
   flare::Status Apply(std::shared_ptr<const ProxyConfig> config);
   flare::Status StartAdmin(const ProxyConfig& config);
   void OnSessionEnd(const SessionReport& report);
-  // (Re)starts the fiber that logs statistics.
-  void RestartTicker(const ProxyConfig& config);
+  // Has statistics logged every `interval`; 0: no more.
+  void KeepTicking(std::chrono::nanoseconds interval);
+  // Logs a last line, about the time since the one before it.
   void StopTicker();
 
   const ConfigSource source_;
@@ -81,6 +83,7 @@ class Supervisor {
   flare::fiber::Mutex control_;
   std::unique_ptr<HangupSignal> hangup_;
   std::stop_source quit_;  // Nothing is to be reloaded any more.
+  std::chrono::nanoseconds ticker_interval_{0};
   std::stop_source ticker_stop_;
   flare::Fiber ticker_;
 

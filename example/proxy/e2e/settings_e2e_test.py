@@ -103,5 +103,48 @@ class SettingsThatNeverCome(proxy_harness.ProxyTest):
     self.assertNotIn("Not reloaded", proxy.log())
 
 
+class StatisticsOverReloads(proxy_harness.ProxyTest):
+
+  def accepted(self, proxy):
+    """How many clients each line of statistics in the log tells of."""
+    return [int(n) for n in re.findall(
+        r"sessions; in \d+\.\d s: (\d+) accepted", proxy.log())]
+
+  def test_no_time_is_left_out(self):
+    upstream = self.upstream().address
+    text = (f"listen: 127.0.0.1:0\nupstreams: ['{upstream}']\n"
+            "statistics_interval: %s\n")
+    proxy = self.start_proxy(
+        "--config=" + self.write_file("proxy.yaml", text % "1h"), listen=None)
+    generation = 1
+
+    def reload():
+      nonlocal generation
+      generation += 1
+      proxy.send_signal(signal.SIGHUP)
+      self.wait_for_statistics(
+          proxy, lambda s: s["generation"] == generation, "a reload")
+
+    self.assertEqual(self.exchange(proxy), b"hello")
+    reload()
+    self.assertEqual(self.accepted(proxy), [])  # In an hour.
+    self.assertEqual(self.exchange(proxy), b"hello")
+    self.write_file("proxy.yaml", text % "2h")
+    reload()
+    self.assertEqual(self.accepted(proxy), [2])
+    for _ in range(3):
+      self.assertEqual(self.exchange(proxy), b"hello")
+    self.write_file("proxy.yaml", text % "0")
+    reload()
+    self.assertEqual(self.accepted(proxy), [2, 3])
+    self.assertEqual(self.exchange(proxy), b"hello")
+    self.write_file("proxy.yaml", text % "1h")
+    reload()
+    for _ in range(4):
+      self.assertEqual(self.exchange(proxy), b"hello")
+    self.assertEqual(proxy.stop(), 0, proxy)
+    self.assertEqual(self.accepted(proxy), [2, 3, 4])
+
+
 if __name__ == "__main__":
   proxy_harness.main()
