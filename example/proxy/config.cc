@@ -10,6 +10,7 @@
 
 #include "example/proxy/config_fields.h"
 #include "example/proxy/config_file.h"
+#include "example/proxy/own_address.h"
 #include "flare/base/string.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
@@ -101,7 +102,7 @@ Status CheckTogether(const ConfigSource& source, const ProxyConfig& config) {
   }
   for (const ListenerConfig& listener : config.listeners) {
     for (const UpstreamConfig& upstream : config.upstreams) {
-      if (listener.address == upstream.address) {
+      if (LeadsTo(upstream.address, listener.address)) {
         return Status(EINVAL, upstream.where + ": '" + upstream.name +
                                   "' is an address that the proxy listens on "
                                   "itself (" +

@@ -276,6 +276,10 @@ TEST(ConfigTest, MistakesInFiles) {
       {"listen: 127.0.0.1:1\nupstreams: [127.0.0.1:1]\n",
        "F:2: upstreams[0]: '127.0.0.1:1' is an address that the proxy listens "
        "on itself (F:1: listen): it would connect to itself for ever"},
+      {"listen: ['[::]:1', 0.0.0.0:1]\nupstreams: ['[::ffff:127.0.0.2]:1']\n",
+       "F:2: upstreams[0]: '[::ffff:127.0.0.2]:1' is an address that the proxy "
+       "listens on itself (F:1: listen[1]): it would connect to itself for "
+       "ever"},
   };
   for (const Case& c : cases) EXPECT_EQ(FileError(c.text), c.error) << c.text;
 }

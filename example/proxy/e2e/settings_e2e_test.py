@@ -103,6 +103,44 @@ class SettingsThatNeverCome(proxy_harness.ProxyTest):
     self.assertNotIn("Not reloaded", proxy.log())
 
 
+class TheProxyItself(proxy_harness.ProxyTest):
+  """A connection to itself would be followed by another one, for ever."""
+
+  REFUSAL = (r"'%s' is an address that the proxy listens on itself \(%s\): it "
+             r"would connect to itself for ever")
+
+  def check(self, listen, upstream):
+    status, log = self.run_to_end(
+        proxy_harness.PROXY, "--flare_concurrency_hint=1", f"--listen={listen}",
+        f"--upstreams={upstream}")
+    self.assertEqual(status, 2, log)
+    self.assertRegex(log, "--upstreams: " + self.REFUSAL % (
+        re.escape(upstream), "--listen"))
+
+  def test_is_no_upstream(self):
+    port = harness.free_port()
+    self.check(f"0.0.0.0:{port}", f"127.0.0.1:{port}")
+    self.check(f"[::]:{port}", f"[::1]:{port}")
+    self.check(f"0.0.0.0:{port}", f"[::ffff:127.0.0.1]:{port}")
+    self.check(f"unix:{self.path('x')}", f"unix:{self.folder}/../"
+               f"{os.path.basename(self.folder)}/x")
+
+  def test_nor_after_a_reload(self):
+    port = harness.free_port()
+    text = f"listen: 0.0.0.0:{port}\nupstreams: ['%s']\n"
+    proxy = self.start(
+        proxy_harness.PROXY, "--flare_concurrency_hint=1", "--config=" +
+        self.write_file("proxy.yaml", text % self.upstream().address))
+    proxy.wait_for(rf"Proxy listens on 0\.0\.0\.0:{port}\.$")
+    proxy.port = port
+    self.write_file("proxy.yaml", text % f"localhost:{port}")
+    proxy.send_signal(signal.SIGHUP)
+    proxy.wait_for(
+        r"Not reloaded, going on as before: .*proxy\.yaml:2: upstreams\[0\]: " +
+        self.REFUSAL % (r"localhost:\d+(@.*)?", r".*proxy\.yaml:1: listen"))
+    self.assertEqual(self.exchange(proxy), b"hello")
+
+
 class StatisticsOverReloads(proxy_harness.ProxyTest):
 
   def accepted(self, proxy):
