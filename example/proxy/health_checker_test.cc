@@ -203,6 +203,24 @@ TEST_P(HealthTest, HttpAnswers) {
   }
 }
 
+// What comes before the answer is none.
+TEST_P(HealthTest, InterimResponses) {
+  const std::string early =
+      "HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n";
+  EXPECT_EQ(ProbeHttp("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"),
+            Status());
+  EXPECT_EQ(ProbeHttp(early + early + "HTTP/1.1 200 OK\r\n\r\n"), Status());
+  EXPECT_EQ(ProbeHttp(early + "HTTP/1.1 503 Busy\r\n\r\n").message(),
+            "status 503 rather than 200");
+  EXPECT_EQ(ProbeHttp(early).message(), "closed without an answer");
+  EXPECT_EQ(ProbeHttp("HTTP/1.1 101 Switching Protocols\r\n\r\n").message(),
+            "status 101 rather than 200");
+  const CannedServer server(early);
+  EXPECT_EQ(Probe({.type = Type::kHttp, .timeout = 20s, .status = 103},
+                  server.address()),
+            Status());
+}
+
 TEST_P(HealthTest, ProbesTimeOut) {
   const CannedServer silent(std::nullopt);
   // It never reads, nor answers.

@@ -73,7 +73,8 @@ class Probe : public flare::io::StreamHandler {
   }
 
   bool OnData(flare::Buffer& in, std::size_t*, std::string*) override {
-    if (!decided_) LookAtHead(in);
+    while (!decided_ && LookAtHead(&in)) {
+    }
     if (decided_) in.Clear();
     return true;
   }
@@ -90,30 +91,40 @@ class Probe : public flare::io::StreamHandler {
  private:
   static Status Checked() { return Status(ESHUTDOWN, "checked"); }
 
-  void LookAtHead(const flare::Buffer& in) {
+  // True: it was one that another one follows, and is taken off.
+  bool LookAtHead(flare::Buffer* in) {
     std::size_t size = 0;
-    const auto end = flare::rpc::FindHeadEnd(in, kMaxHead, &scanned_, &size);
-    if (end == flare::rpc::HeadEnd::kIncomplete) return;
+    const auto end = flare::rpc::FindHeadEnd(*in, kMaxHead, &scanned_, &size);
+    if (end == flare::rpc::HeadEnd::kIncomplete) return false;
     if (end == flare::rpc::HeadEnd::kFound) {
-      Decide(flare::FlattenSlow(in, size));
+      if (!Decide(flare::FlattenSlow(*in, size))) {
+        in->Skip(size);
+        scanned_ = 0;
+        return true;
+      }
     } else {
       result_ = Status(EPROTO, "the answer is no HTTP");
     }
     decided_ = true;
     connection_->Close(Checked());
+    return false;
   }
 
-  void Decide(const std::string& head_text) {
+  // False: this is no final response, and not the one that is waited for.
+  bool Decide(const std::string& head_text) {
     flare::rpc::HttpHead head;
     if (const auto fault =
             flare::rpc::ParseResponseHead(head_text, kMaxFields, &head)) {
       result_ =
           Status(EPROTO, "the answer is no HTTP: " + std::string(fault.text));
     } else if (head.status != config_.status) {
+      // 101 ends HTTP on this connection.
+      if (head.status < 200 && head.status != 101) return false;
       result_ =
           Status(EPROTO, "status " + std::to_string(head.status) +
                              " rather than " + std::to_string(config_.status));
     }
+    return true;
   }
 
   const HealthCheckConfig& config_;
