@@ -173,6 +173,10 @@ Acceptor::Acceptor(Endpoint local, std::vector<std::size_t> groups,
 
 Acceptor::~Acceptor() { Join(); }
 
+void Acceptor::SetBacklog(int backlog) {
+  for (const auto& listener : listeners_) listener->SetBacklog(backlog);
+}
+
 void Acceptor::Stop() {
   for (const auto& listener : listeners_) listener->Stop();
 }

@@ -69,6 +69,11 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
+  // As Options::backlog, from now on; connections that wait already go on
+  // waiting. Any thread, but not once Stop() may have been called; doesn't
+  // block.
+  void SetBacklog(int backlog);
+
   // What is listened on, with the real port number.
   const Endpoint& local_endpoint() const noexcept { return local_; }
 

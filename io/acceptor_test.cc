@@ -389,6 +389,44 @@ TEST_P(AcceptorTest, RunningOutOfDescriptors) {
   EXPECT_EQ(Receive(client.get(), 2), "hi");
 }
 
+// While nothing can be accepted, as many connect as the backlog has room for.
+TEST_P(AcceptorTest, BacklogCanBeChanged) {
+  const Endpoint address = EndpointFromUnix(TemporaryPath());
+  auto acceptor =
+      Acceptor::Listen(address, {.backlog = 1}, greeter_.Callback());
+  ASSERT_TRUE(acceptor.has_value()) << acceptor.error().message();
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < 6; ++i) {
+    clients.emplace_back(
+        ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  }
+  sockaddr_storage storage;
+  const socklen_t length = address.ToSockaddr(&storage);
+  std::size_t connected = 0;
+  const auto connect = [&] {
+    while (connected < clients.size() &&
+           ::connect(clients[connected].get(),
+                     reinterpret_cast<sockaddr*>(&storage), length) == 0) {
+      ++connected;
+    }
+  };
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  connect();
+  EXPECT_EQ(connected, 2U);  // The kernel allows one more.
+  (*acceptor)->SetBacklog(10);
+  connect();
+  EXPECT_EQ(connected, 6U);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const UniqueFd& client : clients) {
+    ASSERT_EQ(::fcntl(client.get(), F_SETFL, 0), 0);
+    EXPECT_EQ(Receive(client.get(), 2), "hi");
+  }
+}
+
 TEST_P(AcceptorTest, StopWithoutDescriptors) {
   auto acceptor = MustListen(Loopback(), greeter_.Callback());
   rlimit before;

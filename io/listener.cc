@@ -77,6 +77,11 @@ Status Listener::Start() {
   return status;
 }
 
+void Listener::SetBacklog(int backlog) {
+  // Of a socket that listens already it changes nothing else.
+  PLOG_IF(ERROR, ::listen(fd(), backlog) != 0) << "listen on " << fd();
+}
+
 void Listener::Stop() {
   if (reader_.Stop()) fiber::SubmitTo(group_, &task_);
 }

@@ -30,6 +30,9 @@ class Listener final : public Descriptor {
   // Stop() and Join() work all the same.
   Status Start();
 
+  // As Acceptor::SetBacklog().
+  void SetBacklog(int backlog);
+
   // Accepts what the kernel has completed, then closes the socket. After
   // Start(); any thread, any number of times; doesn't block.
   void Stop();

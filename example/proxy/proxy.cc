@@ -87,6 +87,10 @@ flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
     std::scoped_lock guard(lock_);
     addresses_.swap(addresses);
   }
+  // Nothing can fail any more.
+  for (const Listening& it : listeners) {
+    it.acceptor->SetBacklog(config.backlog);
+  }
   listeners_.swap(listeners);  // Those that only `listeners` has now end.
   return flare::Status();
 }

@@ -1,9 +1,13 @@
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -86,6 +90,51 @@ TEST_P(ProxyReloadTest, ReloadThatFailsChangesNothing) {
   EXPECT_TRUE(Echo(client, "as before"));
   proxy_->CutAll();
   WaitIdle();
+}
+
+TEST_P(ProxyReloadTest, ReloadChangesTheBacklog) {
+  char folder[] = "/tmp/proxy_reload_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const Endpoint where =
+      flare::EndpointFromUnix(std::string(folder) + "/proxy");
+  EchoServer server;
+  AddUpstream(server.address());
+  config_.listeners = {{where, "--listen"}};
+  config_.backlog = 1;
+  Start();
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back(
+        ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  }
+  sockaddr_storage storage;
+  const socklen_t length = where.ToSockaddr(&storage);
+  const auto connect = [&](const UniqueFd& client) {
+    return ::connect(client.get(), reinterpret_cast<sockaddr*>(&storage),
+                     length) == 0;
+  };
+  // As long as nothing can be accepted, the backlog fills up.
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_TRUE(connect(clients[0]));
+  EXPECT_TRUE(connect(clients[1]));  // The kernel allows one more.
+  EXPECT_FALSE(connect(clients[2]));
+  config_.backlog = 10;
+  EXPECT_TRUE(Reload().ok());
+  EXPECT_TRUE(connect(clients[2]));
+  EXPECT_TRUE(connect(clients[3]));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const UniqueFd& client : clients) {
+    ASSERT_EQ(::fcntl(client.get(), F_SETFL, 0), 0);
+    EXPECT_TRUE(Echo(client, "hello"));
+  }
+  clients.clear();
+  WaitIdle();
+  proxy_.reset();  // Removes its file.
+  EXPECT_EQ(::rmdir(folder), 0);
 }
 
 TEST_P(ProxyReloadTest, DrainWaitsForSessionsAndCutEndsThem) {
