@@ -128,11 +128,23 @@ std::size_t HomeAmong(const std::vector<std::size_t>& groups) {
   return among ? here : groups.front();
 }
 
+// A hint at who uses the address.
+const char* WhoHas(const Endpoint& address) {
+  if (address.family() != AF_UNIX) {
+    return " (is another server running? `ss -ltnp` shows who has it)";
+  }
+  struct stat file;
+  const std::string path = SocketFile(address);
+  if (!path.empty() && ::lstat(path.c_str(), &file) == 0 &&
+      !S_ISSOCK(file.st_mode)) {
+    return " (there is a file that is no socket; name another one)";
+  }
+  return " (is another server running? `ss -lxp` shows who has it)";
+}
+
 Status ListenError(const Endpoint& address, const Status& cause) {
   std::string text = "listen on " + address.ToString() + ": " + cause.message();
-  if (cause.code() == EADDRINUSE) {
-    text += " (is another server running? `ss -ltnp` shows who has it)";
-  }
+  if (cause.code() == EADDRINUSE) text += WhoHas(address);
   return Status(cause.code(), std::move(text));
 }
 

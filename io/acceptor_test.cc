@@ -342,10 +342,15 @@ TEST_P(AcceptorTest, StaleUnixSocketIsReplaced) {
 TEST_P(AcceptorTest, OtherFilesAreNotReplaced) {
   const std::string path = TemporaryPath();
   std::fclose(std::fopen(path.c_str(), "w"));
-  const auto acceptor =
-      Acceptor::Listen(EndpointFromUnix(path), {}, greeter_.Callback());
-  ASSERT_FALSE(acceptor.has_value());
-  EXPECT_EQ(acceptor.error().code(), EADDRINUSE);
+  for (const std::string& other : {path, directory_}) {
+    const auto acceptor =
+        Acceptor::Listen(EndpointFromUnix(other), {}, greeter_.Callback());
+    ASSERT_FALSE(acceptor.has_value());
+    EXPECT_EQ(acceptor.error().code(), EADDRINUSE);
+    EXPECT_NE(acceptor.error().message().find("is no socket"),
+              std::string::npos)
+        << acceptor.error();
+  }
   EXPECT_TRUE(std::filesystem::is_regular_file(path));
 }
 

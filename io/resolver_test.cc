@@ -48,6 +48,14 @@ TEST(Resolver, BadTextIsAnErrorThatNamesIt) {
   }
 }
 
+TEST(Resolver, PathsOfSocketsAreShort) {
+  const auto endpoints = Resolve("unix:/" + std::string(107, 'x'));
+  ASSERT_FALSE(endpoints.has_value());
+  EXPECT_NE(endpoints.error().message().find("a path of 1 to 107 bytes"),
+            std::string::npos)
+      << endpoints.error();
+}
+
 // RFC 6761: .invalid never resolves, with or without a network.
 TEST(Resolver, UnknownHostIsAnError) {
   const auto endpoints = Resolve("no-such-host.invalid:80");

@@ -1,7 +1,7 @@
-// The flags of tcp_proxy. All are texts: what they mean, and what is wrong with
-// them, is decided at one place for flags and files (config_fields.cc). The
-// defaults here only serve --help: config.h has those that count, and a test
-// compares them.
+// The flags of tcp_proxy. All are texts, but for the one that may stand without
+// a value: what they mean, and what is wrong with them, is decided at one place
+// for flags and files (config_fields.cc). The defaults here only serve --help:
+// config.h has those that count, and a test compares them.
 
 #include <string>
 
@@ -44,8 +44,8 @@ DEFINE_string(high_watermark, "256KiB",
               "any more,");
 DEFINE_string(low_watermark, "64KiB", "until so many are left.");
 DEFINE_string(copy_mode, "auto", "auto, copy or splice.");
-DEFINE_string(accept_proxy_protocol, "false",
-              "Clients begin with a PROXY header, v1 or v2.");
+DEFINE_bool(accept_proxy_protocol, false,
+            "Clients begin with a PROXY header, v1 or v2.");
 DEFINE_string(send_proxy_protocol, "none",
               "Begin with a PROXY header: none, v1 or v2.");
 DEFINE_string(health_check, "none",

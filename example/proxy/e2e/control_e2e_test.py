@@ -36,6 +36,12 @@ class Mistakes(proxy_harness.ProxyTest):
                "--lb=random")
     self.check(r"--connect_timeout: '5' has no unit", "--connect_timeout=5")
     self.check(r"'loose' is no flag; write --name=value", "loose")
+    # It takes no other word for its value.
+    self.check(r"--listen: there is no address", "--accept_proxy_protocol")
+    self.check(r"'true' is no flag; write --name=value",
+               "--accept_proxy_protocol", "true")
+    self.check(r"illegal value 'maybe' specified for bool flag",
+               "--accept_proxy_protocol=maybe")
 
   def test_files(self):
     self.check(r"--config: can't read '/no/such\.yaml': No such file",
@@ -63,6 +69,16 @@ class Mistakes(proxy_harness.ProxyTest):
       self.check(rf"--admin: .*127\.0\.0\.1:{port}: bind: Address already",
                  "--listen=127.0.0.1:0", "--upstreams=127.0.0.1:1",
                  f"--admin=127.0.0.1:{port}")
+
+  def test_no_socket_files(self):
+    upstreams = "--upstreams=127.0.0.1:1"
+    long = "unix:/" + "x" * 107
+    self.check(rf"--listen: can't resolve '{long}': a path of 1 to 107 bytes "
+               r"must follow 'unix:'", f"--listen={long}", upstreams)
+    for path in (self.folder, self.write_file("file", "")):
+      self.check(rf"--listen: listen on unix:{path}: bind: Address already in "
+                 r"use \(there is a file that is no socket",
+                 f"--listen=unix:{path}", upstreams)
 
   def test_port_in_use_by_another_proxy(self):
     proxy = self.start_proxy(upstreams=["127.0.0.1:1"])
