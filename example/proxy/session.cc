@@ -114,7 +114,9 @@ void Session::Handle(std::uint32_t events) {
     // Edges that came earlier won't come again.
     RunRelay(events | std::exchange(early_events_, 0));
   } else {
-    early_events_ |= events;
+    // The client's only: the upstream's are those of one that was given up, or
+    // would have led to a relay.
+    early_events_ |= events & (kEventMask << kClientShift);
   }
   if (phase_ != Phase::kOver && (events & kTime) != 0) OnTime();
 }

@@ -111,7 +111,7 @@ class Session final : public flare::RefCounted<Session>,
   bool timer_used_ = false;
   bool counted_by_upstream_ = false;
   int connect_error_ = 0;           // The last attempt's.
-  std::uint32_t early_events_ = 0;  // That came before there was a relay.
+  std::uint32_t early_events_ = 0;  // The client's, before there was a relay.
   std::int64_t deadline_ns_ = 0;
   std::int64_t last_activity_ns_ = 0;
   std::uint64_t accounted_to_upstream_ = 0;

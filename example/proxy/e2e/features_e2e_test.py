@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """How tcp_proxy chooses upstreams, what it tells them, and what it tells us."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -242,6 +243,29 @@ class UnixSockets(proxy_harness.ProxyTest):
     (line,) = self.access_lines(1)
     self.assertEqual(line["upstream"], back.address)
     self.assertEqual(line["listener"], f"unix:{front}")
+
+
+class Splicing(proxy_harness.ProxyTest):
+
+  def pipe_ends(self, proxy):
+    count = 0
+    for number in os.listdir(f"/proc/{proxy.pid}/fd"):
+      with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
+        link = os.readlink(f"/proc/{proxy.pid}/fd/{number}")
+        count += link.startswith("pipe:")
+    return count
+
+  def test_both_ways_even_after_a_failed_connect(self):
+    dead = self.keep(proxy_harness.DeadAddress())
+    proxy = self.start_proxy("--copy_mode=splice",
+                             upstreams=[dead, self.upstream()])
+    before = self.pipe_ends(proxy)
+    client = self.connect(proxy)
+    for _ in range(3):
+      client.sendall(b"hello")
+      self.assertEqual(proxy_harness.read_exactly(client, 5), b"hello")
+    self.assertEqual(self.statistics(proxy)["connect_failures"], 1)
+    self.assertEqual(self.pipe_ends(proxy), before + 2 * 2)
 
 
 class Records(proxy_harness.ProxyTest):
