@@ -18,6 +18,10 @@
 //  [OL4] Close and closed() are seq_cst, for a flusher that goes to sleep
 //        elsewhere: it publishes that, then asks closed(); who closes looks
 //        whether it sleeps after Close.
+//  [OL5] A flusher that can't send any more closes the list, and its role ends
+//        with that. It doesn't wait for somebody else's Close: that one may be
+//        waiting for room, and only the flusher takes what is pushed meanwhile.
+//        A Close that comes later counts on a flusher, as in [OL3].
 //
 // Orders: every successful change is release as well as acquire: a node's
 // contents go from Push to TakeAll or Close [OL2], what one flusher did goes
@@ -110,9 +114,9 @@ OutputList::Closed OutputList::Close() noexcept {
   // seq_cst: pairs with closed() [OL4]; acquire, therein, with the release in
   // Push [OL2] and Release [OL1]; release with the loads of the flusher [OL3].
   OutputNode* const head = head_.exchange(End(), std::memory_order_seq_cst);
-  DCHECK(head != End()) << "closed twice";
   if (head == nullptr) return {nullptr, false};
-  return {head == Busy() ? nullptr : head, true};
+  if (head == Busy() || head == End()) return {nullptr, true};  // [OL5]
+  return {head, true};
 }
 
 }  // namespace flare::io

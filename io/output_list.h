@@ -53,7 +53,7 @@ class OutputList {
   };
   struct Closed {
     OutputNode* nodes;  // What nobody will send, in no useful order.
-    bool flusher;       // Somebody has the role and will meet kClosed.
+    bool flusher;       // Somebody has the role, or had it to the end.
   };
 
   // With `held`, the list starts with the flusher's role taken, by its owner.
@@ -75,7 +75,8 @@ class OutputList {
     return head_.load(std::memory_order_seq_cst) == End();
   }
 
-  // Ends the list: all later pushes are refused. Any thread, once.
+  // Ends the list: all later pushes are refused. By any thread, once; and by
+  // the flusher, who is the last one then.
   [[nodiscard]] Closed Close() noexcept;
 
  private:

@@ -105,6 +105,32 @@ TEST(OutputList, CloseUnderABusyFlusher) {
   EXPECT_EQ(list.Release(), ReleaseResult::kClosed);
 }
 
+// A flusher that can't send any more; others close later, or not at all.
+TEST(OutputList, CloseByTheFlusher) {
+  OutputList list;
+  ASSERT_EQ(list.Push(NodeOf("a")), PushResult::kBecomeFlusher);
+  EXPECT_EQ(Join(list.TakeAll().nodes), "a");
+  ASSERT_EQ(list.Push(NodeOf("b")), PushResult::kQueued);
+  EXPECT_EQ(Join(list.Close().nodes), "b");
+  EXPECT_TRUE(list.closed());
+  OutputNode* const node = NodeOf("late");
+  EXPECT_EQ(list.Push(node), PushResult::kClosed);
+  OutputNode::Free(node);
+  // Who has had the role isn't left out.
+  const OutputList::Closed closed = list.Close();
+  EXPECT_EQ(closed.nodes, nullptr);
+  EXPECT_TRUE(closed.flusher);
+}
+
+TEST(OutputList, CloseByTheFlusherAfterAnother) {
+  OutputList list;
+  ASSERT_EQ(list.Push(NodeOf("a")), PushResult::kBecomeFlusher);
+  EXPECT_EQ(Join(list.TakeAll().nodes), "a");
+  EXPECT_TRUE(list.Close().flusher);
+  EXPECT_EQ(list.Close().nodes, nullptr);
+  EXPECT_TRUE(list.closed());
+}
+
 TEST(OutputList, DestructionFreesWhatIsQueued) {  // The leak checker looks.
   OutputList list;
   ASSERT_EQ(list.Push(NodeOf("a")), PushResult::kBecomeFlusher);

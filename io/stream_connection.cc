@@ -4,7 +4,8 @@
 //  [SC1] The first Close() is the closer. It ends the output list and stops the
 //        reader; each role finds that out by its own next step, or is scheduled
 //        for it, and then leaves for good. A flusher that nobody was is left by
-//        the closer.
+//        the closer. One that has ended our direction ends the list itself and
+//        leaves [OL5].
 //  [SC2] Until Start() of an accepted, or the establishment of an outgoing
 //        connection, the flusher's role is held by the opening: by Start(), or
 //        by the reader, which leaves it if it never got that far. So nothing is

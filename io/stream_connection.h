@@ -265,7 +265,6 @@ class StreamConnection final : public Descriptor {
   void ReleaseOutput(std::size_t bytes);
   [[nodiscard]] bool SendPending();
   SendOutcome SendOnce();
-  [[nodiscard]] bool WaitForEvent();
   void EndOutput(int error);
 
   // stream_connection.cc: life cycle.

@@ -114,11 +114,7 @@ void StreamConnection::SendAll() {
     if (!SendPending()) return;
     if (last_node_seen_) EndOutput(0);
     // relaxed: written by this role only.
-    if (output_ended_.load(std::memory_order_relaxed) >= 0) {
-      // Stays the flusher until Close(); drops what still comes in.
-      if (WaitForEvent()) return;
-      continue;
-    }
+    if (output_ended_.load(std::memory_order_relaxed) >= 0) break;
     switch (output_.Release()) {
       case OutputList::ReleaseResult::kReleased:
         return;
@@ -142,11 +138,9 @@ void StreamConnection::SendAll() {
 bool StreamConnection::CollectOutput(std::size_t* writes) {
   const OutputList::Taken taken = output_.TakeAll();
   if (writes != nullptr) *writes = taken.count;
-  // relaxed: written by this role only.
-  const bool ended = output_ended_.load(std::memory_order_relaxed) >= 0;
   for (OutputNode* node = taken.nodes; node != nullptr;) {
     OutputNode* const next = node->next;
-    if (ended || last_node_seen_) {
+    if (last_node_seen_) {
       ReleaseOutput(node->data.size());
     } else {
       pending_.Append(std::move(node->data));
@@ -158,9 +152,16 @@ bool StreamConnection::CollectOutput(std::size_t* writes) {
   return !taken.closed;
 }
 
+// Of what is still to be sent, nothing will be, nor of what comes later [OL5].
 void StreamConnection::DropOutput() {
-  ReleaseOutput(pending_.size());
+  std::size_t bytes = pending_.size();
   pending_.Clear();
+  OutputNode* const nodes = output_.Close().nodes;
+  for (const OutputNode* node = nodes; node != nullptr; node = node->next) {
+    bytes += node->data.size();
+  }
+  OutputNode::FreeAll(nodes);
+  ReleaseOutput(bytes);
 }
 
 // Sends `pending_`. False: has left the role and waits for room. True: all is
@@ -178,7 +179,7 @@ bool StreamConnection::SendPending() {
       // From here on an edge is not lost; then one more try.
       writable_.Arm();
       armed = true;
-      if (output_.closed()) break;
+      if (output_.closed()) break;  // [OL4]
     } else {
       if (writable_.Wait()) return false;
       armed = false;
@@ -212,18 +213,8 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
   return whole ? SendOutcome::kSent : SendOutcome::kShort;
 }
 
-// Nothing to send: sleeps until Close(), or an event that doesn't matter.
-// False: look again. True: has left the role.
-bool StreamConnection::WaitForEvent() {
-  writable_.Arm();
-  if (output_.closed()) {  // [OL4]
-    writable_.Disarm();
-    return false;
-  }
-  return writable_.Wait();
-}
-
-// Ends our direction: after the last output (0) or because sending failed.
+// Ends our direction: after the last output (0) or because sending failed. The
+// role ends with it.
 void StreamConnection::EndOutput(int error) {
   // relaxed: written by this role only.
   if (output_ended_.load(std::memory_order_relaxed) >= 0) return;

@@ -277,6 +277,63 @@ TEST_P(StressTest, ClosingRaces) {
   }
 }
 
+// Peers that go away while writers write and wait for room, as does the reader:
+// nothing that is written beside the send that fails stays behind.
+TEST_P(StressTest, WritesBesideASendThatFails) {
+  constexpr int kRounds = 15;
+  constexpr int kConnections = 8;
+  constexpr int kWriters = 3;
+  struct One {
+    RecordingHandler handler;
+    testing::SocketPair pair = testing::TcpPair();
+    RefPtr<StreamConnection> connection;
+  };
+  StreamConnection::Options options;
+  options.max_output = 20'000;
+  const std::string large = Pattern(15'000);  // One of them leaves no room.
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<One> all(kConnections);
+    fiber::Latch ended(kConnections * kWriters);
+    for (One& one : all) {
+      one.handler.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+        in.Clear();
+        static_cast<void>(one.connection->Write(BufferOf(large)));
+        one.connection->PauseReadingForOutput();
+        return true;
+      };
+      one.connection = StreamConnection::Accepted(std::move(one.pair.ours), 0,
+                                                  &one.handler, options);
+      one.connection->Start();
+      for (int w = 0; w < kWriters; ++w) {
+        fiber::Spawn([&] {
+          WriteResult result;
+          do {
+            result = one.connection->Write(BufferOf(large));
+            if (result == WriteResult::kOverLimit) {
+              result = one.connection->WaitWritable(Deadline());
+            }
+          } while (result == WriteResult::kOk);
+          EXPECT_EQ(result, WriteResult::kClosed);
+          ended.count_down();
+        });
+      }
+    }
+    std::vector<std::thread> peers;
+    for (One& one : all) {
+      peers.emplace_back([&one] {
+        EXPECT_TRUE(SendAll(one.pair.peer.get(), "x"));
+        static_cast<void>(Receive(one.pair.peer.get(), 200'000));
+        testing::ResetOnClose(one.pair.peer.get());
+        one.pair.peer.Reset();
+      });
+    }
+    for (std::thread& peer : peers) peer.join();
+    for (One& one : all) one.handler.WaitClosed();
+    ASSERT_TRUE(ended.wait_for(testing::kLimit));
+    for (One& one : all) testing::ExpectGone(one.connection);
+  }
+}
+
 // Outgoing connections closed at any moment of their making.
 TEST_P(StressTest, ConnectingRaces) {
   constexpr int kRounds = 200;

@@ -1,16 +1,24 @@
-/* Writers, the flusher and the closer of one connection: output_list.cc, and
- * Write and RunFlusher of the stream connection. The numbers in brackets are
- * the rules at the top of output_list.cc.
+/* Writers, the flusher and the closers of one connection: output_list.cc, and
+ * Write and SendAll of the stream connection. The numbers in brackets are the
+ * rules at the top of output_list.cc.
+ *
+ * A send may fail. Then the reader closes; but it may have paused until there
+ * is room, that is until all that was pushed has been taken.
  *
  * Checked: at most one flusher at a time; when nothing can move any more, all
- * that was pushed has been taken, by the flusher or by the closer, and nobody
- * holds the role unless the list was closed under it.
+ * that was pushed has been taken, by the flusher or by the closer, nobody holds
+ * the role, a connection whose send failed is closed, and the role of one that
+ * is closed was left once.
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_RELEASE   gives the role up without looking for new nodes [OL1]
  *   -DBROKEN_PUSH      takes the role whenever the list is empty, even if a
  *                      flusher is at work [OL1]
  *   -DBROKEN_CLOSE     doesn't take the nodes it finds [OL3]
+ *   -DBROKEN_FAILURE   keeps the role after a send that failed, and waits for
+ *                      the end without looking for new nodes [OL5]
+ *   -DBROKEN_LEAVE     the closer leaves the role of a flusher that has ended
+ *                      the list, too [OL5]
  */
 #define WRITERS 3
 #define FREE 0
@@ -22,7 +30,20 @@ byte head = FREE;
 byte queued;       /* nodes behind LIST */
 byte pushed, refused, sent, dropped;
 byte flushers;     /* who has the role */
+byte left;         /* how often it was left for good */
 byte wanted;       /* flush tasks submitted */
+bool failed;       /* a send has */
+bool closed;
+
+/* The exchange of Close, by whomever. */
+inline End() {
+  was = head;
+#ifndef BROKEN_CLOSE
+  dropped = dropped + queued;
+  queued = 0;
+#endif
+  head = END
+}
 
 proctype Writer() {
   byte was;
@@ -44,7 +65,7 @@ proctype Writer() {
 }
 
 proctype Flusher() {
-  byte taken;
+  byte taken, was;
 idle:
   skip;
   d_step { wanted > 0 -> wanted-- }; /* Exactly one worker runs a task. */
@@ -59,6 +80,7 @@ take:
   }
   if
   :: taken > 0 -> sent = sent + taken; goto take
+  :: taken > 0 -> dropped = dropped + taken; failed = true; goto over
   :: else
   fi;
 #ifdef BROKEN_RELEASE
@@ -70,22 +92,35 @@ take:
   if
   :: d_step { head == BUSY -> head = FREE; flushers-- } goto idle
   :: head == LIST -> goto take
-  :: head == END -> flushers--; goto idle
-  fi
+  :: head == END -> goto leave
+  fi;
 #endif
+over:
+#ifdef BROKEN_FAILURE
+  head == END;
+#else
+  skip;
+  d_step { End() }
+#endif
+leave:
+  flushers--;
+  left++;
+  goto idle
 }
 
 proctype Closer() {
+  byte was;
   if
-  :: true ->
-     d_step {
-#ifndef BROKEN_CLOSE
-       dropped = dropped + queued;
-       queued = 0;
+  :: true                             /* Close(). */
+  :: true -> failed && queued == 0    /* The reader's, or never. */
+  fi;
+  d_step { End(); closed = true }
+  if
+  :: was == FREE -> left++            /* A flusher that nobody was. */
+#ifdef BROKEN_LEAVE
+  :: was == END -> left++
 #endif
-       head = END
-     }
-  :: true           /* Never closed. */
+  :: else
   fi
 }
 
@@ -101,5 +136,7 @@ init {
     run Closer()
   }
   timeout -> assert(sent + dropped == pushed && pushed + refused == WRITERS);
-  assert(flushers == 0)
+  assert(flushers == 0);
+  assert(closed || !failed);
+  assert(left == closed)
 }

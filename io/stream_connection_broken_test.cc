@@ -1,0 +1,72 @@
+// What comes after a connection has broken: a send has failed, or the handler
+// has refused what was received.
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "flare/base/buffer.h"
+#include "flare/fiber/event.h"
+#include "flare/io/stream_connection.h"
+#include "flare/io/testing/connection_fixture.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+using testing::Deadline;
+using testing::RecordingHandler;
+using testing::SendAll;
+
+class BrokenTest : public testing::ConnectionTest {
+ protected:
+  // The poller of group 0 has told of all that had happened before this: events
+  // of one poller come in their order.
+  static void WaitForEventsSoFar() {
+    testing::SocketPair pair = testing::TcpPair();
+    RecordingHandler handler;
+    auto later = StreamConnection::Accepted(std::move(pair.ours), 0, &handler);
+    later->Start();
+    EXPECT_TRUE(SendAll(pair.peer.get(), "x"));
+    handler.WaitReceived(1);
+    later->Close(Status(ECANCELED, "seen"));
+    handler.WaitClosed();
+  }
+};
+FLARE_INSTANTIATE_RUNTIME_TEST(BrokenTest);
+
+// The reader waits for room, which only the flusher can make: by dropping also
+// what was written after it had taken what it couldn't send.
+TEST_P(BrokenTest, AWriteBesideASendThatFailsLeavesRoom) {
+  const std::string large(1'000'000, 'l');
+  StreamConnection::Options options;
+  options.max_output = 100'000;
+  options.refuse_writes = false;
+  fiber::Event paused;
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    in.Clear();
+    EXPECT_EQ(connection_->Write(CreateBufferSlow(large)), WriteResult::kOk);
+    connection_->PauseReadingForOutput();
+    paused.Set();
+    return true;
+  };
+  Open(options, /*our_send_buffer=*/4096, /*peer_receive_buffer=*/4096);
+  // Runs in the flusher, which is this thread, between a send that has taken
+  // the first byte and one that fails.
+  const char first = 'f';
+  Buffer output = MakeReferencingBuffer(&first, 1, [&] {
+    EXPECT_TRUE(SendAll(peer_.get(), "answer this"));
+    EXPECT_TRUE(paused.WaitUntil(Deadline()));
+    testing::ResetOnClose(peer_.get());
+    peer_.Reset();
+    WaitForEventsSoFar();
+  });
+  output.Append(CreateBufferSlow(large));
+  EXPECT_EQ(connection_->Write(std::move(output), Flush::kNow),
+            WriteResult::kOk);
+  EXPECT_TRUE(paused.IsSet());
+  EXPECT_FALSE(handler_.WaitClosed().ok());
+}
+
+}  // namespace
+}  // namespace flare::io
