@@ -67,7 +67,7 @@ class StreamHandler {
   // `*need` to how many bytes `in` must hold before the next message is
   // complete (0: unknown), so that large bodies are read in large pieces.
   // Return false with a text in `*error` to close the connection because of
-  // bad input.
+  // bad input; only OnClosed() follows.
   virtual bool OnData(Buffer& in, std::size_t* need, std::string* error) = 0;
 
   // The peer will send no more, but may still want our answers. True: keep the
@@ -295,6 +295,7 @@ class StreamConnection final : public Descriptor {
   Readiness reader_{/*held=*/true};
   // The reader's own.
   std::size_t need_ = 0;
+  bool refused_ = false;   // By OnData.
   bool end_told_ = false;  // EndInput() has had its effect.
   // After EndInput(): how much of what had arrived then is still unread.
   std::optional<std::size_t> left_to_end_;

@@ -1,5 +1,6 @@
 // What comes after a connection has broken: a send has failed, or the handler
 // has refused what was received.
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -66,6 +67,59 @@ TEST_P(BrokenTest, AWriteBesideASendThatFailsLeavesRoom) {
             WriteResult::kOk);
   EXPECT_TRUE(paused.IsSet());
   EXPECT_FALSE(handler_.WaitClosed().ok());
+}
+
+// Not for what has arrived while it was paused, either.
+TEST_P(BrokenTest, WhatIsRefusedAfterAPauseWasTheLast) {
+  std::atomic<int> calls{0};
+  fiber::Event paused;
+  handler_.on_data = [&](Buffer&, std::size_t*, std::string*) {
+    if (calls.fetch_add(1) > 0) return false;
+    connection_->PauseReading();
+    paused.Set();
+    return true;
+  };
+  Open();
+  EXPECT_TRUE(SendAll(peer_.get(), "left"));
+  ASSERT_TRUE(paused.WaitUntil(Deadline()));
+  EXPECT_TRUE(SendAll(peer_.get(), "more"));
+  connection_->ResumeReading();
+  EXPECT_EQ(handler_.WaitClosed().code(), EPROTO);
+  EXPECT_EQ(calls.load(), 2);
+}
+
+// Somebody else has begun to close the connection, so refusing doesn't.
+TEST_P(BrokenTest, WhatIsRefusedDuringACloseWasTheLast) {
+  std::atomic<int> calls{0};
+  fiber::Event refused;
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    in.Clear();
+    calls.fetch_add(1);
+    refused.Set();
+    return false;
+  };
+  handler_.on_end_of_input = [&] {
+    calls.fetch_add(1);
+    return false;
+  };
+  Open({}, /*our_send_buffer=*/4096, /*peer_receive_buffer=*/4096);
+  // The flusher waits for room, so what is written now is still there when the
+  // connection is closed. Then this runs, in Close().
+  EXPECT_EQ(connection_->Write(CreateBufferSlow(std::string(1'000'000, 'l')),
+                               Flush::kNow),
+            WriteResult::kOk);
+  const char last = 'l';
+  Buffer output = MakeReferencingBuffer(&last, 1, [&] {
+    EXPECT_TRUE(SendAll(peer_.get(), "bad"));
+    EXPECT_TRUE(refused.WaitUntil(Deadline()));
+    EXPECT_TRUE(SendAll(peer_.get(), "more"));
+    WaitForEventsSoFar();
+    connection_->EndInput();
+  });
+  EXPECT_EQ(connection_->Write(std::move(output)), WriteResult::kOk);
+  connection_->Close(Status(ECANCELED, "enough"));
+  EXPECT_EQ(handler_.WaitClosed().code(), ECANCELED);
+  EXPECT_EQ(calls.load(), 1);
 }
 
 }  // namespace

@@ -66,8 +66,13 @@ void StreamConnection::RunReader() {
       case Readiness::Turn::kRead:
         break;
     }
-    // After a Close() somewhere below, Finish() refuses and Begin() says so.
-    if (!DeliverLeft()) continue;
+    // After a Close() somewhere below, Finish() refuses and Begin() says so; or
+    // will do, if it was somebody else's that hasn't come to that yet.
+    if (refused_) {
+      if (reader_.Finish()) return;
+      continue;
+    }
+    if (DeliverLeft()) continue;
     std::size_t bytes = 0;
     // acquire: pairs with the release in EndInput; before the read, so that it
     // gets all that had arrived when that was called.
@@ -77,7 +82,7 @@ void StreamConnection::RunReader() {
         !FinishConnecting() || ReadOnce(&bytes) == ReadOutcome::kDrained;
     if (left_to_end_) *left_to_end_ -= std::min(*left_to_end_, bytes);
     // relaxed: as in PauseReading. The rest of the turn comes after the pause.
-    if (left_over_.load(std::memory_order_relaxed)) continue;
+    if (refused_ || left_over_.load(std::memory_order_relaxed)) continue;
     if (last && !end_told_ && (drained || *left_to_end_ == 0)) TellEndOfInput();
     if (drained && reader_.Finish()) return;
     taken += bytes;
@@ -94,14 +99,16 @@ std::size_t StreamConnection::ReadBudget(std::size_t message) const {
   return std::clamp(kMessagesOfOne * message, kBudgetOfOne, kReadBudget);
 }
 
-// After a pause: gives OnData what it left. False: it has paused again.
+// After a pause: gives OnData what it left. True: it has had something, and may
+// have paused again, or closed.
 bool StreamConnection::DeliverLeft() {
   // relaxed, all: see PauseReading.
   if (!left_over_.load(std::memory_order_relaxed)) [[likely]]
-    return true;
+    return false;
   left_over_.store(false, std::memory_order_relaxed);
-  if (!input_.empty()) Deliver();
-  return !left_over_.load(std::memory_order_relaxed);
+  if (input_.empty()) return false;
+  Deliver();
+  return true;
 }
 
 // True: connected, now or long since.
@@ -167,6 +174,7 @@ void StreamConnection::Deliver() {
   std::string error;
   need_ = 0;
   if (!handler_->OnData(input_, &need_, &error)) {
+    refused_ = true;
     Close(Status(EPROTO, "bad input from " + remote_.ToString() + ": " +
                              (error.empty() ? "not understood" : error)));
     return;
