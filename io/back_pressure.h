@@ -3,6 +3,7 @@
 #ifndef FLARE_IO_BACK_PRESSURE_H_
 #define FLARE_IO_BACK_PRESSURE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +18,9 @@ class BackPressure {
   enum class WaitResult { kBelow, kClosed, kTimeout };
 
   // Admit() refuses from `limit` bytes on; more than limit / 2 are many, see
-  // HasRoom().
-  explicit BackPressure(std::size_t limit) : limit_(limit) {}
+  // HasRoom(). 0 is taken for 1: each when there is nothing else.
+  explicit BackPressure(std::size_t limit)
+      : limit_(std::max<std::size_t>(limit, 1)) {}
 
   // Counts `n` more bytes, unless the limit was already reached. Any thread.
   [[nodiscard]] bool Admit(std::size_t n) noexcept;

@@ -29,6 +29,16 @@ TEST(BackPressure, AdmitsUntilTheLimit) {
   EXPECT_TRUE(b.Admit(1));
 }
 
+TEST(BackPressure, AdmitsOneAtATimeWithoutALimit) {
+  BackPressure b(0);
+  EXPECT_TRUE(b.Admit(60));
+  EXPECT_FALSE(b.Admit(1));
+  EXPECT_FALSE(b.HasRoom());
+  EXPECT_FALSE(b.Release(60));
+  EXPECT_TRUE(b.HasRoom());
+  EXPECT_TRUE(b.Admit(1));
+}
+
 TEST(BackPressure, DoesNotWaitWhenBelow) {
   BackPressure b(100);
   EXPECT_EQ(b.Wait(1), WaitResult::kBelow);

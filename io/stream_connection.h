@@ -102,8 +102,8 @@ class StreamConnection final : public Descriptor {
     // cut a message from them. Leave room for the largest message plus header.
     std::size_t max_input = (std::size_t{4} << 20) + 4096;
 
-    // Refuse writes while this many bytes are waiting to be sent. A single
-    // message is accepted whatever its size.
+    // Refuse writes while this many bytes (0: any) are waiting to be sent. A
+    // single message is accepted whatever its size.
     std::size_t max_output = std::size_t{64} << 20;
     // Or don't, since writers look at HasOutputRoom() before they make what
     // they write.

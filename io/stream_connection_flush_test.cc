@@ -177,6 +177,21 @@ TEST_P(FlushTest, NowEndsTheWaitingForMore) {
   EXPECT_EQ(Receive(peer_.get(), 12), "first second");
 }
 
+// A limit of 0 is one message at a time, not none ever.
+TEST_P(FlushTest, NoOutputMayWaitButOneMessage) {
+  StreamConnection::Options options;
+  options.max_output = 0;
+  Open(options, /*our_send_buffer=*/4096, /*peer_receive_buffer=*/4096);
+  const std::string large = testing::Pattern(1'000'000);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow(large)), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("x")), WriteResult::kOverLimit);
+  EXPECT_FALSE(connection_->HasOutputRoom());
+  EXPECT_EQ(Receive(peer_.get(), large.size()), large);
+  EXPECT_EQ(connection_->WaitWritable(testing::Deadline()), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("x")), WriteResult::kOk);
+  EXPECT_EQ(Receive(peer_.get(), 1), "x");
+}
+
 // What the kernel doesn't take at once is sent by workers.
 TEST_P(FlushTest, NowLeavesTheRestToWorkers) {
   Open();
