@@ -92,23 +92,25 @@ inline std::chrono::system_clock::time_point ReadSystemClock() {
   return std::chrono::system_clock::now();
 }
 
-// `duration` in nanoseconds, rounded up, and limited to what an int64 holds.
+// `duration`, of any integral or floating-point type and any period, in
+// nanoseconds, rounded up, and limited to what an int64 holds.
 template <class Rep, class Period>
 constexpr std::int64_t ToNs(std::chrono::duration<Rep, Period> duration) {
   using Duration = std::chrono::duration<Rep, Period>;
   using Ns = std::chrono::duration<std::int64_t, std::nano>;
   if constexpr (std::is_same_v<Duration, Ns>) {
     return duration.count();
-  } else if constexpr (std::is_integral_v<Rep> &&
-                       std::ratio_greater_equal_v<Period, std::nano>) {
-    // Truncated towards zero, so both convert back without overflow.
-    constexpr auto kMax =
-        std::chrono::duration_cast<std::chrono::duration<std::int64_t, Period>>(
-            Ns::max());
-    if (duration > kMax) return Ns::max().count();
-    if (duration < -kMax) return Ns::min().count();
-    return std::chrono::duration_cast<Ns>(duration).count();
-  } else {  // Floating-point, or finer than a nanosecond.
+  } else if constexpr (std::is_integral_v<Rep>) {
+    // Wide enough for a count of 64 bits, signed or not, times one of 63.
+    using Scale = std::ratio_divide<Period, std::nano>;
+    const __int128 scaled =
+        static_cast<__int128>(duration.count()) * Scale::num;
+    const __int128 whole =
+        scaled / Scale::den + (scaled % Scale::den > 0 ? 1 : 0);
+    if (whole > Ns::max().count()) return Ns::max().count();
+    if (whole < Ns::min().count()) return Ns::min().count();
+    return static_cast<std::int64_t>(whole);
+  } else {
     const long double wide =
         std::chrono::duration<long double, std::nano>(duration).count();
     if (wide >= static_cast<long double>(Ns::max().count())) {

@@ -197,6 +197,37 @@ TEST(ToNs, RoundsUpAndSaturates) {
   static_assert(ToNs(1ms) == 1'000'000);
 }
 
+TEST(ToNs, TakesUnsignedDurations) {
+  using Unsigned = std::uint64_t;
+  constexpr auto kMost = std::numeric_limits<Unsigned>::max();
+  EXPECT_EQ(ToNs(std::chrono::duration<Unsigned>(2)), 2'000'000'000);
+  EXPECT_EQ(ToNs(std::chrono::duration<unsigned, std::milli>(5)), 5'000'000);
+  EXPECT_EQ(ToNs(std::chrono::duration<std::uint8_t, std::micro>(255)),
+            255'000);
+  EXPECT_EQ(ToNs(std::chrono::duration<Unsigned, std::nano>(7)), 7);
+  EXPECT_EQ(ToNs(std::chrono::duration<Unsigned, std::nano>(kMost)), kMax);
+  EXPECT_EQ(ToNs(std::chrono::duration<Unsigned, std::ratio<86400>>(kMost)),
+            kMax);
+  EXPECT_EQ(ToNs(std::chrono::duration<Unsigned, std::pico>(kMost)),
+            18'446'744'073'709'552);
+}
+
+// Neither a part nor a multiple of a nanosecond.
+TEST(ToNs, TakesPeriodsOfAnyLength) {
+  using Frames = std::chrono::duration<std::int64_t, std::ratio<1, 60>>;
+  EXPECT_EQ(ToNs(Frames(60)), 1'000'000'000);
+  EXPECT_EQ(ToNs(Frames(1)), 16'666'667);
+  EXPECT_EQ(ToNs(Frames(-1)), -16'666'666);
+  EXPECT_EQ(ToNs(Frames::max()), kMax);
+  EXPECT_EQ(ToNs(Frames::min()), kMin);
+  EXPECT_EQ(ToNs(std::chrono::duration<unsigned, std::ratio<1, 3>>(2)),
+            666'666'667);
+  EXPECT_EQ(ToNs(std::chrono::duration<float, std::ratio<1, 4>>(2)),
+            500'000'000);
+  EXPECT_EQ(ToNs(std::chrono::duration<int, std::ratio<7, 3>>(3)),
+            7'000'000'000);
+}
+
 TEST(SaturatingAdd, StopsAtBothEnds) {
   EXPECT_EQ(SaturatingAdd(1, 2), 3);
   EXPECT_EQ(SaturatingAdd(kMax, 1), kMax);
@@ -213,6 +244,9 @@ TEST(ToSteadyNs, DeadlinesFromDurations) {
   EXPECT_LE(deadline, NowNs() + 5'000'000);
   EXPECT_EQ(ToSteadyNs(std::chrono::hours::max()), kMax);
   EXPECT_LT(ToSteadyNs(-1s), NowNs());
+  const std::int64_t still_before = NowNs();
+  EXPECT_GE(ToSteadyNs(std::chrono::duration<unsigned, std::milli>(5)),
+            still_before + 5'000'000);
 }
 
 TEST(ToSteadyNs, DeadlinesFromTimePoints) {

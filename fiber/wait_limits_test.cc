@@ -323,6 +323,19 @@ TEST_P(WaitLimitsTest, Sleep) {
   Fiber(check).join();
 }
 
+// Unsigned ones and odd periods are as long as they say.
+TEST_P(WaitLimitsTest, LengthsOfAnyType) {
+  OnBoth([] {
+    const std::int64_t before = NowNs();
+    Event event;
+    EXPECT_FALSE(event.WaitFor(
+        std::chrono::duration<std::uint64_t, std::milli>(kShort.count())));
+    EXPECT_FALSE(
+        event.WaitFor(std::chrono::duration<unsigned, std::ratio<1, 60>>(1)));
+    EXPECT_GE(NowNs() - before, ToNs(kShort) + 16'666'667 - 2000);
+  });
+}
+
 // What fiber lists and debuggers are told.
 TEST_P(WaitLimitsTest, ReasonAndName) {
   Event event;
