@@ -46,11 +46,16 @@ namespace {
 class UserTimer : public Task {
  public:
   UserTimer(std::int64_t due_ns, std::int64_t interval_ns, Function<void()> f)
-      : due_ns_(due_ns), interval_ns_(interval_ns), f_(std::move(f)) {
+      // Far from where differences overflow.
+      : due_ns_(std::max<std::int64_t>(due_ns, 0)),
+        interval_ns_(interval_ns),
+        f_(std::move(f)) {
     run = [](Task* self) { static_cast<UserTimer*>(self)->Go(); };
     timer_.owner = this;
     timer_.set_callback(
         [](Timer* timer) { Submit(static_cast<Node*>(timer)->owner); });
+    timer_.set_on_runtime_end(
+        [](Timer* timer) { static_cast<Node*>(timer)->owner->Abandon(); });
     ArmTimer(&timer_, due_ns_);
   }
 
@@ -72,10 +77,9 @@ class UserTimer : public Task {
     {
       std::scoped_lock guard(lock_);
       killed_ = true;
-      // The callback only submits: waiting for it under the lock is short.
-      cancelled = CancelTimer(&timer_);
-      // A timer that the runtime's end has disarmed.
-      if (!cancelled && armed_ && !IsRuntimeRunning()) cancelled = true;
+      // The callback only submits: waiting for it under the lock is short. One
+      // that has run is on no wheel, and that which it was on may be gone.
+      cancelled = armed_ && CancelTimer(&timer_);
     }
     if (cancelled) Unref();
     Unref();
@@ -90,6 +94,15 @@ class UserTimer : public Task {
   struct Node : Timer {
     UserTimer* owner = nullptr;
   };
+
+  // By the runtime's end.
+  void Abandon() {
+    {
+      std::scoped_lock guard(lock_);
+      armed_ = false;
+    }
+    Unref();
+  }
 
   void Go() {
     bool killed;
@@ -125,22 +138,16 @@ class UserTimer : public Task {
   std::atomic<int> references_{2};
 };
 
-std::int64_t ToNs(std::chrono::steady_clock::time_point at) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             at.time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f) {
-  return (new UserTimer(ToNs(at), 0, std::move(f)))->id();
+  return (new UserTimer(ToSteadyNs(at), 0, std::move(f)))->id();
 }
 
 TimerId SetTimer(std::chrono::steady_clock::time_point at,
                  std::chrono::nanoseconds interval, Function<void()> f) {
   CHECK_GT(interval.count(), 0) << "the interval of a periodic timer";
-  return (new UserTimer(ToNs(at), interval.count(), std::move(f)))->id();
+  return (new UserTimer(ToSteadyNs(at), interval.count(), std::move(f)))->id();
 }
 
 TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f) {

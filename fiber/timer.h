@@ -47,12 +47,18 @@ class Timer {
   // Not while armed.
   void set_callback(Callback callback) { callback_ = callback; }
 
+  // Called instead if the runtime ends while the timer is armed, by
+  // TerminateRuntime() once nothing runs any more. May free the timer. Nothing
+  // by default. Not while armed.
+  void set_on_runtime_end(Callback callback) { on_runtime_end_ = callback; }
+
  private:
   friend class TimerWheel;
   friend void ArmTimer(Timer* timer, std::int64_t deadline_ns);
   friend bool CancelTimer(Timer* timer);
 
   Callback callback_ = nullptr;
+  Callback on_runtime_end_ = nullptr;
   Timer* prev_ = nullptr;
   Timer* next_ = nullptr;
   TimerWheel* wheel_ = nullptr;  // The one it was last armed on.
@@ -71,14 +77,17 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns);
 // running one is waited for: never call this from the callback itself, nor
 // while holding a lock that the callback takes), or it was not armed. A timer
 // that its own callback arms again is beyond this promise while that callback
-// runs: keep a flag under a lock of yours, as SetTimer() does.
+// runs: keep a flag under a lock of yours, as SetTimer() does. Not for a timer
+// that was armed in a runtime that has ended, unless it was armed to the end.
 bool CancelTimer(Timer* timer);
 
 // Runs `f` on a fiber of its own, in no execution context, at `at` (at once if
 // that has passed). May be called by fibers and plain threads; never blocks,
 // throws nothing. An exception that leaves `f` ends the process. The id must be
-// given to KillTimer() or DetachTimer() once, also if the timer has fired;
-// until then the timer's memory is kept.
+// given to KillTimer() or DetachTimer() once, also if the timer has fired, in
+// this run of the runtime or later; until then the timer's memory is kept. If
+// the runtime ends first the timer never fires, and TerminateRuntime() destroys
+// `f`, unless somebody still has the id.
 using TimerId = std::uint64_t;
 TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f);
 

@@ -248,6 +248,27 @@ TEST_P(TimerTest, EndlessIntervals) {
   EXPECT_EQ(once.load(), 1);
 }
 
+// A first time that is long over is one run, not one for each turn since.
+TEST_P(TimerTest, PeriodicFromLongAgo) {
+  for (const auto at : {std::chrono::steady_clock::time_point::min(),
+                        std::chrono::steady_clock::time_point()}) {
+    std::atomic<int> runs{0};
+    Event ran;
+    const TimerId id = SetTimer(at, std::chrono::hours(1'000'000), [&] {
+      runs.fetch_add(1);
+      ran.Set();
+    });
+    ran.Wait();
+    // What is due by now runs before this one.
+    Event later;
+    SetDetachedTimer(std::chrono::steady_clock::now() + milliseconds(1),
+                     [&] { later.Set(); });
+    later.Wait();
+    KillTimer(id);
+    EXPECT_EQ(runs.load(), 1);
+  }
+}
+
 TEST(TimerDeathTest, PeriodsMustBeLongerThanZero) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(SetTimer(std::chrono::nanoseconds(0), [] {}),
@@ -269,6 +290,47 @@ TEST(TimerLifeTest, MayOutliveTheRuntime) {
   KillTimer(id);
   EXPECT_EQ(guard.use_count(), 1);
   EXPECT_FALSE(CancelTimer(&timer));
+}
+
+// Ids are good for the next runtime, too: of timers that have fired, whose
+// wheels are gone, and of those that were waiting.
+TEST(TimerLifeTest, KilledInTheNextRuntime) {
+  RuntimeOptions options;
+  options.concurrency = 1;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  const auto guard = std::make_shared<int>(0);
+  const TimerId fired = SetTimer(ReadSteadyClock(), [guard] {});
+  const TimerId waiting = SetTimer(std::chrono::hours(1), [guard] {});
+  // Later than the first one.
+  Event later;
+  SetDetachedTimer(ReadSteadyClock() + milliseconds(1), [&] { later.Set(); });
+  later.Wait();
+  TerminateRuntime();
+  ASSERT_TRUE(StartRuntime(options).ok());
+  KillTimer(fired);
+  KillTimer(waiting);
+  EXPECT_EQ(guard.use_count(), 1);
+  TerminateRuntime();
+}
+
+// Nobody has their ids: what they hold goes with the runtime. It may end other
+// timers.
+TEST(TimerLifeTest, DetachedTimersEndWithTheRuntime) {
+  RuntimeOptions options;
+  options.concurrency = 2;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  const auto guard = std::make_shared<int>(0);
+  SetDetachedTimer(ReadSteadyClock() + std::chrono::hours(1), [guard] {});
+  DetachTimer(SetTimer(std::chrono::hours(1), [guard] {}));
+  for (int i = 0; i < 10; ++i) {
+    const TimerId other = SetTimer(std::chrono::hours(1), [guard] {});
+    const std::shared_ptr<void> kills(nullptr,
+                                      [other](void*) { KillTimer(other); });
+    SetDetachedTimer(ReadSteadyClock() + std::chrono::hours(1), [kills] {});
+  }
+  EXPECT_EQ(guard.use_count(), 13);
+  TerminateRuntime();
+  EXPECT_EQ(guard.use_count(), 1);
 }
 
 // Killing from inside the timer's own run.

@@ -53,13 +53,18 @@ TimerWheel::TimerWheel(std::int64_t now_ns)
     : elapsed_(static_cast<std::uint64_t>(now_ns) >> kTickShift),
       next_deadline_(kNever) {}
 
-// Timers that are still armed may be cancelled, or destroyed, later.
+// Timers that are still armed may be cancelled, or destroyed, later; or by
+// what is called here.
 TimerWheel::~TimerWheel() {
-  std::scoped_lock guard(lock_);
+  std::unique_lock guard(lock_);
   for (Timer*& slot : slots_) {
     while (Timer* const timer = slot) {
       Unlink(timer);
       timer->wheel_ = nullptr;
+      if (timer->on_runtime_end_ == nullptr) continue;
+      guard.unlock();
+      timer->on_runtime_end_(timer);
+      guard.lock();
     }
   }
 }
