@@ -358,9 +358,9 @@ void SchedulingGroup::PassAsideOn() {
 void SchedulingGroup::TrimStacks(std::int64_t now_ns) {
   // relaxed: only one of those who come at the same time is to do it.
   std::int64_t next = next_trim_ns_.load(std::memory_order_relaxed);
-  if (now_ns < next ||
-      !next_trim_ns_.compare_exchange_strong(next, now_ns + stack_idle_ns(),
-                                             std::memory_order_relaxed)) {
+  if (now_ns < next || !next_trim_ns_.compare_exchange_strong(
+                           next, SaturatingAdd(now_ns, stack_idle_ns()),
+                           std::memory_order_relaxed)) {
     return;
   }
   stacks_.Trim();

@@ -45,7 +45,7 @@ namespace flare::fiber {
 bool Worker::GetFirstStacks() {
   next_trim_ns_ = group_->stack_idle_ns() == 0
                       ? std::numeric_limits<std::int64_t>::max()
-                      : NowNs() + group_->stack_idle_ns();
+                      : SaturatingAdd(NowNs(), group_->stack_idle_ns());
   for (int i = 0; i < 2; ++i) {
     Carrier* const carrier = Carrier::Create(group_->stacks());
     if (carrier == nullptr) return false;
@@ -98,7 +98,7 @@ void Worker::EaseShortage() {
 
 // [ST5]
 void Worker::TrimStacks(std::int64_t now_ns) {
-  next_trim_ns_ = now_ns + group_->stack_idle_ns();
+  next_trim_ns_ = SaturatingAdd(now_ns, group_->stack_idle_ns());
   KeepSpares(1);
   group_->TrimStacks(now_ns);
 }
