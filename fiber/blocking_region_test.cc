@@ -389,6 +389,19 @@ TEST_P(BlockingRegionTest, TerminateWaits) {
   }
 }
 
+// It would wait for the region that it is called in.
+TEST(BlockingRegionDeathTest, NoPlaceToTerminateFrom) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(
+      {
+        RuntimeOptions options;
+        options.concurrency = 1;
+        (void)StartRuntime(options);
+        Fiber([] { RunBlocking(&TerminateRuntime); }).join();
+      },
+      "TerminateRuntime\\(\\) from a fiber would wait for itself");
+}
+
 // A lock of the thread would be left behind.
 TEST(BlockingRegionDeathTest, NotUnderAThreadMutex) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";

@@ -146,10 +146,10 @@ Status StartRuntime(const RuntimeOptions& options);
 Expected<std::string, Status> DescribePlan(const RuntimeOptions& options);
 
 // Lets the workers finish what is queued, in all groups, then ends them. Call
-// it from a plain thread, after all fibers have ended and all calls into the
-// runtime from other threads have returned (Submit(), Event::Set(), ...).
-// Fibers still suspended are counted in an error log line and abandoned; timers
-// still armed never fire.
+// it from a plain thread (a blocking region's isn't one), after all fibers have
+// ended and all calls into the runtime from other threads have returned
+// (Submit(), Event::Set(), ...). Fibers still suspended are counted in an error
+// log line and abandoned; timers still armed never fire.
 void TerminateRuntime();
 
 bool IsRuntimeRunning();
