@@ -56,7 +56,11 @@ class WatchPace {
   static constexpr std::int64_t kMostLateNs = 500'000;
   static constexpr int kTimesTheDelay = 16;
 
-  explicit WatchPace(std::int64_t period_ns) : period_ns_(period_ns) {}
+  // Whatever is longer is as good as never, and stays so times all of these.
+  static constexpr std::int64_t kLongestNs = std::int64_t{1} << 57;
+
+  explicit WatchPace(std::int64_t period_ns)
+      : period_ns_(std::min(period_ns, kLongestNs)) {}
 
   // How long until the next look.
   std::int64_t After(const LookResult& look) {

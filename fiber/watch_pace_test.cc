@@ -1,6 +1,7 @@
 #include "flare/fiber/watch_pace.h"
 
 #include <cstdint>
+#include <limits>
 
 #include "gtest/gtest.h"
 
@@ -34,6 +35,19 @@ TEST(WatchPaceTest, DoublesWhileNobodyNeedsHelp) {
   EXPECT_EQ(AfterMany(WatchPace::kCalmLooks, kCalm, &pace), 4 * kPeriod);
   EXPECT_EQ(AfterMany(10 * WatchPace::kCalmLooks, kCalm, &pace),
             WatchPace::kMostStretched * kPeriod);
+}
+
+TEST(WatchPaceTest, NeverComesForEndlessPeriods) {
+  constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kYear = std::int64_t{365} * 86'400 * 1'000'000'000;
+  for (const LookResult& look : {kCalm, kCalmBusy, kSettled, kNeed, kGuarded}) {
+    WatchPace pace(kEndless);
+    EXPECT_GE(pace.After(look), kYear);
+    const std::int64_t last =
+        AfterMany(10 * WatchPace::kCalmLooks, look, &pace);
+    EXPECT_GE(last, kYear);
+    EXPECT_LE(last, kEndless - kYear);  // Room for the time it is now.
+  }
 }
 
 TEST(WatchPaceTest, GoesFurtherWhereAllRun) {
