@@ -1,4 +1,5 @@
 // Several protocols on one port: real servers and channels.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,6 +13,8 @@
 
 namespace flare::rpc::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 class OnePort : public ServerTest,
                 public ::testing::WithParamInterface<const char*> {
@@ -35,7 +38,7 @@ class OnePort : public ServerTest,
     return channel_.get();
   }
 
-  fiber::Event timed_out_;
+  fiber::Event go_;
 
  private:
   std::unique_ptr<RpcChannel> channel_;
@@ -101,14 +104,14 @@ TEST_P(OnePort, UnreadableBodies) {
 
 TEST_P(OnePort, TimesOut) {
   service().on_call = [this](TestCall call) {
-    timed_out_.Wait();
+    go_.Wait();
     call.Reply();
   };
   Serve();
   TestedCall call;
   call.controller.SetTimeout(std::chrono::milliseconds(20));
   EXPECT_EQ(call.Start(channel())->Await(), STATUS_TIMEOUT);
-  timed_out_.Set();
+  go_.Set();
 }
 
 TEST_P(OnePort, Compresses) {
@@ -171,6 +174,35 @@ TEST_P(OnePort, OversizedRequestsAreAnswered) {
   TestedCall small;
   EXPECT_EQ(small.Start(channel())->Await(), STATUS_SUCCESS)
       << small.controller.ErrorText();
+}
+
+// An HTTP request that closes ends what is read, not what was read before it.
+TEST_P(OnePort, RepliesOutliveAnHttpRequestThatCloses) {
+  service().on_call = [this](TestCall call) {
+    go_.Wait();
+    FlexibleService::Echo(call);
+  };
+  Serve();
+  RawClient client(endpoint(), GetParam());
+  client.Call(1, kCall, MakeRequest("call"));
+  client.Send("GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const auto expect_page = [&] {
+    EXPECT_THAT(client.ReadUntil("\r\n\r\n"),
+                HasSubstr("\r\nConnection: close\r\n"));
+    EXPECT_THAT(client.ReadUntil("\n"), HasSubstr("/none"));
+  };
+  // Of one protocol nothing may follow a reply that says so.
+  const bool same = GetParam() == std::string("http+pb");
+  if (!same) expect_page();
+  go_.Set();
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->As<TestResponse>().body(), "call");
+  if (same) expect_page();
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  StopServer();
+  EXPECT_EQ(server().statistics().connections_broken, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, OnePort,

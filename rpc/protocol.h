@@ -216,7 +216,8 @@ class ReplySink {
   virtual ~ReplySink() = default;
   // Queues bytes behind those of earlier calls. False: already closed.
   virtual bool Write(Buffer&& bytes) = 0;
-  // Closes once everything queued is sent; input is ignored from now on.
+  // Reads no more, and closes once everything queued is sent, and the replies
+  // to what was read in other protocols.
   virtual void CloseAfterFlush() = 0;
   // Closes at once.
   virtual void Abort(const flare::Status& why) = 0;

@@ -104,7 +104,8 @@ class ServerConnection final : public io::StreamHandler,
 
   // ReplySink
   bool Write(Buffer&& bytes) override;
-  void CloseAfterFlush() override { stream_->CloseAfterFlush(); }
+  // What came in other protocols is still to be answered [C3].
+  void CloseAfterFlush() override { Drain(); }
   void Abort(const flare::Status& why) override { stream_->Close(why); }
 
   const RefPtr<ServerState> state_;
