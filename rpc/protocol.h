@@ -280,6 +280,10 @@ class ServerProtocol {
   virtual bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece);
   virtual void EndHttp(const ReplyTicket& ticket);
 
+  // Called in place of further Cuts: the connection closes behind the replies
+  // to what was cut, the last of which may say so. Doesn't block.
+  virtual void EndInput() {}
+
   // Answers a request for which Parse returned kReject.
   void WriteRejection(const InboundRequest& request);
 

@@ -171,8 +171,9 @@ class Server {
   const Endpoint& endpoint() const { return endpoint_; }
 
   // Stops accepting, after having accepted what was queued; tells each
-  // connection to answer what it has received and then to close. Doesn't wait
-  // for that, but for running accept callbacks. No effect a second time.
+  // connection to answer what it has received and then to close, which the last
+  // HTTP reply says, unless it has left already. Doesn't wait for that, but for
+  // running accept callbacks. No effect a second time.
   void Stop();
 
   // Blocks the fiber until all calls have been answered, replies sent and

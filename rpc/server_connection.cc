@@ -258,6 +258,7 @@ bool ServerConnection::OnEndOfInput() {
 
 void ServerConnection::EndReading(flare::Status why) {
   if (std::exchange(reading_ended_, true)) return;
+  for (const auto& protocol : protocols_) protocol->EndInput();
   // acquire: pairs with the release in CallFinished, so that all replies have
   // been written before the output is ended [C3].
   const std::uint64_t before =

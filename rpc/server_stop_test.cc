@@ -10,6 +10,8 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/shuffle.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
@@ -114,6 +116,66 @@ TEST_F(OneWorkerStopTest, WhatWaitsInTheKernelIsAnswered) {
     EXPECT_TRUE(client->AtEnd());
     client->Close();
   }
+  server().Join();
+}
+
+// Who keeps connections must know which reply is the last: not before all are
+// there, though those behind the first are ready long since.
+TEST_F(OneWorkerStopTest, TheLastHttpReplySaysClose) {
+  if (fiber::IsShuffleRequested()) GTEST_SKIP();
+  constexpr int kRequests = 5;
+  fiber::Event go;
+  fiber::Latch all_run(kRequests);
+  server().AddHttpPrefixHandler(
+      "/", NewHttpGetHandler(
+               [&](const HttpRequest& request, HttpResponse* response, auto*) {
+                 all_run.count_down();
+                 if (request.path() == "/0") go.Wait();
+                 response->set_body(std::string(request.path()));
+               }));
+  StartServer();
+  RawClient client(endpoint());
+  std::string batch;
+  for (int i = 0; i != kRequests; ++i) {
+    batch += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  client.Send(batch);
+  all_run.wait();
+  server().Stop();
+  // When the only worker comes to this, it has been told of the end.
+  fiber::Spawn([&] { go.Set(); });
+  for (int i = 0; i != kRequests; ++i) {
+    const bool last = i == kRequests - 1;
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    EXPECT_EQ(head.find("\r\nConnection: close\r\n") != head.npos, last)
+        << head;
+    EXPECT_EQ(client.ReadExactly(2), "/" + std::to_string(i));
+  }
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  server().Join();
+}
+
+// The same with a body in pieces, whose head leaves while the server stops.
+TEST_F(OneWorkerStopTest, TheLastHttpReplyInPiecesSaysClose) {
+  if (fiber::IsShuffleRequested()) GTEST_SKIP();
+  fiber::Event runs, go;
+  server().AddHttpHandler(
+      "/", NewHttpGetHandler([&](auto&, auto*, HttpServerContext* context) {
+        runs.Set();
+        go.Wait();
+        EXPECT_TRUE(context->body->Write(CreateBufferSlow("piece")).ok());
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  runs.Wait();
+  server().Stop();
+  fiber::Spawn([&] { go.Set(); });
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_NE(head.find("\r\nConnection: close\r\n"), head.npos) << head;
+  EXPECT_EQ(client.ReadAll(), "5\r\npiece\r\n0\r\n\r\n");
+  client.Close();
   server().Join();
 }
 

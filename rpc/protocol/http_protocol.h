@@ -5,7 +5,8 @@
 //
 // Order of replies: a call with an Rpc-SeqNo is answered as soon as it is done,
 // so that many share a connection as in the binary protocol. All else (curl,
-// browsers) is answered in the order of the requests.
+// browsers) is answered in the order of the requests. Once the input has ended
+// the last reply says "Connection: close".
 //
 // How the server treats what it can't serve; where a * stands the connection is
 // closed behind the reply.

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -263,5 +264,15 @@ Buffer FormatChunk(Buffer&& bytes) {
 }
 
 Buffer FormatLastChunk() { return CreateBufferSlow("0\r\n\r\n"); }
+
+Buffer SayClose(Buffer&& reply) {
+  constexpr std::size_t kMaxStatusLine = 64;
+  const std::size_t end = FlattenSlow(reply, kMaxStatusLine).find("\r\n");
+  if (end == std::string::npos) return std::move(reply);  // Has no head.
+  Buffer said = reply.Cut(end + 2);
+  said.Append("Connection: close\r\n");
+  said.Append(std::move(reply));
+  return said;
+}
 
 }  // namespace flare::rpc

@@ -40,6 +40,11 @@ Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
 Buffer FormatChunk(Buffer&& bytes);
 Buffer FormatLastChunk();
 
+// A reply, of which more can't be known any more, with "Connection: close" as
+// its first field. What else it says of the connection doesn't count then (RFC
+// 9112, 9.3).
+Buffer SayClose(Buffer&& reply);
+
 }  // namespace flare::rpc
 
 #endif  // FLARE_RPC_PROTOCOL_HTTP_REPLIES_H_

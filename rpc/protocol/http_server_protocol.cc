@@ -42,6 +42,7 @@ class HttpServerProtocol : public ServerProtocol {
                       ReplyTicket* ticket, ReplyTurnWaiter* waiter) override;
   bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece) override;
   void EndHttp(const ReplyTicket& ticket) override;
+  void EndInput() override { replies_.EndInput(); }
 
  private:
   // Heads. kMessage without stopped_: *head is read, head_size_ is known.
@@ -381,6 +382,7 @@ ReplyTurn HttpServerProtocol::BeginHttp(HttpVersion version,
                                         ReplyTurnWaiter* waiter) {
   const ReplyTurn turn = replies_.AskForTurn(ticket->order, waiter);
   if (turn == ReplyTurn::kNow) {
+    if (replies_.IsLast(ticket->order)) ticket->close = true;
     replies_.SendPart(FormatHandlerHead(version, head, ticket));
   }
   return turn;

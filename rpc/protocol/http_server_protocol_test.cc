@@ -256,6 +256,49 @@ TEST(HttpConnection, Http10ClosesUnlessAskedNotTo) {
   EXPECT_FALSE(two.sink().closed());
 }
 
+// The reply, as the last one on a connection whose input has ended.
+std::string Last(std::string reply) {
+  return reply.insert(reply.find("\r\n") + 2, "Connection: close\r\n");
+}
+
+TEST(HttpConnection, TheLastReplySaysClose) {
+  HttpServer server;
+  for (const char* path : {"/a", "/b", "/c"}) {
+    server.Feed("GET " + std::string(path) + " HTTP/1.1\r\nHost: h\r\n\r\n");
+  }
+  server.Answer(2, "c");  // Ready before that is known.
+  server.protocol().EndInput();
+  server.Answer(1, "b");
+  EXPECT_EQ(server.sink().Take(), "");
+  server.Answer(0, "a");
+  EXPECT_EQ(server.sink().Take(),
+            HandlerReply("a") + HandlerReply("b") + Last(HandlerReply("c")));
+  EXPECT_TRUE(server.sink().closed());
+}
+
+TEST(HttpConnection, TheLastCallsReplySaysClose) {
+  HttpServer server;
+  server.Feed(Call(1, "a") + CallWithoutSeqNo("b") + Call(2, "c"));
+  server.protocol().EndInput();
+  server.Answer(2, "two");
+  EXPECT_EQ(server.sink().Take(), SuccessReply(2, "two"));
+  server.Answer(1, "none");
+  EXPECT_EQ(server.sink().Take(), SuccessReply(0, "none"));
+  server.Answer(0, "one");
+  EXPECT_EQ(server.sink().Take(), Last(SuccessReply(1, "one")));
+  EXPECT_TRUE(server.sink().closed());
+}
+
+// Whose own end is told already.
+TEST(HttpConnection, TheLastReplySaysCloseOnce) {
+  HttpServer server;
+  server.Feed("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+  server.protocol().EndInput();
+  server.Answer(0, "a");
+  EXPECT_EQ(server.sink().Take(), HandlerReply("a", "Connection: close\r\n"));
+  EXPECT_TRUE(server.sink().closed());
+}
+
 TEST(HttpConnection, ExpectContinueIsAnsweredBeforeTheBody) {
   HttpServer server;
   std::string head =

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "flare/rpc/protocol/http_replies.h"
+
 namespace flare::rpc {
 
 // Invariants:
@@ -30,6 +32,12 @@ namespace flare::rpc {
 //        who enters from then on gets a place after all. Those who entered
 //        before are waited for: the last of them, who sees kParts, tells
 //        unordered_waiter_. kParts goes when the last part was written.
+//   [R7] After EndInput() it is decided under lock_ of each reply whether it is
+//        the last: of one with a place when it is emitted, of one without when
+//        it is ready. It is if those with a place are through and there are no
+//        others without but leaving_ ones, which weren't the last and are being
+//        written. So exactly one is, and is treated as one with `close`; none
+//        if others were being written when the input ended.
 
 namespace {
 
@@ -39,8 +47,11 @@ constexpr std::uint64_t kClosing = std::uint64_t{1} << 31;
 constexpr std::uint64_t kUnordered = std::uint64_t{1} << 32;
 constexpr std::uint64_t kParts = std::uint64_t{1} << 63;
 
+constexpr std::uint64_t CountUnordered(std::uint64_t pending) {
+  return (pending & ~kParts) / kUnordered;
+}
 constexpr bool HasUnordered(std::uint64_t pending) {
-  return (pending & ~kParts) >= kUnordered;
+  return CountUnordered(pending) != 0;
 }
 
 constexpr std::size_t kMinSlots = 8;
@@ -57,6 +68,7 @@ std::optional<std::uint64_t> OrderedReplies::Enter(bool forced) {
   if (!forced && pending >= max_pending_) return std::nullopt;
   // relaxed: only the count matters here; see Leave for what orders the end.
   pending_.fetch_add(1, std::memory_order_relaxed);
+  requests_ = entered_ + 1;
   return entered_++;
 }
 
@@ -75,22 +87,62 @@ std::uint64_t OrderedReplies::EnterAfterAll() {
   const std::uint64_t before =
       pending_.fetch_sub(kUnordered, std::memory_order_acq_rel);
   if (!HasUnordered(before - kUnordered)) TellUnorderedAreGone();
+  requests_ = entered_ + 1;
   return entered_++;
 }
 
 void OrderedReplies::Send(std::uint64_t place, Buffer&& bytes, bool close) {
-  SendInOrder(place, std::move(bytes), close);
-  Leave(1, close);
+  const bool last = SendInOrder(place, std::move(bytes), close);
+  Leave(1, close || last);
 }
 
 void OrderedReplies::SendUnordered(Buffer&& bytes, bool close) {
-  if (close) {
-    std::scoped_lock lock(lock_);
-    last_.Append(std::move(bytes));  // [R4]
-  } else {
-    sink_->Write(std::move(bytes));
+  // relaxed: a reply that misses it is one that was on its way.
+  if (close || input_ended_.load(std::memory_order_relaxed)) [[unlikely]] {
+    return SendUnorderedAtEnd(std::move(bytes), close);
   }
-  Leave(kUnordered + 1, close);
+  sink_->Write(std::move(bytes));
+  Leave(kUnordered + 1, false);
+}
+
+void OrderedReplies::SendUnorderedAtEnd(Buffer&& bytes, bool close) {
+  std::unique_lock lock(lock_);
+  if (!close && next_ >= end_ && ShallSayClose(1)) close = say_close_ = true;
+  if (close) {
+    last_.Append(std::move(bytes));  // [R4]
+    lock.unlock();
+    return Leave(kUnordered + 1, true);
+  }
+  ++leaving_;
+  lock.unlock();
+  sink_->Write(std::move(bytes));
+  lock.lock();
+  // Both at once [R7].
+  --leaving_;
+  const std::uint64_t left = CountDown(kUnordered + 1);
+  lock.unlock();
+  HandleLeft(left);
+}
+
+// Whether a reply is the last, apart from those with a place [R7]. `unordered`:
+// how many of those without it is itself.
+bool OrderedReplies::ShallSayClose(std::uint64_t unordered) {
+  // relaxed: no more come, and those in leaving_ go under lock_.
+  const std::uint64_t pending = pending_.load(std::memory_order_relaxed);
+  return CountUnordered(pending) == leaving_ + unordered && last_.empty() &&
+         !ended_;
+}
+
+void OrderedReplies::EndInput() {
+  std::scoped_lock lock(lock_);
+  end_ = requests_;
+  // relaxed: who has seen it takes lock_.
+  input_ended_.store(true, std::memory_order_relaxed);
+}
+
+bool OrderedReplies::IsLast(std::uint64_t place) {
+  std::scoped_lock lock(lock_);
+  return place + 1 == end_;
 }
 
 ReplyTurn OrderedReplies::AskForTurn(std::uint64_t place,
@@ -132,31 +184,36 @@ bool OrderedReplies::closing() const {
   return (pending_.load(std::memory_order_relaxed) & kClosing) != 0;
 }
 
-void OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
+bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
                                  bool close) {
   std::unique_lock lock(lock_);
-  if (ended_) return;
+  if (ended_) return false;
   if (place != next_ || emitting_) {
     if (Hold(place, std::move(bytes), close)) [[likely]]
-      return;
+      return false;
     const std::vector<Slot> dropped = End();
     sink_->Abort(flare::Status(STATUS_OVERLOADED,
                                "more than " + std::to_string(max_bytes_) +
                                    " bytes of HTTP replies wait for an earlier "
                                    "one that isn't ready"));
     lock.unlock();
-    return TellAll(dropped);
+    TellAll(dropped);
+    return false;
   }
   emitting_ = true;  // [R1]
   Slot slot{std::move(bytes), true, close};
   do {
     ++next_;
+    if (next_ == end_ && !slot.close && ShallSayClose(0)) [[unlikely]] {
+      slot.close = say_close_ = true;  // [R7]
+    }
     if (slot.close) {
       last_.Append(std::move(slot.bytes));  // [R4]
       emitting_ = false;
       const std::vector<Slot> dropped = End();
       lock.unlock();
-      return TellAll(dropped);
+      TellAll(dropped);
+      return true;
     }
     lock.unlock();
     sink_->Write(std::move(slot.bytes));
@@ -166,6 +223,7 @@ void OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
   ReplyTurnWaiter* const waiter = TakeWaiter();
   lock.unlock();
   if (waiter != nullptr) waiter->OnTurn();
+  return false;
 }
 
 // What is held for the next place. False: nothing is.
@@ -226,13 +284,16 @@ void OrderedReplies::TellUnorderedAreGone() {
 void OrderedReplies::Leave(std::uint64_t count, bool close) {
   // relaxed: made visible by the decrement that follows, in this thread.
   if (close) pending_.fetch_or(kClosing, std::memory_order_relaxed);
+  const std::uint64_t left = CountDown(count);
+  if ((left & (kParts | kClosing)) != 0) [[unlikely]]
+    HandleLeft(left);
+}
+
+std::uint64_t OrderedReplies::CountDown(std::uint64_t count) {
   // acq_rel: release orders this reply's Write before the decrement, acquire
   // (pairing with the release of the other threads' decrements here) makes all
   // their Writes happen before the close [R2], and before parts [R6].
-  const std::uint64_t left =
-      pending_.fetch_sub(count, std::memory_order_acq_rel) - count;
-  if ((left & (kParts | kClosing)) != 0) [[unlikely]]
-    HandleLeft(left);
+  return pending_.fetch_sub(count, std::memory_order_acq_rel) - count;
 }
 
 // With flags: what is due when as many are left.
@@ -243,10 +304,13 @@ void OrderedReplies::HandleLeft(std::uint64_t left) {
 
 void OrderedReplies::Close() {
   Buffer last;
+  bool say_close;
   {
     std::scoped_lock lock(lock_);
     last = std::exchange(last_, Buffer());
+    say_close = say_close_;
   }
+  if (say_close) last = SayClose(std::move(last));   // [R7]
   if (!last.empty()) sink_->Write(std::move(last));  // [R4]
   sink_->CloseAfterFlush();
 }

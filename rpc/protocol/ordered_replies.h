@@ -67,11 +67,22 @@ class OrderedReplies {
   // turn, and is no reply itself (100 Continue).
   void SendInterim(Buffer&& bytes);
 
+  // Called by the reader, as the last thing: no request follows. The last reply
+  // is made to say so (SayClose), unless it is on its way, and the connection
+  // closes behind it.
+  void EndInput();
+
+  // After AskForTurn said kNow: nothing follows the reply at `place`, so that
+  // its first part may say "close".
+  bool IsLast(std::uint64_t place);
+
   // A reply with `close` has been sent (or waits for its turn): there is no
   // point in reading more requests.
   bool closing() const;
 
  private:
+  static constexpr std::uint64_t kNotEnded = ~std::uint64_t{0};
+
   struct Slot {
     Buffer bytes;
     bool ready = false;
@@ -79,7 +90,10 @@ class OrderedReplies {
     ReplyTurnWaiter* waiter = nullptr;  // of a reply in parts
   };
 
-  void SendInOrder(std::uint64_t place, Buffer&& bytes, bool close);
+  // True: the last one has been emitted.
+  bool SendInOrder(std::uint64_t place, Buffer&& bytes, bool close);
+  [[gnu::noinline]] void SendUnorderedAtEnd(Buffer&& bytes, bool close);
+  bool ShallSayClose(std::uint64_t unordered) FLARE_REQUIRES(lock_);
   bool TakeNext(Slot* slot) FLARE_REQUIRES(lock_);
   [[nodiscard]] bool Hold(std::uint64_t place, Buffer&& bytes, bool close)
       FLARE_REQUIRES(lock_);
@@ -94,6 +108,7 @@ class OrderedReplies {
   }
   // A pending request is done; `count` is what it counts in pending_.
   void Leave(std::uint64_t count, bool close);
+  std::uint64_t CountDown(std::uint64_t count);
   [[gnu::noinline]] void HandleLeft(std::uint64_t left);
   void Close();
 
@@ -105,13 +120,22 @@ class OrderedReplies {
   // ordered_replies.cc.
   std::atomic<std::uint64_t> pending_{0};
 
-  std::uint64_t entered_ = 0;  // places given out; the reader's own
+  // The reader's own.
+  std::uint64_t entered_ = 0;   // places given out
+  std::uint64_t requests_ = 0;  // ... up to the last request's
+
+  // EndInput() was called; set under lock_.
+  std::atomic<bool> input_ended_{false};
 
   Spinlock lock_;
   std::uint64_t next_ FLARE_GUARDED_BY(lock_) = 0;  // whose turn it is
   bool emitting_ FLARE_GUARDED_BY(lock_) = false;   // somebody calls the sink
   bool ended_ FLARE_GUARDED_BY(lock_) = false;      // drop what comes
   Buffer last_ FLARE_GUARDED_BY(lock_);             // see [R4]
+  // Behind the last request's place, once that is known [R7].
+  std::uint64_t end_ FLARE_GUARDED_BY(lock_) = kNotEnded;
+  bool say_close_ FLARE_GUARDED_BY(lock_) = false;     // last_ doesn't yet
+  std::uint64_t leaving_ FLARE_GUARDED_BY(lock_) = 0;  // see [R7]
   std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;
   ReplyTurnWaiter* unordered_waiter_ FLARE_GUARDED_BY(lock_) = nullptr;  // [R6]
   // A ring of replies that wait, indexed by the low bits of their place; its
