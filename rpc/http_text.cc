@@ -9,15 +9,17 @@ namespace flare::rpc {
 
 namespace {
 
-constexpr std::array<bool, 256> MakeTokenChars() {
+// Letters, digits and `others`.
+constexpr std::array<bool, 256> MakeChars(std::string_view others) {
   std::array<bool, 256> chars{};
   for (char c = 'a'; c <= 'z'; ++c) chars[c] = chars[ToUpper(c)] = true;
   for (char c = '0'; c <= '9'; ++c) chars[c] = true;
-  for (char c : std::string_view("!#$%&'*+-.^_`|~")) chars[c] = true;
+  for (char c : others) chars[c] = true;
   return chars;
 }
 
-constexpr auto kTokenChars = MakeTokenChars();
+constexpr auto kTokenChars = MakeChars("!#$%&'*+-.^_`|~");
+constexpr auto kHostChars = MakeChars("-._~%!$&'()*+,;=:[]");
 
 std::string_view UpTo(std::string_view text, char c) {
   return text.substr(0, text.find(c));
@@ -33,6 +35,13 @@ bool IsHttpToken(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return kTokenChars[static_cast<unsigned char>(c)];
   });
+}
+
+bool MayBeHttpHost(std::string_view text) {
+  bool may_be = true;
+  // To the end in any case, which costs less than to look.
+  for (char c : text) may_be &= kHostChars[static_cast<unsigned char>(c)];
+  return may_be;
 }
 
 std::string_view PathOfTarget(std::string_view target) {

@@ -16,6 +16,10 @@ namespace flare::rpc {
 bool IsHttpToken(std::string_view text);
 bool IsHttpTokenChar(char c);
 
+// Whether `text` has only bytes that may stand in the field Host: of a name or
+// an address, and a port (RFC 3986, 3.2.2). It may be empty.
+bool MayBeHttpHost(std::string_view text);
+
 // Whether `c` may stand in a field's value: no control byte but a tab.
 inline bool IsHttpValueChar(char c) {
   return (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) || c == '\t';

@@ -26,6 +26,23 @@ TEST(HttpText, Tokens) {
   EXPECT_EQ(count, 26 * 2 + 10 + 15);
 }
 
+TEST(HttpText, Hosts) {
+  for (const char* good : {"", "h", "127.0.0.1:5567", "[::1]:80", "a-b_c.d:",
+                           "[fe80::1%25eth0]", "x%C3%A4.example", ":80"}) {
+    EXPECT_TRUE(MayBeHttpHost(good)) << good;
+  }
+  for (const auto& bad :
+       {"a b"s, "h/"s, "user@h"s, "h?"s, "h#"s, "\"h\""s, "<h>"s, "\xc3\xa4"s,
+        "h\\"s, "h\0"s, "a\tb"s, " h"s, "{h}"s, "h^"s, "h|"s, "`h`"s}) {
+    EXPECT_FALSE(MayBeHttpHost(bad)) << bad;
+  }
+  int count = 0;
+  for (int c = 0; c != 256; ++c) {
+    count += MayBeHttpHost(std::string(1, static_cast<char>(c)));
+  }
+  EXPECT_EQ(count, 26 * 2 + 10 + 19);
+}
+
 TEST(HttpText, ValuesHaveNoControlBytesButTabs) {
   for (int c = 0; c != 256; ++c) {
     EXPECT_EQ(IsHttpValueChar(static_cast<char>(c)),

@@ -171,6 +171,12 @@ const Case kCases[] = {
     {"no Host, absolute form", "GET http://h/ HTTP/1.1\r\n\r\n", "400"},
     {"an empty Host", "GET / HTTP/1.1\r\nHost:\r\n\r\n", "200"},
     {"two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n", "400*"},
+    {"a Host with a port", "GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", "200"},
+    {"a list of Hosts", "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", "400*"},
+    {"a Host with a user", "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", "400*"},
+    {"a Host with a path", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", "400*"},
+    {"a Host above 127", "GET / HTTP/1.1\r\nHost: \xc3\xa4\r\n\r\n", "400*"},
+    {"a bad Host in HTTP/1.0", "GET / HTTP/1.0\r\nHost: a b\r\n\r\n", "400*"},
     // 5, fields
     {"no blank", "GET / HTTP/1.1\r\nHost:h\r\n\r\n", "200"},
     {"many blanks", "GET / HTTP/1.1\r\nHost: \t h \t\r\n\r\n", "200"},
@@ -278,6 +284,10 @@ TEST(HttpConformance, CallsNeedNoHost) {
   EXPECT_THAT(ReplyTo(Call(1, "x")), StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(ReplyTo(Call(1, "x"), {.plain = true}),
               StartsWith("HTTP/1.1 400 Bad Request\r\n"));
+  // But none that is no good.
+  std::string call = Call(1, "x");
+  call.insert(call.find("Rpc-SeqNo"), "Host: a b\r\n");
+  EXPECT_THAT(ReplyTo(call), StartsWith("HTTP/1.1 400 Bad Request\r\n"));
 }
 
 TEST(HttpConformance, Http10NeedsNoHost) {

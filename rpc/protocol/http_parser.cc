@@ -27,6 +27,7 @@ constexpr HttpFault kTwoLengths{400, "conflicting Content-Length fields"};
 constexpr HttpFault kTwoCodings{400, "repeated Transfer-Encoding"};
 constexpr HttpFault kRepeated{400, "repeated header field"};
 constexpr HttpFault kTwoHosts{400, "repeated Host"};
+constexpr HttpFault kBadHost{400, "malformed Host"};
 constexpr HttpFault kNoColon{400, "a header field without a colon"};
 constexpr HttpFault kLengthAndCoding{
     400, "both Content-Length and Transfer-Encoding"};
@@ -209,7 +210,7 @@ Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
       if (!IsName(text, "host")) break;
       if (out->has_host) return &kTwoHosts;
       out->has_host = true;
-      return nullptr;
+      return MayBeHttpHost(value) ? nullptr : &kBadHost;
     case 6:
       if (!IsName(text, "expect")) break;
       return ReadExpect(value, out);

@@ -17,7 +17,8 @@
 //   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
 //        (calls excepted: the published clients send none)
 //   501  a method that isn't known
-//   400* malformed, or ambiguous in length (see http_parser.h); a trailer, too
+//   400* malformed (a Host, too), or ambiguous in length (see http_parser.h); a
+//        trailer, too
 //   413* more bytes than Limits::max_packet_size
 //   417* an Expect other than 100-continue
 //   431* a head larger, or with more fields, than Limits says
