@@ -97,7 +97,7 @@ TEST_F(ServerInputTest, GarbageClosesTheConnection) {
   StartServer();
   for (const std::string& garbage :
        {std::string("garbage!"), std::string(8, '\0'),
-        std::string("\x16\x03\x01"), std::string("CPRX...."),
+        std::string("\x16\x03\x01"), std::string("CPRX\1\0\0\0", 8),
         std::string("\n")}) {
     RawClient client(endpoint());
     client.Send(garbage);

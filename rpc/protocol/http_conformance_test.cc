@@ -166,6 +166,11 @@ const Case kCases[] = {
     {"the absolute form", "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "200"},
     {"the asterisk form", "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "200"},
     {"an unknown method", "BREW / HTTP/1.1\r\nHost: h\r\n\r\n", "501"},
+    {"a method with a hyphen", "M-SEARCH * HTTP/1.1\r\nHost: h\r\n\r\n", "501"},
+    {"a method of all kinds of bytes",
+     "Ab9!#$%&'*+-.^_`|~ / HTTP/1.1\r\nHost: h\r\n\r\n", "501"},
+    {"one that begins like one we know", "GET-X / HTTP/1.1\r\nHost: h\r\n\r\n",
+     "501"},
     // 3.2, Host
     {"no Host", "GET / HTTP/1.1\r\n\r\n", "400"},
     {"no Host, absolute form", "GET http://h/ HTTP/1.1\r\n\r\n", "400"},
@@ -358,6 +363,9 @@ TEST(HttpRecognition, UnknownMethodsByTheirVersion) {
   EXPECT_EQ(Recognise("BREW /pot HTTP/1.1\r"), CutResult::kNeedMore);
   EXPECT_EQ(Recognise("BREW /pot HTTP/1.1\r\n\r\n"), CutResult::kMessage);
   EXPECT_EQ(Recognise("BREW /pot\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("M-SEARCH"), CutResult::kUnsure);
+  EXPECT_EQ(Recognise("M-SEARCH * HTTP/1.1\r"), CutResult::kNeedMore);
+  EXPECT_EQ(Recognise("M-SEARCH *\r\n"), CutResult::kNotMine);
   EXPECT_EQ(Recognise("BREW " + std::string(3000, 'x')), CutResult::kNotMine);
 }
 
@@ -372,6 +380,9 @@ TEST(HttpRecognition, OtherProtocolsAreLeftAlone) {
   EXPECT_EQ(Recognise("\nGET / HTTP/1.1\r\n"), CutResult::kNotMine);
   EXPECT_EQ(Recognise(std::string(30, 'A')), CutResult::kNotMine);
   EXPECT_EQ(Recognise("GET\t/ HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("G(T / HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("garbage!"), CutResult::kNotMine);
+  EXPECT_EQ(Recognise("SSH-2.0-OpenSSH_9.2\r\n"), CutResult::kNotMine);
 }
 
 }  // namespace

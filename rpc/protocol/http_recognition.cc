@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/http_text.h"
 
 namespace flare::rpc {
 
@@ -51,13 +52,16 @@ CutResult RecogniseHttpRequest(const Buffer& in, std::size_t* empty_lines) {
   if (start.empty() || (start == "\r" && *empty_lines != 2 * kMaxEmptyLines)) {
     return CutResult::kUnsure;
   }
-  const auto end = std::find_if(start.begin(), start.end(),
-                                [](char c) { return c < 'A' || c > 'Z'; });
+  // Methods may begin with other bytes, too, but all that are registered begin
+  // with a capital, and what isn't HTTP had better be found out soon.
+  if (start[0] < 'A' || start[0] > 'Z') return CutResult::kNotMine;
+  const auto end =
+      std::find_if_not(start.begin(), start.end(), IsHttpTokenChar);
   const std::string_view method = start.substr(0, end - start.begin());
   if (method.size() == start.size() && method.size() <= kMaxMethod) {
     return CutResult::kUnsure;
   }
-  if (method.empty() || method.size() > kMaxMethod || *end != ' ') {
+  if (method.size() > kMaxMethod || *end != ' ') {
     return CutResult::kNotMine;
   }
   if (HttpMethodFromString(method) != HttpMethod::Unspecified) {
