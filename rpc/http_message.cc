@@ -242,7 +242,9 @@ void HttpMessage::clear() {
   flat_.reset();
 }
 
-std::string_view HttpRequest::path() const { return rpc::PathOfTarget(uri_); }
+std::string_view HttpRequest::path() const {
+  return rpc::PathOfTarget(uri_, method_ == HttpMethod::Options ? "*" : "/");
+}
 
 std::string_view HttpRequest::query() const { return rpc::QueryOfTarget(uri_); }
 

@@ -213,6 +213,22 @@ TEST(HttpRequestTest, PathAndQuery) {
   }
 }
 
+TEST(HttpRequestTest, OptionsOfNoPathMeansTheServer) {
+  HttpRequest request;
+  request.set_method(HttpMethod::Options);
+  for (const auto& [uri, path] : {std::pair{"http://host", "*"},
+                                  {"http://host/", "/"},
+                                  {"http://host?a", "/"},
+                                  {"/", "/"},
+                                  {"*", "*"}}) {
+    request.set_uri(uri);
+    EXPECT_EQ(request.path(), path) << uri;
+  }
+  request.set_uri("http://host");
+  request.set_method(HttpMethod::Get);
+  EXPECT_EQ(request.path(), "/");
+}
+
 TEST(FillHttpErrorTest, SaysWhatAndWhy) {
   HttpResponse response;
   response.headers()->Set("X", "y");

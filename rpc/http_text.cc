@@ -44,12 +44,14 @@ bool MayBeHttpHost(std::string_view text) {
   return may_be;
 }
 
-std::string_view PathOfTarget(std::string_view target) {
+std::string_view PathOfTarget(std::string_view target,
+                              std::string_view nothing) {
   constexpr std::string_view kScheme = "http://";
   if (!target.starts_with('/') && target.size() >= kScheme.size() &&
       IEquals(target.substr(0, kScheme.size()), kScheme)) {
     const std::size_t slash = target.find_first_of("/?#", kScheme.size());
-    if (slash == std::string_view::npos || target[slash] != '/') return "/";
+    if (slash == std::string_view::npos) return nothing;
+    if (target[slash] != '/') return "/";
     target.remove_prefix(slash);
   }
   return UpTo(UpTo(target, '?'), '#');

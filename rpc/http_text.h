@@ -129,8 +129,10 @@ inline std::string_view TrimBlanks(std::string_view text) {
 }
 
 // The path in a request target, without query: also that of the absolute form
-// ("http://host/path?query" -> "/path"). Points into `target`, or is "/".
-std::string_view PathOfTarget(std::string_view target);
+// ("http://host/path?query" -> "/path"). Points into `target`, or is "/", or is
+// `nothing` if there is neither path nor query ("http://host").
+std::string_view PathOfTarget(std::string_view target,
+                              std::string_view nothing = "/");
 
 // The query in a request target, without its question mark; empty if there is
 // none.

@@ -115,6 +115,9 @@ TEST(HttpTargets, PathsOfAllForms) {
   EXPECT_EQ(PathOfTarget("HTTP://host:80/a"), "/a");
   EXPECT_EQ(PathOfTarget("http://host"), "/");
   EXPECT_EQ(PathOfTarget("http://host?a/b"), "/");
+  EXPECT_EQ(PathOfTarget("http://host", "*"), "*");
+  EXPECT_EQ(PathOfTarget("http://host/", "*"), "/");
+  EXPECT_EQ(PathOfTarget("http://host?a/b", "*"), "/");
   EXPECT_EQ(PathOfTarget("*"), "*");
   EXPECT_EQ(PathOfTarget("?"), "");
   EXPECT_EQ(PathOfTarget(""), "");

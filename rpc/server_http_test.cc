@@ -130,14 +130,17 @@ TEST_F(ServerHttpTest, RefusalsOfMethodsNameThoseThatAreTaken) {
 TEST_F(ServerHttpTest, OptionsOfTheServerItself) {
   StartServer();
   RawClient client(endpoint());
-  client.Send("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n");
-  std::string body;
-  const std::string head = HeadOf(&client, "200", &body);
-  EXPECT_NE(head.find("\r\nAllow: GET, HEAD, POST, PUT, DELETE, CONNECT, "
-                      "OPTIONS, TRACE, PATCH\r\n"),
-            std::string::npos)
-      << head;
-  EXPECT_EQ(body, "");
+  for (const char* target : {"*", "http://x:80"}) {
+    client.Send("OPTIONS " + std::string(target) +
+                " HTTP/1.1\r\nHost: x\r\n\r\n");
+    std::string body;
+    const std::string head = HeadOf(&client, "200", &body);
+    EXPECT_NE(head.find("\r\nAllow: GET, HEAD, POST, PUT, DELETE, CONNECT, "
+                        "OPTIONS, TRACE, PATCH\r\n"),
+              std::string::npos)
+        << head;
+    EXPECT_EQ(body, "");
+  }
 }
 
 TEST_F(ServerHttpTest, Version10IsClosedAfterTheReply) {
