@@ -115,6 +115,10 @@ DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
 DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
              "Calls of one connection that a server runs at a time; further "
              "ones stay unread until half of them are done.");
+DEFINE_int32(flare_rpc_server_max_output_per_connection, 67108864,
+             "Bytes of replies that wait for a peer to take them. With more "
+             "than half of that nothing is read from its connection, and calls "
+             "wait before they answer.");
 DEFINE_int32(flare_rpc_server_max_connections, 10000,
              "Connections of a server; further ones are closed at once.");
 DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
@@ -204,6 +208,8 @@ const Range kRanges[] = {
      &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kMax},
     {"flare_rpc_server_max_ongoing_calls_per_connection",
      &FLAGS_flare_rpc_server_max_ongoing_calls_per_connection, 1, kMax},
+    {"flare_rpc_server_max_output_per_connection",
+     &FLAGS_flare_rpc_server_max_output_per_connection, 1, kMax},
     {"flare_rpc_server_max_connections",
      &FLAGS_flare_rpc_server_max_connections, 1, kMax},
     {"flare_rpc_server_max_request_queueing_delay",
@@ -281,6 +287,8 @@ ServerDefaults ServerDefaultsFromFlags() {
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_ongoing_calls),
       .max_ongoing_calls_per_connection = static_cast<std::size_t>(
           FLAGS_flare_rpc_server_max_ongoing_calls_per_connection),
+      .max_output_per_connection = static_cast<std::size_t>(
+          FLAGS_flare_rpc_server_max_output_per_connection),
       .max_connections =
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_connections),
       .max_request_queueing_delay =

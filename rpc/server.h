@@ -65,7 +65,8 @@ class Server {
     // wait before they answer; if the peer takes nothing for ten seconds
     // meanwhile, the connection is closed. Plain threads don't wait: with
     // replies from them it can be more.
-    std::size_t max_output_per_connection = 64 << 20;
+    std::size_t max_output_per_connection =
+        rpc::ServerDefaultsFromFlags().max_output_per_connection;
     // More calls than this at a time are answered "Server overloaded.".
     std::size_t max_concurrent_requests =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;
