@@ -16,9 +16,8 @@
 //   415  a Content-Type on /rpc/... of no enabled use
 //   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
 //        (calls excepted: the published clients send none)
-//   501  a method that isn't known (one that doesn't begin with a capital
-//   letter
-//        isn't taken for HTTP)
+//   501  a method that isn't known (what doesn't begin with a capital isn't
+//        taken for HTTP)
 //   400* malformed (a Host, too), or ambiguous in length (see http_parser.h); a
 //        trailer, too
 //   413* more bytes than Limits::max_packet_size
