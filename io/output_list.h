@@ -34,6 +34,12 @@ struct OutputNode {
   static void FreeAll(OutputNode* first) noexcept;  // Along `next`.
 };
 
+// The memory that one Write() takes besides its bytes, with the usual one
+// slice. Counted as output, or a connection with many short ones that wait
+// would take several times what it may.
+inline constexpr std::size_t kWriteCharge =
+    sizeof(OutputNode) + sizeof(BufferSlice);
+
 class OutputList {
  public:
   enum class PushResult {

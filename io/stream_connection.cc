@@ -176,11 +176,11 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
   if (output_refused_.load(std::memory_order_relaxed)) {
     return WriteResult::kClosed;
   }
-  const std::size_t size = data.size();
-  if (size == 0) return WriteResult::kOk;
+  if (data.empty()) return WriteResult::kOk;
+  const std::size_t charge = data.size() + kWriteCharge;
   if (!options_.refuse_writes) {
-    output_bytes_.Add(size);
-  } else if (!output_bytes_.Admit(size)) {
+    output_bytes_.Add(charge);
+  } else if (!output_bytes_.Admit(charge)) {
     return WriteResult::kOverLimit;
   }
   OutputNode* const node = OutputNode::Make(std::move(data));
@@ -207,7 +207,7 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
     case OutputList::PushResult::kClosed:
       data = std::move(node->data);
       OutputNode::Free(node);
-      ReleaseOutput(size);
+      ReleaseOutput(charge);
       return WriteResult::kClosed;
   }
   return WriteResult::kOk;

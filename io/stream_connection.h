@@ -102,8 +102,9 @@ class StreamConnection final : public Descriptor {
     // cut a message from them. Leave room for the largest message plus header.
     std::size_t max_input = (std::size_t{4} << 20) + 4096;
 
-    // Refuse writes while this many bytes (0: any) are waiting to be sent. A
-    // single message is accepted whatever its size.
+    // Refuse writes while this many bytes (0: any) are waiting to be sent; each
+    // write counts as kWriteCharge more. A single message is accepted
+    // whatever its size.
     std::size_t max_output = std::size_t{64} << 20;
     // Or don't, since writers look at HasOutputRoom() before they make what
     // they write.
@@ -203,7 +204,7 @@ class StreamConnection final : public Descriptor {
   // times; doesn't block.
   void EndInput();
 
-  // Bytes queued and not yet taken by the kernel.
+  // Bytes queued and not yet taken by the kernel, with what writes count for.
   std::size_t BufferedOutput() const noexcept { return output_bytes_.queued(); }
 
   // The peer has taken output within the last `span_ns`, from us or from the
@@ -312,6 +313,7 @@ class StreamConnection final : public Descriptor {
   // The flusher's own.
   bool last_node_seen_ = false;  // CloseAfterFlush()'s marker.
   Buffer pending_;
+  std::size_t pending_charge_ = 0;     // Of the nodes that it was in.
   int turns_given_up_ = 0;             // To tasks that may write more.
   unsigned flushes_ = 0;               // While waiting hasn't paid.
   bool waits_for_many_ = false;        // This one, for many events.

@@ -141,10 +141,11 @@ bool StreamConnection::CollectOutput(std::size_t* writes) {
   for (OutputNode* node = taken.nodes; node != nullptr;) {
     OutputNode* const next = node->next;
     if (last_node_seen_) {
-      ReleaseOutput(node->data.size());
+      ReleaseOutput(node->data.size() + kWriteCharge);
     } else {
       pending_.Append(std::move(node->data));
       last_node_seen_ = node->last;
+      if (!node->last) pending_charge_ += kWriteCharge;
     }
     OutputNode::Free(node);
     node = next;
@@ -154,11 +155,11 @@ bool StreamConnection::CollectOutput(std::size_t* writes) {
 
 // Of what is still to be sent, nothing will be, nor of what comes later [OL5].
 void StreamConnection::DropOutput() {
-  std::size_t bytes = pending_.size();
+  std::size_t bytes = pending_.size() + std::exchange(pending_charge_, 0);
   pending_.Clear();
   OutputNode* const nodes = output_.Close().nodes;
   for (const OutputNode* node = nodes; node != nullptr; node = node->next) {
-    bytes += node->data.size();
+    if (!node->last) bytes += node->data.size() + kWriteCharge;
   }
   OutputNode::FreeAll(nodes);
   ReleaseOutput(bytes);
@@ -209,7 +210,7 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
   sent_bytes_.store(sent_bytes_.load(std::memory_order_relaxed) +
                         static_cast<std::int64_t>(sent),
                     std::memory_order_relaxed);
-  ReleaseOutput(sent);
+  ReleaseOutput(sent + std::exchange(pending_charge_, 0));
   return whole ? SendOutcome::kSent : SendOutcome::kShort;
 }
 

@@ -11,6 +11,7 @@
 
 #include "flare/fiber/latch.h"
 #include "flare/fiber/shuffle.h"
+#include "flare/io/output_list.h"
 #include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
@@ -65,7 +66,7 @@ TEST_P(StreamConnectionTest, WritesBeforeTheStartGoOutAfterIt) {
   testing::SocketPair pair = testing::TcpPair();
   connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
   EXPECT_EQ(connection_->Write(BufferOf("early")), WriteResult::kOk);
-  EXPECT_EQ(connection_->BufferedOutput(), 5U);
+  EXPECT_EQ(connection_->BufferedOutput(), 5 + kWriteCharge);
   connection_->Start();
   EXPECT_EQ(Receive(pair.peer.get(), 5), "early");
 }
@@ -146,6 +147,21 @@ TEST_P(StreamConnectionTest, ManyPieces) {
   }
   ASSERT_EQ(connection_->Write(std::move(message)), WriteResult::kOk);
   EXPECT_EQ(Receive(peer_.get(), all.size()), all);
+}
+
+// What short ones take is mostly not their bytes.
+TEST_P(StreamConnectionTest, ShortWritesCountForMore) {
+  StreamConnection::Options options;
+  options.max_output = 100'000;
+  testing::SocketPair pair = testing::TcpPair();
+  connection_ =
+      StreamConnection::Accepted(std::move(pair.ours), 0, &handler_, options);
+  std::size_t accepted = 0;
+  while (connection_->Write(BufferOf("x")) == WriteResult::kOk) ++accepted;
+  EXPECT_EQ(accepted, options.max_output / (1 + kWriteCharge) + 1);
+  connection_->Start();
+  EXPECT_EQ(Receive(pair.peer.get(), accepted), std::string(accepted, 'x'));
+  while (connection_->BufferedOutput() != 0) std::this_thread::yield();
 }
 
 TEST_P(StreamConnectionTest, OutputLimit) {
