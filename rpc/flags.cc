@@ -116,9 +116,9 @@ DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
              "Calls of one connection that a server runs at a time; further "
              "ones stay unread until half of them are done.");
 DEFINE_int32(flare_rpc_server_max_output_per_connection, 67108864,
-             "Bytes of replies that wait for a peer to take them. With more "
-             "than half of that nothing is read from its connection, and calls "
-             "wait before they answer.");
+             "Bytes of replies that wait for a peer to take them; each counts "
+             "as some 80 bytes more. With more than half of that nothing is "
+             "read from its connection, and calls wait before they answer.");
 DEFINE_int32(flare_rpc_server_max_connections, 10000,
              "Connections of a server; further ones are closed at once.");
 DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
