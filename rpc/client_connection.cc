@@ -136,12 +136,12 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
     last_reply_ = true;
     set_->Retire(this);
   }
+  if (!proven_) {
+    proven_ = true;
+    set_->OnProven();
+  }
   ClientCall* const call = calls_.Take(incoming_->correlation_id);
   if (call != nullptr) {
-    if (!proven_) {
-      proven_ = true;
-      set_->OnProven();
-    }
     call->OnReply(&incoming_, now_ns, ready);
     return;
   }

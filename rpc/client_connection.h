@@ -121,7 +121,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // Of the stream's callbacks, which exclude each other.
   InboundResponse* incoming_ = nullptr;  // What Cut fills in next.
   bool connected_ = false;
-  bool proven_ = false;      // A call was answered.
+  bool proven_ = false;      // A whole reply has come.
   bool last_reply_ = false;  // The server said that it ends the connection.
 
   mutable Spinlock lock_;

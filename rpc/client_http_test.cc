@@ -86,6 +86,23 @@ TEST_F(ClientHttpTest, LastReplyEndsTheConnection) {
   EXPECT_EQ(GetClientStatistics().connections_opened, before + 3);
 }
 
+// One that comes too late shows, too, that the server is well: the next call
+// isn't told to wait for a better time to connect.
+TEST_F(ClientHttpTest, LateLastReplyIsNoFailure) {
+  RawServer server;
+  RpcChannel channel(Uri(server));
+  for (int i = 0; i != 3; ++i) {
+    TestedCall call;
+    call.Start(&channel);
+    auto peer = server.Accept();
+    std::string reply = ReadRequest(peer.get());
+    call.controller.StartCancel();
+    EXPECT_EQ(call.Await(), STATUS_FAILED) << call.controller.ErrorText();
+    peer->Send(reply.append("Connection: close\r\n").append(kEmpty));
+    EXPECT_TRUE(peer->AtEnd());
+  }
+}
+
 // Calls don't wait for their time-outs when something else listens there.
 TEST_F(ClientHttpTest, WhatIsNoHttpFailsCallsAtOnce) {
   RawServer server;

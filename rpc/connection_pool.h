@@ -12,8 +12,8 @@
 //
 // A connection that breaks fails its calls and leaves the set; the next call
 // opens a new one. If that can't be connected (in good time:
-// flare_rpc_client_connect_timeout_ms), or breaks before it has answered a
-// call, attempts are spaced out: 20 ms at first, doubling up to a second. In
+// flare_rpc_client_connect_timeout_ms), or breaks before it has brought a whole
+// reply, attempts are spaced out: 20 ms at first, doubling up to a second. In
 // between, calls that find no connection fail at once and say so.
 //
 // Connections without traffic for flare_rpc_client_connection_max_idle seconds
@@ -77,11 +77,11 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
 
   // Of ClientConnection. It is established.
   void OnConnected(ClientConnection* connection);
-  // The server has answered a call: it is well.
+  // The server has answered, be it too late: it is well.
   void OnProven();
   // No further calls on this connection; those under way go on.
   void Retire(ClientConnection* connection);
-  // The connection is closed; `why` if it never answered a call.
+  // The connection is closed; `why` if it never brought a whole reply.
   void OnClosed(ClientConnection* connection, const flare::Status* why);
 
   // Closes connections that carried nothing since `since_ns`. True if nothing
