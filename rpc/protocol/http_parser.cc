@@ -205,14 +205,16 @@ Fault ReadExpect(std::string_view value, HttpHead* out) {
 
 Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
   const char* const text = name.data();
+  // What means something in a request only.
+  const bool response = out->status != 0;
   switch (name.size()) {
     case 4:
-      if (!IsName(text, "host")) break;
+      if (response || !IsName(text, "host")) break;
       if (out->has_host) return &kTwoHosts;
       out->has_host = true;
       return MayBeHttpHost(value) ? nullptr : &kBadHost;
     case 6:
-      if (!IsName(text, "expect")) break;
+      if (response || !IsName(text, "expect")) break;
       return ReadExpect(value, out);
     case 9:
       if (!IsName(text, "rpc-seqno")) break;

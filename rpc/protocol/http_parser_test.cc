@@ -367,6 +367,16 @@ TEST(ResponseHead, TheReasonMayBeMissing) {
   }
 }
 
+// Some servers echo what they were sent.
+TEST(ResponseHead, PassesOverFieldsOfRequests) {
+  HttpHead head;
+  EXPECT_FALSE(
+      ParseResponseHead("HTTP/1.1 200 OK\r\nHost: a/b\r\nHost: c\r\n"
+                        "Expect: rain\r\nContent-Length: 3\r\n\r\n",
+                        kMaxFields, &head));
+  EXPECT_EQ(head.content_length, 3u);
+}
+
 TEST(ResponseHead, RefusesMalformedStatusLines) {
   for (std::string line :
        {"", "HTTP/1.1", "HTTP/1.1 ", "HTTP/1.1 20", "HTTP/1.1 2000",
