@@ -38,9 +38,10 @@ namespace flare::rpc::testing {
 class ClientTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    // Calls to which a test gives no time of their own are not to end by it,
-    // however busy the machine is.
+    // Calls to which a test gives no time of their own, and connections, are
+    // not to end by it, however busy the machine is.
     FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
+    FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
     fiber::RuntimeOptions options;
     options.concurrency = workers();
     options.make_poller = io::EpollPoller::Factory();

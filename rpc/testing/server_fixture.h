@@ -95,6 +95,7 @@ class ServerTest : public ::testing::Test {
   void SetUp() override {
     // For those that call it: as in client_fixture.h.
     FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
+    FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
     fiber::RuntimeOptions options;
     options.concurrency = workers();
     options.make_poller = io::EpollPoller::Factory();
