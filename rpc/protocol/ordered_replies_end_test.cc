@@ -8,6 +8,7 @@
 #include <latch>
 #include <numeric>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -27,9 +28,8 @@ std::string Head(std::string_view text) {
   return "<" + std::string(text) + ">\r\n";
 }
 Buffer Reply(std::string_view text) { return CreateBufferSlow(Head(text)); }
-std::string Last(std::string_view text) {
-  return Head(text) + "Connection: close\r\n";
-}
+constexpr std::string_view kClose = "Connection: close\r\n";
+std::string Last(std::string_view text) { return Head(text).append(kClose); }
 
 class NoWaiter final : public ReplyTurnWaiter {
  public:
@@ -220,6 +220,107 @@ TEST(RepliesAtTheEndStress, ManyRepliers) {
     for (int i = 1; i != kRequests; ++i) expected += Head("x");
     ASSERT_EQ(sink.Take(), expected + Last("x")) << round;
     ASSERT_TRUE(sink.closed());
+  }
+}
+
+class SemaphoreWaiter final : public ReplyTurnWaiter {
+ public:
+  void OnTurn() override { told_.release(); }
+  void Wait() { told_.acquire(); }
+
+ private:
+  std::binary_semaphore told_{0};
+};
+
+// A reader enters requests while repliers answer them, and ends the input.
+class RaceForTheEnd {
+ public:
+  static constexpr int kRequests = 24;
+
+  explicit RaceForTheEnd(int round) : round_(round) {}
+
+  // What was sent.
+  std::string Run() {
+    std::vector<std::jthread> repliers;
+    for (int t = 0; t != 3; ++t)
+      repliers.emplace_back([&] { AnswerOrdered(); });
+    // All others may wait for these.
+    repliers.emplace_back([&] { AnswerUnordered(); });
+    for (int i = 0; i != kRequests; ++i) {
+      places_[i] =
+          IsUnordered(i) ? replies_.EnterUnordered() : replies_.Enter();
+      ++entered_;
+      entered_.notify_all();
+    }
+    replies_.EndInput();
+    repliers.clear();
+    return sink_.Take();
+  }
+
+  bool IsUnordered(int i) const { return (i + round_) % 3 == 0; }
+  bool HasParts(int i) const { return (i + round_) % 7 == 1; }
+  bool closed() const { return sink_.closed(); }
+
+ private:
+  void AwaitEntry(int i) {
+    for (int n; (n = entered_.load()) <= i;) entered_.wait(n);
+  }
+  void AnswerUnordered() {
+    for (int i = 0; i != kRequests; ++i) {
+      if (!IsUnordered(i)) continue;
+      AwaitEntry(i);
+      // It has a place after all while another one is being sent in parts.
+      places_[i] ? replies_.Send(*places_[i], Reply("u"), false)
+                 : replies_.SendUnordered(Reply("u"), false);
+    }
+  }
+  void AnswerOrdered() {
+    for (int i; (i = next_.fetch_add(1)) < kRequests;) {
+      if (IsUnordered(i)) continue;
+      AwaitEntry(i);
+      Buffer reply = Reply(std::to_string(i));
+      HasParts(i) ? SendInParts(*places_[i], std::move(reply))
+                  : replies_.Send(*places_[i], std::move(reply), false);
+    }
+  }
+  void SendInParts(std::uint64_t place, Buffer&& bytes) {
+    SemaphoreWaiter waiter;
+    while (replies_.AskForTurn(place, &waiter) == ReplyTurn::kLater) {
+      waiter.Wait();
+    }
+    const bool last = replies_.IsLast(place);
+    replies_.SendPart(std::move(bytes));
+    replies_.EndParts(place, last);
+  }
+
+  const int round_;
+  RecordingSink sink_;
+  OrderedReplies replies_{kRequests, 1 << 20, &sink_};
+  std::optional<std::uint64_t> places_[kRequests];
+  std::atomic<int> entered_{0};
+  std::atomic<int> next_{0};
+};
+
+// None is lost, and none but the last says that it is.
+TEST(RepliesAtTheEndStress, WhileTheInputEnds) {
+  for (int round = 0; round != 200; ++round) {
+    RaceForTheEnd race(round);
+    std::string sent = race.Run();
+    if (sent.ends_with(kClose)) {
+      sent.resize(sent.size() - kClose.size());
+      EXPECT_TRUE(race.closed());
+    }
+    std::string expected;
+    for (int i = 0; i != RaceForTheEnd::kRequests; ++i) {
+      if (!race.IsUnordered(i)) expected += Head(std::to_string(i));
+    }
+    int unordered = 0;
+    for (std::size_t at; (at = sent.find(Head("u"))) != sent.npos;) {
+      sent.erase(at, Head("u").size());
+      ++unordered;
+    }
+    EXPECT_EQ(unordered, RaceForTheEnd::kRequests / 3);
+    ASSERT_EQ(sent, expected) << round;
   }
 }
 
