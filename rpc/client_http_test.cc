@@ -140,6 +140,20 @@ TEST_F(ClientHttpTest, TooLargeAReplyFailsItsCallAlone) {
   EXPECT_EQ(next.Await(), STATUS_SUCCESS) << next.controller.ErrorText();
 }
 
+// Nothing waits behind what may never come.
+TEST_F(ClientHttpTest, TooLargeAReplyToSkipEndsTheConnection) {
+  RawServer server;
+  RpcChannel channel(Uri(server));
+  std::vector<TestedCall> calls(2);
+  for (TestedCall& call : calls) call.Start(&channel);
+  auto peer = server.Accept();
+  const std::string reply = ReadRequest(peer.get());
+  ReadRequest(peer.get());
+  peer->Send(reply + "Content-Length: 18446744073709551615\r\n\r\n");
+  for (TestedCall& call : calls) EXPECT_EQ(call.Await(), STATUS_IO_ERROR);
+  EXPECT_TRUE(peer->AtEnd());
+}
+
 // How much of it is to come isn't known.
 TEST_F(ClientHttpTest, TooLargeAReplyInChunksEndsTheConnection) {
   RawServer server;

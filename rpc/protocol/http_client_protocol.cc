@@ -123,7 +123,8 @@ class HttpClientProtocol : public ClientProtocol {
   CutResult CutChunked(Buffer& in, InboundResponse* response,
                        std::string* error);
   CutResult CutOversized(Buffer& in, std::uint64_t body_size,
-                         InboundResponse* response);
+                         InboundResponse* response, std::string* error);
+  std::string TooLarge(std::uint64_t size) const;
   bool SkipRest(Buffer& in);
   CutResult Finish(InboundResponse* response);
   static CutResult Fail(std::string_view text, std::string* error) {
@@ -252,7 +253,7 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
   }
   std::uint64_t body_size = bodiless ? 0 : head.content_length;
   if (body_size > limits_.max_packet_size - head_size_) {
-    return CutOversized(in, body_size, response);
+    return CutOversized(in, body_size, response, error);
   }
   total_size_ = head_size_ + static_cast<std::size_t>(body_size);
   if (in.size() < total_size_) {
@@ -284,17 +285,26 @@ CutResult HttpClientProtocol::CutChunked(Buffer& in, InboundResponse* response,
 }
 
 // Its head tells whose it is, and its body isn't waited for: that call alone
-// fails.
+// fails. Unless the others would wait behind the body for long, or for ever.
 CutResult HttpClientProtocol::CutOversized(Buffer& in, std::uint64_t body_size,
-                                           InboundResponse* response) {
+                                           InboundResponse* response,
+                                           std::string* error) {
+  // What other protocols can announce at all.
+  constexpr std::uint64_t kMaxSkipped = 0xffff'ffff;
+  if (body_size > kMaxSkipped) return Fail(TooLarge(body_size), error);
   response->wire = in.Cut(head_size_);
   response->status = STATUS_MALFORMED_DATA;  // Parse says why.
   const CutResult result = Finish(response);
-  response->wire_size += static_cast<std::size_t>(
-      std::min<std::uint64_t>(body_size, SIZE_MAX - response->wire_size));
+  response->wire_size += static_cast<std::size_t>(body_size);
   skip_ = body_size;
   SkipRest(in);
   return result;
+}
+
+std::string HttpClientProtocol::TooLarge(std::uint64_t size) const {
+  return "a response of " + std::to_string(size) +
+         " bytes exceeds the limit of " +
+         std::to_string(limits_.max_packet_size);
 }
 
 // False if all of the input belonged to an oversized response and more will.
@@ -336,9 +346,7 @@ ParseResult HttpClientProtocol::Parse(InboundResponse* response) const {
   }
   response->correlation_id = *id;
   if (response->status != STATUS_SUCCESS) {  // Cut has found it too large.
-    response->scratch = "a response of " + std::to_string(response->wire_size) +
-                        " bytes exceeds the limit of " +
-                        std::to_string(limits_.max_packet_size);
+    response->scratch = TooLarge(response->wire_size);
     response->description = response->scratch;
     return ParseResult::kReject;
   }
