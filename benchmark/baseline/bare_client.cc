@@ -104,13 +104,15 @@ bool BareClientConnection::Finish(const BareMessage& response,
   if (index >= slots_.size() || !slots_[index].used) return false;
   oldest_ = (index + 1) % slots_.size();
   Slot& slot = slots_[index];
+  const std::int64_t latency_ns = now_ns - slot.sent_ns;
   slot.used = false;
+  // The next one first: none under way means that the run is over.
+  Begin(index, now_ns);
   if (response.status == 0) {
-    load_->Succeeded(now_ns - slot.sent_ns);
+    load_->Succeeded(latency_ns);
   } else {
     load_->Failed(response.status);
   }
-  Begin(index, now_ns);
   return true;
 }
 

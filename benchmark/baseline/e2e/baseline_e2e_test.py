@@ -295,6 +295,12 @@ class EpollLimit(TestCase):
     self.assertGreater(figures["warmup_requests"], 0)
     self.assertEqual(set(figures), set(self.press(server, "flare")))
 
+  def test_one_request_at_a_time_lasts_as_long_as_others(self):
+    server = self.serve("epoll_limit_server", "--threads=1")
+    figures = self.run_client(server, "flare", "--max_pending=1",
+                              "--duration=2")
+    self.assertGreaterEqual(figures["duration_s"], 2)
+
   def test_requests_count_from_the_end_of_the_warm_up(self):
     server = self.serve("epoll_limit_server", "--threads=1")
     figures = self.run_client(server, "flare", "--requests=100",
