@@ -391,12 +391,13 @@ TEST_F(WorkerTest, WorkersTakeTurnsAtLooking) {
   BlockingTasks tasks(20);
   tasks.KeepFor(20, 100);
   const std::int64_t begin = NowNs();
-  const int looks = poller()->looks();
+  const int looks_before = poller()->looks();
+  const int runs_before = tasks.runs();
   tasks.KeepFor(20, 400);
-  const double per_100_us =
-      (poller()->looks() - looks) * 1e5 / static_cast<double>(NowNs() - begin);
-  EXPECT_GT(per_100_us, 0.2);
-  EXPECT_LT(per_100_us, 1.2);
+  const double looks = poller()->looks() - looks_before;
+  // Not by time: on a busy machine there is little but waiting in it.
+  EXPECT_GT(looks / (tasks.runs() - runs_before), 0.03);
+  EXPECT_LT(looks * 1e5 / static_cast<double>(NowNs() - begin), 1.2);
 }
 
 }  // namespace
