@@ -240,7 +240,8 @@ class Reloads(proxy_harness.ProxyTest):
                for _ in range(3)]
     addresses = [f"127.0.0.1:{server.port}" for server in servers]
     port = harness.free_port()
-    text = f"listen: 127.0.0.1:{port}\nupstreams: [%s]\nlb: %s\n"
+    text = (f"listen: 127.0.0.1:{port}\nupstreams: [%s]\nlb: %s\n"
+            "connect_timeout: 30s\n")  # Servers wait for their CPUs, too.
     proxy = self.start_configured(text % (addresses[0], "round_robin"))
     press = self.start(
         "press", f"--server_addr=flare://127.0.0.1:{port}",
