@@ -426,7 +426,9 @@ TEST(ConfigTest, ReadingCanBeBrokenOff) {
   }).join();
   stopper.join();
   flare::fiber::TerminateRuntime();
-  ::close(writer);  // Ends the thread that was left behind.
+  // Not closed: the thread that was left behind would run while this process
+  // ends.
+  EXPECT_GE(writer, 0);
   ::unlink(fifo.c_str());
 }
 

@@ -279,19 +279,21 @@ void Supervisor::KeepTicking(std::chrono::nanoseconds interval) {
   // there are reloads.
   if (interval == ticker_interval_) return;
   StopTicker();
+  // While there are no lines they leave out what happens.
+  if (ticker_interval_.count() == 0) last_line_ = TakeSnapshot();
   ticker_interval_ = interval;
   if (interval.count() == 0) return;
   ticker_stop_ = std::stop_source();
-  ticker_ = flare::Fiber([this, interval, before = TakeSnapshot(),
-                          stop = ticker_stop_.get_token()]() mutable {
+  ticker_ = flare::Fiber([this, interval, stop = ticker_stop_.get_token()] {
     flare::this_fiber::SetName("statistics");
     bool goes_on = true;
     while (goes_on) {
       // The last line is about a part of the interval: none is left out.
       goes_on = flare::this_fiber::SleepFor(stop, interval);
       Snapshot now = TakeSnapshot();
-      LOG(INFO) << StatisticsLine(before, now, now.uptime_s - before.uptime_s);
-      before = std::move(now);
+      LOG(INFO) << StatisticsLine(last_line_, now,
+                                  now.uptime_s - last_line_.uptime_s);
+      last_line_ = std::move(now);
     }
   });
 }

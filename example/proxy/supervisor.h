@@ -86,6 +86,7 @@ class Supervisor {
   std::chrono::nanoseconds ticker_interval_{0};
   std::stop_source ticker_stop_;
   flare::Fiber ticker_;
+  Snapshot last_line_;  // What the lines so far are about; the ticker's.
 
   std::atomic<bool> draining_{false};
   std::atomic<std::uint64_t> generation_{1};
