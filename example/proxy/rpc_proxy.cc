@@ -133,10 +133,7 @@ void AddServices(const RoutedMethods& routed, const ChannelsByUri& channels,
 }
 
 int Entry(int argc, char** argv) {
-  if (argc > 1) {
-    return RefuseFlags(std::string("'") + argv[1] +
-                       "' is no flag; write --name=value.");
-  }
+  if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   const auto address = ParseListenAddress(FLAGS_ip, FLAGS_port);
   if (!address) {
     return RefuseFlags("Bad --ip or --port: " + address.error().message());

@@ -39,10 +39,7 @@ int Check(const ProxyConfig& config) {
 }
 
 int Entry(int argc, char** argv) {
-  if (argc > 1) {
-    LOG(ERROR) << "'" << argv[1] << "' is no flag; write --name=value.";
-    return kBadConfiguration;
-  }
+  if (!HasOnlyFlags(argc, argv)) return kBadConfiguration;
   const ConfigSource source = ConfigSourceFromFlags();
   const auto config = LoadConfig(source);
   if (!config) {
