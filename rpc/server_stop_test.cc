@@ -24,6 +24,25 @@ constexpr std::int64_t kSoon = 5'000'000'000;
 
 class ServerStopTest : public ServerTest {};
 
+// Answers with the path that was asked for; "/0" once `go` is set.
+auto AnswersPaths(fiber::Event* go, fiber::Latch* all_run) {
+  return NewHttpGetHandler(
+      [=](const HttpRequest& request, HttpResponse* response, auto*) {
+        all_run->count_down();
+        if (request.path() == "/0") go->Wait();
+        response->set_body(std::string(request.path()));
+      });
+}
+
+// For "/0", "/1", ...
+std::string RequestsOfPaths(int count) {
+  std::string batch;
+  for (int i = 0; i != count; ++i) {
+    batch += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  return batch;
+}
+
 TEST_F(ServerStopTest, WithoutStartOrTwiceIsHarmless) {
   server().Stop();
   server().Join();
@@ -126,20 +145,10 @@ TEST_F(OneWorkerStopTest, TheLastHttpReplySaysClose) {
   constexpr int kRequests = 5;
   fiber::Event go;
   fiber::Latch all_run(kRequests);
-  server().AddHttpPrefixHandler(
-      "/", NewHttpGetHandler(
-               [&](const HttpRequest& request, HttpResponse* response, auto*) {
-                 all_run.count_down();
-                 if (request.path() == "/0") go.Wait();
-                 response->set_body(std::string(request.path()));
-               }));
+  server().AddHttpPrefixHandler("/", AnswersPaths(&go, &all_run));
   StartServer();
   RawClient client(endpoint());
-  std::string batch;
-  for (int i = 0; i != kRequests; ++i) {
-    batch += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
-  }
-  client.Send(batch);
+  client.Send(RequestsOfPaths(kRequests));
   all_run.wait();
   server().Stop();
   // When the only worker comes to this, it has been told of the end.
@@ -209,20 +218,10 @@ TEST_F(ServerStopTest, IncompleteRequestDoesNotHoldItUp) {
 TEST_F(ServerStopTest, PipelinedHttpIsAnsweredInOrder) {
   fiber::Event go;
   fiber::Latch all_run(20);
-  server().AddHttpPrefixHandler(
-      "/", NewHttpGetHandler(
-               [&](const HttpRequest& request, HttpResponse* response, auto*) {
-                 all_run.count_down();
-                 if (request.path() == "/0") go.Wait();
-                 response->set_body(std::string(request.path()));
-               }));
+  server().AddHttpPrefixHandler("/", AnswersPaths(&go, &all_run));
   StartServer();
   RawClient client(endpoint());
-  std::string batch;
-  for (int i = 0; i != 20; ++i) {
-    batch += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
-  }
-  client.Send(batch);
+  client.Send(RequestsOfPaths(20));
   all_run.wait();
   server().Stop();
   go.Set();
