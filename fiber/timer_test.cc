@@ -24,6 +24,13 @@ using std::chrono::milliseconds;
 class TimerTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(TimerTest);
 
+// What is due by now has run when this returns.
+void RunWhatIsDue() {
+  Event later;
+  SetDetachedTimer(ReadSteadyClock() + milliseconds(1), [&] { later.Set(); });
+  later.Wait();
+}
+
 struct Signalling : Timer {
   Signalling()
       : Timer([](Timer* t) {
@@ -237,11 +244,7 @@ TEST_P(TimerTest, EndlessIntervals) {
         ran.Set();
       });
   ran.Wait();
-  // What is due by now runs before this one.
-  Event later;
-  SetDetachedTimer(std::chrono::steady_clock::now() + milliseconds(1),
-                   [&] { later.Set(); });
-  later.Wait();
+  RunWhatIsDue();
   KillTimer(never);
   KillTimer(first);
   EXPECT_EQ(late.load(), 0);
@@ -259,11 +262,7 @@ TEST_P(TimerTest, PeriodicFromLongAgo) {
       ran.Set();
     });
     ran.Wait();
-    // What is due by now runs before this one.
-    Event later;
-    SetDetachedTimer(std::chrono::steady_clock::now() + milliseconds(1),
-                     [&] { later.Set(); });
-    later.Wait();
+    RunWhatIsDue();
     KillTimer(id);
     EXPECT_EQ(runs.load(), 1);
   }
@@ -301,10 +300,7 @@ TEST(TimerLifeTest, KilledInTheNextRuntime) {
   const auto guard = std::make_shared<int>(0);
   const TimerId fired = SetTimer(ReadSteadyClock(), [guard] {});
   const TimerId waiting = SetTimer(std::chrono::hours(1), [guard] {});
-  // Later than the first one.
-  Event later;
-  SetDetachedTimer(ReadSteadyClock() + milliseconds(1), [&] { later.Set(); });
-  later.Wait();
+  RunWhatIsDue();
   TerminateRuntime();
   ASSERT_TRUE(StartRuntime(options).ok());
   KillTimer(fired);
