@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
 
 #include "flare/base/string.h"
 
@@ -42,6 +44,31 @@ bool MayBeHttpHost(std::string_view text) {
   // To the end in any case, which costs less than to look.
   for (char c : text) may_be &= kHostChars[static_cast<unsigned char>(c)];
   return may_be;
+}
+
+bool IsHttpPathText(std::string_view text) {
+  constexpr std::size_t kBlock = 16;
+  using Bytes = std::uint8_t __attribute__((vector_size(kBlock)));
+  if (text.size() < kBlock) {
+    // Made up to a block.
+    char block[kBlock];
+    std::memset(block, 'a', sizeof(block));
+    text.copy(block, text.size());
+    return !text.empty() && IsHttpPathText({block, sizeof(block)});
+  }
+  Bytes wrong = {};
+  const auto look_at = [&wrong](const char* block) {
+    Bytes bytes;
+    std::memcpy(&bytes, block, sizeof(bytes));
+    wrong |= reinterpret_cast<Bytes>((bytes <= ' ') | (bytes > '~') |
+                                     (bytes == '?') | (bytes == '#'));
+  };
+  const char* const last = text.data() + text.size() - kBlock;
+  for (const char* at = text.data(); at < last; at += kBlock) look_at(at);
+  look_at(last);  // It laps over the one before.
+  std::uint64_t halves[2];
+  std::memcpy(halves, &wrong, sizeof(halves));
+  return (halves[0] | halves[1]) == 0;
 }
 
 std::string_view PathOfTarget(std::string_view target,

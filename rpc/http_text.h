@@ -20,6 +20,10 @@ bool IsHttpTokenChar(char c);
 // an address, and a port (RFC 3986, 3.2.2). It may be empty.
 bool MayBeHttpHost(std::string_view text);
 
+// Whether `text` may stand in a path as it is, and there is something of it:
+// visible ASCII, but for what begins a query or a fragment.
+bool IsHttpPathText(std::string_view text);
+
 // Whether `c` may stand in a field's value: no control byte but a tab.
 inline bool IsHttpValueChar(char c) {
   return (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) || c == '\t';

@@ -43,6 +43,27 @@ TEST(HttpText, Hosts) {
   EXPECT_EQ(count, 26 * 2 + 10 + 19);
 }
 
+TEST(HttpText, TextOfPaths) {
+  const auto is_good = [](int c) {
+    return c > ' ' && c < 0x7f && c != '?' && c != '#';
+  };
+  EXPECT_FALSE(IsHttpPathText(""));
+  for (std::size_t size = 1; size != 70; ++size) {
+    EXPECT_TRUE(IsHttpPathText(std::string(size, 'x'))) << size;
+    // What stands around it doesn't count.
+    const std::string inner = " " + std::string(size, '/') + "?";
+    EXPECT_TRUE(IsHttpPathText(std::string_view(inner).substr(1, size)));
+    for (std::size_t at = 0; at != size; ++at) {
+      for (int c = 0; c != 256; ++c) {
+        std::string text(size, '.');
+        text[at] = static_cast<char>(c);
+        ASSERT_EQ(IsHttpPathText(text), is_good(c))
+            << c << " at " << at << " of " << size;
+      }
+    }
+  }
+}
+
 TEST(HttpText, ValuesHaveNoControlBytesButTabs) {
   for (int c = 0; c != 256; ++c) {
     EXPECT_EQ(IsHttpValueChar(static_cast<char>(c)),

@@ -42,7 +42,6 @@ class RequestTemplate {
 };
 
 struct HttpServer {
-  std::string host;  // With the port.
   flare::Endpoint endpoint;
   RequestTemplate ordinary;
   RequestTemplate tail;
@@ -102,8 +101,7 @@ class HttpCall final : public Call, private HttpConnection::Waiter {
       if (connection_->Send(request_, deadline)) return;
       connection_->Release();
     }
-    connection_ =
-        new HttpConnection(server_.endpoint, server_.host, group_, this);
+    connection_ = new HttpConnection(server_.endpoint, group_, this);
     // A new one can't be closed.
     static_cast<void>(connection_->Send(request_, deadline));
   }
@@ -159,7 +157,7 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
   const auto endpoints = flare::io::Resolve(host);
   if (!endpoints) return endpoints.error();
   return std::unique_ptr<Target>(std::make_unique<HttpTarget>(
-      options, HttpServer{host, endpoints->front(),
+      options, HttpServer{endpoints->front(),
                           RequestTemplate(host, rest.substr(host.size())),
                           RequestTemplate(host, options.tail_path)}));
 }

@@ -7,7 +7,6 @@
 #include "flare/fiber/timer.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/protocol/http_parser.h"
-#include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace example {
@@ -25,19 +24,16 @@ flare::io::StreamConnection::Options StreamOptions() {
 
 }  // namespace
 
-HttpConnection::HttpConnection(const flare::Endpoint& peer,
-                               const std::string& host, std::size_t group,
+HttpConnection::HttpConnection(const flare::Endpoint& peer, std::size_t group,
                                Waiter* waiter)
     : flare::fiber::Timer([](Timer* timer) {
         static_cast<HttpConnection*>(timer)->stream_->Close(
             flare::Status(ETIMEDOUT, "no reply until the deadline"));
       }),
       waiter_(waiter),
-      // Only for its way of cutting replies off the input.
-      protocol_(flare::rpc::NewHttpClientProtocol(
-          flare::rpc::PayloadFormat::kProtobuf, LimitsFromFlags(), host)),
       stream_(flare::io::StreamConnection::Connect(peer, group, this,
-                                                   StreamOptions())) {}
+                                                   StreamOptions())),
+      reader_(LimitsFromFlags()) {}
 
 HttpConnection::~HttpConnection() = default;
 
@@ -78,7 +74,8 @@ void HttpConnection::OnConnected() { connected_ = true; }
 bool HttpConnection::OnData(flare::Buffer& in, std::size_t* need,
                             std::string* error) {
   using flare::rpc::CutResult;
-  switch (protocol_->Cut(in, &response_, need, error)) {
+  flare::rpc::HttpHead head;
+  switch (reader_.Read(in, &scratch_, &head, need, error)) {
     case CutResult::kMessage:
       break;
     case CutResult::kNeedMore:
@@ -86,14 +83,15 @@ bool HttpConnection::OnData(flare::Buffer& in, std::size_t* need,
     default:
       return false;
   }
-  if (response_.status != flare::rpc::STATUS_SUCCESS) {
-    *error = "a reply of " + std::to_string(response_.wire_size) +
-             " bytes is too large";
+  if (reader_.too_large()) {
+    *error = reader_.TooLarge();
     return false;
   }
   HttpReply reply;
-  bool last = false;
-  ReadReply(&reply, &last);
+  reply.status = head.status;
+  reply.reason = head.reason;
+  bool last = head.close || (head.minor_version == 0 && !head.keep_alive);
+  reader_.Take(in, &reply.body);
   {
     flare::ScopedLock guard(lock_);
     // Too late, or never asked for: the connection isn't used any more [HC4].
@@ -108,22 +106,6 @@ bool HttpConnection::OnData(flare::Buffer& in, std::size_t* need,
   }
   waiter_->OnReply(std::move(reply));
   return true;
-}
-
-// The reply that Cut() has put into response_.
-void HttpConnection::ReadReply(HttpReply* reply, bool* last) {
-  flare::rpc::HttpHead head;
-  std::string scratch;
-  // Cut has accepted it.
-  static_cast<void>(flare::rpc::ParseResponseHead(
-      flare::rpc::ContiguousPrefix(response_.wire, response_.wire.size(),
-                                   &scratch),
-      flare::rpc::Limits().max_http_header_fields, &head));
-  reply->status = head.status;
-  reply->reason = head.reason;
-  reply->body = std::move(response_.body);
-  *last = head.close || (head.minor_version == 0 && !head.keep_alive);
-  response_.Clear();
 }
 
 flare::Status HttpConnection::Failure(const flare::Status& why) const {

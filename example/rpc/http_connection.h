@@ -1,6 +1,6 @@
 // One kept-alive HTTP connection that carries one request at a time.
 //
-//   auto* connection = new HttpConnection(peer, host, group, waiter);
+//   auto* connection = new HttpConnection(peer, group, waiter);
 //   connection->Send(request, deadline);   // waiter->OnReply() follows
 //   ...
 //   connection->Release();
@@ -23,7 +23,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "flare/base/buffer.h"
@@ -35,7 +34,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/protocol/http_response_reader.h"
 
 namespace example {
 
@@ -60,8 +59,8 @@ class HttpConnection final : private flare::io::StreamHandler,
 
   // For one owner. Begins to connect with the first request. `waiter` must
   // live until Release().
-  HttpConnection(const flare::Endpoint& peer, const std::string& host,
-                 std::size_t group, Waiter* waiter);
+  HttpConnection(const flare::Endpoint& peer, std::size_t group,
+                 Waiter* waiter);
 
   // Sends a request, all of its bytes; not while another is under way. False:
   // the connection has closed meanwhile, nothing will happen. Fails at
@@ -83,17 +82,16 @@ class HttpConnection final : private flare::io::StreamHandler,
               std::string* error) override;
   void OnClosed(const flare::Status& why) override;
 
-  void ReadReply(HttpReply* reply, bool* last);
   flare::Status Failure(const flare::Status& why) const;
 
   Waiter* const waiter_;
-  const std::unique_ptr<flare::rpc::ClientProtocol> protocol_;
   flare::RefPtr<flare::io::StreamConnection> stream_;
   std::atomic<int> users_{2};  // [HC1]
 
   // Of the stream's callbacks.
   bool connected_ = false;
-  flare::rpc::InboundResponse response_;
+  flare::rpc::HttpResponseReader reader_;
+  std::string scratch_;
   bool has_last_reply_ = false;  // [HC4]
   HttpReply last_reply_;
 

@@ -68,17 +68,15 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
     return HttpRefusal{
         405, "calls are made by POST, not by " + std::string(head.method_name)};
   }
-  if (head.rpc_seq_no.data() != nullptr &&
-      !request->ticket.has_correlation_id) {
+  if (head.rpc_seq_no && !request->ticket.has_correlation_id) {
     return HttpRefusal{400, "Rpc-SeqNo is no number"};
   }
-  std::uint64_t timeout = 0;
-  if (head.rpc_timeout.data() != nullptr) {
-    const auto value = TryParse<std::uint64_t>(head.rpc_timeout);
-    if (!value) return HttpRefusal{400, "Rpc-Timeout is no number"};
-    timeout = std::min<std::uint64_t>(
-        *value, std::numeric_limits<std::uint32_t>::max());
+  if (head.rpc_timeout && !head.rpc_timeout.value) {
+    return HttpRefusal{400, "Rpc-Timeout is no number"};
   }
+  const std::uint64_t timeout =
+      std::min<std::uint64_t>(head.rpc_timeout.value.value_or(0),
+                              std::numeric_limits<std::uint32_t>::max());
   if (!format) return RefuseFormat(uses, head.content_type);
   request->scratch.assign(PathOfTarget(head.target).substr(kPrefix.size()));
   request->head.method = request->scratch;

@@ -289,21 +289,6 @@ TEST_F(HttpClient, FailsTheCallOfAMalformedFailure) {
   }
 }
 
-TEST_F(HttpClient, ClosesOnAResponseOfNobody) {
-  InboundResponse response;
-  for (std::size_t piece : {1, 1000}) {
-    EXPECT_EQ(Read("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nxx",
-                   &response, piece),
-              ParseResult::kClose);
-    EXPECT_EQ(response.description,
-              "http: status 502 (Bad Gateway) without Rpc-SeqNo");
-  }
-  EXPECT_EQ(Read("HTTP/1.1 200 OK\r\nRpc-SeqNo: -1\r\n"
-                 "Content-Length: 0\r\n\r\n",
-                 &response),
-            ParseResult::kClose);
-}
-
 TEST_F(HttpClient, NoticesThatTheServerCloses) {
   InboundResponse response;
   ASSERT_EQ(Read("HTTP/1.1 200 OK\r\nRpc-SeqNo: 1\r\nConnection: close\r\n"

@@ -158,13 +158,13 @@ Fault ParseStatusLine(std::string_view line, HttpHead* out) {
 }
 
 Fault ReadContentLength(std::string_view value, HttpHead* out) {
-  auto length = TryParse<std::uint64_t>(value);
+  const auto length = TryParse<std::uint64_t>(value);
   if (!length) return &kBadLength;
-  if (out->has_content_length && *length != out->content_length) {
-    return &kTwoLengths;
+  if (out->content_length) {
+    if (*length != *out->content_length.value) return &kTwoLengths;
+    out->repeats_length = true;
   }
-  out->has_content_length = true;
-  out->content_length = *length;
+  out->content_length = {value, length};
   return nullptr;
 }
 
@@ -193,6 +193,11 @@ Fault ReadOnce(std::string_view value, std::string_view* out) {
   if (out->data() != nullptr) return &kRepeated;
   *out = value;
   return nullptr;
+}
+
+Fault ReadOnce(std::string_view value, HttpNumber* out) {
+  out->value = TryParse<std::uint64_t>(value);
+  return ReadOnce(value, &out->text);
 }
 
 Fault ReadExpect(std::string_view value, HttpHead* out) {
@@ -256,7 +261,7 @@ Fault ParseField(std::string_view line, std::size_t colon, HttpHead* out) {
 
 Fault CheckFraming(const HttpHead& head) {
   if (!head.chunked) return nullptr;
-  if (head.has_content_length) {
+  if (head.content_length) {
     return &kLengthAndCoding;
   }
   if (head.minor_version == 0) {
@@ -355,6 +360,14 @@ HttpFault ParseRequestHead(std::string_view head, std::size_t max_fields,
   return fault != nullptr ? *fault : HttpFault();
 }
 
+HttpFault ParseResponseHead(std::string_view head, std::size_t max_fields,
+                            HttpHead* out) {
+  LineReader lines(head);
+  Fault fault = ParseResponse(&lines, max_fields, out);
+  if (fault == nullptr) fault = CheckEnd(lines);
+  return fault != nullptr ? HttpFault{502, fault->text} : HttpFault();
+}
+
 std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
                                            std::size_t limit,
                                            std::size_t max_fields,
@@ -364,12 +377,13 @@ std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
   return static_cast<std::size_t>(lines.at() - bytes.data());
 }
 
-HttpFault ParseResponseHead(std::string_view head, std::size_t max_fields,
-                            HttpHead* out) {
-  LineReader lines(head);
-  Fault fault = ParseResponse(&lines, max_fields, out);
-  if (fault == nullptr) fault = CheckEnd(lines);
-  return fault != nullptr ? HttpFault{502, fault->text} : HttpFault();
+std::optional<std::size_t> PeekResponseHead(std::string_view bytes,
+                                            std::size_t limit,
+                                            std::size_t max_fields,
+                                            HttpHead* out) {
+  LineReader lines(bytes.substr(0, limit));
+  if (ParseResponse(&lines, max_fields, out)) return std::nullopt;
+  return static_cast<std::size_t>(lines.at() - bytes.data());
 }
 
 }  // namespace flare::rpc

@@ -49,6 +49,15 @@ enum class HeadEnd {
 HeadEnd FindHeadEnd(const Buffer& in, std::size_t limit, std::size_t* scanned,
                     std::size_t* size);
 
+// A field that should be a number.
+struct HttpNumber {
+  std::string_view text;               // as it stands there; see below
+  std::optional<std::uint64_t> value;  // nullopt: absent, or no number
+
+  // Whether the field is there.
+  explicit operator bool() const { return text.data() != nullptr; }
+};
+
 // What the start line and the fields that matter to us say. Absent texts are
 // empty views with data() == nullptr.
 struct HttpHead {
@@ -61,16 +70,16 @@ struct HttpHead {
   std::string_view reason;
   int minor_version = 1;  // of HTTP/1.x
 
-  bool has_content_length = false;
-  std::uint64_t content_length = 0;
+  HttpNumber content_length;  // always a number, if it is there
   bool chunked = false;
   bool close = false;       // Connection: close
   bool keep_alive = false;  // Connection: keep-alive
   bool expect_continue = false;
   bool has_host = false;
+  bool repeats_length = false;  // several Content-Length, all the same
   std::string_view content_type;
-  std::string_view rpc_seq_no;
-  std::string_view rpc_timeout;
+  HttpNumber rpc_seq_no;
+  HttpNumber rpc_timeout;
   std::string_view rpc_error_code;
   std::string_view rpc_error_reason;
 
@@ -83,17 +92,21 @@ struct HttpHead {
 // many fields), 501 (transfer coding), 505 (version).
 HttpFault ParseRequestHead(std::string_view head, std::size_t max_fields,
                            HttpHead* out);
-// The size of the request head at the start of `bytes`, which it is parsed
-// from, if it is all there, has at most `limit` bytes and no fault. Otherwise
-// *out must not be used.
+// Faults have status 502: the other side is wrong.
+HttpFault ParseResponseHead(std::string_view head, std::size_t max_fields,
+                            HttpHead* out);
+
+// The size of the head at the start of `bytes`, which it is parsed from, if it
+// is all there, has at most `limit` bytes and no fault. Otherwise *out must not
+// be used.
 std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
                                            std::size_t limit,
                                            std::size_t max_fields,
                                            HttpHead* out);
-
-// Faults have status 502: the other side is wrong.
-HttpFault ParseResponseHead(std::string_view head, std::size_t max_fields,
-                            HttpHead* out);
+std::optional<std::size_t> PeekResponseHead(std::string_view bytes,
+                                            std::size_t limit,
+                                            std::size_t max_fields,
+                                            HttpHead* out);
 
 }  // namespace flare::rpc
 

@@ -118,11 +118,12 @@ TEST(RequestHead, ReadsAnOrdinaryOne) {
   EXPECT_EQ(head.target, "/rpc/a.B.C?x=1");
   EXPECT_EQ(head.minor_version, 1);
   EXPECT_TRUE(head.has_host);
-  EXPECT_EQ(head.rpc_seq_no, "17");
-  EXPECT_EQ(head.rpc_timeout, "250");
+  EXPECT_EQ(head.rpc_seq_no.value, 17u);
+  EXPECT_EQ(head.rpc_timeout.text, "250");
+  EXPECT_EQ(head.rpc_timeout.value, 250u);
   EXPECT_EQ(head.content_type, "application/x-protobuf");
-  EXPECT_TRUE(head.has_content_length);
-  EXPECT_EQ(head.content_length, 12u);
+  EXPECT_TRUE(head.content_length);
+  EXPECT_EQ(head.content_length.value, 12u);
   EXPECT_TRUE(head.keep_alive);
   EXPECT_FALSE(head.close);
   EXPECT_TRUE(head.expect_continue);
@@ -134,13 +135,12 @@ TEST(RequestHead, AbsentFieldsAreTold) {
   ASSERT_FALSE(Parse("GET / HTTP/1.0\r\n\r\n", &head));
   EXPECT_EQ(head.minor_version, 0);
   EXPECT_FALSE(head.has_host);
-  EXPECT_FALSE(head.has_content_length);
-  EXPECT_EQ(head.content_length, 0u);
-  EXPECT_EQ(head.rpc_seq_no.data(), nullptr);
+  EXPECT_FALSE(head.content_length);
+  EXPECT_FALSE(head.rpc_seq_no);
   HttpHead empty;
   ASSERT_FALSE(Parse("GET / HTTP/1.1\r\nRpc-SeqNo:\r\n\r\n", &empty));
-  EXPECT_NE(empty.rpc_seq_no.data(), nullptr);
-  EXPECT_EQ(empty.rpc_seq_no, "");
+  EXPECT_TRUE(empty.rpc_seq_no);
+  EXPECT_FALSE(empty.rpc_seq_no.value);
 }
 
 TEST(RequestHead, KnowsAllMethods) {
@@ -262,7 +262,7 @@ TEST(RequestHead, AcceptsHarmlessRepetitions) {
                                 "Accept: a\r\nAccept: b\r\n"
                                 "Connection: foo\r\nConnection: CLOSE\r\n"),
                      &head));
-  EXPECT_EQ(head.content_length, 5u);
+  EXPECT_EQ(head.content_length.value, 5u);
   EXPECT_TRUE(head.close);
 }
 
@@ -319,7 +319,7 @@ TEST(PeekRequestHead, ReadsWhatIsCompleteAndWell) {
     ASSERT_EQ(found.has_value(), size >= head.size()) << size;
     if (!found) continue;
     EXPECT_EQ(*found, head.size());
-    EXPECT_EQ(out.content_length, 4u);
+    EXPECT_EQ(out.content_length.value, 4u);
     EXPECT_EQ(out.fields, "Host: x\r\nContent-Length: 4\r\n");
   }
 }
@@ -374,7 +374,7 @@ TEST(ResponseHead, PassesOverFieldsOfRequests) {
       ParseResponseHead("HTTP/1.1 200 OK\r\nHost: a/b\r\nHost: c\r\n"
                         "Expect: rain\r\nContent-Length: 3\r\n\r\n",
                         kMaxFields, &head));
-  EXPECT_EQ(head.content_length, 3u);
+  EXPECT_EQ(head.content_length.value, 3u);
 }
 
 TEST(ResponseHead, RefusesMalformedStatusLines) {

@@ -6,6 +6,7 @@
 #include "flare/base/string.h"
 #include "flare/rpc/protocol/chunked_decoder.h"
 #include "flare/rpc/protocol/http_call.h"
+#include "flare/rpc/protocol/http_head_memo.h"
 #include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_recognition.h"
@@ -83,6 +84,7 @@ class HttpServerProtocol : public ServerProtocol {
   OrderedReplies replies_;
 
   // What follows belongs to the reader.
+  HttpHeadMemo heads_;
   bool spoken_ = false;         // there was a message before
   bool stopped_ = false;        // what comes is no longer read
   std::size_t scanned_ = 0;     // see FindHeadEnd
@@ -117,8 +119,9 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     return result;
   }
   FillTicket(head, &request->ticket);
-  if (head.content_length > limits_.max_packet_size ||
-      head_size_ + head.content_length > limits_.max_packet_size) {
+  const std::uint64_t announced = head.content_length.value.value_or(0);
+  if (announced > limits_.max_packet_size ||
+      head_size_ + announced > limits_.max_packet_size) {
     return RefuseSize(in, request);
   }
   if (head.chunked) {
@@ -129,7 +132,7 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     in_chunks_ = true;
     return CutChunked(in, request);
   }
-  const auto body_size = static_cast<std::size_t>(head.content_length);
+  const auto body_size = static_cast<std::size_t>(announced);
   total_size_ = head_size_ + body_size;
   if (in.size() < total_size_) {
     ContinueIfExpected(head, *request);
@@ -147,8 +150,8 @@ CutResult HttpServerProtocol::ReadHead(Buffer& in, InboundRequest* request,
   // As a rule it has come in one piece, and is in order.
   if (scanned_ == 0) {
     const auto size =
-        PeekRequestHead(in.FirstContiguous(), limits_.max_http_header,
-                        limits_.max_http_header_fields, head);
+        heads_.PeekRequest(in.FirstContiguous(), limits_.max_http_header,
+                           limits_.max_http_header_fields, head);
     // An unknown method may be another protocol's.
     if (size && head->method != HttpMethod::Unspecified) {
       head_size_ = *size;
@@ -292,7 +295,7 @@ void HttpServerProtocol::FillTicket(const HttpHead& head,
   ticket->close = head.close || (!http_11 && !head.keep_alive);
   ticket->keep_alive = !http_11 && !ticket->close;
   std::optional<std::uint64_t> id;
-  if (ticket->rpc) id = TryParse<std::uint64_t>(head.rpc_seq_no);
+  if (ticket->rpc) id = head.rpc_seq_no.value;
   ticket->has_correlation_id = id.has_value();
   ticket->correlation_id = id.value_or(0);
   ticket->ordered = !id.has_value();

@@ -1,0 +1,86 @@
+// Cuts the responses on one HTTP connection off its input, with length or in
+// chunks. What the published servers send is read, too: they write the reason
+// of a failure as it is, line feeds and all, so behind the first line a control
+// byte counts as a blank, and only an empty line ends the head.
+//
+//   HttpHead head;
+//   if (reader.Read(in, &scratch, &head, &need, &error) ==
+//       CutResult::kMessage) {
+//     Use(head);
+//     reader.Take(in, &body);  // The next one begins.
+//   }
+//
+// Used by one task at a time; nothing blocks.
+#ifndef FLARE_RPC_PROTOCOL_HTTP_RESPONSE_READER_H_
+#define FLARE_RPC_PROTOCOL_HTTP_RESPONSE_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/protocol/chunked_decoder.h"
+#include "flare/rpc/protocol/http_head_memo.h"
+#include "flare/rpc/protocol/http_parser.h"
+
+namespace flare::rpc {
+
+class HttpResponseReader {
+ public:
+  explicit HttpResponseReader(const Limits& limits) : limits_(limits) {}
+
+  // As ServerProtocol::Cut, but never returns kUnsure or kNotMine. kMessage:
+  // a response is there, and *head, a new one before, is its head, whose views
+  // are valid until Take(), as long as neither `in` nor *scratch changes.
+  // Interim responses are passed over.
+  CutResult Read(Buffer& in, std::string* scratch, HttpHead* head,
+                 std::size_t* need, std::string* error);
+  // Takes the response that Read() has found off the input.
+  void Take(Buffer& in, Buffer* body);
+
+  // Of the response that was found: head and body together, and whether that is
+  // more than Limits::max_packet_size, and why that is no good. The body of
+  // such a one isn't waited for: it is empty, and what comes of it is skipped.
+  std::uint64_t size() const { return head_size_ + body_size_; }
+  bool too_large() const { return size() > limits_.max_packet_size; }
+  std::string TooLarge() const { return TooLarge(size()); }
+
+ private:
+  // Heads. kMessage: *head is read, head_size_ is known.
+  CutResult ReadHead(const Buffer& in, std::string* scratch, HttpHead* head,
+                     std::string* error);
+  CutResult ReadUnusualHead(const Buffer& in, std::string* scratch,
+                            HttpHead* head, std::string* error);
+  CutResult FindHead(const Buffer& in, std::string* error);
+  HeadEnd FindHeadEndOrEmptyLine(const Buffer& in);
+  void ForgetHead();
+
+  // Bodies.
+  CutResult ReadChunks(Buffer& in, std::string* scratch, HttpHead* head,
+                       std::string* error);
+  CutResult ReadLength(const Buffer& in, const HttpHead& head,
+                       std::size_t* need, std::string* error);
+  bool SkipRest(Buffer& in);
+
+  std::string TooLarge(std::uint64_t size) const;
+  static CutResult Fail(std::string_view text, std::string* error);
+
+  const Limits limits_;
+  HttpHeadMemo memo_;
+  // Of the response at hand.
+  std::size_t scanned_ = 0;      // see FindHeadEnd
+  bool by_empty_line_ = false;   // How the end of its head is looked for.
+  std::size_t head_size_ = 0;    // 0: not known yet
+  std::uint64_t body_size_ = 0;  // if head_size_ is known
+  bool in_chunks_ = false;
+  Buffer chunked_head_;
+  Buffer chunked_body_;
+  ChunkedDecoder chunks_;
+  std::uint64_t skip_ = 0;  // still to come of one before that was too large
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_PROTOCOL_HTTP_RESPONSE_READER_H_
