@@ -99,6 +99,7 @@ class RefPtr {
     if (ptr_) ptr_->Deref();
   }
 
+  // NOLINTNEXTLINE(bugprone-unhandled-self-assignment): copies and swaps.
   RefPtr& operator=(const RefPtr& other) noexcept {
     RefPtr(other).Swap(*this);
     return *this;
