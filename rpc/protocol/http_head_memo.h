@@ -17,15 +17,19 @@
 //       and change nothing else. A field that isn't so is compared as it is.
 // [HM3] A number has 1 to 19 digits, which always fit; others are parsed.
 //
-// Remembering takes half as long as parsing. Where heads are hardly ever alike
-// only one in kMaxMisses + 1 is remembered.
+// Remembering takes half as long as parsing. So the first head isn't, of which
+// there may be no second, and where heads are hardly ever alike only one in
+// kMaxMisses + 1 is.
 //
-// Used by one task at a time; nothing blocks. Keeps up to kMaxSize bytes.
+// Used by one task at a time; nothing blocks. What is remembered takes 300
+// bytes and those of the head, up to kMaxSize; before that there is next to
+// nothing.
 #ifndef FLARE_RPC_PROTOCOL_HTTP_HEAD_MEMO_H_
 #define FLARE_RPC_PROTOCOL_HTTP_HEAD_MEMO_H_
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,19 +67,26 @@ class HttpHeadMemo {
     HttpNumber HttpHead::*number;
   };
 
+  struct Known {
+    std::string text;  // of a head
+    HttpHead head;     // what it says; its views point into `text`
+    std::array<Hole, 3> holes;
+    std::size_t hole_count = 0;
+
+    void Assign(std::string_view new_text, const HttpHead& new_head);
+    void AddHole(HttpNumber HttpHead::*number);
+    std::optional<std::size_t> Match(std::string_view bytes, std::size_t limit,
+                                     HttpHead* out) const;
+  };
+
   std::optional<std::size_t> Match(std::string_view bytes, std::size_t limit,
                                    HttpHead* out);
   // Of a head that was parsed.
   void OnMiss(std::string_view text, const HttpHead& head);
-  void Remember(std::string_view text, const HttpHead& head);
-  void AddHole(HttpNumber HttpHead::*number);
 
-  std::string text_;  // of the last head; empty: there is none
-  HttpHead head_;     // what it says; its views point into text_
-  std::array<Hole, 3> holes_;
-  std::size_t hole_count_ = 0;
-  int misses_to_pass_ = 0;  // That many are not remembered.
-  int next_misses_ = 0;     // ... after the next one that is
+  std::unique_ptr<Known> known_;  // nullptr: none
+  int misses_to_pass_ = 1;        // That many are not remembered.
+  int next_misses_ = 0;           // ... after the next one that is
 };
 
 }  // namespace flare::rpc

@@ -69,6 +69,15 @@ std::string ReadBy(const HeadKind& kind, HttpHeadMemo* memo,
   return size ? std::to_string(*size) + ": " + DescribeHead(head) : "none";
 }
 
+// Reads a head twice, after which it is remembered if it is the first one.
+void Learn(HttpHeadMemo* memo, std::string_view bytes) {
+  HttpHead head;
+  for (int i = 0; i != 2; ++i) {
+    EXPECT_TRUE(memo->PeekRequest(bytes, kSizeLimit, kFieldLimit, &head));
+    head = HttpHead();
+  }
+}
+
 // Whether the memo compared `bytes` instead of parsing them.
 bool IsCompared(HttpHeadMemo* memo, std::string_view bytes) {
   HttpHead head;
@@ -88,7 +97,7 @@ std::string CallHead(const std::string& id, const std::string& timeout,
 
 TEST(HttpHeadMemo, ComparesHeadsThatDifferInTheirNumbers) {
   HttpHeadMemo memo;
-  EXPECT_FALSE(IsCompared(&memo, CallHead("1", "1000", "12") + "body"));
+  Learn(&memo, CallHead("1", "1000", "12") + "body");
   for (const auto& head :
        {CallHead("1", "1000", "12"), CallHead("2", "1000", "12"),
         CallHead("1234567890123456789", "1", "0"),
@@ -110,7 +119,7 @@ TEST(HttpHeadMemo, ParsesHeadsThatDifferOtherwise) {
         CallHead("1", "2\r\n", "3"), "GET" + CallHead("1", "2", "3").substr(4),
         CallHead("1", "2", "3").substr(0, 60)}) {
     HttpHeadMemo memo;
-    EXPECT_FALSE(IsCompared(&memo, CallHead("1", "2", "3")));
+    Learn(&memo, CallHead("1", "2", "3"));
     EXPECT_FALSE(IsCompared(&memo, other)) << other;
     EXPECT_EQ(ReadBy(kRequests, &memo, other), ParsedText(kRequests, other));
     // What was refused isn't remembered, nor does it stand in the way.
@@ -125,7 +134,7 @@ TEST(HttpHeadMemo, LengthsThatAreRepeatedAreNumbersOnlyTogether) {
   const auto twice = [](const std::string& a, const std::string& b) {
     return CallHead("1", "2", a + "\r\nContent-Length: " + b);
   };
-  EXPECT_FALSE(IsCompared(&memo, twice("3", "3")));
+  Learn(&memo, twice("3", "3"));
   EXPECT_TRUE(IsCompared(&memo, twice("3", "3")));
   EXPECT_EQ(ReadBy(kRequests, &memo, twice("3", "4")), "none");
   EXPECT_EQ(ReadBy(kRequests, &memo, twice("4", "3")), "none");
@@ -135,14 +144,15 @@ TEST(HttpHeadMemo, LengthsThatAreRepeatedAreNumbersOnlyTogether) {
 
 TEST(HttpHeadMemo, HeedsTheLimit) {
   HttpHeadMemo memo;
-  HttpHead head;
   const std::string shorter = CallHead("1", "2", "3");
   const std::string longer = CallHead("11", "2", "3");
-  for (int i = 0; i != 2; ++i) {
-    EXPECT_EQ(memo.PeekRequest(shorter, shorter.size(), kFieldLimit, &head),
-              shorter.size());
-    EXPECT_EQ(memo.PeekRequest(longer, shorter.size(), kFieldLimit, &head),
-              std::nullopt);
+  const auto peek = [&memo, limit = shorter.size()](std::string_view bytes) {
+    HttpHead head;
+    return memo.PeekRequest(bytes, limit, kFieldLimit, &head);
+  };
+  for (int i = 0; i != 3; ++i) {
+    EXPECT_EQ(peek(shorter), shorter.size());
+    EXPECT_EQ(peek(longer), std::nullopt);
   }
 }
 
@@ -155,12 +165,18 @@ TEST(HttpHeadMemo, DoesNotKeepLongHeads) {
   const std::size_t others = with_cookie(0).size();
   const std::string longest = with_cookie(HttpHeadMemo::kMaxSize - others);
   const std::string longer = with_cookie(HttpHeadMemo::kMaxSize - others + 1);
-  EXPECT_FALSE(IsCompared(&memo, longest));
+  Learn(&memo, longest);
   EXPECT_TRUE(IsCompared(&memo, longest));
-  EXPECT_FALSE(IsCompared(&memo, longer));
-  EXPECT_FALSE(IsCompared(&memo, longer));
+  for (int i = 0; i != 3; ++i) EXPECT_FALSE(IsCompared(&memo, longer));
   EXPECT_EQ(ReadBy(kRequests, &memo, longer), ParsedText(kRequests, longer));
-  EXPECT_FALSE(IsCompared(&memo, longest));
+  EXPECT_TRUE(IsCompared(&memo, longest));
+}
+
+TEST(HttpHeadMemo, TheSecondHeadIsRemembered) {
+  HttpHeadMemo memo;
+  EXPECT_FALSE(IsCompared(&memo, CallHead("1", "2", "3")));
+  EXPECT_FALSE(IsCompared(&memo, CallHead("2", "2", "3")));
+  EXPECT_TRUE(IsCompared(&memo, CallHead("3", "2", "3")));
 }
 
 TEST(HttpHeadMemo, RemembersFewWhereHeadsVary) {
@@ -219,7 +235,9 @@ void ReadMutations(const HeadKind& kind,
     HttpHeadMemo memo;
     const std::string first =
         Mutated(heads[random() % heads.size()], &random) + "body";
-    ASSERT_EQ(ReadBy(kind, &memo, first), ParsedText(kind, first)) << first;
+    for (int j = 0; j != 2; ++j) {
+      ASSERT_EQ(ReadBy(kind, &memo, first), ParsedText(kind, first)) << first;
+    }
     for (int j = 0; j != 3; ++j) {
       const std::string next = Mutated(first, &random);
       const std::string expected = ParsedText(kind, next);
