@@ -58,6 +58,7 @@ TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
   }
 }
 
+// Whose call is to fail can't be told.
 TEST_F(HttpClientRefusals, ClosesOnAResponseOfNobody) {
   struct Case {
     std::string bytes;
@@ -190,6 +191,5 @@ TEST_F(HttpClientRefusals, ClosesOnLengthsBeyondAllMeasure) {
   EXPECT_TRUE(in_.empty());
 }
 
-// Whose call is to fail can't be told.
 }  // namespace
 }  // namespace flare::rpc
