@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/string.h"
@@ -24,9 +25,10 @@ bool IsStream(const HttpHead& head) {
   return trailer && IEquals(TrimBlanks(*trailer), "Rpc-Error-Code");
 }
 
-void FailCall(int status, std::string why, InboundResponse* response) {
+// `why` may lie in response->scratch, as the head may.
+void FailCall(int status, std::string_view why, InboundResponse* response) {
   response->status = status;
-  response->scratch = std::move(why);  // The head may have been there.
+  response->scratch.assign(why);
   response->description = response->scratch;
 }
 
@@ -162,7 +164,7 @@ void HttpClientProtocol::FillOutcome(const HttpHead& head,
                     "a failure whose Rpc-Error-Code isn't one", response);
   }
   if (*code != STATUS_SUCCESS) {
-    FailCall(*code, std::string(head.rpc_error_reason), response);
+    FailCall(*code, head.rpc_error_reason, response);
   }
 }
 

@@ -264,6 +264,23 @@ TEST_F(HttpClient, ASuccessfulStatusCanCarryAFailure) {
   EXPECT_TRUE(response.body.empty());
 }
 
+TEST_F(HttpClient, FailuresAreDescribedInMemoryThatIsThere) {
+  InboundResponse response;
+  response.scratch.reserve(1000);
+  const char* const room = response.scratch.data();
+  const std::string reason(100, 'r');
+  // In pieces the head is there itself.
+  for (std::size_t piece : {9, 1000}) {
+    ASSERT_EQ(Read("HTTP/1.1 500 No\r\nRpc-SeqNo: 1\r\nRpc-Error-Code: 12\r\n"
+                   "Rpc-Error-Reason: " +
+                       reason + "\r\nContent-Length: 0\r\n\r\n",
+                   &response, piece),
+              ParseResult::kOk);
+    EXPECT_EQ(response.description, reason);
+    EXPECT_EQ(response.description.data(), room);
+  }
+}
+
 TEST_F(HttpClient, FailsTheCallOfAMalformedFailure) {
   struct Case {
     std::string fields;
