@@ -31,13 +31,15 @@ class HttpResponseReader {
  public:
   explicit HttpResponseReader(const Limits& limits) : limits_(limits) {}
 
-  // As ServerProtocol::Cut, but never returns kUnsure or kNotMine. kMessage:
-  // a response is there, and *head, a new one before, is its head, whose views
-  // are valid until Take(), as long as neither `in` nor *scratch changes.
-  // Interim responses are passed over.
+  // As ServerProtocol::Cut, but never returns kUnsure or kNotMine, and leaves
+  // the response to Take(). kMessage: one is there, and *head, which must have
+  // been a new one, is its head; the views in there are valid until Take(), as
+  // long as neither `in` nor *scratch changes. Interim responses are passed
+  // over.
   CutResult Read(Buffer& in, std::string* scratch, HttpHead* head,
                  std::size_t* need, std::string* error);
-  // Takes the response that Read() has found off the input.
+  // Takes the response that Read() has found off the input. *body must be
+  // empty.
   void Take(Buffer& in, Buffer* body);
 
   // Of the response that was found: head and body together, and whether that is
