@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/http_protocol.h"
@@ -18,6 +19,23 @@ class HttpClientRefusals : public testing::ClientProtocolTest<> {
  protected:
   HttpClientRefusals() : ClientProtocolTest(nullptr) {}
 
+  // What makes the client close the connection, and what it says of it.
+  struct Refusal {
+    std::string bytes;
+    std::string error;
+  };
+  void ExpectErrors(const Limits& limits,
+                    const std::vector<Refusal>& refusals) {
+    for (const auto& [bytes, error] : refusals) {
+      for (std::size_t piece : {1, 7, 1000}) {
+        Begin(limits);
+        InboundResponse response;
+        EXPECT_EQ(Cut(bytes, &response, piece), CutResult::kError);
+        EXPECT_EQ(error_, error);
+      }
+    }
+  }
+
   // A new connection.
   void Begin(const Limits& limits) {
     protocol_ = NewHttpClientProtocol(PayloadFormat::kProtobuf, limits, "");
@@ -29,10 +47,7 @@ TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
   Limits limits;
   limits.max_packet_size = 1000;
   limits.max_http_header = 500;
-  struct Case {
-    std::string bytes;
-    std::string text;
-  } cases[] = {
+  const std::vector<Refusal> cases = {
       {"CPRF\x08\0\0\0\r\n\r\n"s,
        "http: a control byte, or a line that doesn't end with CRLF"},
       {"CPRF 200 OK\r\n\r\n", "http: malformed HTTP version"},
@@ -48,22 +63,12 @@ TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
        "http: a chunked response exceeds the limit of 1000 bytes"},
   };
-  for (const Case& c : cases) {
-    for (std::size_t piece : {1, 7, 1000}) {
-      Begin(limits);
-      InboundResponse response;
-      EXPECT_EQ(Cut(c.bytes, &response, piece), CutResult::kError);
-      EXPECT_EQ(error_, c.text);
-    }
-  }
+  ExpectErrors(limits, cases);
 }
 
 // Whose call is to fail can't be told.
 TEST_F(HttpClientRefusals, ClosesOnAResponseOfNobody) {
-  struct Case {
-    std::string bytes;
-    std::string text;
-  } cases[] = {
+  const std::vector<Refusal> cases = {
       {"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nxx",
        "http: status 502 (Bad Gateway) without Rpc-SeqNo"},
       {"HTTP/1.1 200 OK\r\nRpc-SeqNo: -1\r\nContent-Length: 0\r\n\r\n",
@@ -73,14 +78,7 @@ TEST_F(HttpClientRefusals, ClosesOnAResponseOfNobody) {
       {"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
        "http: status 200 (OK) without Rpc-SeqNo"},
   };
-  for (const Case& c : cases) {
-    for (std::size_t piece : {1, 7, 1000}) {
-      Begin(Limits());
-      InboundResponse response;
-      EXPECT_EQ(Cut(c.bytes, &response, piece), CutResult::kError);
-      EXPECT_EQ(error_, c.text);
-    }
-  }
+  ExpectErrors(Limits(), cases);
 }
 
 // At once, not when the head ends, which it may never.
