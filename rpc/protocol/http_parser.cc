@@ -196,8 +196,9 @@ Fault ReadOnce(std::string_view value, std::string_view* out) {
 }
 
 Fault ReadOnce(std::string_view value, HttpNumber* out) {
+  if (const Fault fault = ReadOnce(value, &out->text)) return fault;
   out->value = TryParse<std::uint64_t>(value);
-  return ReadOnce(value, &out->text);
+  return nullptr;
 }
 
 Fault ReadExpect(std::string_view value, HttpHead* out) {
@@ -305,6 +306,14 @@ Fault ParseResponse(LineReader* lines, std::size_t max_fields, HttpHead* out) {
   return ParseFields(lines, max_fields, out);
 }
 
+template <Fault (*kParse)(LineReader*, std::size_t, HttpHead*)>
+std::optional<std::size_t> PeekHead(std::string_view bytes,
+                                    std::size_t max_fields, HttpHead* out) {
+  LineReader lines(bytes);
+  if (kParse(&lines, max_fields, out)) return std::nullopt;
+  return static_cast<std::size_t>(lines.at() - bytes.data());
+}
+
 Fault CheckEnd(const LineReader& lines) {
   return lines.done() ? nullptr : &kBytesBehind;
 }
@@ -372,18 +381,14 @@ std::optional<std::size_t> PeekRequestHead(std::string_view bytes,
                                            std::size_t limit,
                                            std::size_t max_fields,
                                            HttpHead* out) {
-  LineReader lines(bytes.substr(0, limit));
-  if (ParseRequest(&lines, max_fields, out)) return std::nullopt;
-  return static_cast<std::size_t>(lines.at() - bytes.data());
+  return PeekHead<ParseRequest>(bytes.substr(0, limit), max_fields, out);
 }
 
 std::optional<std::size_t> PeekResponseHead(std::string_view bytes,
                                             std::size_t limit,
                                             std::size_t max_fields,
                                             HttpHead* out) {
-  LineReader lines(bytes.substr(0, limit));
-  if (ParseResponse(&lines, max_fields, out)) return std::nullopt;
-  return static_cast<std::size_t>(lines.at() - bytes.data());
+  return PeekHead<ParseResponse>(bytes.substr(0, limit), max_fields, out);
 }
 
 }  // namespace flare::rpc
