@@ -59,11 +59,11 @@ BENCHMARK_CAPTURE(Parse, browser, BrowserHeads());
 // `kinds`: how many of them come in turns.
 void ReadByMemo(benchmark::State& state, const Heads& heads,
                 std::size_t kinds) {
-  HttpHeadMemo memo;
+  HttpHeadMemo memo(PeekRequestHead);
   std::size_t next = 0;
   for (auto _ : state) {
     HttpHead head;
-    const auto size = memo.PeekRequest(heads[next], kLimit, kMaxFields, &head);
+    const auto size = memo.Peek(heads[next], kLimit, kMaxFields, &head);
     CHECK(size.has_value());
     benchmark::DoNotOptimize(head);
     next = (next + 1) % kinds;

@@ -6,24 +6,13 @@
 
 namespace flare::rpc {
 
-std::optional<std::size_t> HttpHeadMemo::PeekRequest(std::string_view bytes,
-                                                     std::size_t limit,
-                                                     std::size_t max_fields,
-                                                     HttpHead* out) {
+std::optional<std::size_t> HttpHeadMemo::Peek(std::string_view bytes,
+                                              std::size_t limit,
+                                              std::size_t max_fields,
+                                              HttpHead* out) {
   if (const auto size = Match(bytes, limit, out)) [[likely]]
     return size;
-  const auto size = PeekRequestHead(bytes, limit, max_fields, out);
-  if (size) OnMiss(bytes.substr(0, *size), *out);
-  return size;
-}
-
-std::optional<std::size_t> HttpHeadMemo::PeekResponse(std::string_view bytes,
-                                                      std::size_t limit,
-                                                      std::size_t max_fields,
-                                                      HttpHead* out) {
-  if (const auto size = Match(bytes, limit, out)) [[likely]]
-    return size;
-  const auto size = PeekResponseHead(bytes, limit, max_fields, out);
+  const auto size = parse_(bytes, limit, max_fields, out);
   if (size) OnMiss(bytes.substr(0, *size), *out);
   return size;
 }

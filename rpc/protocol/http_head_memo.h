@@ -4,9 +4,9 @@
 // for the digits of its numbers, which are read. That takes two fifths of the
 // time for a call's head, less for those of browsers with all their fields.
 //
-//   HttpHeadMemo memo;                      // one for a connection
+//   HttpHeadMemo memo(PeekRequestHead);     // one for a connection
 //   HttpHead head;
-//   auto size = memo.PeekRequest(in.FirstContiguous(), 8192, 100, &head);
+//   auto size = memo.Peek(in.FirstContiguous(), 8192, 100, &head);
 //
 // That what was compared means what parsing it would have said:
 // [HM1] What is remembered was parsed without a fault, and all of it is
@@ -44,20 +44,16 @@ class HttpHeadMemo {
   static constexpr std::size_t kMaxSize = 1024;
   static constexpr int kMaxMisses = 15;
 
-  HttpHeadMemo() = default;
+  // `parse` is PeekRequestHead or PeekResponseHead.
+  explicit HttpHeadMemo(decltype(&PeekRequestHead) parse) : parse_(parse) {}
   HttpHeadMemo(const HttpHeadMemo&) = delete;
   HttpHeadMemo& operator=(const HttpHeadMemo&) = delete;
 
-  // As the functions of http_parser.h. One object reads requests or responses,
-  // with the same `max_fields` each time. The views in *out point into `bytes`
-  // or into this object: they are valid until the next call, at most.
-  std::optional<std::size_t> PeekRequest(std::string_view bytes,
-                                         std::size_t limit,
-                                         std::size_t max_fields, HttpHead* out);
-  std::optional<std::size_t> PeekResponse(std::string_view bytes,
-                                          std::size_t limit,
-                                          std::size_t max_fields,
-                                          HttpHead* out);
+  // As `parse`, with the same `max_fields` each time. The views in *out point
+  // into `bytes` or into this object: they are valid until the next call, at
+  // most.
+  std::optional<std::size_t> Peek(std::string_view bytes, std::size_t limit,
+                                  std::size_t max_fields, HttpHead* out);
 
  private:
   // Digits that may be others.
@@ -84,6 +80,7 @@ class HttpHeadMemo {
   // Of a head that was parsed.
   void OnMiss(std::string_view text, const HttpHead& head);
 
+  decltype(&PeekRequestHead) const parse_;
   std::unique_ptr<Known> known_;  // nullptr: none
   int misses_to_pass_ = 1;        // That many are not remembered.
   int next_misses_ = 0;           // ... after the next one that is

@@ -14,17 +14,7 @@ namespace {
 constexpr std::size_t kSizeLimit = 8192;
 constexpr std::size_t kFieldLimit = 10;
 
-using Peeker = std::optional<std::size_t> (*)(std::string_view, std::size_t,
-                                              std::size_t, HttpHead*);
-using MemoPeeker = std::optional<std::size_t> (HttpHeadMemo::*)(
-    std::string_view, std::size_t, std::size_t, HttpHead*);
-
-struct HeadKind {
-  Peeker parse;
-  MemoPeeker read;
-};
-constexpr HeadKind kRequests{PeekRequestHead, &HttpHeadMemo::PeekRequest};
-constexpr HeadKind kResponses{PeekResponseHead, &HttpHeadMemo::PeekResponse};
+using Peeker = decltype(&PeekRequestHead);
 
 // A view's text, and whether there is one.
 std::string TextOf(std::string_view view) {
@@ -56,16 +46,15 @@ std::string DescribeHead(const HttpHead& head) {
   return all;
 }
 
-std::string ParsedText(const HeadKind& kind, std::string_view bytes) {
+std::string ParsedText(Peeker parse, std::string_view bytes) {
   HttpHead head;
-  const auto size = kind.parse(bytes, kSizeLimit, kFieldLimit, &head);
+  const auto size = parse(bytes, kSizeLimit, kFieldLimit, &head);
   return size ? std::to_string(*size) + ": " + DescribeHead(head) : "none";
 }
 
-std::string ReadBy(const HeadKind& kind, HttpHeadMemo* memo,
-                   std::string_view bytes) {
+std::string ReadBy(HttpHeadMemo* memo, std::string_view bytes) {
   HttpHead head;
-  const auto size = (memo->*kind.read)(bytes, kSizeLimit, kFieldLimit, &head);
+  const auto size = memo->Peek(bytes, kSizeLimit, kFieldLimit, &head);
   return size ? std::to_string(*size) + ": " + DescribeHead(head) : "none";
 }
 
@@ -73,7 +62,7 @@ std::string ReadBy(const HeadKind& kind, HttpHeadMemo* memo,
 void Learn(HttpHeadMemo* memo, std::string_view bytes) {
   HttpHead head;
   for (int i = 0; i != 2; ++i) {
-    EXPECT_TRUE(memo->PeekRequest(bytes, kSizeLimit, kFieldLimit, &head));
+    EXPECT_TRUE(memo->Peek(bytes, kSizeLimit, kFieldLimit, &head));
     head = HttpHead();
   }
 }
@@ -81,7 +70,7 @@ void Learn(HttpHeadMemo* memo, std::string_view bytes) {
 // Whether the memo compared `bytes` instead of parsing them.
 bool IsCompared(HttpHeadMemo* memo, std::string_view bytes) {
   HttpHead head;
-  if (!memo->PeekRequest(bytes, kSizeLimit, kFieldLimit, &head)) return false;
+  if (!memo->Peek(bytes, kSizeLimit, kFieldLimit, &head)) return false;
   const std::less<const char*> before;
   return before(head.target.data(), bytes.data()) ||
          !before(head.target.data(), bytes.data() + bytes.size());
@@ -96,15 +85,14 @@ std::string CallHead(const std::string& id, const std::string& timeout,
 }
 
 TEST(HttpHeadMemo, ComparesHeadsThatDifferInTheirNumbers) {
-  HttpHeadMemo memo;
+  HttpHeadMemo memo(PeekRequestHead);
   Learn(&memo, CallHead("1", "1000", "12") + "body");
   for (const auto& head :
        {CallHead("1", "1000", "12"), CallHead("2", "1000", "12"),
         CallHead("1234567890123456789", "1", "0"),
         CallHead("0", "007", "9999999")}) {
     EXPECT_TRUE(IsCompared(&memo, head + "body")) << head;
-    EXPECT_EQ(ReadBy(kRequests, &memo, head + "body"),
-              ParsedText(kRequests, head));
+    EXPECT_EQ(ReadBy(&memo, head + "body"), ParsedText(PeekRequestHead, head));
   }
 }
 
@@ -118,37 +106,37 @@ TEST(HttpHeadMemo, ParsesHeadsThatDifferOtherwise) {
         CallHead("1", "2", "3\r\nConnection: close"),
         CallHead("1", "2\r\n", "3"), "GET" + CallHead("1", "2", "3").substr(4),
         CallHead("1", "2", "3").substr(0, 60)}) {
-    HttpHeadMemo memo;
+    HttpHeadMemo memo(PeekRequestHead);
     Learn(&memo, CallHead("1", "2", "3"));
     EXPECT_FALSE(IsCompared(&memo, other)) << other;
-    EXPECT_EQ(ReadBy(kRequests, &memo, other), ParsedText(kRequests, other));
+    EXPECT_EQ(ReadBy(&memo, other), ParsedText(PeekRequestHead, other));
     // What was refused isn't remembered, nor does it stand in the way.
-    EXPECT_EQ(ReadBy(kRequests, &memo, other), ParsedText(kRequests, other));
-    EXPECT_EQ(ReadBy(kRequests, &memo, CallHead("1", "2", "3")),
-              ParsedText(kRequests, CallHead("1", "2", "3")));
+    EXPECT_EQ(ReadBy(&memo, other), ParsedText(PeekRequestHead, other));
+    EXPECT_EQ(ReadBy(&memo, CallHead("1", "2", "3")),
+              ParsedText(PeekRequestHead, CallHead("1", "2", "3")));
   }
 }
 
 TEST(HttpHeadMemo, LengthsThatAreRepeatedAreNumbersOnlyTogether) {
-  HttpHeadMemo memo;
+  HttpHeadMemo memo(PeekRequestHead);
   const auto twice = [](const std::string& a, const std::string& b) {
     return CallHead("1", "2", a + "\r\nContent-Length: " + b);
   };
   Learn(&memo, twice("3", "3"));
   EXPECT_TRUE(IsCompared(&memo, twice("3", "3")));
-  EXPECT_EQ(ReadBy(kRequests, &memo, twice("3", "4")), "none");
-  EXPECT_EQ(ReadBy(kRequests, &memo, twice("4", "3")), "none");
-  EXPECT_EQ(ReadBy(kRequests, &memo, twice("4", "4")),
-            ParsedText(kRequests, twice("4", "4")));
+  EXPECT_EQ(ReadBy(&memo, twice("3", "4")), "none");
+  EXPECT_EQ(ReadBy(&memo, twice("4", "3")), "none");
+  EXPECT_EQ(ReadBy(&memo, twice("4", "4")),
+            ParsedText(PeekRequestHead, twice("4", "4")));
 }
 
 TEST(HttpHeadMemo, HeedsTheLimit) {
-  HttpHeadMemo memo;
+  HttpHeadMemo memo(PeekRequestHead);
   const std::string shorter = CallHead("1", "2", "3");
   const std::string longer = CallHead("11", "2", "3");
   const auto peek = [&memo, limit = shorter.size()](std::string_view bytes) {
     HttpHead head;
-    return memo.PeekRequest(bytes, limit, kFieldLimit, &head);
+    return memo.Peek(bytes, limit, kFieldLimit, &head);
   };
   for (int i = 0; i != 3; ++i) {
     EXPECT_EQ(peek(shorter), shorter.size());
@@ -157,7 +145,7 @@ TEST(HttpHeadMemo, HeedsTheLimit) {
 }
 
 TEST(HttpHeadMemo, DoesNotKeepLongHeads) {
-  HttpHeadMemo memo;
+  HttpHeadMemo memo(PeekRequestHead);
   const auto with_cookie = [](std::size_t size) {
     return "GET / HTTP/1.1\r\nHost: h\r\nCookie: " + std::string(size, 'c') +
            "\r\n\r\n";
@@ -168,19 +156,19 @@ TEST(HttpHeadMemo, DoesNotKeepLongHeads) {
   Learn(&memo, longest);
   EXPECT_TRUE(IsCompared(&memo, longest));
   for (int i = 0; i != 3; ++i) EXPECT_FALSE(IsCompared(&memo, longer));
-  EXPECT_EQ(ReadBy(kRequests, &memo, longer), ParsedText(kRequests, longer));
+  EXPECT_EQ(ReadBy(&memo, longer), ParsedText(PeekRequestHead, longer));
   EXPECT_TRUE(IsCompared(&memo, longest));
 }
 
 TEST(HttpHeadMemo, TheSecondHeadIsRemembered) {
-  HttpHeadMemo memo;
+  HttpHeadMemo memo(PeekRequestHead);
   EXPECT_FALSE(IsCompared(&memo, CallHead("1", "2", "3")));
   EXPECT_FALSE(IsCompared(&memo, CallHead("2", "2", "3")));
   EXPECT_TRUE(IsCompared(&memo, CallHead("3", "2", "3")));
 }
 
 TEST(HttpHeadMemo, RemembersFewWhereHeadsVary) {
-  HttpHeadMemo memo;
+  HttpHeadMemo memo(PeekRequestHead);
   const auto get = [](int i) {
     return "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: h\r\n\r\n";
   };
@@ -226,22 +214,21 @@ std::string Mutated(std::string text, std::mt19937* random) {
 
 // [HM1] to [HM3]: whatever was read before, what a memo says is what parsing
 // says.
-void ReadMutations(const HeadKind& kind,
-                   const std::vector<std::string>& heads) {
+void ReadMutations(Peeker parse, const std::vector<std::string>& heads) {
   std::mt19937 random(1);
   int accepted = 0;
   constexpr int kTurns = 50'000;
   for (int i = 0; i != kTurns; ++i) {
-    HttpHeadMemo memo;
+    HttpHeadMemo memo(parse);
     const std::string first =
         Mutated(heads[random() % heads.size()], &random) + "body";
     for (int j = 0; j != 2; ++j) {
-      ASSERT_EQ(ReadBy(kind, &memo, first), ParsedText(kind, first)) << first;
+      ASSERT_EQ(ReadBy(&memo, first), ParsedText(parse, first)) << first;
     }
     for (int j = 0; j != 3; ++j) {
       const std::string next = Mutated(first, &random);
-      const std::string expected = ParsedText(kind, next);
-      ASSERT_EQ(ReadBy(kind, &memo, next), expected) << first << next;
+      const std::string expected = ParsedText(parse, next);
+      ASSERT_EQ(ReadBy(&memo, next), expected) << first << next;
       accepted += expected != "none";
     }
   }
@@ -250,7 +237,7 @@ void ReadMutations(const HeadKind& kind,
 
 TEST(HttpHeadMemo, SaysOfRequestsWhatParsingSays) {
   ReadMutations(
-      kRequests,
+      PeekRequestHead,
       {CallHead("17", "1000", "12"),
        "POST /rpc/a.B.C HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n"
        "Content-Length: 5\r\n\r\n",
@@ -260,7 +247,7 @@ TEST(HttpHeadMemo, SaysOfRequestsWhatParsingSays) {
 
 TEST(HttpHeadMemo, SaysOfResponsesWhatParsingSays) {
   ReadMutations(
-      kResponses,
+      PeekResponseHead,
       {"HTTP/1.1 200 OK\r\nRpc-SeqNo: 17\r\nContent-Length: 12\r\n\r\n",
        "HTTP/1.1 200\r\nContent-Length: 3\r\nRpc-SeqNo: 99\r\n\r\n",
        "HTTP/1.0 500 Bad Luck\r\nContent-Length: 3\r\nRpc-SeqNo: 5\r\n"

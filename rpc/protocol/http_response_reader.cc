@@ -73,9 +73,8 @@ CutResult HttpResponseReader::ReadHead(const Buffer& in, std::string* scratch,
                                        HttpHead* head, std::string* error) {
   // As a rule it has come in one piece, and is in order.
   if (scanned_ == 0 && !by_empty_line_) {
-    const auto size =
-        memo_.PeekResponse(in.FirstContiguous(), limits_.max_http_header,
-                           limits_.max_http_header_fields, head);
+    const auto size = memo_.Peek(in.FirstContiguous(), limits_.max_http_header,
+                                 limits_.max_http_header_fields, head);
     if (size) {
       head_size_ = *size;
       return CutResult::kMessage;

@@ -70,7 +70,7 @@ class HttpResponseReader {
   static CutResult Fail(std::string_view text, std::string* error);
 
   const Limits limits_;
-  HttpHeadMemo memo_;
+  HttpHeadMemo memo_{PeekResponseHead};
   // Of the response at hand.
   std::size_t scanned_ = 0;      // see FindHeadEnd
   bool by_empty_line_ = false;   // How the end of its head is looked for.

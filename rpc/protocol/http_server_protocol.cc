@@ -84,7 +84,7 @@ class HttpServerProtocol : public ServerProtocol {
   OrderedReplies replies_;
 
   // What follows belongs to the reader.
-  HttpHeadMemo heads_;
+  HttpHeadMemo heads_{PeekRequestHead};
   bool spoken_ = false;         // there was a message before
   bool stopped_ = false;        // what comes is no longer read
   std::size_t scanned_ = 0;     // see FindHeadEnd
@@ -149,9 +149,8 @@ CutResult HttpServerProtocol::ReadHead(Buffer& in, InboundRequest* request,
                                        HttpHead* head) {
   // As a rule it has come in one piece, and is in order.
   if (scanned_ == 0) {
-    const auto size =
-        heads_.PeekRequest(in.FirstContiguous(), limits_.max_http_header,
-                           limits_.max_http_header_fields, head);
+    const auto size = heads_.Peek(in.FirstContiguous(), limits_.max_http_header,
+                                  limits_.max_http_header_fields, head);
     // An unknown method may be another protocol's.
     if (size && head->method != HttpMethod::Unspecified) {
       head_size_ = *size;
