@@ -1,6 +1,6 @@
 // Protobuf checks that each `string` of a proto3 message is UTF-8, when it is
 // written and when it is parsed. Its function looks at eight bytes at a time,
-// which took a fifth of the time of messages with large strings. Programs that
+// which was half of the instructions of calls with large strings. Programs that
 // are shipped are linked with --wrap for it: calls come here, where ASCII is
 // passed over 64 bytes at a time, and the rest, if there is any, goes to
 // protobuf's own (docs/decisions/0036-ascii-before-utf8.md).
