@@ -32,6 +32,7 @@ class IntrusiveListNode {
   IntrusiveListNode() = default;
   // Links belong to the place in memory: a copied element is in no list.
   IntrusiveListNode(const IntrusiveListNode&) noexcept {}
+  // NOLINTNEXTLINE(bugprone-unhandled-self-assignment): nothing is assigned.
   IntrusiveListNode& operator=(const IntrusiveListNode&) noexcept {
     return *this;
   }
