@@ -54,10 +54,10 @@ class CallMessages {
   Pair* Find(const Method& method);
   Pair* Make(const Method& method);
 
-  // Of the methods that were called last.
-  std::array<Pair, 4> pairs_;
   Pair* current_ = nullptr;
   std::size_t next_ = 0;  // The one to be replaced.
+  // Of the methods that were called last.
+  std::array<Pair, 4> pairs_;
 };
 
 }  // namespace flare::rpc

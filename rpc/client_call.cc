@@ -2,7 +2,7 @@
 //
 //   owner:  CallMethod's caller, or the call's own task
 //     StartAttempt   holders_ = 2; the owner turns into the issuer
-//   issuer: Acquire, Insert, arm the timer, BeginAttempt, write, LetGo
+//   issuer: Acquire, Insert, arm the timer, BeginAttempt, write, LetGo [CA7]
 //   completer: whoever takes the call out of the table: reader, timer, closing
 //     connection, canceller, or the issuer itself; writes the outcome, LetGo
 //   owner:  who let go last has the call for himself; it passes to the blocked
@@ -26,10 +26,15 @@
 //  [CA6] Before `done` runs, or the blocked caller goes on, the call has been
 //        put back into its pool: nothing of it refers to controller, response
 //        or channel, which may be reused or freed at once.
+//  [CA7] A fiber that blocks lets go, as the issuer, when it is suspended and
+//        can be resumed: in the hook that runs after the switch. So it is
+//        resumed once, by who lets go last: completer or hook. A plain thread
+//        lets go first, and waits for completed_ if it wasn't the last.
 
 #include "flare/rpc/client_call.h"
 
 #include <algorithm>
+#include <limits>
 #include <typeinfo>
 #include <utility>
 
@@ -40,6 +45,8 @@
 
 namespace flare::rpc {
 namespace {
+
+constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
 
 // How long a cancelled call may go on waiting for room in the output.
 constexpr std::int64_t kWaitSliceNs = 5'000'000;
@@ -72,10 +79,6 @@ ClientCall::ClientCall() : fiber::Timer(&ClientCall::OnTimer) {
   fiber::Task::run = &ClientCall::RunTask;
 }
 
-ClientCall::~ClientCall() {
-  if (inbound_ != nullptr) ObjectPool<InboundResponse>::Put(inbound_);
-}
-
 // --------------------------------------------------------------------------
 // The owner's part
 // --------------------------------------------------------------------------
@@ -84,23 +87,43 @@ void ClientCall::Run(const Arguments& arguments) {
   ClientCall* const call = ObjectPool<ClientCall>::Get();
   call->Begin(arguments);
   if (call->done_ != nullptr) {
+    call->StartAttempt();
     // `done` is never run from here, even if the call has ended already: it may
     // make the next call, and so on without end.
-    if (call->StartAttempt()) fiber::Submit(call);
+    if (call->LetGo()) fiber::Submit(call);
     return;
   }
+  call->carrier_ = fiber::CurrentCarrier();
   do {
-    call->completed_.Reset();
-    if (!call->StartAttempt()) call->completed_.Wait();
+    call->StartAttempt();
+    call->WaitForEnd();
   } while (!call->FinishAttempt());
   call->End();
+}
+
+// Returns with the call in the owner's hands.
+void ClientCall::WaitForEnd() {
+  if (carrier_ == nullptr) {
+    if (!LetGo()) completed_.Wait();
+    return completed_.Reset();
+  }
+  // acquire: pairs with the release in LetGo [CA2]. The completer has gone.
+  if (holders_.load(std::memory_order_acquire) == 1) return;
+  fiber::SuspendFiber(
+      {"call", this},
+      [](void* self) {
+        auto* const call = static_cast<ClientCall*>(self);
+        if (call->LetGo()) fiber::ResumeFiber(call->carrier_);  // [CA7]
+      },
+      this);
 }
 
 void ClientCall::RunTask(fiber::Task* task) {
   auto* const call = static_cast<ClientCall*>(task);
   do {
     if (call->FinishAttempt()) return call->End();
-  } while (call->StartAttempt());
+    call->StartAttempt();
+  } while (call->LetGo());
 }
 
 void ClientCall::Begin(const Arguments& arguments) {
@@ -121,8 +144,9 @@ void ClientCall::Begin(const Arguments& arguments) {
   const std::int64_t now = NowNs();
   controller_->started_ns_ = now;
   deadline_ns_ = controller_->DeadlineFrom(now);
-  attempts_left_ =
-      controller_->max_attempts_ > 0 ? controller_->max_attempts_ : 1;
+  attempts_left_ = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
+  parts_sent_ = false;
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
   failure_ =
@@ -132,9 +156,8 @@ void ClientCall::Begin(const Arguments& arguments) {
   }
 }
 
-// True: the call has come back to the owner, for FinishAttempt(). False: it
-// will come back by completed_ or as a task, and must not be touched.
-bool ClientCall::StartAttempt() {
+// Up to, but without, the issuer's LetGo().
+void ClientCall::StartAttempt() {
   // relaxed: there is only the owner; the table publishes it [CA1].
   holders_.store(2, std::memory_order_relaxed);
   --attempts_left_;
@@ -145,7 +168,6 @@ bool ClientCall::StartAttempt() {
   } else {
     FailAttempt(Outcome::kFailed, failure_);
   }
-  return LetGo();
 }
 
 // True: the call is over. False: there is to be another attempt.
@@ -175,6 +197,8 @@ void ClientCall::Evaluate() {
     case Outcome::kReply:
       failure_ = ReadReply();
       inbound_->Clear();
+      // There are more calls than replies that were read and not parsed yet.
+      ObjectPool<InboundResponse>::Put(std::exchange(inbound_, nullptr));
       break;
     case Outcome::kTimer:
       failure_ = TimeoutStatus(*method_);
@@ -188,7 +212,7 @@ void ClientCall::Evaluate() {
       break;  // failure_ is set.
   }
   controller_->error_code_ = failure_.code();
-  if (!failure_.ok()) controller_->error_text_ = failure_.message();
+  if (!failure_.ok()) controller_->ForBytes().error_text = failure_.message();
 }
 
 void ClientCall::End() {
@@ -203,11 +227,12 @@ void ClientCall::End() {
 }
 
 void ClientCall::Recycle() {
-  route_ = nullptr;
   route_keeper_.Reset();
   if (controller_ == &own_controller_) own_controller_.Reset();
-  body_.Clear();
-  attachment_.Clear();
+  if (!parts_sent_) {
+    body_.Clear();
+    attachment_.Clear();
+  }
   failure_ = flare::Status();
   ObjectPool<ClientCall>::Put(this);
 }
@@ -218,9 +243,8 @@ void ClientCall::Recycle() {
 
 void ClientCall::SendRequest() {
   const std::int64_t now = NowNs();
-  if (deadline_ns_ <= now) {
-    return FailAttempt(Outcome::kFailed, TimeoutStatus(*method_));
-  }
+  if (deadline_ns_ <= now) [[unlikely]]
+    return FailTooLate();
   // A connection may close between Acquire and Insert; nothing was sent yet.
   for (int tries = 0; id_ == 0; ++tries) {
     auto connection = route_->Acquire(controller_->last_connection_);
@@ -230,16 +254,7 @@ void ClientCall::SendRequest() {
     connection_ = *connection;
     id_ = connection_->calls().Insert(this);
     if (id_ != 0) break;
-    const bool closed = connection_->calls().closed();
-    if (!closed || tries == 2) {
-      return FailAttempt(
-          Outcome::kFailed,
-          closed ? connection_->close_reason()
-                 : flare::Status(STATUS_OVERLOADED,
-                                 "too many calls wait on the "
-                                 "connection to " +
-                                     connection_->peer().ToString()));
-    }
+    if (tries == 2 || !connection_->calls().closed()) return FailRefused();
     std::exchange(connection_, nullptr)->RemoveUser();
   }
   controller_->last_connection_ = connection_;
@@ -253,17 +268,39 @@ void ClientCall::SendRequest() {
   if (!status.ok()) FailAttempt(Outcome::kFailed, std::move(status));
 }
 
+// The failures are functions of their own, which aren't inlined, since their
+// texts would take most of the frame of SendRequest(). That lies on the stack
+// of a fiber, and the fewer cache lines that takes, the better.
+void ClientCall::FailTooLate() {
+  FailAttempt(Outcome::kFailed, TimeoutStatus(*method_));
+}
+
+void ClientCall::FailRefused() {
+  FailAttempt(Outcome::kFailed,
+              connection_->calls().closed()
+                  ? connection_->close_reason()
+                  : flare::Status(STATUS_OVERLOADED,
+                                  "too many calls wait on the connection to " +
+                                      connection_->peer().ToString()));
+}
+
 flare::Status ClientCall::Send(Buffer bytes) {
-  for (;;) {
-    if (connection_->Send(std::move(bytes)) != io::WriteResult::kOverLimit) {
-      return {};  // Queued; or closed, and the closing ends the call.
-    }
-    // Only who blocks anyway can wait until the server takes more.
-    if (done_ != nullptr) {
-      return flare::Status(STATUS_OVERLOADED,
-                           "too many bytes wait to be sent to " +
-                               connection_->peer().ToString());
-    }
+  if (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit)
+      [[unlikely]] {
+    return SendWithRoom(std::move(bytes));
+  }
+  return {};  // Queued; or closed, and the closing ends the call.
+}
+
+// What wasn't taken.
+flare::Status ClientCall::SendWithRoom(Buffer bytes) {
+  // Only who blocks anyway can wait until the server takes more.
+  if (done_ != nullptr) {
+    return flare::Status(
+        STATUS_OVERLOADED,
+        "too many bytes wait to be sent to " + connection_->peer().ToString());
+  }
+  do {
     switch (WaitForRoom()) {
       case WaitEnd::kRoom:
         break;
@@ -272,7 +309,8 @@ flare::Status ClientCall::Send(Buffer bytes) {
       case WaitEnd::kTimeout:
         return TimeoutStatus(*method_);
     }
-  }
+  } while (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit);
+  return {};  // As in Send.
 }
 
 // A completer can't end the waiting, so it is interrupted to look for one.
@@ -313,7 +351,7 @@ void ClientCall::Complete(Outcome outcome, fiber::TaskList* ready) {
   outcome_ = outcome;
   if (!LetGo()) return;  // [CA4]
   if (done_ == nullptr) {
-    completed_.Set();
+    carrier_ != nullptr ? fiber::ResumeFiber(carrier_) : completed_.Set();
   } else if (ready != nullptr) {
     ready->PushBack(this);
   } else {
@@ -321,9 +359,9 @@ void ClientCall::Complete(Outcome outcome, fiber::TaskList* ready) {
   }
 }
 
-void ClientCall::OnReply(InboundResponse** reply, std::int64_t now_ns,
+void ClientCall::OnReply(InboundResponse* reply, std::int64_t now_ns,
                          fiber::TaskList* ready) {
-  std::swap(inbound_, *reply);
+  inbound_ = reply;
   received_ns_ = now_ns;
   Complete(Outcome::kReply, ready);
 }

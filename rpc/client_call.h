@@ -18,6 +18,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/fiber/carrier.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
@@ -45,7 +46,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
 
   // For the pool.
   ClientCall();
-  ~ClientCall();
+  ~ClientCall() = default;
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
 
@@ -53,8 +54,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // connection's table, and has nothing to do with it afterwards. `ready`:
   // where to put what has to be submitted; null: it is submitted at once.
   //
-  // A reply: swaps `*reply` for a response object that can be reused, or null.
-  void OnReply(InboundResponse** reply, std::int64_t now_ns,
+  // A reply, from its pool, which the call will give it back to.
+  void OnReply(InboundResponse* reply, std::int64_t now_ns,
                fiber::TaskList* ready);
   void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
 
@@ -77,15 +78,21 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   flare::Status Serialize(const google::protobuf::Message& request);
   flare::Status CompressParts();
 
-  // One attempt, in this order. The first two return whether that is the end.
-  [[nodiscard]] bool StartAttempt();
+  // One attempt, in this order. WaitForEnd is for calls that block;
+  // FinishAttempt returns whether that was the last one.
+  void StartAttempt();
+  void WaitForEnd();
   [[nodiscard]] bool FinishAttempt();
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);
   flare::Status Send(Buffer bytes);
+  [[gnu::cold, gnu::noinline]] flare::Status SendWithRoom(Buffer bytes);
   WaitEnd WaitForRoom();
   // Ends the attempt unless something else has done so.
-  void FailAttempt(Outcome outcome, flare::Status why);
+  [[gnu::cold, gnu::noinline]] void FailAttempt(Outcome outcome,
+                                                flare::Status why);
+  [[gnu::cold, gnu::noinline]] void FailTooLate();
+  [[gnu::cold, gnu::noinline]] void FailRefused();
   [[nodiscard]] bool LetGo();
   void Complete(Outcome outcome, fiber::TaskList* ready);
 
@@ -98,34 +105,38 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void End();
   void Recycle();
 
-  // What the call is. Constant while it runs.
-  RefPtr<Route> route_keeper_;  // Only if there may be another attempt.
-  Route* route_ = nullptr;
-  const google::protobuf::MethodDescriptor* method_ = nullptr;
+  // In the order of how often they are used, since calls that wait leave the
+  // caches meanwhile (docs/decisions/0037-small-calls.md). What is of the call
+  // is constant while it runs; what is of the attempt is written by its issuer,
+  // who starts it, or by its completer.
+  Outcome outcome_ = Outcome::kNone;  // The completer's.
+  bool timer_armed_ = false;
+  std::atomic<std::uint32_t> holders_{0};  // Of the attempt.
+  std::uint32_t id_ = 0;
+  std::uint32_t attempts_left_ = 0;
   RpcClientController* controller_ = nullptr;
-  google::protobuf::RpcController* foreign_controller_ = nullptr;
   google::protobuf::Message* response_ = nullptr;
   google::protobuf::Closure* done_ = nullptr;
-  std::int64_t deadline_ns_ = 0;
-  std::size_t attempts_left_ = 0;
+  ClientConnection* connection_ = nullptr;
+  InboundResponse* inbound_ = nullptr;  // The completer's; owned.
+  std::int64_t received_ns_ = 0;        // The completer's.
+
+  fiber::Carrier* carrier_ = nullptr;  // The fiber's that blocks; null: none.
+  RefPtr<Route> route_keeper_;         // Only if there may be another attempt.
+  flare::Status failure_;              // The completer's.
   PayloadFormat format_{};  // The route's, which may be gone at the end.
-  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   bool attachment_compressed_ = false;
+  bool parts_sent_ = false;  // With the last attempt: body_ and attachment_.
+  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
+  std::int64_t deadline_ns_ = 0;
+  Route* route_ = nullptr;
+
+  const google::protobuf::MethodDescriptor* method_ = nullptr;
+  google::protobuf::RpcController* foreign_controller_ = nullptr;
   OutboundBody body_;  // Bytes if there may be another attempt.
   Buffer attachment_;
 
-  // The attempt. Written by its issuer, who starts it, and by its completer.
-  ClientConnection* connection_ = nullptr;
-  std::uint32_t id_ = 0;
-  bool timer_armed_ = false;
-  std::atomic<std::uint32_t> holders_{0};
-  // The completer's.
-  Outcome outcome_ = Outcome::kNone;
-  flare::Status failure_;
-  std::int64_t received_ns_ = 0;
-  InboundResponse* inbound_ = nullptr;  // Owned; kept for the next call.
-
-  fiber::Event completed_;  // For calls that block.
+  fiber::Event completed_;  // For plain threads that block.
   RpcClientController own_controller_;
 };
 

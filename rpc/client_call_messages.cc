@@ -29,7 +29,7 @@ std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
 // Fills in body_ and attachment_.
 flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
   if (controller_->has_request_raw_bytes_) {
-    body_ = controller_->request_raw_bytes_;
+    body_ = controller_->GetRequestRawBytes();
   } else {
     const flare::Status status = SerializePayload(format_, request, &body_);
     if (!status.ok()) {
@@ -38,13 +38,14 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
     // The caller's message is there until the first attempt has been sent.
     if (attempts_left_ > 1) body_ = std::move(body_).ToBuffer();
   }
-  if (!controller_->request_attachment_.empty()) {
+  if (controller_->bytes_ != nullptr &&
+      !controller_->GetRequestAttachment().empty()) {
     if (!route_->traits().attachments) {
       return flare::Status(
           STATUS_NOT_SUPPORTED,
           "the channel's protocol doesn't carry attachments; use flare://");
     }
-    attachment_ = controller_->request_attachment_;
+    attachment_ = controller_->GetRequestAttachment();
   }
   compression_ = CompressionAlgorithm::kNone;
   attachment_compressed_ = false;
@@ -88,6 +89,7 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   } else {
     request.body = std::move(body_);
     request.attachment = std::move(attachment_);
+    parts_sent_ = true;
   }
   BufferBuilder builder;
   flare::Status status =
@@ -119,9 +121,11 @@ flare::Status ClientCall::ReadReply() {
   flare::Status status =
       decompress(&reply.attachment, compressed && reply.attachment_compressed);
   if (!status.ok()) return status;
-  controller_->response_attachment_ = std::move(reply.attachment);
+  if (!reply.attachment.empty()) {
+    controller_->ForBytes().response_attachment = std::move(reply.attachment);
+  }
   if (controller_->accept_raw_response_) {
-    controller_->response_raw_bytes_ = std::move(reply.body);
+    controller_->ForBytes().response_raw_bytes = std::move(reply.body);
     return {};
   }
   status = decompress(&reply.body, compressed);

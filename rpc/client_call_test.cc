@@ -6,12 +6,17 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber_list.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
@@ -79,6 +84,37 @@ TEST_F(ClientCallTest, BlocksFiberAndThread) {
   OnFiber(call);
   call();
   answering.join();
+}
+
+TEST_F(ClientCallTest, AFiberThatWaitsIsListed) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  fiber::Event ended;
+  fiber::Spawn([&] {
+    this_fiber::SetName("caller");
+    RpcClientController controller;
+    TestRequest request;
+    TestResponse response;
+    TestService_Stub(&channel).Call(&controller, &request, &response, nullptr);
+    EXPECT_FALSE(controller.Failed()) << controller.ErrorText();
+    ended.Set();
+  });
+  auto peer = server.Accept();
+  const auto request = peer->ReadRequest();
+  const auto waits = [] {
+    for (const fiber::FiberSnapshot& fiber : fiber::ListFibers()) {
+      if (fiber.name == "caller") return fiber.waits_for;
+    }
+    return std::string();
+  };
+  // It may not have gone to wait yet.
+  const std::int64_t deadline_ns = NowNs() + 10'000'000'000;
+  while (waits() != "call" && NowNs() < deadline_ns) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(waits(), "call");
+  peer->Reply(request->id, "pong");
+  ended.Wait();
 }
 
 TEST_F(ClientCallTest, NeedsNoController) {

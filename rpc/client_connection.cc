@@ -142,7 +142,7 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
   }
   ClientCall* const call = calls_.Take(incoming_->correlation_id);
   if (call != nullptr) {
-    call->OnReply(&incoming_, now_ns, ready);
+    call->OnReply(std::exchange(incoming_, nullptr), now_ns, ready);
     return;
   }
   CountClientEvent(ClientEvent::kLateReply);

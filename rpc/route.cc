@@ -118,12 +118,14 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   return table;
 }
 
+flare::Status Route::NoPeer() const {
+  return flare::Status(STATUS_NO_PEER,
+                       "no server is known for \"" + address_ + '"');
+}
+
 Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
     const Table& table, const void* preferred) {
-  if (table.peers == 0) {
-    return flare::Status(STATUS_NO_PEER,
-                         "no server is known for \"" + address_ + '"');
-  }
+  if (table.peers == 0) return NoPeer();
   const std::size_t group =
       fiber::GetCurrentSchedulingGroupIndex() % table.groups;
   const std::size_t first = balancer_->Next(table.peers) % table.peers;

@@ -62,8 +62,10 @@ class Route : public RefCounted<Route> {
   Route() = default;
   ~Route() = default;
   const Table* FinalTable();
-  RefPtr<Table> CurrentTable();
+  // Not inlined, as few calls need it, and its frame is large.
+  [[gnu::noinline]] RefPtr<Table> CurrentTable();
   RefPtr<Table> MakeTable(std::uint64_t version);
+  [[gnu::cold, gnu::noinline]] flare::Status NoPeer() const;
   Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
                                                          const void* preferred);
 

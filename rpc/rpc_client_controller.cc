@@ -15,6 +15,8 @@
 #include <sched.h>
 
 #include "flare/base/cpu.h"
+#include "flare/base/object_pool.h"
+#include "flare/base/string.h"
 #include "flare/rpc/client_call.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_status.h"
@@ -34,6 +36,35 @@ RpcClientController::~RpcClientController() {
   // relaxed: a check of how it is used.
   DCHECK(cancelable_.load(std::memory_order_relaxed) == nullptr)
       << "a controller was destroyed while its call was under way";
+  DropBytes();
+}
+
+const RpcClientController::Bytes& RpcClientController::bytes() const {
+  static const Bytes kNone;
+  return bytes_ != nullptr ? *bytes_ : kNone;
+}
+
+RpcClientController::Bytes& RpcClientController::ForBytes() {
+  if (bytes_ == nullptr) bytes_ = ObjectPool<Bytes>::Get();
+  return *bytes_;
+}
+
+void RpcClientController::DropBytes() {
+  if (bytes_ == nullptr) return;
+  bytes_->Clear();
+  ObjectPool<Bytes>::Put(std::exchange(bytes_, nullptr));
+}
+
+void RpcClientController::Bytes::Clear() {
+  ClearOutcome();
+  request_attachment.Clear();
+  request_raw_bytes.Clear();
+}
+
+void RpcClientController::Bytes::ClearOutcome() {
+  ClearKeeping(&error_text, 4096);
+  response_attachment.Clear();
+  response_raw_bytes.Clear();
 }
 
 void RpcClientController::Reset() {
@@ -50,17 +81,14 @@ void RpcClientController::Reset() {
   cancel_requested_.store(false, std::memory_order_relaxed);
   max_attempts_ = 1;
   started_ns_ = 0;
-  request_attachment_.Clear();
-  request_raw_bytes_.Clear();
+  DropBytes();
 }
 
 void RpcClientController::ClearOutcome() {
   error_code_ = rpc::STATUS_SUCCESS;
-  error_text_.clear();
   canceled_ = false;
   sent_ns_ = received_ns_ = parsed_ns_ = ended_ns_ = 0;
-  response_attachment_.Clear();
-  response_raw_bytes_.Clear();
+  if (bytes_ != nullptr) bytes_->ClearOutcome();
   if (!remote_peer_.empty()) remote_peer_ = Endpoint();
 }
 
@@ -120,7 +148,7 @@ void RpcClientController::SetFailed(const std::string& reason) {
 void RpcClientController::SetFailed(int code, std::string reason) {
   CHECK_NE(code, rpc::STATUS_SUCCESS) << "a failure with the code of success";
   error_code_ = code;
-  error_text_ = std::move(reason);
+  ForBytes().error_text = std::move(reason);
 }
 
 void RpcClientController::NotifyOnCancel(google::protobuf::Closure*) {

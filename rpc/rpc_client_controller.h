@@ -96,16 +96,19 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   // Bytes sent along with the request, without a copy.
   void SetRequestAttachment(Buffer attachment) {
-    request_attachment_ = std::move(attachment);
+    if (bytes_ == nullptr && attachment.empty()) return;
+    ForBytes().request_attachment = std::move(attachment);
   }
-  const Buffer& GetRequestAttachment() const { return request_attachment_; }
+  const Buffer& GetRequestAttachment() const {
+    return bytes().request_attachment;
+  }
 
   // Sends these bytes instead of the serialised request (which is ignored).
   void SetRequestRawBytes(Buffer bytes) {
-    request_raw_bytes_ = std::move(bytes);
+    ForBytes().request_raw_bytes = std::move(bytes);
     has_request_raw_bytes_ = true;
   }
-  const Buffer& GetRequestRawBytes() const { return request_raw_bytes_; }
+  const Buffer& GetRequestRawBytes() const { return bytes().request_raw_bytes; }
 
   // Leaves the response message alone and hands out its bytes, as they came
   // (maybe compressed), in GetResponseRawBytes().
@@ -127,13 +130,19 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   bool Failed() const override { return error_code_ != 0; }
   int ErrorCode() const { return error_code_; }
-  std::string ErrorText() const override { return error_text_; }
+  std::string ErrorText() const override { return bytes().error_text; }
   // Did the call end by StartCancel()?
   bool IsCanceled() const override { return canceled_; }
 
-  const Buffer& GetResponseAttachment() const { return response_attachment_; }
-  Buffer* MutableResponseAttachment() { return &response_attachment_; }
-  const Buffer& GetResponseRawBytes() const { return response_raw_bytes_; }
+  const Buffer& GetResponseAttachment() const {
+    return bytes().response_attachment;
+  }
+  Buffer* MutableResponseAttachment() {
+    return &ForBytes().response_attachment;
+  }
+  const Buffer& GetResponseRawBytes() const {
+    return bytes().response_raw_bytes;
+  }
 
   // The server of the last attempt; empty if none was chosen.
   const Endpoint& GetRemotePeer() const { return remote_peer_; }
@@ -171,6 +180,22 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   enum class TimeoutKind : std::uint8_t { kDefault, kSpan, kDeadline };
 
+  // What few calls have. Beside the controller, so that those of the others,
+  // which mostly lie on the stacks of fibers that wait, are small.
+  struct Bytes {
+    std::string error_text;
+    Buffer request_attachment;
+    Buffer request_raw_bytes;
+    Buffer response_attachment;
+    Buffer response_raw_bytes;
+
+    void Clear();
+    void ClearOutcome();
+  };
+  const Bytes& bytes() const;
+  Bytes& ForBytes();  // To write to.
+  void DropBytes();
+
   TimeoutKind timeout_kind_ = TimeoutKind::kDefault;
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   bool has_request_raw_bytes_ = false;
@@ -195,11 +220,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::int64_t parsed_ns_ = 0;
   std::int64_t ended_ns_ = 0;
 
-  std::string error_text_;
-  Buffer request_attachment_;
-  Buffer request_raw_bytes_;
-  Buffer response_attachment_;
-  Buffer response_raw_bytes_;
+  Bytes* bytes_ = nullptr;  // Pooled; null: all of it is empty.
   Endpoint remote_peer_;
 };
 

@@ -73,16 +73,17 @@ std::chrono::steady_clock::time_point RpcServerController::GetTimestampParsed()
 
 void RpcServerController::Reset() {
   call_ = nullptr;
+  if (error_code_ != 0) ClearKeeping(&error_text_, 4096);
   error_code_ = 0;
   attachment_precompressed_ = false;
   compression_ = CompressionAlgorithm::kNone;
   acceptable_compressions_ = 0;
   deadline_ns_ = received_ns_ = dispatched_ns_ = parsed_ns_ = 0;
-  ClearKeeping(&error_text_, 4096);
+  remote_peer_ = nullptr;
+  if (!std::exchange(has_bytes_, false)) return;
   request_attachment_.Clear();
   response_attachment_.Clear();
   raw_bytes_.reset();
-  remote_peer_ = nullptr;
 }
 
 void RpcServerController::NotifyOnCancel(google::protobuf::Closure* callback) {

@@ -80,6 +80,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   // Bolt).
   void SetResponseAttachment(Buffer attachment) {
     response_attachment_ = std::move(attachment);
+    has_bytes_ = true;
   }
   const Buffer& GetResponseAttachment() const { return response_attachment_; }
   // The response's attachment has already been compressed with the algorithm
@@ -89,7 +90,10 @@ class RpcServerController final : public google::protobuf::RpcController {
   }
 
   // Sends these bytes in place of the serialised response message.
-  void SetResponseRawBytes(Buffer bytes) { raw_bytes_ = std::move(bytes); }
+  void SetResponseRawBytes(Buffer bytes) {
+    raw_bytes_ = std::move(bytes);
+    has_bytes_ = true;
+  }
 
   // --- About the call ---
 
@@ -118,6 +122,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   rpc::ServerCall* call_ = nullptr;  // Null outside of a server.
   int error_code_ = 0;
   bool attachment_precompressed_ = false;
+  bool has_bytes_ = false;  // One of the buffers below was filled in.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   std::uint64_t acceptable_compressions_ = 0;
   // NowNs() times; 0: none.
@@ -125,11 +130,13 @@ class RpcServerController final : public google::protobuf::RpcController {
   std::int64_t received_ns_ = 0;
   std::int64_t dispatched_ns_ = 0;
   std::int64_t parsed_ns_ = 0;
-  std::string error_text_;
+  const Endpoint* remote_peer_ = nullptr;  // The connection's.
+
+  // Of few calls. The others don't touch what is from here on.
+  std::string error_text_;  // Empty unless error_code_ is set.
   Buffer request_attachment_;
   Buffer response_attachment_;
   std::optional<Buffer> raw_bytes_;
-  const Endpoint* remote_peer_ = nullptr;  // The connection's.
 };
 
 }  // namespace flare

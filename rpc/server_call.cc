@@ -76,10 +76,20 @@ ServerCall::ServerCall() {
   run = [](fiber::Task* self) { static_cast<ServerCall*>(self)->Serve(); };
 }
 
-ServerCall* ServerCall::New() { return ObjectPool<ServerCall>::Get(); }
+ServerCall* ServerCall::New() {
+  ServerCall* const call = ObjectPool<ServerCall>::Get();
+  call->request_ = ObjectPool<InboundRequest>::Get();
+  return call;
+}
+
+void ServerCall::ReleaseRequest() {
+  if (request_ == nullptr) return;
+  request_->Clear();
+  ObjectPool<InboundRequest>::Put(std::exchange(request_, nullptr));
+}
 
 void ServerCall::Recycle() {
-  request_.Clear();
+  ReleaseRequest();
   ObjectPool<ServerCall>::Put(this);
 }
 
@@ -105,7 +115,7 @@ void ServerCall::Serve() {
       controller_.dispatched_ns_ - controller_.received_ns_ > max_wait_ns) {
     return FailOverloaded();
   }
-  request_.is_http ? ServeHttp() : ServeRpc();
+  request_->is_http ? ServeHttp() : ServeRpc();
 }
 
 void ServerCall::Refuse() {
@@ -116,20 +126,20 @@ void ServerCall::Refuse() {
 
 // False: the request was dealt with, because it is malformed.
 bool ServerCall::ParseHead() {
-  const ParseResult result = protocol_->Parse(&request_);
+  const ParseResult result = protocol_->Parse(request_);
   if (result == ParseResult::kOk) [[likely]]
     return true;
   connection_->state().CountFailure(connection_->group(), Failure::kMalformed);
   if (result == ParseResult::kReject) {
-    protocol_->WriteRejection(request_);
+    protocol_->WriteRejection(*request_);
   } else {
-    connection_->CloseMalformed(request_.reject_reason);
+    connection_->CloseMalformed(request_->reject_reason);
   }
   return false;
 }
 
 void ServerCall::ServeRpc() {
-  const RequestHead& head = request_.head;
+  const RequestHead& head = request_->head;
   const std::int64_t waited_ns =
       controller_.dispatched_ns_ - controller_.received_ns_;
   if (head.timeout_ms != 0) {
@@ -159,32 +169,39 @@ void ServerCall::ServeRpc() {
     return Fail(parsed, Failure::kMalformed);
   }
   controller_.parsed_ns_ = NowNs();
+  ticket_ = request_->ticket;
+  // Some replies repeat what only the request has.
+  if (ticket_.request_header.empty()) ReleaseRequest();
   method->service->CallMethod(method->descriptor, &controller_,
                               messages_.request(), messages_.response(), this);
   // Run() may have been called: nothing of this call is valid any more.
 }
 
 flare::Status ServerCall::ParseBody() {
-  const RequestHead& head = request_.head;
+  const RequestHead& head = request_->head;
   if (IsCompressed(head.compression)) {
     const std::size_t max_size =
         connection_->state().protocols().limits().max_decompressed_size;
     flare::Status status =
-        DecompressInPlace(head.compression, max_size, "body", &request_.body);
+        DecompressInPlace(head.compression, max_size, "body", &request_->body);
     if (status.ok() && head.attachment_compressed) {
       status = DecompressInPlace(head.compression, max_size, "attachment",
-                                 &request_.attachment);
+                                 &request_->attachment);
     }
     if (!status.ok()) return status;
   }
-  controller_.request_attachment_ = std::move(request_.attachment);
+  if (!request_->attachment.empty()) {
+    controller_.request_attachment_ = std::move(request_->attachment);
+    controller_.has_bytes_ = true;
+  }
   controller_.acceptable_compressions_ = head.acceptable_compressions;
 
   messages_.Acquire(*method_);
-  request_bytes_ = request_.body.size();
+  format_ = head.format;
+  request_bytes_ = request_->body.size();
   flare::Status status =
-      ParsePayload(head.format, request_.body, messages_.request());
-  request_.body.Clear();
+      ParsePayload(head.format, request_->body, messages_.request());
+  request_->body.Clear();
   return status;
 }
 
@@ -195,10 +212,10 @@ void ServerCall::ServeHttp() {
   context.received = ToTimePoint(controller_.received_ns_);
   context.dispatched = ToTimePoint(controller_.dispatched_ns_);
 
-  HttpPieces pieces(connection_, protocol_, &request_, &http_response_);
+  HttpPieces pieces(connection_, protocol_, request_, &http_response_);
   context.body = &pieces;
 
-  const HttpRequest& request = request_.http;
+  const HttpRequest& request = request_->http;
   if (HttpHandler* handler = state.routes.Find(request.path())) {
     handler->HandleRequest(request, &http_response_, &context);
   } else {
@@ -214,13 +231,13 @@ void ServerCall::ServeHttp() {
   if (pieces.begun()) {
     pieces.End();
   } else {
-    protocol_->WriteHttp(request_.ticket, std::move(http_response_));
+    protocol_->WriteHttp(ticket(), std::move(http_response_));
   }
   Finish();
 }
 
 void ServerCall::FailUnknown() {
-  const std::string_view name = request_.head.method;
+  const std::string_view name = request_->head.method;
   Fail(MethodTable::ExplainMissing(name), Failure::kUnknown,
        connection_->state().methods.HasServiceOf(name)
            ? FailureDetail::kNone
@@ -228,7 +245,7 @@ void ServerCall::FailUnknown() {
 }
 
 void ServerCall::FailOverloaded(FailureDetail detail) {
-  if (!request_.is_http) {
+  if (!request_->is_http) {
     const int code = connection_->state().options().status_code_for_overloaded;
     return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded,
                 detail);
@@ -236,7 +253,7 @@ void ServerCall::FailOverloaded(FailureDetail detail) {
   connection_->state().CountFailure(connection_->group(), Failure::kOverloaded);
   FillHttpError(HttpStatus::ServiceUnavailable, kOverloadedText,
                 &http_response_);
-  protocol_->WriteHttp(request_.ticket, std::move(http_response_));
+  protocol_->WriteHttp(ticket(), std::move(http_response_));
   Finish();
 }
 
@@ -249,7 +266,7 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
   response.status = status.code();
   response.description = status.message();
   Release();
-  protocol_->Write(request_.ticket, std::move(response));
+  protocol_->Write(ticket(), std::move(response));
   Finish();
 }
 
@@ -267,32 +284,40 @@ void ServerCall::Respond(bool last) {
     response = OutboundResponse();
   }
   response.status = controller_.error_code_;
-  response.description = controller_.error_text_;
   if (response.status != STATUS_SUCCESS) {
+    response.description = controller_.error_text_;
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
   if (last) Release();
-  protocol_->Write(request_.ticket, std::move(response));
+  protocol_->Write(ticket(), std::move(response));
 }
 
 flare::Status ServerCall::FillResponse(OutboundResponse* response) {
-  if (controller_.raw_bytes_) {
+  if (controller_.has_bytes_ && controller_.raw_bytes_) {
     response->body = *std::move(controller_.raw_bytes_);
   } else {
-    flare::Status status = SerializePayload(
-        request_.head.format, *messages_.response(), &response->body);
+    flare::Status status =
+        SerializePayload(format_, *messages_.response(), &response->body);
     if (status.ok()) {
       response_bytes_ = response->body.size();
     } else if (!controller_.Failed()) {
       return status;  // Of a failed call nobody expects a message.
     }
   }
-  response->attachment = std::move(controller_.response_attachment_);
+  if (controller_.has_bytes_) {
+    response->attachment = std::move(controller_.response_attachment_);
+  }
   if (response->attachment.empty() && !IsCompressed(controller_.compression_))
       [[likely]] {
     return flare::Status();
   }
+  return FitToCaller(response);
+}
 
+// What the protocol or the caller can't have is left out, or refused; the rest
+// is compressed as the service wants it. Not inlined: of few calls.
+[[gnu::noinline]] flare::Status ServerCall::FitToCaller(
+    OutboundResponse* response) {
   const ProtocolTraits traits = protocol_->traits();
   if (!traits.attachments && !response->attachment.empty()) {
     DropAttachment(protocol_->name(), response);
@@ -345,7 +370,7 @@ void ServerCall::Finish() {
   ServerConnection* const connection = connection_;
   Release();
   ReleaseMessages();
-  if (request_.is_http) http_response_.clear();
+  if (request_ != nullptr && request_->is_http) http_response_.clear();
   controller_.Reset();
   Recycle();
   connection->CallFinished();

@@ -5,6 +5,11 @@
 // Its steps: New() -> request() is cut -> Prepare() -> its task: parse, find
 // the method, call it -> Run(), on any thread, then or later -> reply ->
 // recycled.
+//
+// A call whose service waits leaves the caches meanwhile, so it is kept small:
+// the request that it was cut into goes back to a pool of its own before the
+// service is called, and members are in the order of how often they are used
+// (docs/decisions/0037-small-calls.md).
 #ifndef FLARE_RPC_SERVER_CALL_H_
 #define FLARE_RPC_SERVER_CALL_H_
 
@@ -34,7 +39,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   // Back to the pool; for a call that wasn't prepared.
   void Recycle();
 
-  InboundRequest* request() { return &request_; }
+  // Until the service is called.
+  InboundRequest* request() { return request_; }
 
   // The request was cut off `connection` by `protocol`. The connection counts
   // the call, and so lives until it has finished.
@@ -61,6 +67,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool ParseHead();
   flare::Status ParseBody();
   flare::Status FillResponse(OutboundResponse* response);
+  flare::Status FitToCaller(OutboundResponse* response);
   // `last`: the call ends with it.
   void Respond(bool last);
   void Fail(const flare::Status& status, ServerState::Failure failure,
@@ -71,20 +78,29 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void ReleaseMessages();
   void Finish();
 
+  // What the reply needs of the request.
+  const ReplyTicket& ticket() const {
+    return request_ != nullptr ? request_->ticket : ticket_;
+  }
+  void ReleaseRequest();
+
   ServerConnection* connection_ = nullptr;
   ServerProtocol* protocol_ = nullptr;
   const Method* method_ = nullptr;
-  bool admitted_ = false;  // Counted as running by the server.
+  InboundRequest* request_ = nullptr;  // Pooled; see request().
+  bool admitted_ = false;              // Counted as running by the server.
   bool responded_ = false;
+  PayloadFormat format_{};  // Of the request, and of the response.
 
-  CallMessages messages_;
-  // Of the payloads that they were parsed from and serialized to.
+  // Without a request.
+  ReplyTicket ticket_;
+  // Of the payloads that the messages were parsed from and serialized to.
   std::size_t request_bytes_ = 0;
   std::optional<std::size_t> response_bytes_;
-
-  InboundRequest request_;
+  CallMessages messages_;
   RpcServerController controller_;
-  HttpResponse http_response_;
+
+  HttpResponse http_response_;  // Of an HTTP handler.
 };
 
 }  // namespace flare::rpc

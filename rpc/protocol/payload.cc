@@ -66,7 +66,8 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
   return CheckRequired(*message);
 }
 
-flare::Status ParseText(const Buffer& payload, pb::Message* message) {
+[[gnu::noinline]] flare::Status ParseText(const Buffer& payload,
+                                          pb::Message* message) {
   FirstError errors;
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
@@ -79,7 +80,8 @@ flare::Status ParseText(const Buffer& payload, pb::Message* message) {
   return CheckRequired(*message);
 }
 
-flare::Status ParseJson(const Buffer& payload, pb::Message* message) {
+[[gnu::noinline]] flare::Status ParseJson(const Buffer& payload,
+                                          pb::Message* message) {
   message->Clear();
   auto status =
       pb::util::JsonStringToMessage(FlattenSlow(payload), message, {});
@@ -87,10 +89,18 @@ flare::Status ParseJson(const Buffer& payload, pb::Message* message) {
   return CheckRequired(*message);
 }
 
-flare::Status CannotSerialize(const pb::Message& message,
-                              const std::string& why) {
+// Not inlined, as the formats of few calls: their frames would be part of those
+// of all others, on the stacks of fibers.
+[[gnu::cold, gnu::noinline]] flare::Status CannotSerialize(
+    const pb::Message& message, const std::string& why) {
   return flare::Status(STATUS_SERIALIZE_RESPONSE,
                        "can't write a " + message.GetTypeName() + ": " + why);
+}
+
+[[gnu::cold, gnu::noinline]] flare::Status LacksFields(
+    const pb::Message& message) {
+  return CannotSerialize(message,
+                         "missing " + message.InitializationErrorString());
 }
 
 flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
@@ -103,7 +113,8 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
   return flare::Status();
 }
 
-flare::Status SerializeText(const pb::Message& message, OutboundBody* body) {
+[[gnu::noinline]] flare::Status SerializeText(const pb::Message& message,
+                                              OutboundBody* body) {
   std::string text;
   pb::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
@@ -113,7 +124,8 @@ flare::Status SerializeText(const pb::Message& message, OutboundBody* body) {
   return flare::Status();
 }
 
-flare::Status SerializeJson(const pb::Message& message, OutboundBody* body) {
+[[gnu::noinline]] flare::Status SerializeJson(const pb::Message& message,
+                                              OutboundBody* body) {
   std::string text;
   auto status = pb::util::MessageToJsonString(message, &text);
   if (!status.ok()) {
@@ -140,10 +152,7 @@ flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
 
 flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
                                OutboundBody* body) {
-  if (!message.IsInitialized()) {
-    return CannotSerialize(message,
-                           "missing " + message.InitializationErrorString());
-  }
+  if (!message.IsInitialized()) return LacksFields(message);
   switch (format) {
     case PayloadFormat::kProtobuf:
       return SerializeBinary(message, body);

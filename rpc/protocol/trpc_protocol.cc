@@ -77,13 +77,13 @@ class TrpcServerProtocol final
     std::string scratch;
     const std::string_view text =
         AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
-    if (ticket.method_type == kStreamTicket) {
-      sink()->Write(
-          StreamReset(static_cast<std::uint32_t>(ticket.correlation_id), text));
-      return;
-    }
+    if (ticket.method_type == kStreamTicket) [[unlikely]]
+      return RefuseStream(ticket, text);
     TrpcResponseMeta meta;
-    FillMeta(ticket, &meta);
+    meta.request_id = static_cast<std::uint32_t>(ticket.correlation_id);
+    if (!ticket.request_header.empty()) {
+      RepeatHeader(ticket.request_header, &meta);
+    }
     SetOutcome(StatusToTrpc(response.status, response.detail), text, &meta);
     if (response.status != STATUS_SUCCESS) {
       response.body.Clear();
@@ -175,17 +175,23 @@ class TrpcServerProtocol final
            meta.has_trans_info;
   }
 
+  [[gnu::cold, gnu::noinline]] void RefuseStream(const ReplyTicket& ticket,
+                                                 std::string_view text) {
+    sink()->Write(
+        StreamReset(static_cast<std::uint32_t>(ticket.correlation_id), text));
+  }
+
   // What a reply repeats of its request.
-  static void FillMeta(const ReplyTicket& ticket, TrpcResponseMeta* meta) {
+  [[gnu::noinline]] static void RepeatHeader(std::string_view header,
+                                             TrpcResponseMeta* meta) {
     TrpcRequestMeta request;
     // Even a malformed one says what it says in front of the fault.
-    (void)DecodeTrpcRequest(ticket.request_header, &request);
+    (void)DecodeTrpcRequest(header, &request);
     meta->version = request.version;
     meta->call_type = request.call_type;
-    meta->request_id = static_cast<std::uint32_t>(ticket.correlation_id);
     meta->message_type = request.message_type;
     meta->content_type = request.content_type;
-    meta->request = ticket.request_header;
+    meta->request = header;
   }
 
   static void SetOutcome(TrpcCodes codes, std::string_view text,
@@ -196,8 +202,8 @@ class TrpcServerProtocol final
   }
 
   // Into one that fits: a failure, without trans_info.
-  static void ShrinkToFailure(OutboundResponse* response,
-                              TrpcResponseMeta* meta) {
+  [[gnu::cold, gnu::noinline]] static void ShrinkToFailure(
+      OutboundResponse* response, TrpcResponseMeta* meta) {
     meta->request = {};
     if (response->status != STATUS_SUCCESS) return;
     *response = OutboundResponse();
