@@ -137,6 +137,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   const Buffer& GetResponseAttachment() const {
     return bytes().response_attachment;
   }
+  // The buffer is there until Reset().
   Buffer* MutableResponseAttachment() {
     return &ForBytes().response_attachment;
   }
