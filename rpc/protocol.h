@@ -160,9 +160,10 @@ struct ReplyTicket {
   std::string_view request_header;
 };
 
-// One request, from Cut until its reply. Pooled by the server: Clear() keeps
-// the capacity of what is inside, up to 4 KiB each. Neither copied nor moved,
-// because `head` may point into `scratch`.
+// One request, from Cut until its service is called, or until its reply where
+// that needs what is in here. Pooled by the server: Clear() keeps the capacity
+// of what is inside, up to 4 KiB each. Neither copied nor moved, because `head`
+// may point into `scratch`.
 struct InboundRequest {
   InboundRequest() = default;
   InboundRequest(const InboundRequest&) = delete;

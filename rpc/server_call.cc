@@ -169,9 +169,11 @@ void ServerCall::ServeRpc() {
     return Fail(parsed, Failure::kMalformed);
   }
   controller_.parsed_ns_ = NowNs();
-  ticket_ = request_->ticket;
   // Some replies repeat what only the request has.
-  if (ticket_.request_header.empty()) ReleaseRequest();
+  if (request_->ticket.request_header.empty()) {
+    ticket_ = request_->ticket;
+    ReleaseRequest();
+  }
   method->service->CallMethod(method->descriptor, &controller_,
                               messages_.request(), messages_.response(), this);
   // Run() may have been called: nothing of this call is valid any more.
@@ -197,7 +199,6 @@ flare::Status ServerCall::ParseBody() {
   controller_.acceptable_compressions_ = head.acceptable_compressions;
 
   messages_.Acquire(*method_);
-  format_ = head.format;
   request_bytes_ = request_->body.size();
   flare::Status status =
       ParsePayload(head.format, request_->body, messages_.request());
@@ -296,8 +297,8 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   if (controller_.has_bytes_ && controller_.raw_bytes_) {
     response->body = *std::move(controller_.raw_bytes_);
   } else {
-    flare::Status status =
-        SerializePayload(format_, *messages_.response(), &response->body);
+    flare::Status status = SerializePayload(
+        ticket().format, *messages_.response(), &response->body);
     if (status.ok()) {
       response_bytes_ = response->body.size();
     } else if (!controller_.Failed()) {

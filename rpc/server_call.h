@@ -90,10 +90,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   InboundRequest* request_ = nullptr;  // Pooled; see request().
   bool admitted_ = false;              // Counted as running by the server.
   bool responded_ = false;
-  PayloadFormat format_{};  // Of the request, and of the response.
 
-  // Without a request.
-  ReplyTicket ticket_;
+  ReplyTicket ticket_;  // While there is no request; see ticket().
   // Of the payloads that the messages were parsed from and serialized to.
   std::size_t request_bytes_ = 0;
   std::optional<std::size_t> response_bytes_;

@@ -164,6 +164,7 @@ class TrpcServerProtocol final
     head->compression = *compression;
     head->acceptable_compressions = kTrpcTraits.compressions;
     head->format = *format;
+    request->ticket.format = *format;
     return ParseResult::kOk;
   }
 
