@@ -44,6 +44,10 @@
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
+
+// There is one for each call that waits (docs/decisions/0037-small-calls.md).
+static_assert(sizeof(ClientCall) <= 448);
+
 namespace {
 
 constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();

@@ -23,6 +23,11 @@
 #include "glog/logging.h"
 
 namespace flare {
+
+// Mostly on the stack of a fiber that waits
+// (docs/decisions/0037-small-calls.md).
+static_assert(sizeof(RpcClientController) <= 144);
+
 namespace {
 
 rpc::ClientCall* Busy() {

@@ -16,6 +16,11 @@
 #include "glog/logging.h"
 
 namespace flare::rpc {
+
+// There is one for each call that is under way
+// (docs/decisions/0037-small-calls.md).
+static_assert(sizeof(ServerCall) <= 640);
+
 namespace {
 
 using Failure = ServerState::Failure;
