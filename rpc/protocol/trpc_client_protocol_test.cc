@@ -129,6 +129,33 @@ TEST_F(TrpcClient, TranslatesFailures) {
   }
 }
 
+// Else nobody could tell what the server said.
+TEST_F(TrpcClient, SaysTheCodeOfAFailureWithoutAText) {
+  struct Case {
+    int ret, func_ret;
+    std::string_view text;
+  } cases[] = {{41, 0, "trpc: ret 41"},
+               {-9, 0, "trpc: ret -9"},
+               {12, 4711, "trpc: ret 12"},
+               {0, 3, "trpc: func_ret 3"},
+               {0, 4711, ""}};
+  for (const Case& c : cases) {
+    TrpcResponseMeta meta;
+    meta.request_id = 7;
+    meta.ret = c.ret;
+    meta.func_ret = c.func_ret;
+    std::string head(TrpcResponseSize(meta), '\0');
+    EncodeTrpcResponse(meta, head.data());
+    for (std::size_t piece : {1, 1000}) {
+      InboundResponse response;
+      ASSERT_EQ(Cut(Frame(head), &response, piece), CutResult::kMessage);
+      ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+      EXPECT_NE(response.status, STATUS_SUCCESS);
+      EXPECT_EQ(response.description, c.text);
+    }
+  }
+}
+
 TEST_F(TrpcClient, FailsTheCallOfAMalformedResponse) {
   struct Case {
     std::string meta;

@@ -277,7 +277,10 @@ class TrpcClientProtocol final
     response->status =
         StatusFromTrpc({.ret = meta.ret, .func_ret = meta.func_ret});
     response->description = meta.error_msg;
-    if (response->status != STATUS_SUCCESS) return {};  // There is no body.
+    if (response->status != STATUS_SUCCESS) {  // There is no body.
+      if (meta.error_msg.empty()) DescribeByCode(meta, response);
+      return {};
+    }
     if (kTrpcFormats.Find(meta.content_type) != PayloadFormat::kProtobuf) {
       return "a response that isn't protobuf";
     }
@@ -288,6 +291,17 @@ class TrpcClientProtocol final
       return "a response without room for its attachment_size";
     }
     return {};
+  }
+
+ private:
+  // Unless the status is the very code.
+  static void DescribeByCode(const TrpcResponseMeta& meta,
+                             InboundResponse* response) {
+    if (meta.ret == 0 && meta.func_ret == response->status) return;
+    const bool by_framework = meta.ret != 0;
+    response->scratch.assign(by_framework ? "trpc: ret " : "trpc: func_ret ")
+        .append(std::to_string(by_framework ? meta.ret : meta.func_ret));
+    response->description = response->scratch;
   }
 };
 

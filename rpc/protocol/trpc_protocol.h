@@ -17,8 +17,8 @@
 //     a call whose timeout was over before it began, 31 all the rest. The
 //     client translates back; 23 is STATUS_OVERLOADED there, 24 STATUS_TIMEOUT,
 //     another ret STATUS_FAILED, and a func_ret that isn't a service's code
-//     here STATUS_FROM_USER. A failed call's reply has neither body nor
-//     attachment.
+//     here STATUS_FROM_USER. If such a failure has no text, its code is the
+//     text. A failed call's reply has neither body nor attachment.
 //
 // What a request must be, and what happens otherwise:
 //   - Impossible sizes, an unknown kind of frame: the connection is closed.
