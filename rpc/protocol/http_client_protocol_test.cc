@@ -243,6 +243,34 @@ TEST_F(HttpClient, ReadsLongReasons) {
   EXPECT_EQ(read, 2);
 }
 
+// Folded, as HTTP once allowed, or with the line ends of a published server's
+// reason, which is sent as it is.
+TEST_F(HttpClient, ReadsFieldsOfSeveralLines) {
+  struct Case {
+    std::string sent, read;
+  } cases[] = {{"a\r\n b", "a   b"},
+               {"a\r\n\tb", "a   b"},
+               {"a\r\n b\r\n \r\n c", "a   b      c"},
+               {"\r\n a", "a"},
+               {"a\r\nb", "a  b"},
+               {"a\r\nb\r\nc\nd", "a  b  c d"},
+               {"a\r\nX: y", "a"}};
+  for (const Case& c : cases) {
+    for (std::size_t piece : {1, 7, 1000}) {
+      InboundResponse response;
+      ASSERT_EQ(Read("HTTP/1.1 500 No\r\nRpc-SeqNo: 3\r\n"
+                     "Rpc-Error-Code: 1001\r\nRpc-Error-Reason: " +
+                         c.sent + "\r\nContent-Length: 4\r\n\r\nbody",
+                     &response, piece),
+                ParseResult::kOk)
+          << c.sent;
+      EXPECT_EQ(response.correlation_id, 3u);
+      EXPECT_EQ(response.status, 1001);
+      EXPECT_EQ(response.description, c.read);
+    }
+  }
+}
+
 TEST_F(HttpClient, SkipsInterimResponses) {
   InboundResponse response;
   ASSERT_EQ(Read("HTTP/1.1 100 Continue\r\n\r\n"

@@ -44,8 +44,17 @@ bool MayBeResponse(const Buffer& in) {
       in.Peek(std::min(in.size(), kStart.size()), scratch));
 }
 
-// As ParseResponseHead, but for control bytes within fields: they are taken for
-// blanks. *out may point into *scratch.
+// Whether the line that `rest` begins with belongs to the field before: it is
+// folded, or can't be a field.
+bool GoesOn(std::string_view rest) {
+  const std::string_view line = rest.substr(0, rest.find("\r\n"));
+  return !line.empty() &&
+         (line[0] == ' ' || line[0] == '\t' || line.find(':') == line.npos);
+}
+
+// As ParseResponseHead, but for control bytes within fields, and ends of lines
+// behind which a field goes on: they are taken for blanks. *out may point into
+// *scratch.
 HttpFault ParseUntidyResponseHead(std::string_view head, std::size_t max_fields,
                                   std::string* scratch, HttpHead* out) {
   if (!ParseResponseHead(head, max_fields, out)) [[likely]]
@@ -55,7 +64,8 @@ HttpFault ParseUntidyResponseHead(std::string_view head, std::size_t max_fields,
   for (std::size_t i = bytes.find('\n') + 1; i < bytes.size(); ++i) {
     const auto byte = static_cast<unsigned char>(bytes[i]);
     if (byte >= ' ' && byte != 0x7f) continue;
-    if (bytes.compare(i, 2, "\r\n") == 0) {
+    if (bytes.compare(i, 2, "\r\n") == 0 &&
+        !GoesOn(std::string_view(bytes).substr(i + 2))) {
       ++i;
     } else {
       bytes[i] = ' ';

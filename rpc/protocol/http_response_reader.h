@@ -1,7 +1,8 @@
 // Cuts the responses on one HTTP connection off its input, with length or in
 // chunks. What the published servers send is read, too: they write the reason
 // of a failure as it is, line feeds and all, so behind the first line a control
-// byte counts as a blank, and only an empty line ends the head.
+// byte counts as a blank, a line without a colon goes on with the field before,
+// as a folded one does, and only an empty line ends the head.
 //
 //   HttpHead head;
 //   if (reader.Read(in, &scratch, &head, &need, &error) ==
