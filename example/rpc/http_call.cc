@@ -1,5 +1,6 @@
 #include "example/rpc/http_call.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -137,6 +138,12 @@ class HttpTarget final : public Target {
   const HttpServer server_;
 };
 
+// Else its bytes would be no request, or another one.
+bool IsRequestTarget(std::string_view path) {
+  return std::all_of(path.begin(), path.end(),
+                     [](char c) { return c > ' ' && c <= '~' && c != '#'; });
+}
+
 }  // namespace
 
 bool IsPlainHttp(std::string_view server_addr) {
@@ -154,11 +161,17 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
   }
   const std::string rest = options.server_addr.substr(kScheme.size());
   const std::string host = rest.substr(0, rest.find('/'));
+  const std::string path = rest.substr(host.size());
+  for (const std::string& target : {path, options.tail_path}) {
+    if (IsRequestTarget(target)) continue;
+    return flare::Status(EINVAL, "the path \"" + target +
+                                     "\" can't be asked for; write %20 for a "
+                                     "blank, %23 for #, and so on");
+  }
   const auto endpoints = flare::io::Resolve(host);
   if (!endpoints) return endpoints.error();
   return std::unique_ptr<Target>(std::make_unique<HttpTarget>(
-      options, HttpServer{endpoints->front(),
-                          RequestTemplate(host, rest.substr(host.size())),
+      options, HttpServer{endpoints->front(), RequestTemplate(host, path),
                           RequestTemplate(host, options.tail_path)}));
 }
 

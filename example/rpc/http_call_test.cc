@@ -87,6 +87,10 @@ TEST_F(HttpLoadTest, OpenSaysWhatIsWrong) {
       {"http:///", "''"},
       {"http://127.0.0.1/x", "127.0.0.1"},
       {"http://127.0.0.1:1,127.0.0.1:2/x", "127.0.0.1:1,127.0.0.1:2"},
+      {"http://127.0.0.1:1/a b", "the path \"/a b\""},
+      {"http://127.0.0.1:1/a#b", "the path \"/a#b\""},
+      {"http://127.0.0.1:1/a\r\nb: c", "the path \"/a\r\nb: c\""},
+      {"http://127.0.0.1:1/caf\xc3\xa9", "the path \"/caf\xc3\xa9\""},
   };
   LoadRecorder recorder;
   for (const auto& [address, said] : wrong) {
@@ -98,6 +102,9 @@ TEST_F(HttpLoadTest, OpenSaysWhatIsWrong) {
   }
   LoadOptions options = OptionsFor("/get");
   options.relay_stub = true;
+  EXPECT_FALSE(LoadGenerator(options, &recorder).Open().ok());
+  options = OptionsFor("/get");
+  options.tail_path = "/a b";
   EXPECT_FALSE(LoadGenerator(options, &recorder).Open().ok());
 }
 
