@@ -118,7 +118,8 @@ DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
 DEFINE_int32(flare_rpc_server_max_output_per_connection, 67108864,
              "Bytes of replies that wait for a peer to take them; each counts "
              "as some 80 bytes more. With more than half of that nothing is "
-             "read from its connection, and calls wait before they answer.");
+             "read from its connection, and calls wait before they answer, or "
+             "before their requests are decompressed.");
 DEFINE_int32(flare_rpc_server_max_connections, 10000,
              "Connections of a server; further ones are closed at once.");
 DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,

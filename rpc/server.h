@@ -62,9 +62,9 @@ class Server {
     std::size_t max_http_header_fields = 100;
     // Replies that a peer doesn't take, in bytes. With more than half of that
     // waiting nothing is read from its connection, and calls that run on fibers
-    // wait before they answer; if the peer takes nothing for ten seconds
-    // meanwhile, the connection is closed. Plain threads don't wait: with
-    // replies from them it can be more.
+    // wait before they answer, or before their requests are decompressed; if
+    // the peer takes nothing for ten seconds meanwhile, the connection is
+    // closed. Plain threads don't wait: with replies from them it can be more.
     std::size_t max_output_per_connection =
         rpc::ServerDefaultsFromFlags().max_output_per_connection;
     // More calls than this at a time are answered "Server overloaded.".

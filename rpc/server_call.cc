@@ -145,6 +145,7 @@ bool ServerCall::ParseHead() {
 
 void ServerCall::ServeRpc() {
   const RequestHead& head = request_->head;
+  if (IsCompressed(head.compression) && !WaitToUnpack()) return Finish();
   const std::int64_t waited_ns =
       controller_.dispatched_ns_ - controller_.received_ns_;
   if (head.timeout_ms != 0) {
@@ -182,6 +183,15 @@ void ServerCall::ServeRpc() {
   method->service->CallMethod(method->descriptor, &controller_,
                               messages_.request(), messages_.response(), this);
   // Run() may have been called: nothing of this call is valid any more.
+}
+
+// A request may be a thousand times as large as what came, and so may be its
+// reply: where others wait to answer, it stays as it came. False: its caller is
+// gone. Not inlined: of few calls.
+[[gnu::noinline]] bool ServerCall::WaitToUnpack() {
+  if (!connection_->WaitForRoom()) return false;
+  controller_.dispatched_ns_ = NowNs();
+  return true;
 }
 
 flare::Status ServerCall::ParseBody() {

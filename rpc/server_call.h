@@ -62,6 +62,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
  private:
   void Serve();
   void ServeRpc();
+  bool WaitToUnpack();
   void ServeHttp();
 
   bool ParseHead();

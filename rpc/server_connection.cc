@@ -326,9 +326,9 @@ const Method* ServerConnection::FindMethod(std::string_view name) {
   return method;
 }
 
-void ServerConnection::BlockForRoom() {
+bool ServerConnection::BlockForRoom() {
   if (stream_->HasOutputRoom()) [[likely]]
-    return;
+    return true;
   stream_->PeerTakesOutput(0);  // The look that later ones are compared with.
   // Many calls may wait and be woken together: each looks again.
   while (!stream_->HasOutputRoom()) {
@@ -337,12 +337,13 @@ void ServerConnection::BlockForRoom() {
         break;
       case io::WriteResult::kOverLimit:
         if (stream_->PeerTakesOutput(kMaxWriteDelayNs)) break;  // If slowly.
-        return stream_->Reset(
-            flare::Status(ETIMEDOUT, "the peer takes no replies"));
+        stream_->Reset(flare::Status(ETIMEDOUT, "the peer takes no replies"));
+        return false;
       case io::WriteResult::kClosed:
-        return;
+        return false;
     }
   }
+  return true;
 }
 
 void ServerConnection::CloseMalformed(const std::string& why) {

@@ -50,14 +50,16 @@ class ServerConnection final : public io::StreamHandler,
 
   // While much output waits for the peer to take it: blocks the fiber until
   // there is less. A peer that takes none for long is given up: the connection
-  // is closed. Doesn't block plain threads.
-  void WaitForRoom() {
+  // is closed. Doesn't block plain threads. False: it waited, and the
+  // connection is closed.
+  bool WaitForRoom() {
     if (!stream_->HasOutputRoom() && fiber::IsFiberWorker()) [[unlikely]] {
-      BlockForRoom();
+      return BlockForRoom();
     }
+    return true;
   }
   // The same, but blocks plain threads, too.
-  void BlockForRoom();
+  bool BlockForRoom();
 
   // Reads no more because of something the peer sent, answers what was accepted
   // and closes the connection.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -221,6 +222,68 @@ TEST_F(ServerPressureTest, WhoReadsNothingIsNotReadFrom) {
   EXPECT_LT(server().statistics().calls, 200u);
   ExpectReplies(&slow, 200);
   EXPECT_EQ(server().statistics().calls_overloaded, 0u);
+}
+
+// Requests that are small as they come and large unpacked, as are their
+// replies.
+class UnpackingTest : public ServerPressureTest {
+ protected:
+  static constexpr int kRequests = 20;
+  static constexpr std::size_t kBody = 8'000'000;
+
+  void SetUp() override {
+    ServerPressureTest::SetUp();
+    server_options().max_output_per_connection = 1'000'000;
+    service().on_call = [this](TestCall call) {
+      unpacked_.fetch_add(1);
+      FlexibleService::Echo(call);
+    };
+    StartServer();
+  }
+
+  int unpacked() const { return unpacked_.load(); }
+
+  // Sends them all, and sees the first reply begin.
+  void SendAll(RawClient* client) {
+    const Buffer body = *Compress(
+        CompressionAlgorithm::kZstd,
+        CreateBufferSlow(
+            MakeRequest(std::string(kBody, 'x')).SerializeAsString()));
+    std::string requests;
+    for (int i = 1; i <= kRequests; ++i) {
+      OutboundRequest request;
+      request.correlation_id = i;
+      request.method = kCall;
+      request.compression = CompressionAlgorithm::kZstd;
+      request.body = body;
+      requests += client->Encode(std::move(request));
+    }
+    ASSERT_LT(requests.size(), 100'000u);
+    client->Send(requests);
+    ASSERT_EQ(client->ReadExactly(100).size(), 100u);
+    // Time enough for all of them.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+
+ private:
+  std::atomic<int> unpacked_{0};
+};
+
+TEST_F(UnpackingTest, WaitsForRoomForReplies) {
+  RawClient client(endpoint());
+  SendAll(&client);
+  EXPECT_LT(unpacked(), kRequests / 2);  // Sockets take a few MB.
+  EXPECT_EQ(server().statistics().calls, static_cast<unsigned>(kRequests));
+  client.ReadExactly(kRequests * kBody);
+  EXPECT_EQ(unpacked(), kRequests);
+}
+
+TEST_F(UnpackingTest, IsNotDoneForWhoIsGone) {
+  RawClient client(endpoint());
+  SendAll(&client);
+  client.Close();
+  WaitFinished(kRequests);
+  EXPECT_LT(unpacked(), kRequests / 2);
 }
 
 // One reply above the mark, no call that waits: only output can resume it.
