@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <map>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -169,14 +170,34 @@ Expected<std::shared_ptr<Schedule>, Status> ScheduleFor(
   return options.schedule;
 }
 
-void StartStuckWatch(const RuntimeOptions& options, Runtime* rt,
-                     std::vector<SchedulingGroup*> groups) {
+void MakeStuckWatch(const RuntimeOptions& options, Runtime* rt,
+                    std::vector<SchedulingGroup*> groups) {
   if (options.stuck_threshold.count() <= 0) return;
   rt->stuck = std::make_unique<StuckWatch>(
       std::move(groups),
       StuckWatch::Options{options.stuck_threshold.count(), options.on_stuck});
   for (auto& group : rt->groups) group->SetStuckWatch(rt->stuck.get());
-  rt->stuck->Start();
+}
+
+void StartThreads(Runtime* rt) {
+  if (rt->stuck != nullptr) rt->stuck->Start();
+  for (auto& group : rt->groups) group->Start();
+  rt->watch->Start();
+}
+
+// Once they have been told to end. Also if only some of them have started.
+void JoinThreads(Runtime* rt) {
+  for (auto& group : rt->groups) group->Join();
+  rt->watch->Stop();
+  for (auto& group : rt->groups) group->JoinReserve();
+  rt->blocking->Stop();
+  if (rt->stuck != nullptr) rt->stuck->Stop();
+}
+
+void Forget() {
+  // release: pairs with the acquire in Current.
+  runtime.store(nullptr, std::memory_order_release);
+  DisarmForkGuard();
 }
 
 // What makes mistakes visible.
@@ -191,9 +212,9 @@ void InstallGuards(const RuntimeOptions& options) {
   });
 }
 
-}  // namespace
-
-Status StartRuntime(const RuntimeOptions& options) {
+// Throws std::system_error if there can be no more threads; nothing is left of
+// the runtime then.
+Status TryToStartRuntime(const RuntimeOptions& options) {
   if (IsForkedChild()) return Status(-1, kForkedChildMessage);
   if (IsRuntimeRunning()) return Status(-1, "the runtime is running already");
   auto plan = PlanFor(options);
@@ -220,7 +241,7 @@ Status StartRuntime(const RuntimeOptions& options) {
   rt->blocking = std::make_unique<BlockingPool>(
       options.max_blocking_threads, options.blocking_thread_idle.count(),
       &rt->shutdown);
-  StartStuckWatch(options, rt.get(), all);
+  MakeStuckWatch(options, rt.get(), all);
   rt->watch = std::make_unique<Watch>(all, options.watch_period.count());
   for (auto& group : rt->groups) {
     group->SetWatch(rt->watch.get());
@@ -234,9 +255,31 @@ Status StartRuntime(const RuntimeOptions& options) {
   runtime.store(started, std::memory_order_release);
   InstallGuards(options);
   SetThreadSpin(options.thread_spin.count());
-  for (auto& group : started->groups) group->Start();
-  started->watch->Start();
+  try {
+    StartThreads(started);
+  } catch (const std::system_error&) {
+    // Those that have started wait for the others to be idle.
+    started->shutdown.Finish();
+    JoinThreads(started);
+    Forget();
+    delete started;
+    throw;
+  }
   return Status();
+}
+
+}  // namespace
+
+Status StartRuntime(const RuntimeOptions& options) {
+  try {
+    return TryToStartRuntime(options);
+  } catch (const std::system_error& error) {
+    return Status(error.code().value(),
+                  std::string("can't start a thread: ") + error.what() +
+                      "; have fewer workers (--flare_concurrency_hint), or "
+                      "raise the limit of threads (ulimit -u, the cgroup's "
+                      "pids.max) or of memory (ulimit -v)");
+  }
 }
 
 Expected<std::string, Status> DescribePlan(const RuntimeOptions& options) {
@@ -251,11 +294,7 @@ void TerminateRuntime() {
   CHECK(!IsFiberWorker() && CurrentFiber() == nullptr)
       << "TerminateRuntime() from a fiber would wait for itself";
   ending->shutdown.Request();
-  for (auto& group : ending->groups) group->Join();
-  ending->watch->Stop();
-  for (auto& group : ending->groups) group->JoinReserve();
-  ending->blocking->Stop();
-  if (ending->stuck != nullptr) ending->stuck->Stop();
+  JoinThreads(ending.get());
   const RuntimeStatistics counted = GetRuntimeStatistics();
   std::uint64_t resumes = 0;
   for (auto& group : ending->groups) {
@@ -267,9 +306,7 @@ void TerminateRuntime() {
   LOG_IF(ERROR, counted.suspends != resumes)
       << counted.suspends - resumes << " fiber(s) were still suspended when "
       << "the runtime ended; they are abandoned";
-  // release: pairs with the acquire in Current.
-  runtime.store(nullptr, std::memory_order_release);
-  DisarmForkGuard();
+  Forget();
 }
 
 bool IsRuntimeRunning() { return Current() != nullptr; }

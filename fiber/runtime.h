@@ -138,7 +138,7 @@ struct RuntimeOptions {
 };
 
 // Starts the workers. Errors: a value out of range, a CPU list that can't be
-// read, a runtime already running.
+// read, a runtime already running, no memory for stacks, no more threads.
 Status StartRuntime(const RuntimeOptions& options);
 
 // What StartRuntime() would say in its log line about what it starts, on this

@@ -1,13 +1,19 @@
 // The runtime as a whole, over several numbers of workers.
 #include "flare/fiber/runtime.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"
@@ -382,6 +388,41 @@ TEST(RuntimeOptionsTest, NonsenseIsRefused) {
   options.work_stealing_ratio = -1;
   EXPECT_FALSE(StartRuntime(options).ok());
   EXPECT_FALSE(IsRuntimeRunning());
+}
+
+// How the start of a runtime of 8 workers ends where this user may have so many
+// threads: exits with 0 if with a Status, which it prints, and if another one
+// does start without that limit.
+[[noreturn]] void StartWithThreads(rlim_t threads) {
+  // Root has no limit, and other users have threads already.
+  if (geteuid() == 0 && setresuid(61'234, 61'234, 61'234) != 0) std::_Exit(2);
+  rlimit limit = {};
+  getrlimit(RLIMIT_NPROC, &limit);
+  const rlim_t before = std::exchange(limit.rlim_cur, threads);
+  setrlimit(RLIMIT_NPROC, &limit);
+  RuntimeOptions options;
+  options.concurrency = 8;
+  const Status started = StartRuntime(options);
+  std::fputs(started.message().c_str(), stderr);
+  if (started.ok() || IsRuntimeRunning()) std::_Exit(1);
+  limit.rlim_cur = before;
+  setrlimit(RLIMIT_NPROC, &limit);
+  if (!StartRuntime(options).ok()) std::_Exit(3);
+  Event ran;
+  Spawn([&] { ran.Set(); });
+  ran.Wait();
+  TerminateRuntime();
+  std::_Exit(0);
+}
+
+TEST(RuntimeStartTest, SaysThatThereAreNoMoreThreads) {
+  for (const rlim_t threads : {1, 2, 3, 6, 9}) {
+    EXPECT_EXIT(StartWithThreads(threads), ::testing::ExitedWithCode(0),
+                "can't start a thread.*--flare_concurrency_hint")
+        << threads;
+    // The others have many.
+    if (geteuid() != 0) break;
+  }
 }
 
 // The promise of the watch: tasks queued behind one that holds its thread run

@@ -28,6 +28,10 @@ void Shutdown::Request() {
 void Shutdown::FinishIfQuiescent() {
   const std::uint64_t before = CountRouses();
   if (!AllIdle() || !AllIdle() || CountRouses() != before) return;  // [SD1]
+  Finish();
+}
+
+void Shutdown::Finish() {
   // seq_cst: pairs with the load in finished().
   finished_.store(true, std::memory_order_seq_cst);
   WakeAll();

@@ -40,6 +40,10 @@ class Shutdown {
   // no outsiders, this is the end, and all are woken to see it.
   void FinishIfQuiescent();
 
+  // The end at once, for a runtime that has only some of its workers and was
+  // given nothing to run.
+  void Finish();
+
   // A fiber leaves the workers for another thread, as blocking regions do, and
   // will queue itself in a group again. Added on a worker; removed, by any
   // thread, after it is queued. The end waits for it.

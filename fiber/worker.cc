@@ -60,7 +60,9 @@ void Worker::Start() {
   thread_ = std::thread([this] { ThreadMain(); });
 }
 
-void Worker::Join() { thread_.join(); }
+void Worker::Join() {
+  if (thread_.joinable()) thread_.join();
+}
 
 void Worker::ThreadMain() {
   const std::string name =

@@ -34,7 +34,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   void Start();
-  void Join();
+  void Join();  // If it was started.
 
   SchedulingGroup* group() const noexcept { return group_; }
   std::size_t index() const noexcept { return index_; }  // Within the group.
