@@ -71,6 +71,7 @@ namespace {
 using flare::Expected;
 using flare::Status;
 
+constexpr int kMaxCallers = 1'000'000;  // They take 600 MB.
 constexpr int kMaxThreads = 10'000;
 constexpr int kMaxTailUs = 10'000'000;  // What servers do at most.
 
@@ -78,8 +79,12 @@ Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
 
 // Of values that need nothing but themselves to be wrong.
 Status CheckNumbers() {
-  if (FLAGS_max_pending < 1) return Bad("--max_pending must be positive.");
-  if (FLAGS_callers < 0) return Bad("--callers must not be negative.");
+  if (FLAGS_max_pending < 1 || FLAGS_max_pending > kMaxCallers) {
+    return Bad("--max_pending must be between 1 and 1000000.");
+  }
+  if (FLAGS_callers < 0 || FLAGS_callers > kMaxCallers) {
+    return Bad("--callers must be between 0 and 1000000.");
+  }
   if (FLAGS_timeout < 1) return Bad("--timeout must be positive.");
   if (FLAGS_attachment_size < 0) {
     return Bad("--attachment_size must not be negative.");

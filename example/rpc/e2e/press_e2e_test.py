@@ -213,6 +213,8 @@ class Endings(PressTest):
         "lz4-frame": ["--compression_algorithm=lzma"],
         "no-such-flag": ["--no-such-flag"],
         "max_pending": ["--max_pending=0"],
+        "--max_pending must be": ["--max_pending=2147483647"],
+        "--callers must be": ["--callers=2147483647"],
         "timeout": ["--timeout=0"],
         "qps": ["--qps=-1"],
         "duration": ["--duration=-1"],
