@@ -23,7 +23,6 @@
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/this_fiber.h"
-#include "flare/init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/http_handler.h"
 #include "gflags/gflags.h"
@@ -139,6 +138,5 @@ int Entry(int argc, char** argv) {
 }  // namespace example::http
 
 int main(int argc, char** argv) {
-  example::ExitWithBadFlags();
-  return flare::Start(argc, argv, example::http::Entry);
+  return example::StartProgram(argc, argv, example::http::Entry);
 }

@@ -23,7 +23,6 @@
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
 #include "flare/base/string.h"
-#include "flare/init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
@@ -167,6 +166,5 @@ int Entry(int argc, char** argv) {
 }  // namespace example::proxy
 
 int main(int argc, char** argv) {
-  example::ExitWithBadFlags();
-  return flare::Start(argc, argv, example::proxy::Entry);
+  return example::StartProgram(argc, argv, example::proxy::Entry);
 }

@@ -12,7 +12,6 @@
 #include "example/proxy/config.h"
 #include "example/proxy/supervisor.h"
 #include "example/rpc/flag_errors.h"
-#include "flare/init.h"
 #include "flare/init/override_flag.h"
 
 DEFINE_bool(check_config, false,
@@ -62,6 +61,5 @@ int Entry(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Meaningless while there is nothing to reload: at the start and at the end.
   ::signal(SIGHUP, SIG_IGN);
-  example::ExitWithBadFlags();
-  return flare::Start(argc, argv, example::proxy::Entry);
+  return example::StartProgram(argc, argv, example::proxy::Entry);
 }

@@ -6,7 +6,6 @@
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/flag_errors.h"
-#include "flare/init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
@@ -48,6 +47,5 @@ int Entry(int argc, char** argv) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
-  example::ExitWithBadFlags();
-  return flare::Start(argc, argv, example::protobuf_echo::Entry);
+  return example::StartProgram(argc, argv, example::protobuf_echo::Entry);
 }

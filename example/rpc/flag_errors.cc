@@ -3,7 +3,10 @@
 #include <gflags/gflags.h>
 
 #include <cstdlib>
+#include <functional>
 
+#include "flare/init.h"
+#include "flare/rpc/flags.h"
 #include "glog/logging.h"
 
 namespace GFLAGS_NAMESPACE {
@@ -13,11 +16,21 @@ extern void (*gflags_exitfunc)(int);
 
 namespace example {
 
-void ExitWithBadFlags() {
+int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry) {
   // --help and the like end with other values than 1.
   google::gflags_exitfunc = [](int status) {
     std::exit(status == 1 ? kBadFlags : status);
   };
+  bool entered = false;
+  const int status = flare::Start(argc, argv, [&](int count, char** words) {
+    entered = true;
+    return entry(count, words);
+  });
+  if (entered || (flare::rpc::ValidateFlags().ok() &&
+                  flare::rpc::RuntimeOptionsFromFlags())) {
+    return status;
+  }
+  return kBadFlags;
 }
 
 bool HasOnlyFlags(int argc, char** argv) {

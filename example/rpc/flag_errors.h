@@ -3,14 +3,16 @@
 #ifndef EXAMPLE_RPC_FLAG_ERRORS_H_
 #define EXAMPLE_RPC_FLAG_ERRORS_H_
 
+#include <functional>
+
 namespace example {
 
 // Exit status of a program whose flags are wrong.
 inline constexpr int kBadFlags = 2;
 
-// Flags that gflags doesn't understand end the process with kBadFlags from now
-// on; by itself it says 1. Call it before the flags are parsed.
-void ExitWithBadFlags();
+// As flare::Start(), but flags that gflags or the library refuses end in
+// kBadFlags; by themselves they say 1.
+int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry);
 
 // Whether nothing is left but the program's name, now that the flags have been
 // parsed and taken away. If not, logs which word is none.

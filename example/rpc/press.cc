@@ -17,7 +17,6 @@
 #include "example/rpc/press_flags.h"
 #include "example/rpc/press_run.h"
 #include "example/rpc/report.h"
-#include "flare/init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/flags.h"
 #include "gflags/gflags.h"
@@ -97,7 +96,6 @@ int Entry(int argc, char** argv) {
 }  // namespace example
 
 int main(int argc, char** argv) {
-  example::ExitWithBadFlags();
   google::SetUsageMessage("puts load on an echo server; see docs/press.md");
-  return flare::Start(argc, argv, example::Entry);
+  return example::StartProgram(argc, argv, example::Entry);
 }

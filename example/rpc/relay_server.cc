@@ -12,7 +12,6 @@
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
 #include "flare/base/object_pool.h"
-#include "flare/init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
@@ -184,6 +183,5 @@ int Entry(int argc, char** argv) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
-  example::ExitWithBadFlags();
-  return flare::Start(argc, argv, example::protobuf_echo::Entry);
+  return example::StartProgram(argc, argv, example::protobuf_echo::Entry);
 }

@@ -13,7 +13,6 @@
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
-#include "flare/init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/rpc_server_controller.h"
@@ -119,6 +118,5 @@ int Entry(int argc, char** argv) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
-  example::ExitWithBadFlags();
-  return flare::Start(argc, argv, example::protobuf_echo::Entry);
+  return example::StartProgram(argc, argv, example::protobuf_echo::Entry);
 }

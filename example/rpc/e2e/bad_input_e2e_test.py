@@ -12,9 +12,11 @@ import wire
 
 class BadFlags(harness.TestCase):
 
-  def check_refused(self, said, name, *arguments):
-    status, log = self.run_to_end(name, *arguments)
-    self.assertGreater(status, 0, log)  # Neither success nor a signal.
+  def check_refused(self, said, name, *arguments, status=None):
+    ended, log = self.run_to_end(name, *arguments)
+    self.assertGreater(ended, 0, log)  # Neither success nor a signal.
+    if status is not None:
+      self.assertEqual(ended, status, log)
     self.assertRegex(log, said)
 
   def test_port_in_use(self):
@@ -47,7 +49,7 @@ class BadFlags(harness.TestCase):
                  "--flare_fiber_worker_accessible_cpus=zero"):
       with self.subTest(flag=flag):
         self.check_refused(flag[2:].split("=")[1], "server", flag,
-                           f"--port={harness.free_port()}")
+                           f"--port={harness.free_port()}", status=2)
 
   def test_unknown_scheme(self):
     for name in ("press", "client"):

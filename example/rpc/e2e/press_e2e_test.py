@@ -220,6 +220,8 @@ class Endings(PressTest):
         "duration": ["--duration=-1"],
         "body_size": ["--body_size=-1"],
         "illegal value": ["--max_pending=many"],
+        "concurrency_hint": ["--flare_concurrency_hint=-1"],
+        "accessible_cpus": ["--flare_fiber_worker_accessible_cpus=zero"],
     }
     for said, flags in wrong.items():
       with self.subTest(flags=flags):
