@@ -16,9 +16,22 @@ extern void (*gflags_exitfunc)(int);
 
 namespace example {
 
+namespace {
+
+bool IsHelpWanted() {
+  for (const char* name : {"help", "helpfull", "helpmatch", "helpon",
+                           "helppackage", "helpshort", "helpxml"}) {
+    if (!google::GetCommandLineFlagInfoOrDie(name).is_default) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry) {
-  // --help and the like end with other values than 1.
+  // It says 1 after --help, too.
   google::gflags_exitfunc = [](int status) {
+    if (IsHelpWanted()) status = 0;
     std::exit(status == 1 ? kBadFlags : status);
   };
   bool entered = false;

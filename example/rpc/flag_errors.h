@@ -11,7 +11,7 @@ namespace example {
 inline constexpr int kBadFlags = 2;
 
 // As flare::Start(), but flags that gflags or the library refuses end in
-// kBadFlags; by themselves they say 1.
+// kBadFlags, and --help and the like in 0; by themselves they say 1.
 int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry);
 
 // Whether nothing is left but the program's name, now that the flags have been

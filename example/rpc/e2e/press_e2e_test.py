@@ -231,6 +231,12 @@ class Endings(PressTest):
         self.assertEqual(status, 2, log)
         self.assertIn(said, log)
 
+  def test_help_is_no_mistake(self):
+    for flag in "--help", "--helpshort", "--helpmatch=press", "--version":
+      with self.subTest(flag=flag):
+        status, log = self.run_to_end("press", flag)
+        self.assertEqual(status, 0, log)
+
   def test_json_that_cannot_be_written_is_said_before_the_run(self):
     status, log = self.run_to_end(
         "press", "--server_addr=flare://127.0.0.1:1", "--json=/nowhere/x.json")
