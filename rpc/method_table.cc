@@ -12,6 +12,7 @@
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {
@@ -124,7 +125,14 @@ flare::Status MethodTable::SetLimits(std::string_view limits) {
   if (!parsed) return parsed.error();
   for (const auto& [name, limit] : *parsed) {
     const auto found = methods_.find(name);
-    if (found == methods_.end()) continue;
+    if (found == methods_.end()) {
+      // Another server of the program may have it, as the flag is for all.
+      LOG_IF(WARNING, google::protobuf::DescriptorPool::generated_pool()
+                              ->FindMethodByName(name) == nullptr)
+          << "There is no method " << name << ", whose calls at a time are to "
+          << "be limited to " << limit << ".";
+      continue;
+    }
     std::size_t& max_running = found->second->max_running;
     max_running = max_running == 0 ? limit : std::min(max_running, limit);
   }

@@ -78,7 +78,8 @@ class MethodTable {
 
   // "package.Service.Method:10,...", besides the limits that methods have: the
   // smaller one holds. Names that aren't in the table are none of its business
-  // (another server of the process may have them).
+  // (another server of the process may have them), unless no service of the
+  // program has them: then it warns.
   flare::Status SetLimits(std::string_view limits);
 
   // Null if there is none of that name.

@@ -12,6 +12,7 @@
 
 #include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 #include "rpc/testing/limited_service.pb.h"
 #include "rpc/testing/test_service.pb.h"
 
@@ -216,6 +217,32 @@ TEST(MethodTable, TheSmallerOfTwoLimitsHolds) {
   EXPECT_FALSE(one->TryEnter());
   one->Leave();
   EXPECT_TRUE(one->TryEnter());
+}
+
+TEST(MethodTable, WarnsOfLimitsForWhatNoServiceHas) {
+  struct Warnings : google::LogSink {
+    void send(google::LogSeverity severity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      if (severity == google::WARNING) texts.emplace_back(message, size);
+    }
+    std::vector<std::string> texts;
+  } warnings;
+  google::AddLogSink(&warnings);
+  MethodTable table;
+  Service service;
+  EXPECT_TRUE(table.Add(&service).ok());
+  // The last one is of a service that this server doesn't have.
+  EXPECT_TRUE(table
+                  .SetLimits("flare.rpc.testing.TestService.Call:3,"
+                             "flare.rpc.testing.TestService.Cal:3,"
+                             "flare.rpc.testing.LimitedService.OneAtATime:1")
+                  .ok());
+  google::RemoveLogSink(&warnings);
+  ASSERT_EQ(warnings.texts.size(), 1u);
+  EXPECT_NE(warnings.texts[0].find("flare.rpc.testing.TestService.Cal,"),
+            std::string::npos)
+      << warnings.texts[0];
 }
 
 TEST(MethodTable, RefusesNegativeLimits) {
