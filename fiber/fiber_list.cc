@@ -24,6 +24,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/thread_stack.h"
 #include "flare/fiber/worker.h"
 
 namespace flare::fiber {
@@ -179,6 +180,25 @@ void WritePlace(std::ostream& out, const Place& place, const Gathered& fibers) {
   out << backtrace.ToString();
 }
 
+void WriteFibers(std::ostream& out, const std::vector<FiberSnapshot>& running,
+                 const std::map<Place, Gathered>& places,
+                 std::size_t suspended) {
+  out << running.size() + suspended << " fibers: " << running.size()
+      << " running, " << suspended << " suspended\n";
+  for (const FiberSnapshot& fiber : running) {
+    out << "running on worker " << fiber.group << '/' << fiber.worker << ": "
+        << Identify(fiber) << "\n    entry " << EntryName(fiber.entry) << '\n';
+  }
+  std::vector<std::pair<const Place*, const Gathered*>> sorted;
+  for (const auto& [place, fibers] : places)
+    sorted.push_back({&place, &fibers});
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) {
+                     return a.second->count > b.second->count;
+                   });
+  for (const auto& [place, fibers] : sorted) WritePlace(out, *place, *fibers);
+}
+
 }  // namespace
 
 std::string EntryName(const void* entry) {
@@ -239,20 +259,7 @@ void DumpFibers(std::ostream& out) {
     places[{fiber.entry, fiber.waits_for, {frames.begin(), frames.end()}}].Add(
         fiber);
   });
-  out << running.size() + suspended << " fibers: " << running.size()
-      << " running, " << suspended << " suspended\n";
-  for (const FiberSnapshot& fiber : running) {
-    out << "running on worker " << fiber.group << '/' << fiber.worker << ": "
-        << Identify(fiber) << "\n    entry " << EntryName(fiber.entry) << '\n';
-  }
-  std::vector<std::pair<const Place*, const Gathered*>> sorted;
-  for (const auto& [place, fibers] : places)
-    sorted.push_back({&place, &fibers});
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) {
-                     return a.second->count > b.second->count;
-                   });
-  for (const auto& [place, fibers] : sorted) WritePlace(out, *place, *fibers);
+  RunOnThreadStack([&] { WriteFibers(out, running, places, suspended); });
 }
 
 }  // namespace flare::fiber

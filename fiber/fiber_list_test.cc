@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <iostream>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/sanitizer.h"
 #include "flare/fiber/condition_variable.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
@@ -299,6 +302,30 @@ TEST(FiberList, IsEmptyWithoutARuntime) {
   DumpFibers(out);
   EXPECT_EQ(out.str(), "0 fibers: 0 running, 0 suspended\n");
 }
+
+// Instrumented frames are larger.
+#if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
+// Names and lines take more stack to look up than this. In a process of its
+// own, which hasn't read them yet.
+TEST(FiberListStackTest, SmallStacksAreEnoughToDumpFibers) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto dump = [] {
+    RuntimeOptions options;
+    options.concurrency = 1;
+    options.stack_size = 16 << 10;
+    if (!StartRuntime(options).ok()) std::_Exit(1);
+    Event ended;
+    Spawn([&] {
+      DumpFibers(std::cerr);
+      ended.Set();
+    });
+    ended.Wait();
+    TerminateRuntime();
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(dump(), ::testing::ExitedWithCode(0), "1 fibers: 1 running");
+}
+#endif
 
 }  // namespace
 }  // namespace flare::fiber

@@ -15,6 +15,7 @@
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/stack.h"
+#include "flare/fiber/thread_stack.h"
 
 namespace flare::fiber {
 namespace {
@@ -142,9 +143,11 @@ std::vector<StackProfileEntry> GetStackProfile() {
       profile.push_back({entry, std::string(), use.max_bytes, use.tasks});
     }
   }
-  for (StackProfileEntry& each : profile) {
-    each.name = EntryName(reinterpret_cast<const void*>(each.entry));
-  }
+  RunOnThreadStack([&] {
+    for (StackProfileEntry& each : profile) {
+      each.name = EntryName(reinterpret_cast<const void*>(each.entry));
+    }
+  });
   std::sort(profile.begin(), profile.end(), [](const auto& a, const auto& b) {
     return std::pair(b.max_bytes, a.name) < std::pair(a.max_bytes, b.name);
   });

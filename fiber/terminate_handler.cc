@@ -2,14 +2,13 @@
 
 #include <exception>
 #include <string>
-#include <system_error>
-#include <thread>
 
 #include "flare/base/backtrace.h"
 #include "flare/base/describe_exception.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/scheduling_group.h"
+#include "flare/fiber/thread_stack.h"
 #include "flare/fiber/worker.h"
 #include "glog/logging.h"
 
@@ -44,11 +43,7 @@ void Report(const Carrier& fiber, const Worker& worker) {
                << backtrace.ToString();
     google::FlushLogFiles(google::INFO);
   };
-  try {
-    std::thread(log).join();
-  } catch (const std::system_error&) {  // No more threads.
-    log();
-  }
+  RunOnThreadStack(log);
 }
 
 void OnTerminate() {

@@ -6,6 +6,7 @@
 #include "flare/base/backtrace.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/carrier.h"
+#include "flare/fiber/thread_stack.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -28,11 +29,15 @@ void ReportSuspensionUnderLock(const WaitReason& reason) {
                                 : '"' + std::string(self->name) + '"';
   text += " is suspended (" + std::string(reason.what) +
           ") while its thread holds a ThreadMutex. Unlock it before, or use "
-          "fiber::Mutex. Suspended here:\n" +
-          CurrentBacktrace(/*skip=*/1).ToString();
-  for (const ThreadMutex::Held& held : ThreadMutex::HeldByThisThread()) {
-    text += "  locked here:\n" + held.where.ToString();
-  }
+          "fiber::Mutex. Suspended here:\n";
+  const Backtrace here = CurrentBacktrace(/*skip=*/1);
+  const auto locks = ThreadMutex::HeldByThisThread();
+  RunOnThreadStack([&] {
+    text += here.ToString();
+    for (const ThreadMutex::Held& held : locks) {
+      text += "  locked here:\n" + held.where.ToString();
+    }
+  });
   // relaxed: see SetThreadLockCheck.
   LOG_IF(FATAL,
          configured.load(std::memory_order_relaxed) == ThreadLockCheck::kAbort)
