@@ -115,6 +115,10 @@ DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
 DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
              "Calls of one connection that a server runs at a time; further "
              "ones stay unread until half of them are done.");
+DEFINE_int32(flare_rpc_server_max_ongoing_decompressed_bytes, 1073741824,
+             "Bytes of decompressed requests in the calls that a server runs "
+             "at a time; with as many, further compressed ones are answered "
+             "\"Server overloaded.\".");
 DEFINE_int32(flare_rpc_server_max_output_per_connection, 67108864,
              "Bytes of replies that wait for a peer to take them; each counts "
              "as some 80 bytes more. With more than half of that nothing is "
@@ -209,6 +213,8 @@ const Range kRanges[] = {
      &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kMax},
     {"flare_rpc_server_max_ongoing_calls_per_connection",
      &FLAGS_flare_rpc_server_max_ongoing_calls_per_connection, 1, kMax},
+    {"flare_rpc_server_max_ongoing_decompressed_bytes",
+     &FLAGS_flare_rpc_server_max_ongoing_decompressed_bytes, 1, kMax},
     {"flare_rpc_server_max_output_per_connection",
      &FLAGS_flare_rpc_server_max_output_per_connection, 1, kMax},
     {"flare_rpc_server_max_connections",
@@ -288,6 +294,8 @@ ServerDefaults ServerDefaultsFromFlags() {
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_ongoing_calls),
       .max_ongoing_calls_per_connection = static_cast<std::size_t>(
           FLAGS_flare_rpc_server_max_ongoing_calls_per_connection),
+      .max_ongoing_decompressed_bytes = static_cast<std::size_t>(
+          FLAGS_flare_rpc_server_max_ongoing_decompressed_bytes),
       .max_output_per_connection = static_cast<std::size_t>(
           FLAGS_flare_rpc_server_max_output_per_connection),
       .max_connections =

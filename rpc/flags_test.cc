@@ -53,6 +53,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_abort_on_double_quit_signal", "true"},
       {"flare_rpc_server_max_ongoing_calls", "10000"},
       {"flare_rpc_server_max_ongoing_calls_per_connection", "4096"},
+      {"flare_rpc_server_max_ongoing_decompressed_bytes", "1073741824"},
       {"flare_rpc_server_max_output_per_connection", "67108864"},
       {"flare_rpc_server_max_connections", "10000"},
       {"flare_rpc_server_max_request_queueing_delay", "0"},
@@ -246,6 +247,8 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_fiber_run_queue_size", "2", "from 4 to"},
            {"flare_fiber_run_queue_size", "1000", "a power of two"},
            {"flare_rpc_server_max_ongoing_calls", "0", "at least 1"},
+           {"flare_rpc_server_max_ongoing_decompressed_bytes", "0",
+            "at least 1"},
            {"flare_rpc_server_max_output_per_connection", "0", "at least 1"},
            {"flare_rpc_server_max_connections", "0", "at least 1"},
            {"flare_rpc_server_max_request_queueing_delay", "-1", "at least 0"},
@@ -296,6 +299,7 @@ TEST_F(FlagsTest, AllPresetsAreAccepted) {
 TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_max_ongoing_calls", "7");
   Set("flare_rpc_server_max_ongoing_calls_per_connection", "6");
+  Set("flare_rpc_server_max_ongoing_decompressed_bytes", "60000");
   Set("flare_rpc_server_max_output_per_connection", "70000");
   Set("flare_rpc_server_max_connections", "8");
   Set("flare_rpc_server_max_request_queueing_delay", "9");
@@ -308,6 +312,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   const Server::Options options;
   EXPECT_EQ(options.max_concurrent_requests, 7u);
   EXPECT_EQ(options.max_concurrent_requests_per_connection, 6u);
+  EXPECT_EQ(options.max_concurrent_decompressed_bytes, 60'000u);
   EXPECT_EQ(options.max_output_per_connection, 70'000u);
   EXPECT_EQ(options.max_concurrent_connections, 8u);
   EXPECT_EQ(options.max_request_queueing_delay, std::chrono::milliseconds(9));

@@ -70,6 +70,11 @@ class Server {
     // More calls than this at a time are answered "Server overloaded.".
     std::size_t max_concurrent_requests =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;
+    // With as many bytes of decompressed requests in calls that are running,
+    // further compressed ones are answered "Server overloaded.". A few more may
+    // be decompressed at the same moment, one on each worker.
+    std::size_t max_concurrent_decompressed_bytes =
+        rpc::ServerDefaultsFromFlags().max_ongoing_decompressed_bytes;
     // With as many calls of one connection running, no more are read from it
     // until half of them are done: it can't use up the server's limit alone,
     // if that is higher. At least 1.

@@ -145,7 +145,10 @@ bool ServerCall::ParseHead() {
 
 void ServerCall::ServeRpc() {
   const RequestHead& head = request_->head;
-  if (IsCompressed(head.compression) && !WaitToUnpack()) return Finish();
+  if (IsCompressed(head.compression)) {
+    if (!WaitToUnpack()) return Finish();
+    if (!connection_->state().MayDecompress()) return FailOverloaded();
+  }
   const std::int64_t waited_ns =
       controller_.dispatched_ns_ - controller_.received_ns_;
   if (head.timeout_ms != 0) {
@@ -206,6 +209,8 @@ flare::Status ServerCall::ParseBody() {
                                  &request_->attachment);
     }
     if (!status.ok()) return status;
+    decompressed_bytes_ = request_->body.size() + request_->attachment.size();
+    connection_->state().AddDecompressed(decompressed_bytes_);
   }
   if (!request_->attachment.empty()) {
     controller_.request_attachment_ = std::move(request_->attachment);
@@ -370,6 +375,10 @@ void ServerCall::Release() {
   if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
   if (std::exchange(admitted_, false)) {
     connection_->state().CallFinished(connection_->group());
+  }
+  if (decompressed_bytes_ != 0) [[unlikely]] {
+    connection_->state().RemoveDecompressed(
+        std::exchange(decompressed_bytes_, 0));
   }
 }
 

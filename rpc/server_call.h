@@ -95,6 +95,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   ReplyTicket ticket_;  // While there is no request; see ticket().
   // Of the payloads that the messages were parsed from and serialized to.
   std::size_t request_bytes_ = 0;
+  std::size_t decompressed_bytes_ = 0;  // Counted by the server.
   std::optional<std::size_t> response_bytes_;
   CallMessages messages_;
   RpcServerController controller_;

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -74,6 +76,55 @@ TEST_F(ServerLimitsTest, CallsOverTheLimitAreRefusedAndCounted) {
   client.Call(300, kOther, MakeRequest("again"));
   EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
   EXPECT_EQ(server().statistics().calls_overloaded, 201u);
+}
+
+TEST_F(ServerLimitsTest, DecompressedRequestsAreLimitedTogether) {
+  server_options().max_concurrent_decompressed_bytes = 1'000'000;
+  fiber::Event go;
+  fiber::Latch two_run(2);
+  service().on_call = [&](TestCall call) {
+    if (call.request->body().size() > 100) {
+      two_run.count_down();
+      go.Wait();
+    }
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  const auto call_compressed = [&](std::uint64_t id, std::size_t body,
+                                   std::size_t attachment) {
+    OutboundRequest request;
+    request.correlation_id = id;
+    request.method = kCall;
+    request.compression = CompressionAlgorithm::kZstd;
+    request.body =
+        *Compress(CompressionAlgorithm::kZstd,
+                  CreateBufferSlow(
+                      MakeRequest(std::string(body, 'x')).SerializeAsString()));
+    request.attachment =
+        *Compress(CompressionAlgorithm::kZstd,
+                  CreateBufferSlow(std::string(attachment, 'y')));
+    request.attachment_compressed = true;
+    client.Send(client.Encode(std::move(request)));
+  };
+  const auto reply_status = [&](std::uint64_t id) {
+    const auto reply = client.ReadReply();
+    if (!reply) return -1;
+    EXPECT_EQ(reply->id, id);
+    return reply->status;
+  };
+  call_compressed(1, 500'000, 1);
+  call_compressed(2, 101, 600'000);  // Attachments count, too.
+  two_run.wait();
+  call_compressed(3, 50, 50);
+  EXPECT_EQ(reply_status(3), STATUS_OVERLOADED);
+  client.Call(4, kCall, MakeRequest("not compressed"));
+  EXPECT_EQ(reply_status(4), STATUS_SUCCESS);
+  EXPECT_EQ(server().statistics().calls_overloaded, 1u);
+  go.Set();
+  EXPECT_TRUE(client.ReadReply() && client.ReadReply());
+  call_compressed(5, 50, 50);
+  EXPECT_EQ(reply_status(5), STATUS_SUCCESS);
 }
 
 TEST_F(ServerLimitsTest, MethodsHaveLimitsOfTheirOwn) {

@@ -53,6 +53,21 @@ class ServerState : public RefCounted<ServerState> {
     counters_[group].finished.fetch_add(1, std::memory_order_relaxed);
   }
 
+  // Requests are small as they come and may be large decompressed: whether
+  // there is room for another one, and the bytes of those that were, from then
+  // until their calls answer.
+  bool MayDecompress() const {
+    // relaxed, here and below: as above.
+    return decompressed_bytes_.load(std::memory_order_relaxed) <
+           options_.max_concurrent_decompressed_bytes;
+  }
+  void AddDecompressed(std::size_t bytes) {
+    decompressed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void RemoveDecompressed(std::size_t bytes) {
+    decompressed_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
   enum class Failure { kOther, kOverloaded, kMalformed, kUnknown };
   void CountFailure(std::size_t group, Failure failure);
 
@@ -94,6 +109,7 @@ class ServerState : public RefCounted<ServerState> {
   ServerProtocolSet protocols_;
   std::string protocol_names_;
   std::vector<Counters> counters_;
+  std::atomic<std::size_t> decompressed_bytes_{0};
   LogThrottle connection_log_;
 };
 

@@ -28,12 +28,15 @@ bool IsHelpWanted() {
 
 }  // namespace
 
-int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry) {
-  // It says 1 after --help, too.
+void ExitWithBadFlags() {
   google::gflags_exitfunc = [](int status) {
     if (IsHelpWanted()) status = 0;
-    std::exit(status == 1 ? kBadFlags : status);
+    std::exit(status == 1 ? kBadFlags : status);  // NOLINT: no threads yet
   };
+}
+
+int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry) {
+  ExitWithBadFlags();
   bool entered = false;
   const int status = flare::Start(argc, argv, [&](int count, char** words) {
     entered = true;

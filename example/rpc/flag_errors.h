@@ -10,8 +10,13 @@ namespace example {
 // Exit status of a program whose flags are wrong.
 inline constexpr int kBadFlags = 2;
 
-// As flare::Start(), but flags that gflags or the library refuses end in
-// kBadFlags, and --help and the like in 0; by themselves they say 1.
+// Flags that gflags doesn't understand end the process with kBadFlags from now
+// on, and --help and the like with 0; by itself it says 1. Call it before the
+// flags are parsed.
+void ExitWithBadFlags();
+
+// ExitWithBadFlags() and flare::Start(), where flags that the library refuses
+// end in kBadFlags, too.
 int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry);
 
 // Whether nothing is left but the program's name, now that the flags have been
