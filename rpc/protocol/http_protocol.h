@@ -27,9 +27,9 @@
 //   503* more than Limits::max_http_pipeline requests unanswered
 //   505* not HTTP/1.x
 //
-// Each has a body that says what is wrong; for /rpc/... that is also in
-// Rpc-Error-Code and Rpc-Error-Reason. Empty lines between requests are passed
-// over, and two in front of the first.
+// Each has a body that says what is wrong; for /rpc/..., unless it is the head
+// that is refused, that is also in Rpc-Error-Code and Rpc-Error-Reason. Empty
+// lines between requests are passed over, and two in front of the first.
 #ifndef FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
 #define FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
 
