@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "example/rpc/report.h"
 #include "flare/base/random.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
@@ -29,8 +30,8 @@ void LogFailure(int status, const std::string& reason, std::int64_t now_ns) {
                                        std::memory_order_relaxed)) {
     return;
   }
-  LOG(WARNING) << "Call failed with status " << status << " ("
-               << flare::rpc::StatusName(status) << "): " << reason;
+  LOG(WARNING) << "Call failed with " << DescribeStatus(status) << ": "
+               << reason;
 }
 
 }  // namespace

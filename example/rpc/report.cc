@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "flare/rpc/rpc_status.h"
@@ -40,12 +41,18 @@ std::string LatencyLine(const flare::Histogram& latency_ns) {
   return line.str();
 }
 
+std::string DescribeStatus(int status) {
+  const std::string text = "status " + std::to_string(status);
+  const std::string_view name = flare::rpc::StatusName(status);
+  if (name == "STATUS_UNKNOWN") return text;
+  return text + " (" + std::string(name) + ')';
+}
+
 std::string FailureList(const CallStatistics& calls) {
   std::ostringstream list;
   const char* separator = "";
   for (const auto& [status, count] : calls.failures) {
-    list << separator << "status " << status << " ("
-         << flare::rpc::StatusName(status) << "): " << count;
+    list << separator << DescribeStatus(status) << ": " << count;
     separator = ", ";
   }
   return list.str();

@@ -18,6 +18,10 @@ namespace example {
 // p9999: 20us, max: 31us." on one line. Scripts read it: it doesn't change.
 std::string LatencyLine(const flare::Histogram& latency_ns);
 
+// "status 3 (STATUS_TIMEOUT)"; without a name for those that have none, such as
+// 404, of plain HTTP.
+std::string DescribeStatus(int status);
+
 // "status 3 (STATUS_TIMEOUT): 12, status 1234 (STATUS_USER): 1"; empty if no
 // call has failed.
 std::string FailureList(const CallStatistics& calls);

@@ -44,6 +44,7 @@ TEST(LatencyLine, IsAllZerosWithoutCalls) {
 TEST(FailureList, NamesTheCodes) {
   CallStatistics calls;
   EXPECT_EQ(FailureList(calls), "");
+  EXPECT_EQ(DescribeStatus(404), "status 404");  // Plain HTTP's.
   calls.failures = {{3, 12}, {1234, 1}};
   EXPECT_EQ(FailureList(calls),
             "status 3 (STATUS_TIMEOUT): 12, status 1234 (STATUS_USER): 1");
