@@ -126,7 +126,8 @@ flare::RefPtr<Upstream> UpstreamSet::Acquire(
   for (;;) {
     CollectBest(tried, now_ns, &candidates);
     if (candidates.empty()) return nullptr;
-    Upstream* const chosen = Choose(candidates, source);
+    Upstream* const chosen =
+        Choose(candidates, source, tried.empty() ? turn_ : retry_turn_);
     if (chosen->TryAcquire(max_connections_)) {
       return flare::RefPtr<Upstream>(flare::ref_ptr, chosen);
     }
@@ -153,13 +154,14 @@ void UpstreamSet::CollectBest(std::span<const Upstream* const> tried,
 }
 
 Upstream* UpstreamSet::Choose(std::span<Upstream* const> candidates,
-                              const flare::Endpoint& source) const {
+                              const flare::Endpoint& source,
+                              std::atomic<std::uint64_t>& turn) const {
   if (policy_ == LoadBalancing::kSourceHash) {
     return ChooseByHash(candidates, source);
   }
   // relaxed: only that each gets a different number.
-  const std::uint64_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t first = turn % candidates.size();
+  const std::size_t first =
+      turn.fetch_add(1, std::memory_order_relaxed) % candidates.size();
   if (policy_ == LoadBalancing::kRoundRobin) return candidates[first];
   Upstream* least = candidates[first];
   for (std::size_t i = 1; i < candidates.size(); ++i) {

@@ -131,7 +131,8 @@ class UpstreamSet {
   void CollectBest(std::span<const Upstream* const> tried, std::int64_t now_ns,
                    std::vector<Upstream*>* best) const;
   Upstream* Choose(std::span<Upstream* const> candidates,
-                   const flare::Endpoint& source) const;
+                   const flare::Endpoint& source,
+                   std::atomic<std::uint64_t>& turn) const;
   Upstream* ChooseByHash(std::span<Upstream* const> candidates,
                          const flare::Endpoint& source) const;
 
@@ -140,6 +141,9 @@ class UpstreamSet {
   const std::size_t max_connections_;
   std::vector<RingPoint> ring_;  // Ascending; kSourceHash only.
   mutable std::atomic<std::uint64_t> turn_{0};
+  // Of further attempts. One that always fails would otherwise take a turn from
+  // the next one each time.
+  mutable std::atomic<std::uint64_t> retry_turn_{0};
 };
 
 }  // namespace example::proxy

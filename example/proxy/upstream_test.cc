@@ -58,6 +58,23 @@ TEST(UpstreamSetTest, RoundRobinStaysEvenWithoutTheUnhealthy) {
   for (const auto& [name, share] : shares) EXPECT_EQ(share, 100);
 }
 
+TEST(UpstreamSetTest, RoundRobinStaysEvenWithOneThatAlwaysFails) {
+  for (std::size_t bad = 0; bad < 3; ++bad) {
+    const UpstreamSet set(MakeUpstreams(3), LoadBalancing::kRoundRobin, 0);
+    std::map<std::string, int> shares;
+    for (int i = 0; i < 600; ++i) {
+      auto upstream = set.Acquire(Client(i), {}, 0);
+      if (upstream == set.upstreams()[bad]) {
+        const Upstream* const tried[] = {upstream.Get()};
+        upstream = set.Acquire(Client(i), tried, 0);
+      }
+      ++shares[upstream->name()];
+    }
+    EXPECT_EQ(shares.size(), 2U);
+    for (const auto& [name, share] : shares) EXPECT_EQ(share, 300) << name;
+  }
+}
+
 TEST(UpstreamSetTest, LeastConnectionsFillsWhoHasFewest) {
   const UpstreamSet set(MakeUpstreams(3), LoadBalancing::kLeastConnections, 0);
   Deal(set, 30);
