@@ -34,7 +34,7 @@ namespace example::proxy {
 // Writes the line for `report`, with its end, to `out`, which has room for
 // kMaxAccessLine bytes; returns its length. `now_ns` and `now` are the same
 // moment by NowNs() and by the wall clock. docs/proxy.md has the format.
-inline constexpr std::size_t kMaxAccessLine = 1024;
+inline constexpr std::size_t kMaxAccessLine = 2048;
 std::size_t FormatAccessLine(const SessionReport& report, std::int64_t now_ns,
                              std::chrono::system_clock::time_point now,
                              char* out);

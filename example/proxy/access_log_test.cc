@@ -90,6 +90,23 @@ TEST(AccessLineTest, EscapesNames) {
       << line;
 }
 
+// Be they as long as the kernel lets them be, with nothing but escapes.
+TEST(AccessLineTest, NoNameOfASocketCutsIt) {
+  const auto odd = MustParseEndpoint("unix:" + std::string(107, '\x01'));
+  SessionReport report = SomeReport();
+  report.client = report.source = report.listener = odd;
+  report.upstream = flare::MakeRefCounted<Upstream>(odd.ToString(), odd);
+  report.bytes_to_client = UINT64_MAX;
+  report.bytes_to_upstream = UINT64_MAX;
+  report.connected_ns = report.ended_ns = INT64_MAX;
+  report.error = ESOCKTNOSUPPORT;
+  const std::string line = LineOf(report);
+  EXPECT_TRUE(
+      line.ends_with(" to_client=18446744073709551615 "
+                     "error=ESOCKTNOSUPPORT\n"))
+      << line;
+}
+
 TEST(AccessLineTest, FitsWhateverTheNames) {
   SessionReport report = SomeReport();
   report.upstream = flare::MakeRefCounted<Upstream>(
