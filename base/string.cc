@@ -118,6 +118,21 @@ std::size_t Utf8SequenceLength(std::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
+std::string OneLine(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string line;
+  line.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      line += c;
+    } else {
+      line += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return line;
+}
+
 std::string JsonString(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string json = "\"";

@@ -118,6 +118,10 @@ std::optional<std::uint64_t> ParseSize(std::string_view text);
 // 0 if it begins with none. Overlong forms and surrogates are none, either.
 std::size_t Utf8SequenceLength(std::string_view text);
 
+// `text` with its control characters as \x0a, so that what comes from outside
+// is one line wherever it is printed.
+std::string OneLine(std::string_view text);
+
 // `text` as a JSON string, quotes included. Bytes that are no UTF-8 are
 // replaced by U+FFFD.
 std::string JsonString(std::string_view text);

@@ -167,6 +167,13 @@ TEST(ParseSize, RefusesTheRest) {
   }
 }
 
+TEST(OneLine, EscapesControlCharacters) {
+  EXPECT_EQ(OneLine(""), "");
+  EXPECT_EQ(OneLine("Grüße \\ \xff"), "Grüße \\ \xff");
+  EXPECT_EQ(OneLine("a\nb\r\t\x1b\x7f"), R"(a\x0ab\x0d\x09\x1b\x7f)");
+  EXPECT_EQ(OneLine(std::string_view("a\0b", 3)), R"(a\x00b)");
+}
+
 TEST(JsonString, Escapes) {
   EXPECT_EQ(JsonString(""), R"("")");
   EXPECT_EQ(JsonString("plain"), R"("plain")");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 
@@ -78,8 +79,9 @@ void ServerState::CountFailure(std::size_t group, Failure failure) {
 
 void ServerState::LogConnection(const Endpoint& peer, const std::string& what) {
   if (auto left_out = connection_log_.Admit()) {
-    LOG(WARNING) << "Server " << name << ", connection from " << peer.ToString()
-                 << ": " << what << LogThrottle::Note(*left_out);
+    LOG(WARNING) << "Server " << name << ", connection from "
+                 << OneLine(peer.ToString()) << ": " << what
+                 << LogThrottle::Note(*left_out);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "example/proxy/config_value.h"
 #include "example/proxy/health_probe.h"
 #include "flare/base/clock.h"
+#include "flare/base/string.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
@@ -163,20 +164,21 @@ void Supervisor::Reload() {
   const Status status =
       config ? Apply(std::make_shared<const ProxyConfig>(std::move(*config)))
              : config.error();
+  const std::string why = flare::OneLine(status.message());
   if (status.ok()) {
     // relaxed: a number for people.
     const auto now = generation_.fetch_add(1, std::memory_order_relaxed) + 1;
     LOG(INFO) << "Reloaded; this is configuration " << now << ".";
   } else {
-    LOG(ERROR) << "Not reloaded, going on as before: " << status.message();
+    LOG(ERROR) << "Not reloaded, going on as before: " << why;
     // Whoever has renamed the file shall have it closed all the same.
     const Status reopened = flare::fiber::RunBlocking(
         [&] { return access_log_.Open(proxy_->config()->access_log); });
-    if (!reopened.ok()) LOG(ERROR) << reopened.message();
+    if (!reopened.ok()) LOG(ERROR) << flare::OneLine(reopened.message());
   }
   std::scoped_lock counters(reload_lock_);
   if (!status.ok()) ++reloads_refused_;
-  last_reload_error_ = status.message();
+  last_reload_error_ = why;
 }
 
 Status Supervisor::Apply(std::shared_ptr<const ProxyConfig> config) {
@@ -263,7 +265,7 @@ void Supervisor::OnSessionEnd(const SessionReport& report) {
                        report.end == SessionEnd::kBadHeader;
   if (!unusual) return;
   if (const auto left_out = session_log_.Admit()) {
-    LOG(WARNING) << "Client " << report.client
+    LOG(WARNING) << "Client " << flare::OneLine(report.client.ToString())
                  << " was turned away: " << ToString(report.end)
                  << (report.upstream ? ", last tried " + report.upstream->name()
                                      : "")

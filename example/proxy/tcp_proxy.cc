@@ -12,6 +12,7 @@
 #include "example/proxy/config.h"
 #include "example/proxy/supervisor.h"
 #include "example/rpc/flag_errors.h"
+#include "flare/base/string.h"
 #include "flare/init/override_flag.h"
 
 DEFINE_bool(check_config, false,
@@ -42,14 +43,14 @@ int Entry(int argc, char** argv) {
   const ConfigSource source = ConfigSourceFromFlags();
   const auto config = LoadConfig(source);
   if (!config) {
-    LOG(ERROR) << config.error().message();
+    LOG(ERROR) << flare::OneLine(config.error().message());
     return kBadConfiguration;
   }
   if (FLAGS_check_config) return Check(*config);
 
   Supervisor supervisor(source);
   if (const auto status = supervisor.Start(*config); !status.ok()) {
-    LOG(ERROR) << status.message();
+    LOG(ERROR) << flare::OneLine(status.message());
     return kBadConfiguration;
   }
   return supervisor.ServeUntilQuitSignal();

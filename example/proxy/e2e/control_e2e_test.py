@@ -56,6 +56,9 @@ class Mistakes(proxy_harness.ProxyTest):
     self.check(r"proxy\.yaml:2: upstreams\[1\]: can't resolve 'no\.invalid:1'",
                self.config("listen: 127.0.0.1:0\n"
                            "upstreams: [127.0.0.1:1, no.invalid:1]\n"))
+    # One line, whatever a value holds.
+    self.check(r"proxy\.yaml:1: lb: 'a\\x0aE1 b' is not known; there are",
+               self.config('lb: "a\\nE1 b"\n'))
 
   def test_port_in_use(self):
     with socket.socket() as other:
@@ -206,6 +209,9 @@ class Reloads(proxy_harness.ProxyTest):
     proxy = self.start_configured(text)
     self.refuse(proxy, "listen: [", r"proxy\.yaml:\d: this is no YAML")
     self.refuse(proxy, text + "lb: best\n", r"proxy\.yaml:3: lb: 'best' is")
+    self.refuse(proxy, text + 'lb: "a\\nidle 7"\n',
+                r"proxy\.yaml:3: lb: 'a\\x0aidle 7' is not known; there are")
+    self.assertEqual(self.page(proxy, "/stats").count("\nidle "), 1)
     with socket.socket() as other:
       other.bind(("127.0.0.1", 0))
       other.listen()

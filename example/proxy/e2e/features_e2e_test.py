@@ -220,6 +220,17 @@ class ProxyProtocol(proxy_harness.ProxyTest):
     self.assertEqual(line["end"], "bad-header")
     self.assertEqual(upstream.visitors, 0)
 
+  def test_the_name_of_who_is_turned_away_is_one_line_of_the_log(self):
+    path = self.path("listener")
+    proxy = self.start_proxy("--accept_proxy_protocol=true",
+                             listen=f"unix:{path}", upstreams=["127.0.0.1:1"])
+    with socket.socket(socket.AF_UNIX) as client:
+      client.settimeout(proxy_harness.LIMIT_S)
+      client.bind(self.path("a\nE b"))
+      client.connect(path)
+      client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+      proxy.wait_for(r"Client unix:.*/a\\x0aE b was turned away: bad-header")
+
 
 class UnixSockets(proxy_harness.ProxyTest):
 
