@@ -1,10 +1,12 @@
 #include "example/proxy/proxy.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <mutex>
 #include <utility>
 
+#include "example/proxy/own_address.h"
 #include "example/proxy/session.h"
 #include "example/proxy/session_registry.h"
 #include "flare/fiber/runtime.h"
@@ -64,6 +66,21 @@ Proxy::~Proxy() {
   WaitUntilIdle(std::numeric_limits<std::int64_t>::max());
 }
 
+// Says so if it is one of `own` that is in the way of `wanted`.
+flare::Status Proxy::WithOwnListener(const flare::Status& status,
+                                     const flare::Endpoint& wanted,
+                                     const std::vector<Listening>& own) {
+  if (status.code() != EADDRINUSE) return status;
+  for (const Listening& it : own) {
+    const flare::Endpoint address = it.acceptor->local_endpoint();
+    if (!LeadsTo(wanted, address) && !LeadsTo(address, wanted)) continue;
+    return flare::Status(
+        EADDRINUSE, status.message() + "; it is this proxy, which listens on " +
+                        address.ToString() + ": it can't have both at a time");
+  }
+  return status;
+}
+
 // Makes `listeners_` what `config` wants, or leaves them as they are.
 flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
   std::vector<Listening> listeners;
@@ -76,7 +93,11 @@ flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
       continue;
     }
     auto acceptor = Listen(wanted, config.backlog);
-    if (!acceptor) return acceptor.error();
+    if (!acceptor) {
+      return WithOwnListener(
+          WithOwnListener(acceptor.error(), wanted.address, listeners_),
+          wanted.address, listeners);
+    }
     listeners.push_back({wanted.address, std::move(*acceptor)});
   }
   std::vector<flare::Endpoint> addresses;

@@ -87,6 +87,9 @@ class Proxy {
   Proxy(std::shared_ptr<const ServingState> serving, OnSessionEnd on_end);
 
   flare::Status OpenListeners(const ProxyConfig& config);
+  static flare::Status WithOwnListener(const flare::Status& status,
+                                       const flare::Endpoint& wanted,
+                                       const std::vector<Listening>& own);
   flare::Expected<std::shared_ptr<flare::io::Acceptor>> Listen(
       const ListenerConfig& listener, int backlog);
   std::shared_ptr<const ServingState> serving() const;

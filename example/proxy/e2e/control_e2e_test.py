@@ -219,6 +219,11 @@ class Reloads(proxy_harness.ProxyTest):
       self.refuse(proxy,
                   f"listen: 127.0.0.1:{port}\nupstreams: 127.0.0.1:1\n",
                   r"proxy\.yaml:1: listen: .*Address already in use")
+      # The other way round it would be the same.
+      self.refuse(proxy,
+                  f"listen: 0.0.0.0:{proxy.port}\nupstreams: 127.0.0.1:1\n",
+                  r"Address already in use .*; it is this proxy, which listens "
+                  rf"on 127\.0\.0\.1:{proxy.port}: it can't have both")
     self.refuse(proxy, text + "drain_deadline: soon\n",
                 r"proxy\.yaml:3: drain_deadline: 'soon' is not a duration")
     self.assertEqual(self.exchange(proxy), b"hello")
