@@ -74,6 +74,44 @@ TEST_F(SyncStub, WorksWithoutController) {
   EXPECT_EQ(quotient.error().code(), kDivisionByZero);
 }
 
+class ClashService : public services::SyncClash {
+ public:
+  void Clash_(const Pair&, Result* result,
+              flare::RpcServerController*) override {
+    result->set_value(1);
+  }
+  void delete_(const Pair&, Result* result,
+               flare::RpcServerController*) override {
+    result->set_value(2);
+  }
+  void request(const Pair&, Result* result,
+               flare::RpcServerController*) override {
+    result->set_value(3);
+  }
+};
+
+// Callers know methods by their own names.
+TEST(NamesThatClash, AreGivenAnUnderscore) {
+  ClashService service;
+  LoopbackChannel channel{&service};
+  services::Clash_SyncStub stub{&channel};
+  auto clash = stub.Clash_(MakePair(0, 0));
+  ASSERT_TRUE(clash) << clash.error().ToString();
+  EXPECT_EQ(clash->value(), 1);
+  auto deleted = stub.delete_(MakePair(0, 0));
+  ASSERT_TRUE(deleted) << deleted.error().ToString();
+  EXPECT_EQ(deleted->value(), 2);
+  auto requested = stub.request(MakePair(0, 0));
+  ASSERT_TRUE(requested) << requested.error().ToString();
+  EXPECT_EQ(requested->value(), 3);
+
+  const auto* descriptor = service.GetDescriptor();
+  EXPECT_NE(descriptor->FindMethodByName("Clash"), nullptr);
+  EXPECT_NE(descriptor->FindMethodByName("delete"), nullptr);
+  EXPECT_EQ(services::register_::descriptor()->name(), "register");
+  EXPECT_EQ(services::Syncregister_::descriptor()->name(), "register");
+}
+
 TEST_F(SyncStub, OwnsAChannelGivenAsUniquePtr) {
   bool destroyed = false;
   {

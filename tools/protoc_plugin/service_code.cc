@@ -4,6 +4,7 @@
 #include <google/protobuf/descriptor.pb.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 namespace flare::protoc_plugin {
@@ -12,14 +13,74 @@ namespace {
 namespace pb = google::protobuf;
 using Variables = std::map<std::string, std::string>;
 
+bool IsKeyword(const std::string& name) {
+  static const std::set<std::string> kKeywords{
+      "alignas",       "alignof",     "and",
+      "and_eq",        "asm",         "auto",
+      "bitand",        "bitor",       "bool",
+      "break",         "case",        "catch",
+      "char",          "char16_t",    "char32_t",
+      "char8_t",       "class",       "co_await",
+      "co_return",     "co_yield",    "compl",
+      "concept",       "const",       "const_cast",
+      "consteval",     "constexpr",   "constinit",
+      "continue",      "decltype",    "default",
+      "delete",        "do",          "double",
+      "dynamic_cast",  "else",        "enum",
+      "explicit",      "export",      "extern",
+      "false",         "float",       "for",
+      "friend",        "goto",        "if",
+      "inline",        "int",         "long",
+      "mutable",       "namespace",   "new",
+      "noexcept",      "not",         "not_eq",
+      "nullptr",       "operator",    "or",
+      "or_eq",         "private",     "protected",
+      "public",        "register",    "reinterpret_cast",
+      "requires",      "return",      "short",
+      "signed",        "sizeof",      "static",
+      "static_assert", "static_cast", "struct",
+      "switch",        "template",    "this",
+      "thread_local",  "throw",       "true",
+      "try",           "typedef",     "typeid",
+      "typename",      "union",       "unsigned",
+      "using",         "virtual",     "void",
+      "volatile",      "wchar_t",     "while",
+      "xor",           "xor_eq"};
+  return kKeywords.contains(name);
+}
+
+// In C++. As protoc does it for fields, "_" is appended to keywords.
+std::string NameOf(const pb::ServiceDescriptor& service) {
+  return IsKeyword(service.name()) ? service.name() + "_" : service.name();
+}
+
+// Also to names that the classes have uses of their own for: constructors
+// (service Echo with a method Echo), and members that aren't functions or that
+// are called with template arguments.
+std::string NameOf(const pb::MethodDescriptor& method) {
+  const std::string& name = method.name();
+  const std::string service = NameOf(*method.service());
+  const std::set<std::string> taken{service,
+                                    "Sync" + service,
+                                    service + "_Stub",
+                                    service + "_SyncStub",
+                                    service + "_AsyncStub",
+                                    "Stub",
+                                    "channel_",
+                                    "owns_channel_",
+                                    "CallAndWait",
+                                    "CallWithFuture"};
+  return IsKeyword(name) || taken.contains(name) ? name + "_" : name;
+}
+
 Variables VariablesOf(const pb::ServiceDescriptor& service) {
-  return {{"Service", service.name()}, {"full_name", service.full_name()}};
+  return {{"Service", NameOf(service)}, {"full_name", service.full_name()}};
 }
 
 Variables VariablesOf(const pb::MethodDescriptor& method) {
   using pb::compiler::cpp::QualifiedClassName;
-  return {{"Service", method.service()->name()},
-          {"Method", method.name()},
+  return {{"Service", NameOf(*method.service())},
+          {"Method", NameOf(method)},
           {"full_name", method.full_name()},
           {"index", std::to_string(method.index())},
           {"Request", QualifiedClassName(method.input_type())},
@@ -217,8 +278,8 @@ void $Service$::$Method$(
 }
 )",
                  out);
-  DefineServiceOverrides(service, service.name(), R"(    case $index$:
-      return $Method$(
+  DefineServiceOverrides(service, NameOf(service), R"(    case $index$:
+      return this->$Method$(
           controller, static_cast<const $Request$*>(request),
           static_cast<$Response$*>(response), done);
 )",
@@ -260,10 +321,10 @@ void Sync$Service$::$Method$(
 }
 )",
                  out);
-  DefineServiceOverrides(service, "Sync" + service.name(), R"(    case $index$:
-      $Method$(*static_cast<const $Request$*>(request),
-               static_cast<$Response$*>(response),
-               static_cast<::flare::RpcServerController*>(controller));
+  DefineServiceOverrides(service, "Sync" + NameOf(service), R"(    case $index$:
+      this->$Method$(*static_cast<const $Request$*>(request),
+                     static_cast<$Response$*>(response),
+                     static_cast<::flare::RpcServerController*>(controller));
       break;
 )",
                          "  if (done != nullptr) done->Run();\n", out);
