@@ -103,10 +103,10 @@ constexpr std::int64_t ToNs(std::chrono::duration<Rep, Period> duration) {
   } else if constexpr (std::is_integral_v<Rep>) {
     // Wide enough for a count of 64 bits, signed or not, times one of 63.
     using Scale = std::ratio_divide<Period, std::nano>;
-    const __int128 scaled =
-        static_cast<__int128>(duration.count()) * Scale::num;
-    const __int128 whole =
-        scaled / Scale::den + (scaled % Scale::den > 0 ? 1 : 0);
+    // Users' -Wpedantic mentions that it isn't ISO's.
+    __extension__ typedef __int128 Wide;
+    const Wide scaled = static_cast<Wide>(duration.count()) * Scale::num;
+    const Wide whole = scaled / Scale::den + (scaled % Scale::den > 0 ? 1 : 0);
     if (whole > Ns::max().count()) return Ns::max().count();
     if (whole < Ns::min().count()) return Ns::min().count();
     return static_cast<std::int64_t>(whole);

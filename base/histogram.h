@@ -51,7 +51,8 @@ class HistogramBuckets {
     const auto bits = static_cast<std::uint64_t>(value);
     // Shifts the value down to kPrecisionBits + 1 bits, the highest of them
     // set, unless it is small.
-    const int shift = std::bit_width(bits >> (kPrecisionBits + 1));
+    const int shift =
+        static_cast<int>(std::bit_width(bits >> (kPrecisionBits + 1)));
     return (static_cast<std::size_t>(shift) << kPrecisionBits) +
            static_cast<std::size_t>(bits >> shift);
   }
