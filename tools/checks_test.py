@@ -390,6 +390,17 @@ class PressTableTest(unittest.TestCase):
         status, lines = self.run_on(a='not JSON')
         self.assertEqual(status, 1)
         self.assertIn('press_table: ', lines[0])
+        for other in ('[1]', '{}', '{"qps": "many"}'):
+            status, lines = self.run_on(a=other)
+            self.assertEqual((status, len(lines)), (1, 1), lines)
+            self.assertIn('press_table: ', lines[0])
+
+    def test_what_is_no_name_and_file_is_told(self):
+        for arguments in ([], ['flare.json'], ['flare=']):
+            output = io.StringIO()
+            with contextlib.redirect_stderr(output):
+                self.assertEqual(press_table.main(arguments), 1)
+            self.assertIn('NAME=FILE', output.getvalue())
 
 
 if __name__ == '__main__':

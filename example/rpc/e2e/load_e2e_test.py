@@ -282,6 +282,8 @@ class HistogramFiles(LoadTest):
         said = self.merge(self.path(name), expected=1)
         self.assertIn(self.path(name), said)
         self.assertEqual(said.count("\n"), 1, said)
+        if name in ("text", "list"):
+          self.assertIn("neither JSON nor an HdrHistogram log", said)
     self.merge(json_file, hdr_file, expected=1)
     self.merge("/nowhere/x.json", expected=1)
 
