@@ -12,8 +12,8 @@
 #include <optional>
 #include <utility>
 
-#include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/rpc/outbound_body.h"
 
 namespace flare::rpc {
 
