@@ -272,8 +272,11 @@ class FiberUnwinder(Unwinder):
         sp_name = layout['sp']
         at = self.fiber.stack_pointer
 
+        # Not with the thread's own stack pointer: gdb takes a stack to be broken
+        # if a frame has a lower address than the one that it called, unless
+        # debug information says that it was inlined.
         class FrameId:
-            sp = pending.read_register(sp_name)
+            sp = gdb.Value(at).cast(pending.read_register(sp_name).type)
             pc = pending.read_register(pc_name)
 
         info = pending.create_unwind_info(FrameId())

@@ -139,6 +139,18 @@ class GdbFibersTest(unittest.TestCase):
     def test_shows_their_stacks(self):
         self.check_stacks(self.live)
 
+    def test_needs_no_debug_information(self):
+        stripped = os.path.join(self.folder.name, 'stripped')
+        subprocess.run(['strip', '--strip-debug', '-o', stripped, PROGRAM],
+                       check=True)
+        with subprocess.Popen([stripped], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL) as program:
+            self.assertEqual(program.stdout.readline(), b'ready\n')
+            text = gdb('-p', str(program.pid), commands=['info fibers -bt'])
+            program.stdin.close()
+        self.check_stacks(text)
+
     def test_lists_fibers_of_a_core_file(self):
         self.check_listing(self.dead)
 
