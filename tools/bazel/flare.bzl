@@ -2,10 +2,18 @@
 
 load(":precompiled.bzl", "include_precompiled")
 
+# Where this file's repository lies: "", or "external/flare" for those who
+# build it as part of another workspace.
+_ROOT = Label("//:BUILD.bazel").workspace_root
+
+def _ours(label):
+    """`label` as of this file's repository, wherever the macro is called."""
+    return str(Label(label))
+
 COPTS = [
     "-Wall",
     "-Wextra",
-    "-Werror",
+] + ([] if _ROOT else ["-Werror"]) + [
     "-Wno-sign-compare",
     "-fno-omit-frame-pointer",
     # A frame larger than a page touches each, so that it can't step over the
@@ -24,7 +32,9 @@ def _as_one_source(name, srcs):
         name = name + "_as_one_source",
         srcs = srcs,
         outs = [name + ".as_one_source.cc"],
-        cmd = "printf '#include \"%s\"\\n' $(SRCS) > $@",
+        # Those of another repository are found from its top.
+        cmd = "printf '#include \"%s\"\\n' $(SRCS) | " +
+              "sed 's,\"external/[^/]*/,\",' > $@",
     )
     return ":%s.as_one_source.cc" % name
 
@@ -53,11 +63,11 @@ def flare_cc_part(name, srcs = [], copts = [], deps = [], **kwargs):
     native.cc_library(
         name = name,
         srcs = others + select({
-            "//:as_one_source": one_source,
+            _ours("//:as_one_source"): one_source,
             "//conditions:default": parts,
         }),
         textual_hdrs = select({
-            "//:as_one_source": textual,
+            _ours("//:as_one_source"): textual,
             "//conditions:default": [],
         }),
         copts = COPTS + copts + _precompiled_copts(),
@@ -69,13 +79,13 @@ def flare_cc_part(name, srcs = [], copts = [], deps = [], **kwargs):
 # warns of overruns in moves of std::string that aren't there.
 def _precompiled_copts():
     return select({
-        "//:sanitized": include_precompiled("headers"),
+        _ours("//:sanitized"): include_precompiled("headers"),
         "//conditions:default": [],
     })
 
 def _precompiled_deps():
     return select({
-        "//:sanitized": ["//tools/bazel:headers"],
+        _ours("//:sanitized"): [_ours("//tools/bazel:headers")],
         "//conditions:default": [],
     })
 
@@ -117,12 +127,12 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
         srcs = srcs,
         # Optimising instrumented tests takes longer than running them.
         copts = COPTS + select({
-            "//:plain_tests": _test_copts("O0"),
+            _ours("//:plain_tests"): _test_copts("O0"),
             "//conditions:default": _test_copts(optimisation),
         }) + copts,
         deps = deps + ["@system_libs//:gtest_main"] + select({
-            "//:plain_tests": ["//tools/bazel:headers_O0"],
-            "//conditions:default": ["//tools/bazel:headers_" + optimisation],
+            _ours("//:plain_tests"): [_ours("//tools/bazel:headers_O0")],
+            "//conditions:default": [_ours("//tools/bazel:headers_" + optimisation)],
         }),
         size = size,
         **kwargs
@@ -166,7 +176,7 @@ def flare_cc_binary(name, deps = [], copts = [], **kwargs):
         name = name,
         copts = COPTS + copts + _precompiled_copts(),
         deps = deps + _precompiled_deps() + select({
-            "//:sanitized": [],
+            _ours("//:sanitized"): [],
             "//conditions:default": ["@system_libs//:jemalloc"],
         }),
         **kwargs
@@ -177,6 +187,27 @@ def _protos_of(label):
     if ":" in label:
         return label + "_protos"
     return label + ":" + label.split("/")[-1] + "_protos"
+
+def _root_of(repository):
+    """Where @repository lies; "." for the workspace that is built."""
+    name = repository.replace("@", "")
+    return "external/" + name if name else "."
+
+def _proto_paths(deps):
+    """Options that tell protoc where imports start.
+
+    Those of the repository of the caller, of its `deps`, and flare's.
+    """
+    roots = [_root_of(native.repository_name())]
+    for dep in deps:
+        if dep.startswith("@"):
+            roots.append(_root_of(dep.split("//")[0]))
+    options = []
+    for path in roots + ["flare=" + (_ROOT or ".")]:
+        option = "--proto_path=" + path
+        if option not in options:
+            options.append(option)
+    return " ".join(options)
 
 def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = False, **kwargs):
     """Messages, services and stubs of .proto files, as one C++ library.
@@ -211,12 +242,12 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
     else:
         inputs = ["$(execpath %s)" % src for src in srcs]
         stems = [src[:-len(".proto")] for src in srcs]
-        out = "$(GENDIR)"
+        out = "$(GENDIR)/" + _root_of(native.repository_name())
     extensions = [".pb", ".flare.pb"] if services else [".pb"]
     headers = [s + e + ".h" for s in stems for e in extensions]
     sources = [s + e + ".cc" for s in stems for e in extensions]
-    plugin = "//tools/protoc_plugin:protoc-gen-flare-rpc"
-    command = ["protoc --proto_path=. --proto_path=flare=. --cpp_out=" + out]
+    plugin = _ours("//tools/protoc_plugin:protoc-gen-flare-rpc")
+    command = ["protoc", _proto_paths(deps), "--cpp_out=" + out]
     if services:
         command += [
             "--plugin=protoc-gen-flare-rpc=$(execpath %s)" % plugin,
@@ -240,7 +271,7 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
         copts = [option for option in COPTS if option != "-Werror"] +
                 _precompiled_copts(),
         deps = deps + ["@system_libs//:protobuf"] + _precompiled_deps() +
-               (["//rpc"] if services else []),
+               ([_ours("//rpc")] if services else []),
         # Services are found by name (reflection, stubs): the linker may not
         # leave out files that only register themselves.
         alwayslink = True,

@@ -70,5 +70,7 @@ precompiled_headers = rule(
 )
 
 def include_precompiled(name):
-    """Compiler options that include //tools/bazel:<name>."""
-    return ["-include", "$(BINDIR)/tools/bazel/%s.h" % name]
+    """Compiler options that include //tools/bazel:<name> of this repository."""
+    root = Label("//:BUILD.bazel").workspace_root
+    folder = "$(BINDIR)/" + (root + "/" if root else "")
+    return ["-include", folder + "tools/bazel/%s.h" % name]
