@@ -97,6 +97,11 @@ class CountTestsTest(unittest.TestCase):
         self.assertEqual(self.count(self.result('//a', 'FAILED', path)),
                          (0, 1, 0))
 
+    def test_report_without_cases_is_no_pass(self):
+        tally = count_tests.count([self.result('//a', 'PASSED', self.xml('')),
+                                   self.result('//b', 'PASSED', None)])
+        self.assertEqual((tally.passed, tally.empty), (1, ['//a']))
+
     def test_target_that_was_not_built_is_a_failure(self):
         self.assertEqual(self.count(self.configured('//a')), (0, 1, 0))
 
