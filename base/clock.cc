@@ -47,6 +47,10 @@ struct Rate {
   std::uint64_t max_read = 0;     // Ticks.
 };
 
+}  // namespace
+
+namespace clock_internal {
+
 struct alignas(64) Anchor {
   std::uint64_t tsc = 0;
   std::uint64_t life = 0;  // Ticks; 0: not set, ask the kernel.
@@ -55,8 +59,18 @@ struct alignas(64) Anchor {
   std::int64_t floor_ns = 0;  // [CK3]
 };
 
-// initial-exec: no function call to find it, also in a shared library.
+// initial-exec: no function call to find it, also in a shared library. Not in
+// an unnamed namespace: of such a variable gold, which is what Bazel links with
+// where there is one, forgets the offset in a shared library, and whatever
+// comes first in its thread-local storage is overwritten.
 [[gnu::tls_model("initial-exec")]] thread_local Anchor anchor;
+
+}  // namespace clock_internal
+
+namespace {
+
+using clock_internal::Anchor;
+using clock_internal::anchor;
 
 std::int64_t KernelNs(clockid_t clock = CLOCK_MONOTONIC) {
   struct timespec now;
