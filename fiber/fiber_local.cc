@@ -1,10 +1,16 @@
 #include "flare/fiber/fiber_local.h"
 
+#include <cxxabi.h>
+
 #include <atomic>
+#include <utility>
 #include <vector>
 
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
+
+// The program or library that this file is linked into.
+extern "C" [[gnu::visibility("hidden")]] void* __dso_handle;
 
 namespace flare::fiber {
 
@@ -35,16 +41,26 @@ struct FiberLocals {
 
 namespace {
 
+// A plain pointer, as destructors of other thread-locals, and of statics, may
+// come after the end of the values and make new ones. Those end with the thread
+// like the first, but for what statics make: that stays.
+thread_local FiberLocals* thread_locals = nullptr;
+
+void EndThreadLocals(void*) {
+  thread_locals->Clear();
+  delete std::exchange(thread_locals, nullptr);
+}
+
 // noinline: the address of a thread-local must not be kept across a suspension.
 // The asm hides that it is always the same variable's: compilers otherwise
 // take it to the caller all the same.
 [[gnu::noinline]] FiberLocals* ThreadLocals() {
-  struct Owner {
-    ~Owner() { locals.Clear(); }
-    FiberLocals locals;
-  };
-  static thread_local Owner owner;
-  FiberLocals* locals = &owner.locals;
+  if (thread_locals == nullptr) {
+    thread_locals = new FiberLocals();
+    // As destructors of thread-locals are registered, also while they run.
+    abi::__cxa_thread_atexit(&EndThreadLocals, nullptr, &__dso_handle);
+  }
+  FiberLocals* locals = thread_locals;
   asm volatile("" : "+r"(locals) : : "memory");
   return locals;
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,6 +54,45 @@ TEST_P(FiberLocalTest, ThreadsHaveTheirOwn) {
     EXPECT_EQ(counted.use_count(), 2);
   }).join();
   EXPECT_EQ(counted.use_count(), 1);
+}
+
+// Destructors of thread-locals and statics run after the end of what the thread
+// had: they find nothing of it, and what they make ends with the thread.
+FiberLocal<std::shared_ptr<int>>* LateLocal() {
+  static auto* const local = new FiberLocal<std::shared_ptr<int>>();
+  return local;
+}
+
+struct UsesLateLocal {
+  std::shared_ptr<int> counted;
+
+  ~UsesLateLocal() {
+    if (**LateLocal() != nullptr) std::abort();
+    **LateLocal() = counted;
+    if (**LateLocal() != counted) std::abort();
+  }
+};
+
+TEST(FiberLocalLifeTest, DestructorsOfThreadLocalsMayUseThem) {
+  const auto counted = std::make_shared<int>(1);
+  std::thread([&] {
+    static thread_local UsesLateLocal late;
+    late.counted = counted;
+    **LateLocal() = std::make_shared<int>(2);
+  }).join();
+  EXPECT_EQ(counted.use_count(), 1);
+}
+
+TEST(FiberLocalDeathTest, DestructorsOfStaticsMayUseThem) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        static UsesLateLocal late;
+        late.counted = std::make_shared<int>(1);
+        **LateLocal() = std::make_shared<int>(2);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 // A destructor does all that a fiber may: and the join waits for it.
