@@ -20,8 +20,10 @@ namespace flare {
 namespace {
 
 constexpr std::string_view kUnixPrefix = "unix:";
-// With a terminating zero, which not all programs can do without.
-constexpr std::size_t kMaxPath = sizeof(sockaddr_un{}.sun_path) - 1;
+// Paths need a terminating zero, which not all programs can do without; names
+// in the abstract namespace have none.
+constexpr std::size_t kMaxName = sizeof(sockaddr_un{}.sun_path);
+constexpr std::size_t kMaxPath = kMaxName - 1;
 
 Status Malformed(std::string_view text, const char* why) {
   std::string message = "malformed address \"";
@@ -71,7 +73,7 @@ Endpoint EndpointFromIpv6(std::string_view ip, std::uint16_t port) {
 Endpoint EndpointFromUnix(std::string_view path) {
   Endpoint endpoint;
   const bool abstract = !path.empty() && (path[0] == '@' || path[0] == '\0');
-  if (path.empty() || path.size() > kMaxPath ||
+  if (path.empty() || path.size() > (abstract ? kMaxName : kMaxPath) ||
       (!abstract && path.find('\0') != path.npos)) {
     return endpoint;
   }
@@ -169,11 +171,13 @@ socklen_t Endpoint::ToSockaddr(sockaddr_storage* address) const {
     const std::string& path = unix_address->path;
     sockaddr_un un{};
     un.sun_family = AF_UNIX;
-    path.copy(un.sun_path, kMaxPath);
+    path.copy(un.sun_path, kMaxName);
     std::memcpy(address, &un, sizeof(un));
     const bool is_file = !path.empty() && path[0] != '\0';
-    return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
-                                  path.size() + (is_file ? 1 : 0));
+    // One that the kernel gave us may leave no room for the zero.
+    return static_cast<socklen_t>(
+        offsetof(sockaddr_un, sun_path) +
+        std::min(path.size() + (is_file ? 1 : 0), kMaxName));
   }
   return 0;
 }

@@ -58,7 +58,8 @@ class Endpoint {
   bool IsLoopback() const;
 
   // "1.2.3.4:5", "[::1]:5", "[fe80::1%2]:5", "unix:/run/x", "unix:@abstract",
-  // "" when empty. EndpointFromString reads it back.
+  // "" when empty. EndpointFromString reads it back (but for a path of 108
+  // bytes, which another program may have bound).
   std::string ToString() const;
 
   std::size_t Hash() const;
@@ -101,7 +102,7 @@ Endpoint EndpointFromIpv4(std::string_view ip, std::uint16_t port);
 Endpoint EndpointFromIpv6(std::string_view ip, std::uint16_t port);
 
 // A file system path of at most 107 bytes, or '@' (or a zero byte) and a name
-// in the abstract namespace.
+// of at most 107 in the abstract namespace.
 Endpoint EndpointFromUnix(std::string_view path);
 
 // "1.2.3.4:5", "[::1]:5", "unix:/path". Errors (EINVAL) name the text and what

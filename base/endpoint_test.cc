@@ -105,6 +105,28 @@ TEST(Endpoint, UnixPathLengthIsLimited) {
   EXPECT_TRUE(EndpointFromUnix(std::string_view("/a\0b", 4)).empty());
 }
 
+// The kernel does without a zero byte at the end.
+TEST(Endpoint, UnixAddressesMayFillTheirRoom) {
+  for (const char first : {'/', '\0'}) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memset(address.sun_path, 'x', sizeof(address.sun_path));
+    address.sun_path[0] = first;
+    const Endpoint endpoint = Endpoint::FromSockaddr(
+        reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    EXPECT_EQ(endpoint.path().size(), sizeof(address.sun_path));
+    sockaddr_storage storage;
+    ASSERT_EQ(endpoint.ToSockaddr(&storage), sizeof(address));
+    EXPECT_EQ(std::memcmp(&storage, &address, sizeof(address)), 0);
+    EXPECT_EQ(RoundTrip(endpoint), endpoint);
+  }
+  const std::string longest = "@" + std::string(107, 'x');
+  const Endpoint abstract = EndpointFromUnix(longest);
+  EXPECT_EQ(abstract.ToString(), "unix:" + longest);
+  EXPECT_EQ(RoundTrip(abstract), abstract);
+  EXPECT_TRUE(EndpointFromUnix(longest + "x").empty());
+}
+
 TEST(Endpoint, MalformedAddressesGiveEmptyOnes) {
   for (const char* ip : {"", "1.2.3", "1.2.3.4.5", "256.1.1.1", "::1", "host",
                          " 1.2.3.4", "1.2.3.4 "}) {
