@@ -67,6 +67,8 @@ class SchedulingGroup {
   const Neighbours& neighbours() const noexcept { return neighbours_; }
   // The shutdown that the group takes part in; before Start().
   void SetShutdown(Shutdown* shutdown) { shutdown_ = shutdown; }
+  // Has the runtime been asked to end?
+  bool ending() const noexcept { return shutdown_->requested(); }
   // The watch to poke when workers go to sleep or wake; before Start().
   void SetWatch(Watch* watch) { watch_ = watch; }
   // The same for stuck reports; nullptr: there are none.

@@ -115,7 +115,8 @@ class UserTimer : public Task {
     f_();
     if (interval_ns_ > 0) {
       std::scoped_lock guard(lock_);
-      if (!killed_) {
+      // Timers that are always due would keep the runtime from its end.
+      if (!killed_ && !NearestGroup()->ending()) {
         // The next turn that isn't over already.
         const std::int64_t late = std::max<std::int64_t>(NowNs() - due_ns_, 0);
         due_ns_ += late / interval_ns_ * interval_ns_;

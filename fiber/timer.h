@@ -93,7 +93,8 @@ TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f);
 
 // ... and every `interval` (more than zero) after it, or after now. Runs of one
 // timer never overlap: each is timed from when it was due, so that they don't
-// drift, and turns that come while one still runs are skipped.
+// drift, and turns that come while one still runs are skipped. A run that ends
+// after TerminateRuntime() was called is the last one.
 TimerId SetTimer(std::chrono::steady_clock::time_point at,
                  std::chrono::nanoseconds interval, Function<void()> f);
 TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f);

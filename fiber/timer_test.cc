@@ -329,6 +329,30 @@ TEST(TimerLifeTest, DetachedTimersEndWithTheRuntime) {
   EXPECT_EQ(guard.use_count(), 1);
 }
 
+// They are always due, and keep a worker busy.
+TEST(TimerLifeTest, PeriodicTimersDoNotHoldUpTheEnd) {
+  RuntimeOptions options;
+  options.concurrency = 1;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  const auto guard = std::make_shared<int>(0);
+  const std::int64_t patience = NowNs() + 5'000'000'000;
+  const auto run = [guard, patience] {
+    const std::int64_t end = NowNs() + 100'000;
+    while (NowNs() < end && end < patience) {
+    }
+  };
+  for (int i = 0; i < 8; ++i) {
+    DetachTimer(SetTimer(std::chrono::microseconds(1), run));
+  }
+  const TimerId kept = SetTimer(std::chrono::microseconds(1), run);
+  RunWhatIsDue();
+  TerminateRuntime();
+  EXPECT_LT(NowNs(), patience);
+  EXPECT_EQ(guard.use_count(), 3);  // Ours, and those of `run` and `kept`.
+  KillTimer(kept);
+  EXPECT_EQ(guard.use_count(), 2);
+}
+
 // Killing from inside the timer's own run.
 TEST_P(TimerTest, KillsItself) {
   std::atomic<TimerId> id{0};
