@@ -35,6 +35,7 @@ Status Malformed(std::string_view text, const char* why) {
 
 // "%eth0" or "%2" behind an IPv6 address.
 std::optional<std::uint32_t> ParseScope(std::string_view zone) {
+  if (zone.find('\0') != zone.npos) return std::nullopt;
   if (const auto index = TryParse<std::uint32_t>(zone)) return index;
   const unsigned index = if_nametoindex(std::string(zone).c_str());
   if (index == 0) return std::nullopt;

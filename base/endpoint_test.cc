@@ -138,6 +138,7 @@ TEST(Endpoint, MalformedAddressesGiveEmptyOnes) {
   }
   EXPECT_TRUE(EndpointFromIpv4(std::string_view("1.2.3.4\0", 8), 1).empty());
   EXPECT_TRUE(EndpointFromIpv6(std::string_view("::1\0", 4), 1).empty());
+  EXPECT_TRUE(EndpointFromIpv6(std::string_view("::1%lo\0x", 8), 1).empty());
 }
 
 TEST(EndpointFromString, ReadsWhatToStringWrites) {
