@@ -41,7 +41,7 @@ void Histogram::Merge(const Histogram& other) {
 }
 
 void Histogram::Reset() {
-  std::fill(counts_.begin(), counts_.end(), 0);
+  counts_.assign(HistogramBuckets::kCount, 0);  // Also if moved from.
   count_ = sum_ = 0;
   min_ = std::numeric_limits<std::int64_t>::max();
   max_ = 0;

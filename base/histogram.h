@@ -72,7 +72,8 @@ class HistogramBuckets {
   }
 };
 
-// Not thread-safe. Copyable.
+// Not thread-safe. Copyable. One that was moved from must be Reset() or
+// assigned to before it is used again.
 class Histogram {
  public:
   struct Bucket {

@@ -8,6 +8,7 @@
 #include <latch>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace flare {
@@ -173,6 +174,18 @@ TEST(Histogram, ResetForgets) {
   histogram.Record(9);
   EXPECT_EQ(histogram.min(), 9);
   EXPECT_EQ(histogram.max(), 9);
+}
+
+TEST(Histogram, ResetAfterItWasMovedFrom) {
+  Histogram counts;
+  counts.Record(7);
+  const Histogram taken = std::move(counts);
+  counts.Reset();
+  counts.Record(9);
+  EXPECT_EQ(counts.count(), 1u);
+  EXPECT_EQ(counts.max(), 9);
+  EXPECT_EQ(counts.ValueAtQuantile(0.5), 9);
+  EXPECT_EQ(taken.max(), 7);
 }
 
 TEST(Histogram, ForEachBucketVisitsInOrderAndCountsAll) {
