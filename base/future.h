@@ -19,6 +19,10 @@
 // or inside Then, if the value is there already. They must not throw (that ends
 // the process) and should be short. Each future has one value, one consumer,
 // one callback.
+// Callbacks that wait for each other's futures run nested in each other, at
+// some 150 bytes of stack each: a chain of a thousand Thens, or a loop whose
+// steps return Then(the next step), overflows a fiber's stack. For long loops
+// let a fiber wait instead.
 //
 // A promise that goes without having been given a value is *broken*: callbacks
 // are destroyed without having been called, futures made from it by Then,
