@@ -13,7 +13,7 @@
 // until somebody takes it over; as many of them as there are workers hold up
 // everything. A region takes the fiber off its worker: it goes on, on its own
 // stack, on a thread of a pool meant for that, and the worker runs other tasks.
-// At the region's end the fiber goes back to a worker of its scheduling group.
+// At the region's end the fiber is queued in its scheduling group again.
 //
 // Costs two hand-overs between threads, 10 to 50 us in all: not for what takes
 // less, nor for computing (a long computation loses nothing by being on a

@@ -73,9 +73,29 @@ TEST_P(BlockingRegionTest, LeavesTheWorkerAndComesBack) {
       EXPECT_EQ(std::string(name).substr(0, 10), "flare_blk/");
     }
     EXPECT_TRUE(IsFiberWorker());
-    EXPECT_EQ(GetCurrentSchedulingGroupIndex(), group);
   }).join();
   EXPECT_EQ(GetRuntimeStatistics().blocking_threads, 1U);
+}
+
+// Where it may be stolen by another group, as any fiber that is queued.
+TEST(BlockingRegionGroupsTest, ComesBackToItsGroup) {
+  RuntimeOptions options;
+  options.concurrency = 4;
+  options.group_size = 2;
+  options.work_stealing_ratio = 0;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  ASSERT_EQ(GetSchedulingGroupCount(), 2U);
+  std::array<int, 2> came_back{};
+  for (int i = 0; i != 100; ++i) {
+    Fiber([&] {
+      const std::size_t group = GetCurrentSchedulingGroupIndex();
+      { const BlockingRegion region; }
+      ASSERT_EQ(GetCurrentSchedulingGroupIndex(), group);
+      ++came_back.at(group);
+    }).join();
+  }
+  EXPECT_EQ(came_back[0] + came_back[1], 100);
+  TerminateRuntime();
 }
 
 TEST_P(BlockingRegionTest, DoesNothingOnThreads) {
