@@ -190,6 +190,7 @@ void WriteFibers(std::ostream& out, const std::vector<FiberSnapshot>& running,
         << Identify(fiber) << "\n    entry " << EntryName(fiber.entry) << '\n';
   }
   std::vector<std::pair<const Place*, const Gathered*>> sorted;
+  sorted.reserve(places.size());
   for (const auto& [place, fibers] : places)
     sorted.push_back({&place, &fibers});
   std::stable_sort(sorted.begin(), sorted.end(),

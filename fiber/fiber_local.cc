@@ -10,7 +10,7 @@
 #include "flare/fiber/carrier.h"
 
 // The program or library that this file is linked into.
-extern "C" [[gnu::visibility("hidden")]] void* __dso_handle;
+extern "C" [[gnu::visibility("hidden")]] void* __dso_handle;  // NOLINT
 
 namespace flare::fiber {
 
