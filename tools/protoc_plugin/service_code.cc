@@ -13,6 +13,8 @@ namespace {
 namespace pb = google::protobuf;
 using Variables = std::map<std::string, std::string>;
 
+// protobuf has a list for itself, without those that are new since C++11 for
+// the most part, and in a header that isn't installed completely.
 bool IsKeyword(const std::string& name) {
   static const std::set<std::string> kKeywords{
       "alignas",       "alignof",     "and",
