@@ -3,20 +3,11 @@
 #include <cerrno>
 #include <utility>
 
-#include "flare/fiber/event.h"
+#include "flare/rpc/reply_turn_event.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
 namespace {
-
-class Waiter final : public ReplyTurnWaiter {
- public:
-  void OnTurn() override { told_.Set(); }
-  void Wait() { told_.Wait(); }
-
- private:
-  fiber::Event told_;
-};
 
 flare::Status Closed() {
   return flare::Status(STATUS_IO_ERROR, "the connection is closed");
@@ -29,7 +20,7 @@ flare::Status HttpPieces::Write(Buffer piece) {
   if (ticket_->head_only) {
     return flare::Status(STATUS_IO_ERROR, "this reply has no body");
   }
-  connection_->BlockForRoom();
+  connection_->WaitForRoom();
   return protocol_->WriteHttpPiece(*ticket_, std::move(piece)) ? flare::Status()
                                                                : Closed();
 }
@@ -44,19 +35,17 @@ void HttpPieces::Abort() {
 bool HttpPieces::Begin() {
   ReplyTicket ticket = request_->ticket;
   for (;;) {
-    connection_->BlockForRoom();
-    Waiter waiter;
+    connection_->WaitForRoom();
+    ReplyTurnEvent turn;
     switch (protocol_->BeginHttp(request_->http.version(), *response_, &ticket,
-                                 &waiter)) {
+                                 &turn)) {
       case ReplyTurn::kNow:
         ticket_ = ticket;
         return true;
       case ReplyTurn::kNever:
         return false;
       case ReplyTurn::kLater:
-        // The replies before it leave sooner or later: on a connection that was
-        // closed, too, as their handlers end.
-        waiter.Wait();
+        turn.Wait();
     }
   }
 }

@@ -53,8 +53,9 @@ struct Limits {
   // HTTP requests that must be answered in order and aren't yet; one more is
   // answered 503 and closes the connection. (A Server stops reading before.)
   std::size_t max_http_pipeline = 1024;
-  // Replies held back because an earlier one isn't ready; more closes the
-  // connection.
+  // Replies held back because an earlier one isn't ready. From half of it on
+  // calls that can wait do, before they make theirs; more, and of more than
+  // max_http_pipeline replies, closes the connection.
   std::size_t max_http_reorder_bytes = 64 << 20;
   // For whoever decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;
@@ -222,10 +223,15 @@ class ReplySink {
   virtual void CloseAfterFlush() = 0;
   // Closes at once.
   virtual void Abort(const flare::Status& why) = 0;
+  // Much is held back for an earlier reply, or no longer is: who can wait asks
+  // for its turn before it makes a reply (ServerProtocol::AskToReply). Must not
+  // block.
+  virtual void SetMuchHeld(bool /*much*/) {}
 };
 
-// Whether a reply in pieces may begin. kLater: its waiter is told when it's
-// worth asking again. kNever: nothing is sent on this connection any more.
+// Whether a reply may be made, or begin in pieces. kLater: its waiter is told
+// when it's worth asking again. kNever: nothing is sent on this connection any
+// more.
 enum class ReplyTurn { kNow, kLater, kNever };
 
 class ReplyTurnWaiter {
@@ -259,6 +265,13 @@ class ServerProtocol {
   // Completes *request. Thread-safe: for several requests at once and
   // concurrently with Cut. Doesn't block.
   virtual ParseResult Parse(InboundRequest* request) const = 0;
+
+  // Whether the reply is to be made now, or those before it first, of which
+  // much is held back (ReplySink::SetMuchHeld). Thread-safe, doesn't block.
+  virtual ReplyTurn AskToReply(const ReplyTicket& /*ticket*/,
+                               ReplyTurnWaiter* /*waiter*/) {
+    return ReplyTurn::kNow;
+  }
 
   // Sends the reply of a call. Each request that was cut is answered exactly
   // once, by one of the three functions below, unless the connection is closed

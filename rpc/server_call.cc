@@ -8,10 +8,12 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
+#include "flare/fiber/runtime.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_pieces.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol/payload.h"
+#include "flare/rpc/reply_turn_event.h"
 #include "flare/rpc/server_connection.h"
 #include "glog/logging.h"
 
@@ -192,7 +194,7 @@ void ServerCall::ServeRpc() {
 // reply: where others wait to answer, it stays as it came. False: its caller is
 // gone. Not inlined: of few calls.
 [[gnu::noinline]] bool ServerCall::WaitToUnpack() {
-  if (!connection_->WaitForRoom()) return false;
+  if (!WaitToReply()) return false;
   controller_.dispatched_ns_ = NowNs();
   return true;
 }
@@ -247,7 +249,7 @@ void ServerCall::ServeHttp() {
   if (static_cast<int>(http_response_.status()) >= 400) {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
-  connection_->WaitForRoom();
+  WaitToReply();
   Release();
   if (pieces.begun()) {
     pieces.End();
@@ -255,6 +257,23 @@ void ServerCall::ServeHttp() {
     protocol_->WriteHttp(ticket(), std::move(http_response_));
   }
   Finish();
+}
+
+bool ServerCall::WaitToReply() {
+  return connection_->HasRoom() || BlockToReply();
+}
+
+// Where many have replies ready they are made in the order in which they leave,
+// if there is one: those made before their turn would only lie there.
+bool ServerCall::BlockToReply() {
+  if (!fiber::IsFiberWorker()) return true;
+  if (!connection_->WaitForRoom()) return false;
+  while (connection_->MuchHeld()) {
+    ReplyTurnEvent turn;
+    if (protocol_->AskToReply(ticket(), &turn) != ReplyTurn::kLater) break;
+    turn.Wait();
+  }
+  return connection_->WaitForRoom();
 }
 
 void ServerCall::FailUnknown() {
@@ -298,7 +317,7 @@ void ServerCall::Run() {
 
 void ServerCall::Respond(bool last) {
   if (std::exchange(responded_, true)) return;
-  connection_->WaitForRoom();
+  WaitToReply();
   OutboundResponse response;
   if (flare::Status status = FillResponse(&response); !status.ok()) {
     controller_.SetFailed(status.code(), status.message());

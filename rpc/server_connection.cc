@@ -326,7 +326,7 @@ const Method* ServerConnection::FindMethod(std::string_view name) {
   return method;
 }
 
-bool ServerConnection::BlockForRoom() {
+bool ServerConnection::WaitForRoom() {
   if (stream_->HasOutputRoom()) [[likely]]
     return true;
   stream_->PeerTakesOutput(0);  // The look that later ones are compared with.

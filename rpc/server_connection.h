@@ -20,7 +20,6 @@
 #include "flare/base/intrusive_list.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/io/fd.h"
 #include "flare/io/stream_connection.h"
@@ -48,18 +47,18 @@ class ServerConnection final : public io::StreamHandler,
   // The method of that name; null if the server doesn't have it. Any thread.
   const Method* FindMethod(std::string_view name);
 
-  // While much output waits for the peer to take it: blocks the fiber until
-  // there is less. A peer that takes none for long is given up: the connection
-  // is closed. Doesn't block plain threads. False: it waited, and the
-  // connection is closed.
-  bool WaitForRoom() {
-    if (!stream_->HasOutputRoom() && fiber::IsFiberWorker()) [[unlikely]] {
-      return BlockForRoom();
-    }
-    return true;
+  // Not much output waits for the peer to take it, nor many replies for an
+  // earlier one: another reply may be made.
+  bool HasRoom() const { return stream_->HasOutputRoom() && !MuchHeld(); }
+  // Many replies wait for an earlier one (ServerProtocol::AskToReply).
+  bool MuchHeld() const {
+    // relaxed: a hint; what is made in spite of it is held, too.
+    return much_held_.load(std::memory_order_relaxed);
   }
-  // The same, but blocks plain threads, too.
-  bool BlockForRoom();
+  // While much output waits for the peer to take it: blocks the fiber or thread
+  // until there is less. A peer that takes none for long is given up: the
+  // connection is closed. False: it is.
+  bool WaitForRoom();
 
   // Reads no more because of something the peer sent, answers what was accepted
   // and closes the connection.
@@ -109,12 +108,17 @@ class ServerConnection final : public io::StreamHandler,
   // What came in other protocols is still to be answered [C3].
   void CloseAfterFlush() override { Drain(); }
   void Abort(const flare::Status& why) override { stream_->Close(why); }
+  void SetMuchHeld(bool much) override {
+    // relaxed: see MuchHeld().
+    much_held_.store(much, std::memory_order_relaxed);
+  }
 
   const RefPtr<ServerState> state_;
   const Endpoint peer_;
   const std::uint64_t max_calls_;     // As many at a time; then reading pauses
   const std::uint64_t resume_calls_;  // until only as many are left.
   RefPtr<io::StreamConnection> stream_;
+  std::atomic<bool> much_held_{false};
   std::vector<std::unique_ptr<ServerProtocol>> protocols_;
 
   // The reader's own (see OnData).

@@ -1,10 +1,11 @@
 /* HTTP replies in parts, among others in order and calls without a place:
- * AskForTurn, EndParts, Send, EnterUnordered and Leave in
+ * AskForTurn, EndParts, AskToSend, Send, EnterUnordered and Leave in
  * protocol/ordered_replies.cc. The numbers in brackets are the rules at its top.
  *
- * One reader enters three requests, each a call or one that is answered in
- * parts, as they come; each has a handler of its own. Locked regions and single
- * atomic operations are one step each.
+ * One reader enters three requests, each a call, or one that is answered in
+ * parts or as a whole, as they come; each has a handler of its own. Whether much
+ * is held, so that who replies waits for his turn first, is anybody's guess.
+ * Locked regions and single atomic operations are one step each.
  *
  * Checked: nothing is written between the parts of a reply [R5] [R6], replies
  * with places leave in their order [R1], and whenever nothing can move any more
@@ -21,6 +22,7 @@
  *   -DBROKEN_AFTER_SILENT nor does who counted as a call for a moment [R6]
  *   -DBROKEN_EMIT_SILENT  the emitter doesn't tell who waits for his turn [R5]
  *   -DBROKEN_OWN_TURN     who asks takes any turn for his [R5]
+ *   -DBROKEN_NEXT_WAITS   who is the next waits to be told, too [R8]
  */
 #define kRequests 3
 
@@ -131,7 +133,28 @@ proctype InParts(byte my) {
   send(my)
 }
 
-proctype InOrder(byte my) { send(my) }
+proctype InOrder(byte my) {
+  bool later;
+  if
+  :: atomic {
+#ifdef BROKEN_NEXT_WAITS
+       later = true;
+#else
+       later = (my != next_place);
+#endif
+       if
+       :: later -> waits[my] = true
+       :: else
+       fi
+     }
+     if
+     :: later -> atomic { told[my] -> told[my] = false }
+     :: else
+     fi
+  :: true
+  fi;
+  send(my)
+}
 
 proctype Call() {
   bool last;
@@ -151,6 +174,7 @@ proctype Reader() {
   for (i : 1 .. kRequests) {
     if
     :: atomic { run InParts(entered); entered++ }
+    :: atomic { run InOrder(entered); entered++ }
     :: atomic { seen = parts; calls++ }
 #ifdef BROKEN_NO_PLACE
        seen = false;

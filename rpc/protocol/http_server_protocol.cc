@@ -44,6 +44,11 @@ class HttpServerProtocol : public ServerProtocol {
   bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece) override;
   void EndHttp(const ReplyTicket& ticket) override;
   void EndInput() override { replies_.EndInput(); }
+  ReplyTurn AskToReply(const ReplyTicket& ticket,
+                       ReplyTurnWaiter* waiter) override {
+    return ticket.ordered ? replies_.AskToSend(ticket.order, waiter)
+                          : ReplyTurn::kNow;
+  }
 
  private:
   // Heads. kMessage without stopped_: *head is read, head_size_ is known.

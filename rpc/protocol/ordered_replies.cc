@@ -38,6 +38,10 @@ namespace flare::rpc {
 //        others without but leaving_ ones, which weren't the last and are being
 //        written. So exactly one is, and is treated as one with `close`; none
 //        if others were being written when the input ended.
+//   [R8] Who waits before it makes its reply (AskToSend) leaves a waiter in its
+//        slot, as in [R5], and is told by the emitter who gets there, or who
+//        sets ended_: next_ then stays until it has sent. The reply at next_
+//        never waits, so that one of those before it always goes on.
 
 namespace {
 
@@ -145,6 +149,15 @@ bool OrderedReplies::IsLast(std::uint64_t place) {
   return place + 1 == end_;
 }
 
+ReplyTurn OrderedReplies::AskToSend(std::uint64_t place,
+                                    ReplyTurnWaiter* waiter) {
+  std::scoped_lock lock(lock_);
+  if (ended_) return ReplyTurn::kNever;
+  if (place == next_ || !much_held_) return ReplyTurn::kNow;
+  MakeSlot(place).waiter = waiter;  // [R8]
+  return ReplyTurn::kLater;
+}
+
 ReplyTurn OrderedReplies::AskForTurn(std::uint64_t place,
                                      ReplyTurnWaiter* waiter) {
   {
@@ -194,8 +207,10 @@ bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
     const std::vector<Slot> dropped = End();
     sink_->Abort(flare::Status(STATUS_OVERLOADED,
                                "more than " + std::to_string(max_bytes_) +
-                                   " bytes of HTTP replies wait for an earlier "
-                                   "one that isn't ready"));
+                                   " bytes of more than " +
+                                   std::to_string(max_pending_) +
+                                   " HTTP replies wait for an earlier one that "
+                                   "isn't ready"));
     lock.unlock();
     TellAll(dropped);
     return false;
@@ -230,7 +245,7 @@ bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
 bool OrderedReplies::TakeNext(Slot* slot) {
   if (slots_.empty() || ended_ || !SlotOf(next_).ready) return false;
   *slot = std::exchange(SlotOf(next_), Slot());
-  held_bytes_ -= slot->bytes.size();
+  CountHeld(held_bytes_ - slot->bytes.size(), held_replies_ - 1);
   return true;
 }
 
@@ -242,11 +257,21 @@ ReplyTurnWaiter* OrderedReplies::TakeWaiter() {
 
 // False: there is too much.
 bool OrderedReplies::Hold(std::uint64_t place, Buffer&& bytes, bool close) {
-  held_bytes_ += bytes.size();
+  CountHeld(held_bytes_ + bytes.size(), held_replies_ + 1);
   // Much of it may be about to leave while somebody emits.
-  if (held_bytes_ > max_bytes_ && !emitting_) return false;
+  if (held_bytes_ > max_bytes_ && held_replies_ > max_pending_ && !emitting_) {
+    return false;
+  }
   MakeSlot(place) = Slot{std::move(bytes), true, close};
   return true;
+}
+
+void OrderedReplies::CountHeld(std::size_t bytes, std::size_t replies) {
+  held_bytes_ = bytes;
+  held_replies_ = replies;
+  const bool much = bytes > max_bytes_ / 2;
+  // Under the lock, so that the sink has the last word last.
+  if (std::exchange(much_held_, much) != much) sink_->SetMuchHeld(much);
 }
 
 OrderedReplies::Slot& OrderedReplies::MakeSlot(std::uint64_t place) {

@@ -164,17 +164,76 @@ TEST_F(OrderedRepliesTest, PlacesAreReusedAfterReplies) {
   EXPECT_EQ(sink_.Take().size(), 1000u);
 }
 
-TEST_F(OrderedRepliesTest, BoundsTheBytesHeldBack) {
+// They can't be expected to wait, nor to be few.
+TEST_F(OrderedRepliesTest, BoundsTheBytesOfManyHeldBack) {
+  auto a = Enter();
+  for (int i = 0; i != 101; ++i) {
+    EXPECT_FALSE(sink_.aborted()) << i;
+    replies_.Send(Enter(), Bytes(std::string(20, 'b')), false);
+  }
+  EXPECT_TRUE(sink_.aborted());
+  EXPECT_EQ(sink_.abort_reason(),
+            "more than 1000 bytes of more than 100 HTTP replies wait for an "
+            "earlier one that isn't ready");
+  replies_.Send(a, Bytes("a"), false);
+  EXPECT_EQ(sink_.Take(), "");
+}
+
+TEST_F(OrderedRepliesTest, ManySmallOnesAreHeldBack) {
+  auto a = Enter();
+  for (int i = 0; i != 900; ++i) replies_.Send(Enter(), Bytes("b"), false);
+  replies_.Send(a, Bytes("a"), false);
+  EXPECT_EQ(sink_.Take().size(), 901u);
+}
+
+class TurnCounter final : public ReplyTurnWaiter {
+ public:
+  void OnTurn() override { ++turns; }
+  int turns = 0;
+};
+
+TEST_F(OrderedRepliesTest, WhoCanWaitDoesWhileMuchIsHeld) {
   auto a = Enter();
   auto b = Enter();
   auto c = Enter();
-  replies_.Send(b, Bytes(std::string(900, 'b')), false);
-  EXPECT_FALSE(sink_.aborted());
-  replies_.Send(c, Bytes(std::string(200, 'c')), false);
-  EXPECT_TRUE(sink_.aborted());
-  EXPECT_NE(sink_.abort_reason().find("1000 bytes"), std::string::npos);
+  auto d = Enter();
+  TurnCounter waits_c;
+  TurnCounter waits_d;
+  EXPECT_EQ(replies_.AskToSend(c, &waits_c), ReplyTurn::kNow);
+  replies_.Send(b, Bytes(std::string(500, 'b')), false);
+  EXPECT_FALSE(sink_.much_held());
+  EXPECT_EQ(replies_.AskToSend(c, &waits_c), ReplyTurn::kNow);
+  auto e = Enter();
+  replies_.Send(e, Bytes("e"), false);
+  EXPECT_TRUE(sink_.much_held());
+  EXPECT_EQ(replies_.AskToSend(a, &waits_c), ReplyTurn::kNow);
+  EXPECT_EQ(replies_.AskToSend(d, &waits_d), ReplyTurn::kLater);
+  EXPECT_EQ(replies_.AskToSend(c, &waits_c), ReplyTurn::kLater);
   replies_.Send(a, Bytes("a"), false);
-  EXPECT_EQ(sink_.Take(), "");
+  EXPECT_EQ(sink_.Take().size(), 501u);
+  EXPECT_FALSE(sink_.much_held());
+  EXPECT_EQ(waits_c.turns, 1);
+  EXPECT_EQ(waits_d.turns, 0);  // In spite of the room there is.
+  replies_.Send(c, Bytes("c"), false);
+  EXPECT_EQ(waits_d.turns, 1);
+  replies_.Send(d, Bytes("d"), false);
+  EXPECT_EQ(sink_.Take(), "cde");
+  EXPECT_EQ(waits_c.turns, 1);
+}
+
+TEST_F(OrderedRepliesTest, WhoWaitsIsToldOfTheEnd) {
+  auto a = Enter();
+  auto b = Enter();
+  auto c = Enter();
+  replies_.Send(b, Bytes(std::string(501, 'b')), false);
+  TurnCounter waits;
+  EXPECT_EQ(replies_.AskToSend(c, &waits), ReplyTurn::kLater);
+  replies_.Send(a, Bytes("a"), /*close=*/true);
+  EXPECT_EQ(waits.turns, 1);
+  EXPECT_EQ(replies_.AskToSend(c, &waits), ReplyTurn::kNever);
+  replies_.Send(c, Bytes("c"), false);
+  EXPECT_EQ(sink_.Take(), "a");
+  EXPECT_TRUE(sink_.closed());
 }
 
 TEST_F(OrderedRepliesTest, HeldBytesAreGivenBack) {

@@ -4,6 +4,7 @@
 #define FLARE_RPC_PROTOCOL_PROTOCOL_TESTING_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -61,6 +62,8 @@ class RecordingSink : public ReplySink {
     abort_reason_ = why.message();
   }
 
+  void SetMuchHeld(bool much) override { much_held_ = much; }
+
   // Everything sent since the last call.
   std::string Take() {
     std::scoped_lock lock(mutex_);
@@ -70,6 +73,7 @@ class RecordingSink : public ReplySink {
   bool aborted() const { return aborted_; }
   const std::string& abort_reason() const { return abort_reason_; }
   int writes() const { return writes_; }
+  bool much_held() const { return much_held_; }
 
  private:
   std::mutex mutex_;
@@ -78,6 +82,7 @@ class RecordingSink : public ReplySink {
   bool aborted_ = false;
   std::string abort_reason_;
   int writes_ = 0;
+  std::atomic<bool> much_held_ = false;
 };
 
 // Feeds bytes to a protocol as a server connection does, keeps the requests

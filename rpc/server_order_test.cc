@@ -1,0 +1,128 @@
+// Pipelined HTTP requests, whose replies must leave in order, and are more than
+// a connection holds back for the next one.
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <thread>
+
+#include "flare/fiber/event.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+constexpr std::size_t kBig = 4'000'000;
+constexpr int kMany = 40;  // Of kBig each: more than is ever held back.
+
+std::string Get(const std::string& path) {
+  return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+}
+
+class ServerOrderTest : public ServerTest {
+ protected:
+  // /slow, answered after go_on(), /big, and a method with large replies.
+  void Start() {
+    server().AddHttpHandler(
+        "/slow", NewHttpGetHandler([this](auto&, HttpResponse* response, auto) {
+          go_on_.Wait();
+          response->set_body("slow");
+        }));
+    server().AddHttpHandler(
+        "/big", NewHttpGetHandler([this](auto&, HttpResponse* response, auto) {
+          ++big_;
+          response->set_body(std::string(kBig, 'b'));
+        }));
+    service().on_call = [this](TestCall call) {
+      ++big_;
+      call.Reply(std::string(kBig, 'b'));
+    };
+    StartServer();
+  }
+
+  void WaitForBig(int count) const {
+    while (big_ != count) std::this_thread::yield();
+  }
+  void GoOn() { go_on_.Set(); }
+
+  static void ExpectReply(RawClient* client, std::size_t size) {
+    const std::string head = client->ReadUntil("\r\n\r\n");
+    ASSERT_TRUE(head.starts_with("HTTP/1.1 200 OK\r\n")) << head;
+    ASSERT_NE(head.find("\r\nContent-Length: " + std::to_string(size) + "\r\n"),
+              std::string::npos)
+        << head;
+    ASSERT_EQ(client->ReadExactly(size).size(), size);
+  }
+
+ private:
+  fiber::Event go_on_;
+  std::atomic<int> big_{0};
+};
+
+// All wait for room, and are woken together.
+TEST_F(ServerOrderTest, MuchIsTakenByAFastReader) {
+  Start();
+  for (int round = 0; round != 5; ++round) {
+    RawClient client(endpoint());
+    std::string requests;
+    for (int i = 0; i != kMany; ++i) requests += Get("/big");
+    client.Send(requests);
+    for (int i = 0; i != kMany; ++i) {
+      ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig)) << i;
+    }
+  }
+}
+
+// There is room, but not their turn.
+TEST_F(ServerOrderTest, MuchWaitsForASlowReply) {
+  Start();
+  RawClient client(endpoint());
+  std::string requests = Get("/slow");
+  for (int i = 0; i != kMany; ++i) requests += Get("/big");
+  client.Send(requests + Get("/slow"));
+  WaitForBig(kMany);
+  GoOn();
+  ExpectReply(&client, 4);
+  for (int i = 0; i != kMany; ++i) {
+    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig)) << i;
+  }
+  ExpectReply(&client, 4);
+}
+
+TEST_F(ServerOrderTest, CallsWaitForASlowReply) {
+  Start();
+  RawClient client(endpoint());
+  std::string requests = Get("/slow");
+  for (int i = 0; i != kMany; ++i) {
+    requests +=
+        "POST /rpc/flare.rpc.testing.TestService.Call HTTP/1.1\r\nHost: x\r\n"
+        "Content-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+  }
+  client.Send(requests);
+  WaitForBig(kMany);
+  GoOn();
+  ExpectReply(&client, 4);
+  // The message's head besides.
+  for (int i = 0; i != kMany; ++i) {
+    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig + 5)) << i;
+  }
+}
+
+TEST_F(ServerOrderTest, WaitersOfAClosedConnectionEnd) {
+  Start();
+  {
+    RawClient client(endpoint());
+    std::string requests = Get("/slow");
+    for (int i = 0; i != kMany; ++i) requests += Get("/big");
+    client.Send(requests);
+    WaitForBig(kMany);
+  }
+  GoOn();
+  while (server().statistics().calls_running != 0) std::this_thread::yield();
+  EXPECT_EQ(server().statistics().calls, kMany + 1u);
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
