@@ -4,6 +4,7 @@
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/io/printer.h>
 
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -48,6 +49,27 @@ std::string FindObstacle(const pb::ServiceDescriptor& service) {
   for (int i = 0; i != service.method_count(); ++i) {
     auto obstacle = FindObstacle(*service.method(i));
     if (!obstacle.empty()) return obstacle;
+  }
+  return "";
+}
+
+// That a class generated for this service would have the name of another: of
+// one for a service in `taken`, where all its own are added, or of something
+// else in the package.
+std::string FindNameTaken(const pb::ServiceDescriptor& service,
+                          std::map<std::string, std::string>* taken) {
+  const std::string scope = service.full_name().substr(
+      0, service.full_name().size() - service.name().size());
+  for (const std::string& name : AddedClasses(service)) {
+    const auto [other, added] = taken->emplace(name, service.name());
+    const bool declared = service.file()->pool()->FindFileContainingSymbol(
+                              scope + name) != nullptr;
+    if (added && !declared) continue;
+    return Where(service) + "Class " + name + ", generated for service " +
+           service.full_name() + ", would have the name of " +
+           (declared ? scope + name + ", which is declared"
+                     : "one generated for service " + other->second) +
+           ". Rename one of the two.";
   }
   return "";
 }
@@ -141,8 +163,10 @@ bool Generator::Generate(const pb::FileDescriptor* file,
              "`: protoc-gen-flare-rpc takes none.";
     return false;
   }
+  std::map<std::string, std::string> taken;
   for (int i = 0; i != file->service_count(); ++i) {
     *error = FindObstacle(*file->service(i));
+    if (error->empty()) *error = FindNameTaken(*file->service(i), &taken);
     if (!error->empty()) return false;
   }
   std::string base = pb::compiler::StripProto(file->name());

@@ -188,6 +188,26 @@ TEST(Generator, AcceptsLiteMessagesWithoutServices) {
   EXPECT_TRUE(outcome.ok) << outcome.error;
 }
 
+TEST(Generator, RefusesNamesThatAreTaken) {
+  const std::string head = "syntax = \"proto3\";\npackage p;\nmessage M {}\n";
+  auto of = [&](const std::string& text) {
+    return RunGenerator("a.proto", head + text).error;
+  };
+  EXPECT_EQ(
+      of("service Echo {}\nmessage SyncEcho {}\n"),
+      "a.proto:4: Class SyncEcho, generated for service p.Echo, would have "
+      "the name of p.SyncEcho, which is declared. Rename one of the two.");
+  EXPECT_THAT(of("service SyncEcho {}\nservice Echo {}\n"),
+              HasSubstr("the name of p.SyncEcho, which is declared"));
+  EXPECT_THAT(of("service Echo {}\nenum E { Echo_AsyncStub = 0; }\n"),
+              HasSubstr("the name of p.Echo_AsyncStub, which is declared"));
+  EXPECT_THAT(of("service A_Stub {}\nservice SyncA {}\n"),
+              HasSubstr("Class SyncA_Stub, generated for service p.SyncA, "
+                        "would have the name of one generated for service "
+                        "A_Stub."));
+  EXPECT_EQ(of("service Echo {}\nservice Echo2 {}\nmessage Echo_ {}\n"), "");
+}
+
 TEST(Generator, RefusesParameters) {
   auto outcome = RunGenerator("x.proto", "syntax = \"proto3\";", "fast=true");
   EXPECT_FALSE(outcome.ok);

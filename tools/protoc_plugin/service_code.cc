@@ -403,6 +403,12 @@ void PrintDeclarations(const pb::ServiceDescriptor& service,
   DeclareStub(service, kAsyncStubHeading, kAsyncStubDeclaration, out);
 }
 
+std::vector<std::string> AddedClasses(const pb::ServiceDescriptor& service) {
+  const std::string& name = service.name();
+  return {name + "_Stub", "Sync" + name, name + "_SyncStub",
+          name + "_AsyncStub"};
+}
+
 void PrintDefinitions(const pb::ServiceDescriptor& service,
                       pb::io::Printer* out) {
   DefineDescriptor(service, out);

@@ -7,6 +7,9 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/printer.h>
 
+#include <string>
+#include <vector>
+
 namespace flare::protoc_plugin {
 
 // Prints the declarations of one service's classes:
@@ -18,6 +21,10 @@ namespace flare::protoc_plugin {
 //   X_AsyncStub   calls that return futures
 void PrintDeclarations(const google::protobuf::ServiceDescriptor& service,
                        google::protobuf::io::Printer* out);
+
+// The names of these classes, but for X itself.
+std::vector<std::string> AddedClasses(
+    const google::protobuf::ServiceDescriptor& service);
 
 // Prints what PrintDeclarations() declared.
 void PrintDefinitions(const google::protobuf::ServiceDescriptor& service,
