@@ -36,6 +36,12 @@ enum class CompressionAlgorithm {
   kZlib = 6,
 };
 
+/// That bytes are, or are to be, compressed.
+constexpr bool IsCompressed(CompressionAlgorithm algorithm) {
+  return algorithm != CompressionAlgorithm::kNone &&
+         algorithm != CompressionAlgorithm::kUnknown;
+}
+
 /// Compresses. Fails with ENOTSUP for an algorithm that is none (such as
 /// kUnknown or a value off the wire), EFBIG for more than snappy can hold
 /// (4 GiB - 1), ENOMEM if a library runs out of memory.

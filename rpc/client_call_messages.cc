@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/compression.h"
 #include "flare/rpc/client_call.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/flags.h"
@@ -49,10 +50,8 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
   }
   compression_ = CompressionAlgorithm::kNone;
   attachment_compressed_ = false;
-  const bool wanted =
-      controller_->compression_ != CompressionAlgorithm::kNone &&
-      controller_->compression_ != CompressionAlgorithm::kUnknown;
-  return wanted && route_->traits().Compresses(controller_->compression_)
+  return IsCompressed(controller_->compression_) &&
+                 route_->traits().Compresses(controller_->compression_)
              ? CompressParts()
              : flare::Status();
 }

@@ -1,6 +1,5 @@
 #include "flare/rpc/server_call.h"
 
-#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -11,11 +10,8 @@
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_pieces.h"
-#include "flare/rpc/log_throttle.h"
-#include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/reply_turn_event.h"
 #include "flare/rpc/server_connection.h"
-#include "glog/logging.h"
 
 namespace flare::rpc {
 
@@ -28,50 +24,6 @@ namespace {
 using Failure = ServerState::Failure;
 
 constexpr char kOverloadedText[] = "Server overloaded.";
-
-bool IsCompressed(CompressionAlgorithm algorithm) {
-  return algorithm != CompressionAlgorithm::kNone &&
-         algorithm != CompressionAlgorithm::kUnknown;
-}
-
-flare::Status DecompressInPlace(CompressionAlgorithm algorithm,
-                                std::size_t max_size, const char* what,
-                                Buffer* bytes) {
-  if (bytes->empty()) return flare::Status();
-  auto plain = Decompress(algorithm, *bytes, max_size);
-  if (!plain) {
-    return flare::Status(
-        STATUS_MALFORMED_DATA,
-        std::string("The request's ") + what +
-            " can't be decompressed: " + plain.error().message());
-  }
-  *bytes = *std::move(plain);
-  return flare::Status();
-}
-
-flare::Status CompressInPlace(CompressionAlgorithm algorithm, Buffer* bytes) {
-  if (bytes->empty()) return flare::Status();
-  auto packed = Compress(algorithm, *bytes);
-  if (!packed) {
-    return flare::Status(
-        STATUS_SERIALIZE_RESPONSE,
-        "The response can't be compressed: " + packed.error().message());
-  }
-  *bytes = *std::move(packed);
-  return flare::Status();
-}
-
-// As the published servers do: what a service adds for callers who can have it
-// must not fail the calls of others.
-void DropAttachment(std::string_view protocol, OutboundResponse* response) {
-  static LogThrottle throttle;
-  if (const auto left_out = throttle.Admit()) {
-    LOG(WARNING) << "a response's attachment of " << response->attachment.size()
-                 << " bytes is left out: protocol " << protocol
-                 << " can't carry it" << LogThrottle::Note(*left_out);
-  }
-  response->attachment.Clear();
-}
 
 std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
@@ -199,35 +151,6 @@ void ServerCall::ServeRpc() {
   return true;
 }
 
-flare::Status ServerCall::ParseBody() {
-  const RequestHead& head = request_->head;
-  if (IsCompressed(head.compression)) {
-    const std::size_t max_size =
-        connection_->state().protocols().limits().max_decompressed_size;
-    flare::Status status =
-        DecompressInPlace(head.compression, max_size, "body", &request_->body);
-    if (status.ok() && head.attachment_compressed) {
-      status = DecompressInPlace(head.compression, max_size, "attachment",
-                                 &request_->attachment);
-    }
-    if (!status.ok()) return status;
-    decompressed_bytes_ = request_->body.size() + request_->attachment.size();
-    connection_->state().AddDecompressed(decompressed_bytes_);
-  }
-  if (!request_->attachment.empty()) {
-    controller_.request_attachment_ = std::move(request_->attachment);
-    controller_.has_bytes_ = true;
-  }
-  controller_.acceptable_compressions_ = head.acceptable_compressions;
-
-  messages_.Acquire(*method_);
-  request_bytes_ = request_->body.size();
-  flare::Status status =
-      ParsePayload(head.format, request_->body, messages_.request());
-  request_->body.Clear();
-  return status;
-}
-
 void ServerCall::ServeHttp() {
   const ServerState& state = connection_->state();
   HttpServerContext context;
@@ -332,62 +255,6 @@ void ServerCall::Respond(bool last) {
   protocol_->Write(ticket(), std::move(response));
 }
 
-flare::Status ServerCall::FillResponse(OutboundResponse* response) {
-  if (controller_.has_bytes_ && controller_.raw_bytes_) {
-    response->body = *std::move(controller_.raw_bytes_);
-  } else {
-    flare::Status status = SerializePayload(
-        ticket().format, *messages_.response(), &response->body);
-    if (status.ok()) {
-      response_bytes_ = response->body.size();
-    } else if (!controller_.Failed()) {
-      return status;  // Of a failed call nobody expects a message.
-    }
-  }
-  if (controller_.has_bytes_) {
-    response->attachment = std::move(controller_.response_attachment_);
-  }
-  if (response->attachment.empty() && !IsCompressed(controller_.compression_))
-      [[likely]] {
-    return flare::Status();
-  }
-  return FitToCaller(response);
-}
-
-// What the protocol or the caller can't have is left out, or refused; the rest
-// is compressed as the service wants it. Not inlined: of few calls.
-[[gnu::noinline]] flare::Status ServerCall::FitToCaller(
-    OutboundResponse* response) {
-  const ProtocolTraits traits = protocol_->traits();
-  if (!traits.attachments && !response->attachment.empty()) {
-    DropAttachment(protocol_->name(), response);
-  }
-  const CompressionAlgorithm algorithm = controller_.compression_;
-  if (!IsCompressed(algorithm)) return flare::Status();
-  const bool acceptable = controller_.GetAcceptableCompressionAlgorithms().test(
-      static_cast<std::size_t>(algorithm));
-  const bool usable = acceptable && traits.Compresses(algorithm);
-  if (controller_.attachment_precompressed_ && !response->attachment.empty() &&
-      !(usable && traits.attachment_compression)) {
-    return flare::Status(STATUS_NOT_SUPPORTED,
-                         "The response's attachment is compressed in a way "
-                         "that the caller can't read.");
-  }
-  if (!usable) return flare::Status();
-  response->compression = algorithm;
-  Buffer body = std::move(response->body).ToBuffer();
-  flare::Status status = CompressInPlace(algorithm, &body);
-  response->body = std::move(body);
-  if (status.ok() && traits.attachment_compression &&
-      !response->attachment.empty()) {
-    response->attachment_compressed = true;
-    if (!controller_.attachment_precompressed_) {
-      status = CompressInPlace(algorithm, &response->attachment);
-    }
-  }
-  return status;
-}
-
 // Gives back its place under the limits. Before the reply is sent: whoever has
 // got it may send the next call at once.
 void ServerCall::Release() {
@@ -399,15 +266,6 @@ void ServerCall::Release() {
     connection_->state().RemoveDecompressed(
         std::exchange(decompressed_bytes_, 0));
   }
-}
-
-void ServerCall::ReleaseMessages() {
-  const google::protobuf::Message* const response = messages_.response();
-  if (response == nullptr) return;
-  // It was not serialized if the call failed or answered with bytes.
-  messages_.Release(request_bytes_, response_bytes_ ? *response_bytes_
-                                                    : response->ByteSizeLong());
-  response_bytes_.reset();
 }
 
 void ServerCall::Finish() {

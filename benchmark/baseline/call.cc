@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "benchmark/baseline/server_connection.h"
+#include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/rpc_status.h"
@@ -15,11 +16,6 @@ using flare::rpc::ParseResult;
 namespace {
 
 constexpr std::size_t kMaxKept = 4096;  // Bytes of a body.
-
-bool IsCompressed(flare::CompressionAlgorithm algorithm) {
-  return algorithm != flare::CompressionAlgorithm::kNone &&
-         algorithm != flare::CompressionAlgorithm::kUnknown;
-}
 
 }  // namespace
 

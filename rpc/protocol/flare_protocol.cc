@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/compression.h"
 #include "flare/rpc/protocol/framed_protocol.h"
 #include "flare/rpc/protocol/rpc_meta.h"
 #include "flare/rpc/protocol/utf8.h"
@@ -74,10 +75,7 @@ std::optional<CompressionAlgorithm> CompressionFromWire(std::int32_t number) {
 // the algorithm where there is no attachment to tell otherwise.
 void SetCompression(CompressionAlgorithm algorithm, bool attachment_compressed,
                     bool has_attachment, RpcMeta* meta) {
-  if (algorithm == CompressionAlgorithm::kUnknown ||
-      algorithm == CompressionAlgorithm::kNone) {
-    return;
-  }
+  if (!IsCompressed(algorithm)) return;
   meta->compression_algorithm = static_cast<std::int32_t>(algorithm);
   meta->attachment_compressed = attachment_compressed || !has_attachment;
 }

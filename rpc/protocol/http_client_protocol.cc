@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/base/compression.h"
 #include "flare/base/string.h"
 #include "flare/rpc/http_text.h"
 #include "flare/rpc/protocol/http_parser.h"
@@ -87,8 +88,7 @@ flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
     return flare::Status(STATUS_NOT_SUPPORTED,
                          std::string(name()) + " carries no attachments");
   }
-  if (request.compression != CompressionAlgorithm::kNone &&
-      request.compression != CompressionAlgorithm::kUnknown) {
+  if (IsCompressed(request.compression)) {
     return flare::Status(
         STATUS_NOT_SUPPORTED,
         std::string(name()) + " carries no compressed messages");

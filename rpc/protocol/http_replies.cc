@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/base/compression.h"
 #include "flare/base/string.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_writer.h"
@@ -169,10 +170,7 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
   if (response.status != STATUS_SUCCESS) {
     return FormatFailure(ticket, response.status, response.description);
   }
-  const bool compressed =
-      response.compression != CompressionAlgorithm::kNone &&
-      response.compression != CompressionAlgorithm::kUnknown;
-  if (compressed || !response.attachment.empty()) {
+  if (IsCompressed(response.compression) || !response.attachment.empty()) {
     return FormatFailure(
         ticket, STATUS_NOT_SUPPORTED,
         "HTTP carries neither attachments nor compressed messages");
