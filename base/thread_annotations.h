@@ -1,5 +1,5 @@
-// Lock contracts in signatures, checked by clang's -Wthread-safety; for other
-// compilers they say nothing.
+// Lock contracts in signatures, checked by clang's -Wthread-safety, as
+// tools/check_locks has it; for other compilers they say nothing.
 //
 //   class Account {
 //     void Deposit(int n) FLARE_EXCLUDES(lock_);     // Locks it itself.
@@ -46,6 +46,8 @@
   FLARE_THREAD_ANNOTATION(release_shared_capability(__VA_ARGS__))
 #define FLARE_TRY_ACQUIRE(...) \
   FLARE_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+#define FLARE_TRY_ACQUIRE_SHARED(...) \
+  FLARE_THREAD_ANNOTATION(try_acquire_shared_capability(__VA_ARGS__))
 
 #define FLARE_RETURN_CAPABILITY(x) FLARE_THREAD_ANNOTATION(lock_returned(x))
 
@@ -55,20 +57,39 @@
 
 namespace flare {
 
-// Holds `lock` from construction to the end of the scope.
+// Holds `lock` from construction to the end of the scope, but for what is
+// between unlock() and lock().
 template <class Lock>
 class FLARE_SCOPED_CAPABILITY ScopedLock {
  public:
-  explicit ScopedLock(Lock& lock) FLARE_ACQUIRE(lock) : lock_(lock) {
-    lock_.lock();
+  explicit ScopedLock(Lock& lock) FLARE_ACQUIRE(lock) : lock_(&lock) {
+    lock.lock();
   }
-  ~ScopedLock() FLARE_RELEASE() { lock_.unlock(); }
+  ~ScopedLock() FLARE_RELEASE() {
+    if (held_) lock_->unlock();
+  }
 
   ScopedLock(const ScopedLock&) = delete;
   ScopedLock& operator=(const ScopedLock&) = delete;
 
+  void lock() FLARE_ACQUIRE() {
+    lock_->lock();
+    held_ = true;
+  }
+  void unlock() FLARE_RELEASE() {
+    held_ = false;
+    lock_->unlock();
+  }
+  // Somebody else unlocks it from here on.
+  Lock* release() FLARE_RELEASE() {
+    held_ = false;
+    return lock_;
+  }
+  Lock* mutex() const { return lock_; }
+
  private:
-  Lock& lock_;
+  Lock* const lock_;
+  bool held_ = true;
 };
 
 }  // namespace flare

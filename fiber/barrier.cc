@@ -6,8 +6,6 @@
 //       all parties end may destroy the barrier.
 #include "flare/fiber/barrier.h"
 
-#include <mutex>
-
 #include "flare/fiber/carrier.h"
 #include "glog/logging.h"
 
@@ -20,7 +18,7 @@ BarrierBase::BarrierBase(std::ptrdiff_t expected)
 
 BarrierBase::Arrival BarrierBase::Arrive(std::ptrdiff_t arriving,
                                          std::ptrdiff_t leaving) {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   CHECK(arriving > 0 && arriving <= missing_)
       << arriving << " arrive at a Barrier where " << missing_
       << " are missing in this phase";
@@ -30,7 +28,7 @@ BarrierBase::Arrival BarrierBase::Arrive(std::ptrdiff_t arriving,
 }
 
 void BarrierBase::EndPhase() {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   ++phase_;
   missing_ = expected_;
   waiters_.WakeAll();
@@ -38,13 +36,13 @@ void BarrierBase::EndPhase() {
 
 bool BarrierBase::WaitLimited(arrival_token arrival, const WaitLimit& limit) {
   {
-    std::unique_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (phase_ != arrival) return true;
     if (waiters_.Wait(&guard, {"Barrier", this}, limit) != WaitResult::kWoken) {
       return false;
     }
   }
-  std::scoped_lock guard(lock_);  // [BA2]
+  ScopedLock guard(lock_);  // [BA2]
   return true;
 }
 

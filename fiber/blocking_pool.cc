@@ -18,7 +18,6 @@
 #include <pthread.h>
 
 #include <cerrno>
-#include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -138,7 +137,7 @@ void BlockingPool::Run(BlockingRegion* region) {
   BlockingThread* thread = nullptr;
   std::uint64_t number = 0;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     // relaxed: under the lock.
     const std::uint32_t live = live_.load(std::memory_order_relaxed);
     if (idle_ != nullptr) {
@@ -171,7 +170,7 @@ void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
   BlockingThread* thread = nullptr;
   BlockingRegion* left = nullptr;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     // relaxed: under the lock.
     const std::uint32_t live = live_.load(std::memory_order_relaxed) - 1;
     live_.store(live, std::memory_order_relaxed);
@@ -201,7 +200,7 @@ BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
   bool first = thread->group_ == nullptr;
   std::int64_t deadline = -1;
   if (!first) {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (BlockingRegion* const region = Dequeue()) return region;  // [BP1]
     if (stopping_) return nullptr;
     AddIdle(thread);
@@ -210,7 +209,7 @@ BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
   // acquire: pairs with the release in Assign [BP2].
   while (thread->assigned_.load(std::memory_order_acquire) == 0) {
     if (deadline >= 0 && NowNs() >= deadline) {
-      std::scoped_lock guard(lock_);
+      ScopedLock guard(lock_);
       if (thread->idle_) {
         RemoveIdle(thread);
         return nullptr;
@@ -227,7 +226,7 @@ BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
 bool BlockingPool::End(BlockingThread* thread) {
   BlockingThread* predecessor = nullptr;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (queue_head_ != nullptr) return false;     // [BP1]
     predecessor = std::exchange(ended_, thread);  // [BP3]
     // release: pairs with the acquire in Stop.
@@ -243,7 +242,7 @@ bool BlockingPool::End(BlockingThread* thread) {
 
 void BlockingPool::Stop() {
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     stopping_ = true;
     while (BlockingThread* const thread = idle_) {
       RemoveIdle(thread);
@@ -256,7 +255,7 @@ void BlockingPool::Stop() {
   }
   BlockingThread* last = nullptr;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     last = std::exchange(ended_, nullptr);
   }
   if (last == nullptr) return;

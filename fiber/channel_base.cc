@@ -189,7 +189,9 @@ SelectResult ChannelWaiter::Wait(const WaitLimit& limit) {
           winner->result_};
 }
 
-void ChannelWaiter::Suspend(const WaitLimit& limit) {
+// The locks are let go by ReleaseLocks(), in the end by who runs next.
+void ChannelWaiter::Suspend(const WaitLimit& limit)
+    FLARE_NO_THREAD_SAFETY_ANALYSIS {
   if (limited_) {
     guard_.lock();
     // relaxed: under guard_ [CH6].

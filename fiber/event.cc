@@ -1,7 +1,5 @@
 #include "flare/fiber/event.h"
 
-#include <mutex>
-
 #include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
@@ -10,7 +8,7 @@ namespace flare::fiber {
 // the setter, perhaps a plain thread, touches neither the event nor the runtime
 // any more, and may end both.
 void Event::Set() {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   // release: pairs with the acquire in IsSet [EV1]; waiters are ordered by the
   // lock.
   set_.store(true, std::memory_order_release);
@@ -19,14 +17,14 @@ void Event::Set() {
 
 bool Event::WaitLimited(const WaitLimit& limit) {
   {
-    std::unique_lock guard(lock_);
+    ScopedLock guard(lock_);
     // relaxed: under the lock.
     if (set_.load(std::memory_order_relaxed)) return true;
     if (waiters_.Wait(&guard, {"Event", this}, limit) != WaitResult::kWoken) {
       return false;
     }
   }
-  std::scoped_lock guard(lock_);  // Wait for the setter to let go.
+  ScopedLock guard(lock_);  // Wait for the setter to let go.
   return true;
 }
 

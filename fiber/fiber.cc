@@ -9,11 +9,11 @@
 //        may free it.
 #include "flare/fiber/fiber.h"
 
-#include <mutex>
 #include <new>
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber_local.h"
@@ -39,7 +39,7 @@ struct Fiber::Body : fiber::Task {
     fiber::EndFiberLocals();  // and so do these.
     fiber::Waiter* joiner;
     {
-      std::unique_lock guard(lock);
+      ScopedLock guard(lock);
       ended = true;
       joiner = joiners.TakeAll();
       if (detached) {  // [FB1]
@@ -91,7 +91,7 @@ Fiber& Fiber::operator=(Fiber&& other) noexcept {
 bool Fiber::Join(const fiber::WaitLimit& limit) {
   CHECK(joinable()) << "join() of a Fiber that isn't joinable";
   {
-    std::unique_lock guard(body_->lock);
+    ScopedLock guard(body_->lock);
     if (!body_->ended && body_->joiners.Wait(&guard, {"Fiber", this}, limit) !=
                              fiber::WaitResult::kWoken) {
       return false;
@@ -105,7 +105,7 @@ void Fiber::detach() {
   CHECK(joinable()) << "detach() of a Fiber that isn't joinable";
   Body* const body = std::exchange(body_, nullptr);
   {
-    std::scoped_lock guard(body->lock);
+    ScopedLock guard(body->lock);
     body->detached = true;
     if (!body->ended) return;  // It frees itself.
   }

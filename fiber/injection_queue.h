@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <utility>
 
 #include "flare/base/cpu.h"
@@ -21,7 +20,7 @@ namespace flare::fiber {
 class InjectionQueue {
  public:
   void Push(Task* task) {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     tasks_.PushBack(task);
     // seq_cst: pairs with the load in size(), against a worker that goes to
     // sleep (scheduling_group.cc [P2]).
@@ -29,14 +28,14 @@ class InjectionQueue {
   }
 
   void PushAll(TaskList&& tasks) {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     tasks_.Splice(std::move(tasks));
     size_.store(tasks_.size, std::memory_order_seq_cst);  // As in Push.
   }
 
   // Puts tasks back that were taken before those that are here.
   void Return(TaskList&& tasks) {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     tasks.Splice(std::exchange(tasks_, TaskList()));
     tasks_ = tasks;
     size_.store(tasks_.size, std::memory_order_seq_cst);  // Pairs with size().
@@ -46,7 +45,7 @@ class InjectionQueue {
   TaskList Take(std::size_t max) {
     TaskList taken;
     if (empty()) return taken;
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     while (taken.size < max) {
       Task* const task = tasks_.PopFront();
       if (task == nullptr) break;

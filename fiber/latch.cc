@@ -1,14 +1,12 @@
 #include "flare/fiber/latch.h"
 
-#include <mutex>
-
 #include "flare/fiber/carrier.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
 
 void Latch::count_down(std::ptrdiff_t n) {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   // relaxed: under the lock.
   const std::ptrdiff_t left = count_.load(std::memory_order_relaxed) - n;
   CHECK_GE(left, 0) << "a Latch was counted down by more than it expected";
@@ -20,7 +18,7 @@ void Latch::count_down(std::ptrdiff_t n) {
 
 bool Latch::WaitLimited(const WaitLimit& limit) {
   {
-    std::unique_lock guard(lock_);
+    ScopedLock guard(lock_);
     // relaxed: under the lock.
     if (count_.load(std::memory_order_relaxed) == 0) return true;
     if (waiters_.Wait(&guard, {"Latch", this}, limit) != WaitResult::kWoken) {
@@ -29,7 +27,7 @@ bool Latch::WaitLimited(const WaitLimit& limit) {
   }
   // Who counted to zero woke us with the lock held: wait until it has let go,
   // so that the latch may be destroyed.
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   return true;
 }
 

@@ -11,7 +11,6 @@
 #include "flare/fiber/mutex.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "flare/base/cpu.h"
 #include "flare/fiber/carrier.h"
@@ -37,7 +36,7 @@ bool Mutex::LockSlow(const WaitLimit& limit) {
     pauses = std::min(2 * pauses, kMostPauses);
   }
   for (;;) {
-    std::unique_lock guard(lock_);
+    ScopedLock guard(lock_);
     // acquire: pairs with the releases in unlock and UnlockSlow [MU1] [MU2].
     if (state_.exchange(kContended, std::memory_order_acquire) == kFree) {
       // relaxed: ours, and kContended stays only for others that wait.
@@ -52,7 +51,7 @@ bool Mutex::LockSlow(const WaitLimit& limit) {
 
 void Mutex::UnlockSlow() {
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (!waiters_.empty()) {
       // release: pairs with the acquires in try_lock and LockSlow [MU1] [MU3].
       state_.store(kFree, std::memory_order_release);

@@ -100,8 +100,9 @@ class FLARE_CAPABILITY("mutex") Mutex {
   static constexpr std::uint32_t kHeld = 1;
   static constexpr std::uint32_t kContended = 2;
 
-  bool LockSlow(const WaitLimit& limit);
-  void UnlockSlow();
+  // No analysis: they are what the lock is made of.
+  bool LockSlow(const WaitLimit& limit) FLARE_NO_THREAD_SAFETY_ANALYSIS;
+  void UnlockSlow() FLARE_NO_THREAD_SAFETY_ANALYSIS;
 
   std::atomic<std::uint32_t> state_{kFree};
   Spinlock lock_;

@@ -1,13 +1,11 @@
 #include "flare/fiber/semaphore.h"
 
-#include <mutex>
-
 #include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
 
 bool Semaphore::try_acquire() {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   if (count_ <= 0) return false;
   --count_;
   return true;
@@ -15,7 +13,7 @@ bool Semaphore::try_acquire() {
 
 bool Semaphore::AcquireLimited(const WaitLimit& limit) {
   {
-    std::unique_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (count_ > 0) {
       --count_;
       return true;
@@ -28,12 +26,12 @@ bool Semaphore::AcquireLimited(const WaitLimit& limit) {
   }
   // ... which wakes us with the lock held: wait until it has let go, so that
   // the semaphore may be destroyed.
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   return true;
 }
 
 void Semaphore::release(std::ptrdiff_t n) {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   while (n > 0 && waiters_.WakeOne()) --n;
   count_ += n;
 }

@@ -17,14 +17,12 @@
 //       when the last reader does, a writer.
 #include "flare/fiber/shared_mutex.h"
 
-#include <mutex>
-
 #include "flare/fiber/carrier.h"
 
 namespace flare::fiber {
 
 bool SharedMutex::LockSlow(const WaitLimit& limit) {
-  std::unique_lock guard(lock_);
+  ScopedLock guard(lock_);
   if (TakeState() == 0) {
     // relaxed: unlocking will publish it. Nobody waits [SM3].
     state_.store(kWriter, std::memory_order_relaxed);
@@ -35,7 +33,7 @@ bool SharedMutex::LockSlow(const WaitLimit& limit) {
 }
 
 bool SharedMutex::LockSharedSlow(const WaitLimit& limit) {
-  std::unique_lock guard(lock_);
+  ScopedLock guard(lock_);
   if ((TakeState() & kWriter) == 0 && writers_.empty()) {
     // relaxed: what comes next releases.
     state_.fetch_add(kReader, std::memory_order_relaxed);
@@ -47,7 +45,7 @@ bool SharedMutex::LockSharedSlow(const WaitLimit& limit) {
 }
 
 bool SharedMutex::FinishWait(WaitResult result) {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   if (result == WaitResult::kWoken)
     return true;  // Now the waker is gone [SM4].
   Grant(false);   // Readers may wait because we did.
@@ -56,7 +54,7 @@ bool SharedMutex::FinishWait(WaitResult result) {
 
 void SharedMutex::UnlockSlow(std::uint32_t held) {
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (!readers_.empty() || !writers_.empty()) {
       // acq_rel: pairs with the exchanges in the header [SM1].
       state_.fetch_sub(held, std::memory_order_acq_rel);

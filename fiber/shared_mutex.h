@@ -54,25 +54,29 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
   // lock() with limits. False: the deadline passed, or a stop was requested,
   // before it was its turn; it is not locked then. Takes what is free in any
   // case.
-  [[nodiscard]] bool lock(const std::stop_token& stop) {
+  [[nodiscard]] bool lock(const std::stop_token& stop) FLARE_TRY_ACQUIRE(true) {
     return try_lock() || LockSlow({kNoDeadline, &stop});
   }
   template <class Clock, class Duration>
-  bool try_lock_until(std::chrono::time_point<Clock, Duration> at) {
+  bool try_lock_until(std::chrono::time_point<Clock, Duration> at)
+      FLARE_TRY_ACQUIRE(true) {
     return try_lock() || LockSlow({ToSteadyNs(at)});
   }
   template <class Clock, class Duration>
   bool try_lock_until(const std::stop_token& stop,
-                      std::chrono::time_point<Clock, Duration> at) {
+                      std::chrono::time_point<Clock, Duration> at)
+      FLARE_TRY_ACQUIRE(true) {
     return try_lock() || LockSlow({ToSteadyNs(at), &stop});
   }
   template <class Rep, class Period>
-  bool try_lock_for(std::chrono::duration<Rep, Period> length) {
+  bool try_lock_for(std::chrono::duration<Rep, Period> length)
+      FLARE_TRY_ACQUIRE(true) {
     return try_lock() || LockSlow({ToSteadyNs(length)});
   }
   template <class Rep, class Period>
   bool try_lock_for(const std::stop_token& stop,
-                    std::chrono::duration<Rep, Period> length) {
+                    std::chrono::duration<Rep, Period> length)
+      FLARE_TRY_ACQUIRE(true) {
     return try_lock() || LockSlow({ToSteadyNs(length), &stop});
   }
 
@@ -95,7 +99,7 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
     }
   }
 
-  bool try_lock_shared() {
+  bool try_lock_shared() FLARE_TRY_ACQUIRE_SHARED(true) {
     // relaxed: the exchange decides.
     std::uint32_t state = state_.load(std::memory_order_relaxed);
     while ((state & (kWriter | kWaiting)) == 0) {
@@ -110,25 +114,30 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
   }
 
   // As the limits of lock().
-  [[nodiscard]] bool lock_shared(const std::stop_token& stop) {
+  [[nodiscard]] bool lock_shared(const std::stop_token& stop)
+      FLARE_TRY_ACQUIRE_SHARED(true) {
     return try_lock_shared() || LockSharedSlow({kNoDeadline, &stop});
   }
   template <class Clock, class Duration>
-  bool try_lock_shared_until(std::chrono::time_point<Clock, Duration> at) {
+  bool try_lock_shared_until(std::chrono::time_point<Clock, Duration> at)
+      FLARE_TRY_ACQUIRE_SHARED(true) {
     return try_lock_shared() || LockSharedSlow({ToSteadyNs(at)});
   }
   template <class Clock, class Duration>
   bool try_lock_shared_until(const std::stop_token& stop,
-                             std::chrono::time_point<Clock, Duration> at) {
+                             std::chrono::time_point<Clock, Duration> at)
+      FLARE_TRY_ACQUIRE_SHARED(true) {
     return try_lock_shared() || LockSharedSlow({ToSteadyNs(at), &stop});
   }
   template <class Rep, class Period>
-  bool try_lock_shared_for(std::chrono::duration<Rep, Period> length) {
+  bool try_lock_shared_for(std::chrono::duration<Rep, Period> length)
+      FLARE_TRY_ACQUIRE_SHARED(true) {
     return try_lock_shared() || LockSharedSlow({ToSteadyNs(length)});
   }
   template <class Rep, class Period>
   bool try_lock_shared_for(const std::stop_token& stop,
-                           std::chrono::duration<Rep, Period> length) {
+                           std::chrono::duration<Rep, Period> length)
+      FLARE_TRY_ACQUIRE_SHARED(true) {
     return try_lock_shared() || LockSharedSlow({ToSteadyNs(length), &stop});
   }
 
@@ -154,7 +163,8 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
 
   bool LockSlow(const WaitLimit& limit);
   bool LockSharedSlow(const WaitLimit& limit);
-  void UnlockSlow(std::uint32_t held);
+  // No analysis: what the lock is made of.
+  void UnlockSlow(std::uint32_t held) FLARE_NO_THREAD_SAFETY_ANALYSIS;
   std::uint32_t TakeState() FLARE_REQUIRES(lock_);
   bool FinishWait(WaitResult result);
   void Grant(bool readers_first) FLARE_REQUIRES(lock_);

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <string>
 
 #include "flare/base/clock.h"
@@ -167,7 +166,7 @@ void* StackAllocator::Allocate() {
   Shortage why = Shortage::kNone;
   std::size_t allocated;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     void* const low = Take(&why);
     if (low != nullptr || !TimeToLog()) return low;
     allocated = allocated_;
@@ -216,7 +215,7 @@ void StackAllocator::Log(Shortage why, std::size_t allocated, int error) const {
 void StackAllocator::Free(void* low) noexcept {
   bool too_many;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     --allocated_;
     warm_.push_back(static_cast<char*>(low));
     CountWarm();
@@ -228,7 +227,7 @@ void StackAllocator::Free(void* low) noexcept {
 void StackAllocator::Trim() noexcept {
   std::size_t left;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     left = least_warm_;
   }
   while (left != 0) {
@@ -236,7 +235,7 @@ void StackAllocator::Trim() noexcept {
     if (given == 0) break;
     left -= given;
   }
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   least_warm_ = warm_.size();
 }
 
@@ -244,7 +243,7 @@ std::size_t StackAllocator::GiveBack(std::size_t most) noexcept {
   std::array<char*, kBatch> stacks;
   std::size_t count;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     count = std::min({most, kBatch, warm_.size()});
     const auto end = warm_.begin() + static_cast<std::ptrdiff_t>(count);
     std::copy(warm_.begin(), end, stacks.begin());
@@ -254,7 +253,7 @@ std::size_t StackAllocator::GiveBack(std::size_t most) noexcept {
   }
   // The system calls stay outside the lock; the stacks are ours alone.
   ReleaseMemory(std::span(stacks).first(count));
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   cold_.insert(cold_.end(), stacks.begin(), stacks.begin() + count);
   return count;
 }
@@ -273,7 +272,7 @@ void StackAllocator::ReleaseMemory(std::span<char*> stacks) const noexcept {
 }
 
 std::size_t StackAllocator::allocated() const {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   return allocated_;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -108,7 +107,7 @@ std::uintptr_t Lowest(const Carrier& carrier, std::uintptr_t to, bool zero) {
 void SetStackProfile(bool on) {
   // relaxed: before the workers start.
   profile_on.store(on, std::memory_order_relaxed);
-  std::scoped_lock guard(uses_lock);
+  ScopedLock guard(uses_lock);
   uses.clear();
 }
 
@@ -126,7 +125,7 @@ void RecordStackUse(const Carrier& carrier) {
   const std::uintptr_t high = reinterpret_cast<std::uintptr_t>(carrier.low()) +
                               carrier.stacks()->stack_size();
   {
-    std::scoped_lock guard(uses_lock);
+    ScopedLock guard(uses_lock);
     Use& use = uses[carrier.entry];
     use.max_bytes = std::max<std::size_t>(use.max_bytes, high - lowest);
     ++use.tasks;
@@ -138,7 +137,7 @@ void RecordStackUse(const Carrier& carrier) {
 std::vector<StackProfileEntry> GetStackProfile() {
   std::vector<StackProfileEntry> profile;
   {
-    std::scoped_lock guard(uses_lock);
+    ScopedLock guard(uses_lock);
     for (const auto& [entry, use] : uses) {
       profile.push_back({entry, std::string(), use.max_bytes, use.tasks});
     }
@@ -157,7 +156,7 @@ std::vector<StackProfileEntry> GetStackProfile() {
 std::size_t SuggestedStackSize() {
   std::size_t deepest = 0;
   {
-    std::scoped_lock guard(uses_lock);
+    ScopedLock guard(uses_lock);
     for (const auto& [entry, use] : uses) {
       deepest = std::max(deepest, use.max_bytes);
     }

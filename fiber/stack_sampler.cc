@@ -13,11 +13,11 @@
 
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -34,8 +34,8 @@ struct Slot {
 };
 
 Slot slot;
-std::mutex sample_lock;
-std::mutex install_lock;
+ThreadMutex sample_lock;
+ThreadMutex install_lock;
 int installed FLARE_GUARDED_BY(install_lock) = 0;
 struct sigaction previous_action;  // Written before the handler is installed.
 
@@ -92,7 +92,7 @@ bool Ask(pid_t tid) {
 
 void StartStackSampler() {
   PrepareBacktraces();
-  std::scoped_lock guard(install_lock);
+  ScopedLock guard(install_lock);
   if (installed++ != 0) return;
   CHECK_EQ(sigaction(kSignal, nullptr, &previous_action), 0);
   struct sigaction action = {};
@@ -102,7 +102,7 @@ void StartStackSampler() {
 }
 
 void StopStackSampler() {
-  std::scoped_lock guard(install_lock);
+  ScopedLock guard(install_lock);
   if (--installed != 0) return;
   struct sigaction now;
   CHECK_EQ(sigaction(kSignal, nullptr, &now), 0);
@@ -121,10 +121,10 @@ void AcceptStackSampling() {
 
 Backtrace SampleStack(pid_t tid, std::int64_t patience_ns) {
   {
-    std::scoped_lock guard(install_lock);
+    ScopedLock guard(install_lock);
     if (installed == 0) return Backtrace();
   }
-  std::scoped_lock guard(sample_lock);
+  ScopedLock guard(sample_lock);
   const std::int64_t deadline = NowNs() + patience_ns;
   bool patient = Ask(tid);
   for (;;) {

@@ -11,7 +11,6 @@
 #include "flare/fiber/task_group.h"
 
 #include <cerrno>
-#include <mutex>
 
 #include "flare/base/describe_exception.h"
 #include "flare/fiber/blocking_region.h"
@@ -116,7 +115,7 @@ void TaskGroup::ChildEnds() {
   }
   Waiter* waiters = nullptr;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     // acq_rel: acquire pairs with the releases above and here, for what waiters
     // see through the lock [TG1].
     if (children_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
@@ -127,7 +126,7 @@ void TaskGroup::ChildEnds() {
 }
 
 WaitResult TaskGroup::WaitForChildren(const WaitLimit& limit) {
-  std::unique_lock guard(lock_);
+  ScopedLock guard(lock_);
   // acquire: pairs with the release in ChildEnds [TG1].
   if (children_.load(std::memory_order_acquire) == 0) {
     return WaitResult::kWoken;

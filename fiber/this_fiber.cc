@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 
 #include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/task.h"
@@ -61,7 +61,7 @@ void SleepUntilNs(std::int64_t deadline_ns) {
 bool SleepUntilNs(const std::stop_token& stop, std::int64_t deadline_ns) {
   Spinlock lock;
   fiber::WaitList never;
-  std::unique_lock guard(lock);
+  ScopedLock guard(lock);
   return never.Wait(&guard, {"sleep"}, {deadline_ns, &stop}) ==
          fiber::WaitResult::kTimedOut;
 }

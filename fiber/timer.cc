@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/scheduling_group.h"
@@ -75,7 +75,7 @@ class UserTimer : public Task {
   void Kill() {
     bool cancelled = false;
     {
-      std::scoped_lock guard(lock_);
+      ScopedLock guard(lock_);
       killed_ = true;
       // The callback only submits: waiting for it under the lock is short. One
       // that has run is on no wheel, and that which it was on may be gone.
@@ -98,7 +98,7 @@ class UserTimer : public Task {
   // By the runtime's end.
   void Abandon() {
     {
-      std::scoped_lock guard(lock_);
+      ScopedLock guard(lock_);
       armed_ = false;
     }
     Unref();
@@ -107,14 +107,14 @@ class UserTimer : public Task {
   void Go() {
     bool killed;
     {
-      std::scoped_lock guard(lock_);
+      ScopedLock guard(lock_);
       armed_ = false;
       killed = killed_;
     }
     if (killed) return Unref();  // May be the end of `lock_`, too.
     f_();
     if (interval_ns_ > 0) {
-      std::scoped_lock guard(lock_);
+      ScopedLock guard(lock_);
       // Timers that are always due would keep the runtime from its end.
       if (!killed_ && !NearestGroup()->ending()) {
         // The next turn that isn't over already.

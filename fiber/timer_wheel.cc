@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <mutex>
 
 #include "glog/logging.h"
 
@@ -56,7 +55,7 @@ TimerWheel::TimerWheel(std::int64_t now_ns)
 // Timers that are still armed may be cancelled, or destroyed, later; or by
 // what is called here.
 TimerWheel::~TimerWheel() {
-  std::unique_lock guard(lock_);
+  ScopedLock guard(lock_);
   for (Timer*& slot : slots_) {
     while (Timer* const timer = slot) {
       Unlink(timer);
@@ -108,7 +107,7 @@ void TimerWheel::Insert(Timer* timer) {
 }
 
 void TimerWheel::Arm(Timer* timer, std::int64_t deadline_ns) {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   DCHECK_EQ(timer->slot_, Timer::kUnarmed) << "armed twice";
   timer->wheel_ = this;
   timer->tick_ = TickAfter(deadline_ns);
@@ -123,7 +122,7 @@ void TimerWheel::Arm(Timer* timer, std::int64_t deadline_ns) {
 
 bool TimerWheel::Cancel(Timer* timer) {
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (timer->slot_ != Timer::kUnarmed) {
       Unlink(timer);
       return true;
@@ -177,7 +176,7 @@ void TimerWheel::Advance(std::uint64_t now_tick) {
 
 std::size_t TimerWheel::Fire(std::int64_t now_ns) {
   std::size_t fired = 0;
-  std::unique_lock guard(lock_);
+  ScopedLock guard(lock_);
   if (firing_now_) return 0;
   firing_now_ = true;
   Advance(static_cast<std::uint64_t>(now_ns) >> kTickShift);

@@ -76,12 +76,12 @@ void WaitList::WakeTaken(Waiter* taken) {
   }
 }
 
-WaitResult WaitList::Wait(std::unique_lock<Spinlock>* guard, WaitReason reason,
+WaitResult WaitList::Wait(ScopedLock<Spinlock>* guard, WaitReason reason,
                           const WaitLimit& limit) {
   return Wait(guard, reason, limit, nullptr, nullptr);
 }
 
-WaitResult WaitList::Wait(std::unique_lock<Spinlock>* guard, WaitReason reason,
+WaitResult WaitList::Wait(ScopedLock<Spinlock>* guard, WaitReason reason,
                           const WaitLimit& limit, void (*before)(void*),
                           void* argument) {
   Waiter waiter(guard->mutex());
@@ -114,7 +114,7 @@ bool Waiter::GiveUp(WaitResult result) {
 
 void Waiter::OnTimeout(Timer* timer) {
   Waiter* const waiter = static_cast<TimeoutTimer*>(timer)->waiter;
-  std::scoped_lock guard(*waiter->lock_);  // [WL3]
+  ScopedLock guard(*waiter->lock_);  // [WL3]
   if (waiter->GiveUp(WaitResult::kTimedOut)) waiter->Wake();
 }
 
@@ -124,21 +124,21 @@ void Waiter::OnStop() {
       Stop::kRegistering) {
     return;
   }
-  std::scoped_lock guard(*lock_);  // [WL3]
+  ScopedLock guard(*lock_);  // [WL3]
   if (GiveUp(WaitResult::kStopped)) Wake();
 }
 
-void Waiter::BlockThread(std::unique_lock<Spinlock>* guard,
+void Waiter::BlockThread(ScopedLock<Spinlock>* guard,
                          std::int64_t deadline_ns) {
   guard->unlock();
   while (!thread_wait_.Until(deadline_ns)) {
-    std::scoped_lock again(*lock_);
+    ScopedLock again(*lock_);
     if (GiveUp(WaitResult::kTimedOut)) return;
     deadline_ns = kNoDeadline;  // Somebody is about to wake us.
   }
 }
 
-void Waiter::Block(std::unique_lock<Spinlock>* guard, WaitReason reason,
+void Waiter::Block(ScopedLock<Spinlock>* guard, WaitReason reason,
                    std::int64_t deadline_ns) {
   if (carrier_ == nullptr) {
     BlockThread(guard, deadline_ns);
@@ -152,13 +152,16 @@ void Waiter::Block(std::unique_lock<Spinlock>* guard, WaitReason reason,
   }
   guard->release();
   SuspendFiber(
-      reason, [](void* lock) { static_cast<Spinlock*>(lock)->unlock(); },
+      reason,
+      [](void* lock) FLARE_NO_THREAD_SAFETY_ANALYSIS {
+        static_cast<Spinlock*>(lock)->unlock();
+      },
       lock_);                       // [WL1]
   if (timed) CancelTimer(&timer_);  // [WL3]
 }
 
-void Waiter::BlockStoppable(std::unique_lock<Spinlock>* guard,
-                            WaitReason reason, const WaitLimit& limit) {
+void Waiter::BlockStoppable(ScopedLock<Spinlock>* guard, WaitReason reason,
+                            const WaitLimit& limit) {
   // relaxed: nobody else looks at it before the registration.
   stop_.store(Stop::kRegistering, std::memory_order_relaxed);
   const auto on_stop = [this] { OnStop(); };

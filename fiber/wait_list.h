@@ -2,13 +2,13 @@
 // fiber or a blocked thread, guarded by the primitive's own spinlock.
 //
 //   bool Gate::Enter(WaitLimit limit) {
-//     std::unique_lock guard(lock_);
+//     ScopedLock guard(lock_);
 //     if (open_) return true;
 //     return waiters_.Wait(&guard, {"Gate", this}, limit) ==  // Releases it.
 //            WaitResult::kWoken;
 //   }
 //   void Gate::Open() {
-//     std::scoped_lock guard(lock_);
+//     ScopedLock guard(lock_);
 //     open_ = true;
 //     waiters_.WakeAll();
 //   }
@@ -23,10 +23,10 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
-#include <mutex>
 #include <stop_token>
 
 #include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/thread_wait.h"
 #include "flare/fiber/timer.h"
 
@@ -72,12 +72,14 @@ class Waiter {
   void OnStop();
   // Unlinks it, unless it was woken already, and decides; true if it did.
   bool GiveUp(WaitResult result);
-  // Each releases the lock and returns once the result is decided.
-  void Block(std::unique_lock<Spinlock>* guard, WaitReason reason,
-             std::int64_t deadline_ns);
-  void BlockStoppable(std::unique_lock<Spinlock>* guard, WaitReason reason,
-                      const WaitLimit& limit);
-  void BlockThread(std::unique_lock<Spinlock>* guard, std::int64_t deadline_ns);
+  // Each releases the lock and returns once the result is decided. (Locks that
+  // are handed on are beyond the analysis.)
+  void Block(ScopedLock<Spinlock>* guard, WaitReason reason,
+             std::int64_t deadline_ns) FLARE_NO_THREAD_SAFETY_ANALYSIS;
+  void BlockStoppable(ScopedLock<Spinlock>* guard, WaitReason reason,
+                      const WaitLimit& limit) FLARE_NO_THREAD_SAFETY_ANALYSIS;
+  void BlockThread(ScopedLock<Spinlock>* guard,
+                   std::int64_t deadline_ns) FLARE_NO_THREAD_SAFETY_ANALYSIS;
 
   Waiter* prev_ = nullptr;
   Waiter* next_ = nullptr;
@@ -103,13 +105,13 @@ class WaitList {
   // reached; says which. `reason` names the primitive: {"Mutex", this}. Who
   // needs the lock again after it takes it. `*guard` holds the lock that guards
   // this list; on return that has been released, and `*guard` must not be used.
-  WaitResult Wait(std::unique_lock<Spinlock>* guard, WaitReason reason,
+  WaitResult Wait(ScopedLock<Spinlock>* guard, WaitReason reason,
                   const WaitLimit& limit);
 
   // ... the same, but calls `before(argument)` once the caller is in the list
   // and the lock still held: releases whatever else must be. It is called in
   // any case, and must not suspend.
-  WaitResult Wait(std::unique_lock<Spinlock>* guard, WaitReason reason,
+  WaitResult Wait(ScopedLock<Spinlock>* guard, WaitReason reason,
                   const WaitLimit& limit, void (*before)(void*),
                   void* argument);
 

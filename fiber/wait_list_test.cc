@@ -28,7 +28,7 @@ namespace {
 class Place {
  public:
   WaitResult Wait(const WaitLimit& limit) {
-    std::unique_lock guard(lock_);
+    ScopedLock guard(lock_);
     return waiters_.Wait(
         &guard, {"Place", this}, limit,
         [](void* self) { ++static_cast<Place*>(self)->entered_; }, this);
@@ -130,13 +130,13 @@ TEST_P(WaitListTest, BeforeIsAlwaysCalled) {
     const auto count = [](void* calls) { ++*static_cast<int*>(calls); };
     int calls = 0;
     {
-      std::unique_lock guard(lock);
+      ScopedLock guard(lock);
       EXPECT_EQ(
           list.Wait(&guard, {"test"}, {kNoDeadline, &stop}, count, &calls),
           WaitResult::kStopped);
     }
     {
-      std::unique_lock guard(lock);
+      ScopedLock guard(lock);
       EXPECT_EQ(list.Wait(&guard, {"test"}, {0}, count, &calls),
                 WaitResult::kTimedOut);
     }

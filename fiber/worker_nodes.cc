@@ -2,7 +2,6 @@
 // worker keeps some, and those of a NUMA node pass on what they have too much
 // of.
 #include <cstddef>
-#include <mutex>
 #include <new>
 #include <vector>
 
@@ -26,7 +25,7 @@ class NodeStore {
   }
 
   void* TakeChain() {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (chains_.empty()) return nullptr;
     void* const chain = chains_.back();
     chains_.pop_back();
@@ -35,7 +34,7 @@ class NodeStore {
 
   // False: full.
   bool PutChain(void* chain) {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (chains_.size() >= kMaxChains) return false;
     chains_.push_back(chain);
     return true;

@@ -8,7 +8,6 @@
 //        was held, nobody touches it.
 #include "flare/io/back_pressure.h"
 
-#include <mutex>
 #include <utility>
 
 #include "flare/fiber/event.h"
@@ -40,7 +39,7 @@ bool BackPressure::Release(std::size_t n) noexcept {
 }
 
 bool BackPressure::AskForRoom() noexcept {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   if (closed_) return false;
   asked_ = true;
   // seq_cst: store then load, pairs with Release [BP1].
@@ -53,7 +52,7 @@ bool BackPressure::AskForRoom() noexcept {
 BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
   Waiter self;
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     if (closed_) return WaitResult::kClosed;
     self.next = waiters_;
     waiters_ = &self;
@@ -65,7 +64,7 @@ BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
     }
   }
   self.event.WaitUntil(deadline_ns);
-  std::scoped_lock guard(lock_);  // [BP2]
+  ScopedLock guard(lock_);  // [BP2]
   if (closed_) return WaitResult::kClosed;
   if (!self.linked) return WaitResult::kBelow;
   for (Waiter** link = &waiters_; *link != nullptr; link = &(*link)->next) {
@@ -78,7 +77,7 @@ BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
 }
 
 bool BackPressure::WakeAll() noexcept {
-  std::scoped_lock guard(lock_);
+  ScopedLock guard(lock_);
   // relaxed: under the lock; a waiter that comes later sets it again [BP1].
   waited_for_.store(false, std::memory_order_relaxed);
   while (Waiter* const waiter = waiters_) {
@@ -91,7 +90,7 @@ bool BackPressure::WakeAll() noexcept {
 
 void BackPressure::Close() noexcept {
   {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     closed_ = true;
   }
   static_cast<void>(WakeAll());

@@ -38,7 +38,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -98,7 +97,7 @@ StreamConnection::~StreamConnection() = default;
 void StreamConnection::Start() {
   Status failure;
   {
-    std::scoped_lock guard(lifecycle_lock_);
+    ScopedLock guard(lifecycle_lock_);
     DCHECK(!started_) << "started twice";
     if (closing_) return;
     started_ = true;
@@ -262,7 +261,7 @@ void StreamConnection::CloseNow(Status why, bool reset) {
   bool started;
   bool registered;
   {
-    std::scoped_lock guard(lifecycle_lock_);
+    ScopedLock guard(lifecycle_lock_);
     if (closing_) return;
     closing_ = true;
     close_reason_ = why.ok() ? Status(ECANCELED, "closed") : std::move(why);
@@ -293,7 +292,7 @@ void StreamConnection::CloseAfterFlush() {
 
 void StreamConnection::CloseAfterFlush(Status why) {
   {
-    std::scoped_lock guard(lifecycle_lock_);
+    ScopedLock guard(lifecycle_lock_);
     if (closing_ || flushing_) return;
     flushing_ = true;
     flush_reason_ = std::move(why);
@@ -336,7 +335,7 @@ std::int64_t StreamConnection::LookAtKernel() {
 }
 
 bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
-  std::scoped_lock guard(lifecycle_lock_);
+  ScopedLock guard(lifecycle_lock_);
   // The descriptor is closed some time after that.
   return !closing_ && SaturatingAdd(LookAtKernel(), span_ns) > NowNs();
 }
@@ -344,7 +343,7 @@ bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
 // Must not touch anything after having let the lock go, if it returns true: the
 // connection may be gone [SC6].
 bool StreamConnection::ProlongLinger() {
-  std::scoped_lock guard(lifecycle_lock_);
+  ScopedLock guard(lifecycle_lock_);
   if (closing_) return false;
   // Input doesn't count: a peer that sends for ever is not waited for.
   std::int64_t until = SaturatingAdd(LookAtKernel(), options_.linger_ns);
@@ -367,7 +366,7 @@ void StreamConnection::OnLinger(fiber::Timer* timer) {
 void StreamConnection::GiveUpLingering() {
   bool reset;
   {
-    std::scoped_lock guard(lifecycle_lock_);
+    ScopedLock guard(lifecycle_lock_);
     reset = HasUntakenOutput();
   }
   CloseNow(Status(ETIMEDOUT, "gave up on closing the connection to " +
@@ -385,7 +384,7 @@ void StreamConnection::CloseEnded(int output_error) {
   }
   Status why;
   {
-    std::scoped_lock guard(lifecycle_lock_);
+    ScopedLock guard(lifecycle_lock_);
     why = flush_reason_;
   }
   Close(std::move(why));

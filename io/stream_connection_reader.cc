@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/read_space.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_calls.h"
@@ -249,7 +249,7 @@ void StreamConnection::FinishReading() {
   Status why;
   bool lingering;
   {
-    std::scoped_lock guard(lifecycle_lock_);
+    ScopedLock guard(lifecycle_lock_);
     why = close_reason_;
     lingering = flushing_;
   }

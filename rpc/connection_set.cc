@@ -44,12 +44,16 @@ bool ConnectionSet::WaitUntilGone(std::int64_t deadline_ns) {
   const std::chrono::steady_clock::time_point deadline{
       std::chrono::nanoseconds(deadline_ns)};
   std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline, [&] { return live_count_ == 0; });
+  return changed_.wait_until(
+      lock, deadline,
+      [this]() FLARE_NO_THREAD_SAFETY_ANALYSIS { return live_count_ == 0; });
 }
 
 void ConnectionSet::WaitUntilClosed() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return open_count_ == 0; });
+  changed_.wait(lock, [this]() FLARE_NO_THREAD_SAFETY_ANALYSIS {
+    return open_count_ == 0;
+  });
 }
 
 }  // namespace flare::rpc

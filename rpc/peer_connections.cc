@@ -127,16 +127,17 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
 
 Expected<ClientConnection*, flare::Status> PeerConnections::Open(
     const void* preferred) {
-  std::unique_lock opening(open_mutex_, std::try_to_lock);
-  if (!opening.owns_lock()) {
+  if (!open_mutex_.try_lock()) {
     {
       // Somebody is opening one: be content with what there is.
       ScopedLock guard(lock_);
       if (ClientConnection* c = Pick(preferred, /*may_open=*/false)) return c;
     }
-    opening.lock();
+    open_mutex_.lock();
   }
-  return OpenLocked();
+  auto opened = OpenLocked();
+  open_mutex_.unlock();
+  return opened;
 }
 
 Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {

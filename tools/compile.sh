@@ -9,11 +9,7 @@
 # compiler reads them as they are): what another compiler left there, or the same
 # one with other flags, would be an error.
 prepare_compile() {  # [flag...]
-  mkdir -p "$build/include/flare"
-  local folder
-  for folder in base fiber io; do
-    ln -sfn "$repo/$folder" "$build/include/flare/$folder"
-  done
+  make_include_paths "$build/include"
   local header="$build/include/precompiled.h"
   printf '#include <%s>\n' algorithm atomic chrono condition_variable deque \
     functional map memory mutex optional random stop_token string thread \

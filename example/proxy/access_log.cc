@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -147,7 +146,7 @@ std::size_t FormatAccessLine(const SessionReport& report, std::int64_t now_ns,
 AccessLog::~AccessLog() {
   if (!thread_.joinable()) return;
   {
-    std::scoped_lock guard(lock_);
+    flare::ScopedLock guard(lock_);
     end_ = true;
     give_up_ns_ = flare::NowNs() + kPatienceNs;
   }
@@ -172,7 +171,7 @@ Status AccessLog::Open(const std::string& path) {
     if (error != ENXIO) return status;
     return Status(error, status.message() + " (nobody reads this FIFO)");
   }
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   FlushLocked();
   has_reader_ = file && HasReader(file.get());
   file_ = std::move(file);
@@ -187,7 +186,7 @@ void AccessLog::Write(const SessionReport& report) {
       FormatAccessLine(report, flare::NowNs(), flare::ReadSystemClock(), line);
   bool wake = false;
   {
-    std::scoped_lock guard(lock_);
+    flare::ScopedLock guard(lock_);
     if (!open_) return;
     if (lines_.size() + size > kMaxBytes) {
       ++dropped_;
@@ -203,7 +202,7 @@ void AccessLog::Write(const SessionReport& report) {
 }
 
 void AccessLog::Flush() {
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   FlushLocked();
 }
 
@@ -218,7 +217,7 @@ void AccessLog::FlushLocked() {
 }
 
 std::uint64_t AccessLog::dropped() const {
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   return dropped_;
 }
 
@@ -233,7 +232,7 @@ void AccessLog::Run() {
     flare::ClearKeeping(&lines, 4 * kBatchBytes);
     std::uint64_t dropped = 0;
     {
-      std::scoped_lock guard(lock_);
+      flare::ScopedLock guard(lock_);
       dropped_ += static_cast<std::uint64_t>(lost_lines);
       dropped = dropped_;
       done_ += size;
@@ -250,14 +249,14 @@ void AccessLog::Run() {
 }
 
 bool AccessLog::TakeLines(std::string* lines) {
-  std::unique_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   while (!end_ && (lines_.empty() || (flush_to_ && done_ >= *flush_to_))) {
-    filled_.wait(guard);
+    filled_.wait(lock_);
   }
   if (lines_.empty()) return false;
   const auto deadline = std::chrono::steady_clock::now() + kMaxAge;
   while (lines_.size() < kBatchBytes && !flush_to_ && !end_ &&
-         filled_.wait_until(guard, deadline) == std::cv_status::no_timeout) {
+         filled_.wait_until(lock_, deadline) == std::cv_status::no_timeout) {
   }
   // Both strings keep their memory: no allocation once they have grown.
   lines->swap(lines_);
@@ -288,7 +287,7 @@ bool AccessLog::WaitForReader() {
   constexpr int kLookMs = 100;
   pollfd file{file_.get(), POLLOUT, 0};
   while (::poll(&file, 1, kLookMs) == 0) {
-    std::scoped_lock guard(lock_);
+    flare::ScopedLock guard(lock_);
     if (give_up_ns_ != 0 && flare::NowNs() >= give_up_ns_) return false;
   }
   return true;

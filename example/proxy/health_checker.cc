@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <mutex>
 #include <utility>
 
 #include "example/proxy/health_probe.h"
@@ -80,7 +79,7 @@ void HealthChecker::Update(
     });
     patients.push_back(std::move(patient));
   }
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   patients_.swap(patients);
 }
 
@@ -94,13 +93,13 @@ HealthChecker::Statistics HealthChecker::StatisticsOf(
     const Upstream& upstream) const {
   const std::shared_ptr<Patient> patient = Find(upstream);
   if (patient == nullptr) return {};
-  std::scoped_lock guard(patient->lock);
+  flare::ScopedLock guard(patient->lock);
   return patient->statistics;
 }
 
 std::shared_ptr<HealthChecker::Patient> HealthChecker::Find(
     const Upstream& upstream) const {
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   for (const auto& patient : patients_) {
     if (patient->upstream.Get() == &upstream) return patient;
   }
@@ -125,7 +124,7 @@ void HealthChecker::Observe(const HealthCheckConfig& config,
 void HealthChecker::Note(const HealthCheckConfig& config,
                          const flare::Status& status, Patient* patient) {
   {
-    std::scoped_lock guard(patient->lock);
+    flare::ScopedLock guard(patient->lock);
     ++patient->statistics.checks;
     if (!status.ok()) ++patient->statistics.failures;
     patient->statistics.last_error = status.message();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "example/proxy/own_address.h"
@@ -47,7 +46,7 @@ struct Proxy::Listening {
 };
 
 flare::Expected<std::unique_ptr<Proxy>> Proxy::Start(
-    std::shared_ptr<const ProxyConfig> config, OnSessionEnd on_end) {
+    const std::shared_ptr<const ProxyConfig>& config, OnSessionEnd on_end) {
   std::unique_ptr<Proxy> proxy(
       new Proxy(MakeServingState(config, nullptr), std::move(on_end)));
   if (flare::Status status = proxy->OpenListeners(*config); !status.ok()) {
@@ -101,11 +100,12 @@ flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
     listeners.push_back({wanted.address, std::move(*acceptor)});
   }
   std::vector<flare::Endpoint> addresses;
+  addresses.reserve(listeners.size());
   for (const Listening& it : listeners) {
     addresses.push_back(it.acceptor->local_endpoint());
   }
   {
-    std::scoped_lock guard(lock_);
+    flare::ScopedLock guard(lock_);
     addresses_.swap(addresses);
   }
   // Nothing can fail any more.
@@ -137,13 +137,13 @@ flare::Expected<std::shared_ptr<flare::io::Acceptor>> Proxy::Listen(
   return std::shared_ptr<flare::io::Acceptor>(std::move(*acceptor));
 }
 
-flare::Status Proxy::Reload(std::shared_ptr<const ProxyConfig> config) {
+flare::Status Proxy::Reload(const std::shared_ptr<const ProxyConfig>& config) {
   const std::shared_ptr<const ServingState> before = serving();
   auto next = MakeServingState(config, before.get());
   if (flare::Status status = OpenListeners(*config); !status.ok()) {
     return status;
   }
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   serving_ = std::move(next);
   return flare::Status();
 }
@@ -160,12 +160,12 @@ bool Proxy::WaitUntilIdle(std::int64_t deadline_ns) {
 void Proxy::CutAll() { sessions_->CutAll(); }
 
 std::vector<flare::Endpoint> Proxy::listening() const {
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   return addresses_;
 }
 
 std::shared_ptr<const ServingState> Proxy::serving() const {
-  std::scoped_lock guard(lock_);
+  flare::ScopedLock guard(lock_);
   return serving_;
 }
 

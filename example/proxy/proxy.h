@@ -43,7 +43,7 @@ class Proxy {
   // EpollPollers. Doesn't block. Errors: as io::Acceptor::Listen, with the
   // listener's `where` in front.
   static flare::Expected<std::unique_ptr<Proxy>> Start(
-      std::shared_ptr<const ProxyConfig> config, OnSessionEnd on_end);
+      const std::shared_ptr<const ProxyConfig>& config, OnSessionEnd on_end);
 
   // Stops listening, cuts what is left and waits for its end. Blocks the fiber.
   ~Proxy();
@@ -58,7 +58,8 @@ class Proxy {
   // address) keep their state. Errors: a new listener can't be opened; then
   // nothing has changed. One at a time, not after StopListening(); blocks the
   // fiber shortly.
-  [[nodiscard]] flare::Status Reload(std::shared_ptr<const ProxyConfig> config);
+  [[nodiscard]] flare::Status Reload(
+      const std::shared_ptr<const ProxyConfig>& config);
 
   // Accepts what the kernel has completed by now, then closes the listeners.
   // Blocks the fiber shortly; any number of times.

@@ -69,7 +69,7 @@ bool SessionRegistry::Enter(std::size_t max, std::size_t group,
 
 void SessionRegistry::Add(Session* session, std::size_t home) {
   Group& group = groups_[home];
-  std::scoped_lock guard(group.lock);
+  flare::ScopedLock guard(group.lock);
   group.sessions.PushBack(session);
 }
 
@@ -79,14 +79,14 @@ void SessionRegistry::Leave(Session* session, std::size_t home,
   if (on_end_) on_end_(report);
   Group& group = groups_[home];
   {
-    std::scoped_lock guard(group.lock);
+    flare::ScopedLock guard(group.lock);
     group.sessions.Remove(session);
   }
   group.size.fetch_sub(1, kRelaxed);
   // release: pairs with the acquire in WaitUntilEmpty, for whom the session is
   // over with all that it did.
   if (active_.fetch_sub(1, std::memory_order_release) == 1) {
-    std::scoped_lock guard(empty_lock_);
+    flare::ScopedLock guard(empty_lock_);
     empty_.notify_all();
   }
 }
@@ -97,7 +97,7 @@ void SessionRegistry::ReportRefused(const SessionReport& report) {
 
 void SessionRegistry::CutAll() {
   for (Group& group : groups_) {
-    std::scoped_lock guard(group.lock);
+    flare::ScopedLock guard(group.lock);
     for (Session& session : group.sessions) session.Cut();
   }
 }

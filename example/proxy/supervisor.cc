@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <limits>
-#include <mutex>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -113,7 +112,7 @@ Supervisor::~Supervisor() {
 }
 
 Status Supervisor::Start(const ProxyConfig& config) {
-  std::scoped_lock guard(control_);
+  flare::ScopedLock guard(control_);
   // Both before anybody can know that we are here: from now on signals don't
   // kill. A reload waits for `control_`.
   (void)flare::CheckForQuitSignal();
@@ -157,7 +156,7 @@ Status Supervisor::StartAdmin(const ProxyConfig& config) {
 }
 
 void Supervisor::Reload() {
-  std::scoped_lock guard(control_);
+  flare::ScopedLock guard(control_);
   if (!proxy_ || quit_.stop_requested()) return;
   auto config = LoadConfig(source_, quit_.get_token());
   if (quit_.stop_requested()) return;  // What it says comes too late.
@@ -176,7 +175,7 @@ void Supervisor::Reload() {
         [&] { return access_log_.Open(proxy_->config()->access_log); });
     if (!reopened.ok()) LOG(ERROR) << flare::OneLine(reopened.message());
   }
-  std::scoped_lock counters(reload_lock_);
+  flare::ScopedLock counters(reload_lock_);
   if (!status.ok()) ++reloads_refused_;
   last_reload_error_ = why;
 }
@@ -210,7 +209,7 @@ int Supervisor::ServeUntilQuitSignal() {
 int Supervisor::Drain() {
   quit_.request_stop();
   {
-    std::scoped_lock guard(control_);
+    flare::ScopedLock guard(control_);
     // relaxed: for people.
     draining_.store(true, std::memory_order_relaxed);
     proxy_->StopListening();
@@ -239,7 +238,7 @@ Snapshot Supervisor::TakeSnapshot() const {
   snapshot.draining = draining_.load(std::memory_order_relaxed);
   snapshot.generation = generation_.load(std::memory_order_relaxed);
   {
-    std::scoped_lock guard(reload_lock_);
+    flare::ScopedLock guard(reload_lock_);
     snapshot.reloads_refused = reloads_refused_;
     snapshot.last_reload_error = last_reload_error_;
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -110,7 +109,7 @@ void OrderedReplies::SendUnordered(Buffer&& bytes, bool close) {
 }
 
 void OrderedReplies::SendUnorderedAtEnd(Buffer&& bytes, bool close) {
-  std::unique_lock lock(lock_);
+  ScopedLock lock(lock_);
   if (!close && next_ >= end_ && ShallSayClose(1)) close = say_close_ = true;
   if (close) {
     last_.Append(std::move(bytes));  // [R4]
@@ -138,20 +137,20 @@ bool OrderedReplies::ShallSayClose(std::uint64_t unordered) {
 }
 
 void OrderedReplies::EndInput() {
-  std::scoped_lock lock(lock_);
+  ScopedLock lock(lock_);
   end_ = requests_;
   // relaxed: who has seen it takes lock_.
   input_ended_.store(true, std::memory_order_relaxed);
 }
 
 bool OrderedReplies::IsLast(std::uint64_t place) {
-  std::scoped_lock lock(lock_);
+  ScopedLock lock(lock_);
   return place + 1 == end_;
 }
 
 ReplyTurn OrderedReplies::AskToSend(std::uint64_t place,
                                     ReplyTurnWaiter* waiter) {
-  std::scoped_lock lock(lock_);
+  ScopedLock lock(lock_);
   if (ended_) return ReplyTurn::kNever;
   if (place == next_ || !much_held_) return ReplyTurn::kNow;
   MakeSlot(place).waiter = waiter;  // [R8]
@@ -161,7 +160,7 @@ ReplyTurn OrderedReplies::AskToSend(std::uint64_t place,
 ReplyTurn OrderedReplies::AskForTurn(std::uint64_t place,
                                      ReplyTurnWaiter* waiter) {
   {
-    std::scoped_lock lock(lock_);
+    ScopedLock lock(lock_);
     if (ended_) return ReplyTurn::kNever;
     if (place != next_ || emitting_) {
       MakeSlot(place).waiter = waiter;  // [R5]
@@ -174,7 +173,7 @@ ReplyTurn OrderedReplies::AskForTurn(std::uint64_t place,
   if (HasUnordered(pending_.fetch_or(kParts, std::memory_order_acq_rel))) {
     return ReplyTurn::kLater;
   }
-  std::scoped_lock lock(lock_);
+  ScopedLock lock(lock_);
   // Somebody who passed through may have taken it away, and tells it.
   return std::exchange(unordered_waiter_, nullptr) != nullptr
              ? ReplyTurn::kNow
@@ -199,7 +198,7 @@ bool OrderedReplies::closing() const {
 
 bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
                                  bool close) {
-  std::unique_lock lock(lock_);
+  ScopedLock lock(lock_);
   if (ended_) return false;
   if (place != next_ || emitting_) {
     if (Hold(place, std::move(bytes), close)) [[likely]]
@@ -300,7 +299,7 @@ void OrderedReplies::TellAll(const std::vector<Slot>& dropped) {
 void OrderedReplies::TellUnorderedAreGone() {
   ReplyTurnWaiter* waiter = nullptr;
   {
-    std::scoped_lock lock(lock_);
+    ScopedLock lock(lock_);
     waiter = std::exchange(unordered_waiter_, nullptr);
   }
   if (waiter != nullptr) waiter->OnTurn();
@@ -331,7 +330,7 @@ void OrderedReplies::Close() {
   Buffer last;
   bool say_close;
   {
-    std::scoped_lock lock(lock_);
+    ScopedLock lock(lock_);
     last = std::exchange(last_, Buffer());
     say_close = say_close_;
   }

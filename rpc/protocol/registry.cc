@@ -40,12 +40,12 @@ class Registry {
       : factories_(std::move(known)) {}
 
   bool Add(std::string name, Factory factory) {
-    std::scoped_lock lock(mutex_);
+    ScopedLock lock(mutex_);
     return factories_.try_emplace(std::move(name), std::move(factory)).second;
   }
 
   std::optional<Factory> Find(std::string_view name) const {
-    std::scoped_lock lock(mutex_);
+    ScopedLock lock(mutex_);
     auto found = factories_.find(name);
     if (found == factories_.end()) return std::nullopt;
     return found->second;
@@ -54,7 +54,7 @@ class Registry {
   flare::Status Unknown(std::string_view what, std::string_view name) const {
     std::string text = "unknown ";
     text.append(what).append(" \"").append(name).append("\"; known are");
-    std::scoped_lock lock(mutex_);
+    ScopedLock lock(mutex_);
     for (const auto& [known, factory] : factories_) {
       text.append(" ").append(known);
     }
