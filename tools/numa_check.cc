@@ -293,6 +293,8 @@ int Run() {
 }  // namespace flare
 
 int main(int argc, char** argv) {
+  gflags::SetUsageMessage(
+      "sees where memory and threads are; see docs/numa.md");
   gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
   google::InitGoogleLogging(argv[0]);
   return flare::Run();

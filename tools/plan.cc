@@ -10,6 +10,8 @@
 #include "flare/rpc/flags.h"
 
 int main(int argc, char** argv) {
+  gflags::SetUsageMessage(
+      "says what the runtime would start; see docs/numa.md");
   gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
   const flare::Status valid = flare::rpc::ValidateFlags();
   if (!valid.ok()) {

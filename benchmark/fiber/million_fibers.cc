@@ -97,6 +97,7 @@ double Run(std::int64_t fibers) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  gflags::SetUsageMessage("blocks many fibers; see docs/performance.md");
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   flare::fiber::RuntimeOptions options;
   options.concurrency = FLAGS_workers;

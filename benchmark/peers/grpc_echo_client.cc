@@ -155,6 +155,7 @@ std::string CheckFlags(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> command_line(argv, argv + argc);
+  gflags::SetUsageMessage("presses a gRPC server; see docs/peers.md");
   gflags::SetVersionString("gRPC " + grpc::Version());
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   if (const std::string wrong = CheckFlags(argc, argv); !wrong.empty()) {

@@ -36,6 +36,7 @@ class EchoService final : public echo::EchoService::CallbackService {
 }  // namespace
 
 int main(int argc, char** argv) {
+  gflags::SetUsageMessage("echoes by gRPC; see docs/peers.md");
   gflags::SetVersionString("gRPC " + grpc::Version());
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   if (argc > 1) {

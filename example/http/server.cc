@@ -138,5 +138,7 @@ int Entry(int argc, char** argv) {
 }  // namespace example::http
 
 int main(int argc, char** argv) {
-  return example::StartProgram(argc, argv, example::http::Entry);
+  return example::StartProgram(argc, argv,
+                               "answers HTTP; see docs/http_server.md",
+                               example::http::Entry);
 }

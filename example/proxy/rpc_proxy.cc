@@ -166,5 +166,7 @@ int Entry(int argc, char** argv) {
 }  // namespace example::proxy
 
 int main(int argc, char** argv) {
-  return example::StartProgram(argc, argv, example::proxy::Entry);
+  return example::StartProgram(argc, argv,
+                               "passes calls on to servers; see docs/proxy.md",
+                               example::proxy::Entry);
 }

@@ -47,5 +47,7 @@ int Entry(int argc, char** argv) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
-  return example::StartProgram(argc, argv, example::protobuf_echo::Entry);
+  return example::StartProgram(argc, argv,
+                               "calls an echo server; see docs/press.md",
+                               example::protobuf_echo::Entry);
 }

@@ -35,7 +35,9 @@ void ExitWithBadFlags() {
   };
 }
 
-int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry) {
+int StartProgram(int argc, char** argv, const char* usage,
+                 std::function<int(int, char**)> entry) {
+  google::SetUsageMessage(usage);
   ExitWithBadFlags();
   bool entered = false;
   const int status = flare::Start(argc, argv, [&](int count, char** words) {

@@ -16,8 +16,9 @@ inline constexpr int kBadFlags = 2;
 void ExitWithBadFlags();
 
 // ExitWithBadFlags() and flare::Start(), where flags that the library refuses
-// end in kBadFlags, too.
-int StartProgram(int argc, char** argv, std::function<int(int, char**)> entry);
+// end in kBadFlags, too. --help begins with `usage`.
+int StartProgram(int argc, char** argv, const char* usage,
+                 std::function<int(int, char**)> entry);
 
 // Whether nothing is left but the program's name, now that the flags have been
 // parsed and taken away. If not, logs which word is none.

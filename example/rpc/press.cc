@@ -96,6 +96,7 @@ int Entry(int argc, char** argv) {
 }  // namespace example
 
 int main(int argc, char** argv) {
-  google::SetUsageMessage("puts load on an echo server; see docs/press.md");
-  return example::StartProgram(argc, argv, example::Entry);
+  return example::StartProgram(argc, argv,
+                               "puts load on an echo server; see docs/press.md",
+                               example::Entry);
 }

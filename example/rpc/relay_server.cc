@@ -183,5 +183,7 @@ int Entry(int argc, char** argv) {
 }  // namespace example::protobuf_echo
 
 int main(int argc, char** argv) {
-  return example::StartProgram(argc, argv, example::protobuf_echo::Entry);
+  return example::StartProgram(
+      argc, argv, "asks another echo server for each reply; see docs/press.md",
+      example::protobuf_echo::Entry);
 }

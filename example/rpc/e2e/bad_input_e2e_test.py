@@ -41,6 +41,13 @@ class BadFlags(harness.TestCase):
     self.check_refused("port", "server", "--port=abc")
     self.check_refused("no_such_flag", "server", "--no_such_flag=1")
 
+  def test_help_says_what_for(self):
+    for program in "server", "relay_server", "client":
+      with self.subTest(program=program):
+        status, log = self.run_to_end(program, "--help")
+        self.assertEqual(status, 0, log)
+        self.assertRegex(log, rf"^{program}: \w.*; see docs/press.md\n")
+
   def test_runtime_flags_out_of_range(self):
     for flag in ("--flare_concurrency_hint=-1",
                  "--flare_scheduling_group_size=-1",

@@ -236,6 +236,7 @@ class Endings(PressTest):
       with self.subTest(flag=flag):
         status, log = self.run_to_end("press", flag)
         self.assertEqual(status, 0, log)
+        self.assertNotIn("never called", log)  # SetUsageMessage()
 
   def test_json_that_cannot_be_written_is_said_before_the_run(self):
     status, log = self.run_to_end(
