@@ -69,6 +69,7 @@ class UserTimer : public Task {
 
   TimerId id() const { return reinterpret_cast<TimerId>(this); }
   static UserTimer* FromId(TimerId id) {
+    CHECK_NE(id, 0u) << "0 is no timer's id";
     return reinterpret_cast<UserTimer*>(id);
   }
 

@@ -88,7 +88,7 @@ bool CancelTimer(Timer* timer);
 // this run of the runtime or later; until then the timer's memory is kept. If
 // the runtime ends first the timer never fires, and TerminateRuntime() destroys
 // `f`, unless somebody still has the id.
-using TimerId = std::uint64_t;
+using TimerId = std::uint64_t;  // Never 0.
 TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f);
 
 // ... and every `interval` (more than zero) after it, or after now. Runs of one

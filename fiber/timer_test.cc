@@ -268,6 +268,12 @@ TEST_P(TimerTest, PeriodicFromLongAgo) {
   }
 }
 
+TEST(TimerDeathTest, ZeroIsNoTimer) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(KillTimer(0), "0 is no timer's id");
+  EXPECT_DEATH(DetachTimer(0), "0 is no timer's id");
+}
+
 TEST(TimerDeathTest, PeriodsMustBeLongerThanZero) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(SetTimer(std::chrono::nanoseconds(0), [] {}),
