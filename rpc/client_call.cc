@@ -151,6 +151,7 @@ void ClientCall::Begin(const Arguments& arguments) {
   attempts_left_ = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
   parts_sent_ = false;
+  peer_ = Route::kNoPeer;
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
   failure_ =
@@ -251,7 +252,7 @@ void ClientCall::SendRequest() {
     return FailTooLate();
   // A connection may close between Acquire and Insert; nothing was sent yet.
   for (int tries = 0; id_ == 0; ++tries) {
-    auto connection = route_->Acquire(controller_->last_connection_);
+    auto connection = route_->Acquire(controller_->last_connection_, &peer_);
     if (!connection) {
       return FailAttempt(Outcome::kFailed, std::move(connection).error());
     }

@@ -128,6 +128,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   bool attachment_compressed_ = false;
   bool parts_sent_ = false;  // With the last attempt: body_ and attachment_.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
+  std::uint32_t peer_ = Route::kNoPeer;  // Of the last attempt.
   std::int64_t deadline_ns_ = 0;
   Route* route_ = nullptr;
 

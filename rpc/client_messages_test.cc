@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "flare/rpc/flags.h"
+#include "flare/rpc/load_balancer.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
@@ -210,6 +212,30 @@ TEST_F(ClientRetryTest, RetriesOnTheNextServer) {
   EXPECT_EQ(call.controller.ErrorText(), "");
   EXPECT_EQ(call.response.body(), "pong");
   EXPECT_EQ(call.controller.GetRemotePeer(), second.endpoint());
+}
+
+// However many calls have asked the load balancer meanwhile: as if they came
+// around to the same server every time.
+TEST_F(ClientRetryTest, EachAttemptGoesToAnotherServer) {
+  struct First : LoadBalancer {
+    std::size_t Next(std::size_t) override { return 0; }
+  };
+  RegisterLoadBalancer("test-first", [] { return std::make_unique<First>(); });
+  RawServer servers[3];
+  RpcChannel channel(servers[0].uri() + "," + servers[1].endpoint().ToString() +
+                         "," + servers[2].endpoint().ToString(),
+                     {.override_nslb = "list+test-first"});
+  TestedCall call;
+  call.controller.SetMaxRetries(3);
+  call.Start(&channel);
+  for (RawServer& server : servers) {
+    auto peer = server.Accept();
+    ASSERT_NE(peer, nullptr);
+    peer->Fail(peer->ReadRequest()->id, STATUS_OVERLOADED,
+               "busy: " + server.uri());
+  }
+  EXPECT_EQ(call.Await(), STATUS_OVERLOADED);
+  EXPECT_EQ(call.controller.ErrorText(), "busy: " + servers[2].uri());
 }
 
 TEST_F(ClientRetryTest, GivesUpAfterTheLastAttempt) {

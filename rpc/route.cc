@@ -67,11 +67,13 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
   return route;
 }
 
-Expected<ClientConnection*, flare::Status> Route::Acquire(
-    const void* preferred) {
-  if (const Table* table = FinalTable()) return AcquireFrom(*table, preferred);
+Expected<ClientConnection*, flare::Status> Route::Acquire(const void* preferred,
+                                                          std::uint32_t* peer) {
+  if (const Table* table = FinalTable()) {
+    return AcquireFrom(*table, preferred, peer);
+  }
   const RefPtr<Table> table = CurrentTable();
-  return AcquireFrom(*table, preferred);
+  return AcquireFrom(*table, preferred, peer);
 }
 
 const Route::Table* Route::FinalTable() {
@@ -124,20 +126,29 @@ flare::Status Route::NoPeer() const {
 }
 
 Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
-    const Table& table, const void* preferred) {
+    const Table& table, const void* preferred, std::uint32_t* peer) {
   if (table.peers == 0) return NoPeer();
   const std::size_t group =
       fiber::GetCurrentSchedulingGroupIndex() % table.groups;
-  const std::size_t first = balancer_->Next(table.peers) % table.peers;
-  const auto set_at = [&](std::size_t i) {
-    return table.sets[(first + i) % table.peers * table.groups + group].get();
+  // Of another table, maybe: then it is as good as any.
+  const std::size_t first =
+      (*peer == kNoPeer ? balancer_->Next(table.peers) : *peer + 1) %
+      table.peers;
+  const auto set_of = [&](std::size_t number) {
+    return table.sets[number * table.groups + group].get();
   };
-  for (std::size_t i = 0; i != table.peers; ++i) {
-    if (table.peers == 1 || set_at(i)->Promising()) {
-      return set_at(i)->Acquire(preferred);
+  std::size_t taken = first;
+  if (table.peers != 1) {
+    for (std::size_t i = 0; i != table.peers; ++i) {
+      const std::size_t number = (first + i) % table.peers;
+      if (set_of(number)->Promising()) {
+        taken = number;
+        break;
+      }
     }
   }
-  return set_at(0)->Acquire(preferred);
+  *peer = static_cast<std::uint32_t>(taken);
+  return set_of(taken)->Acquire(preferred);
 }
 
 }  // namespace flare::rpc

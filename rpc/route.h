@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,11 +38,18 @@ class Route : public RefCounted<Route> {
   static Expected<RefPtr<Route>, flare::Status> Create(const std::string& uri,
                                                        const Options& options);
 
+  // No server yet, in place of a server's number.
+  static constexpr std::uint32_t kNoPeer =
+      std::numeric_limits<std::uint32_t>::max();
+
   // A connection for one call (see PeerConnections::Acquire) to the server that
-  // the load balancer chooses; servers known to be down are passed over. Fails
-  // with STATUS_NO_PEER, or as PeerConnections::Acquire does. Any thread in a
-  // running runtime.
-  Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
+  // the load balancer chooses; or, if `*peer` isn't kNoPeer, to the one after
+  // that: so the attempts of a call go to different servers, whatever other
+  // calls do. Servers known to be down are passed over. `*peer` is then the
+  // number of the one taken, also if that fails. Fails with STATUS_NO_PEER, or
+  // as PeerConnections::Acquire does. Any thread in a running runtime.
+  Expected<ClientConnection*, flare::Status> Acquire(const void* preferred,
+                                                     std::uint32_t* peer);
 
   // Of the protocol.
   PayloadFormat format() const { return format_; }
@@ -67,7 +75,8 @@ class Route : public RefCounted<Route> {
   RefPtr<Table> MakeTable(std::uint64_t version);
   [[gnu::cold, gnu::noinline]] flare::Status NoPeer() const;
   Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
-                                                         const void* preferred);
+                                                         const void* preferred,
+                                                         std::uint32_t* peer);
 
   std::string protocol_;
   std::string address_;
