@@ -24,7 +24,7 @@ namespace flare::rpc {
 // A server.
 struct Peer {
   Endpoint endpoint;
-  std::string host;  // As it was named: what HTTP states in its Host field.
+  std::string host;  // As it was named; HTTP states it in its Host field.
 
   friend bool operator==(const Peer&, const Peer&) = default;
 };

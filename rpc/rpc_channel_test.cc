@@ -2,6 +2,7 @@
 #include "flare/rpc/rpc_channel.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -137,6 +138,28 @@ TEST_F(RpcChannelTest, SpeaksEveryProtocol) {
         << protocol << ": " << call.controller.ErrorText();
     EXPECT_EQ(call.response.body(), call.request.body()) << protocol;
     EXPECT_EQ(call.response.number(), -7) << protocol;
+  }
+}
+
+// HTTP has no name for these servers.
+TEST_F(RpcChannelTest, SpeaksEveryProtocolOverUnixSockets) {
+  for (const char* kind :
+       {"unix:@flare rpc_channel_test/", "unix:/tmp/flare rpc_channel_test."}) {
+    const std::string address = kind + std::to_string(::getpid());
+    Server server;
+    server.AddProtocols({"flare", "http+pb", "http+pb-text", "http+proto3-json",
+                         "bolt", "trpc", "baidu-std"});
+    server.AddService(&service());
+    server.ListenOn(MustParseEndpoint(address));
+    ASSERT_TRUE(server.Start()) << server.error().ToString();
+    for (const char* protocol : {"flare", "http+pb", "http+proto3-json",
+                                 "http+pb-text", "bolt", "trpc", "baidu-std"}) {
+      RpcChannel channel(std::string(protocol) + "://" + address);
+      TestedCall call;
+      EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS)
+          << protocol << ": " << call.controller.ErrorText();
+      EXPECT_EQ(call.response.body(), "ping") << protocol;
+    }
   }
 }
 

@@ -66,6 +66,26 @@ TEST_F(HttpClient, WritesTheDocumentedRequestAndAHost) {
   EXPECT_TRUE(status_.ok());
 }
 
+// As HTTP wants it, however the server was named.
+TEST_F(HttpClient, StatesAHostThatMayBeOne) {
+  const std::pair<const char*, const char*> kHosts[] = {
+      {"a.test:80", "a.test:80"},
+      {"a%b.test:80", "a%b.test:80"},
+      {"[::1]:80", "[::1]:80"},
+      {"[fe80::1%2]:80", "[fe80::1]:80"},
+      {"[fe80::1%eth0]:80", "[fe80::1]:80"},
+      {"unix:/run/a b.sock", "localhost"},
+      {"unix:@abstract", "localhost"}};
+  for (const auto& [named, stated] : kHosts) {
+    protocol_ =
+        NewHttpClientProtocol(PayloadFormat::kProtobuf, Limits(), named);
+    const std::string request = Write(Request(17, ""));
+    EXPECT_NE(request.find("\r\nHost: " + std::string(stated) + "\r\n"),
+              std::string::npos)
+        << request;
+  }
+}
+
 TEST_F(HttpClient, LeavesOutWhatThereIsnt) {
   protocol_ = NewHttpClientProtocol(PayloadFormat::kProto3Json, Limits(), "");
   auto request = Request(18446744073709551615u, "");

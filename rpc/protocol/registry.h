@@ -32,7 +32,8 @@ namespace flare::rpc {
 using ServerProtocolFactory =
     std::function<std::unique_ptr<ServerProtocol>(const Limits&, ReplySink*)>;
 
-// `host` is what an HTTP request states in its Host field ("10.0.0.1:5567").
+// `host` is the server as a channel's URI names it ("10.0.0.1:5567"), which is
+// what an HTTP request states in its Host field.
 using ClientProtocolFactory = std::function<std::unique_ptr<ClientProtocol>(
     const Limits&, std::string_view host)>;
 
