@@ -27,6 +27,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,6 +40,10 @@
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
+
+// The largest limit: with what is added to it it is still a number of its type.
+inline constexpr std::size_t kMaxLimit =
+    std::numeric_limits<std::size_t>::max() / 2;
 
 // What a connection accepts. Sizes in bytes.
 struct Limits {

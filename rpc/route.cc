@@ -1,5 +1,6 @@
 #include "flare/rpc/route.h"
 
+#include <algorithm>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -36,7 +37,7 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
   }
   RefPtr<Route> route(adopt_ref, new Route());
   route->max_packet_size_ = options.max_packet_size != 0
-                                ? options.max_packet_size
+                                ? std::min(options.max_packet_size, kMaxLimit)
                                 : ClientDefaultsFromFlags().max_packet_size;
   auto protocol = NewClientProtocol(uri.substr(0, colon), Limits{}, "");
   if (!protocol) return Invalid(uri, protocol.error().message());

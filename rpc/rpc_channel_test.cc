@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -160,6 +162,20 @@ TEST_F(RpcChannelTest, SpeaksEveryProtocolOverUnixSockets) {
           << protocol << ": " << call.controller.ErrorText();
       EXPECT_EQ(call.response.body(), "ping") << protocol;
     }
+  }
+}
+
+TEST_F(RpcChannelTest, PacketsMayBeOfAnySize) {
+  constexpr auto kAny = std::numeric_limits<std::size_t>::max();
+  server_options().maximum_packet_size = kAny;
+  StartServer();
+  for (const char* protocol : {"flare", "http+pb"}) {
+    RpcChannel channel(Uri(protocol), {.maximum_packet_size = kAny});
+    TestedCall call;
+    call.request.set_body(std::string(6'000'000, 'b'));
+    EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS)
+        << protocol << ": " << call.controller.ErrorText();
+    EXPECT_EQ(call.response.body(), call.request.body());
   }
 }
 

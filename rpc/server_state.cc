@@ -8,13 +8,25 @@
 #include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
+#include "flare/rpc/protocol.h"
 
 namespace flare::rpc {
+namespace {
+
+Server::Options WithinLimits(Server::Options options) {
+  for (std::size_t* const limit :
+       {&options.maximum_packet_size, &options.max_meta_size}) {
+    *limit = std::min(*limit, kMaxLimit);
+  }
+  return options;
+}
+
+}  // namespace
 
 ServerState::ServerState(Server::Options options)
     : name(options.service_name),
       connections(options.max_concurrent_connections),
-      options_(std::move(options)) {}
+      options_(WithinLimits(std::move(options))) {}
 
 flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
   Limits limits;
