@@ -15,6 +15,7 @@
 #include "flare/base/string.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
+#include "flare/io/fd.h"
 
 namespace flare::io {
 namespace {
@@ -82,7 +83,39 @@ Expected<std::vector<Endpoint>, Status> AskSystem(std::string_view text,
   return endpoints;
 }
 
+// Connecting a datagram socket sends nothing.
+bool HasRoute(const Endpoint& endpoint) {
+  const UniqueFd fd(::socket(endpoint.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd) return errno != EAFNOSUPPORT;
+  sockaddr_storage address;
+  const socklen_t length = endpoint.ToSockaddr(&address);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                length) == 0) {
+    return true;
+  }
+  switch (errno) {
+    case EADDRNOTAVAIL:
+    case EAFNOSUPPORT:
+    case EHOSTUNREACH:
+    case EINVAL:  // A link-local address without a zone.
+    case ENETUNREACH:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
+
+std::vector<Endpoint> WithRoute(std::vector<Endpoint> endpoints) {
+  if (endpoints.size() < 2) return endpoints;
+  const auto reachable =
+      std::stable_partition(endpoints.begin(), endpoints.end(), HasRoute);
+  if (reachable != endpoints.begin()) {
+    endpoints.erase(reachable, endpoints.end());
+  }
+  return endpoints;
+}
 
 Expected<std::vector<Endpoint>, Status> Resolve(std::string_view name) {
   if (auto literal = EndpointFromString(name)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <vector>
 
 #include "flare/fiber/latch.h"
 #include "flare/io/testing/loopback.h"
@@ -54,6 +55,21 @@ TEST(Resolver, PathsOfSocketsAreShort) {
   EXPECT_NE(endpoints.error().message().find("a path of 1 to 107 bytes"),
             std::string::npos)
       << endpoints.error();
+}
+
+TEST(Resolver, AddressesWithoutRouteAreLeftOut) {
+  const Endpoint here = MustParseEndpoint("127.0.0.1:1");
+  const Endpoint also_here = MustParseEndpoint("127.0.0.2:1");
+  // Of which network?
+  const Endpoint nowhere = MustParseEndpoint("[fe80::1]:1");
+  const Endpoint nowhere_else = MustParseEndpoint("[fe80::2]:1");
+  using Endpoints = std::vector<Endpoint>;
+  EXPECT_EQ(WithRoute({nowhere, also_here, nowhere_else, here}),
+            (Endpoints{also_here, here}));
+  EXPECT_EQ(WithRoute({nowhere, nowhere_else}),
+            (Endpoints{nowhere, nowhere_else}));
+  EXPECT_EQ(WithRoute({nowhere}), Endpoints{nowhere});
+  EXPECT_EQ(WithRoute({}), Endpoints{});
 }
 
 // RFC 6761: .invalid never resolves, with or without a network.

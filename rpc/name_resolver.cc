@@ -36,7 +36,7 @@ using LookupResult = Expected<std::vector<Endpoint>, flare::Status>;
 std::mutex lookup_mutex;
 HostLookup* lookup_for_testing = nullptr;
 
-LookupResult LookUp(std::string_view name) {
+LookupResult LookUpAll(std::string_view name) {
   {
     std::unique_lock lock(lookup_mutex);
     if (lookup_for_testing != nullptr) {
@@ -46,6 +46,14 @@ LookupResult LookUp(std::string_view name) {
     }
   }
   return io::Resolve(name);
+}
+
+// Each address counts as a server, so one without a route would cost a call
+// again and again.
+LookupResult LookUp(std::string_view name) {
+  LookupResult found = LookUpAll(name);
+  if (found) return io::WithRoute(*std::move(found));
+  return found;
 }
 
 // Refreshes under way in the process, so that the end can wait for them. They

@@ -183,6 +183,16 @@ TEST_F(NameResolverTest, UnresolvableHostIsAnError) {
   EXPECT_NE(text.find("no such host"), std::string::npos) << text;
 }
 
+// As IPv6 ones where there is only IPv4.
+TEST_F(NameResolverTest, AddressesWithoutRouteAreNoServers) {
+  FakeHosts hosts;
+  hosts.Set("a.test:1", {"[fe80::1]:1", "127.0.0.1:1"});
+  const auto resolution = ResolveName("list", "a.test:1");
+  ASSERT_TRUE(resolution);
+  EXPECT_EQ(Addresses(resolution->get()),
+            std::vector<std::string>{"127.0.0.1:1"});
+}
+
 TEST_F(NameResolverTest, FollowsChanges) {
   FLAGS_flare_name_resolver_update_interval_seconds = 1;
   FakeHosts hosts;

@@ -24,7 +24,8 @@
 //             one or more of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
 //             separated by commas. Host names are looked up when the channel
 //             is opened (which blocks the thread) and again every
-//             flare_name_resolver_update_interval_seconds.
+//             flare_name_resolver_update_interval_seconds. Each address of a
+//             name is a server, but for those that there is no route to.
 
 #ifndef FLARE_RPC_RPC_CHANNEL_H_
 #define FLARE_RPC_RPC_CHANNEL_H_
