@@ -134,20 +134,22 @@ Expected<Entry, flare::Status> ReadEntry(std::string_view text,
                    std::string(whole) + '"');
   }
   if (auto endpoint = EndpointFromString(entry.name)) {
-    if (endpoint->family() != AF_UNIX && endpoint->port() == 0) {
-      return Invalid("server \"" + entry.name + "\" has port 0");
-    }
     entry.literal = true;
     entry.endpoints.push_back(*std::move(endpoint));
-    return entry;
+  } else {
+    auto endpoints = LookUp(entry.name);
+    if (!endpoints) {
+      return Invalid("server \"" + entry.name +
+                     "\" is no address and can't be resolved: " +
+                     endpoints.error().message());
+    }
+    entry.endpoints = *std::move(endpoints);
   }
-  auto endpoints = LookUp(entry.name);
-  if (!endpoints) {
-    return Invalid("server \"" + entry.name +
-                   "\" is no address and can't be resolved: " +
-                   endpoints.error().message());
+  for (const Endpoint& endpoint : entry.endpoints) {
+    if (endpoint.family() != AF_UNIX && endpoint.port() == 0) {
+      return Invalid("server \"" + entry.name + "\" has port 0");
+    }
   }
-  entry.endpoints = *std::move(endpoints);
   return entry;
 }
 

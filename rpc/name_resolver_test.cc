@@ -134,9 +134,9 @@ TEST_F(NameResolverTest, ErrorsNameTheCulprit) {
   EXPECT_NE(ErrorOf("").find("empty server"), std::string::npos);
   EXPECT_NE(ErrorOf("127.0.0.1:1,").find("empty server"), std::string::npos);
   EXPECT_NE(ErrorOf(",127.0.0.1:1").find("empty server"), std::string::npos);
-  for (const char* bad :
-       {"127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:65536",
-        "127.0.0.1:-1", "[::1]", "[::1:80", ":80", "unix:"}) {
+  for (const char* bad : {"127.0.0.1", "127.0.0.1:0", "localhost:0",
+                          "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1",
+                          "[::1]", "[::1:80", ":80", "unix:"}) {
     const std::string text = ErrorOf(std::string("10.0.0.1:80,") + bad);
     EXPECT_NE(text.find(std::string("\"") + bad + "\""), std::string::npos)
         << text;
