@@ -52,11 +52,12 @@ namespace flare::io {
 RefPtr<StreamConnection> StreamConnection::Accepted(UniqueFd fd,
                                                     std::size_t group,
                                                     StreamHandler* handler,
-                                                    const Options& options) {
-  Endpoint remote = GetRemoteEndpoint(fd.get());
+                                                    const Options& options,
+                                                    Endpoint peer) {
+  if (peer.empty()) peer = GetRemoteEndpoint(fd.get());
   return RefPtr<StreamConnection>(
       adopt_ref, new StreamConnection(std::move(fd), group, handler, options,
-                                      std::move(remote)));
+                                      std::move(peer)));
 }
 
 RefPtr<StreamConnection> StreamConnection::Connect(const Endpoint& peer,

@@ -117,10 +117,12 @@ class StreamConnection final : public Descriptor {
   };
 
   // A connection over an accepted socket (see Acceptor), watched by `group`'s
-  // poller. Doesn't block.
+  // poller. `peer` is who was accepted; empty: the kernel is asked, which has
+  // forgotten who has reset the connection meanwhile. Doesn't block.
   static RefPtr<StreamConnection> Accepted(UniqueFd fd, std::size_t group,
                                            StreamHandler* handler,
-                                           const Options& options);
+                                           const Options& options,
+                                           Endpoint peer = {});
   static RefPtr<StreamConnection> Accepted(UniqueFd fd, std::size_t group,
                                            StreamHandler* handler) {
     return Accepted(std::move(fd), group, handler, Options());

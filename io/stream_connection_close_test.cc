@@ -103,6 +103,21 @@ TEST_P(CloseTest, NeverStartedNorClosed) {
   EXPECT_FALSE(handler_.closed());
 }
 
+// The kernel doesn't know any more who that was.
+TEST_P(CloseTest, ByAResetBeforeTheStart) {
+  testing::SocketPair pair = testing::TcpPair();
+  const Endpoint peer = GetLocalEndpoint(pair.peer.get());
+  SetResetOnClose(pair.peer.get());
+  pair.peer.Reset();
+  connection_ =
+      StreamConnection::Accepted(std::move(pair.ours), 0, &handler_, {}, peer);
+  connection_->Start();
+  const Status why = handler_.WaitClosed();
+  EXPECT_EQ(why.code(), ECONNRESET);
+  EXPECT_NE(why.message().find(peer.ToString()), std::string::npos) << why;
+  ExpectGone();
+}
+
 TEST_P(CloseTest, WhileConnecting) {
   // A listener whose backlog is full: the handshake doesn't complete.
   UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

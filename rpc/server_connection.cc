@@ -108,8 +108,8 @@ ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
           state_->options().max_concurrent_requests_per_connection, 1, kCalls)),
       resume_calls_(max_calls_ / 2),
       holds_(kReading | kOpen) {
-  stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
-                                           StreamOptions(state_->options()));
+  stream_ = io::StreamConnection::Accepted(
+      std::move(fd), group, this, StreamOptions(state_->options()), peer);
   const ServerProtocolSet& set = state_->protocols();
   protocols_.reserve(set.size());
   for (std::size_t i = 0; i != set.size(); ++i) {
