@@ -8,16 +8,20 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/latch.h"
 #include "flare/io/testing/loopback.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::io {
@@ -366,9 +370,20 @@ TEST_P(AcceptorTest, SuccessorsSocketFileSurvives) {
   EXPECT_EQ(Receive(client.get(), 2), "hi");
 }
 
-// Without a free descriptor accepting stalls, and goes on once there is one,
-// without an edge.
+// Without a free descriptor accepting stalls, which is said, and not for the
+// process's first listener alone; and goes on once there is one, without an
+// edge.
 TEST_P(AcceptorTest, RunningOutOfDescriptors) {
+  struct Complaints : google::LogSink {
+    void send(google::LogSeverity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      const std::string_view text(message, size);
+      if (text.find("accepting connections stalls") != text.npos) ++count;
+    }
+    std::atomic<int> count{0};
+  } complaints;
+  google::AddLogSink(&complaints);
   auto acceptor = MustListen(Loopback(), greeter_.Callback());
   UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   testing::MakePlain(client.get());
@@ -389,9 +404,13 @@ TEST_P(AcceptorTest, RunningOutOfDescriptors) {
   EXPECT_EQ(
       ::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length),
       0);
+  const std::int64_t deadline = testing::Deadline();
+  while (complaints.count == 0 && NowNs() < deadline) std::this_thread::yield();
+  EXPECT_EQ(complaints.count, 1);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   hogs.clear();
   EXPECT_EQ(Receive(client.get(), 2), "hi");
+  google::RemoveLogSink(&complaints);
 }
 
 // While nothing can be accepted, as many connect as the backlog has room for.

@@ -33,6 +33,9 @@ constexpr int kMaxDrained = 65536;
 // When to look again after having run out of file descriptors or memory.
 constexpr std::int64_t kRetryNs = 50'000'000;
 
+// How often to say so.
+constexpr std::int64_t kComplainNs = 60'000'000'000;
+
 // Where among `groups` a connection accepted in group `own` should live. Own
 // means no hand-over between groups, so it is kept unless the least loaded
 // group has clearly less: one in eight, and at least two.
@@ -165,13 +168,17 @@ Listener::Outcome Listener::AcceptOne() {
 
 // The connections stay in the backlog, so no edge will tell us of them again.
 void Listener::RetryLater(int error) {
-  LOG_FIRST_N(ERROR, 1) << "accepting connections stalls: "
-                        << StatusFromErrno(error, "accept").message()
-                        << "; raise the limit (ulimit -n) or lower the number "
-                           "of connections";
+  const std::int64_t now = NowNs();
+  if (now >= complain_at_ns_) {
+    complain_at_ns_ = now + kComplainNs;
+    LOG(ERROR) << "accepting connections stalls: "
+               << StatusFromErrno(error, "accept").message()
+               << "; raise the limit (ulimit -n) or lower the number of "
+                  "connections";
+  }
   if (retry_used_) fiber::CancelTimer(&retry_);  // [LI2]
   retry_used_ = true;
-  fiber::ArmTimer(&retry_, NowNs() + kRetryNs);
+  fiber::ArmTimer(&retry_, now + kRetryNs);
 }
 
 // The last reader's end [LI1].

@@ -69,7 +69,9 @@ class Listener final : public Descriptor {
   Role task_;
   Readiness reader_;
   RetryTimer retry_;
-  bool retry_used_ = false;  // The reader's own.
+  // The reader's own.
+  bool retry_used_ = false;
+  std::int64_t complain_at_ns_ = 0;
   std::atomic<std::uint64_t> accepted_{0};
   fiber::Event finished_;
 };
