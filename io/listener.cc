@@ -30,7 +30,8 @@ constexpr int kBatch = 64;
 // they are accepted, stopping would have no end.
 constexpr int kMaxDrained = 65536;
 
-// When to look again after having run out of file descriptors or memory.
+// When to look again after having run out of file descriptors or memory, or
+// when nothing at all can be accepted.
 constexpr std::int64_t kRetryNs = 50'000'000;
 
 // How often to say so.
@@ -116,10 +117,13 @@ void Listener::Run() {
 
 // False: there may be more.
 bool Listener::AcceptSome() {
+  int skipped = 0;
   for (int i = 0; i < kBatch; ++i) {
     switch (AcceptOne()) {
       case Outcome::kAccepted:
+        break;
       case Outcome::kSkipped:
+        ++skipped;
         break;
       case Outcome::kEmpty:
         return true;
@@ -128,7 +132,10 @@ bool Listener::AcceptSome() {
         return true;
     }
   }
-  return false;
+  if (skipped < kBatch) return false;
+  // It isn't the connections: something forbids to accept any.
+  RetryLater(fiber::GetLastError());
+  return true;
 }
 
 Listener::Outcome Listener::AcceptOne() {
@@ -171,10 +178,13 @@ void Listener::RetryLater(int error) {
   const std::int64_t now = NowNs();
   if (now >= complain_at_ns_) {
     complain_at_ns_ = now + kComplainNs;
+    const bool exhausted = error == EMFILE || error == ENFILE ||
+                           error == ENOBUFS || error == ENOMEM;
     LOG(ERROR) << "accepting connections stalls: "
                << StatusFromErrno(error, "accept").message()
-               << "; raise the limit (ulimit -n) or lower the number of "
-                  "connections";
+               << (exhausted ? "; raise the limit (ulimit -n) or lower the "
+                               "number of connections"
+                             : "; does a security policy forbid it?");
   }
   if (retry_used_) fiber::CancelTimer(&retry_);  // [LI2]
   retry_used_ = true;
