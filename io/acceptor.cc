@@ -190,13 +190,13 @@ void Acceptor::SetBacklog(int backlog) {
 }
 
 void Acceptor::Stop() {
+  RemoveSocketFile();
   for (const auto& listener : listeners_) listener->Stop();
 }
 
 void Acceptor::Join() {
   Stop();
   for (const auto& listener : listeners_) listener->Join();
-  RemoveSocketFile();
 }
 
 std::uint64_t Acceptor::accepted() const noexcept {
@@ -210,19 +210,23 @@ void Acceptor::RememberSocketFile() {
   const std::string path = SocketFile(local_);
   if (path.empty() || ::lstat(path.c_str(), &file) != 0) return;
   file_device_ = file.st_dev;
-  file_inode_ = file.st_ino;
+  // relaxed: whoever stops the acceptor has been given it.
+  file_inode_.store(file.st_ino, std::memory_order_relaxed);
 }
 
-// Unless somebody has put another one in its place.
+// Unless somebody has put another one in its place. While there is a socket
+// that listens: then nobody takes the file for one left over and replaces it,
+// maybe with one of the same number.
 void Acceptor::RemoveSocketFile() {
+  // relaxed: only one gets it.
+  const auto inode = file_inode_.exchange(0, std::memory_order_relaxed);
+  if (inode == 0) return;
   struct stat file;
-  if (file_inode_ == 0) return;
   const std::string path = SocketFile(local_);
   if (::lstat(path.c_str(), &file) == 0 && file.st_dev == file_device_ &&
-      file.st_ino == file_inode_) {
+      file.st_ino == inode) {
     ::unlink(path.c_str());
   }
-  file_inode_ = 0;
 }
 
 }  // namespace flare::io

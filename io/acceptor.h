@@ -19,6 +19,7 @@
 #ifndef FLARE_IO_ACCEPTOR_H_
 #define FLARE_IO_ACCEPTOR_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -77,9 +78,10 @@ class Acceptor {
   // What is listened on, with the real port number.
   const Endpoint& local_endpoint() const noexcept { return local_; }
 
-  // Begins to stop: connections that the kernel has already completed are
-  // still accepted and handed out rather than reset, then the sockets are
-  // closed. Any thread, any number of times; doesn't block.
+  // Begins to stop: the file of a Unix socket goes, connections that the kernel
+  // has already completed are still accepted and handed out rather than reset,
+  // then the sockets are closed. Any thread, any number of times; doesn't
+  // block.
   void Stop();
 
   // Waits for the end of what Stop() began (and stops if nobody has):
@@ -100,9 +102,9 @@ class Acceptor {
   const std::vector<std::size_t> groups_;
   const OnAccept on_accept_;
   std::vector<RefPtr<Listener>> listeners_;
-  // Device and inode of the Unix socket file; 0: there is none.
+  // Device and inode of the Unix socket file; 0: there is none (any more).
   std::uint64_t file_device_ = 0;
-  std::uint64_t file_inode_ = 0;
+  std::atomic<std::uint64_t> file_inode_{0};
 };
 
 }  // namespace flare::io

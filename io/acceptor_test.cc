@@ -358,6 +358,27 @@ TEST_P(AcceptorTest, OtherFilesAreNotReplaced) {
   EXPECT_TRUE(std::filesystem::is_regular_file(path));
 }
 
+// Who waits for the path gets it while the end is still under way, and keeps it
+// beyond that.
+TEST_P(AcceptorTest, SocketFileIsHandedOver) {
+  const Endpoint address = EndpointFromUnix(TemporaryPath());
+  auto acceptor = MustListen(address, greeter_.Callback());
+  for (int i = 0; i < 20; ++i) {
+    std::thread ending([&] { acceptor.reset(); });
+    auto successor = Acceptor::Listen(address, {}, greeter_.Callback());
+    while (!successor) {
+      successor = Acceptor::Listen(address, {}, greeter_.Callback());
+    }
+    ending.join();
+    const UniqueFd client = PlainConnect(address);
+    ASSERT_TRUE(client);
+    EXPECT_EQ(Receive(client.get(), 2), "hi");
+    acceptor = *std::move(successor);
+  }
+  acceptor->Stop();
+  EXPECT_FALSE(std::filesystem::exists(address.path()));
+}
+
 // The file of a successor that took the path over is left alone.
 TEST_P(AcceptorTest, SuccessorsSocketFileSurvives) {
   const std::string path = TemporaryPath();
