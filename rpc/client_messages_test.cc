@@ -1,4 +1,5 @@
 // What can be wrong with the messages of calls; and calls that are made again.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -7,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "flare/rpc/flags.h"
 #include "flare/rpc/load_balancer.h"
@@ -17,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 class ClientMessagesTest : public RawServerTest {};
 
@@ -111,6 +114,29 @@ TEST_F(ClientMessagesTest, WhatBecomesTooLargeFailsOneCall) {
     EXPECT_EQ(call.Await(),
               size > 8000 ? STATUS_MALFORMED_DATA : STATUS_SUCCESS);
   }
+}
+
+// Most likely the size is wrong, and nothing would ever be read again.
+TEST_F(ClientMessagesTest, AReplyThatIsMuchTooLargeEndsTheConnection) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  std::vector<TestedCall> calls(2);
+  for (TestedCall& call : calls) call.Start(&channel);
+  std::string reply = peer->Encode(peer->ReadRequest()->id, "");
+  peer->ReadRequest();
+  reply.replace(8, 4, "\xff\xff\xff\xff");
+  peer->Send(reply);
+  EXPECT_EQ(calls[0].Await(), STATUS_MALFORMED_DATA);
+  EXPECT_THAT(calls[0].controller.ErrorText(),
+              HasSubstr("bytes exceeds the limit of 4194304"));
+  EXPECT_EQ(calls[1].Await(), STATUS_IO_ERROR);
+  EXPECT_THAT(calls[1].controller.ErrorText(),
+              HasSubstr("exceeds the limit of 4194304 bytes by too much"));
+  EXPECT_TRUE(peer->AtEnd());
+  // Which the next call doesn't notice.
+  peer = Connect(&channel, &server);
 }
 
 TEST_F(ClientMessagesTest, CorruptCompressionFailsOneCall) {

@@ -131,7 +131,8 @@ DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
              "longer is answered \"Server overloaded.\". Methods may have less "
              "in their .proto files (max_queueing_delay_ms). 0: no limit.");
 DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
-             "Bytes of one message that a server accepts.");
+             "Bytes of one message that a server accepts. A larger one fails; "
+             "one over 64 MiB is the last on its connection, too.");
 DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
              "Seconds between two looks for idle connections. 0: none.");
 DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
@@ -170,7 +171,8 @@ DEFINE_int32(
 DEFINE_int32(flare_rpc_client_remove_idle_connection_interval, 15,
              "Seconds between two looks for idle connections. 0: none.");
 DEFINE_int32(flare_rpc_channel_max_packet_size, 4194304,
-             "Bytes of one message that a client accepts.");
+             "Bytes of one message that a client accepts. A larger one fails "
+             "its call; one over 64 MiB ends its connection, too.");
 DEFINE_int32(flare_rpc_max_decompressed_size, 67108864,
              "Bytes that a compressed body or attachment may have in truth, on "
              "both sides. A larger one fails its call.");

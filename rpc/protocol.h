@@ -49,6 +49,10 @@ inline constexpr std::size_t kMaxLimit =
 struct Limits {
   // Header, meta, body and attachment of one message together.
   std::size_t max_packet_size = 4 << 20;
+  // Of a larger one this much is skipped, as it comes, when its call has been
+  // told. More closes the connection: what is behind it would wait for long, or
+  // for ever where the size is wrong.
+  std::size_t max_skipped = 64 << 20;
   // The protobuf message that describes a call in binary protocols. Larger ones
   // close the connection, before they are gathered.
   std::size_t max_meta_size = 64 << 10;

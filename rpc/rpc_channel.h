@@ -51,9 +51,9 @@ class RpcChannel : public google::protobuf::RpcChannel {
  public:
   struct Options {
     // Bytes of one reply, framing included: a larger one fails its call with
-    // STATUS_MALFORMED_DATA or, if it doesn't announce its size (chunked HTTP)
-    // or has 4 GiB or more, breaks its connection. 0: what
-    // flare_rpc_channel_max_packet_size says.
+    // STATUS_MALFORMED_DATA. If it doesn't announce its size (chunked HTTP) or
+    // is over 64 MiB, too, its connection ends, and the other calls on it fail
+    // with STATUS_IO_ERROR. 0: what flare_rpc_channel_max_packet_size says.
     std::size_t maximum_packet_size = 0;
     // "resolver+balancer" instead of the default "list+rr".
     std::string override_nslb = {};

@@ -47,7 +47,8 @@ class Server {
     // For log lines; the address if empty.
     std::string service_name = "";
     // Bytes of one message, header and attachment included. A longer one is
-    // answered with an error, or closes its connection where it can't be.
+    // answered with an error, or closes its connection where it can't be. One
+    // over 64 MiB, too, is the last on its connection.
     std::size_t maximum_packet_size =
         rpc::ServerDefaultsFromFlags().max_packet_size;
     // Of what is compressed in it, body and attachment each: their bytes in

@@ -22,7 +22,7 @@
 //     closed. Likewise after a malformed meta without a correlation id.
 //   - More bytes in all than Limits::max_packet_size: answered with
 //     STATUS_MALFORMED_DATA, the bytes are skipped as they come, the
-//     connection goes on.
+//     connection goes on; with more than Limits::max_skipped it is closed.
 //   - A malformed meta, no request in it, no service or method, an unknown
 //     compress_type or content_type, an impossible attachment_size, a wrong
 //     checksum: STATUS_MALFORMED_DATA.

@@ -16,7 +16,8 @@
 //   - Version 2: heartbeats are answered in kind, requests
 //   STATUS_NOT_SUPPORTED.
 //   - More bytes in all than Limits::max_packet_size: STATUS_MALFORMED_DATA,
-//     status 18; the bytes are skipped as they come.
+//     status 18; the bytes are skipped as they come. More than
+//     Limits::max_skipped: the connection is closed after that.
 //   - Any command but heartbeat, request and go-away, or another codec:
 //     STATUS_NOT_SUPPORTED, status 9.
 //   - Another class: STATUS_SERVICE_NOT_FOUND, status 6 (no processor), as

@@ -295,7 +295,7 @@ TEST_F(BoltServer, RefusesOversizedRequests) {
 TEST_F(BoltServer, RefusesOversizedRequestsByTheAnnouncedSize) {
   BoltRequestParts parts;
   std::string head = parts.Bytes().substr(0, 22);
-  head.replace(18, 4, "\xff\xff\xff\xff");
+  head.replace(18, 4, "\x01\xff\xff\xff");
   EXPECT_EQ(driver_->Feed(head), CutResult::kMessage);
   driver_->AnswerAll();
   EXPECT_EQ(driver_->sink().Take()[11], 18);

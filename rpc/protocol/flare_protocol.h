@@ -8,7 +8,7 @@
 //     connection is closed, there is nobody to answer.
 //   - More bytes in all than Limits::max_packet_size: answered with
 //     STATUS_MALFORMED_DATA, the bytes are skipped as they come, the
-//     connection goes on.
+//     connection goes on; with more than Limits::max_skipped it is closed.
 //   - A malformed meta, an unknown method_type or compression algorithm, no
 //     request_meta, no method name, NO_PAYLOAD: STATUS_MALFORMED_DATA.
 //   - A stream (method_type 2): STATUS_NOT_SUPPORTED.

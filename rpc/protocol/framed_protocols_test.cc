@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "flare/rpc/protocol/client_protocol_testing.h"
+#include "flare/rpc/protocol/framing.h"
 #include "flare/rpc/protocol/registry.h"
 
 namespace flare::rpc {
@@ -27,6 +28,8 @@ struct Format {
 
 const Format kFormats[] = {
     {"flare", 4, 16}, {"baidu-std", 4, 12}, {"trpc", 2, 16}, {"bolt", 1, 22}};
+
+constexpr std::size_t kMaxSkipped = Limits().max_skipped;
 
 constexpr std::string_view kMethod = "example.EchoService.Echo";
 
@@ -44,6 +47,26 @@ class FramedProtocols
         .value()
         .New(0, sink);
   }
+  // What comes of `message`, which has no body, before what its header, changed
+  // to it, says is to come: as many bytes.
+  static std::string Announcing(std::string message, std::size_t more) {
+    const std::string& name = GetParam().name;
+    if (name == "flare") return Put32(8, __builtin_bswap32(more), message);
+    if (name != "bolt") {
+      const std::size_t uncounted = name == "trpc" ? 0 : 12;
+      return Put32(4, message.size() - uncounted + more, message);
+    }
+    // The head ends before names and headers.
+    const std::size_t head = message[1] == 0 ? 20 : 22;
+    Put32(head - 4, more - (message.size() - head), message);
+    return message.substr(0, head);
+  }
+  static std::string& Put32(std::size_t at, std::size_t value,
+                            std::string& message) {
+    PutBigEndian32(value, message.data() + at);
+    return message;
+  }
+
   static ServerDriver NewDriver(std::size_t max_packet_size = 4 << 20) {
     return ServerDriver([=](ReplySink* sink) {
       return NewServer(GetParam().name, max_packet_size, sink);
@@ -177,6 +200,21 @@ TEST_P(FramedProtocols, AnOversizedRequestAndItsSuccessorInOnePiece) {
   EXPECT_EQ(driver.result(1), ParseResult::kOk);
 }
 
+// The size is wrong, most likely: what follows would never be read.
+TEST_P(FramedProtocols, MuchOversizedRequestsAreTheLastOnes) {
+  for (const auto more : {std::size_t{4'000'000'000}, kMaxSkipped + 1}) {
+    ServerDriver driver = NewDriver();
+    const std::string head = Announcing(Request(7, ""), more);
+    EXPECT_EQ(driver.Feed(head + Request(8, "body")), CutResult::kError);
+    ASSERT_EQ(driver.count(), 1u);
+    EXPECT_EQ(driver.result(), ParseResult::kReject);
+    EXPECT_EQ(driver.request().ticket.correlation_id, 7u);
+    EXPECT_EQ(driver.request().reject_reason,
+              "a message of " + std::to_string(head.size() + more) +
+                  " bytes exceeds the limit of 4194304");
+  }
+}
+
 TEST_P(FramedProtocols, TheLimitItselfIsAllowed) {
   const std::string frame = Request(7, std::string(500, 'b'));
   for (std::size_t limit : {frame.size(), frame.size() - 1}) {
@@ -279,6 +317,41 @@ TEST_P(FramedProtocols, AnOversizedResponseFailsItsCallOnly) {
                                       " bytes exceeds the limit of 200");
   response.Clear();
   ASSERT_EQ(Cut("", &response), CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_EQ(response.correlation_id, 8u);
+}
+
+TEST_P(FramedProtocols, AMuchOversizedResponseEndsTheConnection) {
+  for (const auto more : {std::size_t{4'000'000'000}, kMaxSkipped + 1}) {
+    protocol_ = NewClient();
+    in_.Clear();
+    InboundResponse response;
+    ASSERT_EQ(Cut(Announcing(Response(7, ""), more), &response),
+              CutResult::kMessage);
+    EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+    EXPECT_EQ(response.correlation_id, 7u);
+    response.Clear();
+    // At once, not when more has come.
+    EXPECT_EQ(Cut("", &response), CutResult::kError);
+    EXPECT_EQ(error_, GetParam().name +
+                          ": the last message exceeds the limit of 4194304 "
+                          "bytes by too much to skip the rest, " +
+                          std::to_string(more) + " bytes");
+  }
+}
+
+TEST_P(FramedProtocols, AsMuchAsIsSkippedIsSkipped) {
+  InboundResponse response;
+  ASSERT_EQ(Cut(Announcing(Response(7, ""), kMaxSkipped), &response),
+            CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+  response.Clear();
+  const std::string piece(1 << 20, 'x');
+  for (std::size_t at = 0; at != kMaxSkipped; at += piece.size()) {
+    ASSERT_EQ(Cut(piece, &response), CutResult::kNeedMore);
+    ASSERT_TRUE(in_.empty());
+  }
+  ASSERT_EQ(Cut(Response(8, "body"), &response), CutResult::kMessage);
   EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
   EXPECT_EQ(response.correlation_id, 8u);
 }

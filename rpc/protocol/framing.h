@@ -1,7 +1,7 @@
 // Frames: takes them off the input, and writes them. For protocols whose frames
 // begin with a header that says how long all is: [header][head][rest]. The head
 // is what the sender can be told from, so it is read even of frames that are
-// too large, whose rest is skipped as it comes.
+// too large, whose rest is skipped as it comes, or ends the connection.
 //
 // A Frame describes one format:
 //   static constexpr std::string_view kName;
@@ -36,15 +36,19 @@ class FrameCutter {
  public:
   explicit FrameCutter(const Limits& limits)
       : max_packet_size_(limits.max_packet_size),
+        max_skipped_(limits.max_skipped),
         max_kept_size_(Frame::kHeaderSize + limits.max_meta_size) {}
 
   // As ServerProtocol::Cut. On kMessage: *wire has header and head and, unless
   // the frame is oversized, all of it; the rest of an oversized one is skipped
-  // by this and later calls.
+  // by this and later calls, or an error of the next one.
   CutResult Cut(Buffer& in, Frame* frame, Buffer* wire, std::size_t* need,
                 std::string* error) {
     *need = 0;
-    if (!SkipRest(in)) return CutResult::kNeedMore;
+    if (skip_ != 0) [[unlikely]] {
+      if (skip_ > max_skipped_) return RefuseRest(error);
+      if (!SkipRest(in)) return CutResult::kNeedMore;
+    }
     char scratch[Frame::kHeaderSize];
     const CutResult result = frame->Read(
         in.Peek(std::min(in.size(), Frame::kHeaderSize), scratch), need, error);
@@ -61,7 +65,8 @@ class FrameCutter {
     }
     *wire = in.Cut(wanted);
     skip_ = frame->total() - wanted;
-    SkipRest(in);
+    if (skip_ != 0 && skip_ <= max_skipped_) [[unlikely]]
+      SkipRest(in);
     return CutResult::kMessage;
   }
 
@@ -94,10 +99,16 @@ class FrameCutter {
     return CutResult::kError;
   }
 
+  [[gnu::cold]] CutResult RefuseRest(std::string* error) const {
+    error->assign(Frame::kName).append(": the last message exceeds the limit");
+    error->append(" of ").append(std::to_string(max_packet_size_));
+    error->append(" bytes by too much to skip the rest, ");
+    error->append(std::to_string(skip_)).append(" bytes");
+    return CutResult::kError;
+  }
+
   // False if all of the input belonged to an oversized frame and more will.
   bool SkipRest(Buffer& in) {
-    if (skip_ == 0) [[likely]]
-      return true;
     const std::size_t n = std::min(skip_, in.size());
     if (n != 0) in.Skip(n);
     skip_ -= n;
@@ -105,6 +116,7 @@ class FrameCutter {
   }
 
   const std::size_t max_packet_size_;
+  const std::size_t max_skipped_;
   const std::size_t max_kept_size_;
   std::size_t skip_ = 0;  // bytes still to come of an oversized frame
 };

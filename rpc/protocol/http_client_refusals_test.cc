@@ -79,7 +79,7 @@ TEST_F(HttpClientRefusals, ClosesOnAResponseOfNobody) {
        "http: status 200 (OK) without Rpc-SeqNo"},
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
        "http: status 200 (OK) without Rpc-SeqNo"},
-      {"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
+      {"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n",
        "http: status 200 (OK) without Rpc-SeqNo"},
   };
   ExpectErrors(Limits(), cases);
@@ -176,7 +176,7 @@ TEST_F(HttpClientRefusals, TheLimitIsExact) {
 
 // Other replies would wait behind it for long, or for ever.
 TEST_F(HttpClientRefusals, ClosesOnLengthsBeyondAllMeasure) {
-  for (const char* length : {"4294967296", "18446744073709551615"}) {
+  for (const char* length : {"67108865", "18446744073709551615"}) {
     Begin(Limits());
     InboundResponse response;
     EXPECT_EQ(Cut(Response("7", length, "x"), &response), CutResult::kError);
@@ -185,7 +185,7 @@ TEST_F(HttpClientRefusals, ClosesOnLengthsBeyondAllMeasure) {
   }
   Begin(Limits());
   InboundResponse response;
-  ASSERT_EQ(Cut(Response("7", "4294967295", "x"), &response),
+  ASSERT_EQ(Cut(Response("7", "67108864", "x"), &response),
             CutResult::kMessage);
   EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
   response.Clear();

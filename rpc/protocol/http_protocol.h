@@ -55,8 +55,8 @@ std::unique_ptr<ServerProtocol> NewHttpServerProtocol(const HttpUses& uses,
 // Calls in `format`. `host` goes into the Host field: for "unix:/path" that is
 // "localhost", for "[fe80::1%2]:80" it is "[fe80::1]:80". A response that is
 // too large fails its call; one in chunks ends the connection, as its size
-// isn't known before, and so do one of 4 GiB or more and what can't be the
-// beginning of a response.
+// isn't known before, and so do one of more than Limits::max_skipped and what
+// can't be the beginning of a response.
 std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
                                                       const Limits& limits,
                                                       std::string_view host);

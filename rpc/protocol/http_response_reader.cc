@@ -189,15 +189,12 @@ CutResult HttpResponseReader::Read(Buffer& in, std::string* scratch,
 CutResult HttpResponseReader::ReadLength(const Buffer& in, const HttpHead& head,
                                          std::size_t* need,
                                          std::string* error) {
-  // What other protocols can announce at all: what follows a larger one would
-  // wait for long, or for ever.
-  constexpr std::uint64_t kMaxSkipped = 0xffff'ffff;
   const bool bodiless = head.status == 204 || head.status == 304;
   if (!bodiless && !head.content_length) {
     return Fail("a response without Content-Length", error);
   }
   const std::uint64_t length = bodiless ? 0 : *head.content_length.value;
-  if (length > kMaxSkipped && length > limits_.max_packet_size) {
+  if (length > limits_.max_skipped && length > limits_.max_packet_size) {
     return Fail(TooLarge(length), error);
   }
   body_size_ = length;

@@ -25,7 +25,8 @@
 //     Likewise after a malformed header without a request_id.
 //   - More bytes in all than Limits::max_packet_size, a malformed header, an
 //     unknown call_type, content_type or content_encoding, an attachment_size
-//     beyond the end: STATUS_MALFORMED_DATA; the connection goes on.
+//     beyond the end: STATUS_MALFORMED_DATA; the connection goes on, unless
+//     more than Limits::max_skipped is to come.
 //   - A func that isn't /service/method: STATUS_METHOD_NOT_FOUND.
 //   - A frame of a stream: the stream is reset, unless the frame ends it, or
 //     says that there is room for more.
