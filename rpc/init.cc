@@ -2,6 +2,7 @@
 
 #include <gflags/gflags.h>
 #include <glog/logging.h>
+#include <google/protobuf/stubs/logging.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "flare/init/override_flag.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/log_throttle.h"
 #include "flare/rpc/quit_signal.h"
 
 namespace flare {
@@ -76,6 +78,23 @@ int Refuse(const char* program, const std::string& why) {
   return 1;
 }
 
+// What protobuf has to say, such as that a text isn't UTF-8: by itself it
+// writes to stderr, a line for each message that somebody sends us.
+void LogForProtobuf(google::protobuf::LogLevel level, const char* file,
+                    int line, const std::string& text) {
+  static rpc::LogThrottle throttle;
+  // After a fatal one it ends the program, or throws.
+  const bool fatal = level >= google::protobuf::LOGLEVEL_FATAL;
+  const auto left_out = fatal ? 0 : throttle.Admit();
+  if (!left_out) return;
+  const auto severity =
+      level == google::protobuf::LOGLEVEL_INFO      ? google::GLOG_INFO
+      : level == google::protobuf::LOGLEVEL_WARNING ? google::GLOG_WARNING
+                                                    : google::GLOG_ERROR;
+  google::LogMessage(file, line, severity).stream()
+      << "protobuf: " << text << rpc::LogThrottle::Note(*left_out);
+}
+
 // Runs `f` on a fiber and waits for it on this thread.
 int RunOnFiber(std::function<int()> f) {
   int result = 0;
@@ -119,6 +138,7 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   if (!options) return Refuse(program, options.error().message());
 
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
+  google::protobuf::SetLogHandler(LogForProtobuf);
   signal(SIGPIPE, SIG_IGN);
   const std::vector<InitCallback> callbacks = SortedInitCallbacks();
   for (const InitCallback& callback : callbacks) callback.start();

@@ -1,12 +1,14 @@
 #include "flare/init.h"
 
 #include <gflags/gflags.h>
+#include <google/protobuf/source_context.pb.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
@@ -105,6 +107,28 @@ TEST_F(StartTest, IgnoresBrokenPipes) {
     close(ends[1]);
     return 0;
   });
+}
+
+// Whoever sends such messages can't fill the log by them.
+TEST_F(StartTest, ProtobufLogsOncePerSecond) {
+  ::testing::internal::CaptureStderr();
+  const auto begin = std::chrono::steady_clock::now();
+  StartWith({}, [](int, char**) {
+    google::protobuf::SourceContext message;
+    for (int i = 0; i != 1000; ++i) {
+      EXPECT_FALSE(message.ParseFromString("\x0a\x01\xff"));
+    }
+    return 0;
+  });
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  int lines = 0;
+  for (std::size_t at = 0; (at = log.find("UTF-8", at)) != log.npos; ++at) {
+    ++lines;
+  }
+  EXPECT_GE(lines, 1) << log;
+  EXPECT_LE(lines, 1 + took.count()) << log;
 }
 
 TEST_F(StartTest, CallbacksRunInOrderOfPriority) {
