@@ -93,7 +93,8 @@ TEST_F(BaiduStdClient, FailsTheCallOfAMalformedResponse) {
        "a response without room for its attachment_size"},
       {"\x12\x00\x20\x07\x58\x01"s,
        "a response with the checksum of other bytes"},
-      {"\x20\x07\x12\x7f"s, "a length runs past the end"},
+      {"\x20\x07\x12\x7f"s,
+       "a response with a malformed meta: a length runs past the end"},
   };
   for (const Case& c : cases) {
     InboundResponse response;

@@ -400,7 +400,8 @@ TEST_F(FlareClient, FailsTheCallOfAMalformedResponse) {
       {"\x08\x07\x32\x00\x38\x01"s, "a response without status"},
       {"\x08\x07\x32\x02\x08\x00\x38\x01\x48\x09"s,
        "a response compressed with an unknown algorithm"},
-      {"\x08\x07\x32\x7f", "a length runs past the end"},
+      {"\x08\x07\x32\x7f",
+       "a response with a malformed meta: a length runs past the end"},
   };
   for (const Case& c : cases) {
     InboundResponse response;

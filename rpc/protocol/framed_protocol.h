@@ -180,7 +180,12 @@ class FramedClientProtocol : public ClientProtocol {
       return Fail(ParseResult::kReject,
                   cutter_.OversizedText(response->wire_size), response);
     }
-    if (error.empty()) error = Self::Accept(meta, response);
+    if (!error.empty()) {
+      return Fail(ParseResult::kReject,
+                  "a response with a malformed meta: " + std::string(error),
+                  response);
+    }
+    error = Self::Accept(meta, response);
     if (!error.empty()) {
       return Fail(ParseResult::kReject, std::string(error), response);
     }

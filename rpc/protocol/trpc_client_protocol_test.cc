@@ -164,7 +164,8 @@ TEST_F(TrpcClient, FailsTheCallOfAMalformedResponse) {
       {"\x18\x07\x48\x02", "a response that isn't protobuf"},
       {"\x18\x07\x50\x04", "a response with an unknown content_encoding"},
       {"\x18\x07\x60\x05", "a response without room for its attachment_size"},
-      {"\x18\x07\x32\x7f", "a length runs past the end"},
+      {"\x18\x07\x32\x7f",
+       "a response with a malformed meta: a length runs past the end"},
   };
   for (const Case& c : cases) {
     InboundResponse response;
