@@ -183,6 +183,9 @@ bool ClientCall::FinishAttempt() {
   controller_->EndAttempt(this);  // [CA3]
   Evaluate();
   if (connection_ != nullptr) {
+    if (outcome_ == Outcome::kTimer) [[unlikely]] {
+      connection_->OnTimeout(controller_->sent_ns_);
+    }
     std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
   }
   if (!ShouldRetry()) return true;

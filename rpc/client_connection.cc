@@ -110,13 +110,14 @@ bool ClientConnection::OnData(Buffer& in, std::size_t* need,
 bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
                                    std::string* error, fiber::TaskList* ready) {
   const std::int64_t now = NowNs();
-  for (;;) {
+  for (bool began = false;; began = true) {
     if (incoming_ == nullptr) incoming_ = ObjectPool<InboundResponse>::Get();
     switch (protocol_->Cut(in, incoming_, need, error)) {
       case CutResult::kMessage:
         break;
       case CutResult::kNeedMore:
       case CutResult::kUnsure:
+        NoteMessage(began, !began || !in.empty(), now);
         return true;
       case CutResult::kNotMine:
       case CutResult::kError:
@@ -128,6 +129,27 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
     }
     Dispatch(now, ready);
   }
+}
+
+// What came last was, `goes_on`, of a message that isn't complete. `begins`:
+// others were, so it is a new one.
+void ClientConnection::NoteMessage(bool begins, bool goes_on,
+                                   std::int64_t now_ns) {
+  // relaxed, both: there is one writer, and readers want no more than a time.
+  const std::int64_t before = message_began_ns_.load(std::memory_order_relaxed);
+  if (goes_on ? !begins && before != 0 : before == 0) return;
+  message_began_ns_.store(goes_on ? now_ns : 0, std::memory_order_relaxed);
+}
+
+void ClientConnection::OnTimeout(std::int64_t sent_ns) {
+  // relaxed: see NoteMessage.
+  const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
+  if (began == 0 || began > sent_ns) return;
+  set_->Retire(this);
+  // Nobody but the set, the stream and the call that is at its end. Others, who
+  // have become users before that, are seen by the lock of the set.
+  if (users() > 3) return;
+  stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 
 // Gives what was received to the call that waits for it.

@@ -91,6 +91,12 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // STATUS_IO_ERROR or STATUS_CHANNEL_SHUTDOWN, and the cause.
   flare::Status close_reason() const;
 
+  // A call that was sent at `sent_ns`, and is a user yet, had no reply in time.
+  // If all the while one message was coming in, whose size may be wrong, no
+  // further calls come here; who waits for no less than that message may get
+  // it. Any thread; doesn't block.
+  void OnTimeout(std::int64_t sent_ns);
+
   std::int64_t last_activity_ns() const { return stream_->last_activity_ns(); }
 
   // io::StreamHandler.
@@ -101,6 +107,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
  private:
   bool TakeReplies(Buffer& in, std::size_t* need, std::string* error,
                    fiber::TaskList* ready);
+  void NoteMessage(bool begins, bool goes_on, std::int64_t now_ns);
   void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
   flare::Status ReasonForCalls(const flare::Status& why);
   static void OnConnectTimeout(fiber::Timer* timer);
@@ -123,6 +130,8 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   bool connected_ = false;
   bool proven_ = false;      // A whole reply has come.
   bool last_reply_ = false;  // The server said that it ends the connection.
+  // Since when a message has been coming in; 0: none is. Written by OnData.
+  std::atomic<std::int64_t> message_began_ns_{0};
 
   mutable Spinlock lock_;
   flare::Status close_reason_ FLARE_GUARDED_BY(lock_);

@@ -159,6 +159,54 @@ TEST_F(ClientConnectionTest, RepliesMayComeInPieces) {
   EXPECT_EQ(first.response.body().size(), 100'000);
 }
 
+// The size of a message may be wrong, and nothing be read behind it.
+TEST_F(ClientConnectionTest, OneThatIsStuckWithinAMessageIsGivenUp) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  // What the second reply consists of is still wanted by the first one.
+  for (int i = 0; i != 2; ++i) {
+    TestedCall call;
+    call.controller.SetTimeout(milliseconds(200));
+    call.Start(&channel);
+    std::string reply = peer->Encode(peer->ReadRequest()->id, "pong");
+    if (i == 0) reply[8] = 100;  // The size of the body.
+    peer->Send(reply);
+    EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+  }
+  EXPECT_TRUE(peer->AtEnd());
+  peer = Connect(&channel, &server);
+}
+
+TEST_F(ClientConnectionTest, OneThatIsStuckStillBringsItsMessage) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  TestedCall patient;
+  patient.controller.SetTimeout(seconds(20));
+  patient.Start(&channel);
+  const std::string reply = peer->Encode(peer->ReadRequest()->id, "pong");
+  peer->Send(reply.substr(0, 20));
+  while (!server.HasVisitor()) {
+    TestedCall call;
+    call.controller.SetTimeout(milliseconds(20));
+    call.Start(&channel);
+    EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+  }
+  peer->Send(reply.substr(20));
+  EXPECT_EQ(patient.Await(), STATUS_SUCCESS) << patient.controller.ErrorText();
+  peer = server.Accept();
+  TestedCall next;
+  next.Start(&channel);
+  while (auto request = peer->ReadRequest()) {
+    peer->Reply(request->id, "pong");
+    if (request->timeout_ms > 20) break;
+  }
+  EXPECT_EQ(next.Await(), STATUS_SUCCESS) << next.controller.ErrorText();
+}
+
 TEST_F(ClientConnectionTest, RefusedConnectionFailsCalls) {
   DeadAddress nowhere;
   RpcChannel channel(nowhere.uri());
