@@ -5,6 +5,7 @@
 
 #include "flare/base/backtrace.h"
 #include "flare/base/describe_exception.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/scheduling_group.h"
@@ -17,18 +18,19 @@ namespace {
 
 std::terminate_handler previous_handler = nullptr;
 
-std::string DescribeFiber(const Carrier& fiber, const Worker& worker) {
+// Where it runs: a worker, or, without one, a blocking region.
+std::string DescribeFiber(const Carrier& fiber, const Worker* worker) {
   std::string text = "fiber ";
   text += fiber.name == nullptr ? "without name"
                                 : '"' + std::string(fiber.name) + '"';
   if (fiber.fiber_id != 0) text += ", id " + std::to_string(fiber.fiber_id);
-  return text + ", entry " +
-         EntryName(reinterpret_cast<const void*>(fiber.entry)) +
-         ", on worker " + std::to_string(worker.group()->index()) + '/' +
-         std::to_string(worker.index());
+  text += ", entry " + EntryName(reinterpret_cast<const void*>(fiber.entry));
+  if (worker == nullptr) return text + ", in a BlockingRegion";
+  return text + ", on worker " + std::to_string(worker->group()->index()) +
+         '/' + std::to_string(worker->index());
 }
 
-void Report(const Carrier& fiber, const Worker& worker) {
+void Report(const Carrier& fiber, const Worker* worker) {
   const Backtrace backtrace = CurrentBacktrace(/*skip=*/1);
   const std::exception_ptr exception = std::current_exception();
   std::string what;
@@ -47,9 +49,8 @@ void Report(const Carrier& fiber, const Worker& worker) {
 }
 
 void OnTerminate() {
-  Worker* const worker = CurrentWorker();
-  if (worker != nullptr && worker->current() != nullptr) {
-    Report(*worker->current(), *worker);
+  if (const Carrier* const fiber = CurrentFiber()) {
+    Report(*fiber, CurrentWorker());
   }
   if (previous_handler != nullptr) previous_handler();
   std::abort();

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
@@ -75,6 +76,13 @@ TEST_F(TerminateHandlerDeathTest, NamesFiberExceptionAndPlaceOfTheThrow) {
 TEST_F(TerminateHandlerDeathTest, WorksAfterASuspension) {
   EXPECT_DEATH(RunInFiber(&ThrowAfterSuspension),
                "thrower(.|\n)*ThrowRuntimeError(.|\n)*ThrowAfterSuspension");
+}
+
+TEST_F(TerminateHandlerDeathTest, NamesFibersInBlockingRegions) {
+  EXPECT_DEATH(RunInFiber([] { RunBlocking(&ThrowRuntimeError); }),
+               "an exception left fiber \"thrower\"(.|\n)*, in a "
+               "BlockingRegion: std::runtime_error: no such picture. Thrown "
+               "here:(.|\n)*ThrowRuntimeError");
 }
 
 TEST_F(TerminateHandlerDeathTest, TellsTheFibersId) {
