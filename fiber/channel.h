@@ -63,7 +63,7 @@
 namespace flare::fiber {
 
 template <class T>
-class Channel : private ChannelBase {
+class Channel final : private ChannelBase {
   static_assert(std::is_nothrow_move_constructible_v<T> &&
                 std::is_nothrow_destructible_v<T>);
 

@@ -256,6 +256,13 @@ TEST_P(ChannelTest, ManySendersManyReceivers) {
   }
 }
 
+// Compilers warn if another class could be derived from it.
+TEST(ChannelClassTest, MayBeDeleted) {
+  auto* const channel = new Channel<int>(1);
+  EXPECT_EQ(channel->TrySend(1), ChannelResult::kDone);
+  delete channel;
+}
+
 TEST(ChannelResultTest, HasNames) {
   EXPECT_STREQ(ToString(ChannelResult::kDone), "done");
   EXPECT_STREQ(ToString(ChannelResult::kClosed), "closed");
