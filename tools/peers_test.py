@@ -137,6 +137,8 @@ class PeersTest(unittest.TestCase):
     status, said = self.run_program("good")
     self.assertEqual(status, 2)
     self.assertIn("can't make /dev/null/peers", said)
+    self.assertEqual(self.run_program("--list", "good"),
+                     (0, "good: not installed\n"))
 
 
 class RecipesTest(unittest.TestCase):
