@@ -162,6 +162,19 @@ class CostPerRequest(unittest.TestCase):
     self.assertEqual(run("--server=").returncode, 2)
     self.assertEqual(run("--sides=left").returncode, 2)
 
+  def test_files_are_looked_at_first(self):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as other:
+      other.write('[{"protocol": "flare"}]')
+      other.flush()
+      for flag, text in (("--json=/nowhere/cost.json", "/nowhere/cost.json"),
+                         ("--check=/nowhere/cost.json", "/nowhere/cost.json"),
+                         (f"--check={PROGRAM}", PROGRAM),
+                         (f"--check={other.name}", "not what --json writes")):
+        done = run(flag, "--requests=1000", f"--binaries={find_binaries()}")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(text, done.stderr)
+        self.assertEqual(done.stdout, "")
+
   def test_output_of_perf(self):
     counts = load_program().SyscallMeter.read_perf(
         "# started on Sat\n\n"

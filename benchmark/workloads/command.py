@@ -2,10 +2,12 @@
 
 import argparse
 import datetime
+import math
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 
 from . import (brpc, echo, machine, peers, plots, processes, proxy, report,
                runner, servers, summary, trpc, web)
@@ -111,10 +113,21 @@ def check(parser, options):
         parser.error('--json is for one workload: name it')
     for name in ('seconds', 'repetitions'):
         value = getattr(options, name)
-        if value is not None and value <= 0:
+        if value is not None and not 0 < value < math.inf:
             parser.error('--%s must be positive' % name)
-    if options.warmup is not None and options.warmup < 0:
+    if options.warmup is not None and not 0 <= options.warmup < math.inf:
         parser.error('--warmup must not be negative')
+    # What can't be written is said before hours of measuring.
+    try:
+        if options.json:
+            with open(options.json, 'a', encoding='utf-8'):
+                pass
+        if options.output:
+            os.makedirs(os.path.join(options.output, 'raw'), exist_ok=True)
+            with tempfile.TemporaryFile(dir=options.output):
+                pass
+    except OSError as error:
+        parser.error("can't write: %s" % error)
 
 
 def positive_numbers(text):

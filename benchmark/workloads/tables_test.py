@@ -242,6 +242,10 @@ class Commands(unittest.TestCase):
                 (['--threads=0'], 'no list of positive numbers'),
                 (['--peers=apache'], 'no peer "apache"'),
                 (['--repetitions=0'], 'must be positive'),
+                (['--seconds=nan'], 'must be positive'),
+                (['--warmup=inf'], 'must not be negative'),
+                (['--output=/dev/null/x'], '/dev/null/x'),
+                (['echo-flare', '--json=/nowhere/x'], '/nowhere/x'),
                 (['--quick', '--smoke'], 'exclude each other'),
                 (['--json=x'], 'one workload')):
             status, said = self.run_main(*arguments)
