@@ -12,7 +12,10 @@
 //  [FS4] After its fetch_or, a side that doesn't run the callback touches the
 //        state no more: the other side may destroy it.
 //  [FS5] kBroken (the promise has gone without a value) is set in the place of
-//        kValue; then the callback is destroyed without being called.
+//        kValue; then the callback is called without values.
+//  [FS6] What a callback makes ready is not finished inside of it, but handed
+//        back as a FutureStep, which is done when the callback is no more: so
+//        chains, however long, run in a loop.
 
 #ifndef FLARE_BASE_FUTURE_STATE_H_
 #define FLARE_BASE_FUTURE_STATE_H_
@@ -32,11 +35,24 @@
 
 namespace flare {
 
+// What is left to be done for a state that has both its outcome and its
+// callback; nothing if `run` is nullptr. Owns the callback's reference [FS3].
+struct [[nodiscard]] FutureStep {
+  void* state = nullptr;
+  FutureStep (*run)(void* state) = nullptr;
+};
+
+// Does it, and what follows from it [FS6].
+inline void RunFutureSteps(FutureStep step) {
+  while (step.run != nullptr) step = step.run(step.state);
+}
+
 template <class... Ts>
 class FutureState : public RefCounted<FutureState<Ts...>> {
  public:
-  // Gets the values, which it may move from. Must not throw.
-  using Callback = Function<void(std::tuple<Ts...>&)>;
+  // Gets the values, which it may move from; nullptr: there won't be any. Must
+  // not throw.
+  using Callback = Function<FutureStep(std::tuple<Ts...>*)>;
 
   // Pooled, so that a future costs no call of the general allocator; but pools
   // of large memory would only be waste.
@@ -59,21 +75,21 @@ class FutureState : public RefCounted<FutureState<Ts...>> {
   // Promise's side, one thread.
 
   template <class... Us>
-  void SetValues(Us&&... values) {
+  FutureStep SetValues(Us&&... values) {
     CHECK(!values_.has_value()) << "a promise was given its value twice";
     values_.emplace(std::forward<Us>(values)...);
-    Publish(kValue);
+    return Publish(kValue);
   }
 
-  void SetTuple(std::tuple<Ts...>&& values) {
+  FutureStep SetTuple(std::tuple<Ts...>&& values) {
     CHECK(!values_.has_value()) << "a promise was given its value twice";
     values_.emplace(std::move(values));
-    Publish(kValue);
+    return Publish(kValue);
   }
 
-  // The promise is going. Nothing happens if it has given its value.
-  void BreakIfUnset() {
-    if (!values_.has_value()) Publish(kBroken);
+  // The promise is going: once. Nothing happens if it has given its value.
+  FutureStep BreakIfUnset() {
+    return values_.has_value() ? FutureStep() : Publish(kBroken);
   }
 
   // The one future of this state is being handed out.
@@ -97,9 +113,9 @@ class FutureState : public RefCounted<FutureState<Ts...>> {
   // Requires IsReady().
   std::tuple<Ts...>& values() noexcept { return *values_; }
 
-  // Consumes a reference to `state` [FS3]. Runs the callback at once if the
+  // Consumes a reference to `state` [FS3]. The step runs the callback, if the
   // values are there.
-  static void SetCallback(RefPtr<FutureState> state, Callback callback) {
+  static FutureStep SetCallback(RefPtr<FutureState> state, Callback callback) {
     CHECK(!state->callback_taken_) << "only one callback can wait for a future";
     state->callback_taken_ = true;
     state->callback_ = std::move(callback);
@@ -108,7 +124,7 @@ class FutureState : public RefCounted<FutureState<Ts...>> {
     // release [FS1] [FS2].
     const std::uint32_t before =
         raw->flags_.fetch_or(kCallback, std::memory_order_acq_rel);
-    if (before != 0) raw->Finish(before);  // Else [FS4].
+    return before != 0 ? FutureStep{raw, &Finish} : FutureStep();  // [FS4]
   }
 
  private:
@@ -121,20 +137,22 @@ class FutureState : public RefCounted<FutureState<Ts...>> {
   static constexpr std::uint32_t kBroken = 2;
   static constexpr std::uint32_t kCallback = 4;
 
-  void Publish(std::uint32_t outcome) {
+  FutureStep Publish(std::uint32_t outcome) {
     // acq_rel: release pairs with the acquires in IsReady, IsBroken and
     // SetCallback, acquire with the release in SetCallback [FS1] [FS2].
     const std::uint32_t before =
         flags_.fetch_or(outcome, std::memory_order_acq_rel);
-    if ((before & kCallback) != 0) Finish(outcome);  // Else [FS4].
+    return (before & kCallback) != 0 ? FutureStep{this, &Finish}
+                                     : FutureStep();  // [FS4]
   }
 
-  void Finish(std::uint32_t outcome) noexcept {
-    const RefPtr<FutureState> keep(adopt_ref, this);  // [FS3]
-    const auto run = [this, outcome](Callback callback) noexcept {
-      if (outcome == kValue) callback(*values_);
-    };
-    run(std::move(callback_));  // Destroyed before the reference is dropped.
+  static FutureStep Finish(void* self) noexcept {
+    const RefPtr<FutureState> state(adopt_ref,
+                                    static_cast<FutureState*>(self));  // [FS3]
+    const FutureStep next =
+        state->callback_(state->values_ ? &*state->values_ : nullptr);
+    state->callback_ = nullptr;  // Before the reference is dropped.
+    return next;
   }
 
   std::atomic<std::uint32_t> flags_{0};

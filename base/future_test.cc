@@ -158,6 +158,75 @@ TEST(Future, ThenFlattensFutures) {
   EXPECT_TRUE(none.IsReady());
 }
 
+// Deep enough for any stack, if one ran inside of the other.
+constexpr int kVeryLong = 200'000;
+
+TEST(Future, LongChainsTakeNoStack) {
+  Promise<int> promise;
+  Future<int> future = promise.GetFuture();
+  for (int i = 0; i < kVeryLong; ++i) {
+    future = std::move(future).Then([](int n) { return n + 1; });
+  }
+  promise.SetValue(0);
+  EXPECT_EQ(future.Take(), kVeryLong);
+}
+
+TEST(Future, LongChainsBreakWithoutStack) {
+  int alive = 0;
+  Future<> future;
+  {
+    Promise<> promise;
+    future = promise.GetFuture();
+    for (int i = 0; i < kVeryLong; ++i) {
+      future = std::move(future).Then([token = Token(&alive)] {});
+    }
+    EXPECT_EQ(alive, kVeryLong);
+  }
+  EXPECT_TRUE(future.IsBroken());
+  EXPECT_EQ(alive, 0);
+}
+
+// Each step returns the future of the rest.
+TEST(Future, LongLoopsOfFuturesTakeNoStack) {
+  Promise<> step;
+  int steps = 0;
+  const auto rest = [&](const auto& self) -> Future<int> {
+    if (++steps == kVeryLong) return MakeReadyFuture(steps);
+    step = Promise<>();
+    return step.GetFuture().Then([&self] { return self(self); });
+  };
+  Future<int> future = rest(rest);
+  while (!future.IsReady()) {
+    Promise<> now = std::move(step);
+    now.SetValue();
+  }
+  EXPECT_EQ(future.Take(), kVeryLong);
+}
+
+TEST(Future, CallbacksAreGoneBeforeTheNextOne) {
+  int alive = 0;
+  Promise<> promise;
+  auto future =
+      promise.GetFuture().Then([token = Token(&alive)] {}).Then([&alive] {
+        return alive;
+      });
+  EXPECT_EQ(alive, 1);
+  promise.SetValue();
+  EXPECT_EQ(future.Take(), 0);
+}
+
+TEST(Future, BrokenInnerFuturesBreakTheOuterOne) {
+  Promise<> outer;
+  Future<int> future;
+  {
+    Promise<int> inner;
+    future = outer.GetFuture().Then([&] { return inner.GetFuture(); });
+    outer.SetValue();
+    EXPECT_FALSE(future.IsBroken());
+  }
+  EXPECT_TRUE(future.IsBroken());
+}
+
 TEST(Future, OnReadyLeavesTheValue) {
   Promise<std::string> promise;
   Future<std::string> future = promise.GetFuture();
