@@ -116,6 +116,9 @@ class Layout:
         if address is None:
             raise gdb.GdbError('this program has no flare_debug_layout: it '
                                "doesn't use flare, or has no symbols")
+        if not gdb.selected_inferior().threads():
+            raise gdb.GdbError('there is no process: run the program, attach '
+                               'to it, or name its core file')
         words = read_words(address, len(LAYOUT_FIELDS))
         for field, word in zip(LAYOUT_FIELDS, words):
             setattr(self, field, word)
@@ -344,7 +347,7 @@ def backtrace(fiber):
 
 def get_fiber(text):
     fibers = list_fibers()
-    if not text.isdigit() or not 0 < int(text) <= len(fibers):
+    if not text.isdecimal() or not 0 < int(text) <= len(fibers):
         raise gdb.GdbError('no fiber %s: `info fibers` lists 1 to %d' %
                            (text, len(fibers)))
     return fibers[int(text) - 1]

@@ -207,6 +207,10 @@ class GdbFibersTest(unittest.TestCase):
         text = gdb('/bin/true', commands=['info fibers'])
         self.assertIn('no flare_debug_layout', text)
 
+    def test_a_program_that_does_not_run_has_no_fibers(self):
+        text = gdb(PROGRAM, commands=['info fibers', 'fiber 1'])
+        self.assertEqual(text.count('there is no process: run'), 2, text)
+
 
 if __name__ == '__main__':
     unittest_xml.main()
