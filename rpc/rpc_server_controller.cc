@@ -56,7 +56,8 @@ const Endpoint& RpcServerController::GetRemotePeer() const {
 }
 
 std::chrono::nanoseconds RpcServerController::GetElapsedTime() const {
-  return std::chrono::nanoseconds(NowNs() - received_ns_);
+  return std::chrono::nanoseconds(received_ns_ == 0 ? 0
+                                                    : NowNs() - received_ns_);
 }
 std::chrono::steady_clock::time_point
 RpcServerController::GetTimestampReceived() const {

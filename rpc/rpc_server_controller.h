@@ -99,7 +99,7 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   // Empty outside of a server.
   const Endpoint& GetRemotePeer() const;
-  // Since the request was received.
+  // Since the request was received; 0 outside of a server.
   std::chrono::nanoseconds GetElapsedTime() const;
   // When the request was read off the socket, taken up by its fiber, parsed.
   std::chrono::steady_clock::time_point GetTimestampReceived() const;

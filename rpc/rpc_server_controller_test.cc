@@ -19,6 +19,7 @@ TEST(RpcServerController, IsFreshAtFirst) {
   EXPECT_EQ(controller.GetCompressionAlgorithm(), CompressionAlgorithm::kNone);
   EXPECT_TRUE(controller.GetRequestAttachment().empty());
   EXPECT_TRUE(controller.GetRemotePeer().empty());
+  EXPECT_EQ(controller.GetElapsedTime().count(), 0);
   EXPECT_FALSE(controller.IsCanceled());
   controller.WriteResponseImmediately();  // To nobody.
 }
