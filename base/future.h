@@ -19,11 +19,11 @@
 // or inside Then, if the value is there already. They must not throw (that ends
 // the process) and should be short. Each future has one value, one consumer,
 // one callback.
-// A chain of Thens takes no stack, however long. But what a callback itself
-// makes run, by SetValue or by Then of a future that is ready, runs nested in
-// it, at some 550 bytes of stack each time: a loop whose steps return Then(the
-// next step) of what is ready already overflows a fiber's after two hundred.
-// Let a fiber wait instead.
+// A chain of Thens, WhenAlls and the like takes no stack, however long. But
+// what a callback itself makes run, by SetValue or by Then of a future that is
+// ready, runs nested in it, at some 550 bytes of stack each time: a loop whose
+// steps return Then(the next step) of what is ready already overflows a fiber's
+// after two hundred. Let a fiber wait instead.
 //
 // A promise that goes without having been given a value is *broken*: callbacks
 // are destroyed without having been called, futures made from it by Then,
@@ -155,14 +155,21 @@ class [[nodiscard]] Future {
   }
 
   // Calls `callback(std::tuple<Ts...>&)` with the values together; it may move
-  // from them. Consumes the future.
+  // from them, and may return a FutureStep, which is done when it is no more.
+  // Consumes the future.
   template <class F>
   void OnValues(F&& callback) {
     RunFutureSteps(FutureState<Ts...>::SetCallback(
         std::move(state_), [callback = std::forward<F>(callback)](
                                std::tuple<Ts...>* values) mutable {
-          if (values != nullptr) callback(*values);
-          return FutureStep();
+          if (values == nullptr) return FutureStep();
+          if constexpr (std::is_same_v<decltype(callback(*values)),
+                                       FutureStep>) {
+            return callback(*values);
+          } else {
+            static_cast<void>(callback(*values));
+            return FutureStep();
+          }
         }));
   }
 
@@ -206,7 +213,12 @@ class Promise {
 
   // The same with the values together.
   void SetTuple(std::tuple<Ts...> values) {
-    RunFutureSteps(state_->SetTuple(std::move(values)));
+    RunFutureSteps(SetTupleStep(std::move(values)));
+  }
+  // For callbacks of OnValues: hands back what is to be done with them, instead
+  // of doing it here.
+  FutureStep SetTupleStep(std::tuple<Ts...> values) {
+    return state_->SetTuple(std::move(values));
   }
 
  private:

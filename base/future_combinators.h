@@ -43,16 +43,16 @@ class FutureGatherer : public RefCounted<FutureGatherer<Contributions...>> {
     future.OnValues([self = RefPtr<FutureGatherer>(ref_ptr, this)](
                         std::tuple<Ts...>& values) {
       std::get<kIndex>(self->parts_).emplace(std::move(values));
-      self->CountDown();
+      return self->CountDown();
     });
   }
 
  private:
-  void CountDown() {
+  FutureStep CountDown() {
     // acq_rel: release pairs with the acquire of whoever comes last, which then
     // sees all parts [FG1].
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    promise_.SetTuple(std::apply(
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return {};
+    return promise_.SetTupleStep(std::apply(
         [](auto&... parts) { return std::tuple_cat(std::move(*parts)...); },
         parts_));
   }
@@ -77,16 +77,16 @@ class FutureVectorGatherer : public RefCounted<FutureVectorGatherer<Ts...>> {
     future.OnValues([self = RefPtr<FutureVectorGatherer>(ref_ptr, this),
                      index](std::tuple<Ts...>& values) {
       self->parts_[index].emplace(std::move(values));
-      self->CountDown();
+      return self->CountDown();
     });
   }
 
   // Once per future, and once when all are watched.
-  void CountDown() {
+  FutureStep CountDown() {
     // acq_rel: as in FutureGatherer [FG1].
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return {};
     if constexpr (sizeof...(Ts) == 0) {
-      promise_.SetValue();
+      return promise_.SetTupleStep({});
     } else {
       std::vector<Value> values;
       values.reserve(parts_.size());
@@ -97,7 +97,7 @@ class FutureVectorGatherer : public RefCounted<FutureVectorGatherer<Ts...>> {
           values.push_back(std::move(*part));
         }
       }
-      promise_.SetValue(std::move(values));
+      return promise_.SetTupleStep({std::move(values)});
     }
   }
 
@@ -123,8 +123,10 @@ class FutureRace : public RefCounted<FutureRace<Ts...>> {
                      index](std::tuple<Ts...>& values) {
       // relaxed: only decides who is first; what it publishes goes through the
       // promise.
-      if (self->decided_.exchange(true, std::memory_order_relaxed)) return;
-      self->promise_.SetTuple(
+      if (self->decided_.exchange(true, std::memory_order_relaxed)) {
+        return FutureStep();
+      }
+      return self->promise_.SetTupleStep(
           std::tuple_cat(std::tuple<std::size_t>(index),
                          FutureContribution<Ts...>(std::move(values))));
     });
@@ -177,7 +179,7 @@ auto WhenAll(std::vector<Future<Ts...>> futures) {
   for (std::size_t i = 0; i < futures.size(); ++i) {
     gatherer->Watch(i, std::move(futures[i]));
   }
-  gatherer->CountDown();
+  RunFutureSteps(gatherer->CountDown());
   return result;
 }
 
@@ -216,7 +218,7 @@ requires(std::is_copy_constructible_v<Ts>&&...)
   future.OnValues([first = std::move(first), second = std::move(second)](
                       std::tuple<Ts...>& values) mutable {
     first.SetTuple(values);
-    second.SetTuple(std::move(values));
+    return second.SetTupleStep(std::move(values));
   });
   return result;
 }

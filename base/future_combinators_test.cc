@@ -208,6 +208,24 @@ TEST(Split, BreaksBoth) {
 }
 
 // Many threads complete the parts of one whole.
+// One in the other they would overflow any stack.
+TEST(FutureCombinators, LongChainsTakeNoStack) {
+  Promise<int> promise;
+  Future<int> future = promise.GetFuture();
+  for (int i = 0; i < 50'000; ++i) {
+    future = WhenAll(MakeReadyFuture(), std::move(future));
+    std::vector<Future<int>> one;
+    one.push_back(std::move(future));
+    future = WhenAll(&one).Then([](std::vector<int> n) { return n[0]; });
+    one.clear();
+    one.push_back(std::move(future));
+    future = WhenAny(&one).Then([](std::size_t, int n) { return n; });
+    future = Split(&future).second;
+  }
+  promise.SetValue(7);
+  EXPECT_EQ(future.Take(), 7);
+}
+
 TEST(FutureCombinators, ConcurrentCompletion) {
   constexpr int kThreads = 3;
   constexpr int kPerThread = 4;
