@@ -12,7 +12,7 @@
 // are not fibers yet and not shown.
 //
 // All functions may be called from any thread or fiber, but not while
-// TerminateRuntime() runs. They take about 2 us per fiber plus the text of the
+// TerminateRuntime() runs. They take about 10 us per fiber plus the text of the
 // backtraces (base/backtrace.h), and block the thread for that time.
 
 #ifndef FLARE_FIBER_FIBER_LIST_H_
