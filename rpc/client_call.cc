@@ -40,6 +40,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/rpc_status.h"
 
@@ -98,11 +99,12 @@ void ClientCall::Run(const Arguments& arguments) {
     return;
   }
   call->carrier_ = fiber::CurrentCarrier();
-  do {
+  for (;;) {
     call->StartAttempt();
     call->WaitForEnd();
-  } while (!call->FinishAttempt());
-  call->End();
+    if (call->FinishAttempt()) return call->End();
+    this_fiber::Yield();  // Many attempts may fail at once.
+  }
 }
 
 // Returns with the call in the owner's hands.
@@ -124,10 +126,9 @@ void ClientCall::WaitForEnd() {
 
 void ClientCall::RunTask(fiber::Task* task) {
   auto* const call = static_cast<ClientCall*>(task);
-  do {
-    if (call->FinishAttempt()) return call->End();
-    call->StartAttempt();
-  } while (call->LetGo());
+  if (call->FinishAttempt()) return call->End();
+  call->StartAttempt();
+  if (call->LetGo()) fiber::Submit(call);  // Others have their turn, as in Run.
 }
 
 void ClientCall::Begin(const Arguments& arguments) {

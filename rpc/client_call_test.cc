@@ -14,6 +14,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
@@ -26,6 +27,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 class ClientCallTest : public RawServerTest {};
+
+class OneWorkerClientCallTest : public ClientCallTest {
+ protected:
+  int workers() const override { return 1; }
+};
 
 TEST_F(ClientCallTest, Replies) {
   RawServer server;
@@ -295,6 +301,35 @@ TEST_F(ClientCallTest, TooMuchOutputIsRefusedOrAwaited) {
     EXPECT_TRUE(code == STATUS_OVERLOADED || code == STATUS_IO_ERROR) << code;
   }
   EXPECT_GT(overloaded, 0);
+}
+
+// A dead server fails attempts at once until it is time for the next one.
+TEST_F(OneWorkerClientCallTest, ManyAttemptsLetOthersRun) {
+  DeadAddress dead;
+  RpcChannel channel(dead.uri());
+  const auto cancel_later = [](RpcClientController* controller) {
+    controller->SetMaxRetries(1'000'000'000);
+    controller->SetTimeout(seconds(5));
+    return Fiber([controller] {
+      for (int i = 0; i < 100; ++i) this_fiber::Yield();
+      controller->StartCancel();
+    });
+  };
+  TestedCall call;
+  OnFiber([&] {
+    TestRequest request;
+    TestResponse response;
+    RpcClientController controller;
+    Fiber canceller = cancel_later(&controller);
+    TestService_Stub(&channel).Call(&controller, &request, &response, nullptr);
+    EXPECT_TRUE(controller.IsCanceled()) << controller.ErrorText();
+    canceller.join();
+    canceller = cancel_later(&call.controller);
+    call.Start(&channel);
+    call.Await();
+    EXPECT_TRUE(call.controller.IsCanceled()) << call.controller.ErrorText();
+    canceller.join();
+  });
 }
 
 }  // namespace
