@@ -3,8 +3,7 @@
 //
 //   if (list.Push(node) == OutputList::PushResult::kBecomeFlusher) { submit }
 //   ...
-//   the flusher:  for (Node* n; (n = list.TakeAll().nodes); ) ...;
-//   list.Release()
+//   the flusher:  while (auto* n = list.TakeAll().nodes) ...;  list.Release()
 //
 // The flusher is a role, not a thread: whoever pushes onto a list without one
 // must see to it that a flusher runs, and whoever runs as the flusher keeps the

@@ -11,8 +11,7 @@
 //
 //   auto c = StreamConnection::Connect(peer, group, session);
 //   c->Start();
-//   (void)c->Write(std::move(request));   // any thread; goes out once
-//   connected
+//   (void)c->Write(std::move(request));   // any thread; connected or not yet
 //
 // What runs where: reading, cutting and all handler callbacks happen in one
 // task at a time, on a worker of whichever group got the event. Write() only

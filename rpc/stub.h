@@ -1,10 +1,9 @@
 // What the code that protoc-gen-flare-rpc generates (x.flare.pb.h) stands on.
 // Users meet it as the base of their stubs:
 //
-//   EchoService_SyncStub stub("flare://127.0.0.1:5567");  // a channel of its
-//   own EchoService_SyncStub stub(&channel);                  // somebody
-//   else's EchoService_SyncStub stub(std::move(channel));        // from a
-//   unique_ptr
+//   EchoService_SyncStub stub("flare://127.0.0.1:5567");  // its own channel
+//   EchoService_SyncStub stub(&channel);                  // somebody else's
+//   EchoService_SyncStub stub(std::move(channel));        // a unique_ptr's
 //
 //   flare::RpcClientController controller;
 //   auto reply = stub.Echo(request, &controller);         // blocks the fiber
