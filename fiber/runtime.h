@@ -55,7 +55,7 @@ struct RuntimeOptions {
   // Stacks that nobody needed for so long (up to twice that) return their
   // memory. 0: never.
   std::chrono::nanoseconds stack_idle = std::chrono::seconds(10);
-  // Records how deep stacks get (stack_profile.h), at about 1 us per task.
+  // Records how deep stacks get (stack_profile.h), at 1 to 3 us per task.
   bool stack_profile = false;
 
   // How readily a group's idle workers take work from another group of the same

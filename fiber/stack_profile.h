@@ -9,8 +9,8 @@
 //
 // Memory of a stack that was never used reads as zero, and what a task has used
 // is zeroed after it: so the lowest byte that isn't zero tells how deep it got,
-// to within about 1 KiB. That costs a system call and the zeroing for each
-// task, about 1 us, while the profile is on, and nothing otherwise.
+// to within about 1 KiB. That costs two system calls and the zeroing for each
+// task, 1 to 3 us, while the profile is on, and nothing otherwise.
 //
 // Any thread or fiber may call these functions.
 

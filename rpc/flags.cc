@@ -98,8 +98,8 @@ DEFINE_int32(flare_fiber_stack_idle_seconds, 10,
              "memory to the system. 0: never.");
 
 DEFINE_bool(flare_fiber_stack_profile, false,
-            "Record how deep the stacks of fibers get, at about a microsecond "
-            "per task (fiber/stack_profile.h).");
+            "Record how deep the stacks of fibers get, at 1 to 3 us per task "
+            "(fiber/stack_profile.h).");
 
 // --- Process ---
 
