@@ -10,6 +10,11 @@ namespace {
 template <class Map>
 flare::Status AddTo(Map* handlers, std::string path,
                     std::unique_ptr<HttpHandler> handler) {
+  if (handler == nullptr) {
+    return flare::Status(EINVAL, "HTTP path \"" + path +
+                                     "\" has a handler that is no object "
+                                     "(nullptr)");
+  }
   if (!path.starts_with('/')) {
     return flare::Status(
         EINVAL, "HTTP path \"" + path + "\" doesn't begin with a slash");

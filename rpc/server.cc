@@ -141,6 +141,7 @@ bool Server::AddService(std::unique_ptr<google::protobuf::Service> service) {
 }
 
 bool Server::AddService(google::protobuf::Service* service) {
+  if (service == nullptr) return Fail("a service that is no object (nullptr)");
   Status added = state_->methods.Add(service);
   return added.ok() || Fail(added.message());
 }

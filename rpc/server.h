@@ -95,6 +95,7 @@ class Server {
     // the smaller one holds.
     std::string max_concurrent_requests_per_method =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_method;
+    // With which calls beyond the limits fail; not 0.
     int status_code_for_overloaded =
         rpc::ServerDefaultsFromFlags().status_code_for_overloaded;
     // Connections without traffic and without a running call for this long are

@@ -9,6 +9,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
 namespace {
@@ -29,6 +30,11 @@ ServerState::ServerState(Server::Options options)
       options_(WithinLimits(std::move(options))) {}
 
 flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
+  if (options_.status_code_for_overloaded == STATUS_SUCCESS) {
+    return flare::Status(STATUS_FAILED,
+                         "status_code_for_overloaded must not be 0: calls that "
+                         "were refused would seem to have succeeded");
+  }
   Limits limits;
   limits.max_packet_size = options_.maximum_packet_size;
   limits.max_meta_size = options_.max_meta_size;

@@ -331,11 +331,22 @@ TEST_F(ServerCallTest, IncompleteSetUpIsAnError) {
   EXPECT_FALSE(bad_limits.Start());
   EXPECT_NE(bad_limits.error().message().find("not a limit"),
             std::string::npos);
+
+  Server bad_status(Server::Options{.status_code_for_overloaded = 0});
+  bad_status.AddProtocol("flare");
+  bad_status.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  EXPECT_FALSE(bad_status.Start());
+  EXPECT_NE(bad_status.error().message().find("must not be 0"),
+            std::string::npos);
 }
 
 TEST_F(ServerCallTest, EachServiceAndPathOnce) {
   FlexibleService again;
   EXPECT_FALSE(server().AddService(&again));
+  EXPECT_FALSE(
+      server().AddService(static_cast<google::protobuf::Service*>(nullptr)));
+  EXPECT_FALSE(
+      server().AddHttpHandler("/null", std::unique_ptr<HttpHandler>()));
   Server other;
   const auto handler = [](const HttpRequest&, HttpResponse*,
                           HttpServerContext*) {};

@@ -16,6 +16,10 @@ const google::protobuf::ServiceDescriptor* FindGeneratedService(
   return service;
 }
 
+StubBase::StubBase(google::protobuf::RpcChannel* channel) : channel_(channel) {
+  CHECK(channel != nullptr) << "a stub needs a channel, not nullptr";
+}
+
 void DieOfForeignMethod(const google::protobuf::MethodDescriptor* method,
                         const google::protobuf::ServiceDescriptor* service) {
   LOG(FATAL) << "Method " << method->full_name()

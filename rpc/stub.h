@@ -45,13 +45,14 @@ namespace flare::rpc {
 class StubBase {
  public:
   // The channel must outlive the stub, and the calls that it makes.
-  explicit StubBase(google::protobuf::RpcChannel* channel)
-      : channel_(channel) {}
+  explicit StubBase(google::protobuf::RpcChannel* channel);
 
   // The stub owns the channel. Calls that don't block may outlive it if the
   // channel allows that, as flare::RpcChannel does.
   explicit StubBase(std::unique_ptr<google::protobuf::RpcChannel> channel)
-      : owned_(std::move(channel)), channel_(owned_.get()) {}
+      : StubBase(channel.get()) {
+    owned_ = std::move(channel);
+  }
 
   // Opens a channel (see RpcChannel::Open: it may resolve host names). If that
   // fails, the reason is logged and each call fails with it.

@@ -112,6 +112,11 @@ TEST(NamesThatClash, AreGivenAnUnderscore) {
   EXPECT_EQ(services::Syncregister_::descriptor()->name(), "register");
 }
 
+TEST(StubDeathTest, NeedsAChannel) {
+  google::protobuf::RpcChannel* const none = nullptr;
+  EXPECT_DEATH(Calculator_SyncStub{none}, "a stub needs a channel");
+}
+
 TEST_F(SyncStub, OwnsAChannelGivenAsUniquePtr) {
   bool destroyed = false;
   {
