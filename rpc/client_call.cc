@@ -51,6 +51,7 @@ static_assert(sizeof(ClientCall) <= 448);
 
 namespace {
 
+constexpr std::uint32_t kMaxRefusals = 1000;  // Counted in 16 bits.
 constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
 
 // How long a cancelled call may go on waiting for room in the output.
@@ -152,7 +153,8 @@ void ClientCall::Begin(const Arguments& arguments) {
   attempts_left_ = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
   parts_sent_ = false;
-  peer_ = Route::kNoPeer;
+  choice_ = Route::Choice();
+  refusals_ = 0;
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
   failure_ =
@@ -167,6 +169,7 @@ void ClientCall::StartAttempt() {
   // relaxed: there is only the owner; the table publishes it [CA1].
   holders_.store(2, std::memory_order_relaxed);
   --attempts_left_;
+  kept_ = false;
   outcome_ = Outcome::kNone;
   id_ = 0;
   if (failure_.ok()) {
@@ -195,9 +198,29 @@ bool ClientCall::FinishAttempt() {
   return false;
 }
 
-bool ClientCall::ShouldRetry() const {
-  return attempts_left_ > 0 && route_keeper_ != nullptr &&
-         !IsFinal(controller_->error_code_) && NowNs() < deadline_ns_;
+bool ClientCall::ShouldRetry() {
+  if (route_keeper_ == nullptr || IsFinal(controller_->error_code_) ||
+      NowNs() >= deadline_ns_) {
+    return false;
+  }
+  // Nothing was sent: that was no attempt yet.
+  if (kept_ && outcome_ == Outcome::kFailed &&
+      MayFailOver(controller_->error_code_)) {
+    ++attempts_left_;
+  }
+  return attempts_left_ > 0;
+}
+
+// No connection could be made: whether another server may be better. Each has
+// one chance.
+bool ClientCall::MayFailOver(int code) {
+  if (code != STATUS_FAIL_TO_CONNECT ||
+      refusals_ >= std::min(choice_.peers, kMaxRefusals) ||
+      !route_->Hopeful()) {
+    return false;
+  }
+  ++refusals_;
+  return true;
 }
 
 // Turns the outcome into what the user sees.
@@ -256,14 +279,17 @@ void ClientCall::SendRequest() {
     return FailTooLate();
   // A connection may close between Acquire and Insert; nothing was sent yet.
   for (int tries = 0; id_ == 0; ++tries) {
-    auto connection = route_->Acquire(controller_->last_connection_, &peer_);
+    auto connection = route_->Acquire(controller_->last_connection_, &choice_);
     if (!connection) {
+      if (MayFailOver(connection.error().code())) continue;
       return FailAttempt(Outcome::kFailed, std::move(connection).error());
     }
     connection_ = *connection;
+    if (!connection_->established()) [[unlikely]]
+      KeepParts();
     id_ = connection_->calls().Insert(this);
     if (id_ != 0) break;
-    if (tries == 2 || !connection_->calls().closed()) return FailRefused();
+    if (tries >= 2 || !connection_->calls().closed()) return FailRefused();
     std::exchange(connection_, nullptr)->RemoveUser();
   }
   controller_->last_connection_ = connection_;
@@ -275,6 +301,15 @@ void ClientCall::SendRequest() {
   }
   flare::Status status = WriteRequest(now);
   if (!status.ok()) FailAttempt(Outcome::kFailed, std::move(status));
+}
+
+// For another connection, if this one can't be made.
+void ClientCall::KeepParts() {
+  kept_ = true;
+  body_ = std::move(body_).ToBuffer();
+  if (route_keeper_ == nullptr) {
+    route_keeper_ = RefPtr<Route>(ref_ptr, route_);
+  }
 }
 
 // The failures are functions of their own, which aren't inlined, since their
@@ -296,7 +331,8 @@ void ClientCall::FailRefused() {
 flare::Status ClientCall::Send(Buffer bytes) {
   if (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit)
       [[unlikely]] {
-    return SendWithRoom(std::move(bytes));
+    // Nothing was taken, so it isn't moved from.
+    return SendWithRoom(std::move(bytes));  // NOLINT(bugprone-use-after-move)
   }
   return {};  // Queued; or closed, and the closing ends the call.
 }
@@ -318,6 +354,7 @@ flare::Status ClientCall::SendWithRoom(Buffer bytes) {
       case WaitEnd::kTimeout:
         return TimeoutStatus(*method_);
     }
+    // NOLINTNEXTLINE(bugprone-use-after-move): as above.
   } while (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit);
   return {};  // As in Send.
 }

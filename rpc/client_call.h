@@ -101,7 +101,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
 
   void Evaluate();
   flare::Status ReadReply();
-  bool ShouldRetry() const;
+  bool ShouldRetry();
+  [[gnu::cold, gnu::noinline]] bool MayFailOver(int code);
+  [[gnu::cold, gnu::noinline]] void KeepParts();
   void End();
   void Recycle();
 
@@ -125,10 +127,12 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   RefPtr<Route> route_keeper_;         // Only if there may be another attempt.
   flare::Status failure_;              // The completer's.
   PayloadFormat format_{};  // The route's, which may be gone at the end.
-  bool attachment_compressed_ = false;
-  bool parts_sent_ = false;  // With the last attempt: body_ and attachment_.
+  bool attachment_compressed_ : 1 = false;
+  bool parts_sent_ : 1 = false;  // With the last attempt: body_, attachment_.
+  bool kept_ : 1 = false;        // They are, if the connection can't be made.
+  std::uint16_t refusals_ = 0;   // Connections that could not be made.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
-  std::uint32_t peer_ = Route::kNoPeer;  // Of the last attempt.
+  Route::Choice choice_;  // The last attempt's.
   std::int64_t deadline_ns_ = 0;
   Route* route_ = nullptr;
 

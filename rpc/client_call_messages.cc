@@ -82,7 +82,7 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   request.timeout_ms = WireTimeout(deadline_ns_, now_ns);
   request.compression = compression_;
   request.attachment_compressed = attachment_compressed_;
-  if (attempts_left_ > 0) {
+  if (attempts_left_ > 0 || kept_) {
     request.body = body_;
     request.attachment = attachment_;
   } else {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/io/socket_options.h"
 #include "flare/rpc/client_connection.h"
@@ -129,11 +130,11 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   EXPECT_EQ(set->size(), 2);
   std::vector<TestedCall> calls(10);
   for (TestedCall& call : calls) Start(&call, &channel);
-  EXPECT_EQ(opens_second.Await(), STATUS_FAIL_TO_CONNECT);
-
+  // What waited for it goes there, too, when it has failed.
   auto peer = server.Accept();
-  for (int i = 0; i != 11; ++i) peer->Reply(peer->ReadRequest()->id, "pong");
+  for (int i = 0; i != 12; ++i) peer->Reply(peer->ReadRequest()->id, "pong");
   EXPECT_EQ(opens_first.Await(), STATUS_SUCCESS);
+  EXPECT_EQ(opens_second.Await(), STATUS_SUCCESS);
   for (TestedCall& call : calls) EXPECT_EQ(call.Await(), STATUS_SUCCESS);
 }
 
@@ -180,6 +181,110 @@ TEST_F(ClientConnectTest, UnacknowledgedDataEndsAConnection) {
     EXPECT_EQ(limit, 10'000);
   }
   EXPECT_EQ(found, 1);
+}
+
+// --- Servers that can't be connected to, among others ---
+
+class FailOverTest : public ClientConnectTest {
+ protected:
+  void SetUp() override {
+    ClientConnectTest::SetUp();
+    FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  }
+
+  // Answers as many requests, each with its own body and attachment.
+  void Serve(int requests) {
+    serving_ = std::thread([this, requests] {
+      auto peer = server_.Accept();
+      for (int i = 0; i != requests; ++i) {
+        const auto request = peer->ReadRequest();
+        TestRequest message;
+        ASSERT_TRUE(request && message.ParseFromString(request->body));
+        peer->Reply(request->id, message.body() + request->attachment);
+      }
+    });
+  }
+  void TearDown() override {
+    if (serving_.joinable()) serving_.join();
+    ClientConnectTest::TearDown();
+  }
+
+  RawServer server_;
+  DeadAddress dead_;
+  std::thread serving_;
+};
+
+// Such as localhost, which is ::1 as well for some.
+TEST_F(FailOverTest, AServerThatIsDownIsNoFailure) {
+  constexpr int kCalls = 20;
+  Serve(3 * kCalls);
+  RpcChannel channel(dead_.uri() + "," + server_.endpoint().ToString());
+  // All at once, while it isn't known yet who is down.
+  std::vector<TestedCall> calls(kCalls);
+  for (int i = 0; i != kCalls; ++i) {
+    calls[i].request.set_body(std::string(100 * i, 'b'));
+    calls[i].controller.SetRequestAttachment(CreateBufferSlow("attached"));
+    Start(&calls[i], &channel);
+  }
+  for (TestedCall& call : calls) {
+    ASSERT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
+    EXPECT_EQ(call.response.body(), call.request.body() + "attached");
+    EXPECT_EQ(call.controller.GetRemotePeer(), server_.endpoint());
+  }
+  // One after the other, for so long that the dead one is tried again.
+  for (int i = 0; i != 2 * kCalls; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    TestRequest request;
+    request.set_body("ping");
+    TestResponse response;
+    RpcClientController controller;
+    TestService_Stub(&channel).Call(&controller, &request, &response, nullptr);
+    ASSERT_FALSE(controller.Failed()) << controller.ErrorText();
+    EXPECT_EQ(response.body(), "ping");
+  }
+}
+
+TEST_F(FailOverTest, ChannelsMayGoMeanwhile) {
+  Serve(1);
+  TestedCall call;
+  {
+    const auto channel = std::make_unique<RpcChannel>(
+        dead_.uri() + "," + server_.endpoint().ToString());
+    Start(&call, channel.get());
+  }
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
+}
+
+// Or once more, where that takes so long that the first one may be back.
+TEST_F(FailOverTest, EachServerIsAskedOnce) {
+  DeadAddress second;
+  DeadAddress third;
+  RpcChannel channel(dead_.uri() + "," + second.endpoint().ToString() + "," +
+                     third.endpoint().ToString());
+  const std::uint64_t before = GetClientStatistics().connections_failed;
+  TestedCall call;
+  Start(&call, &channel);
+  EXPECT_EQ(call.Await(), STATUS_FAIL_TO_CONNECT);
+  EXPECT_NE(call.controller.ErrorText().find("refused"), std::string::npos)
+      << call.controller.ErrorText();
+  const std::uint64_t failed = GetClientStatistics().connections_failed;
+  EXPECT_GE(failed, before + 3);
+  EXPECT_LE(failed, before + 4);
+}
+
+TEST_F(FailOverTest, WhatWasSentIsNotSentAgain) {
+  RawServer other;
+  RpcChannel channel(server_.uri() + "," + other.endpoint().ToString());
+  TestedCall call;
+  Start(&call, &channel);
+  ASSERT_TRUE(
+      Eventually([&] { return server_.HasVisitor() || other.HasVisitor(); }));
+  RawServer* const chosen = server_.HasVisitor() ? &server_ : &other;
+  auto peer = chosen->Accept();
+  peer->ReadRequest();
+  peer->Close();
+  EXPECT_EQ(call.Await(), STATUS_IO_ERROR);
+  EXPECT_FALSE((chosen == &server_ ? other : server_).HasVisitor());
 }
 
 }  // namespace

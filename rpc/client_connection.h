@@ -97,6 +97,13 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // it. Any thread; doesn't block.
   void OnTimeout(std::int64_t sent_ns);
 
+  // False, for a moment more or for ever: it isn't established. If it never is
+  // calls fail with STATUS_FAIL_TO_CONNECT, and nothing was sent. Any thread.
+  bool established() const {
+    // relaxed: once it is true it stays so.
+    return established_.load(std::memory_order_relaxed);
+  }
+
   std::int64_t last_activity_ns() const { return stream_->last_activity_ns(); }
 
   // io::StreamHandler.
@@ -118,7 +125,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // The set's, under its lock.
   bool left_set_ = false;
   bool retired_ = false;
-  bool established_ = false;
+  std::atomic<bool> established_{false};
   const std::unique_ptr<ClientProtocol> protocol_;
   CallTable calls_;
   RefPtr<io::StreamConnection> stream_;

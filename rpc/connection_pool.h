@@ -72,6 +72,9 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   // is (back) there. A hint, for choosing another server; one load for a set
   // that is well.
   bool Promising() const;
+  // True: that, or somebody is at it. False: Acquire() would fail, as the last
+  // attempt has.
+  bool Hopeful() const;
 
   const ConnectionKey& key() const { return key_; }
 

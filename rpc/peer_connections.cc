@@ -99,7 +99,7 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
   // relaxed: written under lock_.
   const bool choosy = established_.load(std::memory_order_relaxed) != 0;
   const auto good = [&](const ClientConnection* c) {
-    return c->established_ || !choosy;
+    return c->established() || !choosy;
   };
   ClientConnection* chosen = Find(preferred);
   if (chosen != nullptr && !good(chosen)) chosen = nullptr;
@@ -192,16 +192,22 @@ bool PeerConnections::Promising() const {
   return (retry_at == 0 || NowNs() >= retry_at) && size() == 0;
 }
 
+bool PeerConnections::Hopeful() const {
+  // relaxed: a hint.
+  return NowNs() >= retry_at_ns_.load(std::memory_order_relaxed) || size() != 0;
+}
+
 void PeerConnections::OnConnected(ClientConnection* connection) {
   ScopedLock guard(lock_);
-  connection->established_ = true;
+  // relaxed: written under lock_; for others a hint.
+  connection->established_.store(true, std::memory_order_relaxed);
   CountEstablished();
 }
 
 void PeerConnections::CountEstablished() {
   const auto count =
       std::count_if(connections_.begin(), connections_.end(),
-                    [](const ClientConnection* c) { return c->established_; });
+                    [](const ClientConnection* c) { return c->established(); });
   // relaxed: read under lock_, or as a hint.
   established_.store(static_cast<std::size_t>(count),
                      std::memory_order_relaxed);

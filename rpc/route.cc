@@ -68,13 +68,29 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
   return route;
 }
 
-Expected<ClientConnection*, flare::Status> Route::Acquire(const void* preferred,
-                                                          std::uint32_t* peer) {
-  if (const Table* table = FinalTable()) {
-    return AcquireFrom(*table, preferred, peer);
-  }
+template <class F>
+auto Route::WithTable(const F& f) {
+  if (const Table* table = FinalTable()) return f(*table);
   const RefPtr<Table> table = CurrentTable();
-  return AcquireFrom(*table, preferred, peer);
+  return f(*table);
+}
+
+Expected<ClientConnection*, flare::Status> Route::Acquire(const void* preferred,
+                                                          Choice* choice) {
+  return WithTable([&](const Table& table) {
+    return AcquireFrom(table, preferred, choice);
+  });
+}
+
+bool Route::Hopeful() {
+  return WithTable([](const Table& table) {
+    const std::size_t group =
+        fiber::GetCurrentSchedulingGroupIndex() % table.groups;
+    for (std::size_t i = 0; i != table.peers; ++i) {
+      if (table.SetOf(i, group)->Hopeful()) return true;
+    }
+    return false;
+  });
 }
 
 const Route::Table* Route::FinalTable() {
@@ -126,30 +142,35 @@ flare::Status Route::NoPeer() const {
                        "no server is known for \"" + address_ + '"');
 }
 
+// The first one, from `first` on, that is likely to answer; or else that may
+// be.
+std::size_t Route::Choose(const Table& table, std::size_t group,
+                          std::size_t first) {
+  for (const auto good :
+       {&PeerConnections::Promising, &PeerConnections::Hopeful}) {
+    for (std::size_t i = 0; i != table.peers; ++i) {
+      const std::size_t number = (first + i) % table.peers;
+      if ((table.SetOf(number, group)->*good)()) return number;
+    }
+  }
+  return first;
+}
+
 Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
-    const Table& table, const void* preferred, std::uint32_t* peer) {
+    const Table& table, const void* preferred, Choice* choice) {
   if (table.peers == 0) return NoPeer();
   const std::size_t group =
       fiber::GetCurrentSchedulingGroupIndex() % table.groups;
   // Of another table, maybe: then it is as good as any.
   const std::size_t first =
-      (*peer == kNoPeer ? balancer_->Next(table.peers) : *peer + 1) %
+      (choice->peer == kNoPeer ? balancer_->Next(table.peers)
+                               : choice->peer + 1) %
       table.peers;
-  const auto set_of = [&](std::size_t number) {
-    return table.sets[number * table.groups + group].get();
-  };
-  std::size_t taken = first;
-  if (table.peers != 1) {
-    for (std::size_t i = 0; i != table.peers; ++i) {
-      const std::size_t number = (first + i) % table.peers;
-      if (set_of(number)->Promising()) {
-        taken = number;
-        break;
-      }
-    }
-  }
-  *peer = static_cast<std::uint32_t>(taken);
-  return set_of(taken)->Acquire(preferred);
+  const std::size_t taken =
+      table.peers == 1 ? first : Choose(table, group, first);
+  choice->peer = static_cast<std::uint32_t>(taken);
+  choice->peers = static_cast<std::uint32_t>(table.peers);
+  return table.SetOf(taken, group)->Acquire(preferred);
 }
 
 }  // namespace flare::rpc

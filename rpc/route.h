@@ -41,15 +41,24 @@ class Route : public RefCounted<Route> {
   // No server yet, in place of a server's number.
   static constexpr std::uint32_t kNoPeer =
       std::numeric_limits<std::uint32_t>::max();
+  // The number of a call's server, and how many there are.
+  struct Choice {
+    std::uint32_t peer = kNoPeer;
+    std::uint32_t peers = 0;
+  };
 
   // A connection for one call (see PeerConnections::Acquire) to the server that
-  // the load balancer chooses; or, if `*peer` isn't kNoPeer, to the one after
+  // the load balancer chooses; or, if there is one in *choice, to the one after
   // that: so the attempts of a call go to different servers, whatever other
-  // calls do. Servers known to be down are passed over. `*peer` is then the
-  // number of the one taken, also if that fails. Fails with STATUS_NO_PEER, or
-  // as PeerConnections::Acquire does. Any thread in a running runtime.
+  // calls do. Servers known to be down are passed over. *choice is then the one
+  // taken, also if that fails. Fails with STATUS_NO_PEER, or as
+  // PeerConnections::Acquire does. Any thread in a running runtime.
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred,
-                                                     std::uint32_t* peer);
+                                                     Choice* choice);
+
+  // False: all servers are known to be down, and Acquire would fail. A hint.
+  // Any thread in a running runtime.
+  bool Hopeful();
 
   // Of the protocol.
   PayloadFormat format() const { return format_; }
@@ -65,6 +74,10 @@ class Route : public RefCounted<Route> {
     std::size_t groups = 0;
     std::size_t peers = 0;
     std::vector<std::shared_ptr<PeerConnections>> sets;
+
+    PeerConnections* SetOf(std::size_t peer, std::size_t group) const {
+      return sets[peer * groups + group].get();
+    }
   };
 
   Route() = default;
@@ -74,9 +87,13 @@ class Route : public RefCounted<Route> {
   [[gnu::noinline]] RefPtr<Table> CurrentTable();
   RefPtr<Table> MakeTable(std::uint64_t version);
   [[gnu::cold, gnu::noinline]] flare::Status NoPeer() const;
+  template <class F>
+  auto WithTable(const F& f);
+  static std::size_t Choose(const Table& table, std::size_t group,
+                            std::size_t first);
   Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
                                                          const void* preferred,
-                                                         std::uint32_t* peer);
+                                                         Choice* choice);
 
   std::string protocol_;
   std::string address_;

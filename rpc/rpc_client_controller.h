@@ -11,8 +11,8 @@
 // What a call fails with (rpc_status.h) when it is not the service that failed:
 //   STATUS_TIMEOUT          no reply until the deadline; a reply that comes
 //                           later is dropped
-//   STATUS_FAIL_TO_CONNECT  the server could not be connected to, or an attempt
-//                           failed so recently that none is made now
+//   STATUS_FAIL_TO_CONNECT  no server could be connected to, or attempts failed
+//                           so recently that none is made now
 //   STATUS_IO_ERROR         the connection broke while the call was under way
 //                           (the server may have executed it), or what came
 //                           over it was no reply
@@ -84,7 +84,9 @@ class RpcClientController final : public google::protobuf::RpcController {
   // Attempts in all; 1 (the default) means no retry, 0 is taken as 1. After a
   // failure that another server may not have, the call goes to the next server
   // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED, user
-  // codes, and those that say that the call itself is at fault.
+  // codes, and those that say that the call itself is at fault. What could not
+  // be sent, as no connection to a server could be made, goes to the others
+  // before it counts as an attempt.
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
 
