@@ -63,8 +63,8 @@ struct Limits {
   // answered 503 and closes the connection. (A Server stops reading before.)
   std::size_t max_http_pipeline = 1024;
   // Replies held back because an earlier one isn't ready. From half of it on
-  // calls that can wait do, before they make theirs; more, and of more than
-  // max_http_pipeline replies, closes the connection.
+  // calls that can wait do for a moment, before they make theirs; more, of more
+  // than max_http_pipeline replies, closes the connection.
   std::size_t max_http_reorder_bytes = 64 << 20;
   // For whoever decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;
@@ -280,6 +280,11 @@ class ServerProtocol {
   virtual ReplyTurn AskToReply(const ReplyTicket& /*ticket*/,
                                ReplyTurnWaiter* /*waiter*/) {
     return ReplyTurn::kNow;
+  }
+  // After AskToReply said kLater, and for long nothing came of it: the reply is
+  // to be made all the same. False: the waiter is being told.
+  virtual bool StopWaitingToReply(const ReplyTicket& /*ticket*/) {
+    return false;
   }
 
   // Sends the reply of a call. Each request that was cut is answered exactly

@@ -2,6 +2,8 @@
 #ifndef FLARE_RPC_REPLY_TURN_EVENT_H_
 #define FLARE_RPC_REPLY_TURN_EVENT_H_
 
+#include <chrono>
+
 #include "flare/fiber/event.h"
 #include "flare/rpc/protocol.h"
 
@@ -14,6 +16,10 @@ class ReplyTurnEvent final : public ReplyTurnWaiter {
   void OnTurn() override { told_.Set(); }
   // Blocks the fiber or thread.
   void Wait() { told_.Wait(); }
+  // False: `length` has passed before. It may be told yet.
+  bool WaitFor(std::chrono::nanoseconds length) {
+    return told_.WaitFor(length);
+  }
 
  private:
   fiber::Event told_;

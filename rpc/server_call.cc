@@ -25,6 +25,10 @@ using Failure = ServerState::Failure;
 
 constexpr char kOverloadedText[] = "Server overloaded.";
 
+// How long a reply that is ready waits for those before it to be made, at most.
+// They may depend on its fiber: on what it holds, or is to do next.
+constexpr std::chrono::seconds kMaxTurnDelay(1);
+
 std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
 }
@@ -194,6 +198,8 @@ bool ServerCall::BlockToReply() {
   while (connection_->MuchHeld()) {
     ReplyTurnEvent turn;
     if (protocol_->AskToReply(ticket(), &turn) != ReplyTurn::kLater) break;
+    if (turn.WaitFor(kMaxTurnDelay)) continue;
+    if (protocol_->StopWaitingToReply(ticket())) break;
     turn.Wait();
   }
   return connection_->WaitForRoom();

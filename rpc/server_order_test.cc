@@ -2,8 +2,11 @@
 // a connection holds back for the next one.
 #include <atomic>
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "flare/fiber/event.h"
 #include "flare/rpc/http_handler.h"
@@ -19,6 +22,11 @@ constexpr int kMany = 40;  // Of kBig each: more than is ever held back.
 
 std::string Get(const std::string& path) {
   return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+}
+
+std::string CallWithoutNumber() {
+  return "POST /rpc/flare.rpc.testing.TestService.Call HTTP/1.1\r\nHost: x\r\n"
+         "Content-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
 }
 
 class ServerOrderTest : public ServerTest {
@@ -95,15 +103,38 @@ TEST_F(ServerOrderTest, CallsWaitForASlowReply) {
   Start();
   RawClient client(endpoint());
   std::string requests = Get("/slow");
-  for (int i = 0; i != kMany; ++i) {
-    requests +=
-        "POST /rpc/flare.rpc.testing.TestService.Call HTTP/1.1\r\nHost: x\r\n"
-        "Content-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
-  }
+  for (int i = 0; i != kMany; ++i) requests += CallWithoutNumber();
   client.Send(requests);
   WaitForBig(kMany);
   GoOn();
   ExpectReply(&client, 4);
+  // The message's head besides.
+  for (int i = 0; i != kMany; ++i) {
+    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig + 5)) << i;
+  }
+}
+
+// A service that gathers calls, and answers the last ones first: whose turn it
+// is waits for who waits for its turn.
+TEST_F(ServerOrderTest, OneFiberMayAnswerAll) {
+  std::mutex mutex;
+  std::vector<TestCall> gathered;
+  service().on_call = [&](TestCall call) {
+    std::vector<TestCall> calls;
+    {
+      std::scoped_lock guard(mutex);
+      gathered.push_back(call);
+      if (gathered.size() == kMany) calls = std::exchange(gathered, {});
+    }
+    for (; !calls.empty(); calls.pop_back()) {
+      calls.back().Reply(std::string(kBig, 'b'));
+    }
+  };
+  StartServer();
+  RawClient client(endpoint());
+  std::string requests;
+  for (int i = 0; i != kMany; ++i) requests += CallWithoutNumber();
+  client.Send(requests);
   // The message's head besides.
   for (int i = 0; i != kMany; ++i) {
     ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig + 5)) << i;

@@ -11,8 +11,8 @@
  * with places leave in their order [R1], and whenever nothing can move any more
  * all of them have left.
  *
- * Memory is sequentially consistent here. Closing, and the limits, aren't
- * modelled.
+ * Memory is sequentially consistent here. Closing, the limits, and who
+ * has waited in vain, aren't modelled.
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_PARTS_LATE   who asks for his turn looks for calls before he sets

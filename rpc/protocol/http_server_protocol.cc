@@ -49,6 +49,9 @@ class HttpServerProtocol : public ServerProtocol {
     return ticket.ordered ? replies_.AskToSend(ticket.order, waiter)
                           : ReplyTurn::kNow;
   }
+  bool StopWaitingToReply(const ReplyTicket& ticket) override {
+    return replies_.StopWaiting(ticket.order);
+  }
 
  private:
   // Heads. kMessage without stopped_: *head is read, head_size_ is known.

@@ -40,7 +40,8 @@ namespace flare::rpc {
 //   [R8] Who waits before it makes its reply (AskToSend) leaves a waiter in its
 //        slot, as in [R5], and is told by the emitter who gets there, or who
 //        sets ended_: next_ then stays until it has sent. The reply at next_
-//        never waits, so that one of those before it always goes on.
+//        never waits, so that one of those before it always goes on; unless
+//        who waits is to make that, too: so none waits for long (StopWaiting).
 
 namespace {
 
@@ -152,9 +153,21 @@ ReplyTurn OrderedReplies::AskToSend(std::uint64_t place,
                                     ReplyTurnWaiter* waiter) {
   ScopedLock lock(lock_);
   if (ended_) return ReplyTurn::kNever;
-  if (place == next_ || !much_held_) return ReplyTurn::kNow;
+  if (place == next_ || !much_held_ || in_vain_) return ReplyTurn::kNow;
   MakeSlot(place).waiter = waiter;  // [R8]
   return ReplyTurn::kLater;
+}
+
+bool OrderedReplies::StopWaiting(std::uint64_t place) {
+  ScopedLock lock(lock_);
+  // Without slots all were told; else the waiter's is there, as nothing was
+  // sent at `place`.
+  if (slots_.empty() ||
+      std::exchange(SlotOf(place).waiter, nullptr) == nullptr) {
+    return false;
+  }
+  in_vain_ = true;
+  return true;
 }
 
 ReplyTurn OrderedReplies::AskForTurn(std::uint64_t place,
@@ -248,7 +261,7 @@ bool OrderedReplies::TakeNext(Slot* slot) {
   return true;
 }
 
-// Of a reply in parts that is next [R5].
+// Of who waits to make, or to begin, the reply that is next [R5] [R8].
 ReplyTurnWaiter* OrderedReplies::TakeWaiter() {
   return slots_.empty() ? nullptr
                         : std::exchange(SlotOf(next_).waiter, nullptr);
@@ -269,6 +282,7 @@ void OrderedReplies::CountHeld(std::size_t bytes, std::size_t replies) {
   held_bytes_ = bytes;
   held_replies_ = replies;
   const bool much = bytes > max_bytes_ / 2;
+  if (!much) in_vain_ = false;
   // Under the lock, so that the sink has the last word last.
   if (std::exchange(much_held_, much) != much) sink_->SetMuchHeld(much);
 }

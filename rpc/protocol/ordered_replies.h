@@ -50,6 +50,10 @@ class OrderedReplies {
   // Before Send() of who can wait, to be asked while the sink was told that
   // much is held back. kLater: the waiter is told when `place` is the next.
   ReplyTurn AskToSend(std::uint64_t place, ReplyTurnWaiter* waiter);
+  // After AskToSend said kLater, and for long nothing came of it: the waiter
+  // isn't told any more, and until less is held back nobody is asked to wait.
+  // False: it is being told.
+  bool StopWaiting(std::uint64_t place);
 
   // The reply at `place`. With `close` it is the connection's last: it leaves
   // when no request is pending any more, and the connection closes behind it;
@@ -93,7 +97,7 @@ class OrderedReplies {
     Buffer bytes;
     bool ready = false;
     bool close = false;
-    ReplyTurnWaiter* waiter = nullptr;  // of a reply in parts
+    ReplyTurnWaiter* waiter = nullptr;  // of one not made, or in parts
   };
 
   // True: the last one has been emitted.
@@ -147,6 +151,7 @@ class OrderedReplies {
   std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t held_replies_ FLARE_GUARDED_BY(lock_) = 0;
   bool much_held_ FLARE_GUARDED_BY(lock_) = false;  // As the sink was told.
+  bool in_vain_ FLARE_GUARDED_BY(lock_) = false;    // Somebody waited so.
   ReplyTurnWaiter* unordered_waiter_ FLARE_GUARDED_BY(lock_) = nullptr;  // [R6]
   // A ring of replies that wait, indexed by the low bits of their place; its
   // size is a power of two, above how far each of them is from next_; 0 as long

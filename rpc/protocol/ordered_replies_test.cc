@@ -221,6 +221,41 @@ TEST_F(OrderedRepliesTest, WhoCanWaitDoesWhileMuchIsHeld) {
   EXPECT_EQ(waits_c.turns, 1);
 }
 
+// As if whoever is to make the reply at `a` waited for his turn at `c`.
+TEST_F(OrderedRepliesTest, WhoWaitsInVainMayGoOn) {
+  auto a = Enter();
+  auto b = Enter();
+  auto c = Enter();
+  auto d = Enter();
+  replies_.Send(b, Bytes(std::string(501, 'b')), false);
+  TurnCounter waits_c;
+  TurnCounter waits_d;
+  EXPECT_EQ(replies_.AskToSend(c, &waits_c), ReplyTurn::kLater);
+  EXPECT_EQ(replies_.AskToSend(d, &waits_d), ReplyTurn::kLater);
+  EXPECT_TRUE(replies_.StopWaiting(c));
+  auto e = Enter();
+  EXPECT_EQ(replies_.AskToSend(e, &waits_c), ReplyTurn::kNow);
+  replies_.Send(c, Bytes("c"), false);
+  replies_.Send(e, Bytes(std::string(501, 'e')), false);
+  replies_.Send(a, Bytes("a"), false);
+  EXPECT_EQ(waits_c.turns, 0);
+  EXPECT_EQ(waits_d.turns, 1);
+  EXPECT_FALSE(replies_.StopWaiting(d));
+  // Much is held still.
+  auto f = Enter();
+  EXPECT_EQ(replies_.AskToSend(f, &waits_c), ReplyTurn::kNow);
+  replies_.Send(d, Bytes("d"), false);
+  EXPECT_EQ(sink_.Take().size(), 1005u);
+  // It was all sent: the next time is another one.
+  auto g = Enter();
+  replies_.Send(g, Bytes(std::string(501, 'g')), false);
+  auto h = Enter();
+  EXPECT_EQ(replies_.AskToSend(h, &waits_c), ReplyTurn::kLater);
+  replies_.Send(f, Bytes("f"), /*close=*/true);
+  EXPECT_EQ(waits_c.turns, 1);
+  EXPECT_FALSE(replies_.StopWaiting(h));
+}
+
 TEST_F(OrderedRepliesTest, WhoWaitsIsToldOfTheEnd) {
   auto a = Enter();
   auto b = Enter();
