@@ -117,7 +117,8 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
         break;
       case CutResult::kNeedMore:
       case CutResult::kUnsure:
-        NoteMessage(began, !began || !in.empty(), now);
+        NoteMessage(began,
+                    !in.empty() || (!began && protocol_->WithinMessage()), now);
         return true;
       case CutResult::kNotMine:
       case CutResult::kError:

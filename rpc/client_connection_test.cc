@@ -207,6 +207,37 @@ TEST_F(ClientConnectionTest, OneThatIsStuckStillBringsItsMessage) {
   EXPECT_EQ(next.Await(), STATUS_SUCCESS) << next.controller.ErrorText();
 }
 
+// What was skipped to its end is no message that is coming in.
+TEST_F(ClientConnectionTest, OneThatHasSkippedAMessageIsNotStuck) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  RawServer server;
+  RpcChannel channel(server.uri(), {.maximum_packet_size = 1000});
+  auto peer = Connect(&channel, &server);
+  TestedCall large;
+  large.Start(&channel);
+  const std::string reply =
+      peer->Encode(peer->ReadRequest()->id, std::string(2000, 'x'));
+  peer->Send(reply.substr(0, 1000));
+  EXPECT_EQ(large.Await(), STATUS_MALFORMED_DATA);
+  peer->Send(reply.substr(1000));
+  // If that is read later, there is less to see.
+  std::this_thread::sleep_for(milliseconds(50));
+  TestedCall slow;
+  slow.controller.SetTimeout(milliseconds(500));
+  slow.Start(&channel);
+  EXPECT_TRUE(peer->ReadRequest());
+  EXPECT_EQ(slow.Await(), STATUS_TIMEOUT);
+  TestedCall next;
+  next.Start(&channel);
+  if (const auto request = peer->ReadRequest()) {
+    peer->Reply(request->id, "pong");
+  } else {
+    ADD_FAILURE() << "the connection was given up";
+    next.controller.StartCancel();
+  }
+  next.Await();
+}
+
 TEST_F(ClientConnectionTest, RefusedConnectionFailsCalls) {
   DeadAddress nowhere;
   RpcChannel channel(nowhere.uri());

@@ -385,6 +385,10 @@ class ClientProtocol {
   virtual CutResult Cut(Buffer& in, InboundResponse* response,
                         std::size_t* need, std::string* error) = 0;
 
+  // After Cut has left no input: more is to come of a message whose beginning
+  // was taken off it.
+  virtual bool WithinMessage() const { return false; }
+
   // As ServerProtocol::Parse.
   virtual ParseResult Parse(InboundResponse* response) const = 0;
 };

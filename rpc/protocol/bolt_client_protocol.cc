@@ -104,6 +104,8 @@ class BoltClientProtocol : public ClientProtocol {
     }
   }
 
+  bool WithinMessage() const override { return cutter_.skipping(); }
+
   ParseResult Parse(InboundResponse* response) const override {
     if (response->last_on_connection) return ParseResult::kOk;  // No call's.
     const BoltFrame frame = DecodeBoltFrame(response->wire);

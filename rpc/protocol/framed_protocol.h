@@ -165,6 +165,8 @@ class FramedClientProtocol : public ClientProtocol {
     return CutResult::kMessage;
   }
 
+  bool WithinMessage() const override { return cutter_.skipping(); }
+
   ParseResult Parse(InboundResponse* response) const override {
     const bool oversized = response->status != STATUS_SUCCESS;
     Meta meta;

@@ -348,9 +348,11 @@ TEST_P(FramedProtocols, AsMuchAsIsSkippedIsSkipped) {
   response.Clear();
   const std::string piece(1 << 20, 'x');
   for (std::size_t at = 0; at != kMaxSkipped; at += piece.size()) {
+    EXPECT_TRUE(protocol_->WithinMessage());
     ASSERT_EQ(Cut(piece, &response), CutResult::kNeedMore);
     ASSERT_TRUE(in_.empty());
   }
+  EXPECT_FALSE(protocol_->WithinMessage());
   ASSERT_EQ(Cut(Response(8, "body"), &response), CutResult::kMessage);
   EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
   EXPECT_EQ(response.correlation_id, 8u);

@@ -81,6 +81,9 @@ class FrameCutter {
     return CutResult::kError;
   }
 
+  // The rest of an oversized frame is to come.
+  bool skipping() const { return skip_ != 0; }
+
   bool Oversized(const Frame& frame) const {
     return frame.total() > max_packet_size_;
   }

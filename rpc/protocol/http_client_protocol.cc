@@ -70,6 +70,7 @@ class HttpClientProtocol : public ClientProtocol {
                       BufferBuilder* out) const override;
   CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
                 std::string* error) override;
+  bool WithinMessage() const override { return reader_.within_body(); }
   // Cut has done it all.
   ParseResult Parse(InboundResponse* response) const override {
     return response->status == STATUS_MALFORMED_DATA ? ParseResult::kReject

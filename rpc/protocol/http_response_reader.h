@@ -50,6 +50,9 @@ class HttpResponseReader {
   bool too_large() const { return size() > limits_.max_packet_size; }
   std::string TooLarge() const { return TooLarge(size()); }
 
+  // More is to come of a body that is taken as it comes, or skipped.
+  bool within_body() const { return in_chunks_ || skip_ != 0; }
+
  private:
   // Heads. kMessage: *head is read, head_size_ is known.
   CutResult ReadHead(const Buffer& in, std::string* scratch, HttpHead* head,
