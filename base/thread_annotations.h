@@ -14,6 +14,8 @@
 #ifndef FLARE_BASE_THREAD_ANNOTATIONS_H_
 #define FLARE_BASE_THREAD_ANNOTATIONS_H_
 
+#include <mutex>
+
 #if defined(__clang__)
 #define FLARE_THREAD_ANNOTATION(x) __attribute__((x))
 #else
@@ -65,6 +67,9 @@ class FLARE_SCOPED_CAPABILITY ScopedLock {
   explicit ScopedLock(Lock& lock) FLARE_ACQUIRE(lock) : lock_(&lock) {
     lock.lock();
   }
+  // One that is held already.
+  ScopedLock(Lock& lock, std::adopt_lock_t) FLARE_REQUIRES(lock)
+      : lock_(&lock) {}
   ~ScopedLock() FLARE_RELEASE() {
     if (held_) lock_->unlock();
   }

@@ -123,7 +123,7 @@ bool Listener::AcceptSome() {
       case Outcome::kAccepted:
         break;
       case Outcome::kSkipped:
-        ++skipped;
+        if (fiber::GetLastError() != ECONNABORTED) ++skipped;
         break;
       case Outcome::kEmpty:
         return true;

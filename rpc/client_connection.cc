@@ -147,9 +147,7 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
   if (began == 0 || began > sent_ns) return;
   set_->Retire(this);
-  // Nobody but the set, the stream and the call that is at its end. Others, who
-  // have become users before that, are seen by the lock of the set.
-  if (users() > 3) return;
+  if (!calls_.Empty()) return;  // Who waits for no less than that message.
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 

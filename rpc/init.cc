@@ -138,7 +138,7 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   if (!options) return Refuse(program, options.error().message());
 
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
-  google::protobuf::SetLogHandler(LogForProtobuf);
+  const auto log_before = google::protobuf::SetLogHandler(LogForProtobuf);
   signal(SIGPIPE, SIG_IGN);
   const std::vector<InitCallback> callbacks = SortedInitCallbacks();
   for (const InitCallback& callback : callbacks) callback.start();
@@ -159,6 +159,7 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
     if (it->end) it->end();
   }
   rpc::ForgetQuitSignals();
+  google::protobuf::SetLogHandler(log_before);
   google::FlushLogFiles(google::INFO);
   return result;
 }

@@ -111,6 +111,8 @@ TEST_F(StartTest, IgnoresBrokenPipes) {
 
 // Whoever sends such messages can't fill the log by them.
 TEST_F(StartTest, ProtobufLogsOncePerSecond) {
+  // For when the test is repeated.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   ::testing::internal::CaptureStderr();
   const auto begin = std::chrono::steady_clock::now();
   StartWith({}, [](int, char**) {

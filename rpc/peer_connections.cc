@@ -135,9 +135,8 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Open(
     }
     open_mutex_.lock();
   }
-  auto opened = OpenLocked();
-  open_mutex_.unlock();
-  return opened;
+  const ScopedLock opening(open_mutex_, std::adopt_lock);
+  return OpenLocked();
 }
 
 Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {

@@ -62,10 +62,10 @@ struct Limits {
   // HTTP requests that must be answered in order and aren't yet; one more is
   // answered 503 and closes the connection. (A Server stops reading before.)
   std::size_t max_http_pipeline = 1024;
-  // Replies held back because an earlier one isn't ready. From half of it on
-  // calls that can wait do for a moment, before they make theirs; more, of more
-  // than max_http_pipeline replies, closes the connection.
-  std::size_t max_http_reorder_bytes = 64 << 20;
+  // Replies held back because an earlier one isn't ready. From an eighth of it
+  // on calls that can wait do for a moment, before they make theirs; more
+  // closes the connection.
+  std::size_t max_http_reorder_bytes = 256 << 20;
   // For whoever decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;
 };

@@ -18,7 +18,7 @@ namespace flare::rpc::testing {
 namespace {
 
 constexpr std::size_t kBig = 4'000'000;
-constexpr int kMany = 40;  // Of kBig each: more than is ever held back.
+constexpr int kMany = 40;  // Of kBig each: much to be held back.
 
 std::string Get(const std::string& path) {
   return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";

@@ -219,10 +219,8 @@ bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
     const std::vector<Slot> dropped = End();
     sink_->Abort(flare::Status(STATUS_OVERLOADED,
                                "more than " + std::to_string(max_bytes_) +
-                                   " bytes of more than " +
-                                   std::to_string(max_pending_) +
-                                   " HTTP replies wait for an earlier one that "
-                                   "isn't ready"));
+                                   " bytes of HTTP replies wait for an earlier "
+                                   "one that isn't ready"));
     lock.unlock();
     TellAll(dropped);
     return false;
@@ -257,7 +255,7 @@ bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
 bool OrderedReplies::TakeNext(Slot* slot) {
   if (slots_.empty() || ended_ || !SlotOf(next_).ready) return false;
   *slot = std::exchange(SlotOf(next_), Slot());
-  CountHeld(held_bytes_ - slot->bytes.size(), held_replies_ - 1);
+  CountHeld(held_bytes_ - slot->bytes.size());
   return true;
 }
 
@@ -269,19 +267,16 @@ ReplyTurnWaiter* OrderedReplies::TakeWaiter() {
 
 // False: there is too much.
 bool OrderedReplies::Hold(std::uint64_t place, Buffer&& bytes, bool close) {
-  CountHeld(held_bytes_ + bytes.size(), held_replies_ + 1);
+  CountHeld(held_bytes_ + bytes.size());
   // Much of it may be about to leave while somebody emits.
-  if (held_bytes_ > max_bytes_ && held_replies_ > max_pending_ && !emitting_) {
-    return false;
-  }
+  if (held_bytes_ > max_bytes_ && !emitting_) return false;
   MakeSlot(place) = Slot{std::move(bytes), true, close};
   return true;
 }
 
-void OrderedReplies::CountHeld(std::size_t bytes, std::size_t replies) {
+void OrderedReplies::CountHeld(std::size_t bytes) {
   held_bytes_ = bytes;
-  held_replies_ = replies;
-  const bool much = bytes > max_bytes_ / 2;
+  const bool much = bytes > max_bytes_ / 8;
   if (!much) in_vain_ = false;
   // Under the lock, so that the sink has the last word last.
   if (std::exchange(much_held_, much) != much) sink_->SetMuchHeld(much);

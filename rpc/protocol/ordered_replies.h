@@ -29,8 +29,8 @@ namespace flare::rpc {
 
 class OrderedReplies {
  public:
-  // At most `max_pending` places are taken at a time. Of replies that wait for
-  // an earlier one more than `max_bytes` / 2 are much: see AskToSend. `sink`
+  // At most `max_pending` places are taken at a time, and at most `max_bytes`
+  // wait for an earlier reply; an eighth of that is much, see AskToSend. `sink`
   // must outlive this object.
   OrderedReplies(std::size_t max_pending, std::size_t max_bytes,
                  ReplySink* sink)
@@ -57,9 +57,8 @@ class OrderedReplies {
 
   // The reply at `place`. With `close` it is the connection's last: it leaves
   // when no request is pending any more, and the connection closes behind it;
-  // replies at later places are dropped. More than `max_bytes` held back, of
-  // more than `max_pending` replies, abort the connection: of those who can't
-  // wait there may be any number.
+  // replies at later places are dropped. Held back bytes beyond the limit abort
+  // the connection.
   void Send(std::uint64_t place, Buffer&& bytes, bool close);
 
   // The reply of a request entered by EnterUnordered. Leaves at once, or, with
@@ -105,7 +104,7 @@ class OrderedReplies {
   [[gnu::noinline]] void SendUnorderedAtEnd(Buffer&& bytes, bool close);
   bool ShallSayClose(std::uint64_t unordered) FLARE_REQUIRES(lock_);
   bool TakeNext(Slot* slot) FLARE_REQUIRES(lock_);
-  void CountHeld(std::size_t bytes, std::size_t replies) FLARE_REQUIRES(lock_);
+  void CountHeld(std::size_t bytes) FLARE_REQUIRES(lock_);
   [[nodiscard]] bool Hold(std::uint64_t place, Buffer&& bytes, bool close)
       FLARE_REQUIRES(lock_);
   Slot& MakeSlot(std::uint64_t place) FLARE_REQUIRES(lock_);
@@ -145,13 +144,11 @@ class OrderedReplies {
   Buffer last_ FLARE_GUARDED_BY(lock_);             // see [R4]
   // Behind the last request's place, once that is known [R7].
   std::uint64_t end_ FLARE_GUARDED_BY(lock_) = kNotEnded;
-  bool say_close_ FLARE_GUARDED_BY(lock_) = false;     // last_ doesn't yet
-  std::uint64_t leaving_ FLARE_GUARDED_BY(lock_) = 0;  // see [R7]
-  // Of the replies that wait; counted by CountHeld().
-  std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;
-  std::size_t held_replies_ FLARE_GUARDED_BY(lock_) = 0;
-  bool much_held_ FLARE_GUARDED_BY(lock_) = false;  // As the sink was told.
-  bool in_vain_ FLARE_GUARDED_BY(lock_) = false;    // Somebody waited so.
+  bool say_close_ FLARE_GUARDED_BY(lock_) = false;      // last_ doesn't yet
+  std::uint64_t leaving_ FLARE_GUARDED_BY(lock_) = 0;   // see [R7]
+  std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;  // See CountHeld().
+  bool much_held_ FLARE_GUARDED_BY(lock_) = false;      // As the sink was told.
+  bool in_vain_ FLARE_GUARDED_BY(lock_) = false;        // Somebody waited so.
   ReplyTurnWaiter* unordered_waiter_ FLARE_GUARDED_BY(lock_) = nullptr;  // [R6]
   // A ring of replies that wait, indexed by the low bits of their place; its
   // size is a power of two, above how far each of them is from next_; 0 as long
