@@ -51,7 +51,7 @@ static_assert(sizeof(ClientCall) <= 448);
 
 namespace {
 
-constexpr std::uint32_t kMaxRefusals = 1000;  // Counted in 16 bits.
+constexpr std::uint32_t kMaxChances = 1000;  // Counted in 16 bits.
 constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
 
 // How long a cancelled call may go on waiting for room in the output.
@@ -211,11 +211,11 @@ bool ClientCall::ShouldRetry() {
   return attempts_left_ > 0;
 }
 
-// No connection could be made: whether another server may be better. Each has
-// one chance.
+// No connection could be made: whether another server may be better, of which
+// each has one chance; or another connection to the only one.
 bool ClientCall::MayFailOver(int code) {
-  if (code != STATUS_FAIL_TO_CONNECT ||
-      refusals_ >= std::min(choice_.peers, kMaxRefusals) ||
+  const std::uint32_t chances = std::clamp(choice_.peers, 2U, kMaxChances);
+  if (code != STATUS_FAIL_TO_CONNECT || refusals_ + 1U >= chances ||
       !route_->Hopeful()) {
     return false;
   }
@@ -278,7 +278,7 @@ void ClientCall::SendRequest() {
   if (deadline_ns_ <= now) [[unlikely]]
     return FailTooLate();
   // A connection may close between Acquire and Insert; nothing was sent yet.
-  for (int tries = 0; id_ == 0; ++tries) {
+  for (int closed = 0;;) {
     auto connection = route_->Acquire(controller_->last_connection_, &choice_);
     if (!connection) {
       if (MayFailOver(connection.error().code())) continue;
@@ -289,7 +289,7 @@ void ClientCall::SendRequest() {
       KeepParts();
     id_ = connection_->calls().Insert(this);
     if (id_ != 0) break;
-    if (tries >= 2 || !connection_->calls().closed()) return FailRefused();
+    if (!connection_->calls().closed() || ++closed == 3) return FailRefused();
     std::exchange(connection_, nullptr)->RemoveUser();
   }
   controller_->last_connection_ = connection_;

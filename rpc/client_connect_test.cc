@@ -130,7 +130,9 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   EXPECT_EQ(set->size(), 2);
   std::vector<TestedCall> calls(10);
   for (TestedCall& call : calls) Start(&call, &channel);
-  // What waited for it goes there, too, when it has failed.
+  // What waited for it goes there, too, when it has failed. (Before, an accept
+  // would make room for it.)
+  ASSERT_TRUE(Eventually([&] { return set->size() == 1; }));
   auto peer = server.Accept();
   for (int i = 0; i != 12; ++i) peer->Reply(peer->ReadRequest()->id, "pong");
   EXPECT_EQ(opens_first.Await(), STATUS_SUCCESS);

@@ -105,7 +105,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
       FLARE_REQUIRES(open_mutex_);
   flare::Status WhyNot(std::int64_t now_ns) const FLARE_REQUIRES(lock_);
   bool Remove(ClientConnection* connection) FLARE_REQUIRES(lock_);
-  void CountEstablished() FLARE_REQUIRES(lock_);
+  void CountConnections() FLARE_REQUIRES(lock_);
 
   const ConnectionKey key_;
   const std::size_t group_;
@@ -130,7 +130,9 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   flare::Status last_failure_ FLARE_GUARDED_BY(lock_);
   // No attempt before this; 0: at any time. Written under lock_.
   std::atomic<std::int64_t> retry_at_ns_{0};
-  // How many of connections_ are established. Written under lock_.
+  // How many connections_ there are, and are established; see
+  // CountConnections(). Written under lock_.
+  std::atomic<std::size_t> offered_{0};
   std::atomic<std::size_t> established_{0};
 };
 

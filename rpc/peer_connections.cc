@@ -164,7 +164,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
     refused = shut_down_;
     if (!refused && !connection->left_set_) {  // [CS1]
       (connection->retired_ ? retired_ : connections_).push_back(connection);
-      CountEstablished();
+      CountConnections();
       return connection;
     }
   }
@@ -185,31 +185,34 @@ flare::Status PeerConnections::WhyNot(std::int64_t now_ns) const {
 }
 
 bool PeerConnections::Promising() const {
-  // relaxed, both: a hint.
+  // relaxed, all: a hint.
   if (established_.load(std::memory_order_relaxed) != 0) return true;
   const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
-  return (retry_at == 0 || NowNs() >= retry_at) && size() == 0;
+  return (retry_at == 0 || NowNs() >= retry_at) &&
+         offered_.load(std::memory_order_relaxed) == 0;
 }
 
 bool PeerConnections::Hopeful() const {
-  // relaxed: a hint.
-  return NowNs() >= retry_at_ns_.load(std::memory_order_relaxed) || size() != 0;
+  // relaxed, both: a hint.
+  return offered_.load(std::memory_order_relaxed) != 0 ||
+         NowNs() >= retry_at_ns_.load(std::memory_order_relaxed);
 }
 
 void PeerConnections::OnConnected(ClientConnection* connection) {
   ScopedLock guard(lock_);
   // relaxed: written under lock_; for others a hint.
   connection->established_.store(true, std::memory_order_relaxed);
-  CountEstablished();
+  CountConnections();
 }
 
-void PeerConnections::CountEstablished() {
+void PeerConnections::CountConnections() {
   const auto count =
       std::count_if(connections_.begin(), connections_.end(),
                     [](const ClientConnection* c) { return c->established(); });
-  // relaxed: read under lock_, or as a hint.
+  // relaxed, both: read under lock_, or as a hint.
   established_.store(static_cast<std::size_t>(count),
                      std::memory_order_relaxed);
+  offered_.store(connections_.size(), std::memory_order_relaxed);
 }
 
 void PeerConnections::OnProven() {
@@ -224,7 +227,7 @@ bool PeerConnections::Remove(ClientConnection* connection) {
   connection->left_set_ = true;  // [CS1]
   const bool removed = std::erase(connections_, connection) != 0 ||
                        std::erase(retired_, connection) != 0;
-  CountEstablished();
+  CountConnections();
   return removed;
 }
 
@@ -233,7 +236,7 @@ void PeerConnections::Retire(ClientConnection* connection) {
   connection->retired_ = true;  // [CS1]
   if (std::erase(connections_, connection) == 0) return;
   retired_.push_back(connection);
-  CountEstablished();
+  CountConnections();
 }
 
 void PeerConnections::OnClosed(ClientConnection* connection,
@@ -287,7 +290,7 @@ void PeerConnections::Shutdown() {
     all.insert(all.end(), retired_.begin(), retired_.end());
     retired_.clear();
     for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
-    CountEstablished();
+    CountConnections();
   }
   for (ClientConnection* c : all) {
     c->Close(ShutDownStatus());

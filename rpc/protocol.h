@@ -63,8 +63,8 @@ struct Limits {
   // answered 503 and closes the connection. (A Server stops reading before.)
   std::size_t max_http_pipeline = 1024;
   // Replies held back because an earlier one isn't ready. From an eighth of it
-  // on calls that can wait do for a moment, before they make theirs; more
-  // closes the connection.
+  // on who can wait does, before it makes its own; more closes the
+  // connection.
   std::size_t max_http_reorder_bytes = 256 << 20;
   // For whoever decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;

@@ -86,6 +86,7 @@ bool Route::Hopeful() {
   return WithTable([](const Table& table) {
     const std::size_t group =
         fiber::GetCurrentSchedulingGroupIndex() % table.groups;
+    if (table.peers == 1) return table.SetOf(0, group)->Promising();
     for (std::size_t i = 0; i != table.peers; ++i) {
       if (table.SetOf(i, group)->Hopeful()) return true;
     }

@@ -56,8 +56,9 @@ class Route : public RefCounted<Route> {
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred,
                                                      Choice* choice);
 
-  // False: all servers are known to be down, and Acquire would fail. A hint.
-  // Any thread in a running runtime.
+  // Whether who could not be connected to a server should try again: another
+  // one may be well, or, if there is one alone, it has a connection that is. A
+  // hint. Any thread in a running runtime.
   bool Hopeful();
 
   // Of the protocol.

@@ -25,8 +25,8 @@ using Failure = ServerState::Failure;
 
 constexpr char kOverloadedText[] = "Server overloaded.";
 
-// How long a reply that is ready waits for those before it to be made, at most.
-// They may depend on its fiber: on what it holds, or is to do next.
+// How long a call waits for the replies before its own to be made, at most.
+// They may depend on its fiber: on what that holds, or is to do next.
 constexpr std::chrono::seconds kMaxTurnDelay(1);
 
 std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
@@ -198,8 +198,12 @@ bool ServerCall::BlockToReply() {
   while (connection_->MuchHeld()) {
     ReplyTurnEvent turn;
     if (protocol_->AskToReply(ticket(), &turn) != ReplyTurn::kLater) break;
-    if (turn.WaitFor(kMaxTurnDelay)) continue;
-    if (protocol_->StopWaitingToReply(ticket())) break;
+    // A handler of HTTP has returned: nobody depends on it.
+    const bool is_http = request_ != nullptr && request_->is_http;
+    if (!is_http && !turn.WaitFor(kMaxTurnDelay) &&
+        protocol_->StopWaitingToReply(ticket())) {
+      break;
+    }
     turn.Wait();
   }
   return connection_->WaitForRoom();

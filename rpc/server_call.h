@@ -66,8 +66,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void ServeHttp();
 
   // Before a reply is made: while much output waits for the peer to take it,
-  // or, a second at most, many replies for an earlier one, blocks the fiber.
-  // Doesn't block plain threads. False: it waited, and the connection is
+  // or (calls: a second at most) many replies for an earlier one, blocks the
+  // fiber. Doesn't block plain threads. False: it waited, and the connection is
   // closed.
   bool WaitToReply();
   [[gnu::noinline]] bool BlockToReply();

@@ -1,6 +1,7 @@
 // Pipelined HTTP requests, whose replies must leave in order, and are more than
 // a connection holds back for the next one.
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <mutex>
 #include <string>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/fiber/event.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
@@ -41,7 +43,7 @@ class ServerOrderTest : public ServerTest {
     server().AddHttpHandler(
         "/big", NewHttpGetHandler([this](auto&, HttpResponse* response, auto) {
           ++big_;
-          response->set_body(std::string(kBig, 'b'));
+          response->set_body(big_body_);
         }));
     service().on_call = [this](TestCall call) {
       ++big_;
@@ -65,6 +67,7 @@ class ServerOrderTest : public ServerTest {
   }
 
  private:
+  const Buffer big_body_ = CreateBufferSlow(std::string(kBig, 'b'));
   fiber::Event go_on_;
   std::atomic<int> big_{0};
 };
@@ -97,6 +100,24 @@ TEST_F(ServerOrderTest, MuchWaitsForASlowReply) {
     ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig)) << i;
   }
   ExpectReply(&client, 4);
+}
+
+// More than may ever be held back.
+TEST_F(ServerOrderTest, HandlersWaitAsLongAsItTakes) {
+  constexpr int kTooMany = 70;
+  Start();
+  RawClient client(endpoint());
+  std::string requests = Get("/slow");
+  for (int i = 0; i != kTooMany; ++i) requests += Get("/big");
+  client.Send(requests);
+  WaitForBig(kTooMany);
+  // Longer than calls do.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+  GoOn();
+  ExpectReply(&client, 4);
+  for (int i = 0; i != kTooMany; ++i) {
+    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig)) << i;
+  }
 }
 
 TEST_F(ServerOrderTest, CallsWaitForASlowReply) {

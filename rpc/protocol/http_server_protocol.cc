@@ -46,8 +46,10 @@ class HttpServerProtocol : public ServerProtocol {
   void EndInput() override { replies_.EndInput(); }
   ReplyTurn AskToReply(const ReplyTicket& ticket,
                        ReplyTurnWaiter* waiter) override {
-    return ticket.ordered ? replies_.AskToSend(ticket.order, waiter)
-                          : ReplyTurn::kNow;
+    // A handler of HTTP has returned, and holds nothing any more.
+    return ticket.ordered
+               ? replies_.AskToSend(ticket.order, waiter, !ticket.rpc)
+               : ReplyTurn::kNow;
   }
   bool StopWaitingToReply(const ReplyTicket& ticket) override {
     return replies_.StopWaiting(ticket.order);

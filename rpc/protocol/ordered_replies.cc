@@ -41,7 +41,8 @@ namespace flare::rpc {
 //        slot, as in [R5], and is told by the emitter who gets there, or who
 //        sets ended_: next_ then stays until it has sent. The reply at next_
 //        never waits, so that one of those before it always goes on; unless
-//        who waits is to make that, too: so none waits for long (StopWaiting).
+//        that depends on who waits: so none on which it can waits for long
+//        (StopWaiting).
 
 namespace {
 
@@ -150,10 +151,12 @@ bool OrderedReplies::IsLast(std::uint64_t place) {
 }
 
 ReplyTurn OrderedReplies::AskToSend(std::uint64_t place,
-                                    ReplyTurnWaiter* waiter) {
+                                    ReplyTurnWaiter* waiter, bool patient) {
   ScopedLock lock(lock_);
   if (ended_) return ReplyTurn::kNever;
-  if (place == next_ || !much_held_ || in_vain_) return ReplyTurn::kNow;
+  if (place == next_ || !much_held_ || (in_vain_ && !patient)) {
+    return ReplyTurn::kNow;
+  }
   MakeSlot(place).waiter = waiter;  // [R8]
   return ReplyTurn::kLater;
 }
@@ -166,7 +169,7 @@ bool OrderedReplies::StopWaiting(std::uint64_t place) {
       std::exchange(SlotOf(place).waiter, nullptr) == nullptr) {
     return false;
   }
-  in_vain_ = true;
+  in_vain_ = much_held_;
   return true;
 }
 

@@ -49,10 +49,12 @@ class OrderedReplies {
 
   // Before Send() of who can wait, to be asked while the sink was told that
   // much is held back. kLater: the waiter is told when `place` is the next.
-  ReplyTurn AskToSend(std::uint64_t place, ReplyTurnWaiter* waiter);
+  // `patient`: on it no earlier reply can depend.
+  ReplyTurn AskToSend(std::uint64_t place, ReplyTurnWaiter* waiter,
+                      bool patient);
   // After AskToSend said kLater, and for long nothing came of it: the waiter
-  // isn't told any more, and until less is held back nobody is asked to wait.
-  // False: it is being told.
+  // isn't told any more, and until less is held back only the patient are asked
+  // to wait. False: it is being told.
   bool StopWaiting(std::uint64_t place);
 
   // The reply at `place`. With `close` it is the connection's last: it leaves
