@@ -37,14 +37,7 @@ int ReceiveRest(int fd) {
   }
 }
 
-class CloseTest : public testing::ConnectionTest {
- protected:
-  // The end of every test: nothing of the connection is left.
-  void ExpectGone() {
-    testing::ExpectGone(connection_);
-    connection_.Reset();
-  }
-};
+class CloseTest : public testing::ConnectionTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(CloseTest);
 
 TEST_P(CloseTest, ByUs) {
@@ -370,123 +363,6 @@ TEST_P(CloseTest, CloseCutsAFlushShort) {
   EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
   connection_->Close(Status(1, "now"));
   EXPECT_EQ(handler_.WaitClosed().message(), "now");
-  ExpectGone();
-}
-
-// A client that ends its direction and waits for the answer, as `nc` does.
-TEST_P(CloseTest, HalfClosedPeerGetsItsAnswer) {
-  handler_.on_end_of_input = [&] {
-    EXPECT_EQ(connection_->Write(BufferOf(Pattern(200'000))), WriteResult::kOk);
-    connection_->CloseAfterFlush(Status(1, "answered"));
-    return true;
-  };
-  Open();
-  ASSERT_TRUE(SendAll(peer_.get(), "question"));
-  ::shutdown(peer_.get(), SHUT_WR);
-  EXPECT_EQ(Receive(peer_.get(), 200'000), Pattern(200'000));
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  EXPECT_EQ(handler_.WaitClosed().message(), "answered");
-  EXPECT_EQ(handler_.WaitReceived(8), "question");
-  ExpectGone();
-}
-
-TEST_P(CloseTest, HalfClosedPeerVanishes) {
-  fiber::Event ended;
-  handler_.on_end_of_input = [&] {
-    ended.Set();
-    return true;
-  };
-  Open();
-  ::shutdown(peer_.get(), SHUT_WR);
-  ASSERT_TRUE(ended.WaitUntil(Deadline()));
-  testing::ResetOnClose(peer_.get());
-  peer_.Reset();
-  EXPECT_NE(handler_.WaitClosed().code(), 0);
-  ExpectGone();
-}
-
-TEST_P(CloseTest, EndInputDeliversWhatHasArrived) {
-  std::atomic<bool> ended{false};
-  handler_.on_end_of_input = [&] {
-    EXPECT_FALSE(ended.exchange(true));
-    connection_->CloseAfterFlush(Status(1, "stopped"));
-    return true;
-  };
-  Open();
-  connection_->PauseReading();
-  ASSERT_TRUE(SendAll(peer_.get(), "request"));
-  connection_->EndInput();
-  connection_->ResumeReading();
-  EXPECT_EQ(handler_.WaitReceived(7), "request");
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  EXPECT_TRUE(ended.load());
-  connection_->EndInput();  // Has had its effect.
-  peer_.Reset();
-  EXPECT_EQ(handler_.WaitClosed().message(), "stopped");
-  ExpectGone();
-}
-
-// A peer that sends as fast as we read doesn't put the end off: for each byte
-// that is read comes another.
-TEST_P(CloseTest, EndInputEndsInSpiteOfEverMoreInput) {
-  fiber::Event reading;
-  fiber::Event ended;
-  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
-    const std::size_t size = in.size();
-    in.Clear();
-    if (!ended.IsSet()) {
-      EXPECT_TRUE(SendAll(peer_.get(), Pattern(size)));
-    }
-    reading.Set();
-    return true;
-  };
-  handler_.on_end_of_input = [&] {
-    ended.Set();
-    connection_->CloseAfterFlush();
-    return true;
-  };
-  Open();
-  ASSERT_TRUE(SendAll(peer_.get(), Pattern(1'000'000)));
-  ASSERT_TRUE(reading.WaitUntil(Deadline()));
-  connection_->EndInput();
-  EXPECT_TRUE(ended.WaitUntil(Deadline()));
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  peer_.Reset();
-  handler_.WaitClosed();
-  ExpectGone();
-}
-
-TEST_P(CloseTest, EndInputClosesWhoDoesNotCare) {
-  Open();
-  connection_->EndInput();
-  EXPECT_EQ(handler_.WaitClosed().code(), ECANCELED);
-  ExpectGone();
-}
-
-// Who ends the input of a connection before it is started, ends it after.
-TEST_P(CloseTest, EndInputBeforeTheStart) {
-  handler_.on_connected = [] { ADD_FAILURE() << "it was accepted"; };
-  testing::SocketPair pair = testing::TcpPair();
-  connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
-  ASSERT_TRUE(SendAll(pair.peer.get(), "request"));
-  connection_->EndInput();
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_FALSE(handler_.closed());
-  connection_->Start();
-  EXPECT_EQ(handler_.WaitReceived(7), "request");
-  EXPECT_EQ(handler_.WaitClosed().message(), "closed: no more input is wanted");
-  ExpectGone();
-}
-
-TEST_P(CloseTest, EndInputBeforeConnecting) {
-  Endpoint address;
-  const UniqueFd listener = testing::PlainListener(&address);
-  connection_ = StreamConnection::Connect(address, 0, &handler_);
-  connection_->EndInput();
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_FALSE(handler_.closed());
-  connection_->Start();
-  EXPECT_EQ(handler_.WaitClosed().message(), "closed: no more input is wanted");
   ExpectGone();
 }
 

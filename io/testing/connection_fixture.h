@@ -30,10 +30,15 @@ class ConnectionTest : public IoTest {
     if (connection_) {
       connection_->Close(Status(ECANCELED, "the test ends"));
       handler_.WaitClosed();
-      ExpectGone(connection_);
-      connection_.Reset();
+      ExpectGone();
     }
     IoTest::TearDown();
+  }
+
+  // Lets the connection go, of which nothing else is left.
+  void ExpectGone() {
+    testing::ExpectGone(connection_);
+    connection_.Reset();
   }
 
   RecordingHandler handler_;
