@@ -20,6 +20,7 @@ namespace flare::rpc::testing {
 namespace {
 
 constexpr std::size_t kBig = 4'000'000;
+constexpr std::size_t kCallBig = kBig + 5;  // With the field's tag and length.
 constexpr int kMany = 40;  // Of kBig each: much to be held back.
 
 std::string Get(const std::string& path) {
@@ -29,6 +30,12 @@ std::string Get(const std::string& path) {
 std::string CallWithoutNumber() {
   return "POST /rpc/flare.rpc.testing.TestService.Call HTTP/1.1\r\nHost: x\r\n"
          "Content-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+}
+
+std::string Times(int count, const std::string& request) {
+  std::string requests;
+  for (int i = 0; i != count; ++i) requests += request;
+  return requests;
 }
 
 class ServerOrderTest : public ServerTest {
@@ -52,6 +59,21 @@ class ServerOrderTest : public ServerTest {
     StartServer();
   }
 
+  // /slow, and then so many of `request`; answered when all were served, and
+  // after `delay`. Each of these replies has `size` bytes.
+  void ExpectInOrder(int count, const std::string& request, std::size_t size,
+                     std::chrono::milliseconds delay = {}) {
+    Start();
+    RawClient client(endpoint());
+    client.Send(Get("/slow") + Times(count, request) + Get("/slow"));
+    WaitForBig(count);
+    std::this_thread::sleep_for(delay);
+    GoOn();
+    ExpectReply(&client, 4);
+    ExpectReplies(&client, count, size);
+    ExpectReply(&client, 4);
+  }
+
   void WaitForBig(int count) const {
     while (big_ != count) std::this_thread::yield();
   }
@@ -65,6 +87,11 @@ class ServerOrderTest : public ServerTest {
         << head;
     ASSERT_EQ(client->ReadExactly(size).size(), size);
   }
+  static void ExpectReplies(RawClient* client, int count, std::size_t size) {
+    for (int i = 0; i != count; ++i) {
+      ASSERT_NO_FATAL_FAILURE(ExpectReply(client, size)) << i;
+    }
+  }
 
  private:
   const Buffer big_body_ = CreateBufferSlow(std::string(kBig, 'b'));
@@ -77,62 +104,23 @@ TEST_F(ServerOrderTest, MuchIsTakenByAFastReader) {
   Start();
   for (int round = 0; round != 5; ++round) {
     RawClient client(endpoint());
-    std::string requests;
-    for (int i = 0; i != kMany; ++i) requests += Get("/big");
-    client.Send(requests);
-    for (int i = 0; i != kMany; ++i) {
-      ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig)) << i;
-    }
+    client.Send(Times(kMany, Get("/big")));
+    ASSERT_NO_FATAL_FAILURE(ExpectReplies(&client, kMany, kBig));
   }
 }
 
 // There is room, but not their turn.
 TEST_F(ServerOrderTest, MuchWaitsForASlowReply) {
-  Start();
-  RawClient client(endpoint());
-  std::string requests = Get("/slow");
-  for (int i = 0; i != kMany; ++i) requests += Get("/big");
-  client.Send(requests + Get("/slow"));
-  WaitForBig(kMany);
-  GoOn();
-  ExpectReply(&client, 4);
-  for (int i = 0; i != kMany; ++i) {
-    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig)) << i;
-  }
-  ExpectReply(&client, 4);
+  ExpectInOrder(kMany, Get("/big"), kBig);
 }
 
-// More than may ever be held back.
+// More than may ever be held back, for longer than calls would wait.
 TEST_F(ServerOrderTest, HandlersWaitAsLongAsItTakes) {
-  constexpr int kTooMany = 70;
-  Start();
-  RawClient client(endpoint());
-  std::string requests = Get("/slow");
-  for (int i = 0; i != kTooMany; ++i) requests += Get("/big");
-  client.Send(requests);
-  WaitForBig(kTooMany);
-  // Longer than calls do.
-  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
-  GoOn();
-  ExpectReply(&client, 4);
-  for (int i = 0; i != kTooMany; ++i) {
-    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig)) << i;
-  }
+  ExpectInOrder(70, Get("/big"), kBig, std::chrono::milliseconds(1300));
 }
 
 TEST_F(ServerOrderTest, CallsWaitForASlowReply) {
-  Start();
-  RawClient client(endpoint());
-  std::string requests = Get("/slow");
-  for (int i = 0; i != kMany; ++i) requests += CallWithoutNumber();
-  client.Send(requests);
-  WaitForBig(kMany);
-  GoOn();
-  ExpectReply(&client, 4);
-  // The message's head besides.
-  for (int i = 0; i != kMany; ++i) {
-    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig + 5)) << i;
-  }
+  ExpectInOrder(kMany, CallWithoutNumber(), kCallBig);
 }
 
 // A service that gathers calls, and answers the last ones first: whose turn it
@@ -153,22 +141,15 @@ TEST_F(ServerOrderTest, OneFiberMayAnswerAll) {
   };
   StartServer();
   RawClient client(endpoint());
-  std::string requests;
-  for (int i = 0; i != kMany; ++i) requests += CallWithoutNumber();
-  client.Send(requests);
-  // The message's head besides.
-  for (int i = 0; i != kMany; ++i) {
-    ASSERT_NO_FATAL_FAILURE(ExpectReply(&client, kBig + 5)) << i;
-  }
+  client.Send(Times(kMany, CallWithoutNumber()));
+  ExpectReplies(&client, kMany, kCallBig);
 }
 
 TEST_F(ServerOrderTest, WaitersOfAClosedConnectionEnd) {
   Start();
   {
     RawClient client(endpoint());
-    std::string requests = Get("/slow");
-    for (int i = 0; i != kMany; ++i) requests += Get("/big");
-    client.Send(requests);
+    client.Send(Get("/slow") + Times(kMany, Get("/big")));
     WaitForBig(kMany);
   }
   GoOn();

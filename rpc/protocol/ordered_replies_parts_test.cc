@@ -15,15 +15,10 @@
 namespace flare::rpc {
 namespace {
 
+using testing::CountingWaiter;
 using testing::RecordingSink;
 
 Buffer Bytes(std::string_view text) { return CreateBufferSlow(text); }
-
-class CountingWaiter final : public ReplyTurnWaiter {
- public:
-  void OnTurn() override { ++told; }
-  int told = 0;
-};
 
 class ReplyPartsTest : public ::testing::Test {
  protected:

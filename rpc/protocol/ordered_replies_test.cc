@@ -18,6 +18,7 @@
 namespace flare::rpc {
 namespace {
 
+using testing::CountingWaiter;
 using testing::RecordingSink;
 
 Buffer Bytes(std::string_view text) { return CreateBufferSlow(text); }
@@ -177,19 +178,13 @@ TEST_F(OrderedRepliesTest, BoundsTheBytesHeldBack) {
   EXPECT_EQ(sink_.Take(), "");
 }
 
-class TurnCounter final : public ReplyTurnWaiter {
- public:
-  void OnTurn() override { ++turns; }
-  int turns = 0;
-};
-
 TEST_F(OrderedRepliesTest, WhoCanWaitDoesWhileMuchIsHeld) {
   auto a = Enter();
   auto b = Enter();
   auto c = Enter();
   auto d = Enter();
-  TurnCounter waits_c;
-  TurnCounter waits_d;
+  CountingWaiter waits_c;
+  CountingWaiter waits_d;
   EXPECT_EQ(replies_.AskToSend(c, &waits_c, false), ReplyTurn::kNow);
   replies_.Send(b, Bytes(std::string(125, 'b')), false);
   EXPECT_FALSE(sink_.much_held());
@@ -203,13 +198,13 @@ TEST_F(OrderedRepliesTest, WhoCanWaitDoesWhileMuchIsHeld) {
   replies_.Send(a, Bytes("a"), false);
   EXPECT_EQ(sink_.Take().size(), 126u);
   EXPECT_FALSE(sink_.much_held());
-  EXPECT_EQ(waits_c.turns, 1);
-  EXPECT_EQ(waits_d.turns, 0);  // In spite of the room there is.
+  EXPECT_EQ(waits_c.told, 1);
+  EXPECT_EQ(waits_d.told, 0);  // In spite of the room there is.
   replies_.Send(c, Bytes("c"), false);
-  EXPECT_EQ(waits_d.turns, 1);
+  EXPECT_EQ(waits_d.told, 1);
   replies_.Send(d, Bytes("d"), false);
   EXPECT_EQ(sink_.Take(), "cde");
-  EXPECT_EQ(waits_c.turns, 1);
+  EXPECT_EQ(waits_c.told, 1);
 }
 
 // As if whoever is to make the reply at `a` waited for his turn at `c`.
@@ -219,21 +214,21 @@ TEST_F(OrderedRepliesTest, WhoWaitsInVainMayGoOn) {
   auto c = Enter();
   auto d = Enter();
   replies_.Send(b, Bytes(std::string(126, 'b')), false);
-  TurnCounter waits_c;
-  TurnCounter waits_d;
+  CountingWaiter waits_c;
+  CountingWaiter waits_d;
   EXPECT_EQ(replies_.AskToSend(c, &waits_c, false), ReplyTurn::kLater);
   EXPECT_EQ(replies_.AskToSend(d, &waits_d, false), ReplyTurn::kLater);
   EXPECT_TRUE(replies_.StopWaiting(c));
   auto e = Enter();
-  TurnCounter waits_e;
+  CountingWaiter waits_e;
   EXPECT_EQ(replies_.AskToSend(e, &waits_e, true), ReplyTurn::kLater);
   EXPECT_TRUE(replies_.StopWaiting(e));
   EXPECT_EQ(replies_.AskToSend(e, &waits_c, false), ReplyTurn::kNow);
   replies_.Send(c, Bytes("c"), false);
   replies_.Send(e, Bytes(std::string(126, 'e')), false);
   replies_.Send(a, Bytes("a"), false);
-  EXPECT_EQ(waits_c.turns, 0);
-  EXPECT_EQ(waits_d.turns, 1);
+  EXPECT_EQ(waits_c.told, 0);
+  EXPECT_EQ(waits_d.told, 1);
   EXPECT_FALSE(replies_.StopWaiting(d));
   // Much is held still.
   auto f = Enter();
@@ -246,7 +241,7 @@ TEST_F(OrderedRepliesTest, WhoWaitsInVainMayGoOn) {
   auto h = Enter();
   EXPECT_EQ(replies_.AskToSend(h, &waits_c, false), ReplyTurn::kLater);
   replies_.Send(f, Bytes("f"), /*close=*/true);
-  EXPECT_EQ(waits_c.turns, 1);
+  EXPECT_EQ(waits_c.told, 1);
   EXPECT_FALSE(replies_.StopWaiting(h));
 }
 
@@ -255,10 +250,10 @@ TEST_F(OrderedRepliesTest, WhoWaitsIsToldOfTheEnd) {
   auto b = Enter();
   auto c = Enter();
   replies_.Send(b, Bytes(std::string(126, 'b')), false);
-  TurnCounter waits;
+  CountingWaiter waits;
   EXPECT_EQ(replies_.AskToSend(c, &waits, false), ReplyTurn::kLater);
   replies_.Send(a, Bytes("a"), /*close=*/true);
-  EXPECT_EQ(waits.turns, 1);
+  EXPECT_EQ(waits.told, 1);
   EXPECT_EQ(replies_.AskToSend(c, &waits, false), ReplyTurn::kNever);
   replies_.Send(c, Bytes("c"), false);
   EXPECT_EQ(sink_.Take(), "a");

@@ -85,6 +85,13 @@ class RecordingSink : public ReplySink {
   std::atomic<bool> much_held_ = false;
 };
 
+// Counts how often it is told.
+class CountingWaiter final : public ReplyTurnWaiter {
+ public:
+  void OnTurn() override { ++told; }
+  int told = 0;
+};
+
 // Feeds bytes to a protocol as a server connection does, keeps the requests
 // and answers them when told to.
 class ServerDriver {
