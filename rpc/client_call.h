@@ -129,7 +129,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   PayloadFormat format_{};  // The route's, which may be gone at the end.
   bool attachment_compressed_ : 1 = false;
   bool parts_sent_ : 1 = false;  // With the last attempt: body_, attachment_.
-  bool kept_ : 1 = false;        // Not: the connection may never be made.
+  bool kept_ : 1 = false;        // They stay: no connection may be made.
   std::uint16_t refusals_ = 0;   // Connections that could not be made.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   Route::Choice choice_;  // The last attempt's.
