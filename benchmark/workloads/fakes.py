@@ -1,9 +1,11 @@
 """Programs that only pretend, for tests; see also workloads_test.py."""
 
 import os
+import tempfile
 import time
+import unittest
 
-from . import processes
+from . import model, processes
 
 SERVER = """#!/bin/sh
 echo "Server x listens on 127.0.0.1:1 (flare)."
@@ -59,3 +61,18 @@ def wait_until(condition, patience=20.0):
             return False
         time.sleep(0.01)
     return True
+
+
+class InFolder(unittest.TestCase):
+    """Has a folder, and a bench that keeps its files there."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def bench(self, programs=None, **scale):
+        scale = {'seconds': 0.05, 'warmup': 0.0, 'grid': 'smoke', **scale}
+        bench = model.Bench(programs, model.Scale(**scale), self.folder)
+        self.addCleanup(bench.close)
+        return bench

@@ -123,6 +123,7 @@ class Wrk:
         self.seconds = max(1, round(bench.scale.seconds))
         self._url = address if address.startswith('http') else (
             'http://%s/' % address)
+        self._connections = connections
         self._base = [program, '-t%d' % min(threads, connections),
                       '-c%d' % connections]
         self._cpus = cpus
@@ -152,8 +153,33 @@ class Wrk:
             qps=report['requests'] / (report['duration_us'] / 1e6),
             failures=report['failures'],
             latencies=histogram.Histogram.from_buckets(
-                report['histogram_us'], report['mean_us'], report['max_us'],
-                unit_ns=1000))
+                without_additions(report, self._connections),
+                max_us=report['max_us'], unit_ns=1000))
+
+
+def without_additions(report, connections):
+    """The latencies that wrk measured, of those that its scripts see.
+
+    Before a script runs, wrk takes the average time between two requests of a
+    connection for the interval at which they were due, and adds the latencies
+    of those that a long one held up: n - i, n - 2 i ... for one of n >= 2 i, as
+    long as they exceed i. So in place of the measured count of m > i there are
+    those of m, m + i, m + 2 i ... together, which is that of m and what is now
+    in place of m + i. Nothing was due here, as loops are closed.
+    """
+    buckets = report['histogram_us']
+    # As wrk's main() divides.
+    each = report['requests'] // connections
+    if each:
+        interval = report['duration_us'] // each
+        seen = {value: count for value, _, count in buckets}
+        buckets = [[value, value, count - (
+            seen.get(value + interval, 0) if value > interval else 0)]
+                   for value, _, count in buckets]
+    counts = [count for _, _, count in buckets]
+    if min(counts, default=0) < 0 or sum(counts) > report['requests']:
+        raise Failure('wrk adds other latencies than version 4.1 does')
+    return [bucket for bucket in buckets if bucket[2]]
 
 
 def find_wrk():

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 import types
 import unittest
@@ -18,23 +17,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 # pylint: disable=wrong-import-position
-from workloads import histogram, loads, model, processes, runner, store
-from workloads.fakes import (SERVER, alive, fake_programs, wait_until,
+from workloads import histogram, model, processes, runner, store
+from workloads.fakes import (SERVER, InFolder, alive, wait_until,
                              write_program)
-
-class InFolder(unittest.TestCase):
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def bench(self, programs=None, **scale):
-        scale = {'seconds': 0.05, 'warmup': 0.0, 'grid': 'smoke', **scale}
-        bench = model.Bench(programs, model.Scale(**scale), self.folder)
-        self.addCleanup(bench.close)
-        return bench
-
 
 class Histograms(unittest.TestCase):
 
@@ -152,77 +137,6 @@ class Processes(InFolder):
             processes.command_line(['taskset', '-c', '0', program, '-c', config,
                                     '-p', self.folder, '--x=a b']),
             "taskset -c 0 press -c a.conf -p FOLDER '--x=a b'")
-
-
-class Loads(InFolder):
-
-    def apply(self, presses=1, **fakes):
-        bench = self.bench(fake_programs(self.folder, **fakes))
-        server = types.SimpleNamespace(pids=[os.getpid()],
-                                       line=lambda: 'me')
-        clients = [loads.Press(bench, 'flare://a', 2, connections=3, pending=4)
-                   for _ in range(presses)]
-        return loads.apply_load(bench, clients, [server],
-                                counted=clients[:2])
-
-    def test_report_of_one(self):
-        # So long that it still runs when its share of the CPU is looked at.
-        sample = self.apply(action='sleep 2')
-        self.assertEqual((sample.qps, sample.failures), (1000.0, 0))
-        figures = sample.latency_figures()
-        self.assertEqual((figures['p90_us'], figures['p99_us']), (10.0, 10.0))
-        self.assertAlmostEqual(figures['p999_us'], 999.5)
-        self.assertGreater(sample.rss_server_kb, 1000)
-        self.assertIsNotNone(sample.cpu_server)
-        self.assertEqual(sample.commands, [
-            'server: me', 'client: press --server_addr=flare://a '
-            '--flare_concurrency_hint=2 --max_pending=4 --timeout=10000 '
-            '--flare_rpc_client_max_connections_per_server=3 --warmup=0 '
-            '--duration=0.05'])
-
-    def test_reports_are_added_up(self):
-        sample = self.apply(presses=3, extra=', "warmup_failures_by_status": '
-                            '{"3": 2}, "unended": 1')
-        # Two are counted, but all failures are.
-        self.assertEqual((sample.qps, sample.latencies.count), (2000.0, 200))
-        self.assertEqual(sample.failures, 9)
-        self.assertEqual(len(sample.commands), 4)
-
-    def test_warm_up_is_shared_and_lasts_until_all_loops_run(self):
-        bench = self.bench(fake_programs(self.folder), grid='full', warmup=0.01)
-        many, few = [loads.Press(bench, 'flare://a', 1, pending=pending)
-                     for pending in (101, 100)]
-        self.assertEqual((many.warmup, few.warmup), (1.1, 0.01))
-        few.prepare(bench, many.warmup)
-        self.assertIn('--warmup=1.1 ', few.line() + ' ')
-
-    def test_tail_is_apart(self):
-        sample = self.apply(extra=', "tail": {"qps": 10.0, "failures": 4, '
-                            '"p50_us": 5000.0}')
-        self.assertEqual(sample.failures, 4)
-        self.assertEqual(sample.extra['tail_p50_us'], 5000.0)
-
-    def test_failing_client(self):
-        with self.assertRaisesRegex(model.Failure, 'status 2:\nno such flag'):
-            self.apply(action='echo no such flag; exit 2')
-        with self.assertRaisesRegex(model.Failure, 'Expecting value'):
-            self.apply(action='echo > "$file"; exit 1')
-
-    def test_wrk(self):
-        write_program(self.folder, 'wrk', '#!/bin/sh\ncat > $WRK_REPORT <<END\n'
-                      '{"requests": 500, "duration_us": 250000, "failures": 1,'
-                      '"mean_us": 40.5, "max_us": 41, "histogram_us": '
-                      '[[40, 40, 9], [41, 41, 1]]}\nEND\n')
-        path = self.folder + ':' + os.environ['PATH']
-        with unittest.mock.patch.dict(os.environ, {'PATH': path}):
-            bench = self.bench()
-            client = loads.Wrk(bench, '127.0.0.1:1', 2, 1, post_bytes=9)
-            sample = loads.apply_load(bench, [client], [])
-        self.assertEqual((sample.qps, sample.failures), (2000.0, 1))
-        self.assertEqual(sample.latency_figures()['p50_us'], 40)
-        self.assertEqual(sample.commands, [
-            'client: WRK_POST_BYTES=9 wrk -t1 -c1 -d1s -s wrk_report.lua '
-            'http://127.0.0.1:1/'])
 
 
 def sample_of(qps, **more):

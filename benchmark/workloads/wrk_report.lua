@@ -1,6 +1,7 @@
 -- Has wrk write what it measured to the file that WRK_REPORT names, as JSON
--- with the keys that loads.py reads; latencies are in microseconds. With
--- WRK_POST_BYTES requests are POST with a body of that size.
+-- with the keys that loads.py reads; latencies are in microseconds, those that
+-- wrk has added included. With WRK_POST_BYTES requests are POST with a body of
+-- that size.
 
 local bytes = os.getenv("WRK_POST_BYTES")
 if bytes then
@@ -21,9 +22,9 @@ function done(summary, latency, requests)
   local failures = e.connect + e.read + e.write + e.status + e.timeout
   local file = assert(io.open(os.getenv("WRK_REPORT"), "w"))
   file:write(string.format(
-      '{"requests": %d, "duration_us": %d, "failures": %d, "mean_us": %f, ' ..
-      '"max_us": %f, "histogram_us": [%s]}\n',
-      summary.requests, summary.duration, failures, latency.mean, latency.max,
+      '{"requests": %d, "duration_us": %d, "failures": %d, "max_us": %d, ' ..
+      '"histogram_us": [%s]}\n',
+      summary.requests, summary.duration, failures, latency.max,
       table.concat(buckets, ", ")))
   file:close()
 end
