@@ -124,7 +124,7 @@ class Wrk:
         self._url = address if address.startswith('http') else (
             'http://%s/' % address)
         self._connections = connections
-        self._base = [program, '-t%d' % min(threads, connections),
+        self._base = [program, '-t%d' % even_threads(threads, connections),
                       '-c%d' % connections]
         self._cpus = cpus
         self.command = self._with_duration(self.seconds)
@@ -155,6 +155,15 @@ class Wrk:
             latencies=histogram.Histogram.from_buckets(
                 without_additions(report, self._connections),
                 max_us=report['max_us'], unit_ns=1000))
+
+
+def even_threads(most, connections):
+    """As many as share the connections evenly, so that wrk opens all of them.
+
+    It gives each thread connections / threads, rounded down.
+    """
+    return max(threads for threads in range(1, min(most, connections) + 1)
+               if connections % threads == 0)
 
 
 def without_additions(report, connections):

@@ -115,6 +115,15 @@ class Wrk(InFolder):
             'client: WRK_POST_BYTES=9 wrk -t1 -c1 -d1s -s wrk_report.lua '
             'http://127.0.0.1:1/'])
 
+    def test_all_connections_are_opened(self):
+        self.assertEqual(
+            [loads.even_threads(most, connections) for most, connections in (
+                (1, 64), (2, 1), (6, 64), (6, 20), (76, 64), (76, 2048),
+                (3, 7))],
+            [1, 1, 4, 5, 64, 64, 1])
+        self.wrk_says()
+        self.assertIn(' -t4 -c64 ', self.apply(64, threads=6).commands[0])
+
     def test_what_wrk_adds_is_taken_out(self):
         seed = random.randrange(1 << 30)
         rng = random.Random(seed)

@@ -68,9 +68,10 @@ def at(**wanted):
 HTTP_SIZE = Workload(
     'http-size', 'a fixed body over plain HTTP', DOCUMENT,
     'A server that answers every request with the same body, loaded by wrk '
-    'with as many threads as there are CPUs: by number of connections '
-    '(doubling from 1 to 2048) for 64 and 4096 bytes, and by size (doubling '
-    'from 16 B to 64 KiB) for 64 and 1024 connections. '
+    'with as many threads as there are CPUs, or the next fewer that share the '
+    'connections evenly: by number of connections (doubling from 1 to 2048) '
+    'for 64 and 4096 bytes, and by size (doubling from 16 B to 64 KiB) for 64 '
+    'and 1024 connections. '
     'Server and client share the CPUs here.',
     size_rows, (
         Pivot('QPS, 64 bytes', 'qps', 'concurrency', where=at(body_size=(64,))),
