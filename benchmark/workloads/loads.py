@@ -30,6 +30,9 @@ MANY_LOOPS_WARMUP_S = 1.1
 class JsonClient:
     """A program with --warmup, --duration and --json, as press has them."""
 
+    # 1: some call failed, which the report tells.
+    statuses = (0, 1)
+
     def __init__(self, bench, command, cpus=None):
         handle, self.report = tempfile.mkstemp(dir=bench.folder, suffix='.json')
         os.close(handle)
@@ -110,6 +113,9 @@ class Wrk:
     With `post_bytes` it sends POST requests with such a body.
     """
 
+    # Failed requests are no reason for another.
+    statuses = (0,)
+
     def __init__(self, bench, address, threads, connections, post_bytes=None,
                  cpus=None):
         program = find_wrk()
@@ -119,6 +125,7 @@ class Wrk:
         if post_bytes is not None:
             self.environment['WRK_POST_BYTES'] = str(post_bytes)
         self.warmup = 0.0
+        self._warmup_failures = 0
         # It takes whole seconds only.
         self.seconds = max(1, round(bench.scale.seconds))
         self._url = address if address.startswith('http') else (
@@ -135,11 +142,15 @@ class Wrk:
 
     def prepare(self, bench, warmup):
         del warmup
-        if bench.scale.warmup >= 0.5:
-            with processes.started(
-                    self._with_duration(max(1, round(bench.scale.warmup))),
-                    bench.folder, environment=self.environment) as warming:
-                warming.wait(bench.scale.warmup + GRACE_S)
+        if bench.scale.warmup < 0.5:
+            return
+        with processes.started(
+                self._with_duration(max(1, round(bench.scale.warmup))),
+                bench.folder, environment=self.environment) as warming:
+            wait_for_end(warming, self, bench.scale.warmup + GRACE_S)
+        self._warmup_failures = read_report(self.report)['failures']
+        # So that it isn't taken for the window's, if that isn't written.
+        os.truncate(self.report, 0)
 
     def line(self):
         return processes.command_line(
@@ -149,9 +160,10 @@ class Wrk:
 
     def read(self):
         report = read_report(self.report)
+        successes = report['requests'] - report['failed_statuses']
         return Sample(
-            qps=report['requests'] / (report['duration_us'] / 1e6),
-            failures=report['failures'],
+            qps=successes / (report['duration_us'] / 1e6),
+            failures=report['failures'] + self._warmup_failures,
             latencies=histogram.Histogram.from_buckets(
                 without_additions(report, self._connections),
                 max_us=report['max_us'], unit_ns=1000))
@@ -228,12 +240,8 @@ def apply_load(bench, clients, servers, counted=None):
         cpu_server, cpu_client = cpu_shares(clients[0], begin, servers, running)
         rss_server = processes.peak_rss_kb(all_pids(servers))
         rss_client = processes.peak_rss_kb(all_pids(running))
-        for process in running:
-            status = process.wait(GRACE_S)
-            # Status 1: some call failed, which the report tells.
-            if status not in (0, 1):
-                raise Failure('`%s` ended with status %d:\n%s' % (
-                    process.line(), status, process.tail()))
+        for process, client in zip(running, clients):
+            wait_for_end(process, client, GRACE_S)
     samples = {client: client.read() for client in clients}
     total = add_up([samples[client] for client in counted or clients])
     total.failures = sum(sample.failures for sample in samples.values())
@@ -244,6 +252,14 @@ def apply_load(bench, clients, servers, counted=None):
     if total.qps == 0:
         raise Failure('no call succeeded: ' + running[0].tail())
     return total
+
+
+def wait_for_end(process, client, patience):
+    """Failure if it ends with a status that isn't among the client's."""
+    status = process.wait(patience)
+    if status not in client.statuses:
+        raise Failure('`%s` ended with status %d:\n%s' % (
+            process.line(), status, process.tail()))
 
 
 def cpu_shares(client, begin, servers, running):

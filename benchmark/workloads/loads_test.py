@@ -85,21 +85,22 @@ def add_as_wrk_does(counts, interval):
 
 class Wrk(InFolder):
 
-    def wrk_says(self, **report):
-        """A program in PATH that writes this report."""
+    def wrk_says(self, first='', **report):
+        """A program in PATH that does `first` and then writes this report."""
         report = {'requests': 500, 'duration_us': 250000, 'failures': 0,
-                  'max_us': 41, 'histogram_us': [[40, 40, 9], [41, 41, 1]],
-                  **report}
-        write_program(self.folder, 'wrk',
-                      '#!/bin/sh\ncat > $WRK_REPORT <<END\n%s\nEND\n' %
-                      json.dumps(report))
+                  'failed_statuses': 0, 'max_us': 41,
+                  'histogram_us': [[40, 40, 9], [41, 41, 1]], **report}
+        write_program(
+            self.folder, 'wrk', '#!/bin/sh\n%s\n'
+            'cat > $WRK_REPORT <<END\n%s\nEND\n' % (
+                first, json.dumps(report)))
         path = unittest.mock.patch.dict(os.environ, {
             'PATH': self.folder + ':' + os.environ['PATH']})
         path.start()
         self.addCleanup(path.stop)
 
-    def apply(self, connections=1, threads=2, **options):
-        bench = self.bench()
+    def apply(self, connections=1, threads=2, warmup=0.0, **options):
+        bench = self.bench(warmup=warmup)
         client = loads.Wrk(bench, '127.0.0.1:1', threads, connections,
                            **options)
         return loads.apply_load(bench, [client], [])
@@ -114,6 +115,27 @@ class Wrk(InFolder):
         self.assertEqual(sample.commands, [
             'client: WRK_POST_BYTES=9 wrk -t1 -c1 -d1s -s wrk_report.lua '
             'http://127.0.0.1:1/'])
+
+    def test_warm_up_counts(self):
+        self.wrk_says(failures=2)
+        self.assertEqual(self.apply(warmup=1.0).failures, 4)
+        self.wrk_says(first='echo unable to connect; exit 1')
+        with self.assertRaisesRegex(model.Failure, 'status 1:\nunable'):
+            self.apply(warmup=1.0)
+
+    def test_nothing_is_reported_after_the_warm_up(self):
+        self.wrk_says(first='if test -e warm; then exit 0; fi; >warm'.replace(
+            'warm', os.path.join(self.folder, 'warm')))
+        with self.assertRaisesRegex(model.Failure, 'Expecting value'):
+            self.apply(warmup=1.0)
+
+    def test_error_statuses_are_no_success(self):
+        self.wrk_says(failures=101, failed_statuses=100)
+        sample = self.apply()
+        self.assertEqual((sample.qps, sample.failures), (1600.0, 101))
+        self.wrk_says(failures=500, failed_statuses=500)
+        with self.assertRaisesRegex(model.Failure, 'no call succeeded'):
+            self.apply()
 
     def test_all_connections_are_opened(self):
         self.assertEqual(

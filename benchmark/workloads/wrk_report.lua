@@ -1,7 +1,8 @@
 -- Has wrk write what it measured to the file that WRK_REPORT names, as JSON
 -- with the keys that loads.py reads; latencies are in microseconds, those that
--- wrk has added included. With WRK_POST_BYTES requests are POST with a body of
--- that size.
+-- wrk has added included. Replies with a status above 399 are among both the
+-- requests and the failures. With WRK_POST_BYTES requests are POST with a body
+-- of that size.
 
 local bytes = os.getenv("WRK_POST_BYTES")
 if bytes then
@@ -22,9 +23,9 @@ function done(summary, latency, requests)
   local failures = e.connect + e.read + e.write + e.status + e.timeout
   local file = assert(io.open(os.getenv("WRK_REPORT"), "w"))
   file:write(string.format(
-      '{"requests": %d, "duration_us": %d, "failures": %d, "max_us": %d, ' ..
-      '"histogram_us": [%s]}\n',
-      summary.requests, summary.duration, failures, latency.max,
+      '{"requests": %d, "duration_us": %d, "failures": %d, ' ..
+      '"failed_statuses": %d, "max_us": %d, "histogram_us": [%s]}\n',
+      summary.requests, summary.duration, failures, e.status, latency.max,
       table.concat(buckets, ", ")))
   file:close()
 end
