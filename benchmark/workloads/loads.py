@@ -61,17 +61,22 @@ class JsonClient:
     def read(self):
         report = read_report(self.report)
         tail = report.get('tail')
-        failures = report['failures'] + report.get('unended', 0) + sum(
-            report.get('warmup_failures_by_status', {}).values())
+        failures = report.get('unended', 0) + failures_of(report)
         extra = {}
         if tail:
-            failures += tail['failures']
+            failures += failures_of(tail)
             extra = {'tail_qps': tail['qps'], 'tail_p50_us': tail.get('p50_us'),
                      'tail_p99_us': tail.get('p99_us')}
         latencies = histogram.Histogram.from_buckets(
             report['histogram_ns'], report.get('avg_us'), report.get('max_us'))
         return Sample(qps=report['qps'], failures=failures, latencies=latencies,
                       extra=extra)
+
+
+def failures_of(section):
+    """Of a report of press or its tail, with those of the warm-up."""
+    return section['failures'] + sum(
+        section.get('warmup_failures_by_status', {}).values())
 
 
 class Press(JsonClient):

@@ -61,8 +61,9 @@ class Loads(InFolder):
 
     def test_tail_is_apart(self):
         sample = self.apply(extra=', "tail": {"qps": 10.0, "failures": 4, '
+                            '"warmup_failures_by_status": {"3": 2, "104": 1}, '
                             '"p50_us": 5000.0}')
-        self.assertEqual(sample.failures, 4)
+        self.assertEqual(sample.failures, 7)
         self.assertEqual(sample.extra['tail_p50_us'], 5000.0)
 
     def test_failing_client(self):
