@@ -197,13 +197,25 @@ def leave_out(plan, absent, running):
         running.left_out.append((plan.workload.name, row, absent[peer]))
 
 
+def conditions(options, scale, commit):
+    """What samples must have in common to stand in one table, in a word.
+
+    Some rows' clients have threads by the last of --threads.
+    """
+    words = [commit, scale.grid, '%gs' % scale.seconds, '%gs' % scale.warmup,
+             machine.build_key(options.bin),
+             'cpus%x' % sum(1 << cpu for cpu in scale.cpus)]
+    if scale.threads:
+        words.append('threads' + ','.join(map(str, scale.threads)))
+    return '-'.join(words)
+
+
 def make_plans(options, scale, commit, present):
-    conditions = '%s-%s-%gs-%gs' % (commit, scale.grid, scale.seconds,
-                                    scale.warmup)
+    folder = os.path.join(CACHE, conditions(options, scale, commit))
     plans = []
     for name in options.names or WORKLOADS:
         workload = WORKLOADS[name]
-        store = Store(os.path.join(CACHE, conditions), name)
+        store = Store(folder, name)
         if options.fresh or options.smoke:
             store.clear()
         rows = [row for row in workload.rows(scale)

@@ -44,11 +44,28 @@ def commit():
     return '%s+%s' % (last, hashlib.sha1(changes.encode()).hexdigest()[:6])
 
 
+def bazel_output(folder):
+    """A match if it is in Bazel's: the configuration, compilation mode and
+    "release"."""
+    return re.search(
+        r'/bazel-out/([\w.]+-(opt|dbg|fastbuild)(release)?[\w-]*)/',
+        os.path.realpath(folder) + '/')
+
+
 def build_mode(folder):
     """How the programs of a folder were built, as far as its path tells."""
-    match = re.search(
-        r'/bazel-out/[\w.]+-(opt|dbg|fastbuild)(release)?[\w-]*/',
-        os.path.realpath(folder) + '/')
+    match = bazel_output(folder)
     if not match:
         return 'programs in %s' % os.path.basename(os.path.abspath(folder))
-    return 'bazel --config=release' if match[2] else 'bazel -c ' + match[1]
+    return 'bazel --config=release' if match[3] else 'bazel -c ' + match[2]
+
+
+def build_key(folder):
+    """A word that tells builds of one commit apart: Bazel's configuration, or
+    the folder."""
+    match = bazel_output(folder)
+    if match:
+        return match[1]
+    path = os.path.realpath(folder)
+    return '%s@%s' % (os.path.basename(path),
+                      hashlib.sha1(path.encode()).hexdigest()[:6])

@@ -1,8 +1,8 @@
 """Results as they come, in a file, so that a run that was stopped goes on.
 
 One line of JSON per measurement, added as soon as it is there. A store belongs
-to one workload and to one set of conditions (commit, seconds, ...), which its
-folder's name tells; a line cut short by a kill is dropped.
+to one workload and to one set of conditions (commit, build, CPUs, ...), which
+its folder's name tells; a line cut short by a kill is dropped.
 """
 
 import json

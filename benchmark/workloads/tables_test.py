@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,6 +85,15 @@ class Builds(unittest.TestCase):
                 ('/x/bazel-out/k8-optrelease/bin', 'bazel --config=release'),
                 ('/x/mine', 'programs in mine')):
             self.assertEqual(command.machine.build_mode(folder), mode)
+
+    def test_key(self):
+        keys = [command.machine.build_key(folder) for folder in (
+            '/x/bazel-out/k8-opt/bin', '/x/bazel-out/k8-optrelease/bin',
+            '/x/mine', '/y/mine', '/y/mine/')]
+        self.assertEqual(keys[:2], ['k8-opt', 'k8-optrelease'])
+        self.assertRegex(keys[2], '^mine@[0-9a-f]{6}$')
+        self.assertNotEqual(keys[2], keys[3])
+        self.assertEqual(keys[3], keys[4])
 
 
 class Reports(unittest.TestCase):
@@ -306,6 +316,33 @@ class Commands(unittest.TestCase):
                          200)
         self.assertIn('--max_pending=10 ', raw['commands'][1])
         self.assertTrue(os.path.exists(os.path.join(output, 'echo-flare.md')))
+
+    def test_other_conditions_are_measured_anew(self):
+        output = os.path.join(self.folder, 'tables')
+        other = os.path.join(self.folder, 'other', 'bin')
+        shutil.copytree(self.bin, other)
+        cpus = os.sched_getaffinity(0)
+
+        def measured(*flags, cpus=cpus):
+            """How many rows a command still measures."""
+            with unittest.mock.patch.object(command.os, 'sched_getaffinity',
+                                            return_value=cpus):
+                status, said = self.run_main(
+                    'echo-http', '--peers=none', '--seconds=.02', '--warmup=0',
+                    '--output=' + output, *flags)
+            self.assertEqual(status, 0, said)
+            return said.count('] echo-http: ')
+        ours = ['--bin=' + self.bin, '--repetitions=1']
+        self.assertEqual(measured(*ours, '--threads=1'), 3)
+        self.assertEqual(measured(*ours, '--threads=1,2'), 6)
+        self.assertEqual(measured('--bin=' + other, '--repetitions=1',
+                                  '--threads=1'), 3)
+        self.assertEqual(measured(*ours, '--threads=1', cpus={0, 70}), 3)
+        # What is no other condition.
+        for flags in (['--threads=1'], ['--threads=1,2'],
+                      ['--threads=1', '--commit=1234567']):
+            self.assertEqual(measured(*ours, *flags), 0, flags)
+        self.assertEqual(measured(*ours, '--threads=1', '--repetitions=2'), 3)
 
     def test_stopped_and_resumed(self):
         fakes.fake_programs(self.bin, action='sleep 600')
