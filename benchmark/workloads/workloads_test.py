@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 # pylint: disable=wrong-import-position
-from workloads import histogram, model, processes, runner, store
+from workloads import histogram, model, processes, runner, store, trpc
 from workloads.fakes import (SERVER, InFolder, alive, wait_until,
                              write_program)
 
@@ -146,6 +146,29 @@ def sample_of(qps, **more):
                            'cpu_server': 0.5, 'cpu_client': 1.0,
                            'rss_server_kb': 2048, 'rss_client_kb': 1024,
                            **more})
+
+
+class LoadSearch(InFolder):
+
+    def found(self, p999_of, fails_at=None):
+        """The calls under way that trpc's tables are measured with."""
+        def measure_at(bench, start, stub, pending):
+            del bench, start, stub
+            return sample_of(100.0, figures={'p999_us': p999_of(pending)},
+                             failures=int(pending == fails_at))
+        prepare = trpc.find_load(None, {})
+        with unittest.mock.patch.object(trpc, 'measure_at', measure_at):
+            return prepare(self.bench(grid='full'))
+
+    def test_until_p999_is_too_long(self):
+        self.assertEqual(self.found(lambda pending: 25 * pending), 400)
+        self.assertEqual(self.found(lambda pending: 20 * pending), 476)
+        self.assertEqual(self.found(lambda pending: 0), 12800)
+
+    def test_until_calls_fail(self):
+        # Those that succeed are fast, as fewer are under way.
+        self.assertEqual(self.found(lambda pending: 10, fails_at=800), 673)
+        self.assertEqual(self.found(lambda pending: 10, fails_at=100), 84)
 
 
 class Runs(InFolder):
