@@ -391,11 +391,31 @@ class PressTableTest(unittest.TestCase):
         status, _ = self.run_on(a='{"qps": 1, "failures": 3}')
         self.assertEqual(status, 1)
 
+    def test_failures_outside_of_the_row_are_told(self):
+        for more, text in (
+                ('"unended": 2', '2 call(s) did not end'),
+                ('"warmup_failures_by_status": {"3": 1, "104": 1}',
+                 '2 call(s) failed in the warm-up'),
+                ('"tail": {"failures": 4}', '4 call(s) failed in the tail'),
+                ('"tail": {"warmup_failures_by_status": {"3": 5}}',
+                 '5 call(s) failed in the warm-up'),
+                ('"requests": 0', 'no call succeeded')):
+            status, lines = self.run_on(
+                a='{"qps": 1, "failures": 0, %s}' % more)
+            self.assertEqual((status, lines[0]), (1, 'press_table: a: ' + text))
+            self.assertEqual(lines[1].split()[0], 'protocol')
+        status, lines = self.run_on(
+            a='{"qps": 0, "requests": 0, "failures": 0, "unended": 0, '
+            '"warmup_failures_by_status": {}, "tail": {"requests": 5, '
+            '"failures": 0, "warmup_failures_by_status": {}}}')
+        self.assertEqual((status, len(lines)), (0, 3), lines)
+
     def test_bad_files_are_named(self):
         status, lines = self.run_on(a='not JSON')
         self.assertEqual(status, 1)
         self.assertIn('press_table: ', lines[0])
-        for other in ('[1]', '{}', '{"qps": "many"}'):
+        for other in ('[1]', '{}', '{"qps": "many"}',
+                      '{"qps": 1, "tail": []}'):
             status, lines = self.run_on(a=other)
             self.assertEqual((status, len(lines)), (1, 1), lines)
             self.assertIn('press_table: ', lines[0])
