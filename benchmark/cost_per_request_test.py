@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """cost_per_request on a few requests: what it writes, and what it leaves."""
 
+import argparse
 import importlib.machinery
 import importlib.util
 import json
@@ -85,6 +86,18 @@ class CostPerRequest(unittest.TestCase):
     self.assertEqual(done.returncode, 0, said)
     self.assertIn("as in", done.stdout)
 
+  def test_what_is_divided_by_is_what_was_made(self):
+    meter_class = load_program().Meter
+    for requests in (1000, 1010, 1999, 20000):
+      for share in (1.0, 0.05):
+        meter = meter_class(argparse.Namespace(requests=requests), "")
+        meter.share = share
+        # As replay() makes them: in whole batches.
+        meter.run = lambda protocol, side, count: {
+            "calls": 70 * (count // 10)}
+        self.assertEqual(meter.measure("calls", "flare", "server"),
+                         {"calls": 7}, (requests, share))
+
   def test_of_repeated_measurements_the_nearest_counts(self):
     old = {"syscalls": 0.3, "instructions": 1000, "allocations": None}
     row = {"syscalls": 0.5, "instructions": 990, "allocations": 1}
@@ -144,6 +157,8 @@ class CostPerRequest(unittest.TestCase):
 
       server = threading.Thread(target=serve)
       server.start()
+      with self.assertRaisesRegex(ValueError, "15 requests"):
+        lockstep.replay(listener.getsockname()[1], b"ask", 15)
       with self.assertRaisesRegex(lockstep.Broken, "50 of 50 bytes"):
         lockstep.replay(listener.getsockname()[1], b"ask", 10)
       server.join()

@@ -55,7 +55,10 @@ def read_until_quiet(connection):
 
 def replay(port, request, count):
   """Sends `request` to the port `count` times, AT_ONCE in each write, and waits
-  for the replies in between, which all have the length of the first."""
+  for the replies in between, which all have the length of the first. `count` is
+  a multiple of AT_ONCE. One request more goes ahead, to learn that length."""
+  if count % AT_ONCE:
+    raise ValueError(f"{count} requests are no batches of {AT_ONCE}")
   batch = request * AT_ONCE
   with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
