@@ -147,7 +147,7 @@ class PointerPool {
       if (!Depot().Put(&item, 1)) Policy::Destroy(item);
       return;
     }
-    if (cache.count == cache.limit) Evict(cache, kBatch);
+    if (cache.count == Policy::kThreadCache) Evict(cache, kBatch);
     cache.items[cache.count++] = item;
   }
 
