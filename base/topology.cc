@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -15,12 +14,14 @@
 #include <utility>
 
 #include "flare/base/cgroup.h"
+#include "flare/base/read_file.h"
 #include "flare/base/string.h"
 
 namespace flare {
 namespace {
 
 constexpr int kMaxCpu = 65535;
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 std::vector<int> Intersection(const std::vector<int>& a,
                               const std::vector<int>& b) {
@@ -182,24 +183,16 @@ Expected<Topology> Topology::FromDescription(std::string_view description) {
 }
 
 Expected<Topology> Topology::FromFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    return StatusFromErrno(errno != 0 ? errno : EIO,
-                           "can't read the topology file " + path);
-  }
+  const auto text = ReadFile(path, kMaxFileBytes);
+  if (!text) return text.error();
   std::string items;
-  for (std::string line; std::getline(file, line);) {
-    const std::string_view item =
-        Trim(std::string_view(line).substr(0, line.find('#')));
+  for (const std::string_view line : Split(*text, '\n')) {
+    const std::string_view item = Trim(line.substr(0, line.find('#')));
     // An empty line means nothing; a node without CPUs is an empty item in one
     // that isn't.
     if (item.empty()) continue;
     if (!items.empty()) items += ';';
     items += item;
-  }
-  if (file.bad()) {  // Such as a folder, which can be opened.
-    return StatusFromErrno(errno != 0 ? errno : EIO,
-                           "can't read the topology file " + path);
   }
   auto topology = FromDescription(items);
   if (topology) return topology;

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string_view>
-#include <system_error>
 
 #include "example/proxy/config_value.h"
+#include "flare/base/read_file.h"
 #include "yaml-cpp/yaml.h"
 
 namespace example::proxy {
@@ -178,24 +176,9 @@ Expected<std::vector<Setting>> ParseSettings(const std::string& text,
 }
 
 Expected<std::vector<Setting>> ReadSettingsFile(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  if (file) {
-    text.resize(kMaxFileBytes + 1);
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file && !file.eof()) {
-    const int error = errno;
-    return Status(EINVAL, "--config: can't read '" + path +
-                              "': " + std::system_category().message(error));
-  }
-  if (text.size() > kMaxFileBytes) {
-    return Status(EINVAL, "--config: '" + path +
-                              "' has more than 1 MiB; it can't be a file of "
-                              "settings");
-  }
-  return ParseSettings(text, path);
+  const auto text = flare::ReadFile(path, kMaxFileBytes);
+  if (!text) return Status(EINVAL, "--config: " + text.error().message());
+  return ParseSettings(*text, path);
 }
 
 }  // namespace example::proxy

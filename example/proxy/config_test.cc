@@ -319,7 +319,7 @@ TEST(ConfigTest, FilesThatCantBeRead) {
   const std::string folder = LoadConfig({"/tmp", {}}).error().message();
   EXPECT_TRUE(folder.starts_with("--config: can't read '/tmp'")) << folder;
   const std::string large = FileError(std::string((1 << 20) + 1, '#'));
-  EXPECT_TRUE(large.find("more than 1 MiB") != std::string::npos) << large;
+  EXPECT_TRUE(large.find("more than 1024 KiB") != std::string::npos) << large;
 }
 
 // Whatever is in a file, there is an answer: settings or an error.

@@ -1,0 +1,30 @@
+#include "flare/base/read_file.h"
+
+#include <cerrno>
+#include <fstream>
+
+#include "flare/base/status.h"
+
+namespace flare {
+
+Expected<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
+  const std::string failed = "can't read '" + path + "'";
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (file) {
+    text.resize(max_bytes + 1);
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file && !file.eof()) {  // A folder can be opened.
+    return StatusFromErrno(errno != 0 ? errno : EIO, failed);
+  }
+  if (text.size() > max_bytes) {
+    return Status(EFBIG, failed + ": it has more than " +
+                             std::to_string(max_bytes >> 10) + " KiB");
+  }
+  return text;
+}
+
+}  // namespace flare
