@@ -5,7 +5,12 @@
 
 namespace flare::fiber {
 
+Latch::Latch(std::ptrdiff_t expected) : count_(expected) {
+  CHECK_GE(expected, 0) << "a Latch can't expect less than nothing";
+}
+
 void Latch::count_down(std::ptrdiff_t n) {
+  CHECK_GE(n, 0) << "a Latch is counted down only";
   ScopedLock guard(lock_);
   // relaxed: under the lock.
   const std::ptrdiff_t left = count_.load(std::memory_order_relaxed) - n;

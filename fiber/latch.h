@@ -25,12 +25,12 @@ namespace flare::fiber {
 class Latch {
  public:
   // `expected` >= 0; 0: open from the start.
-  explicit Latch(std::ptrdiff_t expected) : count_(expected) {}
+  explicit Latch(std::ptrdiff_t expected);
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // `n` must not exceed what is left. Any thread; does not block. What happened
-  // before it is visible to who has seen the count at zero.
+  // `n` >= 0, and at most what is left. Any thread; does not block. What
+  // happened before it is visible to who has seen the count at zero.
   void count_down(std::ptrdiff_t n = 1);
 
   // Is the count at zero?

@@ -1,8 +1,13 @@
 #include "flare/fiber/semaphore.h"
 
 #include "flare/fiber/carrier.h"
+#include "glog/logging.h"
 
 namespace flare::fiber {
+
+Semaphore::Semaphore(std::ptrdiff_t initial) : count_(initial) {
+  CHECK_GE(initial, 0) << "a Semaphore can't begin with less than nothing";
+}
 
 bool Semaphore::try_acquire() {
   ScopedLock guard(lock_);
@@ -31,6 +36,7 @@ bool Semaphore::AcquireLimited(const WaitLimit& limit) {
 }
 
 void Semaphore::release(std::ptrdiff_t n) {
+  CHECK_GE(n, 0) << "a Semaphore takes no units back";
   ScopedLock guard(lock_);
   while (n > 0 && waiters_.WakeOne()) --n;
   count_ += n;

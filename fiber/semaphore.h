@@ -24,7 +24,7 @@ namespace flare::fiber {
 class Semaphore {
  public:
   // `initial` >= 0.
-  explicit Semaphore(std::ptrdiff_t initial) : count_(initial) {}
+  explicit Semaphore(std::ptrdiff_t initial);
   Semaphore(const Semaphore&) = delete;
   Semaphore& operator=(const Semaphore&) = delete;
 
@@ -56,7 +56,7 @@ class Semaphore {
     return AcquireLimited({ToSteadyNs(at), &stop});
   }
 
-  // Any thread; does not block.
+  // `n` >= 0. Any thread; does not block.
   void release(std::ptrdiff_t n = 1);
 
  private:

@@ -84,6 +84,14 @@ TEST_P(SemaphoreTest, TimeoutsLoseNoUnits) {
   EXPECT_EQ(got.load() + left, 30);
 }
 
+TEST(CountsDeathTest, LessThanNothing) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(Semaphore(-1), "can't begin with less than nothing");
+  EXPECT_DEATH(Semaphore(1).release(-1), "takes no units back");
+  EXPECT_DEATH(Latch(-1), "can't expect less than nothing");
+  EXPECT_DEATH(Latch(1).count_down(-1), "is counted down only");
+}
+
 class LatchTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(LatchTest);
 
