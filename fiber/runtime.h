@@ -42,8 +42,8 @@ struct RuntimeOptions {
   std::string optimize_for = "neutral";
 
   // Given explicitly, either of these makes the plan "customized".
-  std::optional<int> group_size;
-  std::optional<bool> numa_aware;
+  std::optional<int> group_size = std::nullopt;
+  std::optional<bool> numa_aware = std::nullopt;
 
   // Bytes of one fiber stack, a multiple of the page size, guard included.
   std::size_t stack_size = 131072;
@@ -76,8 +76,8 @@ struct RuntimeOptions {
   // Restricts workers to these CPUs ("0-3,6"), or to all but those; empty: all
   // that the process may use. Negative numbers count from the last CPU. One of
   // them at most.
-  std::string accessible_cpus;
-  std::string inaccessible_cpus;
+  std::string accessible_cpus = "";
+  std::string inaccessible_cpus = "";
 
   // Binds each worker to one CPU of its own. An error if there are fewer CPUs
   // than workers; with concurrency 0 there are as many workers as CPUs.
@@ -85,18 +85,18 @@ struct RuntimeOptions {
 
   // Named sets of groups, "front:0-3;batch:4,5" (group_sets.h). Groups of
   // different sets never take work from each other.
-  std::string group_sets;
+  std::string group_sets = "";
 
   // A file that describes the machine (Topology::FromDescription in
   // base/topology.h), instead of what the kernel says: to plan for another one.
   // Workers are bound to the CPUs described if the process may use them all.
-  std::string topology_file;
+  std::string topology_file = "";
 
   // A task that holds its worker for longer than this is reported with its
   // backtrace (stuck_report.h), to `on_stuck` if given, else to the log. 0:
   // never.
   std::chrono::nanoseconds stuck_threshold = std::chrono::seconds(1);
-  std::function<void(const StuckReport&)> on_stuck;
+  std::function<void(const StuckReport&)> on_stuck = nullptr;
 
   // How often the watch looks whether a task holds up others while a worker
   // sleeps: about half of how long those may wait. Four times as long while no
@@ -116,7 +116,7 @@ struct RuntimeOptions {
 
   // For tests: decides in which order tasks are run (schedule.h). nullptr: what
   // $FLARE_SHUFFLE_SEED asks for (shuffle.h), usually nothing.
-  std::shared_ptr<Schedule> schedule;
+  std::shared_ptr<Schedule> schedule = nullptr;
 
   // For how long a plain thread that waits for a fiber looks whether it has
   // been woken, if that has proved worth it lately, before it sleeps
@@ -134,7 +134,8 @@ struct RuntimeOptions {
 
   // What idle workers of a group wait in. Empty: they only wait for each other
   // and for timers.
-  std::function<std::unique_ptr<Poller>(std::size_t group)> make_poller;
+  std::function<std::unique_ptr<Poller>(std::size_t group)> make_poller =
+      nullptr;
 };
 
 // Starts the workers. Errors: a value out of range, a CPU list that can't be
