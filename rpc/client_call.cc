@@ -54,8 +54,10 @@ namespace {
 constexpr std::uint32_t kMaxChances = 1000;  // Counted in 16 bits.
 constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
 
-// How long a cancelled call may go on waiting for room in the output.
-constexpr std::int64_t kWaitSliceNs = 5'000'000;
+// How long a cancelled call may go on waiting for room in the output: at first,
+// and when thousands of calls have waited for long.
+constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
+constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
 flare::Status TimeoutStatus(const google::protobuf::MethodDescriptor& method) {
   return flare::Status(STATUS_TIMEOUT, "no reply to " + method.full_name() +
@@ -361,11 +363,12 @@ flare::Status ClientCall::SendWithRoom(Buffer bytes) {
 
 // A completer can't end the waiting, so it is interrupted to look for one.
 ClientCall::WaitEnd ClientCall::WaitForRoom() {
-  for (;;) {
+  for (std::int64_t slice = kMinWaitSliceNs;;
+       slice = std::min(2 * slice, kMaxWaitSliceNs)) {
     const std::int64_t now = NowNs();
     if (now >= deadline_ns_) return WaitEnd::kTimeout;
     const auto result =
-        connection_->WaitWritable(std::min(deadline_ns_, now + kWaitSliceNs));
+        connection_->WaitWritable(std::min(deadline_ns_, now + slice));
     // acquire: as in LetGo; the completer has gone [CA2].
     if (holders_.load(std::memory_order_acquire) == 1) return WaitEnd::kEnded;
     if (result != io::WriteResult::kOverLimit) return WaitEnd::kRoom;
