@@ -155,4 +155,18 @@ Expected<Placement, Status> PlaceGroups(const Plan& plan,
   return placement;
 }
 
+bool CrowdsNode(const Plan& plan, const Topology& topology, bool pinned) {
+  const std::vector<std::size_t> dealt = DealGroups(plan.groups, topology);
+  for (std::size_t n = 0; n < dealt.size(); ++n) {
+    const std::size_t workers = dealt[n] * plan.workers_per_group;
+    const std::size_t cpus = topology.nodes()[n].cpus.size();
+    if (workers <= cpus) continue;
+    if (pinned ||
+        4 * workers * topology.cpus().size() > 5 * plan.workers() * cpus) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace flare::fiber

@@ -45,6 +45,10 @@ struct Placement {
 Expected<Placement, Status> PlaceGroups(const Plan& plan,
                                         const Topology& topology, bool pinned);
 
+// Whether a NUMA-aware plan's groups would crowd some node: it would have more
+// workers than CPUs and, unless `pinned`, over a quarter more than its part.
+bool CrowdsNode(const Plan& plan, const Topology& topology, bool pinned);
+
 }  // namespace flare::fiber
 
 #endif  // FLARE_FIBER_PLACEMENT_H_

@@ -84,6 +84,23 @@ TEST(PlacementTest, UnevenNodesInProportion) {
             std::vector<std::string>{"node 1 has 4 workers for 1 CPU"});
 }
 
+TEST(PlacementTest, SaysWhetherANodeIsCrowded) {
+  const auto crowds = [](std::size_t groups, std::size_t workers,
+                         const std::string& machine, bool pinned = false) {
+    return CrowdsNode(CustomPlan(groups, workers), TopologyOf(machine), pinned);
+  };
+  EXPECT_FALSE(crowds(2, 4, "0-3;4-7"));
+  // However many there are for each CPU: it is the parts that count.
+  EXPECT_FALSE(crowds(2, 8, "0-3;4-7"));
+  EXPECT_FALSE(crowds(2, 5, "0-5;6-9"));     // A quarter more than four.
+  EXPECT_TRUE(crowds(2, 4, "0-4;5-7"));      // A third more than three.
+  EXPECT_FALSE(crowds(2, 4, "0-11;12-15"));  // A CPU for each.
+  EXPECT_FALSE(crowds(4, 4, "0-11;12-15"));
+  EXPECT_TRUE(crowds(4, 16, "0-61;62-63"));
+  EXPECT_TRUE(crowds(2, 5, "0-5;6-9", true));
+  EXPECT_FALSE(crowds(2, 4, "0-5;6-9", true));
+}
+
 TEST(PlacementTest, OfflineCpusMakeNodesUneven) {
   const Topology topology = TopologyOf("0-7;8-15;offline=9-15");
   EXPECT_EQ(Summary(Place(CustomPlan(4, 2), topology)),

@@ -146,11 +146,6 @@ Plan Customized(const PlanRequest& request, std::size_t wanted) {
   return plan;
 }
 
-bool IsCustomized(const PlanRequest& request) {
-  return request.optimize_for == "customized" ||
-         request.group_size.value_or(0) > 0 || request.numa_aware.has_value();
-}
-
 Plan PlanFor(const PlanRequest& request, std::size_t wanted) {
   const Preset& preset = *FindPreset(request.optimize_for);
   Plan plan;
@@ -199,6 +194,11 @@ Expected<Plan, Status> MakePlan(const PlanRequest& request) {
   }
   plan.why = request.optimize_for + ", " + wanted + "; " + plan.why;
   return plan;
+}
+
+bool IsCustomized(const PlanRequest& request) {
+  return request.optimize_for == "customized" ||
+         request.group_size.value_or(0) > 0 || request.numa_aware.has_value();
 }
 
 }  // namespace flare::fiber

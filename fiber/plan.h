@@ -58,6 +58,9 @@ struct Plan {
 // (compute-heavy) to a backlog of 100 us (io-heavy).
 Expected<Plan, Status> MakePlan(const PlanRequest& request);
 
+// Whether the user has said how to divide the workers: "customized" above.
+bool IsCustomized(const PlanRequest& request);
+
 }  // namespace flare::fiber
 
 #endif  // FLARE_FIBER_PLAN_H_

@@ -128,6 +128,37 @@ Expected<Topology, Status> Restrict(const RuntimeOptions& options,
       only ? topology.RestrictedTo(*list) : topology.Without(*list), flag);
 }
 
+PlanRequest RequestFor(const RuntimeOptions& options,
+                       const Topology& topology) {
+  PlanRequest request;
+  request.concurrency = options.concurrency;
+  request.cpus = static_cast<std::size_t>(topology.parallelism());
+  request.nodes = topology.nodes().size();
+  request.optimize_for = options.optimize_for;
+  request.group_size = options.group_size;
+  request.numa_aware = options.numa_aware;
+  request.pinned = options.disallow_cpu_migration;
+  return request;
+}
+
+// Presets bind groups as if nodes were alike. Where they aren't, a group on a
+// small one would have few CPUs and as many tasks as any other.
+Expected<Plan, Status> ShapeFor(const RuntimeOptions& options,
+                                const Topology& topology) {
+  PlanRequest request = RequestFor(options, topology);
+  auto shape = MakePlan(request);
+  if (!shape || !shape->numa_aware || IsCustomized(request) ||
+      !CrowdsNode(*shape, topology, request.pinned)) {
+    return shape;
+  }
+  request.nodes = 1;
+  shape = MakePlan(request);
+  if (shape) {
+    shape->why += "; bound to nodes, groups would crowd the smaller of them";
+  }
+  return shape;
+}
+
 // "0,2 on node 0 (CPUs 0-3)".
 std::string DescribeNode(const Topology::Node& node,
                          const std::vector<GroupPlacement>& groups) {
@@ -168,15 +199,7 @@ Expected<RuntimePlan, Status> PlanRuntime(const RuntimeOptions& options,
   RuntimePlan plan;
   plan.machine = std::move(machine);
   const Topology& topology = plan.machine.topology;
-  PlanRequest request;
-  request.concurrency = options.concurrency;
-  request.cpus = static_cast<std::size_t>(topology.parallelism());
-  request.nodes = topology.nodes().size();
-  request.optimize_for = options.optimize_for;
-  request.group_size = options.group_size;
-  request.numa_aware = options.numa_aware;
-  request.pinned = options.disallow_cpu_migration;
-  auto shape = MakePlan(request);
+  auto shape = ShapeFor(options, topology);
   if (!shape) return shape.error();
   plan.shape = *std::move(shape);
   plan.reserve = ReserveFor(plan.shape, options.reserve_workers);

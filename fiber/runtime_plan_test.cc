@@ -93,6 +93,50 @@ TEST(RuntimePlanTest, QuotaAndUnevenNodesAreRemarkedOn) {
        "4 workers, though fewer CPUs"});
 }
 
+std::string ShapeOn(const std::string& machine, const std::string& preset,
+                    bool pinned = false) {
+  RuntimeOptions options;
+  options.optimize_for = preset;
+  options.disallow_cpu_migration = pinned;
+  const Plan shape = PlanOn(machine, options).shape;
+  return std::to_string(shape.groups) + "x" +
+         std::to_string(shape.workers_per_group) +
+         (shape.numa_aware ? " numa" : "");
+}
+
+TEST(RuntimePlanTest, PresetsCrowdNoSmallNode) {
+  EXPECT_EQ(ShapeOn("0-29;30-31", "neutral"), "2x16");
+  EXPECT_EQ(ShapeOn("0-61;62-63", "neutral"), "4x16");
+  EXPECT_EQ(ShapeOn("0-61;62-63", "compute"), "1x64");
+  EXPECT_EQ(ShapeOn("0-13;14-27;28-41;42-43", "io"), "2x22");
+  EXPECT_EQ(ShapeOn("0-31;32-63;offline=34-63", "neutral"), "2x17");
+  EXPECT_EQ(ShapeOn("0-15;16-31", "neutral"), "2x16 numa");
+  EXPECT_EQ(ShapeOn("0-23;24-43", "neutral"), "2x22 numa");
+  RuntimeOptions few;
+  few.concurrency = 32;
+  EXPECT_TRUE(PlanOn("0-63;64-95", few).shape.numa_aware);
+  // A CPU for each: as many as there are, and not more than on any node.
+  EXPECT_EQ(ShapeOn("0-15;16-31", "neutral", true), "2x16 numa");
+  EXPECT_EQ(ShapeOn("0-23;24-43", "neutral", true), "2x22");
+  EXPECT_EQ(ShapeOn("0-29;30-31", "neutral", true), "2x16");
+  ExpectParts(PlanOn("0-29;30-31").ToString(),
+              {"2 scheduling groups of 16 workers on the CPUs 0-31 of 2 NUMA "
+               "nodes",
+               "bound to nodes, groups would crowd the smaller of them"});
+}
+
+TEST(RuntimePlanTest, WhoAsksForBoundGroupsHasThem) {
+  const std::string machine = "0-29;30-31";
+  EXPECT_EQ(ShapeOn(machine, "customized"), "2x16 numa");
+  RuntimeOptions options;
+  options.group_size = 16;
+  EXPECT_TRUE(PlanOn(machine, options).shape.numa_aware);
+  options.group_size.reset();
+  options.numa_aware = true;
+  ExpectParts(PlanOn(machine, options).ToString(),
+              {"1 on node 1 (CPUs 30-31)", "node 1 has 16 workers for 2 CPUs"});
+}
+
 TEST(RuntimePlanTest, PaperMachinesAreNotBound) {
   Machine machine = MachineOf("0-3;4-7");
   machine.bind_cpus = false;
