@@ -2,7 +2,8 @@
 // are mounted by /proc/self/mountinfo. In a container the former may name a
 // path as the host sees it while only a part of the tree, the mount's root, is
 // visible: that part is taken off. If what remains isn't there, the top of the
-// mount is what applies to us.
+// mount is what applies to us. There may be several mounts of a hierarchy, such
+// as the host's in a container that sees its files.
 #include "flare/base/cgroup.h"
 
 #include <algorithm>
@@ -23,8 +24,8 @@ struct Mount {
 };
 
 struct Mounts {
-  std::optional<Mount> v1_cpu;
-  std::optional<Mount> v2;
+  std::vector<Mount> v1_cpu;
+  std::vector<Mount> v2;
 };
 
 // Where our process is in both hierarchies.
@@ -36,6 +37,13 @@ struct Membership {
 bool HasItem(std::string_view list, std::string_view item) {
   const auto items = Split(list, ',');
   return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+// Of two at the same place the later one hides the other.
+void AddMount(Mount mount, std::vector<Mount>* mounts) {
+  std::erase_if(*mounts,
+                [&](const Mount& old) { return old.point == mount.point; });
+  mounts->push_back(std::move(mount));
 }
 
 // "36 35 98:0 /root /mount/point rw,noatime master:1 - type source options";
@@ -51,9 +59,9 @@ Mounts ReadMounts(const std::string& root) {
     if (front.size() < 5 || back.size() < 3) continue;
     Mount mount{std::string(front[3]), std::string(front[4])};
     if (back[0] == "cgroup2") {
-      mounts.v2 = std::move(mount);
+      AddMount(std::move(mount), &mounts.v2);
     } else if (back[0] == "cgroup" && HasItem(back[2], "cpu")) {
-      mounts.v1_cpu = std::move(mount);
+      AddMount(std::move(mount), &mounts.v1_cpu);
     }
   }
   return mounts;
@@ -79,13 +87,16 @@ Membership ReadMembership(const std::string& root) {
   return membership;
 }
 
+bool Shows(const Mount& mount, const std::string& path) {
+  return mount.root == "/" ||
+         (StartsWith(path, mount.root) &&
+          (path.size() == mount.root.size() || path[mount.root.size()] == '/'));
+}
+
 // The part of `path` below the mount: "/" + components, or "".
 std::string BelowMount(const Mount& mount, std::string path) {
   if (mount.root != "/") {
-    const bool inside =
-        StartsWith(path, mount.root) &&
-        (path.size() == mount.root.size() || path[mount.root.size()] == '/');
-    path = inside ? path.substr(mount.root.size()) : "";
+    path = Shows(mount, path) ? path.substr(mount.root.size()) : "";
   }
   return path == "/" ? "" : path;
 }
@@ -120,10 +131,13 @@ std::optional<double> Smaller(std::optional<double> a,
 // The smallest of the quotas from `path` up to the mount point.
 template <class Reader>
 std::optional<double> SmallestUpwards(const std::string& root,
-                                      const std::optional<Mount>& mount,
+                                      const std::vector<Mount>& mounts,
                                       const std::optional<std::string>& path,
                                       Reader read) {
-  if (!mount || !path) return std::nullopt;
+  if (mounts.empty() || !path) return std::nullopt;
+  auto mount = std::find_if(mounts.begin(), mounts.end(),
+                            [&](const Mount& m) { return Shows(m, *path); });
+  if (mount == mounts.end()) mount = mounts.begin();
   const std::string top = root + mount->point;
   std::string below = BelowMount(*mount, *path);
   std::optional<double> smallest = read(top);

@@ -108,6 +108,43 @@ TEST_F(ReadCpuQuotaTest, ContainersSeePartOfTheTree) {
   EXPECT_EQ(Read(), 7.0);
 }
 
+// `docker run --cpus=2 -v /:/host`: only the first of the mounts shows our
+// path.
+TEST_F(ReadCpuQuotaTest, OfSeveralMountsTheOneThatShowsUsCounts) {
+  const std::string hosts =
+      "40 23 0:26 /../../.. /host/sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+  Write("/proc/self/cgroup", "0::/\n");
+  Write("/sys/fs/cgroup/cpu.max", "200000 100000\n");
+  Write("/host/sys/fs/cgroup/cpu.max", "max 100000\n");
+  for (const std::string& mounts : {kV2Mount + hosts, hosts + kV2Mount}) {
+    Write("/proc/self/mountinfo", mounts);
+    EXPECT_EQ(Read(), 2.0) << mounts;
+  }
+  // None does: the first.
+  Write("/proc/self/mountinfo",
+        "30 23 0:26 /a /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n" + hosts);
+  EXPECT_EQ(Read(), 2.0);
+}
+
+TEST_F(ReadCpuQuotaTest, OfSeveralMountsOfVersion1Too) {
+  Write("/proc/self/cgroup", "2:cpu:/docker/1\n");
+  Write("/proc/self/mountinfo",
+        "32 23 0:28 /docker/1 /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "42 23 0:28 /docker/2 /host/cpu rw - cgroup cgroup rw,cpu\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Read(), 1.5);
+}
+
+TEST_F(ReadCpuQuotaTest, ALaterMountHidesOneAtTheSamePlace) {
+  Write("/proc/self/cgroup", "0::/box/inner\n");
+  Write("/proc/self/mountinfo",
+        std::string(kV2Mount) +
+            "33 30 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  Write("/sys/fs/cgroup/inner/cpu.max", "300000 100000\n");
+  EXPECT_EQ(Read(), 3.0);
+}
+
 TEST_F(ReadCpuQuotaTest, MalformedFilesAreNoLimit) {
   Write("/proc/self/mountinfo",
         std::string("garbage\n\n1 2 - \n - cgroup2 a b\n") + kV2Mount);
