@@ -52,6 +52,45 @@ std::vector<int> ReadList(const std::string& path) {
   return list ? *std::move(list) : std::vector<int>();
 }
 
+// A kernel mask of enough bits for any machine.
+class CpuMask {
+ public:
+  CpuMask() : set_(CPU_ALLOC(kMaxCpu + 1), &Free) {
+    CPU_ZERO_S(size(), set_.get());
+  }
+  static constexpr std::size_t size() { return CPU_ALLOC_SIZE(kMaxCpu + 1); }
+  cpu_set_t* get() const { return set_.get(); }
+
+ private:
+  static void Free(cpu_set_t* set) { CPU_FREE(set); }
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set_;
+};
+
+// The calling thread's mask, which has no CPU that is offline or outside of its
+// cpuset. nullopt: a sandbox forbids to ask.
+std::optional<std::vector<int>> AskForAffinity() {
+  const CpuMask mask;
+  const bool known = sched_getaffinity(0, mask.size(), mask.get()) == 0;
+  const int count = known ? CPU_COUNT_S(mask.size(), mask.get()) : 0;
+  if (count == 0) return std::nullopt;
+  std::vector<int> cpus;
+  for (int cpu = 0; static_cast<int>(cpus.size()) < count; ++cpu) {
+    if (CPU_ISSET_S(cpu, mask.size(), mask.get())) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// What is assumed where that can't be known. No more than that: lxcfs shows a
+// container as many as its quota here, not those that it runs on.
+std::vector<int> OnlineCpus(const std::string& root) {
+  std::vector<int> cpus = ReadList(root + "/sys/devices/system/cpu/online");
+  if (cpus.empty()) {
+    cpus.resize(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+    std::iota(cpus.begin(), cpus.end(), 0);
+  }
+  return cpus;
+}
+
 // "3", "-1", "0-10", "-4--2": one item of a CPU list, as the CPUs it stands
 // for.
 struct CpuRange {
@@ -104,10 +143,11 @@ Status ParseOption(std::string_view item, std::size_t equals,
 
 }  // namespace
 
-Topology Topology::FromSystem() { return FromSystem(Source{"", {}}); }
+Topology Topology::FromSystem() {
+  return FromSystem(Source{"", AskForAffinity()});
+}
 
 Topology Topology::FromSystem(const Source& source) {
-  const std::string cpu_root = source.root + "/sys/devices/system/cpu/";
   const std::string node_root = source.root + "/sys/devices/system/node/";
   Topology topology;
   for (const int id : ReadList(node_root + "online")) {
@@ -125,12 +165,8 @@ Topology Topology::FromSystem(const Source& source) {
   }
   topology.memory_nodes_ = topology.CountMemoryNodes();
   std::vector<int> usable =
-      source.affinity ? *source.affinity : GetThreadAffinity();
+      source.affinity ? *source.affinity : OnlineCpus(source.root);
   SortUnique(&usable);
-  const std::vector<int> online = ReadList(cpu_root + "online");
-  if (std::vector<int> both = Intersection(usable, online); !both.empty()) {
-    usable = std::move(both);
-  }
   topology.Keep(usable);
   // CPUs the node files don't know of, if they say anything at all.
   if (topology.cpus_ != usable) {
@@ -308,38 +344,9 @@ std::string FormatCpuList(const std::vector<int>& cpus) {
   return text;
 }
 
-namespace {
-
-// A kernel mask of enough bits for any machine.
-class CpuMask {
- public:
-  CpuMask() : set_(CPU_ALLOC(kMaxCpu + 1), &Free) {
-    CPU_ZERO_S(size(), set_.get());
-  }
-  static constexpr std::size_t size() { return CPU_ALLOC_SIZE(kMaxCpu + 1); }
-  cpu_set_t* get() const { return set_.get(); }
-
- private:
-  static void Free(cpu_set_t* set) { CPU_FREE(set); }
-  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set_;
-};
-
-}  // namespace
-
 std::vector<int> GetThreadAffinity() {
-  const CpuMask mask;
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, mask.size(), mask.get()) == 0) {
-    const int count = CPU_COUNT_S(mask.size(), mask.get());
-    for (int cpu = 0; static_cast<int>(cpus.size()) < count; ++cpu) {
-      if (CPU_ISSET_S(cpu, mask.size(), mask.get())) cpus.push_back(cpu);
-    }
-  }
-  if (cpus.empty()) {  // Forbidden by a sandbox: assume no restriction.
-    cpus.resize(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-    std::iota(cpus.begin(), cpus.end(), 0);
-  }
-  return cpus;
+  auto cpus = AskForAffinity();
+  return cpus ? *std::move(cpus) : OnlineCpus("");
 }
 
 Status SetThreadAffinity(const std::vector<int>& cpus) {

@@ -35,14 +35,15 @@ class Topology {
   // Where FromSystem() looks; tests point it at files of their own.
   struct Source {
     std::string root;  // Put before "/sys/..." and "/proc/...".
-    // The calling thread's affinity mask if not given.
+    // The calling thread's affinity mask. nullopt: a sandbox forbids to ask for
+    // it, so that what the system says is online counts.
     std::optional<std::vector<int>> affinity;
   };
 
-  // CPUs that are online and in the affinity mask of the calling thread (hence
-  // also in its cpuset), and the CPU quota of its cgroups, version 1 or 2, with
-  // all their ancestors. Never fails: what can't be read counts as absent (no
-  // NUMA information: one node; no quota: no limit).
+  // The CPUs in the affinity mask of the calling thread (hence online and in
+  // its cpuset), and the CPU quota of its cgroups, version 1 or 2, with all
+  // their ancestors. Never fails: what can't be read counts as absent (no NUMA
+  // information: one node; no quota: no limit).
   static Topology FromSystem();
   static Topology FromSystem(const Source& source);
 
@@ -113,7 +114,8 @@ Expected<std::vector<int>> ParseCpuList(std::string_view text,
 // "0-3,6".
 std::string FormatCpuList(const std::vector<int>& cpus);
 
-// The calling thread's affinity mask, ascending. Never empty.
+// The calling thread's affinity mask, ascending; all CPUs that are online where
+// a sandbox forbids to ask for it. Never empty.
 std::vector<int> GetThreadAffinity();
 
 // Restricts the calling thread to `cpus`. Error: EINVAL if none of them can be

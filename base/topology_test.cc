@@ -300,14 +300,13 @@ class TopologyFromFilesTest : public ::testing::Test {
 };
 
 TEST_F(TopologyFromFilesTest, FourNodes) {
-  Write("/sys/devices/system/cpu/online", "0-2,4-7\n");
   Write("/sys/devices/system/node/online", "0-1,4-5\n");
   Write("/sys/devices/system/node/has_memory", "0,4-5\n");
   WriteNode(0, "0-2");
   WriteNode(1, "4-5");
   WriteNode(4, "6-7");
-  WriteNode(5, "");  // Memory only.
-  const Topology topology = Read({0, 1, 2, 3, 4, 5, 6, 7});
+  WriteNode(5, "");                                       // Memory only.
+  const Topology topology = Read({0, 1, 2, 4, 5, 6, 7});  // 3 is offline.
   EXPECT_EQ(topology.ToString(),
             "node 0: CPUs 0-2; node 1: CPUs 4-5 (no memory); node 4: CPUs 6-7");
   EXPECT_EQ(topology.memory_nodes(), 3u);  // One of them without CPUs.
@@ -317,8 +316,6 @@ TEST_F(TopologyFromFilesTest, FourNodes) {
 
 TEST_F(TopologyFromFilesTest, WithoutNumaInformationThereIsOneNode) {
   EXPECT_EQ(Read({3, 1}).ToString(), "node 0: CPUs 1,3");
-  Write("/sys/devices/system/cpu/online", "0-3\n");
-  EXPECT_EQ(Read({1, 3, 9}).ToString(), "node 0: CPUs 1,3");
   // One that leaves out a CPU we may use is not to be believed.
   Write("/sys/devices/system/node/online", "0\n");
   WriteNode(0, "0-2");
@@ -329,6 +326,26 @@ TEST_F(TopologyFromFilesTest, MalformedFilesCountAsAbsent) {
   Write("/sys/devices/system/cpu/online", "what?\n");
   Write("/sys/devices/system/node/online", "3-1\n");
   EXPECT_EQ(Read({0, 1}).ToString(), "node 0: CPUs 0-1");
+  EXPECT_EQ(Topology::FromSystem({root_, std::nullopt}).cpus().front(), 0);
+}
+
+// lxcfs shows a quota of two CPUs as if they were the first two.
+TEST_F(TopologyFromFilesTest, TheAffinityMaskKnowsBetterThanWhatIsOnline) {
+  Write("/sys/devices/system/cpu/online", "0-1\n");
+  Write("/sys/devices/system/node/online", "0-1\n");
+  WriteNode(0, "0-7");
+  WriteNode(1, "8-15");
+  EXPECT_EQ(Read({0, 1, 6, 7, 8, 9}).ToString(),
+            "node 0: CPUs 0-1,6-7; node 1: CPUs 8-9");
+}
+
+TEST_F(TopologyFromFilesTest, WithoutAffinityMaskAllThatIsOnlineCounts) {
+  Write("/sys/devices/system/cpu/online", "0,2-4\n");
+  Write("/sys/devices/system/node/online", "0-1\n");
+  WriteNode(0, "0-2");
+  WriteNode(1, "3-4");
+  EXPECT_EQ(Topology::FromSystem({root_, std::nullopt}).ToString(),
+            "node 0: CPUs 0,2; node 1: CPUs 3-4");
 }
 
 TEST_F(TopologyFromFilesTest, QuotaOfTheCgroup) {
