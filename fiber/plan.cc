@@ -154,7 +154,7 @@ Plan PlanFor(const PlanRequest& request, std::size_t wanted) {
   } else if (preset.limit != 0) {
     plan = Searched(preset, wanted, request.nodes);
   } else if (preset.name == "compute" && request.nodes > 1 &&
-             2 * wanted >= request.cpus) {
+             2 * wanted >= std::max(request.cpus, request.all_cpus)) {
     plan = PerNode(wanted, request.nodes);
   } else {
     plan = Fewest(wanted);

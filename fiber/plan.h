@@ -18,8 +18,10 @@
 namespace flare::fiber {
 
 struct PlanRequest {
-  int concurrency = 0;    // Workers wanted; 0: max(cpus, 4); see `pinned`.
-  std::size_t cpus = 1;   // CPUs that may be used.
+  int concurrency = 0;   // Workers wanted; 0: max(cpus, 4); see `pinned`.
+  std::size_t cpus = 1;  // CPUs that may be used at a time.
+  // All that may be used, of which a quota may leave less at a time; 0: `cpus`.
+  std::size_t all_cpus = 0;
   std::size_t nodes = 1;  // NUMA nodes with such CPUs.
   std::string optimize_for = "neutral";
   // Given explicitly, either makes the plan "customized".

@@ -56,6 +56,13 @@ TEST(PlanTest, ComputeBindsWhenItFillsTheMachine) {
   EXPECT_EQ(Shape(Request("compute", 80, 2)), "2x40 numa");
   EXPECT_EQ(Shape(Request("compute", 20, 2, 80)), "1x20");
   EXPECT_EQ(Shape(Request("compute", 160, 2)), "4x40 numa");
+  // What a quota leaves isn't the machine.
+  PlanRequest request = Request("compute", 0, 2, 4);
+  EXPECT_EQ(Shape(request), "2x2 numa");
+  request.all_cpus = 128;
+  EXPECT_EQ(Shape(request), "1x4");
+  request.concurrency = 64;
+  EXPECT_EQ(Shape(request), "2x32 numa");
 }
 
 TEST(PlanTest, CustomizedFollowsTheGroupSize) {

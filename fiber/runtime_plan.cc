@@ -133,6 +133,7 @@ PlanRequest RequestFor(const RuntimeOptions& options,
   PlanRequest request;
   request.concurrency = options.concurrency;
   request.cpus = static_cast<std::size_t>(topology.parallelism());
+  request.all_cpus = topology.cpus().size();
   request.nodes = topology.nodes().size();
   request.optimize_for = options.optimize_for;
   request.group_size = options.group_size;

@@ -125,6 +125,12 @@ TEST(RuntimePlanTest, PresetsCrowdNoSmallNode) {
                "bound to nodes, groups would crowd the smaller of them"});
 }
 
+TEST(RuntimePlanTest, ComputeBindsNoneForAQuotaOfAFewCpus) {
+  EXPECT_EQ(ShapeOn("0-63;64-127;quota=4", "compute"), "1x4");
+  EXPECT_EQ(ShapeOn("0-63;64-127;quota=64", "compute"), "2x32 numa");
+  EXPECT_EQ(ShapeOn("0-63;64-127", "compute"), "2x64 numa");
+}
+
 TEST(RuntimePlanTest, WhoAsksForBoundGroupsHasThem) {
   const std::string machine = "0-29;30-31";
   EXPECT_EQ(ShapeOn(machine, "customized"), "2x16 numa");
