@@ -104,7 +104,6 @@ SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
     group.stacks.node = place.memory_node;
     group.arenas = ArenasOf(place.memory_node, i, group.workers);
   }
-  if (options.make_poller) group.poller = options.make_poller(i);
   group.schedule = schedule;
   if (schedule != nullptr) group.stack_idle_ns = 0;  // By the real time.
   return group;
@@ -128,6 +127,24 @@ std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
     group = std::make_unique<SchedulingGroup>(std::move(options));
   }).join();
   return group;
+}
+
+// Error: that of a poller.
+Status BuildGroups(const RuntimeOptions& options, Runtime* rt) {
+  for (std::size_t i = 0; i < rt->plan.shape.groups; ++i) {
+    auto group = GroupOptions(options, rt->plan, rt->schedule.get(), i);
+    if (options.make_poller) {
+      auto poller = options.make_poller(i);
+      if (!poller) {
+        return Status(poller.error().code(), "the poller of scheduling group " +
+                                                 std::to_string(i) + ": " +
+                                                 poller.error().message());
+      }
+      group.poller = *std::move(poller);
+    }
+    rt->groups.push_back(BuildGroup(std::move(group)));
+  }
+  return Status();
 }
 
 // Two per worker: one to run on, one to go on with when a task suspends.
@@ -229,10 +246,7 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
   rt->schedule = *std::move(schedule);
   // It decides among workers that are all there from the start.
   if (rt->schedule != nullptr) rt->plan.reserve = 0;
-  for (std::size_t i = 0; i < rt->plan.shape.groups; ++i) {
-    rt->groups.push_back(
-        BuildGroup(GroupOptions(options, rt->plan, rt->schedule.get(), i)));
-  }
+  if (Status s = BuildGroups(options, rt.get()); !s.ok()) return s;
   ConnectNeighbours(options, rt.get());
   if (Status s = GetFirstStacks(options, rt.get()); !s.ok()) return s;
   std::vector<SchedulingGroup*> all;

@@ -134,12 +134,13 @@ struct RuntimeOptions {
 
   // What idle workers of a group wait in. Empty: they only wait for each other
   // and for timers.
-  std::function<std::unique_ptr<Poller>(std::size_t group)> make_poller =
-      nullptr;
+  std::function<Expected<std::unique_ptr<Poller>, Status>(std::size_t group)>
+      make_poller = nullptr;
 };
 
 // Starts the workers. Errors: a value out of range, a CPU list that can't be
-// read, a runtime already running, no memory for stacks, no more threads.
+// read, a runtime already running, no memory for stacks, no more threads, what
+// make_poller says.
 Status StartRuntime(const RuntimeOptions& options);
 
 // What StartRuntime() would say in its log line about what it starts, on this

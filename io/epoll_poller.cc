@@ -93,13 +93,18 @@ Expected<std::unique_ptr<EpollPoller>, Status> EpollPoller::Create(
   return std::unique_ptr<EpollPoller>(new EpollPoller(std::move(fds), options));
 }
 
-std::function<std::unique_ptr<fiber::Poller>(std::size_t)> EpollPoller::Factory(
-    const Options& options) {
-  return [options](std::size_t group) -> std::unique_ptr<fiber::Poller> {
+std::function<Expected<std::unique_ptr<fiber::Poller>, Status>(std::size_t)>
+EpollPoller::Factory(const Options& options) {
+  return [options](std::size_t group)
+             -> Expected<std::unique_ptr<fiber::Poller>, Status> {
     if (group == 0) ReserveDescriptors(kDescriptors);  // No worker runs yet.
     auto poller = Create(options);
-    CHECK(poller.has_value()) << poller.error().message();
-    return std::move(*poller);
+    if (poller) return *std::move(poller);
+    return Status(poller.error().code(),
+                  poller.error().message() +
+                      "; raise the limit of descriptors (ulimit -n), of which "
+                      "each group takes four, or have fewer groups "
+                      "(--flare_scheduling_group_size)");
   };
 }
 

@@ -51,11 +51,11 @@ class EpollPoller : public fiber::Poller {
       const Options& options);
   static auto Create() { return Create(Options()); }
 
-  // For RuntimeOptions::make_poller. Dies with a message if Create() fails.
-  // With the first poller comes room for kDescriptors (fd.h:
-  // ReserveDescriptors).
-  static std::function<std::unique_ptr<fiber::Poller>(std::size_t)> Factory(
-      const Options& options);
+  // For RuntimeOptions::make_poller. Errors: as Create(), with what to do. With
+  // the first poller comes room for kDescriptors (fd.h: ReserveDescriptors).
+  static std::function<
+      Expected<std::unique_ptr<fiber::Poller>, Status>(std::size_t)>
+  Factory(const Options& options);
   static auto Factory() { return Factory(Options()); }
 
   // The group's poller; every group must have been given one by Factory().

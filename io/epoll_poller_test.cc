@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
 #include "flare/io/epoll_wait.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
@@ -402,6 +404,29 @@ TEST_P(RunningPollerTest, DrainFromFibersAndThreads) {
   }
   testing::DrainPollers();
   EXPECT_TRUE(drained.wait_for(testing::kLimit));
+}
+
+// One Status says what is wrong, and nothing is left.
+TEST(EpollPollerFactoryTest, FailsTheStartWhenThereAreTooFewDescriptors) {
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit tight{.rlim_cur = 40, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  fiber::RuntimeOptions options;
+  options.concurrency = 16;
+  options.group_size = 1;
+  options.numa_aware = false;
+  options.make_poller = EpollPoller::Factory();
+  const Status few = fiber::StartRuntime(options);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(few.code(), EMFILE);
+  for (const char* part : {"the poller of scheduling group ", "Too many open",
+                           "ulimit -n", "--flare_scheduling_group_size"}) {
+    EXPECT_NE(few.message().find(part), std::string::npos) << few.message();
+  }
+  EXPECT_FALSE(fiber::IsRuntimeRunning());
+  ASSERT_TRUE(fiber::StartRuntime(options).ok());
+  fiber::TerminateRuntime();
 }
 
 }  // namespace

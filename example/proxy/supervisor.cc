@@ -52,13 +52,10 @@ Status WithAdvice(const Status& status) {
 }
 
 // As many descriptors as we may have; a warning if that is too few.
-void RaiseDescriptorLimit(const ProxyConfig& config) {
+void ProvideDescriptors(const ProxyConfig& config) {
+  RaiseDescriptorLimit();  // The hard one may have been raised.
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  if (limit.rlim_cur != limit.rlim_max) {
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-  }
   // Two sockets each, and what the program itself uses.
   const rlim_t needed = 2 * config.max_connections + 100;
   if (limit.rlim_cur < needed) {
@@ -68,11 +65,17 @@ void RaiseDescriptorLimit(const ProxyConfig& config) {
                  << limit.rlim_cur
                  << "; raise the limit (`ulimit -n`) or lower the setting.";
   }
-  // The runtime could only do so within the limit that there was.
-  flare::io::ReserveDescriptors(needed);
+  flare::io::ReserveDescriptors(needed);  // The runtime's may be less.
 }
 
 }  // namespace
+
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 int CountUnreachable(const ProxyConfig& config) {
   HealthCheckConfig check = config.health_check;
@@ -117,7 +120,7 @@ Status Supervisor::Start(const ProxyConfig& config) {
   // kill. A reload waits for `control_`.
   (void)flare::CheckForQuitSignal();
   hangup_ = std::make_unique<HangupSignal>([this] { Reload(); });
-  RaiseDescriptorLimit(config);
+  ProvideDescriptors(config);
   const Status opened = flare::fiber::RunBlocking(
       [&] { return access_log_.Open(config.access_log); });
   if (!opened.ok()) {
@@ -195,7 +198,7 @@ Status Supervisor::Apply(std::shared_ptr<const ProxyConfig> config) {
     LOG(WARNING) << WhereOf(*config, "admin")
                  << ": this takes effect with the next start only.";
   }
-  RaiseDescriptorLimit(*config);
+  ProvideDescriptors(*config);
   health_.Update(*config, proxy_->upstreams());
   KeepTicking(config->statistics_interval);
   return Status();

@@ -61,6 +61,31 @@ class TheDocumentedFile(proxy_harness.ProxyTest):
     self.assertEqual(proxy.stop(), 0, proxy)
 
 
+class FewDescriptors(proxy_harness.ProxyTest):
+  """Fewer than the workers take, each four."""
+
+  def start_with(self, limit):
+    proxy = harness.Program(
+        proxy_harness.PROXY, "--flare_concurrency_hint=16",
+        "--listen=127.0.0.1:0", "--upstreams=127.0.0.1:1",
+        prefix=("sh", "-c", f'{limit} && exec "$0" "$@"'))
+    self.addCleanup(proxy.kill)
+    return proxy
+
+  def test_by_the_soft_limit(self):
+    proxy = self.start_with("ulimit -Sn 48")
+    proxy.wait_for(r"Proxy listens on 127\.0\.0\.1:\d+\.$")
+    self.assertEqual(proxy.stop(), 0, proxy)
+
+  def test_by_the_hard_limit(self):
+    proxy = self.start_with("ulimit -n 48")
+    self.assertEqual(proxy.wait(), 1, proxy)
+    self.assertRegex(
+        proxy.log(), r"can't start the fiber runtime: the poller of scheduling "
+        r"group \d+: create an (epoll instance|eventfd): Too many open files; "
+        r"raise the limit of descriptors \(ulimit -n\)")
+
+
 class SettingsThatNeverCome(proxy_harness.ProxyTest):
   """The file is a FIFO, which somebody has opened but doesn't write to."""
 
