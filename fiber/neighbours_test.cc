@@ -2,10 +2,12 @@
 // to itself while those of a neighbour sleep.
 #include "flare/fiber/neighbours.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -230,6 +232,54 @@ TEST_F(HelpTest, AcrossNodesByFlag) {
   const RuntimeStatistics counted = GetRuntimeStatistics();
   EXPECT_EQ(counted.near_steals, 0U);
   EXPECT_GT(counted.far_steals, 0U);
+  TerminateRuntime();
+}
+
+// The watch finds both short of workers at once, mostly.
+TEST_F(HelpTest, OfTwoGroupsNotAlwaysTheSameFirst) {
+  options_.concurrency = 3;
+  options_.numa_aware = false;
+  options_.work_stealing_ratio = 1 << 30;  // Nobody looks without invitation.
+  ASSERT_TRUE(StartRuntime(options_).ok());
+  ASSERT_EQ(GetSchedulingGroupCount(), 3U);
+  std::atomic<bool> let_go{false};
+  Latch ended(2);
+  for (std::size_t group = 0; group < 2;) {
+    Event started;
+    bool in_group = false;
+    SpawnTo(group, [&, group] {
+      const bool holds = GetCurrentSchedulingGroupIndex() == group;
+      in_group = holds;
+      started.Set();
+      if (!holds) return;
+      let_go.wait(false);
+      ended.count_down();
+    });
+    started.Wait();
+    if (in_group) ++group;
+  }
+  constexpr int kRounds = 200;
+  std::array<std::atomic<int>, 2> first{};
+  std::mt19937 random(5);
+  for (int round = 0; round < kRounds; ++round) {
+    // At any time since the last look.
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
+    std::atomic<bool> any{false};
+    Latch ran(2);
+    for (std::size_t group = 0; group < 2; ++group) {
+      SpawnTo(group, [&, group] {
+        if (!any.exchange(true)) first[group].fetch_add(1);
+        ran.count_down();
+      });
+    }
+    ran.wait();
+  }
+  // Every third time or so.
+  EXPECT_GT(first[0].load(), kRounds / 7);
+  EXPECT_GT(first[1].load(), kRounds / 7);
+  let_go.store(true);
+  let_go.notify_all();
+  ended.wait();
   TerminateRuntime();
 }
 

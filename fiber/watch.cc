@@ -52,13 +52,19 @@ void Watch::Main() {
   policy_of_workers_ = ThreadPolicy::OfThisThread();
   policy_of_workers_.GivingWay().Apply();
   int quiet = 0;
+  std::size_t first = 0;
   std::int64_t due = NowNs();
   // seq_cst: pairs with the store in Stop.
   while (stop_.load(std::memory_order_seq_cst) == 0) {
     const std::int64_t now = NowNs();
     look_ = {.late_ns = now - due};
     bool active = false;
-    for (Watched& watched : groups_) active |= Look(&watched, now);
+    // Elsewhere each time, or of those that the same neighbour could help one
+    // would always be the first.
+    ++first;
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      active |= Look(&groups_[(first + i) % groups_.size()], now);
+    }
     quiet = active ? 0 : quiet + 1;
     if (quiet < 3) {
       due = now + pace_.After(look_);
