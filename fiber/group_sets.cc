@@ -42,7 +42,8 @@ Status GroupSets::Add(std::string_view item) {
   if (!members || members->empty()) {
     return Malformed(item,
                      "has no list of groups after the colon, such as "
-                     "0-3 or 4,5");
+                     "0-3 or 4,5" +
+                         (members ? "" : "; " + members.error().message()));
   }
   names_.push_back(name);
   for (const int member : *members) {

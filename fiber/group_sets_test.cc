@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -78,6 +79,12 @@ TEST(GroupSetsTest, RefusesTheRest) {
   for (const char* text : {"a:", "a:x", "a:0-", "a:2-1", "a:0:1", "a:-5"}) {
     EXPECT_NE(Refusal(text, 4).find("no list of groups"), std::string::npos)
         << text;
+  }
+  for (const auto& [text, why] :
+       {std::pair("a:2-1", "\"2-1\" runs backwards"),
+        std::pair("a:-99", "\"-99\" is out of range"),
+        std::pair("a:0,x", "\"x\" is neither a number nor a range")}) {
+    EXPECT_NE(Refusal(text, 4).find(why), std::string::npos) << text;
   }
   EXPECT_NE(Refusal("a:0;a:1", 4).find("'a:1' names a set twice"),
             std::string::npos);
