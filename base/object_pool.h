@@ -52,7 +52,9 @@ class PoolDepot {
   std::size_t Put(void* const* items, std::size_t n);
 
  private:
-  static constexpr std::size_t kMaxNodes = 8;
+  // More share shelves, of a cache line each. With sockets that are cut up
+  // there may be 16.
+  static constexpr std::size_t kMaxNodes = 32;
 
   struct alignas(64) Shelf {
     std::mutex mutex;

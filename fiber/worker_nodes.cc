@@ -41,7 +41,8 @@ class NodeStore {
   }
 
  private:
-  static constexpr std::size_t kStores = 9;  // More nodes share them.
+  // For 32 nodes and none; more share them.
+  static constexpr std::size_t kStores = 33;
   static constexpr std::size_t kMaxChains = 256;
 
   Spinlock lock_;
