@@ -66,7 +66,8 @@ DEFINE_int32(flare_io_spin_us, 100,
 DEFINE_int32(flare_fiber_reserve_workers, 8,
              "Workers that each scheduling group has in reserve: one takes the "
              "place of each that is found to block its thread in a task while "
-             "others wait. None in groups of a single worker. 0: none at all.");
+             "others wait. At most 64 with the workers, so that groups of 64 "
+             "have none; nor have those of a single worker. 0: none at all.");
 DEFINE_int32(flare_fiber_max_blocking_threads, 256,
              "Threads that blocking regions (RunBlocking) may have together; "
              "further regions wait for one.");
