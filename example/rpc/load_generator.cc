@@ -15,7 +15,8 @@ namespace {
 
 // Up to here all callers start at once.
 constexpr std::size_t kNoRampUpNeeded = 100;
-constexpr std::size_t kRampUpSteps = 1000;  // Of a millisecond each.
+constexpr std::size_t kRampUpSteps = 1000;
+constexpr auto kRampUpStep = 1ms;
 
 }  // namespace
 
@@ -49,11 +50,17 @@ void LoadGenerator::RampUp() {
   const std::size_t per_step = callers_.size() <= kNoRampUpNeeded
                                    ? callers_.size()
                                    : callers_.size() / kRampUpSteps + 1;
-  for (std::size_t i = 0; i < callers_.size(); i += per_step) {
-    if (i != 0 && !schedule_->stopped()) flare::this_fiber::SleepFor(1ms);
-    const std::size_t end = std::min(i + per_step, callers_.size());
-    for (std::size_t j = i; j != end; ++j) callers_[j]->Start();
+  // Steps that are late don't make the later ones late.
+  const auto begin = flare::ReadSteadyClock();
+  std::size_t started = 0;
+  for (int step = 0; started != callers_.size(); ++step) {
+    if (step != 0) flare::this_fiber::SleepUntil(begin + step * kRampUpStep);
+    if (schedule_->over()) break;
+    const std::size_t end = std::min(started + per_step, callers_.size());
+    for (; started != end; ++started) callers_[started]->Start();
   }
+  // The others would find nothing left to do.
+  for (; started != callers_.size(); ++started) running_.OneEnded();
 }
 
 void LoadGenerator::EndWarmUp() {

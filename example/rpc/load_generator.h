@@ -35,8 +35,9 @@ class LoadGenerator {
 
   // Starts the callers, caller i in scheduling group i % groups. Doesn't block:
   // more than a hundred of them are started bit by bit within the next second,
-  // so that the server doesn't see them all as one burst. After `warm_up` calls
-  // count towards LoadOptions::requests from EndWarmUp() on only.
+  // so that the server doesn't see them all as one burst; when all calls have
+  // been claimed, no more. After `warm_up` calls count towards
+  // LoadOptions::requests from EndWarmUp() on only.
   void Start(bool warm_up = false);
 
   // LoadOptions::requests begins to count, besides what is under way. Once,

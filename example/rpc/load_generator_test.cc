@@ -119,6 +119,21 @@ TEST_F(LoadGeneratorTest, MakesExactlyTheCallsAskedFor) {
   }
 }
 
+// When all calls have been claimed, the load doesn't last until the last caller
+// would have started.
+TEST_F(LoadGeneratorTest, DoesNotStartCallersForNothing) {
+  LoadOptions options = StartServer();
+  options.requests = 10;
+  options.max_pending = 2000;      // They take 666 ms.
+  std::int64_t shortest = kNever;  // The machine may be busy now and then.
+  for (int i = 0; i != 10 && shortest > 400'000'000; ++i) {
+    const std::int64_t begin = flare::NowNs();
+    EXPECT_EQ(Run(options).successes(), 10u);
+    shortest = std::min(shortest, flare::NowNs() - begin);
+  }
+  EXPECT_LE(shortest, 400'000'000);
+}
+
 // As many calls are under way as there are callers, whatever these are.
 TEST_F(LoadGeneratorTest, CallersCallAtTheSameTime) {
   constexpr int kCallers = 20;

@@ -53,6 +53,13 @@ class Schedule {
     return stopped_.load(std::memory_order_relaxed);  // As in Stop.
   }
 
+  // Would Next() claim nothing?
+  bool over() const {
+    // relaxed, both: as in Stop.
+    return stopped() || claimed_.load(std::memory_order_relaxed) >=
+                            end_.load(std::memory_order_relaxed);
+  }
+
   // Is there a fixed rate?
   bool paced() const { return ns_per_call_ != 0; }
 

@@ -114,7 +114,19 @@ TEST(Schedule, NothingIsDueAfterStop) {
     schedule.Stop();
     EXPECT_TRUE(schedule.Revoked(*claim));
     EXPECT_TRUE(schedule.stopped());
+    EXPECT_TRUE(schedule.over());
     EXPECT_EQ(NextDue(&schedule, 2), std::nullopt);
+  }
+}
+
+TEST(Schedule, IsOverOnceAllCallsAreClaimed) {
+  for (double rate : {0.0, 10.0}) {
+    Schedule schedule(rate, 0, 0);
+    EXPECT_TRUE(schedule.Next(1).has_value());
+    EXPECT_FALSE(schedule.over());
+    schedule.Limit(2, 100'000'000);
+    while (!schedule.over()) EXPECT_TRUE(schedule.Next(1).has_value());
+    EXPECT_FALSE(schedule.Next(1).has_value());
   }
 }
 
