@@ -54,6 +54,9 @@ class Period {
   }
   const CallStatistics& calls() const { return calls_.ordinary; }
   const CallStatistics& tail() const { return calls_.tail; }
+  std::uint64_t successes() const {
+    return calls_.ordinary.successes() + calls_.tail.successes();
+  }
   double LengthAt(std::int64_t now_ns) const {
     return flare::ToSeconds(now_ns - began_ns_);
   }
@@ -130,6 +133,7 @@ class Run {
         Show(now);
       }
     }
+    CloseInterval(now);  // Unless Show() has.
     summary_.seconds = flare::ToSeconds(now - begin);
     for (TargetSummary& target : summary_.targets) {
       NoteRate(&target.load);
@@ -148,7 +152,8 @@ class Run {
         flare::SaturatingAdd(flare::NowNs(), Nanoseconds(options_.patience_s));
     const bool ended = WaitUntilFinished(deadline);
     Collect();
-    WriteHdrLog(flare::NowNs());
+    // In the log, too, no time belongs to these.
+    if (report_.successes() != 0) WriteHdrLog(report_.began_ns());
     if (!ended) {
       for (const PressTarget& target : targets_) {
         summary_.unended += target.load->running();
@@ -198,8 +203,7 @@ class Run {
       if (options_.has_tail) {
         LOG(INFO) << "Tail: " << ReportLine(report_.tail(), length);
       }
-      WriteHdrLog(now);
-      report_.Begin(now);
+      CloseInterval(now);
     }
     if (now >= progress_.end_ns()) {
       // To the line's start, the text, and the rest of the line cleared.
@@ -210,6 +214,11 @@ class Run {
       std::fflush(stderr);
       progress_.Begin(now);
     }
+  }
+
+  void CloseInterval(std::int64_t now) {
+    if (now > report_.began_ns()) WriteHdrLog(now);
+    report_.Begin(now);
   }
 
   void WriteHdrLog(std::int64_t now) {

@@ -259,6 +259,25 @@ class HistogramFiles(LoadTest):
     for key in original.keys() - {"command_line", "tail", "avg_us"}:
       self.assertEqual(merged[key], original[key], key)
 
+  def test_rates_of_logs_are_those_of_press(self):
+    # Calls take so long that some end behind the window.
+    server = self.start_server("--work=sleep_fiber", "--work_us=300000")
+    hdr_file = self.path("press.hdr")
+    for interval in ("0.4", "10"):
+      with self.subTest(interval=interval):
+        _, figures = self.press(
+            self.address("flare", server.port), "--max_pending=8",
+            "--duration=1", f"--report_interval={interval}",
+            "--tail_ratio=0.5", "--tail_us=300000", f"--hdr_log={hdr_file}")
+        merged = self.merge(hdr_file)
+        for of_log, of_press in ((merged, figures),
+                                 (merged["tail"], figures["tail"])):
+          self.assertEqual(of_log["requests"], of_press["requests"])
+          self.assertAlmostEqual(of_log["duration_s"], of_press["duration_s"],
+                                 delta=0.01)
+          self.assertAlmostEqual(of_log["qps"], of_press["qps"],
+                                 delta=0.01 * of_press["qps"])
+
   def test_bad_files_are_named(self):
     (json_file, hdr_file), _ = self.run_twice()
     with open(hdr_file) as f:
