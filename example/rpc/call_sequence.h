@@ -17,12 +17,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "example/rpc/call.h"
 #include "example/rpc/call_recorder.h"
 #include "example/rpc/load_options.h"
 #include "example/rpc/schedule.h"
+#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 
 namespace example {
@@ -41,11 +43,18 @@ class CallerCount {
   // A caller's last act.
   void OneEnded() {
     // acq_rel: the last one publishes what all have done, to who waits.
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) all_ended_.Set();
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    ended_ns_ = flare::NowNs();
+    all_ended_.Set();
   }
   // Blocks the fiber. False: the deadline passed first.
   bool WaitUntilAllEnded(std::int64_t deadline_ns) {
     return all_ended_.WaitUntil(deadline_ns);
+  }
+  // When the last one ended, a time of NowNs(); nothing: it hasn't.
+  std::optional<std::int64_t> ended_ns() const {
+    if (!all_ended_.IsSet()) return std::nullopt;
+    return ended_ns_;
   }
   std::size_t left() const {
     return left_.load(std::memory_order_relaxed);  // For people.
@@ -53,6 +62,7 @@ class CallerCount {
 
  private:
   std::atomic<std::size_t> left_;
+  std::int64_t ended_ns_ = 0;  // Written before all_ended_ is set.
   flare::fiber::Event all_ended_;
 };
 

@@ -54,6 +54,9 @@ class LoadGenerator {
     return running_.WaitUntilAllEnded(deadline_ns);
   }
 
+  // When the last caller ended, a time of NowNs(); nothing: it hasn't.
+  std::optional<std::int64_t> ended_ns() const { return running_.ended_ns(); }
+
   // Callers that haven't ended.
   std::size_t running() const { return running_.left(); }
 

@@ -38,6 +38,16 @@ struct Calls {
   }
 };
 
+// Adds the rate at which the calls of `load` succeeded in so many seconds.
+void AddRate(const LoadSummary& load, double seconds, LoadSummary* sum) {
+  const auto rate = [seconds](const CallSummary& part) {
+    return static_cast<double>(part.calls.successes()) /
+           std::max(seconds, 1e-9);
+  };
+  sum->qps += rate(load);
+  if (load.tail) sum->tail->qps += rate(*load.tail);
+}
+
 // Figures since some moment, for a line that is written again and again.
 class Period {
  public:
@@ -77,9 +87,10 @@ class Run {
         report_(Nanoseconds(options.report_interval_s)),
         progress_(options.show_progress ? kProgressInterval : kNever) {
     for (const PressTarget& target : targets) {
-      summary_.targets.push_back({target.server_addr, {}});
+      summary_.targets.push_back({target.server_addr, 0, {}});
       if (options.has_tail) summary_.targets.back().load.tail.emplace();
     }
+    if (options.has_tail) summary_.tail.emplace();
   }
 
   Summary Go() {
@@ -134,16 +145,19 @@ class Run {
       }
     }
     CloseInterval(now);  // Unless Show() has.
-    summary_.seconds = flare::ToSeconds(now - begin);
-    for (TargetSummary& target : summary_.targets) {
-      NoteRate(&target.load);
-      if (target.load.tail) NoteRate(&*target.load.tail);
-    }
+    NoteRates(begin, now);
   }
 
-  void NoteRate(CallSummary* summary) const {
-    summary->qps = static_cast<double>(summary->calls.successes()) /
-                   std::max(summary_.seconds, 1e-9);
+  // A target that was done before the others has its own, shorter window.
+  void NoteRates(std::int64_t begin, std::int64_t end) {
+    summary_.seconds = flare::ToSeconds(end - begin);
+    for (std::size_t i = 0; i != targets_.size(); ++i) {
+      TargetSummary& target = summary_.targets[i];
+      const std::int64_t ended = targets_[i].load->ended_ns().value_or(end);
+      target.seconds = flare::ToSeconds(std::clamp(ended, begin, end) - begin);
+      AddRate(target.load, target.seconds, &target.load);
+      AddRate(target.load, summary_.seconds, &summary_);
+    }
   }
 
   // What ends from here on counts, but for the rate.

@@ -82,7 +82,6 @@ std::string ProgressLine(const CallStatistics& calls, double seconds,
 
 void CallSummary::Merge(const CallSummary& other) {
   calls.Merge(other.calls);
-  qps += other.qps;
   warm_up.Merge(other.warm_up);
 }
 
@@ -136,10 +135,10 @@ std::vector<std::string> SummaryLines(const Summary& summary) {
   lines.push_back(LatencyLine(summary.calls.latency_ns));
   AddFailureLines(summary, "", &lines);
   if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", &lines);
-  for (const auto& [server_addr, load] : summary.targets) {
-    AddLines(load, summary.seconds, server_addr + ": ", &lines);
+  for (const auto& [server_addr, seconds, load] : summary.targets) {
+    AddLines(load, seconds, server_addr + ": ", &lines);
     if (load.tail) {
-      AddLines(*load.tail, summary.seconds, server_addr + ": tail: ", &lines);
+      AddLines(*load.tail, seconds, server_addr + ": tail: ", &lines);
     }
   }
   if (summary.unended != 0) {

@@ -43,7 +43,8 @@ struct CallSummary {
   bool HasFailures() const {
     return !calls.failures.empty() || !warm_up.failures.empty();
   }
-  // Adds another part of the same run.
+  // Adds another part of the same run, but for the rate: the windows of parts
+  // may differ.
   void Merge(const CallSummary& other);
 };
 
@@ -56,6 +57,7 @@ struct LoadSummary : CallSummary {
 
 struct TargetSummary {
   std::string server_addr;
+  double seconds = 0;  // Until its last call ended, or the run's window did.
   LoadSummary load;
 };
 

@@ -91,11 +91,11 @@ void AddTail(const LoadSummary& summary, double seconds, int depth,
   object->Add("tail", tail.Finish());
 }
 
-std::string TargetJson(const TargetSummary& target, double seconds) {
+std::string TargetJson(const TargetSummary& target) {
   JsonObject object(1);
   object.Add("server_addr", flare::JsonString(target.server_addr));
-  AddFigures(target.load, seconds, &object);
-  AddTail(target.load, seconds, 1, &object);
+  AddFigures(target.load, target.seconds, &object);
+  AddTail(target.load, target.seconds, 1, &object);
   object.Add("histogram_ns", HistogramJson(target.load.calls.latency_ns));
   return object.Finish();
 }
@@ -115,7 +115,7 @@ std::string SummaryJson(const Summary& summary) {
   if (!summary.targets.empty()) {
     std::vector<std::string> targets;
     for (const TargetSummary& target : summary.targets) {
-      targets.push_back(TargetJson(target, summary.seconds));
+      targets.push_back(TargetJson(target));
     }
     object.Add("targets", JsonList(targets));
   }

@@ -132,12 +132,13 @@ TEST(SummaryLines, TellOfTailAndTargets) {
   summary.tail->calls.failures[3] = 4;
   summary.targets.resize(1);
   summary.targets[0].server_addr = "flare://a";
+  summary.targets[0].seconds = 0.5;
   summary.targets[0].load.qps = 9;
   const auto lines = SummaryLines(summary);
   ASSERT_EQ(lines.size(), 7u);
   EXPECT_EQ(lines[2], "Tail: 4 call(s) in 2.000 s, QPS: 0, failures: 4.");
   EXPECT_EQ(lines[4], "Tail: Failed: status 3 (STATUS_TIMEOUT): 4.");
-  EXPECT_EQ(lines[5], "flare://a: 0 call(s) in 2.000 s, QPS: 9, failures: 0.");
+  EXPECT_EQ(lines[5], "flare://a: 0 call(s) in 0.500 s, QPS: 9, failures: 0.");
 }
 
 TEST(SummaryJson, HasEveryFigure) {
@@ -212,6 +213,7 @@ TEST(SummaryJson, HasTailAndTargets) {
   summary.tail->qps = 7;
   summary.targets.resize(2);
   summary.targets[0].server_addr = "flare://\"a\"";
+  summary.targets[0].seconds = 0.5;
   summary.targets[0].load.calls = Thousand();
   summary.targets[1].load.tail.emplace();
   auto fields = Parse(SummaryJson(summary));
@@ -229,6 +231,7 @@ TEST(SummaryJson, HasTailAndTargets) {
   const auto first = targets.values(0).struct_value().fields();
   EXPECT_EQ(first.at("server_addr").string_value(), "flare://\"a\"");
   EXPECT_EQ(first.at("requests").number_value(), 1000);
+  EXPECT_EQ(first.at("duration_s").number_value(), 0.5);
   EXPECT_FALSE(first.contains("tail"));
   EXPECT_TRUE(targets.values(1).struct_value().fields().contains("tail"));
 }
@@ -239,7 +242,7 @@ TEST(SummaryJson, HasNeitherTailNorTargetsUnasked) {
   EXPECT_FALSE(fields.contains("targets"));
 }
 
-TEST(LoadSummary, MergesTailsToo) {
+TEST(LoadSummary, MergesTailsTooAndNoRates) {
   LoadSummary total;
   LoadSummary part;
   part.calls = Thousand();
@@ -251,7 +254,7 @@ TEST(LoadSummary, MergesTailsToo) {
   total.Merge(part);
   total.Merge(part);
   EXPECT_EQ(total.calls.successes(), 3000u);
-  EXPECT_EQ(total.qps, 30);
+  EXPECT_EQ(total.qps, 0);
   EXPECT_EQ(total.tail->warm_up.failures[3], 2u);
 }
 

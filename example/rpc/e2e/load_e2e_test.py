@@ -180,6 +180,19 @@ class SizesAndTargets(LoadTest):
         sum(count for _, _, count in figures["histogram_ns"]),
         figures["requests"])
 
+  def test_the_rate_of_a_target_is_that_until_it_was_done(self):
+    fast = self.start_server()
+    slow = self.start_server("--work=sleep_fiber", "--work_us=50000")
+    _, figures = self.press(
+        f"flare://127.0.0.1:{fast.port};flare://127.0.0.1:{slow.port}",
+        "--requests=40", "--max_pending=2")
+    first, last = figures["targets"]
+    self.assertLess(first["duration_s"], last["duration_s"])
+    self.assertLessEqual(last["duration_s"], figures["duration_s"])
+    for load, requests in (first, 20), (last, 20), (figures, 40):
+      self.assertAlmostEqual(load["qps"] * load["duration_s"], requests,
+                             delta=0.1)
+
   def test_a_dead_target_does_not_delay_the_others(self):
     server = self.start_server()
     dead = harness.free_port()
