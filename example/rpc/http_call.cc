@@ -159,6 +159,11 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
                                      ") has no relay, attachments or "
                                      "compression; use http+pb://");
   }
+  if (!options.override_nslb.empty()) {
+    return flare::Status(EINVAL, "plain HTTP (" + options.server_addr +
+                                     ") goes to one server: --override_nslb "
+                                     "has nothing to choose from");
+  }
   const std::string rest = options.server_addr.substr(kScheme.size());
   const std::string host = rest.substr(0, rest.find('/'));
   const std::string path = rest.substr(host.size());

@@ -104,6 +104,9 @@ TEST_F(HttpLoadTest, OpenSaysWhatIsWrong) {
   options.relay_stub = true;
   EXPECT_FALSE(LoadGenerator(options, &recorder).Open().ok());
   options = OptionsFor("/get");
+  options.override_nslb = "list+rr";
+  EXPECT_FALSE(LoadGenerator(options, &recorder).Open().ok());
+  options = OptionsFor("/get");
   options.tail_path = "/a b";
   EXPECT_FALSE(LoadGenerator(options, &recorder).Open().ok());
 }

@@ -77,6 +77,10 @@ constexpr int kMaxTailUs = 10'000'000;  // What servers do at most.
 
 Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
 
+bool IsGiven(const char* flag) {
+  return !google::GetCommandLineFlagInfoOrDie(flag).is_default;
+}
+
 // Of values that need nothing but themselves to be wrong.
 Status CheckNumbers() {
   if (FLAGS_max_pending < 1 || FLAGS_max_pending > kMaxCallers) {
@@ -112,8 +116,11 @@ Status ReadCallers(LoadOptions* options) {
     return Bad("--caller_kind=" + FLAGS_caller_kind +
                " is not known; known are fiber and thread.");
   }
-  if (FLAGS_callers == 0) return Status();
-  if (!google::GetCommandLineFlagInfoOrDie("max_pending").is_default) {
+  if (FLAGS_callers == 0) {
+    if (!IsGiven("caller_kind")) return Status();
+    return Bad("--caller_kind goes with --callers only.");
+  }
+  if (IsGiven("max_pending")) {
     return Bad("--callers and --max_pending exclude each other.");
   }
   const bool threads = FLAGS_caller_kind == "thread";
@@ -209,8 +216,18 @@ Expected<std::vector<LoadOptions>, Status> ReadTargets(
 
 Status ReadConnections(PressOptions* options) {
   if (FLAGS_connections.empty()) return Status();
+  if (IsGiven("flare_rpc_client_max_connections_per_server")) {
+    return Bad(
+        "--connections and --flare_rpc_client_max_connections_per_server "
+        "exclude each other.");
+  }
   if (FLAGS_connections == "single") {
     options->max_connections = 1;
+    for (const LoadOptions& target : options->targets) {
+      if (!IsPlainHttp(target.server_addr)) continue;
+      return Bad("--connections=single doesn't go with plain HTTP (" +
+                 target.server_addr + "): each caller has a connection.");
+    }
   } else if (FLAGS_connections == "pooled") {
     // The first target has the most callers.
     options->max_connections =
