@@ -75,10 +75,10 @@ ClientDefaults ClientDefaultsFromFlags();
 // Bytes of a body or an attachment, of a request or a reply.
 std::size_t MaxDecompressedSizeFromFlags();
 
-// How the fiber runtime is to be started; `make_poller` is left empty. Fails
-// if what the flags ask for together is impossible on this machine: a CPU list
-// that leaves none, more pinned workers than CPUs, a set of groups beyond the
-// last. Reads what the kernel says about the machine.
+// How the fiber runtime is to be started, with epoll as what idle workers wait
+// in. Fails if what the flags ask for together is impossible on this machine: a
+// CPU list that leaves none, more pinned workers than CPUs, a set of groups
+// beyond the last. Reads what the kernel says about the machine.
 Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags();
 
 // Checks all values, each on its own and with each other. The error names the

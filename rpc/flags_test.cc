@@ -86,6 +86,7 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   EXPECT_EQ(options->group_size, std::nullopt);
   EXPECT_EQ(options->numa_aware, std::nullopt);
   EXPECT_EQ(options->accessible_cpus, "");
+  EXPECT_TRUE(options->make_poller);
 
   Set("flare_concurrency_hint", "40");
   Set("flare_scheduling_group_size", "10");
