@@ -76,7 +76,8 @@ class HttpHandler {
 
   // Fills in *response (200, no fields and no body before the call; the
   // framing fields and Connection are taken care of). The default calls the
-  // function of the request's method below.
+  // function of the request's method below. A server never asks for CONNECT: it
+  // answers 501 by itself, as a handler can't make a tunnel.
   virtual void HandleRequest(const HttpRequest& request, HttpResponse* response,
                              HttpServerContext* context);
 

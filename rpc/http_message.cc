@@ -38,7 +38,8 @@ HttpMethod HttpMethodFromString(std::string_view name) {
 HttpMethodSet HttpMethodSet::All() {
   HttpMethodSet all;
   for (std::size_t i = 1; i != kMethodNames.size(); ++i) {
-    all.Add(static_cast<HttpMethod>(i));
+    const auto method = static_cast<HttpMethod>(i);
+    if (method != HttpMethod::Connect) all.Add(method);
   }
   return all;
 }

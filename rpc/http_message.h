@@ -53,7 +53,7 @@ class HttpMethodSet {
   HttpMethodSet(std::initializer_list<HttpMethod> methods) {
     for (HttpMethod method : methods) Add(method);
   }
-  // All that a server knows.
+  // All that a server has handlers for: CONNECT isn't served.
   static HttpMethodSet All();
 
   void Add(HttpMethod method) { bits_ |= Bit(method); }

@@ -38,7 +38,7 @@ TEST(HttpMethodSetTest, KnowsItsMembersByName) {
   EXPECT_EQ(set.ToString(), "GET, PATCH");
   EXPECT_EQ(HttpMethodSet({HttpMethod::Put}).ToString(), "PUT");
   EXPECT_EQ(HttpMethodSet::All().ToString(),
-            "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH");
+            "GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH");
 }
 
 TEST(HttpStatusTest, ReasonPhrases) {

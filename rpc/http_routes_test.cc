@@ -62,7 +62,7 @@ TEST(HttpRoutes, TheServerItselfTellsItsMethods) {
   itself->HandleRequest(request, &response, nullptr);
   EXPECT_EQ(response.status(), HttpStatus::OK);
   EXPECT_EQ(response.headers()->TryGet("Allow"),
-            "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH");
+            "GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH");
   EXPECT_EQ(response.body_size(), 0u);
 
   // There is nothing to get of it.

@@ -135,12 +135,23 @@ TEST_F(ServerHttpTest, OptionsOfTheServerItself) {
                 " HTTP/1.1\r\nHost: x\r\n\r\n");
     std::string body;
     const std::string head = HeadOf(&client, "200", &body);
-    EXPECT_NE(head.find("\r\nAllow: GET, HEAD, POST, PUT, DELETE, CONNECT, "
-                        "OPTIONS, TRACE, PATCH\r\n"),
+    EXPECT_NE(head.find("\r\nAllow: GET, HEAD, POST, PUT, DELETE, OPTIONS, "
+                        "TRACE, PATCH\r\n"),
               std::string::npos)
         << head;
     EXPECT_EQ(body, "");
   }
+}
+
+// Whatever it would say, there would be none.
+TEST_F(ServerHttpTest, NoHandlerIsAskedForATunnel) {
+  server().SetDefaultHttpHandler(
+      NewHttpConnectHandler([](auto&&...) { ADD_FAILURE(); }));
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("CONNECT x:443 HTTP/1.1\r\nHost: x:443\r\n\r\nfirst bytes");
+  EXPECT_EQ(BodyOf(&client, "501"), "CONNECT: there are no tunnels here\n");
+  EXPECT_TRUE(client.AtEnd());
 }
 
 TEST_F(ServerHttpTest, Version10IsClosedAfterTheReply) {

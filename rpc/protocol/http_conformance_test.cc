@@ -171,6 +171,7 @@ const Case kCases[] = {
      "Ab9!#$%&'*+-.^_`|~ / HTTP/1.1\r\nHost: h\r\n\r\n", "501"},
     {"one that begins like one we know", "GET-X / HTTP/1.1\r\nHost: h\r\n\r\n",
      "501"},
+    {"CONNECT", "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n", "501*"},
     // 3.2, Host
     {"no Host", "GET / HTTP/1.1\r\n\r\n", "400"},
     {"no Host, absolute form", "GET http://h/ HTTP/1.1\r\n\r\n", "400"},

@@ -35,6 +35,7 @@ constexpr HttpFault kOldCoding{400, "Transfer-Encoding in HTTP/1.0"};
 constexpr HttpFault kBadFieldName{400, "malformed header field name"};
 constexpr HttpFault kBytesBehind{400, "bytes behind the header"};
 constexpr HttpFault kOtherVersion{505, "only HTTP/1.0 and HTTP/1.1 are spoken"};
+constexpr HttpFault kTunnel{501, "CONNECT: there are no tunnels here"};
 constexpr HttpFault kOtherCoding{
     501, "the only transfer coding understood is chunked"};
 constexpr HttpFault kOtherExpectation{
@@ -120,6 +121,12 @@ Fault ParseVersion(std::string_view version, int* minor) {
   return nullptr;
 }
 
+// Of a method that isn't served.
+Fault CheckUnusual(const HttpHead& head) {
+  if (head.method == HttpMethod::Connect) return &kTunnel;
+  return IsHttpToken(head.method_name) ? nullptr : &kBadMethod;
+}
+
 // `line` has no control bytes.
 Fault ParseRequestLine(std::string_view line, HttpHead* out) {
   const std::size_t first = line.find(' ');
@@ -133,11 +140,11 @@ Fault ParseRequestLine(std::string_view line, HttpHead* out) {
   out->method_name = line.substr(0, first);
   out->target = line.substr(first + 1, last - first - 1);
   out->method = HttpMethodFromString(out->method_name);
-  if (out->method == HttpMethod::Unspecified &&
-      !IsHttpToken(out->method_name)) {
-    return &kBadMethod;
-  }
   if (out->target.empty()) return &kBadTarget;
+  if (out->method == HttpMethod::Unspecified ||
+      out->method == HttpMethod::Connect) [[unlikely]] {
+    if (const Fault fault = CheckUnusual(*out)) return fault;
+  }
   return ParseVersion(line.substr(last + 1), &out->minor_version);
 }
 

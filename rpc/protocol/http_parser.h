@@ -89,7 +89,7 @@ struct HttpHead {
 
 // `head` must end with the empty line. On a fault *head is valid as far as it
 // was read. Faults: 400, 417 (an expectation other than 100-continue), 431 (too
-// many fields), 501 (transfer coding), 505 (version).
+// many fields), 501 (transfer coding, CONNECT), 505 (version).
 HttpFault ParseRequestHead(std::string_view head, std::size_t max_fields,
                            HttpHead* out);
 // Faults have status 502: the other side is wrong.

@@ -23,7 +23,7 @@
 //   413* more bytes than Limits::max_packet_size
 //   417* an Expect other than 100-continue
 //   431* a head larger, or with more fields, than Limits says
-//   501* a transfer coding other than chunked
+//   501* CONNECT, as there are no tunnels; a transfer coding other than chunked
 //   503* more than Limits::max_http_pipeline requests unanswered
 //   505* not HTTP/1.x
 //
