@@ -369,12 +369,19 @@ TEST_F(HttpClient, NoticesThatTheServerCloses) {
 }
 
 TEST_F(HttpClient, ResponsesWithoutBody) {
-  InboundResponse response;
-  ASSERT_EQ(Read("HTTP/1.1 204 No Content\r\nRpc-SeqNo: 1\r\n"
-                 "Rpc-Error-Code: 5\r\n\r\n",
-                 &response),
-            ParseResult::kOk);
-  EXPECT_EQ(response.status, 5);
+  for (const char* status : {"204 No Content", "304 Not Modified"}) {
+    for (const char* field :
+         {"", "Content-Length: 4\r\n", "Transfer-Encoding: chunked\r\n"}) {
+      InboundResponse response;
+      ASSERT_EQ(Read("HTTP/1.1 "s + status + "\r\nRpc-SeqNo: 1\r\n" + field +
+                         "Rpc-Error-Code: 5\r\n\r\n" + kSuccess,
+                     &response),
+                ParseResult::kOk);
+      EXPECT_EQ(response.status, 5);
+      ASSERT_EQ(Read("", &response), ParseResult::kOk);
+      EXPECT_EQ(response.correlation_id, 17u);
+    }
+  }
 }
 
 TEST_F(HttpClient, SpeaksWithTheServer) {

@@ -44,6 +44,9 @@ bool MayBeResponse(const Buffer& in) {
       in.Peek(std::min(in.size(), kStart.size()), scratch));
 }
 
+// These have no body, whatever their fields say.
+bool IsBodiless(int status) { return status == 204 || status == 304; }
+
 // Whether the line that `rest` begins with belongs to the field before: it is
 // folded, or can't be a field.
 bool GoesOn(std::string_view rest) {
@@ -176,7 +179,7 @@ CutResult HttpResponseReader::Read(Buffer& in, std::string* scratch,
                     std::to_string(limits_.max_packet_size),
                 error);
   }
-  if (head->chunked) {
+  if (head->chunked && !IsBodiless(head->status)) {
     chunked_head_ = in.Cut(head_size_);
     chunks_.Start(limits_.max_packet_size - head_size_,
                   limits_.max_http_header);
@@ -189,7 +192,7 @@ CutResult HttpResponseReader::Read(Buffer& in, std::string* scratch,
 CutResult HttpResponseReader::ReadLength(const Buffer& in, const HttpHead& head,
                                          std::size_t* need,
                                          std::string* error) {
-  const bool bodiless = head.status == 204 || head.status == 304;
+  const bool bodiless = IsBodiless(head.status);
   if (!bodiless && !head.content_length) {
     return Fail("a response without Content-Length", error);
   }
