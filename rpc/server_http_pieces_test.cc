@@ -184,6 +184,10 @@ TEST_F(HttpPiecesTest, NoneWhereThereIsNoBody) {
   client.Send(kAsk);
   EXPECT_THAT(HeadOf(&client), Not(HasSubstr("Transfer-Encoding")));
   ExpectPlain(&client);
+  status = static_cast<HttpStatus>(205);
+  client.Send(kAsk);
+  EXPECT_THAT(HeadOf(&client), HasSubstr("\r\nContent-Length: 0\r\n"));
+  ExpectPlain(&client);
   EXPECT_EQ(written, 0);
 }
 

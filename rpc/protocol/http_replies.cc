@@ -132,8 +132,23 @@ int FinalStatusOf(const HttpResponse& response) {
   return status < 200 || status > 999 ? 500 : status;
 }
 
-// These have neither body nor length.
-bool HasNoBody(int status) { return status == 204 || status == 304; }
+// Whatever the handler has made for one.
+bool HasNoBody(int status) {
+  if (status == 200) [[likely]]
+    return false;
+  return status == 204 || status == 205 || status == 304;
+}
+
+// The end of the head of such a reply. Of a 205 clients don't know without a
+// length that there is nothing.
+void AppendEndWithoutBody(int status, const ReplyTicket& ticket,
+                          BufferBuilder* out) {
+  if (status == 205) {
+    AppendEnd(ticket, 0, out);
+  } else {
+    AppendEndWithoutLength(ticket, out);
+  }
+}
 
 }  // namespace
 
@@ -212,7 +227,7 @@ Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
   const std::optional<std::uint64_t> own_length =
       AppendFields(*response.headers(), ticket, &out);
   if (HasNoBody(status)) {
-    AppendEndWithoutLength(*ticket, &out);
+    AppendEndWithoutBody(status, *ticket, &out);
     return out.DestructiveGet();
   }
   if (ticket->head_only && response.body_size() == 0) {
@@ -240,7 +255,10 @@ Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
   AppendFields(*response.headers(), ticket, &out);
   if (HasNoBody(status)) {
     ticket->head_only = true;
-  } else if (version == HttpVersion::kHttp10) {
+    AppendEndWithoutBody(status, *ticket, &out);
+    return out.DestructiveGet();
+  }
+  if (version == HttpVersion::kHttp10) {
     ticket->close = true;
   } else {
     ticket->chunked = true;

@@ -139,6 +139,20 @@ TEST(HttpHandlers, SomeStatusesHaveNoBody) {
   }
 }
 
+TEST(HttpHandlers, NothingIsSentWith205) {
+  for (const char* method : {"GET", "HEAD"}) {
+    HttpServer server;
+    server.Feed(std::string(method) + " / HTTP/1.1\r\nHost: h\r\n\r\n");
+    HttpResponse response;
+    response.set_status(static_cast<HttpStatus>(205));
+    response.headers()->Set("Date", "today");
+    response.set_body("not sent");
+    server.protocol().WriteHttp(server.request().ticket, std::move(response));
+    EXPECT_THAT(server.sink().Take(),
+                EndsWith("\r\nDate: today\r\nContent-Length: 0\r\n\r\n"));
+  }
+}
+
 TEST(HttpHandlers, ImpossibleStatusesBecome500) {
   for (int status : {0, 99, 100, 101, 1000, -1}) {
     HttpServer server;
