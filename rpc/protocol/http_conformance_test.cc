@@ -102,6 +102,19 @@ TEST(HttpBadInput, OtherRefusals) {
               StartsWith("HTTP/1.1 431 "));
 }
 
+// The method is known, if nothing else is.
+TEST(HttpBadInput, RefusedHeadsGetNoBody) {
+  for (std::string bytes :
+       {"HEAD / HTTP/1.1\r\nHost: a b\r\n\r\n"s, "HEAD / HTTP/1.1\n\n"s,
+        "\r\nHEAD / HTTP/2.0\r\n\r\n"s, "HEAD /" + std::string(9000, 'x')}) {
+    const std::string reply = FinalReplyTo(bytes);
+    EXPECT_THAT(reply, EndsWith("\r\n\r\n"));
+    EXPECT_EQ(reply.find("\r\n\r\n"), reply.size() - 4);
+  }
+  EXPECT_THAT(FinalReplyTo("HEADS / HTTP/1.1\r\nHost: a b\r\n\r\n"),
+              EndsWith("malformed Host\n"));
+}
+
 TEST(HttpBadInput, IsAnsweredBehindEarlierRequests) {
   HttpServer server;
   server.Feed("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET b\r\n\r\n");

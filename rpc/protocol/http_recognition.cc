@@ -70,4 +70,10 @@ CutResult RecogniseHttpRequest(const Buffer& in, std::size_t* empty_lines) {
   return RecogniseByVersion(in, *empty_lines);
 }
 
+bool BeginsWithHead(const Buffer& in) {
+  constexpr std::string_view kHead = "HEAD ";
+  char scratch[kHead.size()];
+  return in.Peek(std::min(in.size(), kHead.size()), scratch) == kHead;
+}
+
 }  // namespace flare::rpc

@@ -15,6 +15,9 @@ namespace flare::rpc {
 // tolerated; also if there is nothing else yet.
 CutResult RecogniseHttpRequest(const Buffer& in, std::size_t* empty_lines);
 
+// Whether `in` begins with a request of the method HEAD.
+bool BeginsWithHead(const Buffer& in);
+
 }  // namespace flare::rpc
 
 #endif  // FLARE_RPC_PROTOCOL_HTTP_RECOGNITION_H_

@@ -371,6 +371,7 @@ CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
   request->ticket.rpc = false;
   request->ticket.has_correlation_id = false;
   request->ticket.ordered = true;
+  request->ticket.head_only = BeginsWithHead(in);
   return RefuseAndStop(fault, in, request);
 }
 
