@@ -86,8 +86,15 @@ TEST(HttpBadInput, TooLargeACallIsToldItsCaller) {
 
 TEST(HttpBadInput, OtherRefusals) {
   Limits limits = SmallLimits();
-  EXPECT_THAT(FinalReplyTo("GET /" + std::string(600, 'x'), limits),
-              StartsWith("HTTP/1.1 431 "));
+  const std::string x(600, 'x');
+  for (const std::string& target : {x, x + " HTTP/1.1\r\nHost: h\r\n\r\n"}) {
+    EXPECT_THAT(FinalReplyTo("GET /" + target, limits),
+                StartsWith("HTTP/1.1 414 URI Too Long\r\n"));
+  }
+  for (const std::string& fields : {x, "A: b\r\nC: " + x + "\r\n\r\n"}) {
+    EXPECT_THAT(FinalReplyTo("GET / HTTP/1.1\r\n" + fields, limits),
+                StartsWith("HTTP/1.1 431 "));
+  }
   EXPECT_THAT(FinalReplyTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
               StartsWith("HTTP/1.1 505 "));
   EXPECT_THAT(FinalReplyTo("GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n"),

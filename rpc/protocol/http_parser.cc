@@ -354,8 +354,11 @@ HeadEnd FindHeadEnd(const Buffer& in, std::size_t limit, std::size_t* scanned,
       }
       std::size_t line_size = slice_start + lf - 1 - line_start;
       at = lf + 1;
+      if (slice_start + at > limit) {
+        *scanned = line_start;
+        return HeadEnd::kTooLarge;
+      }
       line_start = slice_start + at;
-      if (line_start > limit) return HeadEnd::kTooLarge;
       if (line_size == 0) {
         *size = line_start;
         return HeadEnd::kFound;

@@ -40,12 +40,13 @@ enum class HeadEnd {
   kFound,
   kIncomplete,
   kTooLarge,  // more than `limit` bytes and no end
-  kBareLf,    // a line that ends without CR; *scanned is where it begins
+  kBareLf,    // a line that ends without CR
 };
 
 // Looks for the empty line that ends a head. On kFound *size is the size of the
 // head with that line. *scanned (0 at first) remembers where to go on when more
-// bytes have come, so that a head which trickles in costs linear time.
+// bytes have come, so that a head which trickles in costs linear time. Unless
+// it is found, that is the beginning of the line that isn't complete, or wrong.
 HeadEnd FindHeadEnd(const Buffer& in, std::size_t limit, std::size_t* scanned,
                     std::size_t* size);
 

@@ -98,6 +98,21 @@ TEST(FindHeadEnd, EnforcesTheLimit) {
       HeadEnd::kTooLarge);
 }
 
+TEST(FindHeadEnd, TellsWhichLineIsTooLong) {
+  const std::string line = std::string(88, 'a') + "\r\n";
+  for (const auto& [bytes, begin] : {std::pair{line + line, 90u},
+                                     {line + std::string(11, 'b'), 90u},
+                                     {"a" + line + line, 91u},
+                                     {std::string(20, 'a') + line, 0u}}) {
+    for (std::size_t piece : {1, 7, 1000}) {
+      std::size_t scanned = 0, size = 0;
+      EXPECT_EQ(FindHeadEnd(SlicedBuffer(bytes, piece), 100, &scanned, &size),
+                HeadEnd::kTooLarge);
+      EXPECT_EQ(scanned, begin);
+    }
+  }
+}
+
 // --- request heads ---------------------------------------------------------
 
 TEST(RequestHead, ReadsAnOrdinaryOne) {

@@ -21,6 +21,7 @@
 //   400* malformed (a Host, too), or ambiguous in length (see http_parser.h); a
 //        trailer, too
 //   413* more bytes than Limits::max_packet_size
+//   414* a request line of more bytes than Limits::max_http_header
 //   417* an Expect other than 100-continue
 //   431* a head larger, or with more fields, than Limits says
 //   501* CONNECT, as there are no tunnels; a transfer coding other than chunked

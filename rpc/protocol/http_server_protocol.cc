@@ -215,7 +215,10 @@ CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
     case HeadEnd::kIncomplete:
       return CutResult::kNeedMore;
     case HeadEnd::kTooLarge:
-      return RefuseHead({431, "the request head is too large"}, in, request);
+      return RefuseHead(scanned_ == 0
+                            ? HttpFault{414, "the request line is too long"}
+                            : HttpFault{431, "the request head is too large"},
+                        in, request);
     case HeadEnd::kBareLf:
       break;
   }
