@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "flare/rpc/protocol/http_testing.h"
 
@@ -388,6 +389,27 @@ TEST(HttpRecognition, UnknownMethodsByTheirVersion) {
   EXPECT_EQ(Recognise("M-SEARCH * HTTP/1.1\r"), CutResult::kNeedMore);
   EXPECT_EQ(Recognise("M-SEARCH *\r\n"), CutResult::kNotMine);
   EXPECT_EQ(Recognise("BREW " + std::string(3000, 'x')), CutResult::kNotMine);
+}
+
+// A connection that speaks HTTP goes on with it.
+TEST(HttpRecognition, UnknownMethodsBehindRequestsAreAnswered) {
+  const std::string get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+  const std::string end = " HTTP/1.1\r\nHost: h\r\n\r\n";
+  for (const auto& [target, status] : {std::pair{std::string(3000, 'x'), "501"},
+                                       {"/\xc3\xa4", "501"},
+                                       {std::string(9000, 'x'), "414"}}) {
+    for (std::size_t piece : {std::size_t{7}, std::string::npos}) {
+      HttpServer server;
+      server.Feed(get + "BREW " + target + end, piece);
+      ASSERT_EQ(server.count(), 2u);
+      server.AnswerAll();
+      EXPECT_THAT(server.sink().Take(),
+                  StartsWith(HandlerReply("") + "HTTP/1.1 " + status));
+    }
+  }
+  HttpServer server;
+  server.Feed(get);
+  EXPECT_EQ(server.Feed("CPRF\x20\0\0\0"s), CutResult::kNotMine);
 }
 
 TEST(HttpRecognition, OtherProtocolsAreLeftAlone) {

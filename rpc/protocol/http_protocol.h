@@ -17,7 +17,8 @@
 //   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
 //        (calls excepted: the published clients send none)
 //   501  a method that isn't known (what doesn't begin with a capital isn't
-//        taken for HTTP)
+//        taken for HTTP, nor, as the first message of a connection, one with a
+//        line of more than 2 KiB or with bytes above 127)
 //   400* malformed (a Host, too), or ambiguous in length (see http_parser.h); a
 //        trailer, too
 //   413* more bytes than Limits::max_packet_size

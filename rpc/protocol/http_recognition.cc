@@ -17,19 +17,24 @@ constexpr std::size_t kMaxEmptyLines = 2;
 constexpr std::size_t kMaxMethod = 24;
 
 // Whether the first line is an HTTP request with a method we don't know. Other
-// protocols may begin with capitals too, so this wants to see the version.
-CutResult RecogniseByVersion(const Buffer& in, std::size_t line_start) {
-  constexpr std::size_t kMaxLine = 2048;
+// protocols may begin with capitals too, so this wants to see the version, and
+// unless HTTP was spoken before, a line that is neither long nor odd.
+CutResult RecogniseByVersion(const Buffer& in, std::size_t line_start,
+                             std::size_t spoken_limit) {
+  const bool spoken = spoken_limit != 0;
+  const std::size_t max_line = spoken ? spoken_limit : 2048;
   constexpr std::string_view kVersion = " HTTP/";
-  const std::string bytes = FlattenSlow(in, line_start + kMaxLine);
+  const std::string bytes = FlattenSlow(in, line_start + max_line);
   const std::string_view start = std::string_view(bytes).substr(line_start);
   const std::size_t end = start.find('\r');
   const std::string_view line = start.substr(0, end);
-  const bool printable = std::all_of(
-      line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  const bool printable = std::all_of(line.begin(), line.end(), [&](char c) {
+    return (c >= ' ' && c <= '~') || (spoken && (c & 0x80) != 0);
+  });
   if (!printable) return CutResult::kNotMine;
   if (end == std::string_view::npos) {
-    return start.size() < kMaxLine ? CutResult::kUnsure : CutResult::kNotMine;
+    if (start.size() < max_line) return CutResult::kUnsure;
+    return spoken ? CutResult::kMessage : CutResult::kNotMine;
   }
   const std::size_t version = line.rfind(kVersion);
   return version != std::string_view::npos &&
@@ -38,9 +43,10 @@ CutResult RecogniseByVersion(const Buffer& in, std::size_t line_start) {
              : CutResult::kNotMine;
 }
 
-}  // namespace
-
-CutResult RecogniseHttpRequest(const Buffer& in, std::size_t* empty_lines) {
+// As FindHttpRequest(). *empty_lines is the size of the empty lines in front,
+// of which few are passed over at a time; also if there is nothing else yet.
+CutResult RecogniseRequest(const Buffer& in, std::size_t spoken_limit,
+                           std::size_t* empty_lines) {
   char scratch[2 * kMaxEmptyLines + kMaxMethod + 1];
   std::string_view start =
       in.Peek(std::min(in.size(), sizeof(scratch)), scratch);
@@ -67,7 +73,24 @@ CutResult RecogniseHttpRequest(const Buffer& in, std::size_t* empty_lines) {
   if (HttpMethodFromString(method) != HttpMethod::Unspecified) {
     return CutResult::kMessage;
   }
-  return RecogniseByVersion(in, *empty_lines);
+  return RecogniseByVersion(in, *empty_lines, spoken_limit);
+}
+
+}  // namespace
+
+CutResult FindHttpRequest(Buffer& in, std::size_t spoken_limit) {
+  std::size_t empty_lines = 0;
+  CutResult result = RecogniseRequest(in, spoken_limit, &empty_lines);
+  if (spoken_limit == 0) {
+    // What is none of ours must stay as it is.
+    if (result == CutResult::kMessage) in.Skip(empty_lines);
+    return result;
+  }
+  while (empty_lines != 0) {
+    in.Skip(empty_lines);
+    result = RecogniseRequest(in, spoken_limit, &empty_lines);
+  }
+  return in.empty() ? CutResult::kNeedMore : result;
 }
 
 bool BeginsWithHead(const Buffer& in) {

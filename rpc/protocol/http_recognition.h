@@ -10,10 +10,15 @@
 namespace flare::rpc {
 
 // kMessage if `in` begins with an HTTP request, perhaps incomplete; kUnsure if
-// there are too few bytes to tell; else kNotMine. *empty_lines is the size of
-// the empty lines in front of it, which aren't part of it and of which few are
-// tolerated; also if there is nothing else yet.
-CutResult RecogniseHttpRequest(const Buffer& in, std::size_t* empty_lines);
+// there are too few bytes to tell, and kNeedMore if there is none; else
+// kNotMine. Passes over empty lines in front of it: some clients end a body
+// with one that isn't counted.
+//
+// `spoken_limit`: 0 for the first message of a connection, which may be another
+// protocol's, and in front of which few empty lines are tolerated. Behind
+// requests, how long a request line may be: if it is longer it is HTTP, too,
+// and to be refused.
+CutResult FindHttpRequest(Buffer& in, std::size_t spoken_limit);
 
 // Whether `in` begins with a request of the method HEAD.
 bool BeginsWithHead(const Buffer& in);

@@ -60,7 +60,6 @@ class HttpServerProtocol : public ServerProtocol {
   CutResult ReadHead(Buffer& in, InboundRequest* request, HttpHead* head);
   CutResult ReadUnusualHead(Buffer& in, InboundRequest* request,
                             HttpHead* head);
-  CutResult FindStart(Buffer& in);
   CutResult FindHead(Buffer& in, InboundRequest* request);
 
   // Bodies.
@@ -186,26 +185,12 @@ CutResult HttpServerProtocol::ReadUnusualHead(Buffer& in,
   return fault ? RefuseHead(fault, in, request) : CutResult::kMessage;
 }
 
-// Passes over empty lines: some clients end a body with one that isn't counted.
-CutResult HttpServerProtocol::FindStart(Buffer& in) {
-  std::size_t empty_lines = 0;
-  CutResult result = RecogniseHttpRequest(in, &empty_lines);
-  if (!spoken_) {
-    // What is none of ours must stay as it is.
-    if (result == CutResult::kMessage) in.Skip(empty_lines);
-    return result;
-  }
-  while (empty_lines != 0) {
-    in.Skip(empty_lines);
-    result = RecogniseHttpRequest(in, &empty_lines);
-  }
-  return in.empty() ? CutResult::kNeedMore : result;
-}
-
 // kMessage without stopped_: head_size_ is known.
 CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
   if (scanned_ == 0) {
-    if (CutResult result = FindStart(in); result != CutResult::kMessage) {
+    const std::size_t spoken_limit = spoken_ ? limits_.max_http_header : 0;
+    if (CutResult result = FindHttpRequest(in, spoken_limit);
+        result != CutResult::kMessage) {
       return result;
     }
   }
