@@ -74,10 +74,11 @@ class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
 
-  // Fills in *response (200, no fields and no body before the call; the
-  // framing fields and Connection are taken care of). The default calls the
-  // function of the request's method below. A server never asks for CONNECT: it
-  // answers 501 by itself, as a handler can't make a tunnel.
+  // Fills in *response (200, no fields and no body before the call; the framing
+  // fields are taken care of, and so are "close", which is heeded, and
+  // "keep-alive" in a Connection field, which may have others). The default
+  // calls the function of the request's method below. A server never asks for
+  // CONNECT: it answers 501 by itself, as a handler can't make a tunnel.
   virtual void HandleRequest(const HttpRequest& request, HttpResponse* response,
                              HttpServerContext* context);
 

@@ -132,6 +132,18 @@ inline std::string_view TrimBlanks(std::string_view text) {
   return text;
 }
 
+// Calls `f` with each member of a list, as the values of some fields are ("a,
+// b" has two), without the blanks around it. Members may be empty.
+template <class F>
+void ForEachListMember(std::string_view list, F&& f) {
+  while (true) {
+    const std::size_t comma = list.find(',');
+    f(TrimBlanks(list.substr(0, comma)));
+    if (comma == std::string_view::npos) return;
+    list.remove_prefix(comma + 1);
+  }
+}
+
 // The path in a request target, without query: also that of the absolute form
 // ("http://host/path?query" -> "/path"). Points into `target`, or is "/", or is
 // `nothing` if there is neither path nor query ("http://host").

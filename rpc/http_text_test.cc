@@ -127,6 +127,19 @@ TEST(HttpText, BlanksAreTrimmed) {
   EXPECT_EQ(TrimBlanks(""), "");
 }
 
+TEST(HttpText, MembersOfLists) {
+  using Members = std::vector<std::string>;
+  const auto members_of = [](std::string_view list) {
+    Members members;
+    ForEachListMember(list, [&](auto member) { members.emplace_back(member); });
+    return members;
+  };
+  EXPECT_EQ(members_of("a"), Members({"a"}));
+  EXPECT_EQ(members_of(" a ,b c,\td "), Members({"a", "b c", "d"}));
+  EXPECT_EQ(members_of(", ,a,"), Members({"", "", "a", ""}));
+  EXPECT_EQ(members_of(""), Members({""}));
+}
+
 TEST(HttpTargets, PathsOfAllForms) {
   EXPECT_EQ(PathOfTarget("/a/b"), "/a/b");
   EXPECT_EQ(PathOfTarget("/a?b/c"), "/a");

@@ -185,14 +185,10 @@ Fault ReadTransferEncoding(std::string_view value, HttpHead* out) {
 }
 
 void ReadConnection(std::string_view value, HttpHead* out) {
-  while (true) {
-    std::size_t comma = value.find(',');
-    std::string_view option = TrimBlanks(value.substr(0, comma));
+  ForEachListMember(value, [out](std::string_view option) {
     if (IEquals(option, "close")) out->close = true;
     if (IEquals(option, "keep-alive")) out->keep_alive = true;
-    if (comma == std::string_view::npos) return;
-    value.remove_prefix(comma + 1);
-  }
+  });
 }
 
 // For fields that must not be repeated.

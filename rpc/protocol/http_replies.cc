@@ -8,6 +8,7 @@
 
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
+#include "flare/rpc/http_text.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_writer.h"
 
@@ -78,16 +79,16 @@ Buffer FormatFailure(const ReplyTicket& ticket, int code,
 }
 
 // What of a handler's fields concerns how the reply is framed.
-enum class Framing { kNone, kDate, kClose, kLength, kIgnored };
+enum class Framing { kNone, kDate, kConnection, kLength, kIgnored };
 
-Framing FramingOf(std::string_view name, std::string_view value) {
+Framing FramingOf(std::string_view name) {
   switch (name.size()) {
     case 4:
       if (IEquals(name, "Date")) return Framing::kDate;
       break;
     case 10:
-      if (!IEquals(name, "Connection")) break;
-      return IEquals(value, "close") ? Framing::kClose : Framing::kIgnored;
+      if (IEquals(name, "Connection")) return Framing::kConnection;
+      break;
     case 14:
       if (IEquals(name, "Content-Length")) return Framing::kLength;
       break;
@@ -98,6 +99,21 @@ Framing FramingOf(std::string_view name, std::string_view value) {
   return Framing::kNone;
 }
 
+// What a handler's Connection says of the end is done and said with all else
+// that frames the reply. The rest goes out, such as the "Upgrade" of a 426.
+void TakeConnection(std::string_view options, ReplyTicket* ticket,
+                    BufferBuilder* out) {
+  ForEachListMember(options, [&](std::string_view option) {
+    if (IEquals(option, "close")) {
+      ticket->close = true;
+    } else if (!option.empty() && !IEquals(option, "keep-alive")) {
+      out->Append("Connection: ");
+      out->Append(option);
+      out->Append("\r\n");
+    }
+  });
+}
+
 // The handler's own fields. Returned: its Content-Length, if it gave one.
 std::optional<std::uint64_t> AppendFields(const HttpHeaders& headers,
                                           ReplyTicket* ticket,
@@ -105,9 +121,9 @@ std::optional<std::uint64_t> AppendFields(const HttpHeaders& headers,
   std::optional<std::uint64_t> length;
   bool has_date = false;
   for (auto field = headers.begin(); field != headers.end(); ++field) {
-    switch (FramingOf(field->first, field->second)) {
-      case Framing::kClose:
-        ticket->close = true;
+    switch (FramingOf(field->first)) {
+      case Framing::kConnection:
+        TakeConnection(field->second, ticket, out);
         continue;
       case Framing::kLength:
         length = TryParse<std::uint64_t>(field->second);

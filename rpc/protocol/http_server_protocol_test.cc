@@ -255,6 +255,38 @@ TEST(HttpConnection, HandlersCanClose) {
   EXPECT_EQ(server.count(), 1u);
 }
 
+TEST(HttpConnection, HandlersOptionsAreAList) {
+  for (const auto& [value, said] : {std::pair{"close, x", "Connection: x\r\n"},
+                                    {"X-Y , CLOSE", "Connection: X-Y\r\n"},
+                                    {"keep-alive,,close", ""}}) {
+    HttpServer server;
+    server.Feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    HttpResponse response;
+    response.headers()->Set("Connection", value);
+    response.headers()->Set("Date", "today");
+    server.protocol().WriteHttp(server.request().ticket, std::move(response));
+    EXPECT_EQ(server.sink().Take(), "HTTP/1.1 200 OK\r\n" + std::string(said) +
+                                        "Date: today\r\nContent-Length: 0\r\n"
+                                        "Connection: close\r\n\r\n");
+    EXPECT_TRUE(server.sink().closed());
+  }
+}
+
+TEST(HttpConnection, HandlersCanAskForAnUpgrade) {
+  HttpServer server;
+  server.Feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  HttpResponse response;
+  response.set_status(HttpStatus::UpgradeRequired);
+  response.headers()->Set("Date", "today");
+  response.headers()->Set("Upgrade", "x/1");
+  response.headers()->Set("Connection", "Upgrade");
+  server.protocol().WriteHttp(server.request().ticket, std::move(response));
+  EXPECT_EQ(server.sink().Take(),
+            "HTTP/1.1 426 Upgrade Required\r\nDate: today\r\nUpgrade: x/1\r\n"
+            "Connection: Upgrade\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_FALSE(server.sink().closed());
+}
+
 TEST(HttpConnection, Http10ClosesUnlessAskedNotTo) {
   HttpServer one;
   one.Feed("GET / HTTP/1.0\r\n\r\n");
