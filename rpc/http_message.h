@@ -237,8 +237,8 @@ class HttpRequest : public HttpMessage {
   const std::string& uri() const { return uri_; }
   void set_uri(std::string_view uri) { uri_.assign(uri); }
   // The part of uri() before '?' (or before '#'); the part between them. Of
-  // "http://host/path" only "/path"; of "http://host" it is "/", and for
-  // OPTIONS "*", as that means the server itself.
+  // "http://host/path" (or https) only "/path"; of "http://host" it is "/", and
+  // for OPTIONS "*", as that means the server itself.
   std::string_view path() const;
   std::string_view query() const;
 

@@ -27,6 +27,15 @@ std::string_view UpTo(std::string_view text, char c) {
   return text.substr(0, text.find(c));
 }
 
+// The size of the scheme of a target of the absolute form; 0: it is another
+// one.
+std::size_t SchemeSize(std::string_view target) {
+  for (std::string_view scheme : {"http://", "https://"}) {
+    if (IEquals(target.substr(0, scheme.size()), scheme)) return scheme.size();
+  }
+  return 0;
+}
+
 }  // namespace
 
 bool IsHttpTokenChar(char c) {
@@ -71,15 +80,22 @@ bool IsHttpPathText(std::string_view text) {
   return (halves[0] | halves[1]) == 0;
 }
 
+bool IsAbsoluteTarget(std::string_view target) {
+  const std::size_t begin = SchemeSize(target);
+  const std::size_t end = target.find_first_of("/?#", begin);
+  const std::string_view host = target.substr(begin, end - begin);
+  return begin != 0 && !host.empty() && host[0] != ':' && MayBeHttpHost(host);
+}
+
 std::string_view PathOfTarget(std::string_view target,
                               std::string_view nothing) {
-  constexpr std::string_view kScheme = "http://";
-  if (!target.starts_with('/') && target.size() >= kScheme.size() &&
-      IEquals(target.substr(0, kScheme.size()), kScheme)) {
-    const std::size_t slash = target.find_first_of("/?#", kScheme.size());
-    if (slash == std::string_view::npos) return nothing;
-    if (target[slash] != '/') return "/";
-    target.remove_prefix(slash);
+  if (!target.starts_with('/')) {
+    if (const std::size_t scheme_size = SchemeSize(target)) {
+      const std::size_t slash = target.find_first_of("/?#", scheme_size);
+      if (slash == std::string_view::npos) return nothing;
+      if (target[slash] != '/') return "/";
+      target.remove_prefix(slash);
+    }
   }
   return UpTo(UpTo(target, '?'), '#');
 }

@@ -144,9 +144,14 @@ void ForEachListMember(std::string_view list, F&& f) {
   }
 }
 
+// Whether `target` is well as one of the absolute form: "http://" or
+// "https://", and a host, behind which anything may come.
+bool IsAbsoluteTarget(std::string_view target);
+
 // The path in a request target, without query: also that of the absolute form
-// ("http://host/path?query" -> "/path"). Points into `target`, or is "/", or is
-// `nothing` if there is neither path nor query ("http://host").
+// ("http://host/path?query" -> "/path", also with "https"). Points into
+// `target`, or is "/", or is `nothing` if there is neither path nor query
+// ("http://host").
 std::string_view PathOfTarget(std::string_view target,
                               std::string_view nothing = "/");
 

@@ -147,6 +147,8 @@ TEST(HttpTargets, PathsOfAllForms) {
   EXPECT_EQ(PathOfTarget("/a?b#c"), "/a");
   EXPECT_EQ(PathOfTarget("http://host/a?b"), "/a");
   EXPECT_EQ(PathOfTarget("HTTP://host:80/a"), "/a");
+  EXPECT_EQ(PathOfTarget("https://host/a?b"), "/a");
+  EXPECT_EQ(PathOfTarget("HTTPS://host"), "/");
   EXPECT_EQ(PathOfTarget("http://host"), "/");
   EXPECT_EQ(PathOfTarget("http://host?a/b"), "/");
   EXPECT_EQ(PathOfTarget("http://host", "*"), "*");
@@ -155,6 +157,19 @@ TEST(HttpTargets, PathsOfAllForms) {
   EXPECT_EQ(PathOfTarget("*"), "*");
   EXPECT_EQ(PathOfTarget("?"), "");
   EXPECT_EQ(PathOfTarget(""), "");
+}
+
+TEST(HttpTargets, TheAbsoluteFormNamesAHost) {
+  for (const char* good :
+       {"http://h", "https://h/a?b#c", "HTTP://h:80?a", "http://[::1]:80/",
+        "http://a_b.c#d", "https://h/a@b"}) {
+    EXPECT_TRUE(IsAbsoluteTarget(good)) << good;
+  }
+  for (const char* bad :
+       {"", "h", "*", "/http://h", "http:/h", "http:h", "ftp://h/", "http://",
+        "http:///a", "https://?a", "http://:80/", "http://u@h/", "http://h^"}) {
+    EXPECT_FALSE(IsAbsoluteTarget(bad)) << bad;
+  }
 }
 
 TEST(HttpTargets, Queries) {

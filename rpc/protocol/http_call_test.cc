@@ -162,7 +162,8 @@ TEST(HttpCalls, ASeqNoOf64BitsIsEchoed) {
 
 TEST(HttpCalls, QueryStringsAreNoPartOfTheMethod) {
   for (const char* target :
-       {"/rpc/a.B.C?x=1", "/rpc/a.B.C#x", "http://host:80/rpc/a.B.C?q"}) {
+       {"/rpc/a.B.C?x=1", "/rpc/a.B.C#x", "http://host:80/rpc/a.B.C?q",
+        "https://host/rpc/a.B.C"}) {
     HttpServer server;
     server.Feed("POST "s + target +
                 " HTTP/1.1\r\nContent-Type: application/x-protobuf\r\n\r\n");

@@ -121,10 +121,21 @@ Fault ParseVersion(std::string_view version, int* minor) {
   return nullptr;
 }
 
-// Of a method that isn't served.
+// Of a method that isn't served, or for something else than a path.
 Fault CheckUnusual(const HttpHead& head) {
-  if (head.method == HttpMethod::Connect) return &kTunnel;
-  return IsHttpToken(head.method_name) ? nullptr : &kBadMethod;
+  if (head.target.empty()) return &kBadTarget;
+  switch (head.method) {
+    case HttpMethod::Unspecified:
+      return IsHttpToken(head.method_name) ? nullptr : &kBadMethod;
+    case HttpMethod::Connect:
+      return &kTunnel;
+    case HttpMethod::Options:
+      if (head.target == "*") return nullptr;
+      break;
+    default:
+      break;
+  }
+  return IsAbsoluteTarget(head.target) ? nullptr : &kBadTarget;
 }
 
 // `line` has no control bytes.
@@ -140,9 +151,9 @@ Fault ParseRequestLine(std::string_view line, HttpHead* out) {
   out->method_name = line.substr(0, first);
   out->target = line.substr(first + 1, last - first - 1);
   out->method = HttpMethodFromString(out->method_name);
-  if (out->target.empty()) return &kBadTarget;
   if (out->method == HttpMethod::Unspecified ||
-      out->method == HttpMethod::Connect) [[unlikely]] {
+      out->method == HttpMethod::Connect || !out->target.starts_with('/'))
+      [[unlikely]] {
     if (const Fault fault = CheckUnusual(*out)) return fault;
   }
   return ParseVersion(line.substr(last + 1), &out->minor_version);

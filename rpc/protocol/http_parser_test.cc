@@ -171,6 +171,23 @@ TEST(RequestHead, KnowsAllMethods) {
   EXPECT_EQ(head.method_name, "BREW");
 }
 
+TEST(RequestHead, TargetsHaveTheirForms) {
+  const auto fault_of = [](const std::string& line) {
+    return FaultOf(line + " HTTP/1.1\r\n\r\n");
+  };
+  for (const char* good :
+       {"GET /", "PUT //a", "GET http://h", "GET https://h/a", "OPTIONS *",
+        "OPTIONS http://h", "OPTIONS /", "M-SEARCH *", "BREW pot"}) {
+    EXPECT_EQ(fault_of(good), 0) << good;
+  }
+  for (const char* bad :
+       {"GET foo", "GET ../x", "GET ?a", "GET *", "HEAD *", "GET h:80",
+        "OPTIONS a", "OPTIONS **", "POST http:///x", "POST https://",
+        "GET http://:80/", "GET http://u@h/", "GET ftp://h/", "BREW "}) {
+    EXPECT_EQ(fault_of(bad), 400) << bad;
+  }
+}
+
 TEST(RequestHead, RefusesTunnels) {
   for (const char* target : {"host:443", "/", "*"}) {
     EXPECT_EQ(FaultOf("CONNECT "s + target + " HTTP/1.1\r\n\r\n"), 501);

@@ -19,8 +19,8 @@
 //   501  a method that isn't known (what doesn't begin with a capital isn't
 //        taken for HTTP, nor, as the first message of a connection, one with a
 //        line of more than 2 KiB or with bytes above 127)
-//   400* malformed (a Host, too), or ambiguous in length (see http_parser.h); a
-//        trailer, too
+//   400* malformed (Host and target, too), or ambiguous in length (see
+//        http_parser.h); a trailer, too
 //   413* more bytes than Limits::max_packet_size
 //   414* a request line of more bytes than Limits::max_http_header
 //   417* an Expect other than 100-continue
