@@ -146,10 +146,10 @@ bool HttpHeaders::Append(std::string_view name, std::string_view value) {
   *out++ = ':';
   *out++ = ' ';
   char* const end = std::copy(value.begin(), value.end(), out);
-  // Only these can end a field.
+  // It stops at colons, too.
   rpc::HttpScanner scanner(out, end);
   for (const char* c; (c = scanner.Next()) != end;) {
-    if (*c == '\r' || *c == '\n' || *c == '\0') out[c - out] = ' ';
+    if (!rpc::IsHttpValueChar(*c)) out[c - out] = ' ';
   }
   end[0] = '\r';
   end[1] = '\n';

@@ -124,10 +124,10 @@ class HttpHeaders {
   using Field = std::pair<std::string_view, std::string_view>;  // name, value
   class const_iterator;
 
-  // Adds a field behind those that exist, also one of the same name. A CR, LF
-  // or NUL in `value` is replaced by a space, and blanks around it don't count;
-  // a name that isn't an HTTP token is refused (false), so that no text can
-  // forge another field.
+  // Adds a field behind those that exist, also one of the same name. Control
+  // bytes in `value` but tabs are replaced by spaces, and blanks around it
+  // don't count; a name that isn't an HTTP token is refused (false). So no text
+  // can forge another field, or make a message that isn't taken.
   bool Append(std::string_view name, std::string_view value);
   // Replaces all fields of that name by this one.
   bool Set(std::string_view name, std::string_view value);

@@ -91,6 +91,12 @@ TEST(HttpHeadersTest, NoTextForgesAField) {
   HttpHeaders headers;
   EXPECT_TRUE(headers.Append("X", std::string_view("a\r\nY: b\0c", 9)));
   EXPECT_EQ(headers.TryGet("X"), "a  Y: b c");
+  for (int c = 0; c != 256; ++c) {
+    const std::string value = {'a', static_cast<char>(c), 'b'};
+    const bool control = (c < 0x20 && c != '\t') || c == 0x7f;
+    EXPECT_TRUE(headers.Set("X", value));
+    EXPECT_EQ(headers.TryGet("X"), control ? "a b" : value) << c;
+  }
   for (std::string_view name : {"", "a b", "a:", "a\r\nb", "a\x80", "(a)"}) {
     EXPECT_FALSE(headers.Append(name, "v")) << name;
     EXPECT_FALSE(headers.Set(name, "v")) << name;
