@@ -68,11 +68,14 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
     return HttpRefusal{
         405, "calls are made by POST, not by " + std::string(head.method_name)};
   }
-  if (head.rpc_seq_no && !request->ticket.has_correlation_id) {
+  if (!request->ticket.has_correlation_id && head.rpc_seq_no) {
     return HttpRefusal{400, "Rpc-SeqNo is no number"};
   }
-  if (head.rpc_timeout && !head.rpc_timeout.value) {
+  if (!head.rpc_timeout.value && head.rpc_timeout) {
     return HttpRefusal{400, "Rpc-Timeout is no number"};
+  }
+  if (head.encoded) {
+    return HttpRefusal{415, "calls have no Content-Encoding but identity"};
   }
   const std::uint64_t timeout =
       std::min<std::uint64_t>(head.rpc_timeout.value.value_or(0),

@@ -248,6 +248,32 @@ TEST(HttpCalls, RefusesContentTypesThatArentEnabled) {
               StartsWith("HTTP/1.1 415 "));
 }
 
+TEST(HttpCalls, RefusesContentEncodings) {
+  const auto with_coding = [](const std::string& coding) {
+    std::string call = Call(9, "x");
+    call.insert(call.find("Rpc-SeqNo"), "Content-encoding: " + coding + "\r\n");
+    return call;
+  };
+  for (const char* coding : {"", "identity", "Identity , identity"}) {
+    EXPECT_THAT(ReplyTo(with_coding(coding)), StartsWith("HTTP/1.1 200 "));
+  }
+  for (const char* coding : {"gzip", "identity, br", "x"}) {
+    EXPECT_EQ(
+        ReplyTo(with_coding(coding)),
+        "HTTP/1.1 415 Unsupported Media Type\r\n"
+        "Content-Type: text/plain\r\n"
+        "Rpc-SeqNo: 9\r\n"
+        "Rpc-Error-Code: 101\r\n"
+        "Rpc-Error-Reason: calls have no Content-Encoding but identity\r\n"
+        "Content-Length: 44\r\n\r\n"
+        "calls have no Content-Encoding but identity\n");
+  }
+  // Handlers may know what to do with it.
+  EXPECT_THAT(ReplyTo("PUT / HTTP/1.1\r\nHost: h\r\n"
+                      "Content-Encoding: gzip\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+}
+
 TEST(HttpCalls, RefusesOtherMethods) {
   std::string reply = ReplyTo("GET /rpc/a.B.C HTTP/1.1\r\n\r\n");
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 405 Method Not Allowed\r\n"));

@@ -40,7 +40,7 @@ std::string DescribeHead(const HttpHead& head) {
   for (int number :
        {head.status, head.minor_version, int{head.chunked}, int{head.close},
         int{head.keep_alive}, int{head.expect_continue}, int{head.has_host},
-        int{head.repeats_length}}) {
+        int{head.repeats_length}, int{head.encoded}}) {
     all += " " + std::to_string(number);
   }
   return all;

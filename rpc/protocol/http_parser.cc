@@ -202,6 +202,12 @@ void ReadConnection(std::string_view value, HttpHead* out) {
   });
 }
 
+void ReadContentEncoding(std::string_view value, HttpHead* out) {
+  ForEachListMember(value, [out](std::string_view coding) {
+    if (!coding.empty() && !IEquals(coding, "identity")) out->encoded = true;
+  });
+}
+
 // For fields that must not be repeated.
 Fault ReadOnce(std::string_view value, std::string_view* out) {
   if (out->data() != nullptr) return &kRepeated;
@@ -254,6 +260,10 @@ Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
       if (!IsName(text, "rpc-error-code")) break;
       return ReadOnce(value, &out->rpc_error_code);
     case 16:
+      if (IsName(text, "content-encoding")) {
+        ReadContentEncoding(value, out);
+        return nullptr;
+      }
       if (!IsName(text, "rpc-error-reason")) break;
       return ReadOnce(value, &out->rpc_error_reason);
     case 17:

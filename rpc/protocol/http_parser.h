@@ -78,6 +78,7 @@ struct HttpHead {
   bool expect_continue = false;
   bool has_host = false;
   bool repeats_length = false;  // several Content-Length, all the same
+  bool encoded = false;         // Content-Encoding: not identity
   std::string_view content_type;
   HttpNumber rpc_seq_no;
   HttpNumber rpc_timeout;

@@ -13,7 +13,7 @@
 //
 //   404  a path that isn't of an enabled use
 //   405  anything but POST on /rpc/...
-//   415  a Content-Type on /rpc/... of no enabled use
+//   415  a Content-Type on /rpc/... of no enabled use, or a Content-Encoding
 //   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
 //        (calls excepted: the published clients send none)
 //   501  a method that isn't known (what doesn't begin with a capital isn't
