@@ -23,8 +23,13 @@ bool IsStream(const HttpHead& head) {
   if (!head.chunked) return false;
   HttpHeaders fields;
   fields.AssignLines(head.fields);
-  const auto trailer = fields.TryGet("Trailer");
-  return trailer && IEquals(TrimBlanks(*trailer), "Rpc-Error-Code");
+  bool announced = false;
+  for (std::string_view trailer : fields.TryGetMultiple("Trailer")) {
+    ForEachListMember(trailer, [&announced](std::string_view field) {
+      if (IEquals(field, "Rpc-Error-Code")) announced = true;
+    });
+  }
+  return announced;
 }
 
 // A server as it is named in a channel's URI, as it is named in HTTP: a Unix

@@ -192,12 +192,16 @@ TEST_F(HttpClient, ReadsChunkedResponses) {
 
 // Whether it succeeded or not, and each chunk a message of its own.
 TEST_F(HttpClient, RefusesStreamsOfMessages) {
-  for (const char* end :
-       {"success", "MethodNotFound\r\nRpc-Error-Reason: no"}) {
+  for (const auto& [trailer, end] :
+       {std::pair{"Rpc-Error-Code", "success"},
+        {"Rpc-Error-Code", "MethodNotFound\r\nRpc-Error-Reason: no"},
+        {"Rpc-Error-Reason , rpc-error-code", "success"},
+        {"Digest\r\nTrailer: Rpc-Error-Code,Rpc-Error-Reason", "success"}}) {
     InboundResponse response;
     ASSERT_EQ(Read("HTTP/1.1 200 OK\r\nRpc-SeqNo: 5\r\n"
-                   "Transfer-Encoding: chunked\r\nTrailer: Rpc-Error-Code\r\n"
-                   "\r\n2\r\nab\r\n0\r\nRpc-Error-Code: " +
+                   "Transfer-Encoding: chunked\r\nTrailer: " +
+                       std::string(trailer) +
+                       "\r\n\r\n2\r\nab\r\n0\r\nRpc-Error-Code: " +
                        std::string(end) + "\r\n\r\n",
                    &response),
               ParseResult::kReject);
