@@ -58,16 +58,34 @@ std::string_view HttpReasonPhrase(int status) {
   switch (static_cast<HttpStatus>(status)) {
     case HttpStatus::Continue:
       return "Continue";
+    case HttpStatus::SwitchingProtocols:
+      return "Switching Protocols";
+    case HttpStatus::Processing:
+      return "Processing";
+    case HttpStatus::EarlyHints:
+      return "Early Hints";
     case HttpStatus::OK:
       return "OK";
     case HttpStatus::Created:
       return "Created";
     case HttpStatus::Accepted:
       return "Accepted";
+    case HttpStatus::NonAuthoritativeInformation:
+      return "Non-Authoritative Information";
     case HttpStatus::NoContent:
       return "No Content";
+    case HttpStatus::ResetContent:
+      return "Reset Content";
     case HttpStatus::PartialContent:
       return "Partial Content";
+    case HttpStatus::MultiStatus:
+      return "Multi-Status";
+    case HttpStatus::AlreadyReported:
+      return "Already Reported";
+    case HttpStatus::ImUsed:
+      return "IM Used";
+    case HttpStatus::MultipleChoices:
+      return "Multiple Choices";
     case HttpStatus::MovedPermanently:
       return "Moved Permanently";
     case HttpStatus::Found:
@@ -76,6 +94,8 @@ std::string_view HttpReasonPhrase(int status) {
       return "See Other";
     case HttpStatus::NotModified:
       return "Not Modified";
+    case HttpStatus::UseProxy:
+      return "Use Proxy";
     case HttpStatus::TemporaryRedirect:
       return "Temporary Redirect";
     case HttpStatus::PermanentRedirect:
@@ -84,6 +104,8 @@ std::string_view HttpReasonPhrase(int status) {
       return "Bad Request";
     case HttpStatus::Unauthorized:
       return "Unauthorized";
+    case HttpStatus::PaymentRequired:
+      return "Payment Required";
     case HttpStatus::Forbidden:
       return "Forbidden";
     case HttpStatus::NotFound:
@@ -92,6 +114,8 @@ std::string_view HttpReasonPhrase(int status) {
       return "Method Not Allowed";
     case HttpStatus::NotAcceptable:
       return "Not Acceptable";
+    case HttpStatus::ProxyAuthenticationRequired:
+      return "Proxy Authentication Required";
     case HttpStatus::RequestTimeout:
       return "Request Timeout";
     case HttpStatus::Conflict:
@@ -112,12 +136,26 @@ std::string_view HttpReasonPhrase(int status) {
       return "Range Not Satisfiable";
     case HttpStatus::ExpectationFailed:
       return "Expectation Failed";
+    case HttpStatus::MisdirectedRequest:
+      return "Misdirected Request";
+    case HttpStatus::UnprocessableContent:
+      return "Unprocessable Content";
+    case HttpStatus::Locked:
+      return "Locked";
+    case HttpStatus::FailedDependency:
+      return "Failed Dependency";
+    case HttpStatus::TooEarly:
+      return "Too Early";
     case HttpStatus::UpgradeRequired:
       return "Upgrade Required";
+    case HttpStatus::PreconditionRequired:
+      return "Precondition Required";
     case HttpStatus::TooManyRequests:
       return "Too Many Requests";
     case HttpStatus::RequestHeaderFieldsTooLarge:
       return "Request Header Fields Too Large";
+    case HttpStatus::UnavailableForLegalReasons:
+      return "Unavailable For Legal Reasons";
     case HttpStatus::InternalServerError:
       return "Internal Server Error";
     case HttpStatus::NotImplemented:
@@ -130,6 +168,16 @@ std::string_view HttpReasonPhrase(int status) {
       return "Gateway Timeout";
     case HttpStatus::HttpVersionNotSupported:
       return "HTTP Version Not Supported";
+    case HttpStatus::VariantAlsoNegotiates:
+      return "Variant Also Negotiates";
+    case HttpStatus::InsufficientStorage:
+      return "Insufficient Storage";
+    case HttpStatus::LoopDetected:
+      return "Loop Detected";
+    case HttpStatus::NotExtended:
+      return "Not Extended";
+    case HttpStatus::NetworkAuthenticationRequired:
+      return "Network Authentication Required";
   }
   return "Unknown";
 }

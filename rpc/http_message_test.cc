@@ -45,7 +45,15 @@ TEST(HttpStatusTest, ReasonPhrases) {
   EXPECT_EQ(HttpReasonPhrase(200), "OK");
   EXPECT_EQ(HttpReasonPhrase(404), "Not Found");
   EXPECT_EQ(HttpReasonPhrase(505), "HTTP Version Not Supported");
-  EXPECT_EQ(HttpReasonPhrase(299), "Unknown");
+  EXPECT_EQ(HttpReasonPhrase(205), "Reset Content");
+  EXPECT_EQ(HttpReasonPhrase(451), "Unavailable For Legal Reasons");
+  for (int unknown : {0, 99, 299, 306, 418, 509, 600, -1}) {
+    EXPECT_EQ(HttpReasonPhrase(unknown), "Unknown") << unknown;
+  }
+  // As many as IANA has registered for good.
+  int known = 0;
+  for (int i = 0; i != 1000; ++i) known += HttpReasonPhrase(i) != "Unknown";
+  EXPECT_EQ(known, 61);
 }
 
 TEST(HttpHeadersTest, KeepsOrderAndRepetitions) {

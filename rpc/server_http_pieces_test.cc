@@ -184,7 +184,7 @@ TEST_F(HttpPiecesTest, NoneWhereThereIsNoBody) {
   client.Send(kAsk);
   EXPECT_THAT(HeadOf(&client), Not(HasSubstr("Transfer-Encoding")));
   ExpectPlain(&client);
-  status = static_cast<HttpStatus>(205);
+  status = HttpStatus::ResetContent;
   client.Send(kAsk);
   EXPECT_THAT(HeadOf(&client), HasSubstr("\r\nContent-Length: 0\r\n"));
   ExpectPlain(&client);

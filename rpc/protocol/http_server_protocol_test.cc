@@ -144,7 +144,7 @@ TEST(HttpHandlers, NothingIsSentWith205) {
     HttpServer server;
     server.Feed(std::string(method) + " / HTTP/1.1\r\nHost: h\r\n\r\n");
     HttpResponse response;
-    response.set_status(static_cast<HttpStatus>(205));
+    response.set_status(HttpStatus::ResetContent);
     response.headers()->Set("Date", "today");
     response.set_body("not sent");
     server.protocol().WriteHttp(server.request().ticket, std::move(response));
