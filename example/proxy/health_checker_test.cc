@@ -57,13 +57,13 @@ TEST(HealthVerdictTest, RowsOfRiseAndFall) {
 }
 
 // A server on a plain thread: gives each visitor `answer`, having read
-// something if `reads`, and closes. Without an answer it waits for the visitor
-// to go.
+// something, and closes. Without an answer, or if it `stays`, it waits for the
+// visitor to go.
 class CannedServer {
  public:
-  explicit CannedServer(std::optional<std::string> answer, bool reads = true)
+  explicit CannedServer(std::optional<std::string> answer, bool stays = false)
       : answer_(std::move(answer)),
-        reads_(reads),
+        stays_(stays),
         listener_(flare::io::testing::PlainListener(&address_)),
         thread_([this] { Run(); }) {}
 
@@ -85,21 +85,18 @@ class CannedServer {
       const UniqueFd peer = flare::io::testing::PlainAccept(listener_);
       if (ending_) return;
       char bytes[4096];
-      if (reads_) {
-        const ssize_t n = ::recv(peer.get(), bytes, sizeof(bytes), 0);
+      const ssize_t n = ::recv(peer.get(), bytes, sizeof(bytes), 0);
+      {
         std::scoped_lock guard(lock_);
         request_.assign(bytes, n > 0 ? static_cast<std::size_t>(n) : 0);
       }
-      if (answer_) {
-        flare::io::testing::SendAll(peer.get(), *answer_);
-      } else {
-        flare::io::testing::Receive(peer.get(), 1);
-      }
+      if (answer_) flare::io::testing::SendAll(peer.get(), *answer_);
+      if (!answer_ || stays_) flare::io::testing::Receive(peer.get(), 1);
     }
   }
 
   const std::optional<std::string> answer_;
-  const bool reads_;
+  const bool stays_;
   Endpoint address_;
   const UniqueFd listener_;
   std::atomic<bool> ending_{false};
@@ -142,8 +139,8 @@ class HealthTest : public flare::io::testing::IoTest {
     return status;
   }
 
-  static Status ProbeHttp(const std::string& answer) {
-    const CannedServer server(answer);
+  static Status ProbeHttp(const std::string& answer, bool stays = false) {
+    const CannedServer server(answer, stays);
     return Probe({.type = Type::kHttp, .timeout = 20s}, server.address());
   }
 };
@@ -189,17 +186,31 @@ TEST_P(HealthTest, HttpAnswers) {
   EXPECT_EQ(ProbeHttp("HTTP/1.1 503 Busy\r\n\r\n").message(),
             "status 503 rather than 200");
   EXPECT_EQ(ProbeHttp("").message(), "closed without an answer");
-  EXPECT_NE(ProbeHttp("HTTP/1.1 200 OK\r\n")
+  EXPECT_NE(ProbeHttp("HTTP/1.1 200 OK\r")
                 .message()
                 .find("closed the connection in the middle of a message"),
             std::string::npos);
   for (const std::string& bad :
-       {"SSH-2.0-x\r\n\r\n"s, "HTTP/1.1 abc OK\r\n\r\n"s, "\n\n"s,
-        "HTTP/1.1 200 OK\r\n"s + std::string(20'000, 'x')}) {
-    const Status status = ProbeHttp(bad);
+       {"SSH-2.0-x\r\n"s, "S"s, "HTTP/1.1 abc OK\r\n"s, "\n\n"s,
+        "HTTP/1.1 200 OK\n"s, "HTTP/2 200\r\n"s,
+        "HTTP/1.1 200 "s + std::string(20'000, 'x')}) {
+    const Status status = ProbeHttp(bad, /*stays=*/true);  // Told at once.
     EXPECT_EQ(status.code(), EPROTO) << status;
     EXPECT_TRUE(status.message().starts_with("the answer is no HTTP"))
         << status;
+  }
+}
+
+TEST_P(HealthTest, OnlyTheStatusLineIsLookedAt) {
+  for (const std::string& fields :
+       {""s, "A: b\r\n folded\r\n\r\n"s, "A : b\n\n"s,
+        "Content-Type: a\r\nContent-Type: b\r\n\r\n"s,
+        "Transfer-Encoding: gzip, chunked\r\n\r\n"s,
+        std::string(20'000, 'x')}) {
+    EXPECT_EQ(ProbeHttp("HTTP/1.1 200 OK\r\n" + fields, /*stays=*/true),
+              Status());
+    EXPECT_EQ(ProbeHttp("HTTP/1.1 404 No\r\n" + fields).message(),
+              "status 404 rather than 200");
   }
 }
 
@@ -213,6 +224,8 @@ TEST_P(HealthTest, InterimResponses) {
   EXPECT_EQ(ProbeHttp(early + "HTTP/1.1 503 Busy\r\n\r\n").message(),
             "status 503 rather than 200");
   EXPECT_EQ(ProbeHttp(early).message(), "closed without an answer");
+  EXPECT_EQ(ProbeHttp("HTTP/1.1 103 x\r\nA: b\n", /*stays=*/true).message(),
+            "an interim response is no HTTP");
   EXPECT_EQ(ProbeHttp("HTTP/1.1 101 Switching Protocols\r\n\r\n").message(),
             "status 101 rather than 200");
   const CannedServer server(early);

@@ -12,15 +12,15 @@
 #include "flare/fiber/runtime.h"
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/protocol/http_parser.h"
+#include "flare/rpc/protocol/http_recognition.h"
 
 namespace example::proxy {
 namespace {
 
 using flare::Status;
 
-// More than any status line and fields of a health page need.
+// More than any status line or head of an interim response needs.
 constexpr std::size_t kMaxHead = 16 << 10;
-constexpr std::size_t kMaxFields = 256;
 
 std::string HttpRequestText(const HealthCheckConfig& config,
                             const std::string& name) {
@@ -93,28 +93,37 @@ class Probe : public flare::io::StreamHandler {
 
   // True: it was one that another one follows, and is taken off.
   bool LookAtHead(flare::Buffer* in) {
+    using flare::rpc::HeadEnd;
     std::size_t size = 0;
     const auto end = flare::rpc::FindHeadEnd(*in, kMaxHead, &scanned_, &size);
-    if (end == flare::rpc::HeadEnd::kIncomplete) return false;
-    if (end == flare::rpc::HeadEnd::kFound) {
-      if (!Decide(flare::FlattenSlow(*in, size))) {
+    const bool has_first_line = end == HeadEnd::kFound || scanned_ != 0;
+    if (!flare::rpc::MayBeHttpResponse(*in) ||
+        (end != HeadEnd::kIncomplete && !has_first_line)) {
+      result_ = Status(EPROTO, "the answer is no HTTP");
+    } else if (!has_first_line) {
+      return false;
+    } else if (!Decide(*in)) {
+      if (end == HeadEnd::kIncomplete) return false;
+      if (end == HeadEnd::kFound) {
         in->Skip(size);
         scanned_ = 0;
         return true;
       }
-    } else {
-      result_ = Status(EPROTO, "the answer is no HTTP");
+      result_ = Status(EPROTO, "an interim response is no HTTP");
     }
     decided_ = true;
     connection_->Close(Checked());
     return false;
   }
 
-  // False: this is no final response, and not the one that is waited for.
-  bool Decide(const std::string& head_text) {
+  // By the first line, which is there, and no field. False: this is no final
+  // response, and not the one that is waited for.
+  bool Decide(const flare::Buffer& in) {
+    std::string line = flare::FlattenSlow(in, kMaxHead);
+    line.resize(line.find("\r\n"));
     flare::rpc::HttpHead head;
-    if (const auto fault =
-            flare::rpc::ParseResponseHead(head_text, kMaxFields, &head)) {
+    if (const auto fault = flare::rpc::ParseResponseHead(
+            line.append("\r\n\r\n"), /*max_fields=*/0, &head)) {
       result_ =
           Status(EPROTO, "the answer is no HTTP: " + std::string(fault.text));
     } else if (head.status != config_.status) {

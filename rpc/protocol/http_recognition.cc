@@ -93,6 +93,13 @@ CutResult FindHttpRequest(Buffer& in, std::size_t spoken_limit) {
   return in.empty() ? CutResult::kNeedMore : result;
 }
 
+bool MayBeHttpResponse(const Buffer& in) {
+  constexpr std::string_view kStart = "HTTP/1.";
+  char scratch[kStart.size()];
+  return kStart.starts_with(
+      in.Peek(std::min(in.size(), kStart.size()), scratch));
+}
+
 bool BeginsWithHead(const Buffer& in) {
   constexpr std::string_view kHead = "HEAD ";
   char scratch[kHead.size()];

@@ -20,6 +20,10 @@ namespace flare::rpc {
 // and to be refused.
 CutResult FindHttpRequest(Buffer& in, std::size_t spoken_limit);
 
+// Whether a response may begin so. What can't is told by its first bytes, not
+// by the end of a head that never comes: an SSH server, say, greets and waits.
+bool MayBeHttpResponse(const Buffer& in);
+
 // Whether `in` begins with a request of the method HEAD.
 bool BeginsWithHead(const Buffer& in);
 

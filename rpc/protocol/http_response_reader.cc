@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "flare/rpc/protocol/http_recognition.h"
+
 namespace flare::rpc {
 
 namespace {
@@ -33,15 +35,6 @@ HeadEnd FindEmptyLine(const Buffer& in, std::size_t limit, std::size_t* scanned,
   }
   *scanned = at - std::min(at, kEnd.size() - 1);
   return at > limit ? HeadEnd::kTooLarge : HeadEnd::kIncomplete;
-}
-
-// Whether a response may begin so. What can't is told by its first bytes, not
-// by the end of a head that never comes: an SSH server, say, greets and waits.
-bool MayBeResponse(const Buffer& in) {
-  constexpr std::string_view kStart = "HTTP/1.";
-  char scratch[kStart.size()];
-  return kStart.starts_with(
-      in.Peek(std::min(in.size(), kStart.size()), scratch));
 }
 
 // These have no body, whatever their fields say.
@@ -114,7 +107,7 @@ CutResult HttpResponseReader::ReadUnusualHead(const Buffer& in,
 
 CutResult HttpResponseReader::FindHead(const Buffer& in, std::string* error) {
   const HeadEnd end = FindHeadEndOrEmptyLine(in);
-  if (end != HeadEnd::kFound && !MayBeResponse(in)) {
+  if (end != HeadEnd::kFound && !MayBeHttpResponse(in)) {
     return Fail("the peer's bytes are no HTTP/1.x response", error);
   }
   switch (end) {
