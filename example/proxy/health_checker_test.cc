@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "example/proxy/health_probe.h"
@@ -178,6 +179,22 @@ TEST_P(HealthTest, ProbeSendsTheHeaderFirst) {
   config.type = Type::kTcp;
   EXPECT_EQ(Probe(config, server.address(), "PROXY UNKNOWN\r\n"), Status());
   EXPECT_EQ(server.request(), "PROXY UNKNOWN\r\n");
+}
+
+TEST_P(HealthTest, ProbeNamesTheHostAsHttpDoes) {
+  CannedServer server("HTTP/1.1 200 OK\r\n\r\n");
+  for (const auto& [name, host] : {std::pair{"a.test:80@10.0.0.1", "a.test:80"},
+                                   {"[fe80::1%eth0]:80", "[fe80::1]:80"},
+                                   {"unix:@abstract", "localhost"}}) {
+    OnFiber([&, name = name] {
+      EXPECT_EQ(ProbeServer({.type = Type::kHttp, .timeout = 20s}, name,
+                            server.address(), "", {}),
+                Status());
+    });
+    EXPECT_TRUE(server.request().starts_with(
+        "GET / HTTP/1.1\r\nHost: " + std::string(host) + "\r\n"))
+        << server.request();
+  }
 }
 
 TEST_P(HealthTest, HttpAnswers) {

@@ -12,6 +12,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/protocol/http_parser.h"
+#include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_recognition.h"
 
 namespace example::proxy {
@@ -27,8 +28,8 @@ std::string HttpRequestText(const HealthCheckConfig& config,
   std::string host = config.host;
   if (host.empty()) {
     // Without the address that tells those of one name apart.
-    host = name.starts_with("unix:") ? "localhost"
-                                     : name.substr(0, name.find('@'));
+    host = flare::rpc::HttpHostOf(
+        name.starts_with("unix:") ? name : name.substr(0, name.find('@')));
   }
   return "GET " + config.path + " HTTP/1.1\r\nHost: " + host +
          "\r\nUser-Agent: flare-tcp_proxy\r\nAccept: */*\r\n"

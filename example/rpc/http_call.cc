@@ -11,6 +11,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
 #include "flare/io/resolver.h"
+#include "flare/rpc/protocol/http_protocol.h"
 
 namespace example {
 namespace {
@@ -21,7 +22,8 @@ constexpr std::string_view kScheme = "http://";
 class RequestTemplate {
  public:
   RequestTemplate(const std::string& host, const std::string& path)
-      : after_method_(" " + path + " HTTP/1.1\r\nHost: " + host + "\r\n") {}
+      : after_method_(" " + path + " HTTP/1.1\r\nHost: " +
+                      flare::rpc::HttpHostOf(host) + "\r\n") {}
 
   // GET without a body, else POST.
   flare::Buffer Make(std::string_view body) const {

@@ -217,6 +217,21 @@ TEST_F(ScriptedHttpTest, OneConnectionIsUsedAgain) {
   EXPECT_EQ(Run(server.OptionsForCalls(4)).successes(), 4u);
 }
 
+TEST_F(ScriptedHttpTest, TheHostIsNamedWithoutItsZone) {
+  ScriptedServer server({[](RawPeer* peer) {
+    const std::string request = peer->ReadUntil("\r\n\r\n");
+    EXPECT_NE(request.find("\r\nHost: [::ffff:127.0.0.1]:"), std::string::npos)
+        << request;
+    peer->Send(kOk);
+    EXPECT_TRUE(peer->AtEnd());
+  }});
+  LoadOptions options = server.OptionsForCalls(1);
+  const std::string address = "127.0.0.1";  // Of IPv4: any zone will do.
+  options.server_addr.replace(options.server_addr.find(address), address.size(),
+                              "[::ffff:" + address + "%1]");
+  EXPECT_EQ(Run(options).successes(), 1u);
+}
+
 TEST_F(ScriptedHttpTest, ConnectionThatEndsWithItsReplyIsReplaced) {
   const auto close = [](RawPeer* peer) {
     Answer(peer,

@@ -32,19 +32,6 @@ bool IsStream(const HttpHead& head) {
   return announced;
 }
 
-// A server as it is named in a channel's URI, as it is named in HTTP: a Unix
-// socket has no name there, and the zone of an IPv6 address means nothing to
-// others (RFC 6874).
-std::string HostField(std::string_view server) {
-  if (StartsWith(server, "unix:")) return "localhost";
-  std::string host(server);
-  if (const std::size_t zone = host.find('%');
-      StartsWith(server, "[") && zone != host.npos) {
-    host.erase(zone, host.find(']', zone) - zone);
-  }
-  return host;
-}
-
 // `why` may lie in response->scratch, as the head may.
 void FailCall(int status, std::string_view why, InboundResponse* response) {
   response->status = status;
@@ -59,7 +46,7 @@ class HttpClientProtocol : public ClientProtocol {
       : format_(format), reader_(limits) {
     after_method_.append(" HTTP/1.1\r\n");
     if (!host.empty()) {
-      after_method_.append("Host: ").append(HostField(host)).append("\r\n");
+      after_method_.append("Host: ").append(HttpHostOf(host)).append("\r\n");
     }
     after_method_.append("Rpc-SeqNo: ");
     before_length_.append("\r\nContent-Type: ")

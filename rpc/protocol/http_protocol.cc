@@ -1,5 +1,7 @@
 #include "flare/rpc/protocol/http_protocol.h"
 
+#include <cstddef>
+
 namespace flare::rpc {
 
 std::string_view ContentTypeOf(PayloadFormat format) {
@@ -24,6 +26,16 @@ std::string_view HttpProtocolNameOf(PayloadFormat format) {
       return "http+proto3-json";
   }
   return {};
+}
+
+std::string HttpHostOf(std::string_view server) {
+  if (server.starts_with("unix:")) return "localhost";
+  std::string host(server);
+  if (const std::size_t zone = host.find('%');
+      host.starts_with('[') && zone != host.npos) {
+    host.erase(zone, host.find(']', zone) - zone);
+  }
+  return host;
 }
 
 }  // namespace flare::rpc

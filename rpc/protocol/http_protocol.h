@@ -36,6 +36,7 @@
 #define FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "flare/rpc/protocol.h"
@@ -54,9 +55,8 @@ std::unique_ptr<ServerProtocol> NewHttpServerProtocol(const HttpUses& uses,
                                                       const Limits& limits,
                                                       ReplySink* sink);
 
-// Calls in `format`. `host` goes into the Host field: for "unix:/path" that is
-// "localhost", for "[fe80::1%2]:80" it is "[fe80::1]:80". A response that is
-// too large fails its call; one in chunks ends the connection, as its size
+// Calls in `format`. HttpHostOf(host) goes into the Host field. A response that
+// is too large fails its call; one in chunks ends the connection, as its size
 // isn't known before, and so do one of more than Limits::max_skipped and what
 // can't be the beginning of a response.
 std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
@@ -67,6 +67,12 @@ std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
 std::string_view ContentTypeOf(PayloadFormat format);
 // "http+pb" for kProtobuf.
 std::string_view HttpProtocolNameOf(PayloadFormat format);
+
+// A server as URIs name it ("host:port"), as the field Host names it. For
+// "unix:/path" that is "localhost", as such a socket has no name there; for
+// "[fe80::1%2]:80" it is "[fe80::1]:80", as the zone of an IPv6 address means
+// nothing to others (RFC 6874).
+std::string HttpHostOf(std::string_view server);
 
 }  // namespace flare::rpc
 
