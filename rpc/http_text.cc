@@ -21,7 +21,40 @@ constexpr std::array<bool, 256> MakeChars(std::string_view others) {
 }
 
 constexpr auto kTokenChars = MakeChars("!#$%&'*+-.^_`|~");
-constexpr auto kHostChars = MakeChars("-._~%!$&'()*+,;=:[]");
+
+// What a byte is in the field Host, as bits. 0: one of a name.
+constexpr std::uint8_t kColon = 1;
+constexpr std::uint8_t kBracket = 2;
+constexpr std::uint8_t kWrong = 4;
+
+constexpr std::array<std::uint8_t, 256> MakeHostChars() {
+  std::array<std::uint8_t, 256> chars{};
+  constexpr auto names = MakeChars("-._~%!$&'()*+,;=");
+  for (std::size_t c = 0; c != chars.size(); ++c) {
+    chars[c] = names[c] ? 0 : kWrong;
+  }
+  chars[':'] = kColon;
+  chars['['] = chars[']'] = kBracket;
+  return chars;
+}
+
+constexpr auto kHostChars = MakeHostChars();
+
+// ":80", ":" or nothing.
+bool IsPortOrNothing(std::string_view text) {
+  return text.empty() || (text[0] == ':' &&
+                          std::all_of(text.begin() + 1, text.end(), [](char c) {
+                            return c >= '0' && c <= '9';
+                          }));
+}
+
+// "[::1]:80". What the address is isn't looked at.
+bool IsInBrackets(std::string_view host) {
+  const std::size_t end = host.find(']');
+  return host.starts_with('[') && host.find('[', 1) == std::string_view::npos &&
+         end != std::string_view::npos && end > 1 &&
+         IsPortOrNothing(host.substr(end + 1));
+}
 
 std::string_view UpTo(std::string_view text, char c) {
   return text.substr(0, text.find(c));
@@ -49,10 +82,12 @@ bool IsHttpToken(std::string_view text) {
 }
 
 bool MayBeHttpHost(std::string_view text) {
-  bool may_be = true;
+  std::uint8_t found = 0;
   // To the end in any case, which costs less than to look.
-  for (char c : text) may_be &= kHostChars[static_cast<unsigned char>(c)];
-  return may_be;
+  for (char c : text) found |= kHostChars[static_cast<unsigned char>(c)];
+  if (found == 0) return true;
+  if (found == kColon) return IsPortOrNothing(text.substr(text.find(':')));
+  return found < kWrong && IsInBrackets(text);
 }
 
 bool IsHttpPathText(std::string_view text) {

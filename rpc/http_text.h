@@ -16,8 +16,9 @@ namespace flare::rpc {
 bool IsHttpToken(std::string_view text);
 bool IsHttpTokenChar(char c);
 
-// Whether `text` has only bytes that may stand in the field Host: of a name or
-// an address, and a port (RFC 3986, 3.2.2). It may be empty.
+// Whether `text` may stand in the field Host: a name, or an address in
+// brackets, and a port (RFC 3986, 3.2.2). Name and port may be missing; numbers
+// and addresses may be wrong ones.
 bool MayBeHttpHost(std::string_view text);
 
 // Whether `text` may stand in a path as it is, and there is something of it:
