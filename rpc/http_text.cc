@@ -115,6 +115,16 @@ bool IsHttpPathText(std::string_view text) {
   return (halves[0] | halves[1]) == 0;
 }
 
+std::string HttpHostOf(std::string_view server) {
+  if (server.starts_with("unix:")) return "localhost";
+  std::string host(server);
+  if (const std::size_t zone = host.find('%');
+      host.starts_with('[') && zone != host.npos) {
+    host.erase(zone, host.find(']', zone) - zone);
+  }
+  return host;
+}
+
 bool IsAbsoluteTarget(std::string_view target) {
   const std::size_t begin = SchemeSize(target);
   const std::size_t end = target.find_first_of("/?#", begin);

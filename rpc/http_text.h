@@ -1,5 +1,5 @@
 // What bytes may stand where in HTTP's text, and finding one's way in it.
-// Thread-safe; nothing allocates or blocks.
+// Thread-safe; nothing blocks, and nothing but HttpHostOf() allocates.
 #ifndef FLARE_RPC_HTTP_TEXT_H_
 #define FLARE_RPC_HTTP_TEXT_H_
 
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace flare::rpc {
@@ -144,6 +145,12 @@ void ForEachListMember(std::string_view list, F&& f) {
     list.remove_prefix(comma + 1);
   }
 }
+
+// A server as URIs name it ("host:port"), as the field Host names it. For
+// "unix:/path" that is "localhost", as such a socket has no name there; for
+// "[fe80::1%2]:80" it is "[fe80::1]:80", as the zone of an IPv6 address means
+// nothing to others (RFC 6874).
+std::string HttpHostOf(std::string_view server);
 
 // Whether `target` is well as one of the absolute form: "http://" or
 // "https://", and a host, behind which anything may come.

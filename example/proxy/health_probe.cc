@@ -11,8 +11,8 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/stream_connection.h"
+#include "flare/rpc/http_text.h"
 #include "flare/rpc/protocol/http_parser.h"
-#include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_recognition.h"
 
 namespace example::proxy {

@@ -42,7 +42,7 @@ std::string LatencyLine(const flare::Histogram& latency_ns) {
 }
 
 std::string DescribeStatus(int status) {
-  const std::string text = "status " + std::to_string(status);
+  std::string text = "status " + std::to_string(status);
   const std::string_view name = flare::rpc::StatusName(status);
   if (name == "STATUS_UNKNOWN") return text;
   return text + " (" + std::string(name) + ')';

@@ -28,14 +28,4 @@ std::string_view HttpProtocolNameOf(PayloadFormat format) {
   return {};
 }
 
-std::string HttpHostOf(std::string_view server) {
-  if (server.starts_with("unix:")) return "localhost";
-  std::string host(server);
-  if (const std::size_t zone = host.find('%');
-      host.starts_with('[') && zone != host.npos) {
-    host.erase(zone, host.find(']', zone) - zone);
-  }
-  return host;
-}
-
 }  // namespace flare::rpc

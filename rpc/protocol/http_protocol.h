@@ -68,12 +68,6 @@ std::string_view ContentTypeOf(PayloadFormat format);
 // "http+pb" for kProtobuf.
 std::string_view HttpProtocolNameOf(PayloadFormat format);
 
-// A server as URIs name it ("host:port"), as the field Host names it. For
-// "unix:/path" that is "localhost", as such a socket has no name there; for
-// "[fe80::1%2]:80" it is "[fe80::1]:80", as the zone of an IPv6 address means
-// nothing to others (RFC 6874).
-std::string HttpHostOf(std::string_view server);
-
 }  // namespace flare::rpc
 
 #endif  // FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
