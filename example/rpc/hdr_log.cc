@@ -111,7 +111,7 @@ void HdrLog::Write(const std::string& tag, std::int64_t begin_ns,
   if (!tag.empty()) *out_ << "Tag=" << tag << ',';
   char numbers[128];
   // The maximum is in milliseconds, by the format's custom.
-  std::snprintf(numbers, sizeof(numbers), "%.3f,%.3f,%.6f,",
+  std::snprintf(numbers, sizeof(numbers), "%.3f,%.6f,%.6f,",
                 flare::ToSeconds(begin_ns - start_ns_),
                 flare::ToSeconds(end_ns - begin_ns),
                 static_cast<double>(histogram.max()) / 1e6);

@@ -119,7 +119,7 @@ TEST(HdrLog, WritesOneLinePerInterval) {
   ASSERT_EQ(cells.size(), 4u);
   EXPECT_LE(*flare::TryParse<double>(cells[0]), 2);
   EXPECT_GT(*flare::TryParse<double>(cells[0]), 1);
-  EXPECT_EQ(cells[1], "1.500");
+  EXPECT_EQ(cells[1], "1.500000");
   EXPECT_EQ(cells[2], "1.500000");
   EXPECT_EQ(cells[3], EncodeHdrHistogram(histogram));
   EXPECT_EQ(lines[6], "Tag=tail," + std::string(lines[5]));

@@ -97,8 +97,7 @@ class Run {
     start_ns_ = flare::NowNs();
     const bool warm_up = options_.warm_up_s > 0;
     for (const PressTarget& target : targets_) target.load->Start(warm_up);
-    WarmUp();
-    Measure();
+    Measure(warm_up ? WarmUp() : start_ns_);
     End();
     for (const TargetSummary& target : summary_.targets) {
       summary_.Merge(target.load);
@@ -108,11 +107,12 @@ class Run {
   }
 
  private:
-  void WarmUp() {
+  // Returned: when it ended. Calls may have begun to count at once.
+  std::int64_t WarmUp() {
     const std::int64_t end =
         flare::SaturatingAdd(start_ns_, Nanoseconds(options_.warm_up_s));
-    if (options_.warm_up_s == 0) return;
     while (flare::NowNs() < end && !WaitUntil(end)) continue;
+    const std::int64_t ended = flare::NowNs();
     for (std::size_t i = 0; i != targets_.size(); ++i) {
       Calls calls = Take(i);
       LoadSummary& load = summary_.targets[i].load;
@@ -121,10 +121,10 @@ class Run {
       // Behind Take(), so that none of those that count from now on is there.
       targets_[i].load->EndWarmUp();
     }
+    return ended;
   }
 
-  void Measure() {
-    const std::int64_t begin = flare::NowNs();
+  void Measure(std::int64_t begin) {
     const std::int64_t end =
         options_.duration_s == 0
             ? kNever
