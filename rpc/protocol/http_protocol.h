@@ -16,9 +16,11 @@
 //   415  a Content-Type on /rpc/... of no enabled use, or a Content-Encoding
 //   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
 //        (calls excepted: the published clients send none)
-//   501  a method that isn't known (what doesn't begin with a capital isn't
-//        taken for HTTP, nor, as the first message of a connection, one with a
-//        line of more than 2 KiB or with bytes above 127)
+//   501  a method that isn't known. Not taken for HTTP, so that the connection
+//        is closed: what doesn't begin with a capital; more than 24 letters; a
+//        line without " HTTP/x.y" and CRLF, or with control bytes; as the first
+//        message of a connection one of more than 2 KiB, or with bytes above
+//        127
 //   400* malformed (Host and target, too), or ambiguous in length (see
 //        http_parser.h); a trailer, too
 //   413* more bytes than Limits::max_packet_size

@@ -20,11 +20,10 @@ constexpr std::size_t kMaxMethod = 24;
 // protocols may begin with capitals too, so this wants to see the version, and
 // unless HTTP was spoken before, a line that is neither long nor odd.
 CutResult RecogniseByVersion(const Buffer& in, std::size_t line_start,
-                             std::size_t spoken_limit) {
-  const bool spoken = spoken_limit != 0;
-  const std::size_t max_line = spoken ? spoken_limit : 2048;
+                             bool spoken) {
+  constexpr std::size_t kMaxLine = 2048;
   constexpr std::string_view kVersion = " HTTP/";
-  const std::string bytes = FlattenSlow(in, line_start + max_line);
+  const std::string bytes = FlattenSlow(in, line_start + kMaxLine);
   const std::string_view start = std::string_view(bytes).substr(line_start);
   const std::size_t end = start.find('\r');
   const std::string_view line = start.substr(0, end);
@@ -33,7 +32,7 @@ CutResult RecogniseByVersion(const Buffer& in, std::size_t line_start,
   });
   if (!printable) return CutResult::kNotMine;
   if (end == std::string_view::npos) {
-    if (start.size() < max_line) return CutResult::kUnsure;
+    if (start.size() < kMaxLine) return CutResult::kUnsure;
     return spoken ? CutResult::kMessage : CutResult::kNotMine;
   }
   const std::size_t version = line.rfind(kVersion);
@@ -45,7 +44,7 @@ CutResult RecogniseByVersion(const Buffer& in, std::size_t line_start,
 
 // As FindHttpRequest(). *empty_lines is the size of the empty lines in front,
 // of which few are passed over at a time; also if there is nothing else yet.
-CutResult RecogniseRequest(const Buffer& in, std::size_t spoken_limit,
+CutResult RecogniseRequest(const Buffer& in, bool spoken,
                            std::size_t* empty_lines) {
   char scratch[2 * kMaxEmptyLines + kMaxMethod + 1];
   std::string_view start =
@@ -73,22 +72,22 @@ CutResult RecogniseRequest(const Buffer& in, std::size_t spoken_limit,
   if (HttpMethodFromString(method) != HttpMethod::Unspecified) {
     return CutResult::kMessage;
   }
-  return RecogniseByVersion(in, *empty_lines, spoken_limit);
+  return RecogniseByVersion(in, *empty_lines, spoken);
 }
 
 }  // namespace
 
-CutResult FindHttpRequest(Buffer& in, std::size_t spoken_limit) {
+CutResult FindHttpRequest(Buffer& in, bool spoken) {
   std::size_t empty_lines = 0;
-  CutResult result = RecogniseRequest(in, spoken_limit, &empty_lines);
-  if (spoken_limit == 0) {
+  CutResult result = RecogniseRequest(in, spoken, &empty_lines);
+  if (!spoken) {
     // What is none of ours must stay as it is.
     if (result == CutResult::kMessage) in.Skip(empty_lines);
     return result;
   }
   while (empty_lines != 0) {
     in.Skip(empty_lines);
-    result = RecogniseRequest(in, spoken_limit, &empty_lines);
+    result = RecogniseRequest(in, spoken, &empty_lines);
   }
   return in.empty() ? CutResult::kNeedMore : result;
 }

@@ -14,11 +14,10 @@ namespace flare::rpc {
 // kNotMine. Passes over empty lines in front of it: some clients end a body
 // with one that isn't counted.
 //
-// `spoken_limit`: 0 for the first message of a connection, which may be another
-// protocol's, and in front of which few empty lines are tolerated. Behind
-// requests, how long a request line may be: if it is longer it is HTTP, too,
-// and to be refused.
-CutResult FindHttpRequest(Buffer& in, std::size_t spoken_limit);
+// `spoken`: requests came before on this connection. Otherwise this may be
+// another protocol's message, so that few empty lines are tolerated in front,
+// and an unknown method in a line only that is neither long nor odd.
+CutResult FindHttpRequest(Buffer& in, bool spoken);
 
 // Whether a response may begin so. What can't is told by its first bytes, not
 // by the end of a head that never comes: an SSH server, say, greets and waits.

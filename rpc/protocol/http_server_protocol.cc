@@ -188,8 +188,7 @@ CutResult HttpServerProtocol::ReadUnusualHead(Buffer& in,
 // kMessage without stopped_: head_size_ is known.
 CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
   if (scanned_ == 0) {
-    const std::size_t spoken_limit = spoken_ ? limits_.max_http_header : 0;
-    if (CutResult result = FindHttpRequest(in, spoken_limit);
+    if (CutResult result = FindHttpRequest(in, spoken_);
         result != CutResult::kMessage) {
       return result;
     }
