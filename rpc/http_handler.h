@@ -120,8 +120,8 @@ class HttpHandler {
 };
 
 // The methods whose functions the handler class T overrides; with GET comes
-// HEAD. An object can't tell which of its virtual functions are overridden, but
-// its class can.
+// HEAD, and CONNECT isn't served. An object can't tell which of its virtual
+// functions are overridden, but its class can.
 template <class T>
 HttpMethodSet OverriddenHttpMethods() {
   using Inherited = void (HttpHandler::*)(const HttpRequest&, HttpResponse*,
@@ -141,8 +141,6 @@ HttpMethodSet OverriddenHttpMethods() {
       requires { Inherited{&T::OnPut}; }, HttpMethod::Put);
   add_unless(
       requires { Inherited{&T::OnDelete}; }, HttpMethod::Delete);
-  add_unless(
-      requires { Inherited{&T::OnConnect}; }, HttpMethod::Connect);
   add_unless(
       requires { Inherited{&T::OnOptions}; }, HttpMethod::Options);
   add_unless(
