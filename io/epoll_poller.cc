@@ -100,7 +100,9 @@ EpollPoller::Factory(const Options& options) {
     if (group == 0) ReserveDescriptors(kDescriptors);  // No worker runs yet.
     auto poller = Create(options);
     if (poller) return *std::move(poller);
-    return Status(poller.error().code(),
+    const int code = poller.error().code();
+    if (code != EMFILE && code != ENFILE) return poller.error();
+    return Status(code,
                   poller.error().message() +
                       "; raise the limit of descriptors (ulimit -n), of which "
                       "each group takes four, or have fewer groups "

@@ -55,7 +55,7 @@ constexpr std::uint32_t kMaxChances = 1000;  // Counted in 16 bits.
 constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
 
 // How long a cancelled call may go on waiting for room in the output: at first,
-// and when thousands of calls have waited for long.
+// and when it has waited for long, as thousands may.
 constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
 constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
