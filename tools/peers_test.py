@@ -2,7 +2,6 @@
 """tools/peers, with peers that need no registry, and its parts."""
 
 import contextlib
-import importlib.machinery
 import importlib.util
 import io
 import os
@@ -18,15 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 import peer_recipes
-
-
-def load_program():
-  loader = importlib.machinery.SourceFileLoader(
-      "peers_program", os.path.join(HERE, "peers"))
-  module = importlib.util.module_from_spec(
-      importlib.util.spec_from_loader(loader.name, loader))
-  loader.exec_module(module)
-  return module
+from load_script import load
 
 
 def write_program(path, text):
@@ -57,7 +48,7 @@ class FakePeer:
 class PeersTest(unittest.TestCase):
 
   def setUp(self):
-    self.program = load_program()
+    self.program = load("peers")
     self.top = tempfile.TemporaryDirectory()
     self.addCleanup(self.top.cleanup)
     self.folder = os.path.join(self.top.name, "peers")
