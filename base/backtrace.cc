@@ -10,12 +10,15 @@
 #include <unwind.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
+
+#include "flare/base/sanitizer.h"
 
 // GCC's libbacktrace. Its header lies in a folder of GCC's own, where other
 // compilers don't look.
@@ -92,8 +95,37 @@ const char* ShortPath(const char* path) {
   return path;
 }
 
+#ifdef FLARE_TSAN
+// What libbacktrace has read is ordered between threads by atomics that
+// ThreadSanitizer doesn't see, as the library isn't compiled with it. It sees
+// these. A signal handler may have interrupted the holder: so only for seconds.
+class OneAtATime {
+ public:
+  OneAtATime() noexcept {
+    for (int i = 0; i < 5000 && !held_; ++i) {
+      // acquire: pairs with the release in the destructor.
+      held_ = !busy_.test_and_set(std::memory_order_acquire);
+      if (!held_) usleep(1000);
+    }
+  }
+  ~OneAtATime() {
+    // release: pairs with the acquire above.
+    if (held_) busy_.clear(std::memory_order_release);
+  }
+  OneAtATime(const OneAtATime&) = delete;
+  OneAtATime& operator=(const OneAtATime&) = delete;
+
+ private:
+  inline static std::atomic_flag busy_;
+  bool held_ = false;
+};
+#endif
+
 // libbacktrace maps its own memory and takes no locks.
 Found Find(std::uintptr_t pc) noexcept {
+#ifdef FLARE_TSAN
+  const OneAtATime turn;
+#endif
   Found found;
   if (backtrace_state* const state = State()) {
     backtrace_pcinfo(state, pc, &OnLine, &IgnoreError, &found);

@@ -1,14 +1,11 @@
-// How a connection ends: by either side, in good order or not.
+// How a connection ends: by either side, in good order or not. What is sent
+// before it ends is in stream_connection_after_flush_test.cc.
 #include <sys/socket.h>
 
-#include <array>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "flare/fiber/latch.h"
 #include "flare/io/stream_connection.h"
@@ -19,23 +16,16 @@
 namespace flare::io {
 namespace {
 
-using testing::Deadline;
 using testing::Pattern;
 using testing::Receive;
 using testing::ReceiveEnd;
+using testing::ReceiveRest;
 using testing::RecordingHandler;
 using testing::SendAll;
+using testing::SocketPair;
+using testing::TcpPair;
 
 Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
-
-// Reads whatever comes. The error at the end; 0: it ends in order.
-int ReceiveRest(int fd) {
-  std::array<char, 65536> bytes;
-  for (;;) {
-    const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), 0);
-    if (n <= 0) return n == 0 ? 0 : errno;
-  }
-}
 
 class CloseTest : public testing::ConnectionTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(CloseTest);
@@ -67,7 +57,7 @@ TEST_P(CloseTest, AReasonIsNeverOk) {
 }
 
 TEST_P(CloseTest, BeforeTheStart) {
-  testing::SocketPair pair = testing::TcpPair();
+  SocketPair pair = TcpPair();
   connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
   EXPECT_EQ(connection_->Write(BufferOf("x")), WriteResult::kOk);
   connection_->Close(Status(1, "never mind"));
@@ -87,7 +77,7 @@ TEST_P(CloseTest, BeforeTheStartOfAnOutgoingOne) {
 }
 
 TEST_P(CloseTest, NeverStartedNorClosed) {
-  testing::SocketPair pair = testing::TcpPair();
+  SocketPair pair = TcpPair();
   auto connection =
       StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
   EXPECT_EQ(connection->Write(BufferOf("x")), WriteResult::kOk);
@@ -98,7 +88,7 @@ TEST_P(CloseTest, NeverStartedNorClosed) {
 
 // The kernel doesn't know any more who that was.
 TEST_P(CloseTest, ByAResetBeforeTheStart) {
-  testing::SocketPair pair = testing::TcpPair();
+  SocketPair pair = TcpPair();
   const Endpoint peer = GetLocalEndpoint(pair.peer.get());
   SetResetOnClose(pair.peer.get());
   pair.peer.Reset();
@@ -225,7 +215,7 @@ TEST_P(CloseTest, ResetWhileTheSocketIsFull) {
 TEST_P(CloseTest, LastWordsOfThePeerAreRead) {
   for (int round = 0; round < 50; ++round) {
     RecordingHandler handler;
-    testing::SocketPair pair = testing::TcpPair();
+    SocketPair pair = TcpPair();
     auto connection =
         StreamConnection::Accepted(std::move(pair.ours), 0, &handler);
     connection->PauseReading();
@@ -241,112 +231,6 @@ TEST_P(CloseTest, LastWordsOfThePeerAreRead) {
     handler.WaitClosed();
     EXPECT_EQ(handler.WaitReceived(17), "too many requests");
   }
-}
-
-TEST_P(CloseTest, AfterFlush) {
-  Open({}, 2048, 2048);
-  const std::string sent = Pattern(300'000);
-  ASSERT_EQ(connection_->Write(BufferOf(sent)), WriteResult::kOk);
-  connection_->CloseAfterFlush(Status(1, "all said"));
-  EXPECT_EQ(connection_->Write(BufferOf("late")), WriteResult::kClosed);
-  EXPECT_EQ(Receive(peer_.get(), sent.size()), sent);
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  EXPECT_FALSE(handler_.closed());  // Until the peer has ended, too.
-  peer_.Reset();
-  EXPECT_EQ(handler_.WaitClosed().message(), "all said");
-  ExpectGone();
-}
-
-TEST_P(CloseTest, AfterFlushOfNothing) {
-  Open();
-  connection_->CloseAfterFlush();
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  peer_.Reset();
-  EXPECT_EQ(handler_.WaitClosed().code(), ECANCELED);
-  ExpectGone();
-}
-
-// Unread input must not turn our end into a reset that destroys the reply.
-TEST_P(CloseTest, AfterFlushDespiteUnreadInput) {
-  Open();
-  connection_->PauseReading();
-  ASSERT_TRUE(SendAll(peer_.get(), "nobody reads this"));
-  ASSERT_EQ(connection_->Write(BufferOf("reply")), WriteResult::kOk);
-  connection_->CloseAfterFlush();
-  EXPECT_EQ(Receive(peer_.get(), 5), "reply");
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  connection_->ResumeReading();
-  peer_.Reset();
-  handler_.WaitClosed();
-  ExpectGone();
-}
-
-// Input goes on being delivered between our end and the peer's.
-TEST_P(CloseTest, AfterFlushStillReads) {
-  Open();
-  connection_->CloseAfterFlush();
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  ASSERT_TRUE(SendAll(peer_.get(), "more"));
-  EXPECT_EQ(handler_.WaitReceived(4), "more");
-  peer_.Reset();
-  handler_.WaitClosed();
-  ExpectGone();
-}
-
-TEST_P(CloseTest, AfterFlushWhileConnecting) {
-  Endpoint address;
-  const UniqueFd listener = testing::PlainListener(&address);
-  connection_ = StreamConnection::Connect(address, 0, &handler_);
-  ASSERT_EQ(connection_->Write(BufferOf("notice")), WriteResult::kOk);
-  connection_->CloseAfterFlush(Status(1, "told them"));
-  connection_->Start();
-  peer_ = testing::PlainAccept(listener);
-  EXPECT_EQ(Receive(peer_.get(), 6), "notice");
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  peer_.Reset();
-  EXPECT_EQ(handler_.WaitClosed().message(), "told them");
-  ExpectGone();
-}
-
-TEST_P(CloseTest, AfterFlushGivesUpOnAPeerThatStays) {
-  StreamConnection::Options options;
-  options.linger_ns = 5'000'000;
-  Open(options);
-  connection_->CloseAfterFlush();
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  EXPECT_EQ(handler_.WaitClosed().code(), ETIMEDOUT);
-  ExpectGone();
-}
-
-TEST_P(CloseTest, AfterFlushGivesUpOnAPeerThatTakesNothing) {
-  StreamConnection::Options options;
-  options.linger_ns = 5'000'000;
-  Open(options, 2048, 2048);
-  ASSERT_EQ(connection_->Write(BufferOf(Pattern(1 << 20))), WriteResult::kOk);
-  connection_->CloseAfterFlush();
-  EXPECT_EQ(handler_.WaitClosed().code(), ETIMEDOUT);
-  // It doesn't take what it has got for all there was.
-  EXPECT_EQ(ReceiveRest(peer_.get()), ECONNRESET);
-  ExpectGone();
-}
-
-// The kernel holds so much that it has no room for more for longer than we
-// would wait; but what it holds becomes less.
-TEST_P(CloseTest, AfterFlushWaitsForAPeerThatReadsSlowly) {
-  StreamConnection::Options options;
-  options.linger_ns = 100'000'000;
-  Open(options, 400'000, 8192);
-  const std::string bytes = Pattern(1'200'000);
-  ASSERT_EQ(connection_->Write(BufferOf(bytes)), WriteResult::kOk);
-  connection_->CloseAfterFlush(Status(1, "all sent"));
-  for (std::size_t at = 0; at < bytes.size(); at += 8000) {
-    ASSERT_EQ(Receive(peer_.get(), 8000), bytes.substr(at, 8000)) << at;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  peer_.Reset();
-  EXPECT_EQ(handler_.WaitClosed().message(), "all sent");
-  ExpectGone();
 }
 
 TEST_P(CloseTest, Reset) {
@@ -369,7 +253,7 @@ TEST_P(CloseTest, CloseCutsAFlushShort) {
 // OnClosed may delete the handler, and the last reference may go there.
 TEST_P(CloseTest, HandlersThatDeleteThemselves) {
   fiber::Latch closed(1);
-  testing::SocketPair pair = testing::TcpPair();
+  SocketPair pair = TcpPair();
   auto* const handler =
       new testing::EchoHandler([&](const Status&) { closed.count_down(); });
   handler->Serve(StreamConnection::Accepted(std::move(pair.ours), 0, handler));

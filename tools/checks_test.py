@@ -64,6 +64,21 @@ class CountTestsTest(unittest.TestCase):
         tally = count_tests.count([self.result('//a:t', 'FAILED', xml)])
         self.assertEqual(tally.failed, ['//a:t S.b'])
 
+    def test_tells_the_beginning_of_what_a_failed_case_said(self):
+        long = 'x' * 100000
+        lines = '&#10;'.join('line %d' % i for i in range(1000))
+        xml = self.xml('<testcase name="b" classname="S">'
+                       '<failure message="m">a.cc:1&#10;%s</failure>'
+                       '<failure message="a.cc:2"/></testcase>'
+                       '<testcase name="c" classname="S">'
+                       '<error>%s</error></testcase>' % (long, lines))
+        said = count_tests.count([self.result('//a', 'FAILED', xml)]).said
+        self.assertEqual(said['//a S.b'],
+                         ['a.cc:1', long[:count_tests.SHOWN_COLUMNS], 'a.cc:2'])
+        self.assertEqual(len(said['//a S.c']), count_tests.SHOWN_LINES + 1)
+        self.assertEqual(said['//a S.c'][0], 'line 0')
+        self.assertEqual(said['//a S.c'][-1], 'line 999')
+
     def test_death_after_the_last_case_is_a_failure(self):
         xml = self.xml('<testcase name="a"/>')
         self.assertEqual(self.count(self.result('//a', 'FAILED', xml)),
@@ -73,6 +88,19 @@ class CountTestsTest(unittest.TestCase):
         for xml in (None, os.path.join(self.folder.name, 'missing.xml')):
             self.assertEqual(self.count(self.result('//a', 'TIMEOUT', xml)),
                              (0, 1, 0))
+
+    def test_tells_the_end_of_what_a_dead_test_said(self):
+        path = os.path.join(self.folder.name, 'test.log')
+        with open(path, 'wb') as file:
+            file.write(b'\xff\n' * 100 + b'SUMMARY: a race\n')
+        event = self.result('//a', 'FAILED', None)
+        event['testResult']['testActionOutput'] = [
+            {'name': 'test.log', 'uri': 'file://' + path}]
+        tally = count_tests.count([event])
+        self.assertEqual(tally.failed, ['//a (failed)'])
+        self.assertEqual(tally.said['//a (failed)'][-1], 'SUMMARY: a race')
+        self.assertEqual(len(tally.said['//a (failed)']),
+                         count_tests.SHOWN_LINES)
 
     def test_unreadable_report_is_no_pass_of_a_failed_test(self):
         path = os.path.join(self.folder.name, 'bad.xml')

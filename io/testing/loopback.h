@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -158,6 +159,15 @@ inline int ReceiveEnd(int fd) {
   const ssize_t n = ::recv(fd, &byte, 1, 0);
   EXPECT_LE(n, 0) << "there is more";
   return n == 0 ? 0 : errno;
+}
+
+// Reads whatever comes. The error at the end; 0: it ends in order.
+inline int ReceiveRest(int fd) {
+  std::array<char, 65536> bytes;
+  for (;;) {
+    const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), 0);
+    if (n <= 0) return n == 0 ? 0 : errno;
+  }
 }
 
 // Makes close() reset the connection instead of ending it.

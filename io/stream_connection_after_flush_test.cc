@@ -1,0 +1,167 @@
+// CloseAfterFlush(): a connection ends once all is sent, however long the peer
+// takes, as long as it takes any.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/io/stream_connection.h"
+#include "flare/io/testing/connection_fixture.h"
+#include "flare/io/testing/loopback.h"
+#include "gtest/gtest.h"
+
+namespace flare::io {
+namespace {
+
+using testing::Deadline;
+using testing::Pattern;
+using testing::Receive;
+using testing::ReceiveEnd;
+using testing::ReceiveRest;
+using testing::RecordingHandler;
+using testing::SendAll;
+using testing::SocketPair;
+using testing::TcpPair;
+
+Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
+
+class AfterFlushTest : public testing::ConnectionTest {};
+FLARE_INSTANTIATE_RUNTIME_TEST(AfterFlushTest);
+
+TEST_P(AfterFlushTest, SendsAndEnds) {
+  Open({}, 2048, 2048);
+  const std::string sent = Pattern(300'000);
+  ASSERT_EQ(connection_->Write(BufferOf(sent)), WriteResult::kOk);
+  connection_->CloseAfterFlush(Status(1, "all said"));
+  EXPECT_EQ(connection_->Write(BufferOf("late")), WriteResult::kClosed);
+  EXPECT_EQ(Receive(peer_.get(), sent.size()), sent);
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  EXPECT_FALSE(handler_.closed());  // Until the peer has ended, too.
+  peer_.Reset();
+  EXPECT_EQ(handler_.WaitClosed().message(), "all said");
+  ExpectGone();
+}
+
+TEST_P(AfterFlushTest, OfNothing) {
+  Open();
+  connection_->CloseAfterFlush();
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  peer_.Reset();
+  EXPECT_EQ(handler_.WaitClosed().code(), ECANCELED);
+  ExpectGone();
+}
+
+// Unread input must not turn our end into a reset that destroys the reply.
+TEST_P(AfterFlushTest, DespiteUnreadInput) {
+  Open();
+  connection_->PauseReading();
+  ASSERT_TRUE(SendAll(peer_.get(), "nobody reads this"));
+  ASSERT_EQ(connection_->Write(BufferOf("reply")), WriteResult::kOk);
+  connection_->CloseAfterFlush();
+  EXPECT_EQ(Receive(peer_.get(), 5), "reply");
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  connection_->ResumeReading();
+  peer_.Reset();
+  handler_.WaitClosed();
+  ExpectGone();
+}
+
+// Input goes on being delivered between our end and the peer's.
+TEST_P(AfterFlushTest, StillReads) {
+  Open();
+  connection_->CloseAfterFlush();
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  ASSERT_TRUE(SendAll(peer_.get(), "more"));
+  EXPECT_EQ(handler_.WaitReceived(4), "more");
+  peer_.Reset();
+  handler_.WaitClosed();
+  ExpectGone();
+}
+
+TEST_P(AfterFlushTest, WhileConnecting) {
+  Endpoint address;
+  const UniqueFd listener = testing::PlainListener(&address);
+  connection_ = StreamConnection::Connect(address, 0, &handler_);
+  ASSERT_EQ(connection_->Write(BufferOf("notice")), WriteResult::kOk);
+  connection_->CloseAfterFlush(Status(1, "told them"));
+  connection_->Start();
+  peer_ = testing::PlainAccept(listener);
+  EXPECT_EQ(Receive(peer_.get(), 6), "notice");
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  peer_.Reset();
+  EXPECT_EQ(handler_.WaitClosed().message(), "told them");
+  ExpectGone();
+}
+
+TEST_P(AfterFlushTest, GivesUpOnAPeerThatStays) {
+  StreamConnection::Options options;
+  options.linger_ns = 5'000'000;
+  Open(options);
+  connection_->CloseAfterFlush();
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  EXPECT_EQ(handler_.WaitClosed().code(), ETIMEDOUT);
+  ExpectGone();
+}
+
+TEST_P(AfterFlushTest, GivesUpOnAPeerThatTakesNothing) {
+  StreamConnection::Options options;
+  options.linger_ns = 5'000'000;
+  Open(options, 2048, 2048);
+  ASSERT_EQ(connection_->Write(BufferOf(Pattern(1 << 20))), WriteResult::kOk);
+  connection_->CloseAfterFlush();
+  EXPECT_EQ(handler_.WaitClosed().code(), ETIMEDOUT);
+  // It doesn't take what it has got for all there was.
+  EXPECT_EQ(ReceiveRest(peer_.get()), ECONNRESET);
+  ExpectGone();
+}
+
+// The kernel holds so much that it has no room for more for longer than we
+// would wait; but what it holds becomes less. A reader that was kept from its
+// CPU for so long isn't one of those: it tries again.
+TEST_P(AfterFlushTest, WaitsForAPeerThatReadsSlowly) {
+  constexpr std::int64_t kLinger = 100'000'000;
+  StreamConnection::Options options;
+  options.linger_ns = kLinger;
+  const std::string bytes = Pattern(1'200'000);
+  // Whether all came; and the longest time from one read to the next.
+  const auto read_slowly = [&](std::int64_t* longest_ns) {
+    std::int64_t last_ns = NowNs();
+    for (std::size_t at = 0; at < bytes.size(); at += 8000) {
+      if (Receive(peer_.get(), 8000) != bytes.substr(at, 8000)) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const std::int64_t now_ns = NowNs();
+      *longest_ns = std::max(*longest_ns, now_ns - last_ns);
+      last_ns = now_ns;
+    }
+    return ReceiveEnd(peer_.get()) == 0;
+  };
+  const std::int64_t deadline_ns = Deadline();
+  for (;;) {
+    RecordingHandler handler;
+    SocketPair pair = TcpPair(400'000, 8192);
+    peer_ = std::move(pair.peer);
+    connection_ =
+        StreamConnection::Accepted(std::move(pair.ours), 0, &handler, options);
+    connection_->Start();
+    ASSERT_EQ(connection_->Write(BufferOf(bytes)), WriteResult::kOk);
+    connection_->CloseAfterFlush(Status(1, "all sent"));
+    std::int64_t longest_ns = 0;
+    const bool all = read_slowly(&longest_ns);
+    peer_.Reset();
+    const Status why = handler.WaitClosed();
+    ExpectGone();
+    if (all && why.message() == "all sent") break;
+    ASSERT_GT(longest_ns, kLinger / 2) << why;
+    ASSERT_LT(NowNs(), deadline_ns) << "kept from the CPU again and again";
+  }
+}
+
+}  // namespace
+}  // namespace flare::io
