@@ -36,6 +36,10 @@ namespace flare::fiber {
 namespace {
 
 struct Runtime {
+  ~Runtime() {
+    for (const auto& group : groups) group->EndTimers();
+  }
+
   RuntimePlan plan;
   std::shared_ptr<Schedule> schedule;  // nullptr but in tests.
   std::vector<std::unique_ptr<SchedulingGroup>> groups;

@@ -116,6 +116,10 @@ void SchedulingGroup::JoinReserve() {
       << "runtime ended; they are abandoned";
 }
 
+void SchedulingGroup::EndTimers() {
+  for (const auto& worker : workers_) worker->timers().End();
+}
+
 void SchedulingGroup::Inject(Task* task) {
   injection_.Push(task);
   Wake(1);  // [P2]

@@ -81,6 +81,9 @@ class SchedulingGroup {
   // reserve only after the watch, which may still start some, has stopped.
   void Join();
   void JoinReserve();
+  // Afterwards, before any group is destroyed: a fiber that others have taken
+  // sleeps on a stack of this group by a timer of theirs.
+  void EndTimers();
 
   // Any thread.
   void Inject(Task* task);

@@ -52,8 +52,13 @@ class UserTimer : public Task {
         f_(std::move(f)) {
     run = [](Task* self) { static_cast<UserTimer*>(self)->Go(); };
     timer_.owner = this;
-    timer_.set_callback(
-        [](Timer* timer) { Submit(static_cast<Node*>(timer)->owner); });
+    timer_.set_callback([](Timer* timer) {
+      UserTimer* const self = static_cast<Node*>(timer)->owner;
+      // release: pairs with the acquire in Kill. Not under the lock, under
+      // which Kill waits for this.
+      self->armed_.store(false, std::memory_order_release);
+      Submit(self);
+    });
     timer_.set_on_runtime_end(
         [](Timer* timer) { static_cast<Node*>(timer)->owner->Abandon(); });
     ArmTimer(&timer_, due_ns_);
@@ -79,8 +84,10 @@ class UserTimer : public Task {
       ScopedLock guard(lock_);
       killed_ = true;
       // The callback only submits: waiting for it under the lock is short. One
-      // that has run is on no wheel, and that which it was on may be gone.
-      cancelled = armed_ && CancelTimer(&timer_);
+      // that has begun is on no wheel, and that which it was on may be gone.
+      // acquire: pairs with the release in the callback and in Abandon.
+      cancelled =
+          armed_.load(std::memory_order_acquire) && CancelTimer(&timer_);
     }
     if (cancelled) Unref();
     Unref();
@@ -98,10 +105,8 @@ class UserTimer : public Task {
 
   // By the runtime's end.
   void Abandon() {
-    {
-      ScopedLock guard(lock_);
-      armed_ = false;
-    }
+    // release: pairs with the acquire in Kill.
+    armed_.store(false, std::memory_order_release);
     Unref();
   }
 
@@ -109,7 +114,6 @@ class UserTimer : public Task {
     bool killed;
     {
       ScopedLock guard(lock_);
-      armed_ = false;
       killed = killed_;
     }
     if (killed) return Unref();  // May be the end of `lock_`, too.
@@ -122,7 +126,8 @@ class UserTimer : public Task {
         const std::int64_t late = std::max<std::int64_t>(NowNs() - due_ns_, 0);
         due_ns_ += late / interval_ns_ * interval_ns_;
         due_ns_ = SaturatingAdd(due_ns_, interval_ns_);
-        armed_ = true;
+        // relaxed: under the lock that Kill takes, and before the callback.
+        armed_.store(true, std::memory_order_relaxed);
         ArmTimer(&timer_, due_ns_);
         return;
       }
@@ -133,7 +138,7 @@ class UserTimer : public Task {
   Node timer_;
   Spinlock lock_;  // Arming and killing exclude each other.
   bool killed_ FLARE_GUARDED_BY(lock_) = false;
-  bool armed_ FLARE_GUARDED_BY(lock_) = true;  // Or fired and not yet run.
+  std::atomic<bool> armed_{true};  // Set under the lock, cleared without it.
   std::int64_t due_ns_;
   const std::int64_t interval_ns_;
   Function<void()> f_;

@@ -52,9 +52,8 @@ TimerWheel::TimerWheel(std::int64_t now_ns)
     : elapsed_(static_cast<std::uint64_t>(now_ns) >> kTickShift),
       next_deadline_(kNever) {}
 
-// Timers that are still armed may be cancelled, or destroyed, later; or by
-// what is called here.
-TimerWheel::~TimerWheel() {
+// Timers may also be destroyed by what is called here.
+void TimerWheel::End() {
   ScopedLock guard(lock_);
   for (Timer*& slot : slots_) {
     while (Timer* const timer = slot) {

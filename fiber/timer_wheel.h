@@ -26,7 +26,7 @@ class TimerWheel {
   static constexpr int kTickShift = 14;
 
   explicit TimerWheel(std::int64_t now_ns);
-  ~TimerWheel();
+  ~TimerWheel() { End(); }
 
   TimerWheel(const TimerWheel&) = delete;
   TimerWheel& operator=(const TimerWheel&) = delete;
@@ -39,6 +39,10 @@ class TimerWheel {
   // outside the lock. Any thread; one that finds another one at it returns at
   // once. Returns how many fired.
   std::size_t Fire(std::int64_t now_ns);
+
+  // Nothing fires any more: forgets the timers that are still armed, so that
+  // they may be cancelled, or destroyed, later.
+  void End();
 
   // No timer here is due before this (INT64_MAX: none armed). A hint that may
   // be early; exact enough to sleep by, as arming only ever lowers it.
