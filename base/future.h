@@ -29,7 +29,8 @@
 //
 // A promise that goes without having been given a value is *broken*: callbacks
 // are destroyed without having been called, futures made from it by Then,
-// WhenAll and WhenAny break as well.
+// WhenAll and WhenAny break as well: of WhenAll once no other one is pending,
+// of WhenAny if all are broken.
 //
 // One Promise or Future object is not thread-safe, but the two of a pair may be
 // used by different threads at the same time; the promise may also be destroyed

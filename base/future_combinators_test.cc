@@ -120,6 +120,16 @@ TEST(WhenAll, BreaksIfOneBreaks) {
   EXPECT_TRUE(both.IsBroken());
 }
 
+TEST(WhenAll, BreaksAfterTheLastOne) {
+  Promise<int> pending;
+  auto first = std::make_unique<Promise<int>>();
+  auto both = WhenAll(first->GetFuture(), pending.GetFuture());
+  first.reset();
+  EXPECT_FALSE(both.IsBroken());
+  pending.SetValue(1);
+  EXPECT_TRUE(both.IsBroken());
+}
+
 TEST(WhenAny, TellsTheFirst) {
   std::vector<Promise<std::string>> promises(3);
   auto any = WhenAny(FuturesOf(&promises));
