@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "flare/base/string.h"
-#include "flare/fiber/event.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/fd.h"
 
@@ -83,6 +83,20 @@ Expected<std::vector<Endpoint>, Status> AskSystem(std::string_view text,
   return endpoints;
 }
 
+// A worker is too precious to sit in getaddrinfo, and the stack of a fiber may
+// be too small for it. For within a blocking region, whose end the runtime's
+// end waits for.
+Expected<std::vector<Endpoint>, Status> AskOnAThread(std::string_view text,
+                                                     const Name& name) {
+  std::optional<Expected<std::vector<Endpoint>, Status>> answer;
+  try {
+    std::thread([&] { answer.emplace(AskSystem(text, name)); }).join();
+  } catch (const std::system_error& error) {
+    return Error(EAGAIN, text, std::string("no thread: ") + error.what());
+  }
+  return std::move(*answer);
+}
+
 // Connecting a datagram socket sends nothing.
 bool HasRoute(const Endpoint& endpoint) {
   const UniqueFd fd(::socket(endpoint.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -123,21 +137,9 @@ Expected<std::vector<Endpoint>, Status> Resolve(std::string_view name) {
   }
   const auto parsed = ParseName(name);
   if (!parsed) return parsed.error();
-  if (!fiber::IsFiberWorker()) return AskSystem(name, *parsed);
 
-  // A worker is too precious to sit in getaddrinfo.
-  std::optional<Expected<std::vector<Endpoint>, Status>> answer;
-  fiber::Event answered;
-  try {
-    std::thread([&] {
-      answer.emplace(AskSystem(name, *parsed));
-      answered.Set();
-    }).detach();
-  } catch (const std::system_error& error) {
-    return Error(EAGAIN, name, std::string("no thread: ") + error.what());
-  }
-  answered.Wait();
-  return std::move(*answer);
+  if (!fiber::IsFiberWorker()) return AskSystem(name, *parsed);
+  return fiber::RunBlocking([&] { return AskOnAThread(name, *parsed); });
 }
 
 }  // namespace flare::io

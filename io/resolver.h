@@ -17,8 +17,9 @@ namespace flare::io {
 // prefers them, without duplicates. Literal addresses ("1.2.3.4:5", "[::1]:5",
 // "unix:/path") are parsed and never block. A name asks the system resolver
 // (getaddrinfo: /etc/hosts, DNS), which may take seconds: a fiber is suspended
-// meanwhile (the query has a thread of its own), a plain thread blocks. No
-// caching beyond the system's. Any thread.
+// meanwhile (the query has a thread of its own, in a blocking region), a plain
+// thread blocks; TerminateRuntime() waits for it. No caching beyond the
+// system's. Any thread.
 //
 // Errors: no or bad port, unknown host, resolver failure; the text names the
 // input and the cause.

@@ -1,13 +1,37 @@
 #include "flare/io/resolver.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
+
+namespace {
+
+// How long the system takes to look a name up.
+std::atomic<int> look_up_ms{0};
+flare::fiber::Event* looking_up = nullptr;  // Set by who is about to.
+
+}  // namespace
+
+extern "C" int getaddrinfo(const char* name, const char* service,
+                           const addrinfo* hints, addrinfo** result) {
+  if (looking_up != nullptr) looking_up->Set();
+  std::this_thread::sleep_for(std::chrono::milliseconds(look_up_ms.load()));
+  static const auto real =
+      reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(name, service, hints, result);
+}
 
 namespace flare::io {
 namespace {
@@ -95,6 +119,23 @@ TEST_P(ResolverTest, SuspendsFibersOnly) {
     });
   }
   EXPECT_TRUE(done.wait_for(testing::kLimit));
+}
+
+// What is looked up meanwhile is written to the stack of a fiber.
+TEST_P(ResolverTest, TheEndOfTheRuntimeWaitsForLookUps) {
+  fiber::Event begun;
+  looking_up = &begun;
+  look_up_ms.store(200);
+  std::atomic<bool> ended{false};
+  fiber::Spawn([&] {
+    EXPECT_TRUE(Resolve("localhost:1").has_value());
+    ended.store(true);
+  });
+  begun.Wait();
+  fiber::TerminateRuntime();
+  EXPECT_TRUE(ended.load());
+  look_up_ms.store(0);
+  looking_up = nullptr;
 }
 
 }  // namespace
