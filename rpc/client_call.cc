@@ -73,11 +73,13 @@ bool IsFinal(int code) {
     case STATUS_SERIALIZE_REQUEST:
     case STATUS_INVALID_METHOD_NAME:
     case STATUS_FAILED:
+    case STATUS_FROM_USER:
     case STATUS_NOT_SUPPORTED:
     case STATUS_INVALID_CHANNEL:
       return true;
     default:
-      return code > STATUS_RESERVED_MAX;
+      // A service's own; other frameworks' services may use negative ones.
+      return code > STATUS_RESERVED_MAX || code < 0;
   }
 }
 
@@ -205,6 +207,11 @@ bool ClientCall::ShouldRetry() {
       NowNs() >= deadline_ns_) {
     return false;
   }
+  // Our own client side has ended. As a reply it is a server's: others may do.
+  if (outcome_ == Outcome::kFailed &&
+      controller_->error_code_ == STATUS_CHANNEL_SHUTDOWN) {
+    return false;
+  }
   // Nothing was sent: that was no attempt yet.
   if (kept_ && outcome_ == Outcome::kFailed &&
       MayFailOver(controller_->error_code_)) {
@@ -284,7 +291,7 @@ void ClientCall::SendRequest() {
     auto connection = route_->Acquire(controller_->last_connection_, &choice_);
     if (!connection) {
       if (MayFailOver(connection.error().code())) continue;
-      return FailAttempt(Outcome::kFailed, std::move(connection).error());
+      return FailUnsent(std::move(connection).error());
     }
     connection_ = *connection;
     if (!connection_->established()) [[unlikely]]
@@ -322,12 +329,21 @@ void ClientCall::FailTooLate() {
 }
 
 void ClientCall::FailRefused() {
-  FailAttempt(Outcome::kFailed,
-              connection_->calls().closed()
-                  ? connection_->close_reason()
-                  : flare::Status(STATUS_OVERLOADED,
-                                  "too many calls wait on the connection to " +
-                                      connection_->peer().ToString()));
+  FailUnsent(connection_->calls().closed()
+                 ? connection_->close_reason()
+                 : flare::Status(STATUS_OVERLOADED,
+                                 "too many calls wait on the connection to " +
+                                     connection_->peer().ToString()));
+}
+
+// Before BeginAttempt(), which looks whether the call has been cancelled.
+void ClientCall::FailUnsent(flare::Status why) {
+  // acquire: what the canceller did before is visible to who sees the outcome;
+  // pairs with the store in StartCancel.
+  const bool cancelled =
+      controller_->cancel_requested_.load(std::memory_order_acquire);
+  FailAttempt(cancelled ? Outcome::kCancelled : Outcome::kFailed,
+              std::move(why));
 }
 
 flare::Status ClientCall::Send(Buffer bytes) {

@@ -93,6 +93,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
                                                 flare::Status why);
   [[gnu::cold, gnu::noinline]] void FailTooLate();
   [[gnu::cold, gnu::noinline]] void FailRefused();
+  [[gnu::cold, gnu::noinline]] void FailUnsent(flare::Status why);
   [[nodiscard]] bool LetGo();
   void Complete(Outcome outcome, fiber::TaskList* ready);
 

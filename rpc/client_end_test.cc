@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -218,6 +220,31 @@ TEST_F(ClientEndTest, CancelBeforeCall) {
   EXPECT_TRUE(call.controller.IsCanceled());
   call.controller.Reset();
   EXPECT_FALSE(call.controller.IsCanceled());
+}
+
+// Nor does it matter that there is no connection, and none is tried for now.
+TEST_F(ClientEndTest, CancelBeforeACallToADeadServer) {
+  DeadAddress dead;
+  RpcChannel channel(dead.uri());
+  EXPECT_EQ(CallOnce(&channel), STATUS_FAIL_TO_CONNECT);
+  TestedCall call;
+  call.controller.StartCancel();
+  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_FAILED);
+  EXPECT_TRUE(call.controller.IsCanceled());
+}
+
+TEST_F(ClientEndTest, CancelEndsACallThatTriesForEver) {
+  DeadAddress dead;
+  RpcChannel channel(dead.uri());
+  TestedCall call;
+  call.controller.SetMaxRetries(std::numeric_limits<std::size_t>::max());
+  call.controller.SetTimeout(std::chrono::hours(1));
+  call.Start(&channel);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(call.HasEnded());
+  call.controller.StartCancel();
+  EXPECT_EQ(call.Await(), STATUS_FAILED);
+  EXPECT_TRUE(call.controller.IsCanceled());
 }
 
 }  // namespace

@@ -331,9 +331,10 @@ TEST_F(ClientRetryTest, DoesNotRetryWhatIsFinal) {
   RawServer server;
   RpcChannel channel(server.uri());
   auto peer = Connect(&channel, &server);
-  for (int code : {static_cast<int>(STATUS_FAILED), 1001, 70000,
-                   static_cast<int>(STATUS_NOT_SUPPORTED),
-                   static_cast<int>(STATUS_TIMEOUT)}) {
+  for (int code :
+       {static_cast<int>(STATUS_FAILED), static_cast<int>(STATUS_FROM_USER),
+        1001, 70000, -3, static_cast<int>(STATUS_NOT_SUPPORTED),
+        static_cast<int>(STATUS_TIMEOUT)}) {
     TestedCall call;
     call.controller.SetMaxRetries(5);
     call.Start(&channel);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -43,6 +45,20 @@ TEST_F(ClientShutdownTest, ShutdownEndsCallsAndRefusesNewOnes) {
   EXPECT_EQ(CallOnce(&fresh), STATUS_SUCCESS);
   ShutdownClientSide();
   serving.join();
+}
+
+// However often they would try: it is over.
+TEST_F(ClientShutdownTest, ShutdownEndsCallsThatTryForEver) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  TestedCall call;
+  call.controller.SetMaxRetries(std::numeric_limits<std::size_t>::max());
+  call.controller.SetTimeout(std::chrono::hours(1));
+  call.Start(&channel);
+  auto peer = server.Accept();
+  peer->ReadRequest();
+  ShutdownClientSide();
+  EXPECT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN);
 }
 
 // A channel that was there, but had not made a call yet, has no client side any

@@ -184,7 +184,9 @@ bool Server::Start() {
   }
   if (listener_ != nullptr) return Fail("it was started before");
   if (address_.empty()) return Fail("there was no ListenOn()");
-  if (protocols_.empty()) return Fail("there was no AddProtocol()");
+  if (protocols_.empty() && state_->routes.empty()) {
+    return Fail("there was no AddProtocol()");
+  }
   if (!fiber::IsRuntimeRunning()) {
     return Fail("the fiber runtime isn't running: use flare::Start()");
   }

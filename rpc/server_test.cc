@@ -15,6 +15,7 @@
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
+#include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_group.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
@@ -317,6 +318,15 @@ TEST_F(ServerCallTest, IncompleteSetUpIsAnError) {
   EXPECT_FALSE(no_protocol.Start());
   EXPECT_NE(no_protocol.error().message().find("AddProtocol"),
             std::string::npos);
+
+  // Handlers are reached by HTTP anyway.
+  Server handlers_alone;
+  handlers_alone.AddHttpHandler(
+      "/", NewHttpGetHandler([](const auto&, auto*, auto*) {}));
+  handlers_alone.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  EXPECT_TRUE(handlers_alone.Start()) << handlers_alone.error();
+  handlers_alone.Stop();
+  handlers_alone.Join();
 
   Server bad_address;
   EXPECT_FALSE(bad_address.ListenOn(EndpointFromIpv4("1.2.3", 1)));
