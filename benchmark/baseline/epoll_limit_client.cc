@@ -37,7 +37,8 @@ DEFINE_int32(connections, 1, "In all, spread over the threads.");
 DEFINE_int32(max_pending, 20,
              "Requests under way in all, spread over the connections.");
 DEFINE_int32(body_size, 0, "Bytes in the body of each request.");
-DEFINE_double(duration, 0, "Seconds to measure; 0: until SIGINT or SIGTERM.");
+DEFINE_double(duration, 0,
+              "Seconds to measure; 0: until SIGINT, SIGTERM or SIGQUIT.");
 DEFINE_double(warmup, 0, "Seconds of load before the measurement begins.");
 DEFINE_int64(requests, 0, "End after that many requests; 0: don't.");
 DEFINE_double(report_interval, 10, "Seconds between two report lines.");

@@ -6,7 +6,8 @@
 //       --max_pending=20 --warmup=1 --duration=10 --json=result.json
 //
 // Prints what press prints; docs/press.md describes the JSON. Exit status 0 if
-// all calls succeeded, 1 if one failed, 2 for wrong flags.
+// all calls succeeded, 1 if one failed or gflags refuses a flag, 2 for values
+// that make no sense.
 
 #include <atomic>
 #include <chrono>

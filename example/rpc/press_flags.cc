@@ -44,7 +44,8 @@ DEFINE_string(body_size, "0",
               "(100-2000), or a list with weights (16:9,65536:1).");
 DEFINE_int32(attachment_size, 0, "Bytes to attach to each request.");
 DEFINE_string(compression_algorithm, "",
-              "Compress each request: lz4-frame, snappy, gzip, zstd.");
+              "Compress each request: gzip, lz4-frame, snappy, zstd, zlib or "
+              "none.");
 DEFINE_double(qps, 0, "Calls to send per second; 0: as many as get answered.");
 DEFINE_double(tail_ratio, 0,
               "Share of calls that belong to the long tail, 0 to 1. They are "
@@ -55,7 +56,8 @@ DEFINE_string(tail_work, "sleep_fiber",
 DEFINE_string(tail_path, "",
               "Plain HTTP: the path that calls of the tail ask for.");
 DEFINE_int64(requests, 0, "End after that many calls; 0: don't.");
-DEFINE_double(duration, 0, "Seconds to measure; 0: until SIGINT or SIGTERM.");
+DEFINE_double(duration, 0,
+              "Seconds to measure; 0: until SIGINT, SIGTERM or SIGQUIT.");
 DEFINE_double(warmup, 0, "Seconds of load before the measurement begins.");
 DEFINE_double(report_interval, 10, "Seconds between two report lines.");
 DEFINE_string(json, "", "Write the results to this file, too; -: to stdout.");

@@ -2,9 +2,9 @@
 //
 //   server --ip=0.0.0.0 --port=5567 --flare_concurrency_hint=4
 //
-// Speaks flare, baidu-std, trpc, HTTP with protobuf, JSON or text bodies, and
-// plain HTTP (an index page and /echo) on one port. See docs/press.md for its
-// counterpart, and for what --work makes of it.
+// Speaks flare, baidu-std, trpc, bolt, HTTP with protobuf, JSON or text bodies,
+// and plain HTTP (an index page and /echo) on one port. See docs/press.md for
+// its counterpart, and for what --work makes of it.
 
 #include "flare/rpc/server.h"
 
