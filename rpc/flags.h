@@ -1,8 +1,9 @@
-// The command-line flags of the library, and the only place that reads them.
+// The command-line flags of the library. It reads them by the functions below
+// and nowhere else, but for the one of quit_signal.cc.
 //
-// Flags only supply defaults: `Server::Options`, channel options and
-// `fiber::RuntimeOptions` start from the values below and can be set in code.
-// A new flag goes here, with its validation, and into one of the structs.
+// Flags only supply defaults: `Server::Options` start from them, and a channel
+// and a controller may say otherwise in code (packet size, time-out). A new
+// flag goes here, with its validation, and into one of the structs.
 //
 // flare::Start() parses and validates them. A program that doesn't call it
 // gets the built-in defaults, or whatever it parsed itself. The functions are

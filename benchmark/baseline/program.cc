@@ -34,6 +34,9 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   google::ParseCommandLineFlags(&argc, &argv, true);
   google::InitGoogleLogging(argv[0]);
   if (!example::HasOnlyFlags(argc, argv)) std::exit(kBadFlags);
+  if (const flare::Status valid = flare::rpc::ValidateFlags(); !valid.ok()) {
+    std::exit(RefuseFlags(valid.message()));
+  }
 }
 
 int RefuseFlags(const std::string& reason) {
@@ -47,12 +50,9 @@ flare::Expected<std::size_t, flare::Status> ThreadsFromFlags() {
                " must be between 0 and " + std::to_string(kMaxThreads) + ".");
   }
   if (FLAGS_threads > 0) return static_cast<std::size_t>(FLAGS_threads);
-  const int hint = FLAGS_flare_concurrency_hint;
-  if (hint < 0 || hint > kMaxThreads) {
-    return Bad("--flare_concurrency_hint=" + std::to_string(hint) +
-               " must be between 0 and " + std::to_string(kMaxThreads) + ".");
+  if (const int hint = FLAGS_flare_concurrency_hint; hint > 0) {
+    return static_cast<std::size_t>(hint);
   }
-  if (hint > 0) return static_cast<std::size_t>(hint);
   return std::max<std::size_t>(std::thread::hardware_concurrency(), 1);
 }
 

@@ -20,8 +20,8 @@ namespace baseline {
 using example::kBadFlags;  // Exit status.
 
 // Parses the flags and sets logging up, to stderr unless the flags say
-// otherwise. Ends the process with kBadFlags if they can't be parsed, or there
-// is something else than flags.
+// otherwise. Ends the process with kBadFlags if they can't be parsed, one of
+// the library's is wrong, or there is something else than flags.
 void BeginProgram(int argc, char** argv, const std::string& usage);
 
 // Logs why the flags can't be meant like this; returns kBadFlags.
