@@ -5,7 +5,7 @@
 //   fiber::Spawn([&] {
 //     while (auto job = jobs.Receive()) Do(*job);  // until closed and empty
 //   });
-//   if (jobs.Send(MakeJob()) == ChannelResult::kClosed) ...
+//   if (jobs.Send(MakeJob()) == fiber::ChannelResult::kClosed) ...
 //   jobs.Close();
 //
 //   std::optional<Job> job;

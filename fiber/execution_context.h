@@ -6,7 +6,7 @@
 //   fiber::ExecutionLocal<Trace> trace;            // static or long-lived
 //   fiber::ExecutionContext::Create()->Execute([&] {
 //     trace->id = NewId();
-//     fiber::Async([&] { Log(trace->id); });       // the same Trace
+//     auto done = fiber::Async([&] { Log(trace->id); });  // the same Trace
 //   });
 //
 // For something that belongs to one fiber see FiberLocal (fiber_local.h).

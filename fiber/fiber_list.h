@@ -62,12 +62,12 @@ std::vector<FiberSnapshot> ListFibers();
 // are suspended at, most frequent first:
 //
 //   3 fibers: 1 running, 2 suspended
-//   running on worker 0/1: "poll", entry Poll(flare::fiber::Task*)
-//   2 suspended: Mutex, 1.2 s to 3.4 s; "a" id 7 on 0x7f..., "b" id 9 on
-//   0x7f...
-//     entry Work(flare::fiber::Task*)
-//     #0 0x55d7c0 flare::fiber::SuspendFiber(...) (fiber/carrier.cc:120)
-//     ...
+//   running on worker 0/1: "poll" on 0x7f...
+//       entry Poll(flare::fiber::Task*)
+//   2 suspended: Mutex, 1.204 s to 3.411 s; "a" id 7 on 0x7f..., "b" on 0x7f...
+//       entry Work(flare::fiber::Task*)
+//       #0 0x55d7c0 flare::fiber::SuspendFiber(...) (fiber/carrier.cc:124)
+//       ...
 void DumpFibers(std::ostream& out);
 
 }  // namespace flare::fiber

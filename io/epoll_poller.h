@@ -3,9 +3,9 @@
 //
 //   fiber::RuntimeOptions options;
 //   options.make_poller = io::EpollPoller::Factory();
-//   fiber::StartRuntime(options);
+//   if (Status s = fiber::StartRuntime(options); !s.ok()) { ... }
 //   ...
-//   io::EpollPoller::OfGroup(group)->Register(descriptor);
+//   Status s = io::EpollPoller::OfGroup(group)->Register(descriptor);
 //
 // One epoll instance per scheduling group, edge-triggered. A descriptor is
 // registered once, for everything, and never modified: its own state says what

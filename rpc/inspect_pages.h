@@ -7,8 +7,8 @@
 //                        how long ready tasks waited to be run
 //   /inspect/fibers      all fibers: what each runs, what it waits for, where
 //   /inspect/stacks      how deep stacks got, by the function that tasks start
-//                        with, and the size this suggests; empty without
-//                        --flare_fiber_stack_profile
+//                        with, and the size this suggests; without
+//                        --flare_fiber_stack_profile, that nothing is known
 //
 // Plain text; of server and scheduler one "name value" a line. They are not
 // protected: who can connect can read them. --flare_rpc_server_no_builtin_pages

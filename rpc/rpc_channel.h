@@ -54,7 +54,8 @@ class RpcChannel : public google::protobuf::RpcChannel {
     // Bytes of one reply, framing included: a larger one fails its call with
     // STATUS_MALFORMED_DATA. If it doesn't announce its size (chunked HTTP) or
     // is over 64 MiB, too, its connection ends, and the other calls on it fail
-    // with STATUS_IO_ERROR. 0: what flare_rpc_channel_max_packet_size says.
+    // with STATUS_IO_ERROR; over HTTP that call itself does so, too. 0: what
+    // flare_rpc_channel_max_packet_size says.
     std::size_t maximum_packet_size = 0;
     // "resolver+balancer" instead of the default "list+rr".
     std::string override_nslb = {};

@@ -2,7 +2,7 @@
 //
 //   flare::RpcClientController controller;
 //   controller.SetTimeout(std::chrono::milliseconds(100));
-//   stub.Echo(request, &controller);
+//   auto reply = stub.Echo(request, &controller);
 //   if (controller.Failed()) {
 //     Log(controller.ErrorCode(), controller.ErrorText());
 //   }
@@ -84,9 +84,12 @@ class RpcClientController final : public google::protobuf::RpcController {
   // Attempts in all; 1 (the default) means no retry, 0 is taken as 1. After a
   // failure that another server may not have, the call goes to the next server
   // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED, user
-  // codes, and those that say that the call itself is at fault. What could not
-  // be sent, as no connection to a server could be made, goes to the others
-  // before it counts as an attempt.
+  // codes, and those that say that the call itself is at fault
+  // (STATUS_SERIALIZE_REQUEST, STATUS_INVALID_METHOD_NAME,
+  // STATUS_NOT_SUPPORTED, STATUS_INVALID_CHANNEL). So a server that answers
+  // STATUS_MALFORMED_DATA or STATUS_PARSE_REQUEST is followed by another one.
+  // What could not be sent, as no connection to a server could be made, goes
+  // to the others before it counts as an attempt.
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
 

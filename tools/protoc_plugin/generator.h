@@ -9,9 +9,9 @@
 // --proto_path=flare=<where flare is> besides. Bazel users write
 // `flare_proto_library` (tools/bazel/flare.bzl) and need not know.
 //
-// What the generated classes are is described in flare/rpc/stub.h and in
-// docs/architecture.md. Files without services give (nearly) empty outputs, so
-// that a build rule may count on both files.
+// What the generated classes are is described in service_code.h, in
+// flare/rpc/stub.h and in the comments of x.flare.pb.h. Files without services
+// give (nearly) empty outputs, so that a build rule may count on both files.
 
 #ifndef TOOLS_PROTOC_PLUGIN_GENERATOR_H_
 #define TOOLS_PROTOC_PLUGIN_GENERATOR_H_
