@@ -14,6 +14,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ADDRESS = ('127.0.0.1', 5570)
 PATIENCE_S = 60
 
+# Quoted by docs/http_calls.md.
+NO_SUCH_METHOD = b"""\
+HTTP/1.1 404 Not Found
+Content-Type: application/x-proto3-json
+Rpc-SeqNo: 0
+Rpc-Error-Code: 10
+Rpc-Error-Reason: Method [example.protobuf_echo.EchoService.Nothing] is not implemented.
+Content-Length: 0
+
+"""
+
 
 def accepts():
     with socket.socket() as probe:
@@ -58,6 +69,15 @@ class HelloTest(unittest.TestCase):
             headers={'Content-Type': 'application/x-proto3-json'})
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             self.assertEqual(reply.read(), b'{"body":"Hello, fibers."}')
+
+    def test_curl_gets_what_the_document_says(self):
+        calls = subprocess.run(['bash', os.path.join(HERE, 'calls.sh')],
+                               stdout=subprocess.PIPE, timeout=PATIENCE_S,
+                               check=True)
+        json, protobuf, failure = calls.stdout.split(b'\n', 2)
+        self.assertEqual(json, b'{"body":"Hello, fibers."}')
+        self.assertEqual(protobuf, b'\x12\x0eHello, fibers.')
+        self.assertEqual(failure.replace(b'\r', b''), NO_SUCH_METHOD)
 
     def test_a_signal_ends_the_server_in_order(self):
         # It accepts a moment before it waits for signals.
