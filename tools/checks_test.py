@@ -349,6 +349,17 @@ class CheckDocsTest(unittest.TestCase):
                          ('fiber/worker.cc', 'Worker::Next, Steal'))
         self.assertEqual(list(check_docs.check_paths('x.md', path)), [])
 
+    def test_headers_are_as_users_include_them(self):
+        def check(header, names):
+            row = '| what | `flare/%s` | %s |\n' % (header, names)
+            return list(check_docs.check_headers('x.md', row))
+        self.assertEqual(check('init.h', '`Start`'), [])
+        self.assertEqual(check('init/on_init.h', '`FLARE_ON_INIT`'), [])
+        self.assertEqual(check('rpc/server.h', '`flare::Server`, `x.h`'), [])
+        self.assertEqual(len(check('rpc/init.h', '`Begin`')), 1)
+        self.assertEqual(len(check('rpc/gone.h', '`Server`')), 1)
+        self.assertEqual(len(check('rpc/server.h', '`Server`, `Gone`')), 1)
+
     def test_dead_links_are_found(self):
         check = check_docs.check_links
         self.assertEqual(len(list(check('tools/x.md', '[a](gone.md)'))), 1)
