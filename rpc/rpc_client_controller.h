@@ -83,8 +83,9 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   // Attempts in all; 1 (the default) means no retry, 0 is taken as 1. After a
   // failure that another server may not have, the call goes to the next server
-  // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED, user
-  // codes, and those that say that the call itself is at fault
+  // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED, a
+  // service's own (STATUS_FROM_USER, those beyond STATUS_RESERVED_MAX, negative
+  // ones), and those that say that the call itself is at fault
   // (STATUS_SERIALIZE_REQUEST, STATUS_INVALID_METHOD_NAME,
   // STATUS_NOT_SUPPORTED, STATUS_INVALID_CHANNEL). So a server that answers
   // STATUS_MALFORMED_DATA or STATUS_PARSE_REQUEST is followed by another one.
