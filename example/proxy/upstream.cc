@@ -194,7 +194,7 @@ Upstream* UpstreamSet::ChooseByHash(std::span<Upstream* const> candidates,
 
 bool IsShortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS ||
-         error == ENOMEM || error == EADDRNOTAVAIL || error == ENOSPC;
+         error == ENOMEM || error == ENOSPC;
 }
 
 }  // namespace example::proxy

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <string>
 #include <thread>
@@ -202,6 +203,17 @@ TEST(UpstreamTest, ZeroFailuresNeverPause) {
   const auto upstream = MakeUpstreams(1).front();
   for (int i = 0; i < 100; ++i) upstream->ReportFailure(0, 1000, 0);
   EXPECT_FALSE(upstream->paused(1));
+}
+
+TEST(UpstreamTest, ShortagesAreWhatNoOtherUpstreamWouldHelp) {
+  for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC}) {
+    EXPECT_TRUE(IsShortage(error)) << error;
+  }
+  // [::1] where IPv6 is switched off is EADDRNOTAVAIL.
+  for (const int error :
+       {ECONNREFUSED, ETIMEDOUT, ENETUNREACH, EADDRNOTAVAIL, EAGAIN, ENOENT}) {
+    EXPECT_FALSE(IsShortage(error)) << error;
+  }
 }
 
 // Paused before unhealthy, and either rather than none.
