@@ -15,13 +15,14 @@ namespace example::proxy {
 namespace {
 
 // What a server that expects a PROXY header is sent: one that names nobody, as
-// the connection stands for no client.
+// the connection stands for no client. By the specification (2.2) it is LOCAL;
+// servers may refuse a PROXY of an unknown family.
 std::string HeaderFor(ProxyProtocol protocol) {
   switch (protocol) {
     case ProxyProtocol::kV1:
       return FormatProxyHeaderV1({}, {});
     case ProxyProtocol::kV2:
-      return FormatProxyHeaderV2({}, {});
+      return FormatLocalHeaderV2();
     case ProxyProtocol::kNone:
       break;
   }

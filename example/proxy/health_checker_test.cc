@@ -323,6 +323,28 @@ TEST_P(HealthTest, CheckerFindsOutAndTells) {
   });
 }
 
+TEST_P(HealthTest, CheckerSendsAHeaderThatNamesNobody) {
+  for (const auto& [version, header] :
+       {std::pair{ProxyProtocol::kV1, "PROXY UNKNOWN\r\n"s},
+        {ProxyProtocol::kV2, "\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"s}}) {
+    CannedServer server(std::nullopt);
+    ProxyConfig config;
+    config.send_proxy_protocol = version;
+    config.health_check = {.type = Type::kTcp, .timeout = 20s};
+    OnFiber([&] {
+      HealthChecker checker;
+      checker.Update(config, {flare::MakeRefCounted<Upstream>(
+                                 "server", server.address())});
+      const std::int64_t deadline = flare::io::testing::Deadline();
+      while (server.request().empty() && flare::NowNs() < deadline) {
+        flare::this_fiber::SleepFor(1ms);
+      }
+      checker.Stop();
+    });
+    EXPECT_EQ(server.request(), header);
+  }
+}
+
 // That we are out of descriptors is no fault of the upstream's.
 TEST_P(HealthTest, CheckerWithoutDescriptors) {
   Endpoint address;  // The kernel answers for it.

@@ -240,4 +240,12 @@ std::string FormatProxyHeaderV2(const Endpoint& source,
   return header + addresses;
 }
 
+std::string FormatLocalHeaderV2() {
+  std::string header(kSignatureV2);
+  header.push_back(static_cast<char>(kLocal));
+  header.push_back(static_cast<char>(kUnspecified));
+  AppendBe16(0, &header);
+  return header;
+}
+
 }  // namespace example::proxy

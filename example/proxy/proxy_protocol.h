@@ -47,6 +47,10 @@ std::string FormatProxyHeaderV1(const flare::Endpoint& source,
 std::string FormatProxyHeaderV2(const flare::Endpoint& source,
                                 const flare::Endpoint& destination);
 
+// Version 2's for a connection that stands for no client (LOCAL), such as a
+// check of health. Version 1 has but unknown addresses for that.
+std::string FormatLocalHeaderV2();
+
 }  // namespace example::proxy
 
 #endif  // EXAMPLE_PROXY_PROXY_PROTOCOL_H_
