@@ -1,6 +1,7 @@
 #include "example/proxy/health_checker.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "example/proxy/full_server.h"
 #include "example/proxy/health_probe.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/fiber.h"
@@ -258,6 +260,19 @@ TEST_P(HealthTest, ProbesTimeOut) {
       Probe({.type = Type::kHttp, .timeout = 50ms}, silent.address());
   EXPECT_EQ(status.code(), ETIMEDOUT) << status;
   EXPECT_EQ(status.message(), "nothing within 50ms");
+}
+
+TEST_P(HealthTest, AFullBacklogOfAUnixSocketIsWaitedFor) {
+  const Endpoint address = flare::MustParseEndpoint("unix:@health_test.full." +
+                                                    std::to_string(::getpid()));
+  FullServer server(address);
+  const auto begin = flare::ReadSteadyClock();
+  const Status full = Probe({.type = Type::kTcp, .timeout = 50ms}, address);
+  EXPECT_GE(flare::ReadSteadyClock() - begin, 25ms);
+  EXPECT_EQ(full.code(), EAGAIN) << full;
+  std::thread acceptor([&] { server.AcceptNext(); });
+  EXPECT_EQ(Probe({.type = Type::kTcp, .timeout = 20s}, address), Status());
+  acceptor.join();
 }
 
 TEST_P(HealthTest, ProbesAreStopped) {

@@ -1,6 +1,7 @@
 #include "example/proxy/health_probe.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "flare/base/ref_ptr.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/http_text.h"
 #include "flare/rpc/protocol/http_parser.h"
@@ -22,6 +24,8 @@ using flare::Status;
 
 // More than any status line or head of an interim response needs.
 constexpr std::size_t kMaxHead = 16 << 10;
+
+constexpr auto kFullBacklogPause = std::chrono::milliseconds(10);
 
 std::string HttpRequestText(const HealthCheckConfig& config,
                             const std::string& name) {
@@ -41,8 +45,8 @@ class Probe : public flare::io::StreamHandler {
   Probe(const HealthCheckConfig& config, std::string first_bytes)
       : config_(config), first_bytes_(std::move(first_bytes)) {}
 
-  Status Run(const flare::Endpoint& address, const std::stop_token& stop) {
-    const auto deadline = flare::ReadSteadyClock() + config_.timeout;
+  Status Run(const flare::Endpoint& address, const std::stop_token& stop,
+             std::chrono::steady_clock::time_point deadline) {
     flare::io::StreamConnection::Options options;
     options.max_input = 4 * kMaxHead;
     connection_ = flare::io::StreamConnection::Connect(
@@ -156,7 +160,16 @@ Status ProbeServer(const HealthCheckConfig& config, const std::string& name,
   if (config.type == HealthCheckConfig::Type::kHttp) {
     first_bytes += HttpRequestText(config, name);
   }
-  return Probe(config, std::move(first_bytes)).Run(address, stop);
+  const auto deadline = flare::ReadSteadyClock() + config.timeout;
+  for (;;) {
+    Status status = Probe(config, first_bytes).Run(address, stop, deadline);
+    // The backlog of a Unix socket is full: no event tells when it isn't.
+    if (status.code() != EAGAIN ||
+        flare::ReadSteadyClock() + kFullBacklogPause >= deadline) {
+      return status;
+    }
+    (void)flare::this_fiber::SleepFor(stop, kFullBacklogPause);
+  }
 }
 
 }  // namespace example::proxy

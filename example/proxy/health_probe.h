@@ -14,10 +14,11 @@
 
 namespace example::proxy {
 
-// Connects; with Type::kHttp, requests the path and reads the status line,
-// passing over interim responses; then closes. `header` is sent in front (a
-// PROXY header; nothing may be). kNone does what kTcp does. Blocks the fiber,
-// for config.timeout at most.
+// Connects, again and again while the backlog of a Unix socket is full; with
+// Type::kHttp, requests the path and reads the status line, passing over
+// interim responses; then closes. `header` is sent in front (a PROXY header;
+// nothing may be). kNone does what kTcp does. Blocks the fiber, for
+// config.timeout at most.
 //
 // OK: the server is well. Else why not: it can't be connected to (errno
 // values), ETIMEDOUT, EPROTO for an answer that is none or a wrong one;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "example/proxy/full_server.h"
 #include "example/proxy/proxy_fixture.h"
 #include "flare/base/clock.h"
 #include "flare/io/testing/loopback.h"
@@ -240,6 +241,45 @@ TEST_P(ProxyTest, UnixSocketsOnBothSides) {
   clients.clear();
   EXPECT_EQ(WaitReport().end, SessionEnd::kFinished);
   WaitIdle();
+}
+
+TEST_P(ProxyTest, AFullBacklogOfAUnixSocketIsWaitedFor) {
+  AddUpstream(flare::MustParseEndpoint("unix:@proxy_test.full." +
+                                       std::to_string(::getpid())));
+  FullServer server(config_.upstreams.front().address);
+  config_.max_failures = 1;
+  Start();
+  UniqueFd client = Connect();
+  ASSERT_TRUE(SendAll(client.get(), "hello"));
+  const auto upstream = proxy_->upstreams().front();
+  const std::int64_t deadline = flare::io::testing::Deadline();
+  while (upstream->statistics(NowNs()).active == 0 && NowNs() < deadline) {
+    std::this_thread::yield();
+  }
+  UniqueFd peer = server.AcceptNext();
+  EXPECT_EQ(Receive(peer.get(), 5), "hello");
+  EXPECT_FALSE(upstream->statistics(NowNs()).paused);
+  client.Reset();
+  peer.Reset();
+  EXPECT_EQ(WaitReport().attempts, 1);
+  EXPECT_EQ(WaitReport().end, SessionEnd::kFinished);
+  WaitIdle();
+  EXPECT_EQ(Statistics().connect_failures, 0U);
+}
+
+TEST_P(ProxyTest, AFullBacklogOfAUnixSocketIsWaitedForUntilTheTimeout) {
+  AddUpstream(flare::MustParseEndpoint("unix:@proxy_test.full." +
+                                       std::to_string(::getpid())));
+  const FullServer server(config_.upstreams.front().address);
+  config_.connect_timeout = std::chrono::milliseconds(30);
+  Start();
+  const UniqueFd client = Connect();
+  const SessionReport report = WaitReport();
+  EXPECT_EQ(report.end, SessionEnd::kNoUpstream);
+  EXPECT_EQ(report.error, ETIMEDOUT);
+  EXPECT_GE(report.ended_ns - report.accepted_ns, 30'000'000);
+  WaitIdle();
+  EXPECT_EQ(Statistics().connect_failures, 1U);
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ void Session::OnTime() {
     case Phase::kHeader:
       return EndAs(SessionEnd::kBadHeader, ETIMEDOUT);
     case Phase::kConnecting:
-      return ConnectFailed(ETIMEDOUT);
+      return OnConnectTime(now);
     case Phase::kRelaying: {
       // Armed once per idle_timeout, not once per message: what has passed
       // meanwhile only moves the deadline.

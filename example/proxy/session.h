@@ -85,8 +85,10 @@ class Session final : public flare::RefCounted<Session>,
 
   void ReadHeader();
   void ConnectToNext();
+  bool BeginOrWait();
   int BeginConnecting();
   void OnConnecting(std::uint32_t events);
+  void OnConnectTime(std::int64_t now);
   void ConnectFailed(int error);
   void LeaveUpstream(int error);
   void ReleaseUpstream();
@@ -113,6 +115,7 @@ class Session final : public flare::RefCounted<Session>,
   int connect_error_ = 0;           // The last attempt's.
   std::uint32_t early_events_ = 0;  // The client's, before there was a relay.
   std::int64_t deadline_ns_ = 0;
+  std::int64_t connect_began_ns_ = 0;  // The last attempt.
   std::int64_t last_activity_ns_ = 0;
   std::uint64_t accounted_to_upstream_ = 0;
   std::uint64_t accounted_to_client_ = 0;

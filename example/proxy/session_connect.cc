@@ -2,8 +2,10 @@
 // connecting to one upstream after the other.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -24,6 +26,9 @@ namespace {
 using flare::NowNs;
 using flare::RefPtr;
 using flare::SaturatingAdd;
+
+// Before a Unix socket whose backlog is full is tried again.
+constexpr std::int64_t kFirstPauseNs = 5'000'000;
 
 // A server that is down fails once per client, and there are many clients.
 flare::rpc::LogThrottle connect_log;
@@ -86,12 +91,30 @@ void Session::ConnectToNext() {
     tried_.push_back(next.Get());
     report_.upstream = std::move(next);
     counted_by_upstream_ = true;
-    const int error = BeginConnecting();
-    if (error == 0) {
-      return SetDeadline(SaturatingAdd(now, config.connect_timeout.count()));
-    }
-    LeaveUpstream(error);
+    connect_began_ns_ = now;
+    if (BeginOrWait()) return;
   }
+}
+
+// False: the upstream can't be connected to, and is left.
+bool Session::BeginOrWait() {
+  const std::int64_t end = SaturatingAdd(
+      connect_began_ns_, serving_->config->connect_timeout.count());
+  const int error = BeginConnecting();
+  if (error == 0) {
+    SetDeadline(end);
+  } else if (error == EAGAIN) {
+    // The backlog of a Unix socket is full. No event tells when it isn't; the
+    // longer that lasts, the longer are the pauses. OnTime() tries again.
+    const std::int64_t now = NowNs();
+    const std::int64_t pause =
+        std::max(kFirstPauseNs, (now - connect_began_ns_) / 4);
+    SetDeadline(std::min(now + pause, end));
+  } else {
+    LeaveUpstream(error);
+    return false;
+  }
+  return true;
 }
 
 // 0, or the errno of why it can't even begin.
@@ -114,7 +137,7 @@ int Session::BeginConnecting() {
 }
 
 void Session::OnConnecting(std::uint32_t events) {
-  if (UnpackEvents(events, kUpstreamShift) == 0) return;
+  if (!upstream_ || UnpackEvents(events, kUpstreamShift) == 0) return;
   const int fd = upstream_->fd();
   if (const int error = flare::io::TakeSocketError(fd); error != 0) {
     return ConnectFailed(error);
@@ -124,6 +147,15 @@ void Session::OnConnecting(std::uint32_t events) {
   if (peer.empty()) return;
   if (IsConnectedToItself(fd, peer)) return ConnectFailed(ECONNREFUSED);
   OnConnected();
+}
+
+// The time is over for connecting, or for waiting until there is room.
+void Session::OnConnectTime(std::int64_t now) {
+  const std::int64_t taken = now - connect_began_ns_;
+  if (upstream_ || taken >= serving_->config->connect_timeout.count()) {
+    return ConnectFailed(ETIMEDOUT);
+  }
+  if (!BeginOrWait()) ConnectToNext();
 }
 
 void Session::ConnectFailed(int error) {
