@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -241,6 +242,32 @@ TEST_P(ProxyTest, UnixSocketsOnBothSides) {
   clients.clear();
   EXPECT_EQ(WaitReport().end, SessionEnd::kFinished);
   WaitIdle();
+}
+
+// No other upstream helps, and the one that was tried is not to blame.
+TEST_P(ProxyTest, WithoutDescriptorsOneIsTried) {
+  EchoServer servers[2];
+  for (const auto& server : servers) AddUpstream(server.address());
+  config_.accept_proxy_protocol = true;
+  Start();
+  const UniqueFd client = Connect();
+  const std::int64_t deadline = flare::io::testing::Deadline();
+  while (Statistics().active == 0 && NowNs() < deadline) {
+    std::this_thread::yield();
+  }
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_TRUE(SendAll(client.get(), "PROXY UNKNOWN\r\n"));
+  const SessionReport report = WaitReport();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(report.end, SessionEnd::kNoUpstream);
+  EXPECT_EQ(report.error, EMFILE);
+  EXPECT_EQ(report.attempts, 1);
+  WaitIdle();
+  EXPECT_EQ(Statistics().retries, 0U);
+  EXPECT_EQ(Statistics().connect_failures, 0U);
 }
 
 TEST_P(ProxyTest, AFullBacklogOfAUnixSocketIsWaitedFor) {

@@ -112,6 +112,7 @@ class Session final : public flare::RefCounted<Session>,
   bool run_again_ = false;
   bool timer_used_ = false;
   bool counted_by_upstream_ = false;
+  bool out_of_means_ = false;       // IsShortage(): no use in more attempts.
   int connect_error_ = 0;           // The last attempt's.
   std::uint32_t early_events_ = 0;  // The client's, before there was a relay.
   std::int64_t deadline_ns_ = 0;

@@ -80,7 +80,7 @@ void Session::ConnectToNext() {
   for (;;) {
     const std::int64_t now = NowNs();
     RefPtr<Upstream> next;
-    if (report_.attempts < config.connect_attempts) {
+    if (!out_of_means_ && report_.attempts < config.connect_attempts) {
       next = serving_->upstreams.Acquire(report_.source, tried_, now);
     }
     if (!next) {
@@ -168,7 +168,7 @@ void Session::LeaveUpstream(int error) {
   upstream_.Reset();
   connect_error_ = error;
   if (IsShortage(error)) {
-    report_.attempts = serving_->config->connect_attempts;  // No use in more.
+    out_of_means_ = true;
   } else {
     const ProxyConfig& config = *serving_->config;
     LogConnectFailure(*report_.upstream, error);
