@@ -44,8 +44,7 @@ void LogConnectFailure(const Upstream& upstream, int error) {
 // A port to which nobody listens, and which the kernel has picked for our own
 // end of the connection: two halves of one socket have shaken hands.
 bool IsConnectedToItself(int fd, const flare::Endpoint& peer) {
-  return peer.family() != AF_UNIX && peer.IsLoopback() &&
-         flare::io::GetLocalEndpoint(fd) == peer;
+  return peer.family() != AF_UNIX && flare::io::GetLocalEndpoint(fd) == peer;
 }
 
 }  // namespace

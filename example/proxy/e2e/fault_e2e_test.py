@@ -137,6 +137,55 @@ class UpstreamFailures(proxy_harness.ProxyTest):
     self.assertEqual(os.path.getsize(self.path("body")), size)
 
 
+class OddNetworks(proxy_harness.ProxyTest):
+  """The proxy in a network of its own, which nobody else has to live with; it
+  is reached by a Unix socket."""
+
+  def start_in_network(self, setup, *flags):
+    prefix = ("unshare", "--map-root-user", "--net", "sh", "-c",
+              f'{setup} && ip link set lo up && exec "$@"', "sh")
+    probe = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    if probe.returncode != 0:
+      self.skipTest(f"no such network can be made: {probe.stderr.decode()}")
+    proxy = harness.Program(
+        proxy_harness.PROXY, "--flare_concurrency_hint=1",
+        f"--access_log={self.path('access.log')}",
+        f"--listen=unix:{self.path('proxy')}", *flags, prefix=prefix)
+    self.addCleanup(proxy.kill)
+    proxy.wait_for("Proxy listens on unix:")
+
+  def exchange_by_path(self):
+    with socket.socket(socket.AF_UNIX) as client:
+      client.settimeout(proxy_harness.LIMIT_S)
+      client.connect(self.path("proxy"))
+      try:
+        client.sendall(b"hello")
+        client.shutdown(socket.SHUT_WR)
+        return proxy_harness.read_all(client)
+      except OSError:
+        return b""
+
+  def test_a_connection_to_itself_is_refused(self):
+    """With a port to which nobody listens as the one the kernel picks."""
+    ports = "/proc/sys/net/ipv4/ip_local_port_range"
+    self.start_in_network(
+        f"ip addr add 192.0.2.1/32 dev lo && echo 40000 40001 >{ports}",
+        "--upstreams=192.0.2.1:40000")
+    self.assertEqual(self.exchange_by_path(), b"")
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["error"], "ECONNREFUSED")
+
+  def test_an_upstream_without_a_route_costs_no_client_anything(self):
+    upstream = self.upstream(address=self.path("upstream"))
+    self.start_in_network(
+        "echo 1 >/proc/sys/net/ipv6/conf/lo/disable_ipv6",
+        "--max_failures=0", f"--upstreams=[::1]:80,{upstream.address}")
+    for _ in range(4):
+      self.assertEqual(self.exchange_by_path(), b"hello")
+    attempts = [line["attempts"] for line in self.access_lines(4)]
+    self.assertIn("2", attempts)
+
+
 class SlowPeers(proxy_harness.ProxyTest):
 
   def check_stalls_and_goes_on(self, proxy, sender, receiver, size):
