@@ -83,12 +83,15 @@ flare::Status Proxy::WithOwnListener(const flare::Status& status,
 // Makes `listeners_` what `config` wants, or leaves them as they are.
 flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
   std::vector<Listening> listeners;
+  // With port 0 there may be several of one address.
+  std::vector<Listening> left = listeners_;
   for (const ListenerConfig& wanted : config.listeners) {
     const auto known = std::find_if(
-        listeners_.begin(), listeners_.end(),
+        left.begin(), left.end(),
         [&](const Listening& it) { return it.wanted == wanted.address; });
-    if (known != listeners_.end()) {
-      listeners.push_back(*known);
+    if (known != left.end()) {
+      listeners.push_back(std::move(*known));
+      left.erase(known);
       continue;
     }
     auto acceptor = Listen(wanted, config.backlog);

@@ -76,6 +76,22 @@ TEST_P(ProxyReloadTest, ReloadKeepsWhatIsThere) {
   WaitIdle();
 }
 
+TEST_P(ProxyReloadTest, ReloadKeepsListenersThatAreWrittenAlike) {
+  EchoServer server;
+  AddUpstream(server.address());
+  config_.listeners.push_back(config_.listeners.front());
+  Start();
+  const std::vector<Endpoint> before = proxy_->listening();
+  ASSERT_NE(before[0], before[1]);
+  ASSERT_TRUE(Reload().ok());
+  EXPECT_EQ(proxy_->listening(), before);
+  EXPECT_TRUE(Echo(PlainConnect(before[1]), "b"));
+  config_.listeners.pop_back();
+  ASSERT_TRUE(Reload().ok());
+  EXPECT_EQ(proxy_->listening(), std::vector<Endpoint>{before[0]});
+  WaitIdle();
+}
+
 TEST_P(ProxyReloadTest, ReloadThatFailsChangesNothing) {
   EchoServer server;
   AddUpstream(server.address());
