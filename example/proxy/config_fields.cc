@@ -145,7 +145,9 @@ Status AddListener(const PlacedText& value, ProxyConfig* config) {
   auto address = ResolveOne(value.text);
   if (!address) return address.error();
   for (const ListenerConfig& other : config->listeners) {
-    if (other.address == *address && address->port() != 0) {
+    // Port 0 is another one each time.
+    if (other.address == *address &&
+        (address->port() != 0 || address->family() == AF_UNIX)) {
       return Status(EINVAL, "'" + value.text + "' is the same address as in " +
                                 other.where + "; leave one out");
     }

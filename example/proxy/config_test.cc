@@ -260,6 +260,9 @@ TEST(ConfigTest, MistakesInFiles) {
       {u + "listen:\n  - 127.0.0.1:1\n  - 127.0.0.1:1\n",
        "F:4: listen[1]: '127.0.0.1:1' is the same address as in F:3: "
        "listen[0]; leave one out"},
+      {u + "listen: [unix:/run/x, unix:/run/x]\n",
+       "F:2: listen[1]: 'unix:/run/x' is the same address as in F:2: "
+       "listen[0]; leave one out"},
       {"listen: 127.0.0.1:1\nupstreams: [127.0.0.1:2, 127.0.0.1:2]\n",
        "F:2: upstreams[1]: '127.0.0.1:2' is the same server as in F:2: "
        "upstreams[0]; leave one out"},
