@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "flare/base/string.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/io/fd.h"
@@ -51,16 +53,26 @@ Status WithAdvice(const Status& status) {
   }
 }
 
+// Two sockets for each client; for each event loop what it takes by itself and
+// a socket that listens, for each address and the pages; one for each check of
+// health; and what the program itself uses. Pipes (copy_mode) come on top.
+std::size_t DescriptorsFor(const ProxyConfig& config) {
+  return 2 * config.max_connections +
+         flare::fiber::GetSchedulingGroupCount() *
+             (4 + config.listeners.size() + 1) +
+         config.upstreams.size() + 100;
+}
+
 // As many descriptors as we may have; a warning if that is too few.
 void ProvideDescriptors(const ProxyConfig& config) {
   RaiseDescriptorLimit();  // The hard one may have been raised.
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  // Two sockets each, and what the program itself uses.
-  const rlim_t needed = 2 * config.max_connections + 100;
+  const rlim_t needed = DescriptorsFor(config);
   if (limit.rlim_cur < needed) {
     LOG(WARNING) << WhereOf(config, "max_connections") << ": "
-                 << config.max_connections << " connections take " << needed
+                 << config.max_connections
+                 << " connections, and what listens, take up to " << needed
                  << " descriptors, but the system allows only "
                  << limit.rlim_cur
                  << "; raise the limit (`ulimit -n`) or lower the setting.";

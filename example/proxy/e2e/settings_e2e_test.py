@@ -62,12 +62,12 @@ class TheDocumentedFile(proxy_harness.ProxyTest):
 
 
 class FewDescriptors(proxy_harness.ProxyTest):
-  """Fewer than the workers take, each four."""
+  """Fewer than the workers take, each four, or than clients may need."""
 
-  def start_with(self, limit):
+  def start_with(self, limit, *flags, listen="127.0.0.1:0"):
     proxy = harness.Program(
         proxy_harness.PROXY, "--flare_concurrency_hint=16",
-        "--listen=127.0.0.1:0", "--upstreams=127.0.0.1:1",
+        f"--listen={listen}", "--upstreams=127.0.0.1:1", *flags,
         prefix=("sh", "-c", f'{limit} && exec "$0" "$@"'))
     self.addCleanup(proxy.kill)
     return proxy
@@ -84,6 +84,18 @@ class FewDescriptors(proxy_harness.ProxyTest):
         proxy.log(), r"can't start the fiber runtime: the poller of scheduling "
         r"group \d+: create an (epoll instance|eventfd): Too many open files; "
         r"raise the limit of descriptors \(ulimit -n\)")
+
+
+  def test_for_all_clients(self):
+    """Each of the 16 workers listens on each address."""
+    addresses = [f"127.0.0.{i}:0" for i in range(1, 5)]
+    for clients, is_warned in ((60, True), (1, False)):
+      proxy = self.start_with("ulimit -n 250", f"--max_connections={clients}",
+                              listen=",".join(addresses))
+      proxy.wait_for(r"Proxy listens on 127\.0\.0\.4:\d+\.$")
+      self.assertEqual(proxy.stop(), 0, proxy)
+      self.assertEqual(f"{clients} connections, and" in proxy.log(), is_warned,
+                       proxy)
 
 
 class SettingsThatNeverCome(proxy_harness.ProxyTest):
