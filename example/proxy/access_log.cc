@@ -99,6 +99,11 @@ bool HasReader(int fd) {
   return ::fstat(fd, &info) == 0 && !S_ISREG(info.st_mode);
 }
 
+bool IsEmpty(int fd) {
+  struct stat info;
+  return ::fstat(fd, &info) == 0 && info.st_size == 0;
+}
+
 // The size of as many lines as a pipe that has room at all takes as a whole.
 std::size_t FirstLines(std::string_view lines) {
   static_assert(kMaxAccessLine <= PIPE_BUF);
@@ -175,6 +180,7 @@ Status AccessLog::Open(const std::string& path) {
   FlushLocked();
   has_reader_ = file && HasReader(file.get());
   file_ = std::move(file);
+  if (file_ && IsEmpty(file_.get())) cut_short_ = false;
   open_ = !path.empty();
   if (open_ && !thread_.joinable()) thread_ = std::thread([this] { Run(); });
   return Status();
@@ -265,19 +271,25 @@ bool AccessLog::TakeLines(std::string* lines) {
 }
 
 std::size_t AccessLog::WriteOut(std::string_view lines, std::string* why) {
+  bool ends_line = cut_short_;  // Before there may be another one.
   while (!lines.empty()) {
     if (has_reader_ && !WaitForReader()) {
       *why = "nobody takes the lines";
       return lines.size();
     }
-    const std::size_t size = has_reader_ ? FirstLines(lines) : lines.size();
-    const ssize_t n = ::write(file_.get(), lines.data(), size);
+    std::string_view next = "\n";
+    if (!ends_line) {
+      next = lines.substr(0, has_reader_ ? FirstLines(lines) : lines.size());
+    }
+    const ssize_t n = ::write(file_.get(), next.data(), next.size());
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) {
       *why = std::system_category().message(errno);
       return lines.size();
     }
-    lines.remove_prefix(static_cast<std::size_t>(n));
+    const auto written = static_cast<std::size_t>(n);
+    cut_short_ = next[written - 1] != '\n';
+    if (!std::exchange(ends_line, false)) lines.remove_prefix(written);
   }
   return 0;
 }

@@ -95,6 +95,7 @@ class AccessLog {
   // The thread's, and Open()'s while there is nothing to write.
   flare::io::UniqueFd file_;
   bool has_reader_ = false;  // The file is a FIFO, a pipe, a terminal.
+  bool cut_short_ = false;   // The file ends with a part of a line.
   flare::rpc::LogThrottle throttle_{10'000'000'000};
   std::thread thread_;
 };

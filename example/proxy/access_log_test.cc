@@ -1,12 +1,14 @@
 #include "example/proxy/access_log.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -193,6 +195,33 @@ TEST_F(AccessLogTest, CountsWhatTheDiskRefuses) {
   log.Write(SomeReport());
   log.Flush();
   EXPECT_EQ(log.dropped(), 2u);
+}
+
+// The system takes a part of a line, where the disk is full or, here, the file
+// may grow no further.
+TEST_F(AccessLogTest, ALineThatIsCutShortEndsThere) {
+  const std::string line = LineOf(SomeReport());
+  // What goes over the limit is EFBIG then.
+  const auto before_signal = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  AccessLog log;
+  ASSERT_TRUE(log.Open(path_).ok());
+  const rlimit half{.rlim_cur = line.size() / 2, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &half), 0);
+  log.Write(SomeReport());
+  log.Flush();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(log.dropped(), 1u);
+  log.Write(SomeReport());
+  log.Flush();
+  log.Write(SomeReport());
+  log.Flush();
+  ::signal(SIGXFSZ, before_signal);
+  const std::string all = ReadAll(path_);
+  EXPECT_EQ(all.size(), line.size() / 2 + 1 + 2 * line.size());
+  EXPECT_EQ(all[line.size() / 2], '\n');
+  EXPECT_EQ(log.dropped(), 1u);
 }
 
 TEST_F(AccessLogTest, FifosNeedAReader) {
