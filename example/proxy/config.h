@@ -122,8 +122,8 @@ struct ProxyConfig {
   std::string access_log = "";
   // Between two lines of statistics in the log. 0: none.
   std::chrono::nanoseconds statistics_interval = std::chrono::seconds(10);
-  // Where the pages /, /stats and /stats.json are. Empty: nowhere. Not changed
-  // by a reload.
+  // Where the pages /, /stats, /stats.json, /ready and /inspect are. Empty:
+  // nowhere. Not changed by a reload.
   flare::Endpoint admin;
 
   // On SIGTERM: how long connections may go on before they are cut.

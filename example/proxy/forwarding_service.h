@@ -19,8 +19,9 @@ namespace example::proxy {
 // Request and reply keep their fields, known or not, and their attachments;
 // the caller's deadline holds for the other server, too; a failure is passed on
 // with code and text, and without a reply. A call that waits holds no stack.
-// Each call is tried once. Thread-safe; must outlive its calls, as it does if a
-// Server owns it.
+// Each call is sent once; to another server of its channel if one can't be
+// connected to. Thread-safe; must outlive its calls, as it does if a Server
+// owns it.
 class ForwardingService : public google::protobuf::Service {
  public:
   // Methods that aren't in it fail with STATUS_METHOD_NOT_FOUND.

@@ -231,6 +231,14 @@ TEST_F(ForwardingTest, SaysWhenTheBackendIsDead) {
       << reply.description;
 }
 
+TEST_F(ForwardingTest, GoesOnToABackendThatCanBeConnectedTo) {
+  StartServer();
+  const DeadAddress dead;
+  StartProxy("*=flare://" + dead.endpoint().ToString() + "," +
+             endpoint().ToString());
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Call(kCall).status, 0);
+}
+
 TEST_F(ForwardingTest, NothingOfAMalformedReplyIsPassedOn) {
   RawServer backend;
   StartProxy("*=" + backend.uri());
