@@ -14,7 +14,6 @@
 
 #include "flare/base/string.h"
 #include "flare/fiber/blocking_region.h"
-#include "flare/fiber/runtime.h"
 #include "flare/io/fd.h"
 
 namespace flare::io {
@@ -138,7 +137,7 @@ Expected<std::vector<Endpoint>, Status> Resolve(std::string_view name) {
   const auto parsed = ParseName(name);
   if (!parsed) return parsed.error();
 
-  if (!fiber::IsFiberWorker()) return AskSystem(name, *parsed);
+  if (fiber::CurrentFiber() == nullptr) return AskSystem(name, *parsed);
   return fiber::RunBlocking([&] { return AskOnAThread(name, *parsed); });
 }
 

@@ -7,11 +7,16 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
@@ -21,12 +26,15 @@ namespace {
 // How long the system takes to look a name up.
 std::atomic<int> look_up_ms{0};
 flare::fiber::Event* looking_up = nullptr;  // Set by who is about to.
+std::atomic<std::intptr_t> asked_at{0};     // On whose stack it did so.
 
 }  // namespace
 
 extern "C" int getaddrinfo(const char* name, const char* service,
                            const addrinfo* hints, addrinfo** result) {
   if (looking_up != nullptr) looking_up->Set();
+  int here = 0;
+  asked_at.store(reinterpret_cast<std::intptr_t>(&here));
   std::this_thread::sleep_for(std::chrono::milliseconds(look_up_ms.load()));
   static const auto real =
       reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
@@ -119,6 +127,20 @@ TEST_P(ResolverTest, SuspendsFibersOnly) {
     });
   }
   EXPECT_TRUE(done.wait_for(testing::kLimit));
+}
+
+// A fiber's stack may be too small for the system's resolver; on its worker or
+// in a region. It isn't asked on it.
+TEST_P(ResolverTest, TheSystemIsNotAskedOnStacksOfFibers) {
+  const auto resolve = [] {
+    int here = 0;
+    EXPECT_TRUE(Resolve("localhost:1").has_value());
+    const std::ptrdiff_t away =
+        asked_at.load() - reinterpret_cast<std::intptr_t>(&here);
+    EXPECT_GT(std::abs(away), 256 << 10);
+  };
+  Fiber(resolve).join();
+  Fiber([&] { fiber::RunBlocking(resolve); }).join();
 }
 
 // What is looked up meanwhile is written to the stack of a fiber.

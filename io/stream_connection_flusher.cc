@@ -112,7 +112,8 @@ void StreamConnection::SendAll() {
     flush_now_.store(false, std::memory_order_relaxed);
     if (!CollectOutput()) break;
     if (!SendPending()) return;
-    if (last_node_seen_) EndOutput(0);
+    // Not if it is cut short: the peer mustn't take that for the end.
+    if (last_node_seen_ && pending_.empty()) EndOutput(0);
     // relaxed: written by this role only.
     if (output_ended_.load(std::memory_order_relaxed) >= 0) break;
     switch (output_.Release()) {

@@ -120,9 +120,11 @@ bool StreamConnection::FinishConnecting() {
     Close(StatusFromErrno(error, "connect to " + remote_.ToString()));
     return false;
   }
-  if (GetRemoteEndpoint(fd()).empty()) return false;  // Still in progress.
+  // Not remote_, which may be the wildcard address.
+  const Endpoint peer = GetRemoteEndpoint(fd());
+  if (peer.empty()) return false;  // Still in progress.
   local_ = GetLocalEndpoint(fd());
-  if (local_ == remote_ && remote_.family() != AF_UNIX) {
+  if (local_ == peer && peer.family() != AF_UNIX) {
     // Connecting to a free port from which the kernel picks our own end: two
     // halves of one socket shake hands. Nobody listens there.
     Close(StatusFromErrno(ECONNREFUSED, "connect to " + remote_.ToString()));
