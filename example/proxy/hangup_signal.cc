@@ -1,5 +1,5 @@
 // A signal handler may do next to nothing: this one writes to an eventfd, which
-// a fiber reads in a blocking region.
+// a thread reads. Not a fiber in a blocking region: there may be few of those.
 
 #include "example/proxy/hangup_signal.h"
 
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
 #include "glog/logging.h"
 
@@ -44,7 +44,7 @@ HangupSignal::HangupSignal(std::function<void()> on_hangup)
   action.sa_handler = OnHangup;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   PCHECK(::sigaction(SIGHUP, &action, &previous_) == 0) << "sigaction";
-  watcher_ = flare::Fiber([this] { Watch(); });
+  watcher_ = std::thread([this] { Watch(); });
 }
 
 HangupSignal::~HangupSignal() {
@@ -52,22 +52,24 @@ HangupSignal::~HangupSignal() {
   // relaxed: the eventfd orders it before the watcher's look.
   ending_.store(true, std::memory_order_relaxed);
   Wake(event_.get());
+  ended_.Wait();  // Suspends the fiber; a run may need its worker.
   watcher_.join();
 }
 
 void HangupSignal::Watch() {
-  flare::this_fiber::SetName("hangup_signal");
   for (;;) {
-    flare::fiber::RunBlocking([this] {
-      std::uint64_t count = 0;
-      // EINTR is like a signal that nobody sent: harmless.
-      [[maybe_unused]] const ssize_t n =
-          ::read(event_.get(), &count, sizeof(count));
-    });
+    std::uint64_t count = 0;
+    // EINTR is like a signal that nobody sent: harmless.
+    [[maybe_unused]] const ssize_t n =
+        ::read(event_.get(), &count, sizeof(count));
     // relaxed: see the destructor.
-    if (ending_.load(std::memory_order_relaxed)) return;
-    on_hangup_();
+    if (ending_.load(std::memory_order_relaxed)) break;
+    flare::Fiber([this] {
+      flare::this_fiber::SetName("hangup_signal");
+      on_hangup_();
+    }).join();
   }
+  ended_.Set();
 }
 
 }  // namespace example::proxy

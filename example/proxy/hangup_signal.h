@@ -9,8 +9,9 @@
 
 #include <atomic>
 #include <functional>
+#include <thread>
 
-#include "flare/fiber/fiber.h"
+#include "flare/fiber/event.h"
 #include "flare/io/fd.h"
 
 namespace example::proxy {
@@ -34,7 +35,8 @@ class HangupSignal {
   const flare::io::UniqueFd event_;
   std::atomic<bool> ending_{false};
   struct sigaction previous_;
-  flare::Fiber watcher_;
+  flare::fiber::Event ended_;
+  std::thread watcher_;
 };
 
 }  // namespace example::proxy

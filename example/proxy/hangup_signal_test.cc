@@ -3,9 +3,13 @@
 #include <signal.h>
 
 #include <atomic>
+#include <chrono>
 
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -54,6 +58,23 @@ TEST_P(HangupSignalTest, SignalsDuringARunCauseOneMore) {
     }
     EXPECT_EQ(runs, 2);
   }).join();
+}
+
+// Waiting for signals takes none of the threads of blocking regions, of which
+// there may be one.
+TEST(HangupSignal, LeavesBlockingRegionsToOthers) {
+  flare::fiber::RuntimeOptions options;
+  options.concurrency = 1;
+  options.max_blocking_threads = 1;
+  ASSERT_TRUE(flare::fiber::StartRuntime(options).ok());
+  flare::Fiber([] {
+    HangupSignal hangup([] {});
+    for (int i = 0; i != 3; ++i) {
+      flare::this_fiber::SleepFor(std::chrono::milliseconds(10));
+      flare::fiber::RunBlocking([] {});
+    }
+  }).join();
+  flare::fiber::TerminateRuntime();
 }
 
 TEST_P(HangupSignalTest, PutsBackWhatWas) {
