@@ -6,11 +6,13 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
@@ -57,6 +59,29 @@ TEST_F(ClientShutdownTest, ShutdownEndsCallsThatTryForEver) {
   call.Start(&channel);
   auto peer = server.Accept();
   peer->ReadRequest();
+  ShutdownClientSide();
+  EXPECT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN);
+}
+
+// Nor does it matter that they know no server.
+TEST_F(ClientShutdownTest, ShutdownEndsCallsThatFindNobody) {
+  struct Nobody : NameResolution {
+    bool IsStatic() const override { return true; }
+    std::uint64_t Version() override { return 1; }
+    std::vector<Peer> Peers() override { return {}; }
+  };
+  RegisterNameResolver(
+      "nobody-at-the-end",
+      [](std::string_view) -> Expected<std::shared_ptr<NameResolution>> {
+        return std::shared_ptr<NameResolution>(std::make_shared<Nobody>());
+      });
+  RpcChannel channel("flare://service",
+                     {.override_nslb = "nobody-at-the-end+rr"});
+  TestedCall call;
+  call.controller.SetMaxRetries(std::numeric_limits<std::size_t>::max());
+  call.controller.SetTimeout(std::chrono::hours(1));
+  call.Start(&channel);
+  EXPECT_FALSE(call.HasEnded());
   ShutdownClientSide();
   EXPECT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN);
 }

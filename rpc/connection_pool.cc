@@ -74,6 +74,11 @@ class Pool {
     if (state_ == State::kShut) state_ = State::kOpen;
   }
 
+  bool IsOpen() {
+    std::scoped_lock guard(mutex_);
+    return state_ == State::kOpen;
+  }
+
   void Shutdown() {
     std::scoped_lock alone(shutdown_mutex_);
     decltype(sets_) sets;
@@ -168,6 +173,13 @@ std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
 void ShutdownClientSide() { Pool::Instance()->Shutdown(); }
 
 void OpenClientSide() { Pool::Instance()->Open(); }
+
+bool IsClientSideOpen() { return Pool::Instance()->IsOpen(); }
+
+flare::Status ShutDownStatus() {
+  return flare::Status(STATUS_CHANNEL_SHUTDOWN,
+                       "the client side of this process is being shut down");
+}
 
 ClientStatistics GetClientStatistics() {
   return {.connections_opened = CountOf(ClientEvent::kOpened),

@@ -152,6 +152,10 @@ void ShutdownClientSide();
 // A channel is being opened: there is a client side again, except while
 // ShutdownClientSide() runs. Any thread; doesn't block.
 void OpenClientSide();
+// Any thread; takes the lock of FindPeerConnections().
+bool IsClientSideOpen();
+// What calls end with while it isn't.
+flare::Status ShutDownStatus();
 
 // Counted since the start of the process.
 struct ClientStatistics {

@@ -51,11 +51,6 @@ std::int64_t RetryDelayNs(unsigned failures, std::int64_t now_ns) {
   return delay - delay / 4 * (now_ns / 1000 % 1024) / 1024;
 }
 
-flare::Status ShutDownStatus() {
-  return flare::Status(STATUS_CHANNEL_SHUTDOWN,
-                       "the client side of this process is being shut down");
-}
-
 }  // namespace
 
 PeerConnections::PeerConnections(ConnectionKey key, std::size_t group,

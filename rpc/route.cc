@@ -7,6 +7,7 @@
 
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/client_connection.h"
+#include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/protocol/registry.h"
 #include "flare/rpc/rpc_status.h"
@@ -139,6 +140,8 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
 }
 
 flare::Status Route::NoPeer() const {
+  // Whoever tries for ever ends with the client side, too.
+  if (!IsClientSideOpen()) return ShutDownStatus();
   return flare::Status(STATUS_NO_PEER,
                        "no server is known for \"" + address_ + '"');
 }

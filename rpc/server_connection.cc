@@ -51,7 +51,11 @@ constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
 
 io::StreamConnection::Options StreamOptions(const Server::Options& options) {
   io::StreamConnection::Options stream;
-  stream.max_input = options.maximum_packet_size + 4096;
+  // As much as the protocols keep of what they refuse, to say so.
+  stream.max_input =
+      std::max({options.maximum_packet_size, options.max_meta_size,
+                options.max_http_header_size}) +
+      4096;
   stream.max_output = options.max_output_per_connection;
   // Who has a reply ready has looked whether there is room, if he can wait.
   // Others, and replies that waited for an earlier one, may make it more: what

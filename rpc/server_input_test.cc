@@ -1,7 +1,9 @@
 // What arrives at a server that no well-behaved client sends.
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -208,6 +210,25 @@ TEST_F(ServerInputTest, OversizedFrameIsAnsweredAndSkipped) {
   // Just below the limit is fine.
   client.Call(1, kCall, MakeRequest(std::string(900, 'x')));
   EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
+}
+
+// A head may be larger than all that is taken, and is refused as well, in
+// however many pieces it comes.
+TEST_F(ServerInputTest, AHeadBeyondTheLimitIsAnsweredToo) {
+  server_options().maximum_packet_size = 1000;
+  StartServer();
+  RawClient client(endpoint());
+  // A field that nobody knows, of 8,000 bytes.
+  const std::string meta =
+      Meta(1, true) + "\x7a\xc0\x3e" + std::string(8000, 'x');
+  const std::string frame = Frame(meta.size(), 0, 0, meta);
+  for (std::size_t at = 0; at < frame.size(); at += 1500) {
+    client.Send(frame.substr(at, 1500));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const auto refused = client.ReadReply();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, STATUS_MALFORMED_DATA);
 }
 
 TEST_F(ServerInputTest, HugeMetaClosesTheConnection) {

@@ -16,7 +16,8 @@ namespace {
 
 Server::Options WithinLimits(Server::Options options) {
   for (std::size_t* const limit :
-       {&options.maximum_packet_size, &options.max_meta_size}) {
+       {&options.maximum_packet_size, &options.max_meta_size,
+        &options.max_http_header_size}) {
     *limit = std::min(*limit, kMaxLimit);
   }
   return options;
