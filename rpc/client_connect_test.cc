@@ -117,17 +117,19 @@ TEST_F(ClientConnectTest, SilentServerIsPassedOver) {
 // A second connection that doesn't get established keeps no calls from the
 // first one, which does work.
 TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
-  FLAGS_flare_rpc_client_connect_timeout_ms = 1000;
   FLAGS_flare_rpc_client_max_connections_per_server = 2;
   RawServer server(0, /*backlog=*/0);  // Room for one.
   RpcChannel channel(server.uri());
+  const std::uint64_t opened = GetClientStatistics().connections_opened;
   TestedCall opens_first;
   Start(&opens_first, &channel);
   const auto set = SetOf(server.endpoint());
   ASSERT_TRUE(Eventually([&] { return set->Promising(); }));
+  FLAGS_flare_rpc_client_connect_timeout_ms = 1000;
   TestedCall opens_second;
   Start(&opens_second, &channel);
-  EXPECT_EQ(set->size(), 2);
+  // Not how many there are: on a busy machine it has failed already.
+  EXPECT_GE(GetClientStatistics().connections_opened, opened + 2);
   std::vector<TestedCall> calls(10);
   for (TestedCall& call : calls) Start(&call, &channel);
   // What waited for it goes there, too, when it has failed. (Before, an accept
@@ -142,15 +144,17 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
 
 // The timer is for establishing only.
 TEST_F(ClientConnectTest, EstablishedConnectionsOutliveTheLimit) {
-  FLAGS_flare_rpc_client_connect_timeout_ms = 1000;
+  // Time enough for establishing it on a busy machine.
+  FLAGS_flare_rpc_client_connect_timeout_ms = 2000;
   RawServer server;
   RpcChannel channel(server.uri());
   TestedCall slow;
   Start(&slow, &channel);
   auto peer = server.Accept();
   const auto id = peer->ReadRequest()->id;
-  const std::int64_t until = NowNs() + 1'100'000'000;
+  const std::int64_t until = NowNs() + 2'100'000'000;
   // Something else passes the time: a connect time-out of another server.
+  FLAGS_flare_rpc_client_connect_timeout_ms = 2100;
   SilentAddress silent;
   RpcChannel other(silent.uri());
   while (NowNs() < until) {

@@ -73,11 +73,12 @@ TEST_F(ClientEndTest, DefaultDeadlineIsTheFlags) {
   FLAGS_flare_rpc_client_default_rpc_timeout_ms = 200;
   RawServer server;
   RpcChannel channel(server.uri());
-  TestedCall call;
-  call.Start(&channel);
+  const auto call = StartShort(&channel);
   auto peer = server.Accept();
-  EXPECT_LE(peer->ReadRequest()->timeout_ms, 200);
-  EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+  const auto request = peer->ReadRequest();
+  ASSERT_TRUE(request);
+  EXPECT_LE(request->timeout_ms, 200);
+  EXPECT_EQ(call->Await(), STATUS_TIMEOUT);
 }
 
 // What is sent is what is left, not what the controller was once given.
@@ -86,14 +87,14 @@ TEST_F(ClientEndTest, SendsTheTimeThatIsLeft) {
   RpcChannel channel(server.uri());
   TestedCall late;
   late.controller.SetTimeout(std::chrono::steady_clock::now() + seconds(60));
-  TestedCall waste;  // A tenth of a second passes.
-  waste.controller.SetTimeout(milliseconds(100));
-  waste.Start(&channel);
+  // A tenth of a second passes.
+  const auto waste = StartShort(&channel, milliseconds(100));
   auto peer = server.Accept();
-  const std::uint32_t wasted = peer->ReadRequest()->timeout_ms;
-  EXPECT_GT(wasted, 0);
-  EXPECT_LE(wasted, 100);
-  EXPECT_EQ(waste.Await(), STATUS_TIMEOUT);
+  const auto wasted = peer->ReadRequest();
+  ASSERT_TRUE(wasted);
+  EXPECT_GT(wasted->timeout_ms, 0);
+  EXPECT_LE(wasted->timeout_ms, 100);
+  EXPECT_EQ(waste->Await(), STATUS_TIMEOUT);
 
   late.Start(&channel);
   const auto request = peer->ReadRequest();
@@ -121,12 +122,10 @@ TEST_F(ClientEndTest, LateReplyIsDropped) {
   RpcChannel channel(server.uri());
   auto peer = Connect(&channel, &server);
   const std::uint64_t late = LateReplies();
-  TestedCall call;
-  // Enough to be sent at all.
-  call.controller.SetTimeout(milliseconds(200));
-  call.Start(&channel);
+  const auto call = StartShort(&channel, milliseconds(50));
   const auto request = peer->ReadRequest();
-  EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(call->Await(), STATUS_TIMEOUT);
 
   TestedCall next;
   next.Start(&channel);
@@ -136,7 +135,7 @@ TEST_F(ClientEndTest, LateReplyIsDropped) {
              peer->Encode(second->id, "pong"));
   EXPECT_EQ(next.Await(), STATUS_SUCCESS);
   EXPECT_EQ(next.response.body(), "pong");
-  EXPECT_EQ(call.response.body(), "");
+  EXPECT_EQ(call->response.body(), "");
   EXPECT_EQ(LateReplies(), late + 1);
 }
 
