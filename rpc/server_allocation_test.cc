@@ -45,7 +45,7 @@ class AllocationTest : public ServerTest {
   int AllocationsOf(RawClient* client, int rounds) {
     std::string batch;
     for (int i = 1; i <= kBatch; ++i) {
-      batch += client->Encode(i, kCall, MakeRequest("ten bytes!", i), 1000);
+      batch += client->Encode(i, kCall, MakeRequest("ten bytes!", i), 60'000);
     }
     allocations = 0;
     counting = true;

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
@@ -215,7 +216,8 @@ class OneWorkerTest : public ServerTest {
 
   // Sends two calls, the second of which waits for the worker until the first
   // has blocked it for 600 ms; returns the reply to the second. (So a limit of
-  // 500 ms is for the second only: the first waits for the kernel at most.)
+  // 500 ms is for the second only. On a busy machine the first may wait as long
+  // for the worker, and is refused, too: then there are two others.)
   RawClient::Reply QueueBehindASlowCall(std::uint32_t timeout_ms,
                                         std::string_view scheme = "flare",
                                         std::string_view method = kOther) {
@@ -229,11 +231,20 @@ class OneWorkerTest : public ServerTest {
     };
     server().AddService(&limited_);
     StartServer({std::string(scheme)});
-    RawClient client(endpoint(), scheme);
-    client.Send(client.Encode(1, kCall, MakeRequest("")) +
-                client.Encode(2, method, MakeRequest(""), timeout_ms));
-    EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
-    return *client.ReadReply();
+    const std::int64_t give_up_ns = NowNs() + 20'000'000'000;
+    for (;;) {
+      RawClient client(endpoint(), scheme);
+      client.Send(client.Encode(1, kCall, MakeRequest("")) +
+                  client.Encode(2, method, MakeRequest(""), timeout_ms));
+      const auto first = client.ReadReply();
+      auto second = client.ReadReply();
+      if (!first || !second) break;
+      if (first->status == STATUS_OVERLOADED && NowNs() < give_up_ns) continue;
+      EXPECT_EQ(first->status, STATUS_SUCCESS);
+      return *std::move(second);
+    }
+    ADD_FAILURE() << "no reply";
+    return {};
   }
 
  private:
@@ -330,8 +341,9 @@ TEST_F(ServerLimitsTest, FilterRefusesConnections) {
 }
 
 TEST_F(ServerLimitsTest, IdleConnectionsAreClosed) {
-  // So long that no call comes too late on a connection that was just made.
-  server_options().connection_max_idle = std::chrono::milliseconds(1000);
+  // So long that no call comes too late on a connection that was just made,
+  // however busy the machine is.
+  server_options().connection_max_idle = std::chrono::milliseconds(2000);
   server_options().remove_idle_connection_interval =
       std::chrono::milliseconds(5);
   fiber::Event go;
