@@ -25,7 +25,7 @@ TEST(LogThrottle, FirstIsAlwaysAdmitted) {
     LogThrottle throttle;
     EXPECT_EQ(throttle.AdmitAt(now), 0u) << now;
   }
-  LogThrottle throttle;
+  LogThrottle throttle(3'600'000'000'000);
   EXPECT_TRUE(throttle.Admit());
   EXPECT_FALSE(throttle.Admit());
 }

@@ -247,9 +247,10 @@ TEST_F(NameResolverTest, StopAbandonsLookups) {
   auto resolution = ResolveName("list", "a.test:1,b.test:1");
   ASSERT_TRUE(resolution);
   NameResolution* const r = resolution->get();
+  // Before who asks for the version may begin a look-up.
+  hosts.Hang(true);
   const std::uint64_t version = r->Version();
   hosts.Set("a.test:1", {"10.0.0.3:1"});
-  hosts.Hang(true);
   ASSERT_TRUE(Eventually(r, [&] { return hosts.lookups() == 3; }));
   StopNameResolution();
   EXPECT_EQ(r->Version(), version);
