@@ -132,6 +132,7 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   EXPECT_GE(GetClientStatistics().connections_opened, opened + 2);
   std::vector<TestedCall> calls(10);
   for (TestedCall& call : calls) Start(&call, &channel);
+  const auto started = ReadSteadyClock();
   // What waited for it goes there, too, when it has failed. (Before, an accept
   // would make room for it.)
   ASSERT_TRUE(Eventually([&] { return set->size() == 1; }));
@@ -139,7 +140,11 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   for (int i = 0; i != 12; ++i) peer->Reply(peer->ReadRequest()->id, "pong");
   EXPECT_EQ(opens_first.Await(), STATUS_SUCCESS);
   EXPECT_EQ(opens_second.Await(), STATUS_SUCCESS);
-  for (TestedCall& call : calls) EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+  for (TestedCall& call : calls) {
+    EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+    // They weren't sent again when the second one had failed.
+    EXPECT_LE(call.controller.GetTimestampSent(), started);
+  }
 }
 
 // The timer is for establishing only.
