@@ -74,11 +74,17 @@ std::string FindNameTaken(const pb::ServiceDescriptor& service,
   return "";
 }
 
-// "dir/x-y.proto" as the name of an include guard.
+// "dir/x-y.proto" as the name of an include guard, in which other names don't
+// result: "dir_2fx_2dy_2eproto", after what all begin with.
 std::string MakeGuard(const pb::FileDescriptor& file) {
+  constexpr char kHex[] = "0123456789abcdef";
   std::string guard = "FLARE_GENERATED_";
   for (unsigned char c : file.name()) {
-    guard += isalnum(c) ? static_cast<char>(toupper(c)) : '_';
+    if (isalnum(c)) {
+      guard += static_cast<char>(c);
+    } else {
+      guard += {'_', kHex[c >> 4], kHex[c & 15]};
+    }
   }
   return guard + "_";
 }

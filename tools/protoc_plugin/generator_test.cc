@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -124,8 +125,22 @@ TEST(Generator, LeavesStockClassesToProtocWhenItWritesThem) {
 TEST(Generator, IncludeGuardHasNoForeignCharacters) {
   auto outcome = RunGenerator("a-b/c.d.proto", "syntax = \"proto3\";");
   EXPECT_THAT(outcome.files["a-b/c.d.flare.pb.h"],
-              HasSubstr("#ifndef FLARE_GENERATED_A_B_C_D_PROTO_\n"
-                        "#define FLARE_GENERATED_A_B_C_D_PROTO_\n"));
+              HasSubstr("#ifndef FLARE_GENERATED_a_2db_2fc_2ed_2eproto_\n"
+                        "#define FLARE_GENERATED_a_2db_2fc_2ed_2eproto_\n"));
+}
+
+TEST(Generator, IncludeGuardsOfDifferentFilesDiffer) {
+  const std::set<std::string> names{
+      "order/item_service",   "order_item/service", "order_item_service",
+      "order_2fitem_service", "order-item-service", "Order/item_service"};
+  std::set<std::string> guards;
+  for (const std::string& name : names) {
+    auto outcome = RunGenerator(name + ".proto", "syntax = \"proto3\";");
+    const std::string& header = outcome.files[name + ".flare.pb.h"];
+    const auto begin = header.find("#ifndef ");
+    guards.insert(header.substr(begin, header.find('\n', begin) - begin));
+  }
+  EXPECT_EQ(guards.size(), names.size());
 }
 
 TEST(Generator, NamesNestedMessagesAsProtocDoes) {
