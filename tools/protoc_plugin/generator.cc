@@ -37,6 +37,21 @@ std::string FindObstacle(const pb::MethodDescriptor& method) {
          "to a .proto file that is not given to this plugin.";
 }
 
+// That two methods of this service would have one name.
+std::string FindNameRepeated(const pb::ServiceDescriptor& service) {
+  std::map<std::string, std::string> taken;
+  for (int i = 0; i != service.method_count(); ++i) {
+    const pb::MethodDescriptor& method = *service.method(i);
+    const std::string name = NameInCpp(method);
+    const auto [other, added] = taken.emplace(name, method.name());
+    if (added) continue;
+    return Where(method) + "Method " + method.full_name() +
+           " would have the name " + name + " in C++, as method " +
+           other->second + " has. Rename one of the two.";
+  }
+  return "";
+}
+
 // The same for a service.
 std::string FindObstacle(const pb::ServiceDescriptor& service) {
   if (service.file()->options().optimize_for() ==
@@ -50,7 +65,7 @@ std::string FindObstacle(const pb::ServiceDescriptor& service) {
     auto obstacle = FindObstacle(*service.method(i));
     if (!obstacle.empty()) return obstacle;
   }
-  return "";
+  return FindNameRepeated(service);
 }
 
 // That a class generated for this service would have the name of another: of

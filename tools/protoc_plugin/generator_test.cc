@@ -223,6 +223,48 @@ TEST(Generator, RefusesNamesThatAreTaken) {
   EXPECT_EQ(of("service Echo {}\nservice Echo2 {}\nmessage Echo_ {}\n"), "");
 }
 
+TEST(Generator, RefusesClassesThatKeywordsMakeTheSame) {
+  auto of = [](const std::string& text) {
+    return RunGenerator("a.proto", "syntax = \"proto3\";\npackage p;\n" + text +
+                                       "service register {}\n")
+        .error;
+  };
+  EXPECT_THAT(of("message Syncregister_ {}\n"),
+              HasSubstr("the name of p.Syncregister_, which is declared"));
+  EXPECT_THAT(of("service register_ {}\n"),
+              HasSubstr("the name of p.register_, which is declared"));
+  EXPECT_EQ(of("message register_Stub {}\nmessage Syncregister {}\n"), "");
+}
+
+TEST(Generator, RefusesMethodsWithOneNameInCpp) {
+  auto of = [](const std::string& service, const std::string& one,
+               const std::string& other) {
+    return RunGenerator("a.proto",
+                        "syntax = \"proto3\";\npackage p;\n"
+                        "message M {}\nservice " +
+                            service + " {\nrpc " + one +
+                            "(M) returns (M);\nrpc " + other +
+                            "(M) returns (M);\n}\n")
+        .error;
+  };
+  EXPECT_EQ(of("S", "delete", "delete_"),
+            "a.proto:6: Method p.S.delete_ would have the name delete_ in C++, "
+            "as method delete has. Rename one of the two.");
+  EXPECT_THAT(of("Echo", "Echo_", "Echo"),
+              HasSubstr("Method p.Echo.Echo would have the name Echo_ in C++"));
+  EXPECT_EQ(of("S", "delete", "Delete_"), "");
+}
+
+// What is appended to a keyword can make it the name of the class.
+TEST(Generator, GivesNoMethodTheNameOfItsClass) {
+  auto outcome = RunGenerator("x.proto", R"(syntax = "proto3";
+      message M {} service delete_ { rpc delete(M) returns (M); })");
+  ASSERT_TRUE(outcome.ok) << outcome.error;
+  EXPECT_THAT(outcome.files["x.flare.pb.h"],
+              AllOf(HasSubstr("virtual void delete__("),
+                    Not(HasSubstr("virtual void delete_("))));
+}
+
 TEST(Generator, RefusesParameters) {
   auto outcome = RunGenerator("x.proto", "syntax = \"proto3\";", "fast=true");
   EXPECT_FALSE(outcome.ok);

@@ -56,25 +56,6 @@ std::string NameOf(const pb::ServiceDescriptor& service) {
   return IsKeyword(service.name()) ? service.name() + "_" : service.name();
 }
 
-// Also to names that the classes have uses of their own for: constructors
-// (service Echo with a method Echo), and members that aren't functions or that
-// are called with template arguments.
-std::string NameOf(const pb::MethodDescriptor& method) {
-  const std::string& name = method.name();
-  const std::string service = NameOf(*method.service());
-  const std::set<std::string> taken{service,
-                                    "Sync" + service,
-                                    service + "_Stub",
-                                    service + "_SyncStub",
-                                    service + "_AsyncStub",
-                                    "Stub",
-                                    "channel_",
-                                    "owns_channel_",
-                                    "CallAndWait",
-                                    "CallWithFuture"};
-  return IsKeyword(name) || taken.contains(name) ? name + "_" : name;
-}
-
 Variables VariablesOf(const pb::ServiceDescriptor& service) {
   return {{"Service", NameOf(service)}, {"full_name", service.full_name()}};
 }
@@ -82,7 +63,7 @@ Variables VariablesOf(const pb::ServiceDescriptor& service) {
 Variables VariablesOf(const pb::MethodDescriptor& method) {
   using pb::compiler::cpp::QualifiedClassName;
   return {{"Service", NameOf(*method.service())},
-          {"Method", NameOf(method)},
+          {"Method", NameInCpp(method)},
           {"full_name", method.full_name()},
           {"index", std::to_string(method.index())},
           {"Request", QualifiedClassName(method.input_type())},
@@ -395,6 +376,26 @@ $Service$_AsyncStub::$Method$(
 
 }  // namespace
 
+// "_" is also appended to names that the classes have uses of their own for:
+// constructors (service Echo with a method Echo), and members that aren't
+// functions or that are called with template arguments.
+std::string NameInCpp(const pb::MethodDescriptor& method) {
+  const std::string service = NameOf(*method.service());
+  const std::set<std::string> taken{service,
+                                    "Sync" + service,
+                                    service + "_Stub",
+                                    service + "_SyncStub",
+                                    service + "_AsyncStub",
+                                    "Stub",
+                                    "channel_",
+                                    "owns_channel_",
+                                    "CallAndWait",
+                                    "CallWithFuture"};
+  std::string name = method.name();
+  while (IsKeyword(name) || taken.contains(name)) name += '_';
+  return name;
+}
+
 void PrintDeclarations(const pb::ServiceDescriptor& service,
                        pb::io::Printer* out) {
   if (!HasStockService(service)) DeclareStockService(service, out);
@@ -404,9 +405,11 @@ void PrintDeclarations(const pb::ServiceDescriptor& service,
 }
 
 std::vector<std::string> AddedClasses(const pb::ServiceDescriptor& service) {
-  const std::string& name = service.name();
-  return {name + "_Stub", "Sync" + name, name + "_SyncStub",
-          name + "_AsyncStub"};
+  const std::string name = NameOf(service);
+  std::vector<std::string> classes{name + "_Stub", "Sync" + name,
+                                   name + "_SyncStub", name + "_AsyncStub"};
+  if (name != service.name()) classes.insert(classes.begin(), name);
+  return classes;
 }
 
 void PrintDefinitions(const pb::ServiceDescriptor& service,

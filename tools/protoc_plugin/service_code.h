@@ -22,9 +22,14 @@ namespace flare::protoc_plugin {
 void PrintDeclarations(const google::protobuf::ServiceDescriptor& service,
                        google::protobuf::io::Printer* out);
 
-// The names of these classes, but for X itself.
+// The names of these classes, but for X itself where that is the name of the
+// service: in C++ a keyword is called X_.
 std::vector<std::string> AddedClasses(
     const google::protobuf::ServiceDescriptor& service);
+
+// The name of a method in C++: its own, with "_" behind it where that can't be
+// used.
+std::string NameInCpp(const google::protobuf::MethodDescriptor& method);
 
 // Prints what PrintDeclarations() declared.
 void PrintDefinitions(const google::protobuf::ServiceDescriptor& service,
