@@ -23,9 +23,11 @@
 
 DEFINE_int32(test_default, 1, "Overridden here.");
 DEFINE_string(test_forced, "old", "Forcibly overridden here.");
+DEFINE_double(test_small, 1, "Overridden here.");
 
 FLARE_OVERRIDE_FLAG(test_default, 2);
 FLARE_FORCE_OVERRIDE_FLAG(test_forced, "new");
+FLARE_OVERRIDE_FLAG(test_small, 1.25e-7);
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 
 namespace flare {
@@ -147,6 +149,7 @@ TEST_F(StartTest, OverridesAreDefaultsUnlessForced) {
   StartWith({}, [](int, char**) {
     EXPECT_EQ(FLAGS_test_default, 2);
     EXPECT_EQ(FLAGS_test_forced, "new");
+    EXPECT_EQ(FLAGS_test_small, 1.25e-7);
     return 0;
   });
 }

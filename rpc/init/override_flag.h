@@ -11,6 +11,7 @@
 #ifndef FLARE_RPC_INIT_OVERRIDE_FLAG_H_
 #define FLARE_RPC_INIT_OVERRIDE_FLAG_H_
 
+#include <charconv>
 #include <string>
 #include <type_traits>
 
@@ -38,7 +39,10 @@ class FlagOverride {
     if constexpr (std::is_same_v<T, bool>) {
       return value ? "true" : "false";
     } else if constexpr (std::is_arithmetic_v<T>) {
-      return std::to_string(value);
+      // All of it, and no more: std::to_string() has 0.000000 for 1e-7.
+      char text[64];
+      return std::string(text,
+                         std::to_chars(text, text + sizeof(text), value).ptr);
     } else {
       return value;
     }
