@@ -79,6 +79,16 @@ TEST_F(ServerLimitsTest, CallsOverTheLimitAreRefusedAndCounted) {
   EXPECT_EQ(server().statistics().calls_overloaded, 201u);
 }
 
+TEST_F(ServerLimitsTest, ConnectionsMayAlwaysHaveOneRequest) {
+  server_options().max_concurrent_requests_per_connection = 0;
+  StartServer();
+  RawClient client(endpoint());
+  for (int i = 0; i != 2; ++i) {
+    client.Send("HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_EQ(client.ReadUntil("\r\n\r\n").substr(0, 12), "HTTP/1.1 404");
+  }
+}
+
 TEST_F(ServerLimitsTest, DecompressedRequestsAreLimitedTogether) {
   server_options().max_concurrent_decompressed_bytes = 1'000'000;
   fiber::Event go;

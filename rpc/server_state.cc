@@ -42,8 +42,10 @@ flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
   limits.max_decompressed_size = options_.max_decompressed_size;
   limits.max_http_header = options_.max_http_header_size;
   limits.max_http_header_fields = options_.max_http_header_fields;
-  // The connection reads no more before the protocol would refuse it.
-  limits.max_http_pipeline = options_.max_concurrent_requests_per_connection;
+  // The connection, which lets one in in any case, reads no more before the
+  // protocol would refuse it.
+  limits.max_http_pipeline =
+      std::max<std::size_t>(options_.max_concurrent_requests_per_connection, 1);
   auto set = ServerProtocolSet::FromNames(protocols, limits);
   if (!set) return set.error();
   protocols_ = *std::move(set);
