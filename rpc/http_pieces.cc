@@ -41,6 +41,10 @@ bool HttpPieces::Begin() {
                                  &turn)) {
       case ReplyTurn::kNow:
         ticket_ = ticket;
+        if (IsFailure(response_->status())) {
+          connection_->state().CountFailure(connection_->group(),
+                                            ServerState::Failure::kOther);
+        }
         return true;
       case ReplyTurn::kNever:
         return false;

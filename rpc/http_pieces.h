@@ -14,6 +14,12 @@
 
 namespace flare::rpc {
 
+// Whether a reply with this status of a handler counts as failed: so do
+// statuses that aren't final, in whose place 500 is sent.
+inline bool IsFailure(HttpStatus status) {
+  return static_cast<unsigned>(status) - 200 >= 200;
+}
+
 class HttpPieces final : public HttpBodyWriter {
  public:
   // All must live until the reply has ended. Nothing is sent if nothing is
@@ -28,7 +34,8 @@ class HttpPieces final : public HttpBodyWriter {
   flare::Status Write(Buffer piece) override;
   void Abort() override;
 
-  // Something was written: End() is due in place of the ordinary reply.
+  // Something was written: End() is due in place of the ordinary reply, whose
+  // status was sent, and counted, by then.
   bool begun() const { return ticket_.has_value(); }
   void End() { protocol_->EndHttp(*ticket_); }
 

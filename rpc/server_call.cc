@@ -173,7 +173,7 @@ void ServerCall::ServeHttp() {
                   "There is nothing at " + std::string(request.path()) + ".",
                   &http_response_);
   }
-  if (static_cast<int>(http_response_.status()) >= 400) {
+  if (IsFailure(http_response_.status()) && !pieces.begun()) {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
   WaitToReply();

@@ -169,6 +169,28 @@ TEST_F(HttpPiecesTest, HandlersCanGiveUp) {
   EXPECT_EQ(refused, 3);
 }
 
+TEST_F(HttpPiecesTest, CountAsFailedByTheHeadThatWasSent) {
+  HttpStatus sent;
+  HttpStatus too_late;
+  Start([&](HttpResponse* response, HttpBodyWriter* body) {
+    response->set_status(sent);
+    EXPECT_TRUE(Write(body, "one"));
+    response->set_status(too_late);
+  });
+  RawClient client(endpoint());
+  const auto failed_after = [&](HttpStatus first, HttpStatus second) {
+    sent = first;
+    too_late = second;
+    client.Send(kAsk);
+    HeadOf(&client);
+    EXPECT_EQ(client.ReadExactly(13), "3\r\none\r\n0\r\n\r\n");
+    return server().statistics().calls_failed;
+  };
+  EXPECT_EQ(failed_after(HttpStatus::OK, HttpStatus::InternalServerError), 0u);
+  EXPECT_EQ(failed_after(HttpStatus::NotFound, HttpStatus::OK), 1u);
+  EXPECT_EQ(failed_after(HttpStatus{103}, HttpStatus::OK), 2u);
+}
+
 TEST_F(HttpPiecesTest, NoneWhereThereIsNoBody) {
   HttpStatus status = HttpStatus::OK;
   int written = 0;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "flare/fiber/event.h"
@@ -12,6 +13,8 @@
 
 namespace flare::rpc::testing {
 namespace {
+
+using std::string_literals::operator""s;
 
 class ServerHttpTest : public ServerTest {
  protected:
@@ -217,6 +220,26 @@ TEST_F(ServerHttpTest, RpcAndPagesShareAConnection) {
   const auto reply = client.ReadReply();
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, STATUS_METHOD_NOT_FOUND);
+}
+
+TEST_F(ServerHttpTest, FailuresAreCountedByTheStatusThatIsSent) {
+  server().AddHttpHandler(
+      "/status", NewHttpGetHandler([](auto& request, auto* response, auto*) {
+        response->set_status(
+            static_cast<HttpStatus>(std::stoi(std::string(request.query()))));
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  std::uint64_t failed = 0;
+  for (const auto& [asked, sent, fails] :
+       {std::tuple{"103", "500", true}, std::tuple{"200", "200", false},
+        std::tuple{"302", "302", false}, std::tuple{"400", "400", true},
+        std::tuple{"1000", "500", true}}) {
+    client.Send("GET /status?"s + asked + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    HeadOf(&client, sent);
+    failed += fails;
+    EXPECT_EQ(server().statistics().calls_failed, failed) << asked;
+  }
 }
 
 TEST_F(ServerHttpTest, DefaultHandlerTakesTheRest) {
