@@ -56,7 +56,8 @@ class Server {
     std::size_t max_decompressed_size =
         rpc::ServerDefaultsFromFlags().max_decompressed_size;
     // The part of it that describes the call, in binary protocols; more closes
-    // the connection.
+    // the connection. (Bolt has limits of its own: its class name and its
+    // header map have less than 64 KiB each.)
     std::size_t max_meta_size = 64 << 10;
     std::size_t max_http_header_size =
         rpc::ServerDefaultsFromFlags().max_http_header_size;

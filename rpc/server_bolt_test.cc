@@ -55,6 +55,20 @@ TEST_F(ServerBoltTest, AnswersACall) {
   EXPECT_EQ(client.ReadExactly(expected.Bytes().size()), expected.Bytes());
 }
 
+// Its fields have 16 bits for their sizes.
+TEST_F(ServerBoltTest, IsNotLimitedByTheSizeOfMetas) {
+  server_options().max_meta_size = 30;
+  server_options().maximum_packet_size = 200'000;
+  Start();
+  RawClient client(endpoint(), "bolt");
+  BoltRequestParts parts = Parts("hello");
+  parts.headers += BoltHeaders({{"k", std::string(65'000, 'v')}});
+  client.Send(parts.Bytes());
+  BoltResponseParts expected;
+  expected.content = MakeRequest("hello").SerializeAsString();
+  EXPECT_EQ(client.ReadExactly(expected.Bytes().size()), expected.Bytes());
+}
+
 TEST_F(ServerBoltTest, SharesAPortWithOthers) {
   Start();
   std::vector<std::thread> callers;
