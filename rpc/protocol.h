@@ -308,6 +308,10 @@ class ServerProtocol {
   virtual bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece);
   virtual void EndHttp(const ReplyTicket& ticket);
 
+  // What comes next belongs to a message of which a part was taken off the
+  // input before. As Cut, by the reader.
+  virtual bool WithinMessage() const { return false; }
+
   // Called in place of further Cuts: the connection closes behind the replies
   // to what was cut, the last of which may say so. Doesn't block.
   virtual void EndInput() {}

@@ -127,9 +127,10 @@ class Server {
     std::uint64_t connections_refused = 0;    // over the limit, by the filter
     std::uint64_t connections_idle = 0;       // closed as idle
     std::uint64_t connections_malformed = 0;  // closed for what they sent
-    std::uint64_t connections_broken = 0;     // ended by an IO error
-    std::uint64_t calls = 0;                  // messages taken off connections
-    std::uint64_t calls_running = 0;          // ... of these not finished
+    // Ended by an IO error, or by the peer within a message.
+    std::uint64_t connections_broken = 0;
+    std::uint64_t calls = 0;             // messages taken off connections
+    std::uint64_t calls_running = 0;     // ... of these not finished
     std::uint64_t calls_failed = 0;      // answered with a status that isn't 0
     std::uint64_t calls_overloaded = 0;  // ... of these over some limit
     std::uint64_t calls_malformed = 0;   // ... of these not understood

@@ -254,7 +254,11 @@ void ServerConnection::StartCalls(fiber::TaskList&& calls) {
 bool ServerConnection::OnEndOfInput() {
   // relaxed: see DrainIfIdle().
   const bool idle = idle_.load(std::memory_order_relaxed);
-  if (drained_.load(std::memory_order_relaxed)) cut_short_ = false;
+  if (drained_.load(std::memory_order_relaxed)) {
+    cut_short_ = false;
+  } else if (protocols_[speaking_]->WithinMessage()) {
+    cut_short_ = true;
+  }
   EndReading(idle ? flare::Status(ETIMEDOUT, "it was idle")
                   : flare::Status(ECONNRESET, "the end of its input"));
   return true;

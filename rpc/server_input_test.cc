@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "flare/fiber/event.h"
+#include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {
+
+using std::string_literals::operator""s;
 
 class ServerInputTest : public ServerTest {
  protected:
@@ -44,6 +47,15 @@ std::string Frame(std::uint32_t meta_size, std::uint32_t body_size,
   return frame.append(rest);
 }
 
+// correlation_id 5, method_type `type`, with or without request_meta{"x.Y.Z"}.
+std::string Meta(char type, bool with_request_meta) {
+  std::string meta("\x08\x05", 2);
+  if (with_request_meta) meta += std::string("\x2a\x07\x12\x05x.Y.Z", 9);
+  meta += '\x38';
+  meta += type;
+  return meta;
+}
+
 // --- Half a message ---
 
 TEST_F(ServerInputTest, InputThatEndsWithinAMessageIsCounted) {
@@ -69,6 +81,33 @@ TEST_F(ServerInputTest, InputThatEndsWithinAMessageIsCounted) {
   client.Send(call + call.substr(0, 20));
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
   EXPECT_EQ(Final().connections_broken, 1u);
+}
+
+TEST_F(ServerInputTest, SoIsItWhereTheMessageHasBegunToBeTakenIn) {
+  constexpr char kChunked[] =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  server_options().maximum_packet_size = 1000;
+  StartServer({"flare", "http", "bolt"});
+  const auto send_all = [&](const std::string& bytes) {
+    RawClient client(endpoint());
+    client.Send(bytes);
+    client.Shutdown();
+    return client.ReadAll();
+  };
+  EXPECT_EQ(send_all(kChunked + "3\r\nabc\r\n"s), "");
+  // Of those that are too large the answer comes first.
+  const std::string meta = Meta(1, true);
+  EXPECT_NE(send_all(Frame(meta.size(), 2000, 0, meta + "some of it")), "");
+  BoltRequestParts bolt;
+  bolt.content = std::string(2000, 'x');
+  EXPECT_NE(send_all(bolt.Bytes().substr(0, 1500)), "");
+
+  // Whole, all of it.
+  EXPECT_NE(send_all(kChunked + "3\r\nabc\r\n0\r\n\r\n"s), "");
+  EXPECT_NE(send_all(bolt.Bytes()), "");
+  // Refused, so that there was no more to come.
+  EXPECT_NE(send_all(kChunked + "800\r\n"s), "");
+  EXPECT_EQ(Final().connections_broken, 3u);
 }
 
 // --- Beyond a limit of the server's options ---
@@ -182,15 +221,6 @@ TEST_F(ServerInputTest, TruncatedFrameEndsQuietly) {
     EXPECT_TRUE(client.AtEnd()) << n;
   }
   ExpectAlive();
-}
-
-// correlation_id 5, method_type `type`, with or without request_meta{"x.Y.Z"}.
-std::string Meta(char type, bool with_request_meta) {
-  std::string meta("\x08\x05", 2);
-  if (with_request_meta) meta += std::string("\x2a\x07\x12\x05x.Y.Z", 9);
-  meta += '\x38';
-  meta += type;
-  return meta;
 }
 
 TEST_F(ServerInputTest, OversizedFrameIsAnsweredAndSkipped) {

@@ -71,6 +71,8 @@ class BoltServerProtocol : public ServerProtocol {
     }
   }
 
+  bool WithinMessage() const override { return cutter_.skipping(); }
+
   ParseResult Parse(InboundRequest* request) const override {
     const BoltFrame frame = DecodeBoltFrame(request->wire);
     request->ticket.correlation_id = frame.id;

@@ -107,6 +107,8 @@ class FramedServerProtocol : public ServerProtocol {
     return CutResult::kMessage;
   }
 
+  bool WithinMessage() const override { return cutter_.skipping(); }
+
   ParseResult Parse(InboundRequest* request) const override {
     if constexpr (Self::kJoinsMethodName) {
       // For a head in pieces, and for the name, which is shorter than the meta.

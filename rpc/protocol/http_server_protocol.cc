@@ -32,6 +32,9 @@ class HttpServerProtocol : public ServerProtocol {
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override;
+  bool WithinMessage() const override {
+    return in_chunks_ && !stopped_ && !replies_.closing();
+  }
   // Cut has done it all: there is hardly anything to it.
   ParseResult Parse(InboundRequest* request) const override {
     return request->reject_status == STATUS_SUCCESS ? ParseResult::kOk
