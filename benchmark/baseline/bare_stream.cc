@@ -125,7 +125,7 @@ void BareStream::SendOutput() {
 }
 
 void BareStream::OnEvents(std::uint32_t events) {
-  const bool hung_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) hung_up_ = true;
   std::size_t left = kInputBudget;
   SendOutput();
   while (MayRead()) {
@@ -133,8 +133,8 @@ void BareStream::OnEvents(std::uint32_t events) {
     const bool more = ReadOnce(&bytes);
     SendOutput();
     // Emptied by a read that got less than there was room for: what comes
-    // makes another edge. But for the end, which may have been part of this.
-    if (!more && (!hung_up || bytes == 0)) return;
+    // makes another edge. But for the end, which may have been part of one.
+    if (!more && (!hung_up_ || bytes == 0)) return;
     if (is_closed()) return;
     if (bytes >= left) return AskAgain();
     left -= bytes;

@@ -1,6 +1,7 @@
 // Loops, connections and threading models, with a peer at the other end of a
 // socket pair.
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -11,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "benchmark/baseline/bare_stream.h"
 #include "benchmark/baseline/baseline_testing.h"
 #include "benchmark/baseline/event_loop.h"
 #include "benchmark/baseline/server_connection.h"
+#include "benchmark/baseline/stream.h"
 #include "benchmark/baseline/worker_pool.h"
 #include "example/rpc/echo_service.pb.h"
 #include "flare/rpc/protocol/registry.h"
@@ -91,6 +94,59 @@ TEST(EventLoopTest, RunsWhatItWasLeftWith) {
     loop.Post(&task);
   }
   EXPECT_EQ(done.load(), 1);
+}
+
+// --- Streams ---------------------------------------------------------------
+
+class IgnoringStream final : public Stream {
+ public:
+  IgnoringStream(flare::io::UniqueFd fd, bool* ended)
+      : Stream(std::move(fd)), ended_(ended) {}
+
+ private:
+  bool OnData(flare::Buffer& in, std::size_t*) override {
+    in.Clear();
+    return true;
+  }
+  void OnEndOfInput() override { *ended_ = true; }
+  void OnClosed() override { Discard(); }
+
+  bool* const ended_;
+};
+
+class IgnoringBareStream final : public BareStream {
+ public:
+  IgnoringBareStream(flare::io::UniqueFd fd, bool* ended)
+      : BareStream(std::move(fd)), ended_(ended) {}
+
+ private:
+  std::size_t OnInput(char*, std::size_t size, std::size_t*) override {
+    return size;
+  }
+  void OnClosed() override { *ended_ = true; }
+
+  bool* const ended_;
+};
+
+template <class Stream>
+class StreamTest : public testing::Test {};
+using Streams = testing::Types<IgnoringStream, IgnoringBareStream>;
+TYPED_TEST_SUITE(StreamTest, Streams);
+
+// As when it was told of while input paused, or with more than is read at once.
+TYPED_TEST(StreamTest, SeesAnEndThatWasToldOfEarlier) {
+  EventLoop loop;  // Which the test is, itself.
+  Peer peer;
+  bool ended = false;
+  auto stream = std::make_unique<TypeParam>(peer.TakeOtherEnd(), &ended);
+  Watched* const it = stream.get();
+  loop.AdoptHere(std::move(stream));
+  it->OnEvents(EPOLLIN | EPOLLRDHUP);
+  EXPECT_FALSE(ended);
+  peer.Send("x");
+  peer.EndOutput();
+  it->OnEvents(EPOLLIN);  // What AskAgain() makes.
+  EXPECT_TRUE(ended);
 }
 
 // --- Servers ---------------------------------------------------------------

@@ -52,9 +52,9 @@ void Stream::OnEvents(std::uint32_t events) {
   handling_events_ = true;
   // The edge of a socket that is broken says all of these.
   if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) writable_ = true;
-  const bool hung_up = (events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0;
+  if ((events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) hung_up_ = true;
   if (!connecting_ || FinishConnecting()) {
-    if (hung_up || (events & EPOLLIN) != 0) ReadAll(hung_up);
+    if (hung_up_ || (events & EPOLLIN) != 0) ReadAll();
   }
   handling_events_ = false;
   if (!is_closed()) Flush();
@@ -72,7 +72,7 @@ bool Stream::FinishConnecting() {
   return true;
 }
 
-void Stream::ReadAll(bool hung_up) {
+void Stream::ReadAll() {
   std::size_t left = kReadBudget;
   while (!is_closed() && !input_ended_ && !closing_) {
     if (!MayRead()) {
@@ -84,8 +84,9 @@ void Stream::ReadAll(bool hung_up) {
     if (is_closed() || closing_) return;
     if (outcome == Read::kEnded) return OnEndOfInput();
     // Less than there was room for: the socket is empty, and what comes makes
-    // another edge. But for the end, which may have been part of this one.
-    if (outcome == Read::kDrained && (!hung_up || bytes == 0)) return;
+    // another edge. But for the end, which may have been part of an earlier
+    // one.
+    if (outcome == Read::kDrained && (!hung_up_ || bytes == 0)) return;
     if (bytes >= left) return AskAgain();
     left -= bytes;
   }

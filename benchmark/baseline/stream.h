@@ -61,7 +61,7 @@ class Stream : public Watched {
 
   // False: it isn't, yet or at all.
   bool FinishConnecting();
-  void ReadAll(bool hung_up);
+  void ReadAll();
   Read ReadOnce(std::size_t* bytes);
   bool MayRead() const;
   bool WriteOnce();
@@ -71,6 +71,7 @@ class Stream : public Watched {
   std::size_t need_ = 0;
   bool connecting_ = false;
   bool writable_ = true;
+  bool hung_up_ = false;  // Told once; what came before may not be read yet.
   bool handling_events_ = false;
   bool input_paused_ = false;
   bool input_ended_ = false;
