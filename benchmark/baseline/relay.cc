@@ -200,6 +200,12 @@ void Relay::Handle(Call* call) {
                              "can't connect to " + options_.server.host));
     return call->Reply();
   }
+  if (connection->waiting_output() > options_.max_waiting) {
+    call->Fail(
+        flare::Status(flare::rpc::STATUS_OVERLOADED,
+                      "the server behind this relay doesn't take requests"));
+    return call->Reply();
+  }
   const std::uint32_t asked = call->request.head.timeout_ms;
   connection->Forward(call, asked == 0 ? options_.timeout_ms
                                        : std::min(asked, options_.timeout_ms));

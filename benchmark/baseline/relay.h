@@ -25,6 +25,9 @@ struct RelayOptions {
   ServerAddress server;
   std::size_t connections = 1;
   std::uint32_t timeout_ms = 1000;  // For calls that don't say less.
+  // Bytes of requests that may wait on a connection for the server to take
+  // them, or to be connected to; with more, calls fail.
+  std::size_t max_waiting = 256 << 20;
 };
 
 class Relay;
@@ -56,6 +59,7 @@ class Downstream final : public Stream {
   void OnEndOfInput() override { Close(); }
   void OnClosed() override;
   void OnConnected() override { connected_ = true; }
+  bool ReadsWhileSending() const override { return true; }
 
   void FinishCall(Call* call);
   // A correlation id, never 0: 16 bits say which slot, and 16 which use of it,

@@ -87,13 +87,15 @@ class RelayTest : public testing::Test {
  protected:
   void StartRelay(const flare::Endpoint& backend, std::string scheme = "flare",
                   std::uint32_t timeout_ms = 60'000,
-                  std::size_t connections = 1) {
+                  std::size_t connections = 1,
+                  std::size_t max_waiting = RelayOptions().max_waiting) {
     RelayOptions options;
     options.server.scheme = std::move(scheme);
     options.server.host = backend.ToString();
     options.server.endpoint = backend;
     options.timeout_ms = timeout_ms;
     options.connections = connections;
+    options.max_waiting = max_waiting;
     loop_.emplace([&](EventLoop* loop) {
       relay_ = std::make_unique<Relay>(loop, options);
     });
@@ -218,6 +220,39 @@ TEST_F(RelayTest, GivesUpAndIgnoresLateReplies) {
     const Reply reply = peer.Receive(1)[id];
     return reply.status == 0 && reply.body == "in time";
   }));
+}
+
+TEST_F(RelayTest, TakesRepliesWhileItsRequestsWait) {
+  Backend backend;
+  StartRelay(backend.endpoint());
+  Peer peer;
+  Connect(&peer);
+  peer.Send(peer.Encode(1, "a"));
+  const flare::io::UniqueFd fd = backend.Accept();
+  // Beyond what the socket takes; the server sends first, and reads then.
+  const std::string body(1 << 20, 'b');
+  constexpr std::uint64_t kLast = 32;
+  for (std::uint64_t id = 2; id <= kLast; ++id) {
+    peer.Send(peer.Encode(id, body));
+  }
+  EXPECT_TRUE(Eventually([&] { return requests_.Total() == kLast; }));
+  Peer::SendAll(fd.get(), ReadRequests(fd.get(), 1).at(0));
+  EXPECT_EQ(peer.Receive(1)[1].body, "a");
+}
+
+TEST_F(RelayTest, RefusesCallsThatItsServerDoesNotTake) {
+  Backend backend;
+  StartRelay(backend.endpoint(), "flare", 60'000, 1, 1 << 20);
+  Peer peer;
+  Connect(&peer);
+  const std::string body(1 << 20, 'b');
+  constexpr std::uint64_t kLast = 32;  // More than it and sockets may keep.
+  for (std::uint64_t id = 1; id <= kLast; ++id) {
+    peer.Send(peer.Encode(id, body));
+  }
+  const auto replies = peer.Receive(1);
+  ASSERT_EQ(replies.size(), 1);
+  EXPECT_EQ(replies.begin()->second.status, flare::rpc::STATUS_OVERLOADED);
 }
 
 TEST_F(RelayTest, OutlivesCallersThatGo) {

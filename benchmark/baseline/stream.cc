@@ -121,7 +121,7 @@ Stream::Read Stream::ReadOnce(std::size_t* bytes) {
 }
 
 bool Stream::MayRead() const {
-  return output_.size() <= kMaxOutput && WantsInput();
+  return (output_.size() <= kMaxOutput || ReadsWhileSending()) && WantsInput();
 }
 
 void Stream::Flush() {

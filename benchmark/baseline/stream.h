@@ -17,7 +17,7 @@ namespace baseline {
 
 class Stream : public Watched {
  public:
-  // Beyond so much waiting output nothing is read.
+  // Beyond so much waiting output nothing is read, unless ReadsWhileSending().
   static constexpr std::size_t kMaxOutput = 4 << 20;
 
   using Watched::Watched;
@@ -33,7 +33,7 @@ class Stream : public Watched {
   // Closes now.
   void Close();
 
-  bool has_waiting_output() const { return !output_.empty(); }
+  std::size_t waiting_output() const { return output_.size(); }
 
  protected:
   // `in` has all the input that was not taken off it yet. *need: how many
@@ -48,6 +48,10 @@ class Stream : public Watched {
   virtual void OnConnected() {}
   // False: read no more for now. Call ResumeInput() when it's true again.
   virtual bool WantsInput() const { return true; }
+
+  // False, as servers should be: those whose replies nobody takes are sent no
+  // more. Two that talk to each other must not both be like that.
+  virtual bool ReadsWhileSending() const { return false; }
 
   // The socket isn't connected yet: OnConnected() or OnClosed() follows.
   void SetConnecting() { connecting_ = true; }
