@@ -48,9 +48,11 @@ struct Threads {
 flare::Expected<Threads, flare::Status> DealThreads() {
   const auto total = ThreadsFromFlags();
   if (!total) return total.error();
-  if (FLAGS_io_threads < 0 || FLAGS_worker_threads < 0) {
+  for (const int threads : {FLAGS_io_threads, FLAGS_worker_threads}) {
+    if (threads >= 0 && threads <= kMaxThreads) continue;
     return flare::Status(
-        EINVAL, "--io_threads and --worker_threads must not be negative.");
+        EINVAL, "--io_threads and --worker_threads must be between 0 and " +
+                    std::to_string(kMaxThreads) + ".");
   }
   if (!FLAGS_thread_pool) {
     if (FLAGS_io_threads == 0 && FLAGS_worker_threads == 0) {

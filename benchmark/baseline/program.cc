@@ -20,8 +20,6 @@ namespace baseline {
 
 namespace {
 
-constexpr int kMaxThreads = 4096;
-
 flare::Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
 
 }  // namespace

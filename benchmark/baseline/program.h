@@ -19,6 +19,8 @@ namespace baseline {
 
 using example::kBadFlags;  // Exit status.
 
+inline constexpr int kMaxThreads = 4096;  // That a flag may ask for.
+
 // Parses the flags and sets logging up, to stderr unless the flags say
 // otherwise. Ends the process with kBadFlags if they can't be parsed, one of
 // the library's is wrong, or there is something else than flags.
