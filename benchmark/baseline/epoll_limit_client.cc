@@ -98,7 +98,8 @@ class Run {
 
   example::Summary Go() {
     if (FLAGS_warmup > 0) {
-      WaitUntil(flare::NowNs() + Nanoseconds(FLAGS_warmup));
+      WaitUntil(
+          flare::SaturatingAdd(flare::NowNs(), Nanoseconds(FLAGS_warmup)));
       summary_.warm_up = recorder_->Take();
       load_->Limit(static_cast<std::uint64_t>(FLAGS_requests));
     }
@@ -126,12 +127,14 @@ class Run {
   }
 
   void Measure(std::int64_t begin) {
-    const std::int64_t end = FLAGS_duration == 0
-                                 ? std::numeric_limits<std::int64_t>::max()
-                                 : begin + Nanoseconds(FLAGS_duration);
+    const std::int64_t end =
+        FLAGS_duration == 0
+            ? std::numeric_limits<std::int64_t>::max()
+            : flare::SaturatingAdd(begin, Nanoseconds(FLAGS_duration));
     for (bool over = false; !over;) {
       const std::int64_t start = flare::NowNs();
-      const std::int64_t report = start + Nanoseconds(FLAGS_report_interval);
+      const std::int64_t report =
+          flare::SaturatingAdd(start, Nanoseconds(FLAGS_report_interval));
       over = !WaitUntil(std::min(end, report)) || end <= report;
       if (over) return;
       const double seconds = flare::ToSeconds(flare::NowNs() - start);

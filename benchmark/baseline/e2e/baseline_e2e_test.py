@@ -304,6 +304,22 @@ class EpollLimit(TestCase):
     self.assertGreater(figures["warmup_requests"], 0)
     self.assertEqual(set(figures), set(self.press(server, "flare")))
 
+  def test_times_without_end(self):
+    server = self.serve("epoll_limit_server", "--threads=1")
+    figures = self.run_client(server, "flare", "--duration=inf",
+                              "--report_interval=inf", "--requests=1000")
+    self.assertEqual(figures["requests"], 1000)
+    result = self.path("warm_up.json")
+    client = self.start(
+        FOLDER + "epoll_limit_client", "--warmup=inf", f"--json={result}",
+        f"--server_addr=flare://127.0.0.1:{server.port}")
+    server.wait_for(r"Processed [1-9]\d* request")
+    server.wait_for(r"Processed [1-9]\d* request", after=len(server.log()))
+    self.assertEqual(client.stop(), 0, client)
+    with open(result) as f:
+      figures = json.load(f)
+    self.assertGreater(figures["warmup_requests"], figures["requests"])
+
   def test_one_request_at_a_time_lasts_as_long_as_others(self):
     server = self.serve("epoll_limit_server", "--threads=1")
     figures = self.run_client(server, "flare", "--max_pending=1",
