@@ -337,6 +337,20 @@ TEST_F(LoadGeneratorTest, InstantFailuresAreNotRepeatedAtFullSpeed) {
   EXPECT_GE(flare::NowNs() - begin, 19'000'000);
 }
 
+TEST_F(LoadGeneratorTest, FailuresByTheServiceAreRepeatedAtFullSpeed) {
+  LoadOptions options = StartServer([](int call, auto*, auto* controller) {
+    controller->SetFailed(call % 2 == 0 ? flare::rpc::STATUS_FROM_USER : -7,
+                          "as it wants");
+  });
+  options.requests = 600;
+  options.max_pending = 1;
+  const std::int64_t begin = flare::NowNs();
+  EXPECT_EQ(Run(options).failures,
+            (Failures{{flare::rpc::STATUS_FROM_USER, 300}, {-7, 300}}));
+  // With pauses it would take six.
+  EXPECT_LT(flare::NowNs() - begin, 4'000'000'000);
+}
+
 // What the requests of a load say.
 class Requests {
  public:
