@@ -43,12 +43,12 @@ void DrainIdleConnections(rpc::ServerState* state) {
 class Server::Listener {
  public:
   static Expected<std::unique_ptr<Listener>> Start(
-      const Endpoint& address, io::Acceptor::Options options,
-      RefPtr<rpc::ServerState> state) {
+      const Endpoint& address, const io::Acceptor::Options& options,
+      const RefPtr<rpc::ServerState>& state) {
     auto listener = std::unique_ptr<Listener>(new Listener(state));
     auto acceptor = io::Acceptor::Listen(
         address, options,
-        [state](io::UniqueFd fd, Endpoint peer, std::size_t group) {
+        [state](io::UniqueFd fd, const Endpoint& peer, std::size_t group) {
           rpc::ServerConnection::Serve(state, std::move(fd), peer, group);
         });
     if (!acceptor) return acceptor.error();
@@ -209,7 +209,7 @@ bool Server::Start() {
   if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
     return Fail(frozen.message());
   }
-  auto listener = Listener::Start(address_, std::move(options), state_);
+  auto listener = Listener::Start(address_, options, state_);
   if (!listener) return Fail(listener.error().message());
   listener_ = *std::move(listener);
   endpoint_ = listener_->local_endpoint();

@@ -218,6 +218,7 @@ int Main() {
         *std::move(fd), &*requests, ShareOf(pending, connections, i), &load));
   }
   std::vector<std::thread> running;
+  running.reserve(loops.size());
   for (const auto& loop : loops) {
     running.emplace_back([it = loop.get()] { it->Run(); });
   }

@@ -31,6 +31,7 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   FLAGS_logbufsecs = 0;
   google::ParseCommandLineFlags(&argc, &argv, true);
   google::InitGoogleLogging(argv[0]);
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread.
   if (!example::HasOnlyFlags(argc, argv)) std::exit(kBadFlags);
   if (const flare::Status valid = flare::rpc::ValidateFlags(); !valid.ok()) {
     std::exit(RefuseFlags(valid.message()));
@@ -38,6 +39,7 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   // They aren't used; but what flare refuses is refused here, too.
   const auto options = flare::rpc::RuntimeOptionsFromFlags();
   if (!options) std::exit(RefuseFlags(options.error().message()));
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 int RefuseFlags(const std::string& reason) {

@@ -48,7 +48,7 @@ Status SetOptionalDuration(std::string_view text, nanoseconds low,
     *out = 0ns;
     return Status();
   }
-  const Status status = SetDuration(text, low, high, out);
+  Status status = SetDuration(text, low, high, out);
   if (status.ok() || !value) return status;
   return Status(EINVAL, status.message() + ", or 0");
 }
