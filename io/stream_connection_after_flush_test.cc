@@ -134,11 +134,12 @@ TEST_P(AfterFlushTest, WaitsForAPeerThatReadsSlowly) {
   const auto read_slowly = [&](std::int64_t* longest_ns) {
     std::int64_t last_ns = NowNs();
     for (std::size_t at = 0; at < bytes.size(); at += 8000) {
-      if (Receive(peer_.get(), 8000) != bytes.substr(at, 8000)) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const std::string piece = Receive(peer_.get(), 8000);
       const std::int64_t now_ns = NowNs();
       *longest_ns = std::max(*longest_ns, now_ns - last_ns);
       last_ns = now_ns;
+      if (piece != bytes.substr(at, 8000)) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return ReceiveEnd(peer_.get()) == 0;
   };

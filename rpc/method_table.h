@@ -76,6 +76,9 @@ class MethodTable {
   // there is a service of that name, or its .proto file sets a negative limit.
   flare::Status Add(google::protobuf::Service* service);
 
+  // No service was added.
+  bool empty() const { return services_.empty(); }
+
   // "package.Service.Method:10,...", besides the limits that methods have: the
   // smaller one holds. Names that aren't in the table are none of its business
   // (another server of the process may have them), unless no service of the

@@ -184,7 +184,9 @@ bool Server::Start() {
   }
   if (listener_ != nullptr) return Fail("it was started before");
   if (address_.empty()) return Fail("there was no ListenOn()");
-  if (protocols_.empty() && state_->routes.empty()) {
+  // Handlers are served anyway.
+  if (protocols_.empty() &&
+      (state_->routes.empty() || !state_->methods.empty())) {
     return Fail("there was no AddProtocol()");
   }
   if (!fiber::IsRuntimeRunning()) {

@@ -319,6 +319,14 @@ TEST_F(ServerCallTest, IncompleteSetUpIsAnError) {
   EXPECT_NE(no_protocol.error().message().find("AddProtocol"),
             std::string::npos);
 
+  FlexibleService service;
+  Server service_without_protocol;
+  service_without_protocol.AddService(&service);
+  service_without_protocol.AddHttpHandler(
+      "/", NewHttpGetHandler([](const auto&, auto*, auto*) {}));
+  service_without_protocol.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  EXPECT_FALSE(service_without_protocol.Start());
+
   // Handlers are reached by HTTP anyway.
   Server handlers_alone;
   handlers_alone.AddHttpHandler(

@@ -6,7 +6,7 @@ set -euo pipefail
 service=http://127.0.0.1:5570/rpc/example.protobuf_echo.EchoService
 
 # JSON. Prints {"body":"Hello, fibers."}
-curl -sS -H 'Content-Type: application/x-proto3-json' -H 'Rpc-Timeout: 500' \
+curl -sS -H 'Content-Type: application/x-proto3-json' -H 'Rpc-Timeout: 5000' \
   -d '{"body": "Hello, fibers."}' "$service.Echo"
 echo
 

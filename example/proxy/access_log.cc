@@ -99,6 +99,13 @@ bool HasReader(int fd) {
   return ::fstat(fd, &info) == 0 && !S_ISREG(info.st_mode);
 }
 
+bool IsSame(int one, int other) {
+  struct stat a;
+  struct stat b;
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 &&
+         a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 bool IsEmpty(int fd) {
   struct stat info;
   return ::fstat(fd, &info) == 0 && info.st_size == 0;
@@ -179,8 +186,10 @@ Status AccessLog::Open(const std::string& path) {
   flare::ScopedLock guard(lock_);
   FlushLocked();
   has_reader_ = file && HasReader(file.get());
+  if (!file || IsEmpty(file.get()) || !IsSame(file.get(), file_.get())) {
+    cut_short_ = false;
+  }
   file_ = std::move(file);
-  if (file_ && IsEmpty(file_.get())) cut_short_ = false;
   open_ = !path.empty();
   if (open_ && !thread_.joinable()) thread_ = std::thread([this] { Run(); });
   return Status();

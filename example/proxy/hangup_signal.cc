@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "flare/fiber/fiber.h"
@@ -44,7 +45,13 @@ HangupSignal::HangupSignal(std::function<void()> on_hangup)
   action.sa_handler = OnHangup;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   PCHECK(::sigaction(SIGHUP, &action, &previous_) == 0) << "sigaction";
-  watcher_ = std::thread([this] { Watch(); });
+  try {
+    watcher_ = std::thread([this] { Watch(); });
+  } catch (const std::system_error& error) {
+    LOG(FATAL) << "can't start a thread that waits for SIGHUP: " << error.what()
+               << "; raise the limit of threads (ulimit -u, "
+               << "the cgroup's pids.max)";
+  }
 }
 
 HangupSignal::~HangupSignal() {

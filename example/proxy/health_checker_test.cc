@@ -275,6 +275,23 @@ TEST_P(HealthTest, AFullBacklogOfAUnixSocketIsWaitedFor) {
   acceptor.join();
 }
 
+// A probe that waits for room in a backlog is stopped as well.
+TEST_P(HealthTest, ProbesOfFullServersAreStopped) {
+  const Endpoint address = flare::MustParseEndpoint(
+      "unix:@health_test.stopped." + std::to_string(::getpid()));
+  const FullServer server(address);
+  std::stop_source stop;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(50ms);
+    stop.request_stop();
+  });
+  EXPECT_EQ(
+      Probe({.type = Type::kTcp, .timeout = 1h}, address, "", stop.get_token())
+          .code(),
+      ECANCELED);
+  stopper.join();
+}
+
 TEST_P(HealthTest, ProbesAreStopped) {
   const CannedServer silent(std::nullopt);
   std::stop_source stop;

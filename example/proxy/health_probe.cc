@@ -150,12 +150,14 @@ class Probe : public flare::io::StreamHandler {
   flare::fiber::Event closed_;
 };
 
+Status Stopped() { return Status(ECANCELED, "the check was stopped"); }
+
 }  // namespace
 
 Status ProbeServer(const HealthCheckConfig& config, const std::string& name,
                    const flare::Endpoint& address, const std::string& header,
                    const std::stop_token& stop) {
-  if (stop.stop_requested()) return Status(ECANCELED, "the check was stopped");
+  if (stop.stop_requested()) return Stopped();
   std::string first_bytes = header;
   if (config.type == HealthCheckConfig::Type::kHttp) {
     first_bytes += HttpRequestText(config, name);
@@ -168,7 +170,7 @@ Status ProbeServer(const HealthCheckConfig& config, const std::string& name,
         flare::ReadSteadyClock() + kFullBacklogPause >= deadline) {
       return status;
     }
-    (void)flare::this_fiber::SleepFor(stop, kFullBacklogPause);
+    if (!flare::this_fiber::SleepFor(stop, kFullBacklogPause)) return Stopped();
   }
 }
 
