@@ -4,13 +4,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
 
 #include "flare/base/clock.h"
 #include "flare/base/sanitizer.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
 #include "gtest/gtest.h"
@@ -21,16 +21,7 @@
 namespace flare::fiber {
 namespace {
 
-// Until `condition` holds or half a minute has passed.
-template <class F>
-bool HoldsInTime(F&& condition) {
-  const std::int64_t end_ns = NowNs() + 30'000'000'000;
-  while (!condition()) {
-    if (NowNs() > end_ns) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+using testing::Eventually;
 
 // What is allocated while it exists is left behind on purpose.
 class LeftBehind {
@@ -80,7 +71,7 @@ TEST(RuntimeEndTest, SleepersAreFarFromTheStacksOfTheirGroup) {
         });
       }
     }
-    EXPECT_TRUE(HoldsInTime([] { return asleep.load() == kFibers; }));
+    EXPECT_TRUE(Eventually([] { return asleep.load() == kFibers; }));
     TerminateRuntime();
   }
   EXPECT_GT(strangers.load(), 0);
@@ -101,11 +92,11 @@ TEST(RuntimeEndTest, ATimerThatFoundNoStackIsKilledLater) {
       Spawn([never] { never->Wait(); });
     }
     ASSERT_TRUE(
-        HoldsInTime([] { return GetRuntimeStatistics().tasks_aside >= 9; }));
+        Eventually([] { return GetRuntimeStatistics().tasks_aside >= 9; }));
     id = SetTimer(std::chrono::steady_clock::now(), [] { ADD_FAILURE(); });
   }
   EXPECT_TRUE(
-      HoldsInTime([] { return GetRuntimeStatistics().tasks_aside >= 10; }));
+      Eventually([] { return GetRuntimeStatistics().tasks_aside >= 10; }));
   TerminateRuntime();
   KillTimer(id);
 }

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/semaphore.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
@@ -26,6 +26,8 @@
 
 namespace flare::fiber {
 namespace {
+
+using testing::Eventually;
 
 using std::chrono::milliseconds;
 
@@ -43,16 +45,6 @@ class StackShortageTest : public ::testing::Test {
   }
   void TearDown() override {
     if (IsRuntimeRunning()) TerminateRuntime();
-  }
-  // Until `condition` holds or half a minute has passed.
-  template <class F>
-  static bool Eventually(F&& condition) {
-    const std::int64_t end = NowNs() + 30'000'000'000;
-    while (!condition()) {
-      if (NowNs() > end) return false;
-      std::this_thread::yield();
-    }
-    return true;
   }
   // Nor stays so: the last one may be the runtime's own, that measures delays.
   static bool NoneIsAside() {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "flare/base/clock.h"
 #include "flare/base/sanitizer.h"
@@ -19,10 +18,13 @@
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/testing/eventually.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
 namespace {
+
+using testing::Eventually;
 
 constexpr int kFibers = 300;
 constexpr std::size_t kUsed = 40960;  // Bytes of each one's stack.
@@ -68,16 +70,6 @@ std::size_t WarmStacks() {
     warm += GetGroup(i)->stacks()->warm();
   }
   return warm;
-}
-
-template <class F>
-bool Eventually(F&& condition) {
-  const std::int64_t end = NowNs() + 20'000'000'000;
-  while (!condition()) {
-    if (NowNs() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 void Start(int workers, std::chrono::nanoseconds idle) {
