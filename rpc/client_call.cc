@@ -73,13 +73,11 @@ bool IsFinal(int code) {
     case STATUS_SERIALIZE_REQUEST:
     case STATUS_INVALID_METHOD_NAME:
     case STATUS_FAILED:
-    case STATUS_FROM_USER:
     case STATUS_NOT_SUPPORTED:
     case STATUS_INVALID_CHANNEL:
       return true;
     default:
-      // A service's own; other frameworks' services may use negative ones.
-      return code > STATUS_RESERVED_MAX || code < 0;
+      return IsFromService(code);
   }
 }
 

@@ -41,6 +41,12 @@ enum Status : int {
   STATUS_RESERVED_MAX = 1000,
 };
 
+// Whether a service itself has failed a call that has this code. Services of
+// other frameworks may use negative ones.
+constexpr bool IsFromService(int code) {
+  return code > STATUS_RESERVED_MAX || code < 0 || code == STATUS_FROM_USER;
+}
+
 // "STATUS_TIMEOUT" for 3; "STATUS_USER" for codes above STATUS_RESERVED_MAX,
 // "STATUS_UNKNOWN" for reserved codes without a meaning.
 std::string_view StatusName(int code);

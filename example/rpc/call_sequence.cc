@@ -34,13 +34,6 @@ void LogFailure(int status, const std::string& reason, std::int64_t now_ns) {
                << reason;
 }
 
-// Whether the service itself has failed the call. Other frameworks' services
-// may use negative codes.
-bool IsFromService(int status) {
-  return status > flare::rpc::STATUS_RESERVED_MAX || status < 0 ||
-         status == flare::rpc::STATUS_FROM_USER;
-}
-
 }  // namespace
 
 CallSequence::CallSequence(const Load& load, std::unique_ptr<Call> call,
@@ -97,7 +90,7 @@ void CallSequence::NoteFailure(int status, const std::string& reason,
   recorder_->Failed(status);
   LogFailure(status, reason, now_ns);
   // A service that fails its calls on purpose is called on at full speed.
-  if (!IsFromService(status) && now_ns - sent_ns_ < kInstantly) {
+  if (!flare::rpc::IsFromService(status) && now_ns - sent_ns_ < kInstantly) {
     pause_ns_ = std::clamp(2 * pause_ns_, kShortestPause, kLongestPause);
     pause_until_ns_ = now_ns + pause_ns_;
   } else {
