@@ -6,13 +6,11 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
-#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
@@ -65,18 +63,7 @@ TEST_F(ClientShutdownTest, ShutdownEndsCallsThatTryForEver) {
 
 // Nor does it matter that they know no server.
 TEST_F(ClientShutdownTest, ShutdownEndsCallsThatFindNobody) {
-  struct Nobody : NameResolution {
-    bool IsStatic() const override { return true; }
-    std::uint64_t Version() override { return 1; }
-    std::vector<Peer> Peers() override { return {}; }
-  };
-  RegisterNameResolver(
-      "nobody-at-the-end",
-      [](std::string_view) -> Expected<std::shared_ptr<NameResolution>> {
-        return std::shared_ptr<NameResolution>(std::make_shared<Nobody>());
-      });
-  RpcChannel channel("flare://service",
-                     {.override_nslb = "nobody-at-the-end+rr"});
+  RpcChannel channel("flare://service", {.override_nslb = NobodyNslb()});
   TestedCall call;
   call.controller.SetMaxRetries(std::numeric_limits<std::size_t>::max());
   call.controller.SetTimeout(std::chrono::hours(1));

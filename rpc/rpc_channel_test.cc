@@ -110,17 +110,7 @@ TEST_F(RpcChannelTest, OpensAgain) {
 }
 
 TEST_F(RpcChannelTest, NoPeer) {
-  struct Nobody : NameResolution {
-    bool IsStatic() const override { return true; }
-    std::uint64_t Version() override { return 1; }
-    std::vector<Peer> Peers() override { return {}; }
-  };
-  RegisterNameResolver(
-      "test-nobody",
-      [](std::string_view) -> Expected<std::shared_ptr<NameResolution>> {
-        return std::shared_ptr<NameResolution>(std::make_shared<Nobody>());
-      });
-  RpcChannel channel("flare://service", {.override_nslb = "test-nobody+rr"});
+  RpcChannel channel("flare://service", {.override_nslb = NobodyNslb()});
   TestedCall call;
   EXPECT_EQ(call.Start(&channel)->Await(), STATUS_NO_PEER);
   EXPECT_TRUE(Has(call.controller.ErrorText(), "service"));

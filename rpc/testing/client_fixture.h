@@ -17,10 +17,13 @@
 #include <gflags/gflags.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
@@ -28,6 +31,7 @@
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
@@ -68,6 +72,21 @@ inline void OnFiber(std::function<void()> f) {
     ended.Set();
   });
   ended.Wait();
+}
+
+// For Options::override_nslb: no name has a server.
+inline std::string NobodyNslb() {
+  struct Nobody : NameResolution {
+    bool IsStatic() const override { return true; }
+    std::uint64_t Version() override { return 1; }
+    std::vector<Peer> Peers() override { return {}; }
+  };
+  RegisterNameResolver(
+      "test-nobody",
+      [](std::string_view) -> Expected<std::shared_ptr<NameResolution>> {
+        return std::shared_ptr<NameResolution>(std::make_shared<Nobody>());
+      });
+  return "test-nobody+rr";
 }
 
 inline const google::protobuf::MethodDescriptor* MethodNamed(const char* name) {
