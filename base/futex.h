@@ -3,8 +3,9 @@
 //
 //   std::atomic<std::uint32_t> ready{0};
 //   // waiter
-//   while (ready.load(std::memory_order_acquire) == 0) FutexWait(&ready, 0,
-//   -1);
+//   while (ready.load(std::memory_order_acquire) == 0) {
+//     FutexWait(&ready, 0, -1);
+//   }
 //   // waker
 //   ready.store(1, std::memory_order_release);
 //   FutexWake(&ready, 1);

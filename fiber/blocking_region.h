@@ -25,8 +25,8 @@
 //    needs a region itself: the pool is limited.
 //  * FiberLocal, this_fiber::GetId(), SetName(), the execution context, the
 //    stop token of the TaskGroup and the current scheduling group are the
-//    fiber's. errno and exceptions in flight go with it, in and
-//    out. A fiber::Mutex that is held stays held; std::mutex and other locks of
+//    fiber's. errno and exceptions in flight go with it, in and out. A
+//    fiber::Mutex that is held stays held; std::mutex and other locks of
 //    threads must not be held on the way in or out.
 //  * thread_local variables are another thread's than before and after it, and
 //    compilers may keep their addresses: RunBlocking() takes care that they

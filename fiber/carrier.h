@@ -99,7 +99,7 @@ class Carrier {
     std::uintptr_t uncaught = 0;
   };
 
-  explicit Carrier(StackAllocator* stacks, void* low);
+  Carrier(StackAllocator* stacks, void* low);
 
   struct ResumeTask : Task {
     Carrier* carrier = nullptr;

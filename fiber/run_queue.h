@@ -58,8 +58,9 @@ class BasicRunQueue {
     // relaxed: written by this thread only [RQ1].
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - cached_head_ >= capacity_) {
-      // acquire: pairs with the compare-exchange in Pop/Steal [RQ2]: the slots
-      // before it have been read by whoever took them.
+      // acquire: pairs with the compare-exchanges in Claim, ClaimSeveral,
+      // StealInto and TakeHalf [RQ2]: the slots before it have been read by
+      // whoever took them.
       cached_head_ = head_.load(std::memory_order_acquire);
       if (tail - cached_head_ >= capacity_) return false;
     }
@@ -164,7 +165,7 @@ class BasicRunQueue {
   // Owner only: takes the older half out of a full queue, as a list.
   TaskList TakeHalf() noexcept {
     TaskList list;
-    std::uint32_t head = head_.load(std::memory_order_relaxed);  // As in Pop.
+    std::uint32_t head = head_.load(std::memory_order_relaxed);  // As in Claim.
     for (;;) {
       const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
       const std::uint32_t n = (tail - head) / 2;

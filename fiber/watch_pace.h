@@ -17,12 +17,13 @@ struct LookResult {
   // Some group is busy, or one of its workers runs another task than at the
   // last look, or has to be helped.
   bool unsettled = false;
-  // In some group nobody is to stand by (standby.cc), or none can, as all run.
+  // In some group no standby (standby.cc) is wanted, or none can be, as all
+  // workers run.
   bool unguarded = false;
-  // In one tasks or events wait, if not for long yet, or the next event would
-  // wake nobody where somebody is to stand by.
+  // In some group tasks or events wait, if not for long yet; or a standby is
+  // wanted, and nobody would notice the next event.
   bool exposed = false;
-  std::int64_t late_ns = 0;  // By so much it came later than it should.
+  std::int64_t late_ns = 0;  // How much later than planned the look came.
 };
 
 // Not thread-safe: the watch's own.

@@ -1,8 +1,8 @@
 //  [BP1] A waiter links itself (an asker sets `asked_`) and sets `waited_for_`,
-//  then looks at `queued_`;
-//        Release lowers `queued_`, then looks at `waited_for_`. All four are
-//        seq_cst, so one of the two sees the other: no waiter sleeps through
-//        the moment when the count falls below the mark.
+//        then looks at `queued_`; Release lowers `queued_`, then looks at
+//        `waited_for_`. All four are seq_cst, so one of the two sees the other:
+//        no waiter sleeps through the moment when the count falls below the
+//        mark.
 //  [BP2] A waiter lives on its fiber's stack; it is linked, unlinked and set
 //        only under the lock, so once it is not linked any more and the lock
 //        was held, nobody touches it.

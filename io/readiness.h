@@ -33,8 +33,8 @@ class Readiness {
 
   // An edge has come. `hang_up`: the peer has ended its direction (or sent
   // something else than plain data), so that from now on a short read does not
-  // mean there is nothing more to learn. True:
-  // the caller must schedule the reader.
+  // mean there is nothing more to learn. True: the caller must schedule the
+  // reader.
   [[nodiscard]] bool Signal(bool hang_up = false) noexcept;
 
   // No reader begins until Resume(); edges are remembered.

@@ -283,6 +283,7 @@ class StreamConnection final : public Descriptor {
   [[nodiscard]] bool ProlongLinger();
   void GiveUpLingering();
   static void OnLinger(fiber::Timer* timer);
+
   StreamHandler* const handler_;
   const Options options_;
   const std::size_t group_;
@@ -306,20 +307,26 @@ class StreamConnection final : public Descriptor {
 
   Role flush_task_;
   OutputList output_{/*held=*/true};
-  // A writer has said so of what is queued: the flusher has nothing to wait
-  // for.
+  // Something that is queued was written with Flush::kNow: the flusher shall
+  // not let other tasks go first.
   std::atomic<bool> flush_now_{false};
   WritableWait writable_;
   BackPressure output_bytes_;
   // The flusher's own.
-  bool last_node_seen_ = false;  // CloseAfterFlush()'s marker.
+  bool last_node_seen_ = false;  // The marker of CloseAfterFlush().
   Buffer pending_;
-  std::size_t pending_charge_ = 0;     // Of the nodes that it was in.
-  int turns_given_up_ = 0;             // To tasks that may write more.
-  unsigned flushes_ = 0;               // While waiting hasn't paid.
-  bool waits_for_many_ = false;        // This one, for many events.
-  std::size_t buffered_at_first_ = 0;  // When the first was.
-  GatherPolicy gather_policy_;         // For plain threads.
+  // What the nodes whose bytes are in `pending_` count in `output_bytes_`
+  // besides their bytes.
+  std::size_t pending_charge_ = 0;
+  // How often this flush has let other tasks go first.
+  int turns_given_up_ = 0;
+  // Flushes for which waiting wasn't expected to pay: some wait all the same.
+  unsigned flushes_ = 0;
+  // This flush may wait for any number of events.
+  bool waits_for_many_ = false;
+  // Bytes that were queued when this flush first let others go.
+  std::size_t buffered_at_first_ = 0;
+  GatherPolicy gather_policy_;  // For plain threads.
   std::atomic<std::int64_t> last_sent_ns_;
   std::atomic<std::int64_t> sent_bytes_{0};  // Written by the flusher.
 
@@ -343,10 +350,11 @@ class StreamConnection final : public Descriptor {
   bool flushing_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
   Status flush_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
   Status close_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
-  // Bytes that the kernel held at the last look, that the peer had taken by
-  // then, and when the last one was that found more of those.
+  // Bytes that the kernel held at the last look.
   int in_kernel_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
+  // Bytes that the peer had taken by then.
   std::int64_t taken_bytes_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
+  // When a look last found more of these than the one before.
   std::int64_t taken_at_ns_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
   LingerTimer linger_;
 };

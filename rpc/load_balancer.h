@@ -6,8 +6,8 @@
 //   struct First : rpc::LoadBalancer {
 //     std::size_t Next(std::size_t) override { return 0; }
 //   };
-//   rpc::RegisterLoadBalancer("first", [] { return std::make_unique<First>();
-//   });
+//   rpc::RegisterLoadBalancer("first",
+//                             [] { return std::make_unique<First>(); });
 
 #ifndef FLARE_RPC_LOAD_BALANCER_H_
 #define FLARE_RPC_LOAD_BALANCER_H_

@@ -10,8 +10,7 @@
 //   server.Stop();
 //   server.Join();
 //
-// The path of a request: server.cc (accept) -> server_connection.cc (read,
-// cut, queue) -> server_call.cc (parse, call, reply) -> protocol/ (bytes).
+// The path of a request: docs/architecture.md, "Six files".
 //
 // Set up, Start, Stop and Join from one fiber or thread; statistics() from
 // any. The runtime must be running from Start() to the end of Join().
