@@ -5,10 +5,10 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <optional>
 
 #include "flare/base/string.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/rpc_status.h"
@@ -28,14 +28,14 @@ class KnownMethods {
   }
 
   void Add(const google::protobuf::ServiceDescriptor& service) {
-    std::scoped_lock guard(mutex_);
+    ScopedLock guard(mutex_);
     for (int i = 0; i != service.method_count(); ++i) {
       services_[service.method(i)->full_name()] = service.full_name();
     }
   }
 
   std::optional<std::string> ServiceOf(std::string_view method) {
-    std::scoped_lock guard(mutex_);
+    ScopedLock guard(mutex_);
     const auto found = services_.find(method);
     if (found == services_.end()) return std::nullopt;
     return found->second;
@@ -43,7 +43,8 @@ class KnownMethods {
 
  private:
   ThreadMutex mutex_;
-  std::map<std::string, std::string, std::less<>> services_;
+  std::map<std::string, std::string, std::less<>> services_
+      FLARE_GUARDED_BY(mutex_);
 };
 
 bool IsGenerated(const google::protobuf::Message* prototype) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/named_registry.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/string.h"
 #include "flare/base/thread_annotations.h"
@@ -33,19 +33,16 @@ flare::Status Invalid(std::string text) {
 
 using LookupResult = Expected<std::vector<Endpoint>, flare::Status>;
 
-std::mutex lookup_mutex;
-HostLookup* lookup_for_testing = nullptr;
+ThreadMutex lookup_mutex;
+HostLookup* lookup_for_testing FLARE_GUARDED_BY(lookup_mutex) = nullptr;
 
 LookupResult LookUpAll(std::string_view name) {
+  HostLookup lookup;
   {
-    std::unique_lock lock(lookup_mutex);
-    if (lookup_for_testing != nullptr) {
-      const HostLookup lookup = *lookup_for_testing;
-      lock.unlock();
-      return lookup(name);
-    }
+    ScopedLock lock(lookup_mutex);
+    if (lookup_for_testing != nullptr) lookup = *lookup_for_testing;
   }
-  return io::Resolve(name);
+  return lookup ? lookup(name) : io::Resolve(name);
 }
 
 // Each address counts as a server, so one without a route would cost a call
@@ -255,48 +252,22 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveList(
       std::make_shared<ListResolution>(std::move(entries)));
 }
 
-class ResolverRegistry {
- public:
-  static ResolverRegistry* Instance() {
-    static ResolverRegistry* const registry =
-        new ResolverRegistry();  // Never destroyed.
-    return registry;
-  }
-
-  bool Add(std::string name, NameResolver resolver) {
-    std::scoped_lock guard(mutex_);
-    return resolvers_.emplace(std::move(name), std::move(resolver)).second;
-  }
-
-  Expected<NameResolver, flare::Status> Find(std::string_view name) {
-    std::scoped_lock guard(mutex_);
-    if (auto it = resolvers_.find(name); it != resolvers_.end()) {
-      return it->second;
-    }
-    std::string text =
-        "unknown name resolver \"" + std::string(name) + "\"; known are:";
-    for (const auto& [known, resolver] : resolvers_) text += ' ' + known;
-    return Invalid(std::move(text));
-  }
-
- private:
-  ResolverRegistry() { resolvers_["list"] = ResolveList; }
-
-  ThreadMutex mutex_;
-  std::map<std::string, NameResolver, std::less<>> resolvers_;
-};
+NamedRegistry<NameResolver>& Resolvers() {
+  static auto* registry =
+      new NamedRegistry<NameResolver>({{"list", ResolveList}});
+  return *registry;
+}
 
 }  // namespace
 
 bool RegisterNameResolver(std::string name, NameResolver resolver) {
-  return ResolverRegistry::Instance()->Add(std::move(name),
-                                           std::move(resolver));
+  return Resolvers().Add(std::move(name), std::move(resolver));
 }
 
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address) {
-  auto found = ResolverRegistry::Instance()->Find(resolver);
-  if (!found) return found.error();
+  const std::optional<NameResolver> found = Resolvers().Find(resolver);
+  if (!found) return Invalid(Resolvers().Unknown("name resolver", resolver));
   RefreshGate::Instance()->Open();
   return (*found)(address);
 }
@@ -304,7 +275,7 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
 void StopNameResolution() { RefreshGate::Instance()->Close(); }
 
 void SetHostLookupForTesting(HostLookup lookup) {
-  std::scoped_lock guard(lookup_mutex);
+  ScopedLock guard(lookup_mutex);
   delete std::exchange(lookup_for_testing,
                        lookup ? new HostLookup(std::move(lookup)) : nullptr);
 }

@@ -86,8 +86,8 @@ TEST_F(RpcChannelTest, UnusableOverrides) {
     EXPECT_TRUE(
         Has(Refusal(uri, {.override_nslb = nslb}), "resolver+balancer"));
   }
-  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "etcd+rr"}), "known are: "));
-  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "list+wrr"}), "known are: "));
+  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "etcd+rr"}), "known are "));
+  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "list+wrr"}), "known are "));
   EXPECT_EQ(Refusal(uri, {.override_nslb = "list+rr"}), "");
 }
 

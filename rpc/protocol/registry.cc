@@ -1,13 +1,10 @@
 #include "flare/rpc/protocol/registry.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
-#include "flare/base/thread_annotations.h"
-#include "flare/base/thread_mutex.h"
+#include "flare/base/named_registry.h"
 #include "flare/rpc/protocol/baidu_std_protocol.h"
 #include "flare/rpc/protocol/bolt_protocol.h"
 #include "flare/rpc/protocol/flare_protocol.h"
@@ -33,42 +30,8 @@ ClientProtocolFactory HttpClientFactory(PayloadFormat format) {
   };
 }
 
-template <class Factory>
-class Registry {
- public:
-  explicit Registry(std::map<std::string, Factory, std::less<>> known)
-      : factories_(std::move(known)) {}
-
-  bool Add(std::string name, Factory factory) {
-    ScopedLock lock(mutex_);
-    return factories_.try_emplace(std::move(name), std::move(factory)).second;
-  }
-
-  std::optional<Factory> Find(std::string_view name) const {
-    ScopedLock lock(mutex_);
-    auto found = factories_.find(name);
-    if (found == factories_.end()) return std::nullopt;
-    return found->second;
-  }
-
-  flare::Status Unknown(std::string_view what, std::string_view name) const {
-    std::string text = "unknown ";
-    text.append(what).append(" \"").append(name).append("\"; known are");
-    ScopedLock lock(mutex_);
-    for (const auto& [known, factory] : factories_) {
-      text.append(" ").append(known);
-    }
-    return flare::Status(STATUS_NOT_SUPPORTED, text);
-  }
-
- private:
-  mutable ThreadMutex mutex_;
-  std::map<std::string, Factory, std::less<>> factories_
-      FLARE_GUARDED_BY(mutex_);
-};
-
-using ServerRegistry = Registry<ServerProtocolFactory>;
-using ClientRegistry = Registry<ClientProtocolFactory>;
+using ServerRegistry = NamedRegistry<ServerProtocolFactory>;
+using ClientRegistry = NamedRegistry<ClientProtocolFactory>;
 
 // The HTTP entries only hold their names: a set merges them.
 ServerRegistry& Servers() {
@@ -118,7 +81,10 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::find(names.begin(), name, *name) != name) continue;
     std::optional<ServerProtocolFactory> factory = Servers().Find(*name);
-    if (!factory) return Servers().Unknown("protocol", *name);
+    if (!factory) {
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           Servers().Unknown("protocol", *name));
+    }
     bool is_http = AddHttpUse(*name, &uses);
     if (is_http && http_at) continue;
     if (is_http) http_at = set.factories_.size();
@@ -135,7 +101,10 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
 Expected<std::unique_ptr<ClientProtocol>, flare::Status> NewClientProtocol(
     std::string_view scheme, const Limits& limits, std::string_view host) {
   std::optional<ClientProtocolFactory> factory = Clients().Find(scheme);
-  if (!factory) return Clients().Unknown("scheme", scheme);
+  if (!factory) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         Clients().Unknown("scheme", scheme));
+  }
   return (*factory)(limits, host);
 }
 
