@@ -1,7 +1,7 @@
-// [SW1] Before it sleeps without limit, the watch stores 1 to `asleep_`
-//       (seq_cst) and then looks at the groups' idle masks; workers change
-//       their idle bit (seq_cst) and then load `asleep_`. So either the watch
-//       sees a worker that runs, or that worker sees it asleep.
+// [SW1] Before the watch sleeps without limit it looks at the groups' idle
+//       masks; workers change their idle bit (seq_cst) and then poke it. So, by
+//       [PT1], either the watch sees a worker that runs, or that worker wakes
+//       it.
 #include "flare/fiber/stuck_report.h"
 
 #include <pthread.h>
@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "flare/base/clock.h"
-#include "flare/base/futex.h"
 #include "flare/fiber/debug_layout.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/scheduling_group.h"
@@ -51,7 +50,8 @@ std::string StuckReport::ToString() const {
                                   : backtrace.ToString());
 }
 
-StuckWatch::StuckWatch(std::vector<SchedulingGroup*> groups, Options options)
+StuckWatch::StuckWatch(const std::vector<SchedulingGroup*>& groups,
+                       Options options)
     : options_(std::move(options)) {
   CHECK_GT(options_.threshold_ns, 0);
   for (SchedulingGroup* group : groups) {
@@ -63,29 +63,22 @@ StuckWatch::~StuckWatch() = default;
 
 void StuckWatch::Start() {
   StartStackSampler();
-  thread_ = std::thread([this] { Main(); });
+  thread_.Start([this] { Main(); });
 }
 
 void StuckWatch::Stop() {
-  if (!thread_.joinable()) return;
-  // seq_cst: pairs with the loads in Main and Sleep, as [SW1].
-  stop_.store(1, std::memory_order_seq_cst);
-  FutexWake(&stop_, 1);
-  WakeUp();
-  thread_.join();
-  StopStackSampler();
+  if (thread_.Stop()) StopStackSampler();
 }
 
 void StuckWatch::Main() {
   pthread_setname_np(pthread_self(), "flare_stuck");
   const std::int64_t tick_ns =
       std::max<std::int64_t>(options_.threshold_ns / 2, 1'000'000);
-  // seq_cst: pairs with the store in Stop.
-  while (stop_.load(std::memory_order_seq_cst) == 0) {
+  while (!thread_.stopping()) {
     if (Look(NowNs())) {
-      FutexWait(&stop_, 0, NowNs() + tick_ns);
+      thread_.SleepUntil(NowNs() + tick_ns);
     } else {
-      Sleep();
+      thread_.SleepUnless([this] { return AnyRuns(); });  // [SW1]
     }
   }
 }
@@ -161,23 +154,6 @@ bool StuckWatch::AnyRuns() const {
   return std::any_of(groups_.begin(), groups_.end(), [](const Watched& w) {
     return w.group->idle_mask() != w.group->all_idle_mask();
   });
-}
-
-void StuckWatch::Sleep() {
-  // seq_cst: pairs with the load in Poke [SW1].
-  asleep_.store(1, std::memory_order_seq_cst);
-  // seq_cst: pairs with the store in Stop.
-  if (!AnyRuns() && stop_.load(std::memory_order_seq_cst) == 0) {
-    FutexWait(&asleep_, 1, -1);
-  }
-  asleep_.store(0, std::memory_order_seq_cst);
-}
-
-void StuckWatch::WakeUp() {
-  // seq_cst: one waker is enough; pairs with Sleep [SW1].
-  if (asleep_.exchange(0, std::memory_order_seq_cst) != 0) {
-    FutexWake(&asleep_, 1);
-  }
 }
 
 }  // namespace flare::fiber

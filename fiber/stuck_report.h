@@ -24,10 +24,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "flare/base/backtrace.h"
+#include "flare/fiber/poked_thread.h"
 
 namespace flare::fiber {
 
@@ -57,7 +57,7 @@ class StuckWatch {
     std::function<void(const StuckReport&)> on_report;
   };
 
-  StuckWatch(std::vector<SchedulingGroup*> groups, Options options);
+  StuckWatch(const std::vector<SchedulingGroup*>& groups, Options options);
   ~StuckWatch();  // Stop() first.
 
   StuckWatch(const StuckWatch&) = delete;
@@ -67,23 +67,15 @@ class StuckWatch {
   void Stop();
 
   // A worker has woken: there may be something to watch. One load while the
-  // watch is awake, a system call to wake it otherwise. Any thread.
-  void Poke() {
-    // seq_cst: pairs with the store in Sleep [SW1].
-    if (asleep_.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
-      WakeUp();
-    }
-  }
+  // watch is awake, a system call to wake it otherwise. Any thread. [SW1]
+  void Poke() { thread_.Poke(); }
 
   // Tasks reported so far, logged or not.
   std::uint64_t reports() const noexcept {
     return reports_.load(std::memory_order_relaxed);  // A counter.
   }
   // Does it sleep without limit? For tests.
-  bool asleep() const noexcept {
-    // seq_cst: pairs with the store in Sleep, as in Poke [SW1].
-    return asleep_.load(std::memory_order_seq_cst) != 0;
-  }
+  bool asleep() const noexcept { return thread_.asleep(); }
 
  private:
   // What a worker was last seen doing.
@@ -105,17 +97,13 @@ class StuckWatch {
   bool IsStuck(const Worker& worker, std::int64_t now_ns, Sample* sample) const;
   void Report(const Worker& worker, std::int64_t held_ns);
   void Log(const StuckReport& report);
-  void Sleep();
-  void WakeUp();
 
   const Options options_;
   std::vector<Watched> groups_;
   std::int64_t log_window_ns_ = 0;
   int logged_ = 0;  // Since then.
-  std::atomic<std::uint32_t> asleep_{0};
-  std::atomic<std::uint32_t> stop_{0};
   std::atomic<std::uint64_t> reports_{0};
-  std::thread thread_;
+  PokedThread thread_;
 };
 
 }  // namespace flare::fiber

@@ -1,11 +1,10 @@
-// [WA1] Before it sleeps without limit, the watch stores 1 to `asleep_`
-//       (seq_cst) and then looks at the groups' idle masks; workers change
-//       their idle bit (seq_cst) and then load `asleep_`. So either the watch
-//       sees that there is a group to help and a helper, or the worker sees it
-//       asleep. A worker that goes to sleep skips that load if all of its group
-//       do and no neighbour is busy, by masks it reads after the change: a
-//       neighbour that becomes busy later is so by a worker that wakes up, and
-//       that one always looks.
+// [WA1] Before the watch sleeps without limit it looks at the groups' idle
+//       masks; workers change their idle bit (seq_cst) and then poke it. So, by
+//       [PT1], either the watch sees that there is a group to help and a
+//       helper, or the worker wakes it. A worker that goes to sleep doesn't
+//       poke if all of its group do and no neighbour is busy, by masks it reads
+//       after the change: a neighbour that becomes busy later is so by a worker
+//       that wakes up, and that one always pokes.
 #include "flare/fiber/watch.h"
 
 #include <pthread.h>
@@ -15,7 +14,6 @@
 #include <bit>
 
 #include "flare/base/clock.h"
-#include "flare/base/futex.h"
 #include "flare/fiber/scheduling_group.h"
 
 namespace flare::fiber {
@@ -34,17 +32,10 @@ Watch::~Watch() = default;
 
 void Watch::Start() {
   if (groups_.empty() || period_ns_ <= 0) return;
-  thread_ = std::thread([this] { Main(); });
+  thread_.Start([this] { Main(); });
 }
 
-void Watch::Stop() {
-  if (!thread_.joinable()) return;
-  // seq_cst: pairs with the loads in Main and Sleep, as [WA1].
-  stop_.store(1, std::memory_order_seq_cst);
-  FutexWake(&stop_, 1);
-  WakeUp();
-  thread_.join();
-}
+void Watch::Stop() { thread_.Stop(); }
 
 void Watch::Main() {
   pthread_setname_np(pthread_self(), "flare_watch");
@@ -54,8 +45,7 @@ void Watch::Main() {
   int quiet = 0;
   std::size_t first = 0;
   std::int64_t due = NowNs();
-  // seq_cst: pairs with the store in Stop.
-  while (stop_.load(std::memory_order_seq_cst) == 0) {
+  while (!thread_.stopping()) {
     const std::int64_t now = NowNs();
     look_ = {.late_ns = now - due};
     bool active = false;
@@ -68,9 +58,9 @@ void Watch::Main() {
     quiet = active ? 0 : quiet + 1;
     if (quiet < 3) {
       due = now + pace_.After(look_);
-      FutexWait(&stop_, 0, due);
+      thread_.SleepUntil(due);
     } else {
-      Sleep();
+      thread_.SleepUnless([this] { return AnythingToWatch(); });  // [WA1]
       due = NowNs();
       quiet = 0;
     }
@@ -269,23 +259,6 @@ bool Watch::AnythingToWatch() const {
   return std::any_of(
       groups_.begin(), groups_.end(),
       [](const Watched& watched) { return Watchable(*watched.group); });
-}
-
-void Watch::Sleep() {
-  // seq_cst: pairs with the load in Poke [WA1].
-  asleep_.store(1, std::memory_order_seq_cst);
-  // seq_cst: pairs with the store in Stop.
-  if (!AnythingToWatch() && stop_.load(std::memory_order_seq_cst) == 0) {
-    FutexWait(&asleep_, 1, -1);
-  }
-  asleep_.store(0, std::memory_order_seq_cst);
-}
-
-void Watch::WakeUp() {
-  // seq_cst: one waker is enough; pairs with Sleep [WA1].
-  if (asleep_.exchange(0, std::memory_order_seq_cst) != 0) {
-    FutexWake(&asleep_, 1);
-  }
 }
 
 }  // namespace flare::fiber

@@ -38,9 +38,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
+#include "flare/fiber/poked_thread.h"
 #include "flare/fiber/thread_policy.h"
 #include "flare/fiber/watch_pace.h"
 
@@ -61,13 +61,8 @@ class Watch {
   void Stop();
 
   // A worker has gone to sleep or woken: the watch may have something to do.
-  // One load while it is awake, a system call to wake it otherwise.
-  void Poke() {
-    // seq_cst: pairs with the store in Sleep [WA1].
-    if (asleep_.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
-      WakeUp();
-    }
-  }
+  // One load while it is awake, a system call to wake it otherwise [WA1].
+  void Poke() { thread_.Poke(); }
 
   // Idle workers woken so far.
   std::uint64_t wakes() const noexcept {
@@ -137,18 +132,14 @@ class Watch {
   }
   static bool Watchable(const SchedulingGroup& group);
   bool AnythingToWatch() const;
-  void Sleep();
-  void WakeUp();
 
   const std::int64_t period_ns_;  // The short one.
   ThreadPolicy policy_of_workers_;
   WatchPace pace_;
   LookResult look_;  // This one.
   std::vector<Watched> groups_;
-  std::atomic<std::uint32_t> asleep_{0};
-  std::atomic<std::uint32_t> stop_{0};
   std::atomic<std::uint64_t> wakes_{0};
-  std::thread thread_;
+  PokedThread thread_;
 };
 
 }  // namespace flare::fiber
