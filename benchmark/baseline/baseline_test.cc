@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -327,6 +329,28 @@ TEST_P(ServerTest, StopsWithCallsUnderWay) {
   peer.Send(bytes);
   EXPECT_TRUE(Eventually([&] { return requests_.Total() != 0; }));
   // TearDown stops it; the sanitizers see what is left over.
+}
+
+// --- Workers ---------------------------------------------------------------
+
+// What handlers sleep is compared with what flare's do: the default slack of
+// 50 us would double a short sleep.
+TEST(WorkerPoolTest, SleepsExactly) {
+  const WorkerPool pool(1, example::WorkSource());
+  std::string slack;
+  EXPECT_TRUE(Eventually([&] {
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      if (name != "worker") continue;
+      const auto id = task.path().filename();
+      std::getline(std::ifstream("/proc" / id / "timerslack_ns"), slack);
+      return slack == "1000" || slack.empty();
+    }
+    return false;
+  })) << slack;
+  if (slack.empty()) GTEST_SKIP() << "not allowed to see it";
 }
 
 // --- Batches ---------------------------------------------------------------

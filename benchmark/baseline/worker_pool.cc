@@ -1,6 +1,7 @@
 #include "benchmark/baseline/worker_pool.h"
 
 #include <pthread.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <utility>
@@ -36,6 +37,7 @@ void WorkerPool::Submit(CallQueue&& calls) {
 }
 
 void WorkerPool::Work() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; as loops and flare's workers.
   for (;;) {
     Call* call;
     {
