@@ -163,6 +163,22 @@ class CostPerRequest(unittest.TestCase):
         lockstep.replay(listener.getsockname()[1], b"ask", 10)
       server.join()
 
+  def test_calls_that_fail_are_not_measured(self):
+    binaries = find_binaries()
+    for flags in ([], ["--lockstep"]):
+      done = run(*flags, "--server=server --fail_with=5", "--requests=1000",
+                 "--protocols=flare", f"--binaries={binaries}")
+      self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+      self.assertIn("status 5", done.stderr)
+
+  def test_plain_http_is_asked_for_by_a_path(self):
+    program = load_program()
+    for size, start in ((10, b"POST /echo HTTP/1.1"), (0, b"GET / HTTP/1.1")):
+      meter = program.Meter(argparse.Namespace(
+          binaries=find_binaries(), body_size=size), "")
+      self.assertTrue(meter.request("http").startswith(start))
+      self.assertIn(b"/rpc/", meter.request("http+pb").split(b"\r\n")[0])
+
   def test_missing_programs_are_named(self):
     done = run("--binaries=/nowhere")
     self.assertEqual(done.returncode, 1)
