@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -223,6 +224,35 @@ class CostPerRequest(unittest.TestCase):
         "------ ----------- ----------- --------- --------- ----------------\n"
         "100.00    0.001000           1       800         5 total\n")
     self.assertEqual(counts, {"syscalls": 800, "futex": 600, "readv": 200})
+
+
+# Sleeps for a minute, unless a signal comes; prints what nanosleep() says.
+INTERRUPTED_SLEEP = """
+import ctypes, errno, signal
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+minute = (ctypes.c_long * 2)(60, 0)
+result = ctypes.CDLL(None, use_errno=True).nanosleep(minute, None)
+print(result, errno.errorcode.get(ctypes.get_errno()))
+"""
+
+
+class TimeAsleep(unittest.TestCase):
+
+  def test_interrupted_sleeps_say_so(self):
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+      self.skipTest("no C compiler")
+    with tempfile.TemporaryDirectory() as folder:
+      library = os.path.join(folder, "time_asleep.so")
+      subprocess.run([compiler, "-O2", "-shared", "-fPIC",
+                      os.path.join(HERE, "time_asleep.c"), "-o", library,
+                      "-ldl"], check=True)
+      done = subprocess.run([sys.executable, "-c", INTERRUPTED_SLEEP],
+                            env={**os.environ, "LD_PRELOAD": library},
+                            capture_output=True, text=True, timeout=60)
+    self.assertEqual(done.stdout, "-1 EINTR\n", done.stderr)
+    self.assertIn("1 sleeps of", done.stderr)
 
 
 if __name__ == "__main__":

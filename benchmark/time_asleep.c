@@ -8,6 +8,7 @@
 // With handlers that do nothing but sleep, T is the mean service time.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
@@ -34,7 +35,11 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec* request,
 }
 
 int nanosleep(const struct timespec* request, struct timespec* rest) {
-  return clock_nanosleep(CLOCK_REALTIME, 0, request, rest);
+  // The one returns its error, the other sets errno.
+  const int error = clock_nanosleep(CLOCK_REALTIME, 0, request, rest);
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
 }
 
 __attribute__((destructor)) static void report(void) {
