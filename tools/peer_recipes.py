@@ -164,10 +164,14 @@ class SourcePeer:
   def __init__(self, *sources):
     self.sources = sources
 
+  def files(self):
+    """The paths of all that it is made from."""
+    return [os.path.join(SOURCES, source) for source in self.sources]
+
   def recipe(self):
     digest = hashlib.sha256()
-    for source in self.sources:
-      with open(os.path.join(SOURCES, source), "rb") as file:
+    for path in self.files():
+      with open(path, "rb") as file:
         digest.update(file.read())
     return f"{type(self).__name__} {digest.hexdigest()}"
 
@@ -186,6 +190,17 @@ class GrpcPeer(SourcePeer):
   def __init__(self):
     super().__init__("grpc_echo_server.cc", "grpc_echo_client.cc")
 
+  def shared(self):
+    return sorted(path for pattern in self.SHARED
+                  for path in glob.glob(os.path.join(TOP, pattern))
+                  if not path.endswith("_test.cc"))
+
+  def files(self):
+    sources = self.shared()
+    headers = [path.removesuffix("cc") + "h" for path in sources]
+    return [*super().files(), *sources, *filter(os.path.exists, headers),
+            os.path.join(TOP, self.PROTO)]
+
   def install(self, root, apt):
     apt.unpack(self.PACKAGES, root)
     libraries = library_folders(root)
@@ -203,11 +218,8 @@ class GrpcPeer(SourcePeer):
            f"--grpc_out={work}", f"--plugin=protoc-gen-grpc={plugin}",
            self.PROTO], env=environment)
       generated = glob.glob(f"{work}/example/rpc/*.cc")
-      shared = [path for pattern in self.SHARED
-                for path in glob.glob(os.path.join(TOP, pattern))
-                if not path.endswith("_test.cc")]
       for name, more in (("grpc_echo_server", []),
-                         ("grpc_echo_client", shared)):
+                         ("grpc_echo_client", self.shared())):
         os.makedirs(f"{root}/programs", exist_ok=True)
         run([tool("g++"), "-std=c++20", "-O2", "-DNDEBUG", "-pthread",
              f"-I{work}", f"-I{TOP}", f"-isystem{root}/usr/include",

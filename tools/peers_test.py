@@ -148,6 +148,21 @@ class RecipesTest(unittest.TestCase):
         len({peer.recipe() for peer in peer_recipes.PEERS.values()}),
         len(peer_recipes.PEERS))
 
+  def test_recipe_of_grpc_knows_what_its_client_shares(self):
+    files = ["example/rpc/report.cc", "example/rpc/report.h",
+             "base/histogram.cc", peer_recipes.GrpcPeer.PROTO]
+    recipes = set()
+    with mock.patch.object(peer_recipes, "TOP", self.root):
+      for text in ("old", "new"):
+        for file in files:
+          path = os.path.join(self.root, file)
+          os.makedirs(os.path.dirname(path), exist_ok=True)
+          with open(path, "w", encoding="utf-8") as opened:
+            opened.write(text)
+          if text == "new" or file == files[-1]:
+            recipes.add(peer_recipes.PEERS["grpc"].recipe())
+    self.assertEqual(len(recipes), 1 + len(files))
+
   def test_failures_say_what_failed(self):
     with self.assertRaisesRegex(peer_recipes.Unavailable,
                                 "no nowhere_to_be_found .*package x"):
