@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.join(HERE, "..", "..")
@@ -94,6 +95,20 @@ class FiberTable(unittest.TestCase):
     done = run("--ours=/nowhere/x", "--peers=none")
     self.assertEqual(done.returncode, 1)
     self.assertIn("/nowhere/x", done.stderr)
+
+  def test_what_is_not_allowed_is_said(self):
+    with mock.patch.object(TABLE.os, "sched_setscheduler",
+                           side_effect=PermissionError):
+      with self.assertRaisesRegex(TABLE.Failure, "realtime priority"):
+        TABLE.run_program(["true"], 1, True)
+    with mock.patch.object(TABLE, "PATIENCE_S", 0.01):
+      with self.assertRaisesRegex(TABLE.Failure, "sleep 9: not done after"):
+        TABLE.run_program(["sleep", "9"], 1, False)
+
+  def test_what_cannot_be_written_is_said_first(self):
+    done = run("--ours=/bin/false", "--peers=none", "--json=/nowhere/x")
+    self.assertEqual(done.returncode, 1)
+    self.assertRegex(done.stderr, "^fiber_table: .*/nowhere/x'\n$")
 
   def test_wrong_flags(self):
     for arguments in (["--peers=python"], ["--repetitions=0"],
