@@ -11,6 +11,7 @@ window, and adds the reports up.
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -115,6 +116,8 @@ def grpc_client(bench, address, **flags):
 class Wrk:
     """wrk, for plain HTTP. A run before the window warms the server up.
 
+    It takes whole seconds only: both are rounded up.
+
     With `post_bytes` it sends POST requests with such a body.
     """
 
@@ -131,8 +134,7 @@ class Wrk:
             self.environment['WRK_POST_BYTES'] = str(post_bytes)
         self.warmup = 0.0
         self._warmup_failures = 0
-        # It takes whole seconds only.
-        self.seconds = max(1, round(bench.scale.seconds))
+        self.seconds = math.ceil(bench.scale.seconds)
         self._url = address if address.startswith('http') else (
             'http://%s/' % address)
         self._connections = connections
@@ -147,12 +149,12 @@ class Wrk:
 
     def prepare(self, bench, warmup):
         del warmup
-        if bench.scale.warmup < 0.5:
+        if bench.scale.warmup == 0:
             return
-        with processes.started(
-                self._with_duration(max(1, round(bench.scale.warmup))),
-                bench.folder, environment=self.environment) as warming:
-            wait_for_end(warming, self, bench.scale.warmup + GRACE_S)
+        seconds = math.ceil(bench.scale.warmup)
+        with processes.started(self._with_duration(seconds), bench.folder,
+                               environment=self.environment) as warming:
+            wait_for_end(warming, self, seconds + GRACE_S)
         self._warmup_failures = read_report(self.report)['failures']
         # So that it isn't taken for the window's, if that isn't written.
         os.truncate(self.report, 0)

@@ -117,9 +117,16 @@ class Wrk(InFolder):
             'client: WRK_POST_BYTES=9 wrk -t1 -c1 -d1s -s wrk_report.lua '
             'http://127.0.0.1:1/'])
 
+    def test_whole_seconds(self):
+        self.wrk_says()
+        client = loads.Wrk(self.bench(seconds=2.5), '127.0.0.1:1', 1, 1)
+        self.assertEqual(client.seconds, 3)
+        self.assertIn('-d3s', client.command)
+
     def test_warm_up_counts(self):
         self.wrk_says(failures=2)
-        self.assertEqual(self.apply(warmup=1.0).failures, 4)
+        for warmup in (0.2, 1.0):
+            self.assertEqual(self.apply(warmup=warmup).failures, 4)
         self.wrk_says(first='echo unable to connect; exit 1')
         with self.assertRaisesRegex(model.Failure, 'status 1:\nunable'):
             self.apply(warmup=1.0)
