@@ -173,9 +173,9 @@ def longtail_rows(scale):
     return [longtail_row(system, threads, tail, qps, 5000)
             for threads in scale.worker_threads()
             for tail in scale.pick(TAILS, TAILS, TAILS[:2])
-            for system in scale.pick(('flare', 'gdt', 'gdt-tp'),
-                                     ('flare', 'gdt', 'gdt-tp'),
-                                     ('flare', 'gdt'))
+            for system in servers.systems_for(threads, scale.pick(
+                ('flare', 'gdt', 'gdt-tp'), ('flare', 'gdt', 'gdt-tp'),
+                ('flare', 'gdt')))
             if system == 'flare' or tail in BASELINE_TAILS]
 
 
@@ -219,10 +219,10 @@ def rate_row(system, threads, clients, qps, tail):
 def many_clients_rows(scale):
     many = (32,) if len(scale.cpus) >= 32 else ()
     counts = scale.pick((1, 2, 4, 8, 16) + many, (1, 4, 16), (1, 4))
-    systems = scale.pick(('flare', 'gdt', 'gdt-tp'), ('flare', 'gdt'),
-                         ('flare',))
     made = []
     for threads in scale.worker_threads():
+        systems = servers.systems_for(threads, scale.pick(
+            ('flare', 'gdt', 'gdt-tp'), ('flare', 'gdt'), ('flare',)))
         made += [many_clients_row(system, threads, count)
                  for count in counts for system in systems]
         made += [rate_row(system, threads, scale.pick(8, 8, 2),

@@ -106,9 +106,8 @@ def echo_vs_gdt_rows(scale):
     load = {'threads': greatest, 'connections': 40, 'pending': 400}
     made = []
     for threads in scale.thread_counts():
-        for system in ('flare', 'gdt', 'gdt-tp', 'epoll_limit'):
-            if system == 'gdt-tp' and threads < 2:
-                continue  # One for IO and one worker are two.
+        for system in servers.systems_for(
+                threads, ('flare', 'gdt', 'gdt-tp', 'epoll_limit')):
             made.append(press_row(
                 system, threads,
                 lambda bench, system=system, threads=threads:
@@ -152,7 +151,8 @@ def jitter_rows(scale):
         load = {'threads': press_threads, 'connections': connections,
                 'pending': 100 * connections}
         for threads in counts:
-            for system in ('flare', 'gdt', 'gdt-tp'):
+            for system in servers.systems_for(threads,
+                                              ('flare', 'gdt', 'gdt-tp')):
                 flags = dict(work)
                 if system == 'gdt-tp':
                     flags['io_share'] = 0.2

@@ -90,6 +90,12 @@ def peers_with(role):
                  if role in one.roles)
 
 
+def systems_for(threads, systems):
+    """Those of them that have no more threads than that."""
+    return [system for system in systems
+            if system != 'gdt-tp' or threads >= 2]  # IO, and a worker.
+
+
 # What may be a row of a table.
 PEERS = peers_with('http') + tuple(
     name for role in ('tcp', 'grpc') for name in peers_with(role)

@@ -271,6 +271,15 @@ class Commands(unittest.TestCase):
                     self.assertEqual(len(keys), len(set(keys)), workload.name)
                     self.assertTrue(keys)
 
+    def test_no_more_threads_than_the_column_says(self):
+        for threads, expected in ((1, set()), (2, {'gdt-tp'})):
+            scale = model.Scale(threads=(threads,))
+            for name in ('echo-vs-gdt', 'jitter-vs-gdt', 'brpc-longtail',
+                         'brpc-many-clients'):
+                systems = {one.system for one in command.WORKLOADS[name].rows(
+                    scale)}
+                self.assertEqual(systems & {'gdt-tp'}, expected, name)
+
     def test_all_workloads(self):
         status, said = self.run_main('--smoke', '--peers=none', '--seconds=.02',
                                      '--warmup=0', '--bin=' + self.bin)
