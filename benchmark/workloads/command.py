@@ -50,6 +50,9 @@ def main(arguments=None):
     signal.signal(signal.SIGTERM, interrupt)
     try:
         return run(options)
+    except OSError as error:  # Such as a disk that is full.
+        print('tables: %s' % error, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print('\nStopped. The same command goes on from here.', file=sys.stderr)
         return 130

@@ -37,8 +37,13 @@ class Store:
                 entry['sample'])
 
     def _write(self, entry):
-        with open(self.path, 'a', encoding='utf-8') as file:
-            file.write(json.dumps(entry, separators=(',', ':')) + '\n')
+        text = json.dumps(entry, separators=(',', ':')) + '\n'
+        with open(self.path, 'a+b') as file:
+            if file.tell() != 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b'\n':  # A line that was cut short.
+                    text = '\n' + text
+            file.write(text.encode())
 
     def add(self, row, repetition, sample):
         self.samples[row.key, repetition] = sample

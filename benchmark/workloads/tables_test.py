@@ -280,6 +280,15 @@ class Commands(unittest.TestCase):
                     scale)}
                 self.assertEqual(systems & {'gdt-tp'}, expected, name)
 
+    def test_full_disk(self):
+        with unittest.mock.patch.object(command.Store, 'add',
+                                        side_effect=OSError(28, 'full')):
+            status, said = self.run_main(
+                'echo-http', '--peers=none', '--seconds=.02', '--warmup=0',
+                '--repetitions=1', '--bin=' + self.bin,
+                '--output=' + self.folder)
+        self.assertEqual((status, said), (1, 'tables: [Errno 28] full\n'))
+
     def test_all_workloads(self):
         status, said = self.run_main('--smoke', '--peers=none', '--seconds=.02',
                                      '--warmup=0', '--bin=' + self.bin)
