@@ -1,7 +1,7 @@
 """The command line of tools/tables."""
 
 import argparse
-import datetime
+import dataclasses
 import math
 import os
 import signal
@@ -238,7 +238,9 @@ def write(plan, running, options, commit):
     summaries = [summary.summarise(row, samples) for row, samples in measured]
     commands = [samples[-1].commands for _, samples in measured]
     distributions = [summary.distribution(samples) for _, samples in measured]
-    result = summary.report_json(name, machine.machine(), commit, summaries)
+    date, where = summary.when_and_where(
+        [sample for _, samples in measured for sample in samples])
+    result = summary.report_json(name, where, commit, summaries)
     if options.json:
         summary.write_json(options.json, result)
     if options.smoke:
@@ -248,9 +250,9 @@ def write(plan, running, options, commit):
     os.makedirs(os.path.join(output, 'raw'), exist_ok=True)
     pictures = plots.draw(plan.workload, summaries, distributions,
                           os.path.join(output, 'plots'))
-    facts = {'machine': machine.machine(), 'commit': commit,
+    facts = {'machine': where, 'commit': commit,
              'build': machine.build_mode(options.bin),
-             'date': datetime.date.today().isoformat(),
+             'date': date,
              'repetitions': scale.repetitions, 'seconds': scale.seconds,
              'warmup': scale.warmup}
     text = report.write(plan.workload, facts, summaries, commands, pictures,

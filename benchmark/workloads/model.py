@@ -61,7 +61,7 @@ class Sample:
     `figures` (microseconds, by the names of histogram.FIGURES) are read off
     `latencies` unless they are given: by tools that tell no distribution,
     or when it is stored with less detail. `extra` holds further figures, by
-    name.
+    name. `date` and `machine` are set by the store.
     """
     qps: float
     failures: int
@@ -73,6 +73,8 @@ class Sample:
     rss_client_kb: typing.Optional[int] = None
     commands: list = dataclasses.field(default_factory=list)
     extra: dict = dataclasses.field(default_factory=dict)
+    date: str = ''
+    machine: str = ''
 
     def latency_figures(self):
         if not self.figures and self.latencies and self.latencies.count:

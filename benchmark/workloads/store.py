@@ -5,10 +5,11 @@ to one workload and to one set of conditions (commit, build, CPUs, ...), which
 its folder's name tells; a line cut short by a kill is dropped.
 """
 
+import datetime
 import json
 import os
 
-from . import histogram
+from . import histogram, machine
 from .model import Sample
 
 
@@ -46,6 +47,9 @@ class Store:
             file.write(text.encode())
 
     def add(self, row, repetition, sample):
+        """Notes when and where it was measured: now, here."""
+        sample.date = datetime.date.today().isoformat()
+        sample.machine = machine.machine()
         self.samples[row.key, repetition] = sample
         self._write({'row': row.key, 'repetition': repetition,
                      'sample': as_json(sample)})

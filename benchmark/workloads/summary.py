@@ -54,6 +54,14 @@ def distribution(samples):
     return histogram.merged(sample.latencies for sample in samples)
 
 
+def when_and_where(samples):
+    """The date, or the first and the last, and the machine, or machines."""
+    dates = sorted({sample.date for sample in samples if sample.date})
+    machines = sorted({sample.machine for sample in samples if sample.machine})
+    return (' to '.join(dict.fromkeys(dates[:1] + dates[-1:])) or 'not stored',
+            '; '.join(machines) or 'not stored')
+
+
 def json_row(summary):
     row = {'system': summary['system'], 'threads': summary['threads'],
            'parameters': summary['parameters'], 'qps': summary['qps']}

@@ -51,6 +51,16 @@ class Summaries(unittest.TestCase):
                                      'qps_per_core', 'repetitions')],
             [1000, 900, 1100, 1.25, 2000, 3])
 
+    def test_when_and_where(self):
+        samples = [model.Sample(1.0, 0, date=date, machine=where)
+                   for date, where in (('2026-03-02', 'a'), ('2026-03-01', 'b'),
+                                       ('2026-03-03', 'a'), ('', ''))]
+        self.assertEqual(summary.when_and_where(samples),
+                         ('2026-03-01 to 2026-03-03', 'a; b'))
+        self.assertEqual(summary.when_and_where(samples[:1]),
+                         ('2026-03-02', 'a'))
+        self.assertEqual(summary.when_and_where([]), ('not stored',) * 2)
+
     def test_what_is_not_known_is_null(self):
         one = summary.summarise(
             model.Row('nginx', 1, {}, None),

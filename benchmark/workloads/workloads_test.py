@@ -2,6 +2,7 @@
 """Measuring, with programs that only pretend."""
 
 import contextlib
+import datetime
 import io
 import json
 import os
@@ -17,7 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 # pylint: disable=wrong-import-position
-from workloads import histogram, model, processes, runner, store, trpc
+from workloads import (histogram, machine, model, processes, runner, store,
+                       trpc)
 from workloads.fakes import (SERVER, InFolder, alive, wait_until,
                              write_program)
 
@@ -225,6 +227,9 @@ class Runs(InFolder):
             plan.rows[0], 1)
         self.assertEqual(read.latency_figures(), ours.latency_figures())
         self.assertEqual(read.latencies.count, 20)
+        self.assertEqual((read.date, read.machine),
+                         (datetime.date.today().isoformat(),
+                          machine.machine()))
         again.clear()
         self.assertEqual(store.Store(self.folder, 'some').samples, {})
 
