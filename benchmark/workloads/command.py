@@ -215,13 +215,16 @@ def conditions(options, scale, commit):
 
 def make_plans(options, scale, commit, present):
     folder = os.path.join(CACHE, conditions(options, scale, commit))
+    versions = {name: peers.all_peers()[name].installation()
+                for name in present}
     plans = []
     for name in options.names or WORKLOADS:
         workload = WORKLOADS[name]
         store = Store(folder, name)
         if options.fresh or options.smoke:
             store.clear()
-        rows = [row for row in workload.rows(scale)
+        rows = [dataclasses.replace(row, version=versions.get(row.system, ''))
+                for row in workload.rows(scale)
                 if row.system not in servers.PEERS
                 or row.system in present]
         plans.append(runner.Plan(workload, rows, store))

@@ -8,9 +8,14 @@ import subprocess
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
-# What changes measured programs; documents and the like don't.
+# What changes measured programs and their loads; documents and the like don't.
 CODE = ('base', 'fiber', 'io', 'rpc', 'example', 'benchmark/baseline',
-        'tools/bazel', '.bazelrc', 'WORKSPACE')
+        'benchmark/peers', 'benchmark/workloads', 'tools/bazel', '.bazelrc',
+        'WORKSPACE')
+# What only writes the pages, or tests that.
+NO_CODE = tuple(':!benchmark/workloads/' + name for name in (
+    '*_test.py', 'command.py', 'fakes.py', 'grouping.py', 'plots.py',
+    'published.py', 'report.py', 'summary.py'))
 
 
 def machine():
@@ -37,6 +42,7 @@ def commit():
     """The last commit that changed code; with changes since, their hash, too.
     """
     code = [path for path in CODE if os.path.exists(os.path.join(TOP, path))]
+    code += NO_CODE
     last = git('log', '-1', '--format=%h', '--', *code).strip() or 'unknown'
     changes = git('diff', 'HEAD', '--', *code)
     if not changes:

@@ -90,19 +90,22 @@ class Row:
     (system, threads, parameters) is unique in a workload. `prepare(bench)`, if
     given, runs once before the first repetition and gives a value (made of what
     JSON knows) that is handed to each `measure(bench, value)`: a search for the
-    right load, say.
+    right load, say. `version`: of a peer, so that what was measured with
+    another one isn't taken for this one's.
     """
     system: str
     threads: typing.Optional[int]
     parameters: dict
     measure: typing.Callable
     prepare: typing.Optional[typing.Callable] = None
+    version: str = ''
 
     @property
     def key(self):
         parameters = ','.join(
             '%s=%s' % item for item in sorted(self.parameters.items()))
-        return '%s|%s|%s' % (self.system, self.threads, parameters)
+        key = '%s|%s|%s' % (self.system, self.threads, parameters)
+        return '%s|%s' % (key, self.version) if self.version else key
 
 
 @dataclasses.dataclass(frozen=True)

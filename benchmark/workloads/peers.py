@@ -21,6 +21,7 @@ Missing is raised if a peer isn't installed, Failure if it doesn't start.
 """
 
 import contextlib
+import hashlib
 import importlib
 import json
 import os
@@ -69,6 +70,11 @@ class Peer:
                 return json.load(file)['version']
         except (FileNotFoundError, ValueError):
             return None
+
+    def installation(self):
+        """A word that changes with the version, or what it was made from."""
+        with open(os.path.join(self.folder, 'installed.json'), 'rb') as file:
+            return hashlib.sha1(file.read()).hexdigest()[:6]
 
     def program(self, name=None):
         """The path of a program of it, by default that of the same name."""

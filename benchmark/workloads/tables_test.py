@@ -106,6 +106,40 @@ class Builds(unittest.TestCase):
         self.assertEqual(keys[3], keys[4])
 
 
+class Commits(unittest.TestCase):
+
+    def setUp(self):
+        if shutil.which('git') is None:
+            self.skipTest('no git')
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        top = unittest.mock.patch.object(command.machine, 'TOP', self.folder)
+        top.start()
+        self.addCleanup(top.stop)
+
+    def commit(self, file):
+        """What the tree's commit is with another one, which adds this file."""
+        path = os.path.join(self.folder, file)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w', encoding='utf-8'):
+            pass
+        command.machine.git('init')
+        command.machine.git('add', '.')
+        command.machine.git('-c', 'user.name=a', '-c', 'user.email=a', 'commit',
+                            '-m', file)
+        return command.machine.commit()
+
+    def test_what_is_measured_with(self):
+        names = [self.commit(file) for file in (
+            'base/a.h', 'benchmark/peers/nginx_tcp.conf',
+            'benchmark/workloads/proxy.py')]
+        self.assertEqual(len(set(names)), 3)
+        self.assertEqual([self.commit(file) for file in (
+            'docs/a.md', 'benchmark/workloads/report.py',
+            'benchmark/workloads/a_test.py')], names[-1:] * 3)
+
+
 class Reports(unittest.TestCase):
 
     def test_figures_as_text(self):
@@ -289,6 +323,24 @@ class Commands(unittest.TestCase):
                 systems = {one.system for one in command.WORKLOADS[name].rows(
                     scale)}
                 self.assertEqual(systems & {'gdt-tp'}, expected, name)
+
+    def test_what_another_peer_gave_is_not_this_ones(self):
+        folder = os.path.join(self.folder, 'nginx')
+        os.makedirs(folder)
+        options = command.parse(['proxy-http'])
+        keys = []
+        with unittest.mock.patch.dict(os.environ, FLARE_PEERS=self.folder), (
+                unittest.mock.patch.object(command, 'CACHE', self.folder)):
+            for version in ('1', '2'):
+                with open(os.path.join(folder, 'installed.json'), 'w',
+                          encoding='utf-8') as file:
+                    json.dump({'version': version, 'recipe': 'x'}, file)
+                [plan] = command.make_plans(options, model.Scale(), 'abc',
+                                            {'nginx'})
+                keys.append({one.key for one in plan.rows})
+        self.assertTrue(keys[0] - keys[1])
+        self.assertEqual({key.split('|')[0] for key in keys[0] ^ keys[1]},
+                         {'nginx'})
 
     def test_full_disk(self):
         with unittest.mock.patch.object(command.Store, 'add',
