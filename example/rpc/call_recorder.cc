@@ -1,5 +1,6 @@
 #include "example/rpc/call_recorder.h"
 
+#include <memory>
 #include <utility>
 
 namespace example {
@@ -15,33 +16,39 @@ void CallStatistics::Merge(const CallStatistics& other) {
   for (const auto& [status, count] : other.failures) failures[status] += count;
 }
 
+CallStatistics& CallRecorder::Slot::MadeStatistics() {
+  if (statistics == nullptr) statistics = std::make_unique<CallStatistics>();
+  return *statistics;
+}
+
 void CallRecorder::Succeeded(std::int64_t latency_ns) {
   Slot& slot = slots_[ThreadSlot()];
   flare::ScopedLock guard(slot.lock);
-  slot.statistics.latency_ns.Record(latency_ns);
+  slot.MadeStatistics().latency_ns.Record(latency_ns);
 }
 
 void CallRecorder::Failed(int status) {
   Slot& slot = slots_[ThreadSlot()];
   flare::ScopedLock guard(slot.lock);
-  ++slot.statistics.failures[status];
+  ++slot.MadeStatistics().failures[status];
 }
 
 CallStatistics CallRecorder::Take() {
   CallStatistics total;
-  CallStatistics spare;  // Always empty when it is swapped in.
+  // Always empty when it is swapped in.
+  auto spare = std::make_unique<CallStatistics>();
   for (Slot& slot : slots_) {
     {
       flare::ScopedLock guard(slot.lock);
-      if (slot.statistics.successes() == 0 &&
-          slot.statistics.failures.empty()) {
+      if (slot.statistics == nullptr || (slot.statistics->successes() == 0 &&
+                                         slot.statistics->failures.empty())) {
         continue;
       }
       std::swap(slot.statistics, spare);
     }
-    total.Merge(spare);
-    spare.latency_ns.Reset();
-    spare.failures.clear();
+    total.Merge(*spare);
+    spare->latency_ns.Reset();
+    spare->failures.clear();
   }
   return total;
 }

@@ -69,7 +69,7 @@ TEST(CallRecorder, ThreadsHaveSlotsOfTheirOwn) {
 // one of the statistics.
 TEST(CallRecorder, NothingIsLostNorCountedTwice) {
   constexpr std::uint64_t kThreads = kThreadSlots + 6;
-  constexpr std::uint64_t kCalls = 3000;
+  constexpr std::uint64_t kCalls = 1000;
   CallRecorder recorder;
   CallStatistics total;
   std::atomic<std::uint64_t> running{kThreads};

@@ -10,7 +10,7 @@
 
 namespace example {
 
-inline constexpr std::size_t kThreadSlots = 64;
+inline constexpr std::size_t kThreadSlots = 256;
 
 // 0 to kThreadSlots - 1, dealt round robin: beyond that many threads some
 // share one, so slots need atomics, which are uncontended nearly always.
