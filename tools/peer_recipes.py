@@ -180,7 +180,7 @@ class GrpcPeer(SourcePeer):
   """An echo server and a load generator, with gRPC from Debian's packages."""
 
   PACKAGES = ["libgrpc++-dev", "protobuf-compiler-grpc", "libprotobuf-dev",
-              "protobuf-compiler", "libgflags-dev", "g++"]
+              "protobuf-compiler", "libgflags-dev", "libjemalloc-dev", "g++"]
   PROTO = "example/rpc/echo_service.proto"
   # Of our tree: how the load generator counts and reports.
   SHARED = ["base/clock.cc", "base/histogram.cc", "base/string.cc",
@@ -227,7 +227,8 @@ class GrpcPeer(SourcePeer):
              "-o", f"{root}/programs/{name}",
              *(f"-L{path}" for path in libraries),
              "-lgrpc++", "-lgrpc", "-lgpr", "-lprotobuf",
-             "-labsl_synchronization", "-lgflags"],
+             "-labsl_synchronization", "-lgflags",
+             "-ljemalloc"],  # As ours and the baselines.
             env=environment)
         write_starter(root, name, f"programs/{name}")
     return program_version(f"{root}/bin/grpc_echo_server", "--version",
