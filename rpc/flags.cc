@@ -135,10 +135,16 @@ DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
              "Bytes of one message that a server accepts. A larger one fails; "
              "one over 64 MiB is the last on its connection, too.");
 DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
-             "Seconds between two looks for idle connections. 0: none.");
+             "Seconds between two looks for connections that are idle, or take "
+             "too long for a message. 0: none.");
 DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
              "Seconds without traffic after which a server closes a "
              "connection. 0: never.");
+DEFINE_int32(flare_rpc_server_message_timeout, 60,
+             "Seconds after its first byte, the first time after the "
+             "connection was accepted, in which a message must arrive, or 64 "
+             "KiB more of a larger one; else the server closes the "
+             "connection, having answered what came before. 0: no limit.");
 DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
               "",
               "Limits of calls at a time for single methods: "
@@ -230,6 +236,8 @@ const Range kRanges[] = {
      &FLAGS_flare_rpc_server_remove_idle_connection_interval, 0, kMaxSeconds},
     {"flare_rpc_server_connection_max_idle",
      &FLAGS_flare_rpc_server_connection_max_idle, 0, kMaxSeconds},
+    {"flare_rpc_server_message_timeout",
+     &FLAGS_flare_rpc_server_message_timeout, 0, kMaxSeconds},
     {"flare_rpc_protocol_buffers_status_code_for_overloaded",
      &FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded, 1, kMax},
     {"flare_rpc_server_drain_timeout_ms",
@@ -314,6 +322,7 @@ ServerDefaults ServerDefaultsFromFlags() {
           seconds(FLAGS_flare_rpc_server_remove_idle_connection_interval),
       .connection_max_idle =
           seconds(FLAGS_flare_rpc_server_connection_max_idle),
+      .message_timeout = seconds(FLAGS_flare_rpc_server_message_timeout),
       .drain_timeout = milliseconds(FLAGS_flare_rpc_server_drain_timeout_ms),
       .max_ongoing_calls_per_method =
           FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,

@@ -52,6 +52,7 @@ struct ServerDefaults {
   std::size_t max_http_header_size;                     // bytes
   std::chrono::seconds remove_idle_connection_interval;
   std::chrono::seconds connection_max_idle;
+  std::chrono::seconds message_timeout;
   std::chrono::milliseconds drain_timeout;
   std::string max_ongoing_calls_per_method;  // "pkg.Service.Method:10,..."
   int status_code_for_overloaded;

@@ -60,6 +60,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_rpc_server_max_packet_size", "4194304"},
       {"flare_rpc_server_remove_idle_connection_interval", "15"},
       {"flare_rpc_server_connection_max_idle", "60"},
+      {"flare_rpc_server_message_timeout", "60"},
       {"flare_rpc_protocol_buffers_status_code_for_overloaded", "11"},
       {"flare_http_max_header_size", "8192"},
       {"flare_rpc_client_default_rpc_timeout_ms", "2000"},
@@ -255,6 +256,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_rpc_server_max_request_queueing_delay", "-1", "at least 0"},
            {"flare_rpc_server_max_packet_size", "-5", "at least 64"},
            {"flare_rpc_server_connection_max_idle", "-1", "from 0"},
+           {"flare_rpc_server_message_timeout", "-1", "from 0"},
            {"flare_rpc_server_drain_timeout_ms", "-1", "at least 0"},
            {"flare_rpc_protocol_buffers_status_code_for_overloaded", "0",
             "at least 1"},
@@ -308,6 +310,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_connection_max_idle", "11");
   Set("flare_rpc_server_remove_idle_connection_interval", "12");
   Set("flare_rpc_server_drain_timeout_ms", "13");
+  Set("flare_rpc_server_message_timeout", "16");
   Set("flare_http_max_header_size", "140");
   Set("flare_rpc_protocol_buffers_status_code_for_overloaded", "15");
   const Server::Options options;
@@ -321,6 +324,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   EXPECT_EQ(options.connection_max_idle, std::chrono::seconds(11));
   EXPECT_EQ(options.remove_idle_connection_interval, std::chrono::seconds(12));
   EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(13));
+  EXPECT_EQ(options.message_timeout, std::chrono::seconds(16));
   EXPECT_EQ(options.max_http_header_size, 140u);
   EXPECT_EQ(options.status_code_for_overloaded, 15);
   // What is given in code wins.

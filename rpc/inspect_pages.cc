@@ -28,6 +28,7 @@ void WriteServer(const Server::Statistics& s, std::ostream& out) {
   out << "connections_accepted " << s.connections_accepted
       << "\nconnections_open " << s.connections_open << "\nconnections_refused "
       << s.connections_refused << "\nconnections_idle " << s.connections_idle
+      << "\nconnections_slow " << s.connections_slow  //
       << "\nconnections_malformed " << s.connections_malformed
       << "\nconnections_broken " << s.connections_broken  //
       << "\ncalls " << s.calls                            //

@@ -27,13 +27,15 @@
 namespace flare {
 namespace {
 
-// Starts draining the connections that have been idle for long. Runs on a
-// fiber of the timer.
-void DrainIdleConnections(rpc::ServerState* state) {
-  const std::int64_t since_ns =
-      NowNs() - ToNs(state->options().connection_max_idle);
+// Starts draining the connections that have been idle, or within a message, for
+// too long. Runs on a fiber of the timer.
+void DrainOverdueConnections(rpc::ServerState* state) {
+  const std::int64_t now_ns = NowNs();
+  const std::int64_t max_idle_ns = ToNs(state->options().connection_max_idle);
+  const std::int64_t max_message_ns = ToNs(state->options().message_timeout);
   state->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
-    connection->DrainIfIdle(since_ns);
+    if (max_idle_ns > 0) connection->DrainIfIdle(now_ns - max_idle_ns);
+    if (max_message_ns > 0) connection->DrainIfSlow(now_ns - max_message_ns);
   });
 }
 
@@ -53,7 +55,7 @@ class Server::Listener {
         });
     if (!acceptor) return acceptor.error();
     listener->acceptor_ = *std::move(acceptor);
-    listener->StartIdleTimer();
+    listener->StartSweeping();
     return listener;
   }
 
@@ -64,7 +66,7 @@ class Server::Listener {
     stopped_ = true;
     acceptor_->Stop();
     acceptor_->Join();  // [S1]
-    if (idle_timer_ != 0) fiber::KillTimer(idle_timer_);
+    if (sweeper_ != 0) fiber::KillTimer(sweeper_);
     state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
       connection->Drain();  // [S2]
     });
@@ -89,20 +91,20 @@ class Server::Listener {
   explicit Listener(RefPtr<rpc::ServerState> state)
       : state_(std::move(state)) {}
 
-  void StartIdleTimer() {
-    const rpc::ServerState& state = *state_;
-    const auto interval = state.options().remove_idle_connection_interval;
-    if (interval.count() <= 0 ||
-        state.options().connection_max_idle.count() <= 0) {
+  void StartSweeping() {
+    const Options& options = state_->options();
+    const auto interval = options.remove_idle_connection_interval;
+    if (interval.count() <= 0 || (options.connection_max_idle.count() <= 0 &&
+                                  options.message_timeout.count() <= 0)) {
       return;
     }
-    idle_timer_ = fiber::SetTimer(
-        interval, [state = state_] { DrainIdleConnections(state.Get()); });
+    sweeper_ = fiber::SetTimer(
+        interval, [state = state_] { DrainOverdueConnections(state.Get()); });
   }
 
   const RefPtr<rpc::ServerState> state_;
   std::unique_ptr<io::Acceptor> acceptor_;
-  fiber::TimerId idle_timer_ = 0;
+  fiber::TimerId sweeper_ = 0;
   bool stopped_ = false;
   std::int64_t drain_deadline_ns_ = 0;
 };

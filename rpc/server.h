@@ -104,6 +104,14 @@ class Server {
         rpc::ServerDefaultsFromFlags().connection_max_idle;
     std::chrono::nanoseconds remove_idle_connection_interval =
         rpc::ServerDefaultsFromFlags().remove_idle_connection_interval;
+    // A message must have arrived so long after its first byte, the first one
+    // so long after the connection was accepted; or 64 KiB more of a larger
+    // one, again and again. Else the calls that came before are answered, and
+    // the connection is closed. Time for which the server itself doesn't read,
+    // because of a limit above, doesn't count. Looked for at the same interval.
+    // 0: never.
+    std::chrono::nanoseconds message_timeout =
+        rpc::ServerDefaultsFromFlags().message_timeout;
     // How long Stop() lets running calls go on and replies be sent.
     std::chrono::nanoseconds drain_timeout =
         rpc::ServerDefaultsFromFlags().drain_timeout;
@@ -125,6 +133,7 @@ class Server {
     std::uint64_t connections_open = 0;
     std::uint64_t connections_refused = 0;    // over the limit, by the filter
     std::uint64_t connections_idle = 0;       // closed as idle
+    std::uint64_t connections_slow = 0;       // closed within a slow message
     std::uint64_t connections_malformed = 0;  // closed for what they sent
     // Ended by an IO error, or by the peer within a message.
     std::uint64_t connections_broken = 0;

@@ -49,6 +49,10 @@ constexpr std::size_t kBatch = 64;
 // room for more (Options::max_output_per_connection), is closed.
 constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
 
+// With as much more of a message its time begins anew, so that large ones may
+// come on slow lines.
+constexpr std::size_t kProgress = 64 << 10;
+
 io::StreamConnection::Options StreamOptions(const Server::Options& options) {
   io::StreamConnection::Options stream;
   // As much as the protocols keep of what they refuse, to say so.
@@ -119,6 +123,9 @@ ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
   for (std::size_t i = 0; i != set.size(); ++i) {
     protocols_.push_back(set.New(i, this));
   }
+  // relaxed: nobody else knows of the connection.
+  message_began_ns_.store(stream_->last_activity_ns(),
+                          std::memory_order_relaxed);
 }
 
 ServerConnection::~ServerConnection() { state_->connections.Gone(); }
@@ -132,6 +139,8 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
     return true;
   }
   const std::int64_t now_ns = NowNs();
+  const std::size_t arrived = in.size() - left_;
+  bool began = false;  // What is left is of another message.
   fiber::TaskList calls;
   CutResult result = CutResult::kNeedMore;
   for (std::size_t room = Room(); !in.empty();) {
@@ -139,6 +148,9 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
       if (room != 0) StartCalls(std::exchange(calls, {}));
       room = Room();
       if (room == 0) {
+        // It's not the peer who makes it wait.
+        NoteMessage(/*within=*/false, began, arrived, now_ns);
+        left_ = in.size();
         Pause();
         return true;
       }
@@ -151,14 +163,33 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
     }
     call->Prepare(this, protocols_[speaking_].get(), now_ns);
     calls.PushBack(call);
-    speaks_ = true;
+    speaks_ = began = true;
   }
-  cut_short_ = !in.empty();
+  left_ = in.size();
+  cut_short_ = left_ != 0;
+  NoteMessage(cut_short_ || (!began && protocols_[speaking_]->WithinMessage()),
+              began, arrived, now_ns);
   if (!calls.empty()) StartCalls(std::move(calls));
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
   }
   return true;
+}
+
+// What came last, of `arrived` bytes, was of a message that isn't complete, if
+// it is `within` one, which `begins` if others ended before.
+void ServerConnection::NoteMessage(bool within, bool begins,
+                                   std::size_t arrived, std::int64_t now_ns) {
+  // relaxed, all: there is one writer, and readers want no more than a time.
+  const std::int64_t before = message_began_ns_.load(std::memory_order_relaxed);
+  if (!within) [[likely]] {
+    if (before != 0) message_began_ns_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  progress_ += arrived;
+  if (before != 0 && !begins && progress_ < kProgress) return;
+  progress_ = 0;
+  message_began_ns_.store(now_ns, std::memory_order_relaxed);
 }
 
 // How many calls may be started together now.
@@ -259,14 +290,18 @@ bool ServerConnection::OnEndOfInput() {
   } else if (protocols_[speaking_]->WithinMessage()) {
     cut_short_ = true;
   }
-  EndReading(idle ? flare::Status(ETIMEDOUT, "it was idle")
-                  : flare::Status(ECONNRESET, "the end of its input"));
+  const bool slow = slow_.load(std::memory_order_relaxed);
+  EndReading(idle   ? flare::Status(ETIMEDOUT, "it was idle")
+             : slow ? flare::Status(ETIMEDOUT, "a message took too long")
+                    : flare::Status(ECONNRESET, "the end of its input"));
   return true;
 }
 
 void ServerConnection::EndReading(flare::Status why) {
   if (std::exchange(reading_ended_, true)) return;
   for (const auto& protocol : protocols_) protocol->EndInput();
+  // relaxed: see NoteMessage.
+  message_began_ns_.store(0, std::memory_order_relaxed);
   // acquire: pairs with the release in CallFinished, so that all replies have
   // been written before the output is ended [C3].
   const std::uint64_t before =
@@ -302,11 +337,17 @@ void ServerConnection::CallFinished() {
 
 void ServerConnection::OnClosed(const flare::Status& why) {
   auto& counters = state_->connection_counters;
-  // relaxed: what callbacks wrote is ordered by io; `idle_` is a hint.
+  // relaxed: what callbacks wrote is ordered by io; `idle_` and `slow_` are
+  // hints.
   if (malformed_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.malformed);
   } else if (idle_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.idle);
+  } else if (slow_.load(std::memory_order_relaxed)) {
+    state_->Count(&counters.slow);
+    state_->LogConnection(peer_,
+                          "closed: a message took too long to arrive "
+                          "(--flare_rpc_server_message_timeout)");
   } else if (reading_ended_ && cut_short_) {
     state_->Count(&counters.broken);
     state_->LogConnection(peer_, "broken: its input ended within a message");
@@ -369,6 +410,15 @@ void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
   if (stream_->HasOutputRoom()) return Drain();
   // It doesn't read, since the peer takes no replies, and so wouldn't drain.
   Cut(flare::Status(ETIMEDOUT, "the peer takes no replies"));
+}
+
+void ServerConnection::DrainIfSlow(std::int64_t since_ns) {
+  // relaxed, both: see NoteMessage; what is complete meanwhile is answered all
+  // the same.
+  const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
+  if (began == 0 || began >= since_ns) return;
+  slow_.store(true, std::memory_order_relaxed);
+  Drain();
 }
 
 bool ServerConnection::Write(Buffer&& bytes) {

@@ -82,6 +82,9 @@ class ServerConnection final : public io::StreamHandler,
   // Drains the connection if it has been without traffic and without calls
   // since `since_ns`.
   void DrainIfIdle(std::int64_t since_ns);
+  // Drains the connection if the message that comes by it began before
+  // `since_ns`, and has made no progress worth the name since then.
+  void DrainIfSlow(std::int64_t since_ns);
 
  private:
   ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
@@ -102,6 +105,8 @@ class ServerConnection final : public io::StreamHandler,
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
   void StartCalls(fiber::TaskList&& calls);
   void EndReading(flare::Status why);
+  void NoteMessage(bool within, bool begins, std::size_t arrived,
+                   std::int64_t now_ns);
 
   // ReplySink
   bool Write(Buffer&& bytes) override;
@@ -126,8 +131,14 @@ class ServerConnection final : public io::StreamHandler,
   bool speaks_ = false;         // Some message was cut.
   bool reading_ended_ = false;  // Input is thrown away.
   bool cut_short_ = false;      // There is a part of a message.
+  std::size_t left_ = 0;        // Bytes of input, when OnData() returned.
+  std::size_t progress_ = 0;    // Bytes since message_began_ns_.
 
+  // When the message that isn't complete began; 0: there is none, or nothing
+  // is read. The first one begins with the connection.
+  std::atomic<std::int64_t> message_began_ns_;
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
+  std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
   std::atomic<bool> drained_{false};    // Drain() was called.
   std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
   std::atomic<const Method*> last_method_{nullptr};

@@ -1,5 +1,7 @@
 // What arrives at a server that no well-behaved client sends.
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <string>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "flare/fiber/event.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
@@ -108,6 +111,101 @@ TEST_F(ServerInputTest, SoIsItWhereTheMessageHasBegunToBeTakenIn) {
   // Refused, so that there was no more to come.
   EXPECT_NE(send_all(kChunked + "800\r\n"s), "");
   EXPECT_EQ(Final().connections_broken, 3u);
+}
+
+// --- A message that never ends ---
+
+class SlowInputTest : public ServerInputTest {
+ protected:
+  void SetUp() override {
+    ServerInputTest::SetUp();
+    server_options().message_timeout = std::chrono::milliseconds(300);
+    server_options().remove_idle_connection_interval =
+        std::chrono::milliseconds(5);
+    server_options().maximum_packet_size = 1000;
+  }
+
+  // Sends `bytes` and then a byte now and then. What comes until the server
+  // ends the connection.
+  std::string Trickle(const std::string& bytes) {
+    RawClient client(endpoint());
+    client.Send(bytes);
+    std::atomic<bool> ended{false};
+    std::thread sender([&] {
+      while (!ended && client.TrySend("1")) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(40));
+      }
+    });
+    std::string all = client.ReadAll();
+    ended = true;
+    sender.join();
+    return all;
+  }
+};
+
+TEST_F(SlowInputTest, EndsItsConnection) {
+  StartServer();
+  const std::string meta = Meta(1, true);
+  EXPECT_EQ(Trickle("G"), "");
+  EXPECT_EQ(Trickle(Frame(meta.size(), 500, 0, meta)), "");
+  EXPECT_EQ(Trickle("GET / HTTP/1.1\r\nA: "), "");
+  const std::string post = "POST /x HTTP/1.1\r\nHost: x\r\n";
+  EXPECT_EQ(Trickle(post + "Content-Length: 900\r\n\r\n"), "");
+  EXPECT_EQ(Trickle(post + "Transfer-Encoding: chunked\r\n\r\n384\r\n"), "");
+  EXPECT_TRUE(RawClient(endpoint()).AtEnd());  // Sends nothing at all.
+  EXPECT_EQ(Final().connections_slow, 6u);
+}
+
+TEST_F(SlowInputTest, EndsItBehindTheRepliesToWhatCameBefore) {
+  service().on_call = [](TestCall call) {
+    this_fiber::SleepFor(std::chrono::milliseconds(600));
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  const std::string call =
+      RawClient(endpoint()).Encode(1, kCall, MakeRequest("body"));
+  EXPECT_NE(Trickle(call + call.substr(0, 20)), "");
+  // It is refused at once, and skipped for as long as any message may take.
+  const std::string meta = Meta(1, true);
+  EXPECT_NE(Trickle(Frame(meta.size(), 2000, 0, meta)), "");
+  EXPECT_EQ(Final().connections_slow, 2u);
+}
+
+TEST_F(SlowInputTest, IsNoneWhileThereIsProgress) {
+  server_options().message_timeout = std::chrono::seconds(2);
+  server_options().maximum_packet_size = 4'000'000;
+  StartServer();
+  RawClient client(endpoint());
+  const std::string call =
+      client.Encode(1, kCall, MakeRequest(std::string(2'000'000, 'x')));
+  constexpr std::size_t kPiece = 160'000;
+  for (std::size_t at = 0; at < call.size(); at += kPiece) {
+    client.Send(call.substr(at, kPiece));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 0);
+}
+
+TEST_F(SlowInputTest, IsNoneThatTheServerItselfDoesNotRead) {
+  server_options().max_concurrent_requests_per_connection = 1;
+  fiber::Event go;
+  service().on_call = [&](TestCall call) {
+    go.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  const std::string call = client.Encode(1, kCall, MakeRequest("body"));
+  client.Send(call + call.substr(0, 20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(900));
+  client.Send(call.substr(20));
+  go.Set();
+  EXPECT_TRUE(client.ReadReply());
+  EXPECT_TRUE(client.ReadReply());
+  client.Close();
+  EXPECT_EQ(Final().connections_slow, 0u);
 }
 
 // --- Beyond a limit of the server's options ---

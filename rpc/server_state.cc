@@ -115,6 +115,7 @@ Server::Statistics ServerState::statistics() const {
   sum.connections_open = connections.open();
   sum.connections_refused = get(connection_counters.refused);
   sum.connections_idle = get(connection_counters.idle);
+  sum.connections_slow = get(connection_counters.slow);
   sum.connections_malformed = get(connection_counters.malformed);
   sum.connections_broken = get(connection_counters.broken);
   for (const Counters& counters : counters_) {

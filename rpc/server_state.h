@@ -79,6 +79,7 @@ class ServerState : public RefCounted<ServerState> {
     std::atomic<std::uint64_t> accepted{0};
     std::atomic<std::uint64_t> refused{0};
     std::atomic<std::uint64_t> idle{0};
+    std::atomic<std::uint64_t> slow{0};
     std::atomic<std::uint64_t> malformed{0};
     std::atomic<std::uint64_t> broken{0};
   };
