@@ -47,7 +47,8 @@ class Server {
     std::string service_name = "";
     // Bytes of one message, header and attachment included. A longer one is
     // answered with an error, or closes its connection where it can't be. One
-    // over 64 MiB, too, is the last on its connection.
+    // over 64 MiB, too, is the last on its connection; over HTTP also one in
+    // chunks, or with "Expect: 100-continue".
     std::size_t maximum_packet_size =
         rpc::ServerDefaultsFromFlags().max_packet_size;
     // Of what is compressed in it, body and attachment each: their bytes in

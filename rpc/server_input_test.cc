@@ -374,12 +374,31 @@ TEST_F(ServerInputTest, OversizedHttpIsRefused) {
   server_options().maximum_packet_size = 1000;
   StartServer();
   RawClient client(endpoint());
-  client.Send(
-      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n");
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: x\r\n";
+  client.Send(post + "Content-Length: 99999\r\n\r\n");
   EXPECT_EQ(client.ReadUntil(" ").size(), 9u);
   EXPECT_EQ(client.ReadUntil(" "), "413 ");
+  // The next one is found behind the body.
+  client.Send(std::string(99999, 'x') + post +
+              "Transfer-Encoding: chunked\r\n\r\n800\r\n");
+  EXPECT_NE(client.ReadUntil("HTTP/1.1 413 ").find("1000 bytes\n"),
+            std::string::npos);
   client.ReadAll();
   ExpectAlive();
+}
+
+TEST_F(ServerInputTest, OversizedHttpCallLeavesOthersAlone) {
+  server_options().maximum_packet_size = 1000;
+  StartServer();
+  RawClient client(endpoint(), "http+pb");
+  client.Call(1, kCall, MakeRequest(std::string(500'000, 'x')));
+  client.Call(2, kCall, MakeRequest("fine"));
+  for (int i = 0; i != 2; ++i) {
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status,
+              reply->id == 1 ? STATUS_MALFORMED_DATA : STATUS_SUCCESS);
+  }
 }
 
 TEST_F(ServerInputTest, UnreadableMetaClosesTheConnection) {

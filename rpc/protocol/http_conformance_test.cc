@@ -61,9 +61,15 @@ TEST(HttpBadInput, IsAnswered400) {
 TEST(HttpBadInput, TooLargeIsToldBeforeTheBodyComes) {
   Limits limits = SmallLimits();
   EXPECT_THAT(
-      FinalReplyTo("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n\r\n",
+      FinalReplyTo("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n"
+                   "Expect: 100-continue\r\n\r\n",
                    limits),
       StartsWith("HTTP/1.1 413 Content Too Large\r\n"));
+  limits.max_skipped = 1999;
+  EXPECT_THAT(
+      FinalReplyTo("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n\r\n",
+                   limits),
+      StartsWith("HTTP/1.1 413 "));
   EXPECT_THAT(FinalReplyTo("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "
                            "18446744073709551615\r\n\r\n",
                            limits),
@@ -75,14 +81,39 @@ TEST(HttpBadInput, TooLargeIsToldBeforeTheBodyComes) {
 }
 
 TEST(HttpBadInput, TooLargeACallIsToldItsCaller) {
-  std::string reply =
-      FinalReplyTo(Call(8, std::string(2000, 'x')), SmallLimits());
-  EXPECT_THAT(reply, StartsWith("HTTP/1.1 413 "));
-  EXPECT_THAT(reply, HasSubstr("Rpc-SeqNo: 8\r\nRpc-Error-Code: 102\r\n"
-                               "Rpc-Error-Reason: the message has more than "
-                               "1000 bytes\r\n"));
-  EXPECT_THAT(reply,
-              EndsWith("\r\n\r\nthe message has more than 1000 bytes\n"));
+  const std::string bytes = Call(8, std::string(2000, 'x')) + Call(9, "next");
+  for (std::size_t piece : {std::size_t{1}, std::size_t{50}, bytes.size()}) {
+    HttpServer server(kAllUses, SmallLimits());
+    server.Feed(bytes, piece);
+    ASSERT_EQ(server.count(), 2u);
+    server.AnswerAll("body");
+    EXPECT_EQ(server.sink().Take(),
+              "HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain\r\n"
+              "Rpc-SeqNo: 8\r\nRpc-Error-Code: 102\r\n"
+              "Rpc-Error-Reason: the message has more than 1000 bytes\r\n"
+              "Content-Length: 37\r\n\r\n"
+              "the message has more than 1000 bytes\n" +
+                  SuccessReply(9, "body"));
+    EXPECT_FALSE(server.sink().closed());
+  }
+}
+
+TEST(HttpBadInput, TooLargeABodyIsSkipped) {
+  for (const char* close : {"", "Connection: close\r\n"}) {
+    HttpServer server(kAllUses, SmallLimits());
+    server.Feed("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n" +
+                std::string(close) + "\r\n");
+    // It is told at once.
+    EXPECT_EQ(server.count(), 1u);
+    server.AnswerAll();
+    EXPECT_THAT(server.sink().Take(), StartsWith("HTTP/1.1 413 "));
+    EXPECT_EQ(server.Feed(std::string(1999, 'x')), CutResult::kNeedMore);
+    EXPECT_TRUE(server.in().empty());
+    server.Feed("xGET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    const bool closed = *close != '\0';
+    EXPECT_EQ(server.sink().closed(), closed);
+    EXPECT_EQ(server.count(), closed ? 1u : 2u);
+  }
 }
 
 TEST(HttpBadInput, OtherRefusals) {

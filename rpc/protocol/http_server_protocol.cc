@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +35,7 @@ class HttpServerProtocol : public ServerProtocol {
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override;
   bool WithinMessage() const override {
-    return in_chunks_ && !stopped_ && !replies_.closing();
+    return (in_chunks_ || skip_ != 0) && !stopped_ && !replies_.closing();
   }
   // Cut has done it all: there is hardly anything to it.
   ParseResult Parse(InboundRequest* request) const override {
@@ -85,6 +87,16 @@ class HttpServerProtocol : public ServerProtocol {
   CutResult RefuseAndStop(const HttpFault& fault, Buffer& in,
                           InboundRequest* request);
   CutResult RefuseSize(Buffer& in, InboundRequest* request);
+  // Refuses a request that is too large, whose body is known to end: the
+  // connection goes on behind it.
+  CutResult RefuseAndSkip(std::size_t body_size, Buffer& in,
+                          InboundRequest* request);
+  std::string SizeText() const {
+    return "the message has more than " +
+           std::to_string(limits_.max_packet_size) + " bytes";
+  }
+  // Skips what has come of a refused body. False: there is no more input.
+  bool SkipRest(Buffer& in);
   // For requests whose head is no good.
   CutResult RefuseHead(const HttpFault& fault, Buffer& in,
                        InboundRequest* request);
@@ -102,6 +114,7 @@ class HttpServerProtocol : public ServerProtocol {
   std::size_t scanned_ = 0;     // see FindHeadEnd
   std::size_t head_size_ = 0;   // of the message at hand; 0: not known yet
   std::size_t total_size_ = 0;  // ... with its body, if not chunked
+  std::size_t skip_ = 0;        // bytes still to come of a refused body
   bool in_chunks_ = false;      // within a chunked body
   bool continued_ = false;      // 100 Continue was sent
   Buffer chunked_head_;
@@ -118,6 +131,8 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     in.Clear();
     return CutResult::kNeedMore;
   }
+  if (skip_ != 0 && !SkipRest(in)) [[unlikely]]
+    return CutResult::kNeedMore;
   if (in_chunks_) return CutChunked(in, request);
   if (head_size_ != 0 && in.size() < total_size_) {
     *need = total_size_;
@@ -134,7 +149,10 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
   const std::uint64_t announced = head.content_length.value.value_or(0);
   if (announced > limits_.max_packet_size ||
       head_size_ + announced > limits_.max_packet_size) {
-    return RefuseSize(in, request);
+    // A caller that asks first may leave the body out when it is told.
+    return announced <= limits_.max_skipped && !head.expect_continue
+               ? RefuseAndSkip(announced, in, request)
+               : RefuseSize(in, request);
   }
   if (head.chunked) {
     ContinueIfExpected(head, *request);
@@ -351,9 +369,25 @@ CutResult HttpServerProtocol::RefuseAndStop(const HttpFault& fault, Buffer& in,
 }
 
 CutResult HttpServerProtocol::RefuseSize(Buffer& in, InboundRequest* request) {
-  const std::string text = "the message has more than " +
-                           std::to_string(limits_.max_packet_size) + " bytes";
+  const std::string text = SizeText();
   return RefuseAndStop({413, text}, in, request);
+}
+
+CutResult HttpServerProtocol::RefuseAndSkip(std::size_t body_size, Buffer& in,
+                                            InboundRequest* request) {
+  in.Skip(head_size_);
+  skip_ = body_size;
+  SkipRest(in);
+  Refuse(413, SizeText(), request);
+  total_size_ = head_size_;
+  return Finish(Buffer(), request);
+}
+
+bool HttpServerProtocol::SkipRest(Buffer& in) {
+  const std::size_t n = std::min(skip_, in.size());
+  in.Skip(n);
+  skip_ -= n;
+  return !in.empty();
 }
 
 CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
