@@ -10,7 +10,8 @@
 // Each request runs on a fiber of its own, also those pipelined on one
 // connection (their replies leave in order), so handlers must be thread-safe
 // and may block their fiber. The reply leaves when the handler returns, unless
-// it sends the body in pieces (HttpBodyWriter).
+// it sends the body in pieces (HttpBodyWriter). An exception that leaves a
+// handler is logged and answered 500; if pieces were sent, as by Abort().
 #ifndef FLARE_RPC_HTTP_HANDLER_H_
 #define FLARE_RPC_HTTP_HANDLER_H_
 

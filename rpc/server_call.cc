@@ -7,8 +7,9 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
+#include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
-#include "flare/rpc/http_handler.h"
+#include "flare/rpc/handler_exception.h"
 #include "flare/rpc/http_pieces.h"
 #include "flare/rpc/reply_turn_event.h"
 #include "flare/rpc/server_connection.h"
@@ -167,7 +168,7 @@ void ServerCall::ServeHttp() {
 
   const HttpRequest& request = request_->http;
   if (HttpHandler* handler = state.routes.Find(request.path())) {
-    handler->HandleRequest(request, &http_response_, &context);
+    CallHandler(handler, &pieces, &context);
   } else {
     FillHttpError(HttpStatus::NotFound,
                   "There is nothing at " + std::string(request.path()) + ".",
@@ -184,6 +185,20 @@ void ServerCall::ServeHttp() {
     protocol_->WriteHttp(ticket(), std::move(http_response_));
   }
   Finish();
+}
+
+void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
+                             HttpServerContext* context) {
+  try {
+    handler->HandleRequest(request_->http, &http_response_, context);
+  } catch (...) {
+    TakeHandlerException("the HTTP handler of " +
+                         OneLine(request_->http.path()));
+    // The body isn't to be taken for all of it.
+    if (pieces->begun()) return pieces->Abort();
+    FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
+                  &http_response_);
+  }
 }
 
 bool ServerCall::WaitToReply() {

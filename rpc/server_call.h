@@ -22,6 +22,7 @@
 #include "flare/base/status.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/call_messages.h"
+#include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/method_table.h"
 #include "flare/rpc/protocol.h"
@@ -30,6 +31,7 @@
 
 namespace flare::rpc {
 
+class HttpPieces;
 class ServerConnection;
 
 class ServerCall final : public fiber::Task, public google::protobuf::Closure {
@@ -64,6 +66,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void ServeRpc();
   bool WaitToUnpack();
   void ServeHttp();
+  void CallHandler(HttpHandler* handler, HttpPieces* pieces,
+                   HttpServerContext* context);
 
   // Before a reply is made: while much output waits for the peer to take it,
   // or (calls: a second at most) many replies for an earlier one, blocks the

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -103,6 +104,16 @@ TEST_F(HttpPiecesTest, LeaveBeforeTheHandlerEnds) {
   EXPECT_EQ(client.ReadExactly(8), "3\r\none\r\n");
   go_on.Set();
   EXPECT_EQ(client.ReadExactly(13), "3\r\ntwo\r\n0\r\n\r\n");
+}
+
+TEST_F(HttpPiecesTest, AreNotCompletedAfterAnException) {
+  Start([](auto*, HttpBodyWriter* body) {
+    EXPECT_TRUE(Write(body, "one"));
+    throw std::runtime_error("no more");
+  });
+  RawClient client(endpoint());
+  client.Send(kAsk);
+  EXPECT_THAT(client.ReadAll(), Not(HasSubstr("0\r\n\r\n")));
 }
 
 TEST_F(HttpPiecesTest, EndWithTheConnectionForHttp10) {

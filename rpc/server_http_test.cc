@@ -2,11 +2,13 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "flare/fiber/event.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
@@ -61,6 +63,25 @@ class ServerHttpTest : public ServerTest {
     return head;
   }
 };
+
+TEST_F(ServerHttpTest, ExceptionsOfHandlersAreAnswered) {
+  server().AddHttpHandler(
+      "/throw",
+      NewHttpGetHandler([](auto&, HttpResponse* response, HttpServerContext*) {
+        response->headers()->Set("X", "left out");
+        this_fiber::SleepFor(std::chrono::milliseconds(1));
+        throw std::runtime_error("not for strangers");
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("GET /throw HTTP/1.1\r\nHost: x\r\n\r\n");
+  std::string body;
+  EXPECT_EQ(HeadOf(&client, "500", &body).find("left out"), std::string::npos);
+  EXPECT_EQ(body, "500 Internal Server Error: The handler has failed.\n");
+  EXPECT_EQ(server().statistics().calls_failed, 1u);
+  client.Send("GET /hello?x HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(BodyOf(&client, "200"), "hello x\n");
+}
 
 TEST_F(ServerHttpTest, RoutesAndKeepsTheConnection) {
   StartServer();

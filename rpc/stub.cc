@@ -1,5 +1,6 @@
 #include "flare/rpc/stub.h"
 
+#include "flare/rpc/handler_exception.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {
@@ -18,6 +19,14 @@ const google::protobuf::ServiceDescriptor* FindGeneratedService(
 
 StubBase::StubBase(google::protobuf::RpcChannel* channel) : channel_(channel) {
   CHECK(channel != nullptr) << "a stub needs a channel, not nullptr";
+}
+
+void FailByException(const google::protobuf::MethodDescriptor* method,
+                     google::protobuf::RpcController* controller) {
+  const std::string& name = method->full_name();
+  const std::string what = TakeHandlerException("method " + name);
+  if (controller == nullptr) return;
+  controller->SetFailed("Method " + name + " has thrown " + what);
 }
 
 void DieOfForeignMethod(const google::protobuf::MethodDescriptor* method,

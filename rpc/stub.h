@@ -102,6 +102,11 @@ const google::protobuf::ServiceDescriptor* FindGeneratedService(
 [[noreturn]] void UnreachableMethod(
     const google::protobuf::MethodDescriptor* method);
 
+// In a `catch (...)` around a blocking method: fails its call with the
+// exception as the reason, and logs it.
+void FailByException(const google::protobuf::MethodDescriptor* method,
+                     google::protobuf::RpcController* controller);
+
 inline void CheckMethodBelongsTo(
     const google::protobuf::MethodDescriptor* method,
     const google::protobuf::ServiceDescriptor* service) {

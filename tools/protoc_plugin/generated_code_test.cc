@@ -1,9 +1,13 @@
 // Compiles what the plugin generates and makes calls through it: blocking ones,
 // and such with futures.
 
+#include <pthread.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -157,6 +161,48 @@ TEST(SyncService, FailsMethodsThatAreNotOverridden) {
   EXPECT_THAT(sum.error().message(),
               AllOf(HasSubstr("flare_test.services.Calculator.Add"),
                     HasSubstr("not implemented")));
+}
+
+class ThrowingCalculator : public SyncCalculator {
+ public:
+  void Add(const Pair& request, Result*, flare::RpcServerController*) override {
+    if (request.left() == 0) pthread_exit(nullptr);
+    throw std::runtime_error("no such number");
+  }
+  void Divide(const Pair&, Result*, flare::RpcServerController*) override {
+    throw 1;
+  }
+};
+
+TEST(SyncService, FailsCallsByExceptions) {
+  ThrowingCalculator service;
+  LoopbackChannel channel(&service);
+  Calculator_SyncStub stub(&channel);
+  auto sum = stub.Add(MakePair(1, 2));
+  ASSERT_FALSE(sum);
+  EXPECT_EQ(sum.error().code(), flare::rpc::STATUS_FAILED);
+  EXPECT_EQ(sum.error().message(),
+            "Method flare_test.services.Calculator.Add has thrown "
+            "std::runtime_error: no such number");
+  auto quotient = stub.Divide(MakePair(1, 2));
+  ASSERT_FALSE(quotient);
+  EXPECT_EQ(quotient.error().code(), flare::rpc::STATUS_FAILED);
+  EXPECT_EQ(quotient.error().message(),
+            "Method flare_test.services.Calculator.Divide has thrown int");
+}
+
+TEST(SyncService, LetsAThreadEnd) {
+  ThrowingCalculator service;
+  bool returned = false;
+  std::thread([&] {
+    flare::RpcServerController controller;
+    Pair request = MakePair(0, 0);
+    Result response;
+    service.CallMethod(Calculator::descriptor()->FindMethodByName("Add"),
+                       &controller, &request, &response, nullptr);
+    returned = true;
+  }).join();
+  EXPECT_FALSE(returned);
 }
 
 TEST(SyncService, NeedsNoClosure) {

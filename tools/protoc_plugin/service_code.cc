@@ -165,7 +165,7 @@ void DeclareSyncService(const pb::ServiceDescriptor& service,
   PrintOnce(service, R"(
 // The service in blocking style: override the methods; the reply is sent when
 // they return. They run on fibers and may block them. A method that is not
-// overridden fails its calls with status 99.
+// overridden, or throws, fails its calls with status 99.
 class Sync$Service$ : public ::google::protobuf::Service {
  public:
 )",
@@ -202,10 +202,12 @@ static const ::google::protobuf::ServiceDescriptor* DescriptorOf$Service$() {
 }
 
 // Defines all of kServiceOverrides for `class_name`. `dispatch` is printed for
-// each method as the body of its case; `epilogue` after the switch.
+// each method as the body of its case; `prologue` and `epilogue` around the
+// switch.
 void DefineServiceOverrides(const pb::ServiceDescriptor& service,
-                            const std::string& class_name, const char* dispatch,
-                            const char* epilogue, pb::io::Printer* out) {
+                            const std::string& class_name, const char* prologue,
+                            const char* dispatch, const char* epilogue,
+                            pb::io::Printer* out) {
   Variables variables = VariablesOf(service);
   variables["Class"] = class_name;
   out->Print(variables, R"(
@@ -224,8 +226,9 @@ void $Class$::CallMethod(
     [[maybe_unused]] ::google::protobuf::Message* response,
     [[maybe_unused]] ::google::protobuf::Closure* done) {
   ::flare::rpc::CheckMethodBelongsTo(method, DescriptorOf$Service$());
-  switch (method->index()) {
 )");
+  out->PrintRaw(prologue);
+  out->Print("  switch (method->index()) {\n");
   PrintPerMethod(service, dispatch, out);
   out->Print("  }\n");
   out->PrintRaw(epilogue);
@@ -261,7 +264,7 @@ void $Service$::$Method$(
 }
 )",
                  out);
-  DefineServiceOverrides(service, NameOf(service), R"(    case $index$:
+  DefineServiceOverrides(service, NameOf(service), "", R"(    case $index$:
       return this->$Method$(
           controller, static_cast<const $Request$*>(request),
           static_cast<$Response$*>(response), done);
@@ -304,13 +307,19 @@ void Sync$Service$::$Method$(
 }
 )",
                  out);
-  DefineServiceOverrides(service, "Sync" + NameOf(service), R"(    case $index$:
+  DefineServiceOverrides(service, "Sync" + NameOf(service), "  try {\n",
+                         R"(    case $index$:
       this->$Method$(*static_cast<const $Request$*>(request),
                      static_cast<$Response$*>(response),
                      static_cast<::flare::RpcServerController*>(controller));
       break;
 )",
-                         "  if (done != nullptr) done->Run();\n", out);
+                         R"(  } catch (...) {
+    ::flare::rpc::FailByException(method, controller);
+  }
+  if (done != nullptr) done->Run();
+)",
+                         out);
 }
 
 // Each call has two forms, with and without a controller.

@@ -1,0 +1,26 @@
+#include "flare/rpc/handler_exception.h"
+
+#include <glog/logging.h>
+
+#include <exception>
+
+#include "flare/base/describe_exception.h"
+#include "flare/base/string.h"
+#include "flare/rpc/log_throttle.h"
+
+namespace flare::rpc {
+
+std::string TakeHandlerException(const std::string& handler) {
+  const std::exception_ptr exception = std::current_exception();
+  // No exception of C++.
+  if (exception == nullptr) throw;
+  std::string what = DescribeException(exception);
+  static LogThrottle throttle;
+  if (auto left_out = throttle.Admit()) {
+    LOG(ERROR) << "an exception left " << handler << ": " << OneLine(what)
+               << LogThrottle::Note(*left_out);
+  }
+  return what;
+}
+
+}  // namespace flare::rpc
