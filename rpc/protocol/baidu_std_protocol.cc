@@ -131,7 +131,7 @@ class BaiduStdServerProtocol final
     meta.error_code = response.status;
     std::string scratch;
     meta.error_text =
-        AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
+        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
     meta.correlation_id = ticket.correlation_id;
     meta.compress_type =
         CompressionNumber(kCompressions, response.compression, response.body);

@@ -206,7 +206,7 @@ class BoltServerProtocol : public ServerProtocol {
     const std::string_view code(digits, static_cast<std::size_t>(end - digits));
     std::string scratch;
     const std::string_view reason =
-        AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
+        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
     const std::size_t pairs =
         BoltHeaderSize(kBoltErrorCode.size(), code.size()) +
         BoltHeaderSize(kBoltErrorReason.size(), 0);

@@ -133,7 +133,7 @@ class FlareServerProtocol final
     meta.status = response.status;
     std::string scratch;
     meta.description =
-        AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
+        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
     SetCompression(response.compression, response.attachment_compressed,
                    !response.attachment.empty(), &meta);
     BufferBuilder out;

@@ -246,6 +246,20 @@ TEST_P(FramedProtocols, LongErrorTextsAreCutToWhatAClientTakes) {
   }
 }
 
+TEST_P(FramedProtocols, LongErrorTextsAreNotCutWithinACharacter) {
+  std::string text = "x";
+  while (text.size() < 50'000) text += "\xc3\xa9";
+  OutboundResponse failure;
+  failure.status = 4711;
+  failure.description = text;
+  InboundResponse response;
+  ASSERT_EQ(Cut(Response(7, std::move(failure)), &response),
+            CutResult::kMessage);
+  ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_EQ(response.description.size(), (32u << 10) - 1);
+  EXPECT_TRUE(text.starts_with(response.description));
+}
+
 // --- clients ---------------------------------------------------------------
 
 TEST_P(FramedProtocols, SmallRequestsAreOneSlice) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/protocol/utf8.h"
 
 namespace flare::rpc {
 
@@ -68,7 +69,7 @@ void AppendStatusLine(int status, BufferBuilder* out) {
 }
 
 void AppendFieldText(std::string_view text, BufferBuilder* out) {
-  text = text.substr(0, kMaxFieldText);
+  text = CutUtf8(text, kMaxFieldText);
   if (std::none_of(text.begin(), text.end(), IsControl)) {
     out->Append(text);
     return;

@@ -17,7 +17,8 @@ void AppendDecimal(int value, BufferBuilder* out);
 void AppendStatusLine(int status, BufferBuilder* out);
 
 // A text as a field value: control bytes become blanks, so that it can't end
-// the field; what is beyond 4096 bytes is cut off.
+// the field; what is beyond 4096 bytes is cut off, in front of a UTF-8
+// sequence.
 void AppendFieldText(std::string_view text, BufferBuilder* out);
 
 // "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", now.

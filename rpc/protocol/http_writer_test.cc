@@ -45,6 +45,11 @@ TEST(HttpWriter, FieldTexts) {
   EXPECT_EQ(text("tab\tand caf\xc3\xa9"), "tab\tand caf\xc3\xa9");
   EXPECT_EQ(text(std::string_view("a\r\nb\0c\x1b\x7f", 8)), "a  b c  ");
   EXPECT_EQ(text(std::string(10000, 'x')).size(), 4096u);
+  for (std::size_t fewer : {0, 1, 2, 3}) {
+    const std::string kept(4096 - fewer, 'x');
+    EXPECT_EQ(text(kept + "\xf0\x9f\x98\x80 \xf0\x9f\x98\x80"), kept);
+  }
+  EXPECT_EQ(text(std::string(10000, '\x80')).size(), 4093u);
 }
 
 std::string DateOf(std::int64_t seconds) {

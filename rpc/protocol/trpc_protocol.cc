@@ -76,7 +76,7 @@ class TrpcServerProtocol final
     if (ticket.one_way) return;
     std::string scratch;
     const std::string_view text =
-        AsUtf8(response.description.substr(0, kMaxErrorText), &scratch);
+        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
     if (ticket.method_type == kStreamTicket) [[unlikely]]
       return RefuseStream(ticket, text);
     TrpcResponseMeta meta;

@@ -28,4 +28,12 @@ std::string_view AsUtf8(std::string_view text, std::string* scratch) {
   return *scratch;
 }
 
+std::string_view CutUtf8(std::string_view text, std::size_t max_size) {
+  if (text.size() <= max_size) return text;
+  std::size_t size = max_size;
+  const auto splits = [&] { return (text[size] & 0xc0) == 0x80; };
+  while (size != 0 && max_size - size != 3 && splits()) --size;
+  return text.substr(0, size);
+}
+
 }  // namespace flare::rpc

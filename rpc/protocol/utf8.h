@@ -3,6 +3,7 @@
 #ifndef FLARE_RPC_PROTOCOL_UTF8_H_
 #define FLARE_RPC_PROTOCOL_UTF8_H_
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,10 @@ namespace flare::rpc {
 // `text` itself if it is ASCII; else a copy in *scratch with '?' in place of
 // each byte that doesn't belong to a UTF-8 sequence.
 std::string_view AsUtf8(std::string_view text, std::string* scratch);
+
+// The first `max_size` bytes of `text`; up to three fewer where that is within
+// a UTF-8 sequence.
+std::string_view CutUtf8(std::string_view text, std::size_t max_size);
 
 }  // namespace flare::rpc
 
