@@ -109,9 +109,12 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
     if (good(other) && other->users() < chosen->users()) chosen = other;
   }
   if (chosen == nullptr && size < limit_) {
-    for (ClientConnection* c : connections_) {
-      if (c->idle() && good(c)) chosen = c;
-    }
+    // Of each one that is looked at, others write the line: no more than
+    // needed.
+    const auto idle = std::find_if(
+        connections_.rbegin(), connections_.rend(),
+        [&](const ClientConnection* c) { return c->idle() && good(c); });
+    if (idle != connections_.rend()) chosen = *idle;
     if (chosen == nullptr && may_open) return nullptr;
   }
   if (chosen == nullptr) chosen = connections_[Turn() % size];
