@@ -111,9 +111,11 @@ class Pool {
                                                   const ConnectionKey& key) {
     const std::size_t connections =
         ClientDefaultsFromFlags().max_connections_per_server;
+    // Dealt out in turn: the first groups have one more if it doesn't divide.
     const std::size_t groups = fiber::GetSchedulingGroupCount();
-    return std::make_shared<PeerConnections>(
-        key, group, std::max<std::size_t>(1, connections / groups));
+    const std::size_t share = (connections + groups - 1 - group) / groups;
+    return std::make_shared<PeerConnections>(key, group,
+                                             std::max<std::size_t>(1, share));
   }
 
   void StartSweeping() {

@@ -2,13 +2,13 @@
 //
 // One PeerConnections for each scheduling group, protocol, server and packet
 // size: replies are read, and calls complete, in the group that made the call.
-// A set has at most max(1, flare_rpc_client_max_connections_per_server /
-// groups) connections. A call takes one that is idle; another one is opened
-// only if none is idle and the limit isn't reached; at the limit they take
-// turns, in which fibers' calls of one moment share one, up to 16, since those
-// are sent, received and answered together
-// (docs/decisions/0025-calls-of-one-moment.md). Connections that are still
-// being established get calls only if there are no others.
+// Those flare_rpc_client_max_connections_per_server that a server may have are
+// dealt out to the groups; a set may have its share, but at least one. A call
+// takes one that is idle; another one is opened only if none is idle and the
+// limit isn't reached; at the limit they take turns, in which fibers' calls of
+// one moment share one, up to 16, since those are sent, received and answered
+// together (docs/decisions/0025-calls-of-one-moment.md). Connections that are
+// still being established get calls only if there are no others.
 //
 // A connection that breaks fails its calls and leaves the set; the next call
 // opens a new one. If that can't be connected (in good time:

@@ -64,8 +64,8 @@ ServerDefaults ServerDefaultsFromFlags();
 struct ClientDefaults {
   std::chrono::milliseconds rpc_timeout;
   std::chrono::milliseconds connect_timeout;
-  // Per protocol and server, in the whole process; each scheduling group has
-  // max(1, this / groups) of them.
+  // Per protocol and server, in the whole process: dealt out to the scheduling
+  // groups, each of which has at least one.
   std::size_t max_connections_per_server;
   std::chrono::seconds connection_max_idle;
   std::chrono::seconds remove_idle_connection_interval;

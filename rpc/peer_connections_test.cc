@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -181,6 +182,40 @@ TEST_F(TwoConnectionsTest, CallsOfThreadsTakeTurns) {
     EXPECT_NE(chosen, last);
     last = chosen;
     chosen->RemoveUser();
+  }
+}
+
+// Three scheduling groups of one worker.
+class GroupedConnectionsTest : public PeerConnectionsTest {
+ protected:
+  int workers() const override { return 3; }
+  std::optional<int> group_size() const override { return 1; }
+
+  // How many calls that wait at the same time open, at most, in a group.
+  static std::size_t LimitOf(std::size_t group, const RawServer& server) {
+    RpcChannel channel(server.uri());  // There is a client side, then.
+    const auto set = SetOf(server, group);
+    std::vector<ClientConnection*> busy(9);
+    for (ClientConnection*& c : busy) c = *set->Acquire(nullptr);
+    const std::size_t size = set->size();
+    for (ClientConnection* c : busy) c->RemoveUser();
+    return size;
+  }
+};
+
+TEST_F(GroupedConnectionsTest, AllConnectionsAreDealtOut) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 5;
+  RawServer server;
+  EXPECT_EQ(LimitOf(0, server), 2);
+  EXPECT_EQ(LimitOf(1, server), 2);
+  EXPECT_EQ(LimitOf(2, server), 1);
+}
+
+TEST_F(GroupedConnectionsTest, EachGroupHasOneAtLeast) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
+  RawServer server;
+  for (std::size_t group = 0; group != 3; ++group) {
+    EXPECT_EQ(LimitOf(group, server), 1) << group;
   }
 }
 

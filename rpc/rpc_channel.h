@@ -14,8 +14,8 @@
 //
 // A channel is cheap: connections don't belong to it. They are shared by all
 // channels of the process that lead to the same server with the same protocol
-// and packet size, separately in each scheduling group, and at most
-// max(1, flare_rpc_client_max_connections_per_server / groups) of each.
+// and packet size, separately in each scheduling group: together at most
+// flare_rpc_client_max_connections_per_server, but at least one of each group.
 //
 // URI: protocol "://" address.
 //   protocol  flare, http+pb (or http), http+proto3-json, http+pb-text,

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,7 @@ class ClientTest : public ::testing::Test {
     FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
     fiber::RuntimeOptions options;
     options.concurrency = workers();
+    options.group_size = group_size();
     options.make_poller = io::EpollPoller::Factory();
     const flare::Status started = fiber::StartRuntime(options);
     ASSERT_TRUE(started.ok()) << started.ToString();
@@ -59,6 +61,7 @@ class ClientTest : public ::testing::Test {
   }
 
   virtual int workers() const { return 2; }
+  virtual std::optional<int> group_size() const { return std::nullopt; }
 
  private:
   gflags::FlagSaver flags_;  // Tests may change them.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,12 +53,13 @@ class RawServerTest : public ClientTest {
     while (auto request = peer->ReadRequest()) peer->Reply(request->id, "pong");
   }
 
-  static std::shared_ptr<PeerConnections> SetOf(const RawServer& server) {
+  static std::shared_ptr<PeerConnections> SetOf(
+      const RawServer& server,
+      std::size_t group = fiber::GetCurrentSchedulingGroupIndex()) {
     return FindPeerConnections(
-        fiber::GetCurrentSchedulingGroupIndex(),
-        {"flare",
-         {server.endpoint(), server.endpoint().ToString()},
-         ClientDefaultsFromFlags().max_packet_size});
+        group, {"flare",
+                {server.endpoint(), server.endpoint().ToString()},
+                ClientDefaultsFromFlags().max_packet_size});
   }
 
   static int CallOnce(RpcChannel* channel, std::string* text = nullptr) {
