@@ -15,6 +15,7 @@
 #include "example/rpc/work.h"
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
+#include "flare/fiber/runtime.h"
 #include "gflags/gflags.h"
 
 DEFINE_string(server_addr, "",
@@ -35,8 +36,9 @@ DEFINE_int32(callers, 0,
 DEFINE_string(caller_kind, "fiber",
               "What a synchronous caller is: fiber or thread.");
 DEFINE_string(connections, "",
-              "To each server: single (one) or pooled (as many as calls); "
-              "empty: as flare_rpc_client_max_connections_per_server says.");
+              "To each server: single (one of each scheduling group) or pooled "
+              "(as many as calls); empty: as "
+              "flare_rpc_client_max_connections_per_server says.");
 DEFINE_int32(timeout, 1000, "Milliseconds after which a call has failed.");
 DEFINE_string(body, "", "The body of each request.");
 DEFINE_string(body_size, "0",
@@ -231,9 +233,12 @@ Status ReadConnections(PressOptions* options) {
                  target.server_addr + "): each caller has a connection.");
     }
   } else if (FLAGS_connections == "pooled") {
-    // The first target has the most callers.
+    // The first target has the most callers. Each scheduling group may have as
+    // many connections as any: threads are dealt out from any of them on.
+    const std::size_t callers = options->targets.front().max_pending;
+    const std::size_t groups = flare::fiber::GetSchedulingGroupCount();
     options->max_connections =
-        static_cast<int>(options->targets.front().max_pending);
+        static_cast<int>((callers + groups - 1) / groups * groups);
   } else {
     return Bad("--connections=" + FLAGS_connections +
                " is not known; known are single and pooled.");

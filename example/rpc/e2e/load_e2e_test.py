@@ -150,6 +150,24 @@ class Callers(LoadTest):
         self.assertEqual(press.stop(), 0, press)
         harness.wait_until(lambda: self.connections(server) == 0, "no more")
 
+  def test_connections_of_scheduling_groups(self):
+    server = self.start_server("--flare_concurrency_hint=2")
+    for kind, caller, expected in (("single", "fiber", 3),
+                                   ("pooled", "fiber", 4),
+                                   ("pooled", "thread", 4)):
+      with self.subTest(kind=kind, caller=caller):
+        press = self.start(
+            "press", f"--server_addr=flare://127.0.0.1:{server.port}",
+            "--callers=4", f"--caller_kind={caller}", f"--connections={kind}",
+            "--timeout=20000", "--tail_ratio=1", "--tail_us=300000",
+            # Three groups; what is to run in one isn't taken by another.
+            "--flare_concurrency_hint=3", "--flare_scheduling_group_size=1",
+            "--flare_work_stealing_ratio=0")
+        harness.wait_until(lambda: self.connections(server) == expected,
+                           f"{expected} connections")
+        self.assertEqual(press.stop(), 0, press)
+        harness.wait_until(lambda: self.connections(server) == 0, "no more")
+
 
 class SizesAndTargets(LoadTest):
 
