@@ -196,6 +196,10 @@ bool ClientCall::FinishAttempt() {
   }
   if (!ShouldRetry()) return true;
   controller_->ClearOutcome();
+  // What may have come with the failure.
+  if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
+    response_->Clear();
+  }
   failure_ = flare::Status();
   return false;
 }

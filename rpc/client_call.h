@@ -102,6 +102,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
 
   void Evaluate();
   flare::Status ReadReply();
+  [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();
+  flare::Status ReadAttachment();
+  flare::Status ReadBody();
   bool ShouldRetry();
   [[gnu::cold, gnu::noinline]] bool MayFailOver(int code);
   [[gnu::cold, gnu::noinline]] void KeepParts();

@@ -25,6 +25,18 @@ std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
   return left >= kMax ? kMax : static_cast<std::uint32_t>(left < 1 ? 1 : left);
 }
 
+flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part) {
+  if (algorithm == CompressionAlgorithm::kNone || part->empty()) return {};
+  auto plain = Decompress(algorithm, *part, MaxDecompressedSizeFromFlags());
+  if (!plain) {
+    return flare::Status(
+        STATUS_MALFORMED_DATA,
+        "the reply can't be decompressed: " + plain.error().message());
+  }
+  *part = *std::move(plain);
+  return {};
+}
+
 }  // namespace
 
 // Fills in body_ and attachment_.
@@ -100,34 +112,41 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
 
 flare::Status ClientCall::ReadReply() {
   controller_->received_ns_ = received_ns_;
-  InboundResponse& reply = *inbound_;
-  if (reply.status != STATUS_SUCCESS) {
-    return flare::Status(reply.status, std::string(reply.description));
+  if (inbound_->status != STATUS_SUCCESS) return ReadFailure();
+  flare::Status status = ReadAttachment();
+  return status.ok() ? ReadBody() : status;
+}
+
+// What came with a failure and can't be read is left out: that says less than
+// the failure itself.
+flare::Status ClientCall::ReadFailure() {
+  const InboundResponse& reply = *inbound_;
+  if (connection_->protocol().traits().failures_have_messages) {
+    if (!reply.attachment.empty()) (void)ReadAttachment();
+    if (!reply.body.empty() && !ReadBody().ok()) response_->Clear();
   }
-  const auto decompress = [&](Buffer* part, bool compressed) -> flare::Status {
-    if (!compressed || part->empty()) return {};
-    auto plain =
-        Decompress(reply.compression, *part, MaxDecompressedSizeFromFlags());
-    if (!plain) {
-      return flare::Status(
-          STATUS_MALFORMED_DATA,
-          "the reply can't be decompressed: " + plain.error().message());
-    }
-    *part = *std::move(plain);
-    return {};
-  };
-  const bool compressed = reply.compression != CompressionAlgorithm::kNone;
-  flare::Status status =
-      decompress(&reply.attachment, compressed && reply.attachment_compressed);
-  if (!status.ok()) return status;
+  return flare::Status(reply.status, std::string(reply.description));
+}
+
+flare::Status ClientCall::ReadAttachment() {
+  InboundResponse& reply = *inbound_;
+  if (reply.attachment_compressed) {
+    flare::Status status = DecompressPart(reply.compression, &reply.attachment);
+    if (!status.ok()) return status;
+  }
   if (!reply.attachment.empty()) {
     controller_->ForBytes().response_attachment = std::move(reply.attachment);
   }
+  return {};
+}
+
+flare::Status ClientCall::ReadBody() {
+  InboundResponse& reply = *inbound_;
   if (controller_->accept_raw_response_) {
     controller_->ForBytes().response_raw_bytes = std::move(reply.body);
     return {};
   }
-  status = decompress(&reply.body, compressed);
+  flare::Status status = DecompressPart(reply.compression, &reply.body);
   if (status.ok()) {
     status = ParsePayload(format_, reply.body, response_);
   }

@@ -97,6 +97,57 @@ TEST_F(ClientMessagesTest, CompressesBothWays) {
   }
 }
 
+// What a service says besides its failure; and if that can't be read, the
+// failure is still the service's.
+TEST_F(ClientMessagesTest, FailuresMayBringMessages) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  TestResponse message;
+  message.set_body("why");
+  const std::string why = message.SerializeAsString();
+  const std::string packed = FlattenSlow(
+      *Compress(CompressionAlgorithm::kGzip, CreateBufferSlow(why)));
+  struct Case {
+    CompressionAlgorithm compression;
+    std::string body, text;
+  } cases[] = {{CompressionAlgorithm::kNone, why, "why"},
+               {CompressionAlgorithm::kGzip, packed, "why"},
+               {CompressionAlgorithm::kGzip, why, ""},
+               {CompressionAlgorithm::kNone, why + "\xff", ""},
+               {CompressionAlgorithm::kNone, "", ""}};
+  for (const Case& c : cases) {
+    TestedCall call;
+    call.Start(&channel);
+    OutboundResponse response;
+    response.status = 1001;
+    response.description = "no";
+    response.compression = c.compression;
+    response.body = CreateBufferSlow(c.body);
+    response.attachment = CreateBufferSlow("attached");
+    peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(response)));
+    EXPECT_EQ(call.Await(), 1001);
+    EXPECT_EQ(call.controller.ErrorText(), "no");
+    EXPECT_EQ(call.response.body(), c.text);
+    EXPECT_EQ(FlattenSlow(call.controller.GetResponseAttachment()), "attached");
+  }
+}
+
+TEST_F(ClientMessagesTest, FailuresMayBringRawBytes) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  TestedCall call;
+  call.controller.SetAcceptResponseRawBytes(true);
+  call.Start(&channel);
+  OutboundResponse response;
+  response.status = 1001;
+  response.body = CreateBufferSlow("raw");
+  peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(response)));
+  EXPECT_EQ(call.Await(), 1001);
+  EXPECT_EQ(FlattenSlow(call.controller.GetResponseRawBytes()), "raw");
+}
+
 TEST_F(ClientMessagesTest, WhatBecomesTooLargeFailsOneCall) {
   FLAGS_flare_rpc_max_decompressed_size = 8000;
   RawServer server;
@@ -341,6 +392,27 @@ TEST_F(ClientRetryTest, DoesNotRetryWhatIsFinal) {
     peer->Fail(peer->ReadRequest()->id, code, "no");
     EXPECT_EQ(call.Await(), code);
   }
+}
+
+// Nothing of an attempt that failed is left over for the next one.
+TEST_F(ClientRetryTest, MessagesOfFailedAttemptsAreDropped) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  TestedCall call;
+  call.controller.SetMaxRetries(2);
+  call.Start(&channel);
+  TestResponse message;
+  message.set_body("why");
+  OutboundResponse response;
+  response.status = STATUS_OVERLOADED;
+  response.body = CreateBufferSlow(message.SerializeAsString());
+  response.attachment = CreateBufferSlow("attached");
+  peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(response)));
+  peer->Fail(peer->ReadRequest()->id, STATUS_OVERLOADED, "busy");
+  EXPECT_EQ(call.Await(), STATUS_OVERLOADED);
+  EXPECT_EQ(call.response.body(), "");
+  EXPECT_TRUE(call.controller.GetResponseAttachment().empty());
 }
 
 TEST_F(ClientRetryTest, DeadlineHoldsForAllAttempts) {

@@ -96,6 +96,8 @@ struct ProtocolTraits {
   // attachments are compressed too.
   std::uint64_t compressions = 0x3e;
   bool attachment_compression = true;
+  // A failed call's reply may bring message and attachment, too.
+  bool failures_have_messages = false;
 
   bool Compresses(CompressionAlgorithm algorithm) const {
     return compression && (compressions >> static_cast<int>(algorithm) & 1);
@@ -357,7 +359,8 @@ struct InboundResponse {
   std::string_view description;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
-  Buffer body;  // as received; need not be parsed if status != 0
+  Buffer body;  // as received; a message only if status is 0, or
+                // ProtocolTraits::failures_have_messages
   Buffer attachment;
   // The peer will close the connection after this response: send no more.
   bool last_on_connection = false;

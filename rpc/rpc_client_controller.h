@@ -134,6 +134,9 @@ class RpcClientController final : public google::protobuf::RpcController {
   // After the call
   // ------------------------------------------------------------------------
 
+  // Over flare a service may send its response and attachment with a failure,
+  // too: they are there, if they can be read. Else the response is untouched or
+  // empty.
   bool Failed() const override { return error_code_ != 0; }
   int ErrorCode() const { return error_code_; }
   std::string ErrorText() const override { return bytes().error_text; }

@@ -19,8 +19,10 @@ namespace {
 // Bit n: algorithm n. None, gzip, lz4-frame, snappy, zstd.
 constexpr std::uint64_t kAcceptableCompressions = 0x3e;
 
-constexpr ProtocolTraits kFlareTraits{
-    .attachments = true, .compression = true, .multiplexed = true};
+constexpr ProtocolTraits kFlareTraits{.attachments = true,
+                                      .compression = true,
+                                      .multiplexed = true,
+                                      .failures_have_messages = true};
 
 std::uint32_t ReadLittleEndian(const char* at) {
   const auto byte = [at](int i) {
