@@ -35,6 +35,16 @@ bool SetTcpUserTimeout(int fd, int milliseconds) {
   return SetInt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, milliseconds);
 }
 
+bool SetKeepAlive(int fd, std::chrono::seconds idle,
+                  std::chrono::seconds interval) {
+  return SetInt(fd, IPPROTO_TCP, TCP_KEEPIDLE,
+                static_cast<int>(idle.count())) &&
+         SetInt(fd, IPPROTO_TCP, TCP_KEEPINTVL,
+                static_cast<int>(interval.count())) &&
+         SetInt(fd, IPPROTO_TCP, TCP_KEEPCNT, 3) &&
+         SetInt(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
 bool SetReuseAddress(int fd) { return SetInt(fd, SOL_SOCKET, SO_REUSEADDR, 1); }
 
 bool SetReusePort(int fd) { return SetInt(fd, SOL_SOCKET, SO_REUSEPORT, 1); }

@@ -4,6 +4,8 @@
 #ifndef FLARE_IO_SOCKET_OPTIONS_H_
 #define FLARE_IO_SOCKET_OPTIONS_H_
 
+#include <chrono>
+
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
@@ -18,9 +20,16 @@ Expected<UniqueFd, Status> CreateStreamSocket(int family);
 // if slower; e.g. TCP_NODELAY on a Unix socket.
 bool SetTcpNoDelay(int fd);
 // How long sent data may stay unacknowledged, or data may wait because the peer
-// takes none, before the connection fails with ETIMEDOUT. Without this a peer
-// that has vanished is noticed after a quarter of an hour.
+// takes none, before the connection fails with ETIMEDOUT. Without this, or with
+// 0, a peer that has vanished is noticed after a quarter of an hour, and one
+// that takes no data may do so for ever.
 bool SetTcpUserTimeout(int fd, int milliseconds);
+// Has the kernel ask a peer that was silent for `idle`, and owes no
+// acknowledgement, whether it is still there, every `interval` until it
+// answers. After three questions, or the time of SetTcpUserTimeout(), the
+// connection fails with ETIMEDOUT.
+bool SetKeepAlive(int fd, std::chrono::seconds idle,
+                  std::chrono::seconds interval);
 bool SetReuseAddress(int fd);
 bool SetReusePort(int fd);
 // A socket bound to [::] leaves IPv4 to others. Before it is bound.

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,8 @@
 
 namespace flare::io {
 namespace {
+
+using std::chrono::seconds;
 
 int GetInt(int fd, int level, int name) {
   int value = -1;
@@ -47,6 +50,11 @@ TEST(SocketOptions, TakeEffect) {
   EXPECT_EQ(GetInt(fd.get(), IPPROTO_TCP, TCP_NODELAY), 1);
   EXPECT_TRUE(SetTcpUserTimeout(fd.get(), 12345));
   EXPECT_EQ(GetInt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 12345);
+  EXPECT_TRUE(SetKeepAlive(fd.get(), seconds(7), seconds(3)));
+  EXPECT_EQ(GetInt(fd.get(), SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_EQ(GetInt(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE), 7);
+  EXPECT_EQ(GetInt(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL), 3);
+  EXPECT_EQ(GetInt(fd.get(), IPPROTO_TCP, TCP_KEEPCNT), 3);
   EXPECT_TRUE(SetReuseAddress(fd.get()));
   EXPECT_EQ(GetInt(fd.get(), SOL_SOCKET, SO_REUSEADDR), 1);
   EXPECT_TRUE(SetReusePort(fd.get()));
@@ -63,6 +71,7 @@ TEST(SocketOptions, FailuresAreReported) {
   const UniqueFd fd = MustCreate(AF_UNIX);
   EXPECT_FALSE(SetTcpNoDelay(fd.get()));
   EXPECT_FALSE(SetTcpUserTimeout(fd.get(), 1000));
+  EXPECT_FALSE(SetKeepAlive(fd.get(), seconds(7), seconds(3)));
   EXPECT_FALSE(SetReuseAddress(-1));
   EXPECT_EQ(TakeSocketError(-1), EBADF);
 }

@@ -305,6 +305,7 @@ void ClientCall::SendRequest() {
   }
   controller_->last_connection_ = connection_;
   controller_->remote_peer_ = connection_->peer();
+  connection_->ExpectWait(deadline_ns_ - now);
   timer_armed_ = true;
   fiber::ArmTimer(this, deadline_ns_);
   if (!controller_->BeginAttempt(this)) {

@@ -22,6 +22,7 @@
 namespace flare::rpc::testing {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 class ClientConnectTest : public ClientTest {
@@ -46,6 +47,18 @@ class ClientConnectTest : public ClientTest {
   static void Start(TestedCall* call, RpcChannel* channel) {
     call->controller.SetTimeout(seconds(30));
     call->Start(channel);
+  }
+
+  // Of our end of the only connection to it, some descriptor of this process.
+  static int SocketOption(const RawServer& server, int level, int name) {
+    int value = -1;
+    for (int fd = 0; fd != 1000; ++fd) {
+      if (io::GetRemoteEndpoint(fd) != server.endpoint()) continue;
+      EXPECT_EQ(value, -1) << "more than one connection";
+      socklen_t length = sizeof(value);
+      EXPECT_EQ(getsockopt(fd, level, name, &value, &length), 0);
+    }
+    return value;
   }
 };
 
@@ -171,27 +184,41 @@ TEST_F(ClientConnectTest, EstablishedConnectionsOutliveTheLimit) {
   EXPECT_EQ(slow.Await(), STATUS_SUCCESS) << slow.controller.ErrorText();
 }
 
-// A server that vanishes is noticed even if nobody waits for the reply.
-TEST_F(ClientConnectTest, UnacknowledgedDataEndsAConnection) {
+// A server that vanishes is noticed even if nobody waits for the reply. But one
+// that takes nothing may be busy: it has as long as the longest call.
+TEST_F(ClientConnectTest, SilenceEndsAConnection) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  std::unique_ptr<RawPeer> peer;
+  const auto limit_after = [&](auto timeout) {
+    TestedCall call;
+    call.controller.SetTimeout(timeout);
+    call.Start(&channel);
+    if (peer == nullptr) peer = server.Accept();
+    peer->Reply(peer->ReadRequest()->id, "pong");
+    EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+    return SocketOption(server, IPPROTO_TCP, TCP_USER_TIMEOUT);
+  };
+  EXPECT_EQ(limit_after(milliseconds(9900)), 10'000);
+  EXPECT_EQ(limit_after(milliseconds(39'900)), 40'000);
+  EXPECT_EQ(limit_after(seconds(1)), 40'000);
+  EXPECT_EQ(limit_after(milliseconds(899'900)), 900'000);
+  EXPECT_EQ(limit_after(std::chrono::hours(1)), 0);
+  EXPECT_EQ(limit_after(seconds(60)), 0);
+  EXPECT_EQ(SocketOption(server, SOL_SOCKET, SO_KEEPALIVE), 1);
+}
+
+// As the connection's first call, before it is established.
+TEST_F(ClientConnectTest, TheFirstCallIsWaitedFor) {
   RawServer server;
   RpcChannel channel(server.uri());
   TestedCall call;
-  Start(&call, &channel);
+  call.controller.SetTimeout(milliseconds(59'900));
+  call.Start(&channel);
   auto peer = server.Accept();
   peer->Reply(peer->ReadRequest()->id, "pong");
   ASSERT_EQ(call.Await(), STATUS_SUCCESS);
-  // Our end is some descriptor of this process.
-  int found = 0;
-  for (int fd = 0; fd != 1000; ++fd) {
-    if (io::GetRemoteEndpoint(fd) != server.endpoint()) continue;
-    ++found;
-    int limit = 0;
-    socklen_t length = sizeof(limit);
-    EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &length),
-              0);
-    EXPECT_EQ(limit, 10'000);
-  }
-  EXPECT_EQ(found, 1);
+  EXPECT_EQ(SocketOption(server, IPPROTO_TCP, TCP_USER_TIMEOUT), 60'000);
 }
 
 // --- Servers that can't be connected to, among others ---

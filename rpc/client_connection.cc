@@ -7,12 +7,14 @@
 //        between are ended by the closing, or refused by Insert(), and find the
 //        reason. So every call that Insert() has accepted is ended.
 //  [UC3] The timer is armed before the stream starts and cancelled by
-//  OnConnected
-//        or OnClosed, which wait for its callback. So that has a stream, and
-//        the callbacks are the only ones to touch the timer.
+//        OnConnected or OnClosed, which wait for its callback. So that has a
+//        stream, and the callbacks are the only ones to touch the timer.
+//  [UC4] The socket is open from OnConnected until OnClosed has written the
+//        reason; so under lock_, while there is none, it may be used.
 #include "flare/rpc/client_connection.h"
 
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -26,8 +28,19 @@
 namespace flare::rpc {
 namespace {
 
-// A server that acknowledges nothing for so long has vanished, or hangs.
-constexpr int kPeerTimeoutMs = 10'000;
+// A server that acknowledges nothing for so long has vanished. But one that
+// takes nothing for so long may just be busy with the calls it has, and the
+// kernel doesn't tell these apart. So it is given more where calls are given
+// more, which may be what keeps it busy.
+constexpr std::int64_t kPeerTimeoutNs = 10'000'000'000;
+// Beyond this the kernel's own limit holds, which is of about that length, and
+// only for servers that acknowledge nothing.
+constexpr std::int64_t kMaxPeerTimeoutNs = 90 * kPeerTimeoutNs;
+
+// When the kernel asks a server that owes no acknowledgement. Several questions
+// fit into the shortest timeout, since one may get lost.
+constexpr std::chrono::seconds kAskAfter{5};
+constexpr std::chrono::seconds kAskAgainAfter{2};
 
 io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
   io::StreamConnection::Options options;
@@ -46,6 +59,7 @@ ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
     : fiber::Timer(&ClientConnection::OnConnectTimeout),
       set_(std::move(set)),
       protocol_(std::move(protocol)),
+      peer_timeout_ns_(kPeerTimeoutNs),
       stream_(io::StreamConnection::Connect(peer, group, this,
                                             StreamOptions(max_packet_size))) {
   ConnectionBorn();
@@ -88,8 +102,34 @@ flare::Status ClientConnection::close_reason() const {
 void ClientConnection::OnConnected() {
   if (!fiber::CancelTimer(this)) return;  // [UC3] Too late: it is closing.
   connected_ = true;
-  io::SetTcpUserTimeout(stream_->fd(), kPeerTimeoutMs);
+  io::SetKeepAlive(stream_->fd(), kAskAfter, kAskAgainAfter);
+  {
+    ScopedLock guard(lock_);
+    has_socket_ = true;
+    ApplyPeerTimeout();
+  }
   set_->OnConnected(this);
+}
+
+void ClientConnection::RaisePeerTimeout(std::int64_t wait_ns) {
+  const std::int64_t timeout =
+      wait_ns < kMaxPeerTimeoutNs
+          ? (wait_ns / kPeerTimeoutNs + 1) * kPeerTimeoutNs
+          : std::numeric_limits<std::int64_t>::max();
+  ScopedLock guard(lock_);
+  // relaxed, both: written under lock_.
+  if (timeout <= peer_timeout_ns_.load(std::memory_order_relaxed)) return;
+  peer_timeout_ns_.store(timeout, std::memory_order_relaxed);
+  ApplyPeerTimeout();
+}
+
+void ClientConnection::ApplyPeerTimeout() {
+  if (!has_socket_ || !close_reason_.ok()) return;  // [UC4]
+  // relaxed: written under lock_.
+  const std::int64_t timeout = peer_timeout_ns_.load(std::memory_order_relaxed);
+  const bool limited = timeout <= kMaxPeerTimeoutNs;
+  io::SetTcpUserTimeout(stream_->fd(),
+                        limited ? static_cast<int>(timeout / 1'000'000) : 0);
 }
 
 bool ClientConnection::OnData(Buffer& in, std::size_t* need,

@@ -91,6 +91,18 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // STATUS_IO_ERROR or STATUS_CHANNEL_SHUTDOWN, and the cause.
   flare::Status close_reason() const;
 
+  // A call, a user, will wait for so long. The server may leave bytes untaken
+  // or unacknowledged for longer than any of the connection's calls was to
+  // wait, and at least 10 s, before the connection breaks. Any thread; doesn't
+  // block; a system call now and then, at most.
+  void ExpectWait(std::int64_t wait_ns) {
+    // relaxed: it only grows, under lock_.
+    if (wait_ns >= peer_timeout_ns_.load(std::memory_order_relaxed))
+        [[unlikely]] {
+      RaisePeerTimeout(wait_ns);
+    }
+  }
+
   // A call that was sent at `sent_ns`, and is a user yet, had no reply in time.
   // If all the while one message was coming in, whose size may be wrong, no
   // further calls come here; who waits for no less than that message may get
@@ -117,6 +129,8 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   void NoteMessage(bool begins, bool goes_on, std::int64_t now_ns);
   void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
   flare::Status ReasonForCalls(const flare::Status& why);
+  [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);
+  void ApplyPeerTimeout() FLARE_REQUIRES(lock_);
   static void OnConnectTimeout(fiber::Timer* timer);
 
   std::atomic<std::uint32_t> users_{2};
@@ -127,6 +141,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   bool retired_ = false;
   std::atomic<bool> established_{false};
   const std::unique_ptr<ClientProtocol> protocol_;
+  std::atomic<std::int64_t> peer_timeout_ns_;  // Written under lock_.
   CallTable calls_;
   RefPtr<io::StreamConnection> stream_;
 
@@ -142,6 +157,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
 
   mutable Spinlock lock_;
   flare::Status close_reason_ FLARE_GUARDED_BY(lock_);
+  bool has_socket_ FLARE_GUARDED_BY(lock_) = false;
 };
 
 }  // namespace flare::rpc
