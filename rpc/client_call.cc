@@ -66,7 +66,7 @@ flare::Status TimeoutStatus(const google::protobuf::MethodDescriptor& method) {
 
 // Failures that would be the same everywhere, or after which there is no time
 // or no wish to go on.
-bool IsFinal(int code) {
+bool IsFinal(int code, const ProtocolTraits& traits) {
   switch (code) {
     case STATUS_SUCCESS:
     case STATUS_TIMEOUT:
@@ -77,7 +77,7 @@ bool IsFinal(int code) {
     case STATUS_INVALID_CHANNEL:
       return true;
     default:
-      return IsFromService(code);
+      return traits.is_from_service(code);
   }
 }
 
@@ -205,7 +205,8 @@ bool ClientCall::FinishAttempt() {
 }
 
 bool ClientCall::ShouldRetry() {
-  if (route_keeper_ == nullptr || IsFinal(controller_->error_code_) ||
+  if (route_keeper_ == nullptr ||
+      IsFinal(controller_->error_code_, route_->traits()) ||
       NowNs() >= deadline_ns_) {
     return false;
   }

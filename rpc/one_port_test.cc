@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -62,7 +63,7 @@ TEST_P(OnePort, ManyCallsAtOnce) {
 
 TEST_P(OnePort, FailuresOfServices) {
   service().on_call = [](TestCall call) {
-    call.response->set_body("not to be seen");
+    call.response->set_body("beside it");
     call.controller->SetFailed(call.request->number(), "out of stock");
     call.Reply();
   };
@@ -72,6 +73,37 @@ TEST_P(OnePort, FailuresOfServices) {
     call.request.set_number(code);
     EXPECT_EQ(call.Start(channel())->Await(), code);
     EXPECT_EQ(call.controller.ErrorText(), "out of stock");
+    // The others have no place for it.
+    EXPECT_EQ(call.response.body(),
+              GetParam() == std::string("flare") ? "beside it" : "");
+  }
+}
+
+// Codes that mean the same wherever they come from are retried; those of brpc's
+// servers where they are what they say.
+TEST_P(OnePort, RefusalsAreRetried) {
+  std::atomic<int> attempts{0};
+  service().on_call = [&](TestCall call) {
+    ++attempts;
+    call.controller->SetFailed(call.request->number(), "refused");
+    call.Reply();
+  };
+  Serve();
+  const auto attempts_after = [&](int code) {
+    attempts = 0;
+    TestedCall call;
+    call.request.set_number(code);
+    call.controller.SetMaxRetries(3);
+    EXPECT_EQ(call.Start(channel())->Await(), code);
+    return attempts.load();
+  };
+  const bool brpc = GetParam() == std::string("baidu-std");
+  EXPECT_EQ(attempts_after(STATUS_OVERLOADED), 3);
+  for (int code : {1001, 1002, 1011, 2003, 2004}) {
+    EXPECT_EQ(attempts_after(code), brpc ? 3 : 1) << code;
+  }
+  for (int code : {1003, 2001, 4711}) {
+    EXPECT_EQ(attempts_after(code), 1) << code;
   }
 }
 

@@ -98,6 +98,8 @@ struct ProtocolTraits {
   bool attachment_compression = true;
   // A failed call's reply may bring message and attachment, too.
   bool failures_have_messages = false;
+  // Which codes of failed calls are a service's own, and not to be retried.
+  bool (*is_from_service)(int code) = IsFromService;
 
   bool Compresses(CompressionAlgorithm algorithm) const {
     return compression && (compressions >> static_cast<int>(algorithm) & 1);

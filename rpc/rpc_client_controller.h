@@ -85,12 +85,12 @@ class RpcClientController final : public google::protobuf::RpcController {
   // failure that another server may not have, the call goes to the next server
   // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED, a
   // service's own (STATUS_FROM_USER, those beyond STATUS_RESERVED_MAX, negative
-  // ones), and those that say that the call itself is at fault
-  // (STATUS_SERIALIZE_REQUEST, STATUS_INVALID_METHOD_NAME,
-  // STATUS_NOT_SUPPORTED, STATUS_INVALID_CHANNEL). So a server that answers
-  // STATUS_MALFORMED_DATA or STATUS_PARSE_REQUEST is followed by another one.
-  // What could not be sent, as no connection to a server could be made, goes
-  // to the others before it counts as an attempt.
+  // ones; over baidu-std not those with which brpc's servers refuse calls), and
+  // those that say that the call itself is at fault (STATUS_SERIALIZE_REQUEST,
+  // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED, STATUS_INVALID_CHANNEL).
+  // So a server that answers STATUS_MALFORMED_DATA or STATUS_PARSE_REQUEST is
+  // followed by another one. What could not be sent, as no connection to a
+  // server could be made, goes to the others before it counts as an attempt.
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
 

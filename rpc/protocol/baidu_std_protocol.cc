@@ -28,12 +28,35 @@ constexpr WireNumbers<PayloadFormat, 3> kFormats{
      {3, PayloadFormat::kProtobufText}}};
 constexpr std::int32_t kCrc32c = 1;
 
+// With which a brpc server refuses a call before it gets to the service, and
+// for a reason that another server may not have. Services use brpc's other
+// codes, too, above all 1003 (bad request) and 2001 (internal).
+constexpr int kBrpcNoService = 1001;
+constexpr int kBrpcNoMethod = 1002;
+constexpr int kBrpcOvercrowded = 1011;
+constexpr int kBrpcStopping = 2003;
+constexpr int kBrpcLimitReached = 2004;
+
+constexpr bool IsOfBrpcService(int code) {
+  switch (code) {
+    case kBrpcNoService:
+    case kBrpcNoMethod:
+    case kBrpcOvercrowded:
+    case kBrpcStopping:
+    case kBrpcLimitReached:
+      return false;
+    default:
+      return IsFromService(code);
+  }
+}
+
 constexpr ProtocolTraits kBaiduStdTraits{
     .attachments = true,
     .compression = true,
     .multiplexed = true,
     .compressions = CompressionBits(kCompressions),
-    .attachment_compression = false};
+    .attachment_compression = false,
+    .is_from_service = IsOfBrpcService};
 
 struct BaiduStdFrame {
   static constexpr std::string_view kName = "baidu-std";

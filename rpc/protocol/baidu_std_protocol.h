@@ -7,8 +7,10 @@
 //   - The method "package.Service.Method" is sent as service and method. A
 //     service may be called without its package, if only one has that name.
 //   - Status codes stand in error_code as they are, in both directions; those
-//     of brpc itself begin at 1001. A failed call's reply has neither body nor
-//     attachment.
+//     of brpc itself begin at 1001. Of these, 1001 (no service), 1002 (no
+//     method), 1011 (overcrowded), 2003 (the server stops) and 2004 (a limit is
+//     reached) don't count as a service's own: a call may be retried. A failed
+//     call's reply has neither body nor attachment.
 //   - Bodies are compressed with snappy, gzip or zlib or not at all,
 //     attachments never. Our replies are in the format of the request:
 //     protobuf, its text format or its JSON (content_type 0, 3, 2). Our
