@@ -10,8 +10,10 @@
 #include "flare/rpc/client_call.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {
@@ -23,6 +25,16 @@ std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
   const std::int64_t left = (deadline_ns - now_ns - 1) / kMillisecond + 1;
   constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
   return left >= kMax ? kMax : static_cast<std::uint32_t>(left < 1 ? 1 : left);
+}
+
+void NoteUncompressed(CompressionAlgorithm algorithm,
+                      const std::string& protocol) {
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "a request isn't compressed: protocol " << protocol
+                 << " doesn't have " << ToString(algorithm)
+                 << LogThrottle::Note(*left_out);
+  }
 }
 
 flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part) {
@@ -62,10 +74,12 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
   }
   compression_ = CompressionAlgorithm::kNone;
   attachment_compressed_ = false;
-  return IsCompressed(controller_->compression_) &&
-                 route_->traits().Compresses(controller_->compression_)
-             ? CompressParts()
-             : flare::Status();
+  if (!IsCompressed(controller_->compression_)) return {};
+  if (route_->traits().Compresses(controller_->compression_)) {
+    return CompressParts();
+  }
+  NoteUncompressed(controller_->compression_, route_->protocol());
+  return {};
 }
 
 flare::Status ClientCall::CompressParts() {

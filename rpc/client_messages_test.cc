@@ -13,12 +13,14 @@
 #include "flare/rpc/flags.h"
 #include "flare/rpc/load_balancer.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "glog/logging.h"
 
 namespace flare::rpc::testing {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class ClientMessagesTest : public RawServerTest {};
@@ -95,6 +97,32 @@ TEST_F(ClientMessagesTest, CompressesBothWays) {
     EXPECT_EQ(call.response.body(), text + "!");
     EXPECT_EQ(FlattenSlow(call.controller.GetResponseAttachment()), text + "?");
   }
+}
+
+TEST_F(ClientMessagesTest, LogsWhichCompressionIsLeftOut) {
+  struct Warnings : google::LogSink {
+    void send(google::LogSeverity severity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      if (severity == google::WARNING) texts.emplace_back(message, size);
+    }
+    std::vector<std::string> texts;
+  } warnings;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  google::AddLogSink(&warnings);
+  TestedCall call;
+  call.controller.SetCompressionAlgorithm(CompressionAlgorithm::kZlib);
+  call.Start(&channel);
+  const auto request = peer->ReadRequest();
+  google::RemoveLogSink(&warnings);
+  EXPECT_EQ(request->compression, CompressionAlgorithm::kNone);
+  EXPECT_THAT(warnings.texts,
+              ElementsAre("a request isn't compressed: protocol flare doesn't "
+                          "have zlib"));
+  peer->Reply(request->id, "pong");
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
 }
 
 // What a service says besides its failure; and if that can't be read, the

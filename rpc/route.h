@@ -62,6 +62,7 @@ class Route : public RefCounted<Route> {
   bool Hopeful();
 
   // Of the protocol.
+  const std::string& protocol() const { return protocol_; }
   PayloadFormat format() const { return format_; }
   const ProtocolTraits& traits() const { return traits_; }
 

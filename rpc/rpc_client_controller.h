@@ -94,7 +94,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
 
-  // Of the request and its attachment; left out if the protocol can't say it.
+  // Of the request and its attachment; left out, with a line in the log, if the
+  // protocol can't say it.
   void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
     compression_ = algorithm;
   }
