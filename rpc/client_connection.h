@@ -1,6 +1,6 @@
 // One connection to a server, carrying many calls at once.
 //
-// Made, shared and dropped by a PeerConnections (connection_pool.h); calls use
+// Made, shared and dropped by a PeerConnections (peer_connections.h); calls use
 // it like this (client_call.cc):
 //
 //   call's id = connection->calls().Insert(call)

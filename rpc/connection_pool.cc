@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 

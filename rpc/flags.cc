@@ -76,6 +76,14 @@ DEFINE_int32(flare_fiber_stack_size, 131072,
 DEFINE_bool(flare_fiber_stack_enable_guard_page, true,
             "An unusable page at the end of each fiber's stack, so that an "
             "overflow is reported instead of overwriting something.");
+DEFINE_int32(flare_fiber_max_stacks, 0,
+             "Stacks of fibers at a time, dealt evenly to the scheduling "
+             "groups: two per worker, and one for each fiber that is to wait "
+             "at a time. When there are no more, tasks that have not started "
+             "wait. 0: as many as the system has.");
+DEFINE_int32(flare_fiber_stack_idle_seconds, 10,
+             "Seconds after which stacks that were not needed return their "
+             "memory to the system. 0: never.");
 
 // --- Finding mistakes ---
 
@@ -88,15 +96,6 @@ DEFINE_string(flare_fiber_check_thread_locks, "default",
               "flare::ThreadMutex: \"report\" logs both places as an error, "
               "\"abort\" ends the program as well, \"off\" doesn't look; "
               "\"default\" is abort in debug builds, off in others.");
-
-DEFINE_int32(flare_fiber_max_stacks, 0,
-             "Stacks of fibers at a time, dealt evenly to the scheduling "
-             "groups: two per worker, and one for each fiber that is to wait "
-             "at a time. When there are no more, tasks that have not started "
-             "wait. 0: as many as the system has.");
-DEFINE_int32(flare_fiber_stack_idle_seconds, 10,
-             "Seconds after which stacks that were not needed return their "
-             "memory to the system. 0: never.");
 
 DEFINE_bool(flare_fiber_stack_profile, false,
             "Record how deep the stacks of fibers get, at 1 to 3 us per task "

@@ -29,7 +29,7 @@ void HttpPieces::Abort() {
   flare::Status why(ECONNABORTED, "a handler gave its reply up");
   // Without chunks the end of the connection would be that of the body.
   if (begun() && !ticket_->chunked) return connection_->Reset(std::move(why));
-  connection_->Cut(std::move(why));
+  connection_->Close(std::move(why));
 }
 
 bool HttpPieces::Begin() {

@@ -10,6 +10,8 @@
 //        once it is taken out.
 //  [CS3] Sockets are made and connections started under open_mutex_ only, never
 //        under lock_.
+#include "flare/rpc/peer_connections.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

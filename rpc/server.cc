@@ -42,21 +42,21 @@ void DrainOverdueConnections(rpc::ServerState* state) {
 }  // namespace
 
 // What runs between Start() and Join().
-class Server::Listener {
+class Server::Running {
  public:
-  static Expected<std::unique_ptr<Listener>> Start(
+  static Expected<std::unique_ptr<Running>> Start(
       const Endpoint& address, const io::Acceptor::Options& options,
       const RefPtr<rpc::ServerState>& state) {
-    auto listener = std::unique_ptr<Listener>(new Listener(state));
+    auto running = std::unique_ptr<Running>(new Running(state));
     auto acceptor = io::Acceptor::Listen(
         address, options,
         [state](io::UniqueFd fd, const Endpoint& peer, std::size_t group) {
           rpc::ServerConnection::Serve(state, std::move(fd), peer, group);
         });
     if (!acceptor) return acceptor.error();
-    listener->acceptor_ = *std::move(acceptor);
-    listener->StartSweeping();
-    return listener;
+    running->acceptor_ = *std::move(acceptor);
+    running->StartSweeping();
+    return running;
   }
 
   const Endpoint& local_endpoint() const { return acceptor_->local_endpoint(); }
@@ -82,14 +82,13 @@ class Server::Listener {
                  << state_->statistics().calls_running
                  << " call(s) that are not through after the drain timeout.";
     state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
-      connection->Cut(Status(ETIMEDOUT, "the server has stopped"));
+      connection->Close(Status(ETIMEDOUT, "the server has stopped"));
     });
     state_->connections.WaitUntilClosed();
   }
 
  private:
-  explicit Listener(RefPtr<rpc::ServerState> state)
-      : state_(std::move(state)) {}
+  explicit Running(RefPtr<rpc::ServerState> state) : state_(std::move(state)) {}
 
   void StartSweeping() {
     const Options& options = state_->options();
@@ -184,7 +183,7 @@ bool Server::Start() {
                << " doesn't start: " << error_.message();
     return false;
   }
-  if (listener_ != nullptr) return Fail("it was started before");
+  if (running_ != nullptr) return Fail("it was started before");
   if (address_.empty()) return Fail("there was no ListenOn()");
   // Handlers are served anyway.
   if (protocols_.empty() &&
@@ -213,23 +212,23 @@ bool Server::Start() {
   if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
     return Fail(frozen.message());
   }
-  auto listener = Listener::Start(address_, options, state_);
-  if (!listener) return Fail(listener.error().message());
-  listener_ = *std::move(listener);
-  endpoint_ = listener_->local_endpoint();
+  auto running = Running::Start(address_, options, state_);
+  if (!running) return Fail(running.error().message());
+  running_ = *std::move(running);
+  endpoint_ = running_->local_endpoint();
   LOG(INFO) << "Server " << state_->name << " listens on "
             << endpoint_.ToString() << " (" << state_->protocol_names() << ").";
   return true;
 }
 
 void Server::Stop() {
-  if (listener_ != nullptr) listener_->Stop();
+  if (running_ != nullptr) running_->Stop();
 }
 
 void Server::Join() {
-  if (listener_ == nullptr) return;
-  listener_->Stop();
-  listener_->Join();
+  if (running_ == nullptr) return;
+  running_->Stop();
+  running_->Join();
 }
 
 Server::Statistics Server::statistics() const { return state_->statistics(); }

@@ -51,13 +51,13 @@ class Server {
     // chunks, or with "Expect: 100-continue".
     std::size_t maximum_packet_size =
         rpc::ServerDefaultsFromFlags().max_packet_size;
-    // Of what is compressed in it, body and attachment each: their bytes in
-    // truth. A larger one is answered with an error.
+    // Bytes of a compressed body, or of a compressed attachment, after
+    // decompression. A larger one is answered with an error.
     std::size_t max_decompressed_size =
         rpc::ServerDefaultsFromFlags().max_decompressed_size;
-    // The part of it that describes the call, in binary protocols; more closes
-    // the connection. (Bolt has limits of its own: its class name and its
-    // header map have less than 64 KiB each.)
+    // Bytes of a message's meta, the part that describes the call in binary
+    // protocols; more closes the connection. (Bolt has limits of its own: its
+    // class name and its header map have less than 64 KiB each.)
     std::size_t max_meta_size = 64 << 10;
     std::size_t max_http_header_size =
         rpc::ServerDefaultsFromFlags().max_http_header_size;
@@ -96,7 +96,7 @@ class Server {
     // the smaller one holds.
     std::string max_concurrent_requests_per_method =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_method;
-    // With which calls beyond the limits fail; not 0.
+    // The status of calls that are refused because of a limit; not 0.
     int status_code_for_overloaded =
         rpc::ServerDefaultsFromFlags().status_code_for_overloaded;
     // Connections without traffic and without a running call for this long are
@@ -205,7 +205,7 @@ class Server {
   Statistics statistics() const;
 
  private:
-  class Listener;
+  class Running;
 
   bool Fail(std::string what);
 
@@ -215,7 +215,7 @@ class Server {
   int backlog_ = 0;
   Endpoint endpoint_;
   Status error_;
-  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Running> running_;
 };
 
 }  // namespace flare

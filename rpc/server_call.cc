@@ -178,7 +178,7 @@ void ServerCall::ServeHttp() {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
   WaitToReply();
-  Release();
+  LeaveLimits();
   if (pieces.begun()) {
     pieces.End();
   } else {
@@ -253,7 +253,7 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
   response.detail = detail;
   response.status = status.code();
   response.description = status.message();
-  Release();
+  LeaveLimits();
   protocol_->Write(ticket(), std::move(response));
   Finish();
 }
@@ -276,13 +276,13 @@ void ServerCall::Respond(bool last) {
     response.description = controller_.error_text_;
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
-  if (last) Release();
+  if (last) LeaveLimits();
   protocol_->Write(ticket(), std::move(response));
 }
 
 // Gives back its place under the limits. Before the reply is sent: whoever has
 // got it may send the next call at once.
-void ServerCall::Release() {
+void ServerCall::LeaveLimits() {
   if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
   if (std::exchange(admitted_, false)) {
     connection_->state().CallFinished(connection_->group());
@@ -295,7 +295,7 @@ void ServerCall::Release() {
 
 void ServerCall::Finish() {
   ServerConnection* const connection = connection_;
-  Release();
+  LeaveLimits();
   ReleaseMessages();
   if (request_ != nullptr && request_->is_http) http_response_.clear();
   controller_.Reset();

@@ -86,7 +86,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
             FailureDetail detail = FailureDetail::kNone);
   void FailOverloaded(FailureDetail detail = FailureDetail::kNone);
   void FailUnknown();
-  void Release();
+  void LeaveLimits();
   void ReleaseMessages();
   void Finish();
 

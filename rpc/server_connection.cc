@@ -143,10 +143,10 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   bool began = false;  // What is left is of another message.
   fiber::TaskList calls;
   CutResult result = CutResult::kNeedMore;
-  for (std::size_t room = Room(); !in.empty();) {
+  for (std::size_t room = CallsToStart(); !in.empty();) {
     if (calls.size == room) {
       if (room != 0) StartCalls(std::exchange(calls, {}));
-      room = Room();
+      room = CallsToStart();
       if (room == 0) {
         // It's not the peer who makes it wait.
         NoteMessage(/*within=*/false, began, arrived, now_ns);
@@ -193,7 +193,7 @@ void ServerConnection::NoteMessage(bool within, bool begins,
 }
 
 // How many calls may be started together now.
-std::size_t ServerConnection::Room() const {
+std::size_t ServerConnection::CallsToStart() const {
   if (!stream_->HasOutputRoom()) return 0;
   // relaxed: only this role adds calls [C1].
   const std::uint64_t calls = holds_.load(std::memory_order_relaxed) & kCalls;
@@ -409,7 +409,7 @@ void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
   idle_.store(true, std::memory_order_relaxed);
   if (stream_->HasOutputRoom()) return Drain();
   // It doesn't read, since the peer takes no replies, and so wouldn't drain.
-  Cut(flare::Status(ETIMEDOUT, "the peer takes no replies"));
+  Close(flare::Status(ETIMEDOUT, "the peer takes no replies"));
 }
 
 void ServerConnection::DrainIfSlow(std::int64_t since_ns) {

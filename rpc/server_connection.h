@@ -76,7 +76,7 @@ class ServerConnection final : public io::StreamHandler,
     stream_->EndInput();
   }
   // Closes at once.
-  void Cut(flare::Status why) { stream_->Close(std::move(why)); }
+  void Close(flare::Status why) { stream_->Close(std::move(why)); }
   // The same, and the peer is sure to notice that something is missing.
   void Reset(flare::Status why) { stream_->Reset(std::move(why)); }
   // Drains the connection if it has been without traffic and without calls
@@ -96,7 +96,7 @@ class ServerConnection final : public io::StreamHandler,
   bool OnEndOfInput() override;
   void OnClosed(const flare::Status& why) override;
 
-  std::size_t Room() const;
+  std::size_t CallsToStart() const;
   void Pause();
   CutResult AskProtocols(Buffer& in, InboundRequest* request, std::size_t* need,
                          std::string* error);
