@@ -132,8 +132,8 @@ DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
              "in their .proto files (max_queueing_delay_ms). 0: no limit.");
 DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
              "Bytes of one message that a server accepts. A larger one fails; "
-             "one over 64 MiB, or over HTTP one in chunks, is the last on its "
-             "connection, too.");
+             "one over 64 MiB, or over HTTP one in chunks or with \"Expect: "
+             "100-continue\", is the last on its connection, too.");
 DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
              "Seconds between two looks for connections that are idle, or take "
              "too long for a message. 0: none.");

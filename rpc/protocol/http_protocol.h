@@ -24,8 +24,7 @@
 //   400* malformed (Host and target, too), or ambiguous in length (see
 //        http_parser.h); a trailer, too
 //   413  more bytes than Limits::max_packet_size; * with a body in chunks, or
-//   of
-//        more than Limits::max_skipped, or where 100 Continue was expected
+//        of more than Limits::max_skipped, or where 100 Continue was expected
 //   414* a request line of more bytes than Limits::max_http_header
 //   417* an Expect other than 100-continue
 //   431* a head larger, or with more fields, than Limits says
