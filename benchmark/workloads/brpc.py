@@ -102,9 +102,9 @@ def fibers(row):
 BRPC_SIZE = Workload(
     'brpc-size', 'one client, one server, by size', DOCUMENT,
     '16 synchronous callers, each a fiber, or a plain thread as in the '
-    'published test, over one connection (`single`; where the client has several '
-    'scheduling groups, one of each) or one for each call under way (`pooled`). '
-    'Our server and client speak `flare` and `baidu-std`, '
+    'published test, over one connection (`single`; where the client has '
+    'several scheduling groups, one of each) or one for each call under way '
+    '(`pooled`). Our server and client speak `flare` and `baidu-std`, '
     'which is brpc\'s own protocol. MB/s counts the bodies in one direction; '
     'they come back as well. `attachment`: the bytes are attached to an empty '
     'message, so protobuf neither copies nor checks them. `epoll_limit` is a '
