@@ -79,9 +79,11 @@ class TimerWheel {
   // The timer whose callback is running; written under the lock, waited for
   // without it.
   std::atomic<Timer*> running_{nullptr};
-  std::atomic<std::int64_t> next_deadline_;
   std::uint64_t occupied_[kLevels] FLARE_GUARDED_BY(lock_) = {};
   Timer* slots_[kLevels * kSlots + 2] FLARE_GUARDED_BY(lock_) = {};
+  // Read by all workers of the group, all the time, and seldom written: not
+  // beside what each timer writes.
+  alignas(kCacheLine) std::atomic<std::int64_t> next_deadline_;
 };
 
 }  // namespace flare::fiber
