@@ -41,15 +41,17 @@ class InjectionQueue {
     size_.store(tasks_.size, std::memory_order_seq_cst);  // Pairs with size().
   }
 
-  // The oldest tasks, at most `max`.
+  // The oldest tasks, at most `max`. If that is all, it takes as long for many
+  // as for one: others wait for the lock, and taking the tasks one by one is to
+  // touch each, which another worker wrote.
   TaskList Take(std::size_t max) {
     TaskList taken;
     if (empty()) return taken;
     ScopedLock guard(lock_);
-    while (taken.size < max) {
-      Task* const task = tasks_.PopFront();
-      if (task == nullptr) break;
-      taken.PushBack(task);
+    if (tasks_.size <= max) {
+      taken = std::exchange(tasks_, TaskList());
+    } else {
+      while (taken.size < max) taken.PushBack(tasks_.PopFront());
     }
     // relaxed: fewer; nobody sleeps on it.
     size_.store(tasks_.size, std::memory_order_relaxed);
