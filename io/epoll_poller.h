@@ -166,13 +166,7 @@ class EpollPoller : public fiber::Poller {
   struct Events;
   struct DrainRequest;
   const std::unique_ptr<Events> events_;  // Poll()'s.
-  SpinPolicy spin_;                       // Poll()'s.
-  int fetched_ = 0;                       // Poll()'s: how many events_ holds,
-  std::atomic<int> pending_{0};           // ... the last ones not handed out.
-  std::atomic<std::uint64_t> fetches_{0};
-  // NoteFetched()'s: only compared, for it may be gone.
-  const void* fetched_last_ = nullptr;
-  int fetches_of_last_ = 0;
+  // Each flush reads some of these, which seldom change.
   std::atomic<bool> serves_one_{false};
   std::atomic<bool> alert_{false};        // [EP7]
   std::atomic<bool> standing_by_{false};  // Somebody is in StandBy(),
@@ -180,6 +174,16 @@ class EpollPoller : public fiber::Poller {
   // Three for each that paid, less one for each that didn't.
   static constexpr int kMostWaitsPaid = 64;
   std::atomic<int> waits_paid_{0};
+  // Written for each event.
+  alignas(kCacheLine) std::atomic<int> pending_{0};  // Of the fetched ones, the
+                                                     // last: not handed out.
+  int fetched_ = 0;  // Poll()'s: how many events_ holds.
+  // Written for each fetch.
+  alignas(kCacheLine) std::atomic<std::uint64_t> fetches_{0};
+  // NoteFetched()'s: only compared, for it may be gone.
+  const void* fetched_last_ = nullptr;
+  int fetches_of_last_ = 0;
+  SpinPolicy spin_;  // Poll()'s.
   alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
   std::atomic<fiber::Task*> drains_{nullptr};
   std::atomic<std::size_t> size_{0};
