@@ -325,19 +325,22 @@ class SchedulingGroup {
 
   alignas(kCacheLine) std::atomic<std::uint64_t> idle_{0};
   alignas(kCacheLine) std::atomic<int> searching_{0};
+  // Changes twice for each event that a poller hands out.
   alignas(kCacheLine) std::atomic<bool> polling_{false};
+  // What changes as workers sleep and wake, and now and then while they run.
+  alignas(kCacheLine) std::atomic<std::uint64_t> rouses_{0};
+  std::atomic<std::uint64_t> wakes_{0};
   std::atomic<std::uint64_t> poller_bit_{0};  // Who sleeps in the poller.
   std::atomic<bool> standby_taken_{false};    // Somebody has the right to.
   std::atomic<std::int64_t> standby_until_ns_{0};
   std::atomic<std::int64_t> looked_at_ns_{0};
-  std::atomic<std::uint64_t> rouses_{0};
-  std::atomic<std::uint64_t> wakes_{0};
-  std::atomic<std::uint64_t> blocked_{0};
-  std::atomic<std::uint64_t> marks_{0};
-  std::atomic<std::size_t> size_;
   std::atomic<std::int64_t> mean_task_ns_{1000};
+  std::atomic<std::uint64_t> marks_{0};
   ConcurrentHistogram ready_delays_;
 
+  // What each search and each look at timers reads, and that seldom changes.
+  alignas(kCacheLine) std::atomic<std::size_t> size_;
+  std::atomic<std::uint64_t> blocked_{0};
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
