@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -277,36 +278,49 @@ TEST_P(AcceptorTest, NoCallbackAfterJoin) {
   }
 }
 
-// However the kernel spreads connections over the groups' sockets, they end up
-// evenly.
-TEST_P(AcceptorTest, GroupsAreBalanced) {
-  constexpr int kConnections = 64;
-  const std::size_t groups = fiber::GetSchedulingGroupCount();
-  std::vector<std::atomic<int>> in_group(groups);
-  fiber::Latch accepted(kConnections);
-  fiber::Latch closed(kConnections);
-  auto acceptor = MustListen(Loopback(), [&](UniqueFd fd, Endpoint,
-                                             std::size_t group) {
+// How many of `n` connections, that are made one after another, each group
+// gets.
+std::vector<int> DealConnections(int n) {
+  std::vector<std::atomic<int>> in_group(fiber::GetSchedulingGroupCount());
+  fiber::Latch closed(n);
+  const auto serve = [&](UniqueFd fd, Endpoint, std::size_t group) {
     in_group[group].fetch_add(1);
     auto* const handler =
         new testing::EchoHandler([&](const Status&) { closed.count_down(); });
     handler->Serve(StreamConnection::Accepted(std::move(fd), group, handler));
-    accepted.count_down();
-  });
+  };
+  const auto acceptor = Acceptor::Listen(Loopback(), {}, serve);
+  EXPECT_TRUE(acceptor.has_value()) << acceptor.error().message();
   std::vector<UniqueFd> clients;
-  for (int i = 0; i < kConnections; ++i) {
-    clients.push_back(PlainConnect(acceptor->local_endpoint()));
-    ASSERT_TRUE(SendAll(clients.back().get(), "x"));
+  for (int i = 0; i < n; ++i) {
+    clients.push_back(PlainConnect((*acceptor)->local_endpoint()));
+    EXPECT_TRUE(SendAll(clients.back().get(), "x"));
     EXPECT_EQ(Receive(clients.back().get(), 1), "x");
-  }
-  ASSERT_TRUE(accepted.wait_for(testing::kLimit));
-  const double fair = static_cast<double>(kConnections) / groups;
-  for (const auto& n : in_group) {
-    EXPECT_GE(n.load(), fair * 0.7);
-    EXPECT_LE(n.load(), fair * 1.3);
   }
   clients.clear();
   EXPECT_TRUE(closed.wait_for(testing::kLimit));
+  return {in_group.begin(), in_group.end()};
+}
+
+// However the kernel spreads connections over the groups' sockets, they end up
+// evenly.
+TEST_P(AcceptorTest, GroupsAreBalanced) {
+  const std::vector<int> in_group = DealConnections(64);
+  const double fair = 64.0 / static_cast<double>(in_group.size());
+  for (const int n : in_group) {
+    EXPECT_GE(n, fair * 0.9);
+    EXPECT_LE(n, fair * 1.1);
+  }
+}
+
+// Of few each one counts.
+TEST_P(AcceptorTest, FewConnectionsAreDealtOneByOne) {
+  for (int round = 0; round < 10; ++round) {
+    const std::vector<int> in_group = DealConnections(8);
+    const auto [least, most] =
+        std::minmax_element(in_group.begin(), in_group.end());
+    EXPECT_LE(*most - *least, 1);
+  }
 }
 
 TEST_P(AcceptorTest, UnixSocket) {
