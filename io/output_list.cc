@@ -35,6 +35,8 @@
 
 namespace flare::io {
 
+static_assert(sizeof(OutputNode) == kCacheLine);
+
 OutputNode* OutputNode::Make(Buffer&& data, bool last) {
   OutputNode* const node = ObjectPool<OutputNode>::Get();
   node->data = std::move(data);

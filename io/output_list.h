@@ -18,12 +18,14 @@
 #include <cstdint>
 
 #include "flare/base/buffer.h"
+#include "flare/base/cpu.h"
 
 namespace flare::io {
 
 // One Write(). Pooled: Make() and Free() call the general allocator only until
-// the pool is warm.
-struct OutputNode {
+// the pool is warm. A cache line, so that what one writer fills in isn't taken
+// from another one, who has the next node.
+struct alignas(kCacheLine) OutputNode {
   OutputNode* next = nullptr;
   Buffer data;
   bool last = false;  // Nothing may be sent after it.

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/cpu.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 
@@ -67,7 +68,8 @@ class Method {
   const std::int64_t max_wait_ns;
 
  private:
-  mutable std::atomic<std::size_t> running_{0};
+  // Of a method with a limit it changes with each call, by whoever serves it.
+  alignas(kCacheLine) mutable std::atomic<std::size_t> running_{0};
 };
 
 class MethodTable {

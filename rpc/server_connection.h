@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/cpu.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/intrusive_list.h"
 #include "flare/base/ref_ptr.h"
@@ -125,27 +126,29 @@ class ServerConnection final : public io::StreamHandler,
   RefPtr<io::StreamConnection> stream_;
   std::atomic<bool> much_held_{false};
   std::vector<std::unique_ptr<ServerProtocol>> protocols_;
-
-  // The reader's own (see OnData).
-  std::size_t speaking_ = 0;    // The protocol that cut the last message.
-  bool speaks_ = false;         // Some message was cut.
-  bool reading_ended_ = false;  // Input is thrown away.
-  bool cut_short_ = false;      // There is a part of a message.
-  std::size_t left_ = 0;        // Bytes of input, when OnData() returned.
-  std::size_t progress_ = 0;    // Bytes since message_began_ns_.
-
-  // When the message that isn't complete began; 0: there is none, or nothing
-  // is read. The first one begins with the connection.
-  std::atomic<std::int64_t> message_began_ns_;
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
   std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
   std::atomic<bool> drained_{false};    // Drain() was called.
   std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
   std::atomic<const Method*> last_method_{nullptr};
 
-  // What keeps the connection alive; see server_connection.cc.
-  std::atomic<std::uint64_t> holds_;
+  // What changes with each message, apart from what calls that others have
+  // stolen read.
+
+  // What keeps the connection alive: see server_connection.cc.
+  alignas(kCacheLine) std::atomic<std::uint64_t> holds_;
+  // When the message that isn't complete began; 0: there is none, or nothing
+  // is read. The first one begins with the connection.
+  std::atomic<std::int64_t> message_began_ns_;
+  // The reader's own (see OnData).
+  std::size_t left_ = 0;        // Bytes of input, when OnData() returned.
+  std::size_t progress_ = 0;    // Bytes since message_began_ns_.
+  std::size_t speaking_ = 0;    // The protocol that cut the last message.
+  bool speaks_ = false;         // Some message was cut.
+  bool reading_ended_ = false;  // Input is thrown away.
+  bool cut_short_ = false;      // There is a part of a message.
 };
+static_assert(sizeof(ServerConnection) <= 192);
 
 }  // namespace flare::rpc
 
