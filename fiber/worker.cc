@@ -206,10 +206,23 @@ void Worker::KeepReady(TaskList&& tasks) {
   if (expected >= wake_backlog_) WakeHelper(expected);
 }
 
+// Of many workers some often find the poller taken. Who didn't wait would steal
+// half of a sibling's ring, each of whose tasks the sibling has in its cache,
+// or sleep.
 Task* Worker::FromPendingEvents() {
-  if (group_->pending_events() == 0) return nullptr;
-  LookForIo();
-  return Pop();
+  int looks = group_->limit() > 2 ? kPollerLooks : 0;
+  while (group_->pending_events() != 0) {
+    if (looks > 0 && group_->anybody_polls()) {
+      // Not at the number of events, which who has the poller writes.
+      do CpuRelax();
+      while (--looks > 0 && group_->anybody_polls());
+      continue;
+    }
+    LookForIo();
+    Task* const task = Pop();
+    if (task != nullptr || --looks <= 0) return task;
+  }
+  return nullptr;
 }
 
 Task* Worker::FromDeferred() {

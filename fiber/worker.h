@@ -143,6 +143,10 @@ class Worker {
   // takes so many events at a time.
   static constexpr std::uint32_t kEndless = 32;
   static constexpr int kEventsAtATime = 8;
+  // Where there are more than two workers, one that finds the poller taken
+  // while events are pending looks so often whether it is free: a microsecond
+  // at most. Another one has it for a third of that, to take one event.
+  static constexpr int kPollerLooks = 24;
   // Waiting behind so few costs more than it brings.
   static constexpr std::uint32_t kFewTasks = 8;
   // Of a batch only so much work stays with the worker that queued it.
