@@ -331,6 +331,17 @@ bool IsRuntimeRunning() { return Current() != nullptr; }
 
 bool IsFiberWorker() { return CurrentWorker() != nullptr; }
 
+std::size_t GetWorkerCount() {
+  std::size_t sum = 0;
+  for (auto& group : MustBeRunning()->groups) sum += group->capacity();
+  return sum;
+}
+
+std::size_t GetCurrentWorkerIndex() noexcept {
+  Worker* const worker = CurrentWorker();
+  return worker == nullptr ? kNoWorker : worker->number();
+}
+
 std::size_t GetSchedulingGroupCount() { return MustBeRunning()->groups.size(); }
 
 std::size_t GetSchedulingGroupSize() {

@@ -174,6 +174,13 @@ Poller* GetPoller(std::size_t group);
 // than the thread?
 bool IsFiberWorker();
 
+// For arrays in which each worker has something of its own: how many workers
+// there may be, those in reserve included, and which one the caller runs on
+// until it is suspended; kNoWorker on other threads.
+inline constexpr std::size_t kNoWorker = ~std::size_t{0};
+std::size_t GetWorkerCount();
+std::size_t GetCurrentWorkerIndex() noexcept;
+
 // Counters since the start, summed over workers; approximate while running.
 struct RuntimeStatistics {
   std::uint64_t tasks = 0;        // Run, resumed fibers included.

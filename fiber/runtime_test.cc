@@ -276,6 +276,23 @@ TEST_P(RuntimeTest, GroupsAreAddressable) {
   }
 }
 
+// Each worker of all groups has a number of its own.
+TEST_P(RuntimeTest, WorkersAreNumbered) {
+  EXPECT_EQ(GetCurrentWorkerIndex(), kNoWorker);
+  std::vector<std::atomic<int>> group_of(GetWorkerCount());
+  EXPECT_GE(group_of.size(), static_cast<std::size_t>(GetParam().workers));
+  std::vector<Fiber> fibers;
+  for (int i = 0; i < 1000; ++i) {
+    fibers.emplace_back([&] {
+      ASSERT_LT(GetCurrentWorkerIndex(), group_of.size());
+      const auto group = static_cast<int>(GetCurrentSchedulingGroupIndex());
+      const int before = group_of[GetCurrentWorkerIndex()].exchange(group + 1);
+      EXPECT_TRUE(before == 0 || before == group + 1);
+    });
+  }
+  for (Fiber& fiber : fibers) fiber.join();
+}
+
 TEST_P(RuntimeTest, ReadyDelaysAreSampled) {
   const std::int64_t start = NowNs();
   std::int64_t queued = 0;

@@ -73,7 +73,9 @@ SchedulingGroup::SchedulingGroup(Options options)
   CHECK_LE(capacity, kMaxWorkers);
   CHECK(options_.reserve == 0 || options_.workers > 1);  // reserve.cc [RV5]
   for (std::size_t i = 0; i < capacity; ++i) {
-    workers_.push_back(std::make_unique<Worker>(this, i, options_.schedule));
+    // All groups are as large.
+    workers_.push_back(std::make_unique<Worker>(
+        this, i, options_.index * capacity + i, options_.schedule));
     workers_.back()->run_queue().set_capacity(options_.run_queue_slots);
   }
 }

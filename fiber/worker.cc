@@ -41,9 +41,11 @@ thread_local Worker* current_worker = nullptr;
   current_worker = instead;
 }
 
-Worker::Worker(SchedulingGroup* group, std::size_t index, Schedule* schedule)
+Worker::Worker(SchedulingGroup* group, std::size_t index, std::size_t number,
+               Schedule* schedule)
     : group_(group),
       index_(index),
+      number_(number),
       schedule_(schedule),
       maintenance_interval_(schedule == nullptr ? kMaintenanceInterval : 1),
       can_claim_(schedule == nullptr && MembarrierAvailable()),

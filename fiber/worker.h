@@ -26,8 +26,10 @@ class SchedulingGroup;
 
 class Worker {
  public:
+  // `index` is that within the group, `number` that among all workers.
   // `schedule`: nullptr but in tests (schedule.h).
-  Worker(SchedulingGroup* group, std::size_t index, Schedule* schedule);
+  Worker(SchedulingGroup* group, std::size_t index, std::size_t number,
+         Schedule* schedule);
   ~Worker();
 
   Worker(const Worker&) = delete;
@@ -37,7 +39,8 @@ class Worker {
   void Join();  // If it was started.
 
   SchedulingGroup* group() const noexcept { return group_; }
-  std::size_t index() const noexcept { return index_; }  // Within the group.
+  std::size_t index() const noexcept { return index_; }    // Within the group.
+  std::size_t number() const noexcept { return number_; }  // Among all workers.
   Carrier* current() const noexcept { return current_; }
   // Of its thread, as of gettid(); 0 before that has started. Any thread.
   pid_t thread_id() const noexcept {
@@ -292,6 +295,7 @@ class Worker {
 
   SchedulingGroup* const group_;
   const std::size_t index_;
+  const std::size_t number_;
 
   // Owner only, hot.
   Carrier* current_ = nullptr;

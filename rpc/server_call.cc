@@ -285,7 +285,7 @@ void ServerCall::Respond(bool last) {
 void ServerCall::LeaveLimits() {
   if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
   if (std::exchange(admitted_, false)) {
-    connection_->state().CallFinished(connection_->group());
+    connection_->state().CallFinished();
   }
   if (decompressed_bytes_ != 0) [[unlikely]] {
     connection_->state().RemoveDecompressed(

@@ -54,33 +54,18 @@ flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
     protocol_names_ += protocol;
   }
   counters_ = std::vector<Counters>(fiber::GetSchedulingGroupCount());
+  call_limit_.SetUp(options_.max_concurrent_requests);
   return methods.SetLimits(options_.max_concurrent_requests_per_method);
 }
 
 std::size_t ServerState::AdmitCalls(std::size_t group, std::size_t n) {
-  Counters& mine = counters_[group];
-  mine.admitted.fetch_add(n, std::memory_order_relaxed);
-  std::uint64_t admitted = 0;
-  std::uint64_t finished = 0;
-  for (const Counters& counters : counters_) {
-    // A call that is admitted and finishes between the two loads must not
-    // count as less than none: `finished` is read first.
-    finished += counters.finished.load(std::memory_order_relaxed);
-    admitted += counters.admitted.load(std::memory_order_relaxed);
+  // Without a stack they would wait for one, and others behind them.
+  const std::size_t admitted =
+      fiber::ShortOfStacks() ? 0 : call_limit_.Enter(n);
+  if (admitted != n) [[unlikely]] {
+    counters_[group].refused.fetch_add(n - admitted, std::memory_order_relaxed);
   }
-  const std::uint64_t running = admitted > finished ? admitted - finished : 0;
-  std::uint64_t refused = 0;
-  if (fiber::ShortOfStacks()) [[unlikely]] {
-    refused = n;  // They would wait for one, and others behind them.
-  } else if (running <= options_.max_concurrent_requests) [[likely]] {
-    return n;
-  } else {
-    refused =
-        std::min<std::uint64_t>(n, running - options_.max_concurrent_requests);
-  }
-  mine.admitted.fetch_sub(refused, std::memory_order_relaxed);
-  mine.refused.fetch_add(refused, std::memory_order_relaxed);
-  return n - static_cast<std::size_t>(refused);
+  return admitted;
 }
 
 void ServerState::CountFailure(std::size_t group, Failure failure) {
@@ -118,11 +103,10 @@ Server::Statistics ServerState::statistics() const {
   sum.connections_slow = get(connection_counters.slow);
   sum.connections_malformed = get(connection_counters.malformed);
   sum.connections_broken = get(connection_counters.broken);
+  sum.calls = call_limit_.entered();
+  sum.calls_running = call_limit_.running();
   for (const Counters& counters : counters_) {
-    const std::uint64_t finished = get(counters.finished);
-    const std::uint64_t admitted = get(counters.admitted);
-    sum.calls += admitted + get(counters.refused);
-    sum.calls_running += admitted > finished ? admitted - finished : 0;
+    sum.calls += get(counters.refused);
     sum.calls_failed += get(counters.failed);
     sum.calls_overloaded += get(counters.overloaded);
     sum.calls_malformed += get(counters.malformed);

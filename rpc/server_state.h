@@ -15,6 +15,7 @@
 #include "flare/base/cpu.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/rpc/call_limit.h"
 #include "flare/rpc/connection_set.h"
 #include "flare/rpc/http_routes.h"
 #include "flare/rpc/log_throttle.h"
@@ -48,16 +49,13 @@ class ServerState : public RefCounted<ServerState> {
   // none while the group is short of fiber stacks), which are then counted as
   // running until CallFinished().
   std::size_t AdmitCalls(std::size_t group, std::size_t n);
-  void CallFinished(std::size_t group) {
-    // relaxed, here and below: counters that order nothing.
-    counters_[group].finished.fetch_add(1, std::memory_order_relaxed);
-  }
+  void CallFinished() { call_limit_.Leave(); }
 
   // Requests are small as they come and may be large decompressed: whether
   // there is room for another one, and the bytes of those that were, from then
   // until their calls answer.
   bool MayDecompress() const {
-    // relaxed, here and below: as above.
+    // relaxed, here and below: counters that order nothing.
     return decompressed_bytes_.load(std::memory_order_relaxed) <
            options_.max_concurrent_decompressed_bytes;
   }
@@ -95,10 +93,8 @@ class ServerState : public RefCounted<ServerState> {
 
  private:
   // One per scheduling group, so that groups don't share a cache line on each
-  // call.
+  // call that fails.
   struct alignas(kCacheLine) Counters {
-    std::atomic<std::uint64_t> admitted{0};
-    std::atomic<std::uint64_t> finished{0};
     std::atomic<std::uint64_t> refused{0};
     std::atomic<std::uint64_t> failed{0};
     std::atomic<std::uint64_t> overloaded{0};
@@ -110,8 +106,9 @@ class ServerState : public RefCounted<ServerState> {
   ServerProtocolSet protocols_;
   std::string protocol_names_;
   std::vector<Counters> counters_;
-  std::atomic<std::size_t> decompressed_bytes_{0};
   LogThrottle connection_log_;
+  CallLimit call_limit_;
+  alignas(kCacheLine) std::atomic<std::size_t> decompressed_bytes_{0};
 };
 
 }  // namespace flare::rpc
