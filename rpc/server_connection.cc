@@ -189,7 +189,7 @@ void ServerConnection::NoteMessage(bool within, bool begins,
     if (before != 0) message_began_ns_.store(0, std::memory_order_relaxed);
     return;
   }
-  progress_ += arrived;
+  progress_ += static_cast<std::uint32_t>(std::min(arrived, kProgress));
   if (before != 0 && !begins && progress_ < kProgress) return;
   progress_ = 0;
   message_began_ns_.store(now_ns, std::memory_order_relaxed);
@@ -237,14 +237,14 @@ CutResult ServerConnection::AskProtocols(Buffer& in, InboundRequest* request,
   bool unsure = false;
   for (std::size_t i = 0; i != protocols_.size(); ++i) {
     // The one that spoke last, then the others in their order.
-    const std::size_t index = i == 0 ? speaking_ : (i <= speaking_ ? i - 1 : i);
+    const std::size_t index = i == 0 ? speaking_ : i <= speaking_ ? i - 1 : i;
     const CutResult result = protocols_[index]->Cut(in, request, need, error);
     if (result == CutResult::kNotMine) continue;
     if (result == CutResult::kUnsure) {
       unsure = true;
       continue;
     }
-    speaking_ = index;
+    speaking_ = static_cast<std::uint32_t>(index);
     return result;
   }
   return unsure ? CutResult::kUnsure : CutResult::kNotMine;

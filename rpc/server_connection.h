@@ -125,7 +125,6 @@ class ServerConnection final : public io::StreamHandler,
   const std::uint64_t resume_calls_;  // until only as many are left.
   RefPtr<io::StreamConnection> stream_;
   std::atomic<bool> much_held_{false};
-  std::vector<std::unique_ptr<ServerProtocol>> protocols_;
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
   std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
   std::atomic<bool> drained_{false};    // Drain() was called.
@@ -141,14 +140,15 @@ class ServerConnection final : public io::StreamHandler,
   // is read. The first one begins with the connection.
   std::atomic<std::int64_t> message_began_ns_;
   // The reader's own (see OnData).
+  std::vector<std::unique_ptr<ServerProtocol>> protocols_;
   std::size_t left_ = 0;        // Bytes of input, when OnData() returned.
-  std::size_t progress_ = 0;    // Bytes since message_began_ns_.
-  std::size_t speaking_ = 0;    // The protocol that cut the last message.
+  std::uint32_t progress_ = 0;  // Bytes since message_began_ns_.
+  std::uint32_t speaking_ = 0;  // The protocol that cut the last message.
   bool speaks_ = false;         // Some message was cut.
   bool reading_ended_ = false;  // Input is thrown away.
   bool cut_short_ = false;      // There is a part of a message.
 };
-static_assert(sizeof(ServerConnection) <= 192);
+static_assert(sizeof(ServerConnection) <= 3 * kCacheLine);
 
 }  // namespace flare::rpc
 
