@@ -159,101 +159,6 @@ void Worker::Maintain() {
   }
 }
 
-void Worker::LookForIo() {
-  // Before further events are fetched, for which it would wait again.
-  if (group_->pending_events() == 0) Keep(group_->TakeDeferred());
-  if (!group_->TryAcquirePoller()) return;
-  TaskList ready;
-  Bump(counters_.polls);
-  group_->poller()->Poll(0, &ready);
-  group_->ReleasePoller();
-  KeepReady(std::move(ready));
-}
-
-// While the ring isn't empty, and maybe never is.
-void Worker::LookForIoBetweenTasks(std::int64_t now_ns) {
-  const auto has_room = [this] {
-    return run_queue_.size() < run_queue_.capacity() / 2;
-  };
-  maintained_without_pause_ =
-      std::exchange(ran_out_, false) ? 0 : maintained_without_pause_ + 1;
-  // A ring that is half full would overflow with what IO brings: its oldest
-  // tasks would have to wait behind newer ones. They do so now and then, as
-  // tasks that resubmit themselves may leave no room for ever.
-  if (!has_room() && maintained_without_pause_ % 4 != 3) return;
-  // A sibling's look just now has found what this one would.
-  if (group_->pending_events() == 0 && schedule_ == nullptr &&
-      !group_->TakeTurnToLook(now_ns, kMaintenanceNs)) {
-    return;
-  }
-  LookForIo();
-  // Events come one by one to a worker that runs out of tasks in between, even
-  // if rarely, as what they bring is in the caches then. To one that doesn't,
-  // several at a time.
-  if (maintained_without_pause_ < kEndless) return;
-  for (int i = 1; i < kEventsAtATime && has_room(); ++i) {
-    if (group_->pending_events() == 0) return;
-    LookForIo();
-  }
-}
-
-// What is still pending is work for a sibling, too: a task for each event, and
-// one at least that it leads to.
-void Worker::KeepReady(TaskList&& tasks) {
-  Keep(std::move(tasks));
-  const std::size_t pending = group_->pending_events();
-  if (pending == 0) return;
-  const auto expected =
-      static_cast<std::uint32_t>(run_queue_.size() + 2 * pending);
-  if (expected >= wake_backlog_) WakeHelper(expected);
-}
-
-// Of many workers some often find the poller taken. Who didn't wait would steal
-// half of a sibling's ring, each of whose tasks the sibling has in its cache,
-// or sleep.
-Task* Worker::FromPendingEvents() {
-  int looks = group_->limit() > 2 ? kPollerLooks : 0;
-  while (group_->pending_events() != 0) {
-    if (looks > 0 && group_->anybody_polls()) {
-      // Not at the number of events, which who has the poller writes.
-      do CpuRelax();
-      while (--looks > 0 && group_->anybody_polls());
-      continue;
-    }
-    LookForIo();
-    Task* const task = Pop();
-    if (task != nullptr || --looks <= 0) return task;
-  }
-  return nullptr;
-}
-
-Task* Worker::FromDeferred() {
-  if (group_->deferred() == 0) return nullptr;
-  Keep(group_->TakeDeferred());
-  return Pop();
-}
-
-bool Worker::PushBehindEvents(Task* task) {
-  const std::size_t queued = run_queue_.size();
-  const std::size_t pending = group_->pending_events();
-  if (queued <= kFewTasks && pending == 0) return false;
-  if (std::max(queued, pending) > keep_limit_) return false;
-  group_->DeferTask(task);
-  return true;
-}
-
-bool Worker::PushBehindOthers(Task* task, std::size_t most_events) {
-  if (run_queue_.size() <= kFewTasks) {
-    const std::size_t pending = group_->pending_events();
-    if (pending == 0 || pending > most_events) return false;
-    LookForIo();
-  }
-  const std::uint32_t queued = run_queue_.size();
-  if (queued == 0 || queued > keep_limit_) return false;
-  Push(task);
-  return true;
-}
-
 void Worker::Reorder() {
   const std::uint32_t queued = run_queue_.size();
   if (queued == 0) return;
@@ -272,19 +177,7 @@ Task* Worker::NextWhenEmpty() {
   ran_out_ = true;
   bool searching = std::exchange(retiring_, false) && Retire();
   for (;;) {
-    Task* task = FromInjectionQueue();
-    // Before stealing: nobody has touched their data yet.
-    if (task == nullptr) task = FromPendingEvents();
-    if (task == nullptr) task = FromDeferred();
-    if (task == nullptr && (searching || group_->BeginSearch())) {
-      task = Steal();
-      group_->EndSearch();
-      searching = false;
-    } else if (searching) {
-      group_->EndSearch();
-      searching = false;
-    }
-    if (task != nullptr) {
+    if (Task* const task = LookAround(std::exchange(searching, false))) {
       WakeForInjected();
       MaybeWakeHelper();
       return task;
@@ -292,7 +185,7 @@ Task* Worker::NextWhenEmpty() {
     const std::int64_t now = NowNs();
     UpdateEstimate(now);
     group_->FireTimers(now);
-    task = Pop();
+    Task* task = Pop();
     if (task == nullptr && invited_by_ != nullptr) [[unlikely]] {
       task = FireNeighboursTimers(now);
     }
@@ -307,24 +200,41 @@ Task* Worker::NextWhenEmpty() {
         schedule_->OnIdle(group_->SleepDeadline(*this, /*in_poller=*/true))) {
       continue;
     }
-
-    TaskList ready;
-    Bump(counters_.parks);
-    searching = group_->Park(this, &ready);
-    const bool any = !ready.empty();
-    KeepReady(std::move(ready));
-    BeginAfterSleep();
-    if (any) Probe(estimate_since_ns_);
+    searching = Sleep();
     task = Pop();
-    if (task != nullptr) {
-      if (searching) {
-        group_->EndSearch();
-        WakeForInjected();
-        MaybeWakeHelper();  // Keep() saw us searching.
-      }
-      return task;
+    if (task == nullptr) continue;
+    if (searching) {
+      group_->EndSearch();
+      WakeForInjected();
+      MaybeWakeHelper();  // Keep() saw us searching.
     }
+    return task;
   }
+}
+
+// Everything that takes no look at the clock. If `searching` the worker counts
+// as one that searches, which ends here.
+Task* Worker::LookAround(bool searching) {
+  Task* task = FromInjectionQueue();
+  // Before stealing: nobody has touched their data yet.
+  if (task == nullptr) task = FromPendingEvents();
+  if (task == nullptr) task = FromDeferred();
+  if (task == nullptr && !searching) searching = group_->BeginSearch();
+  if (task == nullptr && searching) task = Steal();
+  if (searching) group_->EndSearch();
+  return task;
+}
+
+// Until there may be something to do. True: as SchedulingGroup::Park.
+bool Worker::Sleep() {
+  TaskList ready;
+  Bump(counters_.parks);
+  const bool searching = group_->Park(this, &ready);
+  const bool any = !ready.empty();
+  KeepReady(std::move(ready));
+  BeginAfterSleep();
+  if (any) Probe(estimate_since_ns_);
+  return searching;
 }
 
 // Whoever was awake meanwhile knows better how long tasks take: a worker that

@@ -165,12 +165,58 @@ class Worker {
                   std::memory_order_relaxed);
   }
 
+  // The loop (carrier.cc), and what it runs (worker.cc).
+
   void ThreadMain();
   // The scheduling loop; runs on carriers. Leaves (by switching to the thread's
   // own stack) when the group stops.
   // A second one keeps the stack profile (stack_profile.h).
   template <bool kProfiled>
   static void Loop(Carrier* self);
+  void LeaveToThread();
+  // The next task to run; sleeps while there is none. nullptr: stop.
+  Task* Next();
+  Task* NextWhenEmpty();
+  Task* LookAround(bool searching);
+  bool Sleep();
+  // The oldest task, or the one that the schedule chooses.
+  Task* Pop() {
+    if (schedule_ != nullptr) [[unlikely]]
+      Reorder();
+    return run_queue_.Pop();
+  }
+  // Brings what the schedule chooses to the front of the ring.
+  void Reorder();
+  // Fires timers and polls IO without waiting, into the run queue.
+  void Maintain();
+  std::uint32_t TasksUntilMaintenance() const;
+  // Queues them all here.
+  void Keep(TaskList&& tasks);
+  void Overflow(Task* task);
+  // How many more tasks are worth keeping here.
+  std::uint32_t Room() const {
+    const std::uint32_t queued = run_queue_.size();
+    return queued < keep_limit_ ? keep_limit_ - queued : 0;
+  }
+  std::size_t ShareOfInjected();
+
+  // Wakes an idle sibling if what is queued here is worth it.
+  void MaybeWakeHelper() {
+    const std::uint32_t queued = run_queue_.size();
+    if (queued >= wake_backlog_) [[unlikely]] {
+      WakeHelper(queued);
+    }
+  }
+  void WakeHelper(std::uint32_t queued);
+  void WakeForInjected();
+
+  // Re-estimates the mean task time, and from it how long a backlog is worth a
+  // wake-up.
+  void UpdateEstimate(std::int64_t now_ns);
+  void SetEstimate(std::int64_t mean_task_ns);
+  // With the group's estimate if that is much longer than the own, old one.
+  void BeginAfterSleep();
+  std::uint32_t TasksIn(std::int64_t ns) const;
 
   // A task that measures how long it takes to be run: it goes the way of all
   // others, through the ring, and may be stolen. Once a millisecond at most.
@@ -182,37 +228,9 @@ class Worker {
   };
   void Probe(std::int64_t now_ns);
 
-  // The next task to run; sleeps while there is none. nullptr: stop.
-  Task* Next();
-  Task* NextWhenEmpty();
-  // The oldest task, or the one that the schedule chooses.
-  Task* Pop() {
-    if (schedule_ != nullptr) [[unlikely]]
-      Reorder();
-    return run_queue_.Pop();
-  }
-  // Brings what the schedule chooses to the front of the ring.
-  void Reorder();
-  Task* FromInjectionQueue();
-  TaskList TakeInjected(std::size_t most);
-  std::size_t ShareOfInjected();
-  // For reserve.cc [RV4]. If there has been a surplus for long: what is queued
-  // here is the group's, and this worker sleeps. True: as
-  // SchedulingGroup::Park.
-  void NoteSurplus(std::int64_t now_ns);
-  bool Retire();
-  // Queues them all here.
-  void Keep(TaskList&& tasks);
-  Task* PushAllButFirst(TaskList&& tasks);
-  Task* Steal();
-  // From other groups (neighbours.h).
-  Task* StealFromNeighbours();
-  Task* FireNeighboursTimers(std::int64_t now_ns);
-  Task* StealFromGroup(SchedulingGroup* victim);
-  Task* StealFrom(RunQueue* victim);
-  // Fires timers and polls IO without waiting, into the run queue.
-  void Maintain();
-  // The latter alone.
+  // IO (worker_io.cc).
+
+  // Polls once without waiting.
   void LookForIo();
   void LookForIoBetweenTasks(std::int64_t now_ns);
   // Keep() for what a poller has handed out.
@@ -221,38 +239,36 @@ class Worker {
   Task* FromPendingEvents();
   // The first of the tasks that wait for those; nullptr: there are none.
   Task* FromDeferred();
-  std::uint32_t TasksUntilMaintenance() const;
-  void Overflow(Task* task);
 
-  // Wakes an idle sibling if what is queued here is worth it.
-  void MaybeWakeHelper() {
-    const std::uint32_t queued = run_queue_.size();
-    if (queued >= wake_backlog_) [[unlikely]] {
-      WakeHelper(queued);
-    }
-  }
-  void WakeHelper(std::uint32_t queued);
-  void WakeForInjected();
-  // Re-estimates the mean task time, and from it how long a backlog is worth a
-  // wake-up.
-  void UpdateEstimate(std::int64_t now_ns);
-  void SetEstimate(std::int64_t mean_task_ns);
-  // With the group's estimate if that is much longer than the own, old one.
-  void BeginAfterSleep();
-  std::uint32_t TasksIn(std::int64_t ns) const;
-  // How many more tasks are worth keeping here.
-  std::uint32_t Room() const {
-    const std::uint32_t queued = run_queue_.size();
-    return queued < keep_limit_ ? keep_limit_ - queued : 0;
-  }
+  // Tasks of others (worker_search.cc).
 
-  // Switching (carrier.cc). Returns the worker that switched back.
+  Task* FromInjectionQueue();
+  TaskList TakeInjected(std::size_t most);
+  Task* PushAllButFirst(TaskList&& tasks);
+  Task* Steal();
+  // From other groups (neighbours.h).
+  Task* StealFromNeighbours();
+  Task* FireNeighboursTimers(std::int64_t now_ns);
+  Task* StealFromGroup(SchedulingGroup* victim);
+  Task* StealFrom(RunQueue* victim);
+
+  // More workers than should run (reserve.cc) [RV4].
+
+  // If there has been a surplus for long: what is queued here is the group's,
+  // and this worker is to retire.
+  void NoteSurplus(std::int64_t now_ns);
+  // Sleeps. True: as SchedulingGroup::Park.
+  bool Retire();
+
+  // Switching (carrier.cc).
+
+  // Returns the worker that switched back.
   Worker* SwitchTo(Carrier* from, Carrier* to);
   void AfterSwitch(Carrier* self);
   Carrier* NextCarrier();
-  void LeaveToThread();
 
   // Spare carriers (worker_stacks.cc), with the rules [ST1] to [ST6].
+
   Carrier* TakeSpare() {  // There is one [ST1].
     Carrier* const carrier = spares_;
     spares_ = carrier->next_spare_;
@@ -289,6 +305,8 @@ class Worker {
   void EaseShortage();
   void TrimStacks(std::int64_t now_ns);
   std::int64_t TrimDeadline() const;
+
+  // Memory of closures (worker_nodes.cc).
 
   void RefillNodes();
   void ReturnNodes();
