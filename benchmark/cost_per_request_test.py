@@ -230,7 +230,7 @@ class CostPerRequest(unittest.TestCase):
 INTERRUPTED_SLEEP = """
 import ctypes, errno, signal
 signal.signal(signal.SIGALRM, lambda *_: None)
-signal.setitimer(signal.ITIMER_REAL, 0.1)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 minute = (ctypes.c_long * 2)(60, 0)
 result = ctypes.CDLL(None, use_errno=True).nanosleep(minute, None)
 print(result, errno.errorcode.get(ctypes.get_errno()))

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <thread>
 
 #include "flare/base/clock.h"
@@ -83,7 +82,7 @@ TEST(PokedThread, StopEndsASleepWithALimit) {
   PokedThread thread;
   thread.Start([&] {
     while (!thread.stopping()) {
-      thread.SleepUntil(std::numeric_limits<std::int64_t>::max());
+      thread.SleepUntil(NowNs() + 3'600'000'000'000);
     }
   });
   EXPECT_TRUE(thread.Stop());  // Or it hangs.

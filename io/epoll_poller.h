@@ -175,8 +175,8 @@ class EpollPoller : public fiber::Poller {
   static constexpr int kMostWaitsPaid = 64;
   std::atomic<int> waits_paid_{0};
   // Written for each event.
-  alignas(kCacheLine) std::atomic<int> pending_{0};  // Of the fetched ones, the
-                                                     // last: not handed out.
+  // How many of the fetched events, the last ones, aren't handed out.
+  alignas(kCacheLine) std::atomic<int> pending_{0};
   int fetched_ = 0;  // Poll()'s: how many events_ holds.
   // Written for each fetch.
   alignas(kCacheLine) std::atomic<std::uint64_t> fetches_{0};

@@ -1,8 +1,8 @@
 // Rules:
 //  [CL1] Places in slots, shared ones, those in the hands of a thread that
-//  moves
-//        them, and calls that run are `limit_` together: a place is put where
-//        it goes after it was taken from where it was. So never do more run.
+//        moves them, and calls that run are `limit_` together: a place is put
+//        where it goes after it was taken from where it was. So never do more
+//        run.
 //  [CL2] `put` and `taken` only grow. Whoever takes n raises `taken` by a
 //        compare-exchange, having read a `put` that is larger by n at least: by
 //        then it is no smaller, so there are as many. What it has read may be
@@ -16,11 +16,11 @@
 //        refused only if there was none in any, one slot after the other.
 //        Batches on their way are found nowhere, a quarter of the limit at the
 //        very most. Where a batch would be one place or none, all are shared,
-//        and a call is refused if, and only if, as many run as may.
+//        and a call is refused only if as many run as may.
 //  [CL5] All is relaxed: places are numbers that order nothing. A call's place
-//        is free before its reply is sent, so that who has got that is let in:
-//        what passes the reply on, here, in the kernel and at the peer, sees to
-//        it that this is seen.
+//        is free before its reply is sent, so that who has got that is let in,
+//        unless the place is in a batch on its way: what passes the reply on,
+//        here, in the kernel and at the peer, sees to it that this is seen.
 #include "flare/rpc/call_limit.h"
 
 #include <algorithm>
@@ -121,6 +121,9 @@ std::uint64_t CallLimit::running() const {
   };
   std::uint64_t places = free(shared_);
   for (std::size_t i = 0; i < slots_; ++i) places += free(slot_[i]);
+  // Fewer than none, if some moved while they were added up.
+  const auto left = static_cast<std::int64_t>(places);
+  if (left <= 0) return limit_;
   return places < limit_ ? limit_ - places : 0;
 }
 

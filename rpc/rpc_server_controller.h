@@ -44,11 +44,12 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   // Makes the call fail: with STATUS_FAILED (99), or with a code of your own,
   // which should be greater than rpc::STATUS_RESERVED_MAX (1000) and is not 0.
-  // What was filled into the response, and the attachment, is still sent where
-  // the protocol has a place for it: over flare. The reason is a text for
-  // people: callers get up to 32 KiB of it, over HTTP 4096 bytes, in which
-  // control characters have become blanks. Elsewhere '?' stands for what isn't
-  // UTF-8.
+  // Over baidu-std not 1001, 1002, 1011, 2003 or 2004, with which brpc's
+  // servers refuse calls: callers may send them again. What was filled into the
+  // response, and the attachment, is still sent where the protocol has a place
+  // for it: over flare. The reason is a text for people: callers get up to 32
+  // KiB of it, over HTTP 4096 bytes, in which control characters have become
+  // blanks. Elsewhere '?' stands for what isn't UTF-8.
   void SetFailed(const std::string& reason) override;
   void SetFailed(int code, std::string reason = "");
 

@@ -109,7 +109,8 @@ class Server {
     // so long after the connection was accepted; or 64 KiB more of a larger
     // one, again and again. Else the calls that came before are answered, and
     // the connection is closed. Time for which the server itself doesn't read,
-    // because of a limit above, doesn't count. Looked for at the same interval.
+    // because of a limit above, doesn't count; time for which all of it stands
+    // still does. Looked for at the same interval.
     // 0: never.
     std::chrono::nanoseconds message_timeout =
         rpc::ServerDefaultsFromFlags().message_timeout;

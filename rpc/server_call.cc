@@ -194,8 +194,10 @@ void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
   } catch (...) {
     TakeHandlerException("the HTTP handler of " +
                          OneLine(request_->http.path()));
-    // The body isn't to be taken for all of it.
-    if (pieces->begun()) return pieces->Abort();
+    if (pieces->begun()) {
+      connection_->state().CountFailure(connection_->group(), Failure::kOther);
+      return pieces->Abort();  // Or what was sent would be taken for all of it.
+    }
     FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
                   &http_response_);
   }

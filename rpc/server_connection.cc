@@ -170,8 +170,8 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   }
   left_ = in.size();
   cut_short_ = left_ != 0;
-  NoteMessage(cut_short_ || (!began && protocols_[speaking_]->WithinMessage()),
-              began, arrived, now_ns);
+  NoteMessage(cut_short_ || protocols_[speaking_]->WithinMessage(), began,
+              arrived, now_ns);
   if (!calls.empty()) StartCalls(std::move(calls));
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);

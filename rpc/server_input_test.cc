@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <string>
@@ -162,13 +163,30 @@ TEST_F(SlowInputTest, EndsItBehindTheRepliesToWhatCameBefore) {
     FlexibleService::Echo(call);
   };
   StartServer();
-  const std::string call =
-      RawClient(endpoint()).Encode(1, kCall, MakeRequest("body"));
+  RawClient encoder(endpoint());
+  const std::string call = encoder.Encode(1, kCall, MakeRequest("body"));
+  encoder.Close();
   EXPECT_NE(Trickle(call + call.substr(0, 20)), "");
   // It is refused at once, and skipped for as long as any message may take.
   const std::string meta = Meta(1, true);
   EXPECT_NE(Trickle(Frame(meta.size(), 2000, 0, meta)), "");
-  EXPECT_EQ(Final().connections_slow, 2u);
+  // The one that encoded may have been slow to be closed.
+  const std::uint64_t slow = Final().connections_slow;
+  EXPECT_TRUE(slow == 2 || slow == 3) << slow;
+}
+
+// The rest of the last one is all taken, and never comes.
+TEST_F(SlowInputTest, EndsItWhereTheBeginningCameWithOthers) {
+  server_options().connection_max_idle = std::chrono::nanoseconds(0);
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(
+      "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+      "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "384\r\n11");
+  EXPECT_TRUE(client.ReadAll().starts_with("HTTP/1.1 404"));
+  client.Close();
+  EXPECT_EQ(Final().connections_slow, 1u);
 }
 
 TEST_F(SlowInputTest, IsNoneWhileThereIsProgress) {
@@ -189,6 +207,8 @@ TEST_F(SlowInputTest, IsNoneWhileThereIsProgress) {
 }
 
 TEST_F(SlowInputTest, IsNoneThatTheServerItselfDoesNotRead) {
+  // It counts from when the connection is accepted, as long as nothing came.
+  server_options().message_timeout = std::chrono::seconds(1);
   server_options().max_concurrent_requests_per_connection = 1;
   fiber::Event go;
   service().on_call = [&](TestCall call) {
@@ -199,7 +219,7 @@ TEST_F(SlowInputTest, IsNoneThatTheServerItselfDoesNotRead) {
   RawClient client(endpoint());
   const std::string call = client.Encode(1, kCall, MakeRequest("body"));
   client.Send(call + call.substr(0, 20));
-  std::this_thread::sleep_for(std::chrono::milliseconds(900));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1800));
   client.Send(call.substr(20));
   go.Set();
   EXPECT_TRUE(client.ReadReply());

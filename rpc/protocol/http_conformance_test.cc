@@ -116,6 +116,18 @@ TEST(HttpBadInput, TooLargeABodyIsSkipped) {
   }
 }
 
+// Where a body in chunks ends isn't known.
+TEST(HttpBadInput, TooLargeAHeadOfChunksEndsTheConnection) {
+  Limits limits;
+  limits.max_packet_size = 100;  // Less than a head may have.
+  EXPECT_THAT(FinalReplyTo(
+                  "POST /x HTTP/1.1\r\nHost: h\r\nA: " + std::string(100, 'x') +
+                      "\r\nTransfer-Encoding: chunked\r\n\r\n"
+                      "5\r\nhello\r\n0\r\n\r\n",
+                  limits),
+              StartsWith("HTTP/1.1 413 "));
+}
+
 TEST(HttpBadInput, OtherRefusals) {
   Limits limits = SmallLimits();
   const std::string x(600, 'x');

@@ -150,7 +150,8 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
   if (announced > limits_.max_packet_size ||
       head_size_ + announced > limits_.max_packet_size) {
     // A caller that asks first may leave the body out when it is told.
-    return announced <= limits_.max_skipped && !head.expect_continue
+    return announced <= limits_.max_skipped && !head.chunked &&
+                   !head.expect_continue
                ? RefuseAndSkip(announced, in, request)
                : RefuseSize(in, request);
   }
