@@ -78,7 +78,8 @@ class Carrier {
   // Told to whoever looks at the fiber. `entry` and `name` are of the task that
   // is running, `reason` and `suspended_at_ns` of its latest suspension. The
   // time is the worker's latest look at the clock, up to 100 us or one task
-  // old. `suspended` is false while the carrier runs a task or is a spare.
+  // old. `suspended` is false while the carrier runs a task or is a spare. Of a
+  // worker's carrier `entry` is null while that looks for work, or sleeps.
   Task::Run entry = nullptr;
   const char* name = nullptr;  // Of this_fiber::SetName(); a literal.
   WaitReason reason;

@@ -20,6 +20,7 @@
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/fiber/timer.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -98,6 +99,27 @@ TEST_P(FiberListTest, IsEmptyWithoutFibers) {
   std::ostringstream out;
   DumpFibers(out);
   EXPECT_EQ(out.str(), "0 fibers: 0 running, 0 suspended\n");
+}
+
+// Timers fire between tasks, on a worker that doesn't sleep.
+TEST_P(FiberListTest, ShowsNoTaskThatHasEnded) {
+  struct Look : Timer {
+    Look()
+        : Timer([](Timer* timer) {
+            auto* const self = static_cast<Look*>(timer);
+            self->found = ListFibers();
+            self->done.Set();
+          }) {}
+    std::vector<FiberSnapshot> found;
+    Event done;
+  } look;
+  Fiber([] {}).join();
+  while (!ListFibers().empty()) std::this_thread::yield();
+  ArmTimer(&look, NowNs());
+  look.done.Wait();
+  for (const FiberSnapshot& fiber : look.found) {
+    ADD_FAILURE() << EntryName(fiber.entry);
+  }
 }
 
 TEST_P(FiberListTest, ShowsWhatASuspendedFiberWaitsFor) {

@@ -133,6 +133,7 @@ std::uint32_t Worker::TasksUntilMaintenance() const {
 }
 
 void Worker::Maintain() {
+  current_->entry = nullptr;
   if (schedule_ != nullptr) [[unlikely]] {
     schedule_->BeforeTask(group_->SleepDeadline(*this, /*in_poller=*/true));
   }
@@ -174,6 +175,8 @@ void Worker::Reorder() {
 }
 
 Task* Worker::NextWhenEmpty() {
+  // While there are further tasks the next one's comes at once.
+  current_->entry = nullptr;
   ran_out_ = true;
   bool searching = std::exchange(retiring_, false) && Retire();
   for (;;) {
