@@ -64,7 +64,8 @@ class StubBase {
   google::protobuf::RpcChannel* channel() const { return channel_; }
 
  protected:
-  // Blocks the fiber (or thread) until the call has ended.
+  // Blocks the fiber (or thread) until the call has ended. Without a controller
+  // (nullptr) it brings its own.
   template <class Response>
   Expected<Response, ::flare::Status> CallAndWait(
       const google::protobuf::MethodDescriptor* method,
@@ -171,6 +172,7 @@ Expected<Response, ::flare::Status> StubBase::CallAndWait(
     const google::protobuf::MethodDescriptor* method,
     const google::protobuf::Message& request,
     RpcClientController* controller) const {
+  if (controller == nullptr) return CallAndWait<Response>(method, request);
   Response response;
   channel_->CallMethod(method, controller, &request, &response, nullptr);
   return TakeOutcome(*controller, &response);

@@ -76,6 +76,9 @@ TEST_F(SyncStub, WorksWithoutController) {
   auto quotient = stub_.Divide(MakePair(1, 0));
   ASSERT_FALSE(quotient);
   EXPECT_EQ(quotient.error().code(), kDivisionByZero);
+  auto with_null = stub_.Divide(MakePair(1, 0), nullptr);
+  ASSERT_FALSE(with_null);
+  EXPECT_EQ(with_null.error().code(), kDivisionByZero);
 }
 
 class ClashService : public services::SyncClash {
