@@ -6,6 +6,7 @@
 
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
+#include "glog/logging.h"
 
 namespace flare::fiber {
 namespace {
@@ -66,6 +67,14 @@ std::atomic<ExecutionContext::Value*>& ExecutionContext::ValueAt(
     chunk = next;
   }
   return chunk->values[slot];
+}
+
+void DieOutsideOfContexts() {
+  LOG(FATAL)
+      << "an ExecutionLocal was asked for its value by code that runs in "
+         "no ExecutionContext: begin one by "
+         "ExecutionContext::Create()->Execute(...), or look at get(), "
+         "which is nullptr then";
 }
 
 // The last reference is gone: nobody else is here. Values may not ask for

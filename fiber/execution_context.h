@@ -9,6 +9,9 @@
 //     auto done = fiber::Async([&] { Log(trace->id); });  // the same Trace
 //   });
 //
+// Nobody begins one but by Create() and Execute(): a server's handlers run in
+// none, but for the one that they begin themselves, as above.
+//
 // For something that belongs to one fiber see FiberLocal (fiber_local.h).
 //
 // Costs nothing where it isn't used: code without a context carries a null
@@ -100,6 +103,8 @@ class ExecutionContextScope {
   ExecutionContext* const previous_;
 };
 
+[[noreturn]] void DieOutsideOfContexts();
+
 // One T per execution context. Slots are numbered for ever: don't make them per
 // request.
 template <class T>
@@ -117,9 +122,15 @@ class ExecutionLocal {
     ExecutionContext* const context = ExecutionContext::Current();
     return context == nullptr ? nullptr : GetFrom(context);
   }
-  // Not where get() gives nullptr.
-  T* operator->() const { return get(); }
-  T& operator*() const { return *get(); }
+  // Ends the process with a message where get() gives nullptr.
+  T* operator->() const {
+    T* const value = get();
+    if (value == nullptr) [[unlikely]] {
+      DieOutsideOfContexts();
+    }
+    return value;
+  }
+  T& operator*() const { return *operator->(); }
 
   // The value in a given context.
   T* GetFrom(ExecutionContext* context) const;

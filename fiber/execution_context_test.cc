@@ -61,6 +61,11 @@ TEST_P(ExecutionContextTest, IsLeftByExceptions) {
   }).join();
 }
 
+TEST(ExecutionLocalDeathTest, SaysThatThereIsNoContext) {
+  EXPECT_DEATH(*text = "", "runs in no ExecutionContext: begin one by");
+  EXPECT_DEATH(text->clear(), "runs in no ExecutionContext: begin one by");
+}
+
 TEST_P(ExecutionContextTest, StaysWithTheFiberWhereverThatRuns) {
   constexpr int kFibers = 50;
   std::vector<Fiber> fibers;
