@@ -4,9 +4,12 @@
 #include <chrono>
 #include <cstddef>
 #include <limits>
+#include <stop_token>
 #include <string>
 #include <thread>
 
+#include "flare/base/status.h"
+#include "flare/fiber/task_group.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
@@ -208,6 +211,26 @@ TEST_F(ClientEndTest, CancelEndsBlockedCall) {
   EXPECT_TRUE(controller.IsCanceled());
   ShutdownClientSide();
   cancelling.join();
+}
+
+// What fiber/task_group.h says to do.
+TEST_F(ClientEndTest, StopOfATaskGroupMayCancelACall) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  RpcClientController controller;
+  fiber::TaskGroup group;
+  group.Spawn([&](const std::stop_token& stop) {
+    std::stop_callback cancel(stop, [&] { controller.StartCancel(); });
+    TestRequest request;
+    TestResponse response;
+    TestService_Stub(&channel).Call(&controller, &request, &response, nullptr);
+  });
+  EXPECT_TRUE(peer->ReadRequest());
+  group.Spawn([] { return flare::Status(7, "fails at once"); });
+  EXPECT_EQ(group.Wait().code(), 7);
+  EXPECT_EQ(controller.ErrorCode(), STATUS_FAILED);
+  EXPECT_TRUE(controller.IsCanceled());
 }
 
 TEST_F(ClientEndTest, CancelBeforeCall) {
