@@ -8,7 +8,7 @@
 //   EchoService_SyncStub stub(&channel);          // x.flare.pb.h
 //   auto reply = stub.Echo(request, &controller);
 //
-//   EchoService_Stub stock(&channel);             // x.pb.h
+//   EchoService_Stub stock(&channel);             // in the same header
 //   stock.Echo(&controller, &request, &response, nullptr);  // blocks
 //   stock.Echo(&controller, &request, &response, done);     // doesn't
 //
