@@ -74,8 +74,22 @@ class Server::Running {
         SaturatingAdd(NowNs(), ToNs(state_->options().drain_timeout));
   }
 
-  void Join() {  // [S3]
-    if (state_->connections.WaitUntilGone(drain_deadline_ns_)) return;
+  std::size_t Join() {  // [S3]
+    if (state_->connections.WaitUntilGone(drain_deadline_ns_)) return 0;
+    if (!std::exchange(cut_, true)) Cut();
+    const std::size_t running = state_->statistics().calls_running;
+    if (running != 0) return running;
+    // Calls aren't counted any more just before their end, nor is that number
+    // ordered with what they did. They hold their connections.
+    const bool gone = state_->connections.WaitUntilGone(
+        SaturatingAdd(NowNs(), ToNs(std::chrono::seconds(1))));
+    return gone ? 0 : 1;
+  }
+
+ private:
+  explicit Running(RefPtr<rpc::ServerState> state) : state_(std::move(state)) {}
+
+  void Cut() {
     LOG(WARNING) << "Server " << state_->name << ": cutting "
                  << state_->connections.open()
                  << " connection(s) and abandoning "
@@ -86,9 +100,6 @@ class Server::Running {
     });
     state_->connections.WaitUntilClosed();
   }
-
- private:
-  explicit Running(RefPtr<rpc::ServerState> state) : state_(std::move(state)) {}
 
   void StartSweeping() {
     const Options& options = state_->options();
@@ -105,6 +116,7 @@ class Server::Running {
   std::unique_ptr<io::Acceptor> acceptor_;
   fiber::TimerId sweeper_ = 0;
   bool stopped_ = false;
+  bool cut_ = false;
   std::int64_t drain_deadline_ns_ = 0;
 };
 
@@ -225,10 +237,10 @@ void Server::Stop() {
   if (running_ != nullptr) running_->Stop();
 }
 
-void Server::Join() {
-  if (running_ == nullptr) return;
+std::size_t Server::Join() {
+  if (running_ == nullptr) return 0;
   running_->Stop();
-  running_->Join();
+  return running_->Join();
 }
 
 Server::Statistics Server::statistics() const { return state_->statistics(); }

@@ -167,7 +167,9 @@ class Server {
   // Fails if a service of that name was added, or an option of one of its
   // methods (rpc_options.proto) makes no sense.
   bool AddService(std::unique_ptr<google::protobuf::Service> service);
-  // ... which stays the caller's and must live until Join() returned.
+  // ... which stays the caller's and must live until Join() has returned 0, or,
+  // if that abandoned calls, until these have ended, too: see there. One that
+  // is given away, as above, lives as long as it is needed.
   bool AddService(google::protobuf::Service* service);
 
   // For the path alone, without query. Fails if there is one for this path.
@@ -201,7 +203,10 @@ class Server {
   // then connections are cut and calls that still run are abandoned with a log
   // line; their replies go nowhere. Does Stop() if nobody has. After it
   // returns, nothing of this server calls user code but such abandoned calls.
-  void Join();
+  // Returns how many of these there are. They have ended when a further Join(),
+  // which doesn't wait for them, returns 0. Fibers don't go on after the end of
+  // flare::Start(), so neither do they, except on threads of your own.
+  std::size_t Join();
 
   Statistics statistics() const;
 

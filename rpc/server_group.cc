@@ -27,8 +27,10 @@ void ServerGroup::Stop() {
   for (auto& server : servers_) server->Stop();
 }
 
-void ServerGroup::Join() {
-  for (auto& server : servers_) server->Join();
+std::size_t ServerGroup::Join() {
+  std::size_t abandoned = 0;
+  for (auto& server : servers_) abandoned += server->Join();
+  return abandoned;
 }
 
 }  // namespace flare

@@ -12,6 +12,7 @@
 #ifndef FLARE_RPC_SERVER_GROUP_H_
 #define FLARE_RPC_SERVER_GROUP_H_
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -34,7 +35,8 @@ class ServerGroup {
 
   // All of them; they drain at the same time.
   void Stop();
-  void Join();
+  // Returns how many calls were abandoned, as Server::Join().
+  std::size_t Join();
 
  private:
   std::vector<std::unique_ptr<Server>> servers_;

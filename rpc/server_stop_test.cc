@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -93,7 +95,7 @@ TEST_F(ServerStopTest, RunningCallsAreAnswered) {
   }
   EXPECT_TRUE(client.AtEnd());
   client.Close();
-  server().Join();
+  EXPECT_EQ(server().Join(), 0u);
   EXPECT_EQ(server().statistics().calls_running, 0u);
   EXPECT_EQ(server().statistics().connections_open, 0u);
 }
@@ -248,14 +250,28 @@ TEST_F(ServerStopTest, CallsBeyondTheDrainTimeoutAreAbandoned) {
   RawClient client(endpoint());
   client.Call(1, kCall, MakeRequest(""));
   runs.Wait();
+  struct Warnings : google::LogSink {
+    void send(google::LogSeverity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      count += std::string_view(message, size).find("abandoning 1 call(s)") !=
+               std::string_view::npos;
+    }
+    std::atomic<int> count{0};
+  } warnings;
+  google::AddLogSink(&warnings);
   const std::int64_t before = NowNs();
-  StopServer();
+  EXPECT_EQ(server().Join(), 1u);
   EXPECT_LT(NowNs() - before, kSoon);
   EXPECT_TRUE(client.AtEnd());
   EXPECT_EQ(server().statistics().calls_running, 1u);
+  EXPECT_EQ(server().Join(), 1u);
+  google::RemoveLogSink(&warnings);
+  EXPECT_EQ(warnings.count, 1);
   // The call ends in peace.
   go.Set();
   finished.Wait();
+  while (server().Join() != 0) std::this_thread::yield();
 }
 
 // The same, and the Server is gone before the call ends.
