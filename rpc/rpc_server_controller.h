@@ -9,7 +9,10 @@
 //   }
 //
 // Lives until the call's `done` closure has run (for synchronous services:
-// until the method returns). Not thread-safe; nothing blocks. May be created
+// until the method returns). An asynchronous method runs that exactly once, on
+// any thread: without it the call never ends, and a second time the process
+// dies, or, where the next call has taken the first one's place, that is ended
+// in place of it. Not thread-safe; nothing blocks. May be created
 // on its own to test a service; it then answers as for a call without
 // deadline and attachment.
 #ifndef FLARE_RPC_RPC_SERVER_CONTROLLER_H_

@@ -13,6 +13,7 @@
 #include "flare/rpc/http_pieces.h"
 #include "flare/rpc/reply_turn_event.h"
 #include "flare/rpc/server_connection.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 
@@ -261,6 +262,11 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
 }
 
 void ServerCall::Run() {
+  // Not noticed if the next call has taken this one's place in memory: then
+  // that is ended.
+  CHECK(connection_ != nullptr)
+      << "done->Run() was called twice, or after its call had ended: a service "
+         "runs it exactly once for each call.";
   Respond(/*last=*/true);
   Finish();
 }
@@ -296,11 +302,11 @@ void ServerCall::LeaveLimits() {
 }
 
 void ServerCall::Finish() {
-  ServerConnection* const connection = connection_;
   LeaveLimits();
   ReleaseMessages();
   if (request_ != nullptr && request_->is_http) http_response_.clear();
   controller_.Reset();
+  ServerConnection* const connection = std::exchange(connection_, nullptr);
   Recycle();
   connection->CallFinished();
 }

@@ -55,7 +55,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   // Sends the response as it is now, unless that was done.
   void WriteResponse() { Respond(/*last=*/false); }
 
-  // google::protobuf::Closure: the service is done. Last use of the call.
+  // google::protobuf::Closure: the service is done. Last use of the call; a
+  // second time dies with a message, if it can be noticed.
   void Run() override;
 
   ServerCall();
@@ -96,7 +97,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   }
   void ReleaseRequest();
 
-  ServerConnection* connection_ = nullptr;
+  ServerConnection* connection_ = nullptr;  // While the call is open.
   ServerProtocol* protocol_ = nullptr;
   const Method* method_ = nullptr;
   InboundRequest* request_ = nullptr;  // Pooled; see request().

@@ -246,6 +246,22 @@ TEST_F(ServerCallTest, AnswersAPeerThatHasShutDownItsSide) {
   EXPECT_TRUE(client.AtEnd());
 }
 
+TEST_F(ServerCallTest, DoneMustNotRunTwice) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  service().on_call = [](TestCall call) {
+    call.done->Run();
+    call.done->Run();
+  };
+  StartServer();
+  EXPECT_DEATH(
+      {
+        RawClient client(endpoint());
+        client.Call(1, kCall, MakeRequest(""));
+        client.ReadAll();
+      },
+      "done->Run\\(\\) was called twice");
+}
+
 TEST_F(ServerCallTest, EarlyReplyIsSentOnce) {
   fiber::Event answered;
   service().on_call = [&](TestCall call) {
