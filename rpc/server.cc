@@ -90,7 +90,7 @@ class Server::Running {
   explicit Running(RefPtr<rpc::ServerState> state) : state_(std::move(state)) {}
 
   void Cut() {
-    LOG(WARNING) << "Server " << state_->name << ": cutting "
+    LOG(WARNING) << state_->title() << ": cutting "
                  << state_->connections.open()
                  << " connection(s) and abandoning "
                  << state_->statistics().calls_running
@@ -129,7 +129,7 @@ Server::~Server() { Join(); }
 
 bool Server::Fail(std::string what) {
   Status error(rpc::STATUS_FAILED, std::move(what));
-  LOG(ERROR) << "Server " << state_->name << ": " << error.message();
+  LOG(ERROR) << state_->title() << ": " << error.message();
   if (error_.ok()) error_ = std::move(error);
   return false;
 }
@@ -185,14 +185,20 @@ bool Server::ListenOn(const Endpoint& address, int backlog) {
   }
   address_ = address;
   backlog_ = backlog;
-  if (state_->name.empty()) state_->name = address.ToString();
+  NameByAddress(address);
   return true;
+}
+
+// For log lines.
+void Server::NameByAddress(const Endpoint& address) {
+  if (state_->options().service_name.empty()) {
+    state_->SetName(address.ToString());
+  }
 }
 
 bool Server::Start() {
   if (!error_.ok()) {
-    LOG(ERROR) << "Server " << state_->name
-               << " doesn't start: " << error_.message();
+    LOG(ERROR) << state_->title() << " doesn't start: " << error_.message();
     return false;
   }
   if (running_ != nullptr) return Fail("it was started before");
@@ -228,8 +234,9 @@ bool Server::Start() {
   if (!running) return Fail(running.error().message());
   running_ = *std::move(running);
   endpoint_ = running_->local_endpoint();
-  LOG(INFO) << "Server " << state_->name << " listens on "
-            << endpoint_.ToString() << " (" << state_->protocol_names() << ").";
+  NameByAddress(endpoint_);
+  LOG(INFO) << state_->title() << " listens on " << endpoint_.ToString() << " ("
+            << state_->protocol_names() << ").";
   return true;
 }
 

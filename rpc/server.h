@@ -214,6 +214,7 @@ class Server {
   class Running;
 
   bool Fail(std::string what);
+  void NameByAddress(const Endpoint& address);
 
   RefPtr<rpc::ServerState> state_;
   std::vector<std::string> protocols_;

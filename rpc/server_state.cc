@@ -26,9 +26,19 @@ Server::Options WithinLimits(Server::Options options) {
 }  // namespace
 
 ServerState::ServerState(Server::Options options)
-    : name(options.service_name),
-      connections(options.max_concurrent_connections),
+    : connections(options.max_concurrent_connections),
+      name_(options.service_name),
       options_(WithinLimits(std::move(options))) {}
+
+std::string ServerState::title() const {
+  ScopedLock guard(name_mutex_);
+  return name_.empty() ? "Server" : "Server " + name_;
+}
+
+void ServerState::SetName(std::string name) {
+  ScopedLock guard(name_mutex_);
+  name_ = std::move(name);
+}
 
 flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
   if (options_.status_code_for_overloaded == STATUS_SUCCESS) {
@@ -85,9 +95,8 @@ void ServerState::CountFailure(std::size_t group, Failure failure) {
 
 void ServerState::LogConnection(const Endpoint& peer, const std::string& what) {
   if (auto left_out = connection_log_.Admit()) {
-    LOG(WARNING) << "Server " << name << ", connection from "
-                 << OneLine(peer.ToString()) << ": " << what
-                 << LogThrottle::Note(*left_out);
+    LOG(WARNING) << title() << ", connection from " << OneLine(peer.ToString())
+                 << ": " << what << LogThrottle::Note(*left_out);
   }
 }
 

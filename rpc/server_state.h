@@ -15,6 +15,8 @@
 #include "flare/base/cpu.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/rpc/call_limit.h"
 #include "flare/rpc/connection_set.h"
 #include "flare/rpc/http_routes.h"
@@ -41,7 +43,11 @@ class ServerState : public RefCounted<ServerState> {
   MethodTable methods;
   HttpRoutes routes;
   std::vector<std::unique_ptr<google::protobuf::Service>> owned_services;
-  std::string name;  // For log lines.
+
+  // For log lines: "Server NAME", or "Server" without one. That of a server on
+  // port 0 may be known only when the first connections are there.
+  std::string title() const FLARE_EXCLUDES(name_mutex_);
+  void SetName(std::string name) FLARE_EXCLUDES(name_mutex_);
 
   // --- Calls. `group` is that of the call's connection. ---
 
@@ -102,6 +108,8 @@ class ServerState : public RefCounted<ServerState> {
     std::atomic<std::uint64_t> unknown{0};
   };
 
+  mutable ThreadMutex name_mutex_;
+  std::string name_ FLARE_GUARDED_BY(name_mutex_);
   const Server::Options options_;
   ServerProtocolSet protocols_;
   std::string protocol_names_;

@@ -13,11 +13,13 @@
 #include <thread>
 #include <vector>
 
+#include "flare/base/thread_mutex.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_group.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -372,6 +374,35 @@ TEST_F(ServerCallTest, IncompleteSetUpIsAnError) {
   EXPECT_FALSE(bad_status.Start());
   EXPECT_NE(bad_status.error().message().find("must not be 0"),
             std::string::npos);
+}
+
+TEST_F(ServerCallTest, LogLinesNameTheAddress) {
+  struct Lines : google::LogSink {
+    void send(google::LogSeverity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      ScopedLock guard(mutex);
+      texts += std::string(message, size) + '\n';
+    }
+    ThreadMutex mutex;
+    std::string texts;
+  } lines;
+  google::AddLogSink(&lines);
+  Server server;
+  EXPECT_FALSE(server.Start());
+  Server other;
+  other.AddProtocol("flare");
+  other.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(other.Start());
+  EXPECT_FALSE(other.Start());
+  google::RemoveLogSink(&lines);
+  EXPECT_NE(lines.texts.find("Server: there was no ListenOn()"),
+            std::string::npos)
+      << lines.texts;
+  EXPECT_NE(lines.texts.find("Server " + other.endpoint().ToString() +
+                             ": it was started"),
+            std::string::npos)
+      << lines.texts;
 }
 
 TEST_F(ServerCallTest, EachServiceAndPathOnce) {
