@@ -66,9 +66,10 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
   if (controller_->bytes_ != nullptr &&
       !controller_->GetRequestAttachment().empty()) {
     if (!route_->traits().attachments) {
-      return flare::Status(
-          STATUS_NOT_SUPPORTED,
-          "the channel's protocol doesn't carry attachments; use flare://");
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           route_->protocol() +
+                               " doesn't carry attachments; flare, baidu-std "
+                               "and trpc do");
     }
     attachment_ = controller_->GetRequestAttachment();
   }

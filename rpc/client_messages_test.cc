@@ -268,6 +268,8 @@ TEST_F(ClientMessagesTest, AttachmentOverHttpIsAnError) {
   TestedCall call;
   call.controller.SetRequestAttachment(CreateBufferSlow("x"));
   EXPECT_EQ(call.Start(&channel)->Await(), STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(call.controller.ErrorText(),
+            "http+pb doesn't carry attachments; flare, baidu-std and trpc do");
   EXPECT_FALSE(server.HasVisitor());
 }
 

@@ -45,8 +45,9 @@ void DropAttachment(std::string_view protocol, OutboundResponse* response) {
   static LogThrottle throttle;
   if (const auto left_out = throttle.Admit()) {
     LOG(WARNING) << "a response's attachment of " << response->attachment.size()
-                 << " bytes is left out: protocol " << protocol
-                 << " can't carry it" << LogThrottle::Note(*left_out);
+                 << " bytes is left out: calls over " << protocol
+                 << " can't have one, those over flare, baidu-std and trpc can"
+                 << LogThrottle::Note(*left_out);
   }
   response->attachment.Clear();
 }
