@@ -63,6 +63,9 @@ TEST_F(ClientEndTest, PastDeadlineEndsAtOnce) {
   for (TestedCall* call : {&zero, &negative, &past, &epoch}) {
     EXPECT_EQ(call->Start(&channel)->Await(), STATUS_TIMEOUT);
     EXPECT_TRUE(call->on_worker);
+    EXPECT_EQ(call->controller.ErrorText(),
+              "the deadline had passed before the request to "
+              "flare.rpc.testing.TestService.Call was sent");
   }
   RpcClientController controller;
   controller.SetTimeout(seconds(-1));
