@@ -7,6 +7,7 @@
 #include "flare/base/describe_exception.h"
 #include "flare/base/string.h"
 #include "flare/rpc/log_throttle.h"
+#include "flare/rpc/protocol/utf8.h"
 
 namespace flare::rpc {
 
@@ -17,8 +18,10 @@ std::string TakeHandlerException(const std::string& handler) {
   std::string what = DescribeException(exception);
   static LogThrottle throttle;
   if (auto left_out = throttle.Admit()) {
-    LOG(ERROR) << "an exception left " << handler << ": " << OneLine(what)
-               << LogThrottle::Note(*left_out);
+    std::string scratch;
+    LOG(ERROR) << "an exception left "
+               << OneLine(AsUtf8(handler + ": " + what, &scratch))
+               << LogThrottle::Note(*left_out, "of any handler");
   }
   return what;
 }

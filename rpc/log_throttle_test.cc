@@ -33,6 +33,7 @@ TEST(LogThrottle, FirstIsAlwaysAdmitted) {
 TEST(LogThrottle, Note) {
   EXPECT_EQ(LogThrottle::Note(0), "");
   EXPECT_EQ(LogThrottle::Note(3), " (and 3 more like it)");
+  EXPECT_EQ(LogThrottle::Note(1, "of any kind"), " (and 1 more of any kind)");
 }
 
 // Nothing is lost or counted twice.

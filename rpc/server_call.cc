@@ -7,7 +7,6 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
-#include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/handler_exception.h"
 #include "flare/rpc/http_pieces.h"
@@ -194,7 +193,7 @@ void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
     handler->HandleRequest(request_->http, &http_response_, context);
   } catch (...) {
     TakeHandlerException("the HTTP handler of " +
-                         OneLine(request_->http.path()));
+                         std::string(request_->http.path()));
     if (pieces->begun()) {
       connection_->state().CountFailure(connection_->group(), Failure::kOther);
       return pieces->Abort();  // Or what was sent would be taken for all of it.
