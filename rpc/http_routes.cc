@@ -19,6 +19,12 @@ flare::Status AddTo(Map* handlers, std::string path,
     return flare::Status(
         EINVAL, "HTTP path \"" + path + "\" doesn't begin with a slash");
   }
+  if (path.find_first_of("?#") != path.npos) {
+    return flare::Status(EINVAL,
+                         "HTTP path \"" + path +
+                             "\" has a '?' or a '#', which ends the path of a "
+                             "request: no request would come to it");
+  }
   if (!handlers->emplace(path, std::move(handler)).second) {
     return flare::Status(EEXIST,
                          "HTTP path \"" + path + "\" has a handler already");

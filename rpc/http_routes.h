@@ -18,7 +18,8 @@ class HttpRoutes {
  public:
   HttpRoutes();
 
-  // Fail if the path doesn't begin with '/' or was added before.
+  // Fail if the path doesn't begin with '/', has a '?' or '#', or was added
+  // before.
   flare::Status AddPath(std::string path, std::unique_ptr<HttpHandler> handler);
   flare::Status AddPrefix(std::string prefix,
                           std::unique_ptr<HttpHandler> handler);

@@ -88,6 +88,19 @@ TEST(HttpRoutes, PathsAreTakenOnceAndBeginWithASlash) {
   EXPECT_FALSE(routes.AddPrefix("x/", NewHandler()).ok());
 }
 
+// They end the path of a request.
+TEST(HttpRoutes, PathsHaveNeitherQueryNorFragment) {
+  HttpRoutes routes;
+  EXPECT_FALSE(routes.AddPath("/a?b", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPath("/a#b", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPrefix("/?", NewHandler()).ok());
+  const flare::Status status = routes.AddPrefix("/a#", NewHandler());
+  EXPECT_NE(status.message().find("\"/a#\" has a '?' or a '#'"),
+            std::string::npos)
+      << status.message();
+  EXPECT_TRUE(routes.empty());
+}
+
 // The longest of all prefixes, the plain way.
 HttpHandler* Longest(const std::map<std::string, HttpHandler*>& prefixes,
                      const std::string& path) {

@@ -93,7 +93,9 @@ class Server {
         rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
     // "package.Service.Method:10,...": limits for single methods, besides
     // those of their .proto files (max_ongoing_requests, rpc_options.proto);
-    // the smaller one holds.
+    // the smaller one holds. A method that this server doesn't have is passed
+    // over, as the flag is for all servers of a program; one that the program
+    // doesn't have, a typo, leaves a warning in the log, and no limit.
     std::string max_concurrent_requests_per_method =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_method;
     // The status of calls that are refused because of a limit; not 0.
@@ -172,7 +174,8 @@ class Server {
   // is given away, as above, lives as long as it is needed.
   bool AddService(google::protobuf::Service* service);
 
-  // For the path alone, without query. Fails if there is one for this path.
+  // For the path alone, without query. Fails if there is one for this path, if
+  // it doesn't begin with a slash, or has a '?' or a '#'.
   bool AddHttpHandler(std::string path, OwnedHttpHandler handler);
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.
