@@ -91,6 +91,9 @@ class RpcClientController final : public google::protobuf::RpcController {
   // So a server that answers STATUS_MALFORMED_DATA or STATUS_PARSE_REQUEST is
   // followed by another one. What could not be sent, as no connection to a
   // server could be made, goes to the others before it counts as an attempt.
+  // The next server is the same one, and at once as well, if the channel has no
+  // other: who wants a pause calls again. The timeout is that of all attempts
+  // together: a server that doesn't answer has it all, and none follows.
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
 
