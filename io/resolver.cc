@@ -37,6 +37,9 @@ Expected<Name, Status> ParseName(std::string_view name) {
   if (colon == std::string_view::npos) {
     return Error(EINVAL, name, "there is no port; write host:port");
   }
+  if (name.find('/', colon) != std::string_view::npos) {
+    return Error(EINVAL, name, "nothing may follow the port, no '/' either");
+  }
   const std::string_view host = name.substr(0, colon);
   if (host.empty()) return Error(EINVAL, name, "there is no host before ':'");
   if (host.find_first_of(":[]/ \t") != std::string_view::npos) {

@@ -81,6 +81,16 @@ TEST(Resolver, BadTextIsAnErrorThatNamesIt) {
   }
 }
 
+TEST(Resolver, NothingFollowsThePort) {
+  for (const char* text : {"127.0.0.1:80/", "[::1]:80/", "host:80/path"}) {
+    const auto endpoints = Resolve(text);
+    ASSERT_FALSE(endpoints.has_value()) << text;
+    EXPECT_NE(endpoints.error().message().find("nothing may follow the port"),
+              std::string::npos)
+        << endpoints.error();
+  }
+}
+
 TEST(Resolver, PathsOfSocketsAreShort) {
   const auto endpoints = Resolve("unix:/" + std::string(107, 'x'));
   ASSERT_FALSE(endpoints.has_value());
