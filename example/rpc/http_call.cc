@@ -169,6 +169,12 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
   const std::string rest = options.server_addr.substr(kScheme.size());
   const std::string host = rest.substr(0, rest.find('/'));
   const std::string path = rest.substr(host.size());
+  if (host == "unix:") {
+    return flare::Status(
+        EINVAL, "plain HTTP (" + options.server_addr +
+                    ") doesn't go over Unix sockets whose path can't be told "
+                    "from the one asked for; write host:port, or unix:@name");
+  }
   for (const std::string& target : {path, options.tail_path}) {
     if (IsRequestTarget(target)) continue;
     return flare::Status(EINVAL, "the path \"" + target +

@@ -87,6 +87,7 @@ TEST_F(HttpLoadTest, OpenSaysWhatIsWrong) {
       {"http:///", "''"},
       {"http://127.0.0.1/x", "127.0.0.1"},
       {"http://127.0.0.1:1,127.0.0.1:2/x", "127.0.0.1:1,127.0.0.1:2"},
+      {"http://unix:/tmp/x/y", "write host:port"},
       {"http://127.0.0.1:1/a b", "the path \"/a b\""},
       {"http://127.0.0.1:1/a#b", "the path \"/a#b\""},
       {"http://127.0.0.1:1/a\r\nb: c", "the path \"/a\r\nb: c\""},
