@@ -21,7 +21,7 @@ std::string TakeHandlerException(const std::string& handler) {
     std::string scratch;
     LOG(ERROR) << "an exception left "
                << OneLine(AsUtf8(handler + ": " + what, &scratch))
-               << LogThrottle::Note(*left_out, "of any handler");
+               << LogThrottle::NoteOthers(*left_out);
   }
   return what;
 }

@@ -92,7 +92,7 @@ void LogForProtobuf(google::protobuf::LogLevel level, const char* file,
       : level == google::protobuf::LOGLEVEL_WARNING ? google::GLOG_WARNING
                                                     : google::GLOG_ERROR;
   google::LogMessage(file, line, severity).stream()
-      << "protobuf: " << text << rpc::LogThrottle::Note(*left_out);
+      << "protobuf: " << text << rpc::LogThrottle::NoteOthers(*left_out);
 }
 
 // Runs `f` on a fiber and waits for it on this thread.

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "flare/base/clock.h"
 
@@ -40,13 +39,16 @@ class LogThrottle {
     return left_out_.exchange(0, std::memory_order_relaxed);
   }
 
-  // " (and 3 more like it)", or nothing for 0. `which` says it where lines of
-  // several kinds share a throttle.
-  static std::string Note(std::uint64_t left_out,
-                          std::string_view which = "like it") {
+  // " (and 3 more like it)", or nothing for 0.
+  static std::string Note(std::uint64_t left_out) {
     if (left_out == 0) return "";
-    return " (and " + std::to_string(left_out) + " more " + std::string(which) +
-           ")";
+    return " (and " + std::to_string(left_out) + " more like it)";
+  }
+  // " (and 3 others)": of a throttle that lines of several kinds share.
+  static std::string NoteOthers(std::uint64_t left_out) {
+    if (left_out == 0) return "";
+    return " (and " + std::to_string(left_out) +
+           (left_out == 1 ? " other)" : " others)");
   }
 
  private:

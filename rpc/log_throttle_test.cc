@@ -33,7 +33,9 @@ TEST(LogThrottle, FirstIsAlwaysAdmitted) {
 TEST(LogThrottle, Note) {
   EXPECT_EQ(LogThrottle::Note(0), "");
   EXPECT_EQ(LogThrottle::Note(3), " (and 3 more like it)");
-  EXPECT_EQ(LogThrottle::Note(1, "of any kind"), " (and 1 more of any kind)");
+  EXPECT_EQ(LogThrottle::NoteOthers(0), "");
+  EXPECT_EQ(LogThrottle::NoteOthers(1), " (and 1 other)");
+  EXPECT_EQ(LogThrottle::NoteOthers(3), " (and 3 others)");
 }
 
 // Nothing is lost or counted twice.

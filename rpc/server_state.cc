@@ -96,7 +96,7 @@ void ServerState::CountFailure(std::size_t group, Failure failure) {
 void ServerState::LogConnection(const Endpoint& peer, const std::string& what) {
   if (auto left_out = connection_log_.Admit()) {
     LOG(WARNING) << title() << ", connection from " << OneLine(peer.ToString())
-                 << ": " << what << LogThrottle::Note(*left_out);
+                 << ": " << what << LogThrottle::NoteOthers(*left_out);
   }
 }
 

@@ -286,7 +286,7 @@ void Supervisor::OnSessionEnd(const SessionReport& report) {
                  << (report.error != 0
                          ? ": " + std::system_category().message(report.error)
                          : "")
-                 << flare::rpc::LogThrottle::Note(*left_out);
+                 << flare::rpc::LogThrottle::NoteOthers(*left_out);
   }
 }
 
