@@ -132,6 +132,7 @@ void HealthChecker::Note(const HealthCheckConfig& config,
   }
   if (IsShortage(status.code())) return;  // Held against nobody.
   Upstream& upstream = *patient->upstream;
+  if (status.ok()) upstream.EndFailures();
   if (!patient->verdict.Note(status.ok(), config.rise, config.fall)) return;
   upstream.SetHealthy(patient->verdict.healthy());
   if (status.ok()) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -351,6 +352,26 @@ TEST_P(HealthTest, CheckerFindsOutAndTells) {
     checker.Update(config, more);
     EXPECT_TRUE(more[2]->healthy());
     EXPECT_EQ(checker.StatisticsOf(*more[2]).checks, 0u);
+    checker.Stop();
+  });
+}
+
+// Whoever could connect is proof that others can.
+TEST_P(HealthTest, GoodChecksEndPauses) {
+  CannedServer server(std::nullopt);
+  ProxyConfig config;
+  config.health_check = {.type = Type::kTcp, .interval = 1ms, .timeout = 20s};
+  const auto upstream = flare::MakeRefCounted<Upstream>("up", server.address());
+  OnFiber([&] {
+    HealthChecker checker;
+    checker.Update(config, {upstream});
+    WaitForHealth(*upstream, true);
+    const std::int64_t deadline = flare::io::testing::Deadline();
+    upstream->ReportFailure(1, INT64_MAX / 2, 0);
+    while (upstream->paused(1) && flare::NowNs() < deadline) {
+      flare::this_fiber::SleepFor(1ms);
+    }
+    EXPECT_FALSE(upstream->paused(1));
     checker.Stop();
   });
 }

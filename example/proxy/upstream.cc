@@ -53,6 +53,10 @@ bool Upstream::paused(std::int64_t now_ns) const noexcept {
 
 void Upstream::ReportConnected() noexcept {
   connections_.fetch_add(1, std::memory_order_relaxed);
+  EndFailures();
+}
+
+void Upstream::EndFailures() noexcept {
   if (failures_in_row_.load(std::memory_order_relaxed) == 0) return;
   failures_in_row_.store(0, std::memory_order_relaxed);
   paused_until_ns_.store(0, std::memory_order_relaxed);

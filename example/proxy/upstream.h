@@ -51,6 +51,8 @@ class Upstream : public flare::RefCounted<Upstream> {
   // never) it is paused until `now_ns` + `pause_ns`; the next failure after
   // that pauses it again, a success ends the row.
   void ReportConnected() noexcept;
+  // Ends the row, and the pause: a health check, which isn't counted, was good.
+  void EndFailures() noexcept;
   void ReportFailure(int max_failures, std::int64_t pause_ns,
                      std::int64_t now_ns) noexcept;
 
