@@ -1,6 +1,8 @@
 #include "example/proxy/forwarding_service.h"
 
+#include <chrono>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "flare/base/object_pool.h"
@@ -24,7 +26,7 @@ class ForwardedCall final : public Closure {
                     const google::protobuf::Message* request,
                     google::protobuf::Message* response, Closure* done) {
     auto* const call = new (flare::PoolAllocate<sizeof(ForwardedCall)>())
-        ForwardedCall(caller, response, done);
+        ForwardedCall(method, caller, response, done);
     flare::RpcClientController& forwarding = call->forwarding_;
     if (const auto deadline = caller->GetTimeout()) {
       forwarding.SetTimeout(*deadline);
@@ -39,7 +41,7 @@ class ForwardedCall final : public Closure {
     if (forwarding_.Failed()) {
       // A reply that could not be parsed has left something in it.
       response_->Clear();
-      caller_->SetFailed(forwarding_.ErrorCode(), forwarding_.ErrorText());
+      caller_->SetFailed(forwarding_.ErrorCode(), FailureText());
     } else if (!forwarding_.GetResponseAttachment().empty()) {
       caller_->SetResponseAttachment(
           std::move(*forwarding_.MutableResponseAttachment()));
@@ -51,11 +53,23 @@ class ForwardedCall final : public Closure {
   }
 
  private:
-  ForwardedCall(flare::RpcServerController* caller,
+  ForwardedCall(const google::protobuf::MethodDescriptor* method,
+                flare::RpcServerController* caller,
                 google::protobuf::Message* response, Closure* done)
-      : caller_(caller), response_(response), done_(done) {}
+      : method_(method), caller_(caller), response_(response), done_(done) {}
   ~ForwardedCall() override = default;
 
+  // What the route can't carry is no fault of the caller's protocol.
+  std::string FailureText() const {
+    const bool unsent = forwarding_.GetTimestampSent().time_since_epoch() ==
+                        std::chrono::nanoseconds(0);
+    if (!unsent || forwarding_.ErrorCode() != flare::rpc::STATUS_NOT_SUPPORTED)
+      return forwarding_.ErrorText();
+    return "the proxy's route of " + method_->full_name() + ": " +
+           forwarding_.ErrorText();
+  }
+
+  const google::protobuf::MethodDescriptor* const method_;
   flare::RpcServerController* const caller_;
   google::protobuf::Message* const response_;
   Closure* const done_;
