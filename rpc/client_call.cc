@@ -35,6 +35,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <typeinfo>
 #include <utility>
 
@@ -58,11 +59,6 @@ constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
 // and when it has waited for long, as thousands may.
 constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
 constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
-
-flare::Status TimeoutStatus(const google::protobuf::MethodDescriptor& method) {
-  return flare::Status(STATUS_TIMEOUT, "no reply to " + method.full_name() +
-                                           " until the deadline");
-}
 
 // Failures that would be the same everywhere, or after which there is no time
 // or no wish to go on.
@@ -245,7 +241,7 @@ void ClientCall::Evaluate() {
       ObjectPool<InboundResponse>::Put(std::exchange(inbound_, nullptr));
       break;
     case Outcome::kTimer:
-      failure_ = TimeoutStatus(*method_);
+      failure_ = TimeoutStatus();
       break;
     case Outcome::kCancelled:
       failure_ = flare::Status(STATUS_FAILED, "the caller cancelled the call");
@@ -257,6 +253,22 @@ void ClientCall::Evaluate() {
   }
   controller_->error_code_ = failure_.code();
   if (!failure_.ok()) controller_->ForBytes().error_text = failure_.message();
+}
+
+// What the deadline has ended. What was queued for a server that wasn't
+// connected to may be sent later.
+flare::Status ClientCall::TimeoutStatus() const {
+  std::string text = "no reply to " + method_->full_name();
+  if (connection_ != nullptr) text += " from " + connection_->peer().ToString();
+  text += " until the deadline";
+  if (connection_ == nullptr) {
+    if (choice_.peer == Route::kNoPeer) text += "; nothing was sent";
+  } else if (!connection_->established()) {
+    text += "; it was not connected, nothing was sent by then";
+  } else if (controller_->sent_ns_ == 0) {
+    text += "; nothing was sent, too many bytes were queued before";
+  }
+  return flare::Status(STATUS_TIMEOUT, std::move(text));
 }
 
 void ClientCall::End() {
@@ -364,24 +376,29 @@ flare::Status ClientCall::Send(Buffer bytes) {
 
 // What wasn't taken.
 flare::Status ClientCall::SendWithRoom(Buffer bytes) {
+  controller_->sent_ns_ = 0;
   // Only who blocks anyway can wait until the server takes more.
   if (done_ != nullptr) {
     return flare::Status(
         STATUS_OVERLOADED,
         "too many bytes wait to be sent to " + connection_->peer().ToString());
   }
-  do {
+  for (;;) {
     switch (WaitForRoom()) {
       case WaitEnd::kRoom:
         break;
       case WaitEnd::kEnded:
         return {};
       case WaitEnd::kTimeout:
-        return TimeoutStatus(*method_);
+        return TimeoutStatus();
     }
+    const std::int64_t now = NowNs();
     // NOLINTNEXTLINE(bugprone-use-after-move): as above.
-  } while (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit);
-  return {};  // As in Send.
+    if (connection_->Send(std::move(bytes)) != io::WriteResult::kOverLimit) {
+      controller_->sent_ns_ = now;
+      return {};  // As in Send.
+    }
+  }
 }
 
 // A completer can't end the waiting, so it is interrupted to look for one.

@@ -101,6 +101,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   static void RunTask(fiber::Task* task);
 
   void Evaluate();
+  [[gnu::cold, gnu::noinline]] flare::Status TimeoutStatus() const;
   flare::Status ReadReply();
   [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();
   flare::Status ReadAttachment();

@@ -285,7 +285,10 @@ TEST_F(ClientCallTest, TooMuchOutputIsRefusedOrAwaited) {
     controller.SetTimeout(milliseconds(20));
     controller.SetMaxRetries(3);
     call_and_wait(&controller);
-    EXPECT_EQ(controller.ErrorCode(), STATUS_TIMEOUT) << controller.ErrorText();
+    EXPECT_EQ(controller.ErrorCode(), STATUS_TIMEOUT);
+    EXPECT_TRUE(controller.ErrorText().ends_with(
+        "; nothing was sent, too many bytes were queued before"))
+        << controller.ErrorText();
   });
   EXPECT_FALSE(ended.IsSet());
   const std::int64_t begin = NowNs();

@@ -82,6 +82,20 @@ TEST_F(ClientConnectTest, SilentServerFailsCallsInTime) {
   EXPECT_EQ(after.connections_broken, before.connections_broken);
 }
 
+TEST_F(ClientConnectTest, ADeadlineBeforeIsTold) {
+  FLAGS_flare_rpc_client_connect_timeout_ms = 30'000;
+  SilentAddress silent;
+  RpcChannel channel(silent.uri());
+  TestedCall call;
+  call.controller.SetTimeout(milliseconds(20));
+  call.Start(&channel);
+  EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
+  EXPECT_TRUE(call.controller.ErrorText().ends_with(
+      " from " + silent.endpoint().ToString() +
+      " until the deadline; it was not connected, nothing was sent by then"))
+      << call.controller.ErrorText();
+}
+
 // Attempts that time out are spaced out like those that are refused.
 TEST_F(ClientConnectTest, SilentServerIsNotAskedAllTheTime) {
   FLAGS_flare_rpc_client_connect_timeout_ms = 10;

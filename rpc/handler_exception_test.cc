@@ -43,7 +43,7 @@ TEST(HandlerException, LogsWhatItIsOnOneLineOfUtf8) {
       errors.texts[1],
       ::testing::MatchesRegex(
           "an exception left the HTTP handler of /x\\?: "
-          "std::runtime_error: bad \\(and [0-9]+ more of any handler\\)"));
+          "std::runtime_error: bad \\(and [0-9]+ others?\\)"));
 }
 
 }  // namespace
