@@ -101,6 +101,21 @@ TEST_F(LoadGeneratorTest, OpenSaysWhatIsWrong) {
   }
 }
 
+TEST_F(LoadGeneratorTest, OpenRefusesAttachmentsThatCantBeSent) {
+  LoadOptions options;
+  options.attachment = flare::CreateBufferSlow("attached");
+  LoadRecorder recorder;
+  for (const std::string protocol : {"bolt", "http+pb", "flare", "trpc"}) {
+    options.server_addr = protocol + "://127.0.0.1:1";
+    const auto status = LoadGenerator(options, &recorder).Open();
+    EXPECT_EQ(status.ok(), protocol == "flare" || protocol == "trpc") << status;
+    if (!status.ok()) {
+      EXPECT_EQ(status.message(),
+                "the protocol " + protocol + " carries no attachments");
+    }
+  }
+}
+
 TEST_F(LoadGeneratorTest, MakesExactlyTheCallsAskedFor) {
   LoadOptions options = StartServer();
   for (CallerKind kind : kAllKinds) {

@@ -1,11 +1,13 @@
 #include "example/rpc/rpc_call.h"
 
+#include <cerrno>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "flare/fiber/runtime.h"
+#include "flare/rpc/protocol/registry.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 
@@ -83,6 +85,7 @@ class RpcTarget final : public Target {
   explicit RpcTarget(const LoadOptions& options) : options_(options) {}
 
   flare::Status Open() {
+    if (auto carried = CheckAttachment(); !carried.ok()) return carried;
     const flare::RpcChannel::Options channel_options{
         .override_nslb = options_.override_nslb};
     for (std::size_t i = 0; i != flare::fiber::GetSchedulingGroupCount(); ++i) {
@@ -104,6 +107,17 @@ class RpcTarget final : public Target {
   }
 
  private:
+  // Each call would fail.
+  flare::Status CheckAttachment() const {
+    if (options_.attachment.empty()) return {};
+    const std::string scheme =
+        options_.server_addr.substr(0, options_.server_addr.find("://"));
+    const auto protocol = flare::rpc::NewClientProtocol(scheme, {}, "");
+    if (!protocol || (*protocol)->traits().attachments) return {};
+    return flare::Status(EINVAL,
+                         "the protocol " + scheme + " carries no attachments");
+  }
+
   const LoadOptions& options_;
   std::vector<std::unique_ptr<flare::RpcChannel>> channels_;  // By group.
 };
