@@ -36,6 +36,11 @@ int RefuseFlags(const std::string& reason) {
   return kBadFlags;
 }
 
+bool CantWriteTo(const OutputFile& file) {
+  LOG(ERROR) << "Can't write to " << file.name() << ".";
+  return false;
+}
+
 // A target and what its calls record to.
 struct LoadedTarget {
   explicit LoadedTarget(const LoadOptions& options)
@@ -84,12 +89,10 @@ int Entry(int argc, char** argv) {
       (void)target.recorder.release();
     }
   }
-  const bool written = json.Write(SummaryJson(summary));
-  if (!written || !hdr_log.Close()) {
-    LOG(ERROR) << "Can't write to " << (written ? hdr_log : json).name() << ".";
-    return kSomeCallsFailed;
-  }
-  return summary.AllWell() ? 0 : kSomeCallsFailed;
+  bool written = true;
+  if (!json.Write(SummaryJson(summary))) written = CantWriteTo(json);
+  if (!hdr_log.Close()) written = CantWriteTo(hdr_log);
+  return written && summary.AllWell() ? 0 : kSomeCallsFailed;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string_view>
@@ -97,7 +98,9 @@ Status CheckNumbers() {
   if (FLAGS_attachment_size < 0) {
     return Bad("--attachment_size must not be negative.");
   }
-  if (!(FLAGS_qps >= 0)) return Bad("--qps must not be negative.");
+  if (!(FLAGS_qps >= 0) || std::isinf(FLAGS_qps)) {
+    return Bad("--qps must be a number that is not negative.");
+  }
   if (!(FLAGS_tail_ratio >= 0 && FLAGS_tail_ratio <= 1)) {
     return Bad("--tail_ratio must be between 0 and 1.");
   }
@@ -105,10 +108,14 @@ Status CheckNumbers() {
     return Bad("--tail_us must be between 0 and 10000000.");
   }
   if (FLAGS_requests < 0) return Bad("--requests must not be negative.");
-  if (!(FLAGS_duration >= 0)) return Bad("--duration must not be negative.");
-  if (!(FLAGS_warmup >= 0)) return Bad("--warmup must not be negative.");
+  if (!(FLAGS_duration >= 0)) {
+    return Bad("--duration must be a number that is not negative.");
+  }
+  if (!(FLAGS_warmup >= 0)) {
+    return Bad("--warmup must be a number that is not negative.");
+  }
   if (!(FLAGS_report_interval > 0)) {
-    return Bad("--report_interval must be positive.");
+    return Bad("--report_interval must be a positive number.");
   }
   if (FLAGS_hdr_log == "-") return Bad("--hdr_log needs a file's name.");
   return Status();

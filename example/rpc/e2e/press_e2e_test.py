@@ -217,7 +217,9 @@ class Endings(PressTest):
         "--callers must be": ["--callers=2147483647"],
         "timeout": ["--timeout=0"],
         "qps": ["--qps=-1"],
+        "--qps must be a number": ["--qps=inf"],
         "duration": ["--duration=-1"],
+        "--duration must be a number": ["--duration=nan"],
         "body_size": ["--body_size=-1"],
         "illegal value": ["--max_pending=many"],
         "concurrency_hint": ["--flare_concurrency_hint=-1"],
@@ -248,6 +250,7 @@ class Endings(PressTest):
     server = self.start_server()
     for flags, prefix in (
         (["--json=/dev/full"], []),
+        (["--hdr_log=/dev/full", "--json=/dev/full"], []),
         (["--json=-"], ["/bin/sh", "-c", 'exec "$@" > /dev/full', "sh"])):
       with self.subTest(flags=flags):
         press = harness.Program(
@@ -256,7 +259,8 @@ class Endings(PressTest):
             prefix=prefix)
         self.addCleanup(press.kill)
         self.assertEqual(press.wait(), 1, press)
-        self.assertIn(f"Can't write to {flags[0]}.", press.log())
+        for flag in flags:
+          self.assertIn(f"Can't write to {flag}.", press.log())
 
   def test_progress_line_on_a_terminal_only(self):
     server = self.start_server()
