@@ -64,9 +64,6 @@ TEST_F(ClientEndTest, PastDeadlineEndsAtOnce) {
   epoch.controller.SetTimeout(std::chrono::steady_clock::time_point::min());
   for (TestedCall* call : {&zero, &negative, &past, &epoch}) {
     EXPECT_EQ(call->Start(&channel)->Await(), STATUS_TIMEOUT);
-    EXPECT_TRUE(call->controller.ErrorText().ends_with(
-        "Call until the deadline; nothing was sent"))
-        << call->controller.ErrorText();
     EXPECT_TRUE(call->on_worker);
     EXPECT_EQ(call->controller.ErrorText(),
               "the deadline had passed before the request to "

@@ -95,6 +95,10 @@ class RpcClientController final : public google::protobuf::RpcController {
   // The next server is the same one, and at once as well, if the channel has no
   // other: who wants a pause calls again. The timeout is that of all attempts
   // together: a server that doesn't answer has it all, and none follows.
+  //
+  // STATUS_IO_ERROR is repeated, too: calls that were on their way to a server
+  // when it stopped, and were not run, fail with it, but so do those that one
+  // was running when it died. So more than 1 is for methods that may run twice.
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
 
