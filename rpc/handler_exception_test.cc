@@ -39,11 +39,10 @@ TEST(HandlerException, LogsWhatItIsOnOneLineOfUtf8) {
   EXPECT_EQ(errors.texts[0],
             "an exception left method a.B.C: std::runtime_error: "
             "bad?\\x0a\xc3\xa4");
-  EXPECT_THAT(
-      errors.texts[1],
-      ::testing::MatchesRegex(
-          "an exception left the HTTP handler of /x\\?: "
-          "std::runtime_error: bad \\(and [0-9]+ others?\\)"));
+  EXPECT_THAT(errors.texts[1],
+              ::testing::MatchesRegex(
+                  "an exception left the HTTP handler of /x\\?: "
+                  "std::runtime_error: bad \\(and [0-9]+ others?\\)"));
 }
 
 }  // namespace
