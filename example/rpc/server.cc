@@ -82,6 +82,7 @@ void AddPages(flare::Server* server) {
       "/", flare::NewHttpGetHandler([](const flare::HttpRequest&,
                                        flare::HttpResponse* response,
                                        flare::HttpServerContext*) {
+        requests.Add();
         response->headers()->Set("Content-Type", "text/html; charset=utf-8");
         response->set_body(kIndexPage);
       }));
@@ -89,6 +90,7 @@ void AddPages(flare::Server* server) {
       "/echo", flare::NewHttpPostHandler([](const flare::HttpRequest& request,
                                             flare::HttpResponse* response,
                                             flare::HttpServerContext*) {
+        requests.Add();
         response->set_body(*request.noncontiguous_body());
       }));
 }

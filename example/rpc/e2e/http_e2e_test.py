@@ -125,6 +125,20 @@ class HttpTest(harness.TestCase):
     return connection.response(**options)
 
 
+class Counting(HttpTest):
+
+  def test_pages_count_as_requests(self):
+    port = harness.free_port()
+    server = self.start_server(port=port)
+    connection = RawHttp(port)
+    self.addCleanup(connection.socket.close)
+    for data in (get("/"), post(b"1"), post(b"2")):
+      connection.send(data)
+      self.assertEqual(connection.response().status, 200)
+    self.assertEqual(server.stop(), 0, server)
+    server.wait_for(r"Processed 3 request\(s\) in total")
+
+
 class KeepAlive(HttpTest):
 
   def test_connection_stays_for_http_1_1(self):
