@@ -139,7 +139,9 @@ DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
              "too long for a message. 0: none.");
 DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
              "Seconds without traffic after which a server closes a "
-             "connection. 0: never.");
+             "connection, whatever this is after "
+             "--flare_rpc_server_message_timeout if nothing has ever come from "
+             "it. 0: never.");
 DEFINE_int32(flare_rpc_server_message_timeout, 60,
              "Seconds after its first byte, the first time after the "
              "connection was accepted, in which a message must arrive, or 64 "

@@ -189,6 +189,7 @@ void ServerConnection::NoteMessage(bool within, bool begins,
     if (before != 0) message_began_ns_.store(0, std::memory_order_relaxed);
     return;
   }
+  heard_ = true;
   progress_ += static_cast<std::uint32_t>(std::min(arrived, kProgress));
   if (before != 0 && !begins && progress_ < kProgress) return;
   progress_ = 0;
@@ -348,9 +349,11 @@ void ServerConnection::OnClosed(const flare::Status& why) {
     state_->Count(&counters.idle);
   } else if (slow_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.slow);
-    state_->LogConnection(peer_,
-                          "closed: a message took too long to arrive "
-                          "(--flare_rpc_server_message_timeout)");
+    state_->LogConnection(
+        peer_, std::string("closed: ") +
+                   (speaks_ || heard_ ? "a message took too long to arrive"
+                                      : "nothing came") +
+                   " (--flare_rpc_server_message_timeout)");
   } else if (reading_ended_ && cut_short_) {
     state_->Count(&counters.broken);
     state_->LogConnection(peer_, "broken: its input ended within a message");

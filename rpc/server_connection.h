@@ -145,6 +145,7 @@ class ServerConnection final : public io::StreamHandler,
   std::uint32_t progress_ = 0;  // Bytes since message_began_ns_.
   std::uint32_t speaking_ = 0;  // The protocol that cut the last message.
   bool speaks_ = false;         // Some message was cut.
+  bool heard_ = false;          // A part of some message came.
   bool reading_ended_ = false;  // Input is thrown away.
   bool cut_short_ = false;      // There is a part of a message.
 };

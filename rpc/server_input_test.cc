@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -155,6 +157,32 @@ TEST_F(SlowInputTest, EndsItsConnection) {
   EXPECT_EQ(Trickle(post + "Transfer-Encoding: chunked\r\n\r\n384\r\n"), "");
   EXPECT_TRUE(RawClient(endpoint()).AtEnd());  // Sends nothing at all.
   EXPECT_EQ(Final().connections_slow, 6u);
+}
+
+TEST_F(SlowInputTest, IsToldFromNothingAtAll) {
+  struct Warnings : google::LogSink {
+    void send(google::LogSeverity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      const std::scoped_lock guard(lock);
+      text.append(message, size);
+    }
+    std::mutex lock;
+    std::string text;
+  } warnings;
+  google::AddLogSink(&warnings);
+  StartServer();
+  EXPECT_TRUE(RawClient(endpoint()).AtEnd());
+  // There is at most one line a second.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  EXPECT_EQ(Trickle("G"), "");
+  EXPECT_EQ(Final().connections_slow, 2u);
+  google::RemoveLogSink(&warnings);
+  const std::size_t nothing = warnings.text.find("closed: nothing came (--");
+  EXPECT_NE(nothing, std::string::npos) << warnings.text;
+  EXPECT_NE(warnings.text.find("closed: a message took too long", nothing),
+            std::string::npos)
+      << warnings.text;
 }
 
 TEST_F(SlowInputTest, EndsItBehindTheRepliesToWhatCameBefore) {
