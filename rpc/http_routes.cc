@@ -45,6 +45,13 @@ flare::Status HttpRoutes::AddPath(std::string path,
   return AddTo(&paths_, std::move(path), std::move(handler));
 }
 
+flare::Status HttpRoutes::AddExemptPath(std::string path,
+                                        std::unique_ptr<HttpHandler> handler) {
+  flare::Status added = AddPath(path, std::move(handler));
+  if (added.ok()) exempt_.insert(std::move(path));
+  return added;
+}
+
 flare::Status HttpRoutes::AddPrefix(std::string prefix,
                                     std::unique_ptr<HttpHandler> handler) {
   return AddTo(&prefixes_, std::move(prefix), std::move(handler));

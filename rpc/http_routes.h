@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,9 @@ class HttpRoutes {
   // Fail if the path doesn't begin with '/', has a '?' or '#', or was added
   // before.
   flare::Status AddPath(std::string path, std::unique_ptr<HttpHandler> handler);
+  // One that is answered whatever the limits of calls say.
+  flare::Status AddExemptPath(std::string path,
+                              std::unique_ptr<HttpHandler> handler);
   flare::Status AddPrefix(std::string prefix,
                           std::unique_ptr<HttpHandler> handler);
   void SetDefault(std::unique_ptr<HttpHandler> handler);
@@ -35,11 +39,15 @@ class HttpRoutes {
   // itself: without a default handler one of ours answers for it.
   HttpHandler* Find(std::string_view path) const;
 
+  // Whether it was added by AddExemptPath().
+  bool IsExempt(std::string_view path) const { return exempt_.contains(path); }
+
  private:
   using Handlers =
       std::map<std::string, std::unique_ptr<HttpHandler>, std::less<>>;
 
   Handlers paths_;
+  std::set<std::string, std::less<>> exempt_;
   Handlers prefixes_;
   const std::unique_ptr<HttpHandler> server_itself_;
   std::unique_ptr<HttpHandler> default_;

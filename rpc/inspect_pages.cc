@@ -100,7 +100,7 @@ void WriteStacks(std::ostream& out) {
 void AddPage(std::string path, std::function<void(std::ostream&)> write,
              HttpRoutes* routes) {
   // Who has a page of that path keeps it: the status says no more than that.
-  static_cast<void>(routes->AddPath(
+  static_cast<void>(routes->AddExemptPath(
       std::move(path),
       NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
                                                    HttpResponse* response,

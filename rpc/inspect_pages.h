@@ -24,8 +24,9 @@
 
 namespace flare::rpc {
 
-// Adds them to `routes`, except where there is a handler for the path already.
-// `statistics` is called from any worker while the routes exist.
+// Adds them to `routes`, exempt from the limits of calls, except where there is
+// a handler for the path already. `statistics` is called from any worker while
+// the routes exist.
 void AddInspectPages(std::function<Server::Statistics()> statistics,
                      HttpRoutes* routes);
 

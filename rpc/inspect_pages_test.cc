@@ -107,6 +107,35 @@ TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
   ASSERT_TRUE(client.ReadReply());
 }
 
+// Who looks why a server is overloaded.
+TEST_F(InspectPagesTest, LimitsOfCallsDoNotHold) {
+  server_options().max_concurrent_requests = 1;
+  server().AddHttpHandler(
+      "/inspect/stacks",
+      NewHttpGetHandler(
+          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->set_body("mine");
+          }));
+  fiber::Event inside;
+  fiber::Event finish;
+  service().on_call = [&](TestCall call) {
+    inside.Set();
+    finish.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  inside.Wait();
+  EXPECT_TRUE(Has(Get("/inspect/server"), "\ncalls_running 1\n"));
+  EXPECT_TRUE(Has(Get("/inspect/fibers"), "HTTP/1.1 200 OK"));
+  EXPECT_TRUE(Has(Get("/inspect/nothing"), "Server overloaded."));
+  EXPECT_TRUE(Has(Get("/inspect/stacks"), "Server overloaded."));
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+  EXPECT_TRUE(Has(Get("/inspect/stacks"), "mine"));
+}
+
 TEST_F(InspectPagesTest, StacksSaysHowToGetAProfile) {
   StartServer();
   EXPECT_TRUE(Has(Get("/inspect/stacks"), "--flare_fiber_stack_profile"));

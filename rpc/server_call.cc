@@ -240,6 +240,10 @@ void ServerCall::FailOverloaded(FailureDetail detail) {
     return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded,
                 detail);
   }
+  if (connection_->state().routes.IsExempt(request_->http.path())) {
+    controller_.dispatched_ns_ = NowNs();
+    return ServeHttp();
+  }
   connection_->state().CountFailure(connection_->group(), Failure::kOverloaded);
   FillHttpError(HttpStatus::ServiceUnavailable, kOverloadedText,
                 &http_response_);
