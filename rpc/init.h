@@ -35,7 +35,9 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb);
 // SIGTERM. From the first call of this or the next function on, these signals
 // no longer end the process. A second one (not within 200 ms of the first, as
 // process managers tend to send them in pairs) aborts the process unless
-// --noflare_abort_on_double_quit_signal. Only inside Start().
+// --noflare_abort_on_double_quit_signal. Ends the process with 1, and a line
+// in the log, if there is no thread or descriptor for this. Only inside
+// Start().
 void WaitForQuitSignal();
 
 // Has there been such a signal? Doesn't block. Any thread inside Start().

@@ -4,6 +4,7 @@
 #include <google/protobuf/source_context.pb.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -257,6 +258,35 @@ TEST_F(StartTest, SignalsAreForgottenAtTheEnd) {
   }
   sigaction(SIGTERM, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+TEST_F(StartDeathTest, WithoutDescriptorsNobodyCanWaitForSignals) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(StartWith({},
+                        [](int, char**) {
+                          rlimit none = {};
+                          setrlimit(RLIMIT_NOFILE, &none);
+                          CheckForQuitSignal();
+                          return 0;
+                        }),
+              ::testing::ExitedWithCode(1), "SIGTERM: create an eventfd: ");
+}
+
+TEST_F(StartDeathTest, WithoutThreadsNobodyCanWaitForSignals) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(StartWith({},
+                        [](int, char**) {
+                          // Root has no limit; others have threads already.
+                          if (geteuid() == 0 &&
+                              setresuid(61'234, 61'234, 61'234) != 0) {
+                            std::_Exit(2);
+                          }
+                          const rlimit one = {1, 1};
+                          setrlimit(RLIMIT_NPROC, &one);
+                          CheckForQuitSignal();
+                          return 0;
+                        }),
+              ::testing::ExitedWithCode(1), "SIGTERM: can't start a thread: ");
 }
 
 // Until CLOCK_MONOTONIC has advanced so far that a signal is no longer taken

@@ -16,8 +16,11 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 
+#include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/init.h"
 #include "flare/io/fd.h"
@@ -68,13 +71,29 @@ void OnQuitSignal(int) {
   errno = saved_errno;
 }
 
+// A program that would never know of a signal isn't to run. Workers do: no
+// destructors.
+[[noreturn]] void GiveUp(const std::string& why) {
+  LOG(ERROR) << "Can't wait for SIGINT, SIGQUIT and SIGTERM: " << why << ".";
+  google::FlushLogFiles(google::INFO);
+  std::_Exit(1);
+}
+
 class QuitWatcher {
  public:
   QuitWatcher() : wakeup_(eventfd(0, EFD_CLOEXEC)) {
-    PCHECK(wakeup_.get() >= 0) << "eventfd";
+    if (!wakeup_) {
+      GiveUp(StatusFromErrno(errno, "create an eventfd").message() +
+             "; raise the limit of descriptors (ulimit -n)");
+    }
     wakeup_fd = wakeup_.get();
     abort_on_second = FLAGS_flare_abort_on_double_quit_signal;
-    thread_ = std::thread([this] { Watch(); });
+    try {
+      thread_ = std::thread([this] { Watch(); });
+    } catch (const std::system_error& error) {
+      GiveUp(std::string("can't start a thread: ") + error.what() +
+             "; raise the limit of threads (ulimit -u) or of memory");
+    }
     struct sigaction action = {};
     action.sa_handler = OnQuitSignal;
     action.sa_flags = SA_RESTART | SA_ONSTACK;
