@@ -20,6 +20,19 @@ void UniqueFd::Reset(int fd) noexcept {
   errno = saved;
 }
 
+std::size_t DescriptorLimit() noexcept {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return limit.rlim_cur;
+}
+
+void RaiseDescriptorLimit() noexcept {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void ReserveDescriptors(std::size_t count) noexcept {
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

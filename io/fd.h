@@ -46,6 +46,12 @@ class UniqueFd {
 // done is left.
 void ReserveDescriptors(std::size_t count) noexcept;
 
+// How many the process may have: its soft limit.
+std::size_t DescriptorLimit() noexcept;
+
+// Raises that to the hard limit, where it can be.
+void RaiseDescriptorLimit() noexcept;
+
 }  // namespace flare::io
 
 #endif  // FLARE_IO_FD_H_

@@ -121,5 +121,17 @@ TEST(ReserveDescriptors, KeepsToTheLimit) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
+TEST(DescriptorLimit, IsRaisedToTheHardOne) {
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit lower = limit;
+  lower.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &lower), 0);
+  EXPECT_EQ(DescriptorLimit(), 64U);
+  RaiseDescriptorLimit();
+  EXPECT_EQ(DescriptorLimit(), limit.rlim_max);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 }  // namespace
 }  // namespace flare::io

@@ -107,6 +107,11 @@ DEFINE_bool(flare_abort_on_double_quit_signal, true,
             "Abort when a second SIGINT, SIGQUIT or SIGTERM arrives while the "
             "first is still being acted upon.");
 
+DEFINE_bool(flare_raise_open_files_limit, true,
+            "Raise the soft limit of open files (ulimit -n) to the hard one. "
+            "Not for programs that call select(), which knows no descriptor "
+            "from 1024 on, or start others that do.");
+
 // --- Server ---
 
 DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,

@@ -1,5 +1,5 @@
 // The command-line flags of the library. It reads them by the functions below
-// and nowhere else, but for the one of quit_signal.cc.
+// and nowhere else, but for those of the process (quit_signal.cc, init.cc).
 //
 // Flags only supply defaults: `Server::Options` start from them, and a channel
 // and a controller may say otherwise in code (packet size, time-out). A new
@@ -28,6 +28,7 @@ DECLARE_bool(flare_numa_aware);
 DECLARE_string(flare_fiber_scheduling_optimize_for);
 DECLARE_int32(flare_io_spin_us);
 DECLARE_bool(flare_abort_on_double_quit_signal);
+DECLARE_bool(flare_raise_open_files_limit);
 DECLARE_int32(flare_rpc_client_default_rpc_timeout_ms);
 DECLARE_int32(flare_rpc_client_connect_timeout_ms);
 DECLARE_int32(flare_rpc_client_max_connections_per_server);

@@ -51,6 +51,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_fiber_stuck_threshold_ms", "1000"},
       {"flare_fiber_check_thread_locks", "default"},
       {"flare_abort_on_double_quit_signal", "true"},
+      {"flare_raise_open_files_limit", "true"},
       {"flare_rpc_server_max_ongoing_calls", "10000"},
       {"flare_rpc_server_max_ongoing_calls_per_connection", "4096"},
       {"flare_rpc_server_max_ongoing_decompressed_bytes", "1073741824"},

@@ -18,6 +18,7 @@
 #include "flare/fiber/task.h"
 #include "flare/init/on_init.h"
 #include "flare/init/override_flag.h"
+#include "flare/io/fd.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/log_throttle.h"
@@ -140,6 +141,7 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
   const auto log_before = google::protobuf::SetLogHandler(LogForProtobuf);
   signal(SIGPIPE, SIG_IGN);
+  if (FLAGS_flare_raise_open_files_limit) io::RaiseDescriptorLimit();
   const std::vector<InitCallback> callbacks = SortedInitCallbacks();
   for (const InitCallback& callback : callbacks) callback.start();
 

@@ -19,10 +19,11 @@ namespace flare {
 
 // Parses the command line (gflags; see rpc/flags.h), applies the overrides of
 // init/override_flag.h, initialises glog, has protobuf log there (at most a
-// line per second), ignores SIGPIPE, runs the callbacks of init/on_init.h,
-// starts the fiber runtime with epoll under it and runs `cb` on a fiber, with
-// the arguments that weren't flags. When it returns, all is torn down in
-// reverse order and its value is returned.
+// line per second), ignores SIGPIPE, raises the soft limit of open files to the
+// hard one, runs the callbacks of init/on_init.h, starts the fiber runtime with
+// epoll under it and runs `cb` on a fiber, with the arguments that weren't
+// flags. When it returns, all is torn down in reverse order and its value is
+// returned.
 //
 // Blocks the calling thread, which must not be a fiber worker. Once at a time
 // in a process. A command line that can't be understood, and a runtime that

@@ -20,6 +20,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/init/on_init.h"
 #include "flare/init/override_flag.h"
+#include "flare/io/fd.h"
 #include "flare/rpc/flags.h"
 
 DEFINE_int32(test_default, 1, "Overridden here.");
@@ -110,6 +111,21 @@ TEST_F(StartTest, IgnoresBrokenPipes) {
     close(ends[1]);
     return 0;
   });
+}
+
+TEST_F(StartTest, RaisesTheLimitOfOpenFiles) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit lower = before;
+  lower.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  const auto limit_inside = [](int, char**) {
+    return static_cast<int>(io::DescriptorLimit() % 1'000'000'007);
+  };
+  EXPECT_EQ(StartWith({"--noflare_raise_open_files_limit"}, limit_inside), 256);
+  EXPECT_EQ(StartWith({"--flare_raise_open_files_limit"}, limit_inside),
+            static_cast<int>(before.rlim_max % 1'000'000'007));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 // Whoever sends such messages can't fill the log by them.

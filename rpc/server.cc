@@ -13,12 +13,14 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/acceptor.h"
+#include "flare/io/fd.h"
 #include "flare/rpc/inspect_pages.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server_connection.h"
@@ -37,6 +39,22 @@ void DrainOverdueConnections(rpc::ServerState* state) {
     if (max_idle_ns > 0) connection->DrainIfIdle(now_ns - max_idle_ns);
     if (max_message_ns > 0) connection->DrainIfSlow(now_ns - max_message_ns);
   });
+}
+
+// What is beyond the system's limit waits in the backlog without an answer.
+void WarnOfFewDescriptors(const rpc::ServerState& state) {
+  const std::size_t wanted = state.options().max_concurrent_connections;
+  // Four of each group's poller, what listens, and what the program opens.
+  const std::size_t others = 5 * fiber::GetSchedulingGroupCount() + 100;
+  const std::size_t limit = io::DescriptorLimit();
+  if (limit >= others && limit - others >= wanted) return;
+  if (wanted >= std::numeric_limits<int>::max()) return;  // None is meant.
+  LOG(WARNING) << "Server " << state.name << ": " << wanted
+               << " connections (--flare_rpc_server_max_connections) and what "
+                  "else is open take up to "
+               << wanted + others << " descriptors, but the system allows only "
+               << limit
+               << "; raise the limit (`ulimit -n`) or lower the setting.";
 }
 
 }  // namespace
@@ -237,6 +255,7 @@ bool Server::Start() {
   NameByAddress(endpoint_);
   LOG(INFO) << state_->title() << " listens on " << endpoint_.ToString() << " ("
             << state_->protocol_names() << ").";
+  WarnOfFewDescriptors(*state_);
   return true;
 }
 

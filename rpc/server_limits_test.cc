@@ -1,5 +1,7 @@
 // How much a server takes: of calls, connections, waiting, and output.
+#include <glog/logging.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -377,6 +379,39 @@ TEST_F(ServerLimitsTest, IdleConnectionsAreClosed) {
   StopServer();
   EXPECT_EQ(server().statistics().connections_idle, 2u);
   EXPECT_EQ(server().statistics().connections_broken, 0u);
+}
+
+TEST_F(ServerLimitsTest, TooFewDescriptorsAreAWarning) {
+  struct Warnings : google::LogSink {
+    void send(google::LogSeverity severity, const char*, const char*, int,
+              const google::LogMessageTime&, const char* message,
+              std::size_t size) override {
+      if (severity == google::WARNING) text.append(message, size);
+    }
+    std::string text;
+  } warnings;
+  google::AddLogSink(&warnings);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit tight = before;
+  tight.rlim_cur = 1000;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  server_options().max_concurrent_connections = 500;
+  StartServer();
+  EXPECT_EQ(warnings.text, "");
+  Server::Options many;
+  many.max_concurrent_connections = 900;
+  Server another(many);
+  another.AddProtocol("flare");
+  another.ListenOn(*EndpointFromString("127.0.0.1:0"));
+  EXPECT_TRUE(another.Start());
+  EXPECT_NE(warnings.text.find(": 900 connections (--flare_rpc_server_max_"),
+            std::string::npos)
+      << warnings.text;
+  EXPECT_NE(warnings.text.find("allows only 1000;"), std::string::npos)
+      << warnings.text;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  google::RemoveLogSink(&warnings);
 }
 
 // A peer that sends and sends, but reads late, doesn't fill our memory: calls

@@ -1,7 +1,5 @@
 #include "example/proxy/supervisor.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -22,6 +20,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/io/fd.h"
+#include "flare/rpc/flags.h"
 #include "glog/logging.h"
 
 namespace example::proxy {
@@ -65,29 +64,22 @@ std::size_t DescriptorsFor(const ProxyConfig& config) {
 
 // As many descriptors as we may have; a warning if that is too few.
 void ProvideDescriptors(const ProxyConfig& config) {
-  RaiseDescriptorLimit();  // The hard one may have been raised.
-  rlimit limit;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t needed = DescriptorsFor(config);
-  if (limit.rlim_cur < needed) {
+  if (FLAGS_flare_raise_open_files_limit) {
+    flare::io::RaiseDescriptorLimit();  // The hard one may have been raised.
+  }
+  const std::size_t limit = flare::io::DescriptorLimit();
+  const std::size_t needed = DescriptorsFor(config);
+  if (limit < needed) {
     LOG(WARNING) << WhereOf(config, "max_connections") << ": "
                  << config.max_connections
                  << " connections, and what listens, take up to " << needed
-                 << " descriptors, but the system allows only "
-                 << limit.rlim_cur
+                 << " descriptors, but the system allows only " << limit
                  << "; raise the limit (`ulimit -n`) or lower the setting.";
   }
   flare::io::ReserveDescriptors(needed);  // The runtime's may be less.
 }
 
 }  // namespace
-
-void RaiseDescriptorLimit() {
-  rlimit limit;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 int CountUnreachable(const ProxyConfig& config) {
   HealthCheckConfig check = config.health_check;

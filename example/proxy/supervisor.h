@@ -96,10 +96,6 @@ class Supervisor {
   flare::rpc::LogThrottle session_log_;
 };
 
-// Raises the soft limit of descriptors to the hard one. To be called before the
-// runtime starts, which takes four for each scheduling group.
-void RaiseDescriptorLimit();
-
 // Checks that each upstream can be connected to, and logs those that can't be
 // as warnings with their place in the configuration. Returns how many those
 // are. Blocks the fiber until all have answered or timed out.

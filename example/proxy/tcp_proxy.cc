@@ -62,7 +62,6 @@ int Entry(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Meaningless while there is nothing to reload: at the start and at the end.
   ::signal(SIGHUP, SIG_IGN);
-  example::proxy::RaiseDescriptorLimit();
   return example::StartProgram(
       argc, argv, "passes connections on to servers; see docs/proxy.md",
       example::proxy::Entry);

@@ -4,6 +4,8 @@
 //
 // docs/press.md describes its flags, its output and how it measures.
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,12 +14,15 @@
 
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/hdr_log.h"
+#include "example/rpc/http_call.h"
 #include "example/rpc/load_generator.h"
 #include "example/rpc/output_file.h"
 #include "example/rpc/press_flags.h"
 #include "example/rpc/press_run.h"
 #include "example/rpc/report.h"
+#include "flare/fiber/runtime.h"
 #include "flare/init/override_flag.h"
+#include "flare/io/fd.h"
 #include "flare/rpc/flags.h"
 #include "gflags/gflags.h"
 #include "glog/logging.h"
@@ -41,6 +46,33 @@ bool CantWriteTo(const OutputFile& file) {
   return false;
 }
 
+// Of plain HTTP each caller has one; otherwise each server has them, of which
+// there may be several.
+std::size_t ConnectionsOf(const LoadOptions& target) {
+  if (IsPlainHttp(target.server_addr)) return target.max_pending;
+  const auto servers =
+      1 + static_cast<std::size_t>(std::ranges::count(target.server_addr, ','));
+  return servers *
+         std::min(target.max_pending,
+                  static_cast<std::size_t>(
+                      FLAGS_flare_rpc_client_max_connections_per_server));
+}
+
+void WarnOfFewDescriptors(const std::vector<LoadOptions>& targets) {
+  std::size_t connections = 0;
+  for (const LoadOptions& target : targets)
+    connections += ConnectionsOf(target);
+  const std::size_t limit = flare::io::DescriptorLimit();
+  // Four of each group's poller, and files.
+  const std::size_t others = 4 * flare::fiber::GetSchedulingGroupCount() + 20;
+  if (connections + others <= limit) return;
+  LOG(WARNING) << "There may be " << connections
+               << " connections, which with what else is open take "
+               << connections + others
+               << " descriptors, but the system allows only " << limit
+               << "; raise the limit (`ulimit -n`), or lower --max_pending.";
+}
+
 // A target and what its calls record to.
 struct LoadedTarget {
   explicit LoadedTarget(const LoadOptions& options)
@@ -59,6 +91,7 @@ int Entry(int argc, char** argv) {
     FLAGS_flare_rpc_client_max_connections_per_server =
         *options->max_connections;
   }
+  WarnOfFewDescriptors(options->targets);
   OutputFile json("json", options->json);
   OutputFile hdr_log("hdr_log", options->hdr_log);
   for (const OutputFile* file : {&json, &hdr_log}) {

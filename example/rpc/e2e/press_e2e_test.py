@@ -5,6 +5,8 @@ press promises about its figures, files and exit status."""
 import json
 import os
 import pty
+import re
+import resource
 import signal
 import time
 
@@ -232,6 +234,34 @@ class Endings(PressTest):
         status, log = self.run_to_end("press", *flags)
         self.assertEqual(status, 2, log)
         self.assertIn(said, log)
+
+  def start_with_files(self, limits, name, *arguments):
+    """Starts a program after these commands of `ulimit`."""
+    program = harness.Program(name, *arguments,
+                              prefix=("sh", "-c", f'{limits} && exec "$0" "$@"'))
+    self.addCleanup(program.kill)
+    return program
+
+  def test_open_files_are_limited_by_the_hard_limit_only(self):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    server = self.start_with_files("ulimit -S -n 300", "server", "--port=0")
+    server.wait_for(r"listens on")
+    with open(f"/proc/{server.pid}/limits") as f:
+      limit = re.search(r"Max open files +(\S+) ", f.read())[1]
+    self.assertIn(limit, (str(hard), "unlimited"))
+
+  def test_too_few_open_files_are_said_at_the_start(self):
+    server = self.start_with_files("ulimit -n 300", "server", "--port=0")
+    port = int(server.wait_for(r"listens on 127\.0\.0\.1:(\d+)")[1])
+    server.wait_for(r"10000 connections .*allows only 300;")
+    for address, warned in ((f"http://127.0.0.1:{port}/", True),
+                            (f"flare://127.0.0.1:{port}", False)):
+      with self.subTest(address=address):
+        press = self.start_with_files(
+            "ulimit -n 300", "press", "--max_pending=300", "--requests=1",
+            f"--server_addr={address}")
+        self.assertEqual(press.wait(), 0, press)
+        self.assertEqual("may be 300 connections" in press.log(), warned, press)
 
   def test_help_is_no_mistake(self):
     for flag in "--help", "--helpshort", "--helpmatch=press", "--version":
