@@ -20,6 +20,7 @@
 #include "flare/init/override_flag.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/connection_pool.h"
+#include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/quit_signal.h"
@@ -131,6 +132,8 @@ init::OnInit::OnInit(int priority, std::function<void()> start,
 
 int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   const char* const program = argv[0];
+  const auto passed_over = rpc::CheckFlagFiles(argc, argv);
+  if (!passed_over) return Refuse(program, passed_over.error().message());
   gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
   Status valid = ApplyOverrides();
   if (valid.ok()) valid = rpc::ValidateFlags();
@@ -139,6 +142,7 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   if (!options) return Refuse(program, options.error().message());
 
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
+  for (const std::string& text : *passed_over) LOG(WARNING) << text;
   const auto log_before = google::protobuf::SetLogHandler(LogForProtobuf);
   signal(SIGPIPE, SIG_IGN);
   if (FLAGS_flare_raise_open_files_limit) io::RaiseDescriptorLimit();

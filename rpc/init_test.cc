@@ -190,6 +190,15 @@ TEST_F(StartTest, EndsWithOneOnFlagsThatMakeNoSense) {
   EXPECT_NE(said.find("io-heavy"), std::string::npos) << said;
 }
 
+TEST_F(StartTest, EndsWithOneOnAFlagFileThatCannotBeRead) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(
+      StartWith({"--flagfile=/nonexistent"}, [](int, char**) { return 0; }), 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "the_program: --flagfile=/nonexistent: No such file or "
+            "directory.\n");
+}
+
 TEST_F(StartTest, EndsWithOneIfTheRuntimeDoesNotStart) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(StartWith({"--flare_fiber_worker_accessible_cpus=99999"},

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "flare/io/resolver.h"
+#include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
 #include "glog/logging.h"
 
@@ -29,9 +30,14 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   google::SetUsageMessage(usage);
   FLAGS_logtostderr = true;
   FLAGS_logbufsecs = 0;
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread.
+  if (!example::HasGoodFlagFiles(argc, argv)) std::exit(kBadFlags);
+  const auto passed_over = flare::rpc::CheckFlagFiles(argc, argv);
   google::ParseCommandLineFlags(&argc, &argv, true);
   google::InitGoogleLogging(argv[0]);
-  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread.
+  if (passed_over) {
+    for (const std::string& text : *passed_over) LOG(WARNING) << text;
+  }
   if (!example::HasOnlyFlags(argc, argv)) std::exit(kBadFlags);
   if (const flare::Status valid = flare::rpc::ValidateFlags(); !valid.ok()) {
     std::exit(RefuseFlags(valid.message()));

@@ -2,10 +2,12 @@
 
 #include <gflags/gflags.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 
 #include "flare/init.h"
+#include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
 #include "glog/logging.h"
 
@@ -28,6 +30,13 @@ bool IsHelpWanted() {
 
 }  // namespace
 
+bool HasGoodFlagFiles(int argc, char** argv) {
+  const auto checked = flare::rpc::CheckFlagFiles(argc, argv);
+  if (checked) return true;
+  std::fprintf(stderr, "%s: %s\n", argv[0], checked.error().message().c_str());
+  return false;
+}
+
 void ExitWithBadFlags() {
   google::gflags_exitfunc = [](int status) {
     if (IsHelpWanted()) status = 0;
@@ -39,6 +48,7 @@ int StartProgram(int argc, char** argv, const char* usage,
                  std::function<int(int, char**)> entry) {
   google::SetUsageMessage(usage);
   ExitWithBadFlags();
+  if (!HasGoodFlagFiles(argc, argv)) return kBadFlags;
   bool entered = false;
   const int status = flare::Start(argc, argv, [&](int count, char** words) {
     entered = true;

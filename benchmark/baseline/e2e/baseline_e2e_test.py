@@ -197,6 +197,7 @@ class Servers(TestCase):
          "--flare_concurrency_hint=-1"),
         ("gdt_server", "zzz", "--flare_fiber_worker_accessible_cpus=zzz"),
         ("gdt_server", "/no/such", "--flare_topology_file=/no/such"),
+        ("gdt_server", "/no/such: No such file", "--flagfile=/no/such"),
         ("gdt_server", "'x' is no flag", "x"),
         ("merge_server", "nonsense", "--forward_to=nonsense"),
         ("merge_server", "pigeon", "--forward_to=pigeon://127.0.0.1:1"),

@@ -226,6 +226,8 @@ class Endings(PressTest):
         "illegal value": ["--max_pending=many"],
         "concurrency_hint": ["--flare_concurrency_hint=-1"],
         "accessible_cpus": ["--flare_fiber_worker_accessible_cpus=zero"],
+        "/nonexistent: No such file": ["--flagfile=/nonexistent"],
+        "a folder": ["--flagfile=/"],
     }
     for said, flags in wrong.items():
       with self.subTest(flags=flags):
@@ -234,6 +236,15 @@ class Endings(PressTest):
         status, log = self.run_to_end("press", *flags)
         self.assertEqual(status, 2, log)
         self.assertIn(said, log)
+
+  def test_what_a_flagfile_has_in_vain_is_said(self):
+    name = self.path("flags")
+    with open(name, "w") as f:
+      f.write("--port=0\n--flare_concurency_hint=3\n")
+    server = self.start("server", f"--flagfile={name}")
+    server.wait_for(r"flags: passed over, .*line 2 \(--flare_concurency_hint\)")
+    server.wait_for(r"listens on")
+    self.assertEqual(server.stop(), 0, server)
 
   def start_with_files(self, limits, name, *arguments):
     """Starts a program after these commands of `ulimit`."""
