@@ -49,7 +49,7 @@ void WarnOfFewDescriptors(const rpc::ServerState& state) {
   const std::size_t limit = io::DescriptorLimit();
   if (limit >= others && limit - others >= wanted) return;
   if (wanted >= std::numeric_limits<int>::max()) return;  // None is meant.
-  LOG(WARNING) << "Server " << state.name << ": " << wanted
+  LOG(WARNING) << state.title() << ": " << wanted
                << " connections (--flare_rpc_server_max_connections) and what "
                   "else is open take up to "
                << wanted + others << " descriptors, but the system allows only "
