@@ -192,10 +192,10 @@ Expected<std::shared_ptr<Schedule>, Status> ScheduleFor(
 }
 
 void MakeStuckWatch(const RuntimeOptions& options, Runtime* rt,
-                    std::vector<SchedulingGroup*> groups) {
+                    const std::vector<SchedulingGroup*>& groups) {
   if (options.stuck_threshold.count() <= 0) return;
   rt->stuck = std::make_unique<StuckWatch>(
-      std::move(groups),
+      groups,
       StuckWatch::Options{options.stuck_threshold.count(), options.on_stuck});
   for (auto& group : rt->groups) group->SetStuckWatch(rt->stuck.get());
 }

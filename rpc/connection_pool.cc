@@ -17,6 +17,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
 namespace {

@@ -127,7 +127,7 @@ class RpcTarget final : public Target {
 flare::Expected<std::unique_ptr<Target>, flare::Status> OpenRpcTarget(
     const LoadOptions& options) {
   auto target = std::make_unique<RpcTarget>(options);
-  if (const auto opened = target->Open(); !opened.ok()) return opened;
+  if (auto opened = target->Open(); !opened.ok()) return opened;
   return std::unique_ptr<Target>(std::move(target));
 }
 
