@@ -9,6 +9,13 @@
 #include <limits>
 
 namespace flare::io {
+namespace {
+
+// Some systems allow a thousand million. What closes all that may be open, as
+// programs do that are started by this one, would be at it for minutes.
+constexpr rlim_t kMostDescriptors = 1 << 20;
+
+}  // namespace
 
 void UniqueFd::Reset(int fd) noexcept {
   if (fd == fd_) return;
@@ -29,7 +36,8 @@ std::size_t DescriptorLimit() noexcept {
 void RaiseDescriptorLimit() noexcept {
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
+  limit.rlim_cur = std::max(limit.rlim_cur,
+                            std::min<rlim_t>(limit.rlim_max, kMostDescriptors));
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 

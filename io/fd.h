@@ -49,7 +49,7 @@ void ReserveDescriptors(std::size_t count) noexcept;
 // How many the process may have: its soft limit.
 std::size_t DescriptorLimit() noexcept;
 
-// Raises that to the hard limit, where it can be.
+// Raises that to the hard limit, or to 2^20 where that allows more.
 void RaiseDescriptorLimit() noexcept;
 
 }  // namespace flare::io

@@ -186,7 +186,8 @@ bool ClientCall::FinishAttempt() {
   Evaluate();
   if (connection_ != nullptr) {
     if (outcome_ == Outcome::kTimer) [[unlikely]] {
-      connection_->OnTimeout(controller_->sent_ns_);
+      const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
+      connection_->OnTimeout(sent_ns != 0 ? sent_ns : controller_->started_ns_);
     }
     std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
   }
@@ -259,11 +260,8 @@ void ClientCall::Evaluate() {
 // connected to may be sent later.
 flare::Status ClientCall::TimeoutStatus() const {
   std::string text = "no reply to " + method_->full_name();
-  if (connection_ != nullptr) text += " from " + connection_->peer().ToString();
-  text += " until the deadline";
-  if (connection_ == nullptr) {
-    if (choice_.peer == Route::kNoPeer) text += "; nothing was sent";
-  } else if (!connection_->established()) {
+  text += " from " + connection_->peer().ToString() + " until the deadline";
+  if (!connection_->established()) {
     text += "; it was not connected, nothing was sent by then";
   } else if (controller_->sent_ns_ == 0) {
     text += "; nothing was sent, too many bytes were queued before";

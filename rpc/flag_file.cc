@@ -6,17 +6,21 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
+#include <cstddef>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "flare/base/read_file.h"
 #include "flare/base/string.h"
 
 namespace flare::rpc {
 namespace {
 
 using FileId = std::pair<dev_t, ino_t>;
+
+constexpr std::size_t kMostBytes = 1 << 20;
 
 // "name" or "name=value" of "--name" and so on; empty: it's no flag.
 std::string_view WithoutDashes(std::string_view word) {
@@ -33,7 +37,7 @@ bool IsKnown(std::string_view flag) {
   if (gflags::GetCommandLineFlagInfo(name.c_str(), &info)) {
     return equals != flag.npos || info.type == "bool";
   }
-  return equals == flag.npos && name.starts_with("no") &&
+  return name.starts_with("no") &&  // Whatever value there is.
          gflags::GetCommandLineFlagInfo(name.c_str() + 2, &info) &&
          info.type == "bool";
 }
@@ -70,16 +74,17 @@ class Checker {
     if (std::ranges::find(open_, id) != open_.end()) {
       return bad(ELOOP, "it includes itself");
     }
-    std::ifstream file(name);
-    if (!file) return bad(EACCES, "it can't be read");
+    const auto text = ReadFile(name, kMostBytes);
+    if (!text) return bad(text.error().code(), text.error().message());
     open_.push_back(id);
-    flare::Status checked = CheckLines(name, file);
+    flare::Status checked = CheckLines(name, *text);
     open_.pop_back();
     return checked;
   }
 
-  // As gflags goes through them.
-  flare::Status CheckLines(const std::string& name, std::istream& file) {
+  // As gflags goes through them: blanks in front of a line are skipped, and it
+  // ends at the next carriage return, if there is any, else at a newline.
+  flare::Status CheckLines(const std::string& name, const std::string& text) {
     std::string passed_over;
     const auto pass_over = [&](const std::string& what) {
       passed_over += (passed_over.empty() ? "" : ", ") + what;
@@ -87,11 +92,23 @@ class Checker {
     std::string programs;         // The line where a list of these began.
     bool among_programs = false;  // Within such a list.
     bool ours = true;             // The flags below it are for this program.
-    int number = 0;
-    for (std::string text; std::getline(file, text);) {
-      ++number;
-      const std::string_view line = Trim(text);
-      if (line.empty() || line.starts_with('#')) continue;
+    std::ptrdiff_t number = 1;
+    const char* counted = text.data();
+    std::size_t end = 0;
+    for (;;) {
+      const std::size_t begin = text.find_first_not_of(" \t\n\v\f\r", end);
+      if (begin == text.npos) break;
+      end = text.find('\r', begin);
+      if (end == text.npos) end = text.find('\n', begin);
+      const std::string_view line =
+          std::string_view(text).substr(begin, end - begin);
+      number +=
+          std::count(std::exchange(counted, line.data()), line.data(), '\n');
+      if (line.find('\n') != line.npos) {
+        pass_over("all that follows line " + std::to_string(number) +
+                  " up to a carriage return");
+      }
+      if (line.starts_with('#')) continue;
       // Values may be nobody's business.
       const std::string place = "line " + std::to_string(number) + " (" +
                                 OneLine(line.substr(0, line.find('='))) + ")";

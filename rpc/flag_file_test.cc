@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/string.h"
+
 DEFINE_int32(flag_file_number, 1, "");
 DEFINE_bool(flag_file_bool, false, "");
 
@@ -65,10 +67,21 @@ TEST_F(FlagFileTest, NothingIsSaidOfWhatGflagsUnderstands) {
   EXPECT_THAT(*Check({"--flag_file_number=3", "word", "--flagfile"}),
               IsEmpty());
   EXPECT_THAT(WarningsOf(""), IsEmpty());
-  EXPECT_THAT(WarningsOf("# a remark\n\n  --flag_file_number=2\r\n"
-                         "-flag_file_bool\n--noflag_file_bool\n"
-                         "--flag_file_bool=true\n--flag-file-number=3"),
-              IsEmpty());
+  const std::string all =
+      "# a remark\n\n  --flag_file_number=2\n-flag_file_bool\n"
+      "--noflag_file_bool=1\n--flag_file_bool=true\n--flag-file-number=3";
+  for (const char* end : {"\n", "\r\n", "\r"}) {
+    std::string text;
+    for (const std::string_view line : Split(all, '\n', false)) {
+      text.append(line).append(end);
+    }
+    EXPECT_THAT(WarningsOf(text), IsEmpty());
+    FLAGS_flag_file_number = 1;
+    FLAGS_flag_file_bool = false;
+    EXPECT_TRUE(gflags::ReadFlagsFromString(text, "/bin/the_server", false));
+    EXPECT_EQ(FLAGS_flag_file_number, 3);
+    EXPECT_TRUE(FLAGS_flag_file_bool);
+  }
   EXPECT_THAT(WarningsOf("other_program\nthe_* third\n--flag_file_number=3\n"
                          "/bin/the_server\n--flag_file_number=4\n"),
               IsEmpty());
@@ -85,6 +98,17 @@ TEST_F(FlagFileTest, WhatIsPassedOverIsListed) {
   EXPECT_THAT(WarningsOf("--flag_file_number=3\njunk\nmore\n\n--such=1\n"),
               ElementsAre(EndsWith(": line 2 (junk).")));
   EXPECT_THAT(WarningsOf("junk"), ElementsAre(EndsWith(": line 1 (junk).")));
+  // gflags keeps the blank, and so knows no such flag.
+  EXPECT_THAT(WarningsOf("--noflag_file_bool \n"),
+              ElementsAre(EndsWith(": line 1 (--noflag_file_bool ).")));
+  // One carriage return, and all before it is one line, here a remark.
+  const std::string mixed = "\n# a remark\n--flag_file_number=7\r\n";
+  EXPECT_THAT(WarningsOf(mixed),
+              ElementsAre(EndsWith(
+                  ": all that follows line 2 up to a carriage return.")));
+  FLAGS_flag_file_number = 1;
+  EXPECT_TRUE(gflags::ReadFlagsFromString(mixed, "/bin/the_server", false));
+  EXPECT_EQ(FLAGS_flag_file_number, 1);
 }
 
 TEST_F(FlagFileTest, FilesWithinFilesAreLookedInto) {

@@ -108,8 +108,9 @@ DEFINE_bool(flare_abort_on_double_quit_signal, true,
             "first is still being acted upon.");
 
 DEFINE_bool(flare_raise_open_files_limit, true,
-            "Raise the soft limit of open files (ulimit -n) to the hard one. "
-            "Not for programs that call select(), which knows no descriptor "
+            "Raise the soft limit of open files (ulimit -n) to the hard one, "
+            "or to 1048576 where that allows more. Not for programs that call "
+            "select(), which knows no descriptor "
             "from 1024 on, or start others that do.");
 
 // --- Server ---
@@ -144,9 +145,8 @@ DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
              "too long for a message. 0: none.");
 DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
              "Seconds without traffic after which a server closes a "
-             "connection, whatever this is after "
-             "--flare_rpc_server_message_timeout if nothing has ever come from "
-             "it. 0: never.");
+             "connection. 0: never, but for one from which nothing has ever "
+             "come, which is closed after --flare_rpc_server_message_timeout.");
 DEFINE_int32(flare_rpc_server_message_timeout, 60,
              "Seconds after its first byte, the first time after the "
              "connection was accepted, in which a message must arrive, or 64 "

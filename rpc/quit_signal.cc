@@ -71,8 +71,8 @@ void OnQuitSignal(int) {
   errno = saved_errno;
 }
 
-// A program that would never know of a signal isn't to run. Workers do: no
-// destructors.
+// A program that would never know of a signal isn't to run. Its workers still
+// do, so no destructors.
 [[noreturn]] void GiveUp(const std::string& why) {
   LOG(ERROR) << "Can't wait for SIGINT, SIGQUIT and SIGTERM: " << why << ".";
   google::FlushLogFiles(google::INFO);

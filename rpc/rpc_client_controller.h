@@ -10,8 +10,9 @@
 //
 // What a call fails with (rpc_status.h) when it is not the service that failed:
 //   STATUS_TIMEOUT          no reply until the deadline; a reply that comes
-//                           later is dropped. The text names the server, and
-//                           says so if it was not sent the request by then
+//                           later is dropped. The text names the server, if
+//                           there was time to choose one, and says so if it was
+//                           not sent the request by then
 //   STATUS_FAIL_TO_CONNECT  no server could be connected to, or attempts failed
 //                           so recently that none is made now
 //   STATUS_IO_ERROR         the connection broke while the call was under way

@@ -177,7 +177,9 @@ void ServerCall::ServeHttp() {
   if (IsFailure(http_response_.status()) && !pieces.begun()) {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
-  WaitToReply();
+  // Where it was refused, but for its path, this is the reader, for which all
+  // else of the connection would wait.
+  if (admitted_) WaitToReply();
   LeaveLimits();
   if (pieces.begun()) {
     pieces.End();

@@ -175,14 +175,16 @@ TEST_F(SlowInputTest, IsToldFromNothingAtAll) {
   EXPECT_TRUE(RawClient(endpoint()).AtEnd());
   // There is at most one line a second.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-  EXPECT_EQ(Trickle("G"), "");
-  EXPECT_EQ(Final().connections_slow, 2u);
+  // A byte that comes late, as the test was stalled, isn't one.
+  const auto logged = [&](const char* what) {
+    const std::scoped_lock guard(warnings.lock);
+    return warnings.text.find(what) != std::string::npos;
+  };
+  do EXPECT_EQ(Trickle("G"), "");
+  while (!logged("closed: a message took too long"));
+  EXPECT_TRUE(logged("closed: nothing came (--"));
+  EXPECT_GE(Final().connections_slow, 2u);
   google::RemoveLogSink(&warnings);
-  const std::size_t nothing = warnings.text.find("closed: nothing came (--");
-  EXPECT_NE(nothing, std::string::npos) << warnings.text;
-  EXPECT_NE(warnings.text.find("closed: a message took too long", nothing),
-            std::string::npos)
-      << warnings.text;
 }
 
 TEST_F(SlowInputTest, EndsItBehindTheRepliesToWhatCameBefore) {
