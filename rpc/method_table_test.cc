@@ -12,6 +12,7 @@
 
 #include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/testing/logged_lines.h"
 #include "glog/logging.h"
 #include "rpc/testing/limited_service.pb.h"
 #include "rpc/testing/test_service.pb.h"
@@ -220,15 +221,7 @@ TEST(MethodTable, TheSmallerOfTwoLimitsHolds) {
 }
 
 TEST(MethodTable, WarnsOfLimitsForWhatNoServiceHas) {
-  struct Warnings : google::LogSink {
-    void send(google::LogSeverity severity, const char*, const char*, int,
-              const google::LogMessageTime&, const char* message,
-              std::size_t size) override {
-      if (severity == google::WARNING) texts.emplace_back(message, size);
-    }
-    std::vector<std::string> texts;
-  } warnings;
-  google::AddLogSink(&warnings);
+  const LoggedLines warnings(google::WARNING);
   MethodTable table;
   Service service;
   EXPECT_TRUE(table.Add(&service).ok());
@@ -238,11 +231,9 @@ TEST(MethodTable, WarnsOfLimitsForWhatNoServiceHas) {
                              "flare.rpc.testing.TestService.Cal:3,"
                              "flare.rpc.testing.LimitedService.OneAtATime:1")
                   .ok());
-  google::RemoveLogSink(&warnings);
-  ASSERT_EQ(warnings.texts.size(), 1u);
-  EXPECT_NE(warnings.texts[0].find("flare.rpc.testing.TestService.Cal,"),
-            std::string::npos)
-      << warnings.texts[0];
+  ASSERT_EQ(warnings.Get().size(), 1u);
+  EXPECT_TRUE(warnings.Have("flare.rpc.testing.TestService.Cal,"))
+      << warnings.All();
 }
 
 TEST(MethodTable, RefusesNegativeLimits) {

@@ -14,6 +14,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/protocol/bolt_testing.h"
+#include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
@@ -160,31 +161,16 @@ TEST_F(SlowInputTest, EndsItsConnection) {
 }
 
 TEST_F(SlowInputTest, IsToldFromNothingAtAll) {
-  struct Warnings : google::LogSink {
-    void send(google::LogSeverity, const char*, const char*, int,
-              const google::LogMessageTime&, const char* message,
-              std::size_t size) override {
-      const std::scoped_lock guard(lock);
-      text.append(message, size);
-    }
-    std::mutex lock;
-    std::string text;
-  } warnings;
-  google::AddLogSink(&warnings);
+  const LoggedLines warnings(google::WARNING);
   StartServer();
   EXPECT_TRUE(RawClient(endpoint()).AtEnd());
   // There is at most one line a second.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   // A byte that comes late, as the test was stalled, isn't one.
-  const auto logged = [&](const char* what) {
-    const std::scoped_lock guard(warnings.lock);
-    return warnings.text.find(what) != std::string::npos;
-  };
   do EXPECT_EQ(Trickle("G"), "");
-  while (!logged("closed: a message took too long"));
-  EXPECT_TRUE(logged("closed: nothing came (--"));
+  while (!warnings.Have("closed: a message took too long"));
+  EXPECT_TRUE(warnings.Have("closed: nothing came (--"));
   EXPECT_GE(Final().connections_slow, 2u);
-  google::RemoveLogSink(&warnings);
 }
 
 TEST_F(SlowInputTest, EndsItBehindTheRepliesToWhatCameBefore) {

@@ -14,6 +14,7 @@
 #include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
+#include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "rpc/testing/limited_service.pb.h"
 
@@ -382,15 +383,7 @@ TEST_F(ServerLimitsTest, IdleConnectionsAreClosed) {
 }
 
 TEST_F(ServerLimitsTest, TooFewDescriptorsAreAWarning) {
-  struct Warnings : google::LogSink {
-    void send(google::LogSeverity severity, const char*, const char*, int,
-              const google::LogMessageTime&, const char* message,
-              std::size_t size) override {
-      if (severity == google::WARNING) text.append(message, size);
-    }
-    std::string text;
-  } warnings;
-  google::AddLogSink(&warnings);
+  const LoggedLines warnings(google::WARNING);
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit tight = before;
@@ -398,20 +391,17 @@ TEST_F(ServerLimitsTest, TooFewDescriptorsAreAWarning) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
   server_options().max_concurrent_connections = 500;
   StartServer();
-  EXPECT_EQ(warnings.text.find(": 500 connections ("), std::string::npos);
+  EXPECT_FALSE(warnings.Have(": 500 connections ("));
   Server::Options many;
   many.max_concurrent_connections = 900;
   Server another(many);
   another.AddProtocol("flare");
   another.ListenOn(*EndpointFromString("127.0.0.1:0"));
   EXPECT_TRUE(another.Start());
-  EXPECT_NE(warnings.text.find(": 900 connections (--flare_rpc_server_max_"),
-            std::string::npos)
-      << warnings.text;
-  EXPECT_NE(warnings.text.find("allows only 1000;"), std::string::npos)
-      << warnings.text;
+  EXPECT_TRUE(warnings.Have(": 900 connections (--flare_rpc_server_max_"))
+      << warnings.All();
+  EXPECT_TRUE(warnings.Have("allows only 1000;")) << warnings.All();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  google::RemoveLogSink(&warnings);
 }
 
 // A peer that sends and sends, but reads late, doesn't fill our memory: calls

@@ -14,6 +14,7 @@
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
@@ -250,24 +251,14 @@ TEST_F(ServerStopTest, CallsBeyondTheDrainTimeoutAreAbandoned) {
   RawClient client(endpoint());
   client.Call(1, kCall, MakeRequest(""));
   runs.Wait();
-  struct Warnings : google::LogSink {
-    void send(google::LogSeverity, const char*, const char*, int,
-              const google::LogMessageTime&, const char* message,
-              std::size_t size) override {
-      count += std::string_view(message, size).find("abandoning 1 call(s)") !=
-               std::string_view::npos;
-    }
-    std::atomic<int> count{0};
-  } warnings;
-  google::AddLogSink(&warnings);
+  const LoggedLines warnings(google::WARNING);
   const std::int64_t before = NowNs();
   EXPECT_EQ(server().Join(), 1u);
   EXPECT_LT(NowNs() - before, kSoon);
   EXPECT_TRUE(client.AtEnd());
   EXPECT_EQ(server().statistics().calls_running, 1u);
   EXPECT_EQ(server().Join(), 1u);
-  google::RemoveLogSink(&warnings);
-  EXPECT_EQ(warnings.count, 1);
+  EXPECT_EQ(warnings.Count("abandoning 1 call(s)"), 1u);
   // The call ends in peace.
   go.Set();
   finished.Wait();

@@ -18,6 +18,7 @@
 #include "flare/fiber/latch.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_group.h"
+#include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
@@ -377,17 +378,7 @@ TEST_F(ServerCallTest, IncompleteSetUpIsAnError) {
 }
 
 TEST_F(ServerCallTest, LogLinesNameTheAddress) {
-  struct Lines : google::LogSink {
-    void send(google::LogSeverity, const char*, const char*, int,
-              const google::LogMessageTime&, const char* message,
-              std::size_t size) override {
-      ScopedLock guard(mutex);
-      texts += std::string(message, size) + '\n';
-    }
-    ThreadMutex mutex;
-    std::string texts;
-  } lines;
-  google::AddLogSink(&lines);
+  const LoggedLines lines;
   Server server;
   EXPECT_FALSE(server.Start());
   Server other;
@@ -395,14 +386,10 @@ TEST_F(ServerCallTest, LogLinesNameTheAddress) {
   other.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
   ASSERT_TRUE(other.Start());
   EXPECT_FALSE(other.Start());
-  google::RemoveLogSink(&lines);
-  EXPECT_NE(lines.texts.find("Server: there was no ListenOn()"),
-            std::string::npos)
-      << lines.texts;
-  EXPECT_NE(lines.texts.find("Server " + other.endpoint().ToString() +
-                             ": it was started"),
-            std::string::npos)
-      << lines.texts;
+  EXPECT_TRUE(lines.Have("Server: there was no ListenOn()")) << lines.All();
+  EXPECT_TRUE(
+      lines.Have("Server " + other.endpoint().ToString() + ": it was started"))
+      << lines.All();
 }
 
 TEST_F(ServerCallTest, EachServiceAndPathOnce) {
