@@ -8,19 +8,14 @@
 //        removal has been delivered by then, and none fetched later contains
 //        it: OnEvents never meets a dead object.
 //  [EP3] A poller that sleeps keeps memory of what was retired meanwhile, and
-//        nothing else; it isn't woken for that, except by Drain().
-//  [EP4] Poll() takes the requests of Drain() first, then what was retired, and
-//        answers the requests through tasks it hands out: it must not wake a
-//        fiber itself, for that would wait in this worker's own queue while the
-//        worker sleeps here. While events are pending the requests are left:
-//        no worker sleeps then that was in Poll(), and it comes back for them.
-//  [EP5] Everything is edge-triggered. Each registration asks for all events
+//        nothing else; it isn't woken for that.
+//  [EP4] Everything is edge-triggered. Each registration asks for all events
 //        and is never modified; a descriptor that doesn't care at the moment
 //        gets an event it ignores, once per change, not once per Poll().
-//  [EP6] That a descriptor was constructed before its first event is delivered
+//  [EP5] That a descriptor was constructed before its first event is delivered
 //        follows from the kernel's own ordering, which the C++ memory model
 //        knows nothing of; `size_` repeats it in C++ terms.
-//  [EP7] The standby sleeps in an epoll instance of its own, which watches the
+//  [EP6] The standby sleeps in an epoll instance of its own, which watches the
 //        other one for one event, from when a Poll() that has waited ends until
 //        the next one begins to wait; all the time, each event would wake both.
 //        `alert_` is set before that begins. Who ends it clears it afterwards:
@@ -38,7 +33,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/epoll_wait.h"
 #include "glog/logging.h"
@@ -60,11 +54,6 @@ void MakeEdge(const UniqueFd& eventfd) {
 }
 
 }  // namespace
-
-// On the stack of who waits. Event is safe to destroy after Wait().
-struct EpollPoller::DrainRequest : fiber::Task {
-  fiber::Event done;
-};
 
 struct EpollPoller::Events {
   std::array<epoll_event, kMaxEvents> list;
@@ -132,7 +121,7 @@ EpollPoller::~EpollPoller() {
 Status EpollPoller::Register(Descriptor* descriptor) {
   // Before the kernel knows the pointer: an event may come at once [EP1].
   descriptor->Ref();
-  // release: pairs with the acquire in Poll [EP6].
+  // release: pairs with the acquire in Poll [EP5].
   size_.fetch_add(1, std::memory_order_release);
   epoll_event event{};
   event.events = kAllEvents;
@@ -179,35 +168,6 @@ void EpollPoller::DropRetired() {
     Descriptor* const descriptor = next;
     next = descriptor->next_retired_;
     descriptor->Deref();
-  }
-}
-
-void EpollPoller::Drain() {
-  DrainRequest request;
-  request.run = [](fiber::Task* self) {
-    static_cast<DrainRequest*>(self)->done.Set();
-  };
-  // relaxed: validated by the exchange.
-  fiber::Task* head = drains_.load(std::memory_order_relaxed);
-  do {
-    request.next = head;
-    // release: pairs with the acquire in Poll: what the caller retired before
-    // is in `retired_` for who sees the request [EP4].
-  } while (!drains_.compare_exchange_weak(
-      head, &request, std::memory_order_release, std::memory_order_relaxed));
-  Wake();
-  request.done.Wait();
-}
-
-void EpollPoller::TakeDrainRequests(fiber::TaskList* ready) {
-  // relaxed: a look.
-  if (drains_.load(std::memory_order_relaxed) == nullptr) return;
-  // acquire: pairs with the release in Drain [EP4].
-  fiber::Task* request = drains_.exchange(nullptr, std::memory_order_acquire);
-  while (request != nullptr) {
-    fiber::Task* const next = request->next;
-    ready->PushBack(request);
-    request = next;
   }
 }
 
@@ -262,10 +222,9 @@ void EpollPoller::NoteFlushWaited(bool paid) noexcept {
 
 void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   if (pending() != 0) return HandOut(ready);
-  TakeDrainRequests(ready);  // [EP4]
-  DropRetired();             // [EP2]
+  DropRetired();  // [EP2]
   const bool blocks = deadline_ns != 0 && ready->empty();
-  // relaxed: whatever it is, who comes next puts it right [EP7].
+  // relaxed: whatever it is, who comes next puts it right [EP6].
   if (blocks && alert_.load(std::memory_order_relaxed)) Alert(false);
   const int n = Wait(blocks ? deadline_ns : 0);
   if (n < 0) {
@@ -275,7 +234,7 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   // acquire: pairs with the release in StandBy: what there is to alert. Who
   // comes later misses what comes before the next Poll() that waits.
   if (blocks && standing_by_.load(std::memory_order_acquire)) Alert(true);
-  // acquire: pairs with the release in Register [EP6].
+  // acquire: pairs with the release in Register [EP5].
   static_cast<void>(size_.load(std::memory_order_acquire));
   fetched_ = n;
   // relaxed, all: as in HandOut.
@@ -285,7 +244,7 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
 }
 
 void EpollPoller::Alert(bool on) {
-  // relaxed, both: a hint to others [EP7].
+  // relaxed, both: a hint to others [EP6].
   if (on) alert_.store(true, std::memory_order_relaxed);
   PCHECK(ChangeAlert(EPOLL_CTL_MOD, on)) << "epoll_ctl";
   if (!on) alert_.store(false, std::memory_order_relaxed);

@@ -77,11 +77,6 @@ class EpollPoller : public fiber::Poller {
   // next Poll() call. Any thread; one system call; doesn't block.
   void Retire(Descriptor* descriptor);
 
-  // Waits until the references of everything retired before the call have
-  // been dropped, waking the poller for it. Blocks the fiber (or thread). The
-  // runtime must be running. Never call it from OnEvents.
-  void Drain();
-
   // Descriptors being watched. Approximate while others register or retire.
   std::size_t size() const noexcept {
     // relaxed: an estimate, orders nothing.
@@ -146,7 +141,7 @@ class EpollPoller : public fiber::Poller {
   struct Fds {
     UniqueFd epoll;
     UniqueFd wakeup;
-    UniqueFd standby_epoll;  // Watches `epoll`, sometimes [EP7].
+    UniqueFd standby_epoll;  // Watches `epoll`, sometimes [EP6].
     UniqueFd standby_wakeup;
   };
   EpollPoller(Fds fds, const Options& options);
@@ -160,15 +155,13 @@ class EpollPoller : public fiber::Poller {
   void HandOut(fiber::TaskList* ready);
   void PushRetired(Descriptor* descriptor);
   void DropRetired();
-  void TakeDrainRequests(fiber::TaskList* ready);
 
   const Fds fds_;
   struct Events;
-  struct DrainRequest;
   const std::unique_ptr<Events> events_;  // Poll()'s.
   // Each flush reads some of these, which seldom change.
   std::atomic<bool> serves_one_{false};
-  std::atomic<bool> alert_{false};        // [EP7]
+  std::atomic<bool> alert_{false};        // [EP6]
   std::atomic<bool> standing_by_{false};  // Somebody is in StandBy(),
   bool can_be_alerted_ = false;           // ... or was: StandBy()'s.
   // Three for each that paid, less one for each that didn't.
@@ -185,7 +178,6 @@ class EpollPoller : public fiber::Poller {
   int fetches_of_last_ = 0;
   SpinPolicy spin_;  // Poll()'s.
   alignas(kCacheLine) std::atomic<Descriptor*> retired_{nullptr};
-  std::atomic<fiber::Task*> drains_{nullptr};
   std::atomic<std::size_t> size_{0};
 };
 

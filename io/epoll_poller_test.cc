@@ -393,19 +393,6 @@ TEST_P(RunningPollerTest, SleepingWorkersAreWokenByEvents) {
   EXPECT_EQ(alive.load(), 0);
 }
 
-TEST_P(RunningPollerTest, DrainFromFibersAndThreads) {
-  constexpr int kWaiters = 20;
-  fiber::Latch drained(kWaiters);
-  for (int i = 0; i < kWaiters; ++i) {
-    fiber::Spawn([&] {
-      testing::DrainPollers();
-      drained.count_down();
-    });
-  }
-  testing::DrainPollers();
-  EXPECT_TRUE(drained.wait_for(testing::kLimit));
-}
-
 // One Status says what is wrong, and nothing is left.
 TEST(EpollPollerFactoryTest, FailsTheStartWhenThereAreTooFewDescriptors) {
   fiber::RuntimeOptions options;

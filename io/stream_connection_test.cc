@@ -253,7 +253,7 @@ TEST_P(StreamConnectionTest, PausedReadingResumes) {
   Open();
   ASSERT_TRUE(SendAll(peer_.get(), "a"));
   ASSERT_TRUE(first.WaitUntil(Deadline()));
-  // Edges come, nobody reads; Drain() makes sure they were delivered.
+  // Edges come, nobody reads; DrainPollers() makes sure they were delivered.
   ASSERT_TRUE(SendAll(peer_.get(), "b"));
   testing::DrainPollers();
   resumed.store(true);

@@ -6,6 +6,7 @@
 #define FLARE_IO_TESTING_LOOPBACK_H_
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -13,7 +14,10 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,11 +28,14 @@
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/io/acceptor.h"
+#include "flare/io/descriptor.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/fd.h"
 #include "flare/io/socket_options.h"
@@ -40,6 +47,41 @@ namespace flare::io::testing {
 // Long enough for a loaded machine under a sanitizer.
 inline constexpr std::chrono::seconds kLimit{60};
 inline std::int64_t Deadline() { return ToSteadyNs(kLimit); }
+
+// Says when it is destroyed; its events are nothing.
+class DescriptorWithEnd final : public Descriptor {
+ public:
+  explicit DescriptorWithEnd(std::promise<void> end)
+      : Descriptor(UniqueFd(::eventfd(0, EFD_CLOEXEC))), end_(std::move(end)) {}
+  ~DescriptorWithEnd() override { end_.set_value(); }
+
+  void OnEvents(std::uint32_t, fiber::TaskList*) override {}
+
+ private:
+  std::promise<void> end_;
+};
+
+// Waits until the pollers have dropped their references of what was retired
+// before, and have delivered the events that had come by then. Blocks the
+// thread: not for fibers, which the worker would have to run that it waits for.
+inline void DrainPollers() {
+  // What was retired is dropped in any order. So what the first descriptor was
+  // dropped with is certainly gone when the second one is.
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < fiber::GetSchedulingGroupCount(); ++i) {
+      EpollPoller* const poller = EpollPoller::OfGroup(i);
+      std::promise<void> end;
+      const std::future<void> ended = end.get_future();
+      auto probe = MakeRefCounted<DescriptorWithEnd>(std::move(end));
+      const Status status = poller->Register(probe.Get());
+      ASSERT_TRUE(status.ok()) << status.message();
+      poller->Retire(probe.Get());
+      probe.Reset();
+      poller->Wake();  // It may sleep, which isn't ended by Retire().
+      ASSERT_EQ(ended.wait_for(kLimit), std::future_status::ready);
+    }
+  }
+}
 
 class IoTest : public ::testing::TestWithParam<fiber::testing::RuntimeShape> {
  protected:
@@ -59,20 +101,13 @@ class IoTest : public ::testing::TestWithParam<fiber::testing::RuntimeShape> {
   // Everything that was registered has been retired.
   void TearDown() override {
     if (!fiber::IsRuntimeRunning()) return;
+    DrainPollers();
     for (std::size_t i = 0; i < fiber::GetSchedulingGroupCount(); ++i) {
-      EpollPoller::OfGroup(i)->Drain();
       EXPECT_EQ(EpollPoller::OfGroup(i)->size(), 0U);
     }
     fiber::TerminateRuntime();
   }
 };
-
-// Drops the references that pollers keep of what was retired.
-inline void DrainPollers() {
-  for (std::size_t i = 0; i < fiber::GetSchedulingGroupCount(); ++i) {
-    EpollPoller::OfGroup(i)->Drain();
-  }
-}
 
 // After OnClosed: waits until `connection` is the only reference left, and the
 // socket is closed.
