@@ -49,31 +49,31 @@ bool BackPressure::AskForRoom() noexcept {
   return false;
 }
 
-BackPressure::WaitResult BackPressure::Wait(std::int64_t deadline_ns) {
+RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
   Waiter self;
   {
     ScopedLock guard(lock_);
-    if (closed_) return WaitResult::kClosed;
+    if (closed_) return RoomResult::kClosed;
     self.next = waiters_;
     waiters_ = &self;
     // seq_cst: store then load, pairs with Release [BP1].
     waited_for_.store(true, std::memory_order_seq_cst);
     if (IsRoom(queued_.load(std::memory_order_seq_cst))) {
       waiters_ = self.next;
-      return WaitResult::kBelow;
+      return RoomResult::kRoom;
     }
   }
   self.event.WaitUntil(deadline_ns);
   ScopedLock guard(lock_);  // [BP2]
-  if (closed_) return WaitResult::kClosed;
-  if (!self.linked) return WaitResult::kBelow;
+  if (closed_) return RoomResult::kClosed;
+  if (!self.linked) return RoomResult::kRoom;
   for (Waiter** link = &waiters_; *link != nullptr; link = &(*link)->next) {
     if (*link == &self) {
       *link = self.next;
       break;
     }
   }
-  return WaitResult::kTimeout;
+  return RoomResult::kTimedOut;
 }
 
 bool BackPressure::WakeAll() noexcept {

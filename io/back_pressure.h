@@ -13,10 +13,11 @@
 
 namespace flare::io {
 
+// How waiting for room ended.
+enum class RoomResult { kRoom, kTimedOut, kClosed };
+
 class BackPressure {
  public:
-  enum class WaitResult { kBelow, kClosed, kTimeout };
-
   // Admit() refuses from `limit` bytes on; more than limit / 2 are many, see
   // HasRoom(). 0 is taken for 1: each when there is nothing else.
   explicit BackPressure(std::size_t limit)
@@ -45,7 +46,7 @@ class BackPressure {
 
   // Waits for HasRoom(), Close(), or the deadline in NowNs() time. Any number
   // of waiters. Blocks the fiber or thread.
-  [[nodiscard]] WaitResult Wait(std::int64_t deadline_ns);
+  [[nodiscard]] RoomResult Wait(std::int64_t deadline_ns);
 
   // Wakes all waiters, for ever. Any thread.
   void Close() noexcept;

@@ -12,8 +12,6 @@
 namespace flare::io {
 namespace {
 
-using WaitResult = BackPressure::WaitResult;
-
 class BackPressureTest : public testing::IoTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(BackPressureTest);
 
@@ -41,16 +39,16 @@ TEST(BackPressure, AdmitsOneAtATimeWithoutALimit) {
 
 TEST(BackPressure, DoesNotWaitWhenBelow) {
   BackPressure b(100);
-  EXPECT_EQ(b.Wait(1), WaitResult::kBelow);
+  EXPECT_EQ(b.Wait(1), RoomResult::kRoom);
   ASSERT_TRUE(b.Admit(50));
-  EXPECT_EQ(b.Wait(1), WaitResult::kBelow);
+  EXPECT_EQ(b.Wait(1), RoomResult::kRoom);
 }
 
 TEST(BackPressure, TimesOut) {
   BackPressure b(100);
   ASSERT_TRUE(b.Admit(51));
-  EXPECT_EQ(b.Wait(1), WaitResult::kTimeout);
-  EXPECT_EQ(b.Wait(NowNs() + 1'000'000), WaitResult::kTimeout);
+  EXPECT_EQ(b.Wait(1), RoomResult::kTimedOut);
+  EXPECT_EQ(b.Wait(NowNs() + 1'000'000), RoomResult::kTimedOut);
   // Nothing is left behind for Release to stumble over.
   EXPECT_FALSE(b.Release(51));
   EXPECT_EQ(b.queued(), 0U);
@@ -64,7 +62,7 @@ TEST(BackPressure, WaitAgreesWithHasRoom) {
     for (std::size_t queued = 0;; ++queued) {
       EXPECT_EQ(b.HasRoom(), queued <= limit / 2) << limit;
       EXPECT_EQ(b.Wait(1),
-                b.HasRoom() ? WaitResult::kBelow : WaitResult::kTimeout)
+                b.HasRoom() ? RoomResult::kRoom : RoomResult::kTimedOut)
           << queued << " of " << limit;
       if (!b.Admit(1)) break;
     }
@@ -83,7 +81,7 @@ TEST(BackPressure, TheAskerIsAnsweredOnce) {
   // The waiters' business doesn't disturb it.
   ASSERT_TRUE(b.Admit(50));
   EXPECT_TRUE(b.AskForRoom());
-  EXPECT_EQ(b.Wait(1), WaitResult::kTimeout);
+  EXPECT_EQ(b.Wait(1), RoomResult::kTimedOut);
   EXPECT_TRUE(b.Release(99));
   b.Close();
   EXPECT_FALSE(b.AskForRoom());
@@ -108,9 +106,9 @@ TEST(BackPressure, TheAskerMissesNoRoom) {
 TEST(BackPressure, ClosedForEver) {
   BackPressure b(100);
   b.Close();
-  EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kClosed);
+  EXPECT_EQ(b.Wait(testing::Deadline()), RoomResult::kClosed);
   b.Close();
-  EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kClosed);
+  EXPECT_EQ(b.Wait(testing::Deadline()), RoomResult::kClosed);
 }
 
 TEST_P(BackPressureTest, WakesFibersAndThreadsAtTheMark) {
@@ -121,7 +119,7 @@ TEST_P(BackPressureTest, WakesFibersAndThreadsAtTheMark) {
   fiber::Latch woken(kFibers + 1);
   const auto wait = [&] {
     waiting.count_down();
-    EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kBelow);
+    EXPECT_EQ(b.Wait(testing::Deadline()), RoomResult::kRoom);
     EXPECT_LE(b.queued(), 50U);
     woken.count_down();
   };
@@ -142,7 +140,7 @@ TEST_P(BackPressureTest, CloseWakesAll) {
   fiber::Latch woken(kFibers);
   for (int i = 0; i < kFibers; ++i) {
     fiber::Spawn([&] {
-      EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kClosed);
+      EXPECT_EQ(b.Wait(testing::Deadline()), RoomResult::kClosed);
       woken.count_down();
     });
   }
@@ -162,7 +160,7 @@ TEST_P(BackPressureTest, NoWakeUpIsLost) {
     fiber::Spawn([&] {
       for (int i = 0; i < kEach; ++i) {
         while (!b.Admit(1)) {
-          EXPECT_EQ(b.Wait(testing::Deadline()), WaitResult::kBelow);
+          EXPECT_EQ(b.Wait(testing::Deadline()), RoomResult::kRoom);
         }
         to_release.fetch_add(1);
       }
@@ -188,8 +186,8 @@ TEST_P(BackPressureTest, TimeoutsRaceWithWakeUps) {
     fiber::Latch left(3);
     for (int i = 0; i < 3; ++i) {
       fiber::Spawn([&, i] {
-        const WaitResult result = b.Wait(NowNs() + i * 20'000);
-        EXPECT_NE(result, WaitResult::kClosed);
+        const RoomResult result = b.Wait(NowNs() + i * 20'000);
+        EXPECT_NE(result, RoomResult::kClosed);
         left.count_down();
       });
     }

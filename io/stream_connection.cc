@@ -213,18 +213,6 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
   return WriteResult::kOk;
 }
 
-WriteResult StreamConnection::WaitWritable(std::int64_t deadline_ns) {
-  switch (output_bytes_.Wait(deadline_ns)) {
-    case BackPressure::WaitResult::kBelow:
-      return WriteResult::kOk;
-    case BackPressure::WaitResult::kTimeout:
-      return WriteResult::kOverLimit;
-    case BackPressure::WaitResult::kClosed:
-      break;
-  }
-  return WriteResult::kClosed;
-}
-
 void StreamConnection::ReleaseOutput(std::size_t bytes) {
   if (output_bytes_.Release(bytes)) ResumeReading();
 }

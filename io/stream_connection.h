@@ -160,11 +160,13 @@ class StreamConnection final : public Descriptor {
   // At most half of max_output is waiting to be sent. Any thread.
   bool HasOutputRoom() const noexcept { return output_bytes_.HasRoom(); }
 
-  // After kOverLimit: waits until HasOutputRoom() (kOk), the connection is
-  // closed (kClosed), or NowNs() reaches the deadline (kOverLimit). Blocks the
+  // After kOverLimit: waits until HasOutputRoom() (kRoom), the connection is
+  // closed (kClosed), or NowNs() reaches the deadline (kTimedOut). Blocks the
   // fiber, or the thread. Not from callbacks.
-  [[nodiscard]] WriteResult WaitWritable(
-      std::int64_t deadline_ns = std::numeric_limits<std::int64_t>::max());
+  [[nodiscard]] RoomResult WaitWritable(
+      std::int64_t deadline_ns = std::numeric_limits<std::int64_t>::max()) {
+    return output_bytes_.Wait(deadline_ns);
+  }
 
   // Sends what Write() accepted so far, ends our direction of the stream, and
   // closes once the peer has ended its own (at most linger_ns later), so that

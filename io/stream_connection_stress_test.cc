@@ -205,7 +205,7 @@ TEST_P(StressTest, BackPressureEndToEnd) {
       for (int i = 0; i < kEach; ++i) {
         Buffer data = BufferOf(Pattern(kSize));
         while (connection->Write(std::move(data)) == WriteResult::kOverLimit) {
-          EXPECT_EQ(connection->WaitWritable(Deadline()), WriteResult::kOk);
+          EXPECT_EQ(connection->WaitWritable(Deadline()), RoomResult::kRoom);
         }
         EXPECT_LE(connection->BufferedOutput(),
                   options.max_output + kWriters * kSize);
@@ -256,7 +256,7 @@ TEST_P(StressTest, ClosingRaces) {
       connection->PauseReading();
       connection->ResumeReading();
       while (connection->WaitWritable(NowNs() + 100'000) !=
-             WriteResult::kClosed) {
+             RoomResult::kClosed) {
         this_fiber::Yield();  // It may be writable all the time.
       }
     });
@@ -309,10 +309,12 @@ TEST_P(StressTest, WritesBesideASendThatFails) {
           WriteResult result;
           do {
             result = one.connection->Write(BufferOf(large));
-            if (result == WriteResult::kOverLimit) {
-              result = one.connection->WaitWritable(Deadline());
+            if (result == WriteResult::kOverLimit &&
+                one.connection->WaitWritable(Deadline()) ==
+                    RoomResult::kTimedOut) {
+              break;
             }
-          } while (result == WriteResult::kOk);
+          } while (result != WriteResult::kClosed);
           EXPECT_EQ(result, WriteResult::kClosed);
           ended.count_down();
         });

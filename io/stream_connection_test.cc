@@ -180,11 +180,11 @@ TEST_P(StreamConnectionTest, OutputLimit) {
   }
   EXPECT_EQ(refused.size(), 10'000U);  // Untouched.
   EXPECT_GE(accepted, options.max_output);
-  EXPECT_EQ(connection_->WaitWritable(1), WriteResult::kOverLimit);
+  EXPECT_EQ(connection_->WaitWritable(1), RoomResult::kTimedOut);
 
   fiber::Latch written(1);
   fiber::Spawn([&] {
-    EXPECT_EQ(connection_->WaitWritable(Deadline()), WriteResult::kOk);
+    EXPECT_EQ(connection_->WaitWritable(Deadline()), RoomResult::kRoom);
     EXPECT_LE(connection_->BufferedOutput(), options.max_output / 2);
     EXPECT_EQ(connection_->Write(BufferOf("last")), WriteResult::kOk);
     written.count_down();
@@ -208,9 +208,9 @@ TEST_P(StreamConnectionTest, OutputLimitThatOnlyWaitersMind) {
     all += piece;
   }
   EXPECT_FALSE(connection_->HasOutputRoom());
-  EXPECT_EQ(connection_->WaitWritable(1), WriteResult::kOverLimit);
+  EXPECT_EQ(connection_->WaitWritable(1), RoomResult::kTimedOut);
   EXPECT_EQ(Receive(peer_.get(), all.size()), all);
-  EXPECT_EQ(connection_->WaitWritable(Deadline()), WriteResult::kOk);
+  EXPECT_EQ(connection_->WaitWritable(Deadline()), RoomResult::kRoom);
 }
 
 TEST_P(StreamConnectionTest, ClosingWakesWaitingWriters) {
@@ -224,13 +224,13 @@ TEST_P(StreamConnectionTest, ClosingWakesWaitingWriters) {
   fiber::Latch woken(2);
   for (int i = 0; i < 2; ++i) {
     fiber::Spawn([&] {
-      EXPECT_EQ(connection_->WaitWritable(), WriteResult::kClosed);
+      EXPECT_EQ(connection_->WaitWritable(), RoomResult::kClosed);
       woken.count_down();
     });
   }
   connection_->Close(Status(ECANCELED, "enough"));
   EXPECT_TRUE(woken.wait_for(testing::kLimit));
-  EXPECT_EQ(connection_->WaitWritable(), WriteResult::kClosed);
+  EXPECT_EQ(connection_->WaitWritable(), RoomResult::kClosed);
 }
 
 TEST_P(StreamConnectionTest, PausedReadingResumes) {

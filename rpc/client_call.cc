@@ -387,7 +387,7 @@ flare::Status ClientCall::SendWithRoom(Buffer bytes) {
         break;
       case WaitEnd::kEnded:
         return {};
-      case WaitEnd::kTimeout:
+      case WaitEnd::kTimedOut:
         return TimeoutStatus();
     }
     const std::int64_t now = NowNs();
@@ -404,12 +404,12 @@ ClientCall::WaitEnd ClientCall::WaitForRoom() {
   for (std::int64_t slice = kMinWaitSliceNs;;
        slice = std::min(2 * slice, kMaxWaitSliceNs)) {
     const std::int64_t now = NowNs();
-    if (now >= deadline_ns_) return WaitEnd::kTimeout;
+    if (now >= deadline_ns_) return WaitEnd::kTimedOut;
     const auto result =
         connection_->WaitWritable(std::min(deadline_ns_, now + slice));
     // acquire: as in LetGo; the completer has gone [CA2].
     if (holders_.load(std::memory_order_acquire) == 1) return WaitEnd::kEnded;
-    if (result != io::WriteResult::kOverLimit) return WaitEnd::kRoom;
+    if (result != io::RoomResult::kTimedOut) return WaitEnd::kRoom;
   }
 }
 

@@ -72,7 +72,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
     kFailed,     // As failure_ says.
   };
 
-  enum class WaitEnd { kRoom, kEnded, kTimeout };
+  enum class WaitEnd { kRoom, kEnded, kTimedOut };
 
   void Begin(const Arguments& arguments);
   flare::Status Serialize(const google::protobuf::Message& request);

@@ -79,7 +79,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
     return stream_->Write(std::move(bytes));
   }
   // After kOverLimit; blocks the fiber (or thread) until the deadline at most.
-  [[nodiscard]] io::WriteResult WaitWritable(std::int64_t deadline_ns) {
+  [[nodiscard]] io::RoomResult WaitWritable(std::int64_t deadline_ns) {
     return stream_->WaitWritable(deadline_ns);
   }
 

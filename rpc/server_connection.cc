@@ -388,13 +388,13 @@ bool ServerConnection::WaitForRoom() {
   // Many calls may wait and be woken together: each looks again.
   while (!stream_->HasOutputRoom()) {
     switch (stream_->WaitWritable(NowNs() + kMaxWriteDelayNs)) {
-      case io::WriteResult::kOk:
+      case io::RoomResult::kRoom:
         break;
-      case io::WriteResult::kOverLimit:
+      case io::RoomResult::kTimedOut:
         if (stream_->PeerTakesOutput(kMaxWriteDelayNs)) break;  // If slowly.
         stream_->Reset(flare::Status(ETIMEDOUT, "the peer takes no replies"));
         return false;
-      case io::WriteResult::kClosed:
+      case io::RoomResult::kClosed:
         return false;
     }
   }
