@@ -119,7 +119,6 @@ std::size_t Utf8SequenceLength(std::string_view text) {
 }
 
 std::string OneLine(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
   std::string line;
   line.reserve(text.size());
   for (const char c : text) {
@@ -127,14 +126,14 @@ std::string OneLine(std::string_view text) {
     if (byte >= 0x20 && byte != 0x7f) {
       line += c;
     } else {
-      line += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+      const auto hex = HexOf(byte);
+      line += {'\\', 'x', hex[0], hex[1]};
     }
   }
   return line;
 }
 
 std::string JsonString(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
   std::string json = "\"";
   while (!text.empty()) {
     const std::size_t length = Utf8SequenceLength(text);
@@ -145,9 +144,9 @@ std::string JsonString(std::string_view text) {
       json += '\\';
       json += c;
     } else if (c >= 0 && c < 0x20) {
+      const auto hex = HexOf(static_cast<unsigned char>(c));
       json += "\\u00";
-      json += kHex[c >> 4];
-      json += kHex[c & 15];
+      json.append(hex.data(), hex.size());
     } else {
       json += text.substr(0, length);
     }

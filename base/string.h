@@ -4,6 +4,7 @@
 #ifndef FLARE_BASE_STRING_H_
 #define FLARE_BASE_STRING_H_
 
+#include <array>
 #include <charconv>
 #include <concepts>
 #include <cstddef>
@@ -117,6 +118,12 @@ std::optional<std::uint64_t> ParseSize(std::string_view text);
 // The length of the UTF-8 sequence that `text`, which isn't empty, begins with;
 // 0 if it begins with none. Overlong forms and surrogates are none, either.
 std::size_t Utf8SequenceLength(std::string_view text);
+
+// Two digits, in lower case: "0a" for 10.
+constexpr std::array<char, 2> HexOf(unsigned char byte) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  return {kDigits[byte >> 4], kDigits[byte & 15]};
+}
 
 // `text` with its control characters as \x0a, so that what comes from outside
 // is one line wherever it is printed.

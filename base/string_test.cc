@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -165,6 +166,13 @@ TEST(ParseSize, RefusesTheRest) {
         "18446744073709551616", "0x10"}) {
     EXPECT_EQ(ParseSize(text), std::nullopt) << '"' << text << '"';
   }
+}
+
+TEST(HexOf, HasTwoDigits) {
+  static_assert(HexOf(10) == std::array{'0', 'a'});
+  EXPECT_EQ(HexOf(0), (std::array{'0', '0'}));
+  EXPECT_EQ(HexOf(0x7f), (std::array{'7', 'f'}));
+  EXPECT_EQ(HexOf(0xff), (std::array{'f', 'f'}));
 }
 
 TEST(OneLine, EscapesControlCharacters) {

@@ -30,6 +30,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/server_call.h"
 
@@ -75,12 +76,11 @@ io::StreamConnection::Options StreamOptions(const Server::Options& options) {
 std::string FirstBytes(const Buffer& in) {
   char bytes[16];
   const std::size_t n = in.CopyTo(bytes, sizeof(bytes));
-  constexpr char kHex[] = "0123456789abcdef";
   std::string text;
   for (std::size_t i = 0; i != n; ++i) {
     if (i != 0) text += ' ';
-    text += kHex[static_cast<unsigned char>(bytes[i]) >> 4];
-    text += kHex[static_cast<unsigned char>(bytes[i]) & 15];
+    const auto hex = HexOf(static_cast<unsigned char>(bytes[i]));
+    text.append(hex.data(), hex.size());
   }
   return text;
 }

@@ -45,14 +45,14 @@ class LineWriter {
 
   // A value from outside: it must not look like more than one.
   void Word(std::string_view text) {
-    constexpr char kHex[] = "0123456789abcdef";
     if (text.empty()) Text("-");
     for (const char c : text) {
       const auto byte = static_cast<unsigned char>(c);
       if (byte > ' ' && byte != 0x7f && byte != '\\') {
         Text({&c, 1});
       } else {
-        const char escaped[] = {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+        const auto hex = flare::HexOf(byte);
+        const char escaped[] = {'\\', 'x', hex[0], hex[1]};
         Text({escaped, sizeof(escaped)});
       }
     }
