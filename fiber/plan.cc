@@ -10,9 +10,6 @@
 namespace flare::fiber {
 namespace {
 
-constexpr std::size_t kMaxGroupSize = 64;  // Bits of a group's idle mask.
-constexpr int kMaxWorkers = 4096;
-
 struct Preset {
   std::string_view name;
   std::size_t smallest;  // Group size is searched in [smallest, limit);
@@ -38,7 +35,7 @@ const Preset* FindPreset(std::string_view name) {
 }
 
 Status Validate(const PlanRequest& request) {
-  if (FindPreset(request.optimize_for) == nullptr) {
+  if (!IsPreset(request.optimize_for)) {
     std::string known;
     for (const Preset& preset : kPresets) {
       known += (known.empty() ? "" : ", ") + std::string(preset.name);
@@ -46,11 +43,11 @@ Status Validate(const PlanRequest& request) {
     return Invalid("unknown flare_fiber_scheduling_optimize_for '" +
                    request.optimize_for + "'; use one of " + known);
   }
-  if (request.concurrency < 0 || request.concurrency > kMaxWorkers) {
+  if (request.concurrency < 0 || request.concurrency > kMaxConcurrency) {
     return Invalid("flare_concurrency_hint is " +
                    std::to_string(request.concurrency) +
                    "; it must be from 0 (as many as CPUs) to " +
-                   std::to_string(kMaxWorkers));
+                   std::to_string(kMaxConcurrency));
   }
   const int size = request.group_size.value_or(0);
   if (size < 0 || size > static_cast<int>(kMaxGroupSize)) {
@@ -195,6 +192,8 @@ Expected<Plan, Status> MakePlan(const PlanRequest& request) {
   plan.why = request.optimize_for + ", " + wanted + "; " + plan.why;
   return plan;
 }
+
+bool IsPreset(std::string_view name) { return FindPreset(name) != nullptr; }
 
 bool IsCustomized(const PlanRequest& request) {
   return request.optimize_for == "customized" ||

@@ -11,11 +11,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 
 namespace flare::fiber {
+
+inline constexpr int kMaxConcurrency = 4096;  // Workers of a process.
+// Workers of a group: bits of its idle mask.
+inline constexpr std::size_t kMaxGroupSize = 64;
 
 struct PlanRequest {
   int concurrency = 0;   // Workers wanted; 0: max(cpus, 4); see `pinned`.
@@ -59,6 +64,9 @@ struct Plan {
 // How readily idle workers are woken follows the preset too: from at once
 // (compute-heavy) to a backlog of 100 us (io-heavy).
 Expected<Plan, Status> MakePlan(const PlanRequest& request);
+
+// Whether there is a preset of that name.
+bool IsPreset(std::string_view name);
 
 // Whether the user has said how to divide the workers: "customized" above.
 bool IsCustomized(const PlanRequest& request);

@@ -159,6 +159,13 @@ TEST(PlanTest, SaysWhy) {
   EXPECT_NE(Why(request).find("flare_numa_aware is off"), std::string::npos);
 }
 
+TEST(PlanTest, KnowsPresetsByName) {
+  EXPECT_TRUE(IsPreset("neutral"));
+  EXPECT_TRUE(IsPreset("customized"));
+  EXPECT_FALSE(IsPreset("io-"));
+  EXPECT_FALSE(IsPreset(""));
+}
+
 TEST(PlanTest, RefusesNonsense) {
   EXPECT_NE(Shape(Request("fast", 4)).find("io-heavy"), std::string::npos);
   EXPECT_NE(Shape(Request("neutral", -1)).find("-1"), std::string::npos);

@@ -82,7 +82,7 @@ Expected<std::uint32_t, Status> SlotsPerWorker(std::size_t size,
 std::size_t ReserveFor(const Plan& shape, int wanted) {
   if (shape.workers_per_group == 1) return 0;
   return std::min(static_cast<std::size_t>(wanted),
-                  SchedulingGroup::kMaxWorkers - shape.workers_per_group);
+                  kMaxGroupSize - shape.workers_per_group);
 }
 
 // One stack to run on, one to go on with when a task suspends.

@@ -70,7 +70,7 @@ SchedulingGroup::SchedulingGroup(Options options)
       size_(options_.workers) {
   CHECK_GE(options_.workers, 1U);
   const std::size_t capacity = options_.workers + options_.reserve;
-  CHECK_LE(capacity, kMaxWorkers);
+  CHECK_LE(capacity, kMaxGroupSize);
   CHECK(options_.reserve == 0 || options_.workers > 1);  // reserve.cc [RV5]
   for (std::size_t i = 0; i < capacity; ++i) {
     // All groups are as large.

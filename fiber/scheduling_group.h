@@ -17,6 +17,7 @@
 #include "flare/base/histogram.h"
 #include "flare/fiber/injection_queue.h"
 #include "flare/fiber/neighbours.h"
+#include "flare/fiber/plan.h"
 #include "flare/fiber/poller.h"
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/stack.h"
@@ -31,13 +32,11 @@ class Watch;
 
 class SchedulingGroup {
  public:
-  static constexpr std::size_t kMaxWorkers = 64;  // Bits of the idle mask.
-
   struct Options {
     std::size_t index = 0;
     std::size_t workers = 1;  // That run at a time.
     // Further ones, for when some of those block their threads (reserve.cc);
-    // kMaxWorkers at most with them.
+    // kMaxGroupSize at most with them.
     std::size_t reserve = 0;
     int node = -1;          // NUMA node; -1: not bound.
     std::vector<int> cpus;  // Workers run on these; empty: anywhere.
@@ -245,7 +244,7 @@ class SchedulingGroup {
     return shortage_.aside() != 0 && shortage_.mask() != all_idle_mask();
   }
   std::uint64_t all_idle_mask() const noexcept {
-    return ~std::uint64_t{0} >> (kMaxWorkers - size());
+    return ~std::uint64_t{0} >> (kMaxGroupSize - size());
   }
 
  private:

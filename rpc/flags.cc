@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 
+#include "flare/fiber/plan.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/method_table.h"
 
@@ -206,17 +207,21 @@ struct Range {
 constexpr int kMax = std::numeric_limits<int>::max();
 // Longer than a year: refused, so that deadlines can be added up safely.
 constexpr int kMaxSeconds = 366 * 24 * 3600;
+constexpr int kMaxGroupSize = fiber::kMaxGroupSize;
 
 const Range kRanges[] = {
-    {"flare_concurrency_hint", &FLAGS_flare_concurrency_hint, 0, 4096},
-    {"flare_scheduling_group_size", &FLAGS_flare_scheduling_group_size, 0, 64},
+    {"flare_concurrency_hint", &FLAGS_flare_concurrency_hint, 0,
+     fiber::kMaxConcurrency},
+    {"flare_scheduling_group_size", &FLAGS_flare_scheduling_group_size, 0,
+     kMaxGroupSize},
     {"flare_work_stealing_ratio", &FLAGS_flare_work_stealing_ratio, 0, kMax},
     {"flare_cross_numa_work_stealing_ratio",
      &FLAGS_flare_cross_numa_work_stealing_ratio, 0, kMax},
     {"flare_fiber_run_queue_size", &FLAGS_flare_fiber_run_queue_size, 4,
      1 << 24},
     {"flare_io_spin_us", &FLAGS_flare_io_spin_us, 0, 1000},
-    {"flare_fiber_reserve_workers", &FLAGS_flare_fiber_reserve_workers, 0, 64},
+    {"flare_fiber_reserve_workers", &FLAGS_flare_fiber_reserve_workers, 0,
+     kMaxGroupSize},
     {"flare_fiber_max_blocking_threads",
      &FLAGS_flare_fiber_max_blocking_threads, 1, 1 << 15},
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
@@ -268,9 +273,6 @@ const Range kRanges[] = {
     {"flare_name_resolver_update_interval_seconds",
      &FLAGS_flare_name_resolver_update_interval_seconds, 1, kMaxSeconds},
 };
-
-constexpr const char* kPresets[] = {
-    "compute-heavy", "compute", "neutral", "io", "io-heavy", "customized"};
 
 struct ThreadLockCheckName {
   const char* name;
@@ -435,8 +437,7 @@ flare::Status ValidateFlags() {
                    "default, off, report or abort");
   }
   const std::string& preset = FLAGS_flare_fiber_scheduling_optimize_for;
-  if (std::find(std::begin(kPresets), std::end(kPresets), preset) ==
-      std::end(kPresets)) {
+  if (!fiber::IsPreset(preset)) {
     return BadFlag("flare_fiber_scheduling_optimize_for", preset,
                    "compute-heavy, compute, neutral, io, io-heavy or "
                    "customized");
