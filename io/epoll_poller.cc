@@ -26,7 +26,6 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -42,16 +41,6 @@ namespace {
 
 constexpr std::uint32_t kAllEvents =
     EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-
-// Each write makes an edge, whatever the counter is, so nobody reads it. It
-// would overflow (EAGAIN) after 2^64 wake-ups.
-void MakeEdge(const UniqueFd& eventfd) {
-  const std::uint64_t one = 1;
-  ssize_t written;
-  do {
-    written = ::write(eventfd.get(), &one, sizeof(one));
-  } while (written < 0 && errno == EINTR);
-}
 
 }  // namespace
 
@@ -281,8 +270,10 @@ void EpollPoller::StandBy(std::int64_t deadline_ns) {
   standing_by_.store(false, std::memory_order_relaxed);
 }
 
-void EpollPoller::Wake() { MakeEdge(fds_.wakeup); }
+// Each write makes an edge, whatever the counter is, so nobody reads it. It
+// would overflow after 2^64 wake-ups.
+void EpollPoller::Wake() { SignalEventFd(fds_.wakeup.get()); }
 
-void EpollPoller::WakeStandby() { MakeEdge(fds_.standby_wakeup); }
+void EpollPoller::WakeStandby() { SignalEventFd(fds_.standby_wakeup.get()); }
 
 }  // namespace flare::io

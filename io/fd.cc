@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <limits>
 
 namespace flare::io {
@@ -25,6 +26,14 @@ void UniqueFd::Reset(int fd) noexcept {
   // Not repeated on EINTR: Linux has freed the number by then.
   ::close(old);
   errno = saved;
+}
+
+void SignalEventFd(int fd) noexcept {
+  const std::uint64_t one = 1;
+  ssize_t written;
+  do {
+    written = ::write(fd, &one, sizeof(one));
+  } while (written < 0 && errno == EINTR);
 }
 
 std::size_t DescriptorLimit() noexcept {

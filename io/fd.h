@@ -36,6 +36,11 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+// Adds one to an eventfd's counter, which wakes whoever waits for it. If that
+// fails the counter is full, and nobody sleeps. Any thread; async-signal-safe,
+// but for errno.
+void SignalEventFd(int fd) noexcept;
+
 // Makes the kernel's table of this process's descriptors large enough for
 // `count` of them, or as many as the soft limit allows (RLIMIT_NOFILE). Linux
 // doubles it when it is full; if the process has threads, whoever opens the

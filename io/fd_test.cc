@@ -1,12 +1,15 @@
 #include "flare/io/fd.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -81,6 +84,22 @@ TEST(UniqueFd, ResetKeepsErrnoAndIgnoresItself) {
   fd.Reset();
   EXPECT_EQ(errno, ENOENT);
   EXPECT_FALSE(IsOpen(raw));
+}
+
+TEST(SignalEventFd, AddsOneUnlessTheCounterIsFull) {
+  const UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ASSERT_TRUE(event);
+  SignalEventFd(event.get());
+  SignalEventFd(event.get());
+  std::uint64_t count = 0;
+  ASSERT_EQ(::read(event.get(), &count, sizeof(count)), sizeof(count));
+  EXPECT_EQ(count, 2U);
+
+  constexpr std::uint64_t kFull = std::numeric_limits<std::uint64_t>::max() - 1;
+  ASSERT_EQ(::write(event.get(), &kFull, sizeof(kFull)), sizeof(kFull));
+  SignalEventFd(event.get());
+  ASSERT_EQ(::read(event.get(), &count, sizeof(count)), sizeof(count));
+  EXPECT_EQ(count, kFull);
 }
 
 // How many the kernel's table has room for now.

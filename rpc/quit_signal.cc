@@ -46,12 +46,6 @@ std::int64_t SignalSafeNowNs() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-void WriteToEventFd(int fd) {
-  const std::uint64_t one = 1;
-  // It can only fail if the counter is full: then the thread wakes anyway.
-  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof(one));
-}
-
 void OnQuitSignal(int) {
   const int saved_errno = errno;
   const std::int64_t now_ns = SignalSafeNowNs();
@@ -60,7 +54,7 @@ void OnQuitSignal(int) {
   if (first_signal_ns.compare_exchange_strong(first_ns, now_ns,
                                               std::memory_order_relaxed)) {
     quit_requested.store(true, std::memory_order_relaxed);
-    WriteToEventFd(wakeup_fd.load(std::memory_order_relaxed));
+    io::SignalEventFd(wakeup_fd.load(std::memory_order_relaxed));
   } else if (now_ns - first_ns > kSameRequestNs &&
              abort_on_second.load(std::memory_order_relaxed)) {
     constexpr char kText[] = "Asked to quit a second time: aborting.\n";
@@ -107,7 +101,7 @@ class QuitWatcher {
       sigaction(kSignals[i], &previous_[i], nullptr);
     }
     ending_ = true;
-    WriteToEventFd(wakeup_.get());
+    io::SignalEventFd(wakeup_.get());
     thread_.join();
     quit_requested = false;
     first_signal_ns = 0;

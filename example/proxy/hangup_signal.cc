@@ -21,16 +21,10 @@ namespace {
 // The handler's.
 std::atomic<int> event_of_handler{-1};
 
-void Wake(int event) {
-  const std::uint64_t one = 1;
-  // It can only fail if the counter is full: then the reader wakes anyway.
-  [[maybe_unused]] const ssize_t n = ::write(event, &one, sizeof(one));
-}
-
 void OnHangup(int) {
   const int saved_errno = errno;
   // relaxed: set before the handler is.
-  Wake(event_of_handler.load(std::memory_order_relaxed));
+  flare::io::SignalEventFd(event_of_handler.load(std::memory_order_relaxed));
   errno = saved_errno;
 }
 
@@ -58,7 +52,7 @@ HangupSignal::~HangupSignal() {
   ::sigaction(SIGHUP, &previous_, nullptr);
   // relaxed: the eventfd orders it before the watcher's look.
   ending_.store(true, std::memory_order_relaxed);
-  Wake(event_.get());
+  flare::io::SignalEventFd(event_.get());
   ended_.Wait();  // Suspends the fiber; a run may need its worker.
   watcher_.join();
 }
