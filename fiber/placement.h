@@ -20,12 +20,7 @@ struct GroupPlacement {
   // only one with some. -1: wherever the kernel finds it.
   int memory_node = -1;
   std::vector<int> cpus;  // That the group's workers may run on; ascending.
-  std::vector<int> pins;  // One for each worker, if they are pinned.
-
-  // What worker `index` is bound to.
-  std::vector<int> CpusOf(std::size_t index) const {
-    return pins.empty() ? cpus : std::vector<int>{pins.at(index)};
-  }
+  std::vector<int> pins;  // If they are pinned: the one CPU of each worker.
 };
 
 struct Placement {
