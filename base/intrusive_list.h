@@ -57,7 +57,7 @@ class IntrusiveList {
   template <class Value>
   class Iterator {
    public:
-    using iterator_category = std::bidirectional_iterator_tag;
+    using iterator_category = std::forward_iterator_tag;
     using value_type = T;
     using difference_type = std::ptrdiff_t;
     using pointer = Value*;
@@ -71,11 +71,6 @@ class IntrusiveList {
       return *this;
     }
     Iterator operator++(int) { return std::exchange(*this, std::next(*this)); }
-    Iterator& operator--() {
-      node_ = node_->prev_;
-      return *this;
-    }
-    Iterator operator--(int) { return std::exchange(*this, std::prev(*this)); }
     bool operator==(const Iterator&) const = default;
 
    private:
@@ -111,13 +106,15 @@ class IntrusiveList {
 
   // nullptr if empty.
   T* Front() const noexcept { return empty() ? nullptr : ToT(head_.next_); }
-  T* Back() const noexcept { return empty() ? nullptr : ToT(head_.prev_); }
 
   // `element` must be in no list of this tag.
-  void PushFront(T* element) noexcept { LinkBefore(head_.next_, element); }
-  void PushBack(T* element) noexcept { LinkBefore(&head_, element); }
-  void InsertBefore(T* position, T* element) noexcept {
-    LinkBefore(position, element);
+  void PushBack(T* element) noexcept {
+    Node* const node = element;
+    assert(!node->linked());
+    node->prev_ = head_.prev_;
+    node->next_ = &head_;
+    head_.prev_->next_ = node;
+    head_.prev_ = node;
   }
 
   // `element` must be in this list.
@@ -132,11 +129,6 @@ class IntrusiveList {
   // Removes and returns it; nullptr if empty.
   T* PopFront() noexcept {
     T* const element = Front();
-    if (element != nullptr) Remove(element);
-    return element;
-  }
-  T* PopBack() noexcept {
-    T* const element = Back();
     if (element != nullptr) Remove(element);
     return element;
   }
@@ -169,14 +161,6 @@ class IntrusiveList {
  private:
   static T* ToT(Node* node) noexcept { return static_cast<T*>(node); }
 
-  static void LinkBefore(Node* position, Node* node) noexcept {
-    assert(!node->linked());
-    node->prev_ = position->prev_;
-    node->next_ = position;
-    position->prev_->next_ = node;
-    position->prev_ = node;
-  }
-
   Node head_;  // Before the first and behind the last element.
 };
 
@@ -202,19 +186,11 @@ class IntrusiveQueue {
   bool empty() const noexcept { return head_ == nullptr; }
   std::size_t size() const noexcept { return size_; }
   T* Front() const noexcept { return head_; }
-  T* Back() const noexcept { return tail_; }
 
   void PushBack(T* element) noexcept {
     element->*next = nullptr;
     (tail_ == nullptr ? head_ : tail_->*next) = element;
     tail_ = element;
-    ++size_;
-  }
-
-  void PushFront(T* element) noexcept {
-    element->*next = head_;
-    if (head_ == nullptr) tail_ = element;
-    head_ = element;
     ++size_;
   }
 
