@@ -253,8 +253,4 @@ std::int64_t CycleClock::ToNs(std::uint64_t ticks) {
   return static_cast<std::int64_t>(static_cast<double>(ticks) / TicksPerNs());
 }
 
-std::uint64_t CycleClock::FromNs(std::int64_t ns) {
-  return static_cast<std::uint64_t>(static_cast<double>(ns) * TicksPerNs());
-}
-
 }  // namespace flare

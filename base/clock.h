@@ -61,7 +61,6 @@ class CycleClock {
  public:
   static double TicksPerNs();
   static std::int64_t ToNs(std::uint64_t ticks);
-  static std::uint64_t FromNs(std::int64_t ns);
 };
 
 // For tests that are to be the same each time: from here on NowNs() is `now_ns`

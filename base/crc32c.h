@@ -1,7 +1,7 @@
 // CRC32C (Castagnoli): the checksum of iSCSI, and of wire formats that protect
 // a payload.
 //
-//   std::uint32_t crc = Crc32c("123456789");  // 0xe3069283
+//   std::uint32_t crc = ExtendCrc32c(0, "123456789");  // 0xe3069283
 //   for (std::string_view slice : buffer) crc = ExtendCrc32c(crc, slice);
 //
 // Uses the processor's instruction where it has one (x86-64 with SSE 4.2,
@@ -18,10 +18,6 @@ namespace flare {
 /// The checksum of what `crc` is the checksum of (0: of nothing), followed by
 /// `data`.
 std::uint32_t ExtendCrc32c(std::uint32_t crc, std::string_view data);
-
-inline std::uint32_t Crc32c(std::string_view data) {
-  return ExtendCrc32c(0, data);
-}
 
 /// What ExtendCrc32c falls back to.
 std::uint32_t ExtendCrc32cByTable(std::uint32_t crc, std::string_view data);

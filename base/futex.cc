@@ -114,8 +114,4 @@ int FutexWake(const std::atomic<std::uint32_t>* word, int count) {
   return static_cast<int>(woken);
 }
 
-int FutexWakeAll(const std::atomic<std::uint32_t>* word) {
-  return FutexWake(word, std::numeric_limits<int>::max());
-}
-
 }  // namespace flare

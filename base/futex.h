@@ -35,13 +35,11 @@ enum class FutexResult {
 FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
                       std::uint32_t expected, std::int64_t deadline_ns);
 
-// Wakes up to `count` threads that sleep in FutexWait on `word`; returns how
-// many. Only the address is used: harmless (a spurious wake-up at worst) if the
-// word has just been freed by a waiter that saw it change. One system call.
+// Wakes up to `count` threads that sleep in FutexWait on `word` (INT_MAX: all);
+// returns how many. Only the address is used: harmless (a spurious wake-up at
+// worst) if the word has just been freed by a waiter that saw it change. One
+// system call.
 int FutexWake(const std::atomic<std::uint32_t>* word, int count);
-
-// Wakes all of them.
-int FutexWakeAll(const std::atomic<std::uint32_t>* word);
 
 }  // namespace flare
 
