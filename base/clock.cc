@@ -27,6 +27,8 @@
 #include <limits>
 #include <string>
 
+#include "flare/base/cpu.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -51,7 +53,7 @@ struct Rate {
 
 namespace clock_internal {
 
-struct alignas(64) Anchor {
+struct alignas(kCacheLine) Anchor {
   std::uint64_t tsc = 0;
   std::uint64_t life = 0;  // Ticks; 0: not set, ask the kernel.
   std::uint64_t ns_per_tick = 0;

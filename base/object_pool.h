@@ -31,6 +31,7 @@
 #include <new>
 #include <vector>
 
+#include "flare/base/cpu.h"
 #include "flare/base/sanitizer.h"
 
 #ifdef FLARE_ASAN
@@ -56,7 +57,7 @@ class PoolDepot {
   // there may be 16.
   static constexpr std::size_t kMaxNodes = 32;
 
-  struct alignas(64) Shelf {
+  struct alignas(kCacheLine) Shelf {
     std::mutex mutex;
     std::vector<void*> items;
   };

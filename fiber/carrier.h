@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "flare/base/cpu.h"
 #include "flare/fiber/task.h"
 
 namespace flare::fiber {
@@ -129,7 +130,7 @@ class Carrier {
 
 // What a carrier takes of its stack's high end.
 inline constexpr std::size_t kCarrierBytes =
-    (sizeof(Carrier) + 63) & ~std::size_t{63};
+    (sizeof(Carrier) + kCacheLine - 1) & ~(kCacheLine - 1);
 
 // Suspends the calling fiber; must be called on a worker. `hook(argument)` runs
 // once the fiber can be resumed (it must make sure that somebody Submit()s the

@@ -19,6 +19,7 @@
 #include "flare/rpc/call_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "glog/logging.h"
@@ -30,13 +31,12 @@ namespace {
 // slots occupied at random it takes 65,000 inserts to see so many.
 constexpr int kMaxProbes = 16;
 
-bool IsPowerOfTwo(std::size_t n) { return n != 0 && (n & (n - 1)) == 0; }
-
 }  // namespace
 
 CallTable::CallTable(const Options& options)
     : max_slots_(options.max_slots), next_id_(options.first_id) {
-  CHECK(IsPowerOfTwo(options.initial_slots) && IsPowerOfTwo(max_slots_));
+  CHECK(std::has_single_bit(options.initial_slots) &&
+        std::has_single_bit(max_slots_));
   segments_ = std::make_unique<Segment>(options.initial_slots);
   // relaxed: nobody else knows the table yet.
   newest_.store(segments_.get(), std::memory_order_relaxed);
