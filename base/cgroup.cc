@@ -89,7 +89,7 @@ Membership ReadMembership(const std::string& root) {
 
 bool Shows(const Mount& mount, const std::string& path) {
   return mount.root == "/" ||
-         (StartsWith(path, mount.root) &&
+         (path.starts_with(mount.root) &&
           (path.size() == mount.root.size() || path[mount.root.size()] == '/'));
 }
 

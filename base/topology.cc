@@ -192,7 +192,7 @@ Expected<Topology> Topology::FromDescription(std::string_view description) {
       }
       continue;
     }
-    Node node{id++, {}, !EndsWith(item, kNoMemory)};
+    Node node{id++, {}, !item.ends_with(kNoMemory)};
     if (!node.has_memory) item.remove_suffix(kNoMemory.size());
     auto cpus = ParseCpuList(item);
     if (!cpus) return cpus.error();

@@ -30,7 +30,7 @@ Status Error(int code, std::string_view name, const std::string& why) {
 
 // Splits "host:port", where host is no literal address.
 Expected<Name, Status> ParseName(std::string_view name) {
-  if (StartsWith(name, "unix:")) {  // No literal: too long, or empty.
+  if (name.starts_with("unix:")) {  // No literal: too long, or empty.
     return Error(EINVAL, name, "a path of 1 to 107 bytes must follow 'unix:'");
   }
   const std::size_t colon = name.rfind(':');

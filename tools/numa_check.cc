@@ -236,7 +236,7 @@ void PrintNumaMaps() {
     std::istringstream words(line);
     std::string address, policy, word;
     words >> address >> policy;
-    if (!StartsWith(policy, "prefer")) continue;
+    if (!policy.starts_with("prefer")) continue;
     while (words >> word) {
       const std::size_t equals = word.find('=');
       if (word[0] != 'N' || equals == word.npos) continue;
