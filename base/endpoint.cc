@@ -85,12 +85,12 @@ Endpoint EndpointFromUnix(std::string_view path) {
 }
 
 Expected<Endpoint> EndpointFromString(std::string_view text) {
-  if (StartsWith(text, kUnixPrefix)) {
+  if (text.starts_with(kUnixPrefix)) {
     Endpoint endpoint = EndpointFromUnix(text.substr(kUnixPrefix.size()));
     if (!endpoint.empty()) return endpoint;
     return Malformed(text, "a path of 1 to 107 bytes must follow \"unix:\"");
   }
-  const bool v6 = StartsWith(text, "[");
+  const bool v6 = text.starts_with("[");
   const std::size_t colon = text.rfind(':');
   if (colon == text.npos || (v6 && (colon == 0 || text[colon - 1] != ']'))) {
     return Malformed(text, "no \":port\" at its end");
