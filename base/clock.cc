@@ -77,7 +77,7 @@ using clock_internal::anchor;
 std::int64_t KernelNs(clockid_t clock = CLOCK_MONOTONIC) {
   struct timespec now;
   clock_gettime(clock, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  return std::int64_t{now.tv_sec} * kNsPerSecond + now.tv_nsec;
 }
 
 struct Sample {

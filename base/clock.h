@@ -70,6 +70,10 @@ void SetVirtualNow(std::int64_t now_ns);
 // Back to real time, which may be less.
 void EndVirtualNow();
 
+// For times that are given in other units.
+inline constexpr std::int64_t kNsPerMs = 1'000'000;
+inline constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+
 constexpr double ToSeconds(std::int64_t ns) {
   return static_cast<double>(ns) / 1e9;
 }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "flare/base/clock.h"
 #include "flare/base/sanitizer.h"
 
 namespace flare {
@@ -37,12 +38,11 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
 // the sleep ends it, as it has a time limit, and is handled at once.
 
 timespec* UntilNextSignalCheck(timespec* until, timespec* check) {
-  constexpr long kSecond = 1'000'000'000;
-  constexpr long kInterval = kSecond;
+  constexpr long kInterval = kNsPerSecond;
   clock_gettime(CLOCK_MONOTONIC, check);
   check->tv_nsec += kInterval;
-  check->tv_sec += check->tv_nsec / kSecond;
-  check->tv_nsec %= kSecond;
+  check->tv_sec += check->tv_nsec / kNsPerSecond;
+  check->tv_nsec %= kNsPerSecond;
   const bool sooner =
       until != nullptr &&
       (until->tv_sec != check->tv_sec ? until->tv_sec < check->tv_sec
@@ -70,14 +70,13 @@ bool HandleSignalsAfter(const timespec&) { return false; }
 
 FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
                       std::uint32_t expected, std::int64_t deadline_ns) {
-  constexpr std::int64_t kSecond = 1'000'000'000;
   struct timespec deadline;
   struct timespec* until = nullptr;
   struct timespec check = {};
   if (deadline_ns >= 0 &&
       deadline_ns != std::numeric_limits<std::int64_t>::max()) {
-    deadline.tv_sec = deadline_ns / kSecond;
-    deadline.tv_nsec = deadline_ns % kSecond;
+    deadline.tv_sec = deadline_ns / kNsPerSecond;
+    deadline.tv_nsec = deadline_ns % kNsPerSecond;
     until = &deadline;
   }
   for (;;) {

@@ -17,19 +17,18 @@ namespace flare {
 namespace {
 
 constexpr std::int64_t kForever = -1;
-constexpr std::int64_t kMillisecond = 1'000'000;
 
 TEST(Futex, DoesNotSleepIfTheWordDiffers) {
   std::atomic<std::uint32_t> word{5};
   EXPECT_EQ(FutexWait(&word, 4, kForever), FutexResult::kChanged);
-  EXPECT_EQ(FutexWait(&word, 4, NowNs() + kMillisecond), FutexResult::kChanged);
+  EXPECT_EQ(FutexWait(&word, 4, NowNs() + kNsPerMs), FutexResult::kChanged);
   // Even if the deadline has passed as well.
   EXPECT_EQ(FutexWait(&word, 4, 0), FutexResult::kChanged);
 }
 
 TEST(Futex, TimesOutNotBeforeItsDeadline) {
   std::atomic<std::uint32_t> word{0};
-  const std::int64_t deadline = NowNs() + 2 * kMillisecond;
+  const std::int64_t deadline = NowNs() + 2 * kNsPerMs;
   // A wake-up without a waker is allowed, so look again until it is due.
   FutexResult result;
   do {
@@ -42,8 +41,7 @@ TEST(Futex, TimesOutNotBeforeItsDeadline) {
 TEST(Futex, PastDeadlinesReturnAtOnce) {
   std::atomic<std::uint32_t> word{0};
   EXPECT_EQ(FutexWait(&word, 0, 0), FutexResult::kTimedOut);
-  EXPECT_EQ(FutexWait(&word, 0, NowNs() - kMillisecond),
-            FutexResult::kTimedOut);
+  EXPECT_EQ(FutexWait(&word, 0, NowNs() - kNsPerMs), FutexResult::kTimedOut);
 }
 
 TEST(Futex, WakingNobodyIsHarmless) {
@@ -110,7 +108,7 @@ TEST(Futex, PassesATokenBackAndForth) {
     FutexWake(&ping, 1);
     AwaitChange(&pong, i,
                 i % 2 == 0 ? std::numeric_limits<std::int64_t>::max()
-                           : NowNs() + 60'000 * kMillisecond);
+                           : NowNs() + 60'000 * kNsPerMs);
   }
   peer.join();
   EXPECT_EQ(plain, 2 * kRounds);
@@ -160,14 +158,14 @@ TEST(Futex, SignalsDoNotEndTheWait) {
   std::atomic<bool> done{false};
   FutexResult result{};
   std::thread waiter([&] {
-    result = FutexWait(&word, 0, NowNs() + 60'000 * kMillisecond);
+    result = FutexWait(&word, 0, NowNs() + 60'000 * kNsPerMs);
     done = true;
   });
   // Each signal may hit before, in or between the kernel's sleeps; of thirty
   // that were handled some will have hit in one. (ThreadSanitizer puts the
   // handlers off, but the sleeps are interrupted: hence the other limits. Each
   // yield may take a while.)
-  const std::int64_t enough = NowNs() + 5'000 * kMillisecond;
+  const std::int64_t enough = NowNs() + 5'000 * kNsPerMs;
   for (int sent = 0; signals < 30 && sent < 20'000 && NowNs() < enough;
        ++sent) {
     pthread_kill(waiter.native_handle(), SIGUSR1);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/blocking_region.h"
@@ -33,8 +34,8 @@ void Yield() {
 void SleepUntilNs(std::int64_t deadline_ns) {
   Carrier* const self = fiber::CurrentCarrier();
   if (self == nullptr) {
-    const timespec at = {deadline_ns / 1'000'000'000,
-                         deadline_ns % 1'000'000'000};
+    const timespec at = {deadline_ns / kNsPerSecond,
+                         deadline_ns % kNsPerSecond};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) ==
            EINTR) {
     }

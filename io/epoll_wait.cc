@@ -23,7 +23,7 @@ int EpollPwait2(int epoll, epoll_event* events, int max,
 
 // For kernels before 5.11: the next millisecond not before the deadline.
 int EpollWaitMs(int epoll, epoll_event* events, int max, std::int64_t ns) {
-  const std::int64_t ms = ns < 0 ? -1 : ns / 1'000'000 + (ns % 1'000'000 != 0);
+  const std::int64_t ms = ns < 0 ? -1 : ns / kNsPerMs + (ns % kNsPerMs != 0);
   return ::epoll_wait(epoll, events, max,
                       static_cast<int>(std::min<std::int64_t>(
                           ms, std::numeric_limits<int>::max())));
@@ -43,8 +43,8 @@ int EpollWait(int epoll, epoll_event* events, int max,
     ns = std::max<std::int64_t>(deadline_ns - NowNs(), 0);
   }
   if (!lacks_pwait2.load(std::memory_order_relaxed)) {
-    const timespec timeout{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
-                           .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+    const timespec timeout{.tv_sec = static_cast<time_t>(ns / kNsPerSecond),
+                           .tv_nsec = static_cast<long>(ns % kNsPerSecond)};
     const int n = EpollPwait2(epoll, events, max, ns < 0 ? nullptr : &timeout);
     // EPERM: of sandboxes that are older than the call.
     if (n >= 0 || (errno != ENOSYS && errno != EPERM)) return n;
