@@ -21,8 +21,7 @@ namespace {
 // Milliseconds until the deadline, as sent to the server: what is left now, not
 // what the controller was given. Rounded up, for 0 means no limit.
 std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
-  constexpr std::int64_t kMillisecond = 1'000'000;
-  const std::int64_t left = (deadline_ns - now_ns - 1) / kMillisecond + 1;
+  const std::int64_t left = (deadline_ns - now_ns - 1) / kNsPerMs + 1;
   constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
   return left >= kMax ? kMax : static_cast<std::uint32_t>(left < 1 ? 1 : left);
 }

@@ -129,7 +129,7 @@ void ClientConnection::ApplyPeerTimeout() {
   const std::int64_t timeout = peer_timeout_ns_.load(std::memory_order_relaxed);
   const bool limited = timeout <= kMaxPeerTimeoutNs;
   io::SetTcpUserTimeout(stream_->fd(),
-                        limited ? static_cast<int>(timeout / 1'000'000) : 0);
+                        limited ? static_cast<int>(timeout / kNsPerMs) : 0);
 }
 
 bool ClientConnection::OnData(Buffer& in, std::size_t* need,

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "flare/base/clock.h"
 #include "flare/base/string.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
@@ -54,7 +55,7 @@ bool IsGenerated(const google::protobuf::Message* prototype) {
 
 std::int64_t MaxWaitNs(const google::protobuf::MethodOptions& options) {
   const std::int64_t ms = options.GetExtension(flare::max_queueing_delay_ms);
-  return ms == 0 ? std::numeric_limits<std::int64_t>::max() : ms * 1'000'000;
+  return ms == 0 ? std::numeric_limits<std::int64_t>::max() : ms * kNsPerMs;
 }
 
 flare::Status CheckOptions(const google::protobuf::MethodDescriptor& method) {

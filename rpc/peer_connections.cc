@@ -31,9 +31,8 @@
 namespace flare::rpc {
 namespace {
 
-constexpr std::int64_t kMillisecond = 1'000'000;
-constexpr std::int64_t kFirstDelayNs = 20 * kMillisecond;
-constexpr std::int64_t kMaxDelayNs = 1000 * kMillisecond;
+constexpr std::int64_t kFirstDelayNs = 20 * kNsPerMs;
+constexpr std::int64_t kMaxDelayNs = 1000 * kNsPerMs;
 
 // After how many calls that stay on their connections one looks for a better
 // one. Not always the same number: callers may come in the same order for ever.
@@ -181,7 +180,7 @@ flare::Status PeerConnections::WhyNot(std::int64_t now_ns) const {
   return flare::Status(STATUS_FAIL_TO_CONNECT,
                        last_failure_.message() + " (attempt " +
                            std::to_string(failures_) + "; the next one in " +
-                           std::to_string(wait / kMillisecond + 1) + " ms)");
+                           std::to_string(wait / kNsPerMs + 1) + " ms)");
 }
 
 bool PeerConnections::Promising() const {

@@ -20,6 +20,7 @@
 #include <system_error>
 #include <thread>
 
+#include "flare/base/clock.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/init.h"
@@ -43,7 +44,7 @@ static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 std::int64_t SignalSafeNowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  return std::int64_t{now.tv_sec} * kNsPerSecond + now.tv_nsec;
 }
 
 void OnQuitSignal(int) {

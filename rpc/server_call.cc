@@ -111,7 +111,7 @@ void ServerCall::ServeRpc() {
   const std::int64_t waited_ns =
       controller_.dispatched_ns_ - controller_.received_ns_;
   if (head.timeout_ms != 0) {
-    const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * 1'000'000;
+    const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * kNsPerMs;
     if (waited_ns > timeout_ns) return FailOverloaded(FailureDetail::kExpired);
     controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "example/rpc/report.h"
+#include "flare/base/clock.h"
 #include "flare/base/random.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
@@ -11,17 +12,15 @@
 namespace example {
 namespace {
 
-constexpr std::int64_t kMillisecond = 1'000'000;
-
 // A call that fails faster than this has not been to the server: without a
 // pause, a server that is away would make the callers spin.
-constexpr std::int64_t kInstantly = kMillisecond;
-constexpr std::int64_t kShortestPause = kMillisecond;
-constexpr std::int64_t kLongestPause = 10 * kMillisecond;
+constexpr std::int64_t kInstantly = flare::kNsPerMs;
+constexpr std::int64_t kShortestPause = flare::kNsPerMs;
+constexpr std::int64_t kLongestPause = 10 * flare::kNsPerMs;
 
 // Says why calls fail, at most once per second.
 void LogFailure(int status, const std::string& reason, std::int64_t now_ns) {
-  constexpr std::int64_t kInterval = 1000 * kMillisecond;
+  constexpr std::int64_t kInterval = flare::kNsPerSecond;
   static std::atomic<std::int64_t> next_ns{0};
   // relaxed: it only decides who logs.
   std::int64_t next = next_ns.load(std::memory_order_relaxed);

@@ -16,12 +16,11 @@
 namespace example {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 // How soon a signal is noticed.
-constexpr std::int64_t kSignalInterval = kSecond / 20;
-constexpr std::int64_t kProgressInterval = kSecond / 2;
+constexpr std::int64_t kSignalInterval = flare::kNsPerSecond / 20;
+constexpr std::int64_t kProgressInterval = flare::kNsPerSecond / 2;
 
 std::int64_t Nanoseconds(double seconds) {
   return flare::ToNs(std::chrono::duration<double>(seconds));
