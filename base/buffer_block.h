@@ -25,9 +25,10 @@ struct BufferBlock {
   }
 
   void Deref(std::uint32_t n = 1) {
-    // release: what was read or written through these references happens
-    // before the block is used anew; pairs with the acquire half of the last
-    // Deref and with the acquire load in WritableBlock::IsSoleOwner [BB1].
+    // acq_rel: the release pairs with the acquire half of the last Deref and
+    // with the acquire load in WritableBlock::IsSoleOwner, so that what was
+    // read or written through these references happens before the block is used
+    // anew [BB1].
     if (refs.fetch_sub(n, std::memory_order_acq_rel) == n) destroy(this);
   }
 };

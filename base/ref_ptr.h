@@ -41,7 +41,7 @@ class RefCounted {
 
   /// Drops a reference; destroys the object if it was the last one.
   void Deref() const noexcept {
-    // release: pairs with the acquire of the last fetch_sub in Deref, so that
+    // acq_rel: each drop's release pairs with the last one's acquire, so that
     // every use of the object happens before its destruction [RP1].
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       Deleter()(const_cast<T*>(static_cast<const T*>(this)));

@@ -230,7 +230,8 @@ Worker::Parking::SleepPlace SchedulingGroup::ChoosePlace() {
 bool SchedulingGroup::BeginSearch() {
   // relaxed: a limit on effort, not a rule.
   if (searching_.load(std::memory_order_relaxed) >= kMaxSearchers) return false;
-  searching_.fetch_add(1, std::memory_order_seq_cst);  // [P4]
+  // seq_cst: pairs with the load in Wake [P4].
+  searching_.fetch_add(1, std::memory_order_seq_cst);
   return true;
 }
 
