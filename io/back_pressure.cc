@@ -1,9 +1,9 @@
-//  [BP1] A waiter links itself (an asker sets `asked_`) and sets `waited_for_`,
+//  [BK1] A waiter links itself (an asker sets `asked_`) and sets `waited_for_`,
 //        then looks at `queued_`; Release lowers `queued_`, then looks at
 //        `waited_for_`. All four are seq_cst, so one of the two sees the other:
 //        no waiter sleeps through the moment when the count falls below the
 //        mark.
-//  [BP2] A waiter lives on its fiber's stack; it is linked, unlinked and set
+//  [BK2] A waiter lives on its fiber's stack; it is linked, unlinked and set
 //        only under the lock, so once it is not linked any more and the lock
 //        was held, nobody touches it.
 #include "flare/io/back_pressure.h"
@@ -30,7 +30,7 @@ bool BackPressure::Admit(std::size_t n) noexcept {
 bool BackPressure::Release(std::size_t n) noexcept {
   if (n == 0) return false;
   // seq_cst: store then load, pairs with the store and load in Wait and in
-  // AskForRoom [BP1].
+  // AskForRoom [BK1].
   const std::size_t left = queued_.fetch_sub(n, std::memory_order_seq_cst) - n;
   if (IsRoom(left) && waited_for_.load(std::memory_order_seq_cst)) {
     return WakeAll();
@@ -42,7 +42,7 @@ bool BackPressure::AskForRoom() noexcept {
   ScopedLock guard(lock_);
   if (closed_) return false;
   asked_ = true;
-  // seq_cst: store then load, pairs with Release [BP1].
+  // seq_cst: store then load, pairs with Release [BK1].
   waited_for_.store(true, std::memory_order_seq_cst);
   if (!IsRoom(queued_.load(std::memory_order_seq_cst))) return true;
   asked_ = false;
@@ -56,7 +56,7 @@ RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
     if (closed_) return RoomResult::kClosed;
     self.next = waiters_;
     waiters_ = &self;
-    // seq_cst: store then load, pairs with Release [BP1].
+    // seq_cst: store then load, pairs with Release [BK1].
     waited_for_.store(true, std::memory_order_seq_cst);
     if (IsRoom(queued_.load(std::memory_order_seq_cst))) {
       waiters_ = self.next;
@@ -64,7 +64,7 @@ RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
     }
   }
   self.event.WaitUntil(deadline_ns);
-  ScopedLock guard(lock_);  // [BP2]
+  ScopedLock guard(lock_);  // [BK2]
   if (closed_) return RoomResult::kClosed;
   if (!self.linked) return RoomResult::kRoom;
   for (Waiter** link = &waiters_; *link != nullptr; link = &(*link)->next) {
@@ -78,7 +78,7 @@ RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
 
 bool BackPressure::WakeAll() noexcept {
   ScopedLock guard(lock_);
-  // relaxed: under the lock; a waiter that comes later sets it again [BP1].
+  // relaxed: under the lock; a waiter that comes later sets it again [BK1].
   waited_for_.store(false, std::memory_order_relaxed);
   while (Waiter* const waiter = waiters_) {
     waiters_ = waiter->next;
