@@ -11,6 +11,9 @@
 //      prepaid >= 1 as long as somebody owns the WritableBlock.
 //  B4  Only the functions marked noinline touch the slots, and none of them
 //      can suspend a fiber in between.
+//  B5  What was read or written through a reference happens before the block is
+//      used anew: each Deref() releases, and the last one acquires, as does
+//      IsSoleOwner().
 
 #include "flare/base/buffer_block.h"
 

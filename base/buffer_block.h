@@ -26,9 +26,7 @@ struct BufferBlock {
 
   void Deref(std::uint32_t n = 1) {
     // acq_rel: the release pairs with the acquire half of the last Deref and
-    // with the acquire load in WritableBlock::IsSoleOwner, so that what was
-    // read or written through these references happens before the block is used
-    // anew [BB1].
+    // with the acquire load in WritableBlock::IsSoleOwner [B5].
     if (refs.fetch_sub(n, std::memory_order_acq_rel) == n) destroy(this);
   }
 };
@@ -73,7 +71,7 @@ struct WritableBlock {
   /// Whether no slice refers to the block any more, so that it may be written
   /// again from its start.
   bool IsSoleOwner() const {
-    // acquire: pairs with the release in BufferBlock::Deref [BB1].
+    // acquire: pairs with the release in BufferBlock::Deref [B5].
     return block->refs.load(std::memory_order_acquire) == prepaid;
   }
 
