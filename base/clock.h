@@ -127,8 +127,11 @@ constexpr std::int64_t ToNs(std::chrono::duration<Rep, Period> duration) {
   }
 }
 
-// a + b, limited to what an int64 holds. For deadlines: INT64_MAX stands for
-// never.
+// Stands for never where a time such as NowNs() returns is asked for.
+inline constexpr std::int64_t kNoDeadline =
+    std::numeric_limits<std::int64_t>::max();
+
+// a + b, limited to what an int64 holds: never, and more, is never.
 constexpr std::int64_t SaturatingAdd(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   if (!__builtin_add_overflow(a, b, &sum)) return sum;
@@ -151,7 +154,7 @@ std::int64_t ToSteadyNs(std::chrono::time_point<Clock, Duration> when) {
   } else {
     const std::int64_t then = ToNs(when.time_since_epoch());
     const std::int64_t now = ToNs(Clock::now().time_since_epoch());
-    if (then == std::numeric_limits<std::int64_t>::max()) return then;
+    if (then == kNoDeadline) return then;
     return SaturatingAdd(NowNs(), SaturatingAdd(then, -now));
   }
 }

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 
 #include "flare/base/clock.h"
 #include "flare/base/sanitizer.h"
@@ -73,8 +72,7 @@ FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
   struct timespec deadline;
   struct timespec* until = nullptr;
   struct timespec check = {};
-  if (deadline_ns >= 0 &&
-      deadline_ns != std::numeric_limits<std::int64_t>::max()) {
+  if (deadline_ns >= 0 && deadline_ns != kNoDeadline) {
     deadline.tv_sec = deadline_ns / kNsPerSecond;
     deadline.tv_nsec = deadline_ns % kNsPerSecond;
     until = &deadline;

@@ -28,7 +28,7 @@ enum class FutexResult {
 };
 
 // Sleeps while *word == expected, until woken or until CLOCK_MONOTONIC (the
-// clock of NowNs()) reaches `deadline_ns`. A negative deadline, or INT64_MAX:
+// clock of NowNs()) reaches `deadline_ns`. A negative deadline, or kNoDeadline:
 // no limit. A signal handler that runs meanwhile doesn't end the wait. `word`
 // must stay valid until this returns. One system call, ~1 us when it doesn't
 // sleep.

@@ -1,7 +1,6 @@
 #include "flare/base/spin_policy.h"
 
 #include <cstdint>
-#include <limits>
 
 #include "flare/base/clock.h"
 #include "gtest/gtest.h"
@@ -10,7 +9,6 @@ namespace flare {
 namespace {
 
 constexpr std::int64_t kLimitNs = 1'000'000;
-constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
 
 // Of the next `n` sleeps, before how many it would look around.
 template <class Outcome>
@@ -87,10 +85,10 @@ TEST(SpinPolicyTest, SometimesWhenItSometimesPays) {
 TEST(SpinPolicyTest, SpinsUntilThereIsSomething) {
   SpinPolicy policy(20'000'000'000);
   int looks = 0;
-  EXPECT_EQ(policy.Spin(kNoEnd, [&] { return ++looks == 5 ? 7 : 0; }), 7);
+  EXPECT_EQ(policy.Spin(kNoDeadline, [&] { return ++looks == 5 ? 7 : 0; }), 7);
   EXPECT_EQ(looks, 5);
   // An error is something, too.
-  EXPECT_EQ(policy.Spin(kNoEnd, [] { return -1; }), -1);
+  EXPECT_EQ(policy.Spin(kNoDeadline, [] { return -1; }), -1);
   EXPECT_TRUE(policy.ShouldSpin());
 }
 
@@ -99,7 +97,7 @@ TEST(SpinPolicyTest, GivesUpAtItsLimit) {
   SpinPolicy policy(kLimitNs);
   const std::int64_t begin = NowNs();
   int looks = 0;
-  EXPECT_EQ(policy.Spin(kNoEnd, [&] { return ++looks, 0; }), 0);
+  EXPECT_EQ(policy.Spin(kNoDeadline, [&] { return ++looks, 0; }), 0);
   EXPECT_GE(NowNs() - begin, kLimitNs);
   EXPECT_GE(looks, 1);
   // 2 us between two looks.
@@ -149,7 +147,7 @@ TEST(SpinPolicyTest, NotForLongWhereOthersWantTheCpu) {
     }
     return 0;
   };
-  EXPECT_EQ(policy.Spin(kNoEnd, look), 0);
+  EXPECT_EQ(policy.Spin(kNoDeadline, look), 0);
   EXPECT_LT(NowNs() - begin, 30'000'000'000);
 }
 
@@ -188,7 +186,7 @@ TEST(SpinPolicyTest, LearnsFromASleepOfItsOwn) {
 TEST(SpinPolicyTest, WhatComesMeanwhileIsReturned) {
   SpinPolicy policy(100'000);
   for (int i = 0; i < 20; ++i) policy.Slept(3);
-  EXPECT_EQ(policy.Wait(kNoEnd, [](std::int64_t) { return 3; }), 3);
+  EXPECT_EQ(policy.Wait(kNoDeadline, [](std::int64_t) { return 3; }), 3);
   EXPECT_EQ(policy.limit_ns(true), 100'000);
   // Nor is anything learned, or waited for, by who only looks.
   EXPECT_EQ(

@@ -78,7 +78,7 @@ class Fiber {
   // before the fiber ended; it is still joinable then. The fiber learns nothing
   // of this: give it the token, too, if it is to end.
   [[nodiscard]] bool join(const std::stop_token& stop) {
-    return Join({fiber::kNoDeadline, &stop});
+    return Join({kNoDeadline, &stop});
   }
   template <class Rep, class Period>
   [[nodiscard]] bool try_join_for(std::chrono::duration<Rep, Period> length) {

@@ -1,7 +1,6 @@
 // Workers that are put to sleep and woken all the time, from all sides: plain
 // threads, other groups, timers and a poller. A lost wake-up hangs the test.
 #include <atomic>
-#include <limits>
 #include <memory>
 #include <random>
 #include <thread>
@@ -25,8 +24,6 @@
 namespace flare::fiber {
 namespace {
 
-constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
-
 // A stand-in for epoll: tasks "arrive" from any thread. Some of them rouse who
 // stands by, whether or not somebody is in Poll().
 class FakePoller : public Poller {
@@ -39,7 +36,8 @@ class FakePoller : public Poller {
     EXPECT_FALSE(standing_by_.exchange(true)) << "two threads stand by";
     stood_by_.store(true);
     while (standby_word_.exchange(0) == 0 && NowNs() < deadline_ns) {
-      FutexWait(&standby_word_, 0, deadline_ns == kForever ? -1 : deadline_ns);
+      FutexWait(&standby_word_, 0,
+                deadline_ns == kNoDeadline ? -1 : deadline_ns);
     }
     standing_by_.store(false);
   }
@@ -113,7 +111,7 @@ class ParkingStressTest : public ::testing::TestWithParam<Shape> {
     };
     ASSERT_TRUE(StartRuntime(options).ok());
     for (std::size_t i = 0; i < GetSchedulingGroupCount(); ++i) {
-      if (GetParam().standby) GetGroup(i)->WantStandby(kForever);
+      if (GetParam().standby) GetGroup(i)->WantStandby(kNoDeadline);
     }
   }
   void TearDown() override { TerminateRuntime(); }

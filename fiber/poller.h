@@ -18,7 +18,7 @@ class Poller {
   // Appends tasks that became ready to `*ready`, perhaps not all of them: see
   // pending(). `deadline_ns` is 0 for "look, don't wait"; otherwise the call
   // blocks the thread until there is an event, Wake() is called, or NowNs()
-  // reaches it (INT64_MAX: no limit). It may return early with nothing.
+  // reaches it (kNoDeadline: no limit). It may return early with nothing.
   //
   // The runtime never has two threads in Poll() at once, and orders consecutive
   // calls by acquire/release, so that an implementation may keep plain state.
@@ -29,8 +29,8 @@ class Poller {
   virtual bool can_stand_by() const noexcept { return false; }
   // For that one thread, beside any in Poll(): blocks until an event comes
   // while nobody waits for one in Poll(), until WakeStandby(), or until NowNs()
-  // reaches the deadline (INT64_MAX: no limit). Fetches nothing: who returns is
-  // to call Poll(). May return early, and may miss an event that comes while
+  // reaches the deadline (kNoDeadline: no limit). Fetches nothing: who returns
+  // is to call Poll(). May return early, and may miss an event that comes while
   // somebody begins or ends to wait in Poll(), or while it begins itself.
   virtual void StandBy(std::int64_t deadline_ns) {
     static_cast<void>(deadline_ns);

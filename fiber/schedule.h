@@ -33,7 +33,7 @@ class Schedule {
   virtual void OnThreadStart() {}
 
   // Before a worker takes a task. The next timer of its group is due at
-  // `next_deadline_ns`; INT64_MAX: there is none.
+  // `next_deadline_ns`; kNoDeadline: there is none.
   virtual void BeforeTask(std::int64_t next_deadline_ns) = 0;
 
   // Which of the `queued` tasks (2 or more) of a worker is next: 0, the oldest,

@@ -44,7 +44,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -59,8 +58,6 @@ namespace flare::fiber {
 namespace {
 
 using SleepPlace = Worker::Parking::SleepPlace;
-
-constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
@@ -293,7 +290,7 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
       // Nobody polls any more: it tries for the poller [SB1].
       if (anybody_polls()) options_.poller->StandBy(deadline);
     } else if (deadline > NowNs()) {
-      FutexWait(&parking.word, 1, deadline == kForever ? -1 : deadline);
+      FutexWait(&parking.word, 1, deadline == kNoDeadline ? -1 : deadline);
     }
   }
 

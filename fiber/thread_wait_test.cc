@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -19,7 +18,6 @@
 namespace flare::fiber {
 namespace {
 
-constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kDefaultSpinNs = 100'000;
 
 // What holds whether threads look before they sleep or not.
@@ -47,7 +45,7 @@ TEST_P(ThreadWaitTest, WokenBefore) {
   OnThread([] {
     ThreadWait wait;
     wait.Wake();
-    EXPECT_TRUE(wait.Until(kForever));
+    EXPECT_TRUE(wait.Until(kNoDeadline));
     EXPECT_TRUE(wait.Until(1));  // Whatever the deadline.
   });
 }
@@ -62,7 +60,7 @@ TEST_P(ThreadWaitTest, WokenMeanwhile) {
         written = true;
         wait.Wake();
       });
-      EXPECT_TRUE(wait.Until(kForever));
+      EXPECT_TRUE(wait.Until(kNoDeadline));
       EXPECT_TRUE(written);
       waker.join();
     }
@@ -79,7 +77,7 @@ TEST_P(ThreadWaitTest, GivesUpAtItsDeadline) {
     EXPECT_GE(NowNs(), begin + 5'000'000);
     // And may go on to wait.
     std::thread waker([&] { wait.Wake(); });
-    EXPECT_TRUE(wait.Until(kForever));
+    EXPECT_TRUE(wait.Until(kNoDeadline));
     waker.join();
   });
 }
@@ -118,7 +116,7 @@ std::int64_t CountSleeps() {
     for (int i = 0; i < kRounds; ++i) {
       ThreadWait wait;
       waiting.store(&wait);
-      EXPECT_TRUE(wait.Until(kForever));
+      EXPECT_TRUE(wait.Until(kNoDeadline));
     }
     EXPECT_EQ(::getrusage(RUSAGE_THREAD, &after), 0);
   });
@@ -158,7 +156,7 @@ TEST_P(ThreadWaitTest, Stress) {
       const auto wait = std::make_unique<ThreadWait>();
       waiting.store(wait.get());
       // Some give up, and come back.
-      while (!wait->Until(i % 3 == 0 ? NowNs() + 10'000 : kForever)) {
+      while (!wait->Until(i % 3 == 0 ? NowNs() + 10'000 : kNoDeadline)) {
       }
     }
   });

@@ -17,14 +17,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
+#include "flare/base/clock.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
 namespace {
 
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // The last tick of the top level's turn is reached from the slot before the
 // current one; a timer beyond it waits there and is put back in time.
 constexpr int kTopShift = 36;  // (kLevels - 1) * kSlotBits
@@ -33,16 +32,16 @@ constexpr int kTopShift = 36;  // (kLevels - 1) * kSlotBits
 std::uint64_t TickAfter(std::int64_t deadline_ns) {
   if (deadline_ns <= 0) return 0;
   constexpr std::int64_t kTick = std::int64_t{1} << TimerWheel::kTickShift;
-  if (deadline_ns > kNever - kTick) deadline_ns = kNever - kTick;
+  if (deadline_ns > kNoDeadline - kTick) deadline_ns = kNoDeadline - kTick;
   return static_cast<std::uint64_t>(deadline_ns + kTick - 1) >>
          TimerWheel::kTickShift;
 }
 
 std::int64_t TickToNs(std::uint64_t tick) {
   constexpr std::uint64_t kLast =
-      static_cast<std::uint64_t>(kNever) >> TimerWheel::kTickShift;
+      static_cast<std::uint64_t>(kNoDeadline) >> TimerWheel::kTickShift;
   return tick >= kLast
-             ? kNever
+             ? kNoDeadline
              : static_cast<std::int64_t>(tick << TimerWheel::kTickShift);
 }
 
@@ -50,7 +49,7 @@ std::int64_t TickToNs(std::uint64_t tick) {
 
 TimerWheel::TimerWheel(std::int64_t now_ns)
     : elapsed_(static_cast<std::uint64_t>(now_ns) >> kTickShift),
-      next_deadline_(kNever) {}
+      next_deadline_(kNoDeadline) {}
 
 // Timers may also be destroyed by what is called here.
 void TimerWheel::End() {
@@ -200,7 +199,7 @@ std::size_t TimerWheel::Fire(std::int64_t now_ns) {
   Slot next = NextSlot();
   if (slots_[kExpiredSlot] != nullptr) next = {0, elapsed_};
   // relaxed: later than before; nobody sleeps too long for it.
-  next_deadline_.store(next.level < 0 ? kNever : TickToNs(next.at_tick),
+  next_deadline_.store(next.level < 0 ? kNoDeadline : TickToNs(next.at_tick),
                        std::memory_order_relaxed);
   firing_now_ = false;
   return fired;

@@ -44,7 +44,7 @@ class TimerWheel {
   // they may be cancelled, or destroyed, later.
   void End();
 
-  // No timer here is due before this (INT64_MAX: none armed). A hint that may
+  // No timer here is due before this (kNoDeadline: none armed). A hint that may
   // be early; exact enough to sleep by, as arming only ever lowers it.
   std::int64_t next_deadline() const noexcept {
     // seq_cst: pairs with the store in Arm: whoever sleeps by it has armed the

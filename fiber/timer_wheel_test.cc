@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <map>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
 namespace {
 
 constexpr std::int64_t kTick = std::int64_t{1} << TimerWheel::kTickShift;
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 struct Recorded : Timer {
   Recorded() : Timer([](Timer* t) { ++static_cast<Recorded*>(t)->fired; }) {}
@@ -32,7 +31,7 @@ TEST(TimerWheelTest, FiresOnceAndNeverEarly) {
   EXPECT_EQ(wheel.Fire(10 * kTick), 1U);
   EXPECT_EQ(timer.fired, 1);
   EXPECT_EQ(wheel.Fire(100 * kTick), 0U);
-  EXPECT_EQ(wheel.next_deadline(), kNever);
+  EXPECT_EQ(wheel.next_deadline(), kNoDeadline);
 }
 
 TEST(TimerWheelTest, RoundsUpToATick) {
@@ -70,7 +69,7 @@ TEST(TimerWheelTest, FarthestDeadlinesAreKept) {
   Recorded never;
   Recorded year;
   const std::int64_t one_year = 365LL * 86400 * 1'000'000'000;
-  wheel.Arm(&never, kNever);
+  wheel.Arm(&never, kNoDeadline);
   wheel.Arm(&year, one_year);
   EXPECT_EQ(wheel.Fire(one_year - kTick), 0U);
   EXPECT_EQ(wheel.Fire(one_year + kTick), 1U);
@@ -89,7 +88,7 @@ TEST(TimerWheelTest, FarDeadlinesFromAnyStart) {
     Recorded far;
     Recorded soon;
     const std::int64_t three_years = 3 * 365LL * 86400 * 1'000'000'000;
-    wheel.Arm(&never, kNever);
+    wheel.Arm(&never, kNoDeadline);
     wheel.Arm(&far, start + three_years);
     wheel.Arm(&soon, start + 10 * kTick);
     EXPECT_EQ(wheel.Fire(start + 11 * kTick), 1U);
@@ -127,7 +126,7 @@ TEST(TimerWheelTest, CallbackMayArmAgainOrFree) {
       EXPECT_LE(w.next_deadline(), kTick);
     }
   }
-  EXPECT_EQ(w.next_deadline(), kNever);
+  EXPECT_EQ(w.next_deadline(), kNoDeadline);
 
   auto* const freed = new Timer([](Timer* timer) { delete timer; });
   w.Arm(freed, 5 * kTick);
@@ -166,7 +165,7 @@ TEST(TimerWheelTest, BehavesLikeAMap) {
       expected[k] = due[k] >= 0 && (due[k] + kTick - 1) / kTick <= now / kTick;
     }
     wheel.Fire(now);
-    std::int64_t earliest = kNever;
+    std::int64_t earliest = kNoDeadline;
     for (std::size_t k = 0; k < due.size(); ++k) {
       ASSERT_EQ(timers[k]->fired, expected[k] ? 1 : 0) << "timer " << k;
       if (expected[k]) due[k] = -1;

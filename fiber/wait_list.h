@@ -22,9 +22,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <stop_token>
 
+#include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/thread_wait.h"
@@ -35,9 +35,6 @@ namespace flare::fiber {
 class Carrier;
 class WaitList;
 struct WaitReason;  // carrier.h
-
-inline constexpr std::int64_t kNoDeadline =
-    std::numeric_limits<std::int64_t>::max();
 
 // When a wait gives up though nobody woke it.
 struct WaitLimit {

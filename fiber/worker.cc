@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -52,7 +51,7 @@ Worker::Worker(SchedulingGroup* group, std::size_t index, std::size_t number,
       random_(static_cast<std::uint32_t>(index * 2654435761U + 1)),
       timers_(NowNs()) {
   if (schedule != nullptr && schedule->deterministic()) {
-    probe_.next_at_ns = std::numeric_limits<std::int64_t>::max();
+    probe_.next_at_ns = kNoDeadline;
   }
 }
 

@@ -32,7 +32,6 @@
 //        that are aside go to a neighbouring group where none is: that may be
 //        who has the stacks.
 #include <algorithm>
-#include <limits>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/carrier.h"
@@ -44,7 +43,7 @@ namespace flare::fiber {
 
 bool Worker::GetFirstStacks() {
   next_trim_ns_ = group_->stack_idle_ns() == 0
-                      ? std::numeric_limits<std::int64_t>::max()
+                      ? kNoDeadline
                       : SaturatingAdd(NowNs(), group_->stack_idle_ns());
   for (int i = 0; i < 2; ++i) {
     Carrier* const carrier = Carrier::Create(group_->stacks());
@@ -104,9 +103,8 @@ void Worker::TrimStacks(std::int64_t now_ns) {
 }
 
 std::int64_t Worker::TrimDeadline() const {
-  return spare_count_ > 1 || group_->stacks()->warm() != 0
-             ? next_trim_ns_
-             : std::numeric_limits<std::int64_t>::max();
+  return spare_count_ > 1 || group_->stacks()->warm() != 0 ? next_trim_ns_
+                                                           : kNoDeadline;
 }
 
 }  // namespace flare::fiber

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -54,8 +53,7 @@ class TestPoller : public Poller {
       looks_.fetch_add(1);
       return;
     }
-    constexpr auto kForever = std::numeric_limits<std::int64_t>::max();
-    FutexWait(&wakes_, seen_, deadline_ns == kForever ? -1 : deadline_ns);
+    FutexWait(&wakes_, seen_, deadline_ns == kNoDeadline ? -1 : deadline_ns);
     seen_ = wakes_.load();
   }
 

@@ -177,7 +177,7 @@ TEST_P(EpollPollerTest, MoreEventsThanOneBatch) {
   std::size_t reported = 0;
   while (reported < kProbes) {
     fiber::TaskList ready;
-    poller_->Poll(kForever, &ready);  // Doesn't wait.
+    poller_->Poll(kNoDeadline, &ready);  // Doesn't wait.
     // One at a time, in their order.
     const std::size_t begun = reported / kBatch * kBatch;
     const std::size_t fetched = std::min(kProbes - begun, kBatch);
@@ -282,11 +282,11 @@ TEST_P(EpollPollerTest, WaitsForTheDeadlineAndNotMuchLess) {
 TEST_P(EpollPollerTest, WakeEndsTheNextWait) {
   poller_->Wake();
   fiber::TaskList ready;
-  poller_->Poll(kForever, &ready);  // Returns.
+  poller_->Poll(kNoDeadline, &ready);  // Returns.
   EXPECT_TRUE(ready.empty());
   // Edges of many wake-ups are one.
   for (int i = 0; i < 10; ++i) poller_->Wake();
-  poller_->Poll(kForever, &ready);
+  poller_->Poll(kNoDeadline, &ready);
   const std::int64_t deadline = NowNs() + 1'000'000;
   poller_->Poll(deadline, &ready);
   EXPECT_GE(NowNs(), deadline - 2'000);
@@ -304,7 +304,7 @@ TEST_P(EpollPollerTest, WakesFromAnotherThread) {
   for (int i = 1; i <= kRounds; ++i) {
     asleep.store(i);
     fiber::TaskList ready;
-    poller_->Poll(kForever, &ready);  // A lost wake-up would hang here.
+    poller_->Poll(kNoDeadline, &ready);  // A lost wake-up would hang here.
   }
   waker.join();
 }

@@ -39,7 +39,7 @@ int EpollWait(int epoll, epoll_event* events, int max,
   // Does the kernel lack epoll_pwait2? relaxed: finding it out twice is fine.
   static std::atomic<bool> lacks_pwait2{false};
   std::int64_t ns = -1;  // No limit.
-  if (deadline_ns != kForever) {
+  if (deadline_ns != kNoDeadline) {
     ns = std::max<std::int64_t>(deadline_ns - NowNs(), 0);
   }
   if (!lacks_pwait2.load(std::memory_order_relaxed)) {

@@ -6,12 +6,8 @@
 #include <sys/epoll.h>
 
 #include <cstdint>
-#include <limits>
 
 namespace flare::io {
-
-inline constexpr std::int64_t kForever =
-    std::numeric_limits<std::int64_t>::max();
 
 // As epoll_wait(2), until NowNs() reaches `deadline_ns`; 0: without waiting.
 // How many of `events`, at most `max`, have been filled in; -1: see errno. On

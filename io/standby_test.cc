@@ -65,7 +65,7 @@ class StandbyTest : public ::testing::TestWithParam<std::chrono::microseconds> {
     return ready.size;
   }
 
-  void StartStandby(std::int64_t deadline_ns = kForever) {
+  void StartStandby(std::int64_t deadline_ns = kNoDeadline) {
     standby_ = std::thread([this, deadline_ns] {
       poller_->StandBy(deadline_ns);
       returned_.store(true);
@@ -76,7 +76,7 @@ class StandbyTest : public ::testing::TestWithParam<std::chrono::microseconds> {
   void PollUntilAlert() {
     do {
       source_->Touch();
-      EXPECT_EQ(Poll(kForever), 1U);
+      EXPECT_EQ(Poll(kNoDeadline), 1U);
     } while (!poller_->standby_is_alert());
   }
 
@@ -109,7 +109,7 @@ TEST_P(StandbyTest, LeavesEventsToWhoWaitsInPoll) {
       while (poller_->standby_is_alert()) std::this_thread::yield();
       source_->Touch();
     });
-    EXPECT_EQ(Poll(kForever), 1U);
+    EXPECT_EQ(Poll(kNoDeadline), 1U);
     event.join();
     // Again: it would not be if it had returned.
     ASSERT_TRUE(poller_->standby_is_alert());
@@ -142,7 +142,7 @@ TEST_P(StandbyTest, HasADeadline) {
 
 TEST_P(StandbyTest, IsNotAlertIfNobodyStandsBy) {
   source_->Touch();
-  EXPECT_EQ(Poll(kForever), 1U);
+  EXPECT_EQ(Poll(kNoDeadline), 1U);
   EXPECT_FALSE(poller_->standby_is_alert());
 }
 
@@ -197,7 +197,7 @@ std::uint64_t WatchWakesInRounds(std::uint64_t rounds) {
   options.make_poller = EpollPoller::Factory();
   EXPECT_TRUE(fiber::StartRuntime(options).ok());
   // As the watch does after 200 us, for which these tasks don't block.
-  fiber::GetGroup(0)->WantStandby(kForever);
+  fiber::GetGroup(0)->WantStandby(kNoDeadline);
 
   Blocker blocker;
   blocker.run = Block;
@@ -258,7 +258,7 @@ TEST(StandbyInRuntimeTest, AnotherOneTakesItsPlaceWithoutTheWatch) {
   options.watch_period = std::chrono::nanoseconds(0);
   options.make_poller = EpollPoller::Factory();
   ASSERT_TRUE(fiber::StartRuntime(options).ok());
-  fiber::GetGroup(0)->WantStandby(kForever);
+  fiber::GetGroup(0)->WantStandby(kNoDeadline);
   EpollPoller* const poller = EpollPoller::OfGroup(0);
   RunShortTasks();
 

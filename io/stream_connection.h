@@ -29,11 +29,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 
 #include "flare/base/buffer.h"
+#include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/spinlock.h"
@@ -164,7 +164,7 @@ class StreamConnection final : public Descriptor {
   // closed (kClosed), or NowNs() reaches the deadline (kTimedOut). Blocks the
   // fiber, or the thread. Not from callbacks.
   [[nodiscard]] RoomResult WaitWritable(
-      std::int64_t deadline_ns = std::numeric_limits<std::int64_t>::max()) {
+      std::int64_t deadline_ns = kNoDeadline) {
     return output_bytes_.Wait(deadline_ns);
   }
 

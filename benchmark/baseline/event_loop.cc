@@ -142,7 +142,7 @@ std::int64_t EventLoop::BeginWait() {
   flare::ScopedLock lock(mutex_);
   if (!posted_.empty() || stopped_ || !again_.empty()) return 0;
   waiting_ = true;
-  if (!ticks) return flare::io::kForever;
+  if (!ticks) return flare::kNoDeadline;
   return flare::NowNs() + Ticker::kIntervalMs * std::int64_t{1'000'000};
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <utility>
 
 #include "example/proxy/own_address.h"
 #include "example/proxy/session.h"
 #include "example/proxy/session_registry.h"
+#include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/socket_options.h"
@@ -62,7 +62,7 @@ Proxy::Proxy(std::shared_ptr<const ServingState> serving, OnSessionEnd on_end)
 Proxy::~Proxy() {
   StopListening();
   CutAll();
-  WaitUntilIdle(std::numeric_limits<std::int64_t>::max());
+  WaitUntilIdle(flare::kNoDeadline);
 }
 
 // Says so if it is one of `own` that is in the way of `wanted`.

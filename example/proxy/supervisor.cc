@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <limits>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -234,7 +233,7 @@ int Supervisor::Drain() {
                << FormatDuration(deadline) << ").";
   proxy_->CutAll();
   // So that the last line of statistics has all that they did.
-  proxy_->WaitUntilIdle(std::numeric_limits<std::int64_t>::max());
+  proxy_->WaitUntilIdle(flare::kNoDeadline);
   return 1;
 }
 

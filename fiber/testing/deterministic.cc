@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -40,7 +39,6 @@ namespace {
 // of the timer wheel, so that deadlines are rounded alike.
 constexpr std::int64_t kStartNs = std::int64_t{1} << 61;
 constexpr std::int64_t kTaskNs = 1000;  // What each task takes.
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Deadlines further off pass only when there is nothing else to do: they are
 // there for tests that hang.
 constexpr std::int64_t kMostNsAtOnce = 1'000'000'000;
@@ -82,7 +80,7 @@ class SeededSchedule : public Schedule {
 
   bool OnIdle(std::int64_t next_deadline_ns) override {
     if (!running_) return false;
-    if (next_deadline_ns == kNever) Deadlock();
+    if (next_deadline_ns == kNoDeadline) Deadlock();
     now_ = std::max(now_, next_deadline_ns);
     SetVirtualNow(now_);
     return true;
