@@ -72,7 +72,8 @@ FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
   struct timespec deadline;
   struct timespec* until = nullptr;
   struct timespec check = {};
-  if (deadline_ns >= 0 && deadline_ns != kNoDeadline) {
+  if (deadline_ns != kNoDeadline) {
+    if (deadline_ns < 0) deadline_ns = 0;  // The kernel would refuse it.
     deadline.tv_sec = deadline_ns / kNsPerSecond;
     deadline.tv_nsec = deadline_ns % kNsPerSecond;
     until = &deadline;

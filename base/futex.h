@@ -4,7 +4,7 @@
 //   std::atomic<std::uint32_t> ready{0};
 //   // waiter
 //   while (ready.load(std::memory_order_acquire) == 0) {
-//     FutexWait(&ready, 0, -1);
+//     FutexWait(&ready, 0, kNoDeadline);
 //   }
 //   // waker
 //   ready.store(1, std::memory_order_release);
@@ -28,10 +28,9 @@ enum class FutexResult {
 };
 
 // Sleeps while *word == expected, until woken or until CLOCK_MONOTONIC (the
-// clock of NowNs()) reaches `deadline_ns`. A negative deadline, or kNoDeadline:
-// no limit. A signal handler that runs meanwhile doesn't end the wait. `word`
-// must stay valid until this returns. One system call, ~1 us when it doesn't
-// sleep.
+// clock of NowNs()) reaches `deadline_ns` (kNoDeadline of clock.h: no limit). A
+// signal handler that runs meanwhile doesn't end the wait. `word` must stay
+// valid until this returns. One system call, ~1 us when it doesn't sleep.
 FutexResult FutexWait(const std::atomic<std::uint32_t>* word,
                       std::uint32_t expected, std::int64_t deadline_ns);
 

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <climits>
-#include <limits>
 #include <thread>
 #include <vector>
 
@@ -16,11 +15,9 @@
 namespace flare {
 namespace {
 
-constexpr std::int64_t kForever = -1;
-
 TEST(Futex, DoesNotSleepIfTheWordDiffers) {
   std::atomic<std::uint32_t> word{5};
-  EXPECT_EQ(FutexWait(&word, 4, kForever), FutexResult::kChanged);
+  EXPECT_EQ(FutexWait(&word, 4, kNoDeadline), FutexResult::kChanged);
   EXPECT_EQ(FutexWait(&word, 4, NowNs() + kNsPerMs), FutexResult::kChanged);
   // Even if the deadline has passed as well.
   EXPECT_EQ(FutexWait(&word, 4, 0), FutexResult::kChanged);
@@ -41,6 +38,7 @@ TEST(Futex, TimesOutNotBeforeItsDeadline) {
 TEST(Futex, PastDeadlinesReturnAtOnce) {
   std::atomic<std::uint32_t> word{0};
   EXPECT_EQ(FutexWait(&word, 0, 0), FutexResult::kTimedOut);
+  EXPECT_EQ(FutexWait(&word, 0, -1), FutexResult::kTimedOut);
   EXPECT_EQ(FutexWait(&word, 0, NowNs() - kNsPerMs), FutexResult::kTimedOut);
 }
 
@@ -96,7 +94,7 @@ TEST(Futex, PassesATokenBackAndForth) {
   std::uint32_t plain = 0;  // Handed over through the words: no race for tsan.
   std::jthread peer([&] {
     for (std::uint32_t i = 0; i < kRounds; ++i) {
-      AwaitChange(&ping, i, kForever);
+      AwaitChange(&ping, i, kNoDeadline);
       ++plain;
       pong.store(i + 1, std::memory_order_release);
       FutexWake(&pong, 1);
@@ -107,8 +105,7 @@ TEST(Futex, PassesATokenBackAndForth) {
     ping.store(i + 1, std::memory_order_release);
     FutexWake(&ping, 1);
     AwaitChange(&pong, i,
-                i % 2 == 0 ? std::numeric_limits<std::int64_t>::max()
-                           : NowNs() + 60'000 * kNsPerMs);
+                i % 2 == 0 ? kNoDeadline : NowNs() + 60'000 * kNsPerMs);
   }
   peer.join();
   EXPECT_EQ(plain, 2 * kRounds);
@@ -118,7 +115,7 @@ TEST(Futex, WakingAllReleasesEveryWaiter) {
   std::atomic<std::uint32_t> word{0};
   std::vector<std::jthread> waiters;
   for (int i = 0; i < 8; ++i) {
-    waiters.emplace_back([&] { AwaitChange(&word, 0, kForever); });
+    waiters.emplace_back([&] { AwaitChange(&word, 0, kNoDeadline); });
   }
   word.store(1, std::memory_order_release);
   FutexWake(&word, INT_MAX);
@@ -134,7 +131,7 @@ TEST(Futex, WakesNoMoreThanAskedFor) {
   for (int i = 0; i < kWaiters; ++i) {
     waiters.emplace_back([&] {
       // Not in a loop: what is counted are the wake-ups.
-      if (FutexWait(&word, 0, kForever) == FutexResult::kWoken) ++returned;
+      if (FutexWait(&word, 0, kNoDeadline) == FutexResult::kWoken) ++returned;
     });
   }
   int woken = 0;
@@ -181,9 +178,9 @@ TEST(Futex, SignalsDoNotEndTheWait) {
 }
 
 TEST(FutexDeathTest, BadAddressesAreReported) {
-  EXPECT_DEATH(
-      FutexWait(reinterpret_cast<std::atomic<std::uint32_t>*>(16), 0, kForever),
-      "FutexWait.*errno 14");
+  EXPECT_DEATH(FutexWait(reinterpret_cast<std::atomic<std::uint32_t>*>(16), 0,
+                         kNoDeadline),
+               "FutexWait.*errno 14");
 }
 
 }  // namespace

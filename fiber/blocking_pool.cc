@@ -198,7 +198,7 @@ void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
 
 BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
   bool first = thread->group_ == nullptr;
-  std::int64_t deadline = -1;
+  std::int64_t deadline = kNoDeadline;
   if (!first) {
     ScopedLock guard(lock_);
     if (BlockingRegion* const region = Dequeue()) return region;  // [BP1]
@@ -208,13 +208,13 @@ BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
   }
   // acquire: pairs with the release in Assign [BP2].
   while (thread->assigned_.load(std::memory_order_acquire) == 0) {
-    if (deadline >= 0 && NowNs() >= deadline) {
+    if (NowNs() >= deadline) {
       ScopedLock guard(lock_);
       if (thread->idle_) {
         RemoveIdle(thread);
         return nullptr;
       }
-      deadline = -1;  // [BP2]
+      deadline = kNoDeadline;  // [BP2]
     }
     FutexWait(&thread->assigned_, 0, deadline);
   }
@@ -251,7 +251,7 @@ void BlockingPool::Stop() {
   }
   // acquire: pairs with the release in End.
   while (const std::uint32_t live = live_.load(std::memory_order_acquire)) {
-    FutexWait(&live_, live, -1);
+    FutexWait(&live_, live, kNoDeadline);
   }
   BlockingThread* last = nullptr;
   {

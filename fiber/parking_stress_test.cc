@@ -36,8 +36,7 @@ class FakePoller : public Poller {
     EXPECT_FALSE(standing_by_.exchange(true)) << "two threads stand by";
     stood_by_.store(true);
     while (standby_word_.exchange(0) == 0 && NowNs() < deadline_ns) {
-      FutexWait(&standby_word_, 0,
-                deadline_ns == kNoDeadline ? -1 : deadline_ns);
+      FutexWait(&standby_word_, 0, deadline_ns);
     }
     standing_by_.store(false);
   }

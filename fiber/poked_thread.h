@@ -28,6 +28,7 @@
 #include <thread>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/base/futex.h"
 
 namespace flare::fiber {
@@ -89,7 +90,9 @@ class PokedThread {
     // seq_cst: pairs with the loads in asleep() [PT1] and the exchange in
     // WakeUp() [PT2].
     asleep_.store(1, std::memory_order_seq_cst);
-    if (!anything() && !stopping()) FutexWait(&asleep_, 1, -1);
+    if (!anything() && !stopping()) {
+      FutexWait(&asleep_, 1, kNoDeadline);
+    }
     // seq_cst: as above; no memory is handed over.
     asleep_.store(0, std::memory_order_seq_cst);
   }

@@ -82,7 +82,7 @@ class PlainThreads {
 
   void Main(int me) {
     for (;;) {
-      FutexWait(&orders_[me], kNone, -1);
+      FutexWait(&orders_[me], kNone, kNoDeadline);
       const std::uint32_t order = orders_[me].load();
       if (order == kNone) continue;
       if (order == kEnd) return;

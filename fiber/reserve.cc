@@ -111,7 +111,7 @@ bool SchedulingGroup::Retire(Worker* worker) {
                                         std::memory_order_seq_cst));
   const std::int64_t deadline = SleepDeadline(*worker, /*in_poller=*/false);
   if (!MayTakeAside(*worker) && deadline > NowNs()) {
-    FutexWait(&parking.word, 1, deadline == kNoDeadline ? -1 : deadline);
+    FutexWait(&parking.word, 1, deadline);
   }
   return FinishPark(worker);
 }

@@ -290,7 +290,7 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
       // Nobody polls any more: it tries for the poller [SB1].
       if (anybody_polls()) options_.poller->StandBy(deadline);
     } else if (deadline > NowNs()) {
-      FutexWait(&parking.word, 1, deadline == kNoDeadline ? -1 : deadline);
+      FutexWait(&parking.word, 1, deadline);
     }
   }
 

@@ -138,7 +138,7 @@ Backtrace SampleStack(pid_t tid, std::int64_t patience_ns) {
       return Backtrace();
     }
     if (state == kAsked || state == kWriting) {
-      FutexWait(&slot.state, state, patient ? deadline : -1);
+      FutexWait(&slot.state, state, patient ? deadline : kNoDeadline);
     }
     patient = patient && NowNs() < deadline;
   }

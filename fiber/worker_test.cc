@@ -53,7 +53,7 @@ class TestPoller : public Poller {
       looks_.fetch_add(1);
       return;
     }
-    FutexWait(&wakes_, seen_, deadline_ns == kNoDeadline ? -1 : deadline_ns);
+    FutexWait(&wakes_, seen_, deadline_ns);
     seen_ = wakes_.load();
   }
 
@@ -307,7 +307,7 @@ TEST_F(WorkerTest, PendingEventsGoToAnotherWorkerIfOneIsHeldUp) {
     list.PushBack(&task);
   }
   poller()->Give(std::move(list));
-  while (first.all.load() == 0) FutexWait(&first.all, 0, -1);
+  while (first.all.load() == 0) FutexWait(&first.all, 0, kNoDeadline);
   EXPECT_TRUE(first.in_time);
 }
 
