@@ -11,8 +11,8 @@
 // merge in Buffer::Append.
 //
 // Nothing is allocated per read in steady state; nothing blocks or suspends.
-// Who parks a fiber between constructor and Commit keeps the memory from the
-// thread's other connections: read only when there is something to read.
+// A fiber that is parked between constructor and Commit keeps the memory from
+// the thread's other connections: read only when there is something to read.
 
 #ifndef FLARE_BASE_READ_SPACE_H_
 #define FLARE_BASE_READ_SPACE_H_

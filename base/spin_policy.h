@@ -3,7 +3,7 @@
 //
 // A CPU that has nothing to run goes to sleep, and is slow to come back: some 5
 // us on bare metal, 30 to 100 us on virtual machines, for each side of each
-// round trip. Who expects an answer sooner than that is better off awake. But
+// round trip. A thread that expects an answer sooner is better off awake. But
 // not always:
 //  - Somebody else may want the CPU, the peer, say. So looks are followed by
 //    offers to give it away; whoever takes it is waited for without sleeping,

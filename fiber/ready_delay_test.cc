@@ -202,7 +202,7 @@ Measured HoldAndMeasure(std::chrono::nanoseconds watch_period, int workers,
 enum class Verdict { kKept, kBroken, kTooBusy };
 
 // Kept: in some attempt. Broken: in all of them, and clearly so: most tasks
-// waited until their holders' ends (who helps late has been held up himself),
+// waited until their holders' ends (what helps late has been held up itself),
 // and longer than threads wait for a CPU. Between these the machine was too
 // busy to say. `*seen`: what was.
 Verdict Judge(std::chrono::nanoseconds watch_period, int workers, int attempts,

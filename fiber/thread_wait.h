@@ -10,8 +10,8 @@
 // A CPU that has nothing to run goes to sleep and is slow to come back, by 20
 // to 100 us on virtual machines. So a thread looks whether it has been woken
 // for a while, if that has proved worth it lately, and offers its CPU to others
-// meanwhile, before it sleeps (base/spin_policy.h). Who wakes it by then makes
-// no system call.
+// meanwhile, before it sleeps (base/spin_policy.h). To wake it by then takes no
+// system call.
 
 #ifndef FLARE_FIBER_THREAD_WAIT_H_
 #define FLARE_FIBER_THREAD_WAIT_H_

@@ -16,8 +16,8 @@
 // it since the last one (watch_pace.h, docs/decisions/0012-a-calmer-watch.md,
 // 0026-settled-groups.md). And nobody has to stop for one: the watch is a batch
 // thread (sched(7)), which the kernel starts when a CPU has nothing to run, or
-// whoever runs has had his turn. Where all CPUs are taken one more worker would
-// be no help, so looks that come late become rare
+// whatever runs has had its turn. Where all CPUs are taken one more worker
+// would be no help, so looks that come late become rare
 // (docs/decisions/0020-the-watch-gives-way.md, 0024-late-looks.md).
 //
 // A group all of whose workers are busy is helped in the same cases. Workers

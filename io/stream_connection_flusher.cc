@@ -122,7 +122,7 @@ void StreamConnection::SendAll() {
       case OutputList::ReleaseResult::kNotEmpty:
         // More has been written meanwhile. A thread goes on, for a while.
         if (rounds < kMostRoundsOfThread && !fiber::IsFiberWorker()) continue;
-        // Let who writes finish his batch first: behind what this worker has
+        // The writer is to finish its batch first: behind what this worker has
         // queued.
         fiber::Submit(&flush_task_);
         return;

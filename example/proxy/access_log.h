@@ -89,7 +89,7 @@ class AccessLog {
   // Write so many, without waiting for more, and then none, until this is gone.
   std::optional<std::uint64_t> flush_to_ FLARE_GUARDED_BY(lock_);
   bool end_ FLARE_GUARDED_BY(lock_) = false;
-  // When who reads the lines has had time enough; 0: he has all of it.
+  // When the lines' reader has had time enough; 0: it has all of it.
   std::int64_t give_up_ns_ FLARE_GUARDED_BY(lock_) = 0;
   std::uint64_t dropped_ FLARE_GUARDED_BY(lock_) = 0;
   // The thread's, and Open()'s while there is nothing to write.

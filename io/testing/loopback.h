@@ -115,7 +115,7 @@ inline void ExpectGone(const RefPtr<StreamConnection>& connection) {
   DrainPollers();
   const std::int64_t deadline = Deadline();
   while (connection->UnsafeRefCount() != 1 && NowNs() < deadline) {
-    std::this_thread::yield();  // Somebody is on the way out of his role.
+    std::this_thread::yield();  // A thread is on the way out of its role.
   }
   EXPECT_EQ(connection->UnsafeRefCount(), 1U);
   // Dropping a reference orders us after those that dropped theirs.

@@ -167,7 +167,7 @@ class Reloads(proxy_harness.ProxyTest):
     self.assertEqual(self.exchange(proxy), b"old")
     self.reload(proxy, text % new.address)
     self.assertEqual(self.exchange(proxy), b"new")
-    # Who was there before goes on as he began, and is counted on.
+    # A client that was there before goes on as it began, and is counted on.
     before.sendall(b"?")
     self.assertEqual(proxy_harness.read_all(before), b"old")
     statistics = self.statistics(proxy)
