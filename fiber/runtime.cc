@@ -179,7 +179,7 @@ void ConnectNeighbours(const RuntimeOptions& options, Runtime* rt) {
   }
 }
 
-Expected<RuntimePlan, Status> PlanFor(const RuntimeOptions& options) {
+Expected<RuntimePlan, Status> PlanFromOptions(const RuntimeOptions& options) {
   auto machine = ReadMachine(options);
   if (!machine) return machine.error();
   return PlanRuntime(options, *std::move(machine));
@@ -238,7 +238,7 @@ void InstallGuards(const RuntimeOptions& options) {
 Status TryToStartRuntime(const RuntimeOptions& options) {
   if (IsForkedChild()) return Status(-1, kForkedChildMessage);
   if (IsRuntimeRunning()) return Status(-1, "the runtime is running already");
-  auto plan = PlanFor(options);
+  auto plan = PlanFromOptions(options);
   if (!plan) return plan.error();
   auto schedule = ScheduleFor(options);
   if (!schedule) return schedule.error();
@@ -301,7 +301,7 @@ Status StartRuntime(const RuntimeOptions& options) {
 }
 
 Expected<std::string, Status> DescribePlan(const RuntimeOptions& options) {
-  auto plan = PlanFor(options);
+  auto plan = PlanFromOptions(options);
   if (!plan) return plan.error();
   return plan->ToString();
 }

@@ -24,7 +24,7 @@ namespace {
 
 std::array<std::atomic<std::uint64_t>, 5> event_counts;
 
-std::uint64_t CountOf(ClientEvent event) {
+std::uint64_t EventCount(ClientEvent event) {
   // relaxed: a statistic.
   return event_counts[static_cast<std::size_t>(event)].load(
       std::memory_order_relaxed);
@@ -187,11 +187,11 @@ flare::Status ShutDownStatus() {
 }
 
 ClientStatistics GetClientStatistics() {
-  return {.connections_opened = CountOf(ClientEvent::kOpened),
-          .connections_failed = CountOf(ClientEvent::kFailed),
-          .connections_broken = CountOf(ClientEvent::kBroken),
-          .connections_idle_closed = CountOf(ClientEvent::kIdleClosed),
-          .late_replies = CountOf(ClientEvent::kLateReply)};
+  return {.connections_opened = EventCount(ClientEvent::kOpened),
+          .connections_failed = EventCount(ClientEvent::kFailed),
+          .connections_broken = EventCount(ClientEvent::kBroken),
+          .connections_idle_closed = EventCount(ClientEvent::kIdleClosed),
+          .late_replies = EventCount(ClientEvent::kLateReply)};
 }
 
 void CountClientEvent(ClientEvent event) {
