@@ -24,21 +24,22 @@ class InjectionQueue {
     tasks_.PushBack(task);
     // seq_cst: pairs with the load in size(), against a worker that goes to
     // sleep (scheduling_group.cc [P2]).
-    size_.store(tasks_.size, std::memory_order_seq_cst);
+    size_.store(tasks_.size(), std::memory_order_seq_cst);
   }
 
   void PushAll(TaskList&& tasks) {
     ScopedLock guard(lock_);
-    tasks_.Splice(std::move(tasks));
-    size_.store(tasks_.size, std::memory_order_seq_cst);  // As in Push.
+    tasks_.TakeAll(&tasks);
+    size_.store(tasks_.size(), std::memory_order_seq_cst);  // As in Push.
   }
 
   // Puts tasks back that were taken before those that are here.
   void Return(TaskList&& tasks) {
     ScopedLock guard(lock_);
-    tasks.Splice(std::exchange(tasks_, TaskList()));
-    tasks_ = tasks;
-    size_.store(tasks_.size, std::memory_order_seq_cst);  // Pairs with size().
+    tasks.TakeAll(&tasks_);
+    tasks_.TakeAll(&tasks);
+    size_.store(tasks_.size(),
+                std::memory_order_seq_cst);  // Pairs with size().
   }
 
   // The oldest tasks, at most `max`. If that is all, it takes as long for many
@@ -48,13 +49,13 @@ class InjectionQueue {
     TaskList taken;
     if (empty()) return taken;
     ScopedLock guard(lock_);
-    if (tasks_.size <= max) {
-      taken = std::exchange(tasks_, TaskList());
+    if (tasks_.size() <= max) {
+      taken.TakeAll(&tasks_);
     } else {
-      while (taken.size < max) taken.PushBack(tasks_.PopFront());
+      while (taken.size() < max) taken.PushBack(tasks_.PopFront());
     }
     // relaxed: fewer; nobody sleeps on it.
-    size_.store(tasks_.size, std::memory_order_relaxed);
+    size_.store(tasks_.size(), std::memory_order_relaxed);
     return taken;
   }
 

@@ -15,7 +15,7 @@ class InjectionQueueTest : public ::testing::Test {
   std::vector<std::size_t> Take(std::size_t max) {
     TaskList taken = queue_.Take(max);
     std::vector<std::size_t> indices;
-    const std::size_t size = taken.size;
+    const std::size_t size = taken.size();
     while (Task* const task = taken.PopFront()) {
       indices.push_back(static_cast<std::size_t>(task - tasks_.data()));
     }

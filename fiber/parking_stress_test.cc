@@ -56,7 +56,7 @@ class FakePoller : public Poller {
       const std::uint32_t seen = changes_.load(std::memory_order_acquire);
       TaskList arrived = arrivals_.Take(1000);
       const bool any = !arrived.empty();
-      ready->Splice(std::move(arrived));
+      ready->TakeAll(&arrived);
       if (any || woken_.exchange(false) || deadline_ns <= NowNs()) break;
       FutexWait(&changes_, seen, deadline_ns);
     }

@@ -55,7 +55,7 @@ TEST(RunQueueTest, TakeHalfMakesRoom) {
   auto tasks = MakeTasks(4);
   for (auto& task : tasks) queue.Push(&task);
   TaskList half = queue.TakeHalf();
-  EXPECT_EQ(half.size, 2U);
+  EXPECT_EQ(half.size(), 2U);
   EXPECT_EQ(half.PopFront(), &tasks[0]);
   EXPECT_EQ(half.PopFront(), &tasks[1]);
   EXPECT_EQ(queue.size(), 2U);

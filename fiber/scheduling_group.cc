@@ -126,14 +126,14 @@ void SchedulingGroup::Inject(Task* task) {
 
 void SchedulingGroup::InjectAll(TaskList&& tasks) {
   if (tasks.empty()) return;
-  const std::size_t size = tasks.size;
+  const std::size_t size = tasks.size();
   injection_.PushAll(std::move(tasks));
   WakeFor(size);  // [P2]
 }
 
 void SchedulingGroup::Return(TaskList&& tasks) {
   if (tasks.empty()) return;
-  const std::size_t size = tasks.size;
+  const std::size_t size = tasks.size();
   injection_.Return(std::move(tasks));
   WakeFor(size);  // [P2]
 }

@@ -24,6 +24,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "flare/base/intrusive_list.h"
+
 namespace flare::fiber {
 
 // Intrusive: derive from it or embed it. `run` is called exactly once for each
@@ -37,48 +39,8 @@ struct Task {
   Task* next = nullptr;  // The queue's, while the task is queued.
 };
 
-// A singly linked list of tasks, for handing over a batch. Not thread-safe.
-struct TaskList {
-  Task* head = nullptr;
-  Task* tail = nullptr;
-  std::size_t size = 0;
-
-  bool empty() const noexcept { return head == nullptr; }
-
-  void PushBack(Task* task) noexcept {
-    task->next = nullptr;
-    if (tail != nullptr) {
-      tail->next = task;
-    } else {
-      head = task;
-    }
-    tail = task;
-    ++size;
-  }
-
-  Task* PopFront() noexcept {
-    Task* const task = head;
-    if (task != nullptr) {
-      head = task->next;
-      if (head == nullptr) tail = nullptr;
-      --size;
-    }
-    return task;
-  }
-
-  // Moves all of `other` behind this list's tasks.
-  void Splice(TaskList&& other) noexcept {
-    if (other.head == nullptr) return;
-    if (tail != nullptr) {
-      tail->next = other.head;
-    } else {
-      head = other.head;
-    }
-    tail = other.tail;
-    size += other.size;
-    other = TaskList();
-  }
-};
+// For handing over a batch. Not thread-safe.
+using TaskList = IntrusiveQueue<Task, &Task::next>;
 
 // Queues `task`: on a worker into its own run queue (first in, first out),
 // from a plain thread into the injection queue of a nearby group.

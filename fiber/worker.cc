@@ -258,11 +258,11 @@ void Worker::PushAll(TaskList&& tasks) {
   const bool behind =
       keep_limit_ < run_queue_.capacity() && group_->injected() != 0;
   const std::uint32_t room = behind ? 0 : Room();
-  if (tasks.size <= room) [[likely]] {
+  if (tasks.size() <= room) [[likely]] {
     return Keep(std::move(tasks));
   }
   TaskList kept;
-  while (kept.size < room) kept.PushBack(tasks.PopFront());
+  while (kept.size() < room) kept.PushBack(tasks.PopFront());
   Keep(std::move(kept));
   group_->InjectAll(std::move(tasks));
 }

@@ -35,7 +35,7 @@ class TestPoller : public Poller {
     {
       const std::scoped_lock guard(lock_);
       while (Task* const task = tasks.PopFront()) tasks_.PushBack(task);
-      pending_ = tasks_.size;
+      pending_ = tasks_.size();
     }
     Wake();
   }
@@ -45,7 +45,7 @@ class TestPoller : public Poller {
       const std::scoped_lock guard(lock_);
       if (Task* const task = tasks_.PopFront()) {
         ready->PushBack(task);
-        pending_ = tasks_.size;
+        pending_ = tasks_.size();
         return;
       }
     }

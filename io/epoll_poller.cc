@@ -189,8 +189,8 @@ void EpollPoller::NoteFetched() {
 void EpollPoller::HandOut(fiber::TaskList* ready) {
   // relaxed: written by Poll() only, whose calls the runtime orders.
   int pending = pending_.load(std::memory_order_relaxed);
-  const std::size_t enough = ready->size + 1;
-  for (; pending > 0 && ready->size < enough; --pending) {
+  const std::size_t enough = ready->size() + 1;
+  for (; pending > 0 && ready->size() < enough; --pending) {
     const auto i = static_cast<std::size_t>(fetched_ - pending);
     const epoll_event& event = events_->list[i];
     auto* const descriptor = static_cast<Descriptor*>(event.data.ptr);

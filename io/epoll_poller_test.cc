@@ -81,7 +81,7 @@ class EpollPollerTest
   std::size_t PollNow() {
     fiber::TaskList ready;
     poller_->Poll(0, &ready);
-    return ready.size;
+    return ready.size();
   }
 
   std::atomic<int> alive_{0};
@@ -106,8 +106,8 @@ TEST_P(EpollPollerTest, ReportsEachEdgeOnce) {
   // What is so already at registration is an event.
   fiber::TaskList ready;
   poller_->Poll(0, &ready);
-  EXPECT_EQ(ready.size, 1U);
-  EXPECT_EQ(ready.head, probe->task());
+  EXPECT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready.Front(), probe->task());
   EXPECT_EQ(probe->TakeEvents(), static_cast<std::uint32_t>(EPOLLOUT));
 
   EXPECT_EQ(PollNow(), 0U);
@@ -181,8 +181,8 @@ TEST_P(EpollPollerTest, MoreEventsThanOneBatch) {
     // One at a time, in their order.
     const std::size_t begun = reported / kBatch * kBatch;
     const std::size_t fetched = std::min(kProbes - begun, kBatch);
-    ASSERT_EQ(ready.size, 1U);
-    EXPECT_EQ(ready.head, probes[reported++]->task());
+    ASSERT_EQ(ready.size(), 1U);
+    EXPECT_EQ(ready.Front(), probes[reported++]->task());
     EXPECT_EQ(poller_->pending(), begun + fetched - reported);
   }
   EXPECT_EQ(PollNow(), 0U);

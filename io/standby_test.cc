@@ -62,7 +62,7 @@ class StandbyTest : public ::testing::TestWithParam<std::chrono::microseconds> {
   std::size_t Poll(std::int64_t deadline_ns) {
     fiber::TaskList ready;
     poller_->Poll(deadline_ns, &ready);
-    return ready.size;
+    return ready.size();
   }
 
   void StartStandby(std::int64_t deadline_ns = kNoDeadline) {

@@ -147,7 +147,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   fiber::TaskList calls;
   CutResult result = CutResult::kNeedMore;
   for (std::size_t room = CallsToStart(); !in.empty();) {
-    if (calls.size == room) {
+    if (calls.size() == room) {
       if (room != 0) StartCalls(std::exchange(calls, {}));
       room = CallsToStart();
       if (room == 0) {
@@ -268,7 +268,7 @@ bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
 }
 
 void ServerConnection::StartCalls(fiber::TaskList&& calls) {
-  const std::size_t n = calls.size;
+  const std::size_t n = calls.size();
   // relaxed: [C1] holds; the tasks' queue orders the rest.
   holds_.fetch_add(n, std::memory_order_relaxed);
   const std::size_t admitted = state_->AdmitCalls(group(), n);
@@ -276,7 +276,7 @@ void ServerConnection::StartCalls(fiber::TaskList&& calls) {
     return fiber::SubmitAll(std::move(calls));
   }
   fiber::TaskList run;
-  while (run.size != admitted) run.PushBack(calls.PopFront());
+  while (run.size() != admitted) run.PushBack(calls.PopFront());
   if (!run.empty()) fiber::SubmitAll(std::move(run));
   // Right here, so that there can't be many of them.
   while (fiber::Task* task = calls.PopFront()) {
