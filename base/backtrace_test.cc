@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare {
@@ -47,9 +48,8 @@ namespace backtrace_test {
 
 namespace {
 
-bool Contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // The first one, so that the threads meet while the program's lines are read.
 TEST(Backtrace, SymbolizesOnManyThreadsAtOnce) {
@@ -64,7 +64,7 @@ TEST(Backtrace, SymbolizesOnManyThreadsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(Contains(texts[0], "Outer"));
+  EXPECT_THAT(texts[0], HasSubstr("Outer"));
   for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
 }
 
@@ -77,8 +77,8 @@ TEST(Backtrace, NamesCallersFromTheInsideOut) {
             "flare::backtrace_test::Outer()");
   const std::string text = backtrace.ToString();
   EXPECT_LT(text.find("Inner"), text.find("Outer"));
-  EXPECT_TRUE(Contains(text, "#0 0x")) << text;
-  EXPECT_TRUE(Contains(text, "main")) << text;
+  EXPECT_THAT(text, HasSubstr("#0 0x"));
+  EXPECT_THAT(text, HasSubstr("main"));
 }
 
 TEST(Backtrace, NamesFileAndLine) {
@@ -93,15 +93,17 @@ TEST(Backtrace, SkipsInnermostFrames) {
   const Backtrace whole = backtrace_test::Skipping(0);
   const Backtrace less = backtrace_test::Skipping(1);
   EXPECT_EQ(less.size(), whole.size() - 1);
-  EXPECT_TRUE(Contains(Symbolize(whole.frames()[0]).function, "Skipping(int)"));
-  EXPECT_FALSE(Contains(Symbolize(less.frames()[0]).function, "Skipping(int)"));
+  EXPECT_THAT(Symbolize(whole.frames()[0]).function,
+              HasSubstr("Skipping(int)"));
+  EXPECT_THAT(Symbolize(less.frames()[0]).function,
+              Not(HasSubstr("Skipping(int)")));
   EXPECT_TRUE(backtrace_test::Skipping(100000).empty());
 }
 
 TEST(Backtrace, EndsAtItsRoom) {
   const Backtrace deep = backtrace_test::Deep(200);
   EXPECT_EQ(deep.size(), Backtrace::kMaxFrames);
-  EXPECT_TRUE(Contains(Symbolize(deep.frames().back()).function, "Deep(int)"));
+  EXPECT_THAT(Symbolize(deep.frames().back()).function, HasSubstr("Deep(int)"));
   Backtrace full = deep;
   EXPECT_FALSE(full.Add(1));
   EXPECT_EQ(full, deep);
@@ -133,8 +135,8 @@ TEST(Backtrace, NamesFunctions) {
   EXPECT_EQ(FunctionName(reinterpret_cast<void*>(&backtrace_test::Outer)),
             "flare::backtrace_test::Outer()");
   // Of a shared library, without debug information.
-  EXPECT_TRUE(
-      Contains(FunctionName(reinterpret_cast<void*>(&getppid)), "getppid"));
+  EXPECT_THAT(FunctionName(reinterpret_cast<void*>(&getppid)),
+              HasSubstr("getppid"));
 }
 
 // --- From a signal handler ---
@@ -164,9 +166,9 @@ void ExpectRaiseHere() {
   ASSERT_FALSE(from_signal.empty());
   const std::string text = from_signal.ToString();
   // Through libc's code, which has no frame pointers, and without the handler.
-  EXPECT_TRUE(Contains(text, "RaiseHere")) << text;
-  EXPECT_FALSE(Contains(text, "BacktraceFromSignal(void")) << text;
-  EXPECT_FALSE(Contains(text, "WithHandler(int, void (*)())::")) << text;
+  EXPECT_THAT(text, HasSubstr("RaiseHere"));
+  EXPECT_THAT(text, Not(HasSubstr("BacktraceFromSignal(void")));
+  EXPECT_THAT(text, Not(HasSubstr("WithHandler(int, void (*)())::")));
 }
 
 TEST(BacktraceFromSignal, ShowsWhatWasInterrupted) {

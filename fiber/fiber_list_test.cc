@@ -21,6 +21,7 @@
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -61,9 +62,9 @@ namespace fiber_list_test {
 
 namespace {
 
-bool Contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<FiberSnapshot> Named(const std::string& name) {
   std::vector<FiberSnapshot> found = ListFibers();
@@ -147,7 +148,7 @@ TEST_P(FiberListTest, ShowsWhatASuspendedFiberWaitsFor) {
   EXPECT_NE(inside, std::string::npos) << stack;
   EXPECT_NE(outside, std::string::npos) << stack;
   EXPECT_LT(inside, outside) << stack;
-  EXPECT_TRUE(Contains(stack, "Worker::Loop")) << stack;
+  EXPECT_THAT(stack, HasSubstr("Worker::Loop"));
 
   event.Set();
   fiber.join();
@@ -165,10 +166,10 @@ TEST_P(FiberListTest, NamesTheEntry) {
   });
   const std::vector<FiberSnapshot> found = AwaitSuspended("entry", 1);
   const std::string name = EntryName(found[0].entry);
-  EXPECT_TRUE(Contains(name, "NamesTheEntry")) << name;
+  EXPECT_THAT(name, HasSubstr("NamesTheEntry"));
   // What a lambda is called depends on the compiler.
-  EXPECT_TRUE(Contains(name, "{lambda()#1}") || Contains(name, "$_")) << name;
-  EXPECT_FALSE(Contains(name, "ClosureTask")) << name;
+  EXPECT_THAT(name, AnyOf(HasSubstr("{lambda()#1}"), HasSubstr("$_")));
+  EXPECT_THAT(name, Not(HasSubstr("ClosureTask")));
   EXPECT_EQ(EntryName(nullptr), "none");
   event.Set();
   done.Wait();
@@ -191,8 +192,8 @@ TEST_P(FiberListTest, ShowsRunningFibers) {
   EXPECT_EQ(found[0].waits_for, "");
   std::ostringstream out;
   DumpFibers(out);
-  EXPECT_TRUE(Contains(out.str(), "running on worker ")) << out.str();
-  EXPECT_TRUE(Contains(out.str(), "\"runner\" on ")) << out.str();
+  EXPECT_THAT(out.str(), HasSubstr("running on worker "));
+  EXPECT_THAT(out.str(), HasSubstr("\"runner\" on "));
   stop.store(true, std::memory_order_relaxed);  // Only to end.
   fiber.join();
 }
@@ -211,9 +212,9 @@ TEST_P(FiberListTest, DumpGathersFibersAtTheSamePlace) {
   std::ostringstream out;
   DumpFibers(out);
   const std::string text = out.str();
-  EXPECT_TRUE(Contains(text, "20 suspended: ")) << text;
-  EXPECT_TRUE(Contains(text, "\"same\" on 0x")) << text;
-  EXPECT_TRUE(Contains(text, ", ...")) << text;
+  EXPECT_THAT(text, HasSubstr("20 suspended: "));
+  EXPECT_THAT(text, HasSubstr("\"same\" on 0x"));
+  EXPECT_THAT(text, HasSubstr(", ..."));
   // One backtrace for all of them.
   const std::size_t first = text.find("WaitInside(");
   ASSERT_NE(first, std::string::npos) << text;
@@ -267,7 +268,7 @@ TEST_P(FiberListTest, StandsFibersThatDoNotStandStill) {
     if (round % 20 == 0) {
       std::ostringstream out;
       DumpFibers(out);
-      EXPECT_TRUE(Contains(out.str(), " fibers: "));
+      EXPECT_THAT(out.str(), HasSubstr(" fibers: "));
     }
   }
   stop.store(true, std::memory_order_relaxed);  // Only to end.
@@ -307,7 +308,7 @@ TEST_P(FiberListTest, ShowsNoBacktraceOfAnother) {
       if ((!here && fiber.name != "there") || fiber.backtrace.empty()) continue;
       ++seen;
       const std::string stack = fiber.backtrace.ToString();
-      EXPECT_TRUE(Contains(stack, here ? "YieldHere" : "YieldThere"))
+      EXPECT_THAT(stack, HasSubstr(here ? "YieldHere" : "YieldThere"))
           << fiber.name << "\n"
           << stack;
     }

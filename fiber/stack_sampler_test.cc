@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "flare/fiber/sanitizer.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -27,6 +28,8 @@ namespace stack_sampler_test {
 
 namespace {
 
+using ::testing::HasSubstr;
+
 // ThreadSanitizer holds signals back until the thread calls something that it
 // intercepts, so there may be no answer.
 #ifdef FLARE_TSAN
@@ -34,10 +37,6 @@ constexpr bool kSignalsArriveAtOnce = false;
 #else
 constexpr bool kSignalsArriveAtOnce = true;
 #endif
-
-bool Contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
 
 class StackSamplerTest : public ::testing::Test {
  protected:
@@ -75,7 +74,7 @@ TEST_F(StackSamplerTest, SamplesTheThreadAskedFor) {
     backtrace = SampleStack(busy.tid.load(), kLong);
     ASSERT_FALSE(backtrace.empty());
   }
-  EXPECT_TRUE(Contains(backtrace.ToString(), "ComputeUntil"));
+  EXPECT_THAT(backtrace.ToString(), HasSubstr("ComputeUntil"));
 }
 
 TEST_F(StackSamplerTest, SamplesForManyAtOnce) {

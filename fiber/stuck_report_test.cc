@@ -23,6 +23,7 @@
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -46,6 +47,8 @@ namespace stuck_report_test {
 }  // namespace stuck_report_test
 
 namespace {
+
+using ::testing::HasSubstr;
 
 using std::chrono::milliseconds;
 
@@ -165,10 +168,6 @@ class StuckReportTest : public ::testing::Test {
   std::vector<StuckReport> reports_;
 };
 
-bool Contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
-
 TEST_F(StuckReportTest, NamesTheTaskAndShowsWhereItIs) {
   Start(2);
   Holder holder("computing");
@@ -179,11 +178,11 @@ TEST_F(StuckReportTest, NamesTheTaskAndShowsWhereItIs) {
   EXPECT_NE(report.entry, nullptr);
   EXPECT_GE(GetRuntimeStatistics().stuck_reports, 1U);
   const std::string text = report.ToString();
-  EXPECT_TRUE(Contains(text, "a task holds worker 0/")) << text;
-  EXPECT_TRUE(Contains(text, "fiber \"computing\"")) << text;
+  EXPECT_THAT(text, HasSubstr("a task holds worker 0/"));
+  EXPECT_THAT(text, HasSubstr("fiber \"computing\""));
   if (kSignalsArriveAtOnce) {
-    EXPECT_TRUE(Contains(text, "ComputeUntil")) << text;
-    EXPECT_TRUE(Contains(text, "Worker::Loop")) << text;
+    EXPECT_THAT(text, HasSubstr("ComputeUntil"));
+    EXPECT_THAT(text, HasSubstr("Worker::Loop"));
   }
 }
 
@@ -388,9 +387,9 @@ TEST_F(StuckReportTest, ReportIsReadableWithoutDetails) {
   StuckReport report;
   report.held_ns = 1'500'000'000;
   const std::string text = report.ToString();
-  EXPECT_TRUE(Contains(text, "worker 0/0 for 1.500 s")) << text;
-  EXPECT_TRUE(Contains(text, "without name")) << text;
-  EXPECT_TRUE(Contains(text, "no backtrace")) << text;
+  EXPECT_THAT(text, HasSubstr("worker 0/0 for 1.500 s"));
+  EXPECT_THAT(text, HasSubstr("without name"));
+  EXPECT_THAT(text, HasSubstr("no backtrace"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
 #include "glog/logging.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -33,6 +34,8 @@ namespace thread_lock_check_test {
 }  // namespace thread_lock_check_test
 
 namespace {
+
+using ::testing::HasSubstr;
 
 using thread_lock_check_test::LockHere;
 using thread_lock_check_test::SuspendHere;
@@ -84,10 +87,6 @@ std::vector<std::string> ErrorsOf(F f) {
   return log.errors();
 }
 
-bool Contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
-
 TEST(ThreadLockCheck, ReportsBothPlaces) {
   ThreadMutex mutex;
   const auto errors = ErrorsOf([&] {
@@ -97,7 +96,7 @@ TEST(ThreadLockCheck, ReportsBothPlaces) {
   });
   ASSERT_EQ(errors.size(), 1U);
   const std::string& text = errors[0];
-  EXPECT_TRUE(Contains(text, "fiber \"holder\" is suspended (")) << text;
+  EXPECT_THAT(text, HasSubstr("fiber \"holder\" is suspended ("));
   const std::size_t suspended = text.find("SuspendHere");
   const std::size_t locked = text.find("LockHere");
   EXPECT_NE(suspended, std::string::npos) << text;
