@@ -30,17 +30,15 @@ using testing::SendAll;
 using testing::SocketPair;
 using testing::TcpPair;
 
-Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
-
 class AfterFlushTest : public testing::ConnectionTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(AfterFlushTest);
 
 TEST_P(AfterFlushTest, SendsAndEnds) {
   Open({}, 2048, 2048);
   const std::string sent = Pattern(300'000);
-  ASSERT_EQ(connection_->Write(BufferOf(sent)), WriteResult::kOk);
+  ASSERT_EQ(connection_->Write(CreateBufferSlow(sent)), WriteResult::kOk);
   connection_->CloseAfterFlush(Status(1, "all said"));
-  EXPECT_EQ(connection_->Write(BufferOf("late")), WriteResult::kClosed);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("late")), WriteResult::kClosed);
   EXPECT_EQ(Receive(peer_.get(), sent.size()), sent);
   EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
   EXPECT_FALSE(handler_.closed());  // Until the peer has ended, too.
@@ -63,7 +61,7 @@ TEST_P(AfterFlushTest, DespiteUnreadInput) {
   Open();
   connection_->PauseReading();
   ASSERT_TRUE(SendAll(peer_.get(), "nobody reads this"));
-  ASSERT_EQ(connection_->Write(BufferOf("reply")), WriteResult::kOk);
+  ASSERT_EQ(connection_->Write(CreateBufferSlow("reply")), WriteResult::kOk);
   connection_->CloseAfterFlush();
   EXPECT_EQ(Receive(peer_.get(), 5), "reply");
   EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
@@ -89,7 +87,7 @@ TEST_P(AfterFlushTest, WhileConnecting) {
   Endpoint address;
   const UniqueFd listener = testing::PlainListener(&address);
   connection_ = StreamConnection::Connect(address, 0, &handler_);
-  ASSERT_EQ(connection_->Write(BufferOf("notice")), WriteResult::kOk);
+  ASSERT_EQ(connection_->Write(CreateBufferSlow("notice")), WriteResult::kOk);
   connection_->CloseAfterFlush(Status(1, "told them"));
   connection_->Start();
   peer_ = testing::PlainAccept(listener);
@@ -114,7 +112,8 @@ TEST_P(AfterFlushTest, GivesUpOnAPeerThatTakesNothing) {
   StreamConnection::Options options;
   options.linger_ns = 5'000'000;
   Open(options, 2048, 2048);
-  ASSERT_EQ(connection_->Write(BufferOf(Pattern(1 << 20))), WriteResult::kOk);
+  ASSERT_EQ(connection_->Write(CreateBufferSlow(Pattern(1 << 20))),
+            WriteResult::kOk);
   connection_->CloseAfterFlush();
   EXPECT_EQ(handler_.WaitClosed().code(), ETIMEDOUT);
   // It doesn't take what it has got for all there was.
@@ -151,7 +150,7 @@ TEST_P(AfterFlushTest, WaitsForAPeerThatReadsSlowly) {
     connection_ =
         StreamConnection::Accepted(std::move(pair.ours), 0, &handler, options);
     connection_->Start();
-    ASSERT_EQ(connection_->Write(BufferOf(bytes)), WriteResult::kOk);
+    ASSERT_EQ(connection_->Write(CreateBufferSlow(bytes)), WriteResult::kOk);
     connection_->CloseAfterFlush(Status(1, "all sent"));
     std::int64_t longest_ns = 0;
     const bool all = read_slowly(&longest_ns);

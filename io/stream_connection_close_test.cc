@@ -25,8 +25,6 @@ using testing::SendAll;
 using testing::SocketPair;
 using testing::TcpPair;
 
-Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
-
 class CloseTest : public testing::ConnectionTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(CloseTest);
 
@@ -59,7 +57,7 @@ TEST_P(CloseTest, AReasonIsNeverOk) {
 TEST_P(CloseTest, BeforeTheStart) {
   SocketPair pair = TcpPair();
   connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
-  EXPECT_EQ(connection_->Write(BufferOf("x")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("x")), WriteResult::kOk);
   connection_->Close(Status(1, "never mind"));
   connection_->Start();
   EXPECT_EQ(handler_.WaitClosed().message(), "never mind");
@@ -80,7 +78,7 @@ TEST_P(CloseTest, NeverStartedNorClosed) {
   SocketPair pair = TcpPair();
   auto connection =
       StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
-  EXPECT_EQ(connection->Write(BufferOf("x")), WriteResult::kOk);
+  EXPECT_EQ(connection->Write(CreateBufferSlow("x")), WriteResult::kOk);
   connection.Reset();
   EXPECT_EQ(ReceiveEnd(pair.peer.get()), 0);
   EXPECT_FALSE(handler_.closed());
@@ -115,7 +113,8 @@ TEST_P(CloseTest, WhileConnecting) {
   ASSERT_TRUE(fills);
 
   connection_ = StreamConnection::Connect(address, 0, &handler_);
-  EXPECT_EQ(connection_->Write(BufferOf("never sent")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("never sent")),
+            WriteResult::kOk);
   connection_->Start();
   connection_->Close(Status(ETIMEDOUT, "took too long"));
   EXPECT_EQ(handler_.WaitClosed().message(), "took too long");
@@ -154,7 +153,8 @@ TEST_P(CloseTest, WhilePaused) {
 
 TEST_P(CloseTest, WhileTheSocketIsFull) {
   Open({}, 2048, 2048);
-  ASSERT_EQ(connection_->Write(BufferOf(Pattern(1 << 20))), WriteResult::kOk);
+  ASSERT_EQ(connection_->Write(CreateBufferSlow(Pattern(1 << 20))),
+            WriteResult::kOk);
   Receive(peer_.get(), 1);
   connection_->Close(Status(1, "dropped"));
   EXPECT_EQ(handler_.WaitClosed().message(), "dropped");
@@ -201,7 +201,8 @@ TEST_P(CloseTest, ResetByThePeer) {
 // Even if nothing is read from it: sending finds out.
 TEST_P(CloseTest, ResetWhileTheSocketIsFull) {
   Open({}, 2048, 2048);
-  ASSERT_EQ(connection_->Write(BufferOf(Pattern(1 << 20))), WriteResult::kOk);
+  ASSERT_EQ(connection_->Write(CreateBufferSlow(Pattern(1 << 20))),
+            WriteResult::kOk);
   Receive(peer_.get(), 1);
   testing::ResetOnClose(peer_.get());
   peer_.Reset();
@@ -223,9 +224,9 @@ TEST_P(CloseTest, LastWordsOfThePeerAreRead) {
     ASSERT_TRUE(SendAll(pair.peer.get(), "too many requests"));
     pair.peer.Reset();
     // Answered by a reset, so that the next one fails.
-    ASSERT_EQ(connection->Write(BufferOf("request")), WriteResult::kOk);
+    ASSERT_EQ(connection->Write(CreateBufferSlow("request")), WriteResult::kOk);
     connection->ResumeReading();
-    while (connection->Write(BufferOf("request")) == WriteResult::kOk) {
+    while (connection->Write(CreateBufferSlow("request")) == WriteResult::kOk) {
       std::this_thread::yield();
     }
     handler.WaitClosed();

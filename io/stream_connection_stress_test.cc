@@ -27,8 +27,6 @@ using testing::Receive;
 using testing::RecordingHandler;
 using testing::SendAll;
 
-Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
-
 // An echo server that counts its connections.
 class EchoServer {
  public:
@@ -97,7 +95,8 @@ class PingPong : public StreamHandler {
  private:
   void Next() {
     if (rounds_-- > 0) {
-      EXPECT_EQ(connection_->Write(BufferOf(message_)), WriteResult::kOk);
+      EXPECT_EQ(connection_->Write(CreateBufferSlow(message_)),
+                WriteResult::kOk);
     } else {
       connection_->CloseAfterFlush(Status(1, "played"));
     }
@@ -157,7 +156,8 @@ TEST_P(StressTest, ManyWritersOneConnection) {
       char frame[kFrame];
       std::memcpy(frame, &writer, 4);
       std::memcpy(frame + 4, &i, 4);
-      EXPECT_EQ(connection->Write(BufferOf({frame, kFrame})), WriteResult::kOk);
+      EXPECT_EQ(connection->Write(CreateBufferSlow({frame, kFrame})),
+                WriteResult::kOk);
     }
   };
   fiber::Latch fibers(kWriters / 2);
@@ -203,7 +203,7 @@ TEST_P(StressTest, BackPressureEndToEnd) {
   for (int w = 0; w < kWriters; ++w) {
     fiber::Spawn([&] {
       for (int i = 0; i < kEach; ++i) {
-        Buffer data = BufferOf(Pattern(kSize));
+        Buffer data = CreateBufferSlow(Pattern(kSize));
         while (connection->Write(std::move(data)) == WriteResult::kOverLimit) {
           EXPECT_EQ(connection->WaitWritable(Deadline()), RoomResult::kRoom);
         }
@@ -246,7 +246,7 @@ TEST_P(StressTest, ClosingRaces) {
     spawn([&] { connection->Start(); });
     spawn([&] {
       for (int i = 0; i < 100; ++i) {
-        if (connection->Write(BufferOf(Pattern(3000))) ==
+        if (connection->Write(CreateBufferSlow(Pattern(3000))) ==
             WriteResult::kClosed) {
           break;
         }
@@ -297,7 +297,7 @@ TEST_P(StressTest, WritesBesideASendThatFails) {
     for (One& one : all) {
       one.handler.on_data = [&](Buffer& in, std::size_t*, std::string*) {
         in.Clear();
-        static_cast<void>(one.connection->Write(BufferOf(large)));
+        static_cast<void>(one.connection->Write(CreateBufferSlow(large)));
         one.connection->PauseReadingForOutput();
         return true;
       };
@@ -308,7 +308,7 @@ TEST_P(StressTest, WritesBesideASendThatFails) {
         fiber::Spawn([&] {
           WriteResult result;
           do {
-            result = one.connection->Write(BufferOf(large));
+            result = one.connection->Write(CreateBufferSlow(large));
             if (result == WriteResult::kOverLimit &&
                 one.connection->WaitWritable(Deadline()) ==
                     RoomResult::kTimedOut) {
@@ -350,7 +350,7 @@ TEST_P(StressTest, ConnectingRaces) {
       ended.count_down();
     });
     fiber::Spawn([&] {
-      while (connection->Write(BufferOf("x")) == WriteResult::kOk) {
+      while (connection->Write(CreateBufferSlow("x")) == WriteResult::kOk) {
         this_fiber::Yield();
       }
       ended.count_down();

@@ -25,8 +25,6 @@ using testing::Receive;
 using testing::RecordingHandler;
 using testing::SendAll;
 
-Buffer BufferOf(std::string_view bytes) { return CreateBufferSlow(bytes); }
-
 class StreamConnectionTest : public testing::ConnectionTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(StreamConnectionTest);
 
@@ -56,8 +54,8 @@ TEST_P(StreamConnectionTest, ReadsWhatWasSentBeforeTheStart) {
 
 TEST_P(StreamConnectionTest, Writes) {
   Open();
-  EXPECT_EQ(connection_->Write(BufferOf("one ")), WriteResult::kOk);
-  EXPECT_EQ(connection_->Write(BufferOf("two")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("one ")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("two")), WriteResult::kOk);
   EXPECT_EQ(connection_->Write(Buffer()), WriteResult::kOk);  // Nothing to do.
   EXPECT_EQ(Receive(peer_.get(), 7), "one two");
 }
@@ -65,7 +63,7 @@ TEST_P(StreamConnectionTest, Writes) {
 TEST_P(StreamConnectionTest, WritesBeforeTheStartGoOutAfterIt) {
   testing::SocketPair pair = testing::TcpPair();
   connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_);
-  EXPECT_EQ(connection_->Write(BufferOf("early")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("early")), WriteResult::kOk);
   EXPECT_EQ(connection_->BufferedOutput(), 5 + kWriteCharge);
   connection_->Start();
   EXPECT_EQ(Receive(pair.peer.get(), 5), "early");
@@ -104,7 +102,7 @@ TEST_P(StreamConnectionTest, LargeTransfersBothWays) {
   const std::string back = Pattern(5 << 20, 2);
   std::thread sender([&] { EXPECT_TRUE(SendAll(peer_.get(), there)); });
   for (std::size_t at = 0; at < back.size(); at += 50'000) {
-    ASSERT_EQ(connection_->Write(BufferOf(back.substr(at, 50'000))),
+    ASSERT_EQ(connection_->Write(CreateBufferSlow(back.substr(at, 50'000))),
               WriteResult::kOk);
   }
   EXPECT_EQ(Receive(peer_.get(), back.size()), back);
@@ -120,7 +118,7 @@ TEST_P(StreamConnectionTest, PartialWritesToASlowReader) {
   Open({}, /*our_send_buffer=*/2048, /*peer_receive_buffer=*/2048);
   const std::string sent = Pattern(400'000);
   for (std::size_t at = 0; at < sent.size(); at += 1000) {
-    ASSERT_EQ(connection_->Write(BufferOf(sent.substr(at, 1000))),
+    ASSERT_EQ(connection_->Write(CreateBufferSlow(sent.substr(at, 1000))),
               WriteResult::kOk);
   }
   EXPECT_GT(connection_->BufferedOutput(), 0U);
@@ -157,7 +155,8 @@ TEST_P(StreamConnectionTest, ShortWritesCountForMore) {
   connection_ =
       StreamConnection::Accepted(std::move(pair.ours), 0, &handler_, options);
   std::size_t accepted = 0;
-  while (connection_->Write(BufferOf("x")) == WriteResult::kOk) ++accepted;
+  while (connection_->Write(CreateBufferSlow("x")) == WriteResult::kOk)
+    ++accepted;
   EXPECT_EQ(accepted, options.max_output / (1 + kWriteCharge) + 1);
   connection_->Start();
   EXPECT_EQ(Receive(pair.peer.get(), accepted), std::string(accepted, 'x'));
@@ -172,7 +171,7 @@ TEST_P(StreamConnectionTest, OutputLimit) {
   Buffer refused;
   std::size_t accepted = 0;
   for (;;) {
-    refused = BufferOf(Pattern(10'000));
+    refused = CreateBufferSlow(Pattern(10'000));
     const WriteResult result = connection_->Write(std::move(refused));
     if (result == WriteResult::kOverLimit) break;
     ASSERT_EQ(result, WriteResult::kOk);
@@ -186,7 +185,7 @@ TEST_P(StreamConnectionTest, OutputLimit) {
   fiber::Spawn([&] {
     EXPECT_EQ(connection_->WaitWritable(Deadline()), RoomResult::kRoom);
     EXPECT_LE(connection_->BufferedOutput(), options.max_output / 2);
-    EXPECT_EQ(connection_->Write(BufferOf("last")), WriteResult::kOk);
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("last")), WriteResult::kOk);
     written.count_down();
   });
   const std::string got = Receive(peer_.get(), accepted + 4);
@@ -204,7 +203,8 @@ TEST_P(StreamConnectionTest, OutputLimitThatOnlyWaitersMind) {
   const std::string piece = Pattern(10'000);
   std::string all;
   for (int i = 0; i != 100; ++i) {
-    ASSERT_EQ(connection_->Write(BufferOf(piece)), WriteResult::kOk) << i;
+    ASSERT_EQ(connection_->Write(CreateBufferSlow(piece)), WriteResult::kOk)
+        << i;
     all += piece;
   }
   EXPECT_FALSE(connection_->HasOutputRoom());
@@ -219,7 +219,8 @@ TEST_P(StreamConnectionTest, ClosingWakesWaitingWriters) {
   Open(options, 2048, 2048);
   // The peer doesn't read, and the kernel takes less than half of this: nobody
   // finds room before the end.
-  while (connection_->Write(BufferOf(Pattern(10'000))) == WriteResult::kOk) {
+  while (connection_->Write(CreateBufferSlow(Pattern(10'000))) ==
+         WriteResult::kOk) {
   }
   fiber::Latch woken(2);
   for (int i = 0; i < 2; ++i) {
@@ -334,7 +335,7 @@ TEST_P(StreamConnectionTest, ReadingPausedForOutputResumesByItself) {
         return true;
       }
       in.Skip(1);
-      EXPECT_EQ(connection_->Write(BufferOf(Pattern(300'000))),
+      EXPECT_EQ(connection_->Write(CreateBufferSlow(Pattern(300'000))),
                 WriteResult::kOk);
     }
     return true;
@@ -366,7 +367,7 @@ TEST_P(StreamConnectionTest, ActivityIsNoted) {
   handler_.WaitReceived(1);
   const std::int64_t received = connection_->last_activity_ns();
   EXPECT_GE(received, created);
-  ASSERT_EQ(connection_->Write(BufferOf("y")), WriteResult::kOk);
+  ASSERT_EQ(connection_->Write(CreateBufferSlow("y")), WriteResult::kOk);
   Receive(peer_.get(), 1);
   EXPECT_GE(connection_->last_activity_ns(), received);
 }
@@ -377,11 +378,11 @@ TEST_P(StreamConnectionTest, Connects) {
   handler_.on_connected = [&] {
     EXPECT_EQ(connection_->remote_endpoint(), address);
     EXPECT_EQ(connection_->local_endpoint().host(), "127.0.0.1");
-    EXPECT_EQ(connection_->Write(BufferOf("second")), WriteResult::kOk);
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("second")), WriteResult::kOk);
   };
   connection_ = StreamConnection::Connect(address, 0, &handler_);
   // Queued until it is connected, and before what OnConnected writes.
-  EXPECT_EQ(connection_->Write(BufferOf("first ")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("first ")), WriteResult::kOk);
   connection_->Start();
   peer_ = testing::PlainAccept(listener);
   handler_.WaitConnected();
@@ -416,13 +417,13 @@ TEST_P(StreamConnectionTest, ConnectRefused) {
             0);
   const Endpoint address = GetLocalEndpoint(bound.get());
   connection_ = StreamConnection::Connect(address, 0, &handler_);
-  EXPECT_EQ(connection_->Write(BufferOf("lost")), WriteResult::kOk);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("lost")), WriteResult::kOk);
   connection_->Start();
   const Status why = handler_.WaitClosed();
   EXPECT_EQ(why.code(), ECONNREFUSED);
   EXPECT_EQ(why.message(),
             "connect to " + address.ToString() + ": Connection refused");
-  EXPECT_EQ(connection_->Write(BufferOf("late")), WriteResult::kClosed);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("late")), WriteResult::kClosed);
 }
 
 TEST_P(StreamConnectionTest, ConnectToNonsense) {
