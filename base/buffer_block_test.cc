@@ -6,15 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/testing/buffers.h"
 #include "gtest/gtest.h"
 
 namespace flare {
 namespace {
 
-template <class F>
-void OnFreshThread(F f) {
-  std::thread(f).join();
-}
+using buffer_testing::OnFreshThread;
 
 int destroyed = 0;
 

@@ -7,19 +7,15 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/testing/buffers.h"
 #include "gtest/gtest.h"
 
 namespace flare {
 namespace {
 
-constexpr std::size_t kBuildRoom = kBuildBlockSize - kBlockHeaderSize;
+using buffer_testing::OnFreshThread;
 
-// Each test starts without a hot block on its thread, so that addresses and
-// sizes are predictable.
-template <class F>
-void OnFreshThread(F f) {
-  std::thread(f).join();
-}
+constexpr std::size_t kBuildRoom = kBuildBlockSize - kBlockHeaderSize;
 
 TEST(BufferBuilder, Empty) {
   BufferBuilder builder;

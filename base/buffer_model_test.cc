@@ -13,17 +13,13 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/read_space.h"
+#include "flare/base/testing/buffers.h"
 #include "gtest/gtest.h"
 
 namespace flare {
 namespace {
 
-std::string Text(std::size_t size, int seed = 1) {
-  std::mt19937 random(seed);
-  std::string text(size, '\0');
-  for (char& c : text) c = static_cast<char>('a' + random() % 26);
-  return text;
-}
+using buffer_testing::Letters;
 
 // Random operations on a few Buffers and, beside them, on strings.
 class Model {
@@ -37,7 +33,7 @@ class Model {
     std::string& s = texts_[i];
     switch (Pick(12)) {
       case 0: {
-        const std::string text = Text(Size(), static_cast<int>(random_()));
+        const std::string text = Letters(Size(), static_cast<int>(random_()));
         b.Append(text);
         s += text;
         break;
@@ -71,7 +67,7 @@ class Model {
         Read(i);
         break;
       case 8: {
-        std::string text = Text(Size(), static_cast<int>(random_()));
+        std::string text = Letters(Size(), static_cast<int>(random_()));
         s += text;
         b.Append(MakeForeignBuffer(std::move(text)));
         break;
@@ -121,7 +117,7 @@ class Model {
     std::size_t reserved_at = 0;
     const std::size_t reserve = Pick(BufferBuilder::kMaxReserve + 1);
     for (std::size_t n = Pick(6); n > 0; --n) {
-      const std::string text = Text(Size(), static_cast<int>(random_()));
+      const std::string text = Letters(Size(), static_cast<int>(random_()));
       switch (Pick(5)) {
         case 0:
           builder.Append(text);
@@ -163,7 +159,7 @@ class Model {
     ReadSpace space(Pick(2) ? Size() : 0);
     const std::size_t n = Pick(2) ? std::min(Size(), space.capacity())
                                   : Pick(space.capacity() + 1);
-    const std::string text = Text(n, static_cast<int>(random_()));
+    const std::string text = Letters(n, static_cast<int>(random_()));
     std::string_view rest = text;
     for (int k = 0; k < space.iovec_count(); ++k) {
       const struct iovec& iov = space.iovecs()[k];
@@ -239,7 +235,7 @@ TEST(BufferModel, SharedByThreads) {
       std::mt19937 random(t);
       for (int i = 0; i < kRounds; ++i) {
         const std::string text =
-            Text(random() % 600, static_cast<int>(random()));
+            Letters(random() % 600, static_cast<int>(random()));
         BufferBuilder builder;
         builder.Append(text);
         Buffer message = builder.DestructiveGet();

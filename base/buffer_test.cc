@@ -1,14 +1,16 @@
 #include "flare/base/buffer.h"
 
 #include <initializer_list>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "flare/base/testing/buffers.h"
 #include "gtest/gtest.h"
 
 namespace flare {
 namespace {
+
+using buffer_testing::Letters;
 
 // A Buffer of slices that cannot merge, one per text.
 Buffer Sliced(std::initializer_list<std::string_view> texts) {
@@ -17,13 +19,6 @@ Buffer Sliced(std::initializer_list<std::string_view> texts) {
     buffer.Append(MakeReferencingBuffer(text.data(), text.size()));
   }
   return buffer;
-}
-
-std::string Text(std::size_t size, int seed = 1) {
-  std::mt19937 random(seed);
-  std::string text(size, '\0');
-  for (char& c : text) c = static_cast<char>('a' + random() % 26);
-  return text;
 }
 
 TEST(Buffer, Empty) {
@@ -52,7 +47,7 @@ TEST(Buffer, Empty) {
 
 TEST(Buffer, CreateAndFlatten) {
   for (std::size_t size : {1, 100, 1024, 16320, 16321, 70000, 1 << 20}) {
-    const std::string text = Text(size);
+    const std::string text = Letters(size);
     Buffer b = CreateBufferSlow(text);
     EXPECT_EQ(b.size(), size);
     EXPECT_EQ(FlattenSlow(b), text);
@@ -210,7 +205,7 @@ TEST(Buffer, FillIovecs) {
 }
 
 TEST(Buffer, ForeignMemory) {
-  std::string long_text = Text(100000);
+  std::string long_text = Letters(100000);
   const char* where = long_text.data();
   std::string copy = long_text;
   Buffer b = MakeForeignBuffer(std::move(long_text));
@@ -242,7 +237,7 @@ TEST(Buffer, ReferencingMemoryIsGivenBackOnce) {
 }
 
 TEST(Buffer, CompactIfSparse) {
-  Buffer dense = CreateBufferSlow(Text(200000));
+  Buffer dense = CreateBufferSlow(Letters(200000));
   const std::size_t slices = dense.SliceCount();
   dense.CompactIfSparse();
   EXPECT_EQ(dense.SliceCount(), slices);

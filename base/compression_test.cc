@@ -11,10 +11,13 @@
 #include <tuple>
 #include <vector>
 
+#include "flare/base/testing/buffers.h"
 #include "gtest/gtest.h"
 
 namespace flare {
 namespace {
+
+using buffer_testing::Sliced;
 
 using enum CompressionAlgorithm;
 
@@ -32,16 +35,6 @@ std::string Sample(Kind kind, std::size_t size) {
     if (kind == Kind::kNoise) c = static_cast<char>(random());
   }
   return text;
-}
-
-// In slices that do not merge.
-Buffer Sliced(std::string_view text, std::size_t slice) {
-  Buffer buffer;
-  for (; !text.empty(); text.remove_prefix(std::min(slice, text.size()))) {
-    buffer.Append(
-        MakeReferencingBuffer(text.data(), std::min(slice, text.size())));
-  }
-  return buffer;
 }
 
 std::string MustCompress(CompressionAlgorithm algorithm,

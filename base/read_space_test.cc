@@ -9,19 +9,16 @@
 #include <thread>
 #include <vector>
 
+#include "flare/base/testing/buffers.h"
 #include "gtest/gtest.h"
 
 namespace flare {
 namespace {
 
+using buffer_testing::OnFreshThread;
+
 constexpr std::size_t kReadRoom = kReadBlockSize - kBlockHeaderSize;
 constexpr std::size_t kBigRoom = kBigBlockSize - kBlockHeaderSize;
-
-// Each test starts without a hot block on its thread.
-template <class F>
-void OnFreshThread(F f) {
-  std::thread(f).join();
-}
 
 // Stands for readv.
 Buffer Receive(std::string_view bytes, std::size_t hint = 0) {

@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "flare/base/testing/buffers.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wrappers.pb.h"
@@ -13,17 +14,10 @@
 namespace flare {
 namespace {
 
+using buffer_testing::Sliced;
+
 using google::protobuf::BytesValue;
 using google::protobuf::FileDescriptorProto;
-
-Buffer Sliced(const std::string& text, std::size_t slice_size) {
-  Buffer buffer;
-  for (std::size_t i = 0; i < text.size(); i += slice_size) {
-    const std::size_t n = std::min(slice_size, text.size() - i);
-    buffer.Append(MakeReferencingBuffer(text.data() + i, n));
-  }
-  return buffer;
-}
 
 std::string Text(std::size_t size) {
   std::mt19937 random(42);
