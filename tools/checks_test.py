@@ -294,29 +294,32 @@ class CheckOrderingsTest(unittest.TestCase):
     def test_defined_tag_is_not_lonely(self):
         tags = self.scan('//  [X1] Only the owner\n//       writes it.\n\n')
         self.assertEqual(list(check_orderings.check_partners(tags)), [])
-        self.assertEqual(tags.rules['io', 'X1'],
+        self.assertEqual(tags.rules['X1'],
                          ('io/file0.cc', 'Only the owner writes it.'))
 
     def test_rule_may_go_without_brackets(self):
         tags = self.scan('// Rules:\n//  X1  One,\n//      and more.\n'
                          '//  X2  Two.\nint x;  // [X1]\n')
-        self.assertEqual(tags.rules['io', 'X1'][1], 'One, and more.')
-        self.assertEqual(tags.rules['io', 'X2'][1], 'Two.')
+        self.assertEqual(tags.rules['X1'][1], 'One, and more.')
+        self.assertEqual(tags.rules['X2'][1], 'Two.')
         self.assertEqual(self.scan('// C4 is an explosive.\n').rules, {})
 
     def test_rule_ends_where_the_next_begins(self):
         tags = self.scan('// [X1] One.\n// [X2] Two.\nint x;\n// no part\n')
-        self.assertEqual(tags.rules['io', 'X1'][1], 'One.')
-        self.assertEqual(tags.rules['io', 'X2'][1], 'Two.')
+        self.assertEqual(tags.rules['X1'][1], 'One.')
+        self.assertEqual(tags.rules['X2'][1], 'Two.')
 
     def test_two_rules_of_one_name_are_found(self):
         tags = self.scan('// [X1] One.\n', '// [X1] Two.\n')
         self.assertEqual(len(tags.problems), 1)
 
-    def test_tags_belong_to_a_layer(self):
+    def test_two_rules_of_one_name_in_two_layers_are_found(self):
         tags = self.scan('// [X1] One.\n')
         check_orderings.scan('rpc/file.cc', '// [X1] Other.\n', tags)
-        self.assertEqual(tags.problems, [])
+        self.assertEqual(len(tags.problems), 1)
+
+    def test_partners_are_in_one_layer(self):
+        tags = self.scan()
         check_orderings.scan('rpc/other.cc', '// see [X2]\n', tags)
         check_orderings.scan('io/other.cc', '// see [X2]\n', tags)
         self.assertEqual(len(list(check_orderings.check_partners(tags))), 2)
