@@ -38,9 +38,9 @@
 
 namespace flare {
 
-/// One link of a Buffer; never empty. Owns references to its block: one, and
-/// maybe more, which it gets when slices are joined and gives away when others
-/// are cut off it, so that most of that leaves the shared count alone.
+// One link of a Buffer; never empty. Owns references to its block: one, and
+// maybe more, which it gets when slices are joined and gives away when others
+// are cut off it, so that most of that leaves the shared count alone.
 struct BufferSlice {
   BufferSlice* next;
   BufferBlock* block;
@@ -54,7 +54,7 @@ class Buffer {
   class const_iterator;
 
   Buffer() noexcept = default;
-  /// Shares the blocks; O(slices).
+  // Shares the blocks; O(slices).
   Buffer(const Buffer& other) { Append(other); }
   Buffer(Buffer&& other) noexcept
       : head_(std::exchange(other.head_, nullptr)),
@@ -72,13 +72,13 @@ class Buffer {
     if (head_) FreeSlices();
   }
 
-  /// Bytes in total.
+  // Bytes in total.
   std::size_t size() const noexcept { return size_; }
   std::size_t ByteSize() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
   bool Empty() const noexcept { return size_ == 0; }
 
-  /// Drops all bytes.
+  // Drops all bytes.
   void Clear() noexcept {
     if (head_) FreeSlices();
   }
@@ -88,8 +88,8 @@ class Buffer {
     std::swap(size_, other.size_);
   }
 
-  /// Moves the bytes of `other` behind these; O(1). Appending a Buffer to
-  /// itself is an error.
+  // Moves the bytes of `other` behind these; O(1). Appending a Buffer to
+  // itself is an error.
   void Append(Buffer&& other) {
     if (!other.head_) return;
     if (!head_) {
@@ -98,48 +98,48 @@ class Buffer {
       Link(other);
     }
   }
-  /// Shares the bytes of `other` (which may be this very Buffer); O(slices).
+  // Shares the bytes of `other` (which may be this very Buffer); O(slices).
   void Append(const Buffer& other);
-  /// Copies `bytes`. A series of these is cheaper through a BufferBuilder.
+  // Copies `bytes`. A series of these is cheaper through a BufferBuilder.
   void Append(std::string_view bytes);
 
-  /// Removes the first `n` bytes and returns them. Needs `n` <= size().
-  /// O(slices touched), no byte is copied.
+  // Removes the first `n` bytes and returns them. Needs `n` <= size().
+  // O(slices touched), no byte is copied.
   [[nodiscard]] Buffer Cut(std::size_t n);
-  /// Removes the first `n` bytes. Needs `n` <= size().
+  // Removes the first `n` bytes. Needs `n` <= size().
   void Skip(std::size_t n);
 
-  /// The first slice; empty if the Buffer is. Valid until the Buffer changes.
+  // The first slice; empty if the Buffer is. Valid until the Buffer changes.
   std::string_view FirstContiguous() const noexcept {
     return head_ ? std::string_view(head_->data, head_->size)
                  : std::string_view();
   }
 
-  /// Copies up to `n` bytes from `offset` on to `out`, without consuming them;
-  /// returns how many there were.
+  // Copies up to `n` bytes from `offset` on to `out`, without consuming them;
+  // returns how many there were.
   std::size_t CopyTo(void* out, std::size_t n, std::size_t offset = 0) const;
 
-  /// The first `n` bytes (or all, if there are fewer) in one piece: where they
-  /// are, if they lie in the first slice, otherwise copied to `scratch`, which
-  /// has room for `n` bytes. Valid until the Buffer or `scratch` changes.
+  // The first `n` bytes (or all, if there are fewer) in one piece: where they
+  // are, if they lie in the first slice, otherwise copied to `scratch`, which
+  // has room for `n` bytes. Valid until the Buffer or `scratch` changes.
   std::string_view Peek(std::size_t n, char* scratch) const {
     if (head_ && head_->size >= n) return {head_->data, n};
     return {scratch, CopyTo(scratch, n)};
   }
 
-  /// Describes the bytes from `skip` on for writev, in at most `max` pieces;
-  /// returns the number of pieces. The bytes live as long as they are in this
-  /// Buffer (or another one shares them).
+  // Describes the bytes from `skip` on for writev, in at most `max` pieces;
+  // returns the number of pieces. The bytes live as long as they are in this
+  // Buffer (or another one shares them).
   std::size_t FillIovecs(struct iovec* out, std::size_t max,
                          std::size_t skip = 0) const;
 
-  /// Copies the bytes together if they lie scattered in many blocks that hold
-  /// little of them. For who keeps a Buffer that grows by small pieces, such
-  /// as the beginning of a message whose rest trickles in: afterwards it keeps
-  /// at most one block (up to 64 KiB) per 4 KiB of its bytes, and 16 more.
+  // Copies the bytes together if they lie scattered in many blocks that hold
+  // little of them. For who keeps a Buffer that grows by small pieces, such
+  // as the beginning of a message whose rest trickles in: afterwards it keeps
+  // at most one block (up to 64 KiB) per 4 KiB of its bytes, and 16 more.
   void CompactIfSparse();
 
-  /// Iteration over the slices, as std::string_view; none is empty.
+  // Iteration over the slices, as std::string_view; none is empty.
   const_iterator begin() const noexcept;
   const_iterator end() const noexcept;
   std::size_t SliceCount() const noexcept;
@@ -196,15 +196,15 @@ inline Buffer::const_iterator Buffer::end() const noexcept {
   return const_iterator();
 }
 
-/// Writes a Buffer from its start to its end. While it lives it holds the
-/// calling thread's hot block, so build one message at a time and let the
-/// builder go soon; a second builder beside it works, with a block of its own.
-/// It may be used, and destroyed, on another thread than it was made on.
+// Writes a Buffer from its start to its end. While it lives it holds the
+// calling thread's hot block, so build one message at a time and let the
+// builder go soon; a second builder beside it works, with a block of its own.
+// It may be used, and destroyed, on another thread than it was made on.
 class BufferBuilder {
  public:
-  /// The most that Reserve() gives.
+  // The most that Reserve() gives.
   static constexpr std::size_t kMaxReserve = 1024;
-  /// Buffers of up to this size are copied rather than linked.
+  // Buffers of up to this size are copied rather than linked.
   static constexpr std::size_t kCopyAtMost = 256;
 
   BufferBuilder()
@@ -213,33 +213,33 @@ class BufferBuilder {
   BufferBuilder(const BufferBuilder&) = delete;
   BufferBuilder& operator=(const BufferBuilder&) = delete;
 
-  /// Where the next bytes go; SizeAvailable() (never zero) of them fit. Write
-  /// there, then call MarkWritten. Invalidated by every other member.
+  // Where the next bytes go; SizeAvailable() (never zero) of them fit. Write
+  // there, then call MarkWritten. Invalidated by every other member.
   char* data() const noexcept { return space_.cursor; }
   std::size_t SizeAvailable() const noexcept { return space_.room(); }
-  /// `n` bytes were written at data(). Needs `n` <= SizeAvailable().
+  // `n` bytes were written at data(). Needs `n` <= SizeAvailable().
   void MarkWritten(std::size_t n) {
     DCHECK_LE(n, SizeAvailable());
     space_.cursor += n;
     if (space_.cursor == space_.end) NextBlock();
   }
 
-  /// As data(), with room for `n` (<= kMaxReserve) bytes.
+  // As data(), with room for `n` (<= kMaxReserve) bytes.
   [[nodiscard]] char* DataWithRoom(std::size_t n) {
     DCHECK_LE(n, kMaxReserve);
     if (n > SizeAvailable()) NextBlock();
     return data();
   }
 
-  /// `n` (<= kMaxReserve) bytes in one piece that count as written and that the
-  /// caller fills in later, at the latest before DestructiveGet().
+  // `n` (<= kMaxReserve) bytes in one piece that count as written and that the
+  // caller fills in later, at the latest before DestructiveGet().
   [[nodiscard]] char* Reserve(std::size_t n) {
     char* const reserved = DataWithRoom(n);
     MarkWritten(n);
     return reserved;
   }
 
-  /// Copies `bytes`.
+  // Copies `bytes`.
   void Append(std::string_view bytes) {
     if (bytes.size() < SizeAvailable()) {
       bytes.copy(space_.cursor, bytes.size());
@@ -252,19 +252,19 @@ class BufferBuilder {
     Append(std::string_view(static_cast<const char*>(bytes), n));
   }
   void Append(char c) { Append(std::string_view(&c, 1)); }
-  /// Links `buffer`, or copies it if it is short.
+  // Links `buffer`, or copies it if it is short.
   void Append(Buffer buffer);
 
-  /// About `n` more bytes will be written: if they are many, they go to larger
-  /// blocks. Never needed for correctness.
+  // About `n` more bytes will be written: if they are many, they go to larger
+  // blocks. Never needed for correctness.
   void ExpectBytes(std::size_t n) { expected_end_ = ByteSize() + n; }
 
-  /// Bytes written so far.
+  // Bytes written so far.
   std::size_t ByteSize() const noexcept {
     return sealed_.size() + static_cast<std::size_t>(space_.cursor - start_);
   }
 
-  /// Everything written so far; the builder is then empty and may be used on.
+  // Everything written so far; the builder is then empty and may be used on.
   [[nodiscard]] Buffer DestructiveGet() {
     Seal();
     expected_end_ = 0;
@@ -291,24 +291,24 @@ class BufferBuilder {
   std::size_t expected_end_ = 0;  // ByteSize() at the end, as far as known
 };
 
-/// A Buffer with a copy of `bytes`.
+// A Buffer with a copy of `bytes`.
 Buffer CreateBufferSlow(std::string_view bytes);
 
-/// The first `max` bytes of `buffer`, as a string.
+// The first `max` bytes of `buffer`, as a string.
 std::string FlattenSlow(
     const Buffer& buffer,
     std::size_t max = std::numeric_limits<std::size_t>::max());
 
-/// A Buffer that owns `bytes`, without copying them (unless they are few).
+// A Buffer that owns `bytes`, without copying them (unless they are few).
 Buffer MakeForeignBuffer(std::string&& bytes);
 
-/// A Buffer that refers to memory of somebody else. `completion` (if any) is
-/// called, once and on any thread, when no Buffer refers to the memory any
-/// more; it must neither block nor throw. With zero bytes that is at once.
+// A Buffer that refers to memory of somebody else. `completion` (if any) is
+// called, once and on any thread, when no Buffer refers to the memory any
+// more; it must neither block nor throw. With zero bytes that is at once.
 Buffer MakeReferencingBuffer(const void* data, std::size_t size,
                              Function<void()> completion = {});
 
-/// The names by which users of the published framework know these.
+// The names by which users of the published framework know these.
 using NoncontiguousBuffer = Buffer;
 using NoncontiguousBufferBuilder = BufferBuilder;
 

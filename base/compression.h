@@ -25,7 +25,7 @@
 
 namespace flare {
 
-/// The values are those on the wire of `flare`, which has no zlib.
+// The values are those on the wire of `flare`, which has no zlib.
 enum class CompressionAlgorithm {
   kUnknown = 0,
   kNone = 1,
@@ -36,31 +36,31 @@ enum class CompressionAlgorithm {
   kZlib = 6,
 };
 
-/// That bytes are, or are to be, compressed.
+// That bytes are, or are to be, compressed.
 constexpr bool IsCompressed(CompressionAlgorithm algorithm) {
   return algorithm != CompressionAlgorithm::kNone &&
          algorithm != CompressionAlgorithm::kUnknown;
 }
 
-/// Compresses. Fails with ENOTSUP for an algorithm that is none (such as
-/// kUnknown or a value off the wire), EFBIG for more than snappy can hold
-/// (4 GiB - 1), ENOMEM if a library runs out of memory.
+// Compresses. Fails with ENOTSUP for an algorithm that is none (such as
+// kUnknown or a value off the wire), EFBIG for more than snappy can hold
+// (4 GiB - 1), ENOMEM if a library runs out of memory.
 [[nodiscard]] Expected<Buffer, Status> Compress(CompressionAlgorithm algorithm,
                                                 const Buffer& data);
 
-/// Decompresses data from an untrusted source. Fails with EBADMSG if `data` is
-/// corrupt, truncated, or followed by other bytes; with EMSGSIZE as soon as the
-/// output turns out to exceed `max_output` bytes (memory for it is not taken
-/// beyond the next block); ENOTSUP and ENOMEM as above.
+// Decompresses data from an untrusted source. Fails with EBADMSG if `data` is
+// corrupt, truncated, or followed by other bytes; with EMSGSIZE as soon as the
+// output turns out to exceed `max_output` bytes (memory for it is not taken
+// beyond the next block); ENOTSUP and ENOMEM as above.
 [[nodiscard]] Expected<Buffer, Status> Decompress(
     CompressionAlgorithm algorithm, const Buffer& data, std::size_t max_output);
 
-/// By name: "gzip", "lz4-frame", "snappy", "zstd", "zlib", and "none" or ""
-/// for none.
+// By name: "gzip", "lz4-frame", "snappy", "zstd", "zlib", and "none" or ""
+// for none.
 std::optional<CompressionAlgorithm> ParseCompressionAlgorithm(
     std::string_view name);
 
-/// The name that ParseCompressionAlgorithm takes; "unknown" for other values.
+// The name that ParseCompressionAlgorithm takes; "unknown" for other values.
 std::string_view ToString(CompressionAlgorithm algorithm);
 
 }  // namespace flare

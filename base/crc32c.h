@@ -15,11 +15,11 @@
 
 namespace flare {
 
-/// The checksum of what `crc` is the checksum of (0: of nothing), followed by
-/// `data`.
+// The checksum of what `crc` is the checksum of (0: of nothing), followed by
+// `data`.
 std::uint32_t ExtendCrc32c(std::uint32_t crc, std::string_view data);
 
-/// What ExtendCrc32c falls back to.
+// What ExtendCrc32c falls back to.
 std::uint32_t ExtendCrc32cByTable(std::uint32_t crc, std::string_view data);
 
 }  // namespace flare

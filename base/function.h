@@ -27,13 +27,13 @@ class Function;
 template <class R, class... Args>
 class Function<R(Args...)> {
  public:
-  /// Callables of at most this size need no allocation.
+  // Callables of at most this size need no allocation.
   static constexpr std::size_t kInlineSize = 48;
 
   Function() noexcept = default;
   Function(std::nullptr_t) noexcept {}
 
-  /// A null function pointer (or member pointer) makes an empty Function.
+  // A null function pointer (or member pointer) makes an empty Function.
   template <class F, class D = std::decay_t<F>>
   requires(!std::is_same_v<D, Function> &&
            std::is_invocable_r_v<R, D&, Args...>) Function(F&& f) {
@@ -68,8 +68,8 @@ class Function<R(Args...)> {
   Function& operator=(const Function&) = delete;
   ~Function() { Reset(); }
 
-  /// Like std::move_only_function's plain `R(Args...)`: callable through const
-  /// too would hide mutation, so it is not.
+  // Like std::move_only_function's plain `R(Args...)`: callable through const
+  // too would hide mutation, so it is not.
   R operator()(Args... args) {
     DCHECK(invoke_ != nullptr) << "Called an empty Function.";
     return invoke_(storage_, std::forward<Args>(args)...);
@@ -81,8 +81,8 @@ class Function<R(Args...)> {
   }
 
  private:
-  /// Moves the callable from `from` to `to` (raw storage) and destroys the
-  /// source; with a null `to` it only destroys.
+  // Moves the callable from `from` to `to` (raw storage) and destroys the
+  // source; with a null `to` it only destroys.
   using Manage = void (*)(void* from, void* to) noexcept;
 
   template <class D>

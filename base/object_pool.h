@@ -40,16 +40,16 @@
 
 namespace flare {
 
-/// The shared part of a pool: one bounded list of free items per NUMA node.
-/// Use it through the pools below.
+// The shared part of a pool: one bounded list of free items per NUMA node.
+// Use it through the pools below.
 class PoolDepot {
  public:
-  /// Keeps at most `capacity` items per node.
+  // Keeps at most `capacity` items per node.
   explicit PoolDepot(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Moves up to `n` items to `out`; returns how many.
+  // Moves up to `n` items to `out`; returns how many.
   std::size_t Take(void** out, std::size_t n);
-  /// Keeps up to `n` items of `items`, from its start; returns how many.
+  // Keeps up to `n` items of `items`, from its start; returns how many.
   std::size_t Put(void* const* items, std::size_t n);
 
  private:
@@ -68,13 +68,13 @@ class PoolDepot {
   Shelf shelves_[kMaxNodes];
 };
 
-/// A pool of pointers. `Policy` has
-///   kThreadCache, kShared   how many items a thread / a node keeps,
-///   static void* Create(), static void Destroy(void*),
-///   static void OnGet(void*), OnPut(void*)   called on each Get and Put.
-///
-/// Get and Put are never inlined: they touch thread-local storage, whose
-/// address a caller that runs on a fiber must not keep across a suspension.
+// A pool of pointers. `Policy` has
+//   kThreadCache, kShared   how many items a thread / a node keeps,
+//   static void* Create(), static void Destroy(void*),
+//   static void OnGet(void*), OnPut(void*)   called on each Get and Put.
+//
+// Get and Put are never inlined: they touch thread-local storage, whose
+// address a caller that runs on a fiber must not keep across a suspension.
 template <class Policy>
 class PointerPool {
  public:
@@ -167,22 +167,22 @@ class PointerPool {
   static inline constinit thread_local Cache cache_{};
 };
 
-/// How many free objects of type `T` are kept; specialise to change.
+// How many free objects of type `T` are kept; specialise to change.
 template <class T>
 struct ObjectPoolTraits {
   static constexpr std::size_t kThreadCache = 64;
   static constexpr std::size_t kShared = 4096;
 };
 
-/// A pool of `T` that stay constructed while they wait, with whatever memory
-/// they own: the user resets them, before Put or after Get. `T` must be
-/// default-constructible and its constructor must not use its own pool.
+// A pool of `T` that stay constructed while they wait, with whatever memory
+// they own: the user resets them, before Put or after Get. `T` must be
+// default-constructible and its constructor must not use its own pool.
 template <class T>
 class ObjectPool {
  public:
-  /// Never null. The object may have been used before.
+  // Never null. The object may have been used before.
   static T* Get() { return static_cast<T*>(Pool::Get()); }
-  /// `object` must come from Get(), or from `new`.
+  // `object` must come from Get(), or from `new`.
   static void Put(T* object) noexcept { Pool::Put(object); }
 
  private:
@@ -203,7 +203,7 @@ struct PoolDeleter {
   void operator()(T* object) const noexcept { ObjectPool<T>::Put(object); }
 };
 
-/// A pooled object that goes back to its pool by itself.
+// A pooled object that goes back to its pool by itself.
 template <class T>
 using PooledPtr = std::unique_ptr<T, PoolDeleter<T>>;
 
@@ -212,8 +212,8 @@ PooledPtr<T> MakePooled() {
   return PooledPtr<T>(ObjectPool<T>::Get());
 }
 
-/// Raw memory of `kSize` bytes. AddressSanitizer sees what lies in the pool as
-/// freed: touching it is reported.
+// Raw memory of `kSize` bytes. AddressSanitizer sees what lies in the pool as
+// freed: touching it is reported.
 template <std::size_t kSize, std::size_t kAlign, std::size_t kKeptByThread,
           std::size_t kKeptByNode>
 struct RawMemoryPolicy {
@@ -239,7 +239,7 @@ struct RawMemoryPolicy {
   }
 };
 
-/// Sizes are rounded up to a multiple of 32, so that similar ones share.
+// Sizes are rounded up to a multiple of 32, so that similar ones share.
 constexpr std::size_t PoolSizeClass(std::size_t size) {
   return (size + 31) / 32 * 32;
 }
@@ -248,14 +248,14 @@ template <std::size_t kSize>
 using RawPool = PointerPool<
     RawMemoryPolicy<PoolSizeClass(kSize), (kSize > 32 ? 64 : 32), 128, 8192>>;
 
-/// `kSize` bytes of uninitialised memory, aligned to at least 32. For small
-/// nodes (up to about a kilobyte). Never null.
+// `kSize` bytes of uninitialised memory, aligned to at least 32. For small
+// nodes (up to about a kilobyte). Never null.
 template <std::size_t kSize>
 void* PoolAllocate() {
   return RawPool<kSize>::Get();
 }
 
-/// Gives memory of PoolAllocate<kSize> back.
+// Gives memory of PoolAllocate<kSize> back.
 template <std::size_t kSize>
 void PoolFree(void* memory) noexcept {
   RawPool<kSize>::Put(memory);

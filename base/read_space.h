@@ -28,25 +28,25 @@ namespace flare {
 
 class ReadSpace {
  public:
-  /// There is always room for at least this much.
+  // There is always room for at least this much.
   static constexpr std::size_t kMinCapacity = kMinReadRoom;
-  /// Big blocks used at most: a megabyte per read.
+  // Big blocks used at most: a megabyte per read.
   static constexpr std::size_t kMaxBigBlocks = 16;
 
-  /// `hint`: how many bytes are known to be still missing, 0 if unknown.
+  // `hint`: how many bytes are known to be still missing, 0 if unknown.
   explicit ReadSpace(std::size_t hint = 0);
-  /// Gives back what was not committed. May run on another thread.
+  // Gives back what was not committed. May run on another thread.
   ~ReadSpace();
   ReadSpace(const ReadSpace&) = delete;
   ReadSpace& operator=(const ReadSpace&) = delete;
 
   const struct iovec* iovecs() const noexcept { return iovecs_; }
   int iovec_count() const noexcept { return static_cast<int>(big_count_) + 1; }
-  /// The sum of the iovecs' lengths.
+  // The sum of the iovecs' lengths.
   std::size_t capacity() const noexcept { return capacity_; }
 
-  /// The first `n` (<= capacity()) bytes of the space, as a Buffer. Call it at
-  /// most once, after the read; afterwards the iovecs are void.
+  // The first `n` (<= capacity()) bytes of the space, as a Buffer. Call it at
+  // most once, after the read; afterwards the iovecs are void.
   [[nodiscard]] Buffer Commit(std::size_t n);
 
  private:

@@ -22,24 +22,24 @@
 
 namespace flare {
 
-/// Base of counted types; `T` is the derived class. A new object has a count
-/// of one, owned by whoever created it. `Deleter` is called (as `Deleter()(p)`)
-/// when the count reaches zero.
+// Base of counted types; `T` is the derived class. A new object has a count
+// of one, owned by whoever created it. `Deleter` is called (as `Deleter()(p)`)
+// when the count reaches zero.
 template <class T, class Deleter = std::default_delete<T>>
 class RefCounted {
  public:
   RefCounted(const RefCounted&) = delete;
   RefCounted& operator=(const RefCounted&) = delete;
 
-  /// Adds a reference. The caller must already hold one, directly or through
-  /// somebody who cannot drop it meanwhile.
+  // Adds a reference. The caller must already hold one, directly or through
+  // somebody who cannot drop it meanwhile.
   void Ref() const noexcept {
     // relaxed: whoever can call this already sees the object; only the last
     // drop has to be ordered after anything.
     refs_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  /// Drops a reference; destroys the object if it was the last one.
+  // Drops a reference; destroys the object if it was the last one.
   void Deref() const noexcept {
     // acq_rel: each drop's release pairs with the last one's acquire, so that
     // every use of the object happens before its destruction [RP1].
@@ -48,7 +48,7 @@ class RefCounted {
     }
   }
 
-  /// The count at some moment during the call; for tests and diagnostics.
+  // The count at some moment during the call; for tests and diagnostics.
   std::uint32_t UnsafeRefCount() const noexcept {
     // relaxed: a hint only, nothing is concluded from it.
     return refs_.load(std::memory_order_relaxed);
@@ -62,19 +62,19 @@ class RefCounted {
   mutable std::atomic<std::uint32_t> refs_{1};
 };
 
-/// Tag: take over the reference that the raw pointer stands for.
+// Tag: take over the reference that the raw pointer stands for.
 struct adopt_ref_t {
   explicit adopt_ref_t() = default;
 };
 inline constexpr adopt_ref_t adopt_ref{};
 
-/// Tag: add a reference of one's own.
+// Tag: add a reference of one's own.
 struct ref_ptr_t {
   explicit ref_ptr_t() = default;
 };
 inline constexpr ref_ptr_t ref_ptr{};
 
-/// Owns one reference to a `T` with `Ref()` and `Deref()`, or is null.
+// Owns one reference to a `T` with `Ref()` and `Deref()`, or is null.
 template <class T>
 class RefPtr {
  public:
@@ -88,7 +88,7 @@ class RefPtr {
   }
   RefPtr(const RefPtr& other) noexcept : RefPtr(ref_ptr, other.ptr_) {}
   RefPtr(RefPtr&& other) noexcept : ptr_(other.Leak()) {}
-  /// From a pointer to a derived class.
+  // From a pointer to a derived class.
   template <class U>
   requires std::convertible_to<U*, T*> RefPtr(const RefPtr<U>& other)
   noexcept : RefPtr(ref_ptr, other.Get()) {}
@@ -118,10 +118,10 @@ class RefPtr {
   T& operator*() const noexcept { return *ptr_; }
   explicit operator bool() const noexcept { return ptr_ != nullptr; }
 
-  /// Drops the reference, if any.
+  // Drops the reference, if any.
   void Reset() noexcept { RefPtr().Swap(*this); }
 
-  /// Gives the reference away: the caller must Deref() it, or adopt it.
+  // Gives the reference away: the caller must Deref() it, or adopt it.
   [[nodiscard]] T* Leak() noexcept { return std::exchange(ptr_, nullptr); }
 
   void Swap(RefPtr& other) noexcept { std::swap(ptr_, other.ptr_); }
@@ -137,7 +137,7 @@ class RefPtr {
   T* ptr_ = nullptr;
 };
 
-/// `new T(args...)`, its first reference adopted.
+// `new T(args...)`, its first reference adopted.
 template <class T, class... Args>
 RefPtr<T> MakeRefCounted(Args&&... args) {
   return RefPtr<T>(adopt_ref, new T(std::forward<Args>(args)...));

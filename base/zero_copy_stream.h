@@ -22,9 +22,9 @@
 
 namespace flare {
 
-/// Reads a Buffer from its start, leaving the Buffer as it is. The Buffer must
-/// outlive the stream and not change meanwhile; what Next() hands out points
-/// into it.
+// Reads a Buffer from its start, leaving the Buffer as it is. The Buffer must
+// outlive the stream and not change meanwhile; what Next() hands out points
+// into it.
 class BufferInputStream : public google::protobuf::io::ZeroCopyInputStream {
  public:
   explicit BufferInputStream(const Buffer* buffer)
@@ -45,11 +45,11 @@ class BufferInputStream : public google::protobuf::io::ZeroCopyInputStream {
   std::int64_t consumed_ = 0;
 };
 
-/// Appends to a BufferBuilder, which nobody else must use until Flush() was
-/// called or the stream destroyed.
+// Appends to a BufferBuilder, which nobody else must use until Flush() was
+// called or the stream destroyed.
 class BufferOutputStream : public google::protobuf::io::ZeroCopyOutputStream {
  public:
-  /// `expected`: about how many bytes will be written, as far as known.
+  // `expected`: about how many bytes will be written, as far as known.
   explicit BufferOutputStream(BufferBuilder* builder, std::size_t expected = 0)
       : builder_(builder) {
     if (expected) builder_->ExpectBytes(expected);
@@ -60,7 +60,7 @@ class BufferOutputStream : public google::protobuf::io::ZeroCopyOutputStream {
   void BackUp(int count) override;
   std::int64_t ByteCount() const override { return finished_ + pending_; }
 
-  /// Hands what was written to the builder.
+  // Hands what was written to the builder.
   void Flush();
 
  private:
