@@ -136,7 +136,6 @@ std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
 // --------------------------------------------------------------------------
 
 struct RequestHead {
-  std::uint64_t correlation_id = 0;
   // "package.Service.Method". Points into memory held by the InboundRequest, up
   // to when its body is cleared or taken away.
   std::string_view method;

@@ -28,7 +28,7 @@ TEST(ContiguousPrefixTest, PointsIntoOneSliceAndCopiesFromSeveral) {
 TEST(InboundRequestTest, ClearMakesItNew) {
   InboundRequest request;
   request.is_http = true;
-  request.head.correlation_id = 5;
+  request.head.timeout_ms = 5;
   request.head.method = "m";
   request.body = CreateBufferSlow("b");
   request.attachment = CreateBufferSlow("a");
@@ -40,7 +40,7 @@ TEST(InboundRequestTest, ClearMakesItNew) {
   request.wire_size = request.meta_size = request.body_size = 3;
   request.Clear();
   EXPECT_FALSE(request.is_http);
-  EXPECT_EQ(request.head.correlation_id, 0u);
+  EXPECT_EQ(request.head.timeout_ms, 0u);
   EXPECT_TRUE(request.head.method.empty());
   EXPECT_TRUE(request.body.empty());
   EXPECT_TRUE(request.attachment.empty());

@@ -211,7 +211,6 @@ class BaiduStdServerProtocol final
       return Reject("the checksum is of other bytes", "", request);
     }
     RequestHead* const head = &request->head;
-    head->correlation_id = meta.correlation_id;
     head->method =
         JoinMethodName(meta.service_name, meta.method_name, &request->scratch);
     head->short_service = meta.service_name.find('.') == std::string_view::npos;

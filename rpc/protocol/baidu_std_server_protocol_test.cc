@@ -56,7 +56,7 @@ TEST_F(BaiduStdServer, ReadsTheDocumentedRequests) {
   ASSERT_EQ(driver_.result(0), ParseResult::kOk);
   ASSERT_EQ(driver_.result(1), ParseResult::kOk);
   const auto& echo = driver_.request(0);
-  EXPECT_EQ(echo.head.correlation_id, 1u);
+  EXPECT_EQ(echo.ticket.correlation_id, 1u);
   EXPECT_EQ(echo.head.method, "example.protobuf_echo.EchoService.Echo");
   EXPECT_EQ(echo.head.timeout_ms, 0u);
   EXPECT_EQ(echo.head.compression, CompressionAlgorithm::kNone);

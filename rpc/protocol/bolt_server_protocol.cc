@@ -105,7 +105,6 @@ class BoltServerProtocol : public ServerProtocol {
     if (!ReadMethod(head.substr(frame.class_size), request)) {
       return ParseResult::kReject;
     }
-    request->head.correlation_id = frame.id;
     request->head.timeout_ms =
         frame.timeout_ms > 0 ? static_cast<std::uint32_t>(frame.timeout_ms) : 0;
     request->wire.Skip(frame.head_size());

@@ -72,7 +72,7 @@ TEST_F(BoltServer, ReadsACall) {
   ASSERT_EQ(driver_->count(), 1u);
   ASSERT_EQ(driver_->result(), ParseResult::kOk);
   const InboundRequest& request = driver_->request();
-  EXPECT_EQ(request.head.correlation_id, 7u);
+  EXPECT_EQ(request.ticket.correlation_id, 7u);
   EXPECT_EQ(request.head.method, "a.B.C");
   EXPECT_EQ(request.head.timeout_ms, 3000u);
   EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);

@@ -190,7 +190,6 @@ class FlareServerProtocol final
       return Reject("NO_PAYLOAD in a call that isn't a stream", "", request);
     }
     RequestHead* const head = &request->head;
-    head->correlation_id = meta.correlation_id;
     head->method = meta.method_name;
     head->timeout_ms = meta.timeout;
     head->compression = *compression;

@@ -104,7 +104,7 @@ TEST_F(FlareServer, ReadsTheDocumentedRequest) {
   ASSERT_EQ(driver_.count(), 1u);
   ASSERT_EQ(driver_.result(), ParseResult::kOk);
   auto& request = driver_.request();
-  EXPECT_EQ(request.head.correlation_id, 1u);
+  EXPECT_EQ(request.ticket.correlation_id, 1u);
   EXPECT_EQ(request.head.method, kEcho);
   EXPECT_EQ(request.head.timeout_ms, 2000u);
   EXPECT_EQ(request.head.acceptable_compressions, 62u);

@@ -121,7 +121,7 @@ TEST_P(FramedProtocols, RequestsAreCutInAnyPieces) {
     ASSERT_EQ(driver.count(), 2u) << piece;
     for (int i : {0, 1}) {
       ASSERT_EQ(driver.result(i), ParseResult::kOk);
-      EXPECT_EQ(driver.request(i).head.correlation_id, i + 1u);
+      EXPECT_EQ(driver.request(i).ticket.correlation_id, i + 1u);
       EXPECT_EQ(driver.request(i).head.method, kMethod);
       EXPECT_EQ(FlattenSlow(driver.request(i).body), i ? "second" : "first");
     }

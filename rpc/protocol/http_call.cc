@@ -83,7 +83,6 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
   if (!format) return RefuseFormat(uses, head.content_type);
   request->scratch.assign(PathOfTarget(head.target).substr(kPrefix.size()));
   request->head.method = request->scratch;
-  request->head.correlation_id = request->ticket.correlation_id;
   request->head.timeout_ms = static_cast<std::uint32_t>(timeout);
   request->head.format = *format;
   return std::nullopt;

@@ -27,7 +27,7 @@ TEST(HttpCalls, ReadsTheDocumentedRequest) {
   ASSERT_EQ(server.result(), ParseResult::kOk);
   auto& request = server.request();
   EXPECT_FALSE(request.is_http);
-  EXPECT_EQ(request.head.correlation_id, 17u);
+  EXPECT_EQ(request.ticket.correlation_id, 17u);
   EXPECT_EQ(request.head.method, "example.protobuf_echo.EchoService.Echo");
   EXPECT_EQ(request.head.timeout_ms, 2000u);
   EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
@@ -191,7 +191,7 @@ TEST(HttpCalls, ChunkedRequestsAreAccepted) {
     ASSERT_EQ(server.count(), 2u) << piece;
     EXPECT_EQ(FlattenSlow(server.request(0).body), "abcdefg");
     EXPECT_EQ(server.request(0).head.method, "a.B.C");
-    EXPECT_EQ(server.request(0).head.correlation_id, 5u);
+    EXPECT_EQ(server.request(0).ticket.correlation_id, 5u);
     EXPECT_EQ(FlattenSlow(server.request(1).body), "next");
   }
 }

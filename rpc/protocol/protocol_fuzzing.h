@@ -57,7 +57,7 @@ inline std::string Describe(const InboundRequest& request, ParseResult result) {
     return text + "\n" + *request.http.body();
   }
   return "call " + std::string(request.head.method) + " " +
-         std::to_string(request.head.correlation_id) + " " +
+         std::to_string(request.ticket.correlation_id) + " " +
          std::to_string(request.head.timeout_ms) + "\n" +
          FlattenSlow(request.body) + "\n" + FlattenSlow(request.attachment);
 }

@@ -158,7 +158,6 @@ class TrpcServerProtocol final
                     std::to_string(meta.attachment_size), request);
     }
     RequestHead* const head = &request->head;
-    head->correlation_id = meta.request_id;
     head->method = JoinMethodName(meta.service, meta.method, &request->scratch);
     head->timeout_ms = meta.timeout;
     head->compression = *compression;

@@ -101,7 +101,7 @@ TEST_F(TrpcServer, ReadsTheDocumentedRequestInAnyPieces) {
     ASSERT_EQ(driver.count(), 2u);
     ASSERT_EQ(driver.result(1), ParseResult::kOk);
     const auto& request = driver.request(1);
-    EXPECT_EQ(request.head.correlation_id, 1u);
+    EXPECT_EQ(request.ticket.correlation_id, 1u);
     EXPECT_EQ(request.head.method, "trpc.test.helloworld.Greeter.SayHello");
     EXPECT_EQ(request.head.timeout_ms, 1000u);
     EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);

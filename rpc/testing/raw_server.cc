@@ -89,7 +89,7 @@ std::optional<RawPeer::Request> RawPeer::ReadRequest() {
   EXPECT_EQ(protocol_->Parse(&inbound), ParseResult::kOk)
       << inbound.reject_reason;
   Request request;
-  request.id = inbound.head.correlation_id;
+  request.id = inbound.ticket.correlation_id;
   request.method = inbound.head.method;
   request.timeout_ms = inbound.head.timeout_ms;
   request.compression = inbound.head.compression;
