@@ -147,7 +147,6 @@ struct RequestHead {
   bool attachment_compressed = false;
   // Bit n: the caller understands CompressionAlgorithm n. 0: not said.
   std::uint64_t acceptable_compressions = 0;
-  PayloadFormat format = PayloadFormat::kProtobuf;
   std::string_view tracing_context;  // opaque; points as `method` does
 };
 
@@ -156,6 +155,7 @@ struct RequestHead {
 struct ReplyTicket {
   std::uint64_t correlation_id = 0;
   std::uint64_t order = 0;  // HTTP: place among the replies sent in order
+  // Of the request's message, and of the reply's.
   PayloadFormat format = PayloadFormat::kProtobuf;
   std::uint8_t method_type = 1;  // flare: 1 single, 2 stream
   std::uint8_t codec = 0;        // Bolt: of the request, and of the reply

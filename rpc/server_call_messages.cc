@@ -77,8 +77,8 @@ flare::Status ServerCall::ParseBody() {
 
   messages_.Acquire(*method_);
   request_bytes_ = request_->body.size();
-  flare::Status status =
-      ParsePayload(head.format, request_->body, messages_.request());
+  flare::Status status = ParsePayload(request_->ticket.format, request_->body,
+                                      messages_.request());
   request_->body.Clear();
   return status;
 }

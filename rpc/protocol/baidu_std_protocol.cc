@@ -219,7 +219,6 @@ class BaiduStdServerProtocol final
     }
     head->compression = *compression;
     head->acceptable_compressions = kBaiduStdTraits.compressions;
-    head->format = *format;
     request->ticket.format = *format;
     return ParseResult::kOk;
   }

@@ -60,7 +60,7 @@ TEST_F(BaiduStdServer, ReadsTheDocumentedRequests) {
   EXPECT_EQ(echo.head.method, "example.protobuf_echo.EchoService.Echo");
   EXPECT_EQ(echo.head.timeout_ms, 0u);
   EXPECT_EQ(echo.head.compression, CompressionAlgorithm::kNone);
-  EXPECT_EQ(echo.head.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(echo.ticket.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(FlattenSlow(echo.body), "\x0a\x02hi");
   EXPECT_TRUE(echo.attachment.empty());
   EXPECT_EQ(echo.wire_size, testing::kBaiduStdEchoRequest.size());
@@ -160,7 +160,7 @@ TEST_F(BaiduStdServer, AnswersInTheFormatOfTheRequest) {
     ServerDriver driver(NewServer);
     driver.Feed(BaiduStdFrameOf(BaiduStdBytes(meta)));
     ASSERT_EQ(driver.result(), ParseResult::kOk);
-    EXPECT_EQ(driver.request().head.format, c.format);
+    EXPECT_EQ(driver.request().ticket.format, c.format);
     driver.AnswerAll();
     EXPECT_EQ(BaiduStdSent(driver.sink().Take()).meta.content_type, c.number);
   }

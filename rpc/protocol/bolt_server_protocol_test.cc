@@ -75,7 +75,7 @@ TEST_F(BoltServer, ReadsACall) {
   EXPECT_EQ(request.ticket.correlation_id, 7u);
   EXPECT_EQ(request.head.method, "a.B.C");
   EXPECT_EQ(request.head.timeout_ms, 3000u);
-  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(request.ticket.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);
   EXPECT_EQ(FlattenSlow(request.body), "content");
   EXPECT_TRUE(request.attachment.empty());

@@ -110,7 +110,7 @@ TEST_F(FlareServer, ReadsTheDocumentedRequest) {
   EXPECT_EQ(request.head.acceptable_compressions, 62u);
   EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);
   EXPECT_FALSE(request.head.attachment_compressed);
-  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(request.ticket.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(FlattenSlow(request.body), "\x0a\x02hi");
   EXPECT_TRUE(request.attachment.empty());
   EXPECT_EQ(request.wire_size, kUnaryRequest.size());

@@ -84,7 +84,6 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
   request->scratch.assign(PathOfTarget(head.target).substr(kPrefix.size()));
   request->head.method = request->scratch;
   request->head.timeout_ms = static_cast<std::uint32_t>(timeout);
-  request->head.format = *format;
   return std::nullopt;
 }
 

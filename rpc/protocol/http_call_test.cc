@@ -30,7 +30,7 @@ TEST(HttpCalls, ReadsTheDocumentedRequest) {
   EXPECT_EQ(request.ticket.correlation_id, 17u);
   EXPECT_EQ(request.head.method, "example.protobuf_echo.EchoService.Echo");
   EXPECT_EQ(request.head.timeout_ms, 2000u);
-  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(request.ticket.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(FlattenSlow(request.body), "\x0a\x02hi");
   EXPECT_EQ(request.wire_size, Call(17, "\x0a\x02hi").size());
 }
@@ -176,7 +176,7 @@ TEST(HttpCalls, ContentTypesMayHaveParametersAndAnyCase) {
   HttpServer server;
   server.Feed(Call(1, "x", "Application/X-Proto3-JSON ; charset=utf-8"));
   ASSERT_EQ(server.result(), ParseResult::kOk);
-  EXPECT_EQ(server.request().head.format, PayloadFormat::kProto3Json);
+  EXPECT_EQ(server.request().ticket.format, PayloadFormat::kProto3Json);
 }
 
 TEST(HttpCalls, ChunkedRequestsAreAccepted) {

@@ -162,7 +162,6 @@ class TrpcServerProtocol final
     head->timeout_ms = meta.timeout;
     head->compression = *compression;
     head->acceptable_compressions = kTrpcTraits.compressions;
-    head->format = *format;
     request->ticket.format = *format;
     return ParseResult::kOk;
   }
