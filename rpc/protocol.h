@@ -147,7 +147,6 @@ struct RequestHead {
   bool attachment_compressed = false;
   // Bit n: the caller understands CompressionAlgorithm n. 0: not said.
   std::uint64_t acceptable_compressions = 0;
-  std::string_view tracing_context;  // opaque; points as `method` does
 };
 
 // What a protocol must remember of a request to write its reply. A plain
@@ -341,8 +340,7 @@ struct OutboundRequest {
   std::uint32_t timeout_ms = 0;      // 0: not sent
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
-  std::string_view tracing_context;  // empty: not sent
-  OutboundBody body;                 // in the protocol's format, and compressed
+  OutboundBody body;  // in the protocol's format, and compressed
   Buffer attachment;
 };
 

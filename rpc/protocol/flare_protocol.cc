@@ -195,7 +195,6 @@ class FlareServerProtocol final
     head->compression = *compression;
     head->attachment_compressed = meta.attachment_compressed;
     head->acceptable_compressions = meta.acceptable_compression_algorithms;
-    head->tracing_context = meta.tracing_context;
     return ParseResult::kOk;
   }
 };
@@ -225,7 +224,6 @@ class FlareClientProtocol final
     meta.has_request = true;
     meta.method_name = request.method;
     meta.timeout = request.timeout_ms;
-    meta.tracing_context = request.tracing_context;
     meta.acceptable_compression_algorithms = kAcceptableCompressions;
     SetCompression(request.compression, request.attachment_compressed,
                    !request.attachment.empty(), &meta);

@@ -315,19 +315,6 @@ TEST_F(FlareClient, WritesTheDocumentedRequests) {
   }
 }
 
-TEST_F(FlareClient, PassesTracingContextsOn) {
-  const std::string context = "trace\0"s;
-  OutboundRequest request;
-  request.correlation_id = 1;
-  request.method = kEcho;
-  request.tracing_context = context;
-  ServerDriver server(
-      [](auto* sink) { return NewFlareServerProtocol(Limits(), sink); });
-  server.Feed(Write(std::move(request)));
-  ASSERT_EQ(server.result(), ParseResult::kOk);
-  EXPECT_EQ(server.request().head.tracing_context, context);
-}
-
 TEST_F(FlareClient, StatesCompressionAsThePublishedClient) {
   OutboundRequest request;
   request.correlation_id = 1;
