@@ -156,10 +156,11 @@ struct ReplyTicket {
   std::uint64_t order = 0;  // HTTP: place among the replies sent in order
   // Of the request's message, and of the reply's.
   PayloadFormat format = PayloadFormat::kProtobuf;
-  std::uint8_t method_type = 1;  // flare: 1 single, 2 stream
-  std::uint8_t codec = 0;        // Bolt: of the request, and of the reply
-  bool one_way = false;          // Bolt, trpc: Write sends nothing
-  bool ordered = false;          // HTTP: `order` counts
+  // Which form the request had, as its protocol counts them.
+  std::uint8_t variant = 1;
+  std::uint8_t codec = 0;  // Bolt: of the request, and of the reply
+  bool one_way = false;    // Bolt, trpc: Write sends nothing
+  bool ordered = false;    // HTTP: `order` counts
   bool has_correlation_id = true;
   bool rpc = true;          // HTTP: a call, not a request for a handler
   bool head_only = false;   // HTTP: HEAD, the reply has no body

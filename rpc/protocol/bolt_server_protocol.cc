@@ -29,8 +29,7 @@ constexpr std::string_view kResponseHead =
 static_assert(kHeartbeatReply.size() == kBoltResponseSize);
 static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
 
-// In a ticket's method_type: the request was of v2, with protocol version 0
-// more.
+// In a ticket's variant, plus the protocol version: the request was of v2.
 constexpr std::uint8_t kVersion2Ticket = 0x20;
 
 // A frame of v1 as one of v2, without CRC.
@@ -80,7 +79,7 @@ class BoltServerProtocol : public ServerProtocol {
     request->ticket.codec = frame.codec;
     request->ticket.one_way = frame.type == kBoltTypeOneWay;
     if (frame.version2()) {
-      request->ticket.method_type = kVersion2Ticket + frame.protocol_version;
+      request->ticket.variant = kVersion2Ticket + frame.protocol_version;
       return Reject("this server speaks version 1 of the protocol, not 2", "",
                     request, STATUS_NOT_SUPPORTED);
     }
@@ -120,10 +119,10 @@ class BoltServerProtocol : public ServerProtocol {
       response.description = "the response exceeds 4 GiB";
     }
     BufferBuilder out;
-    if (ticket.method_type >= kVersion2Ticket) [[unlikely]] {
+    if (ticket.variant >= kVersion2Ticket) [[unlikely]] {
       AppendError(ticket, response, &out);
       const std::string frame = FlattenSlow(out.DestructiveGet());
-      out.Append(ToVersion2(frame, ticket.method_type - kVersion2Ticket));
+      out.Append(ToVersion2(frame, ticket.variant - kVersion2Ticket));
     } else if (response.status == STATUS_SUCCESS) [[likely]] {
       char* const at = out.Reserve(kResponseHead.size());
       PutHead(ticket, at);

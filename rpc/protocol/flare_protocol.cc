@@ -123,11 +123,11 @@ class FlareServerProtocol final
     }
     RpcMeta meta;
     meta.correlation_id = ticket.correlation_id;
-    meta.method_type = ticket.method_type;
+    meta.method_type = ticket.variant;
     // A stream is only ever refused: by its first and last message, which isn't
     // one for the reader. (Of an overloaded server's the published ones don't
     // say that.)
-    if (ticket.method_type == kMethodTypeStream) {
+    if (ticket.variant == kMethodTypeStream) {
       meta.flags = kFlagStartOfStream | kFlagEndOfStream;
       if (response.status != STATUS_OVERLOADED) meta.flags |= kFlagNoPayload;
     }
@@ -156,7 +156,7 @@ class FlareServerProtocol final
   static bool Identify(const RpcMeta& meta, bool /*malformed*/,
                        InboundRequest* request) {
     request->ticket.correlation_id = meta.correlation_id;
-    request->ticket.method_type = static_cast<std::uint8_t>(
+    request->ticket.variant = static_cast<std::uint8_t>(
         meta.method_type == kMethodTypeStream ? kMethodTypeStream
                                               : kMethodTypeSingle);
     return meta.has_correlation_id;

@@ -13,7 +13,7 @@ namespace flare::rpc {
 
 namespace {
 
-// ReplyTicket::method_type of a frame that belongs to a stream.
+// ReplyTicket::variant of a frame that belongs to a stream.
 constexpr std::uint8_t kStreamTicket = 2;
 
 // `encode` writes the meta, of at most `bound` bytes, and returns its end.
@@ -67,7 +67,7 @@ class TrpcServerProtocol final
   ProtocolTraits traits() const override { return kTrpcTraits; }
 
   ParseResult Parse(InboundRequest* request) const override {
-    return request->ticket.method_type == kStreamTicket
+    return request->ticket.variant == kStreamTicket
                ? ParseResult::kReject
                : FramedServerProtocol::Parse(request);
   }
@@ -77,7 +77,7 @@ class TrpcServerProtocol final
     std::string scratch;
     const std::string_view text =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
-    if (ticket.method_type == kStreamTicket) [[unlikely]]
+    if (ticket.variant == kStreamTicket) [[unlikely]]
       return RefuseStream(ticket, text);
     TrpcResponseMeta meta;
     meta.request_id = static_cast<std::uint32_t>(ticket.correlation_id);
@@ -112,7 +112,7 @@ class TrpcServerProtocol final
 
   static void Describe(const TrpcFrame& frame, InboundRequest* request) {
     if (frame.type != TrpcFrame::kStream) return;
-    request->ticket.method_type = kStreamTicket;
+    request->ticket.variant = kStreamTicket;
     request->ticket.correlation_id = frame.stream_id;
     // What tells of a stream's end, or of room for more, wants no reply.
     request->ticket.one_way = frame.stream_type == TrpcFrame::kStreamClose ||
