@@ -162,7 +162,7 @@ struct ReplyTicket {
   bool one_way = false;    // Bolt, trpc: Write sends nothing
   bool ordered = false;    // HTTP: `order` counts
   bool has_correlation_id = true;
-  bool rpc = true;          // HTTP: a call, not a request for a handler
+  bool is_call = true;      // HTTP: a call, not a request for a handler
   bool head_only = false;   // HTTP: HEAD, the reply has no body
   bool close = false;       // HTTP: the connection ends with this reply
   bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection

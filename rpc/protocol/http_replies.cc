@@ -219,10 +219,10 @@ Buffer FormatRefusal(const ReplyTicket& ticket,
                      const OutboundResponse& response) {
   BufferBuilder out;
   AppendStatusLine(ticket.http_status, &out);
-  if (!ticket.rpc) AppendDateField(&out);
+  if (!ticket.is_call) AppendDateField(&out);
   out.Append("Content-Type: text/plain\r\n");
   if (ticket.http_status == 405) out.Append("Allow: POST\r\n");
-  if (ticket.rpc) {
+  if (ticket.is_call) {
     out.Append("Rpc-SeqNo: ");
     AppendDecimal(ticket.correlation_id, &out);
     out.Append("\r\n");

@@ -53,7 +53,7 @@ class HttpServerProtocol : public ServerProtocol {
                        ReplyTurnWaiter* waiter) override {
     // A handler of HTTP has returned, and holds nothing any more.
     return ticket.ordered
-               ? replies_.AskToSend(ticket.order, waiter, !ticket.rpc)
+               ? replies_.AskToSend(ticket.order, waiter, !ticket.is_call)
                : ReplyTurn::kNow;
   }
   bool StopWaitingToReply(const ReplyTicket& ticket) override {
@@ -308,12 +308,12 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
 void HttpServerProtocol::FillTicket(const HttpHead& head,
                                     ReplyTicket* ticket) const {
   const bool http_11 = head.minor_version != 0;
-  ticket->rpc = IsHttpCall(uses_, head.target);
+  ticket->is_call = IsHttpCall(uses_, head.target);
   ticket->head_only = head.method == HttpMethod::Head;
   ticket->close = head.close || (!http_11 && !head.keep_alive);
   ticket->keep_alive = !http_11 && !ticket->close;
   std::optional<std::uint64_t> id;
-  if (ticket->rpc) id = head.rpc_seq_no.value;
+  if (ticket->is_call) id = head.rpc_seq_no.value;
   ticket->has_correlation_id = id.has_value();
   ticket->correlation_id = id.value_or(0);
   ticket->ordered = !id.has_value();
@@ -321,7 +321,7 @@ void HttpServerProtocol::FillTicket(const HttpHead& head,
 
 void HttpServerProtocol::FillRequest(const HttpHead& head,
                                      InboundRequest* request) {
-  if (request->ticket.rpc) {
+  if (request->ticket.is_call) {
     if (const auto refusal = ReadHttpCall(uses_, head, request)) {
       Refuse(refusal->status, refusal->text, request);
     }
@@ -393,7 +393,7 @@ bool HttpServerProtocol::SkipRest(Buffer& in) {
 
 CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
                                          InboundRequest* request) {
-  request->ticket.rpc = false;
+  request->ticket.is_call = false;
   request->ticket.has_correlation_id = false;
   request->ticket.ordered = true;
   request->ticket.head_only = BeginsWithHead(in);
