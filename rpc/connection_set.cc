@@ -2,9 +2,9 @@
 
 #include <glog/logging.h>
 
-#include <chrono>
 #include <mutex>
 
+#include "flare/base/clock.h"
 #include "flare/rpc/server_connection.h"
 
 namespace flare::rpc {
@@ -41,11 +41,9 @@ std::size_t ConnectionSet::open() const {
 }
 
 bool ConnectionSet::WaitUntilGone(std::int64_t deadline_ns) {
-  const std::chrono::steady_clock::time_point deadline{
-      std::chrono::nanoseconds(deadline_ns)};
   std::unique_lock lock(mutex_);
   return changed_.wait_until(
-      lock, deadline,
+      lock, ToTimePoint(deadline_ns),
       [this]() FLARE_NO_THREAD_SAFETY_ANALYSIS { return live_count_ == 0; });
 }
 

@@ -30,10 +30,6 @@ constexpr char kOverloadedText[] = "Server overloaded.";
 // They may depend on its fiber: on what that holds, or is to do next.
 constexpr std::chrono::seconds kMaxTurnDelay(1);
 
-std::chrono::steady_clock::time_point ToTimePoint(std::int64_t ns) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
-}
-
 }  // namespace
 
 ServerCall::ServerCall() {
