@@ -51,10 +51,6 @@ constexpr bool IsFromService(int code) {
 // "STATUS_UNKNOWN" for reserved codes without a meaning.
 std::string_view StatusName(int code);
 
-// The name by which `Rpc-Error-Code` states the outcome in the trailer of a
-// chunked (streaming) HTTP reply: "success", "Timeout", ..., "<Unknown>".
-std::string_view StatusTrailerName(int code);
-
 }  // namespace flare::rpc
 
 #endif  // FLARE_RPC_RPC_STATUS_H_

@@ -21,7 +21,6 @@ TEST(RpcStatus, NumbersAreThoseOnTheWire) {
 TEST(RpcStatus, NamesEveryCode) {
   for (int code = 0; code <= 17; ++code) {
     EXPECT_NE(StatusName(code), "STATUS_UNKNOWN") << code;
-    EXPECT_NE(StatusTrailerName(code), "<Unknown>") << code;
   }
   for (int code : {99, 100, 101, 102, 103, 104, 1000}) {
     EXPECT_NE(StatusName(code), "STATUS_UNKNOWN") << code;
@@ -34,15 +33,6 @@ TEST(RpcStatus, NamesOfOtherCodes) {
   EXPECT_EQ(StatusName(18), "STATUS_UNKNOWN");
   EXPECT_EQ(StatusName(-1), "STATUS_UNKNOWN");
   EXPECT_EQ(StatusName(1001), "STATUS_USER");
-}
-
-TEST(RpcStatus, TrailerNamesAreThePublishedOnes) {
-  EXPECT_EQ(StatusTrailerName(0), "success");
-  EXPECT_EQ(StatusTrailerName(11), "ServerOverload");
-  EXPECT_EQ(StatusTrailerName(99), "Unknown");
-  EXPECT_EQ(StatusTrailerName(100), "UserError");
-  EXPECT_EQ(StatusTrailerName(102), "<Unknown>");
-  EXPECT_EQ(StatusTrailerName(5000), "<Unknown>");
 }
 
 }  // namespace
