@@ -6,14 +6,16 @@
 #include <array>
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/mutex.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
 #include "flare/rpc/flags.h"
@@ -57,7 +59,7 @@ class Pool {
   std::shared_ptr<PeerConnections> Find(std::size_t group,
                                         const ConnectionKey& key) {
     {
-      std::scoped_lock guard(mutex_);
+      ScopedLock guard(mutex_);
       if (state_ == State::kOpen) {
         auto& set = sets_[{group, key}];
         if (set == nullptr) set = MakeSet(group, key);
@@ -73,20 +75,20 @@ class Pool {
   }
 
   void Open() {
-    std::scoped_lock guard(mutex_);
+    ScopedLock guard(mutex_);
     if (state_ == State::kShut) state_ = State::kOpen;
   }
 
   bool IsOpen() {
-    std::scoped_lock guard(mutex_);
+    ScopedLock guard(mutex_);
     return state_ == State::kOpen;
   }
 
   void Shutdown() {
-    std::scoped_lock alone(shutdown_mutex_);
+    ScopedLock alone(shutdown_mutex_);
     decltype(sets_) sets;
     {
-      std::scoped_lock guard(mutex_);
+      ScopedLock guard(mutex_);
       state_ = State::kShuttingDown;
       sets.swap(sets_);
       if (sweeper_ != 0) fiber::KillTimer(std::exchange(sweeper_, 0));
@@ -94,7 +96,7 @@ class Pool {
     for (auto& [key, set] : sets) set->Shutdown();
     AwaitNoConnections();
     StopNameResolution();
-    std::scoped_lock guard(mutex_);
+    ScopedLock guard(mutex_);
     state_ = State::kShut;
   }
 
@@ -121,7 +123,7 @@ class Pool {
                                              std::max<std::size_t>(1, share));
   }
 
-  void StartSweeping() {
+  void StartSweeping() FLARE_REQUIRES(mutex_) {
     const ClientDefaults defaults = ClientDefaultsFromFlags();
     const auto interval = defaults.remove_idle_connection_interval;
     if (sweeper_ != 0 || interval.count() == 0 ||
@@ -134,7 +136,7 @@ class Pool {
   void Sweep() {
     const std::int64_t since =
         NowNs() - ToNs(ClientDefaultsFromFlags().connection_max_idle);
-    std::scoped_lock guard(mutex_);
+    ScopedLock guard(mutex_);
     for (auto it = sets_.begin(); it != sets_.end();) {
       const bool empty = it->second->CloseIdle(since);
       // Only this map has it, and new owners come through this map.
@@ -157,11 +159,11 @@ class Pool {
 
   fiber::Mutex shutdown_mutex_;  // One at a time.
   ThreadMutex mutex_;
-  State state_ = State::kOpen;
+  State state_ FLARE_GUARDED_BY(mutex_) = State::kOpen;
   std::unordered_map<GroupedKey, std::shared_ptr<PeerConnections>,
                      GroupedKeyHash>
-      sets_;
-  fiber::TimerId sweeper_ = 0;
+      sets_ FLARE_GUARDED_BY(mutex_);
+  fiber::TimerId sweeper_ FLARE_GUARDED_BY(mutex_) = 0;
 
   Spinlock live_lock_;
   std::size_t live_ FLARE_GUARDED_BY(live_lock_) = 0;
