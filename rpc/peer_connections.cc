@@ -296,7 +296,7 @@ void PeerConnections::Shutdown() {
     c->RemoveUser();
   }
   // Who is opening one has looked at shut_down_ before; it is born by now.
-  std::scoped_lock opened(open_mutex_);
+  ScopedLock opened(open_mutex_);
 }
 
 std::size_t PeerConnections::size() const {

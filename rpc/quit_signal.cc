@@ -15,13 +15,14 @@
 #include <cstdlib>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
 
 #include "flare/base/clock.h"
 #include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
 #include "flare/fiber/event.h"
 #include "flare/init.h"
 #include "flare/io/fd.h"
@@ -128,11 +129,11 @@ class QuitWatcher {
   std::thread thread_;
 };
 
-std::mutex watcher_lock;
-std::unique_ptr<QuitWatcher> watcher;
+ThreadMutex watcher_lock;
+std::unique_ptr<QuitWatcher> watcher FLARE_GUARDED_BY(watcher_lock);
 
 QuitWatcher* GetWatcher() {
-  std::scoped_lock guard(watcher_lock);
+  ScopedLock guard(watcher_lock);
   if (watcher == nullptr) watcher = std::make_unique<QuitWatcher>();
   return watcher.get();
 }
@@ -148,7 +149,7 @@ bool CheckForQuitSignal() {
 }
 
 void rpc::ForgetQuitSignals() {
-  std::scoped_lock guard(watcher_lock);
+  ScopedLock guard(watcher_lock);
   watcher.reset();
 }
 

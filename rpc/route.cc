@@ -1,7 +1,6 @@
 #include "flare/rpc/route.h"
 
 #include <algorithm>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -107,7 +106,7 @@ RefPtr<Route::Table> Route::CurrentTable() {
     return table_ != nullptr && table_->version >= version ? table_ : nullptr;
   };
   if (RefPtr<Table> table = current()) return table;
-  std::scoped_lock rebuilding(rebuild_mutex_);
+  ScopedLock rebuilding(rebuild_mutex_);
   if (RefPtr<Table> table = current()) return table;
   RefPtr<Table> table = MakeTable(version);
   RefPtr<Table> old = table;
