@@ -157,8 +157,9 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
         break;
       case CutResult::kNeedMore:
       case CutResult::kUnsure:
-        NoteMessage(began,
-                    !in.empty() || (!began && protocol_->WithinMessage()), now);
+        NoteMessage(
+            /*within=*/!in.empty() || (!began && protocol_->WithinMessage()),
+            /*begins=*/began, now);
         return true;
       case CutResult::kNotMine:
       case CutResult::kError:
@@ -172,14 +173,14 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
   }
 }
 
-// What came last was, `goes_on`, of a message that isn't complete. `begins`:
-// others were, so it is a new one.
-void ClientConnection::NoteMessage(bool begins, bool goes_on,
+// What came last was of a message that isn't complete, if it is `within` one,
+// which `begins` if others ended before.
+void ClientConnection::NoteMessage(bool within, bool begins,
                                    std::int64_t now_ns) {
   // relaxed, both: there is one writer, and readers want no more than a time.
   const std::int64_t before = message_began_ns_.load(std::memory_order_relaxed);
-  if (goes_on ? !begins && before != 0 : before == 0) return;
-  message_began_ns_.store(goes_on ? now_ns : 0, std::memory_order_relaxed);
+  if (within ? !begins && before != 0 : before == 0) return;
+  message_began_ns_.store(within ? now_ns : 0, std::memory_order_relaxed);
 }
 
 void ClientConnection::OnTimeout(std::int64_t sent_ns) {

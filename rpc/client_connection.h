@@ -126,7 +126,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
  private:
   bool TakeReplies(Buffer& in, std::size_t* need, std::string* error,
                    fiber::TaskList* ready);
-  void NoteMessage(bool begins, bool goes_on, std::int64_t now_ns);
+  void NoteMessage(bool within, bool begins, std::int64_t now_ns);
   void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
   flare::Status ReasonForCalls(const flare::Status& why);
   [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);

@@ -152,7 +152,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
       room = CallsToStart();
       if (room == 0) {
         // It's not the peer who makes it wait.
-        NoteMessage(/*within=*/false, began, arrived, now_ns);
+        NoteMessage(/*within=*/false, /*begins=*/began, arrived, now_ns);
         left_ = in.size();
         Pause();
         return true;
@@ -170,8 +170,8 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   }
   left_ = in.size();
   cut_short_ = left_ != 0;
-  NoteMessage(cut_short_ || protocols_[speaking_]->WithinMessage(), began,
-              arrived, now_ns);
+  NoteMessage(/*within=*/cut_short_ || protocols_[speaking_]->WithinMessage(),
+              /*begins=*/began, arrived, now_ns);
   if (!calls.empty()) StartCalls(std::move(calls));
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
