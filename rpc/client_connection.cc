@@ -213,7 +213,7 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
 
 void ClientConnection::OnClosed(const flare::Status& why) {
   if (!connected_) fiber::CancelTimer(this);  // [UC3]
-  const flare::Status reason = ReasonForCalls(why);
+  const flare::Status reason = DecideCloseReason(why);
   set_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]
   fiber::TaskList ready;
   calls_.Close(
@@ -223,7 +223,8 @@ void ClientConnection::OnClosed(const flare::Status& why) {
   RemoveUser();  // [UC1]
 }
 
-flare::Status ClientConnection::ReasonForCalls(const flare::Status& why) {
+// Sets close_reason_, if Close() hasn't, and counts the end; returns it.
+flare::Status ClientConnection::DecideCloseReason(const flare::Status& why) {
   ScopedLock guard(lock_);
   if (!close_reason_.ok()) return close_reason_;  // It was our own Close().
   if (connected_) {

@@ -128,7 +128,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
                    fiber::TaskList* ready);
   void NoteMessage(bool within, bool begins, std::int64_t now_ns);
   void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
-  flare::Status ReasonForCalls(const flare::Status& why);
+  flare::Status DecideCloseReason(const flare::Status& why);
   [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);
   void ApplyPeerTimeout() FLARE_REQUIRES(lock_);
   static void OnConnectTimeout(fiber::Timer* timer);
