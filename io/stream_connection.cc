@@ -285,7 +285,7 @@ void StreamConnection::CloseAfterFlush(Status why) {
     if (closing_ || flushing_) return;
     flushing_ = true;
     flush_reason_ = std::move(why);
-    LookAtKernel();
+    NoteTaken();
     Ref();  // The timer's [SC6].
     fiber::ArmTimer(&linger_, SaturatingAdd(NowNs(), options_.linger_ns));
   }
@@ -304,8 +304,9 @@ void StreamConnection::CloseAfterFlush(Status why) {
   }
 }
 
-// When the peer last took output, as far as is known.
-std::int64_t StreamConnection::LookAtKernel() {
+// Notes what the peer has taken of the output; returns when it last took some,
+// as far as is known.
+std::int64_t StreamConnection::NoteTaken() {
   // relaxed: the flusher's, who adds to it after having sent. Before the call
   // below, so that what is sent meanwhile looks as if it weren't taken.
   const std::int64_t sent = sent_bytes_.load(std::memory_order_relaxed);
@@ -326,7 +327,7 @@ std::int64_t StreamConnection::LookAtKernel() {
 bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
   ScopedLock guard(lifecycle_lock_);
   // The descriptor is closed some time after that.
-  return !closing_ && SaturatingAdd(LookAtKernel(), span_ns) > NowNs();
+  return !closing_ && SaturatingAdd(NoteTaken(), span_ns) > NowNs();
 }
 
 // Must not touch anything after having let the lock go, if it returns true: the
@@ -335,7 +336,7 @@ bool StreamConnection::ProlongLinger() {
   ScopedLock guard(lifecycle_lock_);
   if (closing_) return false;
   // Input doesn't count: a peer that sends for ever is not waited for.
-  std::int64_t until = SaturatingAdd(LookAtKernel(), options_.linger_ns);
+  std::int64_t until = SaturatingAdd(NoteTaken(), options_.linger_ns);
   if (HasUntakenOutput()) {
     until = SaturatingAdd(SaturatingAdd(until, options_.linger_ns),
                           options_.linger_ns);

@@ -277,7 +277,7 @@ class StreamConnection final : public Descriptor {
   void CloseEnded(int output_error);
   void Leave(unsigned roles);
   void CloseNow(Status why, bool reset);
-  std::int64_t LookAtKernel() FLARE_REQUIRES(lifecycle_lock_);
+  std::int64_t NoteTaken() FLARE_REQUIRES(lifecycle_lock_);
   // The kernel's as of the last look.
   bool HasUntakenOutput() const FLARE_REQUIRES(lifecycle_lock_) {
     return in_kernel_ != 0 || BufferedOutput() != 0;
