@@ -37,9 +37,6 @@
 namespace flare::rpc {
 namespace {
 
-// Many may be idle.
-static_assert(sizeof(ServerConnection) <= 192);
-
 constexpr std::uint64_t kReading = std::uint64_t{1} << 32;
 constexpr std::uint64_t kOpen = std::uint64_t{1} << 33;
 constexpr std::uint64_t kPaused = std::uint64_t{1} << 34;

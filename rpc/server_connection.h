@@ -149,6 +149,7 @@ class ServerConnection final : public io::StreamHandler,
   bool reading_ended_ = false;  // Input is thrown away.
   bool cut_short_ = false;      // There is a part of a message.
 };
+// Many may be idle.
 static_assert(sizeof(ServerConnection) <= 3 * kCacheLine);
 
 }  // namespace flare::rpc
