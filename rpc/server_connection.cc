@@ -5,21 +5,21 @@
 //   kOpen     OnClosed() has not been called
 //   kPaused   the reader waits for calls to finish
 //
-// [C1] Calls are added by the reader only, under kReading. (Callbacks of the
-//      stream come one at a time and OnClosed() last, so kOpen is set, too.)
-// [C2] kReading is cleared once: by the reader at the end of the input, after
-//      bad input, or by OnClosed().
-// [C3] When kReading is gone, kOpen is set and there is no call, everything has
-//      been answered: whoever brings that about calls CloseAfterFlush(). It
-//      does so while it still holds something, a call or the callback it is
-//      in, so that the connection isn't destroyed under it.
-// [C4] Who brings the word to zero destroys the connection.
-// [C5] The reader pauses the stream, then sets kPaused; whoever takes that away
-//      resumes the stream, so that happens once: the call that leaves only
-//      resume_calls_ others, before it lets go, or, if there were no more
-//      already, the reader itself. While there is kPaused there is no reader.
-// [C6] The reader pauses for one reason at a time, calls or output, and looks
-//      at both again when it is resumed.
+// [SN1] Calls are added by the reader only, under kReading. (Callbacks of the
+//       stream come one at a time and OnClosed() last, so kOpen is set, too.)
+// [SN2] kReading is cleared once: by the reader at the end of the input, after
+//       bad input, or by OnClosed().
+// [SN3] When kReading is gone, kOpen is set and there is no call, everything
+//       has been answered: whoever brings that about calls CloseAfterFlush().
+//       It does so while it still holds something, a call or the callback it is
+//       in, so that the connection isn't destroyed under it.
+// [SN4] Who brings the word to zero destroys the connection.
+// [SN5] The reader pauses the stream, then sets kPaused; whoever takes that
+//       away resumes the stream, so that happens once: the call that leaves
+//       only resume_calls_ others, before it lets go, or, if there were no more
+//       already, the reader itself. While there is kPaused there is no reader.
+// [SN6] The reader pauses for one reason at a time, calls or output, and looks
+//       at both again when it is resumed.
 //
 // Replies may be written until then; after the stream was closed they go
 // nowhere.
@@ -196,7 +196,7 @@ void ServerConnection::NoteMessage(bool within, bool begins,
 // How many calls may be started together now.
 std::size_t ServerConnection::CallsToStart() const {
   if (!stream_->HasOutputRoom()) return 0;
-  // relaxed: only this role adds calls [C1].
+  // relaxed: only this role adds calls [SN1].
   const std::uint64_t calls = holds_.load(std::memory_order_relaxed) & kCalls;
   return calls >= max_calls_ ? 0
                              : static_cast<std::size_t>(std::min<std::uint64_t>(
@@ -208,7 +208,7 @@ std::size_t ServerConnection::CallsToStart() const {
 void ServerConnection::Pause() {
   if (!stream_->HasOutputRoom()) return stream_->PauseReadingForOutput();
   stream_->PauseReading();
-  // acq_rel, both: pairs with CallFinished [C5].
+  // acq_rel, both: pairs with CallFinished [SN5].
   const std::uint64_t before =
       holds_.fetch_or(kPaused, std::memory_order_acq_rel);
   if ((before & kCalls) > resume_calls_) return;
@@ -266,7 +266,7 @@ bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
 
 void ServerConnection::StartCalls(fiber::TaskList&& calls) {
   const std::size_t n = calls.size();
-  // relaxed: [C1] holds; the tasks' queue orders the rest.
+  // relaxed: [SN1] holds; the tasks' queue orders the rest.
   holds_.fetch_add(n, std::memory_order_relaxed);
   const std::size_t admitted = state_->AdmitCalls(group(), n);
   if (admitted == n) [[likely]] {
@@ -304,7 +304,7 @@ void ServerConnection::EndReading(flare::Status why) {
   // relaxed: see NoteMessage.
   message_began_ns_.store(0, std::memory_order_relaxed);
   // acquire: pairs with the release in CallFinished, so that all replies have
-  // been written before the output is ended [C3].
+  // been written before the output is ended [SN3].
   const std::uint64_t before =
       holds_.fetch_and(~kReading, std::memory_order_acquire);
   if ((before & kCalls) == 0) stream_->CloseAfterFlush(std::move(why));
@@ -312,11 +312,11 @@ void ServerConnection::EndReading(flare::Status why) {
 
 void ServerConnection::CallFinished() {
   // acquire: as in EndReading; and pairs with the release below, so that
-  // whoever destroys the connection sees all uses of it [C4].
+  // whoever destroys the connection sees all uses of it [SN4].
   std::uint64_t holds = holds_.load(std::memory_order_acquire);
   for (;;) {
     if ((holds & kPaused) != 0 && (holds & kCalls) == resume_calls_ + 1) {
-      // acq_rel: pairs with Pause [C5].
+      // acq_rel: pairs with Pause [SN5].
       if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) !=
           0) {
         stream_->ResumeReading();
@@ -325,7 +325,7 @@ void ServerConnection::CallFinished() {
       holds = holds_.load(std::memory_order_acquire);
       continue;
     }
-    if (holds == (kOpen | 1)) stream_->CloseAfterFlush();  // [C3]
+    if (holds == (kOpen | 1)) stream_->CloseAfterFlush();  // [SN3]
     // acq_rel: see above.
     if (holds_.compare_exchange_weak(holds, holds - 1,
                                      std::memory_order_acq_rel,
@@ -333,7 +333,7 @@ void ServerConnection::CallFinished() {
       break;
     }
   }
-  if (holds == 1) delete this;  // [C4]
+  if (holds == 1) delete this;  // [SN4]
 }
 
 void ServerConnection::OnClosed(const flare::Status& why) {
@@ -361,7 +361,7 @@ void ServerConnection::OnClosed(const flare::Status& why) {
     state_->LogConnection(peer_, "broken: " + why.message());
   }
   state_->connections.Closed(this);
-  // acq_rel: as in CallFinished [C4].
+  // acq_rel: as in CallFinished [SN4].
   const std::uint64_t before =
       holds_.fetch_and(kCalls, std::memory_order_acq_rel);
   if ((before & kCalls) == 0) delete this;
