@@ -94,7 +94,7 @@ struct ProtocolTraits {
   bool multiplexed = true;
   // Where there is compression: bit n for CompressionAlgorithm n, and whether
   // attachments are compressed too.
-  std::uint64_t compressions = 0x3e;
+  std::uint64_t compressions = 0;
   bool attachment_compression = true;
   // A failed call's reply may bring message and attachment, too.
   bool failures_have_messages = false;

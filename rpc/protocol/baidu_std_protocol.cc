@@ -53,7 +53,6 @@ constexpr bool IsOfBrpcService(int code) {
 constexpr ProtocolTraits kBaiduStdTraits{
     .attachments = true,
     .compression = true,
-    .multiplexed = true,
     .compressions = CompressionBits(kCompressions),
     .attachment_compression = false,
     .is_from_service = IsOfBrpcService};

@@ -21,7 +21,7 @@ constexpr std::uint64_t kAcceptableCompressions = 0x3e;
 
 constexpr ProtocolTraits kFlareTraits{.attachments = true,
                                       .compression = true,
-                                      .multiplexed = true,
+                                      .compressions = kAcceptableCompressions,
                                       .failures_have_messages = true};
 
 std::uint32_t ReadLittleEndian(const char* at) {

@@ -56,7 +56,6 @@ inline constexpr WireNumbers<PayloadFormat, 2> kTrpcFormats{
 inline constexpr ProtocolTraits kTrpcTraits{
     .attachments = true,
     .compression = true,
-    .multiplexed = true,
     .compressions = CompressionBits(kTrpcCompressions),
     .attachment_compression = false};
 
