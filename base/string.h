@@ -31,9 +31,14 @@ std::vector<std::string_view> Split(std::string_view text,
 std::string Join(const std::vector<std::string>& pieces,
                  std::string_view separator);
 
+// What is kept of a text's memory, or of the like, in an object that is used
+// again and again.
+inline constexpr std::size_t kMaxKeptBytes = 4096;
+
 // Makes `text` empty. Its memory is kept for the next use, unless it is more
 // than `max_capacity` bytes: one large value must not cost memory for ever.
-inline void ClearKeeping(std::string* text, std::size_t max_capacity) {
+inline void ClearKeeping(std::string* text,
+                         std::size_t max_capacity = kMaxKeptBytes) {
   text->clear();
   if (text->capacity() > max_capacity) text->shrink_to_fit();
 }

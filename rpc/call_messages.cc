@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "flare/base/string.h"
+
 namespace flare::rpc {
 
 void CallMessages::Acquire(const Method& method) {
@@ -34,8 +36,8 @@ void CallMessages::Release(std::size_t request_bytes,
                            std::size_t response_bytes) {
   Pair* const pair = std::exchange(current_, nullptr);
   if (pair == nullptr) return;
-  if (pair->request_prototype == nullptr || request_bytes > kMaxKept ||
-      response_bytes > kMaxKept) {
+  if (pair->request_prototype == nullptr || request_bytes > kMaxKeptBytes ||
+      response_bytes > kMaxKeptBytes) {
     *pair = Pair();
     return;
   }

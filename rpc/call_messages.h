@@ -26,9 +26,9 @@ class CallMessages {
   // into, which clears it; response() empty. Until Release().
   void Acquire(const Method& method);
 
-  // The call is over. Messages that took more than kMaxKept bytes as `request`
-  // or `response` aren't kept: they may have grown large. Without Acquire():
-  // nothing happens.
+  // The call is over. Messages that took more than kMaxKeptBytes
+  // (base/string.h) as `request` or `response` aren't kept: they may have grown
+  // large. Without Acquire(): nothing happens.
   void Release(std::size_t request_bytes, std::size_t response_bytes);
 
   // Null outside of Acquire() and Release().
@@ -38,8 +38,6 @@ class CallMessages {
   google::protobuf::Message* response() const {
     return current_ == nullptr ? nullptr : current_->response.get();
   }
-
-  static constexpr std::size_t kMaxKept = 4096;
 
  private:
   struct Pair {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "flare/base/string.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {
@@ -90,7 +91,7 @@ TEST_F(CallMessagesTest, TheNextCallHasTheirMemory) {
 }
 
 TEST_F(CallMessagesTest, LargeOnesAreNotKept) {
-  constexpr std::size_t kLarge = CallMessages::kMaxKept + 1;
+  constexpr std::size_t kLarge = kMaxKeptBytes + 1;
   for (const bool request_is : {false, true}) {
     messages_.Acquire(test_.method);
     (request_is ? request() : response())->set_body(std::string(kLarge, 'x'));

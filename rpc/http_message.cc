@@ -11,9 +11,6 @@ namespace flare {
 
 namespace {
 
-// What the texts of a pooled message may keep of their memory.
-constexpr std::size_t kKept = 4096;
-
 constexpr std::array<std::string_view, 10> kMethodNames = {
     "UNSPECIFIED", "GET",     "HEAD",    "POST",  "PUT",
     "DELETE",      "CONNECT", "OPTIONS", "TRACE", "PATCH"};
@@ -247,7 +244,7 @@ HttpHeaders::Field HttpHeaders::operator[](std::size_t index) const {
   return *std::next(begin(), static_cast<std::ptrdiff_t>(index));
 }
 
-void HttpHeaders::clear() { ClearKeeping(&lines_, kKept); }
+void HttpHeaders::clear() { ClearKeeping(&lines_); }
 
 void HttpHeaders::const_iterator::Read() {
   const std::size_t lf = rest_.find('\n');
@@ -300,7 +297,7 @@ std::string_view HttpRequest::query() const { return rpc::QueryOfTarget(uri_); }
 void HttpRequest::clear() {
   HttpMessage::clear();
   method_ = HttpMethod::Unspecified;
-  ClearKeeping(&uri_, kKept);
+  ClearKeeping(&uri_);
 }
 
 void HttpResponse::clear() {

@@ -6,13 +6,6 @@
 
 namespace flare::rpc {
 
-namespace {
-
-// What a pooled message may keep in each of its strings.
-constexpr std::size_t kKept = 4096;
-
-}  // namespace
-
 std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
                                   std::string* scratch) {
   if (in.FirstContiguous().size() < size) scratch->resize(size);
@@ -27,10 +20,10 @@ void InboundRequest::Clear() {
   attachment.Clear();
   ticket = ReplyTicket();
   reject_status = STATUS_SUCCESS;
-  ClearKeeping(&reject_reason, kKept);
+  ClearKeeping(&reject_reason);
   wire_size = 0;
   wire.Clear();
-  ClearKeeping(&scratch, kKept);
+  ClearKeeping(&scratch);
   meta_size = 0;
   body_size = 0;
 }
@@ -46,7 +39,7 @@ void InboundResponse::Clear() {
   last_on_connection = false;
   wire_size = 0;
   wire.Clear();
-  ClearKeeping(&scratch, kKept);
+  ClearKeeping(&scratch);
   meta_size = 0;
   body_size = 0;
 }

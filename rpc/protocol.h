@@ -175,8 +175,8 @@ struct ReplyTicket {
 
 // One request, from Cut until its service is called, or until its reply where
 // that needs what is in here. Pooled by the server: Clear() keeps the capacity
-// of what is inside, up to 4 KiB each. Neither copied nor moved, because `head`
-// may point into `scratch`.
+// of what is inside, up to kMaxKeptBytes (base/string.h) each. Neither copied
+// nor moved, because `head` may point into `scratch`.
 struct InboundRequest {
   InboundRequest() = default;
   InboundRequest(const InboundRequest&) = delete;

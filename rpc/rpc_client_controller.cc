@@ -67,7 +67,7 @@ void RpcClientController::Bytes::Clear() {
 }
 
 void RpcClientController::Bytes::ClearOutcome() {
-  ClearKeeping(&error_text, 4096);
+  ClearKeeping(&error_text);
   response_attachment.Clear();
   response_raw_bytes.Clear();
 }

@@ -74,7 +74,7 @@ std::chrono::steady_clock::time_point RpcServerController::GetTimestampParsed()
 
 void RpcServerController::Reset() {
   call_ = nullptr;
-  if (error_code_ != 0) ClearKeeping(&error_text_, 4096);
+  if (error_code_ != 0) ClearKeeping(&error_text_);
   error_code_ = 0;
   attachment_precompressed_ = false;
   compression_ = CompressionAlgorithm::kNone;
