@@ -34,10 +34,10 @@ class NameResolution {
  public:
   virtual ~NameResolution() = default;
 
-  // Will peers() be the same for ever? Then Version() is not asked for.
+  // Will Peers() be the same for ever? Then Version() isn't asked for again.
   virtual bool IsStatic() const { return false; }
 
-  // Changes, and only grows, when peers() does. Doesn't block; part of every
+  // Changes, and only grows, when Peers() does. Doesn't block; part of every
   // call, which is also the occasion to begin a refresh in the background.
   virtual std::uint64_t Version() = 0;
 

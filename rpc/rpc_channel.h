@@ -23,7 +23,7 @@
 //   address   what the name resolver understands. For "list", the default:
 //             one or more of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
 //             separated by commas. Host names are looked up when the channel
-//             is opened (which blocks the thread) and again every
+//             is opened and again, in the background, every
 //             flare_name_resolver_update_interval_seconds. Each address of a
 //             name is a server, but for those that there is no route to. Calls
 //             to one that can't be connected to go to another one.
@@ -63,7 +63,8 @@ class RpcChannel : public google::protobuf::RpcChannel {
 
   // Not open: every call fails with STATUS_INVALID_CHANNEL.
   RpcChannel();
-  // As Open(); look at status() for the outcome, or just see calls fail.
+  // As Open(), blocking included; look at status() for the outcome, or just see
+  // calls fail.
   explicit RpcChannel(const std::string& uri);
   RpcChannel(const std::string& uri, const Options& options);
   ~RpcChannel() override;
@@ -74,7 +75,9 @@ class RpcChannel : public google::protobuf::RpcChannel {
   // True if the channel can be used; no connection is made yet. False, with
   // the reason in status() and in the log, if the URI can't be read, the
   // protocol, resolver or balancer isn't known (the text lists those that are),
-  // or a host name can't be resolved. May be called again.
+  // or a host name can't be resolved. May be called again. Blocks the fiber (or
+  // the plain thread) while host names are looked up, which may take seconds;
+  // without any it doesn't block.
   bool Open(const std::string& uri);
   bool Open(const std::string& uri, const Options& options);
 

@@ -151,13 +151,15 @@ class Server {
 
   Server();
   explicit Server(Options options);
-  // Does Join() if that wasn't done.
+  // Does Join() if that wasn't done: may block for Options::drain_timeout, and
+  // abandon calls.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   // Setting up, before Start(). What fails here (false, logged with the
-  // reason) also makes Start() fail, so that it suffices to check that.
+  // reason) also makes Start() fail, so that it suffices to check that. Nothing
+  // here blocks.
 
   // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http",
   // "baidu-std", "bolt", "trpc"; the order is that in which a connection's
@@ -188,7 +190,7 @@ class Server {
   bool ListenOn(const Endpoint& address, int backlog = 1024);
 
   // Starts serving. False: with the first error of the above, or the address
-  // can't be listened on; error() says it, and it was logged.
+  // can't be listened on; error() says it, and it was logged. Doesn't block.
   bool Start();
   const Status& error() const { return error_; }
 
@@ -197,12 +199,13 @@ class Server {
 
   // Stops accepting, after having accepted what was queued; tells each
   // connection to answer what it has received and then to close, which the last
-  // HTTP reply says, unless it has left already. Doesn't wait for that, but for
-  // running accept callbacks. No effect a second time.
+  // HTTP reply says, unless it has left already. Doesn't wait for that, but
+  // blocks the fiber or thread until running accept callbacks have returned. No
+  // effect a second time.
   void Stop();
 
-  // Blocks the fiber until all calls have been answered, replies sent and
-  // connections closed, or Options::drain_timeout has passed since Stop():
+  // Blocks the fiber or thread until all calls have been answered, replies sent
+  // and connections closed, or Options::drain_timeout has passed since Stop():
   // then connections are cut and calls that still run are abandoned with a log
   // line; their replies go nowhere. Does Stop() if nobody has. After it
   // returns, nothing of this server calls user code but such abandoned calls.
