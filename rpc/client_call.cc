@@ -5,7 +5,7 @@
 //   issuer: Acquire, Insert, arm the timer, BeginAttempt, write, LetGo [CA7]
 //   completer: whoever takes the call out of the table: reader, timer, closing
 //     connection, canceller, or the issuer itself; writes the outcome, LetGo
-//   owner:  who let go last has the call for himself; it passes to the blocked
+//   owner:  whoever let go last has the call alone; it passes to the blocked
 //     caller or to the call's task
 //     FinishAttempt  cancel the timer, lock out the canceller, evaluate, give
 //                    the connection back; again or End

@@ -62,9 +62,9 @@ io::StreamConnection::Options StreamOptions(const Server::Options& options) {
                 options.max_http_header_size}) +
       4096;
   stream.max_output = options.max_output_per_connection;
-  // Who has a reply ready has looked whether there is room, if he can wait.
-  // Others, and replies that waited for an earlier one, may make it more: what
-  // calls had in memory anyway.
+  // A call that can wait has looked for room before it made its reply. Others,
+  // and replies that waited for an earlier one, may make it more: what calls
+  // had in memory anyway.
   stream.refuse_writes = false;
   return stream;
 }

@@ -201,8 +201,8 @@ TEST_F(ServerPressureTest, PausedConnectionIsCutAtTheDrainTimeout) {
   holder.Release();
 }
 
-// Someone who sends and doesn't read gets no more calls than are his, however
-// long his replies wait.
+// A peer that sends and doesn't read gets no more calls than a connection may
+// have, however long its replies wait.
 TEST_F(ServerPressureTest, WhoReadsNothingIsNotReadFrom) {
   server_options().max_concurrent_requests = 100;
   server_options().max_concurrent_requests_per_connection = 50;

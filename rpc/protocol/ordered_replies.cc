@@ -11,9 +11,10 @@ namespace flare::rpc {
 
 // Invariants:
 //   [R1] Places are emitted in order, each once: next_ only grows, under lock_,
-//        by whoever set emitting_, and only he calls ReplySink::Write, which
-//        may send at once and so isn't called under lock_. What becomes ready
-//        meanwhile is held, and he finds it before he takes emitting_ away.
+//        by the thread that set emitting_, and only that calls
+//        ReplySink::Write, which may send at once and so isn't called under
+//        lock_. What becomes ready meanwhile is held, and found by that thread
+//        before it takes emitting_ away.
 //   [R2] A request counts in pending_ from before its message leaves the reader
 //        until after its bytes went to the sink, or are held by [R1] for one
 //        that counts. So when pending_ is zero with kClosing set, everything
@@ -25,8 +26,9 @@ namespace flare::rpc {
 //        last_, and to the sink by whoever closes: behind all that was pending.
 //   [R5] A reply in parts is emitted by its owner alone, from when its place is
 //        next_ and nobody is emitting, until EndParts: what other places have
-//        is held, since next_ stays. Who comes too early leaves a waiter in his
-//        slot, and the emitter who gets there tells it, or who sets ended_.
+//        is held, since next_ stays. An owner that comes too early leaves a
+//        waiter in its slot, which the emitter that gets there tells, or the
+//        one that sets ended_.
 //   [R6] A reply without a place isn't held by that. So kParts is set first:
 //        who enters from then on gets a place after all. Those who entered
 //        before are waited for: the last of them, who sees kParts, tells
@@ -86,7 +88,7 @@ std::optional<std::uint64_t> OrderedReplies::EnterUnordered() {
   return EnterAfterAll();
 }
 
-// Who asked for his turn meanwhile has counted it as unordered.
+// Those that asked for their turn meanwhile have counted it as unordered.
 std::uint64_t OrderedReplies::EnterAfterAll() {
   // acq_rel: as in Leave.
   const std::uint64_t before =

@@ -207,7 +207,7 @@ TEST_F(OrderedRepliesTest, WhoCanWaitDoesWhileMuchIsHeld) {
   EXPECT_EQ(waits_c.told, 1);
 }
 
-// As if whoever is to make the reply at `a` waited for his turn at `c`.
+// As if the one that is to make the reply at `a` waited for its turn at `c`.
 TEST_F(OrderedRepliesTest, WhoWaitsInVainMayGoOn) {
   auto a = Enter();
   auto b = Enter();
