@@ -153,9 +153,9 @@ HttpMethodSet OverriddenHttpMethods() {
 }
 
 // A handler on its way into a Server: a std::unique_ptr to any class of
-// handlers converts to this. Who has one to HttpHandler alone, and no
-// NewHttpHandler(), says himself what it allows, or else its 405s allow
-// nothing.
+// handlers converts to this. Code that has one to HttpHandler alone, and not by
+// NewHttpHandler(), says what it allows (set_allowed_methods), or else its 405s
+// allow nothing.
 class OwnedHttpHandler {
  public:
   template <std::derived_from<HttpHandler> T>
@@ -176,7 +176,7 @@ using HttpHandlerFunction =
     std::function<void(const HttpRequest&, HttpResponse*, HttpServerContext*)>;
 
 // A handler that calls `f` for these methods and answers 405 with an Allow
-// field to others. Who takes GET takes HEAD.
+// field to others. One that takes GET takes HEAD.
 std::unique_ptr<HttpHandler> NewHttpHandler(
     std::initializer_list<HttpMethod> methods, HttpHandlerFunction f);
 
