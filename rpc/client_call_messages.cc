@@ -37,15 +37,9 @@ void NoteUncompressed(CompressionAlgorithm algorithm,
 }
 
 flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part) {
-  if (algorithm == CompressionAlgorithm::kNone || part->empty()) return {};
-  auto plain = Decompress(algorithm, *part, MaxDecompressedSizeFromFlags());
-  if (!plain) {
-    return flare::Status(
-        STATUS_MALFORMED_DATA,
-        "the reply can't be decompressed: " + plain.error().message());
-  }
-  *part = *std::move(plain);
-  return {};
+  if (algorithm == CompressionAlgorithm::kNone) return {};
+  return DecompressInPlace(algorithm, MaxDecompressedSizeFromFlags(),
+                           "the reply can't be decompressed", part);
 }
 
 }  // namespace
@@ -87,14 +81,11 @@ flare::Status ClientCall::CompressParts() {
   const bool both = route_->traits().attachment_compression;
   Buffer body = std::move(body_).ToBuffer();
   for (Buffer* part : {&body, &attachment_}) {
-    if (part->empty() || (part == &attachment_ && !both)) continue;
-    auto compressed = Compress(compression_, *part);
-    if (!compressed) {
-      return flare::Status(
-          STATUS_SERIALIZE_REQUEST,
-          "can't compress the request: " + compressed.error().message());
-    }
-    *part = *std::move(compressed);
+    if (part == &attachment_ && !both) continue;
+    flare::Status status =
+        CompressInPlace(compression_, STATUS_SERIALIZE_REQUEST,
+                        "can't compress the request", part);
+    if (!status.ok()) return status;
   }
   body_ = std::move(body);
   attachment_compressed_ = both && !attachment_.empty();

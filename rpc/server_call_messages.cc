@@ -1,5 +1,5 @@
 // What calls receive and answer: bytes into messages, and back.
-#include <string>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/compression.h"
@@ -11,33 +11,6 @@
 
 namespace flare::rpc {
 namespace {
-
-flare::Status DecompressInPlace(CompressionAlgorithm algorithm,
-                                std::size_t max_size, const char* what,
-                                Buffer* bytes) {
-  if (bytes->empty()) return flare::Status();
-  auto plain = Decompress(algorithm, *bytes, max_size);
-  if (!plain) {
-    return flare::Status(
-        STATUS_MALFORMED_DATA,
-        std::string("The request's ") + what +
-            " can't be decompressed: " + plain.error().message());
-  }
-  *bytes = *std::move(plain);
-  return flare::Status();
-}
-
-flare::Status CompressInPlace(CompressionAlgorithm algorithm, Buffer* bytes) {
-  if (bytes->empty()) return flare::Status();
-  auto packed = Compress(algorithm, *bytes);
-  if (!packed) {
-    return flare::Status(
-        STATUS_SERIALIZE_RESPONSE,
-        "The response can't be compressed: " + packed.error().message());
-  }
-  *bytes = *std::move(packed);
-  return flare::Status();
-}
 
 // As the published servers do: what a service adds for callers who can have it
 // must not fail the calls of others.
@@ -59,11 +32,14 @@ flare::Status ServerCall::ParseBody() {
   if (IsCompressed(head.compression)) {
     const std::size_t max_size =
         connection_->state().protocols().limits().max_decompressed_size;
-    flare::Status status =
-        DecompressInPlace(head.compression, max_size, "body", &request_->body);
+    flare::Status status = DecompressInPlace(
+        head.compression, max_size, "The request's body can't be decompressed",
+        &request_->body);
     if (status.ok() && head.attachment_compressed) {
-      status = DecompressInPlace(head.compression, max_size, "attachment",
-                                 &request_->attachment);
+      status =
+          DecompressInPlace(head.compression, max_size,
+                            "The request's attachment can't be decompressed",
+                            &request_->attachment);
     }
     if (!status.ok()) return status;
     decompressed_bytes_ = request_->body.size() + request_->attachment.size();
@@ -126,14 +102,18 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   }
   if (!usable) return flare::Status();
   response->compression = algorithm;
+  const auto compress = [algorithm](Buffer* bytes) {
+    return CompressInPlace(algorithm, STATUS_SERIALIZE_RESPONSE,
+                           "The response can't be compressed", bytes);
+  };
   Buffer body = std::move(response->body).ToBuffer();
-  flare::Status status = CompressInPlace(algorithm, &body);
+  flare::Status status = compress(&body);
   response->body = std::move(body);
   if (status.ok() && traits.attachment_compression &&
       !response->attachment.empty()) {
     response->attachment_compressed = true;
     if (!controller_.attachment_precompressed_) {
-      status = CompressInPlace(algorithm, &response->attachment);
+      status = compress(&response->attachment);
     }
   }
   return status;

@@ -6,8 +6,10 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "flare/base/expected.h"
 #include "flare/base/zero_copy_stream.h"
 
 namespace flare::rpc {
@@ -135,6 +137,17 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
   return flare::Status();
 }
 
+// Puts what (de)compression gave in the place of what it was given.
+flare::Status Replace(Expected<Buffer, flare::Status> result, int code,
+                      std::string_view failure, Buffer* bytes) {
+  if (!result) {
+    return flare::Status(
+        code, std::string(failure) + ": " + result.error().message());
+  }
+  *bytes = *std::move(result);
+  return flare::Status();
+}
+
 }  // namespace
 
 flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
@@ -162,6 +175,20 @@ flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
       return SerializeJson(message, body);
   }
   return CannotSerialize(message, "unknown payload format");
+}
+
+flare::Status CompressInPlace(CompressionAlgorithm algorithm, int code,
+                              std::string_view failure, Buffer* bytes) {
+  if (bytes->empty()) return flare::Status();
+  return Replace(Compress(algorithm, *bytes), code, failure, bytes);
+}
+
+flare::Status DecompressInPlace(CompressionAlgorithm algorithm,
+                                std::size_t max_size, std::string_view failure,
+                                Buffer* bytes) {
+  if (bytes->empty()) return flare::Status();
+  return Replace(Decompress(algorithm, *bytes, max_size), STATUS_MALFORMED_DATA,
+                 failure, bytes);
 }
 
 }  // namespace flare::rpc

@@ -1,10 +1,15 @@
-// Protobuf messages <-> payload bytes, in the formats that protocols carry.
+// Protobuf messages <-> payload bytes, in the formats that protocols carry, and
+// these <-> what they are compressed to.
 //
-// Both functions are thread-safe and don't block. Neither touches compression.
+// All functions are thread-safe, and none blocks.
 #ifndef FLARE_RPC_PROTOCOL_PAYLOAD_H_
 #define FLARE_RPC_PROTOCOL_PAYLOAD_H_
 
+#include <cstddef>
+#include <string_view>
+
 #include "flare/base/buffer.h"
+#include "flare/base/compression.h"
 #include "flare/base/status.h"
 #include "flare/rpc/protocol.h"
 
@@ -24,6 +29,17 @@ flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
 flare::Status SerializePayload(PayloadFormat format,
                                const google::protobuf::Message& message,
                                OutboundBody* body);
+
+// Compresses *bytes, unless there are none. Fails with `code` and a text:
+// `failure`, a colon and the reason.
+flare::Status CompressInPlace(CompressionAlgorithm algorithm, int code,
+                              std::string_view failure, Buffer* bytes);
+
+// Decompresses *bytes, unless there are none, to at most `max_size`. Fails with
+// STATUS_MALFORMED_DATA and a text: `failure`, a colon and the reason.
+flare::Status DecompressInPlace(CompressionAlgorithm algorithm,
+                                std::size_t max_size, std::string_view failure,
+                                Buffer* bytes);
 
 }  // namespace flare::rpc
 

@@ -218,5 +218,32 @@ TEST(Payload, TheNestingThatIsAllowedFits) {
   });
 }
 
+TEST(Payload, IsCompressedAndDecompressedInPlace) {
+  const std::string text(1000, 'a');
+  Buffer bytes = SlicedBuffer(text, 99);
+  const auto gzip = CompressionAlgorithm::kGzip;
+  ASSERT_TRUE(CompressInPlace(gzip, 7, "", &bytes).ok());
+  EXPECT_LT(bytes.size(), 100u);
+  Buffer copy = bytes;
+  ASSERT_TRUE(DecompressInPlace(gzip, 1000, "", &bytes).ok());
+  EXPECT_EQ(FlattenSlow(bytes), text);
+
+  const auto too_large = DecompressInPlace(gzip, 999, "no", &copy);
+  EXPECT_EQ(too_large.code(), STATUS_MALFORMED_DATA);
+  EXPECT_TRUE(too_large.message().starts_with("no: ")) << too_large;
+  const auto unknown =
+      CompressInPlace(CompressionAlgorithm::kUnknown, 7, "no", &bytes);
+  EXPECT_EQ(unknown.code(), 7);
+  EXPECT_TRUE(unknown.message().starts_with("no: ")) << unknown;
+}
+
+TEST(Payload, NoBytesStayNoneInPlace) {
+  Buffer none;
+  const auto unknown = CompressionAlgorithm::kUnknown;
+  EXPECT_TRUE(CompressInPlace(unknown, 7, "no", &none).ok());
+  EXPECT_TRUE(DecompressInPlace(unknown, 1, "no", &none).ok());
+  EXPECT_TRUE(none.empty());
+}
+
 }  // namespace
 }  // namespace flare::rpc
