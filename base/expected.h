@@ -10,6 +10,8 @@
 // can be mistaken for each other). Reading what isn't there through value() or
 // error() ends the process with a message; through * and -> it is undefined
 // (checked in debug builds). For operations without a value use Status.
+//
+// A plain value: as thread-safe as what is in it; nothing blocks.
 
 #ifndef FLARE_BASE_EXPECTED_H_
 #define FLARE_BASE_EXPECTED_H_

@@ -1,4 +1,8 @@
 // WhenAll, WhenAny and Split. Include flare/base/future.h.
+//
+// Any thread; nothing blocks. The futures that are given may become ready on
+// different threads at the same time; callbacks of the result run where the
+// future that decides it became ready.
 
 #ifndef FLARE_BASE_FUTURE_COMBINATORS_H_
 #define FLARE_BASE_FUTURE_COMBINATORS_H_
