@@ -14,13 +14,9 @@
 #ifndef FLARE_RPC_TESTING_CLIENT_FIXTURE_H_
 #define FLARE_RPC_TESTING_CLIENT_FIXTURE_H_
 
-#include <gflags/gflags.h>
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,42 +25,22 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
-#include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
-#include "flare/rpc/flags.h"
 #include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/testing/rpc_fixture.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {
 
-class ClientTest : public ::testing::Test {
+class ClientTest : public RpcTest {
  protected:
-  void SetUp() override {
-    // Calls to which a test gives no time of their own, and connections, are
-    // not to end by it, however busy the machine is.
-    FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
-    FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
-    fiber::RuntimeOptions options;
-    options.concurrency = workers();
-    options.group_size = group_size();
-    options.make_poller = io::EpollPoller::Factory();
-    const flare::Status started = fiber::StartRuntime(options);
-    ASSERT_TRUE(started.ok()) << started.ToString();
-  }
-
   void TearDown() override {
     ShutdownClientSide();
-    fiber::TerminateRuntime();
+    RpcTest::TearDown();
   }
-
-  virtual int workers() const { return 2; }
-  virtual std::optional<int> group_size() const { return std::nullopt; }
-
- private:
-  gflags::FlagSaver flags_;  // Tests may change them.
 };
 
 // Runs `f` on a fiber and waits for its end.

@@ -10,7 +10,6 @@
 #ifndef FLARE_RPC_TESTING_SERVER_FIXTURE_H_
 #define FLARE_RPC_TESTING_SERVER_FIXTURE_H_
 
-#include <gflags/gflags.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,12 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "flare/fiber/runtime.h"
-#include "flare/io/epoll_poller.h"
-#include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/raw_client.h"
+#include "flare/rpc/testing/rpc_fixture.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {
@@ -90,26 +87,17 @@ class FlexibleService : public TestService {
   Handler on_other = Echo;
 };
 
-class ServerTest : public ::testing::Test {
+class ServerTest : public RpcTest {
  protected:
   void SetUp() override {
-    // For those that call it: as in client_fixture.h.
-    FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
-    FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
-    fiber::RuntimeOptions options;
-    options.concurrency = workers();
-    options.make_poller = io::EpollPoller::Factory();
-    const flare::Status started = fiber::StartRuntime(options);
-    ASSERT_TRUE(started.ok()) << started.ToString();
+    ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
     server_options_.service_name = "test";
   }
 
   void TearDown() override {
     server_.reset();
-    fiber::TerminateRuntime();
+    RpcTest::TearDown();
   }
-
-  virtual int workers() const { return 2; }
 
   Server::Options& server_options() { return server_options_; }
   FlexibleService& service() { return service_; }
@@ -138,7 +126,6 @@ class ServerTest : public ::testing::Test {
   }
 
  private:
-  gflags::FlagSaver flags_;  // Tests may change them.
   Server::Options server_options_;
   FlexibleService service_;
   std::unique_ptr<Server> server_;

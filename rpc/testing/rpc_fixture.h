@@ -1,0 +1,44 @@
+// A runtime with epoll under it, for tests of either side; see
+// client_fixture.h and server_fixture.h.
+#ifndef FLARE_RPC_TESTING_RPC_FIXTURE_H_
+#define FLARE_RPC_TESTING_RPC_FIXTURE_H_
+
+#include <gflags/gflags.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "flare/base/status.h"
+#include "flare/fiber/runtime.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/rpc/flags.h"
+
+namespace flare::rpc::testing {
+
+class RpcTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // Calls to which a test gives no time of their own, and connections, are
+    // not to end by it, however busy the machine is.
+    FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
+    FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
+    fiber::RuntimeOptions options;
+    options.concurrency = workers();
+    options.group_size = group_size();
+    options.make_poller = io::EpollPoller::Factory();
+    const flare::Status started = fiber::StartRuntime(options);
+    ASSERT_TRUE(started.ok()) << started.ToString();
+  }
+
+  void TearDown() override { fiber::TerminateRuntime(); }
+
+  virtual int workers() const { return 2; }
+  virtual std::optional<int> group_size() const { return std::nullopt; }
+
+ private:
+  gflags::FlagSaver flags_;  // Tests may change them.
+};
+
+}  // namespace flare::rpc::testing
+
+#endif  // FLARE_RPC_TESTING_RPC_FIXTURE_H_
