@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +13,7 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/io/socket_options.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -22,6 +22,7 @@
 namespace flare::rpc::testing {
 namespace {
 
+using fiber::testing::Eventually;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -32,15 +33,6 @@ class ClientConnectTest : public ClientTest {
                                {"flare",
                                 {endpoint, endpoint.ToString()},
                                 ClientDefaultsFromFlags().max_packet_size});
-  }
-
-  static bool Eventually(const std::function<bool()>& done) {
-    const std::int64_t deadline = NowNs() + 20'000'000'000;
-    while (!done()) {
-      if (NowNs() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
   }
 
   // Nothing that hangs ends by itself before the test has failed.

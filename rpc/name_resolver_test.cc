@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/testing/client_fixture.h"
 
 namespace flare::rpc::testing {
@@ -99,16 +100,14 @@ class FakeHosts {
 
 class NameResolverTest : public ClientTest {
  protected:
-  // Asks for the version, as calls do, until `done` or 20 s have passed.
+  // Asks for the version, as calls do, until `done`.
   template <class F>
   static bool Eventually(NameResolution* resolution, F done) {
-    const std::int64_t deadline = NowNs() + 20'000'000'000;
-    while (!done()) {
-      if (NowNs() > deadline) return false;
+    return fiber::testing::Eventually([&] {
+      if (done()) return true;
       (void)resolution->Version();
-      std::this_thread::yield();
-    }
-    return true;
+      return false;
+    });
   }
 };
 
