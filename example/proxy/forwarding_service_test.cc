@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "example/proxy/routes_testing.h"
 #include "example/proxy/rpc_routes.h"
 #include "flare/base/clock.h"
 #include "flare/rpc/connection_pool.h"
@@ -31,22 +32,7 @@ using flare::rpc::testing::RawServer;
 using flare::rpc::testing::ServerTest;
 using flare::rpc::testing::TestCall;
 using flare::rpc::testing::TestResponse;
-using flare::rpc::testing::TestService;
 using google::protobuf::FileDescriptorSet;
-
-constexpr char kService[] = "flare.rpc.testing.TestService";
-
-RpcRoutes Routes(const std::string& text) {
-  auto routes = ParseRpcRoutes(text);
-  EXPECT_TRUE(routes) << text;
-  return routes ? *std::move(routes) : RpcRoutes();
-}
-
-FileDescriptorSet TestDescriptors() {
-  FileDescriptorSet set;
-  TestService::descriptor()->file()->CopyTo(set.add_file());
-  return set;
-}
 
 // A server on the routes. Everything else that is needed is the services'.
 std::unique_ptr<flare::Server> NewProxy(const FileDescriptorSet& set,

@@ -10,34 +10,21 @@
 #include <string>
 #include <utility>
 
+#include "example/proxy/routes_testing.h"
 #include "flare/rpc/rpc_options.pb.h"
+#include "flare/rpc/testing/server_fixture.h"
 #include "rpc/testing/limited_service.pb.h"
-#include "rpc/testing/test_service.pb.h"
 
 namespace example::proxy {
 namespace {
 
+using flare::rpc::testing::kCall;
+using flare::rpc::testing::kCallStrict;
+using flare::rpc::testing::kOther;
 using flare::rpc::testing::LimitedService;
-using flare::rpc::testing::TestService;
 using google::protobuf::FileDescriptorSet;
 
-constexpr char kService[] = "flare.rpc.testing.TestService";
-constexpr char kCall[] = "flare.rpc.testing.TestService.Call";
-constexpr char kOther[] = "flare.rpc.testing.TestService.Other";
-constexpr char kCallStrict[] = "flare.rpc.testing.TestService.CallStrict";
 constexpr char kStreaming[] = "flare.rpc.testing.TestService.CallStreaming";
-
-RpcRoutes Routes(const std::string& text) {
-  auto routes = ParseRpcRoutes(text);
-  EXPECT_TRUE(routes) << text;
-  return routes ? *std::move(routes) : RpcRoutes();
-}
-
-FileDescriptorSet TestDescriptors() {
-  FileDescriptorSet set;
-  TestService::descriptor()->file()->CopyTo(set.add_file());
-  return set;
-}
 
 // Full names of methods, and where they go; or why there are none.
 using Targets = std::map<std::string, std::string>;
