@@ -11,13 +11,13 @@ bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 template <class Separator>
 std::vector<std::string_view> SplitBy(std::string_view text,
                                       Separator separator, std::size_t width,
-                                      bool skip_empty) {
+                                      bool keep_empty) {
   std::vector<std::string_view> pieces;
   for (;;) {
     // An empty separator is found everywhere; it separates nothing.
     const std::size_t at = width == 0 ? text.npos : text.find(separator);
     const std::string_view piece = text.substr(0, at);
-    if (!piece.empty() || !skip_empty) pieces.push_back(piece);
+    if (keep_empty || !piece.empty()) pieces.push_back(piece);
     if (at == text.npos) return pieces;
     text.remove_prefix(at + width);
   }
@@ -26,14 +26,14 @@ std::vector<std::string_view> SplitBy(std::string_view text,
 }  // namespace
 
 std::vector<std::string_view> Split(std::string_view text, char separator,
-                                    bool skip_empty) {
-  return SplitBy(text, separator, 1, skip_empty);
+                                    bool keep_empty) {
+  return SplitBy(text, separator, 1, keep_empty);
 }
 
 std::vector<std::string_view> Split(std::string_view text,
                                     std::string_view separator,
-                                    bool skip_empty) {
-  return SplitBy(text, separator, separator.size(), skip_empty);
+                                    bool keep_empty) {
+  return SplitBy(text, separator, separator.size(), keep_empty);
 }
 
 std::string Join(const std::vector<std::string>& pieces,

@@ -21,14 +21,14 @@
 
 namespace flare {
 
-// Pieces of `text` between separators; they point into it. "a,,b" has three,
-// or two with skip_empty. An empty text has one empty piece, or none with
-// skip_empty.
+// Pieces of `text` between separators; they point into it. "a,,b" has two, or
+// three with keep_empty. An empty text has none, or an empty one with
+// keep_empty.
 std::vector<std::string_view> Split(std::string_view text, char separator,
-                                    bool skip_empty = true);
+                                    bool keep_empty = false);
 std::vector<std::string_view> Split(std::string_view text,
                                     std::string_view separator,
-                                    bool skip_empty = true);
+                                    bool keep_empty = false);
 
 std::string Join(const std::vector<std::string>& pieces,
                  std::string_view separator);

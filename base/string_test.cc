@@ -18,17 +18,17 @@ TEST(Split, ByCharacter) {
   EXPECT_EQ(Split("a,b,c", ','), (Pieces{"a", "b", "c"}));
   EXPECT_EQ(Split("abc", ','), (Pieces{"abc"}));
   EXPECT_EQ(Split(",a,,b,", ','), (Pieces{"a", "b"}));
-  EXPECT_EQ(Split(",a,,b,", ',', false), (Pieces{"", "a", "", "b", ""}));
+  EXPECT_EQ(Split(",a,,b,", ',', true), (Pieces{"", "a", "", "b", ""}));
   EXPECT_EQ(Split("", ','), Pieces{});
-  EXPECT_EQ(Split("", ',', false), (Pieces{""}));
-  EXPECT_EQ(Split(",", ',', false), (Pieces{"", ""}));
+  EXPECT_EQ(Split("", ',', true), (Pieces{""}));
+  EXPECT_EQ(Split(",", ',', true), (Pieces{"", ""}));
 }
 
 TEST(Split, ByText) {
   EXPECT_EQ(Split("a::b:c", "::"), (Pieces{"a", "b:c"}));
-  EXPECT_EQ(Split("::a::::b", "::", false), (Pieces{"", "a", "", "b"}));
+  EXPECT_EQ(Split("::a::::b", "::", true), (Pieces{"", "a", "", "b"}));
   EXPECT_EQ(Split("abc", ""), (Pieces{"abc"}));
-  EXPECT_EQ(Split(":::", "::", false), (Pieces{"", ":"}));
+  EXPECT_EQ(Split(":::", "::", true), (Pieces{"", ":"}));
 }
 
 TEST(Split, PiecesPointIntoTheText) {
@@ -47,7 +47,7 @@ TEST(Join, IsTheInverseOfSplit) {
       piece.assign(random() % 4, static_cast<char>('a' + random() % 3));
     }
     const std::string text = Join(pieces, ";");
-    const auto again = Split(text, ';', false);
+    const auto again = Split(text, ';', true);
     EXPECT_EQ(std::vector<std::string>(again.begin(), again.end()), pieces);
   }
 }

@@ -184,7 +184,7 @@ Expected<Topology> Topology::FromDescription(std::string_view description) {
   DescriptionOptions options;
   std::vector<int> usable;
   int id = 0;
-  for (std::string_view item : Split(description, ';', false)) {
+  for (std::string_view item : Split(description, ';', /*keep_empty=*/true)) {
     item = Trim(item);
     if (const std::size_t equals = item.find('='); equals != item.npos) {
       if (Status status = ParseOption(item, equals, &options); !status.ok()) {
@@ -311,7 +311,7 @@ Expected<std::vector<int>> ParseCpuList(std::string_view text, int cpu_count) {
   }
   std::vector<int> cpus;
   if (Trim(text).empty()) return cpus;
-  for (const std::string_view piece : Split(text, ',', false)) {
+  for (const std::string_view piece : Split(text, ',', /*keep_empty=*/true)) {
     const std::string_view item = Trim(piece);
     const auto range = ParseCpuRange(item, cpu_count);
     if (!range) {

@@ -22,7 +22,7 @@ Expected<GroupSets, Status> GroupSets::Parse(std::string_view text,
   GroupSets sets;
   sets.set_of_.resize(groups, 0);
   if (Trim(text).empty()) return sets;
-  for (const std::string_view item : Split(text, ';', false)) {
+  for (const std::string_view item : Split(text, ';', /*keep_empty=*/true)) {
     if (Status status = sets.Add(Trim(item)); !status.ok()) return status;
   }
   return sets;

@@ -72,7 +72,7 @@ TEST_F(FlagFileTest, NothingIsSaidOfWhatGflagsUnderstands) {
       "--noflag_file_bool=1\n--flag_file_bool=true\n--flag-file-number=3";
   for (const char* end : {"\n", "\r\n", "\r"}) {
     std::string text;
-    for (const std::string_view line : Split(all, '\n', false)) {
+    for (const std::string_view line : Split(all, '\n', true)) {
       text.append(line).append(end);
     }
     EXPECT_THAT(WarningsOf(text), IsEmpty());

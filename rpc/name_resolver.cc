@@ -249,7 +249,7 @@ class ListResolution final
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveList(
     std::string_view address) {
   std::vector<Entry> entries;
-  for (std::string_view text : Split(address, ',', /*skip_empty=*/false)) {
+  for (std::string_view text : Split(address, ',', /*keep_empty=*/true)) {
     auto entry = ReadEntry(text, address);
     if (!entry) return entry.error();
     entries.push_back(*std::move(entry));

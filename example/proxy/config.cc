@@ -31,7 +31,8 @@ Expected<Setting> SettingFromFlag(const std::string& flag,
       setting.values.push_back({text, where});
       return setting;
     }
-    for (std::string_view value : flare::Split(text, ',', false)) {
+    for (std::string_view value :
+         flare::Split(text, ',', /*keep_empty=*/true)) {
       setting.values.push_back({std::string(flare::Trim(value)), where});
     }
     return setting;

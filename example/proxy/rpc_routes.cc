@@ -37,7 +37,7 @@ class FirstError : public DescriptorPool::ErrorCollector {
 };
 
 bool IsName(std::string_view text) {
-  const auto parts = flare::Split(text, '.', /*skip_empty=*/false);
+  const auto parts = flare::Split(text, '.', /*keep_empty=*/true);
   return std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
     return !part.empty() &&
            std::isdigit(static_cast<unsigned char>(part.front())) == 0 &&

@@ -115,7 +115,7 @@ TEST(HdrLog, WritesOneLinePerInterval) {
   EXPECT_TRUE(lines[2].starts_with("#[BaseTime: ")) << lines[2];
   EXPECT_TRUE(lines[3].starts_with("#[StartTime: ")) << lines[3];
   EXPECT_TRUE(lines[4].starts_with("\"StartTimestamp\",")) << lines[4];
-  const auto cells = flare::Split(lines[5], ',', false);
+  const auto cells = flare::Split(lines[5], ',', true);
   ASSERT_EQ(cells.size(), 4u);
   EXPECT_LE(*flare::TryParse<double>(cells[0]), 2);
   EXPECT_GT(*flare::TryParse<double>(cells[0]), 1);

@@ -198,7 +198,8 @@ Expected<std::vector<LoadOptions>, Status> ReadTargets(
         "--server_addr is missing: press needs an address, such as "
         "flare://127.0.0.1:5567.");
   }
-  const auto addresses = flare::Split(FLAGS_server_addr, ';', false);
+  const auto addresses =
+      flare::Split(FLAGS_server_addr, ';', /*keep_empty=*/true);
   const std::size_t count = addresses.size();
   if (common.max_pending < count ||
       (FLAGS_requests != 0 && common.requests < count)) {

@@ -71,7 +71,7 @@ bool SizeDistribution::fixed() const {
 flare::Expected<SizeDistribution, flare::Status> ParseSizeDistribution(
     std::string_view text) {
   std::vector<SizeDistribution::Part> parts;
-  for (std::string_view piece : flare::Split(text, ',', false)) {
+  for (std::string_view piece : flare::Split(text, ',', /*keep_empty=*/true)) {
     const auto part = ParsePart(piece);
     if (!part) {
       return flare::Status(
