@@ -23,6 +23,18 @@ std::vector<std::string_view> SplitBy(std::string_view text,
   }
 }
 
+template <class Pieces>
+std::string JoinAll(const Pieces& pieces, std::string_view separator) {
+  std::string text;
+  bool first = true;
+  for (const auto& piece : pieces) {
+    if (!first) text += separator;
+    first = false;
+    text += piece;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string_view> Split(std::string_view text, char separator,
@@ -38,12 +50,17 @@ std::vector<std::string_view> Split(std::string_view text,
 
 std::string Join(const std::vector<std::string>& pieces,
                  std::string_view separator) {
-  std::string text;
-  for (const std::string& piece : pieces) {
-    if (&piece != &pieces.front()) text += separator;
-    text += piece;
-  }
-  return text;
+  return JoinAll(pieces, separator);
+}
+
+std::string Join(const std::vector<std::string_view>& pieces,
+                 std::string_view separator) {
+  return JoinAll(pieces, separator);
+}
+
+std::string Join(std::initializer_list<std::string_view> pieces,
+                 std::string_view separator) {
+  return JoinAll(pieces, separator);
 }
 
 std::string CountOf(std::size_t n, std::string_view what) {

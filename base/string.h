@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -31,6 +32,10 @@ std::vector<std::string_view> Split(std::string_view text,
                                     bool keep_empty = false);
 
 std::string Join(const std::vector<std::string>& pieces,
+                 std::string_view separator);
+std::string Join(const std::vector<std::string_view>& pieces,
+                 std::string_view separator);
+std::string Join(std::initializer_list<std::string_view> pieces,
                  std::string_view separator);
 
 // What is kept of a text's memory, or of the like, in an object that is used
@@ -70,9 +75,9 @@ constexpr bool EndsWith(std::string_view text, std::string_view suffix) {
   return text.ends_with(suffix);
 }
 
-// The whole of `text` as a number (of `base`, for integers), with an optional
-// '-' for signed types; nullopt if anything else is in it, it is empty, or it
-// doesn't fit.
+// The whole of `text` as a number (of `base`, 2 to 36, for integers), with an
+// optional '-' for signed types; nullopt if anything else is in it, it is
+// empty, or it doesn't fit.
 template <class T>
 requires(std::integral<T> && !std::is_same_v<T, bool>)
     std::optional<T> TryParse(std::string_view text, int base = 10) {
@@ -104,14 +109,14 @@ std::optional<T> TryParse(std::string_view text) {
   return value;
 }
 
-// "true", "false", "1", "0", "yes", "no", "on", "off" in any case.
+// "true", "false", "1", "0", "yes", "no", "y", "n", "on", "off" in any case.
 template <class T>
 requires std::is_same_v<T, bool> std::optional<T> TryParse(
     std::string_view text) {
-  for (std::string_view word : {"true", "1", "yes", "on"}) {
+  for (std::string_view word : {"true", "1", "yes", "y", "on"}) {
     if (IEquals(text, word)) return true;
   }
-  for (std::string_view word : {"false", "0", "no", "off"}) {
+  for (std::string_view word : {"false", "0", "no", "n", "off"}) {
     if (IEquals(text, word)) return false;
   }
   return std::nullopt;

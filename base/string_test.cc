@@ -39,7 +39,10 @@ TEST(Split, PiecesPointIntoTheText) {
 TEST(Join, IsTheInverseOfSplit) {
   EXPECT_EQ(Join({}, ","), "");
   EXPECT_EQ(Join({"a"}, ","), "a");
+  EXPECT_EQ(Join({"a", "b"}, ", "), "a, b");
   EXPECT_EQ(Join({"a", "", "b"}, ", "), "a, , b");
+  EXPECT_EQ(Join(Split(",a,,b,", ','), ";"), "a;b");
+  EXPECT_EQ(Join(Split(",a,,b,", ',', true), ";"), ";a;;b;");
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     std::vector<std::string> pieces(1 + random() % 6);
@@ -134,13 +137,14 @@ TEST(TryParse, FloatingPoint) {
 }
 
 TEST(TryParse, Booleans) {
-  for (const char* text : {"true", "TRUE", "1", "yes", "On"}) {
+  for (const char* text : {"true", "TRUE", "1", "yes", "Y", "On"}) {
     EXPECT_EQ(TryParse<bool>(text), true) << text;
   }
-  for (const char* text : {"false", "False", "0", "no", "OFF"}) {
+  for (const char* text : {"false", "False", "0", "no", "n", "OFF"}) {
     EXPECT_EQ(TryParse<bool>(text), false) << text;
   }
   EXPECT_EQ(TryParse<bool>("2"), std::nullopt);
+  EXPECT_EQ(TryParse<bool>("yn"), std::nullopt);
   EXPECT_EQ(TryParse<bool>(""), std::nullopt);
 }
 
