@@ -68,9 +68,10 @@ class Function<R(Args...)> {
   Function& operator=(const Function&) = delete;
   ~Function() { Reset(); }
 
-  // Like std::move_only_function's plain `R(Args...)`: callable through const
-  // too would hide mutation, so it is not.
-  R operator()(Args... args) {
+  // Also through const, as std::function's, so that a Function may be called
+  // in a lambda that isn't `mutable`. The callable itself isn't const: it may
+  // change, and two threads may call it at a time only if it allows that.
+  R operator()(Args... args) const {
     DCHECK(invoke_ != nullptr) << "Called an empty Function.";
     return invoke_(storage_, std::forward<Args>(args)...);
   }
@@ -140,7 +141,7 @@ class Function<R(Args...)> {
     manage_ = std::exchange(other.manage_, nullptr);
   }
 
-  alignas(std::max_align_t) std::byte storage_[kInlineSize];
+  alignas(std::max_align_t) mutable std::byte storage_[kInlineSize];
   R (*invoke_)(void* storage, Args&&... args) = nullptr;
   Manage manage_ = nullptr;
 };

@@ -43,6 +43,19 @@ TEST(Function, Empty) {
 
 int Twice(int x) { return 2 * x; }
 
+// In a lambda that isn't mutable, for one.
+TEST(Function, IsCalledThroughConst) {
+  Function<int()> count = [n = 0]() mutable { return ++n; };
+  const auto call = [count = std::move(count)] { return count(); };
+  EXPECT_EQ(call(), 1);
+  EXPECT_EQ(call(), 2);
+  const Function<std::size_t()> large = [text = std::string(100, 'x'),
+                                         more = std::array<char, 100>()] {
+    return text.size() + more.size();
+  };
+  EXPECT_EQ(large(), 200u);
+}
+
 TEST(Function, FunctionPointer) {
   Function<int(int)> f = Twice;
   EXPECT_EQ(f(4), 8);
