@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <utility>
+#include <variant>
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
@@ -45,7 +46,9 @@ namespace {
 // next (the armed timer, or the task).
 class UserTimer : public Task {
  public:
-  UserTimer(std::int64_t due_ns, std::int64_t interval_ns, Function<void()> f)
+  using Closure = std::variant<Function<void()>, Function<void(TimerId)>>;
+
+  UserTimer(std::int64_t due_ns, std::int64_t interval_ns, Closure f)
       // Far from where differences overflow.
       : due_ns_(std::max<std::int64_t>(due_ns, 0)),
         interval_ns_(interval_ns),
@@ -61,7 +64,19 @@ class UserTimer : public Task {
     });
     timer_.set_on_runtime_end(
         [](Timer* timer) { static_cast<Node*>(timer)->owner->Abandon(); });
-    ArmTimer(&timer_, due_ns_);
+  }
+
+  // Makes one and arms it. It may be gone when this returns: killed by itself.
+  static TimerId Set(std::int64_t due_ns, std::int64_t interval_ns, Closure f) {
+    auto* const self = new UserTimer(due_ns, interval_ns, std::move(f));
+    const TimerId id = self->id();
+    ArmTimer(&self->timer_, self->due_ns_);
+    return id;
+  }
+  static TimerId SetPeriodic(std::int64_t due_ns,
+                             std::chrono::nanoseconds interval, Closure f) {
+    CHECK_GT(interval.count(), 0) << "the interval of a periodic timer";
+    return Set(due_ns, interval.count(), std::move(f));
   }
 
   // From the pool.
@@ -72,7 +87,6 @@ class UserTimer : public Task {
     PoolFree<sizeof(UserTimer)>(memory);
   }
 
-  TimerId id() const { return reinterpret_cast<TimerId>(this); }
   static UserTimer* FromId(TimerId id) {
     CHECK_NE(id, 0u) << "0 is no timer's id";
     return reinterpret_cast<UserTimer*>(id);
@@ -110,6 +124,8 @@ class UserTimer : public Task {
     Unref();
   }
 
+  TimerId id() const { return reinterpret_cast<TimerId>(this); }
+
   void Go() {
     bool killed;
     {
@@ -117,7 +133,11 @@ class UserTimer : public Task {
       killed = killed_;
     }
     if (killed) return Unref();  // May be the end of `lock_`, too.
-    f_();
+    if (const auto* const f = std::get_if<Function<void()>>(&f_)) {
+      (*f)();
+    } else {
+      std::get<Function<void(TimerId)>>(f_)(id());
+    }
     if (interval_ns_ > 0) {
       ScopedLock guard(lock_);
       // Timers that are always due would keep the runtime from its end.
@@ -141,31 +161,47 @@ class UserTimer : public Task {
   std::atomic<bool> armed_{true};  // Set under the lock, cleared without it.
   std::int64_t due_ns_;
   const std::int64_t interval_ns_;
-  Function<void()> f_;
+  const Closure f_;
   std::atomic<int> references_{2};
 };
 
 }  // namespace
 
 TimerId SetTimer(std::chrono::steady_clock::time_point at, Function<void()> f) {
-  return (new UserTimer(ToSteadyNs(at), 0, std::move(f)))->id();
+  return UserTimer::Set(ToSteadyNs(at), 0, std::move(f));
 }
 
 TimerId SetTimer(std::chrono::steady_clock::time_point at,
                  std::chrono::nanoseconds interval, Function<void()> f) {
-  CHECK_GT(interval.count(), 0) << "the interval of a periodic timer";
-  return (new UserTimer(ToSteadyNs(at), interval.count(), std::move(f)))->id();
+  return UserTimer::SetPeriodic(ToSteadyNs(at), interval, std::move(f));
 }
 
 TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f) {
-  CHECK_GT(interval.count(), 0) << "the interval of a periodic timer";
-  return (new UserTimer(ToSteadyNs(interval), interval.count(), std::move(f)))
-      ->id();
+  return UserTimer::SetPeriodic(ToSteadyNs(interval), interval, std::move(f));
+}
+
+TimerId SetTimer(std::chrono::steady_clock::time_point at, TimerFunction f) {
+  return UserTimer::Set(ToSteadyNs(at), 0, std::move(f.call));
+}
+
+TimerId SetTimer(std::chrono::steady_clock::time_point at,
+                 std::chrono::nanoseconds interval, TimerFunction f) {
+  return UserTimer::SetPeriodic(ToSteadyNs(at), interval, std::move(f.call));
+}
+
+TimerId SetTimer(std::chrono::nanoseconds interval, TimerFunction f) {
+  return UserTimer::SetPeriodic(ToSteadyNs(interval), interval,
+                                std::move(f.call));
 }
 
 void SetDetachedTimer(std::chrono::steady_clock::time_point at,
                       Function<void()> f) {
   DetachTimer(SetTimer(at, std::move(f)));
+}
+
+void SetDetachedTimer(std::chrono::steady_clock::time_point at,
+                      std::chrono::nanoseconds interval, Function<void()> f) {
+  DetachTimer(SetTimer(at, interval, std::move(f)));
 }
 
 void KillTimer(TimerId id) { UserTimer::FromId(id)->Kill(); }

@@ -20,6 +20,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "flare/base/function.h"
 
@@ -99,9 +101,26 @@ TimerId SetTimer(std::chrono::steady_clock::time_point at,
                  std::chrono::nanoseconds interval, Function<void()> f);
 TimerId SetTimer(std::chrono::nanoseconds interval, Function<void()> f);
 
-// Nobody waits for it or stops it.
+// ... for an `f` that takes the timer's id, maybe before SetTimer() returns: to
+// give it to KillTimer(), which is still called once, by `f` or by the caller.
+struct TimerFunction {
+  template <class F>
+  requires(std::is_invocable_v<F&, TimerId> && !std::is_invocable_v<F&>)
+      TimerFunction(F f)  // NOLINT: implicit, for lambdas
+      : call(std::move(f)) {}
+
+  Function<void(TimerId)> call;
+};
+TimerId SetTimer(std::chrono::steady_clock::time_point at, TimerFunction f);
+TimerId SetTimer(std::chrono::steady_clock::time_point at,
+                 std::chrono::nanoseconds interval, TimerFunction f);
+TimerId SetTimer(std::chrono::nanoseconds interval, TimerFunction f);
+
+// Nobody waits for it or stops it; a periodic one goes on to the runtime's end.
 void SetDetachedTimer(std::chrono::steady_clock::time_point at,
                       Function<void()> f);
+void SetDetachedTimer(std::chrono::steady_clock::time_point at,
+                      std::chrono::nanoseconds interval, Function<void()> f);
 
 // Stops the timer and frees the id. Doesn't wait: a run that has started goes
 // on, and may still use what `f` refers to; after KillTimer() returns no new

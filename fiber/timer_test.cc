@@ -359,6 +359,28 @@ TEST(TimerLifeTest, PeriodicTimersDoNotHoldUpTheEnd) {
   EXPECT_EQ(guard.use_count(), 2);
 }
 
+// It is told its id, and may be gone before SetTimer() returns.
+TEST_P(TimerTest, KillsItselfByTheIdItIsGiven) {
+  OnBoth([] {
+    for (int i = 0; i < 100; ++i) {
+      const auto given = std::make_shared<std::atomic<TimerId>>(0);
+      const auto guard = std::make_shared<int>(0);
+      Event killed;
+      const auto kill = [&killed, given, guard](TimerId id) {
+        EXPECT_EQ(given->exchange(id), 0u) << "a run after the kill";
+        KillTimer(id);
+        killed.Set();
+      };
+      const TimerId id =
+          i % 3 == 0   ? SetTimer(ReadSteadyClock(), kill)
+          : i % 3 == 1 ? SetTimer(ReadSteadyClock(), microseconds(1), kill)
+                       : SetTimer(microseconds(20), kill);
+      killed.Wait();
+      EXPECT_EQ(given->load(), id);
+    }
+  });
+}
+
 // Killing from inside the timer's own run.
 TEST_P(TimerTest, KillsItself) {
   std::atomic<TimerId> id{0};
