@@ -63,4 +63,12 @@ class FiberLocal {
 
 }  // namespace flare::fiber
 
+namespace flare {
+
+// The name by which users of the published framework know it.
+template <class T>
+using FiberLocal = fiber::FiberLocal<T>;
+
+}  // namespace flare
+
 #endif  // FLARE_FIBER_FIBER_LOCAL_H_

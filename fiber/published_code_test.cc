@@ -10,8 +10,11 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/function.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/fiber_local.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/testing/runtime_fixture.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
 #include "gtest/gtest.h"
 
@@ -47,6 +50,22 @@ TEST_P(PublishedCodeTest, TimersThatTakeTheirIds) {
   flare::fiber::SetTimer(100us, std::move(callback));
   fired->wait();
   flare::fiber::KillTimer(once);
+}
+
+TEST_P(PublishedCodeTest, FiberLocals) {
+  struct Context {
+    int user = 0;
+  };
+  static flare::FiberLocal<Context> context;
+  context->user = 1;
+  flare::Fiber([] {
+    EXPECT_EQ((*context).user, 0);
+    context->user = 2;
+    flare::this_fiber::Yield();
+    EXPECT_EQ(context.get()->user, 2);
+  }).join();
+  EXPECT_EQ(context->user, 1);
+  context->user = 0;
 }
 
 // Callable with an id and without.
