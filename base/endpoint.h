@@ -112,6 +112,14 @@ Expected<Endpoint> EndpointFromString(std::string_view text);
 // The same for literals and tests: ends the process if it is malformed.
 Endpoint MustParseEndpoint(std::string_view text);
 
+// The names by which users of the published framework know these.
+inline std::string EndpointGetIp(const Endpoint& endpoint) {
+  return endpoint.host();
+}
+inline std::uint16_t EndpointGetPort(const Endpoint& endpoint) {
+  return endpoint.port();
+}
+
 }  // namespace flare
 
 template <>
