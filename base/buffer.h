@@ -30,6 +30,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "flare/base/buffer_block.h"
@@ -254,6 +255,13 @@ class BufferBuilder {
   void Append(char c) { Append(std::string_view(&c, 1)); }
   // Links `buffer`, or copies it if it is short.
   void Append(Buffer buffer);
+  // Copies several strings, or what converts to std::string_view.
+  template <class... Pieces>
+  requires(sizeof...(Pieces) > 1 &&
+           (std::is_convertible_v<const Pieces&, std::string_view> &&
+            ...)) void Append(const Pieces&... pieces) {
+    (Append(std::string_view(pieces)), ...);
+  }
 
   // About `n` more bytes will be written: if they are many, they go to larger
   // blocks. Never needed for correctness.
@@ -293,6 +301,9 @@ class BufferBuilder {
 
 // A Buffer with a copy of `bytes`.
 Buffer CreateBufferSlow(std::string_view bytes);
+inline Buffer CreateBufferSlow(const void* bytes, std::size_t n) {
+  return CreateBufferSlow(std::string_view(static_cast<const char*>(bytes), n));
+}
 
 // The first `max` bytes of `buffer`, as a string.
 std::string FlattenSlow(

@@ -68,6 +68,10 @@ struct adopt_ref_t {
 };
 inline constexpr adopt_ref_t adopt_ref{};
 
+// The name by which users of the published framework know it.
+using adopt_ptr_t = adopt_ref_t;
+inline constexpr adopt_ptr_t adopt_ptr{};
+
 // Tag: add a reference of one's own.
 struct ref_ptr_t {
   explicit ref_ptr_t() = default;
@@ -120,6 +124,11 @@ class RefPtr {
 
   // Drops the reference, if any.
   void Reset() noexcept { RefPtr().Swap(*this); }
+  // ... and holds `ptr` instead.
+  void Reset(ref_ptr_t, T* ptr) noexcept { RefPtr(ref_ptr, ptr).Swap(*this); }
+  void Reset(adopt_ref_t, T* ptr) noexcept {
+    RefPtr(adopt_ref, ptr).Swap(*this);
+  }
 
   // Gives the reference away: the caller must Deref() it, or adopt it.
   [[nodiscard]] T* Leak() noexcept { return std::exchange(ptr_, nullptr); }
