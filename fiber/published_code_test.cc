@@ -13,6 +13,7 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/fiber_local.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"
@@ -24,6 +25,12 @@ using namespace std::literals;
 
 class PublishedCodeTest : public flare::fiber::testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(PublishedCodeTest);
+
+TEST(PublishedCodeRuntimeTest, StartsWithoutOptions) {
+  ASSERT_TRUE(flare::fiber::StartRuntime().ok());
+  EXPECT_GT(flare::fiber::GetSchedulingGroupCount(), 0u);
+  flare::fiber::TerminateRuntime();
+}
 
 TEST_P(PublishedCodeTest, DetachedTimerThatIsPeriodic) {
   auto left = std::make_shared<std::atomic<int>>(3);

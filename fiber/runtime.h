@@ -141,7 +141,7 @@ struct RuntimeOptions {
 // Starts the workers. Errors: a value out of range, a CPU list that can't be
 // read, a runtime already running, no memory for stacks, no more threads, what
 // make_poller says.
-Status StartRuntime(const RuntimeOptions& options);
+Status StartRuntime(const RuntimeOptions& options = {});
 
 // What StartRuntime() would say in its log line about what it starts, on this
 // machine or that of options.topology_file. Starts nothing. Errors: as there.
