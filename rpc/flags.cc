@@ -73,7 +73,8 @@ DEFINE_int32(flare_fiber_max_blocking_threads, 256,
              "Threads that blocking regions (RunBlocking) may have together; "
              "further regions wait for one.");
 DEFINE_int32(flare_fiber_stack_size, 131072,
-             "Bytes of a fiber's stack, a multiple of the page size.");
+             "Bytes of a fiber's stack, its guard page included, a multiple of "
+             "the page size.");
 DEFINE_bool(flare_fiber_stack_enable_guard_page, true,
             "An unusable page at the end of each fiber's stack, so that an "
             "overflow is reported instead of overwriting something.");
