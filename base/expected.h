@@ -7,16 +7,14 @@
 //   Listen(*port);
 //
 // Return the value, or the error (wrapped as Unexpected(error) where T and E
-// can be mistaken for each other). Reading what isn't there through value() or
-// error() ends the process with a message; through * and -> it is undefined
-// (checked in debug builds). For operations without a value use Status.
+// can be mistaken for each other). Reading what isn't there ends the process
+// with a message. For operations without a value use Status.
 //
 // A plain value: as thread-safe as what is in it; nothing blocks.
 
 #ifndef FLARE_BASE_EXPECTED_H_
 #define FLARE_BASE_EXPECTED_H_
 
-#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -76,18 +74,9 @@ class [[nodiscard]] Expected {
   explicit operator bool() const noexcept { return state_.index() == 0; }
   bool has_value() const noexcept { return state_.index() == 0; }
 
-  T& value() & {
-    Require(has_value());
-    return **this;
-  }
-  const T& value() const& {
-    Require(has_value());
-    return **this;
-  }
-  T&& value() && {
-    Require(has_value());
-    return *std::move(*this);
-  }
+  T& value() & { return *Get(); }
+  const T& value() const& { return *Get(); }
+  T&& value() && { return std::move(*Get()); }
 
   E& error() & {
     Require(!has_value());
@@ -120,20 +109,20 @@ class [[nodiscard]] Expected {
 
  private:
   T* Get() noexcept {
-    assert(has_value());
+    Require(has_value());
     return std::get_if<0>(&state_);
   }
   const T* Get() const noexcept {
-    assert(has_value());
+    Require(has_value());
     return std::get_if<0>(&state_);
   }
 
-  void Require(bool there) const {
+  void Require(bool there) const noexcept {
     if (!there) [[unlikely]]
       DieOfMisuse();
   }
 
-  [[noreturn, gnu::cold, gnu::noinline]] void DieOfMisuse() const {
+  [[noreturn, gnu::cold, gnu::noinline]] void DieOfMisuse() const noexcept {
     std::string text = "error() of an Expected that holds a value";
     if (!has_value()) {
       text = "value() of an Expected that holds an error";

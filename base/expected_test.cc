@@ -105,6 +105,9 @@ TEST(Expected, ValueOr) {
 TEST(ExpectedDeathTest, ReadingWhatIsNotThereEndsTheProcess) {
   Expected<int> none = Half(7);
   EXPECT_DEATH(none.value(), "holds an error: \\[22\\] odd number");
+  EXPECT_DEATH(*none = 1, "holds an error: \\[22\\] odd number");
+  const Expected<std::string> no_string = Status(1, "none");
+  EXPECT_DEATH(static_cast<void>(no_string->size()), "holds an error");
   Expected<int> half = Half(8);
   EXPECT_DEATH(half.error(), "holds a value");
   const Expected<int, int> no_text = Unexpected(1);

@@ -7,8 +7,10 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
 #include "flare/base/function.h"
 #include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
 #include "flare/base/string.h"
 #include "gtest/gtest.h"
 
@@ -61,6 +63,14 @@ TEST(PublishedCode, Strings) {
   EXPECT_EQ(flare::Join({"a", "b"}, ", "), "a, b");
   EXPECT_EQ(flare::TryParse<bool>("y"), true);
   EXPECT_EQ(flare::TryParse<int>("7f", 16), 127);
+}
+
+TEST(PublishedCodeDeathTest, ExpectedWithoutValue) {
+  flare::Expected<std::string, flare::Status> expected = "body";
+  EXPECT_EQ(expected->size(), 4u);
+  expected = flare::Status(110, "timed out");
+  EXPECT_FALSE(expected);
+  EXPECT_DEATH(static_cast<void>(expected->size()), "timed out");
 }
 
 TEST(PublishedCode, FunctionsInLambdas) {
