@@ -55,6 +55,15 @@ TEST_F(InspectPagesTest, IndexNamesThePages) {
   }
 }
 
+TEST_F(InspectPagesTest, NeedNothingElseOfTheirServer) {
+  Server admin;
+  admin.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(admin.Start()) << admin.error();
+  RawClient client(admin.endpoint());
+  client.Send("GET /inspect/server HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(Has(client.ReadAll(), "connections_accepted 1"));
+}
+
 TEST_F(InspectPagesTest, ServerCountsCalls) {
   StartServer();
   RawClient client(endpoint());

@@ -221,9 +221,10 @@ bool Server::Start() {
   }
   if (running_ != nullptr) return Fail("it was started before");
   if (address_.empty()) return Fail("there was no ListenOn()");
-  // Handlers are served anyway.
+  // Handlers and pages are served anyway.
+  const bool pages = !state_->options().no_builtin_pages;
   if (protocols_.empty() &&
-      (state_->routes.empty() || !state_->methods.empty())) {
+      (!state_->methods.empty() || (state_->routes.empty() && !pages))) {
     return Fail("there was no AddProtocol()");
   }
   if (!fiber::IsRuntimeRunning()) {
@@ -235,7 +236,7 @@ bool Server::Start() {
   auto groups = fiber::FindSchedulingGroups(set);
   if (!groups) return Fail(groups.error().message());
   if (!set.empty()) options.groups = *std::move(groups);
-  if (!state_->options().no_builtin_pages) {
+  if (pages) {
     rpc::AddInspectPages([state = state_.Get()] { return state->statistics(); },
                          &state_->routes);
   }

@@ -332,7 +332,7 @@ TEST_F(ServerCallTest, IncompleteSetUpIsAnError) {
   EXPECT_FALSE(no_address.Start());
   EXPECT_NE(no_address.error().message().find("ListenOn"), std::string::npos);
 
-  Server no_protocol;
+  Server no_protocol(Server::Options{.no_builtin_pages = true});
   no_protocol.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
   EXPECT_FALSE(no_protocol.Start());
   EXPECT_NE(no_protocol.error().message().find("AddProtocol"),
