@@ -41,10 +41,14 @@ class ServerState;
 
 class Server {
  public:
-  // The defaults are those of the flags (--flare_rpc_server_...).
+  // The defaults are those of the flags (--flare_rpc_server_...). What the
+  // published framework has, too, is in its order, for designated initialisers.
   struct Options {
     // For log lines; the address if empty.
     std::string service_name = "";
+    // Leaves out the pages under /inspect (inspect_pages.h), for which every
+    // server speaks "http".
+    bool no_builtin_pages = rpc::ServerDefaultsFromFlags().no_builtin_pages;
     // Bytes of one message, header and attachment included. A longer one is
     // answered with an error, or closes its connection where it can't be. One
     // over 64 MiB, too, is the last on its connection; over HTTP also one in
@@ -123,9 +127,6 @@ class Server {
     // connections, and the calls that come by them, stay in its groups. Empty:
     // all groups. One that doesn't exist makes Start() fail.
     std::string scheduling_groups = "";
-    // Leaves out the pages under /inspect (inspect_pages.h), for which every
-    // server speaks "http".
-    bool no_builtin_pages = rpc::ServerDefaultsFromFlags().no_builtin_pages;
     // Called with the peer's address for each connection, on any worker;
     // those for which it returns false are closed. Must not block.
     std::function<bool(const Endpoint&)> conn_filter = nullptr;
