@@ -192,7 +192,7 @@ class Server {
 
   // Starts serving. False: with the first error of the above, or the address
   // can't be listened on; error() says it, and it was logged. Doesn't block.
-  bool Start();
+  [[nodiscard]] bool Start();
   const Status& error() const { return error_; }
 
   // Where it listens, after Start().
