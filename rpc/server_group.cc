@@ -3,10 +3,44 @@
 #include <utility>
 
 namespace flare {
+namespace {
+
+template <class Service>
+Server* SetUpServer(Server* server, const Endpoint& address,
+                    const std::vector<std::string>& protocols,
+                    Service service) {
+  server->AddProtocols(protocols);
+  server->AddService(std::move(service));
+  server->ListenOn(address);
+  return server;
+}
+
+}  // namespace
 
 Server* ServerGroup::AddServer(std::unique_ptr<Server> server) {
-  servers_.push_back(std::move(server));
-  return servers_.back().get();
+  owned_.push_back(std::move(server));
+  return AddServer(owned_.back().get());
+}
+
+Server* ServerGroup::AddServer(Server* server) {
+  servers_.push_back(server);
+  return server;
+}
+
+Server* ServerGroup::AddServer() {
+  return AddServer(std::make_unique<Server>());
+}
+
+Server* ServerGroup::AddServer(
+    const Endpoint& address, const std::vector<std::string>& protocols,
+    std::unique_ptr<google::protobuf::Service> service) {
+  return SetUpServer(AddServer(), address, protocols, std::move(service));
+}
+
+Server* ServerGroup::AddServer(const Endpoint& address,
+                               const std::vector<std::string>& protocols,
+                               google::protobuf::Service* service) {
+  return SetUpServer(AddServer(), address, protocols, service);
 }
 
 bool ServerGroup::Start() {
@@ -24,12 +58,12 @@ bool ServerGroup::Start() {
 }
 
 void ServerGroup::Stop() {
-  for (auto& server : servers_) server->Stop();
+  for (Server* server : servers_) server->Stop();
 }
 
 std::size_t ServerGroup::Join() {
   std::size_t abandoned = 0;
-  for (auto& server : servers_) abandoned += server->Join();
+  for (Server* server : servers_) abandoned += server->Join();
   return abandoned;
 }
 

@@ -462,6 +462,40 @@ TEST_F(ServerCallTest, GroupStartsAllOrNone) {
   two.Join();
 }
 
+TEST_F(ServerCallTest, GroupMakesAndBorrowsServers) {
+  const Endpoint any = EndpointFromIpv4("127.0.0.1", 0);
+  const std::vector<std::string> flare = {"flare"};
+  FlexibleService service;
+  Server borrowed;
+  borrowed.AddProtocol("flare");
+  borrowed.AddService(&service);
+  borrowed.ListenOn(any);
+
+  ServerGroup group;
+  std::vector<Server*> servers = {
+      group.AddServer(any, flare, std::make_unique<FlexibleService>()),
+      group.AddServer(any, flare, &service),
+      group.AddServer(&borrowed),
+      group.AddServer(),
+  };
+  EXPECT_EQ(servers[2], &borrowed);
+  servers[3]->AddProtocol("flare");
+  servers[3]->AddService(&service);
+  servers[3]->ListenOn(any);
+  ASSERT_TRUE(group.Start());
+  for (Server* member : servers) {
+    RawClient client(member->endpoint());
+    client.Call(1, kCall, MakeRequest(""));
+    EXPECT_TRUE(client.ReadReply());
+  }
+  group.Stop();
+  EXPECT_EQ(group.Join(), 0u);
+
+  ServerGroup wrong;
+  wrong.AddServer(any, {"no such protocol"}, &service);
+  EXPECT_FALSE(wrong.Start());
+}
+
 TEST_F(ServerCallTest, ListensOnUnixSockets) {
   // Not TempDir(): a socket's path has at most 107 characters.
   const std::string path = "/tmp/flare_server_test." + std::to_string(getpid());
