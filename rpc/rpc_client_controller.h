@@ -45,6 +45,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/status.h"
+#include "flare/rpc/compression_algorithm.h"
 
 namespace flare {
 

@@ -34,7 +34,7 @@ RpcServerController::GetTimeout() const {
 CompressionAlgorithmSet
 RpcServerController::GetAcceptableCompressionAlgorithms() const {
   CompressionAlgorithmSet set(acceptable_compressions_);
-  set.set(static_cast<std::size_t>(CompressionAlgorithm::kNone));
+  set.Add(CompressionAlgorithm::kNone);
   return set;
 }
 
@@ -45,7 +45,7 @@ CompressionAlgorithm RpcServerController::GetPreferredCompressionAlgorithm()
   for (CompressionAlgorithm algorithm :
        {CompressionAlgorithm::kZstd, CompressionAlgorithm::kLz4Frame,
         CompressionAlgorithm::kGzip, CompressionAlgorithm::kSnappy}) {
-    if (acceptable.test(static_cast<std::size_t>(algorithm))) return algorithm;
+    if (acceptable[algorithm]) return algorithm;
   }
   return CompressionAlgorithm::kNone;
 }

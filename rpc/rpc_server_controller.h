@@ -20,7 +20,6 @@
 
 #include <google/protobuf/service.h>
 
-#include <bitset>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -29,15 +28,13 @@
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
+#include "flare/rpc/compression_algorithm.h"
 
 namespace flare {
 
 namespace rpc {
 class ServerCall;
 }  // namespace rpc
-
-// One bit per value of CompressionAlgorithm.
-using CompressionAlgorithmSet = std::bitset<8>;
 
 class RpcServerController final : public google::protobuf::RpcController {
  public:

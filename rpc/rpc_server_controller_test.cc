@@ -5,6 +5,8 @@
 #include <google/protobuf/stubs/callback.h>
 #include <gtest/gtest.h>
 
+#include <bitset>
+
 #include "flare/rpc/rpc_status.h"
 
 namespace flare {
@@ -54,9 +56,21 @@ TEST(RpcServerController, PrefersNothingIfTheCallerDidNotSay) {
   RpcServerController controller;
   EXPECT_EQ(controller.GetAcceptableCompressionAlgorithms().count(), 1u);
   EXPECT_TRUE(controller.GetAcceptableCompressionAlgorithms().test(
-      static_cast<std::size_t>(CompressionAlgorithm::kNone)));
+      CompressionAlgorithm::kNone));
   EXPECT_EQ(controller.GetPreferredCompressionAlgorithm(),
             CompressionAlgorithm::kNone);
+}
+
+TEST(CompressionAlgorithmSet, HasWhatWasAddedAndNoOthers) {
+  CompressionAlgorithmSet set(1u << 5);
+  set.Add(rpc::COMPRESSION_ALGORITHM_GZIP);
+  EXPECT_TRUE(set[rpc::COMPRESSION_ALGORITHM_GZIP]);
+  EXPECT_TRUE(set[rpc::COMPRESSION_ALGORITHM_ZSTD]);
+  EXPECT_FALSE(set[rpc::COMPRESSION_ALGORITHM_SNAPPY]);
+  EXPECT_FALSE(set.test(static_cast<CompressionAlgorithm>(64)));
+  EXPECT_FALSE(set.test(static_cast<CompressionAlgorithm>(-1)));
+  const std::bitset<64> bits = set;
+  EXPECT_EQ(bits.to_ullong(), 0x24u);
 }
 
 TEST(RpcServerController, ResetMakesItFresh) {

@@ -91,8 +91,8 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   }
   const CompressionAlgorithm algorithm = controller_.compression_;
   if (!IsCompressed(algorithm)) return flare::Status();
-  const bool acceptable = controller_.GetAcceptableCompressionAlgorithms().test(
-      static_cast<std::size_t>(algorithm));
+  const bool acceptable =
+      controller_.GetAcceptableCompressionAlgorithms()[algorithm];
   const bool usable = acceptable && traits.Compresses(algorithm);
   if (controller_.attachment_precompressed_ && !response->attachment.empty() &&
       !(usable && traits.attachment_compression)) {
