@@ -262,14 +262,18 @@ TEST(MethodTable, RefusesNegativeLimits) {
 TEST(RpcOptions, HaveTheNumbersOfTencentsFlare) {
   EXPECT_EQ(flare::kQzoneServiceIdFieldNumber, 11000);
   EXPECT_EQ(flare::kQzoneMethodIdFieldNumber, 11000);
+  EXPECT_EQ(flare::kSvrkitServiceIdFieldNumber, 11001);
+  EXPECT_EQ(flare::kSvrkitMethodIdFieldNumber, 11001);
   EXPECT_EQ(flare::kMaxQueueingDelayMsFieldNumber, 11003);
   EXPECT_EQ(flare::kMaxOngoingRequestsFieldNumber, 11004);
   EXPECT_EQ(flare::kTestingOnlyNoWarningOnGdtStreamingResponseFieldNumber,
             10999);
   const auto* const service = LimitedService::descriptor();
   EXPECT_EQ(service->options().GetExtension(flare::qzone_service_id), 7);
+  EXPECT_EQ(service->options().GetExtension(flare::svrkit_service_id), 9);
   const auto& options = service->method(0)->options();
   EXPECT_EQ(options.GetExtension(flare::qzone_method_id), 8);
+  EXPECT_EQ(options.GetExtension(flare::svrkit_method_id), 10);
   EXPECT_TRUE(options.GetExtension(
       flare::testing_only_no_warning_on_gdt_streaming_response));
 }
