@@ -156,7 +156,7 @@ void ClientCall::Begin(const Arguments& arguments) {
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
   failure_ =
-      route_ == nullptr ? *arguments.refusal : Serialize(*arguments.request);
+      route_ == nullptr ? *arguments.refusal : Serialize(arguments.request);
   if (failure_.ok() && attempts_left_ > 1) {
     route_keeper_ = RefPtr<Route>(ref_ptr, route_);
   }

@@ -75,7 +75,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   enum class WaitEnd { kRoom, kEnded, kTimedOut };
 
   void Begin(const Arguments& arguments);
-  flare::Status Serialize(const google::protobuf::Message& request);
+  flare::Status Serialize(const google::protobuf::Message* request);
   flare::Status CompressParts();
 
   // One attempt, in this order. WaitForEnd is for calls that block;

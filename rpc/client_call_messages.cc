@@ -44,12 +44,12 @@ flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part) {
 
 }  // namespace
 
-// Fills in body_ and attachment_.
-flare::Status ClientCall::Serialize(const google::protobuf::Message& request) {
+// Fills in body_ and attachment_. With raw bytes `request` may be null.
+flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
   if (controller_->has_request_raw_bytes_) {
     body_ = controller_->GetRequestRawBytes();
   } else {
-    const flare::Status status = SerializePayload(format_, request, &body_);
+    const flare::Status status = SerializePayload(format_, *request, &body_);
     if (!status.ok()) {
       return flare::Status(STATUS_SERIALIZE_REQUEST, status.message());
     }

@@ -1,5 +1,6 @@
 // What can be wrong with the messages of calls.
 #include <gmock/gmock.h>
+#include <google/protobuf/stubs/callback.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/fiber/event.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
@@ -279,6 +281,26 @@ TEST_F(ClientMessagesTest, RawBytesBothWays) {
   EXPECT_EQ(FlattenSlow(call.controller.GetResponseRawBytes()),
             "\xff\xff as they are");
   EXPECT_EQ(call.response.ByteSizeLong(), 0);
+}
+
+TEST_F(ClientMessagesTest, RawBytesNeedNoMessages) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  RpcClientController controller;
+  controller.SetRequestRawBytes(CreateBufferSlow("any bytes"));
+  controller.SetAcceptResponseRawBytes(true);
+  fiber::Event done;
+  channel.CallMethod(MethodNamed("Call"), &controller, nullptr, nullptr,
+                     google::protobuf::NewCallback(&done, &fiber::Event::Set));
+  const auto request = peer->ReadRequest();
+  EXPECT_EQ(request->body, "any bytes");
+  OutboundResponse response;
+  response.body = CreateBufferSlow("raw");
+  peer->Send(peer->Encode(request->id, std::move(response)));
+  done.Wait();
+  EXPECT_FALSE(controller.Failed()) << controller.ErrorText();
+  EXPECT_EQ(FlattenSlow(controller.GetResponseRawBytes()), "raw");
 }
 
 }  // namespace

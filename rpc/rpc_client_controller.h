@@ -120,15 +120,21 @@ class RpcClientController final : public google::protobuf::RpcController {
     return bytes().request_attachment;
   }
 
-  // Sends these bytes instead of the serialised request (which is ignored).
+  // Sends these bytes instead of the serialised request, which is ignored and
+  // may be null.
   void SetRequestRawBytes(Buffer bytes) {
     ForBytes().request_raw_bytes = std::move(bytes);
     has_request_raw_bytes_ = true;
   }
   const Buffer& GetRequestRawBytes() const { return bytes().request_raw_bytes; }
+  // The message is sent after all.
+  void ClearRequestRawBytes() {
+    if (!std::exchange(has_request_raw_bytes_, false)) return;
+    ForBytes().request_raw_bytes.Clear();
+  }
 
-  // Leaves the response message alone and hands out its bytes, as they came
-  // (maybe compressed), in GetResponseRawBytes().
+  // Leaves the response message, which may be null, alone and hands out its
+  // bytes, as they came (maybe compressed), in GetResponseRawBytes().
   void SetAcceptResponseRawBytes(bool raw) { accept_raw_response_ = raw; }
   bool GetAcceptResponseRawBytes() const { return accept_raw_response_; }
 

@@ -125,6 +125,14 @@ TEST(RpcClientControllerTest, ResetForgetsEverything) {
   EXPECT_FALSE(c.GetAcceptResponseRawBytes());
 }
 
+TEST(RpcClientControllerTest, RawBytesCanBeTakenBack) {
+  RpcClientController c;
+  c.ClearRequestRawBytes();
+  c.SetRequestRawBytes(CreateBufferSlow("b"));
+  c.ClearRequestRawBytes();
+  EXPECT_TRUE(c.GetRequestRawBytes().empty());
+}
+
 TEST(RpcClientControllerDeathTest, ServerSideMembersAreRefused) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   RpcClientController c;

@@ -50,6 +50,11 @@ CompressionAlgorithm RpcServerController::GetPreferredCompressionAlgorithm()
   return CompressionAlgorithm::kNone;
 }
 
+const Buffer& RpcServerController::GetResponseRawBytes() const {
+  static const Buffer kNothing;
+  return raw_bytes_ ? *raw_bytes_ : kNothing;
+}
+
 const Endpoint& RpcServerController::GetRemotePeer() const {
   static const Endpoint kNobody;
   return remote_peer_ != nullptr ? *remote_peer_ : kNobody;

@@ -93,12 +93,19 @@ class RpcServerController final : public google::protobuf::RpcController {
   void SetResponseAttachmentPrecompressed(bool precompressed) {
     attachment_precompressed_ = precompressed;
   }
+  bool GetResponseAttachmentPrecompressed() const {
+    return attachment_precompressed_;
+  }
 
   // Sends these bytes in place of the serialised response message.
   void SetResponseRawBytes(Buffer bytes) {
     raw_bytes_ = std::move(bytes);
     has_bytes_ = true;
   }
+  // Empty if there are none.
+  const Buffer& GetResponseRawBytes() const;
+  // The message is sent after all.
+  void ClearResponseRawBytes() { raw_bytes_.reset(); }
 
   // --- About the call ---
 

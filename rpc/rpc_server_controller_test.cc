@@ -87,6 +87,18 @@ TEST(RpcServerController, ResetMakesItFresh) {
   EXPECT_TRUE(controller.GetResponseAttachment().empty());
 }
 
+TEST(RpcServerController, RawBytesCanBeTakenBack) {
+  RpcServerController controller;
+  EXPECT_TRUE(controller.GetResponseRawBytes().empty());
+  EXPECT_FALSE(controller.GetResponseAttachmentPrecompressed());
+  controller.SetResponseRawBytes(CreateBufferSlow("raw"));
+  controller.SetResponseAttachmentPrecompressed(true);
+  EXPECT_EQ(FlattenSlow(controller.GetResponseRawBytes()), "raw");
+  EXPECT_TRUE(controller.GetResponseAttachmentPrecompressed());
+  controller.ClearResponseRawBytes();
+  EXPECT_TRUE(controller.GetResponseRawBytes().empty());
+}
+
 TEST(RpcServerController, CancelCallbackRunsOnce) {
   RpcServerController controller;
   int runs = 0;
