@@ -54,7 +54,7 @@ class FunctionHandler : public HttpHandler {
   }
 
  private:
-  const HttpHandlerFunction f_;
+  HttpHandlerFunction f_;
 };
 
 }  // namespace

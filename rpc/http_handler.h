@@ -17,7 +17,6 @@
 
 #include <chrono>
 #include <concepts>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <utility>
@@ -25,6 +24,7 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/function.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http_message.h"
 
@@ -173,7 +173,7 @@ class OwnedHttpHandler {
 };
 
 using HttpHandlerFunction =
-    std::function<void(const HttpRequest&, HttpResponse*, HttpServerContext*)>;
+    Function<void(const HttpRequest&, HttpResponse*, HttpServerContext*)>;
 
 // A handler that calls `f` for these methods and answers 405 with an Allow
 // field to others. One that takes GET takes HEAD.

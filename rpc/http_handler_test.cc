@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -155,6 +156,15 @@ TEST(NewHttpHandler, TakesTheseMethodsOnly) {
     EXPECT_EQ(response.headers()->TryGet("Allow"), "PUT, PATCH");
   }
   EXPECT_EQ(calls, 2);
+}
+
+TEST(NewHttpHandler, TakesWhatCanOnlyBeMoved) {
+  const auto handler =
+      NewHttpGetHandler([text = std::make_unique<std::string>("mine")](
+                            auto&&, HttpResponse* response, auto&&) {
+        response->set_body(*text);
+      });
+  EXPECT_EQ(*Ask(handler.get(), HttpMethod::Get).body(), "mine");
 }
 
 TEST(NewHttpHandler, OnePerMethod) {

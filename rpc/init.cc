@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "flare/base/function.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
@@ -40,11 +42,12 @@ std::vector<Override>& Overrides() {
 
 struct InitCallback {
   int priority;
-  std::function<void()> start;
-  std::function<void()> end;
+  Function<void()> start;
+  Function<void()> end;
 };
-std::vector<InitCallback>& InitCallbacks() {
-  static auto* const callbacks = new std::vector<InitCallback>();
+// They stay where they are when one of them registers another.
+std::deque<InitCallback>& InitCallbacks() {
+  static auto* const callbacks = new std::deque<InitCallback>();
   return *callbacks;
 }
 
@@ -98,7 +101,7 @@ void LogForProtobuf(google::protobuf::LogLevel level, const char* file,
 }
 
 // Runs `f` on a fiber and waits for it on this thread.
-int RunOnFiber(std::function<int()> f) {
+int RunOnFiber(Function<int()> f) {
   int result = 0;
   fiber::Event done;
   fiber::Spawn([&] {
@@ -109,11 +112,12 @@ int RunOnFiber(std::function<int()> f) {
   return result;
 }
 
-std::vector<InitCallback> SortedInitCallbacks() {
-  auto callbacks = InitCallbacks();
+std::vector<InitCallback*> SortedInitCallbacks() {
+  std::vector<InitCallback*> callbacks;
+  for (InitCallback& callback : InitCallbacks()) callbacks.push_back(&callback);
   std::stable_sort(callbacks.begin(), callbacks.end(),
-                   [](const InitCallback& a, const InitCallback& b) {
-                     return a.priority < b.priority;
+                   [](const InitCallback* a, const InitCallback* b) {
+                     return a->priority < b->priority;
                    });
   return callbacks;
 }
@@ -125,12 +129,12 @@ init::FlagOverride::FlagOverride(const char* flag, std::string value,
   Overrides().push_back({flag, std::move(value), force});
 }
 
-init::OnInit::OnInit(int priority, std::function<void()> start,
-                     std::function<void()> end) {
+init::OnInit::OnInit(int priority, Function<void()> start,
+                     Function<void()> end) {
   InitCallbacks().push_back({priority, std::move(start), std::move(end)});
 }
 
-int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
+int Start(int argc, char** argv, Function<int(int, char**)> cb) {
   const char* const program = argv[0];
   const auto passed_over = rpc::CheckFlagFiles(argc, argv);
   if (!passed_over) return Refuse(program, passed_over.error().message());
@@ -146,8 +150,8 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   const auto log_before = google::protobuf::SetLogHandler(LogForProtobuf);
   signal(SIGPIPE, SIG_IGN);
   if (FLAGS_flare_raise_open_files_limit) io::RaiseDescriptorLimit();
-  const std::vector<InitCallback> callbacks = SortedInitCallbacks();
-  for (const InitCallback& callback : callbacks) callback.start();
+  const std::vector<InitCallback*> callbacks = SortedInitCallbacks();
+  for (InitCallback* callback : callbacks) callback->start();
 
   int result = 1;
   if (Status started = fiber::StartRuntime(*options); started.ok()) {
@@ -162,7 +166,7 @@ int Start(int argc, char** argv, std::function<int(int, char**)> cb) {
   }
 
   for (auto it = callbacks.rbegin(); it != callbacks.rend(); ++it) {
-    if (it->end) it->end();
+    if ((*it)->end) (*it)->end();
   }
   rpc::ForgetQuitSignals();
   google::protobuf::SetLogHandler(log_before);

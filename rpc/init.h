@@ -13,7 +13,7 @@
 #ifndef FLARE_RPC_INIT_H_
 #define FLARE_RPC_INIT_H_
 
-#include <functional>
+#include "flare/base/function.h"
 
 namespace flare {
 
@@ -31,7 +31,7 @@ namespace flare {
 // message on stderr and 1: by returning it, except for flags that gflags itself
 // refuses (unknown, not a number), where it exits the process. What it passes
 // over in such a file is a warning.
-int Start(int argc, char** argv, std::function<int(int, char**)> cb);
+int Start(int argc, char** argv, Function<int(int, char**)> cb);
 
 // Blocks the fiber (or thread) until the process is sent SIGINT, SIGQUIT or
 // SIGTERM. From the first call of this or the next function on, these signals

@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -63,6 +65,15 @@ FLARE_ON_INIT(
     1, [] { flare::Events().push_back("1"); },
     [] { flare::Events().push_back("end 1"); });
 
+// Two at one line, without a semicolon.
+#define OF_A_USERS_MACRO                                    \
+  FLARE_ON_INIT([] { flare::Events().push_back("first"); }, \
+                [] { flare::Events().push_back("last"); })  \
+  FLARE_ON_INIT(9, [held = std::make_unique<int>(9)] {      \
+    flare::Events().push_back(std::to_string(*held));       \
+  })
+OF_A_USERS_MACRO
+
 namespace flare {
 namespace {
 
@@ -97,6 +108,16 @@ TEST_F(StartTest, RunsTheEntryOnAFiberAndReturnsItsValue) {
       });
   EXPECT_EQ(result, 42);
   EXPECT_FALSE(fiber::IsRuntimeRunning());
+}
+
+TEST_F(StartTest, TakesWhatCanOnlyBeMoved) {
+  char name[] = "the_program";
+  char* argv[] = {name, nullptr};
+  EXPECT_EQ(Start(1, argv,
+                  [value = std::make_unique<int>(43)](int, char**) {
+                    return *value;
+                  }),
+            43);
 }
 
 TEST_F(StartTest, MayBeCalledAgain) {
@@ -162,8 +183,9 @@ TEST_F(StartTest, CallbacksRunInOrderOfPriority) {
     Events().push_back("entry");
     return 0;
   });
-  EXPECT_EQ(Events(), (std::vector<std::string>{"-1", "0", "1", "5", "entry",
-                                                "end 1", "end -1"}));
+  EXPECT_EQ(Events(),
+            (std::vector<std::string>{"-1", "0", "first", "1", "5", "9",
+                                      "entry", "end 1", "last", "end -1"}));
 }
 
 TEST_F(StartTest, OverridesAreDefaultsUnlessForced) {
