@@ -66,9 +66,10 @@ class HttpBodyWriter {
 // What else is known of a request. Lives as long as the handler runs.
 struct HttpServerContext {
   Endpoint remote_peer;
-  std::chrono::steady_clock::time_point received;    // off the socket
-  std::chrono::steady_clock::time_point dispatched;  // the handler's fiber ran
-  HttpBodyWriter* body = nullptr;                    // a server sets it
+  std::chrono::steady_clock::time_point received_at;  // off the socket
+  // The handler's fiber ran. The request was parsed before that.
+  std::chrono::steady_clock::time_point dispatched_at;
+  HttpBodyWriter* body = nullptr;  // a server sets it
 };
 
 class HttpHandler {
@@ -105,7 +106,7 @@ class HttpHandler {
   virtual void OnPatch(const HttpRequest& request, HttpResponse* response,
                        HttpServerContext* context);
 
-  // What the Allow field of a 405 names. Found out by OwnedHttpHandler if
+  // What the Allow field of a 405 names. Found out by HttpHandlerArgument if
   // nobody has set it. Not to be set once the handler serves.
   HttpMethodSet allowed_methods() const { return allowed_methods_; }
   void set_allowed_methods(HttpMethodSet methods) {
@@ -152,24 +153,53 @@ HttpMethodSet OverriddenHttpMethods() {
   return methods;
 }
 
-// A handler on its way into a Server: a std::unique_ptr to any class of
-// handlers converts to this. Code that has one to HttpHandler alone, and not by
-// NewHttpHandler(), says what it allows (set_allowed_methods), or else its 405s
-// allow nothing.
-class OwnedHttpHandler {
+// Destroys a handler that was given away; one that was lent stays.
+class HttpHandlerDeleter {
  public:
-  template <std::derived_from<HttpHandler> T>
-  OwnedHttpHandler(std::unique_ptr<T> handler)  // NOLINT: implicit
-      : handler_(std::move(handler)) {
-    if (handler_ != nullptr && handler_->allowed_methods().empty()) {
-      handler_->set_allowed_methods(OverriddenHttpMethods<T>());
-    }
+  HttpHandlerDeleter() = default;
+  explicit HttpHandlerDeleter(bool owned) : owned_(owned) {}
+  template <class T>
+  HttpHandlerDeleter(std::default_delete<T>) {}  // NOLINT: implicit
+
+  void operator()(HttpHandler* handler) const {
+    if (owned_) delete handler;
   }
 
-  std::unique_ptr<HttpHandler> Release() { return std::move(handler_); }
+ private:
+  bool owned_ = true;
+};
+using HttpHandlerPtr = std::unique_ptr<HttpHandler, HttpHandlerDeleter>;
+
+// A handler on its way into a Server: a std::unique_ptr to any class of
+// handlers converts to this, and so does a pointer to one that stays the
+// caller's. Code that has one to HttpHandler alone, and not by
+// NewHttpHandler(), says what it allows (set_allowed_methods), or else its 405s
+// allow nothing.
+class HttpHandlerArgument {
+ public:
+  template <std::derived_from<HttpHandler> T>
+  HttpHandlerArgument(std::unique_ptr<T> handler)  // NOLINT: implicit
+      : handler_(std::move(handler)) {
+    FindAllowedMethods<T>();
+  }
+  template <std::derived_from<HttpHandler> T>
+  HttpHandlerArgument(T* handler)  // NOLINT: implicit
+      : handler_(handler, HttpHandlerDeleter(/*owned=*/false)) {
+    FindAllowedMethods<T>();
+  }
+
+  HttpHandlerPtr Release() { return std::move(handler_); }
 
  private:
-  std::unique_ptr<HttpHandler> handler_;
+  template <class T>
+  void FindAllowedMethods() {
+    if (handler_ == nullptr || !handler_->allowed_methods().empty()) return;
+    // Only read if there are none: a lent one may serve elsewhere.
+    const HttpMethodSet methods = OverriddenHttpMethods<T>();
+    if (!methods.empty()) handler_->set_allowed_methods(methods);
+  }
+
+  HttpHandlerPtr handler_;
 };
 
 using HttpHandlerFunction =

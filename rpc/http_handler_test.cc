@@ -70,10 +70,10 @@ TEST(HttpHandler, RefusesByDefault) {
 }
 
 // The Allow field of the refusal of `method` by a handler of this class, once
-// it is owned.
+// a server was given it.
 template <class T>
 std::string AllowOf(HttpMethod method = HttpMethod::Trace) {
-  const auto handler = OwnedHttpHandler(std::make_unique<T>()).Release();
+  const auto handler = HttpHandlerArgument(std::make_unique<T>()).Release();
   const HttpResponse response = Ask(handler.get(), method);
   EXPECT_EQ(response.status(), HttpStatus::MethodNotAllowed);
   const auto allow = response.headers()->TryGet("Allow");
@@ -127,8 +127,32 @@ TEST(HttpHandler, RefusalNamesWhatItWasToldTo) {
     Told() { set_allowed_methods({HttpMethod::Get, HttpMethod::Post}); }
   };
   EXPECT_EQ(AllowOf<Told>(), "GET, POST");
-  OwnedHttpHandler nothing = std::unique_ptr<Told>();
+  HttpHandlerArgument nothing = std::unique_ptr<Told>();
   EXPECT_EQ(nothing.Release(), nullptr);
+}
+
+TEST(HttpHandler, BorrowedOnesStay) {
+  class Counted : public HttpHandler {
+   public:
+    explicit Counted(int* destroyed) : destroyed_(destroyed) {}
+    ~Counted() override { ++*destroyed_; }
+    void OnPut(const HttpRequest&, HttpResponse*, HttpServerContext*) override {
+    }
+
+   private:
+    int* const destroyed_;
+  };
+  int destroyed = 0;
+  {
+    Counted lent(&destroyed);
+    HttpHandlerArgument(&lent).Release().reset();
+    HttpHandlerArgument(&lent).Release().reset();
+    EXPECT_EQ(destroyed, 0);
+    EXPECT_EQ(Ask(&lent, HttpMethod::Get).headers()->TryGet("Allow"), "PUT");
+  }
+  EXPECT_EQ(destroyed, 1);
+  HttpHandlerArgument(std::make_unique<Counted>(&destroyed)).Release().reset();
+  EXPECT_EQ(destroyed, 2);
 }
 
 TEST(HttpHandler, HeadIsGetUnlessOverridden) {

@@ -8,8 +8,7 @@ namespace flare::rpc {
 namespace {
 
 template <class Map>
-flare::Status AddTo(Map* handlers, std::string path,
-                    std::unique_ptr<HttpHandler> handler) {
+flare::Status AddTo(Map* handlers, std::string path, HttpHandlerPtr handler) {
   if (handler == nullptr) {
     return flare::Status(EINVAL, "HTTP path \"" + path +
                                      "\" has a handler that is no object "
@@ -40,24 +39,23 @@ HttpRoutes::HttpRoutes()
             response->headers()->Set("Allow", HttpMethodSet::All().ToString());
           })) {}
 
-flare::Status HttpRoutes::AddPath(std::string path,
-                                  std::unique_ptr<HttpHandler> handler) {
+flare::Status HttpRoutes::AddPath(std::string path, HttpHandlerPtr handler) {
   return AddTo(&paths_, std::move(path), std::move(handler));
 }
 
 flare::Status HttpRoutes::AddExemptPath(std::string path,
-                                        std::unique_ptr<HttpHandler> handler) {
+                                        HttpHandlerPtr handler) {
   flare::Status added = AddPath(path, std::move(handler));
   if (added.ok()) exempt_.insert(std::move(path));
   return added;
 }
 
 flare::Status HttpRoutes::AddPrefix(std::string prefix,
-                                    std::unique_ptr<HttpHandler> handler) {
+                                    HttpHandlerPtr handler) {
   return AddTo(&prefixes_, std::move(prefix), std::move(handler));
 }
 
-void HttpRoutes::SetDefault(std::unique_ptr<HttpHandler> handler) {
+void HttpRoutes::SetDefault(HttpHandlerPtr handler) {
   default_ = std::move(handler);
 }
 

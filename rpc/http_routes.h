@@ -21,13 +21,11 @@ class HttpRoutes {
 
   // Fail if the path doesn't begin with '/', has a '?' or '#', or was added
   // before.
-  flare::Status AddPath(std::string path, std::unique_ptr<HttpHandler> handler);
+  flare::Status AddPath(std::string path, HttpHandlerPtr handler);
   // One that is answered whatever the limits of calls say.
-  flare::Status AddExemptPath(std::string path,
-                              std::unique_ptr<HttpHandler> handler);
-  flare::Status AddPrefix(std::string prefix,
-                          std::unique_ptr<HttpHandler> handler);
-  void SetDefault(std::unique_ptr<HttpHandler> handler);
+  flare::Status AddExemptPath(std::string path, HttpHandlerPtr handler);
+  flare::Status AddPrefix(std::string prefix, HttpHandlerPtr handler);
+  void SetDefault(HttpHandlerPtr handler);
 
   // Whether there is no handler.
   bool empty() const {
@@ -43,14 +41,13 @@ class HttpRoutes {
   bool IsExempt(std::string_view path) const { return exempt_.contains(path); }
 
  private:
-  using Handlers =
-      std::map<std::string, std::unique_ptr<HttpHandler>, std::less<>>;
+  using Handlers = std::map<std::string, HttpHandlerPtr, std::less<>>;
 
   Handlers paths_;
   std::set<std::string, std::less<>> exempt_;
   Handlers prefixes_;
   const std::unique_ptr<HttpHandler> server_itself_;
-  std::unique_ptr<HttpHandler> default_;
+  HttpHandlerPtr default_;
 };
 
 }  // namespace flare::rpc

@@ -177,18 +177,18 @@ bool Server::AddService(google::protobuf::Service* service) {
   return added.ok() || Fail(added.message());
 }
 
-bool Server::AddHttpHandler(std::string path, OwnedHttpHandler handler) {
+bool Server::AddHttpHandler(std::string path, HttpHandlerArgument handler) {
   Status added = state_->routes.AddPath(std::move(path), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
 bool Server::AddHttpPrefixHandler(std::string prefix,
-                                  OwnedHttpHandler handler) {
+                                  HttpHandlerArgument handler) {
   Status added = state_->routes.AddPrefix(std::move(prefix), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
-void Server::SetDefaultHttpHandler(OwnedHttpHandler handler) {
+void Server::SetDefaultHttpHandler(HttpHandlerArgument handler) {
   state_->routes.SetDefault(handler.Release());
 }
 

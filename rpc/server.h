@@ -178,14 +178,15 @@ class Server {
   bool AddService(google::protobuf::Service* service);
 
   // For the path alone, without query. Fails if there is one for this path, if
-  // it doesn't begin with a slash, or has a '?' or a '#'.
-  bool AddHttpHandler(std::string path, OwnedHttpHandler handler);
+  // it doesn't begin with a slash, or has a '?' or a '#'. A handler is given
+  // away, or borrowed as a service is; a borrowed one may have several paths.
+  bool AddHttpHandler(std::string path, HttpHandlerArgument handler);
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.
-  bool AddHttpPrefixHandler(std::string prefix, OwnedHttpHandler handler);
+  bool AddHttpPrefixHandler(std::string prefix, HttpHandlerArgument handler);
   // For everything else, also "OPTIONS *". Without it that is answered 404, and
   // "OPTIONS *" with the methods that the server knows.
-  void SetDefaultHttpHandler(OwnedHttpHandler handler);
+  void SetDefaultHttpHandler(HttpHandlerArgument handler);
 
   // Once. Port 0: the system picks one, see endpoint().
   bool ListenOn(const Endpoint& address, int backlog = 1024);

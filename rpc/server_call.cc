@@ -156,8 +156,8 @@ void ServerCall::ServeHttp() {
   const ServerState& state = connection_->state();
   HttpServerContext context;
   context.remote_peer = connection_->peer();
-  context.received = ToTimePoint(controller_.received_ns_);
-  context.dispatched = ToTimePoint(controller_.dispatched_ns_);
+  context.received_at = ToTimePoint(controller_.received_ns_);
+  context.dispatched_at = ToTimePoint(controller_.dispatched_ns_);
 
   HttpPieces pieces(connection_, protocol_, request_, &http_response_);
   context.body = &pieces;

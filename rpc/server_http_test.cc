@@ -26,8 +26,8 @@ class ServerHttpTest : public ServerTest {
                          HttpServerContext* context) {
       EXPECT_EQ(context->remote_peer.host(), "127.0.0.1");
       // Between workers the clock may differ by a microsecond.
-      EXPECT_LE(context->received,
-                context->dispatched + std::chrono::microseconds(2));
+      EXPECT_LE(context->received_at,
+                context->dispatched_at + std::chrono::microseconds(2));
       response->set_body(*request.body());
     };
     server().AddHttpHandler("/echo", NewHttpPostHandler(echo));
