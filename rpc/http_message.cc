@@ -201,6 +201,14 @@ bool HttpHeaders::Append(std::string_view name, std::string_view value) {
   return true;
 }
 
+bool HttpHeaders::Append(
+    std::initializer_list<std::pair<std::string_view, std::string_view>>
+        fields) {
+  bool all = true;
+  for (const auto& [name, value] : fields) all &= Append(name, value);
+  return all;
+}
+
 bool HttpHeaders::Set(std::string_view name, std::string_view value) {
   if (!rpc::IsHttpToken(name)) return false;
   Remove(name);

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/string.h"
 
 namespace flare {
 
@@ -153,10 +154,20 @@ class HttpHeaders {
   // don't count; a name that isn't an HTTP token is refused (false). So no text
   // can forge another field, or make a message that isn't taken.
   bool Append(std::string_view name, std::string_view value);
+  // ... several: false if one of them was refused, the others are added.
+  bool Append(
+      std::initializer_list<std::pair<std::string_view, std::string_view>>
+          fields);
   // Replaces all fields of that name by this one.
   bool Set(std::string_view name, std::string_view value);
   // First field of that name.
   std::optional<std::string_view> TryGet(std::string_view name) const;
+  // ... as flare::TryParse() reads it: a number, say.
+  template <class T>
+  std::optional<T> TryGet(std::string_view name) const {
+    const std::optional<std::string_view> value = TryGet(name);
+    return value ? TryParse<T>(*value) : std::nullopt;
+  }
   // All fields of that name, in order.
   std::vector<std::string_view> TryGetMultiple(std::string_view name) const;
   bool contains(std::string_view name) const {
@@ -177,6 +188,7 @@ class HttpHeaders {
   // The fields as they stand in a message: "Name: value\r\n", one after the
   // other.
   std::string_view lines() const { return lines_; }
+  std::string ToString() const { return lines_; }
   // For parsers: replaces all fields by such lines, which must be well.
   void AssignLines(std::string_view lines) { lines_.assign(lines); }
 

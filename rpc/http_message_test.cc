@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -71,6 +72,17 @@ TEST(HttpHeadersTest, KeepsOrderAndRepetitions) {
             (std::vector<std::string_view>{"1", "3"}));
   EXPECT_FALSE(headers.TryGet("c").has_value());
   EXPECT_TRUE(headers.contains("A"));
+}
+
+TEST(HttpHeadersTest, SeveralAtOnceAndNumbers) {
+  HttpHeaders headers;
+  EXPECT_TRUE(headers.Append({{"A", "1"}, {"B", "x"}}));
+  EXPECT_FALSE(headers.Append({{"not a name", "2"}, {"C", "3"}}));
+  EXPECT_EQ(headers.ToString(), "A: 1\r\nB: x\r\nC: 3\r\n");
+  EXPECT_EQ(headers.TryGet<int>("a"), 1);
+  EXPECT_EQ(headers.TryGet<bool>("A"), true);
+  EXPECT_EQ(headers.TryGet<int>("B"), std::nullopt);
+  EXPECT_EQ(headers.TryGet<int>("D"), std::nullopt);
 }
 
 TEST(HttpHeadersTest, SetReplacesAll) {
