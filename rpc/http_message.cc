@@ -289,6 +289,14 @@ const std::string* HttpMessage::body() const {
   return &*flat_;
 }
 
+std::string* HttpMessage::body() {
+  std::as_const(*this).body();
+  body_.Clear();
+  return &*flat_;
+}
+
+void HttpMessage::TextToChain() const { body_ = CreateBufferSlow(*flat_); }
+
 void HttpMessage::clear() {
   version_ = HttpVersion::kUnspecified;
   headers_.clear();

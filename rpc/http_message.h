@@ -248,20 +248,35 @@ class HttpMessage {
   void set_body(std::string_view body);
   void set_body(const char* body) { set_body(std::string_view(body)); }
   void set_body(Buffer body);
-  std::size_t body_size() const { return body_.size(); }
-  // The body as a chain of blocks, without a copy.
-  const Buffer* noncontiguous_body() const { return &body_; }
-  Buffer* noncontiguous_body() { return &body_; }
+  std::size_t body_size() const {
+    return IsText() ? flat_->size() : body_.size();
+  }
+  // The body as a chain of blocks, without a copy unless it was made one string
+  // to be changed.
+  const Buffer* noncontiguous_body() const {
+    if (IsText()) [[unlikely]]
+      TextToChain();
+    return &body_;
+  }
+  Buffer* noncontiguous_body() {
+    return const_cast<Buffer*>(std::as_const(*this).noncontiguous_body());
+  }
   // The body as one string, copied together at the first call. Don't change
   // the body through noncontiguous_body() after this.
   const std::string* body() const;
+  // ... to be changed, until noncontiguous_body() is called.
+  std::string* body();
 
   void clear();
 
  private:
+  bool IsText() const { return body_.empty() && flat_; }
+  void TextToChain() const;
+
   HttpVersion version_ = HttpVersion::kUnspecified;
   HttpHeaders headers_;
-  Buffer body_;
+  mutable Buffer body_;
+  // A copy of body_, or the body itself while that is empty.
   mutable std::optional<std::string> flat_;
 };
 

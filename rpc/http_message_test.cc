@@ -195,6 +195,27 @@ TEST(HttpMessageTest, Bodies) {
   EXPECT_EQ(*request.body(), "buffer");
 }
 
+TEST(HttpMessageTest, BodyCanBeChangedAsText) {
+  HttpResponse response;
+  response.body()->append("one");
+  EXPECT_EQ(response.body_size(), 3u);
+  response.body()->append(" two");
+  EXPECT_EQ(FlattenSlow(*response.noncontiguous_body()), "one two");
+  const HttpResponse& seen = response;
+  EXPECT_EQ(*seen.body(), "one two");
+  response.body()->erase(0, 4);
+  EXPECT_EQ(seen.body_size(), 3u);
+  EXPECT_EQ(FlattenSlow(*seen.noncontiguous_body()), "two");
+  EXPECT_EQ(*seen.body(), "two");
+  response.set_body(CreateBufferSlow("chain"));
+  response.body()->clear();
+  EXPECT_EQ(response.body_size(), 0u);
+  EXPECT_TRUE(seen.noncontiguous_body()->empty());
+  response.body()->append("again");
+  response.clear();
+  EXPECT_EQ(*seen.body(), "");
+}
+
 TEST(HttpMessageTest, ClearMakesItNew) {
   HttpRequest request;
   request.set_method(HttpMethod::Put);
