@@ -150,7 +150,8 @@ struct RequestHead {
 };
 
 // What a protocol must remember of a request to write its reply. A plain
-// value: copy it into the call if the request is recycled earlier.
+// value: copy it into the call if the request is recycled earlier. trpc has in
+// `order` and `codec` what the frame of a reply repeats of the request's.
 struct ReplyTicket {
   std::uint64_t correlation_id = 0;
   std::uint64_t order = 0;  // HTTP: place among the replies sent in order

@@ -24,6 +24,7 @@ CutResult TrpcFrame::Read(std::string_view bytes, std::size_t* need,
   size = ReadBigEndian32(bytes.data() + 4);
   meta_size = ReadBigEndian16(bytes.data() + 8);
   stream_id = ReadBigEndian32(bytes.data() + 10);
+  version = static_cast<std::uint8_t>(bytes[14]);
   if (type != kUnary && type != kStream) {
     *error = "unknown kind of frame " + std::to_string(type);
     return CutResult::kError;
@@ -43,7 +44,9 @@ char* PutTrpcHeader(const TrpcFrame& frame, char* out) {
   out = PutBigEndian32(frame.size, out);
   out = PutBigEndian16(frame.meta_size, out);
   out = PutBigEndian32(frame.stream_id, out);
-  return PutBigEndian16(0, out);
+  *out++ = static_cast<char>(frame.version);
+  *out++ = 0;
+  return out;
 }
 
 TrpcCodes StatusToTrpc(int status, FailureDetail detail) {

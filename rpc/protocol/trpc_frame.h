@@ -31,7 +31,8 @@ struct TrpcFrame {
   std::uint8_t stream_type = 0;
   std::uint32_t size = 0;  // of all
   std::uint32_t meta_size = 0;
-  std::uint32_t stream_id = 0;
+  std::uint32_t stream_id = 0;  // a unary call's id, in version 1
+  std::uint8_t version = 0;     // of this header
 
   CutResult Read(std::string_view bytes, std::size_t* need, std::string* error);
   std::size_t kept_size() const { return kHeaderSize + meta_size; }

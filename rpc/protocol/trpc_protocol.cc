@@ -16,16 +16,25 @@ namespace {
 // ReplyTicket::variant of a frame that belongs to a stream.
 constexpr std::uint8_t kStreamTicket = 2;
 
-// `encode` writes the meta, of at most `bound` bytes, and returns its end.
+// What the header of a reply repeats of its request's, by which some callers
+// tell whose the reply is.
+TrpcFrame ReplyFrame(const ReplyTicket& ticket) {
+  TrpcFrame frame;
+  frame.stream_id = static_cast<std::uint32_t>(ticket.order);
+  frame.version = ticket.codec;
+  return frame;
+}
+
+// All but the sizes is in `frame`. `encode` writes the meta, of at most `bound`
+// bytes, and returns its end.
 template <class Encode>
-void AppendTrpc(std::size_t bound, Encode&& encode, OutboundBody&& body,
-                Buffer&& attachment, BufferBuilder* out) {
+void AppendTrpc(TrpcFrame frame, std::size_t bound, Encode&& encode,
+                OutboundBody&& body, Buffer&& attachment, BufferBuilder* out) {
   const std::size_t rest = body.size() + attachment.size();
   // How long the meta is, is known when it has been written.
   const auto put_head = [&](char* header) {
     char* const encoded = header + TrpcFrame::kHeaderSize;
     char* const end = encode(encoded);
-    TrpcFrame frame;
     frame.meta_size = static_cast<std::uint32_t>(end - encoded);
     frame.size = static_cast<std::uint32_t>(frame.kept_size() + rest);
     PutTrpcHeader(frame, header);
@@ -36,12 +45,11 @@ void AppendTrpc(std::size_t bound, Encode&& encode, OutboundBody&& body,
 }
 
 // A stream's last frame: {close_type = reset, ret, msg}.
-Buffer StreamReset(std::uint32_t stream_id, std::string_view text) {
+Buffer StreamReset(const ReplyTicket& ticket, std::string_view text) {
   std::size_t size = 4 + fields::BytesFieldSize(text.size());
-  TrpcFrame frame;
+  TrpcFrame frame = ReplyFrame(ticket);
   frame.type = TrpcFrame::kStream;
   frame.stream_type = TrpcFrame::kStreamClose;
-  frame.stream_id = stream_id;
   frame.size = static_cast<std::uint32_t>(TrpcFrame::kHeaderSize + size);
   BufferBuilder out;
   AppendHead(
@@ -102,7 +110,8 @@ class TrpcServerProtocol final
     }
     BufferBuilder out;
     AppendTrpc(
-        bound, [&](char* at) { return EncodeTrpcResponse(meta, at); },
+        ReplyFrame(ticket), bound,
+        [&](char* at) { return EncodeTrpcResponse(meta, at); },
         std::move(response.body), std::move(response.attachment), &out);
     sink()->Write(out.DestructiveGet());
   }
@@ -111,6 +120,8 @@ class TrpcServerProtocol final
   static constexpr bool kJoinsMethodName = true;
 
   static void Describe(const TrpcFrame& frame, InboundRequest* request) {
+    request->ticket.order = frame.stream_id;
+    request->ticket.codec = frame.version;
     if (frame.type != TrpcFrame::kStream) return;
     request->ticket.variant = kStreamTicket;
     request->ticket.correlation_id = frame.stream_id;
@@ -176,8 +187,7 @@ class TrpcServerProtocol final
 
   [[gnu::cold, gnu::noinline]] void RefuseStream(const ReplyTicket& ticket,
                                                  std::string_view text) {
-    sink()->Write(
-        StreamReset(static_cast<std::uint32_t>(ticket.correlation_id), text));
+    sink()->Write(StreamReset(ticket, text));
   }
 
   // What a reply repeats of its request.
@@ -247,7 +257,8 @@ class TrpcClientProtocol final
                            "the request is too large for a frame");
     }
     AppendTrpc(
-        bound, [&](char* at) { return EncodeTrpcRequest(meta, at); },
+        TrpcFrame(), bound,
+        [&](char* at) { return EncodeTrpcRequest(meta, at); },
         std::move(request.body), std::move(request.attachment), out);
     return flare::Status();
   }

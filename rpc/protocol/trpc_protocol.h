@@ -7,6 +7,11 @@
 //     its service as the callee; there is no caller.
 //   - Our replies repeat version, call_type, message_type, trans_info and the
 //     format of the request, protobuf or JSON. Our requests are protobuf.
+//   - Bytes 10 to 13 of the header, the stream's number, and 14, its version,
+//     are repeated, too, in replies of whatever outcome: tRPC-Go's clients
+//     write the call's id there, and version 1, and some of those that
+//     multiplex know replies by that alone. Byte 15 is 0. Our requests are of
+//     version 0, with 0 as the number.
 //   - Bodies are compressed with gzip, snappy, zlib or lz4 or not at all,
 //     attachments never.
 //   - A service's own failures (codes above 1000, STATUS_FAILED,

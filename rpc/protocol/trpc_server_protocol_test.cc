@@ -128,6 +128,34 @@ TEST_F(TrpcServer, RepeatsWhatTheDocumentSays) {
   EXPECT_NE(sent.head.find("\x42\x06\x0a\x01k\x12\x01v"), std::string::npos);
 }
 
+// Some callers know replies by nothing else, those of refused calls as well.
+TEST_F(TrpcServer, RepeatsNumberAndVersionOfTheFrame) {
+  auto bad_format = Call();
+  bad_format.content_type = 99;
+  const std::string requests[] = {
+      Frame(Bytes(Call()), "body"), Frame(Bytes(bad_format)),
+      Frame("\x18\x07\x3a\x7f"),                      // malformed
+      Frame(Bytes(Call()), std::string(1000, 'b'))};  // too large
+  for (const std::string& numbers :
+       {"\0\0\0\7\1\0"s, "\xff\xfe\xfd\xfc\2\0"s, std::string(6, '\0')}) {
+    for (std::string request : requests) {
+      request.replace(10, 6, numbers);
+      request[15] = '\x55';  // Has no meaning, and isn't repeated.
+      ServerDriver driver([](ReplySink* sink) {
+        return NewTrpcServerProtocol({.max_packet_size = 500}, sink);
+      });
+      driver.Feed(request);
+      ASSERT_EQ(driver.count(), 1u);
+      driver.AnswerAll("body");
+      EXPECT_EQ(Sent(driver.sink().Take()).bytes.substr(10, 6), numbers);
+      OutboundResponse failure;
+      failure.status = 4711;
+      driver.protocol().Write(driver.request().ticket, std::move(failure));
+      EXPECT_EQ(Sent(driver.sink().Take()).bytes.substr(10, 6), numbers);
+    }
+  }
+}
+
 TEST_F(TrpcServer, NeverAnswersOneWayCalls) {
   auto meta = Call();
   meta.call_type = kTrpcOneWay;
@@ -290,7 +318,7 @@ TEST_F(TrpcServer, ClosesOnImpossibleHeaders) {
 }
 
 TEST_F(TrpcServer, ResetsStreams) {
-  driver_.Feed("\x09\x30\x01\x01\0\0\0\x13\0\0\x01\x02\x03\x04\0\0xyz"s +
+  driver_.Feed("\x09\x30\x01\x01\0\0\0\x13\0\0\x01\x02\x03\x04\x01\0xyz"s +
                kRequest);
   ASSERT_EQ(driver_.count(), 2u);
   EXPECT_EQ(driver_.result(0), ParseResult::kReject);
@@ -298,7 +326,7 @@ TEST_F(TrpcServer, ResetsStreams) {
   EXPECT_EQ(driver_.result(1), ParseResult::kOk);
   driver_.Answer(0);
   EXPECT_EQ(driver_.sink().Take(),
-            "\x09\x30\x01\x04\0\0\0\x30\0\0\x01\x02\x03\x04\0\0"
+            "\x09\x30\x01\x04\0\0\0\x30\0\0\x01\x02\x03\x04\x01\0"
             "\x08\x01\x10\x1f\x1a\x1a"s +
                 "this server has no streams");
 }

@@ -10,7 +10,8 @@ import zlib
 import harness
 import wire
 from foreign_protos import brpc, trpc
-from foreign_wire import ALL, BaiduStd, Bolt, Message, Trpc, connect
+from foreign_wire import (ALL, BaiduStd, Bolt, Message, Trpc, TrpcByHeader,
+                          connect)
 
 STATUS_MALFORMED = 102
 LARGE = 5 << 20  # Beyond what the server takes in one message.
@@ -74,8 +75,8 @@ class AnyProtocol(ServerTest):
         self.assertEqual(reply.hex(), received)
 
   def test_byte_by_byte_and_all_at_once(self):
-    for codec in ALL:
-      with self.subTest(codec.scheme):
+    for codec in (*ALL, TrpcByHeader):
+      with self.subTest(codec.__name__):
         peer = self.connect(codec)
         for byte in codec.request(request(id=9)):
           peer.send(bytes([byte]))
@@ -100,8 +101,8 @@ class AnyProtocol(ServerTest):
   def test_failures_are_answered_and_the_connection_goes_on(self):
     for codec, no_method, no_service, malformed in (
         (BaiduStd, 10, 10, STATUS_MALFORMED), (Trpc, 12, 11, 1),
-        (Bolt, 6, 6, 18)):
-      with self.subTest(codec.scheme):
+        (TrpcByHeader, 12, 11, 1), (Bolt, 6, 6, 18)):
+      with self.subTest(codec.__name__):
         peer = self.connect(codec)
         for bad, status in (
             (request(id=1, method="NoSuch"), no_method),

@@ -90,8 +90,9 @@ class BaiduStd:
 
 class Trpc:
   scheme = "trpc"
-  HEADER = struct.Struct(">HBBIHIH")
+  HEADER = struct.Struct(">HBBIHIBB")
   MAGIC = 0x0930
+  VERSION = 0
   CLOSE = 4
 
   @classmethod
@@ -100,7 +101,8 @@ class Trpc:
     packed = meta if isinstance(meta, bytes) else meta.SerializeToString()
     size = cls.HEADER.size + len(packed) + len(body) + len(attachment)
     return (cls.HEADER.pack(cls.MAGIC, kind, stream_kind, size, len(packed),
-                            stream_id, 0) + packed + body + attachment)
+                            stream_id, cls.VERSION, 0) + packed + body +
+            attachment)
 
   @classmethod
   def _encode(cls, message, meta):
@@ -109,7 +111,8 @@ class Trpc:
     meta.attachment_size = len(message.attachment)
     if message.meta is not None:
       meta.MergeFrom(message.meta)
-    return cls.frame(meta, message.body, message.attachment)
+    return cls.frame(meta, message.body, message.attachment,
+                     stream_id=message.id if cls.VERSION else 0)
 
   @classmethod
   def request(cls, message):
@@ -131,9 +134,9 @@ class Trpc:
     header = peer.take(cls.HEADER.size)
     if header is None:
       return None
-    (magic, kind, stream_kind, size, meta_size, stream_id,
+    (magic, kind, stream_kind, size, meta_size, stream_id, version,
      reserved) = cls.HEADER.unpack(header)
-    assert magic == cls.MAGIC and reserved == 0, header
+    assert (magic, version, reserved) == (cls.MAGIC, cls.VERSION, 0), header
     packed = peer.must_take(meta_size)
     rest = peer.must_take(size - cls.HEADER.size - meta_size)
     if kind == 1:
@@ -141,9 +144,9 @@ class Trpc:
     meta = (trpc().RequestProtocol if peer.is_server else
             trpc().ResponseProtocol).FromString(packed)
     end = len(rest) - meta.attachment_size
-    message = Message(id=meta.request_id, body=rest[:end],
-                      attachment=rest[end:], one_way=meta.call_type == 1,
-                      meta=meta)
+    message = Message(id=stream_id if cls.VERSION else meta.request_id,
+                      body=rest[:end], attachment=rest[end:],
+                      one_way=meta.call_type == 1, meta=meta)
     if peer.is_server:
       _, message.service, message.method = meta.func.decode().split("/")
       message.timeout = meta.timeout
@@ -151,6 +154,12 @@ class Trpc:
       message.status = meta.ret or meta.func_ret
       message.text = meta.error_msg.decode()
     return message
+
+
+class TrpcByHeader(Trpc):
+  """As multiplexing clients of tRPC-Go: the header is of version 1, and has
+  the call's number, by which alone they know whose a reply is."""
+  VERSION = 1
 
 
 class Bolt:
