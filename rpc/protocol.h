@@ -83,6 +83,7 @@ enum class PayloadFormat : std::uint8_t {
   kProtobuf,      // binary
   kProtobufText,  // text format, on one line
   kProto3Json,    // the protobuf library's JSON
+  kLenientJson,   // likewise; fields that the message lacks are passed over
 };
 
 // What a protocol can carry. What it can't, the caller leaves out (doesn't

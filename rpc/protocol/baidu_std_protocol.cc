@@ -24,7 +24,7 @@ constexpr WireNumbers<CompressionAlgorithm, 4> kCompressions{
 // 1 is JSON of brpc's own kind.
 constexpr WireNumbers<PayloadFormat, 3> kFormats{
     {{0, PayloadFormat::kProtobuf},
-     {2, PayloadFormat::kProto3Json},
+     {2, PayloadFormat::kLenientJson},
      {3, PayloadFormat::kProtobufText}}};
 constexpr std::int32_t kCrc32c = 1;
 

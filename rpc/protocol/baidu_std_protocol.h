@@ -13,8 +13,8 @@
 //     call's reply has neither body nor attachment.
 //   - Bodies are compressed with snappy, gzip or zlib or not at all,
 //     attachments never. Our replies are in the format of the request:
-//     protobuf, its text format or its JSON (content_type 0, 3, 2). Our
-//     requests are protobuf.
+//     protobuf, its text format or its JSON (content_type 0, 3, 2; fields of
+//     JSON that the message lacks are passed over). Our requests are protobuf.
 //   - A timeout_ms is heeded but not sent. So is a CRC32C of the body, or of
 //     body and attachment; checksums of other kinds are ignored, as are
 //     credentials, log and trace ids and user fields.

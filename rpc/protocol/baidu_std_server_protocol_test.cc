@@ -152,7 +152,7 @@ TEST_F(BaiduStdServer, AnswersInTheFormatOfTheRequest) {
     int number;
     PayloadFormat format;
   } cases[] = {{0, PayloadFormat::kProtobuf},
-               {2, PayloadFormat::kProto3Json},
+               {2, PayloadFormat::kLenientJson},
                {3, PayloadFormat::kProtobufText}};
   for (const Case& c : cases) {
     auto meta = BaiduStdCall();

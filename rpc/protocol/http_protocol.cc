@@ -12,6 +12,8 @@ std::string_view ContentTypeOf(PayloadFormat format) {
       return "text/x-protobuf";
     case PayloadFormat::kProto3Json:
       return "application/x-proto3-json";
+    case PayloadFormat::kLenientJson:
+      break;  // Not over HTTP.
   }
   return {};
 }
@@ -24,6 +26,8 @@ std::string_view HttpProtocolNameOf(PayloadFormat format) {
       return "http+pb-text";
     case PayloadFormat::kProto3Json:
       return "http+proto3-json";
+    case PayloadFormat::kLenientJson:
+      break;  // Not over HTTP.
   }
   return {};
 }

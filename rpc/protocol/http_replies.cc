@@ -50,6 +50,8 @@ std::string_view SuccessOf(PayloadFormat format) {
     case PayloadFormat::kProto3Json:
       return "HTTP/1.1 200 OK\r\nContent-Type: application/x-proto3-json\r\n"
              "Rpc-SeqNo: ";
+    case PayloadFormat::kLenientJson:
+      break;  // Not over HTTP.
   }
   return {};
 }

@@ -83,10 +83,13 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
 }
 
 [[gnu::noinline]] flare::Status ParseJson(const Buffer& payload,
+                                          bool ignore_unknown_fields,
                                           pb::Message* message) {
   message->Clear();
+  pb::util::JsonParseOptions options;
+  options.ignore_unknown_fields = ignore_unknown_fields;
   auto status =
-      pb::util::JsonStringToMessage(FlattenSlow(payload), message, {});
+      pb::util::JsonStringToMessage(FlattenSlow(payload), message, options);
   if (!status.ok()) return Malformed(*message, status.message().as_string());
   return CheckRequired(*message);
 }
@@ -158,7 +161,9 @@ flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
     case PayloadFormat::kProtobufText:
       return ParseText(payload, message);
     case PayloadFormat::kProto3Json:
-      return ParseJson(payload, message);
+      return ParseJson(payload, /*ignore_unknown_fields=*/false, message);
+    case PayloadFormat::kLenientJson:
+      return ParseJson(payload, /*ignore_unknown_fields=*/true, message);
   }
   return Malformed(*message, "unknown payload format");
 }
@@ -172,6 +177,7 @@ flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
     case PayloadFormat::kProtobufText:
       return SerializeText(message, body);
     case PayloadFormat::kProto3Json:
+    case PayloadFormat::kLenientJson:
       return SerializeJson(message, body);
   }
   return CannotSerialize(message, "unknown payload format");

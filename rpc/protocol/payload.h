@@ -20,7 +20,8 @@ class Message;
 namespace flare::rpc {
 
 // Replaces *message by what `payload` says. Fails with STATUS_MALFORMED_DATA
-// and a text: bad syntax, a required field missing, nested too deeply.
+// and a text: bad syntax, a required field missing, nested too deeply, in text
+// and kProto3Json a field that the message doesn't have.
 flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
                            google::protobuf::Message* message);
 

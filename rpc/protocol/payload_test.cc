@@ -18,9 +18,9 @@ using testing::RequiredPayload;
 using testing::SlicedBuffer;
 using testing::TestPayload;
 
-constexpr PayloadFormat kFormats[] = {PayloadFormat::kProtobuf,
-                                      PayloadFormat::kProtobufText,
-                                      PayloadFormat::kProto3Json};
+constexpr PayloadFormat kFormats[] = {
+    PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
+    PayloadFormat::kProto3Json, PayloadFormat::kLenientJson};
 
 std::string Serialize(PayloadFormat format,
                       const google::protobuf::Message& message) {
@@ -42,8 +42,11 @@ TEST(Payload, HasTheDocumentedForms) {
   EXPECT_EQ(Serialize(PayloadFormat::kProtobuf, message), "\x0a\x02hi\x10\x05");
   EXPECT_EQ(Serialize(PayloadFormat::kProtobufText, message),
             "text: \"hi\" big_number: 5");
-  EXPECT_EQ(Serialize(PayloadFormat::kProto3Json, message),
-            "{\"text\":\"hi\",\"bigNumber\":\"5\"}");
+  for (auto format :
+       {PayloadFormat::kProto3Json, PayloadFormat::kLenientJson}) {
+    EXPECT_EQ(Serialize(format, message),
+              "{\"text\":\"hi\",\"bigNumber\":\"5\"}");
+  }
 }
 
 TEST(Payload, RoundTripsInAllFormats) {
@@ -108,6 +111,8 @@ TEST(Payload, SaysWhatIsMalformed) {
       {PayloadFormat::kProto3Json, "{\"unknown\":1}"},
       {PayloadFormat::kProto3Json, "[]"},
       {PayloadFormat::kProto3Json, "{\"bigNumber\":\"x\"}"},
+      {PayloadFormat::kLenientJson, "{\"unknown\":}"},
+      {PayloadFormat::kLenientJson, "{\"bigNumber\":\"x\"}"},
   };
   for (const Case& c : cases) {
     TestPayload message;
@@ -118,6 +123,18 @@ TEST(Payload, SaysWhatIsMalformed) {
         0u)
         << status;
   }
+}
+
+TEST(Payload, LenientJsonMayHaveOtherFields) {
+  TestPayload message;
+  EXPECT_TRUE(Parse(PayloadFormat::kLenientJson,
+                    "{\"text\":\"hi\",\"later\":{\"x\":[1,{}]},\"nested\":"
+                    "{\"later\":null,\"text\":\"in\"},\"big_number\":\"5\"}",
+                    &message)
+                  .ok());
+  EXPECT_EQ(message.text(), "hi");
+  EXPECT_EQ(message.nested().text(), "in");
+  EXPECT_EQ(message.big_number(), 5);
 }
 
 TEST(Payload, TextFaultsHaveAPlace) {
@@ -192,6 +209,8 @@ TEST(Payload, DeepNestingIsRefused) {
   std::string text = Repeated("nested{", 100000);
   std::string json = Repeated("{\"nested\":", 100000);
   std::string brackets = "{\"numbers\":" + std::string(100000, '[');
+  std::string unknown = Repeated("{\"later\":", 100000);
+  std::string unknown_brackets = "{\"later\":" + std::string(100000, '[');
   OnASmallStack([&] {
     TestPayload message;
     EXPECT_FALSE(Parse(PayloadFormat::kProtobuf, binary, &message, 9999).ok());
@@ -200,6 +219,10 @@ TEST(Payload, DeepNestingIsRefused) {
     EXPECT_FALSE(Parse(PayloadFormat::kProto3Json, json, &message, 9999).ok());
     EXPECT_FALSE(
         Parse(PayloadFormat::kProto3Json, brackets, &message, 9999).ok());
+    for (const auto& deep : {json, brackets, unknown, unknown_brackets}) {
+      EXPECT_FALSE(
+          Parse(PayloadFormat::kLenientJson, deep, &message, 9999).ok());
+    }
   });
 }
 

@@ -133,6 +133,15 @@ class AnyProtocol(ServerTest):
           self.check_echo(peer.call(request()))
           self.check_closed(peer, data)
 
+  def test_json_of_later_callers(self):
+    body = b'{"body": "hello", "later": {"x": [1]}, "work": 0}'
+    for codec, meta in ((BaiduStd, brpc().RpcMeta(content_type=2)),
+                        (Trpc, trpc().RequestProtocol(content_type=2))):
+      with self.subTest(codec.scheme):
+        reply = self.connect(codec).call(Message(body=body, meta=meta))
+        self.assertEqual((reply.status, reply.text), (0, ""))
+        self.assertEqual(json.loads(reply.body), {"body": "hello"})
+
   def test_one_way_calls_are_made_and_never_answered(self):
     for before, codec in (0, Trpc), (2, Bolt):
       with self.subTest(codec.scheme):
