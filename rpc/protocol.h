@@ -84,6 +84,9 @@ enum class PayloadFormat : std::uint8_t {
   kProtobufText,  // text format, on one line
   kProto3Json,    // the protobuf library's JSON
   kLenientJson,   // likewise; fields that the message lacks are passed over
+  // Read as kLenientJson. Written as tRPC's own servers do: with the names of
+  // the .proto file, enums as numbers, and 0 or "" where nothing is set.
+  kTrpcJson,
 };
 
 // What a protocol can carry. What it can't, the caller leaves out (doesn't

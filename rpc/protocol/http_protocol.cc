@@ -13,6 +13,7 @@ std::string_view ContentTypeOf(PayloadFormat format) {
     case PayloadFormat::kProto3Json:
       return "application/x-proto3-json";
     case PayloadFormat::kLenientJson:
+    case PayloadFormat::kTrpcJson:
       break;  // Not over HTTP.
   }
   return {};
@@ -27,6 +28,7 @@ std::string_view HttpProtocolNameOf(PayloadFormat format) {
     case PayloadFormat::kProto3Json:
       return "http+proto3-json";
     case PayloadFormat::kLenientJson:
+    case PayloadFormat::kTrpcJson:
       break;  // Not over HTTP.
   }
   return {};

@@ -51,6 +51,7 @@ std::string_view SuccessOf(PayloadFormat format) {
       return "HTTP/1.1 200 OK\r\nContent-Type: application/x-proto3-json\r\n"
              "Rpc-SeqNo: ";
     case PayloadFormat::kLenientJson:
+    case PayloadFormat::kTrpcJson:
       break;  // Not over HTTP.
   }
   return {};

@@ -130,9 +130,14 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
 }
 
 [[gnu::noinline]] flare::Status SerializeJson(const pb::Message& message,
+                                              bool as_trpc,
                                               OutboundBody* body) {
+  pb::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = as_trpc;
+  options.always_print_enums_as_ints = as_trpc;
+  options.always_print_primitive_fields = as_trpc;
   std::string text;
-  auto status = pb::util::MessageToJsonString(message, &text);
+  auto status = pb::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) {
     return CannotSerialize(message, status.message().as_string());
   }
@@ -163,6 +168,7 @@ flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
     case PayloadFormat::kProto3Json:
       return ParseJson(payload, /*ignore_unknown_fields=*/false, message);
     case PayloadFormat::kLenientJson:
+    case PayloadFormat::kTrpcJson:
       return ParseJson(payload, /*ignore_unknown_fields=*/true, message);
   }
   return Malformed(*message, "unknown payload format");
@@ -178,7 +184,9 @@ flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
       return SerializeText(message, body);
     case PayloadFormat::kProto3Json:
     case PayloadFormat::kLenientJson:
-      return SerializeJson(message, body);
+      return SerializeJson(message, /*as_trpc=*/false, body);
+    case PayloadFormat::kTrpcJson:
+      return SerializeJson(message, /*as_trpc=*/true, body);
   }
   return CannotSerialize(message, "unknown payload format");
 }

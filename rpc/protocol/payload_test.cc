@@ -49,6 +49,32 @@ TEST(Payload, HasTheDocumentedForms) {
   }
 }
 
+// Some callers read it without the message's descriptor.
+TEST(Payload, TrpcHasJsonOfItsOwn) {
+  testing::TestReply message;
+  message.set_user_name("x");
+  message.set_kind(testing::TEST_KIND_BIG);
+  message.add_other_kinds(testing::TEST_KIND_NONE);
+  EXPECT_EQ(Serialize(PayloadFormat::kTrpcJson, message),
+            "{\"user_name\":\"x\",\"kind\":2,\"count\":0,\"other_kinds\":[0]}");
+  EXPECT_EQ(Serialize(PayloadFormat::kProto3Json, message),
+            "{\"userName\":\"x\",\"kind\":\"TEST_KIND_BIG\","
+            "\"otherKinds\":[\"TEST_KIND_NONE\"]}");
+  EXPECT_EQ(Serialize(PayloadFormat::kTrpcJson, testing::TestReply()),
+            "{\"user_name\":\"\",\"kind\":0,\"count\":0,\"other_kinds\":[]}");
+  // Either is understood.
+  for (auto written : {PayloadFormat::kProto3Json, PayloadFormat::kTrpcJson}) {
+    for (auto format : {PayloadFormat::kProto3Json, PayloadFormat::kTrpcJson}) {
+      testing::TestReply read;
+      ASSERT_TRUE(Parse(format, Serialize(written, message), &read).ok());
+      EXPECT_EQ(read.user_name(), "x");
+      EXPECT_EQ(read.kind(), testing::TEST_KIND_BIG);
+      ASSERT_EQ(read.other_kinds_size(), 1);
+      EXPECT_EQ(read.other_kinds(0), testing::TEST_KIND_NONE);
+    }
+  }
+}
+
 TEST(Payload, RoundTripsInAllFormats) {
   std::mt19937 rng(1);
   for (int i = 0; i != 200; ++i) {
@@ -126,15 +152,17 @@ TEST(Payload, SaysWhatIsMalformed) {
 }
 
 TEST(Payload, LenientJsonMayHaveOtherFields) {
-  TestPayload message;
-  EXPECT_TRUE(Parse(PayloadFormat::kLenientJson,
-                    "{\"text\":\"hi\",\"later\":{\"x\":[1,{}]},\"nested\":"
-                    "{\"later\":null,\"text\":\"in\"},\"big_number\":\"5\"}",
-                    &message)
-                  .ok());
-  EXPECT_EQ(message.text(), "hi");
-  EXPECT_EQ(message.nested().text(), "in");
-  EXPECT_EQ(message.big_number(), 5);
+  for (auto format : {PayloadFormat::kLenientJson, PayloadFormat::kTrpcJson}) {
+    TestPayload message;
+    EXPECT_TRUE(Parse(format,
+                      "{\"text\":\"hi\",\"later\":{\"x\":[1,{}]},\"nested\":"
+                      "{\"later\":null,\"text\":\"in\"},\"big_number\":\"5\"}",
+                      &message)
+                    .ok());
+    EXPECT_EQ(message.text(), "hi");
+    EXPECT_EQ(message.nested().text(), "in");
+    EXPECT_EQ(message.big_number(), 5);
+  }
 }
 
 TEST(Payload, TextFaultsHaveAPlace) {
@@ -232,12 +260,15 @@ TEST(Payload, TheNestingThatIsAllowedFits) {
     ASSERT_TRUE(message.ParseFromString(NestedBinary(depth)));
     TestPayload read;
     EXPECT_TRUE(Parse(format, Serialize(format, message), &read, 999).ok());
+    // What isn't set is 0 in tRPC's JSON.
+    if (format == PayloadFormat::kTrpcJson) return;
     EXPECT_EQ(read.SerializeAsString(), message.SerializeAsString());
   };
   OnASmallStack([&] {
     round_trip(PayloadFormat::kProtobuf, 99);
     round_trip(PayloadFormat::kProtobufText, 30);
     round_trip(PayloadFormat::kProto3Json, 64);
+    round_trip(PayloadFormat::kTrpcJson, 64);
   });
 }
 

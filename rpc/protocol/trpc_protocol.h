@@ -6,8 +6,10 @@
 //   - The method "package.Service.Method" is sent as "/package.Service/Method",
 //     its service as the callee; there is no caller.
 //   - Our replies repeat version, call_type, message_type, trans_info and the
-//     format of the request, protobuf or JSON (of which fields that the
-//     message lacks are passed over). Our requests are protobuf.
+//     format of the request, protobuf or JSON. Our requests are protobuf.
+//   - JSON is that of tRPC's own servers: fields that the message lacks are
+//     passed over; replies have the names of the .proto file, enums as numbers,
+//     and 0, "" or [] where nothing is set (messages are left out).
 //   - Bytes 10 to 13 of the header, the stream's number, and 14, its version,
 //     are repeated, too, in replies of whatever outcome: tRPC-Go's clients
 //     write the call's id there, and version 1, and some of those that

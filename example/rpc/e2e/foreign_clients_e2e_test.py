@@ -255,6 +255,10 @@ class TrpcServer(ServerTest):
         body=b'{"body":"hello"}', meta=trpc().RequestProtocol(content_type=2)))
     self.assertEqual(json.loads(reply.body), {"body": "hello"})
     self.assertEqual(reply.meta.content_type, 2)
+    # What isn't set is said as well.
+    reply = self.connect(Trpc).call(Message(
+        body=b"{}", meta=trpc().RequestProtocol(content_type=2)))
+    self.assertEqual(json.loads(reply.body), {"body": ""})
 
   def test_what_is_refused(self):
     for meta in ({"content_type": 1}, {"content_encoding": 4},
