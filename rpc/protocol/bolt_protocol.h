@@ -3,10 +3,11 @@
 // a connection, replies in any order. No attachments, no compression.
 //
 // A call of "a.B.C" is a request of class SofaRequest with the headers
-// `sofa_head_target_service` (or, to our server, only `service`) "a.B:1.0" and
-// `sofa_head_method_name` "C"; the version is not looked at. The reply is a
-// SofaResponse; if the call failed, without content, with the closest response
-// status, and with exact code and text in `Rpc-Error-Code` and
+// `service` and `sofa_head_target_service` "a.B:1.0" (to our server one of them
+// is enough; as in SOFARPC it goes by the first if they differ, which meshes
+// rewrite) and `sofa_head_method_name` "C"; the version is not looked at. The
+// reply is a SofaResponse; if the call failed, without content, with the
+// closest response status, and with exact code and text in `Rpc-Error-Code` and
 // `Rpc-Error-Reason`, which our client reads.
 //
 // The server answers heartbeats, runs one-way requests without ever replying,

@@ -178,7 +178,8 @@ class BoltServerProtocol : public ServerProtocol {
       Reject("malformed header map", "", request, STATUS_MALFORMED_DATA);
       return false;
     }
-    if (!target.empty()) service = target;
+    // Meshes that route a call elsewhere may rewrite `service` alone.
+    if (service.empty()) service = target;
     service = service.substr(0, service.find(':'));
     if (service.empty() || method.empty()) {
       Reject("no header ", service.empty() ? kBoltTargetService : kBoltMethod,

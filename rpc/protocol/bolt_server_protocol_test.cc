@@ -200,14 +200,21 @@ TEST_F(BoltServer, FindsTheMethodInLargeHeaderMaps) {
   }
 }
 
-TEST_F(BoltServer, PrefersTheTargetService) {
+TEST_F(BoltServer, PrefersTheServiceThatMeshesRewrite) {
   BoltRequestParts parts;
-  parts.headers = BoltHeaders({{"sofa_head_target_service", "a.Target"},
+  parts.headers = BoltHeaders({{"service", "a.New:1.0"},
                                {"sofa_head_method_name", "M"},
-                               {"service", "a.Service:1.0"}});
+                               {"sofa_head_target_service", "a.Old:1.0"}});
   driver_->Feed(parts.Bytes());
-  ASSERT_EQ(driver_->result(), ParseResult::kOk);
-  EXPECT_EQ(driver_->request().head.method, "a.Target.M");
+  parts.headers = BoltHeaders({{"service", ""},
+                               {"sofa_head_method_name", "M"},
+                               {"sofa_head_target_service", "a.Old:1.0"}});
+  driver_->Feed(parts.Bytes());
+  ASSERT_EQ(driver_->count(), 2u);
+  ASSERT_EQ(driver_->result(0), ParseResult::kOk);
+  EXPECT_EQ(driver_->request(0).head.method, "a.New.M");
+  ASSERT_EQ(driver_->result(1), ParseResult::kOk);
+  EXPECT_EQ(driver_->request(1).head.method, "a.Old.M");
 }
 
 TEST_F(BoltServer, TimeoutsBelow1AreNone) {

@@ -307,8 +307,11 @@ class BoltServer(ServerTest):
     self.check_echo(peer.call(request()))
 
   def test_services_by_the_name_that_meshes_use(self):
-    self.check_echo(self.connect(Bolt).call(request(
-        meta={"sofa_head_target_service": ""})))
+    for meta in ({"sofa_head_target_service": ""},
+                 {"sofa_head_target_service": "no.such.Service:1.0"},
+                 {"service": ""}):
+      with self.subTest(meta=meta):
+        self.check_echo(self.connect(Bolt).call(request(meta=meta)))
 
   def test_what_is_refused(self):
     call = Bolt.request(request())

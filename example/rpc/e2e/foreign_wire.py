@@ -227,7 +227,8 @@ class Bolt:
                       one_way=kind == 2, meta={"command": command, **headers})
     if kind:
       message.timeout = third
-      service = headers.get("sofa_head_target_service", ":1.0")
+      service = headers.get("service") or headers.get(
+          "sofa_head_target_service", ":1.0")
       message.service, version = service.split(":")
       message.method = headers.get("sofa_head_method_name", "")
       assert version == "1.0" and name == cls.REQUEST_CLASS
