@@ -162,8 +162,12 @@ DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
 DEFINE_bool(flare_rpc_server_no_builtin_pages, false,
             "Leaves out the pages under /inspect, for which every server "
             "speaks \"http\".");
-DEFINE_int32(flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
-             "Status with which calls over some limit are answered.");
+DEFINE_int32(
+    flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
+    "Status with which calls over some limit are answered, but for those over "
+    "trpc and bolt, which have codes of their own. Clients of this library "
+    "then try another server (SetMaxRetries) if it is 11 or, over baidu-std, "
+    "2004; other codes above 1000 they take for a service's own.");
 DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
              "Milliseconds that running calls are given when a server stops.");
 DEFINE_int32(flare_http_max_header_size, 8192,

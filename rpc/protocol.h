@@ -102,6 +102,9 @@ struct ProtocolTraits {
   bool attachment_compression = true;
   // A failed call's reply may bring message and attachment, too.
   bool failures_have_messages = false;
+  // Codes of failed calls are translated into those of the protocol, so that
+  // another in place of STATUS_OVERLOADED would be taken for a service's own.
+  bool translates_codes = false;
   // Which codes of failed calls are a service's own, and not to be retried.
   bool (*is_from_service)(int code) = IsFromService;
 

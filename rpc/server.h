@@ -102,7 +102,10 @@ class Server {
     // doesn't have, a typo, leaves a warning in the log, and no limit.
     std::string max_concurrent_requests_per_method =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_method;
-    // The status of calls that are refused because of a limit; not 0.
+    // The status of calls that are refused because of a limit; not 0. Without
+    // effect on those over trpc and bolt, which have codes of their own. Codes
+    // above 1000 are a service's own for clients of this library, after which
+    // they don't try another server (but for 2004 over baidu-std).
     int status_code_for_overloaded =
         rpc::ServerDefaultsFromFlags().status_code_for_overloaded;
     // Connections without traffic and without a running call for this long are

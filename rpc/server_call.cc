@@ -234,7 +234,10 @@ void ServerCall::FailUnknown() {
 
 void ServerCall::FailOverloaded(FailureDetail detail) {
   if (!request_->is_http) {
-    const int code = connection_->state().options().status_code_for_overloaded;
+    const int code =
+        protocol_->traits().translates_codes
+            ? STATUS_OVERLOADED
+            : connection_->state().options().status_code_for_overloaded;
     return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded,
                 detail);
   }

@@ -168,6 +168,48 @@ TEST_F(ServerLimitsTest, MethodsHaveLimitsOfTheirOwn) {
   EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
 }
 
+// A code of another protocol would be taken for the service's own failure,
+// after which callers don't try another server.
+TEST_F(ServerLimitsTest, ProtocolsWithTheirOwnCodeForOverloadKeepIt) {
+  server_options().max_concurrent_requests_per_method =
+      std::string(kCall) + ":1";
+  server_options().status_code_for_overloaded = 2004;
+  fiber::Event go, runs;
+  service().on_call = [&](TestCall call) {
+    runs.Set();
+    go.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer({"flare", "baidu-std", "http+pb", "trpc", "bolt"});
+  RawClient first(endpoint());
+  first.Call(1, kCall, MakeRequest(""));
+  runs.Wait();
+  struct Case {
+    const char* scheme;
+    int status;
+  } cases[] = {{"flare", 2004},
+               {"baidu-std", 2004},
+               {"http+pb", 2004},
+               {"trpc", STATUS_OVERLOADED},
+               {"bolt", STATUS_OVERLOADED}};
+  for (const Case& c : cases) {
+    RawClient client(endpoint(), c.scheme);
+    client.Call(2, kCall, MakeRequest(""));
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply) << c.scheme;
+    EXPECT_EQ(reply->status, c.status) << c.scheme;
+    EXPECT_EQ(reply->description, "Server overloaded.") << c.scheme;
+  }
+  // SOFARPC goes by the frame's status: thread pool busy.
+  RawClient bolt(endpoint(), "bolt");
+  bolt.Call(2, kCall, MakeRequest(""));
+  const std::string frame = bolt.ReadExactly(20);
+  ASSERT_EQ(frame.size(), 20u);
+  EXPECT_EQ(frame.substr(10, 2), std::string("\0\4", 2));
+  go.Set();
+  EXPECT_EQ(first.ReadReply()->status, STATUS_SUCCESS);
+}
+
 TEST_F(ServerLimitsTest, MethodsHaveTheLimitsOfTheirProtoFile) {
   // Its own limit is the smaller one.
   server_options().max_concurrent_requests_per_method =

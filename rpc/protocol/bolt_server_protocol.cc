@@ -50,7 +50,7 @@ class BoltServerProtocol : public ServerProtocol {
       : ServerProtocol(sink), cutter_(limits) {}
 
   std::string_view name() const override { return BoltFrame::kName; }
-  ProtocolTraits traits() const override { return {}; }
+  ProtocolTraits traits() const override { return {.translates_codes = true}; }
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override {

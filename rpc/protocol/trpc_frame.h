@@ -58,7 +58,8 @@ inline constexpr ProtocolTraits kTrpcTraits{
     .attachments = true,
     .compression = true,
     .compressions = CompressionBits(kTrpcCompressions),
-    .attachment_compression = false};
+    .attachment_compression = false,
+    .translates_codes = true};
 
 // An outcome: one of both is not 0 in a failure.
 struct TrpcCodes {

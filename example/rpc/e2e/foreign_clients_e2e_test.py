@@ -22,10 +22,11 @@ def request(**fields):
 
 
 class ServerTest(harness.TestCase):
+  FLAGS = ()  # Of the server.
 
   def setUp(self):
     super().setUp()
-    self.server = self.start_server()
+    self.server = self.start_server(*self.FLAGS)
     self.peers = []
 
   def tearDown(self):
@@ -322,6 +323,27 @@ class BoltServer(ServerTest):
         peer.send(call[:offset] + bytes([value]) + call[offset + 1:])
         start = peer.must_take(20)
         self.assertEqual(struct.unpack_from(">H", start, 10), (status,))
+
+
+class OverloadedServer(ServerTest):
+  FLAGS = ("--flare_rpc_server_max_ongoing_calls=1",
+           "--flare_rpc_protocol_buffers_status_code_for_overloaded=2004")
+
+  def test_each_protocol_is_told_in_its_way(self):
+    body = wire.messages()[0].EchoRequest(
+        body="hello", work=wire.messages()[0].SLEEP_FIBER,
+        work_us=200_000).SerializeToString()
+    for codec, status in ((BaiduStd, 2004), (Trpc, 22), (Bolt, 4)):
+      with self.subTest(codec.scheme):
+        peer = self.connect(codec)
+        peer.send(b"".join(codec.request(request(id=i, body=body))
+                           for i in range(1, 21)))
+        replies = [peer.receive() for _ in range(20)]
+        self.assertEqual({reply.status for reply in replies}, {0, status})
+        self.assertEqual({reply.text for reply in replies if reply.status},
+                         {"Server overloaded."})
+        if codec is Trpc:
+          self.assertEqual({reply.meta.func_ret for reply in replies}, {0})
 
 
 if __name__ == "__main__":
