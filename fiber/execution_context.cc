@@ -23,6 +23,9 @@ namespace {
 
 }  // namespace
 
+// Before main() others may set it in any order, so it is there from the start.
+constinit ExecutionContext::AnyLocalsFlag ExecutionContext::any_locals_;
+
 RefPtr<ExecutionContext> ExecutionContext::Create() {
   return MakeRefCounted<ExecutionContext>();
 }

@@ -1,21 +1,29 @@
 // An execution context is what belongs together logically, over several fibers:
-// one request, with all that is done for it. It travels with fiber::Async and
-// with the children of a TaskGroup; not with plain Spawn(), timers, work queues
-// or a Fiber, unless Attributes::execution_context says so.
+// one request, with all that is done for it.
 //
 //   fiber::ExecutionLocal<Trace> trace;            // static or long-lived
-//   fiber::ExecutionContext::Create()->Execute([&] {
-//     trace->id = NewId();
-//     auto done = fiber::Async([&] { Log(trace->id); });  // the same Trace
-//   });
 //
-// Nobody begins one but by Create() and Execute(): a server's handlers run in
-// none, but for the one that they begin themselves, as above.
+//   void Echo(const EchoRequest& request, ...) override {  // of a service
+//     trace->id = NewId();
+//     auto done = fiber::Async([&] { Log(trace->id); });   // the same Trace
+//     ...
+//   }
+//
+// A server runs the method or the HTTP handler of each request in a new one,
+// which lasts as long as the call, and for as long as somebody runs in it. It
+// travels with fiber::Async, with the children of a TaskGroup and with calls
+// that don't block: their `done`, and what waits for their futures, runs in the
+// context of the caller. Not with plain Spawn(), timers, work queues or a
+// Fiber, unless Attributes::execution_context says so. Elsewhere, and to have
+// another one, begin it:
+//
+//   fiber::ExecutionContext::Create()->Execute([&] { ... });
 //
 // For something that belongs to one fiber see FiberLocal (fiber_local.h).
 //
 // Costs nothing where it isn't used: code without a context carries a null
-// pointer.
+// pointer, and in a program without any ExecutionLocal (AnyLocals()) servers
+// make no contexts.
 
 #ifndef FLARE_FIBER_EXECUTION_CONTEXT_H_
 #define FLARE_FIBER_EXECUTION_CONTEXT_H_
@@ -26,6 +34,7 @@
 #include <new>
 #include <utility>
 
+#include "flare/base/cpu.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/ref_ptr.h"
 
@@ -46,6 +55,15 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   // The same with a reference, to take elsewhere.
   static RefPtr<ExecutionContext> Capture() {
     return RefPtr<ExecutionContext>(ref_ptr, Current());
+  }
+
+  // Whether the program has an ExecutionLocal. If not, nobody can tell one
+  // context from another, and none need be made. Set before main() (or when a
+  // library is loaded), also by one that is a static of a function which hasn't
+  // run yet. A load of one byte.
+  static bool AnyLocals() {
+    // relaxed: nothing but the answer is wanted.
+    return any_locals_.set.load(std::memory_order_relaxed);
   }
 
   // Calls `f()` in this context, here and now, and returns what it returns. May
@@ -77,10 +95,21 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
 
   ExecutionContext() = default;
 
+  // On a line that nobody writes to: it is looked at for each request.
+  struct alignas(kCacheLine) AnyLocalsFlag {
+    std::atomic<bool> set{false};
+  };
+
+  static bool NoteLocals() noexcept {
+    any_locals_.set.store(true, std::memory_order_relaxed);  // See AnyLocals().
+    return true;
+  }
   static std::size_t AllocateSlot();
   // Where the calling fiber or thread keeps its context.
   static ExecutionContext** Place();
   std::atomic<Value*>& ValueAt(std::size_t slot);
+
+  static AnyLocalsFlag any_locals_;
 
   Chunk first_;
 };
@@ -110,7 +139,9 @@ class ExecutionContextScope {
 template <class T>
 class ExecutionLocal {
  public:
-  ExecutionLocal() : slot_(ExecutionContext::AllocateSlot()) {}
+  ExecutionLocal() : slot_(ExecutionContext::AllocateSlot()) {
+    static_cast<void>(&noted_);
+  }
   ExecutionLocal(const ExecutionLocal&) = delete;
   ExecutionLocal& operator=(const ExecutionLocal&) = delete;
 
@@ -144,6 +175,10 @@ class ExecutionLocal {
     }
     T value{};
   };
+
+  // Initialized before main() in each program with code that constructs one, as
+  // that refers to it.
+  static inline const bool noted_ = ExecutionContext::NoteLocals();
 
   const std::size_t slot_;
 };

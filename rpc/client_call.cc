@@ -41,6 +41,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/rpc_status.h"
@@ -91,6 +92,10 @@ void ClientCall::Run(const Arguments& arguments) {
   ClientCall* const call = ObjectPool<ClientCall>::Get();
   call->Begin(arguments);
   if (call->done_ != nullptr) {
+    call->context_ = nullptr;
+    if (fiber::ExecutionContext::AnyLocals()) [[unlikely]] {
+      call->context_ = fiber::ExecutionContext::Capture().Leak();
+    }
     call->StartAttempt();
     // `done` is never run from here, even if the call has ended already: it may
     // make the next call, and so on without end.
@@ -272,6 +277,20 @@ flare::Status ClientCall::TimeoutStatus() const {
 void ClientCall::End() {
   controller_->ended_ns_ =
       controller_->parsed_ns_ != 0 ? controller_->parsed_ns_ : NowNs();
+  if (done_ != nullptr && context_ != nullptr) [[unlikely]]
+    return HandOverInContext();
+  HandOver();
+}
+
+// Not inlined, as what others don't use would make their frames larger.
+void ClientCall::HandOverInContext() {
+  const fiber::ExecutionContextScope scope(
+      RefPtr<fiber::ExecutionContext>(adopt_ref, context_));
+  HandOver();
+}
+
+// All that is the user's code.
+void ClientCall::HandOver() {
   if (foreign_controller_ != nullptr && !failure_.ok()) {
     foreign_controller_->SetFailed(failure_.message());
   }

@@ -20,6 +20,7 @@
 #include "flare/base/status.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
 #include "flare/rpc/protocol.h"
@@ -110,6 +111,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] bool MayFailOver(int code);
   [[gnu::cold, gnu::noinline]] void KeepParts();
   void End();
+  [[gnu::noinline]] void HandOverInContext();
+  void HandOver();
   void Recycle();
 
   // In the order of how often they are used, since calls that wait leave the
@@ -128,10 +131,15 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   InboundResponse* inbound_ = nullptr;  // The completer's; owned.
   std::int64_t received_ns_ = 0;        // The completer's.
 
-  fiber::Carrier* carrier_ = nullptr;  // The fiber's that blocks; null: none.
-  RefPtr<Route> route_keeper_;         // Only if there may be another attempt.
-  flare::Status failure_;              // The completer's.
-  PayloadFormat format_{};  // The route's, which may be gone at the end.
+  union {
+    fiber::Carrier* carrier_ = nullptr;  // The fiber's that blocks; null: none.
+    // If there is `done`: a reference to the caller's, in which that runs. Null
+    // as well if the program has no ExecutionLocal.
+    fiber::ExecutionContext* context_;
+  };
+  RefPtr<Route> route_keeper_;  // Only if there may be another attempt.
+  flare::Status failure_;       // The completer's.
+  PayloadFormat format_{};      // The route's, which may be gone at the end.
   bool attachment_compressed_ : 1 = false;
   bool parts_sent_ : 1 = false;  // With the last attempt: body_, attachment_.
   bool kept_ : 1 = false;        // They stay: no connection may be made.

@@ -7,6 +7,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/handler_exception.h"
 #include "flare/rpc/http_pieces.h"
@@ -23,6 +24,8 @@ static_assert(sizeof(ServerCall) <= 640);
 namespace {
 
 using Failure = ServerState::Failure;
+using fiber::ExecutionContext;
+using fiber::ExecutionContextScope;
 
 constexpr char kOverloadedText[] = "Server overloaded.";
 
@@ -138,9 +141,25 @@ void ServerCall::ServeRpc() {
     ticket_ = request_->ticket;
     ReleaseRequest();
   }
-  method->service->CallMethod(method->descriptor, &controller_,
-                              messages_.request(), messages_.response(), this);
+  if (ExecutionContext::AnyLocals()) [[unlikely]] {
+    CallServiceInContext(*method);
+  } else {
+    CallService(*method);
+  }
   // Run() may have been called: nothing of this call is valid any more.
+}
+
+void ServerCall::CallService(const Method& method) {
+  method.service->CallMethod(method.descriptor, &controller_,
+                             messages_.request(), messages_.response(), this);
+}
+
+// Not inlined, as what others don't use would make their frames larger. The
+// scope has a reference of its own: the call may end, and the method go on.
+void ServerCall::CallServiceInContext(const Method& method) {
+  context_ = ExecutionContext::Create();
+  const ExecutionContextScope scope(context_);
+  CallService(method);
 }
 
 // A request may be a thousand times as large as what came, and so may be its
@@ -188,7 +207,11 @@ void ServerCall::ServeHttp() {
 void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
                              HttpServerContext* context) {
   try {
-    handler->HandleRequest(request_->http, &http_response_, context);
+    if (ExecutionContext::AnyLocals()) [[unlikely]] {
+      HandleInContext(handler, context);
+    } else {
+      handler->HandleRequest(request_->http, &http_response_, context);
+    }
   } catch (...) {
     TakeHandlerException("the HTTP handler of " +
                          std::string(request_->http.path()));
@@ -199,6 +222,14 @@ void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
     FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
                   &http_response_);
   }
+}
+
+// Not inlined: as above.
+void ServerCall::HandleInContext(HttpHandler* handler,
+                                 HttpServerContext* context) {
+  context_ = ExecutionContext::Create();
+  const ExecutionContextScope scope(context_);
+  handler->HandleRequest(request_->http, &http_response_, context);
 }
 
 bool ServerCall::WaitToReply() {
@@ -307,6 +338,8 @@ void ServerCall::LeaveLimits() {
 
 void ServerCall::Finish() {
   LeaveLimits();
+  if (context_ != nullptr) [[unlikely]]
+    context_.Reset();  // May block, in destructors of values.
   ReleaseMessages();
   if (request_ != nullptr && request_->is_http) http_response_.clear();
   controller_.Reset();

@@ -19,7 +19,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/call_messages.h"
 #include "flare/rpc/http_handler.h"
@@ -67,8 +69,12 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void ServeRpc();
   bool WaitToUnpack();
   void ServeHttp();
+  void CallService(const Method& method);
+  [[gnu::noinline]] void CallServiceInContext(const Method& method);
   void CallHandler(HttpHandler* handler, HttpPieces* pieces,
                    HttpServerContext* context);
+  [[gnu::noinline]] void HandleInContext(HttpHandler* handler,
+                                         HttpServerContext* context);
 
   // Before a reply is made: while much output waits for the peer to take it,
   // or (calls: a second at most) many replies for an earlier one, blocks the
@@ -109,6 +115,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   std::size_t request_bytes_ = 0;
   std::size_t decompressed_bytes_ = 0;  // Counted by the server.
   std::optional<std::size_t> response_bytes_;
+  // Of what the handler does; null if the program has no ExecutionLocal.
+  RefPtr<fiber::ExecutionContext> context_;
   CallMessages messages_;
   RpcServerController controller_;
 

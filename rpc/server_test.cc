@@ -15,6 +15,7 @@
 
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/latch.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_group.h"
@@ -38,6 +39,20 @@ TEST_F(ServerCallTest, AnswersACall) {
   EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
   EXPECT_EQ(reply->As<TestResponse>().body(), "hello");
   EXPECT_EQ(reply->As<TestResponse>().number(), 42);
+}
+
+// No test of this program may have an ExecutionLocal: those that do are in
+// request_context_test.cc.
+TEST_F(ServerCallTest, MakesNoContextsWhereNobodyCouldTell) {
+  EXPECT_FALSE(fiber::ExecutionContext::AnyLocals());
+  service().on_call = [](TestCall call) {
+    EXPECT_EQ(fiber::ExecutionContext::Current(), nullptr);
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "hello");
 }
 
 TEST_F(ServerCallTest, AnswersManyOnOneConnectionInAnyProtocol) {
