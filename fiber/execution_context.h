@@ -173,8 +173,28 @@ class ExecutionLocal {
         delete static_cast<Holder*>(self);
       };
     }
+
+    // From a pool, unless it is large or its alignment is: many requests have
+    // one each.
+    static void* operator new(std::size_t size) {
+      if constexpr (kPoolable<sizeof(Holder), alignof(Holder)>) {
+        return PoolAllocate<sizeof(Holder)>();
+      } else {
+        return ::operator new (size, std::align_val_t{alignof(Holder)});
+      }
+    }
+    static void operator delete(void* memory) noexcept {
+      if constexpr (kPoolable<sizeof(Holder), alignof(Holder)>) {
+        PoolFree<sizeof(Holder)>(memory);
+      } else {
+        ::operator delete (memory, std::align_val_t{alignof(Holder)});
+      }
+    }
+
     T value{};
   };
+  template <std::size_t kSize, std::size_t kAlignment>
+  static constexpr bool kPoolable = kSize <= 1024 && kAlignment <= 32;
 
   // Initialized before main() in each program with code that constructs one, as
   // that refers to it.

@@ -1,6 +1,8 @@
 #include "flare/fiber/execution_context.h"
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -150,6 +152,25 @@ TEST_P(ExecutionContextTest, ManySlots) {
       for (int i = 0; i < 40; ++i) EXPECT_EQ(*locals[i], i);
     });
   }
+}
+
+TEST_P(ExecutionContextTest, LargeValuesAndAlignedOnes) {
+  struct alignas(256) Aligned {
+    ~Aligned() { *at = 'x'; }
+    char* at;
+  };
+  struct Large {
+    std::array<char, 4096> bytes;
+  };
+  static ExecutionLocal<Aligned> aligned;
+  static ExecutionLocal<Large> large;
+  char ended = 0;
+  ExecutionContext::Create()->Execute([&] {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(aligned.get()) % 256, 0U);
+    aligned->at = &ended;
+    large->bytes.fill('x');
+  });
+  EXPECT_EQ(ended, 'x');
 }
 
 // All ask at once for values that aren't there: everyone gets the same one.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "flare/base/sanitizer.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
@@ -67,6 +68,19 @@ class AllocationTest : public ServerTest {
   // batch, let alone for each call, would be many more.
   static constexpr int kFew = kRounds / 5;
 };
+
+// All calls of this program have contexts; these use theirs, too.
+TEST_F(AllocationTest, ContextsAllocateNothing) {
+  static fiber::ExecutionLocal<int> number;
+  service().on_call = [](TestCall call) {
+    *number = call.request->number();
+    FlexibleService::Echo(call);
+  };
+  StartServer({"flare"});
+  RawClient client(endpoint());
+  AllocationsOf(&client, 1000);
+  EXPECT_LE(AllocationsOf(&client, kRounds), kFew);
+}
 
 TEST_F(AllocationTest, FlareCallsAllocateNothing) {
   StartServer({"flare"});
