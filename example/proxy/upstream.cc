@@ -57,7 +57,12 @@ void Upstream::ReportConnected() noexcept {
 }
 
 void Upstream::EndFailures() noexcept {
-  if (failures_in_row_.load(std::memory_order_relaxed) == 0) return;
+  // Both: a failure counts first and then pauses, so an end that came in
+  // between has left a pause without a row. Mostly there is nothing to write.
+  if (failures_in_row_.load(std::memory_order_relaxed) == 0 &&
+      paused_until_ns_.load(std::memory_order_relaxed) == 0) {
+    return;
+  }
   failures_in_row_.store(0, std::memory_order_relaxed);
   paused_until_ns_.store(0, std::memory_order_relaxed);
 }

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
+#include "flare/fiber/testing/stress.h"
 #include "gtest/gtest.h"
 
 namespace example::proxy {
@@ -197,6 +200,39 @@ TEST(UpstreamTest, FailuresInARowPauseIt) {
   EXPECT_FALSE(bad.paused(1061));
   EXPECT_EQ(bad.statistics(0).failures, 6U);
   EXPECT_EQ(bad.statistics(0).connections, 2U);
+}
+
+// Whatever the order in which the two were seen, the next success ends it.
+TEST(UpstreamTest, SuccessesBesideAFailureLeaveNoPauseThatNothingEnds) {
+  const auto upstream = MakeUpstreams(1).front();
+  std::atomic<int> round{0};
+  std::atomic<int> failed{0};
+  std::atomic<bool> stop{false};
+  std::thread failing([&] {
+    for (int i = 1;; ++i) {
+      while (round.load() != i) {
+        if (stop.load()) return;
+        std::this_thread::yield();
+      }
+      upstream->ReportFailure(1, 1000, 0);
+      failed.store(i);
+    }
+  });
+  int lasting = 0;
+  const std::int64_t end_ns =
+      flare::NowNs() + flare::fiber::testing::StressNs(200'000'000);
+  for (int i = 1; flare::NowNs() < end_ns; ++i) {
+    round.store(i);
+    while (failed.load() != i) {
+      for (int j = 0; j < 100; ++j) upstream->EndFailures();
+      std::this_thread::yield();
+    }
+    upstream->EndFailures();
+    if (upstream->paused(1)) ++lasting;
+  }
+  stop.store(true);
+  failing.join();
+  EXPECT_EQ(lasting, 0);
 }
 
 TEST(UpstreamTest, ZeroFailuresNeverPause) {
