@@ -10,9 +10,11 @@
 //  [CT2] Taking out is one exchange of the id by kFree: exactly one taker
 //        succeeds. `call`, read before it, is right if the exchange succeeds,
 //        because the word then had that id all the time.
-//  [CT3] Closing stores closed_, then looks at all slots; inserting stores the
-//        word, then looks at closed_; all four in one total order. So a call
-//        that the closer did not see sees the closing, and takes itself back.
+//  [CT3] Closing stores closed_, then loads newest_ and looks at all slots;
+//        inserting loads newest_, which growing may have stored before that,
+//        stores the word, then looks at closed_; all these in one total order.
+//        So a call that the closer did not see, be it in a segment that it did
+//        not see, sees the closing, and takes itself back.
 //  [CT4] Inserts go to the newest segment. When it is rather full, one twice as
 //        large is put before it; calls stay where they are, and takers look
 //        into all segments, newest first. Segments live as long as the table.
@@ -49,8 +51,9 @@ std::uint32_t CallTable::Insert(ClientCall* call) {
     // relaxed: all that matters is that no two inserters get the same.
     const std::uint32_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
     if (id == 0) continue;
-    // acquire: pairs with the release in Grow [CT4].
-    Segment* const newest = newest_.load(std::memory_order_acquire);
+    // seq_cst: pairs with the store in Grow [CT4], and puts that before the
+    // load of closed_ below for the closer, whoever has grown the table [CT3].
+    Segment* const newest = newest_.load(std::memory_order_seq_cst);
     Slot* const slot = Claim(newest, id);
     if (slot == nullptr) {
       if (++probes < kMaxProbes) continue;
@@ -101,14 +104,15 @@ bool CallTable::Grow(Segment* full) {
   if (newest_.load(std::memory_order_relaxed) != full) return true;
   larger->older = std::move(segments_);
   segments_ = std::move(larger);
-  // release: pairs with the acquires of newest_ [CT4].
-  newest_.store(segments_.get(), std::memory_order_release);
+  // seq_cst: pairs with the loads of newest_ [CT4], against the one in Close
+  // [CT3].
+  newest_.store(segments_.get(), std::memory_order_seq_cst);
   return true;
 }
 
 ClientCall* CallTable::Take(std::uint64_t id) {
   if (id == 0 || id > 0xffffffff) return nullptr;  // kFree, kBusy and above.
-  // acquire: pairs with the release in Grow [CT4].
+  // acquire: pairs with the store in Grow [CT4].
   for (Segment* s = newest_.load(std::memory_order_acquire); s != nullptr;
        s = s->older.get()) {
     if (ClientCall* call = TakeFrom(&s->slots[id & s->mask], id)) return call;
@@ -136,12 +140,12 @@ ClientCall* CallTable::TakeAny(Slot* slot) {
 }
 
 void CallTable::StopInserting() {
-  // seq_cst: before the loads in TakeAny [CT3].
+  // seq_cst: before the loads in Close and TakeAny [CT3].
   closed_.store(true, std::memory_order_seq_cst);
 }
 
 bool CallTable::Empty() const {
-  // acquire: pairs with the release in Grow [CT4].
+  // acquire: pairs with the store in Grow [CT4].
   for (const Segment* s = newest_.load(std::memory_order_acquire); s != nullptr;
        s = s->older.get()) {
     for (std::size_t i = 0; i <= s->mask; ++i) {
@@ -155,7 +159,7 @@ bool CallTable::Empty() const {
 }
 
 std::size_t CallTable::slots() const {
-  // acquire: pairs with the release in Grow [CT4].
+  // acquire: pairs with the store in Grow [CT4].
   return newest_.load(std::memory_order_acquire)->mask + 1;
 }
 

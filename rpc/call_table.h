@@ -59,8 +59,9 @@ class CallTable {
   template <class F>
   void Close(F&& f) {
     StopInserting();
-    // acquire: pairs with the release in Grow [CT4].
-    for (Segment* s = newest_.load(std::memory_order_acquire); s != nullptr;
+    // seq_cst: after the store in StopInserting [CT3], and pairs with the store
+    // in Grow [CT4].
+    for (Segment* s = newest_.load(std::memory_order_seq_cst); s != nullptr;
          s = s->older.get()) {
       for (std::size_t i = 0; i <= s->mask; ++i) {
         if (ClientCall* call = TakeAny(&s->slots[i])) f(call);
