@@ -128,6 +128,9 @@ class BasicRunQueue {
   Task* StealInto(BasicRunQueue* thief) noexcept {
     // relaxed: `thief` is ours [RQ1].
     const std::uint32_t to = thief->tail_.load(std::memory_order_relaxed);
+    // acquire: as in Push; it has room, but what was stolen from it has to have
+    // been read before its slots are written below [RQ2].
+    thief->cached_head_ = thief->head_.load(std::memory_order_acquire);
     // acquire: orders the read of tail_ after it, so that the pair is sane.
     std::uint32_t head = head_.load(std::memory_order_acquire);
     for (;;) {
