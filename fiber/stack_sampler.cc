@@ -1,23 +1,16 @@
-// [SS1] There is one slot. Only who holds `sample_lock` moves it from kFree to
-//       kAsked; only the handler, on the thread asked, moves it from kAsked to
-//       kWriting and then to kDone. So the backtrace has one writer, and is
-//       read after kDone (release, acquire) by who asked.
-// [SS2] Who loses patience moves the slot from kAsked back to kFree, or finds
-//       that the handler writes and waits for it. A signal that arrives later
-//       finds no request for its thread, and does nothing.
 #include "flare/fiber/stack_sampler.h"
 
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
+#include <cstdint>
 
 #include "flare/base/clock.h"
-#include "flare/base/futex.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/fiber/sample_slot.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -25,15 +18,7 @@ namespace {
 
 constexpr int kSignal = SIGURG;
 
-enum : std::uint32_t { kFree, kAsked, kWriting, kDone };
-
-struct Slot {
-  std::atomic<std::uint32_t> state{kFree};
-  std::atomic<pid_t> tid{0};
-  Backtrace backtrace;
-};
-
-Slot slot;
+SampleSlot slot;
 ThreadMutex sample_lock;
 ThreadMutex install_lock;
 int installed FLARE_GUARDED_BY(install_lock) = 0;
@@ -57,28 +42,15 @@ void OnSignal(int signal, siginfo_t* info, void* context) {
     errno = saved_errno;
     return;
   }
-  std::uint32_t asked = kAsked;
-  // relaxed: the id is only compared; the request's fields are published by
-  // `state`. acquire: pairs with the release in Ask [SS1].
-  if (slot.state.load(std::memory_order_acquire) == kAsked &&
-      slot.tid.load(std::memory_order_relaxed) == ThreadId() &&
-      slot.state.compare_exchange_strong(asked, kWriting,
-                                         std::memory_order_acquire,
-                                         std::memory_order_relaxed)) {
-    slot.backtrace = BacktraceFromSignal(context);
-    // release: pairs with the acquire in SampleStack [SS1].
-    slot.state.store(kDone, std::memory_order_release);
-    FutexWake(&slot.state, 1);
+  const std::uint32_t request = slot.Look(ThreadId());
+  if (request != 0 && slot.Claim(request)) {
+    slot.Answer(BacktraceFromSignal(context));
   }
   errno = saved_errno;
 }
 
 // False: there is no such thread.
-bool Ask(pid_t tid) {
-  // relaxed: published by the release below, which pairs with the acquires in
-  // OnSignal [SS1].
-  slot.tid.store(tid, std::memory_order_relaxed);
-  slot.state.store(kAsked, std::memory_order_release);
+bool Signal(pid_t tid) {
   siginfo_t info = {};
   info.si_signo = kSignal;
   info.si_code = SI_QUEUE;
@@ -126,26 +98,8 @@ Backtrace SampleStack(pid_t tid, std::int64_t patience_ns) {
   }
   ScopedLock guard(sample_lock);
   const std::int64_t deadline = NowNs() + patience_ns;
-  bool patient = Ask(tid);
-  for (;;) {
-    // acquire: pairs with the release in OnSignal [SS1].
-    std::uint32_t state = slot.state.load(std::memory_order_acquire);
-    if (state == kDone) break;
-    if (state == kAsked && !patient &&
-        // relaxed: nothing is read but that nobody answered [SS2].
-        slot.state.compare_exchange_strong(state, kFree,
-                                           std::memory_order_relaxed)) {
-      return Backtrace();
-    }
-    if (state == kAsked || state == kWriting) {
-      FutexWait(&slot.state, state, patient ? deadline : kNoDeadline);
-    }
-    patient = patient && NowNs() < deadline;
-  }
-  const Backtrace backtrace = slot.backtrace;
-  // relaxed: the lock orders this with the next request [SS1].
-  slot.state.store(kFree, std::memory_order_relaxed);
-  return backtrace;
+  slot.Ask(tid);
+  return slot.Await(Signal(tid) ? deadline : 0);
 }
 
 }  // namespace flare::fiber
