@@ -1,6 +1,7 @@
 // The runtime as a whole, over several numbers of workers.
 #include "flare/fiber/runtime.h"
 
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -407,9 +408,16 @@ TEST(RuntimeOptionsTest, NonsenseIsRefused) {
   EXPECT_FALSE(IsRuntimeRunning());
 }
 
+// Is there no handler for that signal?
+bool IsDefault(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 &&
+         action.sa_handler == SIG_DFL;
+}
+
 // How the start of a runtime of 8 workers ends where this user may have so many
 // threads: exits with 0 if with a Status, which it prints, and if another one
-// does start without that limit.
+// does start without that limit. Neither leaves its signal handler behind.
 [[noreturn]] void StartWithThreads(rlim_t threads) {
   // Root has no limit, and other users have threads already.
   if (geteuid() == 0 && setresuid(61'234, 61'234, 61'234) != 0) std::_Exit(2);
@@ -422,6 +430,7 @@ TEST(RuntimeOptionsTest, NonsenseIsRefused) {
   const Status started = StartRuntime(options);
   std::fputs(started.message().c_str(), stderr);
   if (started.ok() || IsRuntimeRunning()) std::_Exit(1);
+  if (!IsDefault(SIGURG)) std::_Exit(4);
   limit.rlim_cur = before;
   setrlimit(RLIMIT_NPROC, &limit);
   if (!StartRuntime(options).ok()) std::_Exit(3);
@@ -429,6 +438,7 @@ TEST(RuntimeOptionsTest, NonsenseIsRefused) {
   Spawn([&] { ran.Set(); });
   ran.Wait();
   TerminateRuntime();
+  if (!IsDefault(SIGURG)) std::_Exit(5);
   std::_Exit(0);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <system_error>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -62,8 +63,13 @@ StuckWatch::StuckWatch(const std::vector<SchedulingGroup*>& groups,
 StuckWatch::~StuckWatch() = default;
 
 void StuckWatch::Start() {
-  StartStackSampler();
-  thread_.Start([this] { Main(); });
+  StartStackSampler();  // What the thread samples with.
+  try {
+    thread_.Start([this] { Main(); });
+  } catch (const std::system_error&) {
+    StopStackSampler();
+    throw;
+  }
 }
 
 void StuckWatch::Stop() {

@@ -63,6 +63,7 @@ class StuckWatch {
   StuckWatch(const StuckWatch&) = delete;
   StuckWatch& operator=(const StuckWatch&) = delete;
 
+  // Throws std::system_error if there is no thread, and is as before then.
   void Start();
   void Stop();
 
