@@ -24,6 +24,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/testing/new_events.h"
 #include "flare/init/on_init.h"
 #include "flare/init/override_flag.h"
 #include "flare/io/fd.h"
@@ -309,6 +310,23 @@ TEST_F(StartTest, SignalsAreForgottenAtTheEnd) {
   }
   sigaction(SIGTERM, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+// It has begun on another thread, and is kept from its CPU until the end: what
+// was opened since then isn't written to, and the next start isn't told to
+// quit.
+TEST_F(StartTest, ALateSignalHandlerDoesNoHarm) {
+  struct sigaction handler = {};
+  for (int i = 0; i != 2; ++i) {
+    StartWith({}, [&](int, char**) {
+      EXPECT_FALSE(CheckForQuitSignal());
+      EXPECT_EQ(sigaction(SIGTERM, nullptr, &handler), 0);
+      return 0;
+    });
+    const fiber::testing::NewEvents others;
+    handler.sa_handler(SIGTERM);
+    EXPECT_EQ(others.written(), 0U);
+  }
 }
 
 TEST_F(StartDeathTest, WithoutDescriptorsNobodyCanWaitForSignals) {

@@ -35,7 +35,10 @@ constexpr int kSignals[] = {SIGINT, SIGQUIT, SIGTERM};
 // Signals this close to the first are taken for the same request.
 constexpr std::int64_t kSameRequestNs = 200'000'000;
 
-// What the handler touches. All lock-free, thus safe in it.
+// What the handler touches. All lock-free, thus safe in it. The eventfd is made
+// once and never closed: a handler that has begun on some thread may write to
+// it after the signals were given back, which nobody can wait for, and would
+// write to whatever has got its number by then.
 std::atomic<int> wakeup_fd{-1};
 std::atomic<bool> abort_on_second{true};
 std::atomic<bool> quit_requested{false};
@@ -77,13 +80,16 @@ void OnQuitSignal(int) {
 
 class QuitWatcher {
  public:
-  QuitWatcher() : wakeup_(eventfd(0, EFD_CLOEXEC)) {
-    if (!wakeup_) {
+  QuitWatcher() {
+    if (wakeup_fd < 0) wakeup_fd = eventfd(0, EFD_CLOEXEC);
+    if (wakeup_fd < 0) {
       GiveUp(StatusFromErrno(errno, "create an eventfd").message() +
              "; raise the limit of descriptors (ulimit -n)");
     }
-    wakeup_fd = wakeup_.get();
     abort_on_second = FLAGS_flare_abort_on_double_quit_signal;
+    // Not at the end of the last one, whose handler may have come after that.
+    quit_requested = false;
+    first_signal_ns = 0;
     try {
       thread_ = std::thread([this] { Watch(); });
     } catch (const std::system_error& error) {
@@ -103,10 +109,8 @@ class QuitWatcher {
       sigaction(kSignals[i], &previous_[i], nullptr);
     }
     ending_ = true;
-    io::SignalEventFd(wakeup_.get());
+    io::SignalEventFd(wakeup_fd);
     thread_.join();
-    quit_requested = false;
-    first_signal_ns = 0;
   }
 
   void Wait() { quit_.Wait(); }
@@ -115,14 +119,13 @@ class QuitWatcher {
   void Watch() {
     while (!quit_requested && !ending_) {
       std::uint64_t count;
-      // Blocks until the handler or the destructor writes.
-      [[maybe_unused]] const ssize_t n =
-          read(wakeup_.get(), &count, sizeof(count));
+      // Blocks until the handler or the destructor writes, or has written to
+      // the last watcher.
+      [[maybe_unused]] const ssize_t n = read(wakeup_fd, &count, sizeof(count));
     }
     if (quit_requested) quit_.Set();
   }
 
-  const io::UniqueFd wakeup_;
   std::atomic<bool> ending_{false};
   fiber::Event quit_;
   struct sigaction previous_[std::size(kSignals)];

@@ -13,28 +13,48 @@
 
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/io/fd.h"
 #include "glog/logging.h"
 
 namespace example::proxy {
 namespace {
 
-// The handler's.
-std::atomic<int> event_of_handler{-1};
+// The eventfd. Made once and never closed: a handler that has begun on some
+// thread may write to it after the signal was given back, which nobody can wait
+// for, and would write to whatever has got its number by then.
+std::atomic<int> hangup_event{-1};
 
 void OnHangup(int) {
   const int saved_errno = errno;
   // relaxed: set before the handler is.
-  flare::io::SignalEventFd(event_of_handler.load(std::memory_order_relaxed));
+  flare::io::SignalEventFd(hangup_event.load(std::memory_order_relaxed));
   errno = saved_errno;
+}
+
+// The event's number, which has been made if need be.
+int HangupEvent() {
+  // relaxed, both: one thread at a time, and the handler is installed after it,
+  // by a system call.
+  int event = hangup_event.load(std::memory_order_relaxed);
+  if (event >= 0) return event;
+  event = ::eventfd(0, EFD_CLOEXEC);
+  PCHECK(event >= 0) << "eventfd";
+  hangup_event.store(event, std::memory_order_relaxed);
+  return event;
+}
+
+// Makes the event's count 0 without blocking.
+void Forget(int event) {
+  flare::io::SignalEventFd(event);
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t n = ::read(event, &count, sizeof(count));
 }
 
 }  // namespace
 
 HangupSignal::HangupSignal(std::function<void()> on_hangup)
-    : on_hangup_(std::move(on_hangup)), event_(::eventfd(0, EFD_CLOEXEC)) {
-  PCHECK(event_.get() >= 0) << "eventfd";
-  // relaxed: the handler is installed after it, by a system call.
-  event_of_handler.store(event_.get(), std::memory_order_relaxed);
+    : on_hangup_(std::move(on_hangup)), event_(HangupEvent()) {
+  Forget(event_);  // What the last one has left.
   struct sigaction action = {};
   action.sa_handler = OnHangup;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
@@ -52,7 +72,7 @@ HangupSignal::~HangupSignal() {
   ::sigaction(SIGHUP, &previous_, nullptr);
   // relaxed: the eventfd orders it before the watcher's look.
   ending_.store(true, std::memory_order_relaxed);
-  flare::io::SignalEventFd(event_.get());
+  flare::io::SignalEventFd(event_);
   ended_.Wait();  // Suspends the fiber; a run may need its worker.
   watcher_.join();
 }
@@ -61,8 +81,7 @@ void HangupSignal::Watch() {
   for (;;) {
     std::uint64_t count = 0;
     // EINTR is like a signal that nobody sent: harmless.
-    [[maybe_unused]] const ssize_t n =
-        ::read(event_.get(), &count, sizeof(count));
+    [[maybe_unused]] const ssize_t n = ::read(event_, &count, sizeof(count));
     // relaxed: see the destructor.
     if (ending_.load(std::memory_order_relaxed)) break;
     flare::Fiber([this] {

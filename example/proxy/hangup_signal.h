@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "flare/fiber/event.h"
-#include "flare/io/fd.h"
 
 namespace example::proxy {
 
@@ -32,7 +31,7 @@ class HangupSignal {
   void Watch();
 
   const std::function<void()> on_hangup_;
-  const flare::io::UniqueFd event_;
+  const int event_;  // An eventfd.
   std::atomic<bool> ending_{false};
   struct sigaction previous_;
   flare::fiber::Event ended_;

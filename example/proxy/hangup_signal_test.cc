@@ -9,6 +9,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/testing/new_events.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
@@ -84,6 +85,37 @@ TEST_P(HangupSignalTest, PutsBackWhatWas) {
   ASSERT_EQ(::sigaction(SIGHUP, nullptr, &now), 0);
   EXPECT_EQ(now.sa_handler, SIG_IGN);
   ::signal(SIGHUP, SIG_DFL);
+}
+
+// It has begun on another thread, and is kept from its CPU until the end: what
+// was opened since then isn't written to.
+TEST_P(HangupSignalTest, ALateHandlerWritesToNobodyElse) {
+  struct sigaction handler = {};
+  flare::Fiber([&] {
+    HangupSignal hangup([] {});
+    EXPECT_EQ(::sigaction(SIGHUP, nullptr, &handler), 0);
+  }).join();
+  const flare::fiber::testing::NewEvents others;
+  handler.sa_handler(SIGHUP);
+  EXPECT_EQ(others.written(), 0U);
+}
+
+// Nor does it cause a run of the next one.
+TEST_P(HangupSignalTest, WhatTheLastOneLeftIsForgotten) {
+  flare::Fiber([&] {
+    std::atomic<int> runs{0};
+    for (int i = 0; i != 3; ++i) {
+      struct sigaction handler = {};
+      {
+        HangupSignal hangup([&] { ++runs; });
+        EXPECT_EQ(::sigaction(SIGHUP, nullptr, &handler), 0);
+        // Time for a run, if there were one.
+        flare::this_fiber::SleepFor(std::chrono::milliseconds(5));
+      }
+      handler.sa_handler(SIGHUP);
+    }
+    EXPECT_EQ(runs, 0);
+  }).join();
 }
 
 }  // namespace
