@@ -54,13 +54,32 @@ class InjectionQueue {
     } else {
       while (taken.size() < max) taken.PushBack(tasks_.PopFront());
     }
-    // relaxed: fewer; nobody sleeps on it.
-    size_.store(tasks_.size(), std::memory_order_relaxed);
+    // release: pairs with the load in size(): whoever sees the tasks gone
+    // sees that their taker is awake (shutdown.cc [SD1]).
+    size_.store(tasks_.size(), std::memory_order_release);
     return taken;
   }
 
+  // Gives all tasks to `to`, behind those that are there; returns how many. No
+  // moment passes at which size() of both, asked of this one first, is without
+  // them.
+  std::size_t MoveAllTo(InjectionQueue* to) {
+    if (empty()) return 0;
+    ScopedLock guard(lock_);
+    ScopedLock guard_of_other(to->lock_);  // Nobody holds it and wants ours.
+    const std::size_t moved = tasks_.size();
+    to->tasks_.TakeAll(&tasks_);
+    // seq_cst: as in Push; pairs with the load in size().
+    to->size_.store(to->tasks_.size(), std::memory_order_seq_cst);
+    // release: after the store above, for whoever loads them the other way round in
+    // size() (shutdown.cc [SD1]).
+    size_.store(0, std::memory_order_release);
+    return moved;
+  }
+
   // A snapshot. seq_cst: pairs with the stores in Push and PushAll
-  // (scheduling_group.cc [P2]).
+  // (scheduling_group.cc [P2]), and acquires what those in Take and MoveAllTo
+  // release (shutdown.cc [SD1]).
   std::size_t size() const noexcept {
     return size_.load(std::memory_order_seq_cst);
   }

@@ -131,6 +131,11 @@ void SchedulingGroup::InjectAll(TaskList&& tasks) {
   WakeFor(size);  // [P2]
 }
 
+void SchedulingGroup::InjectDeferred() {
+  const std::size_t moved = deferred_.MoveAllTo(&injection_);
+  if (moved != 0) WakeFor(moved);  // [P2]
+}
+
 void SchedulingGroup::Return(TaskList&& tasks) {
   if (tasks.empty()) return;
   const std::size_t size = tasks.size();

@@ -95,6 +95,9 @@ class SchedulingGroup {
   void DeferTask(Task* task) { deferred_.Push(task); }
   TaskList TakeDeferred() { return deferred_.Take(deferred_.size()); }
   std::size_t deferred() const noexcept { return deferred_.size(); }
+  // Has them run as injected ones, which neighbours take, too. Any thread: they
+  // are in a queue all the time, so the shutdown sees them.
+  void InjectDeferred();
 
   // Makes sure that `searchers` workers are looking for work, as far as there
   // are idle ones to wake: at most kMaxSearchers. True: one or more were woken.

@@ -2,7 +2,9 @@
 //       is idle runs only after it was counted as roused. So if all were idle
 //       with nothing queued at each look of one pass, again in a second one,
 //       and nobody was roused in between, then at the end of the first pass all
-//       were so at once, and will stay so.
+//       were so at once, and will stay so. The watch, which is neither, makes
+//       deferred tasks injected ones: it raises that queue's size before it
+//       lowers the other's (MoveAllTo), and the other is looked at first.
 // [SD2] The last worker to mark itself as idle sees all others marked: the
 //       marks and these looks are seq_cst.
 // [SD3] An outsider is added by a running worker, and removed after it has been
@@ -52,7 +54,8 @@ void Shutdown::RemoveOutsider() {
 bool Shutdown::AllIdle() const {
   for (const SchedulingGroup* group : groups_) {
     if (group->idle_mask() != group->all_idle_mask()) return false;
-    if (group->injected() != 0 || group->deferred() != 0) return false;
+    // In this order: the watch makes deferred tasks injected ones [SD1].
+    if (group->deferred() != 0 || group->injected() != 0) return false;
     if (group->CanTakeAside()) return false;
   }
   // seq_cst: pairs with the changes in AddOutsider and RemoveOutsider [SD3].

@@ -135,7 +135,7 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
   }
   if (neighbours && group->deferred() != 0 && seen.running == seen.same_task) {
     // Neighbours take from the shared queue, and not from that.
-    group->InjectAll(group->TakeDeferred());
+    group->InjectDeferred();
     help = true;
   }
   look_.need |= help && neighbours;
