@@ -71,8 +71,8 @@ class InjectionQueue {
     to->tasks_.TakeAll(&tasks_);
     // seq_cst: as in Push; pairs with the load in size().
     to->size_.store(to->tasks_.size(), std::memory_order_seq_cst);
-    // release: after the store above, for whoever loads them the other way round in
-    // size() (shutdown.cc [SD1]).
+    // release: after the store above, for whoever loads them the other way
+    // round in size() (shutdown.cc [SD1]).
     size_.store(0, std::memory_order_release);
     return moved;
   }
