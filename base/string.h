@@ -1,7 +1,7 @@
 // Small functions on text. ASCII only: letters are A to Z and a to z whatever
 // the locale, white space is space, \t, \r, \n, \v and \f.
 //
-// Pure functions: any thread; nothing blocks.
+// Any thread, as long as the text is the caller's alone; nothing blocks.
 
 #ifndef FLARE_BASE_STRING_H_
 #define FLARE_BASE_STRING_H_

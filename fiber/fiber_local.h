@@ -66,8 +66,7 @@ class FiberLocal {
 namespace flare {
 
 // The name by which users of the published framework know it.
-template <class T>
-using FiberLocal = fiber::FiberLocal<T>;
+using fiber::FiberLocal;
 
 }  // namespace flare
 

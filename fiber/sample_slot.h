@@ -33,7 +33,7 @@ namespace flare::fiber {
 
 class SampleSlot {
  public:
-  // By one asker at a time: the first two.
+  // Ask() and Await(): by one asker at a time.
 
   void Ask(pid_t tid) noexcept {
     // relaxed: published by the release below, which pairs with the acquires in

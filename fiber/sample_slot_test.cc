@@ -1,7 +1,6 @@
 #include "flare/fiber/sample_slot.h"
 
 #include <cstdint>
-#include <limits>
 #include <thread>
 
 #include "flare/base/backtrace.h"
@@ -9,8 +8,6 @@
 
 namespace flare::fiber {
 namespace {
-
-constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 Backtrace BacktraceOf(std::uintptr_t address) {
   Backtrace backtrace;
@@ -31,7 +28,7 @@ TEST(SampleSlotTest, IsAnsweredByTheThreadAskedOnce) {
     EXPECT_EQ(slot.Look(7), 0U);
     slot.Answer(BacktraceOf(i));
     EXPECT_EQ(slot.Look(7), 0U);
-    EXPECT_EQ(slot.Await(kNoLimit), BacktraceOf(i));
+    EXPECT_EQ(slot.Await(kNoDeadline), BacktraceOf(i));
     EXPECT_EQ(slot.Look(7), 0U);
   }
 }

@@ -377,6 +377,10 @@ TEST_P(TimerTest, KillsItselfByTheIdItIsGiven) {
                        : SetTimer(microseconds(20), kill);
       killed.Wait();
       EXPECT_EQ(given->load(), id);
+      // The timer gives up its closure: ours is left, and that in `kill`.
+      const std::int64_t patience = NowNs() + 60'000'000'000;
+      while (guard.use_count() != 2 && NowNs() < patience) this_fiber::Yield();
+      EXPECT_EQ(guard.use_count(), 2);
     }
   });
 }

@@ -44,8 +44,8 @@ class BackPressure {
   // ends on no other condition, so `while (!HasRoom()) Wait()` always blocks.
   bool HasRoom() const noexcept { return IsRoom(queued()); }
 
-  // Waits for HasRoom(), Close(), or the deadline in NowNs() time. Any number
-  // of waiters. Blocks the fiber or thread.
+  // Waits for HasRoom(), Close(), or the deadline in NowNs() time
+  // (kNoDeadline: none). Any number of waiters. Blocks the fiber or thread.
   [[nodiscard]] RoomResult Wait(std::int64_t deadline_ns);
 
   // Wakes all waiters, for ever. Any thread.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <limits>
 
 #include "flare/base/clock.h"
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "glog/logging.h"
+
 namespace flare {
 namespace {
 
@@ -40,6 +42,7 @@ class FunctionHandler : public HttpHandler {
  public:
   FunctionHandler(HttpMethodSet methods, HttpHandlerFunction f)
       : f_(std::move(f)) {
+    CHECK(f_) << "An HTTP handler can't be made of an empty function.";
     if (methods.contains(HttpMethod::Get)) methods.Add(HttpMethod::Head);
     set_allowed_methods(methods);
   }
@@ -54,7 +57,7 @@ class FunctionHandler : public HttpHandler {
   }
 
  private:
-  HttpHandlerFunction f_;
+  const HttpHandlerFunction f_;
 };
 
 }  // namespace

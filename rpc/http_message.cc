@@ -295,6 +295,12 @@ std::string* HttpMessage::body() {
   return &*flat_;
 }
 
+Buffer* HttpMessage::noncontiguous_body() {
+  if (IsText()) TextToChain();
+  flat_.reset();
+  return &body_;
+}
+
 void HttpMessage::TextToChain() const { body_ = CreateBufferSlow(*flat_); }
 
 void HttpMessage::clear() {

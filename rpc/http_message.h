@@ -258,13 +258,14 @@ class HttpMessage {
       TextToChain();
     return &body_;
   }
-  Buffer* noncontiguous_body() {
-    return const_cast<Buffer*>(std::as_const(*this).noncontiguous_body());
-  }
-  // The body as one string, copied together at the first call. Don't change
-  // the body through noncontiguous_body() after this.
+  // ... to be changed, until body() is called.
+  Buffer* noncontiguous_body();
+  // The body as one string, copied together at the first call. Valid until the
+  // body is changed, or asked for to be changed.
   const std::string* body() const;
-  // ... to be changed, until noncontiguous_body() is called.
+  // ... to be changed, until noncontiguous_body() is called, whose blocks it
+  // takes the place of. To read a long one, ask through a pointer to const: of
+  // the blocks nothing has to be made anew then.
   std::string* body();
 
   void clear();

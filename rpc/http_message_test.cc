@@ -211,6 +211,17 @@ TEST(HttpMessageTest, BodyCanBeChangedAsText) {
   response.body()->clear();
   EXPECT_EQ(response.body_size(), 0u);
   EXPECT_TRUE(seen.noncontiguous_body()->empty());
+  // The blocks that were asked for last are what there is.
+  response.set_body("one");
+  response.body()->append(" two");
+  Buffer* const blocks = response.noncontiguous_body();
+  EXPECT_EQ(*seen.body(), "one two");
+  response.noncontiguous_body()->Append(CreateBufferSlow(" three"));
+  EXPECT_EQ(*seen.body(), "one two three");
+  EXPECT_EQ(blocks, response.noncontiguous_body());
+  response.noncontiguous_body()->Clear();
+  EXPECT_EQ(response.body_size(), 0u);
+  EXPECT_EQ(*seen.body(), "");
   response.body()->append("again");
   response.clear();
   EXPECT_EQ(*seen.body(), "");

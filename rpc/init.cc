@@ -151,7 +151,9 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
   signal(SIGPIPE, SIG_IGN);
   if (FLAGS_flare_raise_open_files_limit) io::RaiseDescriptorLimit();
   const std::vector<InitCallback*> callbacks = SortedInitCallbacks();
-  for (InitCallback* callback : callbacks) callback->start();
+  for (InitCallback* callback : callbacks) {
+    if (callback->start) callback->start();
+  }
 
   int result = 1;
   if (Status started = fiber::StartRuntime(*options); started.ok()) {

@@ -213,7 +213,9 @@ class Server {
   // and connections closed, or Options::drain_timeout has passed since Stop():
   // then connections are cut and calls that still run are abandoned with a log
   // line; their replies go nowhere. Does Stop() if nobody has. After it
-  // returns, nothing of this server calls user code but such abandoned calls.
+  // returns, nothing of this server calls user code but such abandoned calls
+  // (a method that has called its `done` may still be on its way back, and
+  // values of ExecutionLocals are destroyed when it is).
   // Returns how many of these there are. They have ended when a further Join(),
   // which doesn't wait for them, returns 0. Fibers don't go on after the end of
   // flare::Start(), so neither do they, except on threads of your own.

@@ -196,7 +196,8 @@ TEST_F(ServerLimitsTest, ProtocolsWithTheirOwnCodeForOverloadKeepIt) {
     RawClient client(endpoint(), c.scheme);
     client.Call(2, kCall, MakeRequest(""));
     const auto reply = client.ReadReply();
-    ASSERT_TRUE(reply) << c.scheme;
+    EXPECT_TRUE(reply) << c.scheme;
+    if (!reply) continue;  // The first call has still to go on.
     EXPECT_EQ(reply->status, c.status) << c.scheme;
     EXPECT_EQ(reply->description, "Server overloaded.") << c.scheme;
   }
@@ -204,9 +205,9 @@ TEST_F(ServerLimitsTest, ProtocolsWithTheirOwnCodeForOverloadKeepIt) {
   RawClient bolt(endpoint(), "bolt");
   bolt.Call(2, kCall, MakeRequest(""));
   const std::string frame = bolt.ReadExactly(20);
+  go.Set();
   ASSERT_EQ(frame.size(), 20u);
   EXPECT_EQ(frame.substr(10, 2), std::string("\0\4", 2));
-  go.Set();
   EXPECT_EQ(first.ReadReply()->status, STATUS_SUCCESS);
 }
 

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -129,7 +128,7 @@ class Run {
   void Measure(std::int64_t begin) {
     const std::int64_t end =
         FLAGS_duration == 0
-            ? std::numeric_limits<std::int64_t>::max()
+            ? flare::kNoDeadline
             : flare::SaturatingAdd(begin, Nanoseconds(FLAGS_duration));
     for (bool over = false; !over;) {
       const std::int64_t start = flare::NowNs();

@@ -143,7 +143,7 @@ std::int64_t EventLoop::BeginWait() {
   if (!posted_.empty() || stopped_ || !again_.empty()) return 0;
   waiting_ = true;
   if (!ticks) return flare::kNoDeadline;
-  return flare::NowNs() + Ticker::kIntervalMs * std::int64_t{1'000'000};
+  return flare::NowNs() + Ticker::kIntervalMs * flare::kNsPerMs;
 }
 
 void EventLoop::EndWait() {
@@ -185,7 +185,7 @@ void EventLoop::Tick() {
   if (ticker_ == nullptr || !ticker_->WantsTicks()) return;
   const std::int64_t now = flare::NowNs();
   if (now < next_tick_ns_) return;
-  next_tick_ns_ = now + Ticker::kIntervalMs * std::int64_t{1'000'000};
+  next_tick_ns_ = now + Ticker::kIntervalMs * flare::kNsPerMs;
   ticker_->OnTick(now);
 }
 

@@ -23,7 +23,6 @@ DEFINE_int32(port, 5567, "Port to listen on; 0: one that is free.");
 namespace baseline {
 namespace {
 
-constexpr std::int64_t kSecondNs = 1'000'000'000;
 constexpr int kBacklog = 4096;
 
 sigset_t QuitSignals() {
@@ -81,10 +80,10 @@ class LoopServer::Acceptor {
 
   void RunUntilSignal(const example::RequestCounter& requests) {
     std::uint64_t before = 0;
-    std::int64_t next = flare::NowNs() + kSecondNs;
+    std::int64_t next = flare::NowNs() + flare::kNsPerSecond;
     while (WaitUntil(next)) {
       if (flare::NowNs() < next) continue;
-      next += kSecondNs;
+      next += flare::kNsPerSecond;
       const std::uint64_t now = requests.Total();
       LOG(INFO) << "Processed " << now - before << " request(s) in 1 second.";
       before = now;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -139,8 +140,9 @@ TEST_F(LoadGeneratorTest, MakesExactlyTheCallsAskedFor) {
 TEST_F(LoadGeneratorTest, DoesNotStartCallersForNothing) {
   LoadOptions options = StartServer();
   options.requests = 10;
-  options.max_pending = 2000;      // They take 666 ms.
-  std::int64_t shortest = kNever;  // The machine may be busy now and then.
+  options.max_pending = 2000;  // They take 666 ms.
+  // The machine may be busy now and then.
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i != 10 && shortest > 400'000'000; ++i) {
     const std::int64_t begin = flare::NowNs();
     EXPECT_EQ(Run(options).successes(), 10u);
@@ -187,7 +189,7 @@ TEST_F(LoadGeneratorTest, RunsUntilStopped) {
   AwaitCalls(1000, &load, &recorder);
   EXPECT_EQ(load.running(), 5u);
   load.Stop();
-  EXPECT_TRUE(load.WaitUntilFinished(kNever));
+  EXPECT_TRUE(load.WaitUntilFinished(flare::kNoDeadline));
 }
 
 TEST_F(LoadGeneratorTest, StopDoesNotWaitForTheRate) {
@@ -225,7 +227,7 @@ TEST_F(LoadGeneratorTest, RequestsCountFromTheEndOfTheWarmUp) {
       load.Start(/*warm_up=*/true);
       AwaitCalls(50, &load, &recorder);
       load.EndWarmUp();
-      EXPECT_TRUE(load.WaitUntilFinished(kNever));
+      EXPECT_TRUE(load.WaitUntilFinished(flare::kNoDeadline));
       EXPECT_GE(recorder.ordinary.Take().successes(), 10u);
     }
   }

@@ -6,18 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include "example/rpc/call_recorder.h"
 #include "example/rpc/load_generator.h"
+#include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
 
 namespace example {
-
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 constexpr CallerKind kAllKinds[] = {CallerKind::kLoop, CallerKind::kFiber,
                                     CallerKind::kThread};
@@ -45,7 +43,7 @@ class LoadTest : public ::testing::Test {
     const auto opened = load.Open();
     EXPECT_TRUE(opened.ok()) << opened;
     load.Start();
-    EXPECT_TRUE(load.WaitUntilFinished(kNever));
+    EXPECT_TRUE(load.WaitUntilFinished(flare::kNoDeadline));
     EXPECT_EQ(load.running(), 0u);
     return {recorder.ordinary.Take(), recorder.tail.Take()};
   }

@@ -1,5 +1,5 @@
-// Descriptors that were opened after others were closed, for tests that nobody
-// writes to one that isn't his any more.
+// Descriptors that were opened after others were closed, for tests that nothing
+// is written to a closed one whose number another has got.
 //
 //   const NewEvents events;  // Some have got the numbers that are free now.
 //   ... what must not write to a closed descriptor ...

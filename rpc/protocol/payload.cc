@@ -87,7 +87,10 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
                                           pb::Message* message) {
   message->Clear();
   pb::util::JsonParseOptions options;
-  options.ignore_unknown_fields = ignore_unknown_fields;
+  // A message without fields may stand for any (rpc_proxy): its bytes would be
+  // lost with a success.
+  options.ignore_unknown_fields =
+      ignore_unknown_fields && message->GetDescriptor()->field_count() != 0;
   auto status =
       pb::util::JsonStringToMessage(FlattenSlow(payload), message, options);
   if (!status.ok()) return Malformed(*message, status.message().as_string());

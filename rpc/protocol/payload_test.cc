@@ -1,5 +1,6 @@
 #include "flare/rpc/protocol/payload.h"
 
+#include <google/protobuf/empty.pb.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -162,6 +163,15 @@ TEST(Payload, LenientJsonMayHaveOtherFields) {
     EXPECT_EQ(message.text(), "hi");
     EXPECT_EQ(message.nested().text(), "in");
     EXPECT_EQ(message.big_number(), 5);
+  }
+}
+
+// It may stand for any message, whose fields would be lost.
+TEST(Payload, LenientJsonOfAMessageWithoutFieldsHasNone) {
+  for (auto format : {PayloadFormat::kLenientJson, PayloadFormat::kTrpcJson}) {
+    google::protobuf::Empty message;
+    EXPECT_TRUE(Parse(format, "{}", &message).ok());
+    EXPECT_FALSE(Parse(format, "{\"later\":1}", &message).ok());
   }
 }
 
