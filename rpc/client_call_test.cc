@@ -18,6 +18,7 @@
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/testing/foreign_controller.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 
 namespace flare::rpc::testing {
@@ -143,17 +144,6 @@ TEST_F(ClientCallTest, NeedsNoController) {
 }
 
 TEST_F(ClientCallTest, ForeignControllerHearsOfFailure) {
-  class Foreign : public google::protobuf::RpcController {
-   public:
-    void Reset() override {}
-    bool Failed() const override { return !text.empty(); }
-    std::string ErrorText() const override { return text; }
-    void StartCancel() override {}
-    void SetFailed(const std::string& reason) override { text = reason; }
-    bool IsCanceled() const override { return false; }
-    void NotifyOnCancel(google::protobuf::Closure*) override {}
-    std::string text;
-  };
   RawServer server;
   RpcChannel channel(server.uri());
   std::thread answering([&] {
@@ -164,10 +154,10 @@ TEST_F(ClientCallTest, ForeignControllerHearsOfFailure) {
   TestService_Stub stub(&channel);
   TestRequest request;
   TestResponse response;
-  Foreign refused;
+  ForeignController refused;
   stub.Call(&refused, &request, &response, nullptr);
-  EXPECT_EQ(refused.text, "not today");
-  Foreign accepted;
+  EXPECT_EQ(refused.ErrorText(), "not today");
+  ForeignController accepted;
   stub.Call(&accepted, &request, &response, nullptr);
   EXPECT_FALSE(accepted.Failed());
   answering.join();

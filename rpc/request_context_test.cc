@@ -21,6 +21,7 @@
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/stub.h"
 #include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/foreign_controller.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
@@ -318,29 +319,24 @@ TEST_F(OneWorkerRequestContextTest, SoDoCallsThatFail) {
 }
 
 TEST_F(RequestContextTest, ForeignControllersHearOfFailuresInIt) {
-  class Foreign : public google::protobuf::RpcController {
+  class Controller : public ForeignController {
    public:
-    void Reset() override {}
-    bool Failed() const override { return !text.empty(); }
-    std::string ErrorText() const override { return text; }
-    void StartCancel() override {}
-    void SetFailed(const std::string&) override { text = TextHere(); }
-    bool IsCanceled() const override { return false; }
-    void NotifyOnCancel(google::protobuf::Closure*) override {}
-    std::string text;
+    void SetFailed(const std::string&) override {
+      ForeignController::SetFailed(TextHere());
+    }
   };
   OnFiber([] {
     ExecutionContext::Create()->Execute([] {
       note()->text = "caller's";
       RpcChannel unopened;
-      Foreign controller;
+      Controller controller;
       TestRequest request;
       TestResponse response;
       Callback done([] {});
       unopened.CallMethod(MethodNamed("Call"), &controller, &request, &response,
                           &done);
       done.Wait();
-      EXPECT_EQ(controller.text, "caller's");
+      EXPECT_EQ(controller.ErrorText(), "caller's");
     });
   });
 }
