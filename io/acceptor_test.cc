@@ -1,18 +1,15 @@
+// Acceptors, and what is the same for all kinds of addresses. What only Unix
+// sockets have is in unix_acceptor_test.cc.
 #include "flare/io/acceptor.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
-#include <filesystem>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,6 +18,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/latch.h"
+#include "flare/io/testing/acceptor_fixture.h"
 #include "flare/io/testing/loopback.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
@@ -28,6 +26,7 @@
 namespace flare::io {
 namespace {
 
+using testing::Greeter;
 using testing::PlainConnect;
 using testing::Receive;
 using testing::SendAll;
@@ -43,68 +42,7 @@ std::string LoopbackHost() {
 
 Endpoint Loopback() { return EndpointFromIpv4(LoopbackHost(), 0); }
 
-bool HasOption(int fd, int level, int name) {
-  int value = 0;
-  socklen_t length = sizeof(value);
-  EXPECT_EQ(::getsockopt(fd, level, name, &value, &length), 0);
-  return value != 0;
-}
-
-// Greets each connection and keeps it.
-class Greeter {
- public:
-  Acceptor::OnAccept Callback() {
-    return [this](UniqueFd fd, Endpoint peer, std::size_t group) {
-      EXPECT_TRUE(fiber::IsFiberWorker());
-      EXPECT_LT(group, fiber::GetSchedulingGroupCount());
-      EXPECT_NE(::fcntl(fd.get(), F_GETFL) & O_NONBLOCK, 0);
-      EXPECT_NE(::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
-      if (peer.family() == AF_INET) {
-        EXPECT_EQ(peer, GetRemoteEndpoint(fd.get()));
-        EXPECT_TRUE(HasOption(fd.get(), IPPROTO_TCP, TCP_NODELAY));
-        EXPECT_TRUE(HasOption(fd.get(), SOL_SOCKET, SO_OOBINLINE));
-      }
-      std::scoped_lock guard(mutex_);
-      fds_.push_back(std::move(fd));
-      // Fails for who only looked whether somebody listens.
-      static_cast<void>(SendAll(fds_.back().get(), "hi"));
-    };
-  }
-
-  std::size_t count() {
-    std::scoped_lock guard(mutex_);
-    return fds_.size();
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<UniqueFd> fds_;
-};
-
-class AcceptorTest : public testing::IoTest {
- protected:
-  std::unique_ptr<Acceptor> MustListen(const Endpoint& address,
-                                       Acceptor::OnAccept on_accept) {
-    auto acceptor = Acceptor::Listen(address, {}, std::move(on_accept));
-    EXPECT_TRUE(acceptor.has_value()) << acceptor.error().message();
-    return std::move(*acceptor);
-  }
-
-  std::string TemporaryPath() {
-    char pattern[] = "/tmp/acceptor_test.XXXXXX";
-    EXPECT_NE(::mkdtemp(pattern), nullptr);
-    directory_ = pattern;
-    return directory_ + "/socket";
-  }
-
-  void TearDown() override {
-    IoTest::TearDown();
-    if (!directory_.empty()) std::filesystem::remove_all(directory_);
-  }
-
-  Greeter greeter_;
-  std::string directory_;
-};
+class AcceptorTest : public testing::AcceptorTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(AcceptorTest);
 
 TEST_P(AcceptorTest, Accepts) {
@@ -323,88 +261,6 @@ TEST_P(AcceptorTest, FewConnectionsAreDealtOneByOne) {
   }
 }
 
-TEST_P(AcceptorTest, UnixSocket) {
-  const std::string path = TemporaryPath();
-  {
-    auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
-    const UniqueFd client = PlainConnect(acceptor->local_endpoint());
-    ASSERT_TRUE(client) << std::strerror(errno);
-    EXPECT_EQ(Receive(client.get(), 2), "hi");
-
-    const auto second =
-        Acceptor::Listen(EndpointFromUnix(path), {}, greeter_.Callback());
-    ASSERT_FALSE(second.has_value());
-    EXPECT_EQ(second.error().code(), EADDRINUSE);
-    EXPECT_TRUE(std::filesystem::exists(path));
-  }
-  EXPECT_FALSE(std::filesystem::exists(path));  // Removed at the end.
-}
-
-TEST_P(AcceptorTest, StaleUnixSocketIsReplaced) {
-  const std::string path = TemporaryPath();
-  {
-    // A server that died: its file stays behind.
-    const UniqueFd dead(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_storage storage;
-    const socklen_t length = EndpointFromUnix(path).ToSockaddr(&storage);
-    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&storage), length),
-              0);
-    ASSERT_EQ(::listen(dead.get(), 1), 0);
-  }
-  ASSERT_TRUE(std::filesystem::exists(path));
-  auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
-  const UniqueFd client = PlainConnect(acceptor->local_endpoint());
-  EXPECT_EQ(Receive(client.get(), 2), "hi");
-}
-
-TEST_P(AcceptorTest, OtherFilesAreNotReplaced) {
-  const std::string path = TemporaryPath();
-  std::fclose(std::fopen(path.c_str(), "w"));
-  for (const std::string& other : {path, directory_}) {
-    const auto acceptor =
-        Acceptor::Listen(EndpointFromUnix(other), {}, greeter_.Callback());
-    ASSERT_FALSE(acceptor.has_value());
-    EXPECT_EQ(acceptor.error().code(), EADDRINUSE);
-    EXPECT_NE(acceptor.error().message().find("is no socket"),
-              std::string::npos)
-        << acceptor.error();
-  }
-  EXPECT_TRUE(std::filesystem::is_regular_file(path));
-}
-
-// Who waits for the path gets it while the end is still under way, and keeps it
-// beyond that.
-TEST_P(AcceptorTest, SocketFileIsHandedOver) {
-  const Endpoint address = EndpointFromUnix(TemporaryPath());
-  auto acceptor = MustListen(address, greeter_.Callback());
-  for (int i = 0; i < 20; ++i) {
-    std::thread ending([&] { acceptor.reset(); });
-    auto successor = Acceptor::Listen(address, {}, greeter_.Callback());
-    while (!successor) {
-      successor = Acceptor::Listen(address, {}, greeter_.Callback());
-    }
-    ending.join();
-    const UniqueFd client = PlainConnect(address);
-    ASSERT_TRUE(client);
-    EXPECT_EQ(Receive(client.get(), 2), "hi");
-    acceptor = *std::move(successor);
-  }
-  acceptor->Stop();
-  EXPECT_FALSE(std::filesystem::exists(address.path()));
-}
-
-// The file of a successor that took the path over is left alone.
-TEST_P(AcceptorTest, SuccessorsSocketFileSurvives) {
-  const std::string path = TemporaryPath();
-  auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
-  std::filesystem::rename(path, path + ".old");
-  auto successor = MustListen(EndpointFromUnix(path), greeter_.Callback());
-  acceptor.reset();
-  EXPECT_TRUE(std::filesystem::exists(path));
-  const UniqueFd client = PlainConnect(EndpointFromUnix(path));
-  EXPECT_EQ(Receive(client.get(), 2), "hi");
-}
-
 // Without a free descriptor accepting stalls, which is said, and not for the
 // process's first listener alone; and goes on once there is one, without an
 // edge.
@@ -448,44 +304,6 @@ TEST_P(AcceptorTest, RunningOutOfDescriptors) {
   hogs.clear();
   EXPECT_EQ(Receive(client.get(), 2), "hi");
   google::RemoveLogSink(&sink);
-}
-
-// While nothing can be accepted, as many connect as the backlog has room for.
-TEST_P(AcceptorTest, BacklogCanBeChanged) {
-  const Endpoint address = EndpointFromUnix(TemporaryPath());
-  auto acceptor =
-      Acceptor::Listen(address, {.backlog = 1}, greeter_.Callback());
-  ASSERT_TRUE(acceptor.has_value()) << acceptor.error().message();
-  std::vector<UniqueFd> clients;
-  for (int i = 0; i < 6; ++i) {
-    clients.emplace_back(
-        ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  }
-  sockaddr_storage storage;
-  const socklen_t length = address.ToSockaddr(&storage);
-  std::size_t connected = 0;
-  const auto connect = [&] {
-    while (connected < clients.size() &&
-           ::connect(clients[connected].get(),
-                     reinterpret_cast<sockaddr*>(&storage), length) == 0) {
-      ++connected;
-    }
-  };
-  rlimit before;
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 0;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  connect();
-  EXPECT_EQ(connected, 2U);  // The kernel allows one more.
-  (*acceptor)->SetBacklog(10);
-  connect();
-  EXPECT_EQ(connected, 6U);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  for (const UniqueFd& client : clients) {
-    ASSERT_EQ(::fcntl(client.get(), F_SETFL, 0), 0);
-    EXPECT_EQ(Receive(client.get(), 2), "hi");
-  }
 }
 
 TEST_P(AcceptorTest, StopWithoutDescriptors) {
