@@ -1,16 +1,10 @@
-// The runtime as a whole, over several numbers of workers.
+// The runtime as a whole, over several numbers of workers. Starts that fail are
+// in runtime_start_test.cc, what the end leaves behind in runtime_end_test.cc.
 #include "flare/fiber/runtime.h"
-
-#include <signal.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -29,7 +23,6 @@
 #include "flare/fiber/semaphore.h"
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/testing/runtime_fixture.h"
-#include "flare/fiber/testing/thread_starts.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
 
@@ -389,110 +382,6 @@ TEST(RuntimeGroupsTest, FibersStayInTheirGroup) {
   });
   first.join();
   second.join();
-  TerminateRuntime();
-}
-
-TEST(RuntimeOptionsTest, NonsenseIsRefused) {
-  RuntimeOptions options;
-  options.stack_size = 1000;
-  EXPECT_NE(StartRuntime(options).message().find("1000"), std::string::npos);
-  options = {};
-  options.optimize_for = "quick";
-  EXPECT_NE(StartRuntime(options).message().find("quick"), std::string::npos);
-  options = {};
-  options.accessible_cpus = "0-x";
-  EXPECT_FALSE(StartRuntime(options).ok());
-  options = {};
-  options.work_stealing_ratio = -1;
-  EXPECT_FALSE(StartRuntime(options).ok());
-  EXPECT_FALSE(IsRuntimeRunning());
-}
-
-// Is there no handler for that signal?
-bool IsDefault(int signal) {
-  struct sigaction action;
-  return sigaction(signal, nullptr, &action) == 0 &&
-         action.sa_handler == SIG_DFL;
-}
-
-// How the start of a runtime of 8 workers ends where this user may have so many
-// threads: exits with 0 if with a Status, which it prints, and if another one
-// does start without that limit. Neither leaves its signal handler behind.
-[[noreturn]] void StartWithThreads(rlim_t threads) {
-  // Root has no limit, and other users have threads already.
-  if (geteuid() == 0 && setresuid(61'234, 61'234, 61'234) != 0) std::_Exit(2);
-  rlimit limit = {};
-  getrlimit(RLIMIT_NPROC, &limit);
-  const rlim_t before = std::exchange(limit.rlim_cur, threads);
-  setrlimit(RLIMIT_NPROC, &limit);
-  RuntimeOptions options;
-  options.concurrency = 8;
-  const Status started = StartRuntime(options);
-  std::fputs(started.message().c_str(), stderr);
-  if (started.ok() || IsRuntimeRunning()) std::_Exit(1);
-  if (!IsDefault(SIGURG)) std::_Exit(4);
-  limit.rlim_cur = before;
-  setrlimit(RLIMIT_NPROC, &limit);
-  if (!StartRuntime(options).ok()) std::_Exit(3);
-  Event ran;
-  Spawn([&] { ran.Set(); });
-  ran.Wait();
-  TerminateRuntime();
-  if (!IsDefault(SIGURG)) std::_Exit(5);
-  std::_Exit(0);
-}
-
-TEST(RuntimeStartTest, SaysThatThereAreNoMoreThreads) {
-  for (const rlim_t threads : {1, 2, 3, 6, 9}) {
-    EXPECT_EXIT(StartWithThreads(threads), ::testing::ExitedWithCode(0),
-                "can't start a thread.*--flare_concurrency_hint")
-        << threads;
-    // The others have many.
-    if (geteuid() != 0) break;
-  }
-}
-
-// The promise of the watch: tasks queued behind one that holds its thread run
-// soon, on another worker. What is asserted is far above the promised 100 us,
-// and depends on what wake-ups take, as these tests run on loaded machines; the
-// point is that it is far below the time for which the thread is held.
-TEST(WatchTest, HeldThreadDoesNotDelayOthers) {
-  RuntimeOptions options;
-  options.concurrency = 2;
-  options.optimize_for = "io-heavy";  // The laziest to wake.
-  ASSERT_TRUE(StartRuntime(options).ok());
-  ConcurrentHistogram delays;
-  testing::ThreadStarts thread_starts;
-  constexpr int kRounds = 30;
-  constexpr int kQueued = 10;
-  for (int round = 0; round < kRounds; ++round) {
-    Latch queued_ran(kQueued);
-    Latch holder_left(1);
-    Spawn([&] {
-      const std::int64_t start = NowNs();
-      Spawn([&] {
-        // Holds its thread until the others are through, however long it takes.
-        const std::int64_t give_up = start + 30'000'000'000;
-        while (!queued_ran.try_wait() && NowNs() < give_up) {
-        }
-        holder_left.count_down();
-      });
-      for (int i = 0; i < kQueued; ++i) {
-        Spawn([&, start] {
-          delays.Record(NowNs() - start);
-          queued_ran.count_down();
-        });
-      }
-    });
-    thread_starts.Measure();
-    queued_ran.wait();
-    holder_left.wait();
-  }
-  const Histogram delay = delays.Snapshot();
-  EXPECT_EQ(delay.count(), kQueued * kRounds);
-  EXPECT_LT(delay.ValueAtQuantile(0.5),
-            20'000'000 + 3 * thread_starts.MedianNs());
-  EXPECT_LT(delay.max(), 15'000'000'000);
   TerminateRuntime();
 }
 
