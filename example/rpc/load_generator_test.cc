@@ -1,5 +1,6 @@
-// Loads against a server of this process, over the RPC stack. Those over plain
-// HTTP are in http_call_test.cc.
+// Loads against a server of this process, over the RPC stack. What is drawn for
+// their calls is in call_draws_test.cc, loads over plain HTTP in
+// http_call_test.cc.
 
 #include "example/rpc/load_generator.h"
 
@@ -7,24 +8,20 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <limits>
 #include <map>
-#include <memory>
-#include <set>
 #include <string>
 #include <utility>
 
+#include "example/rpc/echo_load_fixture.h"
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/load_test_fixture.h"
 #include "flare/base/clock.h"
-#include "flare/base/spinlock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/server.h"
 
 namespace example {
 namespace {
@@ -32,57 +29,7 @@ namespace {
 using namespace std::literals;
 using Failures = std::map<int, std::uint64_t>;
 
-// An echo server whose answers a test can change.
-class EchoService : public protobuf_echo::SyncEchoService {
- public:
-  using Change = std::function<void(int call, protobuf_echo::EchoResponse*,
-                                    flare::RpcServerController*)>;
-  using Look = std::function<void(const protobuf_echo::EchoRequest&)>;
-
-  EchoService(Change change, Look look)
-      : change_(std::move(change)), look_(std::move(look)) {}
-
-  void Echo(const protobuf_echo::EchoRequest& request,
-            protobuf_echo::EchoResponse* response,
-            flare::RpcServerController* controller) override {
-    response->set_body(request.body());
-    controller->SetResponseAttachment(controller->GetRequestAttachment());
-    if (change_) change_(calls_.fetch_add(1), response, controller);
-    if (look_) look_(request);
-  }
-
- private:
-  const Change change_;
-  const Look look_;
-  std::atomic<int> calls_{0};
-};
-
-class LoadGeneratorTest : public LoadTest {
- protected:
-  // Returns options with the server's address.
-  LoadOptions StartServer(EchoService::Change change = nullptr,
-                          EchoService::Look look = nullptr) {
-    server_ = std::make_unique<flare::Server>();
-    server_->AddProtocol("flare");
-    server_->AddService(
-        std::make_unique<EchoService>(std::move(change), std::move(look)));
-    server_->ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
-    EXPECT_TRUE(server_->Start()) << server_->error();
-    LoadOptions options;
-    options.server_addr = "flare://" + server_->endpoint().ToString();
-    options.timeout = 60s;
-    return options;
-  }
-
-  void TearDown() override {
-    if (server_ == nullptr) return;
-    server_->Stop();
-    server_->Join();
-  }
-
- private:
-  std::unique_ptr<flare::Server> server_;
-};
+class LoadGeneratorTest : public EchoLoadTest {};
 
 TEST_F(LoadGeneratorTest, OpenSaysWhatIsWrong) {
   const std::pair<std::string, std::string> wrong[] = {
@@ -366,105 +313,6 @@ TEST_F(LoadGeneratorTest, FailuresByTheServiceAreRepeatedAtFullSpeed) {
             (Failures{{flare::rpc::STATUS_FROM_USER, 300}, {-7, 300}}));
   // With pauses it would take six.
   EXPECT_LT(flare::NowNs() - begin, 4'000'000'000);
-}
-
-// What the requests of a load say.
-class Requests {
- public:
-  void Add(const protobuf_echo::EchoRequest& request) {
-    flare::ScopedLock guard(lock_);
-    ++sizes_[request.body().size()];
-    if (request.work() == protobuf_echo::NONE) return;
-    EXPECT_EQ(request.work(), protobuf_echo::SPIN);
-    EXPECT_EQ(request.work_us(), 7u);
-    ++tail_;
-  }
-  std::map<std::size_t, int> sizes() const {
-    flare::ScopedLock guard(lock_);
-    return sizes_;
-  }
-  int tail() const {
-    flare::ScopedLock guard(lock_);
-    return tail_;
-  }
-
- private:
-  mutable flare::Spinlock lock_;
-  std::map<std::size_t, int> sizes_ FLARE_GUARDED_BY(lock_);
-  int tail_ FLARE_GUARDED_BY(lock_) = 0;
-};
-
-TEST_F(LoadGeneratorTest, TailIsMarkedAndCountedApart) {
-  Requests seen;
-  LoadOptions options =
-      StartServer(nullptr, [&](const auto& request) { seen.Add(request); });
-  options.requests = 1000;
-  options.max_pending = 10;
-  options.tail_work = {WorkKind::kSpin, 7us};
-  for (CallerKind kind : kAllKinds) {
-    for (double qps : {0.0, 1e6}) {
-      options.caller_kind = kind;
-      options.qps = qps;
-      options.tail_ratio = 0.2;
-      const int before = seen.tail();
-      const auto [ordinary, tail] = RunWithTail(options);
-      EXPECT_EQ(ordinary.successes() + tail.successes(), 1000u);
-      EXPECT_EQ(tail.successes(), seen.tail() - before);
-      // Ten standard deviations.
-      EXPECT_NEAR(static_cast<double>(tail.successes()), 200, 126);
-    }
-  }
-}
-
-TEST_F(LoadGeneratorTest, TailMayBeAllOrNothing) {
-  LoadOptions options = StartServer();
-  options.requests = 100;
-  for (double ratio : {0.0, 1.0}) {
-    options.tail_ratio = ratio;
-    const auto [ordinary, tail] = RunWithTail(options);
-    EXPECT_EQ(ordinary.successes(), 100 * (1 - ratio));
-    EXPECT_EQ(tail.successes(), 100 * ratio);
-  }
-}
-
-TEST_F(LoadGeneratorTest, FailuresOfTheTailAreCountedApart) {
-  LoadOptions options = StartServer([](int, protobuf_echo::EchoResponse*,
-                                       flare::RpcServerController* controller) {
-    controller->SetFailed(1234, "");
-  });
-  options.requests = 10;
-  options.tail_ratio = 1;
-  const auto [ordinary, tail] = RunWithTail(options);
-  EXPECT_EQ(ordinary.failures, Failures());
-  EXPECT_EQ(tail.failures, (Failures{{1234, 10}}));
-}
-
-TEST_F(LoadGeneratorTest, SizesAreDrawnForEachCall) {
-  Requests seen;
-  LoadOptions options =
-      StartServer(nullptr, [&](const auto& request) { seen.Add(request); });
-  options.requests = 1000;
-  options.max_pending = 3;
-  options.body = std::string(2000, 'b');
-  options.body_sizes = *ParseSizeDistribution("0:1,10-12:2,2000:1");
-  options.verify = true;
-  EXPECT_EQ(Run(options).successes(), 1000u);
-  const auto sizes = seen.sizes();
-  EXPECT_EQ(sizes.size(), 5u);
-  for (std::size_t size : {0, 2000}) EXPECT_NEAR(sizes.at(size), 250, 140);
-  for (std::size_t size : {10, 11, 12}) EXPECT_NEAR(sizes.at(size), 167, 120);
-}
-
-// Loads of different seeds don't have their tails at the same calls.
-TEST_F(LoadGeneratorTest, SeedsDiffer) {
-  LoadOptions options = StartServer();
-  options.requests = 1000;
-  options.tail_ratio = 0.5;
-  std::set<std::uint64_t> tails;
-  for (options.seed = 0; options.seed != 5; ++options.seed) {
-    tails.insert(RunWithTail(options).second.successes());
-  }
-  EXPECT_GT(tails.size(), 1u);
 }
 
 }  // namespace
