@@ -18,6 +18,42 @@ using std::chrono::seconds;
 
 class ClientRetryTest : public RawServerTest {};
 
+// Calls on a connection that stands.
+class OneServerRetryTest : public ClientRetryTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(ClientRetryTest::SetUp());
+    server_ = std::make_unique<RawServer>();
+    channel_ = std::make_unique<RpcChannel>(server_->uri());
+    peer_ = Connect(channel_.get(), server_.get());
+  }
+
+  void TearDown() override {
+    peer_.reset();
+    channel_.reset();
+    server_.reset();
+    ClientRetryTest::TearDown();
+  }
+
+  // Starts a call that is made so many times at most.
+  void Start(TestedCall* call, int attempts) {
+    call->controller.SetMaxRetries(attempts);
+    call->Start(channel_.get());
+  }
+
+  // What the server says to the next attempt.
+  void FailAttempt(int status, const std::string& text) {
+    peer_->Fail(peer_->ReadRequest()->id, status, text);
+  }
+  void AnswerAttempt(OutboundResponse response) {
+    peer_->Send(peer_->Encode(peer_->ReadRequest()->id, std::move(response)));
+  }
+
+  std::unique_ptr<RawServer> server_;
+  std::unique_ptr<RpcChannel> channel_;
+  std::unique_ptr<RawPeer> peer_;
+};
+
 TEST_F(ClientRetryTest, RetriesOnTheNextServer) {
   RawServer one, two;
   RpcChannel channel(one.uri() + "," + two.endpoint().ToString());
@@ -66,35 +102,25 @@ TEST_F(ClientRetryTest, EachAttemptGoesToAnotherServer) {
   EXPECT_EQ(call.controller.ErrorText(), "busy: " + servers[2].uri());
 }
 
-TEST_F(ClientRetryTest, GivesUpAfterTheLastAttempt) {
-  RawServer server;
-  RpcChannel channel(server.uri());
-  auto peer = Connect(&channel, &server);
+TEST_F(OneServerRetryTest, GivesUpAfterTheLastAttempt) {
   TestedCall call;
-  call.controller.SetMaxRetries(3);
-  call.Start(&channel);
+  Start(&call, 3);
   for (int attempt = 1; attempt <= 3; ++attempt) {
-    peer->Fail(peer->ReadRequest()->id, STATUS_OVERLOADED,
-               "busy " + std::to_string(attempt));
+    FailAttempt(STATUS_OVERLOADED, "busy " + std::to_string(attempt));
   }
   EXPECT_EQ(call.Await(), STATUS_OVERLOADED);
   EXPECT_EQ(call.controller.ErrorText(), "busy 3");
 }
 
 // Nothing of an earlier attempt is left in the controller.
-TEST_F(ClientRetryTest, OnlyTheLastAttemptIsTold) {
-  RawServer server;
-  RpcChannel channel(server.uri());
-  auto peer = Connect(&channel, &server);
+TEST_F(OneServerRetryTest, OnlyTheLastAttemptIsTold) {
   TestedCall call;
-  call.controller.SetMaxRetries(2);
-  call.Start(&channel);
+  Start(&call, 2);
   OutboundResponse unreadable;
   unreadable.body = CreateBufferSlow("\xff\xff\xff");
   unreadable.attachment = CreateBufferSlow("attached");
-  peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(unreadable)));
-  const auto id = peer->ReadRequest()->id;
-  peer->Fail(id, STATUS_OVERLOADED, "busy");
+  AnswerAttempt(std::move(unreadable));
+  FailAttempt(STATUS_OVERLOADED, "busy");
   EXPECT_EQ(call.Await(), STATUS_OVERLOADED);
   EXPECT_EQ(call.controller.GetTimestampParsed().time_since_epoch().count(), 0);
   EXPECT_TRUE(call.controller.GetResponseAttachment().empty());
@@ -129,94 +155,75 @@ TEST_F(ClientRetryTest, BlockedCallRetries) {
   answering.join();
 }
 
-TEST_F(ClientRetryTest, DoesNotRetryWhatIsFinal) {
-  RawServer server;
-  RpcChannel channel(server.uri());
-  auto peer = Connect(&channel, &server);
+TEST_F(OneServerRetryTest, DoesNotRetryWhatIsFinal) {
   for (int code :
        {static_cast<int>(STATUS_FAILED), static_cast<int>(STATUS_FROM_USER),
         1001, 70000, -3, static_cast<int>(STATUS_NOT_SUPPORTED),
         static_cast<int>(STATUS_TIMEOUT)}) {
     TestedCall call;
-    call.controller.SetMaxRetries(5);
-    call.Start(&channel);
-    peer->Fail(peer->ReadRequest()->id, code, "no");
+    Start(&call, 5);
+    FailAttempt(code, "no");
     EXPECT_EQ(call.Await(), code);
   }
 }
 
 // Nothing of an attempt that failed is left over for the next one.
-TEST_F(ClientRetryTest, MessagesOfFailedAttemptsAreDropped) {
-  RawServer server;
-  RpcChannel channel(server.uri());
-  auto peer = Connect(&channel, &server);
+TEST_F(OneServerRetryTest, MessagesOfFailedAttemptsAreDropped) {
   TestedCall call;
-  call.controller.SetMaxRetries(2);
-  call.Start(&channel);
+  Start(&call, 2);
   TestResponse message;
   message.set_body("why");
   OutboundResponse response;
   response.status = STATUS_OVERLOADED;
   response.body = CreateBufferSlow(message.SerializeAsString());
   response.attachment = CreateBufferSlow("attached");
-  peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(response)));
-  peer->Fail(peer->ReadRequest()->id, STATUS_OVERLOADED, "busy");
+  AnswerAttempt(std::move(response));
+  FailAttempt(STATUS_OVERLOADED, "busy");
   EXPECT_EQ(call.Await(), STATUS_OVERLOADED);
   EXPECT_EQ(call.response.body(), "");
   EXPECT_TRUE(call.controller.GetResponseAttachment().empty());
 }
 
-TEST_F(ClientRetryTest, DeadlineHoldsForAllAttempts) {
-  RawServer server;
-  RpcChannel channel(server.uri());
-  auto peer = Connect(&channel, &server);
+TEST_F(OneServerRetryTest, DeadlineHoldsForAllAttempts) {
   TestedCall call;
-  call.controller.SetMaxRetries(1000);
   // Enough for five attempts on a busy machine.
   call.controller.SetTimeout(seconds(2));
-  call.Start(&channel);
+  Start(&call, 1000);
   std::uint32_t last = 2000;
   for (int i = 0; i != 5; ++i) {
-    const auto request = peer->ReadRequest();
+    const auto request = peer_->ReadRequest();
     EXPECT_LE(request->timeout_ms, last);
     last = request->timeout_ms;
-    peer->Fail(request->id, STATUS_OVERLOADED, "busy");
+    peer_->Fail(request->id, STATUS_OVERLOADED, "busy");
   }
   EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
 }
 
 // The channel may go while a call is under way.
-TEST_F(ClientRetryTest, OneAttemptOutlivesChannel) {
-  RawServer server;
-  auto channel = std::make_unique<RpcChannel>(server.uri());
-  auto peer = Connect(channel.get(), &server);
+TEST_F(OneServerRetryTest, OneAttemptOutlivesChannel) {
   TestedCall call;
-  call.Start(channel.get());
-  const auto request = peer->ReadRequest();
-  channel.reset();
-  peer->Reply(request->id, "pong");
+  call.Start(channel_.get());
+  const auto request = peer_->ReadRequest();
+  channel_.reset();
+  peer_->Reply(request->id, "pong");
   EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
   EXPECT_EQ(call.response.body(), "pong");
 }
 
 // ... also while one is that retries, and so keeps what it needs of it.
-TEST_F(ClientRetryTest, OutlivesChannel) {
-  RawServer server;
-  auto channel = std::make_unique<RpcChannel>(server.uri());
-  auto peer = Connect(channel.get(), &server);
+TEST_F(OneServerRetryTest, OutlivesChannel) {
   TestedCall once, again;
-  once.Start(channel.get());
-  const auto first = peer->ReadRequest();
-  again.controller.SetMaxRetries(2);
-  again.Start(channel.get());
+  once.Start(channel_.get());
+  const auto first = peer_->ReadRequest();
+  Start(&again, 2);
   // It may have got a second connection.
-  auto other = server.Accept();
+  auto other = server_->Accept();
   const auto second = other->ReadRequest();
-  channel.reset();
-  peer->Reply(first->id, "pong");
+  channel_.reset();
+  peer_->Reply(first->id, "pong");
   EXPECT_EQ(once.Await(), STATUS_SUCCESS);
   other->Close();
-  peer->Reply(peer->ReadRequest()->id, "pong");
+  peer_->Reply(peer_->ReadRequest()->id, "pong");
   EXPECT_EQ(again.Await(), STATUS_SUCCESS) << again.controller.ErrorText();
 }
 
