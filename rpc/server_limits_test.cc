@@ -1,9 +1,7 @@
-// How much a server takes: of calls, connections, waiting, and output.
-#include <glog/logging.h>
+// How much a server takes: of calls, waiting, and output. Of connections:
+// server_connection_limits_test.cc.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -14,7 +12,6 @@
 #include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
-#include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "rpc/testing/limited_service.pb.h"
 
@@ -360,91 +357,6 @@ TEST_F(OneWorkerTest, CallsMayWaitAsLongAsTheirMethodLets) {
 TEST_F(OneWorkerTest, WaitingForNoLimitIsNoError) {
   EXPECT_EQ(QueueBehindASlowCall(0, "flare", kUnlimited).status,
             STATUS_SUCCESS);
-}
-
-TEST_F(ServerLimitsTest, ConnectionsOverTheLimitAreClosed) {
-  server_options().max_concurrent_connections = 2;
-  StartServer();
-  {
-    RawClient first(endpoint()), second(endpoint());
-    for (RawClient* client : {&first, &second}) {
-      client->Call(1, kCall, MakeRequest(""));
-      EXPECT_TRUE(client->ReadReply());
-    }
-    RawClient third(endpoint());
-    EXPECT_TRUE(third.AtEnd());
-    EXPECT_EQ(server().statistics().connections_refused, 1u);
-    EXPECT_EQ(server().statistics().connections_open, 2u);
-    first.Shutdown();
-    EXPECT_TRUE(first.AtEnd());
-  }
-  StopServer();
-  EXPECT_EQ(server().statistics().connections_open, 0u);
-}
-
-TEST_F(ServerLimitsTest, FilterRefusesConnections) {
-  std::atomic<int> asked{0};
-  server_options().conn_filter = [&](const Endpoint& peer) {
-    EXPECT_EQ(peer.host(), "127.0.0.1");
-    return ++asked != 1;
-  };
-  StartServer();
-  EXPECT_TRUE(RawClient(endpoint()).AtEnd());
-  RawClient second(endpoint());
-  second.Call(1, kCall, MakeRequest(""));
-  EXPECT_TRUE(second.ReadReply());
-  EXPECT_EQ(server().statistics().connections_refused, 1u);
-}
-
-TEST_F(ServerLimitsTest, IdleConnectionsAreClosed) {
-  // So long that no call comes too late on a connection that was just made,
-  // however busy the machine is.
-  server_options().connection_max_idle = std::chrono::milliseconds(2000);
-  server_options().remove_idle_connection_interval =
-      std::chrono::milliseconds(5);
-  fiber::Event go;
-  service().on_call = [&](TestCall call) {
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
-  StartServer();
-  RawClient busy(endpoint());
-  busy.Call(1, kCall, MakeRequest("busy"));
-  RawClient idle(endpoint());
-  EXPECT_TRUE(idle.AtEnd());
-  // The one with a running call has lived as long.
-  go.Set();
-  const auto reply = busy.ReadReply();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->As<TestResponse>().body(), "busy");
-  EXPECT_TRUE(busy.AtEnd());
-  idle.Close();
-  busy.Close();
-  StopServer();
-  EXPECT_EQ(server().statistics().connections_idle, 2u);
-  EXPECT_EQ(server().statistics().connections_broken, 0u);
-}
-
-TEST_F(ServerLimitsTest, TooFewDescriptorsAreAWarning) {
-  const LoggedLines warnings(google::WARNING);
-  rlimit before;
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit tight = before;
-  tight.rlim_cur = 1000;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
-  server_options().max_concurrent_connections = 500;
-  StartServer();
-  EXPECT_FALSE(warnings.Have(": 500 connections ("));
-  Server::Options many;
-  many.max_concurrent_connections = 900;
-  Server another(many);
-  another.AddProtocol("flare");
-  another.ListenOn(*EndpointFromString("127.0.0.1:0"));
-  EXPECT_TRUE(another.Start());
-  EXPECT_TRUE(warnings.Have(": 900 connections (--flare_rpc_server_max_"))
-      << warnings.All();
-  EXPECT_TRUE(warnings.Have("allows only 1000;")) << warnings.All();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 // A peer that sends and sends, but reads late, doesn't fill our memory: calls

@@ -1,5 +1,5 @@
-// Pipelined HTTP requests, whose replies must leave in order, and are more than
-// a connection holds back for the next one.
+// Pipelined HTTP requests, whose replies must leave in order: more of them, or
+// larger ones, than a connection holds back for the next one.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -155,6 +155,62 @@ TEST_F(ServerOrderTest, WaitersOfAClosedConnectionEnd) {
   GoOn();
   while (server().statistics().calls_running != 0) std::this_thread::yield();
   EXPECT_EQ(server().statistics().calls, kMany + 1u);
+}
+
+// HTTP without Rpc-SeqNo is answered in order, and so piles up: no 503.
+TEST_F(ServerOrderTest, LongPipelineIsServed) {
+  server_options().max_concurrent_requests_per_connection = 16;
+  fiber::Event go;
+  server().AddHttpHandler(
+      "/wait", NewHttpGetHandler([&](const HttpRequest&, HttpResponse* response,
+                                     HttpServerContext*) {
+        go.Wait();
+        response->set_body("done");
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  constexpr int kRequests = 2000;
+  client.Send(Times(kRequests, Get("/wait")));
+  go.Set();
+  for (int i = 0; i != kRequests; ++i) {
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    ASSERT_TRUE(head.starts_with("HTTP/1.1 200 OK\r\n")) << i << ": " << head;
+    ASSERT_EQ(client.ReadExactly(4), "done");
+  }
+}
+
+// Replies that were ready before their turn leave together, more than one may
+// write who looks first whether there is room.
+TEST_F(ServerOrderTest, RepliesHeldBackMayBeMoreThanTheOutputsLimit) {
+  server_options().max_output_per_connection = 100'000;
+  const std::string body(99'000, 'x');
+  fiber::Event go;
+  std::atomic<int> ready{0};
+  server().AddHttpHandler(
+      "/first",
+      NewHttpGetHandler(
+          [&](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            go.Wait();
+            response->set_body(body);
+          }));
+  server().AddHttpHandler(
+      "/other",
+      NewHttpGetHandler(
+          [&](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->set_body(body);
+            ++ready;
+          }));
+  StartServer();
+  RawClient client(endpoint());
+  constexpr int kOthers = 200;  // More than sockets take.
+  client.Send(Get("/first") + Times(kOthers, Get("/other")));
+  while (ready != kOthers) std::this_thread::yield();
+  go.Set();
+  for (int i = 0; i <= kOthers; ++i) {
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    ASSERT_TRUE(head.starts_with("HTTP/1.1 200 OK\r\n")) << i << ": " << head;
+    ASSERT_EQ(client.ReadExactly(body.size()), body) << i;
+  }
 }
 
 }  // namespace

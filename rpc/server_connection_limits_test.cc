@@ -1,0 +1,105 @@
+// Which connections a server takes, and how long it keeps idle ones.
+#include <glog/logging.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "flare/base/endpoint.h"
+#include "flare/fiber/event.h"
+#include "flare/rpc/testing/logged_lines.h"
+#include "flare/rpc/testing/server_fixture.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+using ConnectionLimitsTest = ServerTest;
+
+TEST_F(ConnectionLimitsTest, ConnectionsOverTheLimitAreClosed) {
+  server_options().max_concurrent_connections = 2;
+  StartServer();
+  {
+    RawClient first(endpoint()), second(endpoint());
+    for (RawClient* client : {&first, &second}) {
+      client->Call(1, kCall, MakeRequest(""));
+      EXPECT_TRUE(client->ReadReply());
+    }
+    RawClient third(endpoint());
+    EXPECT_TRUE(third.AtEnd());
+    EXPECT_EQ(server().statistics().connections_refused, 1u);
+    EXPECT_EQ(server().statistics().connections_open, 2u);
+    first.Shutdown();
+    EXPECT_TRUE(first.AtEnd());
+  }
+  StopServer();
+  EXPECT_EQ(server().statistics().connections_open, 0u);
+}
+
+TEST_F(ConnectionLimitsTest, FilterRefusesConnections) {
+  std::atomic<int> asked{0};
+  server_options().conn_filter = [&](const Endpoint& peer) {
+    EXPECT_EQ(peer.host(), "127.0.0.1");
+    return ++asked != 1;
+  };
+  StartServer();
+  EXPECT_TRUE(RawClient(endpoint()).AtEnd());
+  RawClient second(endpoint());
+  second.Call(1, kCall, MakeRequest(""));
+  EXPECT_TRUE(second.ReadReply());
+  EXPECT_EQ(server().statistics().connections_refused, 1u);
+}
+
+TEST_F(ConnectionLimitsTest, IdleConnectionsAreClosed) {
+  // So long that no call comes too late on a connection that was just made,
+  // however busy the machine is.
+  server_options().connection_max_idle = std::chrono::milliseconds(2000);
+  server_options().remove_idle_connection_interval =
+      std::chrono::milliseconds(5);
+  fiber::Event go;
+  service().on_call = [&](TestCall call) {
+    go.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient busy(endpoint());
+  busy.Call(1, kCall, MakeRequest("busy"));
+  RawClient idle(endpoint());
+  EXPECT_TRUE(idle.AtEnd());
+  // The one with a running call has lived as long.
+  go.Set();
+  const auto reply = busy.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->As<TestResponse>().body(), "busy");
+  EXPECT_TRUE(busy.AtEnd());
+  idle.Close();
+  busy.Close();
+  StopServer();
+  EXPECT_EQ(server().statistics().connections_idle, 2u);
+  EXPECT_EQ(server().statistics().connections_broken, 0u);
+}
+
+TEST_F(ConnectionLimitsTest, TooFewDescriptorsAreAWarning) {
+  const LoggedLines warnings(google::WARNING);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit tight = before;
+  tight.rlim_cur = 1000;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  server_options().max_concurrent_connections = 500;
+  StartServer();
+  EXPECT_FALSE(warnings.Have(": 500 connections ("));
+  Server::Options many;
+  many.max_concurrent_connections = 900;
+  Server another(many);
+  another.AddProtocol("flare");
+  another.ListenOn(*EndpointFromString("127.0.0.1:0"));
+  EXPECT_TRUE(another.Start());
+  EXPECT_TRUE(warnings.Have(": 900 connections (--flare_rpc_server_max_"))
+      << warnings.All();
+  EXPECT_TRUE(warnings.Have("allows only 1000;")) << warnings.All();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
