@@ -127,11 +127,7 @@ TEST_F(InspectPagesTest, LimitsOfCallsDoNotHold) {
           }));
   fiber::Event inside;
   fiber::Event finish;
-  service().on_call = [&](TestCall call) {
-    inside.Set();
-    finish.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
   StartServer();
   RawClient client(endpoint());
   client.Call(1, kCall, MakeRequest("hello"));

@@ -210,10 +210,7 @@ TEST_P(OnePort, OversizedRequestsAreAnswered) {
 
 // An HTTP request that closes ends what is read, not what was read before it.
 TEST_P(OnePort, RepliesOutliveAnHttpRequestThatCloses) {
-  service().on_call = [this](TestCall call) {
-    go_.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&go_);
   Serve();
   RawClient client(endpoint(), GetParam());
   client.Call(1, kCall, MakeRequest("call"));

@@ -57,10 +57,7 @@ TEST_F(ConnectionLimitsTest, IdleConnectionsAreClosed) {
   server_options().remove_idle_connection_interval =
       std::chrono::milliseconds(5);
   fiber::Event go;
-  service().on_call = [&](TestCall call) {
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&go);
   StartServer();
   RawClient busy(endpoint());
   busy.Call(1, kCall, MakeRequest("busy"));

@@ -144,10 +144,7 @@ TEST_F(ServerInputTest, RandomBytesNeverHurt) {
 
 TEST_F(ServerInputTest, WhatWasUnderstoodBeforeGarbageIsAnswered) {
   fiber::Event go;
-  service().on_call = [&](TestCall call) {
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&go);
   StartServer();
   RawClient client(endpoint());
   client.Send(client.Encode(1, kCall, MakeRequest("good")) + "garbage!");

@@ -143,11 +143,7 @@ TEST_F(ServerLimitsTest, MethodsHaveLimitsOfTheirOwn) {
       std::string(kCall) + ":1,some.other.Method:5";
   server_options().status_code_for_overloaded = 4321;
   fiber::Event go, runs;
-  service().on_call = [&](TestCall call) {
-    runs.Set();
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&go, &runs);
   StartServer();
   RawClient client(endpoint());
   client.Call(1, kCall, MakeRequest(""));
@@ -172,11 +168,7 @@ TEST_F(ServerLimitsTest, ProtocolsWithTheirOwnCodeForOverloadKeepIt) {
       std::string(kCall) + ":1";
   server_options().status_code_for_overloaded = 2004;
   fiber::Event go, runs;
-  service().on_call = [&](TestCall call) {
-    runs.Set();
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&go, &runs);
   StartServer({"flare", "baidu-std", "http+pb", "trpc", "bolt"});
   RawClient first(endpoint());
   first.Call(1, kCall, MakeRequest(""));

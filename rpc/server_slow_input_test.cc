@@ -124,10 +124,7 @@ TEST_F(SlowInputTest, IsNoneThatTheServerItselfDoesNotRead) {
   server_options().message_timeout = std::chrono::seconds(1);
   server_options().max_concurrent_requests_per_connection = 1;
   fiber::Event go;
-  service().on_call = [&](TestCall call) {
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&go);
   StartServer();
   RawClient client(endpoint());
   const std::string call = client.Encode(1, kCall, MakeRequest("body"));

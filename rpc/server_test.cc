@@ -244,10 +244,7 @@ TEST_F(ServerCallTest, ConnectionMayCloseWhileACallRuns) {
 
 TEST_F(ServerCallTest, AnswersAPeerThatHasShutDownItsSide) {
   fiber::Event go;
-  service().on_call = [&](TestCall call) {
-    go.Wait();
-    FlexibleService::Echo(call);
-  };
+  service().on_call = FlexibleService::EchoAfter(&go);
   StartServer();
   RawClient client(endpoint());
   client.Call(1, kCall, MakeRequest("still there?"));

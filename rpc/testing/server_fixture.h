@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/fiber/event.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/raw_client.h"
@@ -62,6 +63,15 @@ class FlexibleService : public TestService {
       call.response->set_number(call.request->number());
     }
     call.Reply(call.request->body());
+  }
+  // Sets `started`, if there is one, waits for `go`, and echoes. Both must
+  // outlive the calls.
+  static Handler EchoAfter(fiber::Event* go, fiber::Event* started = nullptr) {
+    return [go, started](TestCall call) {
+      if (started != nullptr) started->Set();
+      go->Wait();
+      Echo(call);
+    };
   }
 
   void Call(google::protobuf::RpcController* controller,
