@@ -1,5 +1,6 @@
 // What a connection does for one user at a time: connect, read, write, limits.
-// Closing is in stream_connection_close_test.cc, who sends and when in
+// Pauses of reading are in stream_connection_pause_test.cc, closing in
+// stream_connection_close_test.cc, who sends and when in
 // stream_connection_flush_test.cc, crowds and races in
 // stream_connection_stress_test.cc.
 #include "flare/io/stream_connection.h"
@@ -232,119 +233,6 @@ TEST_P(StreamConnectionTest, ClosingWakesWaitingWriters) {
   connection_->Close(Status(ECANCELED, "enough"));
   EXPECT_TRUE(woken.wait_for(testing::kLimit));
   EXPECT_EQ(connection_->WaitWritable(), RoomResult::kClosed);
-}
-
-TEST_P(StreamConnectionTest, PausedReadingResumes) {
-  fiber::Event first;
-  fiber::Event second;
-  std::atomic<bool> resumed{false};
-  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
-    const std::string got = FlattenSlow(in);
-    in.Clear();
-    if (got == "a") {
-      connection_->PauseReading();
-      first.Set();
-    } else {
-      EXPECT_TRUE(resumed.load());
-      EXPECT_EQ(got, "b");
-      second.Set();
-    }
-    return true;
-  };
-  Open();
-  ASSERT_TRUE(SendAll(peer_.get(), "a"));
-  ASSERT_TRUE(first.WaitUntil(Deadline()));
-  // Edges come, nobody reads; DrainPollers() makes sure they were delivered.
-  ASSERT_TRUE(SendAll(peer_.get(), "b"));
-  testing::DrainPollers();
-  resumed.store(true);
-  connection_->ResumeReading();
-  EXPECT_TRUE(second.WaitUntil(Deadline()));
-}
-
-// A handler that takes one byte at a time and pauses: all arrive, without
-// anything new having to come, and so does the end.
-TEST_P(StreamConnectionTest, WhatAPausingHandlerLeftIsDeliveredAgain) {
-  fiber::Latch all(1000);
-  std::atomic<int> taken{0};
-  fiber::Event ended;
-  StreamConnection::Options options;
-  options.max_input = 100;  // Doesn't count for what was left.
-  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
-    in.Skip(1);
-    connection_->PauseReading();
-    // Now from within, now from outside.
-    if (++taken % 2 == 0) {
-      connection_->ResumeReading();
-    } else {
-      fiber::Spawn([&] { connection_->ResumeReading(); });
-    }
-    all.count_down();
-    return true;
-  };
-  handler_.on_end_of_input = [&] {
-    EXPECT_EQ(taken.load(), 1000);
-    ended.Set();
-    return false;
-  };
-  Open(options);
-  ASSERT_TRUE(SendAll(peer_.get(), std::string(1000, 'x')));
-  EXPECT_TRUE(all.wait_for(testing::kLimit));
-  ::shutdown(peer_.get(), SHUT_WR);
-  EXPECT_TRUE(ended.WaitUntil(Deadline()));
-}
-
-// EndInput() waits for the handler to have taken what it left.
-TEST_P(StreamConnectionTest, EndOfInputComesAfterWhatWasLeft) {
-  std::atomic<int> taken{0};
-  fiber::Event first;
-  fiber::Event ended;
-  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
-    in.Skip(1);
-    connection_->PauseReading();
-    if (taken++ == 0) {
-      first.Set();
-    } else {
-      connection_->ResumeReading();
-    }
-    return true;
-  };
-  handler_.on_end_of_input = [&] {
-    EXPECT_EQ(taken.load(), 5);
-    ended.Set();
-    return false;
-  };
-  Open();
-  ASSERT_TRUE(SendAll(peer_.get(), "abcde"));
-  ASSERT_TRUE(first.WaitUntil(Deadline()));
-  connection_->EndInput();
-  EXPECT_FALSE(ended.IsSet());
-  connection_->ResumeReading();
-  EXPECT_TRUE(ended.WaitUntil(Deadline()));
-}
-
-TEST_P(StreamConnectionTest, ReadingPausedForOutputResumesByItself) {
-  StreamConnection::Options options;
-  options.max_output = 1'000'000;
-  fiber::Event paused;
-  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
-    while (!in.empty()) {
-      if (!connection_->HasOutputRoom()) {
-        paused.Set();
-        connection_->PauseReadingForOutput();
-        return true;
-      }
-      in.Skip(1);
-      EXPECT_EQ(connection_->Write(CreateBufferSlow(Pattern(300'000))),
-                WriteResult::kOk);
-    }
-    return true;
-  };
-  Open(options, 2048, 2048);
-  ASSERT_TRUE(SendAll(peer_.get(), std::string(20, 'x')));
-  // The peer might read as fast as it is written to.
-  ASSERT_TRUE(paused.WaitUntil(Deadline()));
-  EXPECT_EQ(Receive(peer_.get(), 20 * 300'000).size(), 20U * 300'000);
 }
 
 TEST_P(StreamConnectionTest, UrgentDataIsDataToWhomWeConnect) {
