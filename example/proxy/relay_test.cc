@@ -1,136 +1,34 @@
+// How a relay passes bytes on, over sockets of either kind. Resets and urgent
+// data, which only TCP has, are in relay_tcp_test.cc.
 #include "example/proxy/relay.h"
 
 #include <fcntl.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
 
-#include "flare/io/fd.h"
-#include "flare/io/socket_options.h"
+#include "example/proxy/relay_fixture.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
 namespace example::proxy {
 namespace {
 
-using flare::io::UniqueFd;
 using flare::io::testing::Pattern;
 using flare::io::testing::Receive;
 using flare::io::testing::ReceiveEnd;
-using flare::io::testing::ResetOnClose;
 using flare::io::testing::SendAll;
-using flare::io::testing::SocketPair;
-using flare::io::testing::TcpPair;
-
-enum class Kind { kTcp, kUnix };
-
-SocketPair MakePair(Kind kind, int buffer) {
-  if (kind == Kind::kTcp) return TcpPair(buffer, buffer);
-  std::array<int, 2> fds;
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()),
-            0);
-  SocketPair pair{.ours = UniqueFd(fds[0]), .peer = UniqueFd(fds[1])};
-  if (buffer > 0) flare::io::SetSendBuffer(fds[0], buffer);
-  flare::io::testing::MakePlain(fds[1]);
-  EXPECT_EQ(::fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
-  return pair;
-}
-
-// A relay between two plain sockets, driven by edges as the proxy drives it.
-class RelayTest : public ::testing::TestWithParam<Kind> {
- protected:
-  // `buffer`: of each socket in the kernel; 0: as usual.
-  void Open(const Relay::Options& options = Relay::Options(), int buffer = 0) {
-    client_ = MakePair(GetParam(), buffer);
-    upstream_ = MakePair(GetParam(), buffer);
-    relay_.emplace(client_.ours.get(), upstream_.ours.get(), options);
-    epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-    Watch(client_.ours.get(), 0);
-    Watch(upstream_.ours.get(), 1);
-  }
-
-  void Watch(int fd, std::uint32_t side) {
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-    event.data.u32 = side;
-    ASSERT_EQ(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event), 0);
-  }
-
-  // Serves events until `done()`, or the relay has ended.
-  template <class Done>
-  void RunUntil(Done done) {
-    bool more = true;  // What there was before the sockets were watched.
-    while (!ended_ && !done()) {
-      std::array<epoll_event, 2> events;
-      const int n =
-          ::epoll_wait(epoll_.get(), events.data(), 2, more ? 0 : kLimitMs);
-      ASSERT_TRUE(n > 0 || more) << "nothing happens any more";
-      std::array<std::uint32_t, 2> bits{};
-      for (int i = 0; i < n; ++i) bits[events[i].data.u32] |= events[i].events;
-      const Relay::Outcome outcome = relay_->Run(bits[0], bits[1]);
-      more = outcome == Relay::Outcome::kMore;
-      ended_ = outcome == Relay::Outcome::kEnded;
-      EXPECT_LE(relay_->pending_to(Relay::kClient), most_pending_);
-      EXPECT_LE(relay_->pending_to(Relay::kUpstream), most_pending_);
-    }
-  }
-  void RunUntilEnd() {
-    RunUntil([] { return false; });
-    ASSERT_TRUE(ended_);
-  }
-  // As long as something happens.
-  void RunUntilQuiet() {
-    for (;;) {
-      std::array<epoll_event, 2> events;
-      const int n = ::epoll_wait(epoll_.get(), events.data(), 2, 0);
-      std::array<std::uint32_t, 2> bits{};
-      for (int i = 0; i < n; ++i) bits[events[i].data.u32] |= events[i].events;
-      const Relay::Outcome outcome = relay_->Run(bits[0], bits[1]);
-      ended_ = outcome == Relay::Outcome::kEnded;
-      largest_pending_ =
-          std::max(largest_pending_, relay_->pending_to(Relay::kUpstream));
-      if (ended_ || (n == 0 && outcome == Relay::Outcome::kWaiting)) return;
-    }
-  }
-  // What the proxy does at the end.
-  void CloseOurs() {
-    const Relay::Result& result = relay_->result();
-    if (result.reset_other) {
-      ResetOnClose(result.end == Relay::Result::End::kClientBroke
-                       ? upstream_.ours.get()
-                       : client_.ours.get());
-    }
-    client_.ours.Reset();
-    upstream_.ours.Reset();
-  }
-  std::uint64_t Passed(Relay::Side side) { return relay_->bytes_to(side); }
-
-  static constexpr int kLimitMs = 60'000;
-
-  SocketPair client_;
-  SocketPair upstream_;
-  std::optional<Relay> relay_;
-  UniqueFd epoll_;
-  bool ended_ = false;
-  std::size_t most_pending_ = Relay::Options().high_watermark;
-  std::size_t largest_pending_ = 0;  // That RunUntilQuiet() has seen.
-};
 
 INSTANTIATE_TEST_SUITE_P(Sockets, RelayTest,
-                         ::testing::Values(Kind::kTcp, Kind::kUnix),
+                         ::testing::Values(SocketKind::kTcp, SocketKind::kUnix),
                          [](const auto& info) {
-                           return info.param == Kind::kTcp ? "Tcp" : "Unix";
+                           return info.param == SocketKind::kTcp ? "Tcp"
+                                                                 : "Unix";
                          });
 
 TEST_P(RelayTest, PassesMessagesBothWays) {
@@ -197,7 +95,8 @@ TEST_P(RelayCopyModeTest, AsItComes) {
   PassManyBytesBothWaysAtOnce(CopyMode::kAuto);
 }
 INSTANTIATE_TEST_SUITE_P(Sockets, RelayCopyModeTest,
-                         ::testing::Values(Kind::kTcp, Kind::kUnix));
+                         ::testing::Values(SocketKind::kTcp,
+                                           SocketKind::kUnix));
 
 TEST_P(RelayTest, SlowSideStopsTheOtherAtTheHighWatermark) {
   most_pending_ = 30'000;
@@ -358,112 +257,6 @@ TEST_P(RelayTest, SplicedStreamWhoseReaderGoesAway) {
   EXPECT_EQ(relay_->pending_to(Relay::kUpstream), 0U);
   CloseOurs();
   sender.join();
-}
-
-// The rest is about resets, which Unix sockets know only in part.
-using TcpRelayTest = RelayTest;
-INSTANTIATE_TEST_SUITE_P(Resets, TcpRelayTest, ::testing::Values(Kind::kTcp));
-
-TEST_P(TcpRelayTest, ResetByClientIsPassedOn) {
-  Open();
-  ASSERT_TRUE(SendAll(client_.peer.get(), "half a requ"));
-  RunUntil([&] { return Passed(Relay::kUpstream) == 11; });
-  ResetOnClose(client_.peer.get());
-  client_.peer.Reset();
-  RunUntilEnd();
-  EXPECT_EQ(relay_->result().end, Relay::Result::End::kClientBroke);
-  EXPECT_EQ(relay_->result().error, ECONNRESET);
-  EXPECT_TRUE(relay_->result().reset_other);
-  EXPECT_EQ(Receive(upstream_.peer.get(), 11), "half a requ");
-  CloseOurs();
-  EXPECT_EQ(ReceiveEnd(upstream_.peer.get()), ECONNRESET);
-}
-
-TEST_P(TcpRelayTest, ResetByUpstreamIsPassedOnBehindWhatItHadSent) {
-  Open();
-  ASSERT_TRUE(SendAll(upstream_.peer.get(), "half a rep"));
-  RunUntil([&] { return Passed(Relay::kClient) == 10; });
-  ResetOnClose(upstream_.peer.get());
-  upstream_.peer.Reset();
-  RunUntilEnd();
-  EXPECT_EQ(relay_->result().end, Relay::Result::End::kUpstreamBroke);
-  EXPECT_EQ(Receive(client_.peer.get(), 10), "half a rep");
-  CloseOurs();
-  EXPECT_EQ(ReceiveEnd(client_.peer.get()), ECONNRESET);
-}
-
-// The end of its direction came before: nobody reads from it any more.
-TEST_P(TcpRelayTest, ResetAfterTheEndOfInputIsNoticed) {
-  Open();
-  ::shutdown(upstream_.peer.get(), SHUT_WR);
-  RunUntilQuiet();
-  ResetOnClose(upstream_.peer.get());
-  upstream_.peer.Reset();
-  RunUntilEnd();
-  EXPECT_EQ(relay_->result().end, Relay::Result::End::kUpstreamBroke);
-  EXPECT_NE(relay_->result().error, 0);
-}
-
-// While it isn't read from, a client that resets is noticed once what it had
-// sent has been delivered.
-TEST_P(TcpRelayTest, ResetByASenderThatHadBeenStopped) {
-  Open({.high_watermark = 10'000, .low_watermark = 1'000}, 4096);
-  ASSERT_EQ(::fcntl(client_.peer.get(), F_SETFL, O_NONBLOCK), 0);
-  const std::string piece = Pattern(1000);
-  while (relay_->pending_to(Relay::kUpstream) < 10'000) {
-    static_cast<void>(
-        ::send(client_.peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL));
-    RunUntilQuiet();
-  }
-  ResetOnClose(client_.peer.get());
-  client_.peer.Reset();
-  RunUntilQuiet();
-  EXPECT_FALSE(ended_);
-  std::thread reader([&] {
-    while (!Receive(upstream_.peer.get(), 1).empty()) continue;
-  });
-  RunUntilEnd();
-  EXPECT_EQ(relay_->result().end, Relay::Result::End::kClientBroke);
-  CloseOurs();
-  reader.join();
-}
-
-// Urgent data makes reads stop short in front of it; it goes on as plain data.
-TEST_P(TcpRelayTest, UrgentDataDoesNotStopTheFlow) {
-  Open();
-  flare::io::SetUrgentInline(client_.ours.get());
-  std::string expected;
-  for (int i = 0; i < 20; ++i) {
-    ASSERT_TRUE(SendAll(client_.peer.get(), "plain"));
-    ASSERT_EQ(::send(client_.peer.get(), "!", 1, MSG_OOB), 1);
-    expected += "plain!";
-  }
-  RunUntil([&] { return Passed(Relay::kUpstream) == expected.size(); });
-  EXPECT_EQ(Receive(upstream_.peer.get(), expected.size()), expected);
-}
-
-// Nor do splices, which take it for the end, or for nothing, when it comes in
-// front of one or of more.
-TEST_P(TcpRelayTest, UrgentDataInASplicedStream) {
-  for (const bool ended : {false, true}) {
-    Open({.copy_mode = CopyMode::kSplice});
-    flare::io::SetUrgentInline(client_.ours.get());
-    std::string expected = Pattern(96 << 10, 1);
-    ASSERT_TRUE(SendAll(client_.peer.get(), expected));
-    RunUntil([&] { return relay_->splices_to(Relay::kUpstream); });
-    ASSERT_EQ(::send(client_.peer.get(), "!", 1, MSG_OOB), 1);
-    const std::string rest = Pattern(32 << 10, 2);
-    ASSERT_TRUE(SendAll(client_.peer.get(), rest));
-    expected += "!" + rest;
-    if (ended) ::shutdown(client_.peer.get(), SHUT_WR);
-    std::string received;
-    std::thread reader(
-        [&] { received = Receive(upstream_.peer.get(), expected.size()); });
-    RunUntil([&] { return Passed(Relay::kUpstream) == expected.size(); });
-    upstream_.ours.Reset();  // Ends the reader, if it still waits.
-    reader.join();
-    EXPECT_TRUE(received == expected) << received.size();
-  }
 }
 
 }  // namespace
