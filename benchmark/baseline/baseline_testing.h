@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,7 +22,7 @@
 #include "benchmark/baseline/event_loop.h"
 #include "example/rpc/echo_service.pb.h"
 #include "flare/base/buffer.h"
-#include "flare/base/clock.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/registry.h"
@@ -34,15 +33,7 @@ namespace baseline {
 
 inline constexpr std::int64_t kPatienceNs = 30'000'000'000;
 
-template <class Condition>
-[[nodiscard]] bool Eventually(Condition&& condition) {
-  const std::int64_t deadline = flare::NowNs() + kPatienceNs;
-  while (!condition()) {
-    if (flare::NowNs() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
+using flare::fiber::testing::Eventually;
 
 struct Reply {
   int status = -1;
