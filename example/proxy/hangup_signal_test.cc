@@ -4,6 +4,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
 
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
@@ -22,6 +27,21 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HangupSignalTest,
                          ::testing::Values(flare::fiber::testing::RuntimeShape{
                              1, 1, "io-heavy"}),
                          flare::fiber::testing::RuntimeShapeName);
+
+// What has been written to each of this process's eventfds and not been read.
+std::map<int, std::uint64_t> EventCounts() {
+  std::map<int, std::uint64_t> counts;
+  for (const auto& fd :
+       std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream file(fd.path());
+    for (std::string word; file >> word;) {
+      if (word != "eventfd-count:") continue;
+      file >> std::hex >> counts[std::stoi(fd.path().filename())];
+      break;
+    }
+  }
+  return counts;
+}
 
 TEST_P(HangupSignalTest, EachSignalCausesARun) {
   flare::Fiber([] {
@@ -103,18 +123,39 @@ TEST_P(HangupSignalTest, ALateHandlerWritesToNobodyElse) {
 // Nor does it cause a run of the next one.
 TEST_P(HangupSignalTest, WhatTheLastOneLeftIsForgotten) {
   flare::Fiber([&] {
-    std::atomic<int> runs{0};
-    for (int i = 0; i != 3; ++i) {
-      struct sigaction handler = {};
-      {
-        HangupSignal hangup([&] { ++runs; });
-        EXPECT_EQ(::sigaction(SIGHUP, nullptr, &handler), 0);
-        // Time for a run, if there were one.
-        flare::this_fiber::SleepFor(std::chrono::milliseconds(5));
-      }
-      handler.sa_handler(SIGHUP);
+    struct sigaction handler = {};
+    {
+      HangupSignal hangup([] {});
+      EXPECT_EQ(::sigaction(SIGHUP, nullptr, &handler), 0);
     }
-    EXPECT_EQ(runs, 0);
+    const auto before = EventCounts();
+    for (int i = 0; i != 1000; ++i) handler.sa_handler(SIGHUP);
+    // No other is written to as often.
+    int event = -1;
+    for (const auto& [fd, count] : EventCounts()) {
+      const auto it = before.find(fd);
+      if (it != before.end() && count == it->second + 1000) event = fd;
+    }
+    ASSERT_NE(event, -1) << "its count isn't in /proc/self/fdinfo";
+
+    flare::fiber::Event raised, ran;
+    std::atomic<int> runs{0};
+    std::uint64_t unread = 0;
+    {
+      HangupSignal hangup([&] {
+        raised.Wait();
+        if (runs++ == 0) unread = EventCounts()[event];
+        ran.Set();
+      });
+      // What was left is either still there, or has caused a run. That waits,
+      // and nobody reads meanwhile what we raise.
+      EXPECT_EQ(EventCounts()[event], 0U);
+      ::raise(SIGHUP);
+      raised.Set();
+      EXPECT_TRUE(ran.WaitUntil(flare::io::testing::Deadline()));
+    }
+    EXPECT_EQ(unread, 0U);
+    EXPECT_EQ(runs, 1);
   }).join();
 }
 
