@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -60,12 +61,19 @@ void Watched::Discard() {
   loop_->discarded_.PushBack(this);
 }
 
+void MustHaveDescriptor(bool has, const char* what) {
+  if (has) return;
+  PLOG(ERROR) << what << ": raise the limit of descriptors (ulimit -n), or "
+              << "have fewer --threads";
+  std::_Exit(1);  // Other threads may run.
+}
+
 EventLoop::EventLoop()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_up_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spin_(std::int64_t{FLAGS_flare_io_spin_us} * 1000) {
-  PCHECK(epoll_) << "epoll_create1";
-  PCHECK(wake_up_) << "eventfd";
+  MustHaveDescriptor(static_cast<bool>(epoll_), "epoll_create1");
+  MustHaveDescriptor(static_cast<bool>(wake_up_), "eventfd");
   // With an edge for each write it needs no reading.
   PCHECK(AddToEpoll(epoll_.get(), wake_up_.get(), EPOLLIN | EPOLLET, nullptr) ==
          0)

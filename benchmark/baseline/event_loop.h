@@ -39,6 +39,10 @@
 
 namespace baseline {
 
+// Unless `has`, which errno then belongs to, ends the program with 1 and a line
+// in the log: a baseline without a descriptor for `what` is none.
+void MustHaveDescriptor(bool has, const char* what);
+
 class EventLoop;
 
 // Something that is done in the loop's thread, once for each time it's posted.

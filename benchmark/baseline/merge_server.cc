@@ -38,6 +38,9 @@ DEFINE_int32(downstream_timeout, 1000,
 namespace baseline {
 namespace {
 
+// More than a machine's ports let one address have.
+constexpr int kMaxDownstreamConnections = 100'000;
+
 flare::Expected<RelayOptions, flare::Status> RelayOptionsFromFlags() {
   const auto bad = [](std::string text) {
     return flare::Status(EINVAL, std::move(text));
@@ -45,9 +48,13 @@ flare::Expected<RelayOptions, flare::Status> RelayOptionsFromFlags() {
   if (FLAGS_work != "none") {
     return bad("--work and --forward_to don't go together.");
   }
-  if (FLAGS_downstream_connections < 1 || FLAGS_downstream_timeout < 1) {
-    return bad(
-        "--downstream_connections and --downstream_timeout must be positive.");
+  if (FLAGS_downstream_connections < 1 ||
+      FLAGS_downstream_connections > kMaxDownstreamConnections) {
+    return bad("--downstream_connections must be between 1 and " +
+               std::to_string(kMaxDownstreamConnections) + ".");
+  }
+  if (FLAGS_downstream_timeout < 1) {
+    return bad("--downstream_timeout must be positive.");
   }
   auto server = ParseServerAddress(FLAGS_forward_to);
   if (!server) return bad("Bad --forward_to: " + server.error().message());

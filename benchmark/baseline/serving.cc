@@ -75,7 +75,7 @@ class LoopServer::Acceptor {
         new_connection_(new_connection) {
     const sigset_t signals = QuitSignals();
     signals_.Reset(::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
-    PCHECK(signals_) << "signalfd";
+    MustHaveDescriptor(static_cast<bool>(signals_), "signalfd");
   }
 
   void RunUntilSignal(const example::RequestCounter& requests) {

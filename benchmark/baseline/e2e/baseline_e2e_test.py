@@ -180,6 +180,18 @@ class Servers(TestCase):
                              requests=100, in_tail=True)
         self.assertGreater(figures["tail"]["p50_us"], 2900)
 
+  def test_without_descriptors(self):
+    for descriptors in 5, 6, 7, 8:
+      with self.subTest(descriptors):
+        server = harness.Program(
+            FOLDER + "merge_server", "--port=0", "--threads=2",
+            prefix=("sh", "-c",
+                    f'ulimit -n {descriptors} && exec "$0" "$@"'))
+        self.addCleanup(server.kill)
+        self.assertIn(server.wait(), (1, 2), server)
+        self.assertIn("Too many open files", server.log())
+        self.assertNotIn("Check fail", server.log())
+
   def test_refuses_flags(self):
     for program, said, *flags in [
         ("gdt_server", "--threads=-1", "--threads=-1"),
@@ -204,6 +216,9 @@ class Servers(TestCase):
         ("merge_server", "don't go together", "--work=spin",
          "--forward_to=flare://127.0.0.1:1"),
         ("merge_server", "must be positive", "--downstream_timeout=0",
+         "--forward_to=flare://127.0.0.1:1"),
+        ("merge_server", "between 1 and 100000",
+         "--downstream_connections=100001",
          "--forward_to=flare://127.0.0.1:1"),
         ("epoll_limit_server", "--body_size", "--body_size=-1"),
         ("epoll_limit_server", "192.0.2.1", "--ip=192.0.2.1"),
