@@ -76,7 +76,12 @@ class Pool {
 
   void Open() {
     ScopedLock guard(mutex_);
-    if (state_ == State::kShut) state_ = State::kOpen;
+    if (state_ == State::kShut && !ending_) state_ = State::kOpen;
+  }
+
+  void SetEnding(bool ending) {
+    ScopedLock guard(mutex_);
+    ending_ = ending;
   }
 
   bool IsOpen() {
@@ -160,6 +165,7 @@ class Pool {
   fiber::Mutex shutdown_mutex_;  // One at a time.
   ThreadMutex mutex_;
   State state_ FLARE_GUARDED_BY(mutex_) = State::kOpen;
+  bool ending_ FLARE_GUARDED_BY(mutex_) = false;
   std::unordered_map<GroupedKey, std::shared_ptr<PeerConnections>,
                      GroupedKeyHash>
       sets_ FLARE_GUARDED_BY(mutex_);
@@ -178,6 +184,10 @@ std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
 }
 
 void ShutdownClientSide() { Pool::Instance()->Shutdown(); }
+
+ClientSideEnd::ClientSideEnd() { Pool::Instance()->SetEnding(true); }
+
+ClientSideEnd::~ClientSideEnd() { Pool::Instance()->SetEnding(false); }
 
 void OpenClientSide() { Pool::Instance()->Open(); }
 

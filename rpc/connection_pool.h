@@ -33,8 +33,22 @@ std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
 // started later has a client side again, for channels opened then.
 void ShutdownClientSide();
 
+// While it exists, the client side stays shut once ShutdownClientSide() has
+// run, whoever opens channels: fibers may still run until the runtime has
+// ended, and connections that they made would be left behind. For
+// flare::Start(). One at a time.
+class ClientSideEnd {
+ public:
+  ClientSideEnd();
+  ~ClientSideEnd();
+
+  ClientSideEnd(const ClientSideEnd&) = delete;
+  ClientSideEnd& operator=(const ClientSideEnd&) = delete;
+};
+
 // A channel is being opened: there is a client side again, except while
-// ShutdownClientSide() runs. Any thread; doesn't block.
+// ShutdownClientSide() runs or the runtime is about to end. Any thread;
+// doesn't block.
 void OpenClientSide();
 // Any thread; takes the lock of FindPeerConnections().
 bool IsClientSideOpen();

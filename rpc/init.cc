@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -157,8 +158,10 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
 
   int result = 1;
   if (Status started = fiber::StartRuntime(*options); started.ok()) {
+    std::optional<rpc::ClientSideEnd> end;
     result = RunOnFiber([&] {
       const int value = cb(argc, argv);
+      end.emplace();
       rpc::ShutdownClientSide();
       return value;
     });

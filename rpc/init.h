@@ -39,7 +39,9 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb);
 // process managers tend to send them in pairs) aborts the process unless
 // --noflare_abort_on_double_quit_signal. Ends the process with 1, and a line
 // in the log, if there is no thread or descriptor for this. Only inside
-// Start().
+// Start(): a fiber that still waits when it ends is abandoned, with an error in
+// the log, as all that are suspended then; a plain thread must not wait by
+// then, as it would for ever.
 void WaitForQuitSignal();
 
 // Has there been such a signal? Doesn't block. Any thread inside Start().

@@ -20,15 +20,23 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/sanitizer.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/testing/new_events.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/init/on_init.h"
 #include "flare/init/override_flag.h"
 #include "flare/io/fd.h"
+#include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/rpc_channel.h"
+#ifdef FLARE_ASAN
+#include <sanitizer/lsan_interface.h>
+#endif
 
 DEFINE_int32(test_default, 1, "Overridden here.");
 DEFINE_string(test_forced, "old", "Forcibly overridden here.");
@@ -310,6 +318,61 @@ TEST_F(StartTest, SignalsAreForgottenAtTheEnd) {
   }
   sigaction(SIGTERM, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+// A fiber that nobody joined still waits when the runtime ends: it is
+// abandoned, and a signal that comes later isn't for it.
+TEST_F(StartTest, WhoStillWaitsForASignalAtTheEndIsAbandoned) {
+  static std::atomic<int> woken;
+  static std::atomic<bool> begun;
+  begun = false;
+#ifdef FLARE_ASAN
+  __lsan_disable();  // It is left behind on purpose.
+#endif
+  const int result = StartWith({}, [](int, char**) {
+    fiber::Spawn([] {
+      begun = true;
+      WaitForQuitSignal();
+      ++woken;
+    });
+    while (!begun) this_fiber::Yield();
+    return 7;
+  });
+#ifdef FLARE_ASAN
+  __lsan_enable();
+#endif
+  EXPECT_EQ(result, 7);
+  StartWith({}, [](int, char**) {
+    EXPECT_FALSE(CheckForQuitSignal());
+    raise(SIGTERM);
+    WaitForQuitSignal();
+    return 0;
+  });
+  EXPECT_EQ(woken.load(), 0);
+}
+
+// A fiber that still runs when the client side has been shut down can't have it
+// back.
+TEST_F(StartTest, ChannelsOpenedAtTheEndAreShut) {
+  static std::atomic<bool> done;
+  done = false;
+  StartWith({}, [](int, char**) {
+    const RpcChannel before("flare://127.0.0.1:1");
+    fiber::Spawn([] {
+      while (rpc::IsClientSideOpen()) this_fiber::Yield();
+      rpc::ShutdownClientSide();  // When that of Start() has ended.
+      const RpcChannel late("flare://127.0.0.1:1");
+      EXPECT_FALSE(rpc::IsClientSideOpen());
+      done = true;
+    });
+    return 0;
+  });
+  EXPECT_TRUE(done);
+  StartWith({}, [](int, char**) {
+    const RpcChannel next("flare://127.0.0.1:1");
+    EXPECT_TRUE(rpc::IsClientSideOpen());
+    return 0;
+  });
 }
 
 // It has begun on another thread, and is kept from its CPU until the end: what
