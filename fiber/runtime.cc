@@ -11,6 +11,7 @@
 
 #include "flare/base/malloc_arena.h"
 #include "flare/base/topology.h"
+#include "flare/fiber/address_space.h"
 #include "flare/fiber/blocking_pool.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fork_guard.h"
@@ -253,6 +254,12 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
   if (Status s = BuildGroups(options, rt.get()); !s.ok()) return s;
   ConnectNeighbours(options, rt.get());
   if (Status s = GetFirstStacks(options, rt.get()); !s.ok()) return s;
+  // Besides the workers: both watches, and whoever waits for signals.
+  if (Status s = CheckAddressSpace(
+          rt->plan.shape.groups * rt->plan.shape.workers_per_group + 3);
+      !s.ok()) {
+    return s;
+  }
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
   rt->shutdown.SetGroups(all);
