@@ -28,6 +28,8 @@ class BlockingCaller final : public Caller {
   CallSequence calls_;
   CallerCount* const running_;
   const CallerKind kind_;
+  const std::size_t number_;
+  const std::size_t callers_;  // All of the load.
   const std::size_t group_;
   flare::Fiber fiber_;
   std::thread thread_;

@@ -274,6 +274,24 @@ class Endings(PressTest):
         self.assertEqual(press.wait(), 0, press)
         self.assertEqual("may be 300 connections" in press.log(), warned, press)
 
+  def test_too_few_threads_for_callers_are_said(self):
+    server = self.start_with_files("ulimit -n 300", "server", "--port=0")
+    port = int(server.wait_for(r"listens on 127\.0\.0\.1:(\d+)")[1])
+    # Stacks are so large that memory is left when there is none for another.
+    press = self.start_with_files(
+        "ulimit -s 1000000 && ulimit -v 30000000", "press", "--callers=500",
+        "--caller_kind=thread", f"--server_addr=flare://127.0.0.1:{port}")
+    self.assertEqual(press.wait(), 2, press)
+    self.assertRegex(press.log(), r"thread for caller \d+ of 500: Resource "
+                     r"temporarily unavailable\. Lower --callers, ")
+
+  def test_too_little_address_space_is_said_at_the_start(self):
+    server = self.start_with_files(
+        "ulimit -s 1000000 && ulimit -v 3000000", "server", "--port=0",
+        "--flare_concurrency_hint=4")
+    self.assertEqual(server.wait(), 1, server)
+    self.assertRegex(server.log(), r"no \d+ MiB of address space for 7 threads")
+
   def test_help_is_no_mistake(self):
     for flag in "--help", "--helpshort", "--helpmatch=press", "--version":
       with self.subTest(flag=flag):
