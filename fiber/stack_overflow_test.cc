@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -73,6 +74,23 @@ TEST_F(StackOverflowDeathTest, WithoutNameAfterASuspension) {
               }),
               ::testing::KilledBySignal(SIGSEGV),
               "fiber without name overflowed its stack");
+}
+
+// More than the guard, or all stacks that are likely to lie below it: by
+// -fstack-clash-protection every page of it is touched.
+[[gnu::noinline]] int TakeLargeFrame(std::size_t at) {
+  volatile char frame[std::size_t{64} << 20];
+  frame[at] = 1;
+  return frame[at];
+}
+
+TEST_F(StackOverflowDeathTest, LargeFramesDoNotStepOverTheGuard) {
+  EXPECT_EXIT(OnFiber([] {
+                // The far end, which is all that it means to touch.
+                static volatile std::size_t at = 0;
+                TakeLargeFrame(at);
+              }),
+              ::testing::KilledBySignal(SIGSEGV), "overflowed its stack");
 }
 
 TEST_F(StackOverflowDeathTest, InABlockingRegion) {

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "flare/base/sanitizer.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
@@ -395,6 +397,41 @@ TEST_P(TaskGroupTest, TokensRaceWithStopping) {
     group.Spawn([&] { group.RequestStop(); });
     EXPECT_TRUE(group.Wait().ok());
   }
+}
+
+// A group made by the child of the one above, and so on: `deepest` is called by
+// the last of them.
+void Nest(int depth, const std::function<void(TaskGroup*)>& deepest) {
+  TaskGroup group;
+  if (depth == 0) return deepest(&group);
+  group.Spawn([&] { Nest(depth - 1, deepest); });
+  EXPECT_TRUE(group.Wait().ok());
+}
+
+TEST_P(TaskGroupTest, GroupsNestDeep) {
+#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
+  constexpr int kDepth = 300;  // Fibers cost them much.
+#else
+  constexpr int kDepth = 3000;
+#endif
+  std::atomic<int> ran{0};
+  Nest(kDepth, [&](TaskGroup*) { ++ran; });
+  EXPECT_EQ(ran.load(), 1);
+}
+
+TEST_P(TaskGroupTest, DeepGroupsAreStopped) {
+  TaskGroup outermost;
+  Event begun;
+  outermost.Spawn([&] {
+    Nest(100, [&](TaskGroup* group) {
+      begun.Set();
+      UntilStopped(group->stop_token());
+    });
+  });
+  begun.Wait();
+  // On a fiber, whose stack is small.
+  Fiber([&] { outermost.RequestStop(); }).join();
+  EXPECT_TRUE(outermost.Wait().ok());
 }
 
 TEST(TaskGroupDeathTest, WaitingForOneself) {
