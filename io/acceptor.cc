@@ -142,9 +142,26 @@ const char* WhoHas(const Endpoint& address) {
   return " (is another server running? `ss -lxp` shows who has it)";
 }
 
+// What to do about an error of listening.
+const char* AdviceFor(const Endpoint& address, int error) {
+  const bool has_port = address.family() != AF_UNIX;
+  if (error == EADDRINUSE) return WhoHas(address);
+  if (error == EMFILE) return "; raise the limit of descriptors (ulimit -n)";
+  if ((error == EACCES || error == EPERM) && has_port) {
+    return "; ports below 1024 need root or the capability "
+           "CAP_NET_BIND_SERVICE: take a port from 1024 on, or "
+           "`setcap cap_net_bind_service+ep` the program";
+  }
+  if (error == EADDRNOTAVAIL && has_port) {
+    return "; no interface of this machine has that address (`ip addr` lists "
+           "them)";
+  }
+  return "";
+}
+
 Status ListenError(const Endpoint& address, const Status& cause) {
   std::string text = "listen on " + address.ToString() + ": " + cause.message();
-  if (cause.code() == EADDRINUSE) text += WhoHas(address);
+  text += AdviceFor(address, cause.code());
   return Status(cause.code(), std::move(text));
 }
 

@@ -117,6 +117,21 @@ TEST_P(AcceptorTest, PortInUse) {
   EXPECT_EQ(Receive(client.get(), 2), "hi");
 }
 
+TEST_P(AcceptorTest, WithoutDescriptorsItSaysWhatToRaise) {
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  (void)StatusFromErrno(EMFILE, "");  // UBSan looks by a descriptor.
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto acceptor = Acceptor::Listen(Loopback(), {}, greeter_.Callback());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(acceptor.has_value());
+  EXPECT_TRUE(acceptor.error().message().ends_with(
+      "; raise the limit of descriptors (ulimit -n)"))
+      << acceptor.error().message();
+}
+
 TEST_P(AcceptorTest, PortInUseBySomeoneElse) {
   Endpoint taken;
   const UniqueFd other = testing::PlainListener(&taken);

@@ -32,25 +32,6 @@ std::string WhereOf(const ProxyConfig& config, const std::string& field) {
   return it == config.where.end() ? "the default of " + field : it->second;
 }
 
-// Adds what to do to why an address can't be listened on.
-Status WithAdvice(const Status& status) {
-  switch (status.code()) {
-    case EACCES:
-    case EPERM:
-      return Status(status.code(),
-                    status.message() +
-                        "; ports below 1024 need root or the capability "
-                        "CAP_NET_BIND_SERVICE: take a port from 1024 on, or "
-                        "`setcap cap_net_bind_service+ep` the program");
-    case EADDRNOTAVAIL:
-      return Status(EADDRNOTAVAIL, status.message() +
-                                       "; no interface of this machine has "
-                                       "that address (`ip addr` lists them)");
-    default:
-      return status;
-  }
-}
-
 // Two sockets for each client; for each event loop what it takes by itself and
 // a socket that listens, for each address and the pages; one for each check of
 // health; and what the program itself uses. Pipes (copy_mode) come on top.
@@ -135,7 +116,7 @@ Status Supervisor::Start(const ProxyConfig& config) {
   auto proxy = Proxy::Start(
       std::make_shared<const ProxyConfig>(config),
       [this](const SessionReport& report) { OnSessionEnd(report); });
-  if (!proxy) return WithAdvice(proxy.error());
+  if (!proxy) return proxy.error();
   proxy_ = std::move(*proxy);
   if (Status status = StartAdmin(config); !status.ok()) return status;
   health_.Update(config, proxy_->upstreams());
@@ -195,7 +176,7 @@ Status Supervisor::Apply(std::shared_ptr<const ProxyConfig> config) {
   }
   const flare::Endpoint admin_before = proxy_->config()->admin;
   if (Status status = proxy_->Reload(config); !status.ok()) {
-    return WithAdvice(status);
+    return status;
   }
   if (config->admin != admin_before) {
     LOG(WARNING) << WhereOf(*config, "admin")
