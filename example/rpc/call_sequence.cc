@@ -89,7 +89,9 @@ void CallSequence::NoteFailure(int status, const std::string& reason,
   recorder_->Failed(status);
   LogFailure(status, reason, now_ns);
   // A service that fails its calls on purpose is called on at full speed.
-  if (!flare::rpc::IsFromService(status) && now_ns - sent_ns_ < kInstantly) {
+  // So is one that has answered what --verify finds wrong.
+  const bool reached = call_->status() == 0 || call_->FailedByService();
+  if (!reached && now_ns - sent_ns_ < kInstantly) {
     pause_ns_ = std::clamp(2 * pause_ns_, kShortestPause, kLongestPause);
     pause_until_ns_ = now_ns + pause_ns_;
   } else {

@@ -81,6 +81,9 @@ class HttpCall final : public Call, private HttpConnection::Waiter {
     return "HTTP " + std::to_string(reply_.status) + " " + reply_.reason;
   }
 
+  // Whatever its status.
+  bool FailedByService() const override { return reply_.failure.ok(); }
+
   bool ReplyIsEcho() const override {
     return flare::FlattenSlow(reply_.body) ==
            options_.body.substr(0, made_for_.body_size);

@@ -127,6 +127,21 @@ TEST_F(HttpLoadTest, GetsWithoutABody) {
   EXPECT_EQ(gets_.load(), 3000);
 }
 
+// The server was reached, whatever its status or its reply.
+TEST_F(HttpLoadTest, FailuresThatWereAnsweredAreRepeatedAtFullSpeed) {
+  LoadOptions options = OptionsFor("/nowhere");
+  options.requests = 600;
+  options.max_pending = 1;
+  const std::int64_t begin = flare::NowNs();
+  EXPECT_EQ(Run(options).failures, (Failures{{404, 600}}));
+  options.server_addr = OptionsFor("/get").server_addr;
+  options.verify = true;  // It isn't what was sent: nothing.
+  EXPECT_EQ(Run(options).failures,
+            (Failures{{flare::rpc::STATUS_MALFORMED_DATA, 600}}));
+  // With pauses each would take six.
+  EXPECT_LT(flare::NowNs() - begin, 4'000'000'000);
+}
+
 TEST_F(HttpLoadTest, PostsBodiesAndVerifiesTheReply) {
   LoadOptions options = OptionsFor("/echo");
   options.requests = 200;

@@ -54,6 +54,9 @@ class RpcCall final : public Call {
 
   int status() const override { return controller_.ErrorCode(); }
   std::string error() const override { return controller_.ErrorText(); }
+  bool FailedByService() const override {
+    return flare::rpc::IsFromService(status());
+  }
 
   bool ReplyIsEcho() const override {
     return response_.body() == request_.body() &&
