@@ -4,8 +4,10 @@
 #include <glog/logging.h>
 #include <google/protobuf/stubs/logging.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <deque>
 #include <optional>
@@ -84,6 +86,18 @@ int Refuse(const char* program, const std::string& why) {
   return 1;
 }
 
+// glog drops what it can't write, with words that name no folder.
+void WarnOfLogFolder(const char* program) {
+  if (FLAGS_logtostderr || FLAGS_log_dir.empty() ||
+      access(FLAGS_log_dir.c_str(), W_OK | X_OK) == 0) {
+    return;
+  }
+  const Status why =
+      StatusFromErrno(errno, "write logs to --log_dir=" + FLAGS_log_dir);
+  std::fprintf(stderr, "%s: can't %s; what is no error is lost\n", program,
+               why.message().c_str());
+}
+
 // What protobuf has to say, such as that a text isn't UTF-8: by itself it
 // writes to stderr, a line for each message that somebody sends us.
 void LogForProtobuf(google::protobuf::LogLevel level, const char* file,
@@ -146,6 +160,7 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
   auto options = rpc::RuntimeOptionsFromFlags();
   if (!options) return Refuse(program, options.error().message());
 
+  WarnOfLogFolder(program);
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
   for (const std::string& text : *passed_over) LOG(WARNING) << text;
   const auto log_before = google::protobuf::SetLogHandler(LogForProtobuf);

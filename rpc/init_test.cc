@@ -253,6 +253,14 @@ TEST_F(StartDeathTest, FlagsThatGflagsRefusesExitWithOne) {
               ::testing::ExitedWithCode(1), "many");
 }
 
+TEST_F(StartDeathTest, ALogFolderThatCannotBeWrittenIsNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(StartWith({"--nologtostderr", "--log_dir=/no/folder"},
+                                  [](int, char**) { return 3; })),
+              ::testing::ExitedWithCode(3),
+              "can't write logs to --log_dir=/no/folder: No such file");
+}
+
 TEST_F(StartDeathTest, BadOverridesAreRefused) {
   const auto entry = [](int, char**) { return 0; };
   const auto start_and_exit = [&] { std::exit(StartWith({}, entry)); };
