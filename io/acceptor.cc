@@ -1,15 +1,21 @@
 #include "flare/io/acceptor.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <filesystem>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/listener.h"
 #include "flare/io/socket_options.h"
@@ -29,6 +35,30 @@ std::string SocketFile(const Endpoint& address) {
   const std::string_view path = address.path();
   return path.empty() || path.front() == '\0' ? std::string()
                                               : std::string(path);
+}
+
+// For how long somebody else may have the folder. Servers have it for less than
+// a millisecond; what else locks folders isn't waited for.
+constexpr std::int64_t kMaxLockWaitNs = 200 * kNsPerMs;
+
+// Until what is returned is closed, other servers leave the socket files in the
+// folder of `path` alone. Of several at once each could take the file of
+// another for one left over, which it looks like between bind and listen. A
+// lock of the folder needs no file, and a process that dies leaves none behind.
+// Without one if there can't be any.
+UniqueFd LockFolderOf(const std::string& path) {
+  if (path.empty()) return UniqueFd();
+  const std::filesystem::path folder =
+      std::filesystem::path(path).parent_path();
+  UniqueFd fd(::open(folder.empty() ? "." : folder.c_str(),
+                     O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return fd;
+  const std::int64_t deadline_ns = NowNs() + kMaxLockWaitNs;
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+         NowNs() < deadline_ns) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return fd;
 }
 
 // Removes the socket file `path` if no process listens on it any more.
@@ -102,6 +132,7 @@ Expected<std::vector<UniqueFd>, Status> OpenAll(
       return probe.error();
     }
   }
+  const UniqueFd lock = LockFolderOf(SocketFile(address));
   std::vector<UniqueFd> sockets;
   Endpoint same = address;
   const std::size_t count = share ? groups : 1;

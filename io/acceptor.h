@@ -58,9 +58,12 @@ class Acceptor {
 
   // Binds, listens, and starts accepting in the scheduling groups; the runtime
   // must be running with EpollPollers. Port 0 picks a free one. A Unix socket
-  // file left over by a dead process is replaced, a live one is an error.
-  // Errors: the address is in use or not ours, no permission, bad path; the
-  // text names the address and the cause. Any thread; doesn't block.
+  // file left over by a dead process is replaced, a live one is an error: of
+  // servers that listen at once one gets it, as they lock its folder (flock; in
+  // folders that can't be opened or locked each may take the other's file for
+  // one left over). Errors: the address is in use or not ours, no permission,
+  // bad path; the text names the address and the cause. Any thread; blocks the
+  // thread for 200 ms at most, while somebody else has locked that folder.
   static Expected<std::unique_ptr<Acceptor>, Status> Listen(
       const Endpoint& address, const Options& options, OnAccept on_accept);
 

@@ -1,15 +1,20 @@
 // Acceptors of Unix sockets: whose file is at the path, and whose it may
 // replace. What is the same for all kinds of addresses is in acceptor_test.cc.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -62,21 +67,59 @@ TEST_P(UnixAcceptorTest, Accepts) {
   EXPECT_FALSE(std::filesystem::exists(path));  // Removed at the end.
 }
 
+// Leaves the file of a server that has died.
+void LeaveSocketFile(const std::string& path) {
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage;
+  const socklen_t length = EndpointFromUnix(path).ToSockaddr(&storage);
+  ASSERT_EQ(
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length), 0);
+}
+
 TEST_P(UnixAcceptorTest, StaleSocketIsReplaced) {
   const std::string path = TemporaryPath();
-  {
-    // A server that died: its file stays behind.
-    const UniqueFd dead(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_storage storage;
-    const socklen_t length = EndpointFromUnix(path).ToSockaddr(&storage);
-    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&storage), length),
-              0);
-    ASSERT_EQ(::listen(dead.get(), 1), 0);
-  }
+  LeaveSocketFile(path);
   ASSERT_TRUE(std::filesystem::exists(path));
   auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
   const UniqueFd client = PlainConnect(acceptor->local_endpoint());
   EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
+TEST_P(UnixAcceptorTest, OfManyAtOnceOneListens) {
+  const std::string path = TemporaryPath();
+  for (int round = 0; round != 200; ++round) {
+    SCOPED_TRACE(round);
+    if (round % 2 == 0) LeaveSocketFile(path);
+    constexpr int kServers = 3;
+    std::vector<std::unique_ptr<Acceptor>> acceptors(kServers);
+    std::atomic<int> missing{kServers};
+    std::vector<std::thread> threads;
+    for (auto& acceptor : acceptors) {
+      threads.emplace_back([&] {
+        missing.fetch_sub(1);
+        while (missing.load() != 0) std::this_thread::yield();
+        auto listening =
+            Acceptor::Listen(EndpointFromUnix(path), {}, greeter_.Callback());
+        if (listening) acceptor = *std::move(listening);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(std::count(acceptors.begin(), acceptors.end(), nullptr),
+              kServers - 1);
+    EXPECT_TRUE(PlainConnect(EndpointFromUnix(path)));
+  }
+}
+
+// Such as systemd-tmpfiles, which leaves alone what others have locked.
+TEST_P(UnixAcceptorTest, FoldersThatOthersLockAreUsed) {
+  const std::string path = TemporaryPath();
+  const UniqueFd folder(
+      ::open(std::filesystem::path(path).parent_path().c_str(),
+             O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(folder.get(), LOCK_EX | LOCK_NB), 0);
+  LeaveSocketFile(path);
+  auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
+  EXPECT_TRUE(PlainConnect(EndpointFromUnix(path)));
 }
 
 TEST_P(UnixAcceptorTest, OtherFilesAreNotReplaced) {
