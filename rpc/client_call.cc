@@ -130,9 +130,25 @@ void ClientCall::WaitForEnd() {
 
 void ClientCall::RunTask(fiber::Task* task) {
   auto* const call = static_cast<ClientCall*>(task);
-  if (call->FinishAttempt()) return call->End();
-  call->StartAttempt();
-  if (call->LetGo()) fiber::Submit(call);  // Others have their turn, as in Run.
+  if (call->route_keeper_ != nullptr && call->context_ != nullptr)
+      [[unlikely]] {
+    return call->GoOnInContext();
+  }
+  call->GoOn();
+}
+
+void ClientCall::GoOn() {
+  if (FinishAttempt()) return End();
+  StartAttempt();
+  if (LetGo()) fiber::Submit(this);  // Others have their turn, as in Run.
+}
+
+// A further attempt asks name resolvers and load balancers, which may be the
+// user's. The call, and with it its reference, may go to another worker.
+void ClientCall::GoOnInContext() {
+  const fiber::ExecutionContextScope scope(
+      RefPtr<fiber::ExecutionContext>(ref_ptr, context_));
+  GoOn();
 }
 
 void ClientCall::Begin(const Arguments& arguments) {

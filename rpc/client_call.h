@@ -100,6 +100,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
 
   static void OnTimer(fiber::Timer* timer);
   static void RunTask(fiber::Task* task);
+  void GoOn();
+  [[gnu::noinline]] void GoOnInContext();
 
   void Evaluate();
   [[gnu::cold, gnu::noinline]] flare::Status TimeoutStatus() const;

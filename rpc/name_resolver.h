@@ -38,7 +38,8 @@ class NameResolution {
   virtual bool IsStatic() const { return false; }
 
   // Changes, and only grows, when Peers() does. Doesn't block; part of every
-  // call, which is also the occasion to begin a refresh in the background.
+  // call, in whose execution context it runs, and which is also the occasion to
+  // begin a refresh in the background.
   virtual std::uint64_t Version() = 0;
 
   // The servers, in no particular order, none twice; maybe none. Doesn't block.

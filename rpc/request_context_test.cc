@@ -8,8 +8,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "flare/base/future.h"
 #include "flare/fiber/async.h"
@@ -19,6 +21,8 @@
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/load_balancer.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/stub.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/foreign_controller.h"
@@ -339,6 +343,50 @@ TEST_F(RequestContextTest, ForeignControllersHearOfFailuresInIt) {
       EXPECT_EQ(controller.ErrorText(), "caller's");
     });
   });
+}
+
+// Each attempt asks them, and the first one doesn't get to a server.
+TEST_F(RequestContextTest, ResolversAndBalancersAreAskedInIt) {
+  struct Resolution : NameResolution {
+    explicit Resolution(Peer peer) : peer(std::move(peer)) {}
+    bool IsStatic() const override { return false; }
+    std::uint64_t Version() override {
+      EXPECT_EQ(TextHere(), "caller's");
+      return ++asked;
+    }
+    std::vector<Peer> Peers() override {
+      EXPECT_EQ(TextHere(), "caller's");
+      return asked < 3 ? std::vector<Peer>() : std::vector<Peer>{peer};
+    }
+    const Peer peer;
+    std::atomic<std::uint64_t> asked{0};
+  };
+  struct Balancer : LoadBalancer {
+    std::size_t Next(std::size_t) override {
+      EXPECT_EQ(TextHere(), "caller's");
+      return 0;
+    }
+  };
+  StartServer();
+  auto resolution = std::make_shared<Resolution>(
+      Peer{.endpoint = endpoint(), .host = endpoint().ToString()});
+  RegisterNameResolver("test-context", [&](std::string_view) {
+    return Expected<std::shared_ptr<NameResolution>>(resolution);
+  });
+  RegisterLoadBalancer("test-context",
+                       [] { return std::make_unique<Balancer>(); });
+  RpcChannel channel("flare://name",
+                     {.override_nslb = "test-context+test-context"});
+  TestedCall call;
+  call.controller.SetMaxRetries(5);
+  OnFiber([&] {
+    ExecutionContext::Create()->Execute([&] {
+      note()->text = "caller's";
+      call.Start(&channel);
+    });
+  });
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS);
+  EXPECT_EQ(resolution->asked, 3);
 }
 
 TEST_F(RequestContextTest, IsDroppedWhenTheCallHasEnded) {
