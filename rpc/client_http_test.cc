@@ -61,6 +61,26 @@ TEST_F(ClientHttpTest, LastReplyLeavesTheOthersTheirs) {
   EXPECT_EQ(late.Await(), STATUS_IO_ERROR);
 }
 
+// What the server has not answered, although it was sent, may be sent again.
+TEST_F(ClientHttpTest, CallsBehindALastReplyAreRepeated) {
+  RawServer server;
+  RpcChannel channel(Uri(server));
+  std::vector<TestedCall> calls(2);
+  calls[1].controller.SetMaxRetries(2);
+  for (TestedCall& call : calls) call.Start(&channel);
+  auto peer = server.Accept();
+  std::string reply = ReadRequest(peer.get());
+  ReadRequest(peer.get());
+  peer->Send(reply.append("Connection: close\r\n").append(kEmpty));
+  EXPECT_EQ(calls[0].Await(), STATUS_SUCCESS)
+      << calls[0].controller.ErrorText();
+  peer->Close();
+  auto another = server.Accept();
+  another->Send(ReadRequest(another.get()).append(kEmpty));
+  EXPECT_EQ(calls[1].Await(), STATUS_SUCCESS)
+      << calls[1].controller.ErrorText();
+}
+
 // A server that says that it closes the connection with this reply.
 TEST_F(ClientHttpTest, LastReplyEndsTheConnection) {
   RawServer server;
