@@ -207,7 +207,12 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
     call->OnReply(std::exchange(incoming_, nullptr), now_ns, ready);
     return;
   }
-  CountClientEvent(ClientEvent::kLateReply);
+  if (!incoming_->is_notice) {
+    CountClientEvent(ClientEvent::kLateReply);
+  } else if (!incoming_->body.empty()) {
+    // If there is no room for it, the server doesn't read, nor will it miss it.
+    static_cast<void>(Send(std::move(incoming_->body)));
+  }
   incoming_->Clear();
 }
 

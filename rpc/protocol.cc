@@ -37,6 +37,7 @@ void InboundResponse::Clear() {
   body.Clear();
   attachment.Clear();
   last_on_connection = false;
+  is_notice = false;
   wire_size = 0;
   wire.Clear();
   ClearKeeping(&scratch);

@@ -372,6 +372,9 @@ struct InboundResponse {
   Buffer attachment;
   // The peer will close the connection after this response: send no more.
   bool last_on_connection = false;
+  // It is no call's: `body`, unless it is empty, is what the peer is to be sent
+  // for it, all bytes. The id is 0.
+  bool is_notice = false;
   std::size_t wire_size = 0;  // valid after Cut
 
   // Of the protocol's own use.

@@ -90,12 +90,16 @@ class BoltClientProtocol : public ClientProtocol {
         *error = "bolt: the peer speaks version 2 of the protocol, not 1";
         return CutResult::kError;
       }
-      if (frame.command == kBoltHeartbeat) {
+      // What a server may send as well as a client does.
+      const bool heartbeat = frame.command == kBoltHeartbeat;
+      if (heartbeat && frame.type != kBoltTypeRequest) {
         response->wire.Clear();
         continue;
       }
+      if (heartbeat) response->body.Append(BoltHeartbeatReply(frame));
       response->last_on_connection = frame.command == kBoltGoAway;
-      if (frame.type != kBoltTypeResponse && !response->last_on_connection) {
+      response->is_notice = heartbeat || response->last_on_connection;
+      if (frame.type != kBoltTypeResponse && !response->is_notice) {
         *error = "bolt: a request instead of a response";
         return CutResult::kError;
       }
@@ -107,7 +111,7 @@ class BoltClientProtocol : public ClientProtocol {
   bool WithinMessage() const override { return cutter_.skipping(); }
 
   ParseResult Parse(InboundResponse* response) const override {
-    if (response->last_on_connection) return ParseResult::kOk;  // No call's.
+    if (response->is_notice) return ParseResult::kOk;
     const BoltFrame frame = DecodeBoltFrame(response->wire);
     response->correlation_id = frame.id;
     response->status = STATUS_MALFORMED_DATA;

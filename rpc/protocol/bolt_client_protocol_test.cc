@@ -255,14 +255,27 @@ TEST_F(BoltClient, ResponsesItCannotReadFailTheirCall) {
             "a message of 1066 bytes exceeds the limit of 1000");
 }
 
-TEST_F(BoltClient, PassesOverHeartbeats) {
+TEST_F(BoltClient, PassesOverHeartbeatsThatNeedNoAnswer) {
   const std::string reply =
       FromHex("01 00 0000 01 00000007 01 0000 0000 0000 00000000");
-  ASSERT_EQ(
-      Read(reply + testing::kBoltHeartbeatVector + BoltResponseParts().Bytes()),
-      ParseResult::kOk);
+  std::string one_way = testing::kBoltHeartbeatVector;
+  one_way[1] = 2;
+  ASSERT_EQ(Read(reply + one_way + BoltResponseParts().Bytes()),
+            ParseResult::kOk);
   EXPECT_EQ(response_.correlation_id, 7u);
+  EXPECT_FALSE(response_.is_notice);
   EXPECT_EQ(Cut(reply), CutResult::kNeedMore);
+}
+
+TEST_F(BoltClient, HeartbeatsOfTheServerHaveAnAnswer) {
+  for (std::size_t piece : {1, 1000}) {
+    ASSERT_EQ(Read(testing::kBoltHeartbeatVector, piece), ParseResult::kOk);
+    EXPECT_EQ(response_.correlation_id, 0u);
+    EXPECT_TRUE(response_.is_notice);
+    EXPECT_FALSE(response_.last_on_connection);
+    EXPECT_EQ(FlattenSlow(response_.body),
+              FromHex("01 00 0000 01 00000007 01 0000 0000 0000 00000000"));
+  }
 }
 
 TEST_F(BoltClient, GoAwayIsForNoCallButTheConnection) {
@@ -271,6 +284,8 @@ TEST_F(BoltClient, GoAwayIsForNoCallButTheConnection) {
   ASSERT_EQ(Read(parts.Bytes()), ParseResult::kOk);
   EXPECT_EQ(response_.correlation_id, 0u);
   EXPECT_TRUE(response_.last_on_connection);
+  EXPECT_TRUE(response_.is_notice);
+  EXPECT_TRUE(response_.body.empty());
   ASSERT_EQ(Read(BoltResponseParts().Bytes()), ParseResult::kOk);
   EXPECT_FALSE(response_.last_on_connection);
 }

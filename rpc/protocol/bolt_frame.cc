@@ -41,6 +41,15 @@ BoltFrame Decode(std::string_view bytes) {
 
 }  // namespace
 
+std::string BoltHeartbeatReply(const BoltFrame& frame) {
+  std::string reply(kBoltResponseSize, '\0');
+  reply[0] = kVersion1;
+  reply[4] = 1;  // The version of the command; type, status and sizes are 0.
+  PutBigEndian32(frame.id, reply.data() + 5);
+  reply[9] = static_cast<char>(frame.codec);
+  return reply;
+}
+
 CutResult BoltFrame::Read(std::string_view whole, std::size_t* need,
                           std::string* error) {
   std::string_view bytes = whole;

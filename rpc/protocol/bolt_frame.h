@@ -104,6 +104,9 @@ struct BoltFrame {
 // That of a frame that was cut off before.
 BoltFrame DecodeBoltFrame(const Buffer& wire);
 
+// What a heartbeat is answered with, in v1.
+std::string BoltHeartbeatReply(const BoltFrame& frame);
+
 // Goes through a header map: pairs of strings, each with its size (4 bytes)
 // before it. A size of all ones stands for null: what it belongs to is dropped,
 // and a key comes next.

@@ -19,14 +19,10 @@ using std::string_view_literals::operator""sv;
 constexpr std::string_view kRequestClass =
     "com.alipay.sofa.rpc.core.request.SofaRequest";
 
-// What replies begin with; id, codec, and in responses status and sizes are
-// filled in.
-constexpr std::string_view kHeartbeatReply =
-    "\x01\0\0\0\x01....\x01\0\0\0\0\0\0\0\0\0\0"sv;
+// What replies begin with; id, codec, status and sizes are filled in.
 constexpr std::string_view kResponseHead =
     "\x01\0\0\x02\x01....\x0b\0\0\0\x2e\0\0\0\0\0\0"
     "com.alipay.sofa.rpc.core.response.SofaResponse"sv;
-static_assert(kHeartbeatReply.size() == kBoltResponseSize);
 static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
 
 // In a ticket's variant, plus the protocol version: the request was of v2.
@@ -140,13 +136,9 @@ class BoltServerProtocol : public ServerProtocol {
     if (frame.command == kBoltGoAway) return true;
     if (frame.command != kBoltHeartbeat) return false;
     if (frame.type == kBoltTypeOneWay) return true;
-    char reply[kHeartbeatReply.size()];
-    kHeartbeatReply.copy(reply, sizeof(reply));
-    PutBigEndian32(frame.id, reply + 5);
-    reply[9] = static_cast<char>(frame.codec);
-    const std::string_view bytes(reply, sizeof(reply));
+    const std::string reply = BoltHeartbeatReply(frame);
     sink()->Write(CreateBufferSlow(
-        frame.version2() ? ToVersion2(bytes, frame.protocol_version) : bytes));
+        frame.version2() ? ToVersion2(reply, frame.protocol_version) : reply));
     return true;
   }
 
