@@ -13,6 +13,8 @@ import sys
 HERE = os.path.dirname(os.path.realpath(__file__))  # Bazel runs it by a link.
 sys.path.append(os.path.join(HERE, "..", "..", "rpc", "e2e"))
 import harness  # noqa: E402
+from foreign_protos import brpc, trpc  # noqa: E402
+from foreign_wire import BaiduStd, Message, Trpc, connect  # noqa: E402
 
 PROXY = "proxy/rpc_proxy"
 SERVICE = "example.protobuf_echo.EchoService"
@@ -109,6 +111,48 @@ class Pairs(RpcProxyTest):
     server = self.start_server()
     self.check(f"*=flare://127.0.0.1:{server.port}", ("flare", "trpc"),
                "--compression_algorithm=gzip")
+
+
+class Json(RpcProxyTest):
+  """Calls whose protocol has a number for what their messages are."""
+
+  # What callers say of JSON, and how they hear that it can't be read.
+  CALLERS = ((BaiduStd, lambda: brpc().RpcMeta(content_type=2), 102),
+             (Trpc, lambda: trpc().RequestProtocol(content_type=2), 1))
+  BODY = b'{"body":"hello"}'
+  PROTOBUF = b"\x0a\x05hello"
+
+  def test_with_descriptors(self):
+    server = self.start_server()
+    for backend in ("flare", "trpc", "http+proto3-json"):
+      proxy = self.start_proxy(f"*={backend}://127.0.0.1:{server.port}")
+      for codec, meta, _ in self.CALLERS:
+        with self.subTest(codec.scheme, backend=backend):
+          with connect(codec, proxy.port) as peer:
+            reply = peer.call(Message(body=self.BODY, meta=meta()))
+            self.assertEqual((reply.status, reply.text), (0, ""))
+            self.assertEqual(json.loads(reply.body), {"body": "hello"})
+            self.assertEqual(reply.meta.content_type, 2)
+
+  def test_without_descriptors(self):
+    """They are refused before the server hears of them, and the connection
+    goes on."""
+    server = self.start_server()
+    proxy = self.start_proxy(f"{ECHO}=flare://127.0.0.1:{server.port}",
+                             opaque=True)
+    for codec, meta, status in self.CALLERS:
+      with self.subTest(codec.scheme):
+        with connect(codec, proxy.port) as peer:
+          reply = peer.call(Message(id=1, body=self.BODY, meta=meta()))
+          self.assertEqual((reply.id, reply.status, reply.body),
+                           (1, status, b""))
+          self.assertTrue(reply.text)
+          reply = peer.call(Message(id=2, body=self.PROTOBUF))
+          self.assertEqual((reply.id, reply.status), (2, 0))
+          self.assertIn(b"hello", reply.body)
+    self.assertEqual(proxy.stop(), 0, proxy)
+    self.assertEqual(server.stop(), 0, server)
+    self.assertIn("Processed 2 request(s) in total.", server.log())
 
 
 class Routes(RpcProxyTest):
