@@ -34,15 +34,19 @@ Expected<Name, Status> ParseName(std::string_view name) {
     return Error(EINVAL, name, "a path of 1 to 107 bytes must follow 'unix:'");
   }
   const std::size_t colon = name.rfind(':');
-  if (colon == std::string_view::npos) {
+  if (colon == std::string_view::npos || colon + 1 == name.size()) {
     return Error(EINVAL, name, "there is no port; write host:port");
   }
   if (name.find('/', colon) != std::string_view::npos) {
     return Error(EINVAL, name, "nothing may follow the port, no '/' either");
   }
+  if (name.starts_with('[') || name.find(':') != colon) {
+    return Error(EINVAL, name,
+                 "if it is an IPv6 address with a port, write [::1]:80");
+  }
   const std::string_view host = name.substr(0, colon);
   if (host.empty()) return Error(EINVAL, name, "there is no host before ':'");
-  if (host.find_first_of(":[]/ \t") != std::string_view::npos) {
+  if (host.find_first_of("[]/ \t") != std::string_view::npos) {
     return Error(EINVAL, name, "'" + std::string(host) + "' is no host name");
   }
   const auto port = TryParse<std::uint16_t>(name.substr(colon + 1));

@@ -81,6 +81,23 @@ TEST(Resolver, BadTextIsAnErrorThatNamesIt) {
   }
 }
 
+TEST(Resolver, HowToWriteItIsSaid) {
+  struct Case {
+    const char* text;
+    const char* how;
+  } cases[] = {
+      {"localhost", "write host:port"}, {"localhost:", "write host:port"},
+      {"[::1]:", "write host:port"},    {"[::1]", "write [::1]:80"},
+      {"[::1:80", "write [::1]:80"},    {"::1", "write [::1]:80"},
+      {"fe80::1:80", "write [::1]:80"}};
+  for (const Case& c : cases) {
+    const auto endpoints = Resolve(c.text);
+    ASSERT_FALSE(endpoints.has_value()) << c.text;
+    EXPECT_NE(endpoints.error().message().find(c.how), std::string::npos)
+        << endpoints.error();
+  }
+}
+
 TEST(Resolver, NothingFollowsThePort) {
   for (const char* text : {"127.0.0.1:80/", "[::1]:80/", "host:80/path"}) {
     const auto endpoints = Resolve(text);
