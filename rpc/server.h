@@ -181,8 +181,9 @@ class Server {
   bool AddService(google::protobuf::Service* service);
 
   // For the path alone, without query. Fails if there is one for this path, if
-  // it doesn't begin with a slash, or has a '?' or a '#'. A handler is given
-  // away, or borrowed as a service is; a borrowed one may have several paths.
+  // it doesn't begin with a slash, or has a '?' or a '#'. Paths are compared as
+  // they are sent: nothing is decoded, /%61 isn't /a. A handler is given away,
+  // or borrowed as a service is; a borrowed one may have several paths.
   bool AddHttpHandler(std::string path, HttpHandlerArgument handler);
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.

@@ -1,5 +1,6 @@
 #include "flare/rpc/protocol/chunked_decoder.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "flare/rpc/http_text.h"
@@ -13,6 +14,7 @@ void ChunkedDecoder::Start(std::size_t max_body, std::size_t max_line_bytes) {
   chunk_left_ = 0;
   body_left_ = max_body;
   line_left_ = max_line_bytes_ = max_line_bytes;
+  overhead_ = 0;
 }
 
 ChunkedDecoder::Result ChunkedDecoder::Feed(Buffer& in, Buffer* body) {
@@ -89,6 +91,14 @@ bool ChunkedDecoder::StepBehindSize(char c) {
   }
 }
 
+// Extensions, which nobody reads, mustn't make a body that is within its limit
+// many times as long. What some senders sign each chunk with is within this.
+bool ChunkedDecoder::CountSizeLine() {
+  overhead_ += max_line_bytes_ - line_left_;
+  overhead_ -= std::min<std::uint64_t>(overhead_, 16 + 2 * chunk_left_);
+  return overhead_ <= max_line_bytes_;
+}
+
 bool ChunkedDecoder::Step(char c) {
   if (line_left_-- == 0) return false;
   switch (state_) {
@@ -103,6 +113,7 @@ bool ChunkedDecoder::Step(char c) {
       }
       return IsHttpValueChar(c);
     case State::kSizeLf:
+      if (!CountSizeLine()) return false;
       // The trailer section as a whole has the limit of one line.
       line_left_ = max_line_bytes_;
       state_ = chunk_left_ == 0 ? State::kTrailerStart : State::kData;

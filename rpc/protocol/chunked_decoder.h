@@ -16,7 +16,8 @@ class ChunkedDecoder {
   enum class Result { kDone, kNeedMore, kError, kTooLarge };
 
   // Starts a new body of at most `max_body` bytes, whose trailer section and
-  // chunk-size lines (each) take at most `max_line_bytes`.
+  // chunk-size lines (each) take at most `max_line_bytes`; so do all of these
+  // lines beyond 16 bytes and twice its payload for each chunk.
   void Start(std::size_t max_body, std::size_t max_line_bytes);
 
   // Consumes from `in` what belongs to the body and appends the payload to
@@ -44,6 +45,7 @@ class ChunkedDecoder {
   bool Step(char c);
   bool StepSize(char c);
   bool StepBehindSize(char c);
+  bool CountSizeLine();
   void TakeData(Buffer& in, Buffer* body);
 
   State state_ = State::kSize;
@@ -53,6 +55,7 @@ class ChunkedDecoder {
   std::size_t body_left_ = 0;
   std::size_t line_left_ = 0;
   std::size_t max_line_bytes_ = 0;
+  std::size_t overhead_ = 0;
 };
 
 }  // namespace flare::rpc

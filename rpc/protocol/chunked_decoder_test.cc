@@ -150,6 +150,30 @@ TEST(ChunkedDecoder, BoundsLinesAndTrailers) {
             ChunkedDecoder::Result::kDone);
 }
 
+TEST(ChunkedDecoder, BoundsExtensionsByThePayload) {
+  // `count` chunks of that size with extensions of that size.
+  const auto decode = [](int count, std::size_t chunk, std::size_t extension) {
+    char size[17];
+    std::snprintf(size, sizeof(size), "%zx;", chunk);
+    std::string bytes;
+    for (int i = 0; i != count; ++i) {
+      bytes += size + std::string(extension, 'e') + "\r\n" +
+               std::string(chunk, 'x') + "\r\n";
+    }
+    return Decode(bytes + "0\r\n\r\n", 1000).result;
+  };
+  using Result = ChunkedDecoder::Result;
+  EXPECT_EQ(decode(1, 1, 90), Result::kDone);
+  EXPECT_EQ(decode(3, 1, 90), Result::kError);
+  EXPECT_EQ(decode(1000, 1, 14), Result::kDone);
+  EXPECT_EQ(decode(1000, 1, 15), Result::kError);
+  EXPECT_EQ(decode(1000, 100, 90), Result::kDone);
+  // Zeros are no better.
+  std::string zeros;
+  for (int i = 0; i != 3; ++i) zeros += std::string(90, '0') + "1\r\nx\r\n";
+  EXPECT_EQ(Decode(zeros, 1000).result, Result::kError);
+}
+
 TEST(ChunkedDecoder, OneByteChunksDontBloatTheBody) {
   std::string bytes;
   for (int i = 0; i != 20000; ++i) bytes += "1\r\nx\r\n";
