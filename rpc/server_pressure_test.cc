@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -103,23 +104,27 @@ class ServerPressureTest : public ServerTest {
 TEST_F(ServerPressureTest, OneConnectionLeavesRoomForOthers) {
   server_options().max_concurrent_requests = 5;
   server_options().max_concurrent_requests_per_connection = 4;
-  Holder holder(4);
-  service().on_call = [&](TestCall call) { holder.Hold(call); };
-  StartServer();
-  RawClient greedy(endpoint());
-  greedy.Send(EncodeMany(&greedy, 50));
-  holder.WaitUntilFull();
-  RawClient modest(endpoint());
-  for (int i = 1; i <= 20; ++i) {
-    modest.Call(i, kOther, MakeRequest("fine"));
-    const auto reply = modest.ReadReply();
-    ASSERT_TRUE(reply);
-    EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
+  std::unique_ptr<Holder> holder;
+  service().on_call = [&](TestCall call) { holder->Hold(call); };
+  StartServer({"flare", "http+pb", "baidu-std", "trpc", "bolt"});
+  for (const char* scheme : {"flare", "http+pb", "baidu-std", "trpc", "bolt"}) {
+    SCOPED_TRACE(scheme);
+    holder = std::make_unique<Holder>(4);
+    RawClient greedy(endpoint(), scheme);
+    greedy.Send(EncodeMany(&greedy, 50));
+    holder->WaitUntilFull();
+    RawClient modest(endpoint(), scheme);
+    for (int i = 1; i <= 20; ++i) {
+      modest.Call(i, kOther, MakeRequest("fine"));
+      const auto reply = modest.ReadReply();
+      ASSERT_TRUE(reply);
+      EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
+    }
+    EXPECT_EQ(holder->size(), 4u);
+    // And the greedy one is served, too, only slower.
+    holder->Release();
+    ExpectReplies(&greedy, 50);
   }
-  EXPECT_EQ(holder.size(), 4u);
-  // And the greedy one is served, too, only slower.
-  holder.Release();
-  ExpectReplies(&greedy, 50);
   EXPECT_EQ(server().statistics().calls_overloaded, 0u);
 }
 
@@ -209,18 +214,23 @@ TEST_F(ServerPressureTest, WhoReadsNothingIsNotReadFrom) {
   service().on_call = [](TestCall call) {
     call.Reply(std::string(1'000'000, 'x'));
   };
-  StartServer();
-  RawClient slow(endpoint());
-  slow.Send(EncodeMany(&slow, 200));
-  RawClient other(endpoint());
-  for (int i = 1; i <= 50; ++i) {
-    other.Call(i, kOther, MakeRequest("fine"));
-    const auto reply = other.ReadReply();
-    ASSERT_TRUE(reply);
-    EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
+  StartServer({"flare", "http+pb", "baidu-std", "trpc", "bolt"});
+  std::uint64_t before = 0;
+  for (const char* scheme : {"flare", "http+pb", "baidu-std", "trpc", "bolt"}) {
+    SCOPED_TRACE(scheme);
+    RawClient slow(endpoint(), scheme);
+    slow.Send(EncodeMany(&slow, 200));
+    RawClient other(endpoint(), scheme);
+    for (int i = 1; i <= 50; ++i) {
+      other.Call(i, kOther, MakeRequest("fine"));
+      const auto reply = other.ReadReply();
+      ASSERT_TRUE(reply);
+      EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
+    }
+    EXPECT_LT(server().statistics().calls, before + 200);
+    ExpectReplies(&slow, 200);
+    before += 250;
   }
-  EXPECT_LT(server().statistics().calls, 200u);
-  ExpectReplies(&slow, 200);
   EXPECT_EQ(server().statistics().calls_overloaded, 0u);
 }
 
