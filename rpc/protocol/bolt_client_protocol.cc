@@ -13,6 +13,7 @@ namespace flare::rpc {
 
 namespace {
 
+// NOLINTNEXTLINE(misc-unused-using-decls): it is used, for literals.
 using std::string_view_literals::operator""sv;
 
 // What requests begin with; id, timeout and the sizes of header map and content
