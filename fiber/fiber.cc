@@ -51,9 +51,9 @@ struct Fiber::Body : fiber::Task {
     fiber::WaitList::WakeTaken(joiner);  // [FB2]
   }
 
-  explicit Body(Function<void()> f) : f(std::move(f)) {
-    run = [](Task* self) { static_cast<Body*>(self)->Run(); };
-  }
+  static void RunTask(Task* self) { static_cast<Body*>(self)->Run(); }
+
+  explicit Body(Function<void()> f) : f(std::move(f)) { run = &Body::RunTask; }
 
   Function<void()> f;
   Spinlock lock;

@@ -53,7 +53,7 @@ class UserTimer : public Task {
       : due_ns_(std::max<std::int64_t>(due_ns, 0)),
         interval_ns_(interval_ns),
         f_(std::move(f)) {
-    run = [](Task* self) { static_cast<UserTimer*>(self)->Go(); };
+    run = &UserTimer::RunTask;
     timer_.owner = this;
     timer_.set_callback([](Timer* timer) {
       UserTimer* const self = static_cast<Node*>(timer)->owner;
@@ -125,6 +125,8 @@ class UserTimer : public Task {
   }
 
   TimerId id() const { return reinterpret_cast<TimerId>(this); }
+
+  static void RunTask(Task* self) { static_cast<UserTimer*>(self)->Go(); }
 
   void Go() {
     bool killed;

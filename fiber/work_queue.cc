@@ -12,9 +12,7 @@ namespace flare::fiber {
 
 WorkQueue::WorkQueue() {
   drain_.queue = this;
-  drain_.run = [](Task* self) {
-    static_cast<DrainTask*>(self)->queue->Drain();
-  };
+  drain_.run = &DrainTask::Run;
 }
 
 WorkQueue::~WorkQueue() {

@@ -66,6 +66,9 @@ class WorkQueue {
   void Drain();
 
   struct DrainTask : Task {
+    static void Run(Task* self) {
+      static_cast<DrainTask*>(self)->queue->Drain();
+    }
     WorkQueue* queue = nullptr;
   };
 

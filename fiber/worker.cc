@@ -309,14 +309,16 @@ void Worker::Probe(std::int64_t now_ns) {
   probe_.group = group_;
   // relaxed: read by this thread only until the task has run.
   probe_.queued.store(true, std::memory_order_relaxed);
-  probe_.run = [](Task* self) {
-    auto* const probe = static_cast<DelayProbe*>(self);
-    probe->group->ready_delays().Record(
-        std::max<std::int64_t>(0, NowNs() - probe->queued_at_ns));
-    // release: pairs with the acquire above.
-    probe->queued.store(false, std::memory_order_release);
-  };
+  probe_.run = &DelayProbe::Run;
   if (!run_queue_.Push(&probe_)) Overflow(&probe_);
+}
+
+void Worker::DelayProbe::Run(Task* self) {
+  auto* const probe = static_cast<DelayProbe*>(self);
+  probe->group->ready_delays().Record(
+      std::max<std::int64_t>(0, NowNs() - probe->queued_at_ns));
+  // release: pairs with the acquire in Probe.
+  probe->queued.store(false, std::memory_order_release);
 }
 
 void Worker::UpdateEstimate(std::int64_t now_ns) {

@@ -221,6 +221,7 @@ class Worker {
   // A task that measures how long it takes to be run: it goes the way of all
   // others, through the ring, and may be stolen. Once a millisecond at most.
   struct DelayProbe : Task {
+    static void Run(Task* self);
     SchedulingGroup* group = nullptr;
     std::int64_t queued_at_ns = 0;
     std::int64_t next_at_ns = 0;  // Not before this.

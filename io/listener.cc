@@ -67,9 +67,7 @@ Listener::Listener(UniqueFd fd, std::size_t group,
       groups_(std::move(groups)),
       on_accept_(*on_accept) {
   task_.listener = this;
-  task_.run = [](fiber::Task* task) {
-    static_cast<Role*>(task)->listener->Run();
-  };
+  task_.run = &Listener::AcceptTask;
   retry_.listener = this;
   retry_.set_callback([](fiber::Timer* timer) {
     Listener* const self = static_cast<RetryTimer*>(timer)->listener;
@@ -96,6 +94,10 @@ void Listener::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && reader_.Signal()) {
     ready->PushBack(&task_);
   }
+}
+
+void Listener::AcceptTask(fiber::Task* task) {
+  static_cast<Role*>(task)->listener->Run();
 }
 
 void Listener::Run() {

@@ -56,6 +56,7 @@ class Listener final : public Descriptor {
     Listener* listener = nullptr;
   };
 
+  static void AcceptTask(fiber::Task* task);
   void Run();
   [[nodiscard]] bool AcceptSome();
   Outcome AcceptOne();

@@ -82,18 +82,22 @@ StreamConnection::StreamConnection(UniqueFd fd, std::size_t group,
       last_sent_ns_(NowNs()) {
   if (this->fd() >= 0) local_ = GetLocalEndpoint(this->fd());
   read_task_.connection = this;
-  read_task_.run = [](fiber::Task* task) {
-    static_cast<Role*>(task)->connection->RunReader();
-  };
+  read_task_.run = &StreamConnection::ReadTask;
   flush_task_.connection = this;
-  flush_task_.run = [](fiber::Task* task) {
-    static_cast<Role*>(task)->connection->RunFlusher();
-  };
+  flush_task_.run = &StreamConnection::FlushTask;
   linger_.connection = this;
   linger_.set_callback(&StreamConnection::OnLinger);
 }
 
 StreamConnection::~StreamConnection() = default;
+
+void StreamConnection::ReadTask(fiber::Task* task) {
+  static_cast<Role*>(task)->connection->RunReader();
+}
+
+void StreamConnection::FlushTask(fiber::Task* task) {
+  static_cast<Role*>(task)->connection->RunFlusher();
+}
 
 void StreamConnection::Start() {
   Status failure;

@@ -246,6 +246,10 @@ class StreamConnection final : public Descriptor {
   StreamConnection(UniqueFd fd, std::size_t group, StreamHandler* handler,
                    const Options& options, Endpoint remote);
 
+  // The tasks of both roles, as functions whose names reports show.
+  static void ReadTask(fiber::Task* task);
+  static void FlushTask(fiber::Task* task);
+
   // stream_connection_reader.cc: the reader's role.
   void RunReader();
   [[nodiscard]] bool FinishConnecting();

@@ -112,6 +112,7 @@ TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
   GetUntil("/inspect/fibers", "Event", &page);
   EXPECT_TRUE(Has(page, "the waiting one"));
   EXPECT_TRUE(Has(page, "Event"));
+  EXPECT_TRUE(Has(page, "entry flare::rpc::ServerCall::RunTask("));
   finish.Set();
   ASSERT_TRUE(client.ReadReply());
 }

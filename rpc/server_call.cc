@@ -35,8 +35,10 @@ constexpr std::chrono::seconds kMaxTurnDelay(1);
 
 }  // namespace
 
-ServerCall::ServerCall() {
-  run = [](fiber::Task* self) { static_cast<ServerCall*>(self)->Serve(); };
+ServerCall::ServerCall() { run = &ServerCall::RunTask; }
+
+void ServerCall::RunTask(fiber::Task* self) {
+  static_cast<ServerCall*>(self)->Serve();
 }
 
 ServerCall* ServerCall::New() {

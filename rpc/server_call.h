@@ -65,6 +65,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   ~ServerCall() override = default;
 
  private:
+  // Named, as are those of other tasks: reports call fibers by it.
+  static void RunTask(fiber::Task* self);
   void Serve();
   void ServeRpc();
   bool WaitToUnpack();
