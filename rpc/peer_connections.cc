@@ -146,7 +146,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
     // relaxed: written under lock_.
     const bool may_open = now >= retry_at_ns_.load(std::memory_order_relaxed);
     if (ClientConnection* c = Pick(nullptr, may_open)) return c;
-    if (!may_open) return WhyNot(now);
+    if (!may_open) return WhyNot();
   }
   auto protocol = NewClientProtocol(
       key_.protocol, ClientLimits(key_.max_packet_size), key_.peer.host);
@@ -173,14 +173,12 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
   return connection;
 }
 
-flare::Status PeerConnections::WhyNot(std::int64_t now_ns) const {
-  // relaxed: written under lock_.
-  const std::int64_t wait =
-      retry_at_ns_.load(std::memory_order_relaxed) - now_ns;
-  return flare::Status(STATUS_FAIL_TO_CONNECT,
-                       last_failure_.message() + " (attempt " +
-                           std::to_string(failures_) + "; the next one in " +
-                           std::to_string(wait / kNsPerMs + 1) + " ms)");
+// Without times and numbers: whoever counts failures by their texts finds few.
+flare::Status PeerConnections::WhyNot() const {
+  return flare::Status(
+      STATUS_FAIL_TO_CONNECT,
+      last_failure_.message() +
+          " (a moment ago: it is tried again within a second of that)");
 }
 
 bool PeerConnections::Promising() const {

@@ -95,7 +95,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   Expected<ClientConnection*, flare::Status> Open(const void* preferred);
   Expected<ClientConnection*, flare::Status> OpenLocked()
       FLARE_REQUIRES(open_mutex_);
-  flare::Status WhyNot(std::int64_t now_ns) const FLARE_REQUIRES(lock_);
+  flare::Status WhyNot() const FLARE_REQUIRES(lock_);
   bool Remove(ClientConnection* connection) FLARE_REQUIRES(lock_);
   void CountConnections() FLARE_REQUIRES(lock_);
 

@@ -6,6 +6,15 @@
 
 namespace flare::rpc {
 
+std::string SizeLimitText(std::string_view what, std::uint64_t size,
+                          std::size_t limit, std::string_view by) {
+  std::string text("a ");
+  text.append(what).append(" of ").append(std::to_string(size));
+  text.append(" bytes exceeds the limit of ").append(std::to_string(limit));
+  text.append(" (").append(by).append(")");
+  return text;
+}
+
 std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
                                   std::string* scratch) {
   if (in.FirstContiguous().size() < size) scratch->resize(size);

@@ -70,6 +70,16 @@ struct Limits {
   std::size_t max_decompressed_size = 64 << 20;
 };
 
+// What sets max_packet_size, as texts of failures name it: so callers see on
+// which side it is too small.
+inline constexpr std::string_view kServerSizeLimit =
+    "flare_rpc_server_max_packet_size";
+inline constexpr std::string_view kClientSizeLimit =
+    "flare_rpc_channel_max_packet_size";
+// "a <what> of <size> bytes exceeds the limit of <limit> (<by>)".
+std::string SizeLimitText(std::string_view what, std::uint64_t size,
+                          std::size_t limit, std::string_view by);
+
 // Those of a client: peers may describe failures as lengthily as a packet has
 // room for, and a connection is shared by many calls.
 inline Limits ClientLimits(std::size_t max_packet_size) {

@@ -198,7 +198,8 @@ TEST_F(ServerBoltTest, SkipsOversizedRequests) {
   const BoltRequestParts large = Parts(std::string(1 << 20, 'x'));
   ExpectError(&client, large, 18, STATUS_MALFORMED_DATA,
               "a message of " + std::to_string(large.Bytes().size()) +
-                  " bytes exceeds the limit of 10000");
+                  " bytes exceeds the limit of 10000 "
+                  "(flare_rpc_server_max_packet_size)");
   client.Send(Parts().Bytes());
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
 }

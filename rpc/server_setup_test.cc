@@ -35,6 +35,12 @@ TEST_F(ServerSetUpTest, IncompleteSetUpIsAnError) {
   EXPECT_FALSE(no_address.Start());
   EXPECT_NE(no_address.error().message().find("ListenOn"), std::string::npos);
 
+  Server named_address;
+  EXPECT_FALSE(named_address.ListenOn(EndpointFromIpv4("localhost", 0)));
+  EXPECT_NE(named_address.error().message().find("not of a host's name"),
+            std::string::npos)
+      << named_address.error().ToString();
+
   Server no_protocol(Server::Options{.no_builtin_pages = true});
   no_protocol.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
   EXPECT_FALSE(no_protocol.Start());

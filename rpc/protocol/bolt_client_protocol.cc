@@ -117,7 +117,8 @@ class BoltClientProtocol : public ClientProtocol {
     response->correlation_id = frame.id;
     response->status = STATUS_MALFORMED_DATA;
     if (cutter_.Oversized(frame)) {
-      response->scratch = cutter_.OversizedText(frame.total());
+      response->scratch =
+          cutter_.OversizedText(frame.total(), kClientSizeLimit);
       response->description = response->scratch;
       return ParseResult::kReject;
     }

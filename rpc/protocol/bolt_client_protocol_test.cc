@@ -252,7 +252,8 @@ TEST_F(BoltClient, ResponsesItCannotReadFailTheirCall) {
   EXPECT_EQ(response_.correlation_id, 7u);
   EXPECT_EQ(response_.status, STATUS_MALFORMED_DATA);
   EXPECT_EQ(response_.description,
-            "a message of 1066 bytes exceeds the limit of 1000");
+            "a message of 1066 bytes exceeds the limit of 1000 "
+            "(flare_rpc_channel_max_packet_size)");
 }
 
 TEST_F(BoltClient, PassesOverHeartbeatsThatNeedNoAnswer) {

@@ -219,9 +219,9 @@ TEST(BoltFrames, OversizedOnesAreSkippedAsTheyCome) {
   ASSERT_EQ(cut.result, CutResult::kMessage);
   EXPECT_TRUE(cutter.Oversized(cut.frame));
   EXPECT_EQ(cut.wire, bytes.substr(0, 22));
-  EXPECT_EQ(cutter.OversizedText(cut.frame.total()),
+  EXPECT_EQ(cutter.OversizedText(cut.frame.total(), "flag"),
             "a message of " + std::to_string(bytes.size()) +
-                " bytes exceeds the limit of 999");
+                " bytes exceeds the limit of 999 (flag)");
   cut = CutOnce(bytes.substr(22, 500), &cutter);
   EXPECT_EQ(cut.result, CutResult::kNeedMore);
   EXPECT_EQ(cut.rest, "");

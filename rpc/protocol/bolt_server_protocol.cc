@@ -146,7 +146,8 @@ class BoltServerProtocol : public ServerProtocol {
     request->wire_size = frame.total();
     if (!cutter_.Oversized(frame)) return;
     request->reject_status = STATUS_MALFORMED_DATA;
-    request->reject_reason = cutter_.OversizedText(frame.total());
+    request->reject_reason =
+        cutter_.OversizedText(frame.total(), kServerSizeLimit);
   }
 
   static ParseResult Reject(std::string_view what, std::string_view detail,

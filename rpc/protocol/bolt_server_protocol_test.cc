@@ -295,7 +295,8 @@ TEST_F(BoltServer, RefusesOversizedRequests) {
   parts.content = std::string(5000, 'x');
   ExpectAnswered(parts, 18, STATUS_MALFORMED_DATA,
                  "a message of " + std::to_string(parts.Bytes().size()) +
-                     " bytes exceeds the limit of 4096");
+                     " bytes exceeds the limit of 4096 "
+                     "(flare_rpc_server_max_packet_size)");
 }
 
 // Before any of it has come.

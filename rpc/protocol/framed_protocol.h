@@ -102,7 +102,8 @@ class FramedServerProtocol : public ServerProtocol {
     request->meta_size = frame.meta_size;
     Self::Describe(frame, request);
     if (cutter_.Oversized(frame) && request->reject_status == STATUS_SUCCESS) {
-      Reject(cutter_.OversizedText(frame.total()), "", request);
+      Reject(cutter_.OversizedText(frame.total(), kServerSizeLimit), "",
+             request);
     }
     return CutResult::kMessage;
   }
@@ -182,7 +183,8 @@ class FramedClientProtocol : public ClientProtocol {
     }
     if (oversized) {
       return Fail(ParseResult::kReject,
-                  cutter_.OversizedText(response->wire_size), response);
+                  cutter_.OversizedText(response->wire_size, kClientSizeLimit),
+                  response);
     }
     if (!error.empty()) {
       return Fail(ParseResult::kReject,

@@ -179,7 +179,8 @@ TEST_P(FramedProtocols, OversizedRequestsAreAnsweredBeforeTheyHaveCome) {
   EXPECT_EQ(driver.request().reject_status, STATUS_MALFORMED_DATA);
   EXPECT_EQ(driver.request().reject_reason,
             "a message of " + std::to_string(frame.size()) +
-                " bytes exceeds the limit of 1000");
+                " bytes exceeds the limit of 1000 "
+                "(flare_rpc_server_max_packet_size)");
   EXPECT_EQ(driver.request().ticket.correlation_id, 7u);
   EXPECT_EQ(driver.request().wire_size, frame.size());
   // What follows is dropped as it comes, and the next message is read.
@@ -211,7 +212,8 @@ TEST_P(FramedProtocols, MuchOversizedRequestsAreTheLastOnes) {
     EXPECT_EQ(driver.request().ticket.correlation_id, 7u);
     EXPECT_EQ(driver.request().reject_reason,
               "a message of " + std::to_string(head.size() + more) +
-                  " bytes exceeds the limit of 4194304");
+                  " bytes exceeds the limit of 4194304 "
+                  "(flare_rpc_server_max_packet_size)");
   }
 }
 
@@ -328,7 +330,8 @@ TEST_P(FramedProtocols, AnOversizedResponseFailsItsCallOnly) {
   EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
   EXPECT_EQ(response.description, "a message of " +
                                       std::to_string(large.size()) +
-                                      " bytes exceeds the limit of 200");
+                                      " bytes exceeds the limit of 200 "
+                                      "(flare_rpc_channel_max_packet_size)");
   response.Clear();
   ASSERT_EQ(Cut("", &response), CutResult::kMessage);
   EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);

@@ -87,9 +87,9 @@ class FrameCutter {
   bool Oversized(const Frame& frame) const {
     return frame.total() > max_packet_size_;
   }
-  std::string OversizedText(std::size_t size) const {
-    return "a message of " + std::to_string(size) +
-           " bytes exceeds the limit of " + std::to_string(max_packet_size_);
+  // `limit` is what sets it, for whoever wants to send more.
+  std::string OversizedText(std::size_t size, std::string_view limit) const {
+    return SizeLimitText("message", size, max_packet_size_, limit);
   }
 
  private:

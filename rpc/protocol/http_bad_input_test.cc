@@ -90,9 +90,11 @@ TEST(HttpBadInput, TooLargeACallIsToldItsCaller) {
     EXPECT_EQ(server.sink().Take(),
               "HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain\r\n"
               "Rpc-SeqNo: 8\r\nRpc-Error-Code: 102\r\n"
-              "Rpc-Error-Reason: the message has more than 1000 bytes\r\n"
-              "Content-Length: 37\r\n\r\n"
-              "the message has more than 1000 bytes\n" +
+              "Rpc-Error-Reason: the message has more than 1000 bytes "
+              "(flare_rpc_server_max_packet_size)\r\n"
+              "Content-Length: 72\r\n\r\n"
+              "the message has more than 1000 bytes "
+              "(flare_rpc_server_max_packet_size)\n" +
                   SuccessReply(9, "body"));
     EXPECT_FALSE(server.sink().closed());
   }

@@ -65,7 +65,8 @@ TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
        "http: a malformed chunked response"},
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
-       "http: a chunked response exceeds the limit of 1000 bytes"},
+       "http: a chunked response exceeds the limit of 1000 bytes "
+       "(flare_rpc_channel_max_packet_size)"},
   };
   ExpectErrors(limits, cases);
 }
@@ -108,7 +109,8 @@ TEST_F(HttpClientRefusals, TinyLimitsHoldForChunksToo) {
                 &response),
             CutResult::kError);
   EXPECT_EQ(error_,
-            "http: a response with a head of 47 bytes exceeds the limit of 20");
+            "http: a response with a head of 47 bytes exceeds the limit of 20 "
+            "(flare_rpc_channel_max_packet_size)");
 }
 
 std::string Response(std::string_view id, std::string_view length,
@@ -140,7 +142,8 @@ TEST_F(HttpClientRefusals, SkipsTheBodyOfAResponseThatIsTooLarge) {
           EXPECT_EQ(response.correlation_id, 7u);
           EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
           EXPECT_EQ(response.description,
-                    "a response of 2055 bytes exceeds the limit of 1000");
+                    "a response of 2055 bytes exceeds the limit of 1000 "
+                    "(flare_rpc_channel_max_packet_size)");
           EXPECT_EQ(response.wire_size, 2055u);
         } else {
           EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
@@ -181,7 +184,8 @@ TEST_F(HttpClientRefusals, ClosesOnLengthsBeyondAllMeasure) {
     InboundResponse response;
     EXPECT_EQ(Cut(Response("7", length, "x"), &response), CutResult::kError);
     EXPECT_EQ(error_, "http: a response of " + std::string(length) +
-                          " bytes exceeds the limit of 4194304");
+                          " bytes exceeds the limit of 4194304 "
+                          "(flare_rpc_channel_max_packet_size)");
   }
   Begin(Limits());
   InboundResponse response;

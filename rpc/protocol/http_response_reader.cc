@@ -167,9 +167,8 @@ CutResult HttpResponseReader::Read(Buffer& in, std::string* scratch,
     *head = HttpHead();
   }
   if (head_size_ > limits_.max_packet_size) {
-    return Fail("a response with a head of " + std::to_string(head_size_) +
-                    " bytes exceeds the limit of " +
-                    std::to_string(limits_.max_packet_size),
+    return Fail(SizeLimitText("response with a head", head_size_,
+                              limits_.max_packet_size, kClientSizeLimit),
                 error);
   }
   if (head->chunked && !IsBodiless(head->status)) {
@@ -210,7 +209,8 @@ CutResult HttpResponseReader::ReadChunks(Buffer& in, std::string* scratch,
       return Fail("a malformed chunked response", error);
     case ChunkedDecoder::Result::kTooLarge:
       return Fail("a chunked response exceeds the limit of " +
-                      std::to_string(limits_.max_packet_size) + " bytes",
+                      std::to_string(limits_.max_packet_size) + " bytes (" +
+                      std::string(kClientSizeLimit) + ")",
                   error);
     case ChunkedDecoder::Result::kDone:
       break;
@@ -251,9 +251,8 @@ bool HttpResponseReader::SkipRest(Buffer& in) {
 }
 
 std::string HttpResponseReader::TooLarge(std::uint64_t size) const {
-  return "a response of " + std::to_string(size) +
-         " bytes exceeds the limit of " +
-         std::to_string(limits_.max_packet_size);
+  return SizeLimitText("response", size, limits_.max_packet_size,
+                       kClientSizeLimit);
 }
 
 CutResult HttpResponseReader::Fail(std::string_view text, std::string* error) {

@@ -93,7 +93,8 @@ class HttpServerProtocol : public ServerProtocol {
                           InboundRequest* request);
   std::string SizeText() const {
     return "the message has more than " +
-           std::to_string(limits_.max_packet_size) + " bytes";
+           std::to_string(limits_.max_packet_size) + " bytes (" +
+           std::string(kServerSizeLimit) + ")";
   }
   // Skips what has come of a refused body. False: there is no more input.
   bool SkipRest(Buffer& in);
