@@ -9,6 +9,9 @@
 //   message.Skip(2);
 //   for (std::string_view slice : message) Use(slice);
 //
+// From a string: CreateBufferSlow(view) copies, MakeForeignBuffer(std::move(s))
+// mostly doesn't; FlattenSlow(buffer) makes a string.
+//
 // A Buffer is a chain of slices; each slice refers to part of a
 // reference-counted block of memory. Copying a Buffer shares its blocks; their
 // bytes are never changed again once they are in a Buffer. Slices that follow

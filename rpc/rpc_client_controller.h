@@ -111,7 +111,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   }
   CompressionAlgorithm GetCompressionAlgorithm() const { return compression_; }
 
-  // Bytes sent along with the request, without a copy.
+  // Bytes sent along with the request, without a copy: of a string by
+  // MakeForeignBuffer() or CreateBufferSlow() (buffer.h).
   void SetRequestAttachment(Buffer attachment) {
     if (bytes_ == nullptr && attachment.empty()) return;
     ForBytes().request_attachment = std::move(attachment);

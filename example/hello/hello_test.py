@@ -1,18 +1,26 @@
 """The programs of the README do what it says."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 import unittest_xml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+RPC_EXAMPLES = os.path.join(os.path.dirname(HERE), 'rpc')
 ADDRESS = ('127.0.0.1', 5570)
+FRONT = ('127.0.0.1', 5571)
+ECHO_PORT = 5572  # Of example/rpc/server, which echoes attachments, too.
 PATIENCE_S = 60
+# The system's, which has protobuf; what runs this test may be another.
+PYTHON = '/usr/bin/python3'
 
 # Quoted by docs/http_calls.md.
 NO_SUCH_METHOD = b"""\
@@ -26,9 +34,22 @@ Content-Length: 0
 """
 
 
-def accepts():
+def accepts(address=ADDRESS):
     with socket.socket() as probe:
-        return probe.connect_ex(ADDRESS) == 0
+        return probe.connect_ex(address) == 0
+
+
+def echo_by_json(address, fields):
+    """Status and text of the reply."""
+    request = urllib.request.Request(
+        'http://%s:%d/rpc/example.protobuf_echo.EchoService.Echo' % address,
+        data=b'{"body": "Hello, fibers."}',
+        headers={'Content-Type': 'application/x-proto3-json', **fields})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+            return reply.status, reply.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers['Rpc-Error-Reason']
 
 
 def catches(pid, number):
@@ -41,20 +62,28 @@ def catches(pid, number):
 class HelloTest(unittest.TestCase):
 
     def setUp(self):
-        if accepts():
-            self.skipTest('somebody else listens on port %d' % ADDRESS[1])
-        self.server = subprocess.Popen([os.path.join(HERE, 'server')])
-        self.addCleanup(self.stop)
+        self.server = self.start([os.path.join(HERE, 'server')], ADDRESS)
+
+    def start(self, command, address):
+        if accepts(address):
+            self.skipTest('somebody else listens on port %d' % address[1])
+        server = subprocess.Popen(command)
+        self.addCleanup(self.stop, server)
         deadline = time.monotonic() + PATIENCE_S
-        while not accepts():
-            self.assertIsNone(self.server.poll(), 'the server did not start')
+        while not accepts(address):
+            self.assertIsNone(server.poll(), 'the server did not start')
             self.assertLess(time.monotonic(), deadline, 'nobody listens')
             time.sleep(0.01)  # Between two looks.
+        return server
 
-    def stop(self):
-        if self.server.poll() is None:
-            self.server.kill()
-        self.server.wait()
+    def start_echo_server(self):
+        self.start([os.path.join(RPC_EXAMPLES, 'server'),
+                    '--port=%d' % ECHO_PORT], ('127.0.0.1', ECHO_PORT))
+
+    def stop(self, server):
+        if server.poll() is None:
+            server.kill()
+        server.wait()
 
     def test_client_gets_its_words_back(self):
         client = subprocess.run([os.path.join(HERE, 'client')],
@@ -63,12 +92,8 @@ class HelloTest(unittest.TestCase):
         self.assertEqual(client.stdout, b'Hello, fibers.\n')
 
     def test_json_over_http_does_as_well(self):
-        request = urllib.request.Request(
-            'http://%s:%d/rpc/example.protobuf_echo.EchoService.Echo' % ADDRESS,
-            data=b'{"body": "Hello, fibers."}',
-            headers={'Content-Type': 'application/x-proto3-json'})
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
-            self.assertEqual(reply.read(), b'{"body":"Hello, fibers."}')
+        self.assertEqual(echo_by_json(ADDRESS, {}),
+                         (200, b'{"body":"Hello, fibers."}'))
 
     def test_curl_gets_what_the_document_says(self):
         calls = subprocess.run(['bash', os.path.join(HERE, 'calls.sh')],
@@ -78,6 +103,49 @@ class HelloTest(unittest.TestCase):
         self.assertEqual(json, b'{"body":"Hello, fibers."}')
         self.assertEqual(protobuf, b'\x12\x0eHello, fibers.')
         self.assertEqual(failure.replace(b'\r', b''), NO_SUCH_METHOD)
+
+    def test_python_calls_over_the_flare_protocol(self):
+        self.start_echo_server()
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        for proto_folder, proto in ((HERE, 'flare_meta.proto'),
+                                    (RPC_EXAMPLES, 'echo_service.proto')):
+            subprocess.run(['protoc', '-I' + proto_folder,
+                            '--python_out=' + folder, proto], check=True)
+        shutil.copy(os.path.join(HERE, 'call.py'), folder)
+        calls = subprocess.run([PYTHON,
+                                os.path.join(folder, 'call.py'),
+                                str(ECHO_PORT), 'Hello, fibers.'],
+                               stdout=subprocess.PIPE, timeout=PATIENCE_S,
+                               check=True)
+        self.assertEqual(
+            calls.stdout.decode(),
+            "Hello, fibers. b'beside it'\n"
+            '10 Method [example.protobuf_echo.EchoService.Nothing] is not '
+            'implemented.\n')
+
+    def test_calls_of_all_kinds(self):
+        self.start_echo_server()
+        calls = subprocess.run([os.path.join(HERE, 'calls'),
+                                'flare://127.0.0.1:%d' % ECHO_PORT],
+                               stdout=subprocess.PIPE, timeout=PATIENCE_S,
+                               check=True)
+        self.assertEqual(calls.stdout.decode(),
+                         'body, and 100000 bytes beside it: aaa...\n'
+                         'cancelled\none\ntwo\n')
+
+    def test_front_calls_its_backend_twice(self):
+        self.start([os.path.join(HERE, 'front')], FRONT)
+        self.assertEqual(echo_by_json(FRONT, {}),
+                         (200, b'{"body":"Hello, fibers. Hello, fibers."}'))
+        # Nobody answers any more: its caller's deadline ends its calls.
+        self.server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.server.pid, os.WSTOPPED)
+        begin = time.monotonic()
+        status, reason = echo_by_json(FRONT, {'Rpc-Timeout': '300'})
+        self.assertEqual(status, 500)
+        self.assertIn('backend: [3] no reply', reason)
+        self.assertLess(time.monotonic() - begin, 1.9)  # The default: 2 s.
 
     def test_a_signal_ends_the_server_in_order(self):
         # It accepts a moment before it waits for signals.
