@@ -21,7 +21,7 @@ class FrontImpl : public echo::SyncEchoService {
     std::vector<std::string> parts(2);
     flare::fiber::TaskGroup group;  // Ends before what it uses does.
     for (std::string& part : parts) {
-      group.Spawn([&](std::stop_token stop) -> flare::Status {
+      group.Spawn([&](const std::stop_token& stop) -> flare::Status {
         flare::RpcClientController call;
         // No longer than our caller waits for us; if it doesn't say, as long
         // as --flare_rpc_client_default_rpc_timeout_ms.
