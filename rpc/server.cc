@@ -201,8 +201,7 @@ bool Server::ListenOn(const Endpoint& address, int backlog) {
   if (address.empty()) {
     return Fail(
         "the address to listen on is malformed, or empty; it is made of "
-        "numbers "
-        "(127.0.0.1), not of a host's name");
+        "numbers (127.0.0.1), not of a host's name");
   }
   address_ = address;
   backlog_ = backlog;
