@@ -31,10 +31,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
 #include "flare/base/cpu.h"
 #include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/membarrier.h"
 #include "flare/fiber/task.h"
 
@@ -103,7 +103,7 @@ class BasicRunQueue {
   // Called by the owner of `thief`, which must have room: moves the claimed
   // tasks there, except for the oldest, which is returned. nullptr: none.
   Task* RescueInto(BasicRunQueue* thief) noexcept {
-    std::scoped_lock guard(lock_);
+    ScopedLock guard(lock_);
     rescue_wanted_.store(false, std::memory_order_relaxed);  // A hint.
     // relaxed: under lock_ [RQ4]. No barrier for nothing.
     if (next_.load(std::memory_order_relaxed) ==
@@ -233,7 +233,7 @@ class BasicRunQueue {
   }
 
   Task* ClaimSeveral() noexcept {
-    std::scoped_lock guard(lock_);  // [RQ4]
+    ScopedLock guard(lock_);  // [RQ4]
     // relaxed, all: as in Claim, or under lock_.
     std::uint32_t head = head_.load(std::memory_order_relaxed);
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
@@ -258,7 +258,7 @@ class BasicRunQueue {
   // There was a rescue: has the task at `next` been taken away [RQ5]?
   [[gnu::noinline]] Task* PopAfterRescue(std::uint32_t next) noexcept {
     {
-      std::scoped_lock guard(lock_);
+      ScopedLock guard(lock_);
       // relaxed, all: under lock_ [RQ4].
       seen_rescues_ = rescues_.load(std::memory_order_relaxed);
       const std::uint32_t end = end_.load(std::memory_order_relaxed);

@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <span>
 
 #include "flare/base/backtrace.h"
 #include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/sanitizer.h"
@@ -157,7 +157,7 @@ class SignalStack {
 
 void InstallOverflowHandler() {
   static Spinlock lock;
-  std::scoped_lock guard(lock);
+  ScopedLock guard(lock);
   PrepareBacktraces();
   for (int signal : kSignals) {
     struct sigaction now;
