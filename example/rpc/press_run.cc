@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -15,8 +14,6 @@
 
 namespace example {
 namespace {
-
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 // How soon a signal is noticed.
 constexpr std::int64_t kSignalInterval = flare::kNsPerSecond / 20;
@@ -84,7 +81,8 @@ class Run {
         targets_(targets),
         hdr_log_(hdr_log),
         report_(Nanoseconds(options.report_interval_s)),
-        progress_(options.show_progress ? kProgressInterval : kNever) {
+        progress_(options.show_progress ? kProgressInterval
+                                        : flare::kNoDeadline) {
     for (const PressTarget& target : targets) {
       summary_.targets.push_back({target.server_addr, 0, {}});
       if (options.has_tail) summary_.targets.back().load.tail.emplace();
@@ -126,7 +124,7 @@ class Run {
   void Measure(std::int64_t begin) {
     const std::int64_t end =
         options_.duration_s == 0
-            ? kNever
+            ? flare::kNoDeadline
             : flare::SaturatingAdd(begin, Nanoseconds(options_.duration_s));
     report_.Begin(begin);
     progress_.Begin(begin);
