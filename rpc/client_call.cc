@@ -2,7 +2,8 @@
 //
 //   owner:  CallMethod's caller, or the call's own task
 //     StartAttempt   holders_ = 2; the owner turns into the issuer
-//   issuer: Acquire, Insert, arm the timer, BeginAttempt, write, LetGo [CA7]
+//   issuer (client_call_send.cc): Acquire, Insert, arm the timer, BeginAttempt,
+//     write, LetGo [CA7]
 //   completer: whoever takes the call out of the table: reader, timer, closing
 //     connection, canceller, or the issuer itself; writes the outcome, LetGo
 //   owner:  whoever let go last has the call alone; it passes to the blocked
@@ -55,11 +56,6 @@ namespace {
 
 constexpr std::uint32_t kMaxChances = 1000;  // Counted in 16 bits.
 constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
-
-// How long a cancelled call may go on waiting for room in the output: at first,
-// and when it has waited for long, as thousands may.
-constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
-constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
 // Failures that would be the same everywhere, or after which there is no time
 // or no wish to go on.
@@ -117,8 +113,7 @@ void ClientCall::WaitForEnd() {
     if (!LetGo()) completed_.Wait();
     return completed_.Reset();
   }
-  // acquire: pairs with the release in LetGo [CA2]. The completer has gone.
-  if (holders_.load(std::memory_order_acquire) == 1) return;
+  if (OtherHasLetGo()) return;
   fiber::SuspendFiber(
       {"call", this},
       [](void* self) {
@@ -327,126 +322,8 @@ void ClientCall::Recycle() {
 }
 
 // --------------------------------------------------------------------------
-// The issuer's part
+// Who ends an attempt
 // --------------------------------------------------------------------------
-
-void ClientCall::SendRequest() {
-  const std::int64_t now = NowNs();
-  if (deadline_ns_ <= now) [[unlikely]]
-    return FailTooLate();
-  // A connection may close between Acquire and Insert; nothing was sent yet.
-  for (int closed = 0;;) {
-    auto connection = route_->Acquire(controller_->last_connection_, &choice_);
-    if (!connection) {
-      if (MayFailOver(connection.error().code())) continue;
-      return FailUnsent(std::move(connection).error());
-    }
-    connection_ = *connection;
-    if (!connection_->established()) [[unlikely]]
-      KeepParts();
-    id_ = connection_->calls().Insert(this);
-    if (id_ != 0) break;
-    if (!connection_->calls().closed() || ++closed == 3) return FailRefused();
-    std::exchange(connection_, nullptr)->RemoveUser();
-  }
-  controller_->last_connection_ = connection_;
-  controller_->remote_peer_ = connection_->peer();
-  connection_->ExpectWait(deadline_ns_ - now);
-  timer_armed_ = true;
-  fiber::ArmTimer(this, deadline_ns_);
-  if (!controller_->BeginAttempt(this)) {
-    return FailAttempt(Outcome::kCancelled, {});
-  }
-  flare::Status status = WriteRequest(now);
-  if (!status.ok()) FailAttempt(Outcome::kFailed, std::move(status));
-}
-
-// For another connection, if this one can't be made.
-void ClientCall::KeepParts() {
-  kept_ = true;
-  body_ = std::move(body_).ToBuffer();
-  if (route_keeper_ == nullptr) {
-    route_keeper_ = RefPtr<Route>(ref_ptr, route_);
-  }
-}
-
-// The failures are functions of their own, which aren't inlined, since their
-// texts would take most of the frame of SendRequest(). That lies on the stack
-// of a fiber, and the fewer cache lines that takes, the better.
-void ClientCall::FailTooLate() {
-  FailAttempt(Outcome::kFailed,
-              flare::Status(STATUS_TIMEOUT,
-                            "the deadline had passed before the request to " +
-                                method_->full_name() + " was sent"));
-}
-
-void ClientCall::FailRefused() {
-  FailUnsent(connection_->calls().closed()
-                 ? connection_->close_reason()
-                 : flare::Status(STATUS_OVERLOADED,
-                                 "too many calls wait on the connection to " +
-                                     connection_->peer().ToString()));
-}
-
-// Before BeginAttempt(), which looks whether the call has been cancelled.
-void ClientCall::FailUnsent(flare::Status why) {
-  // acquire: what the canceller did before is visible to who sees the outcome;
-  // pairs with the store in StartCancel.
-  const bool cancelled =
-      controller_->cancel_requested_.load(std::memory_order_acquire);
-  FailAttempt(cancelled ? Outcome::kCancelled : Outcome::kFailed,
-              std::move(why));
-}
-
-flare::Status ClientCall::Send(Buffer bytes) {
-  if (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit)
-      [[unlikely]] {
-    // Nothing was taken, so it isn't moved from.
-    return SendWithRoom(std::move(bytes));  // NOLINT(bugprone-use-after-move)
-  }
-  return {};  // Queued; or closed, and the closing ends the call.
-}
-
-// What wasn't taken.
-flare::Status ClientCall::SendWithRoom(Buffer bytes) {
-  controller_->sent_ns_ = 0;
-  // Only who blocks anyway can wait until the server takes more.
-  if (done_ != nullptr) {
-    return flare::Status(
-        STATUS_OVERLOADED,
-        "too many bytes wait to be sent to " + connection_->peer().ToString());
-  }
-  for (;;) {
-    switch (WaitForRoom()) {
-      case WaitEnd::kRoom:
-        break;
-      case WaitEnd::kEnded:
-        return {};
-      case WaitEnd::kTimedOut:
-        return TimeoutStatus();
-    }
-    const std::int64_t now = NowNs();
-    // NOLINTNEXTLINE(bugprone-use-after-move): as above.
-    if (connection_->Send(std::move(bytes)) != io::WriteResult::kOverLimit) {
-      controller_->sent_ns_ = now;
-      return {};  // As in Send.
-    }
-  }
-}
-
-// A completer can't end the waiting, so it is interrupted to look for one.
-ClientCall::WaitEnd ClientCall::WaitForRoom() {
-  for (std::int64_t slice = kMinWaitSliceNs;;
-       slice = std::min(2 * slice, kMaxWaitSliceNs)) {
-    const std::int64_t now = NowNs();
-    if (now >= deadline_ns_) return WaitEnd::kTimedOut;
-    const auto result =
-        connection_->WaitWritable(std::min(deadline_ns_, now + slice));
-    // acquire: as in LetGo; the completer has gone [CA2].
-    if (holders_.load(std::memory_order_acquire) == 1) return WaitEnd::kEnded;
-    if (result != io::RoomResult::kTimedOut) return WaitEnd::kRoom;
-  }
-}
 
 void ClientCall::FailAttempt(Outcome outcome, flare::Status why) {
   if (id_ != 0 && connection_->calls().Take(id_) == nullptr) return;  // [CA1]
@@ -457,17 +334,11 @@ void ClientCall::FailAttempt(Outcome outcome, flare::Status why) {
 // Of issuer and completer. True: the other one had let go before, and the call
 // is the caller's.
 bool ClientCall::LetGo() {
-  // acquire: pairs with the release below [CA2]. If the other one has gone, no
-  // atomic exchange is needed.
-  if (holders_.load(std::memory_order_acquire) == 1) return true;
+  if (OtherHasLetGo()) return true;  // No atomic exchange is needed.
   // release: what was done to the call is visible to the one who lets go last;
   // acquire: the other way round [CA2].
   return holders_.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
-
-// --------------------------------------------------------------------------
-// The completer's part
-// --------------------------------------------------------------------------
 
 void ClientCall::Complete(Outcome outcome, fiber::TaskList* ready) {
   outcome_ = outcome;

@@ -96,6 +96,11 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] void FailRefused();
   [[gnu::cold, gnu::noinline]] void FailUnsent(flare::Status why);
   [[nodiscard]] bool LetGo();
+  // Of issuer and completer one is left, for which what the other did is there.
+  bool OtherHasLetGo() const {
+    // acquire: pairs with the release in LetGo [CA2].
+    return holders_.load(std::memory_order_acquire) == 1;
+  }
   void Complete(Outcome outcome, fiber::TaskList* ready);
 
   static void OnTimer(fiber::Timer* timer);
