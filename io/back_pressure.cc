@@ -6,6 +6,8 @@
 //  [BK2] A waiter lives on its fiber's stack; it is linked, unlinked and set
 //        only under the lock, so once it is not linked any more and the lock
 //        was held, nobody touches it.
+//  [BK3] Once `closed_` can be seen, no waiter is linked: a waiter whose
+//        deadline passes while Close() runs may return at once.
 #include "flare/io/back_pressure.h"
 
 #include <utility>
@@ -33,6 +35,7 @@ bool BackPressure::Release(std::size_t n) noexcept {
   // AskForRoom [BK1].
   const std::size_t left = queued_.fetch_sub(n, std::memory_order_seq_cst) - n;
   if (IsRoom(left) && waited_for_.load(std::memory_order_seq_cst)) {
+    ScopedLock guard(lock_);
     return WakeAll();
   }
   return false;
@@ -64,8 +67,8 @@ RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
     }
   }
   self.event.WaitUntil(deadline_ns);
-  ScopedLock guard(lock_);  // [BK2]
-  if (closed_) return RoomResult::kClosed;
+  ScopedLock guard(lock_);                  // [BK2]
+  if (closed_) return RoomResult::kClosed;  // [BK3]
   if (!self.linked) return RoomResult::kRoom;
   for (Waiter** link = &waiters_; *link != nullptr; link = &(*link)->next) {
     if (*link == &self) {
@@ -77,7 +80,6 @@ RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
 }
 
 bool BackPressure::WakeAll() noexcept {
-  ScopedLock guard(lock_);
   // relaxed: under the lock; a waiter that comes later sets it again [BK1].
   waited_for_.store(false, std::memory_order_relaxed);
   while (Waiter* const waiter = waiters_) {
@@ -89,11 +91,9 @@ bool BackPressure::WakeAll() noexcept {
 }
 
 void BackPressure::Close() noexcept {
-  {
-    ScopedLock guard(lock_);
-    closed_ = true;
-  }
-  static_cast<void>(WakeAll());
+  ScopedLock guard(lock_);
+  closed_ = true;
+  static_cast<void>(WakeAll());  // With the same lock [BK3].
 }
 
 }  // namespace flare::io

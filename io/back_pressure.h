@@ -63,7 +63,7 @@ class BackPressure {
     return queued <= limit_ / 2;
   }
   // True: AskForRoom() is to be answered.
-  bool WakeAll() noexcept;
+  bool WakeAll() noexcept FLARE_REQUIRES(lock_);
 
   const std::size_t limit_;
   std::atomic<std::size_t> queued_{0};

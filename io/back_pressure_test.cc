@@ -1,9 +1,12 @@
 #include "flare/io/back_pressure.h"
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
+#include "flare/base/cpu.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/io/testing/loopback.h"
@@ -14,6 +17,12 @@ namespace {
 
 class BackPressureTest : public testing::IoTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(BackPressureTest);
+
+// Overwrites what the last call left below this frame.
+[[gnu::noinline]] void OverwriteStack() {
+  volatile std::byte bytes[512];
+  for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
+}
 
 TEST(BackPressure, AdmitsUntilTheLimit) {
   BackPressure b(100);
@@ -192,6 +201,31 @@ TEST_P(BackPressureTest, TimeoutsRaceWithWakeUps) {
       });
     }
     EXPECT_FALSE(b.Release(2));
+    ASSERT_TRUE(left.wait_for(testing::kLimit));
+  }
+}
+
+// Time-outs that race with Close(): who has left isn't woken any more [BK3].
+// What waited is overwritten at once, so that Close() would stumble over it.
+TEST_P(BackPressureTest, TimeoutsRaceWithClose) {
+  constexpr int kRounds = 1000;
+  constexpr int kWaiters = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    BackPressure b(2);
+    ASSERT_TRUE(b.Admit(2));
+    fiber::Latch left(kWaiters);
+    std::atomic<std::int64_t> deadline{0};
+    for (int i = 0; i < kWaiters; ++i) {
+      fiber::Spawn([&] {
+        const std::int64_t at = NowNs() + 30'000;
+        deadline = at;
+        EXPECT_NE(b.Wait(at), RoomResult::kRoom);
+        OverwriteStack();
+        left.count_down();
+      });
+    }
+    while (deadline == 0 || NowNs() < deadline) CpuRelax();
+    b.Close();
     ASSERT_TRUE(left.wait_for(testing::kLimit));
   }
 }
