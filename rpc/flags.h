@@ -3,7 +3,8 @@
 //
 // Flags only supply defaults: `Server::Options` start from them, and a channel
 // and a controller may say otherwise in code (packet size, time-out). A new
-// flag goes here, with its validation, and into one of the structs.
+// flag goes here, with its validation, and into one of the structs; one of the
+// fiber runtime into runtime_flags.h.
 //
 // flare::Start() parses and validates them. A program that doesn't call it
 // gets the built-in defaults, or whatever it parsed itself. The functions are
@@ -17,16 +18,9 @@
 #include <cstddef>
 #include <string>
 
-#include "flare/base/expected.h"
 #include "flare/base/status.h"
-#include "flare/fiber/runtime.h"
 
 // For tests and programs that set a flag in code before Start().
-DECLARE_int32(flare_concurrency_hint);
-DECLARE_int32(flare_scheduling_group_size);
-DECLARE_bool(flare_numa_aware);
-DECLARE_string(flare_fiber_scheduling_optimize_for);
-DECLARE_int32(flare_io_spin_us);
 DECLARE_bool(flare_abort_on_double_quit_signal);
 DECLARE_bool(flare_raise_open_files_limit);
 DECLARE_int32(flare_rpc_client_default_rpc_timeout_ms);
@@ -78,14 +72,9 @@ ClientDefaults ClientDefaultsFromFlags();
 // Bytes of a body or an attachment, of a request or a reply.
 std::size_t MaxDecompressedSizeFromFlags();
 
-// How the fiber runtime is to be started, with epoll as what idle workers wait
-// in. Fails if what the flags ask for together is impossible on this machine: a
-// CPU list that leaves none, more pinned workers than CPUs, a set of groups
-// beyond the last. Reads what the kernel says about the machine.
-Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags();
-
-// Checks all values, each on its own and with each other. The error names the
-// flag, its value, and what would be right.
+// Checks all values, those of the runtime's flags, too, each on its own and
+// with each other. The error names the flag, its value, and what would be
+// right.
 flare::Status ValidateFlags();
 
 }  // namespace flare::rpc

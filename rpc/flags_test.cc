@@ -14,6 +14,7 @@
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
+#include "flare/rpc/runtime_flags.h"
 #include "flare/rpc/server.h"
 
 namespace flare::rpc {

@@ -29,6 +29,7 @@
 #include "flare/rpc/flags.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/quit_signal.h"
+#include "flare/rpc/runtime_flags.h"
 
 namespace flare {
 namespace {

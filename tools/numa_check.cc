@@ -37,6 +37,7 @@
 #include "flare/fiber/stack.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/runtime_flags.h"
 
 namespace flare {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/runtime_flags.h"
 
 int main(int argc, char** argv) {
   gflags::SetUsageMessage(

@@ -11,6 +11,7 @@
 #include "flare/io/resolver.h"
 #include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/runtime_flags.h"
 #include "glog/logging.h"
 
 DEFINE_int32(threads, 0,

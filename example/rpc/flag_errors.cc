@@ -9,6 +9,7 @@
 #include "flare/init.h"
 #include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/runtime_flags.h"
 #include "glog/logging.h"
 
 namespace GFLAGS_NAMESPACE {
