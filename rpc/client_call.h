@@ -23,6 +23,8 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
+#include "flare/rpc/client_protocol.h"
+#include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/route.h"
 #include "flare/rpc/rpc_client_controller.h"

@@ -34,7 +34,7 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/call_table.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/client_protocol.h"
 
 namespace flare::rpc {
 

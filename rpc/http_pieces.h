@@ -9,8 +9,8 @@
 #include "flare/base/status.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
-#include "flare/rpc/protocol.h"
 #include "flare/rpc/server_connection.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <utility>
+#include <string_view>
 
 namespace flare::rpc {
 namespace {
@@ -23,129 +23,6 @@ TEST(ContiguousPrefixTest, PointsIntoOneSliceAndCopiesFromSeveral) {
   EXPECT_EQ(prefix, first + "b");
   EXPECT_EQ(ContiguousPrefix(buffer, 600, &scratch), first + second);
   EXPECT_EQ(ContiguousPrefix(Buffer(), 0, &scratch), "");
-}
-
-TEST(InboundRequestTest, ClearMakesItNew) {
-  InboundRequest request;
-  request.is_http = true;
-  request.head.timeout_ms = 5;
-  request.head.method = "m";
-  request.body = CreateBufferSlow("b");
-  request.attachment = CreateBufferSlow("a");
-  request.wire = CreateBufferSlow("w");
-  request.http.set_uri("/x");
-  request.ticket.close = true;
-  request.reject_status = STATUS_FAILED;
-  request.reject_reason = "reason";
-  request.wire_size = request.meta_size = request.body_size = 3;
-  request.Clear();
-  EXPECT_FALSE(request.is_http);
-  EXPECT_EQ(request.head.timeout_ms, 0u);
-  EXPECT_TRUE(request.head.method.empty());
-  EXPECT_TRUE(request.body.empty());
-  EXPECT_TRUE(request.attachment.empty());
-  EXPECT_TRUE(request.wire.empty());
-  EXPECT_EQ(request.http.uri(), "");
-  EXPECT_FALSE(request.ticket.close);
-  EXPECT_EQ(request.reject_status, STATUS_SUCCESS);
-  EXPECT_TRUE(request.reject_reason.empty());
-  EXPECT_EQ(request.wire_size + request.meta_size + request.body_size, 0u);
-}
-
-TEST(InboundResponseTest, ClearMakesItNew) {
-  InboundResponse response;
-  response.correlation_id = 5;
-  response.status = STATUS_FAILED;
-  response.description = "d";
-  response.compression = CompressionAlgorithm::kGzip;
-  response.attachment_compressed = true;
-  response.body = CreateBufferSlow("b");
-  response.attachment = CreateBufferSlow("a");
-  response.wire = CreateBufferSlow("w");
-  response.last_on_connection = true;
-  response.is_notice = true;
-  response.wire_size = response.meta_size = response.body_size = 3;
-  response.Clear();
-  EXPECT_EQ(response.correlation_id, 0u);
-  EXPECT_EQ(response.status, STATUS_SUCCESS);
-  EXPECT_TRUE(response.description.empty());
-  EXPECT_EQ(response.compression, CompressionAlgorithm::kNone);
-  EXPECT_FALSE(response.attachment_compressed);
-  EXPECT_TRUE(response.body.empty());
-  EXPECT_TRUE(response.attachment.empty());
-  EXPECT_TRUE(response.wire.empty());
-  EXPECT_FALSE(response.last_on_connection);
-  EXPECT_FALSE(response.is_notice);
-  EXPECT_EQ(response.wire_size + response.meta_size + response.body_size, 0u);
-}
-
-// One large message must not occupy the pool for ever.
-TEST(InboundRequestTest, ClearKeepsLittleMemory) {
-  const std::string large(1'000'000, 'x');
-  InboundRequest request;
-  request.is_http = true;
-  request.scratch = request.reject_reason = large;
-  request.http.set_uri(large);
-  InboundResponse response;
-  response.scratch = large;
-  request.Clear();
-  response.Clear();
-  EXPECT_LE(request.scratch.capacity(), 4096u);
-  EXPECT_LE(request.reject_reason.capacity(), 4096u);
-  EXPECT_LE(request.http.uri().capacity(), 4096u);
-  EXPECT_LE(response.scratch.capacity(), 4096u);
-  // What is usual stays.
-  request.scratch.assign(4000, 'x');
-  request.Clear();
-  EXPECT_GE(request.scratch.capacity(), 4000u);
-}
-
-class NullSink : public ReplySink {
- public:
-  bool Write(Buffer&&) override { return false; }
-  void CloseAfterFlush() override {}
-  void Abort(const flare::Status& why) override { aborted = why; }
-  flare::Status aborted;
-};
-
-// Records what Write gets.
-class LastReply : public ServerProtocol {
- public:
-  explicit LastReply(ReplySink* sink) : ServerProtocol(sink) {}
-  std::string_view name() const override { return "last-reply"; }
-  ProtocolTraits traits() const override { return {}; }
-  CutResult Cut(Buffer&, InboundRequest*, std::size_t*, std::string*) override {
-    return CutResult::kNotMine;
-  }
-  ParseResult Parse(InboundRequest*) const override { return ParseResult::kOk; }
-  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
-    id = ticket.correlation_id;
-    status = response.status;
-    description = response.description;
-  }
-  std::uint64_t id = 0;
-  int status = 0;
-  std::string description;
-};
-
-TEST(ServerProtocolTest, RejectionsAreRepliesWithTheReason) {
-  NullSink sink;
-  LastReply protocol(&sink);
-  InboundRequest request;
-  request.ticket.correlation_id = 7;
-  request.reject_status = STATUS_MALFORMED_DATA;
-  request.reject_reason = "because";
-  protocol.WriteRejection(request);
-  EXPECT_EQ(protocol.id, 7u);
-  EXPECT_EQ(protocol.status, STATUS_MALFORMED_DATA);
-  EXPECT_EQ(protocol.description, "because");
-}
-
-TEST(ServerProtocolTest, HttpResponsesAreForHttpOnly) {
-  NullSink sink;
-  LastReply protocol(&sink);
-  protocol.WriteHttp(ReplyTicket(), HttpResponse());
-  EXPECT_EQ(sink.aborted.code(), STATUS_NOT_SUPPORTED);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "flare/fiber/event.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

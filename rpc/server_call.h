@@ -27,8 +27,8 @@
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/method_table.h"
-#include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/server_protocol.h"
 #include "flare/rpc/server_state.h"
 
 namespace flare::rpc {

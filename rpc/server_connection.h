@@ -26,6 +26,7 @@
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/method_table.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 #include "flare/rpc/server_state.h"
 
 namespace flare::rpc {

@@ -24,6 +24,7 @@
 #include "flare/base/buffer.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/io/fd.h"
+#include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/registry.h"
 #include "glog/logging.h"

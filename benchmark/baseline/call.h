@@ -20,7 +20,7 @@
 #include "example/rpc/work.h"
 #include "flare/base/intrusive_list.h"
 #include "flare/base/status.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace baseline {
 

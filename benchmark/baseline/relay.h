@@ -17,7 +17,7 @@
 #include "benchmark/baseline/server_connection.h"
 #include "flare/base/buffer.h"
 #include "flare/base/status.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/client_protocol.h"
 
 namespace baseline {
 

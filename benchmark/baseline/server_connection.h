@@ -16,6 +16,7 @@
 #include "flare/base/status.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace baseline {
 

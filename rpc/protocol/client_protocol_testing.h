@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/rpc/client_protocol.h"
+#include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 
 namespace flare::rpc::testing {

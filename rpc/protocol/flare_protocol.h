@@ -20,7 +20,9 @@
 #include <memory>
 #include <string_view>
 
+#include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

@@ -31,8 +31,10 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/framing.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

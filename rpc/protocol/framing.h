@@ -23,6 +23,8 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/base/status.h"
+#include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 
 namespace flare::rpc {

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/http_protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

@@ -42,7 +42,9 @@
 #include <string>
 #include <string_view>
 
+#include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

@@ -8,7 +8,7 @@
 
 #include "flare/base/buffer.h"
 #include "flare/rpc/http_message.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

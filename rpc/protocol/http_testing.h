@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 
+#include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 

@@ -23,7 +23,7 @@
 #include "flare/base/buffer.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

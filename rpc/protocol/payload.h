@@ -11,6 +11,7 @@
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
 #include "flare/base/status.h"
+#include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 
 namespace google::protobuf {

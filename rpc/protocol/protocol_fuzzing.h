@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "flare/rpc/client_protocol.h"
+#include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/server_protocol.h"
 #include "glog/logging.h"
 
 namespace flare::rpc::testing {

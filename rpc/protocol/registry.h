@@ -25,7 +25,9 @@
 
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
+#include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

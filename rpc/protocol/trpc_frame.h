@@ -11,6 +11,7 @@
 #include "flare/base/compression.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/wire_numbers.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 

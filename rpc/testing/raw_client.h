@@ -16,7 +16,7 @@
 #include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
 #include "flare/io/fd.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/client_protocol.h"
 
 namespace flare::rpc::testing {
 

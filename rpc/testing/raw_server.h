@@ -21,7 +21,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
 #include "flare/io/fd.h"
-#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc::testing {
 

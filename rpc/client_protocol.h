@@ -1,0 +1,92 @@
+// One wire format as a client sees it: a client connection owns one
+// ClientProtocol object, writes requests with it and cuts responses off its
+// input.
+#ifndef FLARE_RPC_CLIENT_PROTOCOL_H_
+#define FLARE_RPC_CLIENT_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/status.h"
+#include "flare/rpc/outbound_body.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+// A call. Views need not outlive Write.
+struct OutboundRequest {
+  std::uint64_t correlation_id = 0;  // never 0
+  std::string_view method;           // "package.Service.Method"
+  std::uint32_t timeout_ms = 0;      // 0: not sent
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  OutboundBody body;  // in the protocol's format, and compressed
+  Buffer attachment;
+};
+
+// One response, from Cut until it is handed to its call. Pooled by the client.
+struct InboundResponse {
+  InboundResponse() = default;
+  InboundResponse(const InboundResponse&) = delete;
+  InboundResponse& operator=(const InboundResponse&) = delete;
+
+  void Clear();
+
+  std::uint64_t correlation_id = 0;  // this and all below: valid after Parse
+  int status = STATUS_SUCCESS;
+  // Points into memory held by this object.
+  std::string_view description;
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  Buffer body;  // as received; a message only if status is 0, or
+                // ProtocolTraits::failures_have_messages
+  Buffer attachment;
+  // The peer will close the connection after this response: send no more.
+  bool last_on_connection = false;
+  // It is no call's: `body`, unless it is empty, is what the peer is to be sent
+  // for it, all bytes. The id is 0.
+  bool is_notice = false;
+  std::size_t wire_size = 0;  // valid after Cut
+
+  // Of the protocol's own use.
+  Buffer wire;
+  std::string scratch;
+  std::uint32_t meta_size = 0;
+  std::uint32_t body_size = 0;
+};
+
+// One connection's view of one protocol on the calling side.
+class ClientProtocol {
+ public:
+  virtual ~ClientProtocol() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual ProtocolTraits traits() const = 0;
+  virtual PayloadFormat format() const = 0;
+
+  // Appends the request to *out. Fails, having appended nothing, with
+  // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED (attachment) or
+  // STATUS_SERIALIZE_REQUEST (a part over 4 GiB). Thread-safe, doesn't block.
+  virtual flare::Status Write(OutboundRequest&& request,
+                              BufferBuilder* out) const = 0;
+
+  // As ServerProtocol::Cut; never returns kUnsure or kNotMine.
+  virtual CutResult Cut(Buffer& in, InboundResponse* response,
+                        std::size_t* need, std::string* error) = 0;
+
+  // After Cut has left no input: more is to come of a message whose beginning
+  // was taken off it.
+  virtual bool WithinMessage() const { return false; }
+
+  // As ServerProtocol::Parse.
+  virtual ParseResult Parse(InboundResponse* response) const = 0;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_PROTOCOL_H_

@@ -1,0 +1,234 @@
+// One wire format as a server sees it.
+//
+// A server connection owns one ServerProtocol object per enabled protocol
+// (see protocol/registry.h) and does, in its reading task:
+//
+//   switch (protocol->Cut(in, request, &need, &error)) { ... }
+//
+// and then, in a task of each request's own:
+//
+//   if (protocol->Parse(request) == ParseResult::kOk) { ...serve...
+//     protocol->Write(request->ticket, std::move(response)); }
+//
+// Which protocol speaks on a connection is found by trying them in the order
+// of `AddProtocol`: the first answer that is neither kNotMine nor kUnsure
+// decides. All kNotMine: close the connection. Some kUnsure and the rest
+// kNotMine: wait for more bytes. The protocol which cut the last message is
+// tried first; if it says kNotMine the others are tried again.
+#ifndef FLARE_RPC_SERVER_PROTOCOL_H_
+#define FLARE_RPC_SERVER_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/status.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/outbound_body.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+struct RequestHead {
+  // "package.Service.Method". Points into memory held by the InboundRequest, up
+  // to when its body is cleared or taken away.
+  std::string_view method;
+  std::uint32_t timeout_ms = 0;  // relative to arrival; 0: none given
+  // `method` may lack the package, as the names that some brpc clients send.
+  bool short_service = false;
+  // Of the body, and of the attachment if `attachment_compressed`.
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  // Bit n: the caller understands CompressionAlgorithm n. 0: not said.
+  std::uint64_t acceptable_compressions = 0;
+};
+
+// What a protocol must remember of a request to write its reply. A plain
+// value: copy it into the call if the request is recycled earlier. trpc has in
+// `order` and `codec` what the frame of a reply repeats of the request's.
+struct ReplyTicket {
+  std::uint64_t correlation_id = 0;
+  std::uint64_t order = 0;  // HTTP: place among the replies sent in order
+  // Of the request's message, and of the reply's.
+  PayloadFormat format = PayloadFormat::kProtobuf;
+  // Which form the request had, as its protocol counts them.
+  std::uint8_t variant = 1;
+  std::uint8_t codec = 0;  // Bolt: of the request, and of the reply
+  bool one_way = false;    // Bolt, trpc: Write sends nothing
+  bool ordered = false;    // HTTP: `order` counts
+  bool has_correlation_id = true;
+  bool is_call = true;      // HTTP: a call, not a request for a handler
+  bool head_only = false;   // HTTP: HEAD, the reply has no body
+  bool close = false;       // HTTP: the connection ends with this reply
+  bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection
+  bool chunked = false;     // HTTP: pieces go out as chunks
+  std::uint16_t http_status = 0;  // HTTP: of a rejection; 0: from the status
+  // trpc: of a request whose reply repeats parts of it. Points into memory held
+  // by the InboundRequest until it is cleared.
+  std::string_view request_header;
+};
+
+// One request, from Cut until its service is called, or until its reply where
+// that needs what is in here. Pooled by the server: Clear() keeps the capacity
+// of what is inside, up to kMaxKeptBytes (base/string.h) each. Neither copied
+// nor moved, because `head` may point into `scratch`.
+struct InboundRequest {
+  InboundRequest() = default;
+  InboundRequest(const InboundRequest&) = delete;
+  InboundRequest& operator=(const InboundRequest&) = delete;
+
+  void Clear();
+
+  // A request for an HTTP handler: `http` is filled in instead of `head`,
+  // `body` is in http, and WriteHttp answers it.
+  bool is_http = false;
+  RequestHead head;   // valid after Parse
+  Buffer body;        // as received: maybe compressed; valid after Parse
+  Buffer attachment;  // likewise
+  HttpRequest http;
+  ReplyTicket ticket;
+  // Set (not STATUS_SUCCESS) if the request is refused by the protocol.
+  int reject_status = STATUS_SUCCESS;
+  std::string reject_reason;
+  std::size_t wire_size = 0;  // bytes the message took on the wire
+
+  // Of the protocol's own use.
+  Buffer wire;
+  std::string scratch;
+  std::uint32_t meta_size = 0;
+  std::uint32_t body_size = 0;
+};
+
+// What some protocols tell apart within one status.
+enum class FailureDetail : std::uint8_t {
+  kNone,
+  kExpired,    // The caller's timeout was over before the call began.
+  kNoService,  // Of an unknown method: nor has the server its service.
+};
+
+// A reply to a call. `description` need not outlive Write.
+struct OutboundResponse {
+  int status = STATUS_SUCCESS;
+  std::string_view description;  // error text; may hold any bytes
+  FailureDetail detail = FailureDetail::kNone;
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  bool attachment_compressed = false;
+  OutboundBody body;  // in the ticket's format, and compressed
+  Buffer attachment;
+};
+
+// Where a ServerProtocol puts replies: implemented by the server connection.
+// All functions may be called from any thread, never block and never call
+// back into the protocol.
+class ReplySink {
+ public:
+  virtual ~ReplySink() = default;
+  // Queues bytes behind those of earlier calls. False: already closed.
+  virtual bool Write(Buffer&& bytes) = 0;
+  // Reads no more, and closes once everything queued is sent, and the replies
+  // to what was read in other protocols.
+  virtual void CloseAfterFlush() = 0;
+  // Closes at once.
+  virtual void Abort(const flare::Status& why) = 0;
+  // Much is held back for an earlier reply, or no longer is: who can wait asks
+  // for its turn before it makes a reply (ServerProtocol::AskToReply). Must not
+  // block.
+  virtual void SetMuchHeld(bool /*much*/) {}
+};
+
+// Whether a reply may be made, or begin in pieces. kLater: its waiter is told
+// when it's worth asking again. kNever: nothing is sent on this connection any
+// more.
+enum class ReplyTurn { kNow, kLater, kNever };
+
+class ReplyTurnWaiter {
+ public:
+  // Called once for each kLater, from any thread; must not block, nor call
+  // back. May come before the function that returned kLater has returned.
+  virtual void OnTurn() = 0;
+
+ protected:
+  ~ReplyTurnWaiter() = default;
+};
+
+// One connection's view of one protocol. Must outlive the replies of all
+// requests it cut.
+class ServerProtocol {
+ public:
+  virtual ~ServerProtocol() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual ProtocolTraits traits() const = 0;
+
+  // Takes at most one message off `in` into *request, which must be cleared.
+  // Called by one task at a time (the connection's reader); never blocks.
+  // On kNeedMore *need is the number of bytes `in` must have in all for the
+  // message to be complete, or 0 if that isn't known; the object keeps what it
+  // needs to go on, so *request may be another one next time. On kError
+  // *error is set.
+  virtual CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                        std::string* error) = 0;
+
+  // Completes *request. Thread-safe: for several requests at once and
+  // concurrently with Cut. Doesn't block.
+  virtual ParseResult Parse(InboundRequest* request) const = 0;
+
+  // Whether the reply is to be made now, or those before it first, of which
+  // much is held back (ReplySink::SetMuchHeld). Thread-safe, doesn't block.
+  virtual ReplyTurn AskToReply(const ReplyTicket& /*ticket*/,
+                               ReplyTurnWaiter* /*waiter*/) {
+    return ReplyTurn::kNow;
+  }
+  // After AskToReply said kLater, and for long nothing came of it: the reply is
+  // to be made all the same. False: the waiter is being told.
+  virtual bool StopWaitingToReply(const ReplyTicket& /*ticket*/) {
+    return false;
+  }
+
+  // Sends the reply of a call. Each request that was cut is answered exactly
+  // once, by one of the three functions below, unless the connection is closed
+  // (HTTP replies behind an unanswered request would wait for it forever).
+  // Thread-safe, doesn't block.
+  virtual void Write(const ReplyTicket& ticket,
+                     OutboundResponse&& response) = 0;
+
+  // Likewise for requests with `is_http`. Fills in the header fields that
+  // frame the reply (Content-Length, Connection). The default aborts the
+  // connection: only HTTP has such requests.
+  virtual void WriteHttp(const ReplyTicket& ticket, HttpResponse&& response);
+
+  // In place of WriteHttp, in pieces: BeginHttp until it says kNow, by then the
+  // head was sent, with which *ticket is filled in further; WriteHttpPiece any
+  // number of times unless that is head_only (false: the connection is closed),
+  // and EndHttp. One thread at a time. After kNever WriteHttp is due.
+  virtual ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
+                              ReplyTicket* ticket, ReplyTurnWaiter* waiter);
+  virtual bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece);
+  virtual void EndHttp(const ReplyTicket& ticket);
+
+  // What comes next belongs to a message of which a part was taken off the
+  // input before. As Cut, by the reader.
+  virtual bool WithinMessage() const { return false; }
+
+  // Called in place of further Cuts: the connection closes behind the replies
+  // to what was cut, the last of which may say so. Doesn't block.
+  virtual void EndInput() {}
+
+  // Answers a request for which Parse returned kReject.
+  void WriteRejection(const InboundRequest& request);
+
+ protected:
+  explicit ServerProtocol(ReplySink* sink) : sink_(sink) {}
+  ReplySink* sink() const { return sink_; }
+
+ private:
+  ReplySink* const sink_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_PROTOCOL_H_
