@@ -1,18 +1,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "flare/base/string.h"
 #include "flare/rpc/protocol/chunked_decoder.h"
-#include "flare/rpc/protocol/http_call.h"
 #include "flare/rpc/protocol/http_head_memo.h"
 #include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_recognition.h"
 #include "flare/rpc/protocol/http_replies.h"
+#include "flare/rpc/protocol/http_requests.h"
 #include "flare/rpc/protocol/ordered_replies.h"
 
 namespace flare::rpc {
@@ -71,18 +70,11 @@ class HttpServerProtocol : public ServerProtocol {
   CutResult CutChunked(Buffer& in, InboundRequest* request);
   void ContinueIfExpected(const HttpHead& head, const InboundRequest& request);
 
-  // What the head asks for. Copies what it needs of it, as the bytes may go.
-  void FillTicket(const HttpHead& head, ReplyTicket* ticket) const;
-  void FillRequest(const HttpHead& head, InboundRequest* request);
-  void FillHandlerRequest(const HttpHead& head, InboundRequest* request) const;
-
   // The end of a message: the next one begins.
   CutResult Finish(Buffer&& body, InboundRequest* request);
   // Gives the request its place among the replies.
   CutResult Admit(InboundRequest* request);
 
-  static void Refuse(int http_status, std::string_view text,
-                     InboundRequest* request);
   // `request` has its ticket if it is known who sent what.
   CutResult RefuseAndStop(const HttpFault& fault, Buffer& in,
                           InboundRequest* request);
@@ -146,7 +138,7 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
       result != CutResult::kMessage || stopped_) {
     return result;
   }
-  FillTicket(head, &request->ticket);
+  FillHttpTicket(uses_, head, &request->ticket);
   const std::uint64_t announced = head.content_length.value.value_or(0);
   if (announced > limits_.max_packet_size ||
       head_size_ + announced > limits_.max_packet_size) {
@@ -172,7 +164,7 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     *need = total_size_;
     return CutResult::kNeedMore;
   }
-  FillRequest(head, request);
+  FillHttpRequest(uses_, head, request);
   in.Skip(head_size_);
   return Finish(in.Cut(body_size), request);
 }
@@ -243,9 +235,11 @@ CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
   static_cast<void>(ParseRequestHead(
       ContiguousPrefix(chunked_head_, head_size_, &request->scratch),
       limits_.max_http_header_fields, &head));
-  FillTicket(head, &request->ticket);
+  FillHttpTicket(uses_, head, &request->ticket);
   Buffer body = std::exchange(chunked_body_, Buffer());
-  if (result == ChunkedDecoder::Result::kDone) FillRequest(head, request);
+  if (result == ChunkedDecoder::Result::kDone) {
+    FillHttpRequest(uses_, head, request);
+  }
   chunked_head_.Clear();
   switch (result) {
     case ChunkedDecoder::Result::kTooLarge:
@@ -296,75 +290,21 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
   } else if (auto place = replies_.Enter(/*forced=*/ticket.close)) {
     ticket.order = *place;
   } else {
-    Refuse(503, "too many requests wait for an answer on this connection",
-           request);
+    RefuseHttpRequest(503,
+                      "too many requests wait for an answer on this connection",
+                      request);
     stopped_ = ticket.close = true;
     ticket.order = *replies_.Enter(/*forced=*/true);
   }
   return CutResult::kMessage;
 }
 
-// --- requests --------------------------------------------------------------
-
-void HttpServerProtocol::FillTicket(const HttpHead& head,
-                                    ReplyTicket* ticket) const {
-  const bool http_11 = head.minor_version != 0;
-  ticket->is_call = IsHttpCall(uses_, head.target);
-  ticket->head_only = head.method == HttpMethod::Head;
-  ticket->close = head.close || (!http_11 && !head.keep_alive);
-  ticket->keep_alive = !http_11 && !ticket->close;
-  std::optional<std::uint64_t> id;
-  if (ticket->is_call) id = head.rpc_seq_no.value;
-  ticket->has_correlation_id = id.has_value();
-  ticket->correlation_id = id.value_or(0);
-  ticket->ordered = !id.has_value();
-}
-
-void HttpServerProtocol::FillRequest(const HttpHead& head,
-                                     InboundRequest* request) {
-  if (request->ticket.is_call) {
-    if (const auto refusal = ReadHttpCall(uses_, head, request)) {
-      Refuse(refusal->status, refusal->text, request);
-    }
-  } else if (!uses_.plain) {
-    Refuse(404, "there is nothing but /rpc/... here", request);
-  } else {
-    FillHandlerRequest(head, request);
-  }
-}
-
-void HttpServerProtocol::FillHandlerRequest(const HttpHead& head,
-                                            InboundRequest* request) const {
-  if (head.method == HttpMethod::Unspecified) {
-    return Refuse(501, "unknown method " + std::string(head.method_name),
-                  request);
-  }
-  const bool http_11 = head.minor_version != 0;
-  if (http_11 && !head.has_host) {
-    return Refuse(400, "an HTTP/1.1 request needs a Host field", request);
-  }
-  request->is_http = true;
-  HttpRequest& http = request->http;
-  http.set_method(head.method);
-  http.set_version(http_11 ? HttpVersion::kHttp11 : HttpVersion::kHttp10);
-  http.set_uri(head.target);
-  http.headers()->AssignLines(head.fields);
-}
-
 // --- refusals and replies --------------------------------------------------
-
-void HttpServerProtocol::Refuse(int http_status, std::string_view text,
-                                InboundRequest* request) {
-  request->is_http = false;
-  request->ticket.http_status = static_cast<std::uint16_t>(http_status);
-  request->reject_status = RpcStatusOf(http_status);
-  request->reject_reason = text;
-}
 
 CutResult HttpServerProtocol::RefuseAndStop(const HttpFault& fault, Buffer& in,
                                             InboundRequest* request) {
   request->ticket.close = true;
-  Refuse(fault.status, fault.text, request);
+  RefuseHttpRequest(fault.status, fault.text, request);
   stopped_ = true;
   in.Clear();
   return Admit(request);
@@ -380,7 +320,7 @@ CutResult HttpServerProtocol::RefuseAndSkip(std::size_t body_size, Buffer& in,
   in.Skip(head_size_);
   skip_ = body_size;
   SkipRest(in);
-  Refuse(413, SizeText(), request);
+  RefuseHttpRequest(413, SizeText(), request);
   total_size_ = head_size_;
   return Finish(Buffer(), request);
 }
