@@ -1,22 +1,17 @@
 #include "flare/fiber/runtime.h"
 
 #include <atomic>
-#include <cerrno>
-#include <map>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "flare/base/malloc_arena.h"
-#include "flare/base/topology.h"
 #include "flare/fiber/address_space.h"
 #include "flare/fiber/blocking_pool.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fork_guard.h"
+#include "flare/fiber/group_builder.h"
 #include "flare/fiber/membarrier.h"
-#include "flare/fiber/neighbours.h"
 #include "flare/fiber/runtime_plan.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/schedule.h"
@@ -67,119 +62,6 @@ Runtime* MustBeRunning() {
   return current;
 }
 
-// The arenas of a group's workers, one for every few of them, so that they
-// rarely meet. They can't be given back, so the group with the same index on
-// the same node has the same ones after the runtime was started again.
-std::vector<unsigned> ArenasOf(int node, std::size_t group,
-                               std::size_t workers) {
-  constexpr std::size_t kWorkersPerArena = 4;
-  static auto* const all =
-      new std::map<std::pair<int, std::size_t>, std::vector<unsigned>>();
-  std::vector<unsigned>& arenas = (*all)[{node, group}];
-  const std::size_t wanted =
-      (workers + kWorkersPerArena - 1) / kWorkersPerArena;
-  while (arenas.size() < wanted) {
-    const auto arena = CreateMallocArena();
-    if (!arena) break;
-    arenas.push_back(*arena);
-  }
-  return arenas;
-}
-
-SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
-                                      const RuntimePlan& plan,
-                                      Schedule* schedule, std::size_t i) {
-  const GroupPlacement& place = plan.placement.groups[i];
-  SchedulingGroup::Options group;
-  group.index = i;
-  group.workers = plan.shape.workers_per_group;
-  group.reserve = plan.reserve;
-  group.wake_threshold_ns = plan.shape.wake_threshold_ns;
-  group.run_queue_slots = plan.run_queue_slots;
-  group.stacks.stack_size = options.stack_size;
-  group.stacks.guard = options.stack_guard;
-  group.stacks.limit = options.max_stacks / plan.shape.groups;
-  group.stack_idle_ns = options.stack_idle.count();
-  group.node = place.node;
-  if (plan.machine.bind_cpus) {
-    group.cpus = place.cpus;
-    group.pins = place.pins;
-  }
-  if (plan.machine.bind_memory && place.memory_node >= 0) {
-    group.stacks.node = place.memory_node;
-    group.arenas = ArenasOf(place.memory_node, i, group.workers);
-  }
-  group.schedule = schedule;
-  if (schedule != nullptr) group.stack_idle_ns = 0;  // By the real time.
-  return group;
-}
-
-// Built by a thread that is placed like the group's workers, so that its memory
-// lies on their node; by the calling one if that is.
-std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
-  if (options.arenas.empty() && options.schedule == nullptr &&
-      (options.cpus.empty() || options.cpus == GetThreadAffinity())) {
-    return std::make_unique<SchedulingGroup>(std::move(options));
-  }
-  std::unique_ptr<SchedulingGroup> group;
-  std::thread([&] {
-    if (!options.cpus.empty()) {
-      const Status bound = SetThreadAffinity(options.cpus);
-      LOG_IF(ERROR, !bound.ok()) << bound.message();
-    }
-    if (!options.arenas.empty()) UseMallocArena(options.arenas[0]);
-    if (options.schedule != nullptr) options.schedule->OnThreadStart();
-    group = std::make_unique<SchedulingGroup>(std::move(options));
-  }).join();
-  return group;
-}
-
-// Error: that of a poller.
-Status BuildGroups(const RuntimeOptions& options, Runtime* rt) {
-  for (std::size_t i = 0; i < rt->plan.shape.groups; ++i) {
-    auto group = GroupOptions(options, rt->plan, rt->schedule.get(), i);
-    if (options.make_poller) {
-      auto poller = options.make_poller(i);
-      if (!poller) {
-        return Status(poller.error().code(), "the poller of scheduling group " +
-                                                 std::to_string(i) + ": " +
-                                                 poller.error().message());
-      }
-      group.poller = *std::move(poller);
-    }
-    rt->groups.push_back(BuildGroup(std::move(group)));
-  }
-  return Status();
-}
-
-// Two per worker: one to run on, one to go on with when a task suspends.
-Status GetFirstStacks(const RuntimeOptions& options, Runtime* rt) {
-  for (auto& group : rt->groups) {
-    if (group->GetFirstStacks()) continue;
-    return Status(ENOMEM, "no memory for the stacks of scheduling group " +
-                              std::to_string(group->index()) + ", two of " +
-                              std::to_string(options.stack_size) +
-                              " bytes per worker: see the log");
-  }
-  return Status();
-}
-
-void ConnectNeighbours(const RuntimeOptions& options, Runtime* rt) {
-  for (auto& group : rt->groups) {
-    Neighbours::Circle near{{}, options.work_stealing_ratio};
-    Neighbours::Circle far{{}, options.cross_numa_work_stealing_ratio};
-    for (auto& other : rt->groups) {
-      if (other == group ||
-          !rt->plan.sets.Together(other->index(), group->index())) {
-        continue;
-      }
-      (other->node() == group->node() ? near : far)
-          .groups.push_back(other.get());
-    }
-    group->neighbours().Set(std::move(near), std::move(far));
-  }
-}
-
 Expected<RuntimePlan, Status> PlanFromOptions(const RuntimeOptions& options) {
   auto machine = ReadMachine(options);
   if (!machine) return machine.error();
@@ -201,6 +83,21 @@ void MakeStuckWatch(const RuntimeOptions& options, Runtime* rt,
   for (auto& group : rt->groups) group->SetStuckWatch(rt->stuck.get());
 }
 
+void MakeWhatGroupsShare(const RuntimeOptions& options, Runtime* rt) {
+  std::vector<SchedulingGroup*> all;
+  for (auto& group : rt->groups) all.push_back(group.get());
+  rt->shutdown.SetGroups(all);
+  rt->blocking = std::make_unique<BlockingPool>(
+      options.max_blocking_threads, options.blocking_thread_idle.count(),
+      &rt->shutdown);
+  MakeStuckWatch(options, rt, all);
+  rt->watch = std::make_unique<Watch>(all, options.watch_period.count());
+  for (auto& group : rt->groups) {
+    group->SetWatch(rt->watch.get());
+    group->SetShutdown(&rt->shutdown);
+  }
+}
+
 void StartThreads(Runtime* rt) {
   if (rt->stuck != nullptr) rt->stuck->Start();
   for (auto& group : rt->groups) group->Start();
@@ -220,6 +117,21 @@ void Forget() {
   // release: pairs with the acquire in Current.
   runtime.store(nullptr, std::memory_order_release);
   DisarmForkGuard();
+}
+
+// Throws std::system_error if there can be no more threads; *started is deleted
+// then.
+void StartThreadsOrUndo(Runtime* started) {
+  try {
+    StartThreads(started);
+  } catch (const std::system_error&) {
+    // Those that have started wait for the others to be idle.
+    started->shutdown.Finish();
+    JoinThreads(started);
+    Forget();
+    delete started;
+    throw;
+  }
 }
 
 // What makes mistakes visible.
@@ -251,27 +163,18 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
   rt->schedule = *std::move(schedule);
   // It decides among workers that are all there from the start.
   if (rt->schedule != nullptr) rt->plan.reserve = 0;
-  if (Status s = BuildGroups(options, rt.get()); !s.ok()) return s;
-  ConnectNeighbours(options, rt.get());
-  if (Status s = GetFirstStacks(options, rt.get()); !s.ok()) return s;
+  if (Status s =
+          BuildGroups(options, rt->plan, rt->schedule.get(), &rt->groups);
+      !s.ok()) {
+    return s;
+  }
   // Besides the workers: both watches, and whoever waits for signals.
   if (Status s = CheckAddressSpace(
           rt->plan.shape.groups * rt->plan.shape.workers_per_group + 3);
       !s.ok()) {
     return s;
   }
-  std::vector<SchedulingGroup*> all;
-  for (auto& group : rt->groups) all.push_back(group.get());
-  rt->shutdown.SetGroups(all);
-  rt->blocking = std::make_unique<BlockingPool>(
-      options.max_blocking_threads, options.blocking_thread_idle.count(),
-      &rt->shutdown);
-  MakeStuckWatch(options, rt.get(), all);
-  rt->watch = std::make_unique<Watch>(all, options.watch_period.count());
-  for (auto& group : rt->groups) {
-    group->SetWatch(rt->watch.get());
-    group->SetShutdown(&rt->shutdown);
-  }
+  MakeWhatGroupsShare(options, rt.get());
   // Not for each of thousands of runs.
   LOG_IF(INFO, rt->schedule == nullptr || !rt->schedule->deterministic())
       << "fiber runtime: " << rt->plan.ToString();
@@ -280,16 +183,7 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
   runtime.store(started, std::memory_order_release);
   InstallGuards(options);
   SetThreadSpin(options.thread_spin.count());
-  try {
-    StartThreads(started);
-  } catch (const std::system_error&) {
-    // Those that have started wait for the others to be idle.
-    started->shutdown.Finish();
-    JoinThreads(started);
-    Forget();
-    delete started;
-    throw;
-  }
+  StartThreadsOrUndo(started);
   return Status();
 }
 
