@@ -138,7 +138,7 @@ class Buffer {
                          std::size_t skip = 0) const;
 
   // Copies the bytes together if they lie scattered in many blocks that hold
-  // little of them. For who keeps a Buffer that grows by small pieces, such
+  // little of them. For a Buffer that is kept and grows by small pieces, such
   // as the beginning of a message whose rest trickles in: afterwards it keeps
   // at most one block (up to 64 KiB) per 4 KiB of its bytes, and 16 more.
   void CompactIfSparse();

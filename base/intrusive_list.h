@@ -1,5 +1,5 @@
 // Lists whose links live in the elements: adding and removing never allocates
-// and never fails. Elements are not owned; who frees one takes it out first.
+// and never fails. Elements are not owned: take one out before you free it.
 // Not thread-safe.
 //
 //   struct Waiter : IntrusiveListNode<> { ... };

@@ -19,7 +19,7 @@ Status PreferMemoryOf(int node, void* address, std::size_t bytes);
 
 // The node that the page at `address` lies on. nullopt if it has never been
 // touched, the system doesn't say, or it doesn't say just now, since automatic
-// NUMA balancing waits for who touches the page next: touch it and ask again.
+// NUMA balancing waits for the next access to the page: touch it and ask again.
 std::optional<int> MemoryNodeOf(const void* address);
 
 }  // namespace flare

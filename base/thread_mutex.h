@@ -67,7 +67,7 @@ class FLARE_CAPABILITY("mutex") ThreadMutex {
     check_.store(on, std::memory_order_relaxed);
   }
 
-  // --- For who checks; each concerns the calling thread ---
+  // --- For the runtime's check; each concerns the calling thread ---
 
   struct Held {
     ThreadMutex* mutex;

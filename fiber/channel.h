@@ -15,11 +15,11 @@
 //   }
 //
 // Rules
-//  * Values come out in the order they went in; who has waited longest is
-//    served first, on either side.
+//  * Values come out in the order they went in; the one that has waited
+//    longest is served first, on either side.
 //  * With capacity n, n values lie in the channel without anybody waiting. With
 //    capacity 0 (a rendezvous) each Send() waits for a receiver to take it.
-//  * What happened before a send is visible to who receives that value; with
+//  * What happened before a send is visible to the receiver of that value; with
 //    capacity 0 also the other way round.
 //  * Close(): senders, waiting or to come, get kClosed and keep their value.
 //    Receivers get what is in the channel, then kClosed. Closing twice is fine.
@@ -36,7 +36,8 @@
 // except the constructor (and Select() of more than 16 operations). T must be
 // nothrow move constructible; it is moved with a spinlock held, so that should
 // be short and must not suspend. A Channel may be destroyed when nobody waits
-// for it: also by who was just woken, though the other side has not returned.
+// for it: also by one that was just woken, though the other side has not
+// returned.
 //
 // For handing over one value use Future; for running closures in order
 // WorkQueue.

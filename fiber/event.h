@@ -28,7 +28,7 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   // Any thread. Wakes all waiters. Does not block. What happened before Set()
-  // is visible to who returns from a wait, or saw IsSet() return true.
+  // is visible after a wait has returned, or IsSet() has returned true.
   void Set();
 
   // Blocks the calling fiber (or thread) until the event is set.

@@ -30,7 +30,7 @@ class Latch {
   Latch& operator=(const Latch&) = delete;
 
   // `n` >= 0, and at most what is left. Any thread; does not block. What
-  // happened before it is visible to who has seen the count at zero.
+  // happened before it is visible to all that have seen the count at zero.
   void count_down(std::ptrdiff_t n = 1);
 
   // Is the count at zero?

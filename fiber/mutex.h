@@ -9,7 +9,7 @@
 //   if (mutex.lock(stop)) ...           // false: the stop came first
 //
 // Not fair: a running fiber may overtake one that is being woken. Not
-// recursive, and there is no RecursiveMutex: who locks may be resumed on
+// recursive, and there is no RecursiveMutex: the holder may be resumed on
 // another thread, and what wants one is better split into a public function
 // that locks and a private one that doesn't. For a few dozen instructions that
 // never suspend a Spinlock is cheaper.

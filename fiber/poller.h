@@ -29,8 +29,8 @@ class Poller {
   virtual bool can_stand_by() const noexcept { return false; }
   // For that one thread, beside any in Poll(): blocks until an event comes
   // while nobody waits for one in Poll(), until WakeStandby(), or until NowNs()
-  // reaches the deadline (kNoDeadline: no limit). Fetches nothing: who returns
-  // is to call Poll(). May return early, and may miss an event that comes while
+  // reaches the deadline (kNoDeadline: no limit). Fetches nothing: call Poll()
+  // after it. May return early, and may miss an event that comes while
   // somebody begins or ends to wait in Poll(), or while it begins itself.
   virtual void StandBy(std::int64_t deadline_ns) {
     static_cast<void>(deadline_ns);

@@ -275,8 +275,8 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
     shutdown_->FinishIfQuiescent();
   }
 
-  // relaxed: who has given it up and retired set its bit after that, and we
-  // have seen that bit.
+  // relaxed: a worker that gave it up and retired set its bit after that, and
+  // we have seen that bit.
   const bool unpolled = options_.poller != nullptr && !in_poller &&
                         (others | bit) == all_idle_mask() &&
                         !polling_.load(std::memory_order_relaxed);  // [P6]
@@ -346,7 +346,7 @@ void SchedulingGroup::PutAside(Task* task) {
 void SchedulingGroup::WakeForAside() {
   // The push was before this, and is seq_cst, as these loads are.
   if (shortage_.aside() == 0) return;
-  // The bits first, so that who is seen asleep is seen short, too [ST3].
+  // The bits first, so that a worker seen asleep is seen short, too [ST3].
   std::uint64_t idle = idle_mask();
   idle &= ~shortage_.mask();
   // One that has just woken by itself may be about to run something else.

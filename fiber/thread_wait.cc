@@ -62,7 +62,7 @@ bool ThreadWait::Look(std::int64_t deadline_ns) {
          policy.Spin(deadline_ns, [this] { return woken() ? 1 : 0; }) != 0;
 }
 
-// Spurious ends don't matter to who calls it.
+// May return early: callers look again.
 void ThreadWait::Sleep(std::int64_t deadline_ns) {
   std::uint32_t state = kAwake;
   // relaxed: says that we sleep, no more [TH1]; woken() acquires.

@@ -108,7 +108,7 @@ class UserTimer : public Task {
   }
 
   void Unref() {
-    // acq_rel: release of this side's writes to whoever frees it, who acquires.
+    // acq_rel: release of this side's writes; the side that frees it acquires.
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 

@@ -127,7 +127,7 @@ bool TimerWheel::Cancel(Timer* timer) {
     }
   }
   // acquire: pairs with the release in Fire [TW2]: what the callback did is
-  // visible to who waited for its end.
+  // visible after this wait for its end.
   for (int spins = 0; running_.load(std::memory_order_acquire) == timer;) {
     if (++spins < 100) {
       CpuRelax();

@@ -83,7 +83,7 @@ class Waiter {
   WaitList* list_ = nullptr;  // The one it is linked in; guarded by lock_.
   Spinlock* const lock_;
   Carrier* const carrier_;                    // nullptr: a plain thread.
-  WaitResult result_ = WaitResult::kWoken;    // By who unlinks it [WL2].
+  WaitResult result_ = WaitResult::kWoken;    // Set by the unlinking [WL2].
   std::atomic<Stop> stop_{Stop::kListening};  // [WL4]
   ThreadWait thread_wait_;                    // If it is a plain thread.
   TimeoutTimer timer_;

@@ -87,10 +87,10 @@ class Worker {
 
   // What the parking protocol (scheduling_group.cc) keeps here.
   struct alignas(kCacheLine) Parking {
-    // 1 while it sleeps or is about to; who wakes it stores 0.
+    // 1 while it sleeps or is about to; the waker stores 0.
     std::atomic<std::uint32_t> word{0};
-    // Where. Written before the idle bit is set, read by who has cleared that
-    // bit.
+    // Where it sleeps. Written before the idle bit is set, read by the thread
+    // that has cleared that bit.
     enum class SleepPlace : std::uint8_t { kFutex, kPoller, kStandby };
     SleepPlace place = SleepPlace::kFutex;
     // Its own, for standby.cc: who else ran, and the number of tasks they had

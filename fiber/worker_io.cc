@@ -68,7 +68,7 @@ Task* Worker::FromPendingEvents() {
   int looks = group_->limit() > 2 ? kPollerLooks : 0;
   while (group_->pending_events() != 0) {
     if (looks > 0 && group_->anybody_polls()) {
-      // Not at the number of events, which who has the poller writes.
+      // Not at the number of events, which the worker in the poller writes.
       do {
         CpuRelax();
       } while (--looks > 0 && group_->anybody_polls());

@@ -14,7 +14,7 @@
 //        take them, before they look at the injection queue.
 //  [ST3] No task stays aside while a worker of the group that isn't short
 //        sleeps: such a worker looks there after it has set its idle bit, and
-//        who puts a task aside looks at the idle bits after that, as in
+//        one that puts a task aside looks at the idle bits after that, as in
 //        scheduling_group.cc [P1] [P2], and wakes one that isn't short. A
 //        worker was short when it set its bit if, and only if, its mark is
 //        there for whoever sees the bit.
@@ -29,8 +29,8 @@
 //        another worker [ST4], or by a group that has stolen fibers on them. So
 //        a worker that is short asks again before it sleeps, and does that for
 //        kStackRetryNs at most. While all workers of its group are short, tasks
-//        that are aside go to a neighbouring group where none is: that may be
-//        who has the stacks.
+//        that are aside go to a neighbouring group where none is: that one may
+//        have the stacks.
 #include <algorithm>
 
 #include "flare/base/clock.h"

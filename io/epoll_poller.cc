@@ -201,7 +201,7 @@ void EpollPoller::HandOut(fiber::TaskList* ready) {
 }
 
 void EpollPoller::NoteFlushWaited(bool paid) noexcept {
-  // relaxed, both: who comes at the same time is as right.
+  // relaxed, both: a flush noted at the same time may as well be the one lost.
   const int old = waits_paid_.load(std::memory_order_relaxed);
   const int wanted =
       paid ? std::min(old + 3, kMostWaitsPaid) : std::max(old - 1, 0);
@@ -213,7 +213,7 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
   if (pending() != 0) return HandOut(ready);
   DropRetired();  // [EP2]
   const bool blocks = deadline_ns != 0 && ready->empty();
-  // relaxed: whatever it is, who comes next puts it right [EP6].
+  // relaxed: whatever it is, the next Poll() puts it right [EP6].
   if (blocks && alert_.load(std::memory_order_relaxed)) Alert(false);
   const int n = Wait(blocks ? deadline_ns : 0);
   if (n < 0) {

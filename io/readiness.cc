@@ -28,8 +28,8 @@
 // WritableWait: one flusher at a time calls Arm, Wait, Disarm; OnWritable comes
 // from anywhere.
 //
-//  [WW1] A waiting flusher is scheduled exactly once: by who takes kWaiting
-//        away with a compare-exchange.
+//  [WW1] A waiting flusher is scheduled exactly once: by the call that takes
+//        kWaiting away with a compare-exchange.
 //  [WW2] An edge after Arm() is either seen by Wait() or finds kWaiting. The
 //        send between the two has met a full socket, so the kernel makes an
 //        edge as soon as there is room; and an edge before that send doesn't
@@ -141,7 +141,7 @@ bool Readiness::hang_up() const noexcept {
 
 void WritableWait::Arm() noexcept {
   // seq_cst: ordered before the send that follows, and against the load in
-  // OnWritable by who has shut the socket down before it [WW2].
+  // the OnWritable of a thread that has shut the socket down before [WW2].
   state_.store(kArmed, std::memory_order_seq_cst);
 }
 

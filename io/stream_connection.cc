@@ -176,7 +176,8 @@ void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
 }
 
 WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
-  // relaxed: who asks too early finds the list closed, or is dropped.
+  // relaxed: a Write() that doesn't see it yet finds the list closed, or its
+  // bytes are dropped.
   if (output_refused_.load(std::memory_order_relaxed)) {
     return WriteResult::kClosed;
   }

@@ -110,14 +110,15 @@ class StreamConnection final : public Descriptor {
     bool refuse_writes = true;
 
     // CloseAfterFlush() gives up on a peer that doesn't close its end for this
-    // long, or takes no output for three times as long: who reads slowly makes
+    // long, or takes no output for three times as long: a slow reader makes
     // room in lumps.
     std::int64_t linger_ns = 3'000'000'000;
   };
 
   // A connection over an accepted socket (see Acceptor), watched by `group`'s
-  // poller. `peer` is who was accepted; empty: the kernel is asked, which has
-  // forgotten who has reset the connection meanwhile. Doesn't block.
+  // poller. `peer` is its address; empty: the kernel is asked, which has
+  // forgotten that of a peer that has reset the connection meanwhile. Doesn't
+  // block.
   static RefPtr<StreamConnection> Accepted(UniqueFd fd, std::size_t group,
                                            StreamHandler* handler,
                                            const Options& options,
@@ -151,7 +152,7 @@ class StreamConnection final : public Descriptor {
 
   // Queues `data` for sending, in the order of the calls as far as there is
   // one, and takes it; other results than kOk leave it untouched. kOk is no
-  // promise of delivery. Flush::kNow is for who knows that nothing else will be
+  // promise of delivery. Flush::kNow is for the case that nothing else will be
   // written soon. A plain thread sends by itself, too, if nobody is sending;
   // while that pays, it lets other threads add to it first. Any thread; doesn't
   // block, allocates nothing in steady state.

@@ -75,7 +75,7 @@ std::uint64_t CallLimit::Put(Slot* mine, std::uint64_t n) {
   return put - mine->taken.load(std::memory_order_relaxed);
 }
 
-// For who has found fewer in its slot; one batch more for that.
+// For an Enter() that found fewer in its slot, which gets a batch more.
 std::uint64_t CallLimit::TakeMore(Slot* mine, std::uint64_t wanted) {
   if (slots_ == 0) return 0;  // It was the shared one.
   const std::uint64_t spare = mine == &shared_ ? 0 : batch_;

@@ -29,7 +29,7 @@
 //        or channel, which may be reused or freed at once.
 //  [CA7] A fiber that blocks lets go, as the issuer, when it is suspended and
 //        can be resumed: in the hook that runs after the switch. So it is
-//        resumed once, by who lets go last: completer or hook. A plain thread
+//        resumed once, by the last to let go: completer or hook. A plain thread
 //        lets go first, and waits for completed_ if it wasn't the last.
 
 #include "flare/rpc/client_call.h"

@@ -127,7 +127,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // In the order of how often they are used, since calls that wait leave the
   // caches meanwhile (docs/decisions/0037-small-calls.md). What is of the call
   // is constant while it runs; what is of the attempt is written by its issuer,
-  // who starts it, or by its completer.
+  // which starts it, or by its completer.
   Outcome outcome_ = Outcome::kNone;  // The completer's.
   bool timer_armed_ = false;
   std::atomic<std::uint32_t> holders_{0};  // Of the attempt.

@@ -80,7 +80,7 @@ void ClientCall::FailRefused() {
 
 // Before BeginAttempt(), which looks whether the call has been cancelled.
 void ClientCall::FailUnsent(flare::Status why) {
-  // acquire: what the canceller did before is visible to who sees the outcome;
+  // acquire: what the canceller did before is visible where the outcome is;
   // pairs with the store in StartCancel.
   const bool cancelled =
       controller_->cancel_requested_.load(std::memory_order_acquire);
@@ -100,7 +100,7 @@ flare::Status ClientCall::Send(Buffer bytes) {
 // What wasn't taken.
 flare::Status ClientCall::SendWithRoom(Buffer bytes) {
   controller_->sent_ns_ = 0;
-  // Only who blocks anyway can wait until the server takes more.
+  // Only callers that block anyway can wait until the server takes more.
   if (done_ != nullptr) {
     return flare::Status(
         STATUS_OVERLOADED,

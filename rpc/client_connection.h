@@ -105,8 +105,8 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
 
   // A call that was sent at `sent_ns`, and is a user yet, had no reply in time.
   // If all the while one message was coming in, whose size may be wrong, no
-  // further calls come here; who waits for no less than that message may get
-  // it. Any thread; doesn't block.
+  // further calls come here; calls that wait for no less than that message may
+  // get it. Any thread; doesn't block.
   void OnTimeout(std::int64_t sent_ns);
 
   // False, for a moment more or for ever: it isn't established. If it never is

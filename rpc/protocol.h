@@ -45,7 +45,7 @@ struct Limits {
   // answered 503 and closes the connection. (A Server stops reading before.)
   std::size_t max_http_pipeline = 1024;
   // Replies held back because an earlier one isn't ready. From an eighth of it
-  // on who can wait does, before it makes its own; more closes the
+  // on, calls that can wait do so before they make their own; more closes the
   // connection.
   std::size_t max_http_reorder_bytes = 256 << 20;
   // For whoever decompresses bodies and attachments.

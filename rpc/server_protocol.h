@@ -134,9 +134,9 @@ class ReplySink {
   virtual void CloseAfterFlush() = 0;
   // Closes at once.
   virtual void Abort(const flare::Status& why) = 0;
-  // Much is held back for an earlier reply, or no longer is: who can wait asks
-  // for its turn before it makes a reply (ServerProtocol::AskToReply). Must not
-  // block.
+  // Much is held back for an earlier reply, or no longer is: calls that can
+  // wait ask for their turn before they make a reply
+  // (ServerProtocol::AskToReply). Must not block.
   virtual void SetMuchHeld(bool /*much*/) {}
 };
 

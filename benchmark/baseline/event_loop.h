@@ -173,7 +173,7 @@ class EventLoop {
 
   flare::ThreadMutex mutex_;
   LoopTaskQueue posted_ FLARE_GUARDED_BY(mutex_);
-  // Whether who posts has to wake the loop.
+  // Whether a Post() has to wake the loop.
   bool waiting_ FLARE_GUARDED_BY(mutex_) = false;
   bool stopped_ FLARE_GUARDED_BY(mutex_) = false;
   // What was posted, taken out; and whether to stop. The loop's own.
