@@ -1,8 +1,8 @@
 #include "flare/base/ascii.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,10 +1,10 @@
 #include "flare/base/cgroup.h"
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,6 +1,5 @@
 #include "flare/base/clock.h"
 
-#include <gtest/gtest.h>
 #include <time.h>
 
 #include <algorithm>
@@ -10,6 +9,8 @@
 #include <limits>
 #include <thread>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

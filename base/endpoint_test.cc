@@ -1,7 +1,6 @@
 #include "flare/base/endpoint.h"
 
 #include <arpa/inet.h>
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -12,6 +11,8 @@
 #include <sstream>
 #include <string>
 #include <unordered_set>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,10 +1,10 @@
 #include "flare/base/expected.h"
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <utility>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,6 +1,5 @@
 #include "flare/base/futex.h"
 
-#include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

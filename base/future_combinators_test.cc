@@ -1,7 +1,5 @@
 #include "flare/base/future_combinators.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <latch>
 #include <memory>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "flare/base/future.h"
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

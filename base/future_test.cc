@@ -1,7 +1,5 @@
 #include "flare/base/future.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <latch>
@@ -15,6 +13,8 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,7 +1,5 @@
 #include "flare/base/histogram.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,6 +8,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,13 +1,13 @@
 #include "flare/base/intrusive_list.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <deque>
 #include <list>
 #include <memory>
 #include <random>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

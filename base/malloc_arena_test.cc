@@ -2,11 +2,11 @@
 // (malloc_arena_jemalloc_test), where FLARE_EXPECT_JEMALLOC is set.
 #include "flare/base/malloc_arena.h"
 
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <memory>
 #include <thread>
+
+#include "gtest/gtest.h"
 
 extern "C" {
 [[gnu::weak]] int mallctl(const char* name, void* old_value,

@@ -1,6 +1,5 @@
 #include "flare/base/memory_policy.h"
 
-#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "flare/base/topology.h"
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,9 +1,9 @@
 #include "flare/base/random.h"
 
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <set>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

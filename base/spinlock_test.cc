@@ -1,7 +1,5 @@
 #include "flare/base/spinlock.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <latch>
 #include <mutex>
@@ -10,6 +8,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/thread_annotations.h"
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

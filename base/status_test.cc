@@ -1,11 +1,11 @@
 #include "flare/base/status.h"
 
-#include <gtest/gtest.h>
-
 #include <cerrno>
 #include <sstream>
 #include <type_traits>
 #include <utility>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

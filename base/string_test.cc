@@ -1,13 +1,13 @@
 #include "flare/base/string.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,7 +1,5 @@
 #include "flare/base/topology.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -12,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -14,11 +14,12 @@
 #ifndef FLARE_BASE_ZERO_COPY_STREAM_H_
 #define FLARE_BASE_ZERO_COPY_STREAM_H_
 
+#include <google/protobuf/io/zero_copy_stream.h>
+
 #include <cstddef>
 #include <cstdint>
 
 #include "flare/base/buffer.h"
-#include "google/protobuf/io/zero_copy_stream.h"
 
 namespace flare {
 

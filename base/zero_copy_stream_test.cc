@@ -1,14 +1,15 @@
 #include "flare/base/zero_copy_stream.h"
 
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wrappers.pb.h>
+
 #include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
 
 #include "flare/base/testing/buffers.h"
-#include "google/protobuf/descriptor.pb.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/wrappers.pb.h"
 #include "gtest/gtest.h"
 
 namespace flare {

@@ -2,7 +2,6 @@
 
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/dynamic_message.h>
-#include <gtest/gtest.h>
 
 #include <initializer_list>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "flare/base/string.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {

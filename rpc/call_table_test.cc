@@ -1,7 +1,5 @@
 #include "flare/rpc/call_table.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -13,6 +11,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

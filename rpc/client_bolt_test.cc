@@ -1,6 +1,4 @@
 // What servers of Bolt may send that is no reply.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +6,7 @@
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/protocol/framing.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

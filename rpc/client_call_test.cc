@@ -3,8 +3,6 @@
 // client_end_test.cc and client_messages_test.cc.
 #include "flare/rpc/client_call.h"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -20,6 +18,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/foreign_controller.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -1,6 +1,5 @@
 // Connections that are being established: how long that may take, and who waits
 // for it.
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -18,6 +17,7 @@
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -2,8 +2,6 @@
 // a call gets is in peer_connections_test.cc.
 #include "flare/rpc/client_connection.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +14,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

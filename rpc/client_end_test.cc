@@ -1,6 +1,4 @@
 // How calls end that nobody answers in time: deadlines, cancellation.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -11,6 +9,7 @@
 #include "flare/base/status.h"
 #include "flare/fiber/task_group.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

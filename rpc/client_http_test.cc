@@ -1,7 +1,5 @@
 // What is particular about connections over HTTP: servers that end them, and
 // what servers may send that is no reply, or too large a one.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -1,7 +1,5 @@
 // What can be wrong with the messages of calls.
-#include <gmock/gmock.h>
 #include <google/protobuf/stubs/callback.h>
-#include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstddef>
@@ -15,6 +13,8 @@
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 #include "glog/logging.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -1,8 +1,8 @@
 #include "flare/rpc/client_protocol.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

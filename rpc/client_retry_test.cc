@@ -1,6 +1,4 @@
 // Calls that are made again after a failure.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -10,6 +8,7 @@
 
 #include "flare/rpc/load_balancer.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -1,6 +1,4 @@
 // The end of the client side, and its next beginning.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -12,6 +10,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -2,8 +2,6 @@
 // servers that answer late, twice, never, or with garbage, and break
 // connections. What must hold: each call ends exactly once, with the reply to
 // its own request or with an error, and everything can be used again at once.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,6 +18,7 @@
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -1,11 +1,10 @@
 #include "flare/rpc/connection_set.h"
 
-#include <glog/logging.h>
-
 #include <mutex>
 
 #include "flare/base/clock.h"
 #include "flare/rpc/server_connection.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 

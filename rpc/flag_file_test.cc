@@ -1,8 +1,6 @@
 #include "flare/rpc/flag_file.h"
 
 #include <gflags/gflags.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -12,6 +10,8 @@
 #include <vector>
 
 #include "flare/base/string.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 DEFINE_int32(flag_file_number, 1, "");
 DEFINE_bool(flag_file_bool, false, "");

@@ -1,7 +1,6 @@
 #include "flare/rpc/flags.h"
 
 #include <gflags/gflags.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "flare/fiber/task.h"
 #include "flare/rpc/runtime_flags.h"
 #include "flare/rpc/server.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

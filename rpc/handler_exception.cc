@@ -1,13 +1,12 @@
 #include "flare/rpc/handler_exception.h"
 
-#include <glog/logging.h>
-
 #include <exception>
 
 #include "flare/base/describe_exception.h"
 #include "flare/base/string.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol/utf8.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 

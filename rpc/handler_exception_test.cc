@@ -1,8 +1,5 @@
 #include "flare/rpc/handler_exception.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -11,6 +8,8 @@
 
 #include "flare/rpc/testing/logged_lines.h"
 #include "glog/logging.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

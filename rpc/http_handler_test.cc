@@ -1,11 +1,11 @@
 #include "flare/rpc/http_handler.h"
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,13 +1,13 @@
 #include "flare/rpc/http_message.h"
 
-#include <gtest/gtest.h>
-
 #include <map>
 #include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

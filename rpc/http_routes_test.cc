@@ -1,10 +1,10 @@
 #include "flare/rpc/http_routes.h"
 
-#include <gtest/gtest.h>
-
 #include <map>
 #include <random>
 #include <string>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

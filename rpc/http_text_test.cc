@@ -1,12 +1,12 @@
 #include "flare/rpc/http_text.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,7 +1,6 @@
 #include "flare/init.h"
 
 #include <gflags/gflags.h>
-#include <glog/logging.h>
 #include <google/protobuf/stubs/logging.h>
 #include <signal.h>
 #include <unistd.h>
@@ -30,6 +29,7 @@
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/quit_signal.h"
 #include "flare/rpc/runtime_flags.h"
+#include "glog/logging.h"
 
 namespace flare {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <gflags/gflags.h>
 #include <google/protobuf/source_context.pb.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -33,6 +32,7 @@
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_channel.h"
+#include "gtest/gtest.h"
 
 DEFINE_int32(test_default, 1, "Overridden here.");
 DEFINE_string(test_forced, "old", "Forcibly overridden here.");

@@ -1,7 +1,5 @@
 #include "flare/rpc/load_balancer.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "flare/rpc/rpc_status.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

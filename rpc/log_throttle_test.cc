@@ -1,10 +1,10 @@
 #include "flare/rpc/log_throttle.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <thread>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

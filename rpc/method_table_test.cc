@@ -1,7 +1,6 @@
 #include "flare/rpc/method_table.h"
 
 #include <google/protobuf/descriptor.pb.h>
-#include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "glog/logging.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/limited_service.pb.h"
 #include "rpc/testing/test_service.pb.h"
 

@@ -1,7 +1,5 @@
 #include "flare/rpc/name_resolver.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <map>
@@ -14,6 +12,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/testing/client_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -1,7 +1,4 @@
 // Several protocols on one port: real servers and channels.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -11,6 +8,8 @@
 #include "flare/base/compression.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

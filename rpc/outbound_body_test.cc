@@ -1,10 +1,11 @@
 #include "flare/rpc/outbound_body.h"
 
 #include <google/protobuf/wrappers.pb.h>
-#include <gtest/gtest.h>
 
 #include <string>
 #include <utility>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

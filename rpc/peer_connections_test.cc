@@ -1,6 +1,4 @@
 // Which of a set's connections a call gets.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

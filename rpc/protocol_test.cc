@@ -1,9 +1,9 @@
 #include "flare/rpc/protocol.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <string_view>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

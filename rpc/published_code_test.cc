@@ -2,7 +2,6 @@
 // docs/migration.md promises compiles and does the same. What it says differs
 // is left out, or written as it says.
 #include <google/protobuf/stubs/callback.h>
-#include <gtest/gtest.h>
 
 #include <bitset>
 #include <chrono>
@@ -27,6 +26,7 @@
 #include "flare/rpc/server.h"
 #include "flare/rpc/server_group.h"
 #include "flare/rpc/testing/raw_client.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/published_service.flare.pb.h"
 
 using namespace std::literals;

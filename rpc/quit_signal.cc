@@ -3,7 +3,6 @@
 // thread sets the event.
 #include "flare/rpc/quit_signal.h"
 
-#include <glog/logging.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -27,6 +26,7 @@
 #include "flare/init.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/flags.h"
+#include "glog/logging.h"
 
 namespace flare {
 namespace {

@@ -1,7 +1,6 @@
 // Opening channels, and calls through them to a real server.
 #include "flare/rpc/rpc_channel.h"
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,6 +17,7 @@
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

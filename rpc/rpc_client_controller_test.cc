@@ -1,7 +1,5 @@
 #include "flare/rpc/rpc_client_controller.h"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <string>
 
@@ -9,6 +7,7 @@
 #include "flare/base/clock.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_status.h"
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,13 +1,12 @@
 #include "flare/rpc/rpc_server_controller.h"
 
-#include <glog/logging.h>
-
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server_call.h"
+#include "glog/logging.h"
 
 namespace flare {
 void RpcServerController::SetFailed(const std::string& reason) {

@@ -3,11 +3,11 @@
 #include "flare/rpc/rpc_server_controller.h"
 
 #include <google/protobuf/stubs/callback.h>
-#include <gtest/gtest.h>
 
 #include <bitset>
 
 #include "flare/rpc/rpc_status.h"
+#include "gtest/gtest.h"
 
 namespace flare {
 namespace {

@@ -1,6 +1,6 @@
 #include "flare/rpc/rpc_status.h"
 
-#include <gtest/gtest.h>
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

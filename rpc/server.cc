@@ -10,8 +10,6 @@
 //      alive and finish into the void.
 #include "flare/rpc/server.h"
 
-#include <glog/logging.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -25,6 +23,7 @@
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server_connection.h"
 #include "flare/rpc/server_state.h"
+#include "glog/logging.h"
 
 namespace flare {
 namespace {

@@ -1,6 +1,4 @@
 // Which connections a server takes, and how long it keeps idle ones.
-#include <glog/logging.h>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -10,6 +8,8 @@
 #include "flare/fiber/event.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "glog/logging.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

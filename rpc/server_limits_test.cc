@@ -1,7 +1,5 @@
 // How much a server takes: of calls, waiting, and output. Of connections:
 // server_connection_limits_test.cc.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/limited_service.pb.h"
 
 namespace flare::rpc::testing {

@@ -1,11 +1,10 @@
 // Attachments, raw bytes, compression.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <utility>
 
 #include "flare/base/compression.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

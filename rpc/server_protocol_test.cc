@@ -1,12 +1,12 @@
 #include "flare/rpc/server_protocol.h"
 
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

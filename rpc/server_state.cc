@@ -1,7 +1,5 @@
 #include "flare/rpc/server_state.h"
 
-#include <glog/logging.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "flare/fiber/task.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {

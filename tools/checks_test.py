@@ -181,6 +181,14 @@ class CheckIncludesTest(unittest.TestCase):
             self.missing('#include "glog/logging.h"\n  CHECK(yes);'), [])
         self.assertEqual(self.missing('#define MY_CHECK(x) CHECK_MINE(x)'), [])
 
+    def test_a_header_has_one_spelling(self):
+        files = [('a.cc', '#include <x.h>\n'), ('b.cc', '#include "x.h"\n'),
+                 ('c.cc', '#include "x.h"\n#include <y.h>\n')]
+        found = list(check_includes.check_spellings(files))
+        self.assertEqual(len(found), 1)
+        self.assertTrue(found[0].startswith('a.cc: includes x.h '), found)
+        self.assertEqual(list(check_includes.check_spellings(files[1:])), [])
+
     def test_neither_comments_nor_texts_count(self):
         self.assertEqual(
             self.missing('// As std::mutex does.\nf("std::mutex \\" x");'), [])

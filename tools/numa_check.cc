@@ -7,7 +7,6 @@
 // Takes the flags of docs/flags.md. Prints a table; exit status 1 if something
 // is not as planned. tools/numa_vm runs it in a virtual machine.
 #include <gflags/gflags.h>
-#include <glog/logging.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -38,6 +37,7 @@
 #include "flare/fiber/task.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/runtime_flags.h"
+#include "glog/logging.h"
 
 namespace flare {
 namespace {

@@ -2,11 +2,12 @@
 // which this program calls by the name that the linker would give it.
 
 #include <google/protobuf/stubs/common.h>
-#include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace {
 

@@ -9,6 +9,8 @@
 // all calls succeeded, 1 if one failed or gflags refuses a flag, 2 for values
 // that make no sense.
 
+#include <gflags/gflags.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -25,7 +27,6 @@
 #include "example/rpc/echo_service.grpc.pb.h"
 #include "example/rpc/report.h"
 #include "flare/base/clock.h"
-#include "gflags/gflags.h"
 #include "grpcpp/grpcpp.h"
 
 DEFINE_string(server_addr, "127.0.0.1:5571", "host:port of the server");

@@ -5,13 +5,14 @@
 //
 // Logs the address once it listens; SIGTERM and SIGINT end it with status 0.
 
+#include <gflags/gflags.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <string>
 
 #include "example/rpc/echo_service.grpc.pb.h"
-#include "gflags/gflags.h"
 #include "grpcpp/grpcpp.h"
 
 DEFINE_int32(port, 5571, "port of 127.0.0.1 to listen on; 0: a free one");

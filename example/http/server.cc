@@ -10,6 +10,8 @@
 
 #include "flare/rpc/server.h"
 
+#include <gflags/gflags.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -25,7 +27,6 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/http_handler.h"
-#include "gflags/gflags.h"
 #include "glog/logging.h"
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");

@@ -3,11 +3,12 @@
 // for flags and files (config_fields.cc). The defaults here only serve --help:
 // config.h has those that count, and a test compares them.
 
+#include <gflags/gflags.h>
+
 #include <string>
 
 #include "example/proxy/config.h"
 #include "example/proxy/config_fields.h"
-#include "gflags/gflags.h"
 
 DEFINE_string(config, "",
               "YAML file with settings, read again on SIGHUP. Flags win over "

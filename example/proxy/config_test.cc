@@ -1,6 +1,7 @@
 #include "example/proxy/config.h"
 
 #include <fcntl.h>
+#include <gflags/gflags.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,7 +20,6 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/resolver.h"
-#include "gflags/gflags.h"
 #include "gtest/gtest.h"
 
 namespace example::proxy {

@@ -1,7 +1,5 @@
 #include "example/proxy/forwarding_service.h"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <memory>
 #include <string>
@@ -18,6 +16,7 @@
 #include "flare/rpc/testing/raw_client.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace example::proxy {

@@ -3,12 +3,12 @@
 #define EXAMPLE_PROXY_ROUTES_TESTING_H_
 
 #include <google/protobuf/descriptor.pb.h>
-#include <gtest/gtest.h>
 
 #include <string>
 #include <utility>
 
 #include "example/proxy/rpc_routes.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace example::proxy {

@@ -7,7 +7,6 @@
 // docs/proxy.md describes the flags.
 
 #include <gflags/gflags.h>
-#include <glog/logging.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,6 +25,7 @@
 #include "flare/init/override_flag.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
+#include "glog/logging.h"
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");
 DEFINE_int32(port, 5568, "Port to listen on; 0: one that is free.");

@@ -2,7 +2,6 @@
 
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/empty.pb.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "example/proxy/routes_testing.h"
 #include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/limited_service.pb.h"
 
 namespace example::proxy {

@@ -6,7 +6,6 @@
 // docs/proxy.md describes flags, file, signals and exit status.
 
 #include <gflags/gflags.h>
-#include <glog/logging.h>
 #include <signal.h>
 
 #include "example/proxy/config.h"
@@ -14,6 +13,7 @@
 #include "example/rpc/flag_errors.h"
 #include "flare/base/string.h"
 #include "flare/init/override_flag.h"
+#include "glog/logging.h"
 
 DEFINE_bool(check_config, false,
             "Only read the settings and try to connect to the upstreams. Exit "

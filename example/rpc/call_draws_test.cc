@@ -1,8 +1,6 @@
 // What is drawn for each call of a load: whether it is of the tail, and the
 // size of its body.
 
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,6 +14,7 @@
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/rpc/rpc_server_controller.h"
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

@@ -1,12 +1,12 @@
 #include "example/rpc/call_recorder.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <map>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

@@ -4,12 +4,13 @@
 //
 // Exit status: 0 if it was answered, 1 if not.
 
+#include <gflags/gflags.h>
+
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/flag_errors.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
-#include "gflags/gflags.h"
 #include "glog/logging.h"
 
 DEFINE_string(server_addr, "flare://127.0.0.1:5567",

@@ -3,8 +3,6 @@
 #ifndef EXAMPLE_RPC_ECHO_LOAD_FIXTURE_H_
 #define EXAMPLE_RPC_ECHO_LOAD_FIXTURE_H_
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -16,6 +14,7 @@
 #include "example/rpc/load_test_fixture.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/server.h"
+#include "gtest/gtest.h"
 
 namespace example {
 

@@ -1,7 +1,5 @@
 #include "example/rpc/hdr_log.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -11,6 +9,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

@@ -3,8 +3,6 @@
 
 #include "example/rpc/http_call.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <functional>
 #include <map>
@@ -19,6 +17,7 @@
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/raw_server.h"
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

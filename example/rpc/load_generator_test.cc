@@ -4,8 +4,6 @@
 
 #include "example/rpc/load_generator.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -22,6 +20,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

@@ -3,8 +3,6 @@
 #ifndef EXAMPLE_RPC_LOAD_TEST_FIXTURE_H_
 #define EXAMPLE_RPC_LOAD_TEST_FIXTURE_H_
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <utility>
 
@@ -14,6 +12,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
+#include "gtest/gtest.h"
 
 namespace example {
 

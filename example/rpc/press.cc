@@ -4,6 +4,8 @@
 //
 // docs/press.md describes its flags, its output and how it measures.
 
+#include <gflags/gflags.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -24,7 +26,6 @@
 #include "flare/init/override_flag.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/flags.h"
-#include "gflags/gflags.h"
 #include "glog/logging.h"
 
 FLARE_OVERRIDE_FLAG(logtostderr, true);

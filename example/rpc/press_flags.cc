@@ -1,5 +1,6 @@
 #include "example/rpc/press_flags.h"
 
+#include <gflags/gflags.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,6 @@
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
-#include "gflags/gflags.h"
 
 DEFINE_string(server_addr, "",
               "Whom to call: protocol://address:port[,address:port...]; plain "

@@ -4,6 +4,8 @@
 //
 //   relay_server --port=5569 --forward_to=flare://127.0.0.1:5567
 
+#include <gflags/gflags.h>
+
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -17,7 +19,6 @@
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/server.h"
-#include "gflags/gflags.h"
 #include "glog/logging.h"
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");

@@ -2,9 +2,10 @@
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
-#include <gtest/gtest.h>
 
 #include <string>
+
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

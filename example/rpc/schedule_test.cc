@@ -1,12 +1,12 @@
 #include "example/rpc/schedule.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <thread>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

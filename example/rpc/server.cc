@@ -8,6 +8,8 @@
 
 #include "flare/rpc/server.h"
 
+#include <gflags/gflags.h>
+
 #include <memory>
 
 #include "example/rpc/echo_service.flare.pb.h"
@@ -16,7 +18,6 @@
 #include "flare/init/override_flag.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/rpc_server_controller.h"
-#include "gflags/gflags.h"
 #include "glog/logging.h"
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");

@@ -1,12 +1,11 @@
 #include "example/rpc/size_distribution.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 
 #include "flare/base/random.h"
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

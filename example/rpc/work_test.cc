@@ -1,7 +1,5 @@
 #include "example/rpc/work.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "gtest/gtest.h"
 
 namespace example {
 namespace {

@@ -1,11 +1,10 @@
-#include <gtest/gtest.h>
-
 #include <string>
 #include <utility>
 
 #include "flare/rpc/protocol/baidu_std_protocol.h"
 #include "flare/rpc/protocol/baidu_std_testing.h"
 #include "flare/rpc/protocol/client_protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

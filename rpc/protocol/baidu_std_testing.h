@@ -3,8 +3,6 @@
 #ifndef FLARE_RPC_PROTOCOL_BAIDU_STD_TESTING_H_
 #define FLARE_RPC_PROTOCOL_BAIDU_STD_TESTING_H_
 
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,6 +11,7 @@
 
 #include "flare/rpc/protocol/baidu_std_meta.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 

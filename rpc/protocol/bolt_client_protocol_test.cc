@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +5,7 @@
 #include "flare/rpc/protocol/bolt_protocol.h"
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,7 +1,5 @@
 #include "flare/rpc/protocol/bolt_frame.h"
 
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <optional>
 #include <set>
@@ -9,6 +7,7 @@
 
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

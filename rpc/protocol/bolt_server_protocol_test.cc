@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <memory>
 #include <string>
@@ -9,6 +7,7 @@
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "flare/rpc/protocol/utf8.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,12 +1,11 @@
 #include "flare/rpc/protocol/chunked_decoder.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <random>
 #include <string>
 
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

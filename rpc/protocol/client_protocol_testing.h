@@ -3,8 +3,6 @@
 #ifndef FLARE_RPC_PROTOCOL_CLIENT_PROTOCOL_TESTING_H_
 #define FLARE_RPC_PROTOCOL_CLIENT_PROTOCOL_TESTING_H_
 
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -14,6 +12,7 @@
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 

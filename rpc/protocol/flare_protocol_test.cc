@@ -1,12 +1,11 @@
 #include "flare/rpc/protocol/flare_protocol.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <utility>
 
 #include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/rpc_meta.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

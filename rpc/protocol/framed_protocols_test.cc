@@ -1,8 +1,6 @@
 // What the protocols have in common whose messages are frames: those of
 // framed_protocol.h, and bolt. The bytes are what their own other side writes;
 // that those are the documented ones is for the tests of each.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -14,6 +12,7 @@
 #include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/framing.h"
 #include "flare/rpc/protocol/registry.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,12 +1,11 @@
 // What can't be served: how it is refused, and what becomes of the connection.
 // All that RFC 9112 forbids is in http_conformance_test.cc.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <string>
 
 #include "flare/rpc/protocol/http_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

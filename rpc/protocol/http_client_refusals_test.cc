@@ -1,7 +1,5 @@
 // What a client of calls over HTTP doesn't take: what is no response, ends its
 // connection; a response that is too large, only its call.
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -9,6 +7,7 @@
 
 #include "flare/rpc/protocol/client_protocol_testing.h"
 #include "flare/rpc/protocol/http_protocol.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,11 +1,10 @@
 // RFC 9112, line by line. How refusals look is in http_bad_input_test.cc.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <string>
 
 #include "flare/rpc/protocol/http_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

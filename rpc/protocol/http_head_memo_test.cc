@@ -1,12 +1,12 @@
 #include "flare/rpc/protocol/http_head_memo.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <functional>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

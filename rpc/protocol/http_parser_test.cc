@@ -1,13 +1,12 @@
 #include "flare/rpc/protocol/http_parser.h"
 
-#include <gtest/gtest.h>
-
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,14 +1,13 @@
 // Which connections speak HTTP.
 #include "flare/rpc/protocol/http_recognition.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <string>
 #include <utility>
 
 #include "flare/rpc/protocol/http_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,6 +1,3 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <random>
 #include <string>
@@ -9,6 +6,8 @@
 #include <vector>
 
 #include "flare/rpc/protocol/http_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

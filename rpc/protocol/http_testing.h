@@ -3,14 +3,13 @@
 #ifndef FLARE_RPC_PROTOCOL_HTTP_TESTING_H_
 #define FLARE_RPC_PROTOCOL_HTTP_TESTING_H_
 
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <string>
 
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 

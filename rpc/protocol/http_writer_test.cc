@@ -1,11 +1,12 @@
 #include "flare/rpc/protocol/http_writer.h"
 
-#include <gtest/gtest.h>
 #include <time.h>
 
 #include <cstdint>
 #include <limits>
 #include <string>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

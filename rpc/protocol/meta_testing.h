@@ -9,7 +9,6 @@
 
 #include <google/protobuf/message.h>
 #include <google/protobuf/unknown_field_set.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,6 +16,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 

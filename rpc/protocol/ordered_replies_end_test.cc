@@ -1,6 +1,4 @@
 // The last reply says that it is, once the input has ended.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -17,6 +15,7 @@
 
 #include "flare/rpc/protocol/ordered_replies.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

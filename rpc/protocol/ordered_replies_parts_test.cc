@@ -1,6 +1,4 @@
 // Replies in parts among others.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -11,6 +9,7 @@
 
 #include "flare/rpc/protocol/ordered_replies.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,7 +1,5 @@
 #include "flare/rpc/protocol/ordered_replies.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

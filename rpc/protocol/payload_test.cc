@@ -1,7 +1,6 @@
 #include "flare/rpc/protocol/payload.h"
 
 #include <google/protobuf/empty.pb.h>
-#include <gtest/gtest.h>
 #include <pthread.h>
 
 #include <random>
@@ -10,6 +9,7 @@
 
 #include "flare/base/sanitizer.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 #include "rpc/protocol/rpc_meta.pb.h"
 
 namespace flare::rpc {

@@ -1,6 +1,4 @@
 // Random damage to valid input: see protocol_fuzzing.h for what must hold.
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <random>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "flare/base/sanitizer.h"
 #include "flare/rpc/protocol/protocol_fuzzing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

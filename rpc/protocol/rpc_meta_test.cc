@@ -1,10 +1,9 @@
 #include "flare/rpc/protocol/rpc_meta.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 
 #include "flare/rpc/protocol/meta_testing.h"
+#include "gtest/gtest.h"
 #include "rpc/protocol/rpc_meta.pb.h"
 
 namespace flare::rpc {

@@ -1,11 +1,10 @@
 #include "flare/rpc/protocol/trpc_meta.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <string>
 
 #include "flare/rpc/protocol/meta_testing.h"
+#include "gtest/gtest.h"
 #include "rpc/protocol/trpc_meta.pb.h"
 
 namespace flare::rpc {

@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +5,7 @@
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "flare/rpc/protocol/trpc_meta.h"
 #include "flare/rpc/protocol/trpc_protocol.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {

@@ -1,6 +1,5 @@
 #include "flare/rpc/testing/raw_client.h"
 
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/protocol/registry.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -1,6 +1,5 @@
 #include "flare/rpc/testing/raw_server.h"
 
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "flare/rpc/protocol/registry.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {

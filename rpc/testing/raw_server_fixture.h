@@ -2,8 +2,6 @@
 #ifndef FLARE_RPC_TESTING_RAW_SERVER_FIXTURE_H_
 #define FLARE_RPC_TESTING_RAW_SERVER_FIXTURE_H_
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -14,6 +12,7 @@
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 

@@ -4,7 +4,6 @@
 #define FLARE_RPC_TESTING_RPC_FIXTURE_H_
 
 #include <gflags/gflags.h>
-#include <gtest/gtest.h>
 
 #include <optional>
 
@@ -12,6 +11,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/flags.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 

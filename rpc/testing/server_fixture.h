@@ -10,8 +10,6 @@
 #ifndef FLARE_RPC_TESTING_SERVER_FIXTURE_H_
 #define FLARE_RPC_TESTING_SERVER_FIXTURE_H_
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +21,7 @@
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/raw_client.h"
 #include "flare/rpc/testing/rpc_fixture.h"
+#include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {

@@ -2,12 +2,10 @@
 // (precompiled.bzl). Each file still includes what it uses
 // (tools/check_includes).
 #include <gflags/gflags.h>
-#include <glog/logging.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/dynamic_message.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/service.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
@@ -32,3 +30,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "glog/logging.h"
+#include "gtest/gtest.h"
