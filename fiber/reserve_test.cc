@@ -14,6 +14,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/shuffle.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/testing/no_threads.h"
 #include "flare/fiber/this_fiber.h"
@@ -23,6 +24,13 @@ namespace flare::fiber {
 namespace {
 
 using std::chrono::milliseconds;
+
+class ReserveTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (IsShuffleRequested()) GTEST_SKIP() << "there is no reserve then";
+  }
+};
 
 void StartWorkers(int workers, int reserve) {
   RuntimeOptions options;
@@ -56,7 +64,7 @@ class Blockers {
 };
 
 // Another task runs, which all workers that are blocked wait for.
-TEST(ReserveTest, RunsWhatTheBlockedWaitFor) {
+TEST_F(ReserveTest, RunsWhatTheBlockedWaitFor) {
   StartWorkers(2, 1);
   Blockers blockers(2);
   blockers.WaitUntilBlocked();
@@ -69,7 +77,7 @@ TEST(ReserveTest, RunsWhatTheBlockedWaitFor) {
 }
 
 // Not as that of the watch, which starts them.
-TEST(ReserveTest, IsScheduledLikeTheOthers) {
+TEST_F(ReserveTest, IsScheduledLikeTheOthers) {
   StartWorkers(2, 1);
   Blockers blockers(2);
   blockers.WaitUntilBlocked();
@@ -97,12 +105,12 @@ void ExpectNothingRunsBeside(int workers, int reserve) {
   EXPECT_TRUE(ran);
 }
 
-TEST(ReserveTest, OfNobodyRunsNothing) { ExpectNothingRunsBeside(2, 0); }
+TEST_F(ReserveTest, OfNobodyRunsNothing) { ExpectNothingRunsBeside(2, 0); }
 
-TEST(ReserveTest, IsNoneForASingleWorker) { ExpectNothingRunsBeside(1, 8); }
+TEST_F(ReserveTest, IsNoneForASingleWorker) { ExpectNothingRunsBeside(1, 8); }
 
 // As many as there are, and no more.
-TEST(ReserveTest, EndsSomewhere) {
+TEST_F(ReserveTest, EndsSomewhere) {
   StartWorkers(2, 3);
   Blockers blockers(5);
   blockers.WaitUntilBlocked();  // The last three by workers of the reserve.
@@ -119,7 +127,7 @@ TEST(ReserveTest, EndsSomewhere) {
 
 // What the blocked keep from running runs later; and when there are threads
 // again the reserve is there.
-TEST(ReserveTest, MissesNothingForWantOfThreads) {
+TEST_F(ReserveTest, MissesNothingForWantOfThreads) {
   StartWorkers(2, 8);
   {
     const testing::NoThreads no_threads;
@@ -147,7 +155,7 @@ TEST(ReserveTest, MissesNothingForWantOfThreads) {
   TerminateRuntime();
 }
 
-TEST(ReserveTest, IsNotForTasksThatCompute) {
+TEST_F(ReserveTest, IsNotForTasksThatCompute) {
   StartWorkers(2, 8);
   std::atomic<int> started{0};
   std::atomic<bool> stop{false};
@@ -219,7 +227,7 @@ class Load {
 };
 
 // Those that were blocked run again, so that others have to retire.
-TEST(ReserveTest, RetiresAfterwards) {
+TEST_F(ReserveTest, RetiresAfterwards) {
   StartWorkers(2, 4);
   Blockers blockers(4);
   blockers.WaitUntilBlocked();
@@ -238,7 +246,7 @@ TEST(ReserveTest, RetiresAfterwards) {
   TerminateRuntime();
 }
 
-TEST(ReserveTest, EndsWithTheRuntimeWhateverIsBlocked) {
+TEST_F(ReserveTest, EndsWithTheRuntimeWhateverIsBlocked) {
   for (int i = 0; i < 20; ++i) {
     StartWorkers(2, 8);
     std::atomic<int> ended{0};
@@ -254,7 +262,7 @@ TEST(ReserveTest, EndsWithTheRuntimeWhateverIsBlocked) {
 }
 
 // Threads that queue tasks, some of which block their threads, or suspend.
-TEST(ReserveTest, LosesNothing) {
+TEST_F(ReserveTest, LosesNothing) {
   constexpr int kThreads = 3;
   constexpr int kTasks = 2000;
   StartWorkers(3, 8);
