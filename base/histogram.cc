@@ -69,7 +69,8 @@ ConcurrentHistogram::ConcurrentHistogram()
 // All orders here are relaxed: the numbers are statistics, nothing is published
 // through them and readers draw no conclusion from one about another.
 
-void ConcurrentHistogram::Record(std::int64_t value) {
+void ConcurrentHistogram::RecordMany(std::int64_t value, std::uint64_t times) {
+  if (times == 0) return;
   value = HistogramBuckets::Clamp(value);
   std::int64_t min = min_.load(std::memory_order_relaxed);
   while (value < min &&
@@ -79,9 +80,10 @@ void ConcurrentHistogram::Record(std::int64_t value) {
   while (value > max &&
          !max_.compare_exchange_weak(max, value, std::memory_order_relaxed)) {
   }
-  sum_.fetch_add(static_cast<std::uint64_t>(value), std::memory_order_relaxed);
+  sum_.fetch_add(static_cast<std::uint64_t>(value) * times,
+                 std::memory_order_relaxed);
   counts_[HistogramBuckets::IndexOf(value)].fetch_add(
-      1, std::memory_order_relaxed);
+      times, std::memory_order_relaxed);
 }
 
 Histogram ConcurrentHistogram::Snapshot() const {

@@ -148,7 +148,8 @@ class ConcurrentHistogram {
  public:
   ConcurrentHistogram();
 
-  void Record(std::int64_t value);
+  void Record(std::int64_t value) { RecordMany(value, 1); }
+  void RecordMany(std::int64_t value, std::uint64_t times);
 
   // What has been recorded so far. A value that is being recorded at the same
   // time may be in it in part (in the sum, but not yet among the counts, say).

@@ -237,6 +237,9 @@ TEST(ConcurrentHistogram, SnapshotEqualsAPlainHistogram) {
   }
   concurrent.Record(-7);
   plain.Record(-7);
+  concurrent.RecordMany(300, 101);
+  plain.RecordMany(300, 101);
+  concurrent.RecordMany(1, 0);
   EXPECT_EQ(concurrent.Snapshot().ToString(), plain.ToString());
   concurrent.Reset();
   EXPECT_EQ(concurrent.Snapshot().count(), 0u);
