@@ -1,9 +1,14 @@
 #include "flare/fiber/sample_slot.h"
 
+#include <atomic>
 #include <cstdint>
 #include <thread>
 
 #include "flare/base/backtrace.h"
+#include "flare/base/clock.h"
+#include "flare/base/cpu.h"
+#include "flare/base/random.h"
+#include "flare/fiber/testing/stress.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -65,6 +70,32 @@ TEST(SampleSlotTest, WhatIsBeingWrittenIsWaitedFor) {
   ASSERT_TRUE(slot.Claim(slot.Look(7)));
   std::thread handler([&] { slot.Answer(BacktraceOf(5)); });
   EXPECT_EQ(slot.Await(0), BacktraceOf(5));
+  handler.join();
+}
+
+// Patience that ends as the handler comes: the answer is that to this request,
+// or there is none.
+TEST(SampleSlotTest, PatienceEndsAsTheHandlerComes) {
+  SampleSlot slot;
+  std::atomic<bool> end{false};
+  std::thread handler([&] {
+    for (std::uint64_t i = 0; !end.load(); ++i) {
+      const std::uint32_t request = slot.Look(7);
+      for (std::uint64_t k = MixBits(i) % 64; k > 0; --k) CpuRelax();
+      if (request == 0 || !slot.Claim(request)) continue;
+      slot.Answer(BacktraceOf(request));
+    }
+  });
+  const std::int64_t until = NowNs() + testing::StressNs(200'000'000);
+  for (std::uint64_t i = 0; NowNs() < until; ++i) {
+    slot.Ask(7);
+    const std::uint32_t request = slot.Look(7);  // 0: claimed already.
+    const auto patience_ns = static_cast<std::int64_t>(MixBits(i) % 20'000);
+    const Backtrace answer = slot.Await(NowNs() + patience_ns);
+    if (answer.empty() || request == 0) continue;
+    ASSERT_EQ(answer, BacktraceOf(request));
+  }
+  end.store(true);
   handler.join();
 }
 
