@@ -48,10 +48,8 @@ void CallLimit::SetUp(std::size_t limit) {
 
 // The shared one if there are no others, or the caller is no worker, or one of
 // a runtime that came later. Its own until the fiber is suspended.
-CallLimit::Slot* CallLimit::MySlot() {
-  const std::size_t index =
-      slots_ == 0 ? fiber::kNoWorker : fiber::GetCurrentWorkerIndex();
-  return index < slots_ ? &slot_[index] : &shared_;
+CallLimit::Slot* CallLimit::SlotOf(std::size_t worker) {
+  return worker < slots_ ? &slot_[worker] : &shared_;
 }
 
 // At most what there is. Returns how many.
@@ -91,7 +89,7 @@ std::uint64_t CallLimit::TakeMore(Slot* mine, std::uint64_t wanted) {
 }
 
 std::size_t CallLimit::Enter(std::size_t n) {
-  Slot* const mine = MySlot();
+  Slot* const mine = SlotOf(fiber::GetCurrentWorkerIndex());
   std::uint64_t taken = Take(mine, n);
   if (taken != n) [[unlikely]] {
     taken += TakeMore(mine, n - taken);
@@ -105,8 +103,10 @@ std::size_t CallLimit::Enter(std::size_t n) {
   return taken;
 }
 
-void CallLimit::Leave() {
-  Slot* const mine = MySlot();
+void CallLimit::Leave() { Leave(fiber::GetCurrentWorkerIndex()); }
+
+void CallLimit::Leave(std::size_t worker) {
+  Slot* const mine = SlotOf(worker);
   if (mine == &shared_) {
     mine->put.fetch_add(1, std::memory_order_relaxed);
   } else if (Put(mine, 1) > 2 * batch_) [[unlikely]] {

@@ -30,6 +30,9 @@ class CallLimit {
   // Leave(): fewer if there would be more than the limit.
   [[nodiscard]] std::size_t Enter(std::size_t n);
   void Leave();
+  // For a caller that has fiber::GetCurrentWorkerIndex() at hand, as it is
+  // since its fiber was suspended last.
+  void Leave(std::size_t worker);
 
   // Calls that run, and that were let in; approximate while calls come and go.
   std::uint64_t running() const;
@@ -43,7 +46,7 @@ class CallLimit {
     std::atomic<std::uint64_t> entered{0};
   };
 
-  Slot* MySlot();
+  Slot* SlotOf(std::size_t worker);
   static std::uint64_t Take(Slot* from, std::uint64_t most);
   static std::uint64_t Put(Slot* mine, std::uint64_t n);
   std::uint64_t TakeMore(Slot* mine, std::uint64_t wanted);

@@ -1,6 +1,10 @@
 #include "flare/rpc/inspect_pages.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <iomanip>
 #include <memory>
 #include <ostream>
 #include <sstream>
@@ -13,12 +17,14 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/stack_profile.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/method_counters.h"
 
 namespace flare::rpc {
 namespace {
 
 void WriteIndex(std::ostream& out) {
   out << "/inspect/server      what this server has counted\n"
+         "/inspect/methods     the same of each method, with latencies\n"
          "/inspect/scheduler   what the fiber runtime has counted\n"
          "/inspect/fibers      all fibers, with backtraces\n"
          "/inspect/stacks      how deep their stacks get\n";
@@ -37,6 +43,53 @@ void WriteServer(const Server::Statistics& s, std::ostream& out) {
       << "\ncalls_overloaded " << s.calls_overloaded << "\ncalls_malformed "
       << s.calls_malformed  //
       << "\ncalls_unknown " << s.calls_unknown << "\n";
+}
+
+using Row = std::vector<std::string>;
+
+// "-" while nothing was measured.
+std::string Microseconds(const Histogram& latencies, double ns) {
+  if (latencies.count() == 0) return "-";
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", ns / 1000);
+  return text;
+}
+
+Row MethodRow(const Server::MethodStatistics& s) {
+  const Histogram& latencies = s.latencies_ns;
+  Row row = {std::to_string(s.calls), std::to_string(s.running),
+             std::to_string(s.failed), std::to_string(s.overloaded),
+             Microseconds(latencies, latencies.mean())};
+  for (const double quantile : {0.5, 0.9, 0.99, 0.999, 1.0}) {
+    row.push_back(Microseconds(
+        latencies, static_cast<double>(latencies.ValueAtQuantile(quantile))));
+  }
+  row.push_back(s.name);
+  return row;
+}
+
+void WriteMethods(const std::vector<Server::MethodStatistics>& methods,
+                  std::ostream& out) {
+  std::vector<Row> rows = {{"calls", "running", "failed", "overloaded",
+                            "mean_us", "p50_us", "p90_us", "p99_us", "p999_us",
+                            "max_us", "method"}};
+  for (const auto& method : methods) rows.push_back(MethodRow(method));
+  std::vector<std::size_t> widths(rows[0].size() - 1);  // Of all but the name.
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i != widths.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  out << "# microseconds from a request's arrival to its reply, of calls that "
+         "the service answered; where a worker has over "
+      << MethodCounters::kFewCalls << " a second, of one in "
+      << MethodCounters::kPeriod << "\n";
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i != widths.size(); ++i) {
+      out << std::setw(static_cast<int>(widths[i])) << row[i] << "  ";
+    }
+    out << row.back() << "\n";
+  }
 }
 
 void WriteDelays(const Histogram& delays, std::ostream& out) {
@@ -115,13 +168,21 @@ void AddPage(std::string path, std::function<void(std::ostream&)> write,
 
 }  // namespace
 
-void AddInspectPages(std::function<Server::Statistics()> statistics,
-                     HttpRoutes* routes) {
+void AddInspectPages(
+    std::function<Server::Statistics()> statistics,
+    std::function<std::vector<Server::MethodStatistics>()> method_statistics,
+    HttpRoutes* routes) {
   AddPage("/inspect", WriteIndex, routes);
   AddPage(
       "/inspect/server",
       [statistics = std::move(statistics)](std::ostream& out) {
         WriteServer(statistics(), out);
+      },
+      routes);
+  AddPage(
+      "/inspect/methods",
+      [method_statistics = std::move(method_statistics)](std::ostream& out) {
+        WriteMethods(method_statistics(), out);
       },
       routes);
   AddPage("/inspect/scheduler", WriteScheduler, routes);

@@ -3,6 +3,8 @@
 //
 //   /inspect             what there is
 //   /inspect/server      what this server has counted (Server::Statistics)
+//   /inspect/methods     what it has counted of each method, with latencies
+//                        (Server::MethodStatistics)
 //   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
 //                        how long ready tasks waited to be run
 //   /inspect/fibers      all fibers: what each runs, what it waits for, where
@@ -10,7 +12,8 @@
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
 //
-// Plain text; of server and scheduler one "name value" a line. They are not
+// Plain text; of server and scheduler one "name value" a line, of methods a
+// table, whose columns are named by the first line without a "#". They are not
 // protected: who can connect can read them. --flare_rpc_server_no_builtin_pages
 // (or Server::Options) leaves them out, and with them the protocol "http" where
 // neither it nor a handler was added.
@@ -18,6 +21,7 @@
 #define FLARE_RPC_INSPECT_PAGES_H_
 
 #include <functional>
+#include <vector>
 
 #include "flare/rpc/http_routes.h"
 #include "flare/rpc/server.h"
@@ -25,10 +29,12 @@
 namespace flare::rpc {
 
 // Adds them to `routes`, exempt from the limits of calls, except where there is
-// a handler for the path already. `statistics` is called from any worker while
-// the routes exist.
-void AddInspectPages(std::function<Server::Statistics()> statistics,
-                     HttpRoutes* routes);
+// a handler for the path already. The functions are called from any worker
+// while the routes exist.
+void AddInspectPages(
+    std::function<Server::Statistics()> statistics,
+    std::function<std::vector<Server::MethodStatistics>()> method_statistics,
+    HttpRoutes* routes);
 
 }  // namespace flare::rpc
 

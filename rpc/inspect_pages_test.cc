@@ -1,9 +1,15 @@
 // The pages under /inspect, as a browser gets them.
 #include "flare/rpc/inspect_pages.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
@@ -35,6 +41,17 @@ class InspectPagesTest : public ServerTest {
   }
 };
 
+std::vector<std::string> Words(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+Strict MakeStrict(std::string body) {
+  Strict message;
+  message.set_body(std::move(body));
+  return message;
+}
+
 ::testing::AssertionResult Has(const std::string& text,
                                const std::string& part) {
   if (text.find(part) != std::string::npos) {
@@ -48,8 +65,9 @@ TEST_F(InspectPagesTest, IndexNamesThePages) {
   const std::string index = Get("/inspect");
   EXPECT_TRUE(Has(index, "HTTP/1.1 200 OK"));
   EXPECT_TRUE(Has(index, "text/plain"));
-  for (const char* page : {"/inspect/server", "/inspect/scheduler",
-                           "/inspect/fibers", "/inspect/stacks"}) {
+  for (const char* page :
+       {"/inspect/server", "/inspect/methods", "/inspect/scheduler",
+        "/inspect/fibers", "/inspect/stacks"}) {
     EXPECT_TRUE(Has(index, page));
     EXPECT_TRUE(Has(Get(page), "HTTP/1.1 200 OK"));
   }
@@ -75,6 +93,68 @@ TEST_F(InspectPagesTest, ServerCountsCalls) {
   EXPECT_TRUE(Has(page, "\nconnections_accepted 2\n"));
   EXPECT_TRUE(Has(page, "\ncalls_failed 1\n"));
   EXPECT_TRUE(Has(page, "\ncalls_unknown 1\n"));
+}
+
+TEST_F(InspectPagesTest, MethodsTellsCountersAndLatencies) {
+  service().on_other = [](TestCall call) {
+    call.controller->SetFailed("no");
+    call.Reply();
+  };
+  fiber::Event inside, finish;
+  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCallStrict, MakeStrict("hello"));
+  ASSERT_TRUE(client.ReadReply());
+  for (int i = 2; i <= 12; ++i) {
+    client.Call(i, kOther, MakeRequest("hello"));
+    ASSERT_TRUE(client.ReadReply());
+  }
+  client.Call(13, kCall, MakeRequest("hello"));
+  inside.Wait();
+  std::istringstream page(Get("/inspect/methods"));
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+
+  std::string line;
+  while (std::getline(page, line) && line != "\r") continue;
+  ASSERT_TRUE(std::getline(page, line));
+  EXPECT_EQ(line.substr(0, 2), "# ");
+  ASSERT_TRUE(std::getline(page, line));
+  EXPECT_EQ(Words(line),
+            (std::vector<std::string>{
+                "calls", "running", "failed", "overloaded", "mean_us", "p50_us",
+                "p90_us", "p99_us", "p999_us", "max_us", "method"}));
+  const std::size_t names_at = line.find("method");
+  std::vector<std::string> methods;
+  while (std::getline(page, line)) {
+    EXPECT_EQ(line.find("flare.rpc."), names_at);  // In columns.
+    const std::vector<std::string> words = Words(line);
+    ASSERT_EQ(words.size(), 11u);
+    methods.push_back(words.back());
+    std::string counts;
+    for (int i = 0; i != 4; ++i) counts += words[i] + " ";
+    if (methods.back() == kCall) {
+      EXPECT_EQ(counts, "1 1 0 0 ");
+    } else if (methods.back() == kOther) {
+      EXPECT_EQ(counts, "11 0 11 0 ");
+    } else {
+      EXPECT_EQ(counts,
+                methods.back() == kCallStrict ? "1 0 0 0 " : "0 0 0 0 ");
+    }
+    // Of these some calls were answered.
+    const bool measured =
+        methods.back() == kOther || methods.back() == kCallStrict;
+    for (int i = 4; i != 10; ++i) EXPECT_EQ(words[i] != "-", measured);
+    if (!measured) continue;
+    EXPECT_GT(std::stod(words[4]), 0);
+    for (int i = 6; i != 10; ++i) {
+      EXPECT_GE(std::stod(words[i]), std::stod(words[i - 1]));
+    }
+  }
+  EXPECT_TRUE(std::is_sorted(methods.begin(), methods.end()));
+  EXPECT_EQ(methods.size(), static_cast<std::size_t>(
+                                TestService::descriptor()->method_count()));
 }
 
 TEST_F(InspectPagesTest, SchedulerTellsCountersAndDelays) {

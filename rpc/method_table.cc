@@ -141,6 +141,21 @@ flare::Status MethodTable::SetLimits(std::string_view limits) {
   return flare::Status();
 }
 
+void MethodTable::SetUpCounters() {
+  for (const auto& [name, method] : methods_) method->counters.SetUp();
+}
+
+std::vector<Server::MethodStatistics> MethodTable::statistics() const {
+  std::vector<Server::MethodStatistics> all;
+  for (const auto& [name, method] : methods_) {
+    all.push_back(method->counters.Read());
+    all.back().name = name;
+  }
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return all;
+}
+
 const Method* MethodTable::Find(std::string_view name) const {
   const auto found = methods_.find(name);
   return found == methods_.end() ? nullptr : found->second.get();

@@ -23,6 +23,8 @@
 #include "flare/base/cpu.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
+#include "flare/rpc/method_counters.h"
+#include "flare/rpc/server.h"
 
 namespace flare::rpc {
 
@@ -67,6 +69,8 @@ class Method {
   // number, so that comparing suffices.
   const std::int64_t max_wait_ns;
 
+  mutable MethodCounters counters;
+
  private:
   // Of a method with a limit it changes with each call, by whoever serves it.
   alignas(kCacheLine) mutable std::atomic<std::size_t> running_{0};
@@ -86,6 +90,11 @@ class MethodTable {
   // (another server of the process may have them), unless no service of the
   // program has them: then it warns.
   flare::Status SetLimits(std::string_view limits);
+
+  // Has the methods count, once the runtime is running.
+  void SetUpCounters();
+  // What they have counted, by their names.
+  std::vector<Server::MethodStatistics> statistics() const;
 
   // Null if there is none of that name.
   const Method* Find(std::string_view name) const;

@@ -238,8 +238,10 @@ bool Server::Start() {
   if (!groups) return Fail(groups.error().message());
   if (!set.empty()) options.groups = *std::move(groups);
   if (pages) {
-    rpc::AddInspectPages([state = state_.Get()] { return state->statistics(); },
-                         &state_->routes);
+    rpc::AddInspectPages(
+        [state = state_.Get()] { return state->statistics(); },
+        [state = state_.Get()] { return state->methods.statistics(); },
+        &state_->routes);
   }
   // Handlers that nobody can reach would be of no use. Behind the others: it
   // takes no connection from what was asked for.
@@ -272,5 +274,9 @@ std::size_t Server::Join() {
 }
 
 Server::Statistics Server::statistics() const { return state_->statistics(); }
+
+std::vector<Server::MethodStatistics> Server::method_statistics() const {
+  return state_->methods.statistics();
+}
 
 }  // namespace flare

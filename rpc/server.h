@@ -12,8 +12,9 @@
 //
 // The path of a request: docs/architecture.md, "Six files".
 //
-// Set up, Start, Stop and Join from one fiber or thread; statistics() from
-// any. The runtime must be running from Start() to the end of Join().
+// Set up, Start, Stop and Join from one fiber or thread; statistics() and
+// method_statistics() from any. The runtime must be running from Start() to the
+// end of Join().
 #ifndef FLARE_RPC_SERVER_H_
 #define FLARE_RPC_SERVER_H_
 
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "flare/base/endpoint.h"
+#include "flare/base/histogram.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/flags.h"
@@ -153,6 +155,22 @@ class Server {
     std::uint64_t calls_unknown = 0;     // ... of these no such method
   };
 
+  // Of one method, since Start(); approximate while the server runs, but
+  // whoever has got a reply finds its call counted. Calls that were refused
+  // before their method was looked for are counted, too, if it exists.
+  struct MethodStatistics {
+    std::string name;              // package.Service.Method
+    std::uint64_t calls = 0;       // that came
+    std::uint64_t running = 0;     // ... of these not answered
+    std::uint64_t failed = 0;      // answered with a status that isn't 0
+    std::uint64_t overloaded = 0;  // ... of these over some limit
+    // From the arrival of requests to their replies, in nanoseconds; of calls
+    // that the service has answered, with whatever status. All calls are
+    // measured, but where a worker answers more than 1,000 a second of this
+    // method: there it is one of 101, which counts for all of these.
+    Histogram latencies_ns;
+  };
+
   Server();
   explicit Server(Options options);
   // Does Join() if that wasn't done: may block for Options::drain_timeout, and
@@ -223,6 +241,9 @@ class Server {
   std::size_t Join();
 
   Statistics statistics() const;
+  // Of each method of the services, by their names, 34 KiB for each. HTTP
+  // handlers aren't counted one by one.
+  std::vector<MethodStatistics> method_statistics() const;
 
  private:
   class Running;

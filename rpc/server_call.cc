@@ -117,10 +117,7 @@ void ServerCall::ServeRpc() {
     controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;
   }
 
-  const Method* method = connection_->FindMethod(head.method);
-  if (method == nullptr && head.short_service) {
-    method = connection_->state().methods.FindByShortName(head.method);
-  }
+  const Method* const method = FindMethod();
   if (method == nullptr) return FailUnknown();
   if (method->streaming()) {
     return Fail(flare::Status(STATUS_MALFORMED_DATA,
@@ -133,6 +130,7 @@ void ServerCall::ServeRpc() {
     return FailOverloaded();
   }
   method_ = method;
+  method->counters.Begin(fiber::GetCurrentWorkerIndex());
 
   if (flare::Status parsed = ParseBody(); !parsed.ok()) {
     return Fail(parsed, Failure::kMalformed);
@@ -149,6 +147,15 @@ void ServerCall::ServeRpc() {
     CallService(*method);
   }
   // Run() may have been called: nothing of this call is valid any more.
+}
+
+// The one that the request is for; null if the server doesn't have it.
+const Method* ServerCall::FindMethod() const {
+  const RequestHead& head = request_->head;
+  const Method* const method = connection_->FindMethod(head.method);
+  if (method != nullptr || !head.short_service) [[likely]]
+    return method;
+  return connection_->state().methods.FindByShortName(head.method);
 }
 
 void ServerCall::CallService(const Method& method) {
@@ -197,7 +204,7 @@ void ServerCall::ServeHttp() {
   // Where it was refused, but for its path, this is the reader, for which all
   // else of the connection would wait.
   if (admitted_) WaitToReply();
-  LeaveLimits();
+  LeaveLimits(fiber::GetCurrentWorkerIndex());
   if (pieces.begun()) {
     pieces.End();
   } else {
@@ -289,11 +296,16 @@ void ServerCall::FailOverloaded(FailureDetail detail) {
 void ServerCall::Fail(const flare::Status& status, Failure failure,
                       FailureDetail detail) {
   connection_->state().CountFailure(connection_->group(), failure);
+  const std::size_t worker = fiber::GetCurrentWorkerIndex();
+  if (const Method* method = method_ != nullptr ? method_ : FindMethod()) {
+    if (method_ == nullptr) method->counters.Begin(worker);
+    method->counters.Refuse(worker, failure == Failure::kOverloaded);
+  }
   OutboundResponse response;
   response.detail = detail;
   response.status = status.code();
   response.description = status.message();
-  LeaveLimits();
+  LeaveLimits(worker);
   protocol_->Write(ticket(), std::move(response));
   Finish();
 }
@@ -321,17 +333,19 @@ void ServerCall::Respond(bool last) {
     response.description = controller_.error_text_;
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
-  if (last) LeaveLimits();
+  const std::size_t worker = fiber::GetCurrentWorkerIndex();
+  method_->counters.End(worker, response.status != STATUS_SUCCESS,
+                        controller_.received_ns_);
+  if (last) LeaveLimits(worker);
   protocol_->Write(ticket(), std::move(response));
 }
 
 // Gives back its place under the limits. Before the reply is sent: whoever has
 // got it may send the next call at once.
-void ServerCall::LeaveLimits() {
+void ServerCall::LeaveLimits(std::size_t worker) {
+  if (!std::exchange(admitted_, false)) return;
   if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
-  if (std::exchange(admitted_, false)) {
-    connection_->state().CallFinished();
-  }
+  connection_->state().CallFinished(worker);
   if (decompressed_bytes_ != 0) [[unlikely]] {
     connection_->state().RemoveDecompressed(
         std::exchange(decompressed_bytes_, 0));
@@ -339,7 +353,7 @@ void ServerCall::LeaveLimits() {
 }
 
 void ServerCall::Finish() {
-  LeaveLimits();
+  if (admitted_) LeaveLimits(fiber::GetCurrentWorkerIndex());
   if (context_ != nullptr) [[unlikely]]
     context_.Reset();  // May block, in destructors of values.
   ReleaseMessages();

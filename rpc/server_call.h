@@ -69,6 +69,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   static void RunTask(fiber::Task* self);
   void Serve();
   void ServeRpc();
+  const Method* FindMethod() const;
   bool WaitToUnpack();
   void ServeHttp();
   void CallService(const Method& method);
@@ -95,7 +96,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
             FailureDetail detail = FailureDetail::kNone);
   void FailOverloaded(FailureDetail detail = FailureDetail::kNone);
   void FailUnknown();
-  void LeaveLimits();
+  void LeaveLimits(std::size_t worker);
   void ReleaseMessages();
   void Finish();
 

@@ -64,6 +64,7 @@ flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
   }
   counters_ = std::vector<Counters>(fiber::GetSchedulingGroupCount());
   call_limit_.SetUp(options_.max_concurrent_requests);
+  methods.SetUpCounters();
   return methods.SetLimits(options_.max_concurrent_requests_per_method);
 }
 

@@ -55,7 +55,7 @@ class ServerState : public RefCounted<ServerState> {
   // none while the group is short of fiber stacks), which are then counted as
   // running until CallFinished().
   std::size_t AdmitCalls(std::size_t group, std::size_t n);
-  void CallFinished() { call_limit_.Leave(); }
+  void CallFinished(std::size_t worker) { call_limit_.Leave(worker); }
 
   // Requests are small as they come and may be large decompressed: whether
   // there is room for another one, and the bytes of those that were, from then
