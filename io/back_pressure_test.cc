@@ -18,12 +18,6 @@ namespace {
 class BackPressureTest : public testing::IoTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(BackPressureTest);
 
-// Overwrites what the last call left below this frame.
-[[gnu::noinline]] void OverwriteStack() {
-  volatile std::byte bytes[512];
-  for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
-}
-
 TEST(BackPressure, AdmitsUntilTheLimit) {
   BackPressure b(100);
   EXPECT_TRUE(b.Admit(60));
@@ -220,7 +214,7 @@ TEST_P(BackPressureTest, TimeoutsRaceWithClose) {
         const std::int64_t at = NowNs() + 30'000;
         deadline = at;
         EXPECT_NE(b.Wait(at), RoomResult::kRoom);
-        OverwriteStack();
+        testing::OverwriteStack();
         left.count_down();
       });
     }
