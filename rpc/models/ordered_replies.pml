@@ -1,18 +1,19 @@
 /* HTTP replies in parts, among others in order and calls without a place:
- * AskForTurn, EndParts, AskToSend, Send, EnterUnordered and Leave in
+ * AskForTurn, EndParts, AskToSend, StopWaiting, Send, EnterUnordered and Leave in
  * protocol/ordered_replies.cc. The numbers in brackets are the rules at its top.
  *
  * One reader enters three requests, each a call, or one that is answered in
  * parts or as a whole, as they come; each has a handler of its own. Whether much
- * is held, so that who replies waits for his turn first, is anybody's guess.
- * Locked regions and single atomic operations are one step each.
+ * is held, so that who replies waits for his turn first, is anybody's guess, and
+ * so is whether he waits for too long, and goes on all the same. Locked regions
+ * and single atomic operations are one step each.
  *
  * Checked: nothing is written between the parts of a reply [R5] [R6], replies
- * with places leave in their order [R1], and whenever nothing can move any more
- * all of them have left.
+ * with places leave in their order [R1], nobody is told who waits no more [R8],
+ * and whenever nothing can move any more all of them have left.
  *
- * Memory is sequentially consistent here. Closing, the limits, and who
- * has waited in vain, aren't modelled.
+ * Memory is sequentially consistent here. Closing, the limits, and that others
+ * don't wait once somebody has done so in vain, aren't modelled.
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_PARTS_LATE   who asks for his turn looks for calls before he sets
@@ -23,6 +24,8 @@
  *   -DBROKEN_EMIT_SILENT  the emitter doesn't tell who waits for his turn [R5]
  *   -DBROKEN_OWN_TURN     who asks takes any turn for his [R5]
  *   -DBROKEN_NEXT_WAITS   who is the next waits to be told, too [R8]
+ *   -DBROKEN_STOP_TOLD    who waits no more goes on although he is being told [R8]
+ *   -DBROKEN_STOP_LINKED  who waits no more leaves his waiter behind [R8]
  */
 #define kRequests 3
 
@@ -35,23 +38,34 @@ byte waiter_of_calls;        /* a place + 1, or 0 */
 byte calls;                  /* without a place, and pending */
 bool parts;                  /* kParts */
 bool told[4];
+bool there[4];               /* the waiter of its handler */
 
 bool in_parts;               /* some reply has begun, and not ended */
 byte left;
 
+/* Outside the lock: a handler's number + 1, or 0. */
+inline tell(whom) {
+  if
+  :: whom != 0 -> atomic { assert(there[whom - 1]); told[whom - 1] = true }
+  :: else
+  fi
+}
+
+inline await_turn(my) {
+  atomic { told[my] -> told[my] = false; there[my] = false }
+}
+
 inline tell_calls_are_gone() {
   byte who;
   atomic { who = waiter_of_calls; waiter_of_calls = 0 }
-  if
-  :: who != 0 -> told[who - 1] = true
-  :: else
-  fi
+  tell(who)
 }
 
 /* Send() at a place whose bytes are there. */
 inline send(place) {
   bool mine, more;
-  byte at;
+  byte at, next;
+  next = 0;
   atomic {
     at = place;
     if
@@ -77,7 +91,7 @@ inline send(place) {
           emitting = false;
 #ifndef BROKEN_EMIT_SILENT
           if
-          :: waits[at] -> waits[at] = false; told[at] = true
+          :: waits[at] -> waits[at] = false; next = at + 1
           :: else
           fi
 #endif
@@ -85,6 +99,7 @@ inline send(place) {
      }
   :: else -> break
   od
+  tell(next)
 }
 
 proctype InParts(byte my) {
@@ -93,6 +108,7 @@ proctype InParts(byte my) {
   do
   :: now = false;
      atomic {
+       there[my] = true;
        if
 #ifdef BROKEN_OWN_TURN
        :: false
@@ -123,8 +139,8 @@ proctype InParts(byte my) {
         fi
      fi
      if
-     :: now -> break
-     :: else -> atomic { told[my] -> told[my] = false }
+     :: now -> there[my] = false; break
+     :: else -> await_turn(my)
      fi
   od
   atomic { assert(!in_parts && !emitting && my == next_place); in_parts = true }
@@ -143,12 +159,31 @@ proctype InOrder(byte my) {
        later = (my != next_place);
 #endif
        if
-       :: later -> waits[my] = true
+       :: later -> waits[my] = true; there[my] = true
        :: else
        fi
      }
      if
-     :: later -> atomic { told[my] -> told[my] = false }
+     :: later -> await_turn(my)
+     :: later ->
+        atomic {
+          if
+#ifdef BROKEN_STOP_TOLD
+          :: true -> waits[my] = false; there[my] = false; later = false
+#else
+          :: waits[my] ->
+             there[my] = false; later = false;
+#ifndef BROKEN_STOP_LINKED
+             waits[my] = false
+#endif
+          :: else
+#endif
+          fi
+        }
+        if
+        :: later -> await_turn(my)
+        :: else
+        fi
      :: else
      fi
   :: true
