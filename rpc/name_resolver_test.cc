@@ -1,6 +1,7 @@
 #include "flare/rpc/name_resolver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -10,7 +11,9 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/latch.h"
 #include "flare/fiber/testing/eventually.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "gtest/gtest.h"
 
@@ -279,6 +282,40 @@ TEST_F(NameResolverTest, StopEndsRefreshing) {
     std::this_thread::yield();
   }
   EXPECT_EQ(hosts.lookups(), 1);
+}
+
+// Refreshes at any moment of the end, and of the last user's going away.
+TEST_F(NameResolverTest, StopRacesWithRefreshes) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 0;
+  FakeHosts hosts;
+  for (int round = 0; round != 60; ++round) {
+    hosts.Set("a.test:1", {"10.0.0." + std::to_string(1 + round % 2) + ":1"});
+    auto resolution = ResolveName("list", "a.test:1");
+    ASSERT_TRUE(resolution);
+    hosts.Set("a.test:1", {"10.0.0.3:1"});
+    fiber::Latch asking(2);
+    fiber::Latch ended(2);
+    std::atomic<bool> done{false};
+    for (int i = 0; i != 2; ++i) {
+      fiber::Spawn([&, r = *resolution]() mutable {
+        for (int asked = 0; !done; ++asked) {
+          (void)r->Version();
+          EXPECT_EQ(r->Peers().size(), 1u);
+          this_fiber::Yield();
+          if (asked == 10) asking.count_down();
+        }
+        r.reset();
+        ended.count_down();
+      });
+    }
+    resolution->reset();
+    asking.wait();
+    if (round % 2 == 0) done = true;
+    StopNameResolution();
+    done = true;
+    ended.wait();
+  }
+  hosts.AwaitEnds(hosts.lookups());
 }
 
 }  // namespace
