@@ -9,6 +9,7 @@
 #include "flare/base/cpu.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -214,7 +215,7 @@ TEST_P(BackPressureTest, TimeoutsRaceWithClose) {
         const std::int64_t at = NowNs() + 30'000;
         deadline = at;
         EXPECT_NE(b.Wait(at), RoomResult::kRoom);
-        testing::OverwriteStack();
+        fiber::testing::OverwriteStack();
         left.count_down();
       });
     }

@@ -15,6 +15,7 @@
 #include "flare/base/cpu.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/loopback.h"
@@ -43,7 +44,7 @@ void SpinUntil(std::int64_t at_ns) {
 void WaitAgainAndAgain(StreamConnection* connection, std::int64_t at_ns) {
   for (;;) {
     const RoomResult result = connection->WaitWritable(at_ns);
-    testing::OverwriteStack();
+    fiber::testing::OverwriteStack();
     if (result == RoomResult::kClosed) return;
     // It may have room all the time.
     if (result == RoomResult::kRoom) this_fiber::Yield();

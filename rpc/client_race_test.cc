@@ -2,8 +2,6 @@
 // them: the reply, a canceller, the end of the connection, or that of the
 // client side. In each shape of the runtime, and with all that a call refers to
 // gone and overwritten as soon as it has ended.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,21 +18,19 @@
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {
 
+using fiber::testing::OverwriteStack;
 using std::chrono::nanoseconds;
-
-[[gnu::noinline]] void OverwriteStack() {
-  volatile std::byte bytes[1024];
-  for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
-}
 
 // On a fiber without keeping others from its worker.
 void AwaitTime(std::int64_t at_ns) {

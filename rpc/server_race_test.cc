@@ -1,7 +1,5 @@
 // Servers that give their calls up when these may just be ending, on fibers and
 // on plain threads. In each shape of the runtime.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,6 +22,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 namespace {

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <stop_token>
 #include <thread>
@@ -32,6 +31,7 @@
 #include "flare/base/random.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fiber.h"
+#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
@@ -39,12 +39,6 @@
 namespace flare::fiber::testing {
 
 inline constexpr int kParties = 4;
-
-// Overwrites what the last call left below this frame.
-[[gnu::noinline]] inline void OverwriteStack() {
-  volatile std::byte bytes[1024];
-  for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
-}
 
 // Parties that meet at one moment.
 class Meeting {

@@ -48,12 +48,6 @@ namespace flare::io::testing {
 inline constexpr std::chrono::seconds kLimit{60};
 inline std::int64_t Deadline() { return ToSteadyNs(kLimit); }
 
-// Overwrites what the last call left below the caller's frame.
-[[gnu::noinline]] inline void OverwriteStack() {
-  volatile std::byte bytes[512];
-  for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
-}
-
 // Says when it is destroyed; its events are nothing.
 class DescriptorWithEnd final : public Descriptor {
  public:

@@ -1,7 +1,5 @@
 // Repliers that wait for their turn on their stacks, and give up when it may
 // just have come [R8].
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -14,6 +12,7 @@
 #include "flare/base/clock.h"
 #include "flare/rpc/protocol/ordered_replies.h"
 #include "flare/rpc/protocol/protocol_testing.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {
