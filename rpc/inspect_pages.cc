@@ -9,6 +9,7 @@
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,12 +23,40 @@
 namespace flare::rpc {
 namespace {
 
-void WriteIndex(std::ostream& out) {
-  out << "/inspect/server      what this server has counted\n"
-         "/inspect/methods     the same of each method, with latencies\n"
-         "/inspect/scheduler   what the fiber runtime has counted\n"
-         "/inspect/fibers      all fibers, with backtraces\n"
-         "/inspect/stacks      how deep their stacks get\n";
+void Fill(const std::string& type, std::string body, HttpResponse* response) {
+  response->headers()->Set("Content-Type", type + "; charset=utf-8");
+  response->headers()->Set("Cache-Control", "no-store");
+  response->set_body(std::move(body));
+}
+
+struct Page {
+  std::string_view path;
+  std::string_view what;
+};
+
+constexpr Page kPages[] = {
+    {"/inspect/server", "what this server has counted"},
+    {"/inspect/methods", "the same of each method, with latencies"},
+    {"/inspect/scheduler", "what the fiber runtime has counted"},
+    {"/inspect/fibers", "all fibers, with backtraces"},
+    {"/inspect/stacks", "how deep their stacks get"},
+};
+
+// Browsers get links.
+void WriteIndex(const HttpRequest& request, HttpResponse* response,
+                HttpServerContext*) {
+  const bool html = request.headers()->TryGet("Accept").value_or("").find(
+                        "text/html") != std::string_view::npos;
+  std::ostringstream text;
+  if (html) text << "<!DOCTYPE html><title>/inspect</title><pre>\n";
+  for (const auto& [path, what] : kPages) {
+    if (html) text << "<a href=\"" << path << "\">";
+    text << path;
+    if (html) text << "</a>";
+    text << std::string(22 - path.size(), ' ') << what << "\n";
+  }
+  if (html) text << "</pre>\n";
+  Fill(html ? "text/html" : "text/plain", std::move(text).str(), response);
 }
 
 void WriteServer(const Server::Statistics& s, std::ostream& out) {
@@ -150,20 +179,22 @@ void WriteStacks(std::ostream& out) {
   }
 }
 
-void AddPage(std::string path, std::function<void(std::ostream&)> write,
-             HttpRoutes* routes) {
-  // Who has a page of that path keeps it: the status says no more than that.
-  static_cast<void>(routes->AddExemptPath(
-      std::move(path),
-      NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
-                                                   HttpResponse* response,
-                                                   HttpServerContext*) {
-        std::ostringstream text;
-        write(text);
-        response->headers()->Set("Content-Type", "text/plain; charset=utf-8");
-        response->headers()->Set("Cache-Control", "no-store");
-        response->set_body(std::move(text).str());
-      })));
+// Who has a page of that path keeps it: the status says no more than that.
+void AddPage(std::string path, HttpHandlerPtr handler, HttpRoutes* routes) {
+  static_cast<void>(routes->AddExemptPath(std::move(path), std::move(handler)));
+}
+
+void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
+                 HttpRoutes* routes) {
+  AddPage(std::move(path),
+          NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
+                                                       HttpResponse* response,
+                                                       HttpServerContext*) {
+            std::ostringstream text;
+            write(text);
+            Fill("text/plain", std::move(text).str(), response);
+          }),
+          routes);
 }
 
 }  // namespace
@@ -172,22 +203,22 @@ void AddInspectPages(
     std::function<Server::Statistics()> statistics,
     std::function<std::vector<Server::MethodStatistics>()> method_statistics,
     HttpRoutes* routes) {
-  AddPage("/inspect", WriteIndex, routes);
-  AddPage(
+  AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
+  AddTextPage(
       "/inspect/server",
       [statistics = std::move(statistics)](std::ostream& out) {
         WriteServer(statistics(), out);
       },
       routes);
-  AddPage(
+  AddTextPage(
       "/inspect/methods",
       [method_statistics = std::move(method_statistics)](std::ostream& out) {
         WriteMethods(method_statistics(), out);
       },
       routes);
-  AddPage("/inspect/scheduler", WriteScheduler, routes);
-  AddPage("/inspect/fibers", fiber::DumpFibers, routes);
-  AddPage("/inspect/stacks", WriteStacks, routes);
+  AddTextPage("/inspect/scheduler", WriteScheduler, routes);
+  AddTextPage("/inspect/fibers", fiber::DumpFibers, routes);
+  AddTextPage("/inspect/stacks", WriteStacks, routes);
 }
 
 }  // namespace flare::rpc

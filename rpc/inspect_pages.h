@@ -1,7 +1,7 @@
 // The pages under /inspect that every server has, for people who look at a
 // running process:
 //
-//   /inspect             what there is
+//   /inspect             what there is; as links for browsers
 //   /inspect/server      what this server has counted (Server::Statistics)
 //   /inspect/methods     what it has counted of each method, with latencies
 //                        (Server::MethodStatistics)

@@ -73,6 +73,18 @@ TEST_F(InspectPagesTest, IndexNamesThePages) {
   }
 }
 
+TEST_F(InspectPagesTest, IndexHasLinksForBrowsers) {
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(
+      "GET /inspect HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
+      "Accept: text/html,application/xhtml+xml;q=0.9\r\n\r\n");
+  const std::string index = client.ReadAll();
+  EXPECT_TRUE(Has(index, "text/html"));
+  EXPECT_TRUE(
+      Has(index, "\n<a href=\"/inspect/fibers\">/inspect/fibers</a>  "));
+}
+
 TEST_F(InspectPagesTest, NeedNothingElseOfTheirServer) {
   Server admin;
   admin.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
