@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "flare/base/cpu.h"
+#include "flare/base/testing/overwrite_stack.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
-#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -215,7 +215,7 @@ TEST_P(BackPressureTest, TimeoutsRaceWithClose) {
         const std::int64_t at = NowNs() + 30'000;
         deadline = at;
         EXPECT_NE(b.Wait(at), RoomResult::kRoom);
-        fiber::testing::OverwriteStack();
+        flare::testing::OverwriteStack();
         left.count_down();
       });
     }

@@ -13,9 +13,9 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/cpu.h"
+#include "flare/base/testing/overwrite_stack.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
-#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/loopback.h"
@@ -44,7 +44,7 @@ void SpinUntil(std::int64_t at_ns) {
 void WaitAgainAndAgain(StreamConnection* connection, std::int64_t at_ns) {
   for (;;) {
     const RoomResult result = connection->WaitWritable(at_ns);
-    fiber::testing::OverwriteStack();
+    flare::testing::OverwriteStack();
     if (result == RoomResult::kClosed) return;
     // It may have room all the time.
     if (result == RoomResult::kRoom) this_fiber::Yield();

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,8 +16,8 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
+#include "flare/base/testing/overwrite_stack.h"
 #include "flare/fiber/latch.h"
-#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -29,7 +28,7 @@
 namespace flare::rpc::testing {
 namespace {
 
-using fiber::testing::OverwriteStack;
+using flare::testing::OverwriteStack;
 using std::chrono::nanoseconds;
 
 // On a fiber without keeping others from its worker.
@@ -39,14 +38,8 @@ void AwaitTime(std::int64_t at_ns) {
   }
 }
 
-class ClientRaceTest
-    : public ServerTest,
-      public ::testing::WithParamInterface<fiber::testing::RuntimeShape> {
+class ClientRaceTest : public InEachShape<ServerTest> {
  protected:
-  int workers() const override { return GetParam().workers; }
-  std::optional<int> group_size() const override {
-    return GetParam().group_size;
-  }
   void TearDown() override {
     ShutdownClientSide();
     ServerTest::TearDown();

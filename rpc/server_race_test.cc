@@ -118,15 +118,8 @@ class Answering {
   FlexibleService service_;
 };
 
-class ServerRaceTest
-    : public RpcTest,
-      public ::testing::WithParamInterface<fiber::testing::RuntimeShape> {
+class ServerRaceTest : public InEachShape<RpcTest> {
  protected:
-  int workers() const override { return GetParam().workers; }
-  std::optional<int> group_size() const override {
-    return GetParam().group_size;
-  }
-
   Answering* NewService() {
     services_.push_back(std::make_unique<Answering>(&replier_));
     return services_.back().get();

@@ -29,9 +29,9 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
+#include "flare/base/testing/overwrite_stack.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fiber.h"
-#include "flare/fiber/testing/overwrite_stack.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
@@ -104,7 +104,7 @@ class Meeting {
   void StartOne(int i, F f) {
     const auto run = [f = std::move(f)] {
       f();
-      OverwriteStack();
+      flare::testing::OverwriteStack();
     };
     if (i == 0 && number_ % 4 == 0) {
       threads_.emplace_back(run);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/testing/overwrite_stack.h"
 #include "flare/rpc/protocol/ordered_replies.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "gtest/gtest.h"
@@ -35,12 +36,6 @@ class BriefWaiter final : public ReplyTurnWaiter {
  private:
   std::atomic<bool> told_{false};
 };
-
-// Overwrites what the last call left below the caller's frame.
-[[gnu::noinline]] void OverwriteWaiters() {
-  volatile std::byte bytes[512];
-  for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
-}
 
 // As calls and handlers of a server do before they make their replies.
 [[gnu::noinline]] void WaitForTurn(OrderedReplies* replies,
@@ -83,7 +78,7 @@ std::string AnswerAll(std::size_t max_bytes, int close_at, unsigned seed) {
         while (NowNs() < until_ns) std::this_thread::yield();
         // Those that depend on nobody wait without a limit.
         WaitForTurn(&replies, sink, i, /*patient=*/random() % 4 == 0);
-        OverwriteWaiters();
+        flare::testing::OverwriteStack();
         replies.Send(i, CreateBufferSlow(TextOf(i)), i == close_at);
       }
     });

@@ -9,6 +9,7 @@
 
 #include "flare/base/status.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/flags.h"
 #include "gtest/gtest.h"
@@ -37,6 +38,19 @@ class RpcTest : public ::testing::Test {
 
  private:
   gflags::FlagSaver flags_;  // Tests may change them.
+};
+
+// `Base`, which is an RpcTest, in each shape of the runtime: with
+// FLARE_INSTANTIATE_RUNTIME_TEST (fiber/testing/runtime_fixture.h).
+template <class Base>
+class InEachShape
+    : public Base,
+      public ::testing::WithParamInterface<fiber::testing::RuntimeShape> {
+ protected:
+  int workers() const override { return GetParam().workers; }
+  std::optional<int> group_size() const override {
+    return GetParam().group_size;
+  }
 };
 
 }  // namespace flare::rpc::testing

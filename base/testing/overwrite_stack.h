@@ -1,11 +1,11 @@
 // For tests of what must not be touched any more once a function has returned.
 
-#ifndef FLARE_FIBER_TESTING_OVERWRITE_STACK_H_
-#define FLARE_FIBER_TESTING_OVERWRITE_STACK_H_
+#ifndef FLARE_BASE_TESTING_OVERWRITE_STACK_H_
+#define FLARE_BASE_TESTING_OVERWRITE_STACK_H_
 
 #include <cstddef>
 
-namespace flare::fiber::testing {
+namespace flare::testing {
 
 // Overwrites what the last call left below the caller's frame.
 [[gnu::noinline]] inline void OverwriteStack() {
@@ -13,6 +13,6 @@ namespace flare::fiber::testing {
   for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
 }
 
-}  // namespace flare::fiber::testing
+}  // namespace flare::testing
 
-#endif  // FLARE_FIBER_TESTING_OVERWRITE_STACK_H_
+#endif  // FLARE_BASE_TESTING_OVERWRITE_STACK_H_
