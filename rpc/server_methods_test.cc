@@ -1,6 +1,7 @@
 // What a server counts of each method: Server::method_statistics().
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "flare/base/clock.h"
@@ -15,6 +16,24 @@ namespace {
 
 class ServerMethodsTest : public ServerTest {
  protected:
+  // Starts the server with a call of kCall that runs until `finish_`.
+  void StartWithACall() {
+    service().on_call = FlexibleService::EchoAfter(&finish_, &inside_);
+    StartServer();
+    client_.emplace(endpoint());
+    client_->Call(1, kCall, MakeRequest("hello"));
+    inside_.Wait();
+  }
+  void FinishTheCall() {
+    finish_.Set();
+    ASSERT_TRUE(client_->ReadReply());
+  }
+  // A further call, of which only the reply matters.
+  void CallBesideIt(const char* method) {
+    client_->Call(2, method, MakeRequest("hello"));
+    ASSERT_TRUE(client_->ReadReply());
+  }
+
   Server::MethodStatistics Of(const std::string& name) {
     for (const auto& each : server().method_statistics()) {
       if (each.name == name) return each;
@@ -32,6 +51,11 @@ class ServerMethodsTest : public ServerTest {
     EXPECT_EQ(s.failed, failed);
     EXPECT_EQ(s.overloaded, overloaded);
   }
+
+ private:
+  fiber::Event inside_;
+  fiber::Event finish_;
+  std::optional<RawClient> client_;
 };
 
 TEST_F(ServerMethodsTest, RepliesThatHaveComeAreCounted) {
@@ -55,22 +79,13 @@ TEST_F(ServerMethodsTest, RepliesThatHaveComeAreCounted) {
 }
 
 TEST_F(ServerMethodsTest, CallsThatRunAreCounted) {
-  fiber::Event inside, finish;
-  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
-  StartServer();
-  RawClient client(endpoint());
-  client.Call(1, kCall, MakeRequest("hello"));
-  inside.Wait();
+  StartWithACall();
   const std::int64_t since_ns = NowNs();
   ExpectCounts(kCall, 1, 1, 0, 0);
   EXPECT_EQ(Of(kCall).latencies_ns.count(), 0u);
-  for (int i = 2; i <= 20; ++i) {
-    client.Call(i, kOther, MakeRequest("hello"));
-    ASSERT_TRUE(client.ReadReply());
-  }
+  for (int i = 0; i < 20; ++i) CallBesideIt(kOther);
   const std::int64_t took_ns = NowNs() - since_ns;
-  finish.Set();
-  ASSERT_TRUE(client.ReadReply());
+  FinishTheCall();
   ExpectCounts(kCall, 1, 0, 0, 0);
   constexpr std::int64_t kClocksDiffer = 10'000;
   const Histogram latencies = Of(kCall).latencies_ns;
@@ -124,37 +139,21 @@ TEST_F(ServerMethodsTest, AnswersOfThreadsCount) {
 TEST_F(ServerMethodsTest, CallsOverTheMethodsLimitAreCounted) {
   server_options().max_concurrent_requests_per_method =
       std::string(kCall) + ":1";
-  fiber::Event inside, finish;
-  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
-  StartServer();
-  RawClient client(endpoint());
-  client.Call(1, kCall, MakeRequest("hello"));
-  inside.Wait();
-  client.Call(2, kCall, MakeRequest("hello"));
-  ASSERT_TRUE(client.ReadReply());
+  StartWithACall();
+  CallBesideIt(kCall);
   ExpectCounts(kCall, 2, 1, 1, 1);
-  finish.Set();
-  ASSERT_TRUE(client.ReadReply());
+  FinishTheCall();
   ExpectCounts(kCall, 2, 0, 1, 1);
   EXPECT_EQ(Of(kCall).latencies_ns.count(), 1u);
 }
 
 TEST_F(ServerMethodsTest, CallsOverTheServersLimitAreCounted) {
   server_options().max_concurrent_requests = 1;
-  fiber::Event inside, finish;
-  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
-  StartServer();
-  RawClient client(endpoint());
-  client.Call(1, kCall, MakeRequest("hello"));
-  inside.Wait();
-  for (const char* method : {kOther, "no.such.Method"}) {
-    client.Call(2, method, MakeRequest("hello"));
-    ASSERT_TRUE(client.ReadReply());
-  }
+  StartWithACall();
+  for (const char* method : {kOther, "no.such.Method"}) CallBesideIt(method);
   ExpectCounts(kCall, 1, 1, 0, 0);
   ExpectCounts(kOther, 1, 0, 1, 1);
-  finish.Set();
-  ASSERT_TRUE(client.ReadReply());
+  FinishTheCall();
 }
 
 TEST_F(ServerMethodsTest, CallsThatTheServiceNeverSeesAreCounted) {
