@@ -22,15 +22,21 @@ SampleSlot slot;
 ThreadMutex sample_lock;
 ThreadMutex install_lock;
 int installed FLARE_GUARDED_BY(install_lock) = 0;
+// A handler that was installed after ours stayed when ours should have gone.
+bool left_behind FLARE_GUARDED_BY(install_lock) = false;
 struct sigaction previous_action;  // Written before the handler is installed.
 
 pid_t ThreadId() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
+bool IsHandler(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 ||
+         (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+
 void CallPrevious(int signal, siginfo_t* info, void* context) {
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
     previous_action.sa_sigaction(signal, info, context);
-  } else if (previous_action.sa_handler != SIG_DFL &&
-             previous_action.sa_handler != SIG_IGN) {
+  } else if (IsHandler(previous_action)) {
     previous_action.sa_handler(signal);
   }
 }
@@ -47,6 +53,11 @@ void OnSignal(int signal, siginfo_t* info, void* context) {
     slot.Answer(BacktraceFromSignal(context));
   }
   errno = saved_errno;
+}
+
+bool IsOurs(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 &&
+         action.sa_sigaction == &OnSignal;
 }
 
 // False: there is no such thread.
@@ -66,7 +77,12 @@ void StartStackSampler() {
   PrepareBacktraces();
   ScopedLock guard(install_lock);
   if (installed++ != 0) return;
-  CHECK_EQ(sigaction(kSignal, nullptr, &previous_action), 0);
+  struct sigaction now;
+  CHECK_EQ(sigaction(kSignal, nullptr, &now), 0);
+  // Who came after us and stayed goes on to call ours: were theirs our previous
+  // one, they would call each other for ever.
+  if (left_behind && IsHandler(now)) return;
+  previous_action = now;
   struct sigaction action = {};
   action.sa_sigaction = &OnSignal;
   action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
@@ -78,10 +94,8 @@ void StopStackSampler() {
   if (--installed != 0) return;
   struct sigaction now;
   CHECK_EQ(sigaction(kSignal, nullptr, &now), 0);
-  // Not if somebody has come after us.
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &OnSignal) {
-    CHECK_EQ(sigaction(kSignal, &previous_action, nullptr), 0);
-  }
+  left_behind = !IsOurs(now);
+  if (!left_behind) CHECK_EQ(sigaction(kSignal, &previous_action, nullptr), 0);
 }
 
 void AcceptStackSampling() {

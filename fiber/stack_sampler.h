@@ -14,8 +14,10 @@
 namespace flare::fiber {
 
 // Takes over SIGURG; a handler that is there already is called for signals from
-// elsewhere. Counted: as many StopStackSampler() calls end it. Threads that are
-// to be sampled must not block the signal: AcceptStackSampling().
+// elsewhere. Counted: as many StopStackSampler() calls end it. Who installs a
+// handler meanwhile calls ours from it, and may keep it beyond that end: the
+// next start then counts on it. Threads that are to be sampled must not block
+// the signal: AcceptStackSampling().
 void StartStackSampler();
 void StopStackSampler();
 

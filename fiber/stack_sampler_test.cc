@@ -149,5 +149,42 @@ TEST(StackSampler, LeavesOthersTheirSignals) {
   ASSERT_EQ(sigaction(SIGURG, &before, nullptr), 0);
 }
 
+struct sigaction ours;  // What `Chained` was installed over.
+
+void Chained(int signal, siginfo_t* info, void* context) {
+  foreign.fetch_add(1);
+  ours.sa_sigaction(signal, info, context);
+}
+
+TEST(StackSampler, StaysBehindWhoCameLaterAndStays) {
+  struct sigaction before = {};
+  ASSERT_EQ(sigaction(SIGURG, nullptr, &before), 0);
+  struct sigaction chained = {};
+  chained.sa_sigaction = &Chained;
+  chained.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  StartStackSampler();
+  ASSERT_EQ(sigaction(SIGURG, &chained, &ours), 0);
+  StopStackSampler();
+
+  StartStackSampler();
+  foreign.store(0);
+  raise(SIGURG);  // From elsewhere: passed on once, to whom was there before.
+  EXPECT_EQ(foreign.load(), 1);
+  if (kSignalsArriveAtOnce) {
+    Busy busy;
+    EXPECT_FALSE(SampleStack(busy.tid.load(), kLong).empty());
+    EXPECT_EQ(foreign.load(), 2);
+  }
+  // It goes, with ours: the next start has nobody to count on.
+  ASSERT_EQ(sigaction(SIGURG, &before, nullptr), 0);
+  StopStackSampler();
+  StartStackSampler();
+  if (kSignalsArriveAtOnce) {
+    Busy busy;
+    EXPECT_FALSE(SampleStack(busy.tid.load(), kLong).empty());
+  }
+  StopStackSampler();
+}
+
 }  // namespace
 }  // namespace flare::fiber
