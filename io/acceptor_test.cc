@@ -240,7 +240,7 @@ TEST_P(AcceptorTest, NoCallbackAfterJoin) {
 std::vector<int> DealConnections(int n) {
   std::vector<std::atomic<int>> in_group(fiber::GetSchedulingGroupCount());
   fiber::Latch closed(n);
-  const auto serve = [&](UniqueFd fd, Endpoint, std::size_t group) {
+  const auto serve = [&](UniqueFd fd, const Endpoint&, std::size_t group) {
     in_group[group].fetch_add(1);
     auto* const handler =
         new testing::EchoHandler([&](const Status&) { closed.count_down(); });
