@@ -109,7 +109,7 @@ static void on_event(struct loop* l, int fd, char* input) {
     close(fd);
   } else if (upstream_port != 0) {
     queue_send(l, other[fd], input, (size_t)size);
-  } else if (memcmp(input + size - 4, "\r\n\r\n", 4) == 0) {
+  } else if (size >= 4 && memcmp(input + size - 4, "\r\n\r\n", 4) == 0) {
     queue_send(l, fd, answer, answer_size);
   }
 }
