@@ -82,6 +82,7 @@ TEST_F(StackSamplerTest, SamplesForManyAtOnce) {
   Busy busy[2];
   std::atomic<int> empty{0};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
       for (int j = 0; j < 100; ++j) {
@@ -168,7 +169,7 @@ TEST(StackSampler, StaysBehindWhoCameLaterAndStays) {
 
   StartStackSampler();
   foreign.store(0);
-  raise(SIGURG);  // From elsewhere: passed on once, to whom was there before.
+  raise(SIGURG);  // From elsewhere: ours doesn't give it back to Chained().
   EXPECT_EQ(foreign.load(), 1);
   if (kSignalsArriveAtOnce) {
     Busy busy;

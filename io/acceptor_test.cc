@@ -178,11 +178,12 @@ TEST_P(AcceptorTest, StopFromTheCallback) {
   std::unique_ptr<Acceptor> acceptor;
   fiber::Event published;
   fiber::Event stopped;
-  acceptor = MustListen(Loopback(), [&](UniqueFd, Endpoint, std::size_t) {
-    ASSERT_TRUE(published.WaitUntil(testing::Deadline()));
-    acceptor->Stop();
-    stopped.Set();
-  });
+  acceptor =
+      MustListen(Loopback(), [&](UniqueFd, const Endpoint&, std::size_t) {
+        ASSERT_TRUE(published.WaitUntil(testing::Deadline()));
+        acceptor->Stop();
+        stopped.Set();
+      });
   published.Set();
   const UniqueFd client = PlainConnect(acceptor->local_endpoint());
   ASSERT_TRUE(stopped.WaitUntil(testing::Deadline()));
@@ -217,7 +218,7 @@ TEST_P(AcceptorTest, NoCallbackAfterJoin) {
     std::atomic<bool> done{false};
     std::atomic<int> accepted{0};
     auto acceptor =
-        MustListen(Loopback(), [&](UniqueFd, Endpoint, std::size_t) {
+        MustListen(Loopback(), [&](UniqueFd, const Endpoint&, std::size_t) {
           EXPECT_FALSE(joined.load());
           accepted.fetch_add(1);
         });
