@@ -207,7 +207,7 @@ bool ClientCall::FinishAttempt() {
     }
     std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
   }
-  if (!ShouldRetry()) return true;
+  if (!DecideRetry()) return true;
   controller_->ClearOutcome();
   // What may have come with the failure.
   if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
@@ -217,7 +217,7 @@ bool ClientCall::FinishAttempt() {
   return false;
 }
 
-bool ClientCall::ShouldRetry() {
+bool ClientCall::DecideRetry() {
   if (route_keeper_ == nullptr ||
       IsFinal(controller_->error_code_, route_->traits()) ||
       NowNs() >= deadline_ns_) {
@@ -230,15 +230,16 @@ bool ClientCall::ShouldRetry() {
   }
   // Nothing was sent: that was no attempt yet.
   if (kept_ && outcome_ == Outcome::kFailed &&
-      MayFailOver(controller_->error_code_)) {
+      UseFailOver(controller_->error_code_)) {
     ++attempts_left_;
   }
   return attempts_left_ > 0;
 }
 
-// No connection could be made: whether another server may be better, of which
-// each has one chance; or another connection to the only one.
-bool ClientCall::MayFailOver(int code) {
+// An attempt, or the search for a connection, ended with `code`. True: no
+// connection could be made, and a chance was left with another server, of which
+// each has one, or with another connection to the only one. It is used up now.
+bool ClientCall::UseFailOver(int code) {
   const std::uint32_t chances = std::clamp(choice_.peers, 2U, kMaxChances);
   if (code != STATUS_FAIL_TO_CONNECT || refusals_ + 1U >= chances ||
       !route_->Hopeful()) {

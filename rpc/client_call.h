@@ -116,8 +116,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();
   flare::Status ReadAttachment();
   flare::Status ReadBody();
-  bool ShouldRetry();
-  [[gnu::cold, gnu::noinline]] bool MayFailOver(int code);
+  [[nodiscard]] bool DecideRetry();
+  [[nodiscard, gnu::cold, gnu::noinline]] bool UseFailOver(int code);
   [[gnu::cold, gnu::noinline]] void KeepParts();
   void End();
   [[gnu::noinline]] void HandOverInContext();

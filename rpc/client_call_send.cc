@@ -28,7 +28,7 @@ void ClientCall::SendRequest() {
   for (int closed = 0;;) {
     auto connection = route_->Acquire(controller_->last_connection_, &choice_);
     if (!connection) {
-      if (MayFailOver(connection.error().code())) continue;
+      if (UseFailOver(connection.error().code())) continue;
       return FailUnsent(std::move(connection).error());
     }
     connection_ = *connection;
