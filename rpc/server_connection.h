@@ -113,7 +113,7 @@ class ServerConnection final : public io::StreamHandler,
   // ReplySink
   bool Write(Buffer&& bytes) override;
   // What came in other protocols is still to be answered [SN3].
-  void CloseAfterFlush() override { Drain(); }
+  void CloseAfterReplies() override { Drain(); }
   void Abort(const flare::Status& why) override { stream_->Close(why); }
   void SetMuchHeld(bool much) override {
     // relaxed: see MuchHeld().

@@ -131,7 +131,7 @@ class ReplySink {
   virtual bool Write(Buffer&& bytes) = 0;
   // Reads no more, and closes once everything queued is sent, and the replies
   // to what was read in other protocols.
-  virtual void CloseAfterFlush() = 0;
+  virtual void CloseAfterReplies() = 0;
   // Closes at once.
   virtual void Abort(const flare::Status& why) = 0;
   // Much is held back for an earlier reply, or no longer is: calls that can

@@ -58,7 +58,7 @@ TEST(InboundRequestTest, ClearKeepsLittleMemory) {
 class NullSink : public ReplySink {
  public:
   bool Write(Buffer&&) override { return false; }
-  void CloseAfterFlush() override {}
+  void CloseAfterReplies() override {}
   void Abort(const flare::Status& why) override { aborted = why; }
   flare::Status aborted;
 };

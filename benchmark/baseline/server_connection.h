@@ -53,7 +53,7 @@ class ServerConnection final : public Stream, public flare::rpc::ReplySink {
 
   // flare::rpc::ReplySink:
   bool Write(flare::Buffer&& bytes) override;
-  void CloseAfterFlush() override { CloseAfterSending(); }
+  void CloseAfterReplies() override { CloseAfterSending(); }
   void Abort(const flare::Status& why) override;
 
  private:

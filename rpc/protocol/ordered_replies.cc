@@ -350,7 +350,7 @@ void OrderedReplies::Close() {
   }
   if (say_close) last = SayClose(std::move(last));   // [R7]
   if (!last.empty()) sink_->Write(std::move(last));  // [R4]
-  sink_->CloseAfterFlush();
+  sink_->CloseAfterReplies();
 }
 
 }  // namespace flare::rpc

@@ -158,7 +158,7 @@ class SinkWithMeanwhile final : public ReplySink {
     sent += FlattenSlow(bytes);
     return true;
   }
-  void CloseAfterFlush() override { sent += '|'; }
+  void CloseAfterReplies() override { sent += '|'; }
   void Abort(const flare::Status&) override { ADD_FAILURE(); }
 
   std::string sent;

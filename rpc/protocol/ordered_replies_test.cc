@@ -278,7 +278,7 @@ class SlowSink final : public ReplySink {
     if (meanwhile) std::exchange(meanwhile, nullptr)();
     return true;
   }
-  void CloseAfterFlush() override { sent += '|'; }
+  void CloseAfterReplies() override { sent += '|'; }
   void Abort(const flare::Status&) override { sent += '!'; }
 
   std::string sent;
@@ -333,7 +333,8 @@ TEST_F(OrderedRepliesTest, RandomOrdersWithInterims) {
 }
 
 // One reader enters and hands places to several repliers; the last request
-// closes. Everything must have been sent, in order, when CloseAfterFlush comes.
+// closes. Everything must have been sent, in order, when CloseAfterReplies()
+// comes.
 TEST(OrderedRepliesStress, ManyRepliers) {
   constexpr int kRepliers = 4;
   constexpr int kRequests = 400;

@@ -54,7 +54,7 @@ class RecordingSink : public ReplySink {
     ++writes_;
     return true;
   }
-  void CloseAfterFlush() override {
+  void CloseAfterReplies() override {
     std::scoped_lock lock(mutex_);
     closed_ = true;
   }

@@ -46,7 +46,7 @@ class RawPeer::Sink final : public ReplySink {
     text_ += FlattenSlow(bytes);
     return true;
   }
-  void CloseAfterFlush() override {}
+  void CloseAfterReplies() override {}
   void Abort(const flare::Status& why) override {
     ADD_FAILURE() << why.ToString();
   }
