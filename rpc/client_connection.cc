@@ -157,7 +157,7 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
         break;
       case CutResult::kNeedMore:
       case CutResult::kUnsure:
-        NoteMessage(
+        NoteIncomplete(
             /*within=*/!in.empty() || (!began && protocol_->WithinMessage()),
             /*begins=*/began, now);
         return true;
@@ -173,10 +173,8 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
   }
 }
 
-// What came last was of a message that isn't complete, if it is `within` one,
-// which `begins` if others ended before.
-void ClientConnection::NoteMessage(bool within, bool begins,
-                                   std::int64_t now_ns) {
+void ClientConnection::NoteIncomplete(bool within, bool begins,
+                                      std::int64_t now_ns) {
   // relaxed, both: there is one writer, and readers want no more than a time.
   const std::int64_t before = message_began_ns_.load(std::memory_order_relaxed);
   if (within ? !begins && before != 0 : before == 0) return;
@@ -184,7 +182,7 @@ void ClientConnection::NoteMessage(bool within, bool begins,
 }
 
 void ClientConnection::OnTimeout(std::int64_t sent_ns) {
-  // relaxed: see NoteMessage.
+  // relaxed: see NoteIncomplete.
   const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
   if (began == 0 || began > sent_ns) return;
   set_->Retire(this);

@@ -126,7 +126,10 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
  private:
   bool TakeReplies(Buffer& in, std::size_t* need, std::string* error,
                    fiber::TaskList* ready);
-  void NoteMessage(bool within, bool begins, std::int64_t now_ns);
+  // Keeps message_began_ns_: since when the message that isn't complete yet has
+  // been coming in. `within`: there is one. `begins`: messages were cut off
+  // before it, so its time begins now.
+  void NoteIncomplete(bool within, bool begins, std::int64_t now_ns);
   void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
   flare::Status DecideCloseReason(const flare::Status& why);
   [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);

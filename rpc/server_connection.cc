@@ -149,7 +149,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
       room = CallsToStart();
       if (room == 0) {
         // It's not the peer who makes it wait.
-        NoteMessage(/*within=*/false, /*begins=*/began, arrived, now_ns);
+        NoteIncomplete(/*within=*/false, /*begins=*/began, arrived, now_ns);
         left_ = in.size();
         Pause();
         return true;
@@ -167,8 +167,9 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   }
   left_ = in.size();
   cut_short_ = left_ != 0;
-  NoteMessage(/*within=*/cut_short_ || protocols_[speaking_]->WithinMessage(),
-              /*begins=*/began, arrived, now_ns);
+  NoteIncomplete(
+      /*within=*/cut_short_ || protocols_[speaking_]->WithinMessage(),
+      /*begins=*/began, arrived, now_ns);
   if (!calls.empty()) StartCalls(std::move(calls));
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
@@ -176,10 +177,9 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   return true;
 }
 
-// What came last, of `arrived` bytes, was of a message that isn't complete, if
-// it is `within` one, which `begins` if others ended before.
-void ServerConnection::NoteMessage(bool within, bool begins,
-                                   std::size_t arrived, std::int64_t now_ns) {
+void ServerConnection::NoteIncomplete(bool within, bool begins,
+                                      std::size_t arrived,
+                                      std::int64_t now_ns) {
   // relaxed, all: there is one writer, and readers want no more than a time.
   const std::int64_t before = message_began_ns_.load(std::memory_order_relaxed);
   if (!within) [[likely]] {
@@ -301,7 +301,7 @@ bool ServerConnection::OnEndOfInput() {
 void ServerConnection::EndReading(flare::Status why) {
   if (std::exchange(reading_ended_, true)) return;
   for (const auto& protocol : protocols_) protocol->EndInput();
-  // relaxed: see NoteMessage.
+  // relaxed: see NoteIncomplete.
   message_began_ns_.store(0, std::memory_order_relaxed);
   // acquire: pairs with the release in CallFinished, so that all replies have
   // been written before the output is ended [SN3].
@@ -416,8 +416,8 @@ void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
 }
 
 void ServerConnection::DrainIfSlow(std::int64_t since_ns) {
-  // relaxed, both: see NoteMessage; what is complete meanwhile is answered all
-  // the same.
+  // relaxed, both: see NoteIncomplete; what is complete meanwhile is answered
+  // all the same.
   const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
   if (began == 0 || began >= since_ns) return;
   slow_.store(true, std::memory_order_relaxed);

@@ -107,8 +107,12 @@ class ServerConnection final : public io::StreamHandler,
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
   void StartCalls(fiber::TaskList&& calls);
   void EndReading(flare::Status why);
-  void NoteMessage(bool within, bool begins, std::size_t arrived,
-                   std::int64_t now_ns);
+  // Keeps message_began_ns_: since when the message that isn't complete yet has
+  // been coming in. `within`: there is one, and reading goes on. `begins`:
+  // messages were cut off before it, so its time begins now, as it does
+  // whenever 64 KiB more have `arrived`.
+  void NoteIncomplete(bool within, bool begins, std::size_t arrived,
+                      std::int64_t now_ns);
 
   // ReplySink
   bool Write(Buffer&& bytes) override;
