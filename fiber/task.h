@@ -97,36 +97,48 @@ T* MakeInSpawnNode(Args&&... args) {
   }
 }
 
-// A closure as a task, in a pooled node while it fits, else on the heap.
+// Whether a T goes into a pooled node. Not a constant of T's, which couldn't
+// know its size: T isn't complete there.
+template <class T>
+constexpr bool FitsSpawnNode() {
+  return sizeof(T) <= kSpawnNodeBytes &&
+         alignof(T) <= alignof(std::max_align_t);
+}
+
+// A T in a pooled node if it fits, else on the heap; for FreeSpawned().
+template <class T, class... Args>
+T* MakeSpawned(Args&&... args) {
+  if constexpr (FitsSpawnNode<T>()) {
+    return MakeInSpawnNode<T>(std::forward<Args>(args)...);
+  } else {
+    return new T(std::forward<Args>(args)...);
+  }
+}
+
+// Destroys and frees what MakeSpawned<T>() has made.
+template <class T>
+void FreeSpawned(T* spawned) {
+  if constexpr (FitsSpawnNode<T>()) {
+    spawned->~T();
+    FreeSpawnNode(spawned);
+  } else {
+    delete spawned;
+  }
+}
+
+// A closure as a task.
 template <class F>
 class ClosureTask : public Task {
  public:
-  static constexpr bool kPooled = sizeof(F) + sizeof(Task) <= kSpawnNodeBytes &&
-                                  alignof(F) <= alignof(std::max_align_t);
-
   template <class G>
   explicit ClosureTask(G&& f) : f_(std::forward<G>(f)) {
     run = [](Task* self) { static_cast<ClosureTask*>(self)->Go(); };
   }
 
-  template <class G>
-  static ClosureTask* Make(G&& f) {
-    if constexpr (kPooled) {
-      return MakeInSpawnNode<ClosureTask>(std::forward<G>(f));
-    } else {
-      return new ClosureTask(std::forward<G>(f));
-    }
-  }
-
  private:
   void Go() {
     std::move(f_)();
-    if constexpr (kPooled) {
-      this->~ClosureTask();
-      FreeSpawnNode(this);
-    } else {
-      delete this;
-    }
+    FreeSpawned(this);
   }
 
   F f_;
@@ -143,11 +155,11 @@ void Spawn(F&& f) {
       (!std::is_lvalue_reference_v<F> &&
        !std::is_const_v<std::remove_reference_t<F>> &&
        std::is_nothrow_move_constructible_v<std::decay_t<F>>);
-  if constexpr (Closure::kPooled && kMoves) {
+  if constexpr (FitsSpawnNode<Closure>() && kMoves) {
     const SpawnNode node = AllocateSpawnNode();
     SubmitFrom(node.worker, new (node.memory) Closure(std::forward<F>(f)));
   } else {
-    Submit(Closure::Make(std::forward<F>(f)));
+    Submit(MakeSpawned<Closure>(std::forward<F>(f)));
   }
 }
 
@@ -170,7 +182,8 @@ template <class F>
 // Spawn() into a given scheduling group.
 template <class F>
 void SpawnTo(std::size_t group, F&& f) {
-  SubmitTo(group, ClosureTask<std::decay_t<F>>::Make(std::forward<F>(f)));
+  SubmitTo(group,
+           MakeSpawned<ClosureTask<std::decay_t<F>>>(std::forward<F>(f)));
 }
 
 }  // namespace flare::fiber

@@ -38,7 +38,6 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <new>
 #include <optional>
 #include <stop_token>
 #include <type_traits>
@@ -172,10 +171,6 @@ class TaskGroup {
 
 template <class F>
 struct TaskGroup::Child : ChildTask {
-  static constexpr bool kPooled =
-      sizeof(F) + sizeof(ChildTask) <= kSpawnNodeBytes &&
-      alignof(F) <= alignof(std::max_align_t);
-
   template <class G>
   explicit Child(G&& g) : f(std::forward<G>(g)) {
     run = &Child::Run;
@@ -191,12 +186,7 @@ struct TaskGroup::Child : ChildTask {
     } catch (...) {
       group->ChildFails(std::current_exception());
     }
-    if constexpr (kPooled) {
-      self->~Child();
-      FreeSpawnNode(self);
-    } else {
-      delete self;
-    }
+    FreeSpawned(self);
     group->ChildEnds();
   }
 
@@ -223,13 +213,7 @@ struct TaskGroup::Child : ChildTask {
 
 template <class F>
 Task* TaskGroup::MakeChild(F&& f) {
-  using C = Child<std::decay_t<F>>;
-  C* child;
-  if constexpr (C::kPooled) {
-    child = MakeInSpawnNode<C>(std::forward<F>(f));
-  } else {
-    child = new C(std::forward<F>(f));
-  }
+  auto* const child = MakeSpawned<Child<std::decay_t<F>>>(std::forward<F>(f));
   child->group = this;
   child->context = ExecutionContext::Capture();
   // relaxed: whoever spawns is known to the waiter already: the owner, or a

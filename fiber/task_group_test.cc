@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -363,6 +364,27 @@ TEST_P(TaskGroupTest, ClosuresThatFailToBeCopied) {
     EXPECT_THROW(fiber::Spawn(f), std::runtime_error);
     WorkQueue queue;
     EXPECT_THROW(queue.Push(f), std::runtime_error);
+  });
+}
+
+// Closures that a pooled node has room for, but not on the right address.
+TEST_P(TaskGroupTest, ClosuresOfLargeAlignment) {
+  struct alignas(64) Aligned {
+    void operator()() const {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(this) % 64, 0U);
+      ran->count_down();
+    }
+    Latch* ran;
+  };
+  OnBoth([] {
+    Latch ran(3);
+    const Aligned f{&ran};
+    TaskGroup group;
+    group.Spawn(f);
+    fiber::Spawn(f);
+    WorkQueue queue;
+    queue.Push(f);
+    ran.wait();
   });
 }
 

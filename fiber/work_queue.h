@@ -17,8 +17,6 @@
 #ifndef FLARE_FIBER_WORK_QUEUE_H_
 #define FLARE_FIBER_WORK_QUEUE_H_
 
-#include <cstddef>
-#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -44,7 +42,7 @@ class WorkQueue {
   // Never blocks. Allocates one pooled node (large closures: on the heap).
   template <class F>
   bool Push(F&& f) {
-    return PushItem(Closure<std::decay_t<F>>::Make(std::forward<F>(f)));
+    return PushItem(MakeSpawned<Closure<std::decay_t<F>>>(std::forward<F>(f)));
   }
 
   // No more is taken; what was pushed is still run. May be called repeatedly,
@@ -82,18 +80,6 @@ class WorkQueue {
 
 template <class F>
 struct WorkQueue::Closure : Item {
-  static constexpr bool kPooled = sizeof(F) + sizeof(Item) <= kSpawnNodeBytes &&
-                                  alignof(F) <= alignof(std::max_align_t);
-
-  template <class G>
-  static Closure* Make(G&& g) {
-    if constexpr (kPooled) {
-      return MakeInSpawnNode<Closure>(std::forward<G>(g));
-    } else {
-      return new Closure(std::forward<G>(g));
-    }
-  }
-
   template <class G>
   explicit Closure(G&& g) : f(std::forward<G>(g)) {
     run = &Closure::Run;
@@ -102,12 +88,7 @@ struct WorkQueue::Closure : Item {
   static void Run(Task* task) {
     auto* const self = static_cast<Closure*>(task);
     if (!self->refused) std::move(self->f)();
-    if constexpr (kPooled) {
-      self->~Closure();
-      FreeSpawnNode(self);
-    } else {
-      delete self;
-    }
+    FreeSpawned(self);
   }
 
   F f;
