@@ -66,8 +66,9 @@ class HttpBodyWriter {
 // What else is known of a request. Lives as long as the handler runs.
 struct HttpServerContext {
   Endpoint remote_peer;
-  std::chrono::steady_clock::time_point received_at;  // off the socket
-  // The handler's fiber ran. The request was parsed before that.
+  // When the request was read off the socket, and when its fiber began to run;
+  // it was parsed in between.
+  std::chrono::steady_clock::time_point received_at;
   std::chrono::steady_clock::time_point dispatched_at;
   HttpBodyWriter* body = nullptr;  // a server sets it
 };
@@ -79,8 +80,10 @@ class HttpHandler {
   // Fills in *response (200, no fields and no body before the call; the framing
   // fields are taken care of, and so are "close", which is heeded, and
   // "keep-alive" in a Connection field, which may have others). The default
-  // calls the function of the request's method below. A server never asks for
-  // CONNECT: it answers 501 by itself, as a handler can't make a tunnel.
+  // calls the function of the request's method below. `request`, `*response`
+  // and `*context` are there until this returns: what goes on after it needs
+  // copies. A server never asks for CONNECT: it answers 501 by itself, as a
+  // handler can't make a tunnel.
   virtual void HandleRequest(const HttpRequest& request, HttpResponse* response,
                              HttpServerContext* context);
 

@@ -46,9 +46,9 @@ class NameResolution {
   virtual std::vector<Peer> Peers() = 0;
 };
 
-// Starts to resolve `address`; may block the thread (a fiber: is suspended)
-// for as long as a look-up takes. Fails if `address` can't be read, or nothing
-// is found at first.
+// Starts to resolve `address`; may block for as long as a look-up takes. What
+// blocks the thread should do so in a BlockingRegion (fiber/blocking_region.h).
+// Fails if `address` can't be read, or nothing is found at first.
 using NameResolver =
     std::function<Expected<std::shared_ptr<NameResolution>, flare::Status>(
         std::string_view address)>;
@@ -58,14 +58,14 @@ bool RegisterNameResolver(std::string name, NameResolver resolver);
 
 // Resolves `address` by the resolver of that name. Fails as it does, or, if
 // there is no such resolver, with STATUS_INVALID_CHANNEL and a text that lists
-// the known ones. Thread-safe.
+// the known ones. Thread-safe; blocks as the resolver does.
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address);
 
 // Ends the refreshes that go on in the background, without waiting for the
 // look-ups that they wait for; none begins any more until the next
 // ResolveName(). Blocks the fiber or thread. To be called before the runtime
-// ends.
+// ends, as flare::Start() does (ShutdownClientSide()).
 void StopNameResolution();
 
 // How the "list" resolver looks up "host:port" (io::Resolve); tests put their

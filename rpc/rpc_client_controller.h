@@ -21,6 +21,11 @@
 //   STATUS_OVERLOADED       too much is queued on the connection already
 //   STATUS_NO_PEER          the name resolver knows no server
 //   STATUS_INVALID_CHANNEL  the channel is not open
+//   STATUS_CHANNEL_SHUTDOWN flare::Start() is ending: connections are closed,
+//                           and no new ones made
+//   STATUS_INVALID_METHOD_NAME
+//                           the protocol can't carry the method's name (http:
+//                           over 4 KiB, bolt: over 64 KiB)
 //   STATUS_SERIALIZE_REQUEST, STATUS_PARSE_RESPONSE, STATUS_MALFORMED_DATA
 //                           a message lacks required fields or is garbage
 //   STATUS_NOT_SUPPORTED    the protocol can't carry what was asked for

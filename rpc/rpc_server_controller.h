@@ -12,9 +12,9 @@
 // until the method returns). An asynchronous method runs that exactly once, on
 // any thread: without it the call never ends, and a second time the process
 // dies, or, where the next call has taken the first one's place, that is ended
-// in place of it. Not thread-safe; nothing blocks. May be created
-// on its own to test a service; it then answers as for a call without
-// deadline and attachment.
+// in place of it. Not thread-safe. Only WriteResponseImmediately() and `done`
+// block, see there. May be created on its own to test a service; it then
+// answers as for a call without deadline and attachment.
 #ifndef FLARE_RPC_RPC_SERVER_CONTROLLER_H_
 #define FLARE_RPC_RPC_SERVER_CONTROLLER_H_
 
@@ -57,9 +57,13 @@ class RpcServerController final : public google::protobuf::RpcController {
   int ErrorCode() const { return error_code_; }
   std::string ErrorText() const override { return error_text_; }
 
-  // Sends the response as it is now, while the method goes on (say, to update
-  // a cache). From then on neither response, attachment nor outcome may be
-  // changed. Has no effect a second time.
+  // Sends the response as it is now, while the method goes on (say, to update a
+  // cache). From then on neither response, attachment nor outcome may be
+  // changed. Has no effect a second time. Blocks the fiber, but no plain
+  // thread, while much output waits for the peer
+  // (Server::Options::max_output_per_connection), or, where replies are sent in
+  // order and many wait for an earlier one, for its turn (a second or so). So
+  // does running `done`, if this wasn't called.
   void WriteResponseImmediately();
 
   // When the caller stops waiting; empty if it didn't say.

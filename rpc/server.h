@@ -65,6 +65,9 @@ class Server {
     // protocols; more closes the connection. (Bolt has limits of its own: its
     // class name and its header map have less than 64 KiB each.)
     std::size_t max_meta_size = 64 << 10;
+    // Bytes of an HTTP request's line and header fields together, and how many
+    // fields there may be. More is answered 431 (414 if the line alone is too
+    // long), and closes the connection.
     std::size_t max_http_header_size =
         rpc::ServerDefaultsFromFlags().max_http_header_size;
     std::size_t max_http_header_fields = 100;
@@ -78,14 +81,14 @@ class Server {
     // More calls than this at a time are answered "Server overloaded.".
     std::size_t max_concurrent_requests =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;
-    // With as many bytes of decompressed requests in calls that are running,
+    // While running calls hold this many bytes of decompressed requests,
     // further compressed ones are answered "Server overloaded.". A few more may
     // be decompressed at the same moment, one on each worker.
     std::size_t max_concurrent_decompressed_bytes =
         rpc::ServerDefaultsFromFlags().max_ongoing_decompressed_bytes;
-    // With as many calls of one connection running, no more are read from it
-    // until half of them are done: it can't use up the server's limit alone,
-    // if that is higher. At least 1.
+    // While this many calls of one connection are running, no more are read
+    // from it until half of them are done: it can't use up the server's limit
+    // alone, if that is higher. At least 1.
     std::size_t max_concurrent_requests_per_connection =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_connection;
     // More connections than this are closed at once.
@@ -214,7 +217,8 @@ class Server {
   bool ListenOn(const Endpoint& address, int backlog = 1024);
 
   // Starts serving. False: with the first error of the above, or the address
-  // can't be listened on; error() says it, and it was logged. Doesn't block.
+  // can't be listened on; error() says it, and it was logged. Doesn't block,
+  // except for a Unix socket: the thread, for 200 ms at most (io/acceptor.h).
   [[nodiscard]] bool Start();
   const Status& error() const { return error_; }
 

@@ -14,8 +14,10 @@
 //   auto future = async.Echo(request, &controller);       // does not block
 //   auto reply = flare::fiber::BlockingGet(std::move(future));
 //
-// Stubs are thread-safe and cheap: one pointer to a channel. The request is
-// not used any more once a call has returned, be it blocking or not.
+// Stubs are thread-safe. One over somebody else's channel is cheap. One that is
+// made from a URI opens a channel, which may block (RpcChannel::Open): make it
+// once, not for each call. The request is not used any more once a call has
+// returned, be it blocking or not.
 
 #ifndef FLARE_RPC_STUB_H_
 #define FLARE_RPC_STUB_H_
@@ -77,7 +79,9 @@ class StubBase {
       const google::protobuf::Message& request) const;
 
   // Doesn't block. What waits for the future runs where the channel runs
-  // completions: on a fiber, for flare::RpcChannel.
+  // completions: on a fiber, for flare::RpcChannel. `controller` must live
+  // until the future has its value. Dropping the future doesn't end the call:
+  // RpcClientController::StartCancel() does.
   template <class Response>
   Future<Expected<Response, ::flare::Status>> CallWithFuture(
       const google::protobuf::MethodDescriptor* method,
