@@ -48,8 +48,8 @@ struct InboundResponse {
   Buffer attachment;
   // The peer will close the connection after this response: send no more.
   bool last_on_connection = false;
-  // It is no call's: `body`, unless it is empty, is what the peer is to be sent
-  // for it, all bytes. The id is 0.
+  // No reply, but a message of the protocol's own, such as a heartbeat. `body`,
+  // if not empty, is the whole answer to be sent. The id is 0.
   bool is_notice = false;
   std::size_t wire_size = 0;  // valid after Cut
 

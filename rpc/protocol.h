@@ -81,8 +81,10 @@ enum class PayloadFormat : std::uint8_t {
   kTrpcJson,
 };
 
-// What a protocol can carry. What it can't, the caller leaves out (doesn't
-// compress); an attachment that can't be carried is an error.
+// What a protocol can carry. Where it can't compress, messages go uncompressed.
+// Where it can't carry attachments, a request with one fails
+// (STATUS_NOT_SUPPORTED), and a response is sent without it, with a line in the
+// log.
 struct ProtocolTraits {
   bool attachments = false;
   bool compression = false;

@@ -5,10 +5,11 @@
 //   class XServerProtocol final
 //       : public FramedServerProtocol<XServerProtocol, XFrame, XMeta> { ... };
 //
-// `Self` adds Write() and these static functions, where Message is an
-// InboundRequest or an InboundResponse:
-//   // Takes what `frame` says into the message, beside the sizes. What a
-//   // client's returns ends the connection. May be left out.
+// `Self` adds Write(), traits(), kJoinsMethodName (true) for a server whose
+// Accept calls JoinMethodName(), and these static functions, where Message is
+// an InboundRequest or an InboundResponse:
+//   // Takes what `frame` says into the message, beside the sizes. A client's
+//   // returns an empty text, or why the connection must end. May be left out.
 //   void Describe(const Frame& frame, InboundRequest* request);
 //   std::string_view Describe(const Frame& frame, InboundResponse* response);
 //   // *meta is fresh. Returns an empty text or what is wrong with `bytes`.
@@ -58,10 +59,11 @@ bool FindBody(std::size_t attachment_size, Message* message) {
   return true;
 }
 
-// Takes the frame apart, by message->body_size. `head_is_kept`: for views into
-// it, `wire` keeps it until the message is cleared. Otherwise they are good as
-// long as the body, if all is in one block that it shares: one reference to
-// count less.
+// Takes the frame apart, by message->body_size. With `head_is_kept`, `wire`
+// keeps header and meta until the message is cleared, for views into them.
+// Without, a frame without attachment that lies in one block becomes `body`
+// alone, which saves counting a reference: views into the meta are then valid
+// as long as the body.
 template <class Frame, class Message>
 void SplitFrame(bool head_is_kept, Message* message) {
   Buffer& wire = message->wire;

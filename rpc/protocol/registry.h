@@ -10,7 +10,7 @@
 // Known from the start: "flare", "http+pb", "http+pb-text",
 // "http+proto3-json", "baidu-std", "bolt", "trpc", and "http" on the server
 // side. Others are added with RegisterServerProtocol / RegisterClientProtocol
-// before the first use.
+// before the servers are set up, and the channels opened, that name them.
 //
 // All functions are thread-safe and don't block on anything but a short lock;
 // New of a set takes no lock.
@@ -31,11 +31,17 @@
 
 namespace flare::rpc {
 
+// Called for each connection of a server, by several workers at a time. Must be
+// thread-safe, must not block, nor return null.
 using ServerProtocolFactory =
     std::function<std::unique_ptr<ServerProtocol>(const Limits&, ReplySink*)>;
 
-// `host` is the server as a channel's URI names it ("10.0.0.1:5567"), which is
-// what an HTTP request states in its Host field.
+// Called for each connection of a client, by the call for which it is made:
+// must be thread-safe, must not block, nor return null. `host` is the server as
+// a channel's URI names it ("10.0.0.1:5567"), which is what an HTTP request
+// states in its Host field. It is empty where a channel is opened, which asks
+// for name(), format() and traits() alone, and refuses a protocol that isn't
+// `multiplexed`.
 using ClientProtocolFactory = std::function<std::unique_ptr<ClientProtocol>(
     const Limits&, std::string_view host)>;
 
