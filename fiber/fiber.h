@@ -30,7 +30,8 @@ namespace fiber {
 
 // Where and how a fiber starts.
 struct Attributes {
-  // Scheduling group; none: the caller's.
+  // Scheduling group; none: the caller's. One that doesn't exist ends the
+  // process.
   std::optional<std::size_t> scheduling_group;
   // What it runs in (execution_context.h); nullptr: none. Not inherited:
   // ExecutionContext::Capture() is the caller's.
@@ -46,8 +47,10 @@ class Fiber {
   // No fiber; joinable() is false.
   Fiber() = default;
 
-  // Runs `f(args...)` on a fiber. The arguments are decay-copied, as by
-  // std::thread. An exception that leaves `f` terminates the process.
+  // Runs `f(args...)` on a fiber: in the caller's scheduling group, and in no
+  // execution context, unless `attributes` say otherwise. The arguments are
+  // decay-copied, as by std::thread. An exception that leaves `f` terminates
+  // the process. Any thread while the runtime runs; doesn't block.
   template <class F, class... Args>
   requires std::invocable<std::decay_t<F>, std::decay_t<Args>...>
   explicit Fiber(F&& f, Args&&... args)
@@ -64,14 +67,15 @@ class Fiber {
   }
 
   Fiber(Fiber&& other) noexcept : body_(std::exchange(other.body_, nullptr)) {}
-  // Dies if this fiber is joinable, as std::thread does.
+  // Both end the process if this fiber is joinable, as those of std::thread do.
   Fiber& operator=(Fiber&& other) noexcept;
   ~Fiber();
 
   bool joinable() const noexcept { return body_ != nullptr; }
 
-  // Blocks the caller until the fiber has ended, and its FiberLocals with it.
-  // What it did is visible after that.
+  // Blocks the calling fiber or thread until the fiber has ended, and its
+  // FiberLocals with it. What it did is visible after that. One caller at a
+  // time. Ends the process if the fiber isn't joinable.
   void join() { static_cast<void>(Join({})); }
 
   // join() with limits. False: the deadline passed, or a stop was requested,
@@ -101,7 +105,7 @@ class Fiber {
     return Join({ToSteadyNs(at), &stop});
   }
 
-  // Lets it run on its own.
+  // Lets it run on its own. Ends the process if the fiber isn't joinable.
   void detach();
 
  private:

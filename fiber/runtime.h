@@ -138,8 +138,9 @@ struct RuntimeOptions {
       make_poller = nullptr;
 };
 
-// Starts the workers. Errors: a value out of range, a CPU list that can't be
-// read, a runtime already running, no memory for stacks, no more threads, what
+// Starts the workers, and returns when their threads are there. Any thread, one
+// at a time. Errors: a value out of range, a CPU list that can't be read, a
+// runtime already running, no memory for stacks, no more threads, what
 // make_poller says.
 Status StartRuntime(const RuntimeOptions& options = {});
 
@@ -147,12 +148,19 @@ Status StartRuntime(const RuntimeOptions& options = {});
 // machine or that of options.topology_file. Starts nothing. Errors: as there.
 Expected<std::string, Status> DescribePlan(const RuntimeOptions& options);
 
-// Lets the workers finish what is queued, in all groups, then ends them. Call
-// it from a plain thread (a blocking region's isn't one), after all fibers have
-// ended and all calls into the runtime from other threads have returned
-// (Submit(), Event::Set(), ...). Fibers still suspended are counted in an error
-// log line and abandoned; timers still armed never fire.
+// Lets the workers finish what is queued, in all groups, then ends them. Blocks
+// the thread until that is done, and blocking regions have ended, too. Call it
+// from a plain thread (on a fiber, also in a blocking region, it ends the
+// process), after all fibers have ended and all calls into the runtime from
+// other threads have returned (Submit(), Event::Set(), ...). Fibers still
+// suspended are counted in an error log line and abandoned; timers still armed
+// never fire.
 void TerminateRuntime();
+
+// What follows may be called by any thread or fiber, and doesn't block. Without
+// a running runtime, or with a group that doesn't exist, it ends the process
+// with a message; but IsRuntimeRunning(), IsFiberWorker() and
+// GetCurrentWorkerIndex() may always be called.
 
 bool IsRuntimeRunning();
 

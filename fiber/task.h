@@ -12,8 +12,8 @@
 // Use `Fiber` (fiber.h) or `Async` (async.h) where somebody waits for the end.
 //
 // All functions may be called from any thread while the runtime runs, never
-// block, and never fail: beyond a full run queue, tasks spill into the group's
-// injection queue.
+// block, and fail only where they return a bool: beyond a full run queue, tasks
+// spill into the group's injection queue.
 
 #ifndef FLARE_FIBER_TASK_H_
 #define FLARE_FIBER_TASK_H_
@@ -68,7 +68,8 @@ void SubmitAll(TaskList&& tasks);
 
 // Queues `task` in the scheduling group with that index (see runtime.h). On a
 // worker of that group this is Submit(). If all workers of the group are busy
-// another one may help out (neighbours.h).
+// another one may help out (neighbours.h). A group that doesn't exist ends the
+// process.
 void SubmitTo(std::size_t group, Task* task);
 
 // What a spawned closure is stored in: one pooled node. AllocateSpawnNode also
