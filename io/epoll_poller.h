@@ -83,9 +83,8 @@ class EpollPoller : public fiber::Poller {
     return size_.load(std::memory_order_relaxed);
   }
 
-  // Says that a flush which let other tasks go first, and would have for any
-  // number of events, found more to send (or nothing) when its turn came again.
-  // Any thread.
+  // A flush that may wait for any number of events reports whether more output
+  // has come since it first let other tasks go first. Any thread.
   void NoteFlushWaited(bool paid) noexcept;
 
   // That has paid lately, in more than one case of four: then a flush should
@@ -162,13 +161,14 @@ class EpollPoller : public fiber::Poller {
   // Each flush reads some of these, which seldom change.
   std::atomic<bool> serves_one_{false};
   std::atomic<bool> alert_{false};        // [EP6]
-  std::atomic<bool> standing_by_{false};  // Somebody is in StandBy(),
-  bool can_be_alerted_ = false;           // ... or was: StandBy()'s.
+  std::atomic<bool> standing_by_{false};  // Somebody is in StandBy().
+  // StandBy()'s: the standby's epoll instance has been given the other one.
+  bool can_be_alerted_ = false;
   // Three for each that paid, less one for each that didn't.
   static constexpr int kMostWaitsPaid = 64;
   std::atomic<int> waits_paid_{0};
-  // Written for each event.
-  // How many of the fetched events, the last ones, aren't handed out.
+  // How many of the fetched events, the last ones, aren't handed out. Written
+  // for each event, so it is on another cache line than what is above.
   alignas(kCacheLine) std::atomic<int> pending_{0};
   int fetched_ = 0;  // Poll()'s: how many events_ holds.
   // Written for each fetch.

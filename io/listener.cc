@@ -39,9 +39,8 @@ constexpr std::int64_t kComplainNs = 60'000'000'000;
 
 // Where among `groups` a connection accepted in group `own` should live. Own
 // means that its memory is near, so it is kept unless the least loaded group
-// has clearly less: one in sixteen. Among few each one counts, since the
-// fullest group is done last: with 16 on 8 groups, one in eight and at least
-// two left some group with half as many again as the mean.
+// has clearly less: one in sixteen. With fewer than 16 a single connection
+// decides, since the fullest group is done last.
 std::size_t PickGroup(std::size_t own, const std::vector<std::size_t>& groups) {
   if (groups.size() == 1) return own;
   const std::size_t own_size = EpollPoller::OfGroup(own)->size();

@@ -14,11 +14,11 @@
 //   (void)c->Write(std::move(request));   // any thread; connected or not yet
 //
 // What runs where: reading, cutting and all handler callbacks happen in one
-// task at a time, on a worker of whichever group got the event. Write() only
-// queues; the first Write() on a quiet connection submits one flush task behind
-// what its worker has already queued, so that the replies of a batch of
-// requests leave in one system call. On a busy worker that task lets others go
-// first a few times more.
+// task at a time, on a worker: as a rule one of the connection's group, but
+// handlers must not rely on that. Write() only queues; the first Write() on a
+// quiet connection submits one flush task behind what its worker has already
+// queued, so that the replies of a batch of requests leave in one system call.
+// On a busy worker that task lets others go first a few times more.
 //
 // For blocking-style reads and writes this is the wrong class.
 
@@ -105,8 +105,8 @@ class StreamConnection final : public Descriptor {
     // write counts as kWriteCharge more. A single message is accepted
     // whatever its size.
     std::size_t max_output = std::size_t{64} << 20;
-    // Or don't, since writers look at HasOutputRoom() before they make what
-    // they write.
+    // Whether Write() refuses what is beyond max_output. False: for writers
+    // that look at HasOutputRoom() before they make what they write.
     bool refuse_writes = true;
 
     // CloseAfterFlush() gives up on a peer that doesn't close its end for this
@@ -283,7 +283,8 @@ class StreamConnection final : public Descriptor {
   void Leave(unsigned roles);
   void CloseNow(Status why, bool reset);
   std::int64_t NoteTaken() FLARE_REQUIRES(lifecycle_lock_);
-  // The kernel's as of the last look.
+  // Whether output is left that the peer hasn't taken: ours, or the kernel's as
+  // of the last NoteTaken().
   bool HasUntakenOutput() const FLARE_REQUIRES(lifecycle_lock_) {
     return in_kernel_ != 0 || BufferedOutput() != 0;
   }

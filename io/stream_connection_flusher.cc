@@ -31,11 +31,11 @@ constexpr std::size_t kMaxIovecs = 256;
 // relay's replies come in batches, each of which belongs to many connections.
 constexpr int kMostTurnsGivenUp = 3;
 
-// Of more pending events so few turns reach a small part. Where they bring
-// nothing more to send they are for nothing, and what they hold back waits for
-// milliseconds if the thread loses its CPU meanwhile. So no flush waits for
-// more, unless that has paid lately, or it is its connection's turn to find
-// out: each so-many-eth (docs/decisions/0024-late-looks.md).
+// With more pending events than this a flush doesn't let others go first: its
+// few turns would reach few of them, and if its thread loses the CPU meanwhile
+// what it holds back waits for milliseconds. Exceptions: waiting has paid
+// lately, or this is the connection's every kTryEvery-th flush, which finds out
+// (docs/decisions/0024-late-looks.md).
 constexpr std::size_t kFewEvents = 16;
 constexpr std::size_t kAnyNumber = std::numeric_limits<std::size_t>::max();
 constexpr unsigned kTryEvery = 16;
@@ -57,9 +57,10 @@ void StreamConnection::RunFlusher() {
   SendAll();
 }
 
-// Goes behind tasks that may have more to send, unless a writer has said that
-// there won't be more. If it would have for many events, tells the poller
-// whether that has brought any. True: must touch nothing any more.
+// Goes behind tasks that may have more to send, unless a writer has asked for
+// Flush::kNow. Where this flush may wait for any number of events
+// (waits_for_many_), tells the poller whether that has brought more output.
+// True: it is queued again, and must touch nothing any more.
 bool StreamConnection::LetOthersGoFirst() {
   EpollPoller* const poller = EpollPoller::OfGroup(group_);
   const std::size_t buffered = BufferedOutput();

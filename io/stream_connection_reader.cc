@@ -25,12 +25,12 @@ namespace flare::io {
 namespace {
 
 // What one run may read before others get their turn: other connections, and
-// what has been made of the bytes.
+// the calls that it has cut.
 constexpr std::size_t kReadBudget = 256 * 1024;
-// While the group serves one connection alone, the latter is what counts: the
-// first replies are to leave soon, or client and server work by turns, each
-// waiting for all that the other has. This much, or so many messages of the
-// size of the one that is incomplete
+// What one run may read while the group serves one connection alone: its first
+// replies are to leave soon, or client and server work by turns, each waiting
+// for all that the other has. At least this many bytes, or this many messages
+// as large as the one that is incomplete
 // (docs/decisions/0032-one-connection-alone.md).
 constexpr std::size_t kBudgetOfOne = 16 * 1024;
 constexpr std::size_t kMessagesOfOne = 4;
