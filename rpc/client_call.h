@@ -53,11 +53,10 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
 
-  // What ends an attempt. For whoever has taken the call out of its
-  // connection's table, and has nothing to do with it afterwards. `ready`:
-  // where to put what has to be submitted; null: it is submitted at once.
-  //
-  // A reply, from its pool, which the call will give it back to.
+  // These two end an attempt. Called once, by whoever has taken the call out of
+  // its connection's table; the caller must not touch the call afterwards.
+  // `ready` collects what is to be submitted; null: it is submitted at once.
+  // OnReply() takes `reply`, which the call puts back into its pool.
   void OnReply(InboundResponse* reply, std::int64_t now_ns,
                fiber::TaskList* ready);
   void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
@@ -98,7 +97,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] void FailRefused();
   [[gnu::cold, gnu::noinline]] void FailUnsent(flare::Status why);
   [[nodiscard]] bool LetGo();
-  // Of issuer and completer one is left, for which what the other did is there.
+  // True: of issuer and completer only the one that asks is left, and what the
+  // other did is visible to it.
   bool OtherHasLetGo() const {
     // acquire: pairs with the release in LetGo [CA2].
     return holders_.load(std::memory_order_acquire) == 1;
@@ -142,17 +142,20 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
 
   union {
     fiber::Carrier* carrier_ = nullptr;  // The fiber's that blocks; null: none.
-    // If there is `done`: a reference to the caller's, in which that runs. Null
-    // as well if the program has no ExecutionLocal.
+    // For calls with `done`: a counted reference to the caller's execution
+    // context, in which `done` runs; null if the program has no ExecutionLocal.
     fiber::ExecutionContext* context_;
   };
   RefPtr<Route> route_keeper_;  // Only if there may be another attempt.
   flare::Status failure_;       // The completer's.
   PayloadFormat format_{};      // The route's, which may be gone at the end.
   bool attachment_compressed_ : 1 = false;
-  bool parts_sent_ : 1 = false;  // With the last attempt: body_, attachment_.
-  bool kept_ : 1 = false;        // They stay: no connection may be made.
-  std::uint16_t refusals_ = 0;   // Connections that could not be made.
+  // body_ and attachment_ were moved into the request.
+  bool parts_sent_ : 1 = false;
+  // body_ and attachment_ are kept, though this may be the last attempt: the
+  // connection isn't established, and another one may be needed.
+  bool kept_ : 1 = false;
+  std::uint16_t refusals_ = 0;  // Connections that could not be made.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   Route::Choice choice_;  // The last attempt's.
   std::int64_t deadline_ns_ = 0;

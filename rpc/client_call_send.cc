@@ -13,8 +13,8 @@
 namespace flare::rpc {
 namespace {
 
-// How long a cancelled call may go on waiting for room in the output: at first,
-// and when it has waited for long, as thousands may.
+// How long WaitForRoom() waits before it looks whether the call has ended
+// (cancelled, say): at first, and at most, as thousands of calls may wait.
 constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
 constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
@@ -97,7 +97,8 @@ flare::Status ClientCall::Send(Buffer bytes) {
   return {};  // Queued; or closed, and the closing ends the call.
 }
 
-// What wasn't taken.
+// Sends what Send() couldn't, as too much output is waiting: callers that block
+// wait, others fail.
 flare::Status ClientCall::SendWithRoom(Buffer bytes) {
   controller_->sent_ns_ = 0;
   // Only callers that block anyway can wait until the server takes more.

@@ -54,7 +54,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // after flare_rpc_client_connect_timeout_ms.
   void Start();
 
-  // Users besides the caller exist as long as there are calls under way.
+  // Each call under way is a user (see Life above).
   void AddUser() {
     // relaxed: whoever calls this knows the connection through a user.
     users_.fetch_add(1, std::memory_order_relaxed);

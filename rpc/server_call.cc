@@ -171,9 +171,10 @@ void ServerCall::CallServiceInContext(const Method& method) {
   CallService(method);
 }
 
-// A request may be a thousand times as large as what came, and so may be its
-// reply: where others wait to answer, it stays as it came. False: its caller is
-// gone. Not inlined: of few calls.
+// Before a request is decompressed, which may make it a thousand times as
+// large: waits while the connection has no room for replies, so that what waits
+// does so in its small form. False: the connection is closed. Not inlined: of
+// few calls.
 [[gnu::noinline]] bool ServerCall::WaitToUnpack() {
   if (!WaitToReply()) return false;
   controller_.dispatched_ns_ = NowNs();
@@ -201,8 +202,8 @@ void ServerCall::ServeHttp() {
   if (IsFailure(http_response_.status()) && !pieces.begun()) {
     connection_->state().CountFailure(connection_->group(), Failure::kOther);
   }
-  // Where it was refused, but for its path, this is the reader, for which all
-  // else of the connection would wait.
+  // Not admitted: Refuse() serves exempt paths (HttpRoutes::IsExempt) in the
+  // reader, which must not wait, or the whole connection would.
   if (admitted_) WaitToReply();
   LeaveLimits(fiber::GetCurrentWorkerIndex());
   if (pieces.begun()) {

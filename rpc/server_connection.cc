@@ -21,8 +21,8 @@
 // [SN6] The reader pauses for one reason at a time, calls or output, and looks
 //       at both again when it is resumed.
 //
-// Replies may be written until then; after the stream was closed they go
-// nowhere.
+// Replies may be written as long as the connection lives [SN4]; once the stream
+// is closed they go nowhere.
 #include "flare/rpc/server_connection.h"
 
 #include <algorithm>
@@ -42,16 +42,16 @@ constexpr std::uint64_t kOpen = std::uint64_t{1} << 33;
 constexpr std::uint64_t kPaused = std::uint64_t{1} << 34;
 constexpr std::uint64_t kCalls = kReading - 1;
 
-// As many calls are started together; bounds what one read can pile up before
-// the limits are looked at.
+// At most this many calls are started together, which bounds what one read can
+// pile up before the limits are looked at.
 constexpr std::size_t kBatch = 64;
 
 // The connection of a peer which for so long takes nothing, while there is no
 // room for more (Options::max_output_per_connection), is closed.
 constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
 
-// With as much more of a message its time begins anew, so that large ones may
-// come on slow lines.
+// Whenever this many more bytes of a message have come, its time begins anew,
+// so that large ones may come on slow lines.
 constexpr std::size_t kProgress = 64 << 10;
 
 io::StreamConnection::Options StreamOptions(const Server::Options& options) {
@@ -248,7 +248,7 @@ CutResult ServerConnection::AskProtocols(Buffer& in, InboundRequest* request,
   return unsure ? CutResult::kUnsure : CutResult::kNotMine;
 }
 
-// What was understood before it is answered.
+// Answers what was understood before the bad input, then closes.
 bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
                                       std::string* error) {
   if (result == CutResult::kNotMine) {
@@ -258,7 +258,7 @@ bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
   state_->LogConnection(peer_, *error);
   // relaxed: read by OnClosed(), a later callback, which io orders.
   malformed_.store(true, std::memory_order_relaxed);
-  if (!speaks_) return false;  // Nothing was, ever.
+  if (!speaks_) return false;  // Nothing was understood: io closes at once.
   in.Clear();
   EndReading(flare::Status(EPROTO, *error));
   return true;

@@ -126,8 +126,10 @@ class ServerConnection final : public io::StreamHandler,
 
   const RefPtr<ServerState> state_;
   const Endpoint peer_;
-  const std::uint64_t max_calls_;     // As many at a time; then reading pauses
-  const std::uint64_t resume_calls_;  // until only as many are left.
+  // Running calls at which reading pauses.
+  const std::uint64_t max_calls_;
+  // Running calls down to which a pause lasts.
+  const std::uint64_t resume_calls_;
   RefPtr<io::StreamConnection> stream_;
   std::atomic<bool> much_held_{false};
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
@@ -136,8 +138,8 @@ class ServerConnection final : public io::StreamHandler,
   std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
   std::atomic<const Method*> last_method_{nullptr};
 
-  // What changes with each message, apart from what calls that others have
-  // stolen read.
+  // What changes with each message is from here on, on other cache lines than
+  // the members above, which calls read on workers that stole them.
 
   // What keeps the connection alive: see server_connection.cc.
   alignas(kCacheLine) std::atomic<std::uint64_t> holds_;
