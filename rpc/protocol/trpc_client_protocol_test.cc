@@ -108,7 +108,7 @@ TEST_F(TrpcClient, TranslatesFailures) {
                {0, 4711, 4711},
                {0, 99, 99},
                {0, 3, STATUS_FROM_USER},
-               {0, -3, STATUS_FROM_USER}};
+               {0, -3, -3}};
   for (const Case& c : cases) {
     TrpcResponseMeta meta;
     meta.request_id = 7;
@@ -137,7 +137,8 @@ TEST_F(TrpcClient, SaysTheCodeOfAFailureWithoutAText) {
                {-9, 0, "trpc: ret -9"},
                {12, 4711, "trpc: ret 12"},
                {0, 3, "trpc: func_ret 3"},
-               {0, 4711, ""}};
+               {0, 4711, ""},
+               {0, -3, ""}};
   for (const Case& c : cases) {
     TrpcResponseMeta meta;
     meta.request_id = 7;

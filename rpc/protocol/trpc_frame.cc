@@ -8,9 +8,9 @@ namespace flare::rpc {
 
 namespace {
 
+// STATUS_FAILED, too: a service fails with it that doesn't say why.
 bool IsServicesOwn(int status) {
-  return status > STATUS_RESERVED_MAX || status == STATUS_FAILED ||
-         status == STATUS_FROM_USER;
+  return IsFromService(status) || status == STATUS_FAILED;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 //     version 0, with 0 as the number.
 //   - Bodies are compressed with gzip, snappy, zlib or lz4 or not at all,
 //     attachments never.
-//   - A service's own failures (codes above 1000, STATUS_FAILED,
+//   - A service's own failures (codes above 1000 and below 0, STATUS_FAILED,
 //     STATUS_FROM_USER) stand in func_ret as they are. Others are translated:
 //     ret 1 STATUS_MALFORMED_DATA (and STATUS_PARSE_REQUEST), 2
 //     STATUS_SERIALIZE_RESPONSE, 11 STATUS_SERVICE_NOT_FOUND, 12

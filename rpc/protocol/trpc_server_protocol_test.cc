@@ -172,12 +172,18 @@ TEST_F(TrpcServer, NeverAnswersOneWayCalls) {
 TEST_F(TrpcServer, TranslatesFailuresAndSendsNoBodies) {
   struct Case {
     int status, ret, func_ret;
-  } cases[] = {
-      {STATUS_MALFORMED_DATA, 1, 0},     {STATUS_SERIALIZE_RESPONSE, 2, 0},
-      {STATUS_SERVICE_NOT_FOUND, 11, 0}, {STATUS_METHOD_NOT_FOUND, 12, 0},
-      {STATUS_TIMEOUT, 21, 0},           {STATUS_OVERLOADED, 22, 0},
-      {STATUS_OUT_OF_SERVICE, 31, 0},    {STATUS_FAILED, 0, 99},
-      {STATUS_FROM_USER, 0, 100},        {4711, 0, 4711}};
+  } cases[] = {{STATUS_MALFORMED_DATA, 1, 0},
+               {STATUS_SERIALIZE_RESPONSE, 2, 0},
+               {STATUS_SERVICE_NOT_FOUND, 11, 0},
+               {STATUS_METHOD_NOT_FOUND, 12, 0},
+               {STATUS_TIMEOUT, 21, 0},
+               {STATUS_OVERLOADED, 22, 0},
+               {STATUS_OUT_OF_SERVICE, 31, 0},
+               {STATUS_FAILED, 0, 99},
+               {STATUS_FROM_USER, 0, 100},
+               {4711, 0, 4711},
+               {-1, 0, -1},
+               {-4711, 0, -4711}};
   for (const Case& c : cases) {
     OutboundResponse response;
     response.status = c.status;

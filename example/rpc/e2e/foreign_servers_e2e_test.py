@@ -156,6 +156,7 @@ class AnyProtocol(ClientTest):
         (BaiduStd, 1008, None, 1008), (BaiduStd, -1, None, -1),
         (Trpc, 22, None, STATUS_OVERLOADED), (Trpc, 24, None, STATUS_TIMEOUT),
         (Trpc, 0, trpc().ResponseProtocol(func_ret=4711), 4711),
+        (Trpc, 0, trpc().ResponseProtocol(func_ret=-3), -3),
         (Bolt, 7, {"Rpc-Error-Reason": "as it goes"}, STATUS_TIMEOUT),
         (Bolt, 2, {"Rpc-Error-Code": "4711",
                    "Rpc-Error-Reason": "as it goes"}, 4711)):
