@@ -126,6 +126,7 @@ TEST_F(HttpPiecesTest, EndWithTheConnectionForHttp10) {
     client.Send("GET /pieces HTTP/1.0\r\n" + std::string(fields) + "\r\n");
     const std::string head = HeadOf(&client);
     EXPECT_THAT(head, HasSubstr("\r\nConnection: close\r\n"));
+    EXPECT_THAT(head, Not(HasSubstr("keep-alive")));
     EXPECT_THAT(head, Not(HasSubstr("Transfer-Encoding")));
     EXPECT_THAT(head, Not(HasSubstr("Content-Length")));
     EXPECT_EQ(client.ReadAll(), "onetwo");

@@ -1,6 +1,8 @@
 #include "flare/rpc/protocol/http_replies.h"
 
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
 #include "flare/rpc/http_text.h"
+#include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_writer.h"
 
@@ -16,11 +19,13 @@ namespace flare::rpc {
 
 namespace {
 
+constexpr std::string_view kKeepAlive = "Connection: keep-alive\r\n";
+
 void AppendConnection(const ReplyTicket& ticket, BufferBuilder* out) {
   if (ticket.close) {
     out->Append("Connection: close\r\n");
   } else if (ticket.keep_alive) {
-    out->Append("Connection: keep-alive\r\n");
+    out->Append(kKeepAlive);
   }
 }
 
@@ -169,6 +174,28 @@ void AppendEndWithoutBody(int status, const ReplyTicket& ticket,
   }
 }
 
+// Takes kKeepAlive out of the head of *reply, whose last field it is if it is
+// there. A body may have the same text.
+void DropKeepAlive(Buffer* reply) {
+  constexpr std::size_t kTailSize = 2 + kKeepAlive.size() + 2;  // with CRLFs
+  std::size_t scanned = 0;
+  std::size_t size = 0;
+  if (FindHeadEnd(*reply, reply->size(), &scanned, &size) != HeadEnd::kFound ||
+      size < kTailSize) {
+    return;
+  }
+  char bytes[kTailSize];
+  reply->CopyTo(bytes, kTailSize, size - kTailSize);
+  const std::string_view tail(bytes, kTailSize);
+  if (!tail.starts_with("\r\n") || !tail.substr(2).starts_with(kKeepAlive)) {
+    return;
+  }
+  Buffer rest = reply->Cut(size - kTailSize + 2);
+  reply->Skip(kKeepAlive.size());
+  rest.Append(std::move(*reply));
+  *reply = std::move(rest);
+}
+
 }  // namespace
 
 int HttpStatusOf(int rpc_status) {
@@ -304,6 +331,7 @@ Buffer SayClose(Buffer&& reply) {
   constexpr std::size_t kMaxStatusLine = 64;
   const std::size_t end = FlattenSlow(reply, kMaxStatusLine).find("\r\n");
   if (end == std::string::npos) return std::move(reply);  // Has no head.
+  DropKeepAlive(&reply);
   Buffer said = reply.Cut(end + 2);
   said.Append("Connection: close\r\n");
   said.Append(std::move(reply));

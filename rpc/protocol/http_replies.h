@@ -41,8 +41,9 @@ Buffer FormatChunk(Buffer&& bytes);
 Buffer FormatLastChunk();
 
 // A reply, of which more can't be known any more, with "Connection: close" as
-// its first field. What else it says of the connection doesn't count then (RFC
-// 9112, 9.3).
+// its first field. The "keep-alive" that HTTP/1.0 is told is taken out: where
+// both stand "close" wins (RFC 9112, 9.3), but a client may look for the other
+// alone. Further options, which handlers set, stay.
 Buffer SayClose(Buffer&& reply);
 
 }  // namespace flare::rpc

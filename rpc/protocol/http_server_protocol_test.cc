@@ -18,6 +18,7 @@ using ::testing::EndsWith;
 using testing::HandlerReply;
 using ::testing::HasSubstr;
 using testing::HttpServer;
+using testing::LastReply;
 using ::testing::Not;
 using testing::ReplyTo;
 using ::testing::StartsWith;
@@ -301,11 +302,6 @@ TEST(HttpConnection, Http10ClosesUnlessAskedNotTo) {
   EXPECT_FALSE(two.sink().closed());
 }
 
-// The reply, as the last one on a connection whose input has ended.
-std::string Last(std::string reply) {
-  return reply.insert(reply.find("\r\n") + 2, "Connection: close\r\n");
-}
-
 TEST(HttpConnection, TheLastReplySaysClose) {
   HttpServer server;
   for (const char* path : {"/a", "/b", "/c"}) {
@@ -316,8 +312,8 @@ TEST(HttpConnection, TheLastReplySaysClose) {
   server.Answer(1, "b");
   EXPECT_EQ(server.sink().Take(), "");
   server.Answer(0, "a");
-  EXPECT_EQ(server.sink().Take(),
-            HandlerReply("a") + HandlerReply("b") + Last(HandlerReply("c")));
+  EXPECT_EQ(server.sink().Take(), HandlerReply("a") + HandlerReply("b") +
+                                      LastReply(HandlerReply("c")));
   EXPECT_TRUE(server.sink().closed());
 }
 
@@ -330,7 +326,7 @@ TEST(HttpConnection, TheLastCallsReplySaysClose) {
   server.Answer(1, "none");
   EXPECT_EQ(server.sink().Take(), SuccessReply(0, "none"));
   server.Answer(0, "one");
-  EXPECT_EQ(server.sink().Take(), Last(SuccessReply(1, "one")));
+  EXPECT_EQ(server.sink().Take(), LastReply(SuccessReply(1, "one")));
   EXPECT_TRUE(server.sink().closed());
 }
 

@@ -66,6 +66,11 @@ inline std::string HandlerReply(const std::string& body,
          std::to_string(body.size()) + "\r\n" + connection + "\r\n" + body;
 }
 
+// The reply, as the last one on a connection whose input has ended.
+inline std::string LastReply(std::string reply) {
+  return reply.insert(reply.find("\r\n") + 2, "Connection: close\r\n");
+}
+
 inline std::string ReplyTo(const std::string& request,
                            const HttpUses& uses = kAllUses,
                            const Limits& limits = Limits()) {
