@@ -252,15 +252,21 @@ TEST_F(ClientMessagesTest, AttachmentsGoAlong) {
             large + large);
 }
 
-TEST_F(ClientMessagesTest, AttachmentOverHttpIsAnError) {
+TEST_F(ClientMessagesTest, AttachmentOverHttpOrBoltIsAnError) {
   RawServer server;
-  RpcChannel channel("http://" + server.endpoint().ToString());
-  TestedCall call;
-  call.controller.SetRequestAttachment(CreateBufferSlow("x"));
-  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_NOT_SUPPORTED);
-  EXPECT_EQ(call.controller.ErrorText(),
-            "http+pb doesn't carry attachments; flare, baidu-std and trpc do");
-  EXPECT_FALSE(server.HasVisitor());
+  for (const auto& [scheme, protocol] : {std::pair{"http", "http+pb"},
+                                         {"http+pb", "http+pb"},
+                                         {"bolt", "bolt"}}) {
+    RpcChannel channel(std::string(scheme) + "://" +
+                       server.endpoint().ToString());
+    TestedCall call;
+    call.controller.SetRequestAttachment(CreateBufferSlow("x"));
+    EXPECT_EQ(call.Start(&channel)->Await(), STATUS_NOT_SUPPORTED);
+    EXPECT_EQ(call.controller.ErrorText(),
+              std::string(protocol) +
+                  " doesn't carry attachments; flare, baidu-std and trpc do");
+    EXPECT_FALSE(server.HasVisitor());
+  }
 }
 
 TEST_F(ClientMessagesTest, RawBytesBothWays) {

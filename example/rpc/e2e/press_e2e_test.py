@@ -417,6 +417,19 @@ class OtherPrograms(harness.TestCase):
           self.assertEqual("status 1234 (STATUS_USER): 10" in log,
                            expected == 1, log)
 
+  def test_relay_fails_calls_whose_attachment_it_cannot_pass_on(self):
+    server = self.start_server()
+    for protocol in "http+pb", "bolt":
+      with self.subTest(protocol=protocol):
+        relay = self.relay(
+            f"--forward_to={protocol}://127.0.0.1:{server.port}")
+        status, log = self.run_to_end(
+            "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
+            "--relay_stub", "--requests=10", "--max_pending=2",
+            "--attachment_size=16", "--timeout=20000")
+        self.assertEqual(status, 1, log)
+        self.assertIn("status 101 (STATUS_NOT_SUPPORTED): 10", log)
+
 
 if __name__ == "__main__":
   harness.main()
