@@ -18,10 +18,21 @@ constexpr std::size_t kNoRampUpNeeded = 100;
 constexpr std::size_t kRampUpSteps = 1000;
 constexpr auto kRampUpStep = 1ms;
 
+// Threads and fibers take so long to start that many of them in a row would
+// keep a worker from the calls under way.
+constexpr std::size_t kStartedInARow = 1000;
+
+// Callers for calls at a fixed rate are started so long before these are due:
+// a step of the ramp-up may be late by as much.
+constexpr std::int64_t kAhead = 50 * flare::kNsPerMs;
+
 }  // namespace
 
 LoadGenerator::LoadGenerator(const LoadOptions& options, LoadRecorder* recorder)
-    : options_(options), recorder_(recorder), running_(options.max_pending) {}
+    : options_(options),
+      recorder_(recorder),
+      schedule_(options.qps, /*limit=*/0, /*start_ns=*/0),
+      running_(options.max_pending) {}
 
 LoadGenerator::~LoadGenerator() {
   if (ramp_up_.joinable()) ramp_up_.join();
@@ -31,18 +42,18 @@ flare::Status LoadGenerator::Open() {
   auto target = OpenTarget(options_);
   if (!target) return target.error();
   target_ = *std::move(target);
-  return flare::Status();
-}
-
-void LoadGenerator::Start(bool warm_up) {
-  schedule_.emplace(options_.qps, warm_up ? 0 : options_.requests,
-                    flare::NowNs());
-  const Load load{options_, &*schedule_, recorder_, &running_};
+  const Load load{options_, &schedule_, recorder_, &running_};
   callers_.reserve(options_.max_pending);
   for (std::size_t i = 0; i != options_.max_pending; ++i) {
     const std::size_t group = i % flare::fiber::GetSchedulingGroupCount();
     callers_.push_back(NewCaller(load, target_->NewCall(group), i, group));
   }
+  return flare::Status();
+}
+
+void LoadGenerator::Start(bool warm_up) {
+  schedule_.StartAt(flare::NowNs());
+  if (!warm_up) EndWarmUp();
   ramp_up_ = flare::Fiber([this] { RampUp(); });
 }
 
@@ -55,20 +66,33 @@ void LoadGenerator::RampUp() {
   std::size_t started = 0;
   for (int step = 0; started != callers_.size(); ++step) {
     if (step != 0) flare::this_fiber::SleepUntil(begin + step * kRampUpStep);
-    if (schedule_->over()) break;
-    const std::size_t end = std::min(started + per_step, callers_.size());
-    for (; started != end; ++started) callers_[started]->Start();
+    if (schedule_.over()) break;
+    const std::size_t end = std::min(
+        std::max(started + per_step, CallersNeeded()), callers_.size());
+    while (started != end) {
+      callers_[started]->Start();
+      if (++started % kStartedInARow == 0) flare::this_fiber::Yield();
+    }
   }
   // The others would find nothing left to do.
   for (; started != callers_.size(); ++started) running_.OneEnded();
 }
 
+// With as many callers as calls that are due, none of these waits for a caller
+// that hasn't been started, which would show as the server's latency. Others
+// stay for later steps: callers that wait look now and then whether the run is
+// over (CallSequence::kLongestWait), which all at once would be a burst, too.
+std::size_t LoadGenerator::CallersNeeded() const {
+  if (!schedule_.paced()) return 0;
+  return schedule_.DueBefore(flare::NowNs() + kAhead);
+}
+
 void LoadGenerator::EndWarmUp() {
   if (options_.requests != 0) {
-    schedule_->Limit(options_.requests, flare::NowNs());
+    schedule_.Limit(options_.requests, flare::NowNs());
   }
 }
 
-void LoadGenerator::Stop() { schedule_->Stop(); }
+void LoadGenerator::Stop() { schedule_.Stop(); }
 
 }  // namespace example

@@ -30,14 +30,16 @@ class LoadGenerator {
   // without Start().
   ~LoadGenerator();
 
-  // As OpenTarget().
+  // Makes the callers, caller i in scheduling group i % groups; a million of
+  // them take a while. Errors as of OpenTarget().
   flare::Status Open();
 
-  // Starts the callers, caller i in scheduling group i % groups. Doesn't block:
-  // more than a hundred of them are started bit by bit within the next second,
-  // so that the server doesn't see them all as one burst; when all calls have
-  // been claimed, no more. After `warm_up` calls count towards
-  // LoadOptions::requests from EndWarmUp() on only.
+  // Starts the callers. Doesn't block: more than a hundred of them are started
+  // bit by bit within the next second, so that the server doesn't see them all
+  // as one burst; at a fixed rate those that the calls due by then need are
+  // started sooner. When all calls have been claimed, no more are. After
+  // `warm_up` calls count towards LoadOptions::requests from EndWarmUp() on
+  // only.
   void Start(bool warm_up = false);
 
   // LoadOptions::requests begins to count, besides what is under way. Once,
@@ -62,11 +64,12 @@ class LoadGenerator {
 
  private:
   void RampUp();
+  std::size_t CallersNeeded() const;
 
   const LoadOptions options_;
   LoadRecorder* const recorder_;
   std::unique_ptr<Target> target_;
-  std::optional<Schedule> schedule_;
+  Schedule schedule_;
   std::vector<std::unique_ptr<Caller>> callers_;
   CallerCount running_;
   flare::Fiber ramp_up_;

@@ -97,6 +97,34 @@ TEST_F(LoadGeneratorTest, DoesNotStartCallersForNothing) {
   EXPECT_LE(shortest, 400'000'000);
 }
 
+// Each call waits for the last one. One caller more per millisecond, as without
+// a rate, would take 299 ms.
+TEST_F(LoadGeneratorTest, FixedRateDoesNotWaitForTheRampUp) {
+  constexpr int kCallers = 300;
+  for (CallerKind kind : kAllKinds) {
+    // The machine may be busy now and then.
+    std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+    for (int i = 0; i != 10 && shortest > 200'000'000; ++i) {
+      flare::fiber::Event all_here;
+      LoadOptions options =
+          StartServer([&](int call, protobuf_echo::EchoResponse*,
+                          flare::RpcServerController*) {
+            if (call + 1 == kCallers) all_here.Set();
+            all_here.Wait();
+          });
+      options.caller_kind = kind;
+      options.max_pending = kCallers;
+      options.requests = kCallers;
+      options.qps = 10'000;  // The last one is due after 30 ms.
+      const CallStatistics calls = Run(options);
+      EXPECT_EQ(calls.successes(), kCallers);
+      shortest = std::min(shortest, calls.latency_ns.max());
+      TearDown();
+    }
+    EXPECT_LE(shortest, 200'000'000);
+  }
+}
+
 // As many calls are under way as there are callers, whatever these are.
 TEST_F(LoadGeneratorTest, CallersCallAtTheSameTime) {
   constexpr int kCallers = 20;

@@ -36,15 +36,16 @@ std::optional<Schedule::Claim> Schedule::Next(std::int64_t now_ns) {
 void Schedule::Limit(std::uint64_t limit, std::int64_t now_ns) {
   // relaxed, all: as in Next and Stop.
   std::uint64_t first = claimed_.load(std::memory_order_relaxed);
-  if (paced()) {
-    // Callers that wait have claimed beyond what is due.
-    const double due =
-        std::ceil(static_cast<double>(now_ns - start_ns_) / ns_per_call_);
-    if (due < static_cast<double>(first)) {
-      first = static_cast<std::uint64_t>(std::max(due, 0.0));
-    }
-  }
+  // Callers that wait have claimed beyond what is due.
+  if (paced()) first = std::min(first, DueBefore(now_ns));
   end_.store(first + limit, std::memory_order_relaxed);
+}
+
+std::uint64_t Schedule::DueBefore(std::int64_t time_ns) const {
+  const double calls =
+      std::ceil(static_cast<double>(time_ns - start_ns_) / ns_per_call_);
+  if (calls >= 0x1p64) return kNoEnd;
+  return static_cast<std::uint64_t>(std::max(calls, 0.0));
 }
 
 }  // namespace example

@@ -30,6 +30,10 @@ class Schedule {
   // limit. The first call is due at `start_ns`.
   Schedule(double rate, std::uint64_t limit, std::int64_t start_ns);
 
+  // The first call is due at `start_ns`, instead of what the constructor was
+  // given. Before the first Next() only.
+  void StartAt(std::int64_t start_ns) { start_ns_ = start_ns; }
+
   // Claims the next call; nothing if there are none left or Stop() was called.
   std::optional<Claim> Next(std::int64_t now_ns);
 
@@ -63,11 +67,15 @@ class Schedule {
   // Is there a fixed rate?
   bool paced() const { return ns_per_call_ != 0; }
 
+  // Calls that the rate makes due before `time_ns`, whether or not they are
+  // claimed or beyond the limit. Only with a fixed rate.
+  std::uint64_t DueBefore(std::int64_t time_ns) const;
+
  private:
   static constexpr auto kNoEnd = std::numeric_limits<std::uint64_t>::max();
 
   const double ns_per_call_;
-  const std::int64_t start_ns_;
+  std::int64_t start_ns_;
   std::atomic<std::uint64_t> end_;  // Of the numbers; changed by Limit() only.
   std::atomic<bool> stopped_{false};
   alignas(64) std::atomic<std::uint64_t> claimed_{0};

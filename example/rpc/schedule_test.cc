@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -63,6 +64,29 @@ TEST(Schedule, TinyRatesAreNoFlood) {
       last = due;
     }
   }
+}
+
+TEST(Schedule, StartsWhenTold) {
+  Schedule schedule(10, 2, 0);
+  schedule.StartAt(1000);
+  EXPECT_EQ(NextDue(&schedule, 0), 1000);
+  EXPECT_EQ(NextDue(&schedule, 0), 1000 + 100'000'000);
+  EXPECT_EQ(NextDue(&schedule, 0), std::nullopt);
+}
+
+TEST(Schedule, CountsWhatIsDueBefore) {
+  const Schedule schedule(1000, 0, 500);
+  EXPECT_EQ(schedule.DueBefore(0), 0u);
+  EXPECT_EQ(schedule.DueBefore(500), 0u);
+  EXPECT_EQ(schedule.DueBefore(501), 1u);
+  EXPECT_EQ(schedule.DueBefore(1'000'500), 1u);
+  EXPECT_EQ(schedule.DueBefore(1'000'501), 2u);
+
+  const Schedule tiny(5e-324, 0, 0);
+  EXPECT_EQ(tiny.DueBefore(1'000'000'000), 1u);
+  const Schedule huge(1e300, 0, 0);  // More than 64 bits hold.
+  EXPECT_EQ(huge.DueBefore(1'000'000'000),
+            std::numeric_limits<std::uint64_t>::max());
 }
 
 TEST(Schedule, RateAndLimit) {
