@@ -124,7 +124,10 @@ int Entry(int argc, char** argv) {
     }
   }
   bool written = true;
-  if (!json.Write(SummaryJson(summary))) written = CantWriteTo(json);
+  // The file stays empty rather than have zeros that nobody measured.
+  if (summary.measured && !json.Write(SummaryJson(summary))) {
+    written = CantWriteTo(json);
+  }
   if (!hdr_log.Close()) written = CantWriteTo(hdr_log);
   return written && summary.AllWell() ? 0 : kSomeCallsFailed;
 }

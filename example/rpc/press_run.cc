@@ -94,7 +94,12 @@ class Run {
     start_ns_ = flare::NowNs();
     const bool warm_up = options_.warm_up_s > 0;
     for (const PressTarget& target : targets_) target.load->Start(warm_up);
-    Measure(warm_up ? WarmUp() : start_ns_);
+    summary_.measured = !warm_up || WarmUp();
+    if (summary_.measured) {
+      Measure(warm_up ? EndWarmUp() : start_ns_);
+    } else {
+      Stop();
+    }
     End();
     for (const TargetSummary& target : summary_.targets) {
       summary_.Merge(target.load);
@@ -104,18 +109,22 @@ class Run {
   }
 
  private:
-  // Returned: when it ended. Calls may have begun to count at once.
-  std::int64_t WarmUp() {
+  // False: a signal came first.
+  bool WarmUp() {
     const std::int64_t end =
         flare::SaturatingAdd(start_ns_, Nanoseconds(options_.warm_up_s));
-    while (flare::NowNs() < end && !WaitUntil(end)) continue;
+    while (flare::NowNs() < end) {
+      if (WaitUntil(end)) return false;
+    }
+    return true;
+  }
+
+  // Returned: when it ended. Calls may have begun to count at once.
+  std::int64_t EndWarmUp() {
     const std::int64_t ended = flare::NowNs();
     for (std::size_t i = 0; i != targets_.size(); ++i) {
-      Calls calls = Take(i);
-      LoadSummary& load = summary_.targets[i].load;
-      load.warm_up = std::move(calls.ordinary);
-      if (load.tail) load.tail->warm_up = std::move(calls.tail);
-      // Behind Take(), so that none of those that count from now on is there.
+      CollectWarmUp(i);
+      // Behind that, so that none of those that count from now on is there.
       targets_[i].load->EndWarmUp();
     }
     return ended;
@@ -133,9 +142,7 @@ class Run {
       over = WaitUntil(std::min({end, report_.end_ns(), progress_.end_ns()}));
       now = flare::NowNs();
       over = over || now >= end;
-      if (over) {
-        for (const PressTarget& target : targets_) target.load->Stop();
-      }
+      if (over) Stop();
       if (over || now >= report_.end_ns() || now >= progress_.end_ns()) {
         Collect();
         Show(now);
@@ -143,6 +150,10 @@ class Run {
     }
     CloseInterval(now);  // Unless Show() has.
     NoteRates(begin, now);
+  }
+
+  void Stop() {
+    for (const PressTarget& target : targets_) target.load->Stop();
   }
 
   // A target that was done before the others has its own, shorter window.
@@ -157,12 +168,17 @@ class Run {
     }
   }
 
-  // What ends from here on counts, but for the rate.
+  // What ends from here on counts, but for the rate. Without a measurement it
+  // belongs to the warm-up.
   void End() {
     const std::int64_t deadline =
         flare::SaturatingAdd(flare::NowNs(), Nanoseconds(options_.patience_s));
     const bool ended = WaitUntilFinished(deadline);
-    Collect();
+    if (summary_.measured) {
+      Collect();
+    } else {
+      for (std::size_t i = 0; i != targets_.size(); ++i) CollectWarmUp(i);
+    }
     // In the log, too, no time belongs to these.
     if (report_.successes() != 0) WriteHdrLog(report_.began_ns());
     if (!ended) {
@@ -193,6 +209,13 @@ class Run {
     calls.ordinary = recorder->ordinary.Take();
     if (options_.has_tail) calls.tail = recorder->tail.Take();
     return calls;
+  }
+
+  void CollectWarmUp(std::size_t target) {
+    const Calls calls = Take(target);
+    LoadSummary& load = summary_.targets[target].load;
+    load.warm_up.Merge(calls.ordinary);
+    if (load.tail) load.tail->warm_up.Merge(calls.tail);
   }
 
   void Collect() {

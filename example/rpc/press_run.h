@@ -32,7 +32,7 @@ struct PressTarget {
 
 // Blocks the fiber until the run is over. `hdr_log` may be null. If the
 // summary's `unended` is not 0, loads and recorders may not be destroyed. Quit
-// signals end the run, from now on.
+// signals end the run, from now on; during the warm-up without a measurement.
 Summary RunLoad(const RunOptions& options,
                 const std::vector<PressTarget>& targets, HdrLog* hdr_log);
 

@@ -94,7 +94,7 @@ void LoadSummary::Merge(const LoadSummary& other) {
 
 bool Summary::AllWell() const {
   const bool some = calls.successes() + (tail ? tail->calls.successes() : 0);
-  return some && !HasFailures() && !(tail && tail->HasFailures()) &&
+  return measured && some && !HasFailures() && !(tail && tail->HasFailures()) &&
          unended == 0;
 }
 
@@ -127,19 +127,34 @@ void AddLines(const CallSummary& summary, double seconds,
   AddFailureLines(summary, prefix, lines);
 }
 
+void AddMeasuredLines(const Summary& summary, std::vector<std::string>* lines) {
+  lines->push_back("Finished: " + CountLine(summary, summary.seconds));
+  lines->push_back(LatencyLine(summary.calls.latency_ns));
+  AddFailureLines(summary, "", lines);
+  if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", lines);
+  for (const auto& [server_addr, seconds, load] : summary.targets) {
+    AddLines(load, seconds, server_addr + ": ", lines);
+    if (load.tail) {
+      AddLines(*load.tail, seconds, server_addr + ": tail: ", lines);
+    }
+  }
+}
+
+// Of all targets together.
+void AddWarmUpLines(const Summary& summary, std::vector<std::string>* lines) {
+  lines->push_back("Interrupted during the warm-up: nothing was measured.");
+  AddFailureLines(summary, "", lines);
+  if (summary.tail) AddFailureLines(*summary.tail, "Tail: ", lines);
+}
+
 }  // namespace
 
 std::vector<std::string> SummaryLines(const Summary& summary) {
   std::vector<std::string> lines;
-  lines.push_back("Finished: " + CountLine(summary, summary.seconds));
-  lines.push_back(LatencyLine(summary.calls.latency_ns));
-  AddFailureLines(summary, "", &lines);
-  if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", &lines);
-  for (const auto& [server_addr, seconds, load] : summary.targets) {
-    AddLines(load, seconds, server_addr + ": ", &lines);
-    if (load.tail) {
-      AddLines(*load.tail, seconds, server_addr + ": tail: ", &lines);
-    }
+  if (summary.measured) {
+    AddMeasuredLines(summary, &lines);
+  } else {
+    AddWarmUpLines(summary, &lines);
   }
   if (summary.unended != 0) {
     lines.push_back(std::to_string(summary.unended) +

@@ -63,17 +63,22 @@ struct TargetSummary {
 
 // The whole run.
 struct Summary : LoadSummary {
+  // False: a signal ended the run during its warm-up. It has no figures but
+  // those of `warm_up`, and `unended`.
+  bool measured = true;
   double seconds = 0;         // Length of the window that was measured.
   std::uint64_t unended = 0;  // Calls that didn't end though they should have.
   std::vector<TargetSummary> targets;  // If there were several.
   std::vector<std::string> command_line;
 
-  // Some calls have succeeded, and none has failed.
+  // There was a measurement, some calls have succeeded, and none has failed.
   bool AllWell() const;
 };
 
-// Several lines: counts and rate, latency, failures.
+// Several lines: counts and rate, latency, failures. Without a measurement:
+// that there is none, and failures.
 std::vector<std::string> SummaryLines(const Summary& summary);
+// Of a run with a measurement.
 std::string SummaryJson(const Summary& summary);
 
 // `value` with so many digits behind the point.

@@ -4,6 +4,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -85,6 +86,10 @@ TEST(Summary, IsWellOnlyIfAllCallsSucceeded) {
   EXPECT_FALSE(summary.AllWell());
   summary.unended = 0;
 
+  summary.measured = false;
+  EXPECT_FALSE(summary.AllWell());
+  summary.measured = true;
+
   summary.tail.emplace();
   EXPECT_TRUE(summary.AllWell());
   summary.tail->calls.failures[3] = 1;
@@ -140,6 +145,29 @@ TEST(SummaryLines, TellOfTailAndTargets) {
   EXPECT_EQ(lines[2], "Tail: 4 call(s) in 2.000 s, QPS: 0, failures: 4.");
   EXPECT_EQ(lines[4], "Tail: Failed: status 3 (STATUS_TIMEOUT): 4.");
   EXPECT_EQ(lines[5], "flare://a: 0 call(s) in 0.500 s, QPS: 9, failures: 0.");
+}
+
+TEST(SummaryLines, HaveNoFiguresWithoutAMeasurement) {
+  Summary summary;
+  summary.measured = false;
+  summary.warm_up = Thousand();
+  summary.targets.resize(2);
+  EXPECT_EQ(SummaryLines(summary),
+            std::vector<std::string>{
+                "Interrupted during the warm-up: nothing was measured."});
+
+  summary.warm_up.failures[3] = 4;
+  summary.tail.emplace();
+  summary.tail->warm_up.failures[2] = 5;
+  summary.unended = 6;
+  const auto lines = SummaryLines(summary);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1], "Failed during warm-up: status 3 (STATUS_TIMEOUT): 4.");
+  EXPECT_EQ(
+      lines[2],
+      "Tail: Failed during warm-up: status 2 (STATUS_FAIL_TO_CONNECT): 5.");
+  EXPECT_EQ(lines[3],
+            "6 loop(s) still wait for a call that should have ended.");
 }
 
 TEST(SummaryJson, HasEveryFigure) {

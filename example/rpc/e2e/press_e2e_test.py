@@ -189,6 +189,27 @@ class Endings(PressTest):
         with open(json_file) as f:
           self.assertGreater(json.load(f)["requests"], 0)
 
+  def test_signal_during_the_warm_up_leaves_no_figures(self):
+    for targets in 1, 2:
+      with self.subTest(targets=targets):
+        server = self.start_server()
+        json_file, hdr_file = self.path("press.json"), self.path("press.hdr")
+        address = f"flare://127.0.0.1:{server.port}"
+        press = self.start(
+            "press", f"--server_addr={';'.join([address] * targets)}",
+            "--max_pending=4", "--warmup=1000", "--duration=1",
+            f"--json={json_file}", f"--hdr_log={hdr_file}", "--timeout=20000")
+        server.wait_for(r"Processed [1-9]\d* request\(s\) in 1 second\.")
+        self.assertEqual(press.stop(signal.SIGINT), 1, press)
+        self.assertIn("Interrupted during the warm-up: nothing was measured.",
+                      press.log())
+        self.assertNotRegex(press.log(), LATENCY_LINE)
+        self.assertNotIn("Failed", press.log())
+        with open(json_file) as f:
+          self.assertEqual(f.read(), "")
+        with open(hdr_file) as f:
+          self.assertNotRegex(f.read(), r"(?m)^[^#\"]")
+
   def test_failures_are_counted_by_status_and_set_the_exit_status(self):
     server = self.start_server("--fail_with=1234")
     status, log, figures = self.press(server.port, "--requests=100",
