@@ -45,8 +45,9 @@ struct ListenerConfig {
 };
 
 struct UpstreamConfig {
-  // As written: "backend-1:8080"; where that has several addresses, each is an
-  // upstream: "backend-1:8080@10.0.0.7:8080". No two are the same.
+  // As written: "10.0.0.7:8080"; of a host's name each address is an upstream,
+  // also if it is the only one: "backend-1:8080@10.0.0.7:8080". No two are the
+  // same.
   std::string name;
   flare::Endpoint address;
   std::string where;

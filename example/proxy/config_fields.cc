@@ -159,6 +159,9 @@ Status AddListener(const PlacedText& value, ProxyConfig* config) {
 Status AddUpstream(const PlacedText& value, ProxyConfig* config) {
   const auto addresses = ResolveAll(value.text);
   if (!addresses) return addresses.error();
+  // What an address of a name is called doesn't depend on the others: a reload
+  // that finds more or fewer of them knows those that stay.
+  const bool is_name = !flare::EndpointFromString(value.text);
   for (const Endpoint& address : *addresses) {
     if (address.family() != AF_UNIX && address.port() == 0) {
       return Status(EINVAL, "'" + value.text +
@@ -171,10 +174,9 @@ Status AddUpstream(const PlacedText& value, ProxyConfig* config) {
                                   other.where + "; leave one out");
       }
     }
-    config->upstreams.push_back({addresses->size() == 1
-                                     ? value.text
-                                     : value.text + "@" + address.ToString(),
-                                 address, value.where});
+    config->upstreams.push_back(
+        {is_name ? value.text + "@" + address.ToString() : value.text, address,
+         value.where});
   }
   return Status();
 }

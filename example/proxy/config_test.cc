@@ -296,8 +296,7 @@ TEST(ConfigTest, UnknownHosts) {
       << error;
 }
 
-// Of a name that has several addresses each is an upstream; listening takes
-// one.
+// Each address of a name is an upstream; listening takes one.
 TEST(ConfigTest, NamesWithSeveralAddresses) {
   const auto all = flare::io::Resolve("localhost:80");
   ASSERT_TRUE(all) << all.error();
@@ -310,9 +309,23 @@ TEST(ConfigTest, NamesWithSeveralAddresses) {
   for (std::size_t i = 0; i != all->size(); ++i) {
     EXPECT_EQ(config->upstreams[i].address, (*all)[i]);
     EXPECT_EQ(config->upstreams[i].name,
-              all->size() == 1 ? "localhost:80"
-                               : "localhost:80@" + (*all)[i].ToString());
+              "localhost:80@" + (*all)[i].ToString());
   }
+}
+
+// It is called as it would be if there were more, and is the same upstream when
+// there are.
+TEST(ConfigTest, NamesWithOneAddress) {
+  // No literal, but a name that the system's resolver needs nobody for.
+  const std::string name = "127.1:80";
+  ASSERT_FALSE(flare::EndpointFromString(name));
+  const auto config =
+      LoadConfig({"", {{"listen", "127.0.0.1:0"}, {"upstreams", name}}});
+  ASSERT_TRUE(config) << config.error();
+  ASSERT_EQ(config->upstreams.size(), 1u);
+  EXPECT_EQ(config->upstreams[0].address,
+            flare::MustParseEndpoint("127.0.0.1:80"));
+  EXPECT_EQ(config->upstreams[0].name, "127.1:80@127.0.0.1:80");
 }
 
 TEST(ConfigTest, FilesThatCantBeRead) {
