@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "example/proxy/health_probe.h"
@@ -29,17 +30,6 @@ std::string HeaderFor(ProxyProtocol protocol) {
   return "";
 }
 
-// The n-th pause: `config.interval`, more or less.
-std::chrono::nanoseconds PauseOf(const HealthCheckConfig& config,
-                                 std::uint64_t seed) {
-  const auto span = config.interval / 100 * config.jitter;
-  const auto random = static_cast<double>(flare::MixBits(seed) >> 11) * 0x1p-52;
-  // From interval - span to interval + span.
-  return config.interval +
-         std::chrono::nanoseconds(static_cast<std::int64_t>(
-             static_cast<double>(span.count()) * (random - 1)));
-}
-
 }  // namespace
 
 bool HealthVerdict::Note(bool good, int rise, int fall) {
@@ -56,6 +46,19 @@ bool HealthVerdict::Note(bool good, int rise, int fall) {
   against_ = 0;
   healthy_ = good;
   return true;
+}
+
+CheckPauses::CheckPauses(const HealthCheckConfig& config)
+    : interval_(config.interval),
+      span_(config.interval / 100 * config.jitter),
+      seed_(flare::MixBits(std::random_device{}())) {}
+
+std::chrono::nanoseconds CheckPauses::Next() {
+  const auto random =
+      static_cast<double>(flare::MixBits(++seed_) >> 11) * 0x1p-52;
+  // From interval - span to interval + span.
+  return interval_ + std::chrono::nanoseconds(static_cast<std::int64_t>(
+                         static_cast<double>(span_.count()) * (random - 1)));
 }
 
 void HealthChecker::Update(
@@ -111,15 +114,14 @@ void HealthChecker::Observe(const HealthCheckConfig& config,
                             const std::string& header,
                             const std::stop_token& stop, Patient* patient) {
   flare::this_fiber::SetName("health_check");
-  // Checkers of several upstreams don't keep in step.
-  std::uint64_t seed = flare::MixBits(patient->upstream->address().Hash());
+  CheckPauses pauses(config);
   do {
     const flare::Status status =
         ProbeServer(config, patient->upstream->name(),
                     patient->upstream->address(), header, stop);
     if (status.code() == ECANCELED) return;
     Note(config, status, patient);
-  } while (flare::this_fiber::SleepFor(stop, PauseOf(config, ++seed)));
+  } while (flare::this_fiber::SleepFor(stop, pauses.Next()));
 }
 
 void HealthChecker::Note(const HealthCheckConfig& config,

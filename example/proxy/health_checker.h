@@ -8,6 +8,7 @@
 #ifndef EXAMPLE_PROXY_HEALTH_CHECKER_H_
 #define EXAMPLE_PROXY_HEALTH_CHECKER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <stop_token>
@@ -39,6 +40,22 @@ class HealthVerdict {
   bool decided_ = false;
   bool healthy_ = true;
   int against_ = 0;  // Checks in a row that contradict healthy_.
+};
+
+// The pauses between one server's checks: `config.interval` each, longer or
+// shorter by up to `config.jitter` percent. Each object draws others, so that
+// neither other proxies nor the checks of other servers keep in step with
+// these. A plain value.
+class CheckPauses {
+ public:
+  explicit CheckPauses(const HealthCheckConfig& config);
+
+  std::chrono::nanoseconds Next();
+
+ private:
+  std::chrono::nanoseconds interval_;
+  std::chrono::nanoseconds span_;
+  std::uint64_t seed_;
 };
 
 class HealthChecker {

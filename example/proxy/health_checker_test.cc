@@ -60,6 +60,31 @@ TEST(HealthVerdictTest, RowsOfRiseAndFall) {
   EXPECT_TRUE(verdict.healthy());
 }
 
+// Other proxies, and these after a reload, don't check at the same moments.
+TEST(CheckPausesTest, NoTwoKeepInStep) {
+  const HealthCheckConfig config{.interval = 5s, .jitter = 20};
+  CheckPauses pauses(config);
+  CheckPauses others(config);
+  std::vector<std::chrono::nanoseconds> drawn[2];
+  for (int i = 0; i != 10; ++i) {
+    drawn[0].push_back(pauses.Next());
+    drawn[1].push_back(others.Next());
+  }
+  EXPECT_NE(drawn[0], drawn[1]);
+  for (const auto& row : drawn) {
+    for (const std::chrono::nanoseconds pause : row) {
+      EXPECT_GE(pause, 4s);
+      EXPECT_LE(pause, 6s);
+    }
+  }
+}
+
+TEST(CheckPausesTest, AreEqualWithoutJitter) {
+  const HealthCheckConfig config{.interval = 5s, .jitter = 0};
+  CheckPauses pauses(config);
+  for (int i = 0; i != 10; ++i) EXPECT_EQ(pauses.Next(), 5s);
+}
+
 // A server on a plain thread: gives each visitor `answer`, having read
 // something, and closes. Without an answer, or if it `stays`, it waits for the
 // visitor to go.
