@@ -303,14 +303,16 @@ std::size_t AccessLog::WriteOut(std::string_view lines, std::string* why) {
   return 0;
 }
 
-// Until there is room for PIPE_BUF bytes. False: it has taken too long.
+// Until there is room for PIPE_BUF bytes. False: it has taken too long. A
+// reader that is slow always has some room in the end, so the time is looked at
+// before each piece.
 bool AccessLog::WaitForReader() {
   constexpr int kLookMs = 100;
   pollfd file{file_.get(), POLLOUT, 0};
-  while (::poll(&file, 1, kLookMs) == 0) {
+  do {
     flare::ScopedLock guard(lock_);
     if (give_up_ns_ != 0 && flare::NowNs() >= give_up_ns_) return false;
-  }
+  } while (::poll(&file, 1, kLookMs) == 0);
   return true;
 }
 

@@ -1,11 +1,13 @@
 #include "example/proxy/access_log.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -267,6 +269,41 @@ TEST_F(AccessLogTest, ReadersThatStoppedReadingLoseLines) {
   const std::string line = LineOf(SomeReport());
   EXPECT_EQ(read.size() % line.size(), 0u);
   EXPECT_GT(read.size() / line.size(), kLines - dropped);
+}
+
+// It always has room in the end, but would take all in some twelve seconds.
+TEST_F(AccessLogTest, ReadersThatAreSlowLoseLines) {
+  constexpr int kLines = 5000;  // A megabyte.
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  const flare::io::UniqueFd reader(
+      ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_EQ(::fcntl(reader.get(), F_SETFL, 0), 0);
+  std::atomic<bool> slow{true};
+  std::string read;
+  std::thread taker;
+  std::uint64_t dropped = 0;
+  {
+    AccessLog log;
+    ASSERT_TRUE(log.Open(path_).ok());
+    for (int i = 0; i != kLines; ++i) log.Write(SomeReport());
+    taker = std::thread([&] {
+      char bytes[PIPE_BUF];
+      ssize_t n;
+      while ((n = ::read(reader.get(), bytes, sizeof(bytes))) > 0) {
+        read.append(bytes, static_cast<std::size_t>(n));
+        if (slow.load()) std::this_thread::sleep_for(50ms);
+      }
+    });
+    log.Flush();
+    dropped = log.dropped();
+    slow.store(false);
+  }
+  taker.join();
+  EXPECT_GT(dropped, 0u);
+  EXPECT_EQ(read.back(), '\n');
+  EXPECT_EQ(
+      static_cast<std::uint64_t>(std::count(read.begin(), read.end(), '\n')),
+      kLines - dropped);
 }
 
 TEST_F(AccessLogTest, ManyWritersAndRotation) {
