@@ -184,6 +184,16 @@ Status AccessLog::Open(const std::string& path) {
     return Status(error, status.message() + " (nobody reads this FIFO)");
   }
   flare::ScopedLock guard(lock_);
+  if (file && !thread_.joinable()) {
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error& error) {
+      return Status(EAGAIN, "can't start the thread of the access log: "s +
+                                error.what() +
+                                "; raise the limit of threads (ulimit -u, the "
+                                "cgroup's pids.max) or of memory");
+    }
+  }
   FlushLocked();
   has_reader_ = file && HasReader(file.get());
   if (!file || IsEmpty(file.get()) || !IsSame(file.get(), file_.get())) {
@@ -191,7 +201,6 @@ Status AccessLog::Open(const std::string& path) {
   }
   file_ = std::move(file);
   open_ = !path.empty();
-  if (open_ && !thread_.joinable()) thread_ = std::thread([this] { Run(); });
   return Status();
 }
 

@@ -51,8 +51,8 @@ class AccessLog {
   // Lines go to the end of this file from now on ("": nowhere; "-": stdout);
   // those before it to where they belong. Also opens the same file anew. Blocks
   // the thread as Flush() does. Errors: the file can't be opened, also a FIFO
-  // that nobody reads; then nothing has changed. Open() and Flush() not at the
-  // same time.
+  // that nobody reads; EAGAIN: the thread that writes can't be started. Then
+  // nothing has changed. Open() and Flush() not at the same time.
   flare::Status Open(const std::string& path);
 
   // Any thread; a copy under a short lock, no system call but for a wake-up

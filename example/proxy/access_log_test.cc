@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/testing/no_threads.h"
 #include "flare/io/fd.h"
 #include "gtest/gtest.h"
 
@@ -188,6 +189,31 @@ TEST_F(AccessLogTest, AFileThatCantBeOpenedChangesNothing) {
   log.Write(SomeReport());
   log.Flush();
   EXPECT_EQ(ReadAll(path_), all);
+}
+
+TEST_F(AccessLogTest, AThreadThatCantBeStartedChangesNothing) {
+  AccessLog log;
+  {
+    const flare::fiber::testing::NoThreads no_threads;
+    const flare::Status status = log.Open(path_);
+    EXPECT_EQ(status.code(), EAGAIN);
+    EXPECT_TRUE(status.message().starts_with(
+        "can't start the thread of the access log: "))
+        << status.message();
+    EXPECT_TRUE(log.Open("").ok());  // Needs none.
+  }
+  log.Write(SomeReport());  // Goes nowhere.
+  ASSERT_TRUE(log.Open(path_).ok());
+  log.Write(SomeReport());
+  {
+    // One is enough for all files.
+    const flare::fiber::testing::NoThreads no_threads;
+    EXPECT_TRUE(log.Open(path_).ok());
+  }
+  log.Write(SomeReport());
+  log.Flush();
+  const std::string all = ReadAll(path_);
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 2);
 }
 
 TEST_F(AccessLogTest, CountsWhatTheDiskRefuses) {

@@ -8,9 +8,12 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 #include <system_error>
 #include <utility>
 
+#include "flare/base/status.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/fd.h"
@@ -31,6 +34,14 @@ void OnHangup(int) {
   errno = saved_errno;
 }
 
+// A program that would never know of a signal isn't to run. Its workers still
+// do, so no destructors.
+[[noreturn]] void GiveUp(const std::string& why) {
+  LOG(ERROR) << "Can't wait for SIGHUP: " << why << ".";
+  google::FlushLogFiles(google::INFO);
+  std::_Exit(1);
+}
+
 // The event's number, which has been made if need be.
 int HangupEvent() {
   // relaxed, both: one thread at a time, and the handler is installed after it,
@@ -38,7 +49,10 @@ int HangupEvent() {
   int event = hangup_event.load(std::memory_order_relaxed);
   if (event >= 0) return event;
   event = ::eventfd(0, EFD_CLOEXEC);
-  PCHECK(event >= 0) << "eventfd";
+  if (event < 0) {
+    GiveUp(flare::StatusFromErrno(errno, "create an eventfd").message() +
+           "; raise the limit of descriptors (ulimit -n)");
+  }
   hangup_event.store(event, std::memory_order_relaxed);
   return event;
 }
@@ -62,9 +76,9 @@ HangupSignal::HangupSignal(std::function<void()> on_hangup)
   try {
     watcher_ = std::thread([this] { Watch(); });
   } catch (const std::system_error& error) {
-    LOG(FATAL) << "can't start a thread that waits for SIGHUP: " << error.what()
-               << "; raise the limit of threads (ulimit -u, "
-               << "the cgroup's pids.max)";
+    GiveUp(std::string("can't start a thread: ") + error.what() +
+           "; raise the limit of threads (ulimit -u, the cgroup's pids.max) or "
+           "of memory");
   }
 }
 

@@ -20,6 +20,8 @@ namespace example::proxy {
 // One at a time in a process; inside the runtime's life.
 class HangupSignal {
  public:
+  // Ends the process, with exit status 1, if there is no thread or descriptor
+  // for it.
   explicit HangupSignal(std::function<void()> on_hangup);
   // Waits for the end of a run. Blocks the fiber.
   ~HangupSignal();

@@ -15,6 +15,7 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/testing/new_events.h"
+#include "flare/fiber/testing/no_threads.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
@@ -27,6 +28,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HangupSignalTest,
                          ::testing::Values(flare::fiber::testing::RuntimeShape{
                              1, 1, "io-heavy"}),
                          flare::fiber::testing::RuntimeShapeName);
+
+// Called so for GoogleTest to run it first.
+TEST(HangupSignalDeathTest, WithoutAThreadTheProgramEnds) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        const flare::fiber::testing::NoThreads no_threads;
+        const HangupSignal hangup([] {});
+      },
+      ::testing::ExitedWithCode(1),
+      "Can't wait for SIGHUP: can't start a thread: .*ulimit -u");
+}
 
 // What has been written to each of this process's eventfds and not been read.
 std::map<int, std::uint64_t> EventCounts() {

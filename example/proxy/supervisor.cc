@@ -108,10 +108,12 @@ Status Supervisor::Start(const ProxyConfig& config) {
   const Status opened = flare::fiber::RunBlocking(
       [&] { return access_log_.Open(config.access_log); });
   if (!opened.ok()) {
+    const std::string advice =
+        opened.code() == EAGAIN
+            ? ""  // It has some.
+            : "; name a file in a folder that exists and may be written to";
     return Status(opened.code(), WhereOf(config, "access_log") + ": " +
-                                     opened.message() +
-                                     "; name a file in a folder that exists "
-                                     "and may be written to");
+                                     opened.message() + advice);
   }
   auto proxy = Proxy::Start(
       std::make_shared<const ProxyConfig>(config),

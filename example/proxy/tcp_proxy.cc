@@ -8,6 +8,8 @@
 #include <gflags/gflags.h>
 #include <signal.h>
 
+#include <cerrno>
+
 #include "example/proxy/config.h"
 #include "example/proxy/supervisor.h"
 #include "example/rpc/flag_errors.h"
@@ -51,7 +53,7 @@ int Entry(int argc, char** argv) {
   Supervisor supervisor(source);
   if (const auto status = supervisor.Start(*config); !status.ok()) {
     LOG(ERROR) << flare::OneLine(status.message());
-    return kBadConfiguration;
+    return status.code() == EAGAIN ? 1 : kBadConfiguration;
   }
   return supervisor.ServeUntilQuitSignal();
 }

@@ -98,6 +98,39 @@ class FewDescriptors(proxy_harness.ProxyTest):
                        proxy)
 
 
+class FewThreads(proxy_harness.ProxyTest):
+  """Fewer than the proxy takes. Their stacks are so large that memory is left
+  when there is no address space for another one."""
+
+  def start_with(self, stacks):
+    proxy = harness.Program(
+        proxy_harness.PROXY, "--flare_concurrency_hint=1",
+        "--listen=127.0.0.1:0", "--upstreams=127.0.0.1:1",
+        f"--access_log={self.path('access.log')}",
+        prefix=("sh", "-c", f"ulimit -s 1000000 && ulimit -v {stacks}000000 "
+                '&& exec "$0" "$@"'))
+    self.addCleanup(proxy.kill)
+    harness.wait_until(
+        lambda: "Proxy listens" in proxy.log() or not proxy.is_running(),
+        f"the start of {proxy}")
+    return proxy
+
+  def test_are_said(self):
+    logs = []
+    for stacks in range(2, 40):
+      proxy = self.start_with(stacks)
+      if "Sanitizer" in proxy.log():
+        self.skipTest("sanitizers take terabytes of address space")
+      if "Proxy listens" in proxy.log():
+        break
+      self.assertEqual(proxy.wait(), 1, proxy)
+      logs.append(proxy.log())
+    self.assertIn("Proxy listens", proxy.log())
+    self.assertRegex("".join(logs),
+                     r"--access_log: can't start the thread of the access log: "
+                     r"Resource temporarily unavailable; raise ")
+
+
 class SettingsThatNeverCome(proxy_harness.ProxyTest):
   """The file is a FIFO, which somebody has opened but doesn't write to."""
 
