@@ -1,5 +1,14 @@
 // The sets of connections of the process; for what a set does, see
 // peer_connections.cc.
+//
+// Rules:
+//  [CP1] Shutdown(), one at a time, takes the client side through kShuttingDown
+//        to kShut. It becomes kOpen again from kShut only, and not while there
+//        is a ClientSideEnd; so after the Shutdown() within one it stays kShut.
+//  [CP2] Names are refreshed while it is kOpen, and until Shutdown() stops that
+//        during kShuttingDown. That resumes under mutex_, together with the
+//        change to kOpen: so never while it is being stopped, nor while the
+//        client side stays kShut.
 #include "flare/rpc/connection_pool.h"
 
 #include <algorithm>
@@ -19,6 +28,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -76,7 +86,9 @@ class Pool {
 
   void Open() {
     ScopedLock guard(mutex_);
-    if (state_ == State::kShut && !ending_) state_ = State::kOpen;
+    if (state_ != State::kShut || ending_) return;  // [CP1]
+    state_ = State::kOpen;
+    ResumeNameResolution();  // [CP2]
   }
 
   void SetEnding(bool ending) {
@@ -100,7 +112,7 @@ class Pool {
     }
     for (auto& [key, set] : sets) set->Shutdown();
     AwaitNoConnections();
-    StopNameResolution();
+    StopNameResolution();  // [CP2]
     ScopedLock guard(mutex_);
     state_ = State::kShut;
   }

@@ -35,8 +35,8 @@ void ShutdownClientSide();
 
 // While it exists, the client side stays shut once ShutdownClientSide() has
 // run, whoever opens channels: fibers may still run until the runtime has
-// ended, and connections that they made would be left behind. For
-// flare::Start(). One at a time.
+// ended, and connections and refreshes of names that they began would be left
+// behind. For flare::Start(). One at a time.
 class ClientSideEnd {
  public:
   ClientSideEnd();
@@ -46,9 +46,9 @@ class ClientSideEnd {
   ClientSideEnd& operator=(const ClientSideEnd&) = delete;
 };
 
-// A channel is being opened: there is a client side again, except while
-// ShutdownClientSide() runs or the runtime is about to end. Any thread;
-// doesn't block.
+// A channel is being opened: there is a client side again, which refreshes
+// names, except while ShutdownClientSide() runs or the runtime is about to end.
+// Any thread; doesn't block.
 void OpenClientSide();
 // Any thread; takes the lock of FindPeerConnections().
 bool IsClientSideOpen();

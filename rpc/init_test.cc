@@ -15,10 +15,13 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
@@ -31,7 +34,9 @@
 #include "flare/io/fd.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/testing/logged_lines.h"
 #include "gtest/gtest.h"
 
 DEFINE_int32(test_default, 1, "Overridden here.");
@@ -373,6 +378,43 @@ TEST_F(StartTest, ChannelsOpenedAtTheEndAreShut) {
     EXPECT_TRUE(rpc::IsClientSideOpen());
     return 0;
   });
+}
+
+// A fiber that still runs when the client side has been shut down can't have
+// names refreshed: another one, that waits for the answer, would be left
+// behind.
+TEST_F(StartTest, NamesAreNotRefreshedAtTheEnd) {
+  static std::atomic<int> lookups;
+  static std::atomic<bool> done;
+  lookups = 0;
+  done = false;
+  rpc::SetHostLookupForTesting(
+      [](std::string_view) -> Expected<std::vector<Endpoint>> {
+        static const std::atomic<bool> answer{false};
+        if (++lookups != 1) answer.wait(false);  // Only the first one has any.
+        return std::vector{MustParseEndpoint("127.0.0.1:1")};
+      });
+  const rpc::testing::LoggedLines errors(google::ERROR);
+  StartWith({}, [](int, char**) {
+    FLAGS_flare_name_resolver_update_interval_seconds = 0;
+    const RpcChannel before("flare://127.0.0.1:1");
+    const auto names = rpc::ResolveName("list", "a.test:1");
+    EXPECT_TRUE(names);
+    if (!names) return 1;
+    fiber::Spawn([names = *names] {
+      while (rpc::IsClientSideOpen()) this_fiber::Yield();
+      rpc::ShutdownClientSide();  // When that of Start() has ended.
+      const RpcChannel late("flare://127.0.0.1:1");
+      (void)names->Version();  // As a call of an older channel does.
+      done = true;
+    });
+    return 0;
+  });
+  EXPECT_TRUE(done);
+  // Else the next end would wait for that fiber for ever.
+  ASSERT_FALSE(errors.Have("still suspended")) << errors.All();
+  EXPECT_EQ(lookups.load(), 1);
+  rpc::SetHostLookupForTesting(nullptr);
 }
 
 // It has begun on another thread, and is kept from its CPU until the end: what

@@ -57,6 +57,11 @@ LookupResult LookUp(std::string_view name) {
 // don't wait for the system's resolver then, which may take half a minute: each
 // look-up has a thread of its own and shares what it finds with whoever waits,
 // if anybody still does.
+//
+// `open_` becomes false under mutex_. It becomes true without that, since a
+// fiber may be suspended for it, but never during Close() [CP2]: so a refresh
+// that has entered finds it false from the next Close() on, which waits until
+// the refresh has left.
 class RefreshGate {
  public:
   static RefreshGate* Instance() {
@@ -64,15 +69,16 @@ class RefreshGate {
     return gate;
   }
 
-  // No effect while Close() runs.
+  // Not while Close() runs. Doesn't block.
   void Open() {
-    ScopedLock guard(mutex_);
-    if (closers_ == 0) open_ = true;
+    // relaxed: the caller's lock puts it before or after Close() [CP2].
+    open_.store(true, std::memory_order_relaxed);
   }
   bool Enter() {
     ScopedLock guard(mutex_);
-    if (open_) ++running_;
-    return open_;
+    if (!IsOpen()) return false;
+    ++running_;
+    return true;
   }
   void Leave() {
     ScopedLock guard(mutex_);
@@ -81,13 +87,12 @@ class RefreshGate {
   // Unchecked, as Ask(): clang doesn't see that a std::unique_lock locks.
   void Close() FLARE_NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock lock(mutex_);
-    open_ = false;
-    ++closers_;
+    // relaxed: those that enter, or wait, look at it under mutex_.
+    open_.store(false, std::memory_order_relaxed);
     changed_.notify_all();
     changed_.wait(lock, [this]() FLARE_NO_THREAD_SAFETY_ANALYSIS {
       return running_ == 0;
     });
-    --closers_;
   }
 
   // Between Enter() and Leave(): looks up `name`. Nothing: the gate is closed,
@@ -95,7 +100,7 @@ class RefreshGate {
   std::optional<LookupResult> Ask(const std::string& name)
       FLARE_NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock lock(mutex_);
-    if (!open_) return std::nullopt;
+    if (!IsOpen()) return std::nullopt;
     auto answer = std::make_shared<std::optional<LookupResult>>();
     try {
       std::thread([this, name, answer] {
@@ -108,17 +113,22 @@ class RefreshGate {
       return flare::Status(EAGAIN, std::string("no thread: ") + error.what());
     }
     changed_.wait(lock, [&]() FLARE_NO_THREAD_SAFETY_ANALYSIS {
-      return answer->has_value() || !open_;
+      return answer->has_value() || !IsOpen();
     });
     return std::move(*answer);
   }
 
  private:
+  bool IsOpen() const {
+    // relaxed: see Open() and Close().
+    return open_.load(std::memory_order_relaxed);
+  }
+
   fiber::Mutex mutex_;
-  fiber::ConditionVariable changed_;  // Any of these, or an answer.
-  bool open_ FLARE_GUARDED_BY(mutex_) = true;
+  // Notified when an answer is there, the gate closes, or nothing runs.
+  fiber::ConditionVariable changed_;
+  std::atomic<bool> open_{true};
   int running_ FLARE_GUARDED_BY(mutex_) = 0;
-  int closers_ FLARE_GUARDED_BY(mutex_) = 0;
 };
 
 // One piece of the list.
@@ -274,11 +284,12 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address) {
   const std::optional<NameResolver> found = Resolvers().Find(resolver);
   if (!found) return Invalid(Resolvers().Unknown("name resolver", resolver));
-  RefreshGate::Instance()->Open();
   return (*found)(address);
 }
 
 void StopNameResolution() { RefreshGate::Instance()->Close(); }
+
+void ResumeNameResolution() { RefreshGate::Instance()->Open(); }
 
 void SetHostLookupForTesting(HostLookup lookup) {
   ScopedLock guard(lookup_mutex);

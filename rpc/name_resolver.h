@@ -63,10 +63,14 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address);
 
 // Ends the refreshes that go on in the background, without waiting for the
-// look-ups that they wait for; none begins any more until the next
-// ResolveName(). Blocks the fiber or thread. To be called before the runtime
-// ends, as flare::Start() does (ShutdownClientSide()).
+// look-ups that they wait for; none begins any more until
+// ResumeNameResolution(). Blocks the fiber or thread. To be called before the
+// runtime ends, as flare::Start() does (ShutdownClientSide()).
 void StopNameResolution();
+
+// Refreshes may begin again. Any thread; doesn't block. Not while
+// StopNameResolution() runs, nor when the runtime is about to end.
+void ResumeNameResolution();
 
 // How the "list" resolver looks up "host:port" (io::Resolve); tests put their
 // own here, and nullptr back. A refresh calls it on a thread of its own, which

@@ -102,6 +102,12 @@ class FakeHosts {
 
 class NameResolverTest : public ClientTest {
  protected:
+  // Without channels, names are refreshed again only by this.
+  void SetUp() override {
+    ClientTest::SetUp();
+    OpenClientSide();
+  }
+
   // Asks for the version, as calls do, until `done`.
   template <class F>
   static bool Eventually(NameResolution* resolution, F done) {
@@ -259,6 +265,7 @@ TEST_F(NameResolverTest, StopAbandonsLookups) {
   hosts.AwaitEnds(3);
 
   // The next one is refreshed again.
+  ResumeNameResolution();
   const auto next = ResolveName("list", "a.test:1");
   ASSERT_TRUE(next);
   hosts.Set("a.test:1", {"10.0.0.4:1"});
@@ -284,11 +291,30 @@ TEST_F(NameResolverTest, StopEndsRefreshing) {
   EXPECT_EQ(hosts.lookups(), 1);
 }
 
+// Even if a channel brings it back whose own look-up had begun before the end.
+TEST_F(NameResolverTest, TheNextClientSideRefreshesNames) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 0;
+  FakeHosts hosts;
+  hosts.Set("a.test:1", {"10.0.0.1:1"});
+  const auto resolution = ResolveName("list", "a.test:1");
+  ASSERT_TRUE(resolution);
+  hosts.Hang(true);
+  std::thread opening([] { const RpcChannel channel("flare://a.test:1"); });
+  EXPECT_TRUE(fiber::testing::Eventually([&] { return hosts.lookups() == 2; }));
+  ShutdownClientSide();
+  hosts.Hang(false);
+  opening.join();
+  EXPECT_TRUE(IsClientSideOpen());
+  EXPECT_TRUE(
+      Eventually(resolution->get(), [&] { return hosts.lookups() > 2; }));
+}
+
 // Refreshes at any moment of the end, and of the last user's going away.
 TEST_F(NameResolverTest, StopRacesWithRefreshes) {
   FLAGS_flare_name_resolver_update_interval_seconds = 0;
   FakeHosts hosts;
   for (int round = 0; round != 60; ++round) {
+    ResumeNameResolution();
     hosts.Set("a.test:1", {"10.0.0." + std::to_string(1 + round % 2) + ":1"});
     auto resolution = ResolveName("list", "a.test:1");
     ASSERT_TRUE(resolution);
