@@ -119,7 +119,12 @@ flare::Status ClientCall::ReadReply() {
   controller_->received_ns_ = received_ns_;
   if (inbound_->status != STATUS_SUCCESS) return ReadFailure();
   flare::Status status = ReadAttachment();
-  return status.ok() ? ReadBody() : status;
+  if (status.ok()) status = ReadBody();
+  // Nothing is left of a reply that can't be read in full.
+  if (!status.ok() && controller_->bytes_ != nullptr) {
+    controller_->bytes_->response_attachment.Clear();
+  }
+  return status;
 }
 
 // What came with a failure and can't be read is left out: that says less than
@@ -128,7 +133,7 @@ flare::Status ClientCall::ReadFailure() {
   const InboundResponse& reply = *inbound_;
   if (connection_->protocol().traits().failures_have_messages) {
     if (!reply.attachment.empty()) (void)ReadAttachment();
-    if (!reply.body.empty() && !ReadBody().ok()) response_->Clear();
+    if (!reply.body.empty()) (void)ReadBody();
   }
   return flare::Status(reply.status, std::string(reply.description));
 }
@@ -145,6 +150,7 @@ flare::Status ClientCall::ReadAttachment() {
   return {};
 }
 
+// If it can't be read the response is empty.
 flare::Status ClientCall::ReadBody() {
   InboundResponse& reply = *inbound_;
   if (controller_->accept_raw_response_) {
@@ -155,6 +161,7 @@ flare::Status ClientCall::ReadBody() {
   if (status.ok()) {
     status = ParsePayload(format_, reply.body, response_);
   }
+  if (!status.ok()) response_->Clear();
   controller_->parsed_ns_ = NowNs();
   return status;
 }

@@ -43,7 +43,8 @@ TEST_F(ClientMessagesTest, UnparsableReply) {
     auto peer = server.Accept();
     peer->Send(peer->Encode(peer->ReadRequest()->id, OutboundResponse{}));
     OutboundResponse garbage;
-    garbage.body = CreateBufferSlow("\xff\xff\xff");
+    garbage.body = CreateBufferSlow("\x0a\x01x\xff");  // After a whole field.
+    garbage.attachment = CreateBufferSlow("attached");
     peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(garbage)));
   });
   Strict request, response;
@@ -54,6 +55,8 @@ TEST_F(ClientMessagesTest, UnparsableReply) {
                        &response, nullptr);
     EXPECT_EQ(controller.ErrorCode(), STATUS_MALFORMED_DATA);
     EXPECT_NE(controller.ErrorText(), "");
+    EXPECT_FALSE(response.has_body());
+    EXPECT_TRUE(controller.GetResponseAttachment().empty());
   }
   answering.join();
 }
