@@ -188,6 +188,20 @@ TEST_F(ClientMessagesTest, WhatBecomesTooLargeFailsOneCall) {
   }
 }
 
+// Channels with static storage are opened before flags are parsed.
+TEST_F(ClientMessagesTest, FlagsMayBeSetAfterChannelsAreOpened) {
+  FLAGS_flare_rpc_channel_max_packet_size = 1000;
+  RawServer server;
+  RpcChannel channel(server.uri());
+  FLAGS_flare_rpc_channel_max_packet_size = 10'000;
+  TestedCall call;
+  call.Start(&channel);
+  auto peer = server.Accept();
+  peer->Reply(peer->ReadRequest()->id, std::string(5000, 'a'));
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
+  EXPECT_EQ(call.response.body().size(), 5000);
+}
+
 // Most likely the size is wrong, and nothing would ever be read again.
 TEST_F(ClientMessagesTest, AReplyThatIsMuchTooLargeEndsTheConnection) {
   FLAGS_flare_rpc_client_max_connections_per_server = 1;

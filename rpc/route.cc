@@ -36,9 +36,7 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
                    "a URI is protocol://address, as in flare://127.0.0.1:5567");
   }
   RefPtr<Route> route(adopt_ref, new Route());
-  route->max_packet_size_ = options.max_packet_size != 0
-                                ? std::min(options.max_packet_size, kMaxLimit)
-                                : ClientDefaultsFromFlags().max_packet_size;
+  route->max_packet_size_ = std::min(options.max_packet_size, kMaxLimit);
   auto protocol = NewClientProtocol(uri.substr(0, colon), Limits{}, "");
   if (!protocol) return Invalid(uri, protocol.error().message());
   route->address_ = uri.substr(colon + 3);
@@ -125,6 +123,9 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   // Peers() may already be of a later version; then the next call makes the
   // same table again, which does no harm.
   const std::vector<Peer> peers = resolution_->Peers();
+  const std::size_t max_packet_size =
+      max_packet_size_ != 0 ? max_packet_size_
+                            : ClientDefaultsFromFlags().max_packet_size;
   auto table = MakeRefCounted<Table>();
   table->version = version;
   table->groups = fiber::GetSchedulingGroupCount();
@@ -132,7 +133,7 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   for (const Peer& peer : peers) {
     for (std::size_t group = 0; group != table->groups; ++group) {
       table->sets.push_back(
-          FindPeerConnections(group, {protocol_, peer, max_packet_size_}));
+          FindPeerConnections(group, {protocol_, peer, max_packet_size}));
     }
   }
   return table;

@@ -99,6 +99,7 @@ class Route : public RefCounted<Route> {
 
   std::string protocol_;
   std::string address_;
+  // 0: the flag's, which may be set after the channel is opened.
   std::size_t max_packet_size_ = 0;
   PayloadFormat format_ = PayloadFormat::kProtobuf;
   ProtocolTraits traits_;
