@@ -31,6 +31,13 @@ class ClientBoltTest : public RawServerTest {
     return parts.Bytes();
   }
 
+  static std::string GoAway() {
+    BoltRequestParts go_away;
+    go_away.command = 100;
+    go_away.class_name = go_away.headers = "";
+    return go_away.Bytes();
+  }
+
   std::uint64_t late_replies_ = 0;
 };
 
@@ -59,12 +66,9 @@ TEST_F(ClientBoltTest, GoAwayLeavesCallsTheirReplies) {
   call.Start(&channel);
   auto peer = server.Accept();
   const std::string reply = ReadRequest(peer.get());
-  BoltRequestParts go_away;
-  go_away.command = 100;
-  go_away.class_name = go_away.headers = "";
   const std::string answer =
       FromHex("01 00 0000 01 00000007 01 0000 0000 0000 00000000");
-  peer->Send(go_away.Bytes() + kBoltHeartbeatVector);
+  peer->Send(GoAway() + kBoltHeartbeatVector);
   EXPECT_EQ(peer->ReadUntil(answer), answer);  // Both were read.
   // A call that comes now takes another connection.
   TestedCall next;
@@ -76,6 +80,29 @@ TEST_F(ClientBoltTest, GoAwayLeavesCallsTheirReplies) {
   EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
   EXPECT_TRUE(peer->AtEnd());
   EXPECT_EQ(GetClientStatistics().late_replies, late_replies_);
+}
+
+// A server that has nothing else to say isn't connected to all the time.
+TEST_F(ClientBoltTest, NoticesAreNoReplies) {
+  RawServer server;
+  RpcChannel channel(Uri(server));
+  int code = STATUS_IO_ERROR;
+  std::string text;
+  // Pauses get so long that one of these calls comes within one.
+  for (int i = 0; i != 50 && code == STATUS_IO_ERROR; ++i) {
+    TestedCall call;
+    call.Start(&channel);
+    while (!call.HasEnded()) {
+      if (!server.HasVisitor()) continue;
+      auto peer = server.Accept();
+      peer->ReadUntil("ping");
+      peer->Send(kBoltHeartbeatVector + GoAway());
+    }
+    code = call.Await();
+    text = call.controller.ErrorText();
+  }
+  EXPECT_EQ(code, STATUS_FAIL_TO_CONNECT) << text;
+  EXPECT_NE(text.find("a moment ago"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
     last_reply_ = true;
     set_->Retire(this);
   }
-  if (!proven_) {
+  if (!proven_ && !incoming_->is_notice) {
     proven_ = true;
     set_->OnProven();
   }
