@@ -91,7 +91,9 @@ class RpcChannel : public google::protobuf::RpcChannel {
   // `request` isn't used any more once CallMethod has returned.
   //
   // When `done` runs, nothing of the call is used by the framework any more:
-  // it may start the next one with the same objects, or free them.
+  // it may start the next one with the same objects, or free them. But once a
+  // call has failed with STATUS_CHANNEL_SHUTDOWN, as flare::Start() is ending,
+  // neither `done` nor a fiber may go on calling: the end waits for them.
   //
   // A controller that is not an RpcClientController gets SetFailed(text) if the
   // call fails.

@@ -26,7 +26,7 @@
 //   STATUS_INVALID_METHOD_NAME
 //                           the protocol can't carry the method's name (http:
 //                           over 4 KiB, bolt: over 64 KiB)
-//   STATUS_SERIALIZE_REQUEST, STATUS_PARSE_RESPONSE, STATUS_MALFORMED_DATA
+//   STATUS_SERIALIZE_REQUEST, STATUS_MALFORMED_DATA
 //                           a message lacks required fields or is garbage
 //   STATUS_NOT_SUPPORTED    the protocol can't carry what was asked for
 //   STATUS_FAILED           with IsCanceled(): StartCancel() was called
@@ -91,10 +91,11 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   // Attempts in all; 1 (the default) means no retry, 0 is taken as 1. After a
   // failure that another server may not have, the call goes to the next server
-  // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED, a
-  // service's own (STATUS_FROM_USER, those beyond STATUS_RESERVED_MAX, negative
-  // ones; over baidu-std not those with which brpc's servers refuse calls), and
-  // those that say that the call itself is at fault (STATUS_SERIALIZE_REQUEST,
+  // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED,
+  // STATUS_CHANNEL_SHUTDOWN (but for a server's), a service's own
+  // (STATUS_FROM_USER, those beyond STATUS_RESERVED_MAX, negative ones; over
+  // baidu-std not those with which brpc's servers refuse calls), and those that
+  // say that the call itself is at fault (STATUS_SERIALIZE_REQUEST,
   // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED, STATUS_INVALID_CHANNEL).
   // So a server that answers STATUS_MALFORMED_DATA or STATUS_PARSE_REQUEST is
   // followed by another one. What could not be sent, as no connection to a
