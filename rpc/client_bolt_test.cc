@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "flare/rpc/protocol/bolt_testing.h"
 #include "flare/rpc/protocol/framing.h"
@@ -93,7 +94,10 @@ TEST_F(ClientBoltTest, NoticesAreNoReplies) {
     TestedCall call;
     call.Start(&channel);
     while (!call.HasEnded()) {
-      if (!server.HasVisitor()) continue;
+      if (!server.HasVisitor()) {
+        std::this_thread::yield();
+        continue;
+      }
       auto peer = server.Accept();
       peer->ReadUntil("ping");
       peer->Send(kBoltHeartbeatVector + GoAway());

@@ -120,9 +120,12 @@ flare::Status ClientCall::ReadReply() {
   if (inbound_->status != STATUS_SUCCESS) return ReadFailure();
   flare::Status status = ReadAttachment();
   if (status.ok()) status = ReadBody();
-  // Nothing is left of a reply that can't be read in full.
-  if (!status.ok() && controller_->bytes_ != nullptr) {
-    controller_->bytes_->response_attachment.Clear();
+  if (!status.ok()) {
+    // Nothing is left of a reply that can't be read in full.
+    if (!controller_->accept_raw_response_) response_->Clear();
+    if (controller_->bytes_ != nullptr) {
+      controller_->bytes_->response_attachment.Clear();
+    }
   }
   return status;
 }

@@ -237,6 +237,7 @@ TEST_F(ClientMessagesTest, CorruptCompressionFailsOneCall) {
   peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(corrupt)));
   EXPECT_EQ(body.Await(), STATUS_MALFORMED_DATA);
 
+  attachment.response.set_body("of the call before");
   attachment.Start(&channel);
   OutboundResponse other;
   other.compression = CompressionAlgorithm::kGzip;
@@ -244,6 +245,7 @@ TEST_F(ClientMessagesTest, CorruptCompressionFailsOneCall) {
   other.attachment = CreateBufferSlow("this is not gzip");
   peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(other)));
   EXPECT_EQ(attachment.Await(), STATUS_MALFORMED_DATA);
+  EXPECT_EQ(attachment.response.body(), "");
 
   good.Start(&channel);
   peer->Reply(peer->ReadRequest()->id, "pong");

@@ -64,8 +64,9 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
 
 // Ends the refreshes that go on in the background, without waiting for the
 // look-ups that they wait for; none begins any more until
-// ResumeNameResolution(). Blocks the fiber or thread. To be called before the
-// runtime ends, as flare::Start() does (ShutdownClientSide()).
+// ResumeNameResolution(), which opening a channel is only after
+// ShutdownClientSide(). Blocks the fiber or thread. To be called before the
+// runtime ends, as flare::Start() does (by ShutdownClientSide()).
 void StopNameResolution();
 
 // Refreshes may begin again. Any thread; doesn't block. Not while

@@ -290,8 +290,9 @@ bool AccessLog::TakeLines(std::string* lines) {
 
 std::size_t AccessLog::WriteOut(std::string_view lines, std::string* why) {
   bool ends_line = cut_short_;  // Before there may be another one.
-  while (!lines.empty()) {
-    if (has_reader_ && !WaitForReader()) {
+  // The first piece is tried in any case: this thread may come late.
+  for (bool first = true; !lines.empty(); first = false) {
+    if (has_reader_ && ((!first && GivesUp()) || !WaitForReader())) {
       *why = "nobody takes the lines";
       return lines.size();
     }
@@ -312,17 +313,19 @@ std::size_t AccessLog::WriteOut(std::string_view lines, std::string* why) {
   return 0;
 }
 
-// Until there is room for PIPE_BUF bytes. False: it has taken too long. A
-// reader that is slow always has some room in the end, so the time is looked at
-// before each piece.
+// Until there is room for PIPE_BUF bytes. False: it has taken too long.
 bool AccessLog::WaitForReader() {
   constexpr int kLookMs = 100;
   pollfd file{file_.get(), POLLOUT, 0};
-  do {
-    flare::ScopedLock guard(lock_);
-    if (give_up_ns_ != 0 && flare::NowNs() >= give_up_ns_) return false;
-  } while (::poll(&file, 1, kLookMs) == 0);
+  while (::poll(&file, 1, kLookMs) == 0) {
+    if (GivesUp()) return false;
+  }
   return true;
+}
+
+bool AccessLog::GivesUp() {
+  flare::ScopedLock guard(lock_);
+  return give_up_ns_ != 0 && flare::NowNs() >= give_up_ns_;
 }
 
 }  // namespace example::proxy

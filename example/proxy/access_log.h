@@ -51,8 +51,8 @@ class AccessLog {
   // Lines go to the end of this file from now on ("": nowhere; "-": stdout);
   // those before it to where they belong. Also opens the same file anew. Blocks
   // the thread as Flush() does. Errors: the file can't be opened, also a FIFO
-  // that nobody reads; EAGAIN: the thread that writes can't be started. Then
-  // nothing has changed. Open() and Flush() not at the same time.
+  // that nobody reads; EAGAIN: the thread that writes can't be started. Lines
+  // go where they went then. Open() and Flush() not at the same time.
   flare::Status Open(const std::string& path);
 
   // Any thread; a copy under a short lock, no system call but for a wake-up
@@ -74,6 +74,9 @@ class AccessLog {
   // Returns how many bytes were not written, those from an error on, and why.
   std::size_t WriteOut(std::string_view lines, std::string* why);
   bool WaitForReader();
+  // Who waits for the lines has waited for long enough. A reader that is slow
+  // has room for one piece now and then, so each is preceded by this question.
+  bool GivesUp();
   // When it returns, the thread doesn't use the file until `lock_` is free.
   void FlushLocked() FLARE_REQUIRES(lock_);
 

@@ -153,7 +153,9 @@ Expected<ProxyConfig> LoadConfig(const ConfigSource& source,
   } catch (const std::system_error& error) {
     return Status(EAGAIN, std::string("can't start a thread to read the "
                                       "configuration: ") +
-                              error.what());
+                              error.what() +
+                              "; raise the limit of threads (ulimit -u, the "
+                              "cgroup's pids.max) or of memory");
   }
   if (!loading->loaded.Wait(stop)) {
     return Status(ECANCELED, "the settings weren't read to their end");

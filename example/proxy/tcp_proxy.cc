@@ -46,7 +46,7 @@ int Entry(int argc, char** argv) {
   const auto config = LoadConfig(source);
   if (!config) {
     LOG(ERROR) << flare::OneLine(config.error().message());
-    return kBadConfiguration;
+    return config.error().code() == EAGAIN ? 1 : kBadConfiguration;
   }
   if (FLAGS_check_config) return Check(*config);
 
