@@ -29,7 +29,24 @@ namespace {
 using namespace std::literals;
 using Failures = std::map<int, std::uint64_t>;
 
-class LoadGeneratorTest : public EchoLoadTest {};
+class LoadGeneratorTest : public EchoLoadTest {
+ protected:
+  // A load of one call for each of `callers`, each of which the server answers
+  // when the last one, which sets *all_here, has come.
+  LoadOptions StartServerThatAwaits(int callers, CallerKind kind,
+                                    flare::fiber::Event* all_here) {
+    LoadOptions options =
+        StartServer([=](int call, protobuf_echo::EchoResponse*,
+                        flare::RpcServerController*) {
+          if (call + 1 == callers) all_here->Set();
+          all_here->Wait();
+        });
+    options.caller_kind = kind;
+    options.max_pending = static_cast<std::size_t>(callers);
+    options.requests = static_cast<std::uint64_t>(callers);
+    return options;
+  }
+};
 
 TEST_F(LoadGeneratorTest, OpenSaysWhatIsWrong) {
   const std::pair<std::string, std::string> wrong[] = {
@@ -107,15 +124,7 @@ TEST_F(LoadGeneratorTest, FixedRateDoesNotWaitForTheRampUp) {
     std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
     for (int i = 0; i != 10 && shortest > 200'000'000; ++i) {
       flare::fiber::Event all_here;
-      LoadOptions options =
-          StartServer([&](int call, protobuf_echo::EchoResponse*,
-                          flare::RpcServerController*) {
-            if (call + 1 == kCallers) all_here.Set();
-            all_here.Wait();
-          });
-      options.caller_kind = kind;
-      options.max_pending = kCallers;
-      options.requests = kCallers;
+      LoadOptions options = StartServerThatAwaits(kCallers, kind, &all_here);
       options.qps = 10'000;  // The last one is due after 30 ms.
       const CallStatistics calls = Run(options);
       EXPECT_EQ(calls.successes(), kCallers);
@@ -133,15 +142,8 @@ TEST_F(LoadGeneratorTest, CallersCallAtTheSameTime) {
   constexpr int kCallers = 20;
   for (CallerKind kind : kAllKinds) {
     flare::fiber::Event all_here;
-    LoadOptions options =
-        StartServer([&](int call, protobuf_echo::EchoResponse*,
-                        flare::RpcServerController*) {
-          if (call + 1 == kCallers) all_here.Set();
-          all_here.Wait();
-        });
-    options.caller_kind = kind;
-    options.max_pending = kCallers;
-    options.requests = kCallers;
+    const LoadOptions options =
+        StartServerThatAwaits(kCallers, kind, &all_here);
     EXPECT_EQ(Run(options).successes(), kCallers);
     TearDown();
   }
