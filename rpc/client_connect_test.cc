@@ -70,7 +70,13 @@ TEST_F(ClientConnectTest, SilentServerFailsCallsInTime) {
   EXPECT_NE(text.find("no answer within 100 ms"), std::string::npos) << text;
   EXPECT_EQ(SetOf(silent.endpoint())->size(), 0);
   const ClientStatistics after = GetClientStatistics();
-  EXPECT_EQ(after.connections_failed, before.connections_failed + 1);
+  // If the call hears of it so late that the server may be asked again, it is
+  // asked again.
+  const std::uint64_t asked =
+      after.connections_opened - before.connections_opened;
+  EXPECT_GE(asked, 1);
+  EXPECT_LE(asked, 2);
+  EXPECT_EQ(after.connections_failed - before.connections_failed, asked);
   EXPECT_EQ(after.connections_broken, before.connections_broken);
 }
 
