@@ -244,14 +244,14 @@ void StreamConnection::EndInput() {
 }
 
 void StreamConnection::Close(Status why) {
-  CloseNow(std::move(why), /*reset=*/false);
+  CloseNow(std::move(why), CloseKind::kClose);
 }
 
 void StreamConnection::Reset(Status why) {
-  CloseNow(std::move(why), /*reset=*/true);
+  CloseNow(std::move(why), CloseKind::kReset);
 }
 
-void StreamConnection::CloseNow(Status why, bool reset) {
+void StreamConnection::CloseNow(Status why, CloseKind kind) {
   bool started;
   bool registered;
   {
@@ -268,6 +268,11 @@ void StreamConnection::CloseNow(Status why, bool reset) {
   const OutputList::Closed output = output_.Close();  // [SC1]
   OutputNode::FreeAll(output.nodes);
   output_bytes_.Close();
+  // relaxed: what was written after ResetOnClose() has come into the list,
+  // which publishes it, or never does.
+  const bool reset = kind == CloseKind::kReset ||
+                     (kind == CloseKind::kClose &&
+                      reset_on_close_.load(std::memory_order_relaxed));
   if (started && fd() >= 0) {
     if (reset) SetResetOnClose(fd());
     ::shutdown(fd(), reset ? SHUT_RD : SHUT_RDWR);
@@ -368,7 +373,7 @@ void StreamConnection::GiveUpLingering() {
                                  remote_.ToString() +
                                  " in good order: the peer did not take the "
                                  "output or close its end in time"),
-           reset);
+           reset ? CloseKind::kReset : CloseKind::kEnded);
 }
 
 // Both directions have ended [SC7].
@@ -382,7 +387,7 @@ void StreamConnection::CloseEnded(int output_error) {
     ScopedLock guard(lifecycle_lock_);
     why = flush_reason_;
   }
-  Close(std::move(why));
+  CloseNow(std::move(why), CloseKind::kEnded);
 }
 
 void StreamConnection::Leave(unsigned roles) {

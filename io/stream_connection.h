@@ -185,6 +185,13 @@ class StreamConnection final : public Descriptor {
   // The same, and the peer is told by a reset, so that it doesn't take what it
   // has got for all there is.
   void Reset(Status why);
+  // From here on Close() is Reset(), so that what is written later isn't taken
+  // for all there is unless it is. For output whose end is that of the stream.
+  // Any thread; doesn't block.
+  void ResetOnClose() noexcept {
+    // relaxed: what is written later publishes it (CloseNow).
+    reset_on_close_.store(true, std::memory_order_relaxed);
+  }
 
   // Suspends calls of OnData until ResumeReading(); one that is running isn't
   // waited for, and one more may start if this isn't called from OnData. The
@@ -243,6 +250,8 @@ class StreamConnection final : public Descriptor {
   };
   enum class ReadOutcome { kDrained, kMore };
   enum class SendOutcome { kSent, kShort, kFull, kFailed };
+  // kEnded: the peer has all output, and its end.
+  enum class CloseKind { kEnded, kClose, kReset };
 
   StreamConnection(UniqueFd fd, std::size_t group, StreamHandler* handler,
                    const Options& options, Endpoint remote);
@@ -281,7 +290,7 @@ class StreamConnection final : public Descriptor {
   void OpenOutput();
   void CloseEnded(int output_error);
   void Leave(unsigned roles);
-  void CloseNow(Status why, bool reset);
+  void CloseNow(Status why, CloseKind kind);
   std::int64_t NoteTaken() FLARE_REQUIRES(lifecycle_lock_);
   // Whether output is left that the peer hasn't taken: ours, or the kernel's as
   // of the last NoteTaken().
@@ -342,6 +351,8 @@ class StreamConnection final : public Descriptor {
   std::atomic<bool> output_refused_{false};
   // Our direction has ended, with this errno or 0; -1: it has not.
   std::atomic<int> output_ended_{-1};
+  // ResetOnClose() was called.
+  std::atomic<bool> reset_on_close_{false};
   // EndInput() was called.
   std::atomic<bool> end_asked_{false};
   // PauseReading() was called: OnData may have left complete messages.

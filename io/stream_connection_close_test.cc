@@ -242,6 +242,31 @@ TEST_P(CloseTest, Reset) {
   ExpectGone();
 }
 
+TEST_P(CloseTest, CloseMayBeMadeAReset) {
+  Open();
+  connection_->ResetOnClose();
+  EXPECT_EQ(connection_->Write(CreateBufferSlow("half")), WriteResult::kOk);
+  EXPECT_EQ(Receive(peer_.get(), 4), "half");
+  connection_->Close(Status(1, "of it"));
+  EXPECT_EQ(handler_.WaitClosed().message(), "of it");
+  EXPECT_EQ(ReceiveRest(peer_.get()), ECONNRESET);
+  ExpectGone();
+}
+
+TEST_P(CloseTest, AnEndInGoodOrderIsNoReset) {
+  Open({}, 400'000, 8192);
+  connection_->ResetOnClose();
+  // The kernel takes it all, the peer most of it after we have closed.
+  const std::string sent = Pattern(200'000);
+  EXPECT_EQ(connection_->Write(CreateBufferSlow(sent)), WriteResult::kOk);
+  connection_->CloseAfterFlush(Status(1, "that is all"));
+  ::shutdown(peer_.get(), SHUT_WR);
+  EXPECT_EQ(handler_.WaitClosed().message(), "that is all");
+  ExpectGone();
+  EXPECT_EQ(Receive(peer_.get(), sent.size()), sent);
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+}
+
 TEST_P(CloseTest, CloseCutsAFlushShort) {
   Open();
   connection_->CloseAfterFlush();

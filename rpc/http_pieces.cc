@@ -26,13 +26,15 @@ flare::Status HttpPieces::Write(Buffer piece) {
 }
 
 void HttpPieces::Abort() {
-  flare::Status why(ECONNABORTED, "a handler gave its reply up");
-  // Without chunks the end of the connection would be that of the body.
-  if (begun() && !ticket_->chunked) return connection_->Reset(std::move(why));
-  connection_->Close(std::move(why));
+  connection_->Close(
+      flare::Status(ECONNABORTED, "a handler gave its reply up"));
 }
 
 bool HttpPieces::Begin() {
+  // There are no chunks: the end of the connection is that of the body.
+  if (request_->http.version() == HttpVersion::kHttp10) {
+    connection_->NoteBodyToTheEnd();
+  }
   ReplyTicket ticket = request_->ticket;
   for (;;) {
     connection_->WaitForRoom();

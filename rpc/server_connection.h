@@ -62,6 +62,9 @@ class ServerConnection final : public io::StreamHandler,
   // connection is closed. False: it is.
   bool WaitForRoom();
 
+  // A body follows that ends where the connection does.
+  void NoteBodyToTheEnd() { stream_->ResetOnClose(); }
+
   // Reads no more because of something the peer sent, answers what was accepted
   // and closes the connection.
   void CloseMalformed(const std::string& why);
@@ -77,10 +80,9 @@ class ServerConnection final : public io::StreamHandler,
     drained_.store(true, std::memory_order_relaxed);
     stream_->EndInput();
   }
-  // Closes at once.
+  // Closes at once: by a reset, if the peer could take that for the end of a
+  // body.
   void Close(flare::Status why) { stream_->Close(std::move(why)); }
-  // The same, and the peer is sure to notice that something is missing.
-  void Reset(flare::Status why) { stream_->Reset(std::move(why)); }
   // Drains the connection if it has been without traffic and without calls
   // since `since_ns`.
   void DrainIfIdle(std::int64_t since_ns);

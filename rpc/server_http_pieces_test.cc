@@ -317,6 +317,26 @@ TEST_F(HttpPiecesTest, EndWhenTheServerStops) {
   ended.Wait();
 }
 
+// Where its end would be that of the body.
+TEST_F(HttpPiecesTest, WhatTheEndOfTheServerCutsShortIsReset) {
+  server_options().drain_timeout = std::chrono::milliseconds(50);
+  fiber::Event ended;
+  Start([&](auto*, HttpBodyWriter* body) {
+    EXPECT_TRUE(Write(body, "part"));
+    while (Write(body, "")) this_fiber::SleepFor(std::chrono::milliseconds(1));
+    ended.Set();
+  });
+  RawClient client(endpoint());
+  client.Send("GET /pieces HTTP/1.0\r\n\r\n");
+  HeadOf(&client);
+  EXPECT_EQ(client.ReadExactly(4), "part");
+  StopServer();
+  ended.Wait();
+  char byte;
+  EXPECT_EQ(::recv(client.fd(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+}
+
 // More than may wait for a peer: without waiting the connection would be given
 // up.
 class HttpPiecesOfSlowPeersTest : public HttpPiecesTest {
