@@ -17,6 +17,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
+#include "flare/fiber/this_fiber.h"
 #include "glog/logging.h"
 
 namespace example::proxy {
@@ -30,8 +31,11 @@ constexpr std::size_t kBatchBytes = 64 << 10;
 constexpr auto kMaxAge = 1s;
 // More aren't kept for a disk that is too slow.
 constexpr std::size_t kMaxBytes = 8 << 20;
-// Who reads a pipe has so much time to make room while somebody waits for it.
+// While somebody waits for it, the reader of a pipe has so much time to make
+// room, and the holder of a lease on the file to let go of it.
 constexpr std::int64_t kPatienceNs = 1'000'000'000;
+// How often a file with a lease is tried.
+constexpr auto kLeaseRetry = 10ms;
 
 // Appends to a piece of memory; what doesn't fit is cut off.
 class LineWriter {
@@ -111,6 +115,27 @@ bool IsEmpty(int fd) {
   return ::fstat(fd, &info) == 0 && info.st_size == 0;
 }
 
+// Opens `path`, or leaves the reason in errno. The kernel asks a program that
+// holds a lease on the file to let go of it; EWOULDBLOCK: it hasn't in time.
+// Those that wait are the fiber that starts or reloads, on a thread meant for
+// that (where RunBlocking() has found none, SleepFor() leaves the worker to
+// others), the thread that watches for SIGHUP, and a drain that is asked for
+// meanwhile. Sessions don't: nothing is locked here.
+flare::io::UniqueFd OpenToAppend(const std::string& path) {
+  const std::int64_t deadline_ns = flare::NowNs() + kPatienceNs;
+  for (;;) {
+    // Not blocked by a FIFO without a reader, nor by a lease.
+    flare::io::UniqueFd file(
+        ::open(path.c_str(),
+               O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));
+    if (file || flare::fiber::GetLastError() != EWOULDBLOCK ||
+        flare::NowNs() >= deadline_ns) {
+      return file;
+    }
+    flare::this_fiber::SleepFor(kLeaseRetry);
+  }
+}
+
 // The size of as many lines as a pipe that has room at all takes as a whole.
 std::size_t FirstLines(std::string_view lines) {
   static_assert(kMaxAccessLine <= PIPE_BUF);
@@ -171,15 +196,18 @@ Status AccessLog::Open(const std::string& path) {
   if (path == "-") {
     file.Reset(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
   } else if (!path.empty()) {
-    // Not blocked by a FIFO without a reader.
-    file.Reset(::open(path.c_str(),
-                      O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
-                      0644));
+    file = OpenToAppend(path);
   }
   if (!file && !path.empty()) {
-    const int error = errno;
-    Status status = flare::StatusFromErrno(
-        error, "can't open the access log '" + path + "'");
+    const int error = flare::fiber::GetLastError();
+    const std::string failed = "can't open the access log '" + path + "'";
+    if (error == EWOULDBLOCK) {
+      return Status(EBUSY, failed +
+                               ": another program holds a lease on it (a Samba "
+                               "or NFS server, say); have it let go of the "
+                               "file, or name another one");
+    }
+    Status status = flare::StatusFromErrno(error, failed);
     if (error != ENXIO) return status;
     return Status(error, status.message() + " (nobody reads this FIFO)");
   }

@@ -50,9 +50,11 @@ class AccessLog {
 
   // Lines go to the end of this file from now on ("": nowhere; "-": stdout);
   // those before it to where they belong. Also opens the same file anew. Blocks
-  // the thread as Flush() does. Errors: the file can't be opened, also a FIFO
-  // that nobody reads; EAGAIN: the thread that writes can't be started. Lines
-  // go where they went then. Open() and Flush() not at the same time.
+  // the thread as Flush() does, and for up to a second where another program
+  // holds a lease on the file (fcntl(2)). Errors: the file can't be opened,
+  // also a FIFO that nobody reads; EBUSY: there is still such a lease; EAGAIN:
+  // the thread that writes can't be started, and nothing else. Lines go where
+  // they went then. Open() and Flush() not at the same time.
   flare::Status Open(const std::string& path);
 
   // Any thread; a copy under a short lock, no system call but for a wake-up

@@ -121,13 +121,52 @@ TEST(AccessLineTest, FitsWhateverTheNames) {
   EXPECT_EQ(line.back(), '\n');
 }
 
+// A lease on a file. For the kernel it is in the way of this process, too.
+class Lease {
+ public:
+  explicit Lease(const std::string& path)
+      : signal_before_(::signal(SIGIO, SIG_IGN)),  // Tells the holder.
+        file_(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0600)),
+        is_held_(::fcntl(file_.get(), F_SETLEASE, F_RDLCK) == 0) {}
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease() {
+    file_.Reset();
+    ::signal(SIGIO, signal_before_);
+  }
+
+  // False: this file system has none.
+  bool is_held() const { return is_held_; }
+  // Until somebody wants to write to the file. False: nobody does.
+  bool WaitUntilInTheWay() const {
+    const auto deadline = flare::ReadSteadyClock() + 60s;
+    while (::fcntl(file_.get(), F_GETLEASE) != F_UNLCK) {
+      if (flare::ReadSteadyClock() >= deadline) return false;
+      std::this_thread::sleep_for(1ms);
+    }
+    return true;
+  }
+  void LetGo() const {
+    EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_UNLCK), 0);
+  }
+
+ private:
+  const sighandler_t signal_before_;
+  flare::io::UniqueFd file_;
+  const bool is_held_;
+};
+
 class AccessLogTest : public testing::Test {
  protected:
   AccessLogTest() { std::remove(path_.c_str()); }
-  ~AccessLogTest() override { std::remove(path_.c_str()); }
+  ~AccessLogTest() override {
+    std::remove(path_.c_str());
+    std::remove(leased_.c_str());
+  }
 
   const std::string path_ =
       testing::TempDir() + "/access_log_test." + std::to_string(::getpid());
+  const std::string leased_ = path_ + ".leased";
 };
 
 TEST_F(AccessLogTest, WritesOnFlushAndAtTheEnd) {
@@ -189,6 +228,46 @@ TEST_F(AccessLogTest, AFileThatCantBeOpenedChangesNothing) {
   log.Write(SomeReport());
   log.Flush();
   EXPECT_EQ(ReadAll(path_), all);
+}
+
+// The lines of connections that end meanwhile don't wait.
+TEST_F(AccessLogTest, WaitsForTheEndOfALease) {
+  {
+    const Lease lease(leased_);
+    if (!lease.is_held()) GTEST_SKIP() << "no leases in " << leased_;
+    AccessLog log;
+    ASSERT_TRUE(log.Open(path_).ok());
+    std::thread holder([&] {
+      EXPECT_TRUE(lease.WaitUntilInTheWay());
+      log.Write(SomeReport());
+      lease.LetGo();
+    });
+    const flare::Status status = log.Open(leased_);
+    holder.join();
+    EXPECT_TRUE(status.ok()) << status;
+    log.Write(SomeReport());
+  }
+  const std::string line = LineOf(SomeReport());
+  EXPECT_EQ(ReadAll(path_).size(), line.size());
+  EXPECT_EQ(ReadAll(leased_).size(), line.size());
+}
+
+TEST_F(AccessLogTest, ALeaseThatIsKeptChangesNothing) {
+  {
+    const Lease lease(leased_);
+    if (!lease.is_held()) GTEST_SKIP() << "no leases in " << leased_;
+    AccessLog log;
+    ASSERT_TRUE(log.Open(path_).ok());
+    const flare::Status status = log.Open(leased_);
+    EXPECT_EQ(status.code(), EBUSY);
+    EXPECT_TRUE(
+        status.message().starts_with("can't open the access log '" + leased_ +
+                                     "': another program holds a lease on it "))
+        << status.message();
+    log.Write(SomeReport());
+  }
+  EXPECT_NE(ReadAll(path_), "");
+  EXPECT_EQ(ReadAll(leased_), "");
 }
 
 TEST_F(AccessLogTest, AThreadThatCantBeStartedChangesNothing) {

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """tcp_proxy's configuration, its errors and exit statuses, reload and drain."""
 
+import fcntl
 import os
 import re
 import signal
@@ -244,6 +245,37 @@ class Reloads(proxy_harness.ProxyTest):
     self.assertEqual(self.exchange(proxy), b"hello")
     self.access_lines(1)
     self.access_lines(2, "access.log.1")
+
+  def test_an_access_log_with_a_lease_is_refused(self):
+    upstream = self.upstream().address
+    proxy = self.start_configured(
+        f"listen: 127.0.0.1:0\nupstreams: ['{upstream}']\n")
+    os.rename(self.path("access.log"), self.path("access.log.1"))
+    self.write_file("access.log", "")
+    # That somebody wants the file comes as a signal, too.
+    self.addCleanup(signal.signal, signal.SIGIO,
+                    signal.signal(signal.SIGIO, signal.SIG_IGN))
+    holder = self.keep(open(self.path("access.log")))
+    try:
+      fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+      self.skipTest(f"no leases: {error}")
+    proxy.send_signal(signal.SIGHUP)
+    harness.wait_until(
+        lambda: fcntl.fcntl(holder, fcntl.F_GETLEASE) == fcntl.F_UNLCK,
+        "somebody who wants the file")
+    self.assertEqual(self.exchange(proxy), b"hello")
+    proxy.wait_for(r"Not reloaded, going on as before: .*another program holds "
+                   r"a lease")
+    # It has been tried once more.
+    proxy.wait_for(r"\] can't open the access log .*another program holds a "
+                   r"lease")
+    self.assertEqual(self.exchange(proxy), b"hello")
+    self.access_lines(2, "access.log.1")
+    fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    self.reload(proxy)
+    self.assertEqual(self.exchange(proxy), b"hello")
+    self.access_lines(1)
 
   @needs("ab")
   def test_under_load_no_request_fails(self):
