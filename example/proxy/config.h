@@ -152,9 +152,11 @@ ConfigSource ConfigSourceFromFlags();
 // On a fiber it also ends when `stop` is requested (ECANCELED): a file may be a
 // FIFO that nobody writes to. A thread that waits there is left behind.
 //
-// The error (EINVAL) is for people: it names the place ("proxy.yaml:7:
+// The error is for people: it names the place ("proxy.yaml:7:
 // health_check.interval" or "--connect_timeout"), what is wrong there and what
-// would be right. Only the first problem is reported.
+// would be right. Only the first problem is reported. EINVAL: the settings are
+// wrong; EAGAIN: there is no thread to read them; others: the file can't be
+// read.
 flare::Expected<ProxyConfig> LoadConfig(const ConfigSource& source,
                                         const std::stop_token& stop = {});
 

@@ -177,7 +177,9 @@ Expected<std::vector<Setting>> ParseSettings(const std::string& text,
 
 Expected<std::vector<Setting>> ReadSettingsFile(const std::string& path) {
   const auto text = flare::ReadFile(path, kMaxFileBytes);
-  if (!text) return Status(EINVAL, "--config: " + text.error().message());
+  if (!text) {
+    return Status(text.error().code(), "--config: " + text.error().message());
+  }
   return ParseSettings(*text, path);
 }
 

@@ -15,9 +15,9 @@
 namespace example::proxy {
 
 // Reads `path`; blocks the thread, and uses up to half a megabyte of stack.
-// Errors (EINVAL) name file and line: it can't be read or is no YAML, an
-// unknown name, a name that is given twice, a list or map where a value should
-// be. Values are not looked at.
+// Errors: ReadFile()'s; EINVAL names file and line: it is no YAML, an unknown
+// name, a name that is given twice, a list or map where a value should be.
+// Values are not looked at.
 flare::Expected<std::vector<Setting>> ReadSettingsFile(const std::string& path);
 
 // The same from `text`, which is called `name` in errors.

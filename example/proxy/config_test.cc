@@ -329,13 +329,20 @@ TEST(ConfigTest, NamesWithOneAddress) {
 }
 
 TEST(ConfigTest, FilesThatCantBeRead) {
-  EXPECT_EQ(LoadConfig({"/no/such/file.yaml", {}}).error().message(),
+  const auto none = LoadConfig({"/no/such/file.yaml", {}});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code(), ENOENT);
+  EXPECT_EQ(none.error().message(),
             "--config: can't read '/no/such/file.yaml': No such file or "
             "directory");
   const std::string folder = LoadConfig({"/tmp", {}}).error().message();
   EXPECT_TRUE(folder.starts_with("--config: can't read '/tmp'")) << folder;
-  const std::string large = FileError(std::string((1 << 20) + 1, '#'));
-  EXPECT_TRUE(large.find("more than 1024 KiB") != std::string::npos) << large;
+  const auto large = LoadFile(std::string((1 << 20) + 1, '#'));
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().code(), EFBIG);
+  EXPECT_NE(large.error().message().find("more than 1024 KiB"),
+            std::string::npos)
+      << large.error();
 }
 
 // Whatever is in a file, there is an answer: settings or an error.

@@ -59,6 +59,21 @@ void ProvideDescriptors(const ProxyConfig& config) {
   flare::io::ReserveDescriptors(needed);  // The runtime's may be less.
 }
 
+// What to do where an access log can't be opened, unless its text says that.
+const char* AdviceOnAccessLog(int error) {
+  switch (error) {
+    case EAGAIN:
+    case EBUSY:
+    case ENFILE:
+    case ENOMEM:
+      return "";
+    case EMFILE:
+      return "; raise the limit of descriptors (ulimit -n)";
+    default:
+      return "; name a file in a folder that exists and may be written to";
+  }
+}
+
 }  // namespace
 
 int CountUnreachable(const ProxyConfig& config) {
@@ -108,12 +123,9 @@ Status Supervisor::Start(const ProxyConfig& config) {
   const Status opened = flare::fiber::RunBlocking(
       [&] { return access_log_.Open(config.access_log); });
   if (!opened.ok()) {
-    const std::string advice =
-        opened.code() == EAGAIN
-            ? ""  // It has some.
-            : "; name a file in a folder that exists and may be written to";
     return Status(opened.code(), WhereOf(config, "access_log") + ": " +
-                                     opened.message() + advice);
+                                     opened.message() +
+                                     AdviceOnAccessLog(opened.code()));
   }
   auto proxy = Proxy::Start(
       std::make_shared<const ProxyConfig>(config),

@@ -43,7 +43,9 @@ class Supervisor {
 
   // Opens the access log and the pages, begins to listen and to check; SIGHUP
   // means Reload() from here on. Once, on a fiber. The error names the setting
-  // that can't be had, and what to do; EAGAIN: there are too few threads.
+  // that can't be had, and what to do; EAGAIN: there are too few threads;
+  // EMFILE, ENFILE, ENOBUFS, ENOMEM: too few descriptors or too little memory
+  // (EIO where the pages can't be opened, whatever they lack).
   flare::Status Start(const ProxyConfig& config);
 
   // Blocks the fiber until the process is told to quit, then drains. Returns

@@ -13,6 +13,7 @@
 #include "example/proxy/config.h"
 #include "example/proxy/supervisor.h"
 #include "example/rpc/flag_errors.h"
+#include "flare/base/status.h"
 #include "flare/base/string.h"
 #include "flare/init/override_flag.h"
 #include "glog/logging.h"
@@ -33,6 +34,21 @@ namespace {
 
 constexpr int kBadConfiguration = kBadFlags;
 
+// Of a start that failed. The settings may be right where the system has too
+// few threads or descriptors, or too little memory.
+int ExitStatusOf(const flare::Status& error) {
+  switch (error.code()) {
+    case EAGAIN:  // Threads.
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+      return 1;
+    default:
+      return kBadConfiguration;
+  }
+}
+
 int Check(const ProxyConfig& config) {
   const int unreachable = CountUnreachable(config);
   if (unreachable != 0) return 1;
@@ -46,14 +62,14 @@ int Entry(int argc, char** argv) {
   const auto config = LoadConfig(source);
   if (!config) {
     LOG(ERROR) << flare::OneLine(config.error().message());
-    return config.error().code() == EAGAIN ? 1 : kBadConfiguration;
+    return ExitStatusOf(config.error());
   }
   if (FLAGS_check_config) return Check(*config);
 
   Supervisor supervisor(source);
   if (const auto status = supervisor.Start(*config); !status.ok()) {
     LOG(ERROR) << flare::OneLine(status.message());
-    return status.code() == EAGAIN ? 1 : kBadConfiguration;
+    return ExitStatusOf(status);
   }
   return supervisor.ServeUntilQuitSignal();
 }

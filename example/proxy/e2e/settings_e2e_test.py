@@ -85,6 +85,14 @@ class FewDescriptors(proxy_harness.ProxyTest):
         r"group \d+: create an (epoll instance|eventfd): Too many open files; "
         r"raise the limit of descriptors \(ulimit -n\)")
 
+  def test_for_all_that_listens(self):
+    """There are enough for the workers alone."""
+    proxy = self.start_with(
+        "ulimit -n 100", listen=",".join(f"127.0.0.{i}:0" for i in range(1, 5)))
+    self.assertEqual(proxy.wait(), 1, proxy)
+    self.assertRegex(
+        proxy.log(), r"--listen: listen on 127\.0\.0\.\d:0: .*: Too many open "
+        r"files; raise the limit of descriptors \(ulimit -n\)")
 
   def test_for_all_clients(self):
     """Each of the 16 workers listens on each address."""
