@@ -181,6 +181,7 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
       rpc::ShutdownClientSide();
       return value;
     });
+    rpc::EndQuitSignalWaits();
     fiber::TerminateRuntime();
   } else {
     Refuse(program, "can't start the fiber runtime: " + started.message());

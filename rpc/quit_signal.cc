@@ -1,6 +1,8 @@
 // A signal handler may do next to nothing, least of all wake a fiber. So it
 // counts, and writes to an eventfd on which a thread of ours sleeps; that
-// thread sets the event.
+// thread sets the event. It ends before the runtime does: then nothing may come
+// from outside any more, and fibers that still wait are abandoned, the event's
+// list of them with them.
 #include "flare/rpc/quit_signal.h"
 
 #include <signal.h>
@@ -13,10 +15,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/status.h"
@@ -80,7 +82,8 @@ void OnQuitSignal(int) {
 
 class QuitWatcher {
  public:
-  QuitWatcher() {
+  // `watches`: whether signals set the event, or are counted only.
+  explicit QuitWatcher(bool watches) {
     if (wakeup_fd < 0) wakeup_fd = eventfd(0, EFD_CLOEXEC);
     if (wakeup_fd < 0) {
       GiveUp(StatusFromErrno(errno, "create an eventfd").message() +
@@ -91,7 +94,7 @@ class QuitWatcher {
     quit_requested = false;
     first_signal_ns = 0;
     try {
-      thread_ = std::thread([this] { Watch(); });
+      if (watches) thread_ = std::thread([this] { Watch(); });
     } catch (const std::system_error& error) {
       GiveUp(std::string("can't start a thread: ") + error.what() +
              "; raise the limit of threads (ulimit -u) or of memory");
@@ -108,6 +111,11 @@ class QuitWatcher {
     for (std::size_t i = 0; i != std::size(kSignals); ++i) {
       sigaction(kSignals[i], &previous_[i], nullptr);
     }
+    StopWatching();
+  }
+
+  void StopWatching() {
+    if (!thread_.joinable()) return;
     ending_ = true;
     io::SignalEventFd(wakeup_fd);
     thread_.join();
@@ -119,7 +127,7 @@ class QuitWatcher {
   void Watch() {
     while (!quit_requested && !ending_) {
       std::uint64_t count;
-      // Blocks until the handler or the destructor writes, or has written to
+      // Blocks until the handler or StopWatching() writes, or has written to
       // the last watcher.
       [[maybe_unused]] const ssize_t n = read(wakeup_fd, &count, sizeof(count));
     }
@@ -133,12 +141,15 @@ class QuitWatcher {
 };
 
 ThreadMutex watcher_lock;
-std::unique_ptr<QuitWatcher> watcher FLARE_GUARDED_BY(watcher_lock);
+// exit() leaves it alone: fibers may still wait, and a forked child has no
+// thread to join.
+QuitWatcher* watcher FLARE_GUARDED_BY(watcher_lock) = nullptr;
+bool waits_have_ended FLARE_GUARDED_BY(watcher_lock) = false;
 
 QuitWatcher* GetWatcher() {
   ScopedLock guard(watcher_lock);
-  if (watcher == nullptr) watcher = std::make_unique<QuitWatcher>();
-  return watcher.get();
+  if (watcher == nullptr) watcher = new QuitWatcher(!waits_have_ended);
+  return watcher;
 }
 
 }  // namespace
@@ -151,9 +162,16 @@ bool CheckForQuitSignal() {
   return quit_requested.load(std::memory_order_relaxed);
 }
 
+void rpc::EndQuitSignalWaits() {
+  ScopedLock guard(watcher_lock);
+  waits_have_ended = true;
+  if (watcher != nullptr) watcher->StopWatching();
+}
+
 void rpc::ForgetQuitSignals() {
   ScopedLock guard(watcher_lock);
-  watcher.reset();
+  delete std::exchange(watcher, nullptr);
+  waits_have_ended = false;
 }
 
 }  // namespace flare

@@ -5,6 +5,10 @@
 
 namespace flare::rpc {
 
+// From here on signals wake nobody who waits for them; CheckForQuitSignal()
+// still tells. Called by flare::Start() before it ends the runtime.
+void EndQuitSignalWaits();
+
 // Puts back what the signals did before the first WaitForQuitSignal() or
 // CheckForQuitSignal(), and forgets the signals that came. Called by
 // flare::Start() at its end; nobody may wait any more.

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +10,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/base/status.h"
@@ -16,6 +19,7 @@
 #include "flare/fiber/testing/new_events.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
+#include "flare/init/on_init.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/testing/start_fixture.h"
 #include "gtest/gtest.h"
@@ -96,6 +100,48 @@ TEST_F(StartTest, WhoStillWaitsForASignalAtTheEndIsAbandoned) {
     return 0;
   });
   EXPECT_EQ(woken.load(), 0);
+}
+
+// What it is has gone with the runtime.
+TEST_F(StartTest, ASignalAfterTheRuntimeWakesNobody) {
+  static bool raises = false;
+  // Lives as long as the program.
+  static const init::OnInit at_end(
+      0, [] {},
+      [] {
+        if (!std::exchange(raises, false)) return;
+        raise(SIGTERM);
+        EXPECT_TRUE(CheckForQuitSignal());
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      });
+  static std::atomic<bool> begun;
+  // Left behind on purpose, and where leak checkers find it.
+  static auto* const waiter = new Fiber;
+  raises = true;
+  const int result = StartWith({}, [](int, char**) {
+    *waiter = Fiber([] {
+      begun = true;
+      WaitForQuitSignal();
+    });
+    while (!begun) this_fiber::Yield();
+    return 7;
+  });
+  EXPECT_EQ(result, 7);
+  EXPECT_FALSE(raises);
+}
+
+// As one does whose exec() has failed.
+TEST_F(StartTest, AForkedChildMayExit) {
+  const int status = StartWith({}, [](int, char**) {
+    CheckForQuitSignal();
+    const pid_t child = fork();
+    if (child == 0) std::exit(3);
+    int ended = 0;
+    EXPECT_EQ(waitpid(child, &ended, 0), child);
+    return ended;
+  });
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 // It has begun on another thread, and is kept from its CPU until the end: what
