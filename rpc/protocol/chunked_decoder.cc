@@ -32,6 +32,8 @@ ChunkedDecoder::Result ChunkedDecoder::Feed(Buffer& in, Buffer* body) {
     in.Skip(used);
     if (done_) return Result::kDone;
   }
+  // Each piece that came by itself may be all that is used of a block.
+  body->CompactIfSparse();
   return Result::kNeedMore;
 }
 

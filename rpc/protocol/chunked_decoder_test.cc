@@ -185,6 +185,24 @@ TEST(ChunkedDecoder, OneByteChunksDontBloatTheBody) {
   EXPECT_LE(body.SliceCount(), 30u);
 }
 
+// A chunk that trickles in, between other things that are built and read.
+TEST(ChunkedDecoder, PiecesDontBloatTheBody) {
+  constexpr std::size_t kSize = 1 << 20;
+  for (const std::size_t piece : {64, 1448}) {
+    ChunkedDecoder decoder;
+    decoder.Start(kSize, 100);
+    Buffer in = CreateBufferSlow("100000\r\n");
+    Buffer body;
+    Buffer others;
+    while (body.size() + piece <= kSize) {
+      ASSERT_EQ(decoder.Feed(in, &body), ChunkedDecoder::Result::kNeedMore);
+      ASSERT_LE(body.SliceCount(), 16 + body.size() / 4096);
+      in = CreateBufferSlow(std::string(piece, 'x'));
+      others.Append("between");
+    }
+  }
+}
+
 TEST(ChunkedDecoder, LargeChunksAreLinked) {
   std::string data(100000, 'd');
   Buffer in = CreateBufferSlow("186a0\r\n");
