@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "flare/base/string.h"
+
 namespace flare::rpc {
 namespace {
 
@@ -23,6 +25,15 @@ flare::Status AddTo(Map* handlers, std::string path, HttpHandlerPtr handler) {
                          "HTTP path \"" + path +
                              "\" has a '?' or a '#', which ends the path of a "
                              "request: no request would come to it");
+  }
+  const auto unusual = std::find_if(path.begin(), path.end(), [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
+  });
+  if (unusual != path.end()) {
+    return flare::Status(EINVAL, "HTTP path \"" + OneLine(path) +
+                                     "\" has a blank or a control character: "
+                                     "no request would come to it; write %20 "
+                                     "for a blank");
   }
   if (!handlers->emplace(path, std::move(handler)).second) {
     return flare::Status(EEXIST,
@@ -53,6 +64,13 @@ flare::Status HttpRoutes::AddExemptPath(std::string path,
 flare::Status HttpRoutes::AddPrefix(std::string prefix,
                                     HttpHandlerPtr handler) {
   return AddTo(&prefixes_, std::move(prefix), std::move(handler));
+}
+
+void HttpRoutes::Clear() {
+  paths_.clear();
+  exempt_.clear();
+  prefixes_.clear();
+  default_.reset();
 }
 
 void HttpRoutes::SetDefault(HttpHandlerPtr handler) {

@@ -19,13 +19,16 @@ class HttpRoutes {
  public:
   HttpRoutes();
 
-  // Fail if the path doesn't begin with '/', has a '?' or '#', or was added
-  // before.
+  // Fail if the path doesn't begin with '/', has a '?', '#', blank or control
+  // character, or was added before.
   flare::Status AddPath(std::string path, HttpHandlerPtr handler);
   // One that is answered whatever the limits of calls say.
   flare::Status AddExemptPath(std::string path, HttpHandlerPtr handler);
   flare::Status AddPrefix(std::string prefix, HttpHandlerPtr handler);
   void SetDefault(HttpHandlerPtr handler);
+
+  // Destroys what was added.
+  void Clear();
 
   // Whether there is no handler.
   bool empty() const {

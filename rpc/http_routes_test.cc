@@ -88,17 +88,24 @@ TEST(HttpRoutes, PathsAreTakenOnceAndBeginWithASlash) {
   EXPECT_FALSE(routes.AddPrefix("x/", NewHandler()).ok());
 }
 
-// They end the path of a request.
-TEST(HttpRoutes, PathsHaveNeitherQueryNorFragment) {
+// No request has such a path.
+TEST(HttpRoutes, PathsHaveNeitherQueryNorFragmentNorBlanks) {
   HttpRoutes routes;
   EXPECT_FALSE(routes.AddPath("/a?b", NewHandler()).ok());
   EXPECT_FALSE(routes.AddPath("/a#b", NewHandler()).ok());
   EXPECT_FALSE(routes.AddPrefix("/?", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPath("/a\x7f", NewHandler()).ok());
+  EXPECT_FALSE(routes.AddPrefix("/a\n", NewHandler()).ok());
+  EXPECT_NE(routes.AddPath("/my file", NewHandler())
+                .message()
+                .find("write %20 for a blank"),
+            std::string::npos);
   const flare::Status status = routes.AddPrefix("/a#", NewHandler());
   EXPECT_NE(status.message().find("\"/a#\" has a '?' or a '#'"),
             std::string::npos)
       << status.message();
   EXPECT_TRUE(routes.empty());
+  EXPECT_TRUE(routes.AddPath("/a\x80", NewHandler()).ok());
 }
 
 // The longest of all prefixes, the plain way.

@@ -142,7 +142,11 @@ Server::Server() : Server(Options()) {}
 Server::Server(Options options)
     : state_(MakeRefCounted<rpc::ServerState>(std::move(options))) {}
 
-Server::~Server() { Join(); }
+Server::~Server() {
+  // A connection is gone a little before it lets go of the state, and so may
+  // the sweeper be.
+  if (Join() == 0) state_->DropUserCode();
+}
 
 bool Server::Fail(std::string what) {
   Status error(rpc::STATUS_FAILED, std::move(what));

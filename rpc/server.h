@@ -177,7 +177,9 @@ class Server {
   Server();
   explicit Server(Options options);
   // Does Join() if that wasn't done: may block for Options::drain_timeout, and
-  // abandon calls.
+  // abandon calls. If there is none, what was given to the server (services,
+  // handlers, filter) is destroyed by the time it returns; else with the last
+  // of these calls, wherever that ends.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -202,9 +204,10 @@ class Server {
   bool AddService(google::protobuf::Service* service);
 
   // For the path alone, without query. Fails if there is one for this path, if
-  // it doesn't begin with a slash, or has a '?' or a '#'. Paths are compared as
-  // they are sent: nothing is decoded, /%61 isn't /a. A handler is given away,
-  // or borrowed as a service is; a borrowed one may have several paths.
+  // it doesn't begin with a slash, or has a '?', a '#', a blank or a control
+  // character, as no request's has. Paths are compared as they are sent:
+  // nothing is decoded, /%61 isn't /a. A handler is given away, or borrowed as
+  // a service is; a borrowed one may have several paths.
   bool AddHttpHandler(std::string path, HttpHandlerArgument handler);
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.

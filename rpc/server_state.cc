@@ -29,6 +29,12 @@ ServerState::ServerState(Server::Options options)
       name_(options.service_name),
       options_(WithinLimits(std::move(options))) {}
 
+void ServerState::DropUserCode() {
+  owned_services.clear();
+  routes.Clear();
+  options_.conn_filter = nullptr;
+}
+
 std::string ServerState::title() const {
   ScopedLock guard(name_mutex_);
   return name_.empty() ? "Server" : "Server " + name_;

@@ -35,6 +35,11 @@ class ServerState : public RefCounted<ServerState> {
   // the counters for the runtime, which must be running.
   flare::Status Freeze(const std::vector<std::string>& protocols);
 
+  // Destroys services, handlers and filter that were given to the server: not
+  // by whoever happens to let go of this last, and when. No connection may be
+  // left, nor any call.
+  void DropUserCode();
+
   const Server::Options& options() const { return options_; }
   const ServerProtocolSet& protocols() const { return protocols_; }
   // "flare, http+pb", for messages.
@@ -110,7 +115,7 @@ class ServerState : public RefCounted<ServerState> {
 
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
-  const Server::Options options_;
+  Server::Options options_;  // Fixed, but for DropUserCode().
   ServerProtocolSet protocols_;
   std::string protocol_names_;
   std::vector<Counters> counters_;

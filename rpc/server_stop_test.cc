@@ -2,9 +2,12 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"
@@ -13,7 +16,10 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/shuffle.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/server_protocol.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "glog/logging.h"
@@ -348,6 +354,64 @@ TEST_F(ServerStopTest, UnderLoadWithFibersThatBlockNoCallIsLost) {
   };
   StartServer();
   StopUnderLoad(&server(), "flare", 100);
+}
+
+// Takes nothing from other protocols. At the end of a connection it stays while
+// it is told to: the connection is gone then, but not freed.
+class StayingProtocol : public ServerProtocol {
+ public:
+  explicit StayingProtocol(ReplySink* sink) : ServerProtocol(sink) {}
+  ~StayingProtocol() override {
+    begun = true;
+    while (stay) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::string_view name() const override { return "staying"; }
+  ProtocolTraits traits() const override { return {}; }
+  CutResult Cut(Buffer&, InboundRequest*, std::size_t*, std::string*) override {
+    return CutResult::kNotMine;
+  }
+  ParseResult Parse(InboundRequest*) const override { return ParseResult::kOk; }
+  void Write(const ReplyTicket&, OutboundResponse&&) override {}
+
+  static inline std::atomic<bool> stay{false};
+  static inline std::atomic<bool> begun{false};
+};
+
+TEST_F(ServerStopTest, WhatWasGivenAwayGoesWithTheServer) {
+  struct Given : FlexibleService {
+    std::shared_ptr<int> data;
+  };
+  RegisterServerProtocol("staying", [](const Limits&, ReplySink* sink) {
+    return std::make_unique<StayingProtocol>(sink);
+  });
+  auto data = std::make_shared<int>();
+  Server::Options options;
+  options.conn_filter = [data](const Endpoint&) { return true; };
+  auto server = std::make_unique<Server>(std::move(options));
+  auto given = std::make_unique<Given>();
+  given->data = data;
+  server->AddService(std::move(given));
+  server->AddHttpHandler(
+      "/", NewHttpGetHandler([data](auto&, HttpResponse*, auto*) {}));
+  server->AddHttpPrefixHandler(
+      "/all", NewHttpGetHandler([data](auto&, HttpResponse*, auto*) {}));
+  server->SetDefaultHttpHandler(
+      NewHttpGetHandler([data](auto&, HttpResponse*, auto*) {}));
+  server->AddProtocols({"flare", "staying"});
+  server->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(server->Start());
+  StayingProtocol::stay = true;
+  {
+    RawClient client(server->endpoint());
+    client.Call(1, kCall, MakeRequest(""));
+    EXPECT_TRUE(client.ReadReply());
+  }
+  EXPECT_TRUE(
+      fiber::testing::Eventually([] { return StayingProtocol::begun.load(); }));
+  EXPECT_EQ(data.use_count(), 6);
+  server.reset();
+  EXPECT_EQ(data.use_count(), 1);
+  StayingProtocol::stay = false;
 }
 
 TEST_F(ServerStopTest, OverAndOver) {
