@@ -26,10 +26,11 @@
 //   - A malformed header map: STATUS_MALFORMED_DATA, status 18.
 //   - No service or no method: STATUS_INVALID_METHOD_NAME, status 6.
 //
-// The client sends requests only: its connections are closed when idle, long
-// before a server would miss a heartbeat. It passes over heartbeats, gives up
-// using a connection on go-away, and closes it on other requests. A response
-// that can't be read fails its call with STATUS_MALFORMED_DATA.
+// The client sends requests, and answers to a server's heartbeats; none of its
+// own, as its connections are closed when idle, long before a server would miss
+// one. It gives up using a connection on go-away, and closes it on other
+// requests. A response that can't be read fails its call with
+// STATUS_MALFORMED_DATA.
 #ifndef FLARE_RPC_PROTOCOL_BOLT_PROTOCOL_H_
 #define FLARE_RPC_PROTOCOL_BOLT_PROTOCOL_H_
 

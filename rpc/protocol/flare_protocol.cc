@@ -254,13 +254,17 @@ class FlareClientProtocol final
     if (!meta.has_response) return "a response without response_meta";
     if (!meta.has_status) return "a response without status";
     const auto compression = CompressionFromWire(meta.compression_algorithm);
-    if (!compression) return "a response compressed with an unknown algorithm";
+    // What comes with a failure, and can't be read, doesn't hide the failure.
+    if (!compression && meta.status == 0) {
+      return "a response compressed with an unknown algorithm";
+    }
     if (meta.method_type == kMethodTypeStream && meta.status == 0) {
       return "a stream in response to a single call";
     }
     response->status = meta.status;
     response->description = meta.description;
-    response->compression = *compression;
+    response->compression =
+        compression.value_or(CompressionAlgorithm::kUnknown);
     response->attachment_compressed = meta.attachment_compressed;
     return {};
   }

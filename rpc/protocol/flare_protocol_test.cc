@@ -399,6 +399,17 @@ TEST_F(FlareClient, FailsTheCallOfAMalformedResponse) {
   }
 }
 
+TEST_F(FlareClient, AnUnknownCompressionHidesNoFailure) {
+  InboundResponse response;
+  ASSERT_EQ(
+      Cut(Frame("\x08\x07\x32\x03\x08\xe7\x24\x38\x01\x48\x09"), &response),
+      CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_EQ(response.correlation_id, 7u);
+  EXPECT_EQ(response.status, 4711);
+  EXPECT_EQ(response.compression, CompressionAlgorithm::kUnknown);
+}
+
 TEST_F(FlareClient, ClosesOnAResponseOfNobody) {
   InboundResponse response;
   ASSERT_EQ(Cut(Frame("\x38\x01"), &response), CutResult::kMessage);

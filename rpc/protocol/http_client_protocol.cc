@@ -17,6 +17,10 @@ namespace flare::rpc {
 
 namespace {
 
+// Taken for a message it might even be one.
+constexpr std::string_view kEncoded =
+    "a response with a Content-Encoding, which calls don't ask for";
+
 // A stream of messages, in the way of the published servers: they say in a
 // field behind it how it ended.
 bool IsStream(const HttpHead& head) {
@@ -147,7 +151,7 @@ bool HttpClientProtocol::FillResponse(const HttpHead& head,
   }
   response->correlation_id = *head.rpc_seq_no.value;
   if (head.status != 200 || head.rpc_error_code.data() != nullptr ||
-      IsStream(head)) [[unlikely]] {
+      head.encoded || IsStream(head)) [[unlikely]] {
     FillOutcome(head, response);
   }
   return true;
@@ -157,8 +161,10 @@ void HttpClientProtocol::FillOutcome(const HttpHead& head,
                                      InboundResponse* response) {
   if (head.rpc_error_code.data() == nullptr) {
     if (head.status == 200) {
-      return FailCall(STATUS_MALFORMED_DATA,
-                      "a stream in response to a single call", response);
+      return FailCall(
+          STATUS_MALFORMED_DATA,
+          head.encoded ? kEncoded : "a stream in response to a single call",
+          response);
     }
     return FailCall(STATUS_MALFORMED_DATA,
                     "HTTP status " + std::to_string(head.status) + " (" +
@@ -172,6 +178,8 @@ void HttpClientProtocol::FillOutcome(const HttpHead& head,
   }
   if (*code != STATUS_SUCCESS) {
     FailCall(*code, head.rpc_error_reason, response);
+  } else if (head.encoded) {
+    FailCall(STATUS_MALFORMED_DATA, kEncoded, response);
   }
 }
 

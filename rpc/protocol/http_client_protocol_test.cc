@@ -211,6 +211,34 @@ TEST_F(HttpClient, RefusesStreamsOfMessages) {
   }
 }
 
+TEST_F(HttpClient, RefusesEncodedMessages) {
+  const auto read = [&](std::string_view fields, InboundResponse* response) {
+    return Read("HTTP/1.1 200 OK\r\nRpc-SeqNo: 5\r\n" + std::string(fields) +
+                    "\r\nContent-Length: 2\r\n\r\nab",
+                response);
+  };
+  for (const std::string_view fields :
+       {"Content-Encoding: gzip", "content-encoding: identity, br",
+        "Rpc-Error-Code: 0\r\nContent-Encoding: deflate"}) {
+    for (int i = 0; i != 2; ++i) {
+      InboundResponse response;
+      ASSERT_EQ(read(fields, &response), ParseResult::kReject);
+      EXPECT_EQ(response.correlation_id, 5u);
+      EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
+      EXPECT_EQ(response.description,
+                "a response with a Content-Encoding, which calls don't ask "
+                "for");
+      EXPECT_TRUE(response.body.empty());
+    }
+  }
+  InboundResponse response;
+  ASSERT_EQ(read("Content-Encoding: identity", &response), ParseResult::kOk);
+  EXPECT_EQ(FlattenSlow(response.body), "ab");
+  ASSERT_EQ(read("Rpc-Error-Code: 7\r\nContent-Encoding: gzip", &response),
+            ParseResult::kOk);
+  EXPECT_EQ(response.status, 7);
+}
+
 // The published servers send texts of failures as they are.
 TEST_F(HttpClient, ReadsReasonsOfSeveralLines) {
   const std::string bytes =
