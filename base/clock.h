@@ -116,6 +116,7 @@ constexpr std::int64_t ToNs(std::chrono::duration<Rep, Period> duration) {
   } else {
     const long double wide =
         std::chrono::duration<long double, std::nano>(duration).count();
+    if (wide != wide) return 0;  // No number.
     if (wide >= static_cast<long double>(Ns::max().count())) {
       return Ns::max().count();
     }

@@ -192,6 +192,9 @@ TEST(ToNs, RoundsUpAndSaturates) {
   EXPECT_EQ(ToNs(std::chrono::milliseconds::max()), kMax);
   EXPECT_EQ(ToNs(std::chrono::duration<double>(1e30)), kMax);
   EXPECT_EQ(ToNs(std::chrono::duration<double>(-1e30)), kMin);
+  EXPECT_EQ(ToNs(std::chrono::duration<double>(
+                std::numeric_limits<double>::quiet_NaN())),
+            0);
   // The last that fits, and the first that doesn't.
   EXPECT_EQ(ToNs(std::chrono::seconds(9'223'372'036)),
             9'223'372'036'000'000'000);

@@ -218,7 +218,8 @@ requires(std::is_same_v<Operations, ChannelOperation>&&...) SelectResult
 }
 
 // For a number of operations known only at run time; `operations` is used
-// during the call.
+// during the call. Make those that receive anew for each call: that empties
+// their `*out`.
 inline SelectResult SelectOf(std::span<ChannelOperation> operations,
                              const WaitLimit& limit = {}) {
   return ChannelSelector::Select(operations, true, limit);

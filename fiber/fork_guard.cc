@@ -49,7 +49,7 @@ void OnFault(int signal, siginfo_t* info, void* context) {
 void InChild() {
   // relaxed: the only thread there is.
   void (*const forget)() = forget_runtime.load(std::memory_order_relaxed);
-  if (forget == nullptr) return;
+  if (forget == nullptr || IsForkedChild()) return;  // Or its child.
   forked_child.store(true, std::memory_order_relaxed);
   forget();
   if (CurrentWorker() == nullptr || trap == nullptr) return;

@@ -240,6 +240,34 @@ TEST_F(ForkGuardTest, OtherFaultsOfTheChildAreWhatTheyWere) {
   EXPECT_EQ(ended.said.find(kForkedChildMessage), std::string::npos);
 }
 
+TEST(ForkGuard, FaultsOfAChildsChildComeToTheHandlerFromBefore) {
+#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
+  GTEST_SKIP() << "The sanitizers report faults in their own way";
+#endif
+  struct sigaction action = {};
+  action.sa_handler = [](int) { _exit(42); };
+  struct sigaction before;
+  ASSERT_EQ(sigaction(SIGSEGV, &action, &before), 0);
+  RuntimeOptions options;
+  options.concurrency = 1;
+  ASSERT_TRUE(StartRuntime(options).ok());
+  Ended ended;
+  Fiber fiber([&] {
+    ended = Fork([] {
+      const Ended of_its_child = Fork([] {
+        void* const locked =
+            mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *static_cast<volatile int*>(locked) = 1;
+      });
+      _exit(of_its_child.Exited(42) ? 43 : 44);
+    });
+  });
+  fiber.join();
+  TerminateRuntime();
+  EXPECT_TRUE(ended.Exited(43)) << ended.status;
+  ASSERT_EQ(sigaction(SIGSEGV, &before, nullptr), 0);
+}
+
 TEST(ForkGuard, ProcessesForkedWithoutARuntimeMayStartOne) {
 #ifdef FLARE_TSAN
   GTEST_SKIP() << "ThreadSanitizer forbids threads after a fork";

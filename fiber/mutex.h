@@ -8,6 +8,11 @@
 //   if (mutex.try_lock_for(5ms)) ...
 //   if (mutex.lock(stop)) ...           // false: the stop came first
 //
+// Where waits are given a std::stop_token, of a Mutex or of anything else, no
+// std::stop_callback of it may suspend its fiber: neither lock a Mutex that may
+// be held nor wait. It may set an Event, or Spawn() what waits. Callbacks of a
+// request_stop() by a plain thread may do all that threads may.
+//
 // Not fair: a running fiber may overtake one that is being woken. Not
 // recursive, and there is no RecursiveMutex: the holder may be resumed on
 // another thread, and what wants one is better split into a public function

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,23 @@ Status ValidateRatio(const char* flag, int ratio) {
                             "; it must be 0 (never) or more (one in so many)");
 }
 
+Status ValidateTimes(const RuntimeOptions& options) {
+  const std::pair<const char*, std::chrono::nanoseconds> times[] = {
+      {"stack_idle", options.stack_idle},
+      {"stuck_threshold", options.stuck_threshold},
+      {"watch_period", options.watch_period},
+      {"thread_spin", options.thread_spin},
+      {"blocking_thread_idle", options.blocking_thread_idle},
+  };
+  for (const auto& [name, time] : times) {
+    if (time.count() >= 0) continue;
+    return Status(EINVAL, std::string("RuntimeOptions::") + name + " is " +
+                              std::to_string(time.count()) +
+                              " ns; it must be 0 or more");
+  }
+  return Status();
+}
+
 Status Validate(const RuntimeOptions& options) {
   Status status = ValidateStack(options);
   if (status.ok()) {
@@ -58,6 +77,7 @@ Status Validate(const RuntimeOptions& options) {
     status =
         Status(EINVAL, "flare_fiber_max_blocking_threads must be at least 1");
   }
+  if (status.ok()) status = ValidateTimes(options);
   return status;
 }
 

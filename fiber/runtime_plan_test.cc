@@ -1,6 +1,7 @@
 #include "flare/fiber/runtime_plan.h"
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -237,6 +238,14 @@ TEST(RuntimePlanTest, ImpossibleValuesAreRefused) {
   options = {};
   options.reserve_workers = -1;
   ExpectParts(RefusalOn("0", options), {"flare_fiber_reserve_workers is -1"});
+  for (const auto time :
+       {&RuntimeOptions::stack_idle, &RuntimeOptions::stuck_threshold,
+        &RuntimeOptions::watch_period, &RuntimeOptions::thread_spin,
+        &RuntimeOptions::blocking_thread_idle}) {
+    options = {};
+    options.*time = std::chrono::nanoseconds(-1);
+    ExpectParts(RefusalOn("0", options), {"is -1 ns", "0 or more"});
+  }
   options = {};
   options.optimize_for = "speed";
   ExpectParts(RefusalOn("0", options), {"'speed'", "io-heavy"});

@@ -16,6 +16,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
+#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/sanitizer.h"
 #include "flare/fiber/stack.h"
 #include "glog/logging.h"
@@ -81,6 +82,7 @@ void Report(const Carrier& fiber, const void* context) {
 // The fiber whose guard was hit; nullptr: it was something else.
 const Carrier* Overflowed(const siginfo_t& info) {
   if (info.si_code <= 0) return nullptr;  // Sent by somebody.
+  if (IsForkedChild()) return nullptr;    // A look at its worker is a fault.
   const Carrier* const fiber = CurrentFiber();
   if (fiber == nullptr) return nullptr;
   const auto* const address = static_cast<const char*>(info.si_addr);

@@ -182,8 +182,9 @@ std::size_t TimerWheel::Fire(std::int64_t now_ns) {
   while (Timer* const timer = slots_[kExpiredSlot]) {
     Unlink(timer);
     const Timer::Callback callback = timer->callback_;
-    // relaxed: under lock_; Cancel reads it after it held lock_ [TW2].
-    running_.store(timer, std::memory_order_relaxed);
+    // release: where it comes right behind the null below, Cancel may see this
+    // alone, and knows by it that the callback before has returned [TW2].
+    running_.store(timer, std::memory_order_release);
     guard.unlock();
     callback(timer);  // [TW3]
     ++fired;

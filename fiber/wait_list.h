@@ -39,7 +39,9 @@ struct WaitReason;  // carrier.h
 // When a wait gives up though nobody woke it.
 struct WaitLimit {
   std::int64_t deadline_ns = kNoDeadline;  // In NowNs() time.
-  // Must outlive the wait; nullptr: can't be stopped.
+  // Must outlive the wait; nullptr: can't be stopped. On a worker no callback
+  // of such a token, whoever registered it, may suspend its fiber: by a
+  // fiber::Mutex that another one has, say [WL5].
   const std::stop_token* stop = nullptr;
 };
 
