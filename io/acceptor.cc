@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/fork_guard.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/listener.h"
 #include "flare/io/socket_options.h"
@@ -238,6 +239,10 @@ void Acceptor::SetBacklog(int backlog) {
 }
 
 void Acceptor::Stop() {
+  // The file is the parent's.
+  if (fiber::IsForkedChild()) [[unlikely]] {
+    fiber::DieAsForkedChild();
+  }
   RemoveSocketFile();
   for (const auto& listener : listeners_) listener->Stop();
 }

@@ -252,6 +252,10 @@ void StreamConnection::Reset(Status why) {
 }
 
 void StreamConnection::CloseNow(Status why, CloseKind kind) {
+  // The parent has the socket, too, and goes on with it.
+  if (fiber::IsForkedChild()) [[unlikely]] {
+    fiber::DieAsForkedChild();
+  }
   bool started;
   bool registered;
   {

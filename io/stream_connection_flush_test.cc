@@ -1,10 +1,7 @@
 // When a connection sends what is written, and who does it.
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -26,6 +23,7 @@
 #include "flare/io/epoll_poller.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"
+#include "flare/io/testing/forked_child.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -306,20 +304,14 @@ TEST_P(FlushTest, PeerTakesOutputWhateverTheKernelHolds) {
 }
 
 // A forked child has the connection, too, and no workers: what it sent would go
-// among what the parent sends.
-TEST_P(FlushTest, ForkedChildrenSendNothing) {
+// among what the parent sends, and what it closed is the parent's.
+TEST_P(FlushTest, ForkedChildrenDoNothing) {
   Open();
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const UniqueFd null(::open("/dev/null", O_WRONLY));
-    ::dup2(null.get(), STDERR_FILENO);
+  testing::ExpectAbortInChild([&] {
     static_cast<void>(connection_->Write(CreateBufferSlow("child")));
-    ::_exit(7);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) << status;
+  });
+  testing::ExpectAbortInChild(
+      [&] { connection_->Close(Status(1, "by the child")); });
   EXPECT_EQ(connection_->Write(CreateBufferSlow("parent")), WriteResult::kOk);
   EXPECT_TRUE(ArrivesWithin(10'000));
   char bytes[16];

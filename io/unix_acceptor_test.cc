@@ -22,6 +22,7 @@
 
 #include "flare/io/acceptor.h"
 #include "flare/io/testing/acceptor_fixture.h"
+#include "flare/io/testing/forked_child.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -65,6 +66,16 @@ TEST_P(UnixAcceptorTest, Accepts) {
     EXPECT_TRUE(std::filesystem::exists(path));
   }
   EXPECT_FALSE(std::filesystem::exists(path));  // Removed at the end.
+}
+
+// Nor does a child of the server's remove it.
+TEST_P(UnixAcceptorTest, ForkedChildrenLeaveTheFile) {
+  const std::string path = TemporaryPath();
+  auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
+  testing::ExpectAbortInChild([&] { acceptor.reset(); });
+  EXPECT_TRUE(std::filesystem::exists(path));
+  const UniqueFd client = PlainConnect(acceptor->local_endpoint());
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
 }
 
 // Leaves the file of a server that has died.

@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -394,6 +395,39 @@ class CheckDocsTest(unittest.TestCase):
         self.assertIn('## Workers', table)
         self.assertIn('| `--flare_a` | `1 << 2` | One "two". |', table)
         self.assertIn('| `--flare_b` | `""` | B\\|C |', table)
+
+
+class SetupTest(unittest.TestCase):
+
+    def set_up(self, states):
+        """What tools/setup says where dpkg-query says this of all packages."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (('dpkg', 'echo amd64'), ('apt-get', 'exit 1'),
+                               ('dpkg-query', f"printf '{states}'"),
+                               ('id', 'echo 0')):
+                path = os.path.join(folder, name)
+                with open(path, 'w', encoding='utf-8') as file:
+                    file.write(f'#!/bin/sh\n{text}\n')
+                os.chmod(path, 0o755)
+            setup = os.path.join(os.path.dirname(__file__), 'setup')
+            return subprocess.run(
+                ['bash', setup], capture_output=True, check=False, text=True,
+                env={**os.environ, 'PATH': folder + ':' + os.environ['PATH']})
+
+    def test_packages_of_several_architectures(self):
+        for states in ('amd64 installed\\n', 'all installed\\n',
+                       'amd64 installed\\ni386 installed\\n',
+                       'i386 config-files\\namd64 installed\\n'):
+            result = self.set_up(states)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn('everything is installed', result.stderr)
+
+    def test_packages_that_are_missing(self):
+        for states in ('', 'i386 installed\\n', 'amd64 config-files\\n',
+                       'amd64 not-installed\\ni386 installed\\n'):
+            result = self.set_up(states)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn('apt-get update failed', result.stderr)
 
 
 if __name__ == '__main__':

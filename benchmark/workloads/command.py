@@ -238,6 +238,8 @@ def write(plan, running, options, commit):
     measured = [(row, plan.store.of(row, scale.repetitions))
                 for row in plan.rows]
     measured = [(row, samples) for row, samples in measured if samples]
+    if not measured:
+        return  # What is there of an earlier run is better than nothing.
     summaries = [summary.summarise(row, samples) for row, samples in measured]
     commands = [samples[-1].commands for _, samples in measured]
     distributions = [summary.distribution(samples) for _, samples in measured]

@@ -351,6 +351,18 @@ class Commands(unittest.TestCase):
                 '--output=' + self.folder)
         self.assertEqual((status, said), (1, 'tables: [Errno 28] full\n'))
 
+    def test_without_programs_pages_stay(self):
+        page = os.path.join(self.folder, 'echo-http.md')
+        with open(page, 'w', encoding='utf-8') as file:
+            file.write('figures')
+        status, said = self.run_main(
+            'echo-http', '--peers=none', '--bin=/nowhere',
+            '--output=' + self.folder)
+        self.assertEqual(status, 1)
+        self.assertIn('left out', said)
+        with open(page, encoding='utf-8') as file:
+            self.assertEqual(file.read(), 'figures')
+
     def test_all_workloads(self):
         status, said = self.run_main('--smoke', '--peers=none', '--seconds=.02',
                                      '--warmup=0', '--bin=' + self.bin)
