@@ -97,13 +97,13 @@ class Run {
 
   example::Summary Go() {
     if (FLAGS_warmup > 0) {
-      WaitUntil(
+      summary_.measured = WaitUntil(
           flare::SaturatingAdd(flare::NowNs(), Nanoseconds(FLAGS_warmup)));
       summary_.warm_up = recorder_->Take();
       load_->Limit(static_cast<std::uint64_t>(FLAGS_requests));
     }
     const std::int64_t begin = flare::NowNs();
-    Measure(begin);
+    if (summary_.measured) Measure(begin);
     load_->Stop();
     Collect();
     summary_.seconds = flare::ToSeconds(flare::NowNs() - begin);
@@ -152,7 +152,7 @@ class Run {
 
   example::CallStatistics Collect() {
     example::CallStatistics calls = recorder_->Take();
-    summary_.calls.Merge(calls);
+    (summary_.measured ? summary_.calls : summary_.warm_up).Merge(calls);
     return calls;
   }
 
@@ -163,7 +163,8 @@ class Run {
 
 int Report(const example::Summary& summary, example::OutputFile* json) {
   for (const std::string& line : SummaryLines(summary)) LOG(INFO) << line;
-  if (!json->Write(SummaryJson(summary))) {
+  // The file stays empty rather than have zeros that nobody measured.
+  if (summary.measured && !json->Write(SummaryJson(summary))) {
     LOG(ERROR) << "Can't write to " << json->name() << ".";
     return kSomeRequestsFailed;
   }
