@@ -86,8 +86,10 @@ TEST(NowNs, StaysCloseToTheKernelsClock) {
 }
 
 TEST(NowNs, StaysCloseOnManyThreadsAtOnce) {
+  constexpr int kThreads = 6;  // More than CPUs: they get preempted.
   std::vector<std::jthread> threads;
-  for (int i = 0; i < 6; ++i) {  // More than CPUs: they get preempted.
+  threads.reserve(kThreads);
+  for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([] { ExpectCloseToKernel(30'000); });
   }
 }
@@ -101,6 +103,7 @@ TEST(NowNs, ThreadsDifferByAtMostTheSkew) {
   std::latch start(kThreads);
   {
     std::vector<std::jthread> threads;
+    threads.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&] {
         start.arrive_and_wait();

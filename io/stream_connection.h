@@ -185,8 +185,8 @@ class StreamConnection final : public Descriptor {
   // The same, and the peer is told by a reset, so that it doesn't take what it
   // has got for all there is.
   void Reset(Status why);
-  // From here on Close() is Reset(), so that what is written later isn't taken
-  // for all there is unless it is. For output whose end is that of the stream.
+  // From here on Close() does what Reset() does; an end in good order stays one.
+  // For output whose end is that of the stream: call it before that is written.
   // Any thread; doesn't block.
   void ResetOnClose() noexcept {
     // relaxed: what is written later publishes it (CloseNow).

@@ -68,7 +68,7 @@ TEST_P(UnixAcceptorTest, Accepts) {
   EXPECT_FALSE(std::filesystem::exists(path));  // Removed at the end.
 }
 
-// Nor does a child of the server's remove it.
+// A child of the server's process doesn't remove the file.
 TEST_P(UnixAcceptorTest, ForkedChildrenLeaveTheFile) {
   const std::string path = TemporaryPath();
   auto acceptor = MustListen(EndpointFromUnix(path), greeter_.Callback());
@@ -105,6 +105,7 @@ TEST_P(UnixAcceptorTest, OfManyAtOnceOneListens) {
     std::vector<std::unique_ptr<Acceptor>> acceptors(kServers);
     std::atomic<int> missing{kServers};
     std::vector<std::thread> threads;
+    threads.reserve(kServers);
     for (auto& acceptor : acceptors) {
       threads.emplace_back([&] {
         missing.fetch_sub(1);
@@ -187,8 +188,10 @@ TEST_P(UnixAcceptorTest, BacklogCanBeChanged) {
   auto acceptor =
       Acceptor::Listen(address, {.backlog = 1}, greeter_.Callback());
   ASSERT_TRUE(acceptor.has_value()) << acceptor.error().message();
+  constexpr int kClients = 6;
   std::vector<UniqueFd> clients;
-  for (int i = 0; i < 6; ++i) {
+  clients.reserve(kClients);
+  for (int i = 0; i < kClients; ++i) {
     clients.emplace_back(
         ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   }

@@ -107,8 +107,9 @@ TEST_F(HttpClient, NamesItsFormat) {
 }
 
 TEST_F(HttpClient, RefusesWhatItCantSend) {
-  for (std::string method : {""s, "a b"s, "a\r\nX: y"s, "a?b"s, "a#b"s,
-                             "caf\xc3\xa9"s, "a\0b"s, std::string(5000, 'm')}) {
+  for (const std::string& method :
+       {""s, "a b"s, "a\r\nX: y"s, "a?b"s, "a#b"s, "caf\xc3\xa9"s, "a\0b"s,
+        std::string(5000, 'm')}) {
     auto request = Request(1, "x");
     request.method = method;
     EXPECT_EQ(Write(std::move(request)), "");
