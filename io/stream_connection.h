@@ -185,9 +185,9 @@ class StreamConnection final : public Descriptor {
   // The same, and the peer is told by a reset, so that it doesn't take what it
   // has got for all there is.
   void Reset(Status why);
-  // From here on Close() does what Reset() does; an end in good order stays one.
-  // For output whose end is that of the stream: call it before that is written.
-  // Any thread; doesn't block.
+  // From here on Close() does what Reset() does; an end in good order stays
+  // one. For output whose end is that of the stream: call it before that is
+  // written. Any thread; doesn't block.
   void ResetOnClose() noexcept {
     // relaxed: what is written later publishes it (CloseNow).
     reset_on_close_.store(true, std::memory_order_relaxed);
