@@ -184,7 +184,7 @@ std::size_t Buffer::SliceCount() const noexcept {
   return static_cast<std::size_t>(std::distance(begin(), end()));
 }
 
-void Buffer::CompactIfSparse() {
+std::size_t Buffer::CompactIfSparse() {
   // One slice per 4 KiB is what a stream of ordinary reads leaves behind. What
   // a copy costs is paid for by the number of appends until the next one.
   const std::size_t allowed = 16 + size_ / 4096;
@@ -195,9 +195,10 @@ void Buffer::CompactIfSparse() {
       builder.ExpectBytes(size_);
       for (std::string_view bytes : *this) builder.Append(bytes);
       *this = builder.DestructiveGet();
-      return;
+      return SliceCount();
     }
   }
+  return count;
 }
 
 Buffer CreateBufferSlow(std::string_view bytes) {

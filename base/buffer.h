@@ -28,6 +28,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <limits>
@@ -141,7 +142,8 @@ class Buffer {
   // little of them. For a Buffer that is kept and grows by small pieces, such
   // as the beginning of a message whose rest trickles in: afterwards it keeps
   // at most one block (up to 64 KiB) per 4 KiB of its bytes, and 16 more.
-  void CompactIfSparse();
+  // Looks at each slice; returns how many there are then.
+  std::size_t CompactIfSparse();
 
   // Iteration over the slices, as std::string_view; none is empty.
   const_iterator begin() const noexcept;
@@ -164,6 +166,26 @@ class Buffer {
   BufferSlice* head_ = nullptr;
   BufferSlice* tail_ = nullptr;  // meaningful only while head_ is set
   std::size_t size_ = 0;
+};
+
+// CompactIfSparse() for a Buffer that grows without a known limit, behind each
+// append: it looks again only after as many of them as there were slices, so
+// that an append costs the same however large the Buffer is. If each brings one
+// block, that keeps at most one per 2 KiB of its bytes, and 33 more.
+class PacedCompaction {
+ public:
+  void AfterAppend(Buffer* buffer) {
+    // It may have been emptied since the last look.
+    left_ = std::min(left_, 16 + buffer->size() / 4096);
+    if (left_ == 0) {
+      left_ = buffer->CompactIfSparse();
+    } else {
+      --left_;
+    }
+  }
+
+ private:
+  std::size_t left_ = 0;  // Appends until the next look.
 };
 
 class Buffer::const_iterator {

@@ -254,6 +254,24 @@ TEST(Buffer, CompactIfSparse) {
   EXPECT_EQ(FlattenSlow(sparse), model);
 }
 
+TEST(PacedCompaction, BoundsWhatGrows) {
+  PacedCompaction compaction;
+  Buffer buffer;
+  // Emptied in between, as an input is: what was looked at then says nothing.
+  for (const std::size_t size : {300'000, 200, 50'000}) {
+    std::string model;
+    const std::string piece = Letters(10);
+    while (model.size() < size) {
+      buffer.Append(MakeReferencingBuffer(piece.data(), piece.size()));
+      model += piece;
+      compaction.AfterAppend(&buffer);
+      ASSERT_LE(buffer.SliceCount(), 33 + buffer.size() / 2048);
+    }
+    EXPECT_EQ(FlattenSlow(buffer), model);
+    buffer.Clear();
+  }
+}
+
 TEST(Buffer, IterationMatchesSlices) {
   Buffer b = Sliced({"a", "bc", "def"});
   std::vector<std::string_view> slices(b.begin(), b.end());

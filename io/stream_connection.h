@@ -320,6 +320,7 @@ class StreamConnection final : public Descriptor {
   // After EndInput(): how much of what had arrived then is still unread.
   std::optional<std::size_t> left_to_end_;
   Buffer input_;
+  PacedCompaction compaction_;  // Of input_.
   std::atomic<std::int64_t> last_received_ns_;
 
   Role flush_task_;

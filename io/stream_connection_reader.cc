@@ -191,7 +191,7 @@ void StreamConnection::Deliver() {
                                std::to_string(wanted) + ")"));
     return;
   }
-  if (!input_.empty()) input_.CompactIfSparse();
+  if (!input_.empty()) compaction_.AfterAppend(&input_);
 }
 
 StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {

@@ -33,7 +33,7 @@ ChunkedDecoder::Result ChunkedDecoder::Feed(Buffer& in, Buffer* body) {
     if (done_) return Result::kDone;
   }
   // Each piece that came by itself may be all that is used of a block.
-  body->CompactIfSparse();
+  compaction_.AfterAppend(body);
   return Result::kNeedMore;
 }
 

@@ -56,6 +56,7 @@ class ChunkedDecoder {
   std::size_t line_left_ = 0;
   std::size_t max_line_bytes_ = 0;
   std::size_t overhead_ = 0;
+  PacedCompaction compaction_;
 };
 
 }  // namespace flare::rpc

@@ -196,7 +196,7 @@ TEST(ChunkedDecoder, PiecesDontBloatTheBody) {
     Buffer others;
     while (body.size() + piece <= kSize) {
       ASSERT_EQ(decoder.Feed(in, &body), ChunkedDecoder::Result::kNeedMore);
-      ASSERT_LE(body.SliceCount(), 16 + body.size() / 4096);
+      ASSERT_LE(body.SliceCount(), 33 + body.size() / 2048);
       in = CreateBufferSlow(std::string(piece, 'x'));
       others.Append("between");
     }
