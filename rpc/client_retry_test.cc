@@ -1,7 +1,10 @@
 // Calls that are made again after a failure.
 #include <chrono>
+#include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -99,6 +102,32 @@ TEST_F(ClientRetryTest, EachAttemptGoesToAnotherServer) {
   }
   EXPECT_EQ(call.Await(), STATUS_OVERLOADED);
   EXPECT_EQ(call.controller.ErrorText(), "busy: " + servers[2].uri());
+}
+
+using ClientRetryDeathTest = ClientRetryTest;
+
+// The call's end would never come.
+TEST_F(ClientRetryDeathTest, LoadBalancersMustNotThrow) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  struct Throwing : LoadBalancer {
+    std::size_t Next(std::size_t) override {
+      throw std::runtime_error("nobody is next");
+    }
+  };
+  RegisterLoadBalancer("test-throwing",
+                       [] { return std::make_unique<Throwing>(); });
+  RawServer server;
+  RpcChannel channel(server.uri() + "," + server.endpoint().ToString(),
+                     {.override_nslb = "list+test-throwing"});
+  const auto call = [&] {
+    TestedCall call;
+    try {
+      call.Start(&channel);
+    } catch (const std::runtime_error&) {
+      std::_Exit(0);
+    }
+  };
+  EXPECT_EXIT(call(), ::testing::KilledBySignal(SIGABRT), "nobody is next");
 }
 
 TEST_F(OneServerRetryTest, GivesUpAfterTheLastAttempt) {

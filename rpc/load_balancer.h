@@ -31,7 +31,8 @@ class LoadBalancer {
   // An index below `peers` (which is not 0, and may change from call to call).
   // The channel goes on to the following ones if it knows that this server
   // can't be connected to, and for further attempts of the call. Thread-safe,
-  // must not block, part of every call, in whose execution context it runs.
+  // must neither block nor throw (which ends the process); part of every call,
+  // in whose execution context it runs.
   virtual std::size_t Next(std::size_t peers) = 0;
 };
 

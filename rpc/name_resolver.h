@@ -29,7 +29,8 @@ struct Peer {
   friend bool operator==(const Peer&, const Peer&) = default;
 };
 
-// What one address stands for, now and later. Thread-safe.
+// What one address stands for, now and later. Thread-safe. Nothing may throw:
+// that ends the process.
 class NameResolution {
  public:
   virtual ~NameResolution() = default;

@@ -73,14 +73,14 @@ auto Route::WithTable(const F& f) {
   return f(*table);
 }
 
-Expected<ClientConnection*, flare::Status> Route::Acquire(const void* preferred,
-                                                          Choice* choice) {
+Expected<ClientConnection*, flare::Status> Route::Acquire(
+    const void* preferred, Choice* choice) noexcept {
   return WithTable([&](const Table& table) {
     return AcquireFrom(table, preferred, choice);
   });
 }
 
-bool Route::Hopeful() {
+bool Route::Hopeful() noexcept {
   return WithTable([](const Table& table) {
     const std::size_t group =
         fiber::GetCurrentSchedulingGroupIndex() % table.groups;

@@ -52,14 +52,16 @@ class Route : public RefCounted<Route> {
   // that: so the attempts of a call go to different servers, whatever other
   // calls do. Servers known to be down are passed over. *choice is then the one
   // taken, also if that fails. Fails with STATUS_NO_PEER, or as
-  // PeerConnections::Acquire does. Any thread in a running runtime.
+  // PeerConnections::Acquire does. Any thread in a running runtime. noexcept
+  // ends the process where a resolution or balancer throws: an exception would
+  // pass by all that belongs to the call.
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred,
-                                                     Choice* choice);
+                                                     Choice* choice) noexcept;
 
   // Whether who could not be connected to a server should try again: another
   // one may be well, or, if there is one alone, it has a connection that is. A
   // hint. Any thread in a running runtime.
-  bool Hopeful();
+  bool Hopeful() noexcept;
 
   // Of the protocol.
   const std::string& protocol() const { return protocol_; }

@@ -136,7 +136,8 @@ class Server {
     // all groups. One that doesn't exist makes Start() fail.
     std::string scheduling_groups = "";
     // Called with the peer's address for each connection, on any worker;
-    // those for which it returns false are closed. Must not block.
+    // those for which it returns false are closed. Must neither block nor throw
+    // (which ends the process).
     std::function<bool(const Endpoint&)> conn_filter = nullptr;
   };
 
@@ -200,7 +201,7 @@ class Server {
   bool AddService(std::unique_ptr<google::protobuf::Service> service);
   // ... which stays the caller's and must live until Join() has returned 0, or,
   // if that abandoned calls, until these have ended, too: see there. One that
-  // is given away, as above, lives as long as it is needed.
+  // is given away, as above, is destroyed as ~Server() says.
   bool AddService(google::protobuf::Service* service);
 
   // For the path alone, without query. Fails if there is one for this path, if
