@@ -239,10 +239,6 @@ void Acceptor::SetBacklog(int backlog) {
 }
 
 void Acceptor::Stop() {
-  // The file is the parent's.
-  if (fiber::IsForkedChild()) [[unlikely]] {
-    fiber::DieAsForkedChild();
-  }
   RemoveSocketFile();
   for (const auto& listener : listeners_) listener->Stop();
 }
@@ -274,6 +270,10 @@ void Acceptor::RemoveSocketFile() {
   // relaxed: only one gets it.
   const auto inode = file_inode_.exchange(0, std::memory_order_relaxed);
   if (inode == 0) return;
+  // The file is the parent's.
+  if (fiber::IsForkedChild()) [[unlikely]] {
+    fiber::DieAsForkedChild();
+  }
   struct stat file;
   const std::string path = SocketFile(local_);
   if (::lstat(path.c_str(), &file) == 0 && file.st_dev == file_device_ &&

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,6 +77,22 @@ TEST_P(UnixAcceptorTest, ForkedChildrenLeaveTheFile) {
   EXPECT_TRUE(std::filesystem::exists(path));
   const UniqueFd client = PlainConnect(acceptor->local_endpoint());
   EXPECT_EQ(Receive(client.get(), 2), "hi");
+}
+
+TEST_P(UnixAcceptorTest, ForkedChildrenMayDestroyWhatWasStopped) {
+  auto acceptor =
+      MustListen(EndpointFromUnix(TemporaryPath()), greeter_.Callback());
+  acceptor->Stop();
+  acceptor->Join();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    acceptor.reset();
+    ::_exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }
 
 // Leaves the file of a server that has died.
