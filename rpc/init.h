@@ -39,8 +39,9 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb);
 // process managers tend to send them in pairs) aborts the process unless
 // --noflare_abort_on_double_quit_signal. Ends the process with 1, and a line
 // in the log, if there is no thread or descriptor for this. Only inside
-// Start(): a fiber that still waits when it ends is abandoned, with an error in
-// the log, as all that are suspended then; a plain thread must not wait by
+// Start(), and woken only by signals that come before `cb` has returned: a
+// fiber that still waits then is abandoned, with an error in the log, as all
+// that are suspended when the runtime ends; a plain thread must not wait by
 // then, as it would for ever.
 void WaitForQuitSignal();
 

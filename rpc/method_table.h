@@ -78,8 +78,9 @@ class Method {
 
 class MethodTable {
  public:
-  // Adds all methods of `service`, which must outlive the table. Fails if
-  // there is a service of that name, or its .proto file sets a negative limit.
+  // Adds all methods of `service`, which must live until the last of them has
+  // been called. Fails if there is a service of that name, or its .proto file
+  // sets a negative limit.
   flare::Status Add(google::protobuf::Service* service);
 
   // No service was added.

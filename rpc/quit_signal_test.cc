@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -103,22 +103,28 @@ TEST_F(StartTest, WhoStillWaitsForASignalAtTheEndIsAbandoned) {
   EXPECT_EQ(woken.load(), 0);
 }
 
-// What it is has gone with the runtime.
-TEST_F(StartTest, ASignalAfterTheRuntimeWakesNobody) {
-  static bool raises = false;
-  // Lives as long as the program.
-  static const init::OnInit at_end(
+// Has the next Start() call `f` when its runtime has ended.
+void CallAfterTheRuntime(std::function<void()> f) {
+  static std::function<void()> at_end;
+  // Callbacks are there to stay.
+  static const init::OnInit callback(
       0, [] {},
       [] {
-        if (!std::exchange(raises, false)) return;
-        raise(SIGTERM);
-        EXPECT_TRUE(CheckForQuitSignal());
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        if (at_end) std::exchange(at_end, nullptr)();
       });
+  at_end = std::move(f);
+}
+
+// The stack of the fiber that waits is gone by then.
+TEST_F(StartTest, ASignalAfterTheRuntimeWakesNobody) {
   static std::atomic<bool> begun;
   // Left behind on purpose, and where leak checkers find it.
   static auto* const waiter = new Fiber;
-  raises = true;
+  bool seen = false;
+  CallAfterTheRuntime([&] {
+    raise(SIGTERM);
+    seen = CheckForQuitSignal();
+  });
   const int result = StartWith({}, [](int, char**) {
     *waiter = Fiber([] {
       begun = true;
@@ -128,7 +134,18 @@ TEST_F(StartTest, ASignalAfterTheRuntimeWakesNobody) {
     return 7;
   });
   EXPECT_EQ(result, 7);
-  EXPECT_FALSE(raises);
+  EXPECT_TRUE(seen);
+}
+
+TEST_F(StartTest, SignalsMayBeAskedForAfterTheRuntimeAlone) {
+  bool seen = false;
+  CallAfterTheRuntime([&] {
+    EXPECT_FALSE(CheckForQuitSignal());
+    raise(SIGTERM);
+    seen = CheckForQuitSignal();
+  });
+  EXPECT_EQ(StartWith({}, [](int, char**) { return 7; }), 7);
+  EXPECT_TRUE(seen);
 }
 
 // As one does whose exec() has failed.

@@ -23,11 +23,13 @@ DEFINE_int32(
     "scheduling groups are of equal size. 0: as many as CPUs may be "
     "used, but at least 4.");
 DEFINE_int32(flare_scheduling_group_size, 0,
-             "Fiber workers per scheduling group (at most 64). Giving it "
-             "replaces the choice of --flare_fiber_scheduling_optimize_for.");
+             "Fiber workers per scheduling group (at most 64). Given, it "
+             "decides how workers are cut into groups in place of "
+             "--flare_fiber_scheduling_optimize_for.");
 DEFINE_bool(flare_numa_aware, true,
-            "Bind each scheduling group to a NUMA node. Giving it replaces the "
-            "choice of --flare_fiber_scheduling_optimize_for.");
+            "Bind each scheduling group to a NUMA node. Given, it decides how "
+            "workers are cut into groups in place of "
+            "--flare_fiber_scheduling_optimize_for.");
 DEFINE_string(flare_fiber_scheduling_optimize_for, "neutral",
               "How workers are cut into scheduling groups and how readily idle "
               "ones are woken: compute-heavy, compute, neutral, io, io-heavy "

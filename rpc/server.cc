@@ -8,6 +8,10 @@
 // [S3] Join() waits for that until the drain timeout. What is open then is
 //      cut; calls that still run keep their connection and the ServerState
 //      alive and finish into the void.
+// [S4] The last connections, and a run of the sweeper, may keep the ServerState
+//      for a moment after Join() has returned 0, but use nothing of the user's
+//      by then. So ~Server() destroys what was given to it, unless calls were
+//      abandoned: then it goes with the last reference.
 #include "flare/rpc/server.h"
 
 #include <algorithm>
@@ -143,9 +147,7 @@ Server::Server(Options options)
     : state_(MakeRefCounted<rpc::ServerState>(std::move(options))) {}
 
 Server::~Server() {
-  // A connection is gone a little before it lets go of the state, and so may
-  // the sweeper be.
-  if (Join() == 0) state_->DropUserCode();
+  if (Join() == 0) state_->DropUserCode();  // [S4]
 }
 
 bool Server::Fail(std::string what) {

@@ -17,7 +17,7 @@ namespace flare::rpc {
 
 namespace {
 
-// Taken for a message it might even be one.
+// Coded bytes may be read as a message: an empty one with unknown fields, say.
 constexpr std::string_view kEncoded =
     "a response with a Content-Encoding, which calls don't ask for";
 
