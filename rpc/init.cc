@@ -23,6 +23,7 @@
 #include "flare/init/on_init.h"
 #include "flare/init/override_flag.h"
 #include "flare/io/fd.h"
+#include "flare/rpc/command_line.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
@@ -154,7 +155,7 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
   const char* const program = argv[0];
   const auto passed_over = rpc::CheckFlagFiles(argc, argv);
   if (!passed_over) return Refuse(program, passed_over.error().message());
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  rpc::ParseCommandLine(&argc, &argv);
   Status valid = ApplyOverrides();
   if (valid.ok()) valid = rpc::ValidateFlags();
   if (!valid.ok()) return Refuse(program, valid.message());

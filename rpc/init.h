@@ -17,7 +17,7 @@
 
 namespace flare {
 
-// Parses the command line (gflags; see rpc/flags.h), applies the overrides of
+// Parses the command line (rpc/command_line.h), applies the overrides of
 // init/override_flag.h, initialises glog, has protobuf log there (at most a
 // line per second), ignores SIGPIPE, raises the soft limit of open files to the
 // hard one, runs the callbacks of init/on_init.h, starts the fiber runtime with

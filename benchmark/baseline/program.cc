@@ -8,7 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "flare/base/version.h"
 #include "flare/io/resolver.h"
+#include "flare/rpc/command_line.h"
 #include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
 #include "flare/rpc/runtime_flags.h"
@@ -29,12 +31,13 @@ flare::Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
 void BeginProgram(int argc, char** argv, const std::string& usage) {
   example::ExitWithBadFlags();
   google::SetUsageMessage(usage);
+  google::SetVersionString(flare::kVersion);
   FLAGS_logtostderr = true;
   FLAGS_logbufsecs = 0;
   // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread.
   if (!example::HasGoodFlagFiles(argc, argv)) std::exit(kBadFlags);
   const auto passed_over = flare::rpc::CheckFlagFiles(argc, argv);
-  google::ParseCommandLineFlags(&argc, &argv, true);
+  flare::rpc::ParseCommandLine(&argc, &argv);
   google::InitGoogleLogging(argv[0]);
   if (passed_over) {
     for (const std::string& text : *passed_over) LOG(WARNING) << text;

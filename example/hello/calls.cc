@@ -14,6 +14,7 @@
 #include "flare/fiber/future.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
+#include "flare/init/override_flag.h"
 
 namespace echo = example::protobuf_echo;
 using std::chrono::milliseconds;
@@ -78,5 +79,9 @@ int Entry(int argc, char** argv) {
   TwoAtOnce(&channel);
   return 0;
 }
+
+// On stderr, and only what is wrong; servers have files (docs/debugging.md).
+FLARE_OVERRIDE_FLAG(logtostderr, true);
+FLARE_OVERRIDE_FLAG(minloglevel, 1);
 
 int main(int argc, char** argv) { return flare::Start(argc, argv, Entry); }

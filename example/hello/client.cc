@@ -5,6 +5,7 @@
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "flare/init.h"
+#include "flare/init/override_flag.h"
 
 namespace echo = example::protobuf_echo;
 
@@ -22,5 +23,9 @@ int Entry(int, char**) {
   std::cout << reply->body() << '\n';
   return 0;
 }
+
+// On stderr, and only what is wrong; servers have files (docs/debugging.md).
+FLARE_OVERRIDE_FLAG(logtostderr, true);
+FLARE_OVERRIDE_FLAG(minloglevel, 1);
 
 int main(int argc, char** argv) { return flare::Start(argc, argv, Entry); }

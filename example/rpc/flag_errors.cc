@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "flare/base/version.h"
 #include "flare/init.h"
 #include "flare/rpc/flag_file.h"
 #include "flare/rpc/flags.h"
@@ -48,6 +49,7 @@ void ExitWithBadFlags() {
 int StartProgram(int argc, char** argv, const char* usage,
                  std::function<int(int, char**)> entry) {
   google::SetUsageMessage(usage);
+  google::SetVersionString(flare::kVersion);
   ExitWithBadFlags();
   if (!HasGoodFlagFiles(argc, argv)) return kBadFlags;
   bool entered = false;

@@ -31,6 +31,7 @@ std::string FormatFixed(double value, int digits) {
 }
 
 std::string LatencyLine(const flare::Histogram& latency_ns) {
+  if (latency_ns.count() == 0) return "No call has succeeded.";
   std::ostringstream line;
   line << "avg: " << Microseconds(latency_ns.mean()) << "us";
   for (const auto& [name, share] : kQuantiles) {
@@ -73,10 +74,13 @@ std::string ProgressLine(const CallStatistics& calls, double seconds,
   std::ostringstream line;
   line << FormatFixed(since_start, 1) << " s  "
        << FormatFixed(static_cast<double>(calls.successes()) / seconds, 0)
-       << " QPS  avg " << Microseconds(latency.mean()) << "us  p99 "
-       << Microseconds(latency.ValueAtQuantile(0.99)) << "us  max "
-       << Microseconds(latency.max()) << "us  failures "
-       << calls.failure_count();
+       << " QPS  ";
+  if (latency.count() != 0) {
+    line << "avg " << Microseconds(latency.mean()) << "us  p99 "
+         << Microseconds(latency.ValueAtQuantile(0.99)) << "us  max "
+         << Microseconds(latency.max()) << "us  ";
+  }
+  line << "failures " << calls.failure_count();
   return line.str();
 }
 

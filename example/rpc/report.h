@@ -16,6 +16,7 @@ namespace example {
 
 // "avg: 5us, p90: 7us, p95: 7us, p99: 9us, p995: 10us, p999: 15us,
 // p9999: 20us, max: 31us." on one line. Scripts read it: it doesn't change.
+// "No call has succeeded." if there are none.
 std::string LatencyLine(const flare::Histogram& latency_ns);
 
 // "status 3 (STATUS_TIMEOUT)"; without a name for those that have none, such as

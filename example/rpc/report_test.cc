@@ -37,10 +37,14 @@ TEST(LatencyLine, HasTheDocumentedForm) {
             "p999: 15us, p9999: 15us, max: 15us.");
 }
 
-TEST(LatencyLine, IsAllZerosWithoutCalls) {
-  EXPECT_EQ(LatencyLine(flare::Histogram()),
-            "avg: 0us, p90: 0us, p95: 0us, p99: 0us, p995: 0us, p999: 0us, "
-            "p9999: 0us, max: 0us.");
+TEST(LatencyLine, HasNoFiguresWithoutSuccesses) {
+  CallStatistics calls;
+  calls.failures = {{2, 7}};
+  EXPECT_EQ(LatencyLine(calls.latency_ns), "No call has succeeded.");
+  EXPECT_EQ(ReportLine(calls, 1),
+            "No call has succeeded. QPS: 0, failures: 7: status 2 "
+            "(STATUS_FAIL_TO_CONNECT): 7.");
+  EXPECT_EQ(ProgressLine(calls, 1, 2.5), "2.5 s  0 QPS  failures 7");
 }
 
 TEST(FailureList, NamesTheCodes) {
