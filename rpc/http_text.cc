@@ -132,6 +132,13 @@ bool IsAbsoluteTarget(std::string_view target) {
   return begin != 0 && !host.empty() && host[0] != ':' && MayBeHttpHost(host);
 }
 
+std::string_view HostOfTarget(std::string_view target) {
+  if (target.starts_with('/')) return {};
+  const std::size_t begin = SchemeSize(target);
+  if (begin == 0) return {};
+  return target.substr(begin, target.find_first_of("/?#", begin) - begin);
+}
+
 std::string_view PathOfTarget(std::string_view target,
                               std::string_view nothing) {
   if (!target.starts_with('/')) {

@@ -156,6 +156,10 @@ std::string HttpHostOf(std::string_view server);
 // "https://", and a host, behind which anything may come.
 bool IsAbsoluteTarget(std::string_view target);
 
+// The host in a target of the absolute form, with its port if it names one
+// ("http://host:80/path" -> "host:80"); empty for other targets.
+std::string_view HostOfTarget(std::string_view target);
+
 // The path in a request target, without query: also that of the absolute form
 // ("http://host/path?query" -> "/path", also with "https"). Points into
 // `target`, or is "/", or is `nothing` if there is neither path nor query

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "flare/rpc/http_text.h"
 #include "flare/rpc/protocol/http_call.h"
 #include "flare/rpc/protocol/http_replies.h"
 
@@ -27,6 +28,11 @@ void FillHandlerRequest(const HttpHead& head, InboundRequest* request) {
   http.set_version(http_11 ? HttpVersion::kHttp11 : HttpVersion::kHttp10);
   http.set_uri(head.target);
   http.headers()->AssignLines(head.fields);
+  // A target that names a host overrides the field (RFC 9112, 3.2.2).
+  if (const std::string_view host = HostOfTarget(head.target); !host.empty())
+      [[unlikely]] {
+    http.headers()->Set("Host", host);
+  }
 }
 
 }  // namespace

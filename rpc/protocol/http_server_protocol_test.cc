@@ -46,6 +46,28 @@ TEST(HttpHandlers, GetTheWholeRequest) {
   EXPECT_EQ(*http.body(), "body");
 }
 
+TEST(HttpHandlers, AHostInTheTargetOverridesTheField) {
+  struct Case {
+    const char* request;
+    const char* host;
+  } cases[] = {
+      {"GET http://target:80/a HTTP/1.1\r\nHost: field\r\n\r\n", "target:80"},
+      {"GET https://target?q HTTP/1.1\r\nhost: field\r\n\r\n", "target"},
+      {"GET HTTP://[::1] HTTP/1.0\r\n\r\n", "[::1]"},
+      {"GET /http://target HTTP/1.1\r\nHost: field\r\n\r\n", "field"},
+      {"OPTIONS * HTTP/1.1\r\nHost: field\r\n\r\n", "field"},
+  };
+  for (const auto& [request, host] : cases) {
+    HttpServer server;
+    server.Feed(request);
+    ASSERT_EQ(server.count(), 1u);
+    const HttpHeaders& fields = *server.request().http.headers();
+    EXPECT_EQ(fields.TryGetMultiple("Host"),
+              std::vector<std::string_view>{host})
+        << request;
+  }
+}
+
 TEST(HttpHandlers, PipelinedRepliesLeaveInOrder) {
   HttpServer server;
   std::string bytes;
