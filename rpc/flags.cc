@@ -8,6 +8,7 @@
 
 #include "flare/rpc/flag_check.h"
 #include "flare/rpc/method_table.h"
+#include "flare/rpc/protocol/http_cors.h"
 #include "flare/rpc/runtime_flags.h"
 
 // --- Process ---
@@ -79,6 +80,15 @@ DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
              "Milliseconds that running calls are given when a server stops.");
 DEFINE_int32(flare_http_max_header_size, 8192,
              "Bytes of request line and header fields that a server accepts.");
+DEFINE_int32(flare_http_compress_replies_from, 4096,
+             "Bytes from which on the reply to a call over HTTP is compressed "
+             "if the caller's Accept-Encoding allows gzip or deflate. 0: none "
+             "is, unless its service asks for it.");
+DEFINE_string(flare_http_cors_origins, "",
+              "Web pages that may make calls over HTTP, by their origins: "
+              "\"https://example.com,http://localhost:8080\", or \"*\" for all "
+              "pages. Empty: none may, and OPTIONS is refused as other methods "
+              "are.");
 
 // --- Client ---
 
@@ -138,6 +148,8 @@ const FlagRange kRpcRanges[] = {
      &FLAGS_flare_rpc_server_drain_timeout_ms, 0, kNoMaxFlag},
     {"flare_http_max_header_size", &FLAGS_flare_http_max_header_size, 64,
      1 << 26},
+    {"flare_http_compress_replies_from",
+     &FLAGS_flare_http_compress_replies_from, 0, kNoMaxFlag},
     {"flare_rpc_client_default_rpc_timeout_ms",
      &FLAGS_flare_rpc_client_default_rpc_timeout_ms, 1, kNoMaxFlag},
     {"flare_rpc_client_connect_timeout_ms",
@@ -180,6 +192,9 @@ ServerDefaults ServerDefaultsFromFlags() {
       .max_decompressed_size = MaxDecompressedSizeFromFlags(),
       .max_http_header_size =
           static_cast<std::size_t>(FLAGS_flare_http_max_header_size),
+      .compress_http_replies_from =
+          static_cast<std::size_t>(FLAGS_flare_http_compress_replies_from),
+      .http_cors_origins = FLAGS_flare_http_cors_origins,
       .remove_idle_connection_interval =
           seconds(FLAGS_flare_rpc_server_remove_idle_connection_interval),
       .connection_max_idle =
@@ -229,6 +244,10 @@ flare::Status ValidateFlags() {
         "flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method",
         limits,
         "a list package.Service.Method:limit,...; " + parsed.error().message());
+  }
+  if (auto cors = HttpCors::FromText(FLAGS_flare_http_cors_origins); !cors) {
+    return BadFlag("flare_http_cors_origins", FLAGS_flare_http_cors_origins,
+                   "a list https://host,...; " + cors.error().message());
   }
   return flare::Status();
 }

@@ -45,6 +45,8 @@ struct ServerDefaults {
   std::size_t max_packet_size;                          // bytes
   std::size_t max_decompressed_size;                    // bytes
   std::size_t max_http_header_size;                     // bytes
+  std::size_t compress_http_replies_from;               // bytes; 0: none
+  std::string http_cors_origins;  // "https://example.com,..."
   std::chrono::seconds remove_idle_connection_interval;
   std::chrono::seconds connection_max_idle;
   std::chrono::seconds message_timeout;

@@ -156,6 +156,12 @@ std::vector<Server::MethodStatistics> MethodTable::statistics() const {
   return all;
 }
 
+std::vector<const Method*> MethodTable::All() const {
+  std::vector<const Method*> all;
+  for (const auto& [name, method] : methods_) all.push_back(method.get());
+  return all;
+}
+
 const Method* MethodTable::Find(std::string_view name) const {
   const auto found = methods_.find(name);
   return found == methods_.end() ? nullptr : found->second.get();

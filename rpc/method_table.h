@@ -97,6 +97,9 @@ class MethodTable {
   // What they have counted, by their names.
   std::vector<Server::MethodStatistics> statistics() const;
 
+  // All of them, in any order.
+  std::vector<const Method*> All() const;
+
   // Null if there is none of that name.
   const Method* Find(std::string_view name) const;
 

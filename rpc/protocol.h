@@ -77,7 +77,8 @@ enum class PayloadFormat : std::uint8_t {
   kProto3Json,    // the protobuf library's JSON
   kLenientJson,   // likewise; fields that the message lacks are passed over
   // Read as kLenientJson. Written as tRPC's own servers do: with the names of
-  // the .proto file, enums as numbers, and 0 or "" where nothing is set.
+  // the .proto file, enums as numbers, and 0 or "" where nothing is set. That
+  // is what callers of brpc understand, too.
   kTrpcJson,
 };
 
@@ -94,6 +95,8 @@ struct ProtocolTraits {
   // attachments are compressed too.
   std::uint64_t compressions = 0;
   bool attachment_compression = true;
+  // A compressed body may have Limits::max_packet_size bytes unpacked, no more.
+  bool unpacked_within_packet = false;
   // A failed call's reply may bring message and attachment, too.
   bool failures_have_messages = false;
   // Codes of failed calls are translated into those of the protocol, so that

@@ -71,6 +71,17 @@ class Server {
     std::size_t max_http_header_size =
         rpc::ServerDefaultsFromFlags().max_http_header_size;
     std::size_t max_http_header_fields = 100;
+    // Bytes from which on the reply to a call over HTTP is compressed if its
+    // caller's Accept-Encoding allows gzip or deflate. 0: none is, unless its
+    // service asks for it.
+    std::size_t compress_http_replies_from =
+        rpc::ServerDefaultsFromFlags().compress_http_replies_from;
+    // Web pages that may make calls over HTTP, by their origins:
+    // "https://example.com,http://localhost:8080", or "*" for all pages. For
+    // these OPTIONS is answered, and replies say that they may be read (CORS).
+    // One that can't be an origin makes Start() fail.
+    std::string http_cors_origins =
+        rpc::ServerDefaultsFromFlags().http_cors_origins;
     // Replies that a peer doesn't take, in bytes. With more than half of that
     // waiting nothing is read from its connection, and calls that run on fibers
     // wait before they answer, or before their requests are decompressed; if

@@ -192,7 +192,9 @@ void ServerCall::ServeHttp() {
   context.body = &pieces;
 
   const HttpRequest& request = request_->http;
-  if (HttpHandler* handler = state.routes.Find(request.path())) {
+  if (ticket().preflight) [[unlikely]] {
+    state.cors().AnswerPreflight(request, &http_response_);
+  } else if (HttpHandler* handler = state.routes.Find(request.path())) {
     CallHandler(handler, &pieces, &context);
   } else {
     FillHttpError(HttpStatus::NotFound,

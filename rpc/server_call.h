@@ -90,6 +90,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   flare::Status ParseBody();
   flare::Status FillResponse(OutboundResponse* response);
   flare::Status FitToCaller(OutboundResponse* response);
+  void CompressForCaller(OutboundResponse* response) const;
   // `last`: the call ends with it.
   void Respond(bool last);
   void Fail(const flare::Status& status, ServerState::Failure failure,

@@ -1,9 +1,11 @@
 // What calls receive and answer: bytes into messages, and back.
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "flare/base/compression.h"
 #include "flare/rpc/log_throttle.h"
+#include "flare/rpc/protocol/http_coding.h"
 #include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/server_call.h"
 #include "flare/rpc/server_connection.h"
@@ -30,8 +32,11 @@ void DropAttachment(std::string_view protocol, OutboundResponse* response) {
 flare::Status ServerCall::ParseBody() {
   const RequestHead& head = request_->head;
   if (IsCompressed(head.compression)) {
+    const Limits& limits = connection_->state().protocols().limits();
     const std::size_t max_size =
-        connection_->state().protocols().limits().max_decompressed_size;
+        protocol_->traits().unpacked_within_packet
+            ? std::min(limits.max_packet_size, limits.max_decompressed_size)
+            : limits.max_decompressed_size;
     flare::Status status = DecompressInPlace(
         head.compression, max_size, "The request's body can't be decompressed",
         &request_->body);
@@ -74,11 +79,32 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   if (controller_.has_bytes_) {
     response->attachment = std::move(controller_.response_attachment_);
   }
-  if (response->attachment.empty() && !IsCompressed(controller_.compression_))
-      [[likely]] {
+  if (response->attachment.empty() && !IsCompressed(controller_.compression_) &&
+      ticket().codings == 0) [[likely]] {
     return flare::Status();
   }
   return FitToCaller(response);
+}
+
+// What the caller takes compressed, and is worth it, though the service doesn't
+// ask for it. What grows by it, or fails, goes as it is. Not inlined: of few
+// calls.
+[[gnu::noinline]] void ServerCall::CompressForCaller(
+    OutboundResponse* response) const {
+  const std::size_t from =
+      connection_->state().options().compress_http_replies_from;
+  const CompressionAlgorithm algorithm = PreferredHttpCoding(ticket().codings);
+  if (from == 0 || response->body.size() < from || controller_.Failed() ||
+      !IsCompressed(algorithm)) {
+    return;
+  }
+  Buffer body = std::move(response->body).ToBuffer();
+  auto compressed = Compress(algorithm, body);
+  if (compressed && compressed->size() < body.size()) {
+    response->compression = algorithm;
+    body = *std::move(compressed);
+  }
+  response->body = std::move(body);
 }
 
 // What the protocol or the caller can't have is left out, or refused; the rest
@@ -90,7 +116,10 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
     DropAttachment(protocol_->name(), response);
   }
   const CompressionAlgorithm algorithm = controller_.compression_;
-  if (!IsCompressed(algorithm)) return flare::Status();
+  if (!IsCompressed(algorithm)) {
+    CompressForCaller(response);
+    return flare::Status();
+  }
   const bool acceptable =
       controller_.GetAcceptableCompressionAlgorithms()[algorithm];
   const bool usable = acceptable && traits.Compresses(algorithm);

@@ -66,6 +66,11 @@ struct ReplyTicket {
   bool close = false;       // HTTP: the connection ends with this reply
   bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection
   bool chunked = false;     // HTTP: pieces go out as chunks
+  bool preflight = false;   // HTTP: OPTIONS for a call, as browsers ask
+  // HTTP, of calls: with what the reply may be compressed, as bits of
+  // CompressionAlgorithm, and the place of the caller's origin (HttpCors).
+  std::uint8_t codings = 0;
+  std::uint8_t cors = 0;
   std::uint16_t http_status = 0;  // HTTP: of a rejection; 0: from the status
   // trpc: of a request whose reply repeats parts of it. Points into memory held
   // by the InboundRequest until it is cleared.

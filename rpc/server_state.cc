@@ -61,7 +61,17 @@ flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
   // protocol would refuse it.
   limits.max_http_pipeline =
       std::max<std::size_t>(options_.max_concurrent_requests_per_connection, 1);
-  auto set = ServerProtocolSet::FromNames(protocols, limits);
+  auto cors = HttpCors::FromText(options_.http_cors_origins);
+  if (!cors) {
+    return flare::Status(cors.error().code(),
+                         "http_cors_origins: " + cors.error().message());
+  }
+  cors_ = *std::move(cors);
+  http_paths_.SetUp(methods, routes);
+  HttpUses http;
+  http.paths = &http_paths_;
+  http.cors = &cors_;
+  auto set = ServerProtocolSet::FromNames(protocols, limits, http);
   if (!set) return set.error();
   protocols_ = *std::move(set);
   for (const std::string& protocol : protocols) {

@@ -19,9 +19,11 @@
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/call_limit.h"
 #include "flare/rpc/connection_set.h"
+#include "flare/rpc/http_method_paths.h"
 #include "flare/rpc/http_routes.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/method_table.h"
+#include "flare/rpc/protocol/http_cors.h"
 #include "flare/rpc/protocol/registry.h"
 #include "flare/rpc/server.h"
 
@@ -47,6 +49,7 @@ class ServerState : public RefCounted<ServerState> {
 
   MethodTable methods;
   HttpRoutes routes;
+  const HttpCors& cors() const { return cors_; }
   std::vector<std::unique_ptr<google::protobuf::Service>> owned_services;
 
   // For log lines: "Server NAME", or "Server" without one. That of a server on
@@ -116,6 +119,8 @@ class ServerState : public RefCounted<ServerState> {
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
   Server::Options options_;  // Fixed, but for DropUserCode().
+  HttpMethodPaths http_paths_;
+  HttpCors cors_;
   ServerProtocolSet protocols_;
   std::string protocol_names_;
   std::vector<Counters> counters_;

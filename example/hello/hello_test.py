@@ -29,8 +29,9 @@ Content-Type: application/x-proto3-json
 Rpc-SeqNo: 0
 Rpc-Error-Code: 10
 Rpc-Error-Reason: Method [example.protobuf_echo.EchoService.Nothing] is not implemented.
-Content-Length: 0
+Content-Length: 94
 
+{"code":10,"message":"Method [example.protobuf_echo.EchoService.Nothing] is not implemented."}
 """
 
 
@@ -102,7 +103,7 @@ class HelloTest(unittest.TestCase):
         json, protobuf, failure = calls.stdout.split(b'\n', 2)
         self.assertEqual(json, b'{"body":"Hello, fibers."}')
         self.assertEqual(protobuf, b'\x12\x0eHello, fibers.')
-        self.assertEqual(failure.replace(b'\r', b''), NO_SUCH_METHOD)
+        self.assertEqual(failure.replace(b'\r', b'') + b'\n', NO_SUCH_METHOD)
 
     def test_python_calls_over_the_flare_protocol(self):
         self.start_echo_server()

@@ -1,6 +1,9 @@
 #include "flare/rpc/protocol/http_call.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 
 #include "flare/base/string.h"
@@ -12,33 +15,45 @@ namespace {
 
 constexpr std::string_view kPrefix = "/rpc/";
 
-std::optional<PayloadFormat> FormatOf(const HttpUses& uses,
-                                      std::string_view content_type) {
-  // As a rule it is just that.
-  if (uses.pb && content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
-    return PayloadFormat::kProtobuf;
+// ReplyTicket::variant of a call whose Content-Type is ContentTypeOf(format);
+// kForeign[n] has this plus n + 1.
+constexpr std::uint8_t kOwnType = 1;
+
+// By which callers of brpc and tRPC call the formats.
+struct ForeignType {
+  std::string_view name;
+  PayloadFormat format;
+};
+constexpr ForeignType kForeign[] = {
+    {"application/json", PayloadFormat::kTrpcJson},
+    {"application/proto", PayloadFormat::kProtobuf},
+    {"application/protobuf", PayloadFormat::kProtobuf},
+    {"application/pb", PayloadFormat::kProtobuf},
+    {"application/octet-stream", PayloadFormat::kProtobuf},
+};
+
+bool Speaks(const HttpUses& uses, PayloadFormat format) {
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+      return uses.pb;
+    case PayloadFormat::kProtobufText:
+      return uses.text;
+    case PayloadFormat::kProto3Json:
+    case PayloadFormat::kTrpcJson:
+      return uses.json;
+    case PayloadFormat::kLenientJson:
+      break;
   }
-  const std::string_view type =
-      Trim(content_type.substr(0, content_type.find(';')));
-  const auto is = [type](PayloadFormat format) {
-    return IEquals(type, ContentTypeOf(format));
-  };
-  if (uses.pb && is(PayloadFormat::kProtobuf)) return PayloadFormat::kProtobuf;
-  if (uses.text && is(PayloadFormat::kProtobufText)) {
-    return PayloadFormat::kProtobufText;
-  }
-  if (uses.json && is(PayloadFormat::kProto3Json)) {
-    return PayloadFormat::kProto3Json;
-  }
-  return std::nullopt;
+  return false;
 }
 
+// Names our own types, by which it says which formats are spoken.
 HttpRefusal RefuseFormat(const HttpUses& uses, std::string_view content_type) {
   std::string text = "the Content-Type must be";
   std::string_view separator = " ";
   for (auto known : {PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
                      PayloadFormat::kProto3Json}) {
-    if (!FormatOf(uses, ContentTypeOf(known))) continue;
+    if (!Speaks(uses, known)) continue;
     text.append(separator).append(ContentTypeOf(known));
     separator = " or ";
   }
@@ -49,21 +64,72 @@ HttpRefusal RefuseFormat(const HttpUses& uses, std::string_view content_type) {
   return {415, text};
 }
 
-}  // namespace
-
-bool IsHttpCall(const HttpUses& uses, std::string_view target) {
-  if (!uses.pb && !uses.text && !uses.json) return false;
+// Whether calls are made to `target`, by POST.
+bool IsCallTarget(std::string_view target) {
   // Other forms than that of a path are rare.
   return target.starts_with(kPrefix) ||
          (!target.starts_with('/') &&
           PathOfTarget(target).starts_with(kPrefix));
 }
 
+// ... in the way of other frameworks.
+bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
+  return uses.paths != nullptr &&
+         uses.paths->Read(PathOfTarget(target), nullptr);
+}
+
+}  // namespace
+
+bool IsHttpCall(const HttpUses& uses, const HttpHead& head) {
+  if (!uses.calls()) return false;
+  if (IsCallTarget(head.target)) [[likely]] {
+    return head.method == HttpMethod::Post || !IsHttpPreflight(uses, head);
+  }
+  return head.method == HttpMethod::Post && IsForeignTarget(uses, head.target);
+}
+
+bool IsHttpPreflight(const HttpUses& uses, const HttpHead& head) {
+  return head.method == HttpMethod::Options && uses.cors != nullptr &&
+         uses.cors->enabled() && uses.calls() &&
+         (IsCallTarget(head.target) || IsForeignTarget(uses, head.target));
+}
+
+bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
+                    ReplyTicket* ticket) {
+  // As a rule it is just that.
+  ticket->format = PayloadFormat::kProtobuf;
+  ticket->variant = kOwnType;
+  if (uses.pb && content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
+    return true;
+  }
+  const std::string_view type =
+      Trim(content_type.substr(0, content_type.find(';')));
+  for (auto own : {PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
+                   PayloadFormat::kProto3Json}) {
+    if (!IEquals(type, ContentTypeOf(own)) || !Speaks(uses, own)) continue;
+    ticket->format = own;
+    return true;
+  }
+  for (std::size_t i = 0; i != std::size(kForeign); ++i) {
+    const auto& [name, format] = kForeign[i];
+    if (!IEquals(type, name) || !Speaks(uses, format)) continue;
+    ticket->format = format;
+    ticket->variant = static_cast<std::uint8_t>(kOwnType + i + 1);
+    return true;
+  }
+  return false;
+}
+
+std::string_view HttpTypeOf(const ReplyTicket& ticket) {
+  return ticket.variant == kOwnType
+             ? ContentTypeOf(ticket.format)
+             : kForeign[ticket.variant - kOwnType - 1].name;
+}
+
 std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
                                         const HttpHead& head,
                                         InboundRequest* request) {
-  const std::optional<PayloadFormat> format = FormatOf(uses, head.content_type);
-  request->ticket.format = format.value_or(PayloadFormat::kProtobuf);
+  const bool spoken = ReadHttpFormat(uses, head.content_type, &request->ticket);
   if (head.method != HttpMethod::Post) {
     return HttpRefusal{
         405, "calls are made by POST, not by " + std::string(head.method_name)};
@@ -74,14 +140,27 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
   if (!head.rpc_timeout.value && head.rpc_timeout) {
     return HttpRefusal{400, "Rpc-Timeout is no number"};
   }
-  if (head.encoded) {
-    return HttpRefusal{415, "calls have no Content-Encoding but identity"};
+  if (head.encoded) [[unlikely]] {
+    if (head.encoding == CompressionAlgorithm::kUnknown) {
+      return HttpRefusal{
+          415, "the Content-Encoding must be gzip or deflate or identity"};
+    }
+    request->head.compression = head.encoding;
+  }
+  if (const std::uint8_t usable = head.accept_encoding.usable()) [[unlikely]] {
+    request->ticket.codings = usable;
+    request->head.acceptable_compressions = usable;
   }
   const std::uint64_t timeout =
       std::min<std::uint64_t>(head.rpc_timeout.value.value_or(0),
                               std::numeric_limits<std::uint32_t>::max());
-  if (!format) return RefuseFormat(uses, head.content_type);
-  request->scratch.assign(PathOfTarget(head.target).substr(kPrefix.size()));
+  if (!spoken) return RefuseFormat(uses, head.content_type);
+  const std::string_view path = PathOfTarget(head.target);
+  if (path.starts_with(kPrefix)) [[likely]] {
+    request->scratch.assign(path.substr(kPrefix.size()));
+  } else {
+    uses.paths->Read(path, &request->scratch);
+  }
   request->head.method = request->scratch;
   request->head.timeout_ms = static_cast<std::uint32_t>(timeout);
   return std::nullopt;

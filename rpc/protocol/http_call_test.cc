@@ -1,5 +1,9 @@
+#include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include "flare/rpc/protocol/http_cors.h"
 #include "flare/rpc/protocol/http_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -222,7 +226,7 @@ TEST(HttpCalls, HintsHowMuchIsNeeded) {
 }
 
 TEST(HttpCalls, RefusesOtherContentTypesWithText) {
-  std::string reply = ReplyTo(Call(9, "x", "application/json"));
+  std::string reply = ReplyTo(Call(9, "x", "text/html"));
   EXPECT_EQ(reply,
             "HTTP/1.1 415 Unsupported Media Type\r\n"
             "Content-Type: text/plain\r\n"
@@ -230,11 +234,10 @@ TEST(HttpCalls, RefusesOtherContentTypesWithText) {
             "Rpc-Error-Code: 101\r\n"
             "Rpc-Error-Reason: the Content-Type must be "
             "application/x-protobuf or text/x-protobuf or "
-            "application/x-proto3-json, not application/json\r\n"
-            "Content-Length: 118\r\n\r\n"
+            "application/x-proto3-json, not text/html\r\n"
+            "Content-Length: 111\r\n\r\n"
             "the Content-Type must be application/x-protobuf or "
-            "text/x-protobuf or application/x-proto3-json, not "
-            "application/json\n");
+            "text/x-protobuf or application/x-proto3-json, not text/html\n");
 }
 
 TEST(HttpCalls, RefusesContentTypesThatArentEnabled) {
@@ -247,30 +250,230 @@ TEST(HttpCalls, RefusesContentTypesThatArentEnabled) {
               StartsWith("HTTP/1.1 415 "));
 }
 
-TEST(HttpCalls, RefusesContentEncodings) {
+// A call with one more field.
+std::string CallWith(const std::string& field, const std::string& body = "x",
+                     const std::string& type = "application/x-protobuf") {
+  std::string call = Call(9, body, type);
+  return call.insert(call.find("Rpc-SeqNo"), field + "\r\n");
+}
+
+TEST(HttpCalls, RefusesUnknownContentEncodings) {
   const auto with_coding = [](const std::string& coding) {
-    std::string call = Call(9, "x");
-    call.insert(call.find("Rpc-SeqNo"), "Content-encoding: " + coding + "\r\n");
-    return call;
+    return CallWith("Content-encoding: " + coding);
   };
   for (const char* coding : {"", "identity", "Identity , identity"}) {
     EXPECT_THAT(ReplyTo(with_coding(coding)), StartsWith("HTTP/1.1 200 "));
   }
-  for (const char* coding : {"gzip", "identity, br", "x"}) {
-    EXPECT_EQ(
-        ReplyTo(with_coding(coding)),
-        "HTTP/1.1 415 Unsupported Media Type\r\n"
-        "Content-Type: text/plain\r\n"
-        "Rpc-SeqNo: 9\r\n"
-        "Rpc-Error-Code: 101\r\n"
-        "Rpc-Error-Reason: calls have no Content-Encoding but identity\r\n"
-        "Content-Length: 44\r\n\r\n"
-        "calls have no Content-Encoding but identity\n");
+  for (const char* coding : {"zstd", "identity, br", "x", "gzip, gzip"}) {
+    EXPECT_EQ(ReplyTo(with_coding(coding)),
+              "HTTP/1.1 415 Unsupported Media Type\r\n"
+              "Content-Type: text/plain\r\n"
+              "Rpc-SeqNo: 9\r\n"
+              "Rpc-Error-Code: 101\r\n"
+              "Rpc-Error-Reason: the Content-Encoding must be gzip or deflate "
+              "or identity\r\n"
+              "Content-Length: 57\r\n\r\n"
+              "the Content-Encoding must be gzip or deflate or identity\n");
   }
   // Handlers may know what to do with it.
   EXPECT_THAT(ReplyTo("PUT / HTTP/1.1\r\nHost: h\r\n"
                       "Content-Encoding: gzip\r\n\r\n"),
               StartsWith("HTTP/1.1 200 "));
+}
+
+TEST(HttpCalls, ReadsHowBodiesAreCompressed) {
+  for (const auto& [coding, algorithm] :
+       {std::pair("gzip", CompressionAlgorithm::kGzip),
+        std::pair("X-GZIP", CompressionAlgorithm::kGzip),
+        std::pair("identity, deflate", CompressionAlgorithm::kZlib)}) {
+    HttpServer server;
+    server.Feed(CallWith("Content-Encoding: "s + coding));
+    ASSERT_EQ(server.result(), ParseResult::kOk) << coding;
+    EXPECT_EQ(server.request().head.compression, algorithm) << coding;
+  }
+}
+
+std::string CompressedReply(const std::string& request,
+                            CompressionAlgorithm algorithm,
+                            const std::string& body = "zipped") {
+  HttpServer server;
+  server.Feed(request);
+  OutboundResponse response;
+  response.compression = algorithm;
+  response.body = CreateBufferSlow(body);
+  server.protocol().Write(server.request().ticket, std::move(response));
+  return server.sink().Take();
+}
+
+TEST(HttpCalls, SaysHowARepliesBodyIsCompressed) {
+  EXPECT_EQ(CompressedReply(CallWith("Accept-Encoding: gzip"),
+                            CompressionAlgorithm::kGzip),
+            "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\n"
+            "Rpc-SeqNo: 9\r\nContent-Encoding: gzip\r\n"
+            "Content-Length: 6\r\n\r\nzipped");
+  EXPECT_THAT(CompressedReply(CallWith("Accept-Encoding: br, *;q=0.5"),
+                              CompressionAlgorithm::kZlib),
+              HasSubstr("\r\nContent-Encoding: deflate\r\n"));
+  // Nothing is nothing.
+  EXPECT_EQ(CompressedReply(CallWith("Accept-Encoding: gzip"),
+                            CompressionAlgorithm::kGzip, ""),
+            SuccessReply(9, ""));
+}
+
+TEST(HttpCalls, NeverCompressesWhatTheCallerCannotRead) {
+  for (const char* field :
+       {"Accept: */*", "Accept-Encoding: deflate", "Accept-Encoding: gzip;q=0",
+        "Accept-Encoding: *, gzip; Q=0.00"}) {
+    EXPECT_THAT(CompressedReply(CallWith(field), CompressionAlgorithm::kGzip),
+                HasSubstr("Rpc-Error-Code: 101\r\n"))
+        << field;
+  }
+}
+
+TEST(HttpCalls, ReadsTheTypesOfOtherFrameworks) {
+  struct Case {
+    const char* type;
+    PayloadFormat format;
+  } cases[] = {
+      {"application/json", PayloadFormat::kTrpcJson},
+      {"application/proto", PayloadFormat::kProtobuf},
+      {"application/protobuf", PayloadFormat::kProtobuf},
+      {"application/pb", PayloadFormat::kProtobuf},
+      {"application/octet-stream", PayloadFormat::kProtobuf},
+  };
+  for (const auto& [type, format] : cases) {
+    HttpServer server;
+    server.Feed(Call(1, "x", type) + Call(2, "y", type + "; charset=utf-8"s));
+    ASSERT_EQ(server.count(), 2u) << type;
+    EXPECT_EQ(server.request(1).ticket.format, format) << type;
+    server.AnswerAll("body");
+    EXPECT_EQ(server.sink().Take(),
+              SuccessReply(1, "body", type) + SuccessReply(2, "body", type));
+  }
+}
+
+TEST(HttpCalls, FailuresOfCallsInJsonAreJson) {
+  for (const char* type : {"application/json", "application/x-proto3-json"}) {
+    HttpServer server;
+    server.Feed(Call(3, "{}", type));
+    OutboundResponse response;
+    response.status = 1234;
+    response.description = "no \"such\"\r\n\\user \xc3\xa4\xff\x01";
+    server.protocol().Write(server.request().ticket, std::move(response));
+    EXPECT_EQ(server.sink().Take(),
+              "HTTP/1.1 500 Internal Server Error\r\nContent-Type: "s + type +
+                  "\r\nRpc-SeqNo: 3\r\nRpc-Error-Code: 1234\r\n"
+                  "Rpc-Error-Reason: no \"such\"  \\user \xc3\xa4\xff \r\n"
+                  "Content-Length: 61\r\n\r\n"
+                  R"({"code":1234,"message":"no \"such\"\u000d\n\\user )"
+                  "\xc3\xa4?\\u0001\"}");
+  }
+}
+
+TEST(HttpCalls, RefusalsOfCallsInJsonAreJson) {
+  const std::string reply =
+      ReplyTo(CallWith("Content-Encoding: br", "{}", "application/json"));
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 415 Unsupported Media Type\r\n"
+                                "Content-Type: application/json\r\n"
+                                "Rpc-SeqNo: 9\r\nRpc-Error-Code: 101\r\n"));
+  EXPECT_THAT(reply, EndsWith("\r\nContent-Length: 81\r\n\r\n"
+                              R"({"code":101,"message":"the Content-Encoding )"
+                              R"(must be gzip or deflate or identity"})"));
+  // So are those of the size, which is known before the format.
+  for (const char* end : {"Content-Length: 1000000\r\n\r\n",
+                          "Transfer-Encoding: chunked\r\n\r\nfffff\r\n"}) {
+    const std::string large = ReplyTo(
+        "POST /rpc/m HTTP/1.1\r\nContent-Type: application/json\r\n"s + end,
+        testing::kAllUses, testing::SmallLimits());
+    EXPECT_THAT(large, StartsWith("HTTP/1.1 413 "));
+    EXPECT_THAT(large, HasSubstr(R"({"code":102,"message":"the message has )"));
+  }
+}
+
+// As if there were such a method, and no other.
+class OnePath : public HttpCallPaths {
+ public:
+  bool Read(std::string_view path, std::string* method) const override {
+    if (path != "/a.B/C") return false;
+    if (method != nullptr) *method = "a.B.C";
+    return true;
+  }
+};
+
+TEST(HttpCalls, PathsOfOtherFrameworksAreCalls) {
+  const OnePath paths;
+  HttpUses uses = testing::kAllUses;
+  uses.paths = &paths;
+  for (const char* target : {"/a.B/C", "/a.B/C?x=1", "http://h/a.B/C"}) {
+    const std::string bytes = "POST "s + target +
+                              " HTTP/1.1\r\nContent-Type: application/json\r\n"
+                              "Content-Length: 2\r\n\r\n{}";
+    for (const std::size_t piece : {std::size_t{1}, bytes.size()}) {
+      HttpServer server(uses);
+      server.Feed(bytes, piece);
+      ASSERT_EQ(server.count(), 1u) << target;
+      ASSERT_EQ(server.result(), ParseResult::kOk) << target;
+      EXPECT_EQ(server.request().head.method, "a.B.C");
+      server.AnswerAll("{}");
+      EXPECT_EQ(server.sink().Take(),
+                SuccessReply(0, "{}", "application/json"));
+    }
+  }
+}
+
+TEST(HttpCalls, OtherPathsAndMethodsAreNot) {
+  const OnePath paths;
+  HttpUses uses = testing::kAllUses;
+  uses.paths = &paths;
+  for (const char* start : {"GET /a.B/C", "POST /a.B/D", "OPTIONS /a.B/C"}) {
+    HttpServer server(uses);
+    server.Feed(start + " HTTP/1.1\r\nHost: h\r\n\r\n"s);
+    ASSERT_EQ(server.count(), 1u) << start;
+    EXPECT_TRUE(server.request().is_http) << start;
+  }
+  uses.pb = uses.text = uses.json = false;
+  HttpServer server(uses);
+  server.Feed("POST /a.B/C HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_TRUE(server.request().is_http);
+}
+
+TEST(HttpCalls, RepliesToPagesOfKnownOriginsSaySo) {
+  const HttpCors cors = *HttpCors::FromText("http://a, http://b:8080");
+  HttpUses uses = testing::kAllUses;
+  uses.cors = &cors;
+  const std::string lines =
+      "Access-Control-Allow-Origin: http://b:8080\r\n"
+      "Access-Control-Expose-Headers: Rpc-SeqNo, Rpc-Error-Code, "
+      "Rpc-Error-Reason\r\nVary: Origin\r\n";
+  std::string reply = SuccessReply(9, "body");
+  reply.insert(reply.find("\r\n") + 2, lines);
+  EXPECT_EQ(ReplyTo(CallWith("Origin: http://b:8080"), uses), reply);
+  // Refusals can be read, too; and what others get is as ever.
+  EXPECT_THAT(
+      ReplyTo(CallWith("Origin: http://b:8080", "x", "text/html"), uses),
+      StartsWith("HTTP/1.1 415 Unsupported Media Type\r\n" + lines));
+  for (const char* origin : {"http://b", "http://a/", "null", ""}) {
+    EXPECT_EQ(ReplyTo(CallWith("Origin: "s + origin), uses),
+              SuccessReply(9, "body"));
+  }
+  EXPECT_EQ(ReplyTo(CallWith("Origin: http://a")), SuccessReply(9, "body"));
+}
+
+TEST(HttpCalls, BrowsersMayAskBefore) {
+  const HttpCors cors = *HttpCors::FromText("*");
+  HttpUses uses;
+  uses.pb = true;
+  uses.cors = &cors;
+  HttpServer server(uses);
+  server.Feed("OPTIONS /rpc/a.B.C HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_EQ(server.count(), 1u);
+  EXPECT_TRUE(server.request().is_http);
+  EXPECT_TRUE(server.request().ticket.preflight);
+  // Without leave for anyone it is refused as other methods are.
+  const HttpCors none = *HttpCors::FromText("");
+  uses.cors = &none;
+  EXPECT_THAT(ReplyTo("OPTIONS /rpc/a.B.C HTTP/1.1\r\nHost: h\r\n\r\n", uses),
+              StartsWith("HTTP/1.1 405 Method Not Allowed\r\n"));
 }
 
 TEST(HttpCalls, RefusesOtherMethods) {

@@ -86,9 +86,9 @@ void HttpHeadMemo::Known::Assign(std::string_view new_text,
   head = new_head;
   for (std::string_view* view :
        {&head.method_name, &head.target, &head.reason,
-        &head.content_length.text, &head.content_type, &head.rpc_seq_no.text,
-        &head.rpc_timeout.text, &head.rpc_error_code, &head.rpc_error_reason,
-        &head.fields}) {
+        &head.content_length.text, &head.content_type, &head.origin,
+        &head.rpc_seq_no.text, &head.rpc_timeout.text, &head.rpc_error_code,
+        &head.rpc_error_reason, &head.fields}) {
     if (view->data() == nullptr) continue;
     *view = {text.data() + (view->data() - new_text.data()), view->size()};
   }

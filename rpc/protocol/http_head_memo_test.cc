@@ -30,7 +30,7 @@ std::string DescribeHead(const HttpHead& head) {
   std::string all = std::to_string(static_cast<int>(head.method));
   for (const auto& view :
        {head.method_name, head.target, head.reason, head.content_type,
-        head.rpc_error_code, head.rpc_error_reason, head.fields}) {
+        head.origin, head.rpc_error_code, head.rpc_error_reason, head.fields}) {
     all += " " + TextOf(view);
   }
   for (const auto& number :
@@ -40,7 +40,8 @@ std::string DescribeHead(const HttpHead& head) {
   for (int number :
        {head.status, head.minor_version, int{head.chunked}, int{head.close},
         int{head.keep_alive}, int{head.expect_continue}, int{head.has_host},
-        int{head.repeats_length}, int{head.encoded}}) {
+        int{head.repeats_length}, int{head.encoded},
+        static_cast<int>(head.encoding), int{head.accept_encoding.usable()}}) {
     all += " " + std::to_string(number);
   }
   return all;

@@ -204,7 +204,10 @@ void ReadConnection(std::string_view value, HttpHead* out) {
 
 void ReadContentEncoding(std::string_view value, HttpHead* out) {
   ForEachListMember(value, [out](std::string_view coding) {
-    if (!coding.empty() && !IEquals(coding, "identity")) out->encoded = true;
+    if (coding.empty() || IEquals(coding, "identity")) return;
+    out->encoding =
+        out->encoded ? CompressionAlgorithm::kUnknown : HttpCodingOf(coding);
+    out->encoded = true;
   });
 }
 
@@ -240,8 +243,10 @@ Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
       out->has_host = true;
       return MayBeHttpHost(value) ? nullptr : &kBadHost;
     case 6:
-      if (response || !IsName(text, "expect")) break;
-      return ReadExpect(value, out);
+      if (response) break;
+      if (IsName(text, "expect")) return ReadExpect(value, out);
+      if (IsName(text, "origin")) out->origin = value;
+      break;
     case 9:
       if (!IsName(text, "rpc-seqno")) break;
       return ReadOnce(value, &out->rpc_seq_no);
@@ -259,6 +264,10 @@ Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
       if (IsName(text, "content-length")) return ReadContentLength(value, out);
       if (!IsName(text, "rpc-error-code")) break;
       return ReadOnce(value, &out->rpc_error_code);
+    case 15:
+      if (response || !IsName(text, "accept-encoding")) break;
+      out->accept_encoding.Add(value);
+      return nullptr;
     case 16:
       if (IsName(text, "content-encoding")) {
         ReadContentEncoding(value, out);

@@ -24,7 +24,9 @@
 #include <string_view>
 
 #include "flare/base/buffer.h"
+#include "flare/base/compression.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/protocol/http_coding.h"
 
 namespace flare::rpc {
 
@@ -79,7 +81,11 @@ struct HttpHead {
   bool has_host = false;
   bool repeats_length = false;  // several Content-Length, all the same
   bool encoded = false;         // Content-Encoding: not identity
+  // Of a body that is `encoded`. kUnknown: in another way, or in several.
+  CompressionAlgorithm encoding = CompressionAlgorithm::kNone;
+  HttpCodings accept_encoding;
   std::string_view content_type;
+  std::string_view origin;  // Of a request.
   HttpNumber rpc_seq_no;
   HttpNumber rpc_timeout;
   std::string_view rpc_error_code;

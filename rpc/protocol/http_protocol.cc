@@ -12,11 +12,25 @@ std::string_view ContentTypeOf(PayloadFormat format) {
       return "text/x-protobuf";
     case PayloadFormat::kProto3Json:
       return "application/x-proto3-json";
-    case PayloadFormat::kLenientJson:
     case PayloadFormat::kTrpcJson:
+      return "application/json";
+    case PayloadFormat::kLenientJson:
       break;  // Not over HTTP.
   }
   return {};
+}
+
+bool IsJson(PayloadFormat format) {
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+    case PayloadFormat::kProtobufText:
+      return false;
+    case PayloadFormat::kProto3Json:
+    case PayloadFormat::kLenientJson:
+    case PayloadFormat::kTrpcJson:
+      break;
+  }
+  return true;
 }
 
 std::string_view HttpProtocolNameOf(PayloadFormat format) {

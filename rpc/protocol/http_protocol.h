@@ -3,6 +3,13 @@
 // requests for handlers ("http"). On the server side one object per connection
 // serves whichever of them are enabled.
 //
+// What callers of other frameworks send is a call, too: POST
+// /package.Service/Method where no handler has that path, and their names of
+// the formats (http_call.cc). The reply has the Content-Type of the request.
+// Bodies may be compressed with gzip or deflate; a reply is if Accept-Encoding
+// allows that and the server wants it. The body of a call that failed is empty
+// or, where the request was JSON, {"code":12,"message":"text"}.
+//
 // Order of replies: a call with an Rpc-SeqNo is answered as soon as it is done,
 // so that many share a connection as in the binary protocol. All else (curl,
 // browsers) is answered in the order of the requests. Once the input has ended
@@ -13,7 +20,8 @@
 //
 //   404  a path that isn't of an enabled use
 //   405  anything but POST on /rpc/...
-//   415  a Content-Type on /rpc/... of no enabled use, or a Content-Encoding
+//   415  a Content-Type of calls of no enabled use, or a Content-Encoding
+//        other than gzip and deflate
 //   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
 //        (calls excepted: the published clients send none)
 //   501  a method that isn't known. Not taken for HTTP, so that the connection
@@ -32,9 +40,10 @@
 //   503* more than Limits::max_http_pipeline requests unanswered
 //   505* not HTTP/1.x
 //
-// Each has a body that says what is wrong; for /rpc/..., unless it is the head
-// that is refused, that is also in Rpc-Error-Code and Rpc-Error-Reason. Empty
-// lines between requests are passed over, and two in front of the first.
+// Each has a body that says what is wrong; for calls, unless it is the head
+// that is refused, that is also in Rpc-Error-Code and Rpc-Error-Reason, and for
+// those in JSON the body is JSON. Empty lines between requests are passed over,
+// and two in front of the first.
 #ifndef FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
 #define FLARE_RPC_PROTOCOL_HTTP_PROTOCOL_H_
 
@@ -44,9 +53,21 @@
 
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/protocol/http_cors.h"
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
+
+// Paths that are calls beside /rpc/<method>. Thread-safe; nothing blocks.
+class HttpCallPaths {
+ public:
+  // Whether a POST to `path` is a call. If so *method, unless it is null,
+  // becomes the method's full name, which the server may not have.
+  virtual bool Read(std::string_view path, std::string* method) const = 0;
+
+ protected:
+  ~HttpCallPaths() = default;
+};
 
 // What a server's HTTP connections are used for.
 struct HttpUses {
@@ -54,6 +75,12 @@ struct HttpUses {
   bool text = false;   // http+pb-text
   bool json = false;   // http+proto3-json
   bool plain = false;  // http
+
+  // Both must outlive the connections. Null: there are none.
+  const HttpCallPaths* paths = nullptr;
+  const HttpCors* cors = nullptr;
+
+  bool calls() const { return pb || text || json; }
 };
 
 std::unique_ptr<ServerProtocol> NewHttpServerProtocol(const HttpUses& uses,
@@ -70,6 +97,8 @@ std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
 
 // "application/x-protobuf" for kProtobuf.
 std::string_view ContentTypeOf(PayloadFormat format);
+// Whether it is one of JSON.
+bool IsJson(PayloadFormat format);
 // "http+pb" for kProtobuf.
 std::string_view HttpProtocolNameOf(PayloadFormat format);
 

@@ -11,6 +11,8 @@
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
 #include "flare/rpc/http_text.h"
+#include "flare/rpc/protocol/http_call.h"
+#include "flare/rpc/protocol/http_coding.h"
 #include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/protocol/http_writer.h"
@@ -57,9 +59,33 @@ std::string_view SuccessOf(PayloadFormat format) {
              "Rpc-SeqNo: ";
     case PayloadFormat::kLenientJson:
     case PayloadFormat::kTrpcJson:
-      break;  // Not over HTTP.
+      break;  // By its foreign name.
   }
   return {};
+}
+
+// The fields that all replies to calls begin with.
+void AppendCallFields(const ReplyTicket& ticket, std::string_view type,
+                      BufferBuilder* out) {
+  out->Append("Content-Type: ");
+  out->Append(type);
+  out->Append("\r\nRpc-SeqNo: ");
+  AppendDecimal(ticket.correlation_id, out);
+  out->Append("\r\n");
+}
+
+// Of a call in the words of another framework.
+[[gnu::cold, gnu::noinline]] void AppendForeignSuccess(
+    const ReplyTicket& ticket, BufferBuilder* out) {
+  AppendStatusLine(200, out);
+  AppendCallFields(ticket, HttpTypeOf(ticket), out);
+}
+
+// What programs read that know nothing of our fields.
+std::string JsonFailure(int code, std::string_view text) {
+  std::string body = "{\"code\":" + std::to_string(code) + ",\"message\":";
+  AppendJsonString(text, &body);
+  return body + "}";
 }
 
 void AppendError(int code, std::string_view text, BufferBuilder* out) {
@@ -74,15 +100,14 @@ void AppendError(int code, std::string_view text, BufferBuilder* out) {
 
 Buffer FormatFailure(const ReplyTicket& ticket, int code,
                      std::string_view text) {
+  const std::string body =
+      IsJson(ticket.format) ? JsonFailure(code, text) : std::string();
   BufferBuilder out;
   AppendStatusLine(HttpStatusOf(code), &out);
-  out.Append("Content-Type: ");
-  out.Append(ContentTypeOf(ticket.format));
-  out.Append("\r\nRpc-SeqNo: ");
-  AppendDecimal(ticket.correlation_id, &out);
-  out.Append("\r\n");
+  AppendCallFields(ticket, HttpTypeOf(ticket), &out);
   AppendError(code, text, &out);
-  AppendEnd(ticket, 0, &out);
+  AppendEnd(ticket, body.size(), &out);
+  out.Append(body);
   return out.DestructiveGet();
 }
 
@@ -231,15 +256,29 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
   if (response.status != STATUS_SUCCESS) {
     return FormatFailure(ticket, response.status, response.description);
   }
-  if (IsCompressed(response.compression) || !response.attachment.empty()) {
-    return FormatFailure(
-        ticket, STATUS_NOT_SUPPORTED,
-        "HTTP carries neither attachments nor compressed messages");
+  const bool compressed = IsCompressed(response.compression);
+  if ((compressed &&
+       (ticket.codings & HttpCodings::BitOf(response.compression)) == 0) ||
+      !response.attachment.empty()) {
+    return FormatFailure(ticket, STATUS_NOT_SUPPORTED,
+                         "HTTP carries no attachments, and messages that are "
+                         "compressed only as the caller accepts");
   }
   BufferBuilder out;
-  out.Append(SuccessOf(ticket.format));
-  AppendDecimal(ticket.correlation_id, &out);
-  out.Append("\r\n");
+  const std::string_view success =
+      ticket.variant == 1 ? SuccessOf(ticket.format) : std::string_view();
+  if (!success.empty()) [[likely]] {
+    out.Append(success);
+    AppendDecimal(ticket.correlation_id, &out);
+    out.Append("\r\n");
+  } else {
+    AppendForeignSuccess(ticket, &out);
+  }
+  if (compressed && !response.body.empty()) {
+    out.Append("Content-Encoding: ");
+    out.Append(HttpCodingName(response.compression));
+    out.Append("\r\n");
+  }
   AppendEnd(ticket, response.body.size(), &out);
   std::move(response.body).AppendTo(&out);
   return out.DestructiveGet();
@@ -247,10 +286,16 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
 
 Buffer FormatRefusal(const ReplyTicket& ticket,
                      const OutboundResponse& response) {
+  const bool json = ticket.is_call && IsJson(ticket.format);
+  const std::string body =
+      json ? JsonFailure(response.status, response.description)
+           : std::string(response.description) + "\n";
   BufferBuilder out;
   AppendStatusLine(ticket.http_status, &out);
   if (!ticket.is_call) AppendDateField(&out);
-  out.Append("Content-Type: text/plain\r\n");
+  out.Append("Content-Type: ");
+  out.Append(json ? HttpTypeOf(ticket) : "text/plain");
+  out.Append("\r\n");
   if (ticket.http_status == 405) out.Append("Allow: POST\r\n");
   if (ticket.is_call) {
     out.Append("Rpc-SeqNo: ");
@@ -258,11 +303,8 @@ Buffer FormatRefusal(const ReplyTicket& ticket,
     out.Append("\r\n");
     AppendError(response.status, response.description, &out);
   }
-  AppendEnd(ticket, response.description.size() + 1, &out);
-  if (!ticket.head_only) {
-    out.Append(response.description);
-    out.Append("\n");
-  }
+  AppendEnd(ticket, body.size(), &out);
+  if (!ticket.head_only) out.Append(body);
   return out.DestructiveGet();
 }
 
@@ -327,15 +369,19 @@ Buffer FormatChunk(Buffer&& bytes) {
 
 Buffer FormatLastChunk() { return CreateBufferSlow("0\r\n\r\n"); }
 
-Buffer SayClose(Buffer&& reply) {
+Buffer InsertFields(std::string_view lines, Buffer&& reply) {
   constexpr std::size_t kMaxStatusLine = 64;
   const std::size_t end = FlattenSlow(reply, kMaxStatusLine).find("\r\n");
   if (end == std::string::npos) return std::move(reply);  // Has no head.
+  Buffer with = reply.Cut(end + 2);
+  with.Append(lines);
+  with.Append(std::move(reply));
+  return with;
+}
+
+Buffer SayClose(Buffer&& reply) {
   DropKeepAlive(&reply);
-  Buffer said = reply.Cut(end + 2);
-  said.Append("Connection: close\r\n");
-  said.Append(std::move(reply));
-  return said;
+  return InsertFields("Connection: close\r\n", std::move(reply));
 }
 
 }  // namespace flare::rpc

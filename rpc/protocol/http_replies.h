@@ -2,9 +2,11 @@
 // and refusals. Tickets say which of them is due, and how it is to be framed.
 //
 // Thread-safe; nothing blocks; in steady state nothing calls the general
-// allocator.
+// allocator, except for failures and refusals.
 #ifndef FLARE_RPC_PROTOCOL_HTTP_REPLIES_H_
 #define FLARE_RPC_PROTOCOL_HTTP_REPLIES_H_
+
+#include <string_view>
 
 #include "flare/base/buffer.h"
 #include "flare/rpc/http_message.h"
@@ -17,12 +19,13 @@ int HttpStatusOf(int rpc_status);
 // What callers are told who were refused with this HTTP status.
 int RpcStatusOf(int http_status);
 
-// The reply to a call. One that succeeded with what HTTP can't carry
-// (compression, an attachment) fails.
+// The reply to a call. One that succeeded with what HTTP can't carry (an
+// attachment, another compression than those of ticket.codings) fails.
 Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response);
 
 // That a request wasn't accepted: the ticket has the HTTP status, `response`
-// why. The text is the body, and for calls in the fields that callers read.
+// why. The text is the body, or for calls in JSON a member of it, and for calls
+// in the fields that callers read.
 Buffer FormatRefusal(const ReplyTicket& ticket,
                      const OutboundResponse& response);
 
@@ -39,6 +42,9 @@ Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
 // be the last one.
 Buffer FormatChunk(Buffer&& bytes);
 Buffer FormatLastChunk();
+
+// A reply with these lines, which end with CRLF, as its first fields.
+Buffer InsertFields(std::string_view lines, Buffer&& reply);
 
 // A reply, of which more can't be known any more, with "Connection: close" as
 // its first field. The "keep-alive" that HTTP/1.0 is told is taken out: where

@@ -40,7 +40,7 @@ void FillHandlerRequest(const HttpHead& head, InboundRequest* request) {
 void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
                     ReplyTicket* ticket) {
   const bool http_11 = head.minor_version != 0;
-  ticket->is_call = IsHttpCall(uses, head.target);
+  ticket->is_call = IsHttpCall(uses, head);
   ticket->head_only = head.method == HttpMethod::Head;
   ticket->close = head.close || (!http_11 && !head.keep_alive);
   ticket->keep_alive = !http_11 && !ticket->close;
@@ -49,6 +49,9 @@ void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
   ticket->has_correlation_id = id.has_value();
   ticket->correlation_id = id.value_or(0);
   ticket->ordered = !id.has_value();
+  if (head.origin.data() != nullptr && uses.cors != nullptr) [[unlikely]] {
+    if (ticket->is_call) ticket->cors = uses.cors->Find(head.origin);
+  }
 }
 
 void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
@@ -57,6 +60,9 @@ void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
     if (const auto refusal = ReadHttpCall(uses, head, request)) {
       RefuseHttpRequest(refusal->status, refusal->text, request);
     }
+  } else if (IsHttpPreflight(uses, head)) {
+    request->ticket.preflight = true;
+    FillHandlerRequest(head, request);
   } else if (!uses.plain) {
     RefuseHttpRequest(404, "there is nothing but /rpc/... here", request);
   } else {

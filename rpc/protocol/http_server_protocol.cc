@@ -6,6 +6,8 @@
 
 #include "flare/base/string.h"
 #include "flare/rpc/protocol/chunked_decoder.h"
+#include "flare/rpc/protocol/http_call.h"
+#include "flare/rpc/protocol/http_coding.h"
 #include "flare/rpc/protocol/http_head_memo.h"
 #include "flare/rpc/protocol/http_parser.h"
 #include "flare/rpc/protocol/http_protocol.h"
@@ -29,7 +31,12 @@ class HttpServerProtocol : public ServerProtocol {
                  sink) {}
 
   std::string_view name() const override { return "http"; }
-  ProtocolTraits traits() const override { return {}; }
+  ProtocolTraits traits() const override {
+    return {.compression = true,
+            .compressions = HttpCodings::kKnown,
+            .attachment_compression = false,
+            .unpacked_within_packet = true};
+  }
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override;
@@ -142,6 +149,9 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
   const std::uint64_t announced = head.content_length.value.value_or(0);
   if (announced > limits_.max_packet_size ||
       head_size_ + announced > limits_.max_packet_size) {
+    if (request->ticket.is_call) {
+      ReadHttpFormat(uses_, head.content_type, &request->ticket);
+    }
     // A caller that asks first may leave the body out when it is told.
     return announced <= limits_.max_skipped && !head.chunked &&
                    !head.expect_continue
@@ -239,6 +249,8 @@ CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
   Buffer body = std::exchange(chunked_body_, Buffer());
   if (result == ChunkedDecoder::Result::kDone) {
     FillHttpRequest(uses_, head, request);
+  } else if (request->ticket.is_call) {
+    ReadHttpFormat(uses_, head.content_type, &request->ticket);
   }
   chunked_head_.Clear();
   switch (result) {
@@ -343,9 +355,13 @@ CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
 
 void HttpServerProtocol::Write(const ReplyTicket& ticket,
                                OutboundResponse&& response) {
-  Send(ticket, ticket.http_status != 0
-                   ? FormatRefusal(ticket, response)
-                   : FormatCallReply(ticket, std::move(response)));
+  Buffer bytes = ticket.http_status != 0
+                     ? FormatRefusal(ticket, response)
+                     : FormatCallReply(ticket, std::move(response));
+  if (ticket.cors != 0) [[unlikely]] {
+    bytes = InsertFields(uses_.cors->FieldsFor(ticket.cors), std::move(bytes));
+  }
+  Send(ticket, std::move(bytes));
 }
 
 void HttpServerProtocol::WriteHttp(const ReplyTicket& request,

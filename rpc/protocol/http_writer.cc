@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include "flare/base/string.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/protocol/utf8.h"
 
@@ -77,6 +78,24 @@ void AppendFieldText(std::string_view text, BufferBuilder* out) {
   std::string clean(text);
   std::replace_if(clean.begin(), clean.end(), IsControl, ' ');
   out->Append(clean);
+}
+
+void AppendJsonString(std::string_view text, std::string* out) {
+  std::string scratch;
+  out->push_back('"');
+  for (const char c : AsUtf8(CutUtf8(text, kMaxFieldText), &scratch)) {
+    if (c == '"' || c == '\\') {
+      out->append({'\\', c});
+    } else if (c == '\n') {
+      out->append("\\n");
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      const auto hex = HexOf(static_cast<unsigned char>(c));
+      out->append("\\u00").append(hex.data(), hex.size());
+    } else {
+      out->push_back(c);
+    }
+  }
+  out->push_back('"');
 }
 
 // Not inlined: the caller may be on another thread at another time, and must

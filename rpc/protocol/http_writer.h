@@ -4,6 +4,7 @@
 #define FLARE_RPC_PROTOCOL_HTTP_WRITER_H_
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "flare/base/buffer.h"
@@ -20,6 +21,10 @@ void AppendStatusLine(int status, BufferBuilder* out);
 // the field; what is beyond 4096 bytes is cut off, in front of a UTF-8
 // sequence.
 void AppendFieldText(std::string_view text, BufferBuilder* out);
+
+// A text as a string of JSON, with its quotes. What isn't UTF-8 becomes '?'s;
+// what is beyond 4096 bytes is cut off.
+void AppendJsonString(std::string_view text, std::string* out);
 
 // "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", now.
 void AppendDateField(BufferBuilder* out);

@@ -73,10 +73,11 @@ bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory) {
 }
 
 Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
-    const std::vector<std::string>& names, const Limits& limits) {
+    const std::vector<std::string>& names, const Limits& limits,
+    const HttpUses& http) {
   ServerProtocolSet set;
   set.limits_ = limits;
-  HttpUses uses;
+  HttpUses uses = http;
   std::optional<std::size_t> http_at;
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::find(names.begin(), name, *name) != name) continue;

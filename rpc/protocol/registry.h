@@ -27,6 +27,7 @@
 #include "flare/base/status.h"
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/protocol/http_protocol.h"
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
@@ -55,9 +56,10 @@ bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory);
 class ServerProtocolSet {
  public:
   // Fails with STATUS_NOT_SUPPORTED and a text that lists the known names. A
-  // name given twice counts once.
+  // name given twice counts once. Of `http` the pointers count.
   static Expected<ServerProtocolSet, flare::Status> FromNames(
-      const std::vector<std::string>& names, const Limits& limits = {});
+      const std::vector<std::string>& names, const Limits& limits = {},
+      const HttpUses& http = {});
 
   std::size_t size() const { return factories_.size(); }
   // `sink` must outlive the object returned.

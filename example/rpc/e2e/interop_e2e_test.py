@@ -186,13 +186,14 @@ class HttpProtocols(ServerTest):
         self.assertIn(response.status, (400, 500))
         self.assertNotEqual(response.getheader("Rpc-Error-Code"), "0")
 
-  def curl(self, *arguments):
+  def curl(self, *arguments, path=PATH, fail=True):
     """The documented curl command lines; returns what they print."""
     if shutil.which("curl") is None:
       self.skipTest("curl is not installed")
     return subprocess.run(
-        ["curl", "--silent", "--show-error", "--fail", "--max-time", "30",
-         *arguments, f"http://127.0.0.1:{self.server.port}{PATH}"],
+        ["curl", "--silent", "--show-error", *(["--fail"] if fail else []),
+         "--max-time", "30", *arguments,
+         f"http://127.0.0.1:{self.server.port}{path}"],
         check=True, capture_output=True).stdout
 
   def test_curl_binary(self):
@@ -225,6 +226,70 @@ class HttpProtocols(ServerTest):
                      "-H", "Transfer-Encoding: chunked",
                      "-H", f"Content-Type: {JSON}")
     self.assertEqual(json.loads(body), {"body": "in chunks"})
+
+
+  def test_curl_as_clients_of_other_frameworks_call(self):
+    echo, _ = wire.messages()
+    for path in ("/example.protobuf_echo.EchoService/Echo",
+                 "/EchoService/Echo"):
+      body = self.curl("--data", '{"body": "from curl", "unknown": [1]}',
+                       "-H", "Content-Type: application/json", path=path)
+      self.assertEqual(json.loads(body), {"body": "from curl"})
+      for content_type in ("application/proto", "application/octet-stream"):
+        response, body = self.post(content_type, wire.echo_body("x"), path)
+        self.assertEqual(response.getheader("Content-Type"), content_type)
+        self.assertEqual(echo.EchoResponse.FromString(body).body, "x")
+
+  def test_curl_compressed_both_ways(self):
+    request = self.path("req.json.gz")
+    text = "words " * 10_000
+    with gzip.open(request, "wb") as f:
+      f.write(json.dumps({"body": text}).encode())
+    arguments = ["--data-binary", f"@{request}",
+                 "-H", "Content-Encoding: gzip",
+                 "-H", "Content-Type: application/json"]
+    self.assertEqual(json.loads(self.curl(*arguments)), {"body": text})
+    self.assertEqual(json.loads(self.curl("--compressed", *arguments)),
+                     {"body": text})
+    packed = self.curl("-H", "Accept-Encoding: gzip", *arguments)
+    self.assertLess(len(packed), 2000)
+    self.assertEqual(json.loads(gzip.decompress(packed)), {"body": text})
+
+  def test_curl_failure_in_json(self):
+    for path in ("/rpc/example.protobuf_echo.EchoService.NoSuch",
+                 "/EchoService/NoSuch"):
+      body = self.curl("--data", "{}", "-H", "Content-Type: application/json",
+                       path=path, fail=False)
+      self.assertEqual(json.loads(body), {
+          "code": STATUS_METHOD_NOT_FOUND,
+          "message": "Method [example.protobuf_echo.EchoService.NoSuch] is "
+                     "not implemented."})
+
+
+class WebPages(ServerTest):
+
+  def setUp(self):
+    harness.TestCase.setUp(self)
+    self.server = self.start_server(
+        "--flare_http_cors_origins=http://page.example")
+    self.connections = []
+
+  def test_preflight_and_call(self):
+    client = self.connect_http()
+    client.request("OPTIONS", PATH, headers={
+        "Origin": "http://page.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type"})
+    response = client.getresponse()
+    self.assertEqual((response.status, response.read()), (204, b""))
+    self.assertEqual(response.getheader("Access-Control-Allow-Origin"),
+                     "http://page.example")
+    client.request("POST", PATH, "{}", {
+        "Origin": "http://page.example", "Content-Type": JSON})
+    response = client.getresponse()
+    self.assertEqual((response.status, response.read()), (200, b"{}"))
+    self.assertEqual(response.getheader("Access-Control-Allow-Origin"),
+                     "http://page.example")
 
 
 class OnePortManyProtocols(ServerTest):
