@@ -56,9 +56,12 @@ Result CompressStream(const Buffer& data) {
   }
 }
 
+// The context of a stream that is larger, packed and unpacked together, isn't
+// kept: it holds a window of the size that the stream asked for.
+constexpr std::size_t kMostOfKeptContext = 1 << 20;
+
 template <class Codec>
-Result DecompressStream(const Buffer& data, std::size_t max_output) {
-  PooledPtr<Codec> codec = MakePooled<Codec>();
+Result Unpack(Codec* codec, const Buffer& data, std::size_t max_output) {
   if (!codec->Reset(max_output)) return OutOfMemory(Codec::kName);
   BufferBuilder out;
   auto slice = data.begin();
@@ -89,6 +92,18 @@ Result DecompressStream(const Buffer& data, std::size_t max_output) {
     return Corrupt(Codec::kName, "other bytes follow it");
   }
   return out.DestructiveGet();
+}
+
+template <class Codec>
+Result DecompressStream(const Buffer& data, std::size_t max_output) {
+  PooledPtr<Codec> codec = MakePooled<Codec>();
+  Result result = Unpack(codec.get(), data, max_output);
+  if constexpr (requires { codec->Drop(); }) {
+    if (!result || data.size() + result->size() > kMostOfKeptContext) {
+      codec->Drop();
+    }
+  }
+  return result;
 }
 
 Result CompressLz4(const Buffer& data) {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/object_pool.h"
@@ -68,7 +69,8 @@ struct ZlibWrapper {
 };
 
 // Each codec below is pooled together with its library context. Reset() makes
-// it ready for a new stream; false if memory is lacking.
+// it ready for a new stream; false if memory is lacking. Drop() frees the
+// context of those whose memory depends on their input.
 
 template <class Wrapper>
 class DeflateCompressor {
@@ -156,7 +158,8 @@ class ZstdDecompressor {
  public:
   static constexpr std::string_view kName = "zstd";
 
-  ~ZstdDecompressor() { ZSTD_freeDCtx(context_); }
+  ~ZstdDecompressor() { Drop(); }
+  void Drop() { ZSTD_freeDCtx(std::exchange(context_, nullptr)); }
   bool Reset(std::size_t max_output) {
     if (!context_) context_ = ZSTD_createDCtx();
     if (!context_) return false;
@@ -184,7 +187,10 @@ class Lz4Decompressor {
  public:
   static constexpr std::string_view kName = "lz4-frame";
 
-  ~Lz4Decompressor() { LZ4F_freeDecompressionContext(context_); }
+  ~Lz4Decompressor() { Drop(); }
+  void Drop() {
+    LZ4F_freeDecompressionContext(std::exchange(context_, nullptr));
+  }
   bool Reset(std::size_t /*max_output*/) {
     if (context_) {
       LZ4F_resetDecompressionContext(context_);

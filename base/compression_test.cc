@@ -1,5 +1,6 @@
 #include "flare/base/compression.h"
 
+#include <malloc.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -11,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "flare/base/sanitizer.h"
 #include "flare/base/testing/buffers.h"
 #include "gtest/gtest.h"
 
@@ -320,6 +322,24 @@ TEST(Compression, ZstdOfUnknownSize) {
   ASSERT_TRUE(result) << result.error().ToString();
   EXPECT_EQ(FlattenSlow(*result), text);
 }
+
+#if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)  // Which have a malloc each.
+// The memory of a context depends on what a peer has sent.
+TEST(Compression, ContextsOfLargeStreamsAreNotKept) {
+  const auto in_use = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const std::string text = Sample(Kind::kNoise, 8'000'000);
+  const Buffer gzip = CreateBufferSlow(MustCompress(kGzip, text));
+  const Buffer zstd = CreateBufferSlow(MustCompress(kZstd, text));
+  // Blocks of the output stay in their pool.
+  ASSERT_TRUE(Decompress(kGzip, gzip, kNoLimit));
+  const std::size_t before = in_use();
+  ASSERT_TRUE(Decompress(kZstd, zstd, kNoLimit));
+  EXPECT_LT(in_use(), before + 1'000'000);
+}
+#endif
 
 TEST(Compression, SnappyLiesAboutItsSize) {
   // Says 4 GiB - 1; refused before anything is allocated.

@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/dynamic_message.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <set>
@@ -144,6 +145,91 @@ TEST_F(CallMessagesTest, ThoseOfTypesMadeAtRunTimeAreNotKept) {
     messages_.Release(0, 0);
   }
   Serve("x");
+}
+
+using google::protobuf::DescriptorProto;
+
+// A request of at most 4 KiB whose elements are where no other's are.
+std::string Shape(int row, int cell) {
+  DescriptorProto table;
+  for (int i = 0; i != row; ++i) table.add_nested_type();
+  DescriptorProto* const last = table.add_nested_type();
+  for (int i = 0; i != cell; ++i) last->add_nested_type();
+  DescriptorProto* const leaf = last->add_nested_type();
+  for (int i = 0; i != 600; ++i) leaf->add_field();
+  return table.SerializeAsString();
+}
+
+class KeptShapesTest : public ::testing::Test {
+ protected:
+  void Serve(CallMessages* messages, const std::string& request) {
+    messages->Acquire(method_.method);
+    ASSERT_TRUE(messages->request()->ParseFromString(request));
+    messages->response()->CopyFrom(*messages->request());
+    messages->Release(request.size(), request.size());
+  }
+
+  // What the messages that are kept take, in which an empty call is served.
+  std::size_t SizeOf(CallMessages* messages) {
+    messages->Acquire(method_.method);
+    const std::size_t size = messages->request()->SpaceUsedLong() +
+                             messages->response()->SpaceUsedLong();
+    messages->Release(0, 0);
+    return size;
+  }
+
+  MethodOf method_{&DescriptorProto::default_instance()};
+};
+
+// A cleared message keeps the union of the shapes that it has had.
+TEST_F(KeptShapesTest, AllShapesTogetherAreBounded) {
+  CallMessages messages;
+  std::size_t most = 0;
+  for (int row = 0; row != 40; ++row) {
+    for (int cell = 0; cell != 40; ++cell) {
+      const std::string request = Shape(row, cell);
+      ASSERT_LE(request.size(), kMaxKeptBytes);
+      Serve(&messages, request);
+      if (cell % 8 == 0) most = std::max(most, SizeOf(&messages));
+    }
+  }
+  EXPECT_LE(most, CallMessages::kMostAllowance);
+}
+
+TEST_F(KeptShapesTest, AllPairsTogetherAreBounded) {
+  const std::size_t before = CallMessages::allowed_in_total();
+  {
+    constexpr std::size_t kCalls = 300;
+    std::vector<CallMessages> calls(kCalls);
+    // Smaller shapes, of which several fit in what a pair may gain.
+    for (int round = 0; round != 30; ++round) {
+      DescriptorProto table;
+      for (int i = 0; i != round; ++i) table.add_nested_type();
+      for (int i = 0; i != 20; ++i) table.mutable_nested_type()->Add();
+      for (CallMessages& call : calls) {
+        Serve(&call, table.SerializeAsString());
+        EXPECT_LE(CallMessages::allowed_in_total(),
+                  CallMessages::kTotalAllowance);
+      }
+    }
+    std::size_t size = 0;
+    for (CallMessages& call : calls) size += SizeOf(&call);
+    EXPECT_LE(size, CallMessages::kTotalAllowance +
+                        kCalls * CallMessages::kLeastAllowance);
+    EXPECT_GT(CallMessages::allowed_in_total(), before);
+  }
+  EXPECT_EQ(CallMessages::allowed_in_total(), before);
+}
+
+TEST_F(KeptShapesTest, SmallOnesOfOneShapeStay) {
+  CallMessages messages;
+  messages.Acquire(method_.method);
+  const Message* const kept = messages.request();
+  messages.Release(0, 0);
+  for (int i = 0; i != 500; ++i) Serve(&messages, "\x0a\x01x");
+  messages.Acquire(method_.method);
+  EXPECT_EQ(messages.request(), kept);
+  messages.Release(0, 0);
 }
 
 }  // namespace

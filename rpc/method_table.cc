@@ -11,6 +11,7 @@
 #include "flare/base/string.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/rpc/message_growth.h"
 #include "flare/rpc/rpc_options.pb.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
@@ -93,6 +94,11 @@ Method::Method(google::protobuf::Service* service,
       response_prototype(&service->GetResponsePrototype(descriptor)),
       keeps_messages(IsGenerated(request_prototype) &&
                      IsGenerated(response_prototype)),
+      memory_per_byte(
+          keeps_messages
+              ? std::max(MemoryPerByte(request_prototype->GetDescriptor()),
+                         MemoryPerByte(response_prototype->GetDescriptor()))
+              : 0),
       max_running(
           descriptor->options().GetExtension(flare::max_ongoing_requests)),
       max_wait_ns(MaxWaitNs(descriptor->options())) {}

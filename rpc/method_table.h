@@ -64,6 +64,9 @@ class Method {
   // Both of generated types: prototypes live as long as the program. Those of
   // messages that a program defines as it runs end with their factory.
   const bool keeps_messages;
+  // Bytes of memory that one on the wire can add to kept messages
+  // (message_growth.h).
+  const std::size_t memory_per_byte;
   std::size_t max_running;  // 0: no limit. Constant once started.
   // From when a call was read until it begins. Without limit it is the largest
   // number, so that comparing suffices.

@@ -62,6 +62,9 @@ constexpr bool HasUnordered(std::uint64_t pending) {
 }
 
 constexpr std::size_t kMinSlots = 8;
+// A larger ring goes when nothing is pending: many connections may have had
+// many requests once.
+constexpr std::size_t kMostKeptSlots = 64;
 
 }  // namespace
 
@@ -258,7 +261,16 @@ bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
 
 // What is held for the next place. False: nothing is.
 bool OrderedReplies::TakeNext(Slot* slot) {
-  if (slots_.empty() || ended_ || !SlotOf(next_).ready) return false;
+  if (slots_.empty() || ended_) return false;
+  if (!SlotOf(next_).ready) {
+    // relaxed: slots are used under lock_, by requests that count as pending,
+    // or behind one that does [R2]. The emitter's own is one.
+    if (slots_.size() > kMostKeptSlots &&
+        (pending_.load(std::memory_order_relaxed) & (kClosing - 1)) <= 1) {
+      slots_ = {};
+    }
+    return false;
+  }
   *slot = std::exchange(SlotOf(next_), Slot());
   CountHeld(held_bytes_ - slot->bytes.size());
   return true;

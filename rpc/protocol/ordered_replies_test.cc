@@ -64,6 +64,27 @@ TEST_F(OrderedRepliesTest, HoldsBackUntilTheFirstIsReady) {
   EXPECT_EQ(sink_.Take(), "abc");
 }
 
+// A long ring of slots is given back, and made anew.
+TEST_F(OrderedRepliesTest, ManyAreHeldAgainAndAgain) {
+  for (int round = 0; round != 3; ++round) {
+    std::vector<std::uint64_t> places;
+    for (int i = 0; i != 100; ++i) places.push_back(Enter());
+    for (int i = 99; i > 0; --i) replies_.Send(places[i], Bytes("x"), false);
+    EXPECT_EQ(sink_.Take(), "");
+    replies_.Send(places[0], Bytes("a"), false);
+    EXPECT_EQ(sink_.Take(), "a" + std::string(99, 'x'));
+    // One that is pending keeps the ring.
+    const std::uint64_t first = Enter();
+    const std::uint64_t second = Enter();
+    const std::uint64_t third = Enter();
+    replies_.Send(third, Bytes("3"), false);
+    replies_.Send(first, Bytes("1"), false);
+    EXPECT_EQ(sink_.Take(), "1");
+    replies_.Send(second, Bytes("2"), false);
+    EXPECT_EQ(sink_.Take(), "23");
+  }
+}
+
 TEST_F(OrderedRepliesTest, UnorderedRepliesPass) {
   auto a = Enter();
   replies_.EnterUnordered();
