@@ -34,9 +34,12 @@ namespace flare {
 int Start(int argc, char** argv, Function<int(int, char**)> cb);
 
 // Blocks the fiber (or thread) until the process is sent SIGINT, SIGQUIT or
-// SIGTERM. From the first call of this or the next function on, these signals
-// no longer end the process. A second one (not within 200 ms of the first, as
-// process managers tend to send them in pairs) aborts the process unless
+// SIGTERM. If the workers are held then, so that the fiber isn't resumed, or
+// later, up to the end of Start(), running servers begin to stop by themselves
+// (Server::Stop()). From the first call of this or the next function on, these
+// signals no longer end the process. A second one (not within 200 ms of the
+// first, as process managers tend to send them in pairs) aborts the process
+// unless
 // --noflare_abort_on_double_quit_signal. Ends the process with 1, and a line
 // in the log, if there is no thread or descriptor for this. Only inside
 // Start(), and woken only by signals that come before `cb` has returned: a

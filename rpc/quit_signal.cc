@@ -3,8 +3,13 @@
 // thread sets the event. It ends before the runtime does: then nothing may come
 // from outside any more, and fibers that still wait are abandoned, the event's
 // list of them with them.
+//
+// Fibers that the event wakes need workers, which calls may hold: so, until the
+// end, the thread looks whether the workers still come to what is queued. If
+// they don't, it begins the stop of the servers itself (running_servers.h).
 #include "flare/rpc/quit_signal.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -19,15 +24,19 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 #include "flare/init.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/flags.h"
+#include "flare/rpc/running_servers.h"
 #include "glog/logging.h"
 
 namespace flare {
@@ -36,6 +45,10 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGQUIT, SIGTERM};
 // Signals this close to the first are taken for the same request.
 constexpr std::int64_t kSameRequestNs = 200'000'000;
+
+// A queued task that hasn't been run for so long, once there was a signal,
+// means that the workers are held.
+constexpr std::int64_t kPatienceNs = 300 * kNsPerMs;
 
 // What the handler touches. All lock-free, thus safe in it. The eventfd is made
 // once and never closed: a handler that has begun on some thread may write to
@@ -79,6 +92,27 @@ void OnQuitSignal(int) {
   google::FlushLogFiles(google::INFO);
   std::_Exit(1);
 }
+
+// A task of a scheduling group that tells whether it has been run.
+class Probe : public fiber::Task {
+ public:
+  Probe() {
+    run = [](fiber::Task* self) {
+      // release: pairs with the acquire in done().
+      static_cast<Probe*>(self)->done_.store(true, std::memory_order_release);
+    };
+  }
+  // acquire: pairs with the release above, so that it may be queued again.
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  void QueueIn(std::size_t group) {
+    // relaxed: its queue publishes it.
+    done_.store(false, std::memory_order_relaxed);
+    fiber::SubmitTo(group, this);
+  }
+
+ private:
+  std::atomic<bool> done_{true};
+};
 
 class QuitWatcher {
  public:
@@ -131,10 +165,44 @@ class QuitWatcher {
       // the last watcher.
       [[maybe_unused]] const ssize_t n = read(wakeup_fd, &count, sizeof(count));
     }
-    if (quit_requested) quit_.Set();
+    if (!quit_requested) return;
+    quit_.Set();
+    while (!ending_ && !(rpc::RunningServer::Any() && AreWorkersHeld())) {
+      WaitForEnd(kPatienceNs);
+    }
+    if (!ending_) rpc::RunningServer::StopAll();
+  }
+
+  // Whether a group has left what was queued the last time.
+  bool AreWorkersHeld() {
+    if (probes_.empty()) {
+      probes_ = std::vector<Probe>(fiber::GetSchedulingGroupCount());
+    }
+    for (std::size_t group = 0; group != probes_.size(); ++group) {
+      if (!probes_[group].done()) return true;
+      probes_[group].QueueIn(group);
+    }
+    return false;
+  }
+
+  // Until StopWatching() writes, for that long at most. What signals have
+  // written, before it or to the last watcher, is passed over.
+  void WaitForEnd(std::int64_t timeout_ns) {
+    const std::int64_t until_ns = NowNs() + timeout_ns;
+    for (std::int64_t left_ns = timeout_ns; left_ns > 0 && !ending_;
+         left_ns = until_ns - NowNs()) {
+      pollfd wakeup = {.fd = wakeup_fd, .events = POLLIN, .revents = 0};
+      if (poll(&wakeup, 1, static_cast<int>(left_ns / kNsPerMs + 1)) != 1) {
+        continue;
+      }
+      std::uint64_t count;
+      [[maybe_unused]] const ssize_t n = read(wakeup_fd, &count, sizeof(count));
+    }
   }
 
   std::atomic<bool> ending_{false};
+  // Destroyed when the runtime has ended, which runs them all before.
+  std::vector<Probe> probes_;
   fiber::Event quit_;
   struct sigaction previous_[std::size(kSignals)];
   std::thread thread_;

@@ -8,13 +8,18 @@
 // [S3] Join() waits for that until the drain timeout. What is open then is
 //      cut; calls that still run keep their connection and the ServerState
 //      alive and finish into the void.
-// [S4] The last connections, and a run of the sweeper, may keep the ServerState
+// [S4] From the drain timeout on calls that come to their workers are refused,
+//      so that what is queued doesn't keep the process any longer. If the
+//      program was told to quit and its workers are held, another thread does
+//      the first part of [S1] in its place, and refuses them from then on.
+// [S5] The last connections, and a run of the sweeper, may keep the ServerState
 //      for a moment after Join() has returned 0, but use nothing of the user's
 //      by then. So ~Server() destroys what was given to it, unless calls were
 //      abandoned: then it goes with the last reference.
 #include "flare/rpc/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <utility>
 
@@ -25,6 +30,7 @@
 #include "flare/io/fd.h"
 #include "flare/rpc/inspect_pages.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/running_servers.h"
 #include "flare/rpc/server_connection.h"
 #include "flare/rpc/server_state.h"
 #include "glog/logging.h"
@@ -43,6 +49,11 @@ void DrainOverdueConnections(rpc::ServerState* state) {
     if (max_message_ns > 0) connection->DrainIfSlow(now_ns - max_message_ns);
   });
 }
+
+// Connections that were told to end have so long for it, even if the time to
+// drain has passed meanwhile, as calls held all workers: for the replies of
+// these, and for refusals.
+constexpr std::int64_t kLeastDrainNs = kNsPerSecond;
 
 // What is beyond the system's limit waits in the backlog without an answer.
 void WarnOfFewDescriptors(const rpc::ServerState& state) {
@@ -63,7 +74,7 @@ void WarnOfFewDescriptors(const rpc::ServerState& state) {
 }  // namespace
 
 // What runs between Start() and Join().
-class Server::Running {
+class Server::Running : public rpc::RunningServer {
  public:
   static Expected<std::unique_ptr<Running>> Start(
       const Endpoint& address, const io::Acceptor::Options& options,
@@ -77,7 +88,13 @@ class Server::Running {
     if (!acceptor) return acceptor.error();
     running->acceptor_ = *std::move(acceptor);
     running->StartSweeping();
+    running->Add();
+    running->added_ = true;
     return running;
+  }
+
+  ~Running() {
+    if (added_) Remove();
   }
 
   const Endpoint& local_endpoint() const { return acceptor_->local_endpoint(); }
@@ -85,18 +102,21 @@ class Server::Running {
   void Stop() {
     if (stopped_) return;
     stopped_ = true;
-    acceptor_->Stop();
+    BeginStop();
     acceptor_->Join();  // [S1]
     if (sweeper_ != 0) fiber::KillTimer(sweeper_);
     state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
       connection->Drain();  // [S2]
     });
-    drain_deadline_ns_ =
-        SaturatingAdd(NowNs(), ToNs(state_->options().drain_timeout));
+    const std::int64_t least_ns =
+        std::min(ToNs(state_->options().drain_timeout), kLeastDrainNs);
+    // relaxed: see BeginStop().
+    cut_at_ns_ = std::max(drain_deadline_ns_.load(std::memory_order_relaxed),
+                          SaturatingAdd(NowNs(), least_ns));
   }
 
   std::size_t Join() {  // [S3]
-    if (state_->connections.WaitUntilGone(drain_deadline_ns_)) return 0;
+    if (state_->connections.WaitUntilGone(cut_at_ns_)) return 0;
     if (!std::exchange(cut_, true)) Cut();
     const std::size_t running = state_->statistics().calls_running;
     if (running != 0) return running;
@@ -109,6 +129,28 @@ class Server::Running {
 
  private:
   explicit Running(RefPtr<rpc::ServerState> state) : state_(std::move(state)) {}
+
+  // The time to drain is counted from here. Any thread, any number of times;
+  // doesn't block.
+  void BeginStop() {
+    std::int64_t none = 0;
+    const std::int64_t deadline_ns =
+        SaturatingAdd(NowNs(), ToNs(state_->options().drain_timeout));
+    // relaxed: a time; Stop(), which reads it, has called this.
+    if (drain_deadline_ns_.compare_exchange_strong(none, deadline_ns,
+                                                   std::memory_order_relaxed)) {
+      state_->CloseGates(deadline_ns);  // [S4]
+    }
+    acceptor_->Stop();
+  }
+
+  void StopAtOnce() override {  // [S4]
+    BeginStop();
+    state_->CloseGates(NowNs());
+    LOG(WARNING) << state_->title()
+                 << " stops, as the process was told to quit, and begins none "
+                    "of the queued calls: its workers are held by others.";
+  }
 
   void Cut() {
     LOG(WARNING) << state_->title() << ": cutting "
@@ -138,7 +180,9 @@ class Server::Running {
   fiber::TimerId sweeper_ = 0;
   bool stopped_ = false;
   bool cut_ = false;
-  std::int64_t drain_deadline_ns_ = 0;
+  bool added_ = false;
+  std::atomic<std::int64_t> drain_deadline_ns_{0};  // 0: it doesn't stop.
+  std::int64_t cut_at_ns_ = 0;
 };
 
 Server::Server() : Server(Options()) {}
@@ -147,7 +191,7 @@ Server::Server(Options options)
     : state_(MakeRefCounted<rpc::ServerState>(std::move(options))) {}
 
 Server::~Server() {
-  if (Join() == 0) state_->DropUserCode();  // [S4]
+  if (Join() == 0) state_->DropUserCode();  // [S5]
 }
 
 bool Server::Fail(std::string what) {

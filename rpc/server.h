@@ -139,7 +139,9 @@ class Server {
     // 0: never.
     std::chrono::nanoseconds message_timeout =
         rpc::ServerDefaultsFromFlags().message_timeout;
-    // How long Stop() lets running calls go on and replies be sent.
+    // How long after Stop() calls may begin, running ones go on, and replies be
+    // sent. Where calls hold all workers for longer, connections have another
+    // second (no more than this) for replies and refusals.
     std::chrono::nanoseconds drain_timeout =
         rpc::ServerDefaultsFromFlags().drain_timeout;
     // The set of scheduling groups that serves (--flare_scheduling_group_sets):
@@ -244,7 +246,14 @@ class Server {
   // connection to answer what it has received and then to close, which the last
   // HTTP reply says, unless it has left already. Doesn't wait for that, but
   // blocks the fiber or thread until running accept callbacks have returned. No
-  // effect a second time.
+  // effect a second time. The drain timeout is counted from the beginning;
+  // calls that a worker comes to after it aren't begun, but fail with
+  // STATUS_OUT_OF_SERVICE (over HTTP 503; baidu-std 2003; trpc 22).
+  //
+  // A thread of ours does the first part for the program if SIGINT, SIGQUIT or
+  // SIGTERM comes (WaitForQuitSignal(), init.h) while the workers are held, so
+  // that no fiber can call this: while they leave a queued task for 0.3 s.
+  // Queued calls aren't begun from then on.
   void Stop();
 
   // Blocks the fiber or thread until all calls have been answered, replies sent

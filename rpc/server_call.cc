@@ -74,13 +74,28 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
 void ServerCall::Serve() {
   controller_.dispatched_ns_ = NowNs();
   if (!ParseHead()) return Finish();
-  const std::int64_t max_wait_ns =
-      connection_->state().options().max_request_queueing_delay.count();
-  if (max_wait_ns != 0 &&
-      controller_.dispatched_ns_ - controller_.received_ns_ > max_wait_ns) {
-    return FailOverloaded();
-  }
+  if (!PassGate()) return;
   request_->is_http ? ServeHttp() : ServeRpc();
+}
+
+// False: the call was refused.
+bool ServerCall::PassGate() {
+  const CallGate& gate = connection_->state().gate(connection_->group());
+  const std::int64_t now_ns = controller_.dispatched_ns_;
+  const std::int64_t waited_ns = now_ns - controller_.received_ns_;
+  if (gate.IsOpen(waited_ns)) [[likely]]
+    return true;
+  switch (gate.Ask(now_ns, waited_ns)) {
+    case CallGate::Verdict::kBegin:
+      return true;
+    case CallGate::Verdict::kOverloaded:
+      FailOverloaded();
+      return false;
+    case CallGate::Verdict::kStopping:
+      FailStopping();
+      return false;
+  }
+  return true;
 }
 
 void ServerCall::Refuse() {
@@ -284,12 +299,32 @@ void ServerCall::FailOverloaded(FailureDetail detail) {
     return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded,
                 detail);
   }
-  if (connection_->state().routes.IsExempt(request_->http.path())) {
-    controller_.dispatched_ns_ = NowNs();
-    return ServeHttp();
+  if (!TryServeExemptPage()) FailHttp(Failure::kOverloaded, kOverloadedText);
+}
+
+void ServerCall::FailStopping() {
+  constexpr char kText[] = "Server is stopping.";
+  if (!request_->is_http) {
+    return Fail(flare::Status(STATUS_OUT_OF_SERVICE, kText), Failure::kOther,
+                FailureDetail::kStopping);
   }
-  connection_->state().CountFailure(connection_->group(), Failure::kOverloaded);
-  FillHttpError(HttpStatus::ServiceUnavailable, kOverloadedText,
+  if (!TryServeExemptPage()) FailHttp(Failure::kOther, kText);
+}
+
+// False: it is not for one of the paths for which limits don't hold.
+bool ServerCall::TryServeExemptPage() {
+  if (!connection_->state().routes.IsExempt(request_->http.path())) {
+    return false;
+  }
+  controller_.dispatched_ns_ = NowNs();
+  ServeHttp();
+  return true;
+}
+
+// Answers 503 in place of a handler.
+void ServerCall::FailHttp(Failure failure, std::string text) {
+  connection_->state().CountFailure(connection_->group(), failure);
+  FillHttpError(HttpStatus::ServiceUnavailable, std::move(text),
                 &http_response_);
   protocol_->WriteHttp(ticket(), std::move(http_response_));
   Finish();

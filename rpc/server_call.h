@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
@@ -68,6 +69,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   // Named, as are those of other tasks: reports call fibers by it.
   static void RunTask(fiber::Task* self);
   void Serve();
+  bool PassGate();
   void ServeRpc();
   const Method* FindMethod() const;
   bool WaitToUnpack();
@@ -96,6 +98,9 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void Fail(const flare::Status& status, ServerState::Failure failure,
             FailureDetail detail = FailureDetail::kNone);
   void FailOverloaded(FailureDetail detail = FailureDetail::kNone);
+  void FailStopping();
+  bool TryServeExemptPage();
+  void FailHttp(ServerState::Failure failure, std::string text);
   void FailUnknown();
   void LeaveLimits(std::size_t worker);
   void ReleaseMessages();

@@ -79,6 +79,8 @@ flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
     protocol_names_ += protocol;
   }
   counters_ = std::vector<Counters>(fiber::GetSchedulingGroupCount());
+  gates_ = std::vector<CallGate>(fiber::GetSchedulingGroupCount());
+  for (CallGate& gate : gates_) gate.SetUp(options_.max_request_queueing_delay);
   call_limit_.SetUp(options_.max_concurrent_requests);
   methods.SetUpCounters();
   return methods.SetLimits(options_.max_concurrent_requests_per_method);

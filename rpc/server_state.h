@@ -17,6 +17,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/rpc/call_gate.h"
 #include "flare/rpc/call_limit.h"
 #include "flare/rpc/connection_set.h"
 #include "flare/rpc/http_method_paths.h"
@@ -64,6 +65,13 @@ class ServerState : public RefCounted<ServerState> {
   // running until CallFinished().
   std::size_t AdmitCalls(std::size_t group, std::size_t n);
   void CallFinished(std::size_t worker) { call_limit_.Leave(worker); }
+
+  // Says whether a call of that group is begun when a worker comes to it.
+  CallGate& gate(std::size_t group) { return gates_[group]; }
+  // Calls that come to their workers after `at_ns` (NowNs()) aren't begun.
+  void CloseGates(std::int64_t at_ns) {
+    for (CallGate& gate : gates_) gate.CloseAt(at_ns);
+  }
 
   // Requests are small as they come and may be large decompressed: whether
   // there is room for another one, and the bytes of those that were, from then
@@ -124,6 +132,7 @@ class ServerState : public RefCounted<ServerState> {
   ServerProtocolSet protocols_;
   std::string protocol_names_;
   std::vector<Counters> counters_;
+  std::vector<CallGate> gates_;  // One for each scheduling group.
   LogThrottle connection_log_;
   CallLimit call_limit_;
   alignas(kCacheLine) std::atomic<std::size_t> decompressed_bytes_{0};

@@ -1,6 +1,7 @@
 // What a graceful stop promises: a call that was received is answered.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -144,6 +145,32 @@ TEST_F(OneWorkerStopTest, WhatWaitsInTheKernelIsAnswered) {
     EXPECT_TRUE(client->AtEnd());
     client->Close();
   }
+  server().Join();
+}
+
+// What is queued doesn't keep a process that has no time left.
+TEST_F(OneWorkerStopTest, AfterTheDrainTimeoutNoCallIsBegun) {
+  server_options().drain_timeout = std::chrono::nanoseconds(0);
+  std::atomic<int> begun{0};
+  service().on_call = [&](TestCall call) {
+    ++begun;
+    server().Stop();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(client.Encode(1, kCall, MakeRequest("")) +
+              client.Encode(2, kCall, MakeRequest("")));
+  std::vector<int> statuses;
+  for (int i = 0; i != 2; ++i) {
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply);
+    statuses.push_back(reply->status);
+  }
+  std::sort(statuses.begin(), statuses.end());
+  EXPECT_EQ(statuses,
+            (std::vector<int>{STATUS_SUCCESS, STATUS_OUT_OF_SERVICE}));
+  EXPECT_EQ(begun, 1);
   server().Join();
 }
 

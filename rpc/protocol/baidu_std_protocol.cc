@@ -150,7 +150,9 @@ class BaiduStdServerProtocol final
     }
     BaiduStdMeta meta;
     meta.has_response = true;
-    meta.error_code = response.status;
+    meta.error_code = response.detail == FailureDetail::kStopping
+                          ? kBrpcStopping
+                          : response.status;
     std::string scratch;
     meta.error_text =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);

@@ -10,7 +10,8 @@
 //     of brpc itself begin at 1001. Of these, 1001 (no service), 1002 (no
 //     method), 1011 (overcrowded), 2003 (the server stops) and 2004 (a limit is
 //     reached) don't count as a service's own: a call may be retried. A failed
-//     call's reply has neither body nor attachment.
+//     call's reply has neither body nor attachment. Our servers say 2003, too,
+//     for calls that they don't begin as they stop.
 //   - Bodies are compressed with snappy, gzip or zlib or not at all,
 //     attachments never. Our replies are in the format of the request:
 //     protobuf, its text format or its JSON (content_type 0, 3, 2; fields of

@@ -230,6 +230,8 @@ int HttpStatusOf(int rpc_status) {
     case STATUS_SERVICE_NOT_FOUND:
     case STATUS_METHOD_NOT_FOUND:
       return 404;
+    case STATUS_OUT_OF_SERVICE:
+      return 503;
     default:
       return 500;
   }

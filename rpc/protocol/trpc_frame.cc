@@ -52,6 +52,8 @@ char* PutTrpcHeader(const TrpcFrame& frame, char* out) {
 TrpcCodes StatusToTrpc(int status, FailureDetail detail) {
   if (detail == FailureDetail::kExpired) return {.ret = kTrpcBudgetSpent};
   if (detail == FailureDetail::kNoService) return {.ret = kTrpcNoService};
+  // Callers try another server then.
+  if (detail == FailureDetail::kStopping) return {.ret = kTrpcOverloaded};
   if (IsServicesOwn(status)) return {.ret = 0, .func_ret = status};
   switch (status) {
     case STATUS_SUCCESS:
