@@ -38,10 +38,11 @@ Spinlock uses_lock;
 auto& uses FLARE_GUARDED_BY(uses_lock) =
     *new std::unordered_map<Task::Run, Use>();
 
-// The following two read and write what is no object of anybody's.
+// The following two read and write what is no object of anybody's. gcc
+// and clang both know this spelling of the attribute.
 
 // From the first word in [from, to) that isn't zero; `to` if there is none.
-[[gnu::no_sanitize("address"), gnu::no_sanitize("thread")]] std::uintptr_t
+__attribute__((no_sanitize("address"), no_sanitize("thread"))) std::uintptr_t
 FirstNonZero(std::uintptr_t from, std::uintptr_t to) {
   while (from < to && *reinterpret_cast<volatile std::uint64_t*>(from) == 0) {
     from += sizeof(std::uint64_t);
@@ -50,7 +51,7 @@ FirstNonZero(std::uintptr_t from, std::uintptr_t to) {
 }
 
 // However large the frames of its callers are, it stays below all of them.
-[[gnu::noinline, gnu::no_sanitize("address"), gnu::no_sanitize("thread")]] void
+__attribute__((noinline, no_sanitize("address"), no_sanitize("thread"))) void
 Zero(std::uintptr_t from, std::uintptr_t to) {
   constexpr std::uintptr_t kOwnFrame = 256;
   to = std::min(to,
