@@ -4,12 +4,11 @@
 # `compiler` is an array, the compiler and its flags; `build` a folder for
 # objects, kept between runs.
 
-# Headers are included as "flare/<folder>/x.h", as with Bazel. The headers of
-# others, which take most of the time, are compiled once in each run (a second
-# compiler reads them as they are): what another compiler left there, or the same
-# one with other flags, would be an error.
+# The headers of others, which take most of the time, are compiled once in each
+# run (a second compiler reads them as they are): what another compiler left
+# there, or the same one with other flags, would be an error.
 prepare_compile() {  # [flag...]
-  make_include_paths "$build/include"
+  mkdir -p "$build/include"
   local header="$build/include/precompiled.h"
   printf '#include <%s>\n' algorithm atomic chrono condition_variable deque \
     functional map memory mutex optional random stop_token string thread \
@@ -35,7 +34,7 @@ compile() {  # <source> <object> [flag...]
   local precompiled=(-include "$build/include/precompiled.h")
   [[ "$1" != *.S ]] || precompiled=()
   "${compiler[@]}" -MMD -MF "$object.d" "${precompiled[@]}" \
-    -I"$build/include" -I"$repo" "${@:3}" -c "$source" -o "$object"
+    -I"$repo/include" -I"$repo" "${@:3}" -c "$source" -o "$object"
 }
 
 # Prints what to compile, without tests: for each folder one file below `build`

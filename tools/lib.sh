@@ -1,8 +1,7 @@
 # Sourced by the scripts of this folder; not a program.
 #
 # Provides: strict mode, $repo (the top of the checkout, and the working
-# directory), help_for, say, die, make_include_paths, and bazel with its noise
-# filtered out.
+# directory), help_for, say, die, and bazel with its noise filtered out.
 
 set -euo pipefail
 
@@ -25,18 +24,6 @@ help_for() {
 die() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2
   exit 1
-}
-
-# Makes the folder <include>, from which headers are included as with Bazel:
-# links into the tree.
-make_include_paths() {  # <include>
-  mkdir -p "$1/flare"
-  local layer
-  for layer in base fiber io rpc; do
-    ln -sfn "$repo/$layer" "$1/flare/$layer"
-  done
-  ln -sfn "$repo/rpc/init.h" "$1/flare/init.h"
-  ln -sfn "$repo/rpc/init" "$1/flare/init"
 }
 
 # Runs Bazel without the Java runtime's warnings about Bazel itself. The exit

@@ -9,14 +9,16 @@ REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def tracked_files(*suffixes, root=REPO):
     """Paths, relative to the top, that git knows or would not ignore.
 
-    Files that are gone from the disk are left out.
+    Files that are gone from the disk are left out, and links, such as those
+    of include/, which lead to files of the list.
     """
     listed = subprocess.run(
         ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'],
         cwd=root, check=True, stdout=subprocess.PIPE).stdout
     return [path for path in sorted(set(listed.decode().split('\0')))
             if path and path.endswith(suffixes or ('',)) and
-            os.path.isfile(os.path.join(root, path))]
+            os.path.isfile(os.path.join(root, path)) and
+            not os.path.islink(os.path.join(root, path))]
 
 
 def read(path, root=REPO):
