@@ -9,6 +9,7 @@ import unittest
 import unittest_xml
 from load_script import load
 
+check_cmake = load('check_cmake')
 check_docs = load('check_docs')
 check_includes = load('check_includes')
 check_layers = load('check_layers')
@@ -395,6 +396,71 @@ class CheckDocsTest(unittest.TestCase):
         self.assertIn('## Workers', table)
         self.assertIn('| `--flare_a` | `1 << 2` | One "two". |', table)
         self.assertIn('| `--flare_b` | `""` | B\\|C |', table)
+
+
+class CheckCMakeTest(unittest.TestCase):
+
+    QUERY = """<query version="2">
+      <rule class="cc_library" name="//a:a">
+        <list name="srcs"><label value="//a:one.cc"/>
+          <label value="//a:a.as_one_source.cc"/></list>
+        <list name="textual_hdrs"><label value="//a:two.cc"/></list>
+        <list name="hdrs"><label value="//a:one.h"/></list>
+      </rule>
+      <rule class="cc_binary" name="//a:program">
+        <list name="srcs"><label value="//a:main.cc"/></list>
+      </rule>
+      <rule class="cc_library" name="//a:testing">
+        <boolean name="testonly" value="true"/>
+        <list name="srcs"><label value="//a:fixture.cc"/></list>
+      </rule></query>"""
+
+    def setUp(self):
+        self.rules = check_cmake.bazel_rules(self.QUERY)
+
+    def compare(self, targets, labels=('//a:a', '//a:program')):
+        return list(check_cmake.compare(
+            self.rules, targets, {'flare_a': list(labels)}))
+
+    def test_reads_a_query(self):
+        rule = self.rules['//a:a']
+        self.assertEqual(rule['sources'], {'a/one.cc', 'a/two.cc'})
+        self.assertEqual(rule['headers'], {'a/one.h'})
+        self.assertTrue(self.rules['//a:testing']['testonly'])
+
+    def test_the_same_files(self):
+        self.assertEqual(self.compare(
+            {'flare_a': {'a/one.cc', 'a/two.cc', 'a/main.cc'}}), [])
+
+    def test_a_file_too_few_and_one_too_many(self):
+        problems = self.compare({'flare_a': {'a/one.cc', 'a/two.cc', 'a/x.cc'}})
+        self.assertEqual(len(problems), 2, problems)
+        self.assertIn('a/main.cc: missing', problems[0])
+        self.assertIn('a/x.cc: in flare_a', problems[1])
+
+    def test_targets_that_one_lacks(self):
+        self.assertEqual(self.compare({}, ['//a:a', '//a:b', '//a:program']), [
+            '//a:b: Bazel has no such target',
+            'flare_a: CMake has no such target'])
+        self.assertEqual(self.compare(
+            {'flare_a': {'a/one.cc', 'a/two.cc'}}, ['//a:a']),
+            ['//a:program: CMake has no such target'])
+
+    def test_compiler_options(self):
+        bazel = 'COPTS = [\n    "-Wall",\n    "-fsafe",\n] + x\n] + [\n]\n'
+        cmake = 'set(FLARE_COMPILE_OPTIONS -Wall)\nset(FLARE_FIBER_OPTIONS %s)\n'
+        self.assertEqual(list(check_cmake.compare_options(
+            bazel, cmake % '-fsafe')), [])
+        self.assertEqual(list(check_cmake.compare_options(
+            bazel, cmake % '-fother')),
+            ['-fother: only in cmake/FlareTargets.cmake',
+             '-fsafe: only in tools/bazel/flare.bzl'])
+
+    def test_where_headers_are_installed(self):
+        for path, installed in (('rpc/init.h', 'flare/init.h'),
+                                ('rpc/init/on_init.h', 'flare/init/on_init.h'),
+                                ('io/fd.h', 'flare/io/fd.h')):
+            self.assertEqual(check_cmake.installed_path(path), installed)
 
 
 class SetupTest(unittest.TestCase):

@@ -1,0 +1,63 @@
+# The tests of the libraries, one program <folder>_<file> for each x_test.cc:
+#
+#   cmake --build build/debug --target fiber_mutex_test
+#   ctest --preset debug -R fiber_mutex_test
+#
+# Bazel runs more: the tests of the programs, of the protoc plugin and of the
+# scripts.
+
+function(flare_tests prefix)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FILES;LIBRARIES")
+  foreach(file IN LISTS arg_FILES)
+    get_filename_component(name ${file} NAME_WE)
+    set(name ${prefix}_${name})
+    add_executable(${name} ${file})
+    flare_compile_options(${name})
+    target_link_libraries(${name} PRIVATE
+      ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name}
+      WORKING_DIRECTORY ${flare_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  endforeach()
+endfunction()
+
+add_library(flare_fiber_testing STATIC fiber/testing/deterministic.cc)
+flare_compile_options(flare_fiber_testing)
+target_link_libraries(flare_fiber_testing PUBLIC flare::fiber GTest::gtest)
+
+foreach(folder base fiber io)
+  file(GLOB tests CONFIGURE_DEPENDS ${folder}/*_test.cc)
+  # Part of flare::rpc.
+  list(FILTER tests EXCLUDE REGEX "/zero_copy_stream_test\\.cc$")
+  flare_tests(${folder} FILES ${tests}
+    LIBRARIES flare_fiber_testing flare::io flare::lz4 flare::zstd ZLIB::ZLIB)
+endforeach()
+
+if(FLARE_BUILD_RPC)
+  add_library(flare_rpc_testing STATIC
+    rpc/testing/raw_client.cc
+    rpc/testing/raw_server.cc)
+  flare_compile_options(flare_rpc_testing)
+  target_link_libraries(flare_rpc_testing
+    PUBLIC flare_fiber_testing flare::rpc GTest::gtest)
+  flare_generate_services(TARGET flare_rpc_testing MESSAGES_ONLY
+    PROTOS
+      rpc/protocol/baidu_std_meta.proto
+      rpc/protocol/rpc_meta.proto
+      rpc/protocol/trpc_meta.proto
+      rpc/testing/limited_service.proto
+      rpc/testing/test_service.proto)
+  add_library(flare_published_service STATIC)
+  flare_compile_options(flare_published_service)
+  flare_generate_services(TARGET flare_published_service
+    PROTOS rpc/testing/published_service.proto)
+
+  flare_tests(base
+    FILES base/zero_copy_stream_test.cc
+    LIBRARIES flare::rpc)
+  file(GLOB tests CONFIGURE_DEPENDS rpc/*_test.cc)
+  flare_tests(rpc FILES ${tests}
+    LIBRARIES flare_published_service flare_rpc_testing)
+  file(GLOB tests CONFIGURE_DEPENDS rpc/protocol/*_test.cc)
+  flare_tests(protocol FILES ${tests} LIBRARIES flare_rpc_testing)
+endif()
