@@ -42,10 +42,13 @@ DEFINE_int32(flare_rpc_server_max_output_per_connection, 67108864,
              "before their requests are decompressed.");
 DEFINE_int32(flare_rpc_server_max_connections, 10000,
              "Connections of a server; further ones are closed at once.");
-DEFINE_int32(flare_rpc_server_max_request_queueing_delay, 0,
+DEFINE_int32(flare_rpc_server_max_request_queueing_delay, -1,
              "Milliseconds a call may wait for a worker; one that waited "
              "longer is answered \"Server overloaded.\". Methods may have less "
-             "in their .proto files (max_queueing_delay_ms). 0: no limit.");
+             "in their .proto files (max_queueing_delay_ms). 0: no limit. -1: "
+             "seven eighths of its caller's timeout, less if its method takes "
+             "long; a second if the caller has told none; and, once calls have "
+             "waited for longer, a tenth of that until the queue is short.");
 DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
              "Bytes of one message that a server accepts. A larger one fails; "
              "one over 64 MiB, or over HTTP one in chunks or with \"Expect: "
@@ -131,7 +134,7 @@ const FlagRange kRpcRanges[] = {
     {"flare_rpc_server_max_connections",
      &FLAGS_flare_rpc_server_max_connections, 1, kNoMaxFlag},
     {"flare_rpc_server_max_request_queueing_delay",
-     &FLAGS_flare_rpc_server_max_request_queueing_delay, 0, kNoMaxFlag},
+     &FLAGS_flare_rpc_server_max_request_queueing_delay, -1, kNoMaxFlag},
     {"flare_rpc_server_max_packet_size",
      &FLAGS_flare_rpc_server_max_packet_size, 64, kNoMaxFlag},
     {"flare_rpc_server_remove_idle_connection_interval",

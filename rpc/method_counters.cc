@@ -38,7 +38,8 @@ void MethodCounters::Refuse(std::size_t worker, bool overloaded) {
 
 // `answered` is how many there are with this one [MC2].
 void MethodCounters::Measure(Slot* mine, std::uint64_t answered,
-                             std::int64_t received_ns) {
+                             std::int64_t received_ns,
+                             std::int64_t dispatched_ns) {
   const std::int64_t now_ns = NowNs();
   std::uint64_t times = 1;
   if (mine != &shared_) {
@@ -51,6 +52,11 @@ void MethodCounters::Measure(Slot* mine, std::uint64_t answered,
     }
   }
   latencies_ns_.RecordMany(now_ns - received_ns, times);
+  // Workers that do this at once lose measurements of each other [MC1].
+  const std::int64_t usual_ns = usual_ns_.load(std::memory_order_relaxed);
+  const std::int64_t took_ns = now_ns - dispatched_ns;
+  usual_ns_.store(usual_ns == 0 ? took_ns : usual_ns + (took_ns - usual_ns) / 8,
+                  std::memory_order_relaxed);
 }
 
 Server::MethodStatistics MethodCounters::Read() const {

@@ -39,15 +39,24 @@ class MethodCounters {
 
   // The service has answered it. Before the reply is sent: whoever has got that
   // finds the call counted.
-  void End(std::size_t worker, bool failed, std::int64_t received_ns) {
+  // `received_ns` and `dispatched_ns`: when it came, and when it began.
+  void End(std::size_t worker, bool failed, std::int64_t received_ns,
+           std::int64_t dispatched_ns) {
     Slot* const mine = SlotOf(worker);
     const std::uint64_t answered = Add(&Slot::answered, mine);
     if (failed) Add(&Slot::failed, mine);
-    if (answered >= mine->measure_at) Measure(mine, answered, received_ns);
+    if (answered >= mine->measure_at) {
+      Measure(mine, answered, received_ns, dispatched_ns);
+    }
   }
 
   // It was refused without asking the service.
   void Refuse(std::size_t worker, bool overloaded);
+
+  // How long calls take lately once they have begun, roughly; 0: not known.
+  std::int64_t usual_ns() const {
+    return usual_ns_.load(std::memory_order_relaxed);  // [MC1]
+  }
 
   // All but the name. Approximate while calls come and go.
   Server::MethodStatistics Read() const;
@@ -75,11 +84,13 @@ class MethodCounters {
   }
   std::uint64_t Add(Counter Slot::*counter, Slot* mine);
   [[gnu::noinline]] void Measure(Slot* mine, std::uint64_t answered,
-                                 std::int64_t received_ns);
+                                 std::int64_t received_ns,
+                                 std::int64_t dispatched_ns);
 
   std::size_t slots_ = 0;  // One for each worker.
   std::unique_ptr<Slot[]> slot_;
   Slot shared_;
+  std::atomic<std::int64_t> usual_ns_{0};
   alignas(kCacheLine) ConcurrentHistogram latencies_ns_;
 };
 

@@ -21,7 +21,7 @@ void CountAnswered(MethodCounters* counters, std::int64_t ns,
                    bool failed = false) {
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
   counters->Begin(worker);
-  counters->End(worker, failed, NowNs() - ns);
+  counters->End(worker, failed, NowNs() - ns, NowNs() - ns);
 }
 
 class MethodCountersTest : public fiber::testing::RuntimeTest {};
@@ -33,8 +33,8 @@ TEST_P(MethodCountersTest, TellsCallsByHowTheyEnd) {
     counters.SetUp();
     const std::size_t worker = fiber::GetCurrentWorkerIndex();
     for (int i = 0; i < 7; ++i) counters.Begin(worker);
-    counters.End(worker, /*failed=*/false, NowNs());
-    counters.End(worker, /*failed=*/true, NowNs());
+    counters.End(worker, /*failed=*/false, NowNs(), NowNs());
+    counters.End(worker, /*failed=*/true, NowNs(), NowNs());
     counters.Refuse(worker, /*overloaded=*/false);
     counters.Refuse(worker, /*overloaded=*/true);
     counters.Refuse(worker, /*overloaded=*/true);
@@ -71,7 +71,7 @@ TEST_P(MethodCountersTest, LosesNothing) {
       if (i % 10 == 9) {
         counters.Refuse(worker, /*overloaded=*/true);
       } else {
-        counters.End(worker, /*failed=*/i % 10 == 8, NowNs());
+        counters.End(worker, /*failed=*/i % 10 == 8, NowNs(), NowNs());
       }
     }
   };
@@ -163,7 +163,7 @@ TEST(MethodCountersAfterwards, CallsMayEndInALaterRuntime) {
   counters.SetUp();
   const auto begin = [&] { counters.Begin(fiber::GetCurrentWorkerIndex()); };
   const auto end = [&] {
-    counters.End(fiber::GetCurrentWorkerIndex(), false, NowNs());
+    counters.End(fiber::GetCurrentWorkerIndex(), false, NowNs(), NowNs());
   };
   Fiber([&] {
     for (int i = 0; i < 100; ++i) begin();

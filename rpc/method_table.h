@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,6 +40,11 @@ class Method {
   std::string_view name() const { return descriptor->full_name(); }
   bool streaming() const {
     return descriptor->client_streaming() || descriptor->server_streaming();
+  }
+
+  // Whether max_wait_ns is a limit.
+  bool limits_wait() const {
+    return max_wait_ns != std::numeric_limits<std::int64_t>::max();
   }
 
   // False: as many calls run as may. True: call Leave() at the end.

@@ -108,7 +108,11 @@ class Server {
     // Calls and HTTP requests that waited longer than this for a worker are
     // answered "Server overloaded.". 0: no limit. (The caller's own timeout
     // always is one, and so is a method's max_queueing_delay_ms,
-    // rpc_options.proto.)
+    // rpc_options.proto.) Negative, the default: seven eighths of the caller's
+    // timeout, or less where the method takes long; a second, or more, where
+    // the caller has told none. Once calls have waited for longer, a tenth of
+    // that, until the queue is short (rpc/call_gate.h). Not for methods that
+    // have a max_queueing_delay_ms.
     std::chrono::nanoseconds max_request_queueing_delay =
         rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
     // "package.Service.Method:10,...": limits for single methods, besides

@@ -80,12 +80,30 @@ void ServerCall::Serve() {
 
 // False: the call was refused.
 bool ServerCall::PassGate() {
-  const CallGate& gate = connection_->state().gate(connection_->group());
-  const std::int64_t now_ns = controller_.dispatched_ns_;
-  const std::int64_t waited_ns = now_ns - controller_.received_ns_;
-  if (gate.IsOpen(waited_ns)) [[likely]]
+  CallGate& gate = connection_->state().gate(connection_->group());
+  if (gate.IsOpen(controller_.dispatched_ns_ - controller_.received_ns_))
+      [[likely]] {
     return true;
-  switch (gate.Ask(now_ns, waited_ns)) {
+  }
+  return AskGate(&gate);
+}
+
+// Not inlined: of calls that have waited.
+[[gnu::noinline]] bool ServerCall::AskGate(CallGate* gate) {
+  CallGate::Call call;
+  call.now_ns = controller_.dispatched_ns_;
+  call.waited_ns = call.now_ns - controller_.received_ns_;
+  if (!request_->is_http) {
+    call.timeout_ns = std::int64_t{request_->head.timeout_ms} * kNsPerMs;
+    const Method* const method = FindMethod();
+    if (method != nullptr) {
+      call.usual_ns = method->counters.usual_ns();
+      call.limited = method->limits_wait();
+    }
+    // What is too late is refused as such.
+    if (call.timeout_ns != 0 && call.waited_ns > call.timeout_ns) return true;
+  }
+  switch (gate->Ask(call)) {
     case CallGate::Verdict::kBegin:
       return true;
     case CallGate::Verdict::kOverloaded:
@@ -373,7 +391,7 @@ void ServerCall::Respond(bool last) {
   }
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
   method_->counters.End(worker, response.status != STATUS_SUCCESS,
-                        controller_.received_ns_);
+                        controller_.received_ns_, controller_.dispatched_ns_);
   if (last) LeaveLimits(worker);
   protocol_->Write(ticket(), std::move(response));
 }

@@ -70,6 +70,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   static void RunTask(fiber::Task* self);
   void Serve();
   bool PassGate();
+  bool AskGate(CallGate* gate);
   void ServeRpc();
   const Method* FindMethod() const;
   bool WaitToUnpack();

@@ -300,6 +300,22 @@ TEST_F(OneWorkerTest, CallsThatWaitedTooLongAreRefused) {
   EXPECT_EQ(QueueBehindASlowCall(0).status, STATUS_OVERLOADED);
 }
 
+// By default.
+TEST_F(OneWorkerTest, CallsThatWaitTooLongForTheirCallersAreRefused) {
+  server_options().max_request_queueing_delay = std::chrono::nanoseconds(-1);
+  EXPECT_EQ(QueueBehindASlowCall(640).status, STATUS_OVERLOADED);
+}
+
+TEST_F(OneWorkerTest, PatientCallersMayWait) {
+  server_options().max_request_queueing_delay = std::chrono::nanoseconds(-1);
+  EXPECT_EQ(QueueBehindASlowCall(60'000).status, STATUS_SUCCESS);
+}
+
+TEST_F(OneWorkerTest, CallsMayWaitAsLongAsTheirMethodSays) {
+  server_options().max_request_queueing_delay = std::chrono::nanoseconds(-1);
+  EXPECT_EQ(QueueBehindASlowCall(0, "flare", kPatient).status, STATUS_SUCCESS);
+}
+
 TEST_F(OneWorkerTest, CallsWhoseCallerHasGivenUpAreRefused) {
   EXPECT_EQ(QueueBehindASlowCall(2).status, STATUS_OVERLOADED);
 }

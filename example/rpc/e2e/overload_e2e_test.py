@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""Servers that are offered more than they can do, and that are told to quit
+while they are busy, all with default settings."""
+
+import json
+import signal
+import time
+
+import harness
+
+
+class Overload(harness.TestCase):
+
+  # Two workers that each take 1 ms for a call; more would hide the overload.
+  WORKERS = ("--flare_concurrency_hint=2", "--flare_fiber_reserve_workers=0",
+             "--work=sleep_thread", "--work_us=1000")
+
+  def qps(self, server, *arguments):
+    """The calls per second that succeed."""
+    json_file = self.path("press.json")
+    _, log = self.run_to_end("press",
+                             f"--server_addr=flare://127.0.0.1:{server.port}",
+                             f"--json={json_file}", *arguments)
+    with open(json_file) as f:
+      figures = json.load(f)
+    self.assertGreater(figures["requests"], 0, log)
+    return figures["qps"]
+
+  def test_goodput_stays_near_capacity(self):
+    server = self.start_server(*self.WORKERS)
+    capacity = self.qps(server, "--max_pending=8", "--duration=2",
+                        "--timeout=20000")
+    for times in (2, 5):
+      with self.subTest(times=times):
+        goodput = self.qps(server, f"--qps={times * capacity}",
+                           "--max_pending=20000", "--warmup=2", "--duration=3",
+                           "--timeout=1000")
+        # Without a limit of the time in queue it is next to nothing.
+        self.assertGreater(goodput, capacity / 2)
+
+  def test_a_burst_is_served(self):
+    server = self.start_server(*self.WORKERS)
+    json_file = self.path("press.json")
+    status, log = self.run_to_end(
+        "press", f"--server_addr=flare://127.0.0.1:{server.port}",
+        "--max_pending=1500", "--requests=1500", "--timeout=20000",
+        f"--json={json_file}")
+    self.assertEqual(status, 0, log)
+    with open(json_file) as f:
+      self.assertEqual(json.load(f)["failures"], 0, log)
+
+
+class Quit(harness.TestCase):
+
+  def test_queued_calls_are_not_begun(self):
+    server = self.start_server(
+        "--flare_concurrency_hint=2", "--work=sleep_thread",
+        "--work_us=3000000", "--flare_rpc_server_drain_timeout_ms=500")
+    json_file = self.path("press.json")
+    press = self.start("press", f"--server_addr=flare://127.0.0.1:{server.port}",
+                       "--max_pending=60", "--requests=60", "--timeout=60000",
+                       f"--json={json_file}")
+    # A thread of its own says so.
+    server.wait_for("a task holds worker")
+    server.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    self.assertEqual(server.wait(), 0)
+    took = time.monotonic() - began
+    self.assertIn("begins none of the queued calls", server.log())
+    press.wait()
+    with open(json_file) as f:
+      figures = json.load(f)
+    # Those that had begun by then: two, or ten with all of the reserve.
+    self.assertLessEqual(figures["requests"] - figures["failures"], 20)
+    self.assertGreaterEqual(figures["failures"], 40)
+    # Sixty would take it 18 s.
+    self.assertLess(took, 9)
+
+
+if __name__ == "__main__":
+  harness.main()
