@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "flare/base/nonblocking_write.h"
 #include "flare/fiber/worker.h"
 #include "glog/logging.h"
 
@@ -87,6 +88,7 @@ bool IsForkedChild() noexcept {
 }
 
 void DieAsForkedChild() noexcept {
+  KeepStderrFromBlocking();
   // Where nothing can be written, the abort has to do.
   [[maybe_unused]] auto written = write(STDERR_FILENO, kForkedChildMessage,
                                         std::strlen(kForkedChildMessage));

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "flare/base/backtrace.h"
+#include "flare/base/nonblocking_write.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/blocking_region.h"
@@ -98,6 +99,7 @@ void Handle(int signal, siginfo_t* info, void* context) {
   if (const Carrier* const fiber = Overflowed(*info)) {
     // First, so that a fault in here ends it, too.
     sigaction(signal, before, nullptr);
+    KeepStderrFromBlocking();
     Report(*fiber, context);
     errno = saved_errno;
     return;  // To the same fault again.

@@ -17,6 +17,7 @@
 
 #include "flare/base/function.h"
 #include "flare/base/status.h"
+#include "flare/base/unblocked_logging.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
@@ -152,6 +153,7 @@ init::OnInit::OnInit(int priority, Function<void()> start,
 }
 
 int Start(int argc, char** argv, Function<int(int, char**)> cb) {
+  const UnblockedLogging logging;  // Until the last line is written.
   const char* const program = argv[0];
   const auto passed_over = rpc::CheckFlagFiles(argc, argv);
   if (!passed_over) return Refuse(program, passed_over.error().message());

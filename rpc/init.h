@@ -18,7 +18,8 @@
 namespace flare {
 
 // Parses the command line (rpc/command_line.h), applies the overrides of
-// init/override_flag.h, initialises glog, has protobuf log there (at most a
+// init/override_flag.h, initialises glog, keeps logging from waiting for the
+// log's reader (base/unblocked_logging.h), has protobuf log there (at most a
 // line per second), ignores SIGPIPE, raises the soft limit of open files to the
 // hard one, runs the callbacks of init/on_init.h, starts the fiber runtime with
 // epoll under it and runs `cb` on a fiber, with the arguments that weren't

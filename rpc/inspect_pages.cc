@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "flare/base/histogram.h"
+#include "flare/base/unblocked_logging.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/stack_profile.h"
@@ -70,8 +71,9 @@ void WriteServer(const Server::Statistics& s, std::ostream& out) {
       << "\ncalls_running " << s.calls_running            //
       << "\ncalls_failed " << s.calls_failed              //
       << "\ncalls_overloaded " << s.calls_overloaded << "\ncalls_malformed "
-      << s.calls_malformed  //
-      << "\ncalls_unknown " << s.calls_unknown << "\n";
+      << s.calls_malformed                      //
+      << "\ncalls_unknown " << s.calls_unknown  //
+      << "\nlog_lines_lost " << LostLogLines() << "\n";
 }
 
 using Row = std::vector<std::string>;

@@ -105,6 +105,7 @@ TEST_F(InspectPagesTest, ServerCountsCalls) {
   EXPECT_TRUE(Has(page, "\nconnections_accepted 2\n"));
   EXPECT_TRUE(Has(page, "\ncalls_failed 1\n"));
   EXPECT_TRUE(Has(page, "\ncalls_unknown 1\n"));
+  EXPECT_TRUE(Has(page, "\nlog_lines_lost 0\n"));
 }
 
 TEST_F(InspectPagesTest, MethodsTellsCountersAndLatencies) {

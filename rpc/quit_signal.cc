@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/nonblocking_write.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
@@ -78,6 +79,7 @@ void OnQuitSignal(int) {
   } else if (now_ns - first_ns > kSameRequestNs &&
              abort_on_second.load(std::memory_order_relaxed)) {
     constexpr char kText[] = "Asked to quit a second time: aborting.\n";
+    KeepStderrFromBlocking();
     [[maybe_unused]] const ssize_t written =
         write(STDERR_FILENO, kText, sizeof(kText) - 1);
     std::abort();

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "flare/base/unblocked_logging.h"
 #include "flare/base/version.h"
 #include "flare/io/resolver.h"
 #include "flare/rpc/command_line.h"
@@ -29,6 +30,9 @@ flare::Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
 }  // namespace
 
 void BeginProgram(int argc, char** argv, const std::string& usage) {
+  // For as long as the process lives.
+  [[maybe_unused]] static const auto* const logging =
+      new flare::UnblockedLogging();
   example::ExitWithBadFlags();
   google::SetUsageMessage(usage);
   google::SetVersionString(flare::kVersion);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/nonblocking_write.h"
 #include "flare/base/string.h"
 #include "flare/fiber/this_fiber.h"
 #include "glog/logging.h"
@@ -328,7 +329,12 @@ std::size_t AccessLog::WriteOut(std::string_view lines, std::string* why) {
     if (!ends_line) {
       next = lines.substr(0, has_reader_ ? FirstLines(lines) : lines.size());
     }
-    const ssize_t n = ::write(file_.get(), next.data(), next.size());
+    // Others may have filled the pipe meanwhile, if it is theirs, too.
+    ssize_t n = -1;
+    if (has_reader_) n = flare::WriteNonBlocking(file_.get(), next);
+    if (!has_reader_ || (n < 0 && errno == ENOTSUP)) {
+      n = ::write(file_.get(), next.data(), next.size());
+    }
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) {
       *why = std::system_category().message(errno);

@@ -178,7 +178,8 @@ std::string StatisticsText(const Snapshot& snapshot) {
       << "\ngeneration " << snapshot.generation                //
       << "\nreloads_refused " << snapshot.reloads_refused      //
       << "\nlast_reload_error " << snapshot.last_reload_error  //
-      << "\naccess_log_dropped " << snapshot.access_log_dropped << '\n';
+      << "\naccess_log_dropped " << snapshot.access_log_dropped
+      << "\nlog_lines_lost " << snapshot.log_lines_lost << '\n';
   for (const std::string& address : snapshot.listening) {
     out << "listening " << address << '\n';
   }
@@ -210,6 +211,7 @@ std::string StatisticsJson(const Snapshot& snapshot) {
              .Add("reloads_refused", snapshot.reloads_refused)
              .AddText("last_reload_error", snapshot.last_reload_error)
              .Add("access_log_dropped", snapshot.access_log_dropped)
+             .Add("log_lines_lost", snapshot.log_lines_lost)
              .Add("listening", listening.Close(']'))
              .AddAll(CountersOf(snapshot.sessions))
              .Add("sessions_per_group", groups.Close(']'))

@@ -34,6 +34,7 @@ struct Snapshot {
   ProxyStatistics sessions;
   std::vector<std::uint64_t> sessions_per_group;
   std::uint64_t access_log_dropped = 0;
+  std::uint64_t log_lines_lost = 0;
   std::vector<UpstreamRow> upstreams;
 };
 

@@ -57,6 +57,7 @@ generation 3
 reloads_refused 1
 last_reload_error proxy.yaml:3: lb: "x" is not known
 access_log_dropped 0
+log_lines_lost 0
 listening 127.0.0.1:80
 listening unix:/run/p
 active 7
@@ -88,7 +89,7 @@ TEST(StatisticsTest, Json) {
       R"({"uptime_s": 12.500, "draining": false, "generation": 3, )"
       R"("reloads_refused": 1, )"
       R"("last_reload_error": "proxy.yaml:3: lb: \"x\" is not known", )"
-      R"("access_log_dropped": 0, )"
+      R"("access_log_dropped": 0, "log_lines_lost": 0, )"
       R"("listening": ["127.0.0.1:80", "unix:/run/p"], )"
       R"("active": 7, "accepted": 100, "refused": 2, "unserved": 1, )"
       R"("idle": 3, "aborted": 6, "connect_failures": 5, "retries": 4, )"

@@ -13,6 +13,7 @@
 #include "example/proxy/health_probe.h"
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
+#include "flare/base/unblocked_logging.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
@@ -249,6 +250,7 @@ Snapshot Supervisor::TakeSnapshot() const {
   snapshot.sessions = proxy_->statistics();
   snapshot.sessions_per_group = proxy_->sessions_per_group();
   snapshot.access_log_dropped = access_log_.dropped();
+  snapshot.log_lines_lost = flare::LostLogLines();
   for (const auto& upstream : proxy_->upstreams()) {
     snapshot.upstreams.push_back({upstream->name(),
                                   upstream->address().ToString(),

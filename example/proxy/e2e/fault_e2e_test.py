@@ -32,6 +32,45 @@ def pattern(size):
   return (block * (size // len(block) + 1))[:size]
 
 
+class UnreadLog(proxy_harness.ProxyTest):
+
+  def start_unread(self, *flags, **options):
+    """A proxy whose stderr is a pipe that is full."""
+    pipe = self.keep(harness.Pipe().fill())
+    port, admin = harness.free_port(), harness.free_port()
+    proxy = self.start_proxy(f"--admin=127.0.0.1:{admin}", *flags, admin=False,
+                             listen=f"127.0.0.1:{port}", stderr=pipe,
+                             **options)
+    proxy.port, proxy.admin_port = port, admin
+    harness.wait_until(lambda: harness.can_connect(admin), f"port {admin}")
+    return proxy, pipe
+
+  def check_clients(self, proxy):
+    """Half of them are sent to the dead upstream first, which is logged."""
+    for _ in range(12):
+      self.assertEqual(self.exchange(proxy), b"hello")
+
+  def test_sessions_go_on_and_it_ends(self):
+    dead = self.keep(proxy_harness.DeadAddress())
+    proxy, pipe = self.start_unread(
+        "--max_failures=0", "--statistics_interval=10ms",
+        upstreams=[dead, self.upstream()])
+    self.check_clients(proxy)
+    self.assertEqual(self.statistics(proxy)["log_lines_lost"], 0)  # Yet.
+    pipe.read_until("Can't connect to upstream")
+    pipe.fill()
+    self.assertEqual(proxy.stop(), 0)
+
+  def test_nor_is_its_access_log_read(self):
+    dead = self.keep(proxy_harness.DeadAddress())
+    proxy, _ = self.start_unread(
+        "--max_failures=0", access_log="-",
+        stdout=self.keep(harness.Pipe().fill()),
+        upstreams=[dead, self.upstream()])
+    self.check_clients(proxy)
+    self.assertEqual(proxy.stop(), 0)
+
+
 class UpstreamFailures(proxy_harness.ProxyTest):
 
   def test_one_that_refuses_costs_no_client_anything(self):

@@ -173,7 +173,8 @@ class ProxyTest(harness.TestCase):
     return resource
 
   def start_proxy(self, *flags, listen="127.0.0.1:0", upstreams=(),
-                  admin=True):
+                  admin=True, access_log=None, stdout=None,
+                  stderr=subprocess.STDOUT):
     """Starts a proxy that accepts connections when this returns. It has its
     port as `.port` and that of its pages as `.admin_port`."""
     arguments = [f"--listen={listen}"] if listen else []
@@ -183,8 +184,10 @@ class ProxyTest(harness.TestCase):
     if admin:
       arguments.append("--admin=127.0.0.1:0")
     proxy = self.start(PROXY, "--flare_concurrency_hint=2",
-                       f"--access_log={self.path('access.log')}", *arguments,
-                       *flags)
+                       f"--access_log={access_log or self.path('access.log')}",
+                       *arguments, *flags, stdout=stdout, stderr=stderr)
+    if stderr != subprocess.STDOUT:
+      return proxy  # Of which no line can be waited for.
     found = proxy.wait_for(
         r"Proxy listens on (?:127\.0\.0\.1:(\d+)|unix:.*)\.$")
     proxy.port = int(found[1] or 0)

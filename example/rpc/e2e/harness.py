@@ -120,18 +120,61 @@ def expects_signal(pid, number):
   return any(int(mask, 16) >> (number - 1) & 1 for mask in masks.values())
 
 
-class Program:
-  """A running program whose output (both streams) goes to a file."""
+class Pipe:
+  """In the place of a program's stderr; nobody reads unless the test does."""
 
-  def __init__(self, name, *arguments, prefix=()):
+  def __init__(self):
+    self.reader, self.writer = os.pipe()
+
+  def fileno(self):
+    return self.writer
+
+  def fill(self):
+    """Leaves no room for a single byte."""
+    own = os.open(f"/proc/self/fd/{self.writer}", os.O_WRONLY | os.O_NONBLOCK)
+    for size in (4096, 1):
+      try:
+        while True:
+          os.write(own, b"x" * size)
+      except BlockingIOError:
+        pass
+    os.close(own)
+    return self
+
+  def read_until(self, pattern, limit_s=PATIENCE_S):
+    """Reads up to the first match of `pattern`; returns that."""
+    text = ""
+    os.set_blocking(self.reader, False)
+
+    def look():
+      nonlocal text
+      try:
+        text += os.read(self.reader, 1 << 16).decode(errors="replace")
+      except BlockingIOError:
+        pass
+      return re.search(pattern, text)
+
+    return wait_until(look, f"/{pattern}/ from a pipe", limit_s)
+
+  def close(self):
+    os.close(self.reader)
+    os.close(self.writer)
+
+
+class Program:
+  """A running program whose output (both streams) goes to a file, unless
+  something else is given for one of them."""
+
+  def __init__(self, name, *arguments, prefix=(), stdout=None,
+               stderr=subprocess.STDOUT):
     self.name = name
     self.arguments = [str(argument) for argument in arguments]
     self._log = tempfile.NamedTemporaryFile(
         prefix=os.path.basename(name) + ".", suffix=".log")
     command = [*prefix, find_binary(name), *self.arguments]
     self.process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=self._log,
-        stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
+        command, stdin=subprocess.DEVNULL, stdout=stdout or self._log,
+        stderr=stderr, preexec_fn=die_with_parent)
 
   @property
   def pid(self):
@@ -198,16 +241,17 @@ class TestCase(unittest.TestCase):
     self.folder = tempfile.mkdtemp(prefix="flare_e2e_")
     self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-  def start(self, name, *arguments):
-    program = Program(name, *arguments)
+  def start(self, name, *arguments, **options):
+    program = Program(name, *arguments, **options)
     self.addCleanup(program.kill)
     return program
 
-  def start_server(self, *arguments, port=None, name="server"):
+  def start_server(self, *arguments, port=None, name="server", **options):
     """Starts a server that, when this returns, accepts connections and ends in
     order if asked to. It has its port as `.port`."""
     port = port or free_port()
-    server = self.start(name, "--logtostderr", f"--port={port}", *arguments)
+    server = self.start(name, "--logtostderr", f"--port={port}", *arguments,
+                        **options)
     server.port = port
 
     def answers():
