@@ -65,38 +65,28 @@ extern "C" constinit const DebugLayout flare_debug_layout = {
     .reason_object = FiberInspector::kReason + offsetof(WaitReason, object),
 };
 
-void AddStackRegion(const void* owner, const void* low, std::size_t stack_size,
-                    std::size_t stacks) {
-  auto* const region =
-      new StackRegion{nullptr, reinterpret_cast<std::uintptr_t>(low),
-                      stack_size, stacks, owner};
+StackRegion* AddStackRegion(const void* owner, const void* low,
+                            std::size_t stack_size, std::size_t stacks) {
+  auto* const region = new StackRegion{
+      nullptr, reinterpret_cast<std::uintptr_t>(low), stack_size, stacks, owner,
+      nullptr};
   // Linkers that drop what nobody refers to (--gc-sections) must keep it.
   asm volatile("" : : "r"(&flare_debug_layout));
   ScopedLock guard(regions_lock);
   region->next = first_region;
+  if (first_region != nullptr) first_region->prev = region;
   first_region = region;  // [DL1]
+  return region;
 }
 
-void RemoveStackRegions(const void* owner) {
-  StackRegion* removed = nullptr;
+void RemoveStackRegion(StackRegion* region) noexcept {
   {
     ScopedLock guard(regions_lock);
-    for (StackRegion** at = &first_region; *at != nullptr;) {
-      StackRegion* const region = *at;
-      if (region->owner != owner) {
-        at = &region->next;
-        continue;
-      }
-      *at = region->next;
-      region->next = removed;
-      removed = region;
-    }
+    (region->prev == nullptr ? first_region : region->prev->next) =
+        region->next;
+    if (region->next != nullptr) region->next->prev = region->prev;
   }
-  while (removed != nullptr) {
-    StackRegion* const next = removed->next;
-    delete removed;
-    removed = next;
-  }
+  delete region;
 }
 
 std::vector<StackRegion> ListStackRegions() {

@@ -25,15 +25,16 @@ struct StackRegion {
   std::uint64_t stack_size;  // Bytes of each, guard included.
   std::uint64_t stacks;
   const void* owner;  // Its StackAllocator.
+  StackRegion* prev;
 };
 
-// By stack allocators, when they map memory and before they unmap all of
-// theirs. Thread-safe.
-void AddStackRegion(const void* owner, const void* low, std::size_t stack_size,
-                    std::size_t stacks);
-void RemoveStackRegions(const void* owner);
+// By stack allocators, when they have mapped memory and before they unmap it.
+// The region is valid until it is removed. Thread-safe.
+StackRegion* AddStackRegion(const void* owner, const void* low,
+                            std::size_t stack_size, std::size_t stacks);
+void RemoveStackRegion(StackRegion* region) noexcept;
 
-// Copies (`next` is meaningless in them), in no particular order.
+// Copies (the links are meaningless in them), in no particular order.
 std::vector<StackRegion> ListStackRegions();
 
 // For debuggers, which find it by its symbol, flare_debug_layout, in programs

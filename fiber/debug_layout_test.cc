@@ -32,20 +32,26 @@ std::vector<StackRegion> RegionsOf(const void* owner) {
 TEST(StackRegions, AreListedUntilTheirOwnerRemovesThem) {
   const char a = 0;
   const char b = 0;
-  AddStackRegion(&a, reinterpret_cast<void*>(0x1000), 4096, 3);
-  AddStackRegion(&b, reinterpret_cast<void*>(0x10000), 8192, 5);
-  AddStackRegion(&a, reinterpret_cast<void*>(0x20000), 4096, 7);
+  StackRegion* const first =
+      AddStackRegion(&a, reinterpret_cast<void*>(0x1000), 4096, 3);
+  StackRegion* const other =
+      AddStackRegion(&b, reinterpret_cast<void*>(0x10000), 8192, 5);
+  StackRegion* const last =
+      AddStackRegion(&a, reinterpret_cast<void*>(0x20000), 4096, 7);
   EXPECT_EQ(RegionsOf(&a).size(), 2U);
   ASSERT_EQ(RegionsOf(&b).size(), 1U);
   EXPECT_EQ(RegionsOf(&b)[0].low, 0x10000U);
   EXPECT_EQ(RegionsOf(&b)[0].stack_size, 8192U);
   EXPECT_EQ(RegionsOf(&b)[0].stacks, 5U);
-  RemoveStackRegions(&a);
-  RemoveStackRegions(&a);  // There are none.
-  EXPECT_TRUE(RegionsOf(&a).empty());
-  EXPECT_EQ(RegionsOf(&b).size(), 1U);
-  RemoveStackRegions(&b);
+  // From the middle of the list, and from both ends.
+  RemoveStackRegion(other);
   EXPECT_TRUE(RegionsOf(&b).empty());
+  EXPECT_EQ(RegionsOf(&a).size(), 2U);
+  RemoveStackRegion(first);
+  ASSERT_EQ(RegionsOf(&a).size(), 1U);
+  EXPECT_EQ(RegionsOf(&a)[0].low, 0x20000U);
+  RemoveStackRegion(last);
+  EXPECT_TRUE(RegionsOf(&a).empty());
 }
 
 TEST(StackRegions, HoldAllStacksOfAnAllocator) {
@@ -79,11 +85,13 @@ TEST(StackRegions, MayBeListedWhileTheyComeAndGo) {
       char owner = 0;
       // relaxed: only to end.
       while (!stop.load(std::memory_order_relaxed)) {
+        std::vector<StackRegion*> added;
         for (std::uintptr_t low : {1, 2, 3}) {
-          AddStackRegion(&owner, reinterpret_cast<void*>(low), 1, 1);
+          added.push_back(
+              AddStackRegion(&owner, reinterpret_cast<void*>(low), 1, 1));
         }
         EXPECT_EQ(RegionsOf(&owner).size(), 3U);
-        RemoveStackRegions(&owner);
+        for (StackRegion* const region : added) RemoveStackRegion(region);
       }
     });
   }

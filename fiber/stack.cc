@@ -7,12 +7,18 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "flare/base/clock.h"
 #include "flare/base/memory_policy.h"
+#include "flare/base/sanitizer.h"
 #include "flare/fiber/debug_layout.h"
 #include "glog/logging.h"
+
+#ifdef FLARE_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102  // Linux 6.13; not in older headers.
@@ -77,40 +83,48 @@ StackAllocator::StackAllocator(const Options& options)
 }
 
 StackAllocator::~StackAllocator() {
-  RemoveStackRegions(this);
-  for (void* region : regions_) {
-    munmap(region, kStacksPerRegion * options_.stack_size);
-  }
-  UncountMappedGuards(mapped_guards_);
+  for (auto& [low, region] : regions_) Unmap(&region);
 }
 
 bool StackAllocator::MapRegion() {
   const std::size_t bytes = kStacksPerRegion * options_.stack_size;
-  void* const region =
+  void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (region == MAP_FAILED) return false;
+  if (memory == MAP_FAILED) return false;
   // A huge page would make the first touch of one stack cost 2 MiB.
-  madvise(region, bytes, MADV_NOHUGEPAGE);
+  madvise(memory, bytes, MADV_NOHUGEPAGE);
   if (options_.node >= 0) {
-    const Status asked = PreferMemoryOf(options_.node, region, bytes);
+    const Status asked = PreferMemoryOf(options_.node, memory, bytes);
     LOG_IF_EVERY_N(WARNING, !asked.ok(), 1000)
         << "fiber stacks may lie on any node: " << asked.message();
   }
-  regions_.push_back(region);
-  AddStackRegion(this, region, options_.stack_size, kStacksPerRegion);
+  char* const low = static_cast<char*>(memory);
+  Region& region = regions_[low];
+  region.low = low;
+  region.listed =
+      AddStackRegion(this, low, options_.stack_size, kStacksPerRegion);
   const std::size_t stacks = regions_.size() * kStacksPerRegion;
-  for (auto* list : {&warm_, &cold_}) {
-    if (list->capacity() < stacks) {
-      list->reserve(std::max(stacks, 2 * list->capacity()));
-    }
+  if (warm_.capacity() < stacks) {
+    warm_.reserve(std::max(stacks, 2 * warm_.capacity()));
   }
-  fresh_ = static_cast<char*>(region);
-  fresh_count_ = kStacksPerRegion;
+  fresh_ = &region;
   return true;
 }
 
-StackAllocator::Shortage StackAllocator::InstallGuard(char* low) {
+void StackAllocator::Unmap(Region* region) const noexcept {
+  RemoveStackRegion(region->listed);
+  const std::size_t bytes = kStacksPerRegion * options_.stack_size;
+#ifdef FLARE_ASAN
+  // Frames that were left by a switch are marked; others may be mapped here.
+  ASAN_UNPOISON_MEMORY_REGION(region->low, bytes);
+#endif
+  munmap(region->low, bytes);
+  UncountMappedGuards(region->mapped_guards);
+}
+
+StackAllocator::Shortage StackAllocator::InstallGuard(Region* region,
+                                                      char* low) {
   if (guard_size_ == 0) return Shortage::kNone;
   if (light_guards_) {
     if (madvise(low, guard_size_, MADV_GUARD_INSTALL) == 0) {
@@ -129,7 +143,7 @@ StackAllocator::Shortage StackAllocator::InstallGuard(char* low) {
     UncountMappedGuards(1);
     return Shortage::kGuard;
   }
-  ++mapped_guards_;
+  ++region->mapped_guards;
   return Shortage::kNone;
 }
 
@@ -144,21 +158,31 @@ void* StackAllocator::Take(Shortage* why) {
     warm_.pop_back();
     least_warm_ = std::min(least_warm_, warm_.size());
     CountWarm();
-  } else if (!cold_.empty()) {
-    low = cold_.back();
-    cold_.pop_back();
   } else {
-    if (fresh_count_ == 0 && !MapRegion()) {
-      *why = Shortage::kMemory;
-      return nullptr;
-    }
-    *why = InstallGuard(fresh_);
-    if (*why != Shortage::kNone) return nullptr;
-    low = fresh_;
-    fresh_ += options_.stack_size;
-    --fresh_count_;
+    low = with_cold_.empty() ? TakeFresh(why) : TakeCold();
+    if (low == nullptr) return nullptr;
   }
   ++allocated_;
+  return low;
+}
+
+// There is one.
+char* StackAllocator::TakeCold() {
+  Region* const region = with_cold_.Front();
+  const std::size_t place = region->cold_places[--region->cold];
+  if (region->cold == 0) with_cold_.Remove(region);
+  return region->low + place * options_.stack_size;
+}
+
+char* StackAllocator::TakeFresh(Shortage* why) {
+  if (fresh_ == nullptr && !MapRegion()) {
+    *why = Shortage::kMemory;
+    return nullptr;
+  }
+  char* const low = fresh_->low + fresh_->begun * options_.stack_size;
+  *why = InstallGuard(fresh_, low);
+  if (*why != Shortage::kNone) return nullptr;
+  if (++fresh_->begun == kStacksPerRegion) fresh_ = nullptr;
   return low;
 }
 
@@ -235,8 +259,11 @@ void StackAllocator::Trim() noexcept {
     if (given == 0) break;
     left -= given;
   }
-  ScopedLock guard(lock_);
-  least_warm_ = warm_.size();
+  {
+    ScopedLock guard(lock_);
+    least_warm_ = warm_.size();
+  }
+  ReturnRegions();
 }
 
 std::size_t StackAllocator::GiveBack(std::size_t most) noexcept {
@@ -254,8 +281,32 @@ std::size_t StackAllocator::GiveBack(std::size_t most) noexcept {
   // The system calls stay outside the lock; the stacks are ours alone.
   ReleaseMemory(std::span(stacks).first(count));
   ScopedLock guard(lock_);
-  cold_.insert(cold_.end(), stacks.begin(), stacks.begin() + count);
+  for (std::size_t i = 0; i < count; ++i) MakeCold(stacks[i]);
   return count;
+}
+
+void StackAllocator::MakeCold(const char* stack) noexcept {
+  Region& region = std::prev(regions_.upper_bound(stack))->second;
+  const auto offset = static_cast<std::size_t>(stack - region.low);
+  region.cold_places[region.cold] =
+      static_cast<std::uint8_t>(offset / options_.stack_size);
+  if (++region.cold == 1) with_cold_.PushBack(&region);
+}
+
+void StackAllocator::ReturnRegions() noexcept {
+  Regions unused;
+  {
+    ScopedLock guard(lock_);
+    for (auto at = with_cold_.begin(); at != with_cold_.end();) {
+      Region* const region = &*at++;
+      if (region->cold != region->begun) continue;
+      with_cold_.Remove(region);
+      if (fresh_ == region) fresh_ = nullptr;
+      unused.insert(regions_.extract(region->low));
+    }
+  }
+  // The system calls stay outside the lock.
+  for (auto& [low, region] : unused) Unmap(&region);
 }
 
 // Guards between neighbouring stacks stay what they are.
@@ -274,6 +325,11 @@ void StackAllocator::ReleaseMemory(std::span<char*> stacks) const noexcept {
 std::size_t StackAllocator::allocated() const {
   ScopedLock guard(lock_);
   return allocated_;
+}
+
+std::size_t StackAllocator::regions() const {
+  ScopedLock guard(lock_);
+  return regions_.size();
 }
 
 }  // namespace flare::fiber

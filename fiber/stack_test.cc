@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cfenv>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -103,6 +105,7 @@ TEST(StackTest, ABurstKeepsNoMoreThanTheHighWaterMark) {
 
 TEST(StackTest, TrimTakesTheMemoryOfWhatWasNotNeeded) {
   StackAllocator stacks({});
+  void* const other = stacks.Allocate();  // So that the region stays.
   const std::vector<char*> taken = TakeAndTouch(&stacks, 80);
   for (char* low : taken) stacks.Free(low);
   stacks.Trim();  // They have been free for no time at all.
@@ -124,6 +127,69 @@ TEST(StackTest, TrimTakesTheMemoryOfWhatWasNotNeeded) {
   EXPECT_EQ(std::set<char*>(again.begin(), again.end()),
             std::set<char*>(taken.begin(), taken.end()));
   for (char* low : again) stacks.Free(low);
+  stacks.Free(other);
+}
+
+long PageTableKiB() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmPTE:")) return std::stol(line.substr(6));
+  }
+  return -1;
+}
+
+// The tables of 1,000 stacks of 32 pages take 250 KiB.
+TEST(StackTest, TrimReturnsThePageTablesOfABurst) {
+  for (const bool light : {true, false}) {
+    StackAllocator::Options options;
+    options.light_guards = light;
+    StackAllocator stacks(options);
+    void* const other = stacks.Allocate();
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<char*> taken = TakeAndTouch(&stacks, 1000);
+      EXPECT_EQ(stacks.regions(), 4U);
+      const long most = PageTableKiB();
+      for (char* low : taken) stacks.Free(low);
+      stacks.Trim();
+      EXPECT_EQ(stacks.regions(), 4U);  // They have been free for no time.
+      stacks.Trim();
+      EXPECT_EQ(stacks.regions(), 1U);
+      EXPECT_LE(PageTableKiB(), most - 180);
+    }
+    stacks.Free(other);
+    stacks.Trim();
+    stacks.Trim();
+    EXPECT_EQ(stacks.regions(), 0U);
+    void* const again = stacks.Allocate();
+    EXPECT_NE(again, nullptr);
+    stacks.Free(again);
+  }
+}
+
+// In an order in which each region is used until the end.
+TEST(StackTest, RegionsStayUntilTheirLastStackIsFree) {
+  StackAllocator::Options options;
+  options.stack_size = 65536;
+  options.high_water = 10;
+  StackAllocator stacks(options);
+  constexpr std::size_t kRegions = 5;
+  std::vector<char*> taken =
+      TakeAndTouch(&stacks, kRegions * StackAllocator::kStacksPerRegion);
+  std::minstd_rand random(1);
+  std::shuffle(taken.begin(), taken.end(), random);
+  while (taken.size() > 700) {
+    stacks.Free(taken.back());
+    taken.pop_back();
+    if (random() % 50 == 0) stacks.Trim();
+  }
+  EXPECT_EQ(stacks.regions(), kRegions);
+  for (char* low : taken) {
+    EXPECT_EQ(low[stacks.guard_size()], 1);
+    stacks.Free(low);
+  }
+  stacks.Trim();
+  stacks.Trim();
+  EXPECT_EQ(stacks.regions(), 0U);
 }
 
 TEST(StackDeathTest, TrimmedStacksKeepTheirGuards) {
@@ -132,14 +198,20 @@ TEST(StackDeathTest, TrimmedStacksKeepTheirGuards) {
     StackAllocator::Options options;
     options.light_guards = light;
     StackAllocator stacks(options);
-    const std::vector<char*> taken = TakeAndTouch(&stacks, 8);
-    for (char* low : taken) stacks.Free(low);
-    stacks.Trim();
-    stacks.Trim();
-    char* const low = static_cast<char*>(stacks.Allocate());
-    EXPECT_DEATH(static_cast<volatile char*>(low)[100] = 1, "");
-    low[stacks.guard_size()] = 1;
-    stacks.Free(low);
+    // The region stays, or is unmapped and mapped anew.
+    for (const bool stays : {true, false}) {
+      void* const other = stays ? stacks.Allocate() : nullptr;
+      const std::vector<char*> taken = TakeAndTouch(&stacks, 8);
+      for (char* low : taken) stacks.Free(low);
+      stacks.Trim();
+      stacks.Trim();
+      EXPECT_EQ(stacks.regions(), stays ? 1U : 0U);
+      char* const low = static_cast<char*>(stacks.Allocate());
+      EXPECT_DEATH(static_cast<volatile char*>(low)[100] = 1, "");
+      low[stacks.guard_size()] = 1;
+      stacks.Free(low);
+      if (stays) stacks.Free(other);
+    }
   }
 }
 
@@ -181,6 +253,14 @@ TEST(StackTest, MappedGuardsEndBeforeTheMappings) {
     stacks.Free(taken.back());
     EXPECT_EQ(stacks.Allocate(), taken.back());
     for (void* low : taken) stacks.Free(low);
+    // Unmapped regions give their mappings back.
+    stacks.Trim();
+    stacks.Trim();
+    EXPECT_EQ(stacks.regions(), 0U);
+    StackAllocator others(options);
+    for (void*& low : taken) low = others.Allocate();
+    EXPECT_EQ(std::count(taken.begin(), taken.end(), nullptr), 0);
+    for (void* low : taken) others.Free(low);
   }
   StackAllocator again(options);
   void* const low = again.Allocate();
