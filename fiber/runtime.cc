@@ -12,6 +12,7 @@
 #include "flare/fiber/fork_guard.h"
 #include "flare/fiber/group_builder.h"
 #include "flare/fiber/membarrier.h"
+#include "flare/fiber/memory_watch.h"
 #include "flare/fiber/runtime_plan.h"
 #include "flare/fiber/runtime_state.h"
 #include "flare/fiber/schedule.h"
@@ -41,6 +42,7 @@ struct Runtime {
   std::vector<std::unique_ptr<SchedulingGroup>> groups;
   std::unique_ptr<Watch> watch;
   std::unique_ptr<StuckWatch> stuck;  // nullptr: no reports.
+  std::unique_ptr<MemoryWatch> memory;
   Shutdown shutdown;
   std::unique_ptr<BlockingPool> blocking;
 };
@@ -83,6 +85,16 @@ void MakeStuckWatch(const RuntimeOptions& options, Runtime* rt,
   for (auto& group : rt->groups) group->SetStuckWatch(rt->stuck.get());
 }
 
+// Without one under a schedule, as it goes by the real time.
+void MakeMemoryWatch(const RuntimeOptions& options, Runtime* rt,
+                     const std::vector<SchedulingGroup*>& groups) {
+  if (rt->schedule != nullptr) return;
+  rt->memory = std::make_unique<MemoryWatch>(
+      groups, MemoryWatch::Options{options.stack_idle.count(),
+                                   options.heap_idle.count()});
+  for (auto& group : rt->groups) group->SetMemoryWatch(rt->memory.get());
+}
+
 void MakeWhatGroupsShare(const RuntimeOptions& options, Runtime* rt) {
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
@@ -91,6 +103,7 @@ void MakeWhatGroupsShare(const RuntimeOptions& options, Runtime* rt) {
       options.max_blocking_threads, options.blocking_thread_idle.count(),
       &rt->shutdown);
   MakeStuckWatch(options, rt, all);
+  MakeMemoryWatch(options, rt, all);
   rt->watch = std::make_unique<Watch>(all, options.watch_period.count());
   for (auto& group : rt->groups) {
     group->SetWatch(rt->watch.get());
@@ -102,6 +115,7 @@ void StartThreads(Runtime* rt) {
   if (rt->stuck != nullptr) rt->stuck->Start();
   for (auto& group : rt->groups) group->Start();
   rt->watch->Start();
+  if (rt->memory != nullptr) rt->memory->Start();
 }
 
 // Once they have been told to end. Also if only some of them have started.
@@ -111,6 +125,7 @@ void JoinThreads(Runtime* rt) {
   for (auto& group : rt->groups) group->JoinReserve();
   rt->blocking->Stop();
   if (rt->stuck != nullptr) rt->stuck->Stop();
+  if (rt->memory != nullptr) rt->memory->Stop();
 }
 
 void Forget() {
@@ -168,9 +183,9 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
       !s.ok()) {
     return s;
   }
-  // Besides the workers: both watches, and whoever waits for signals.
+  // Besides the workers: three watches, and whoever waits for signals.
   if (Status s = CheckAddressSpace(
-          rt->plan.shape.groups * rt->plan.shape.workers_per_group + 3);
+          rt->plan.shape.groups * rt->plan.shape.workers_per_group + 4);
       !s.ok()) {
     return s;
   }

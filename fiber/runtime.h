@@ -52,9 +52,13 @@ struct RuntimeOptions {
   // as the system has. At least two per worker. When a group has no more, tasks
   // that have not started wait; those that have go on. See ShortOfStacks().
   std::size_t max_stacks = 0;
-  // Stacks that nobody needed for so long (up to twice that) return their
+  // Stacks that nobody needed for half of this, up to all of it, return their
   // memory. 0: never.
   std::chrono::nanoseconds stack_idle = std::chrono::seconds(10);
+  // Free memory of the general allocator is returned to the system when no task
+  // has run for so long, and before if it has been free for long or few tasks
+  // run (memory_watch.h). Of jemalloc and glibc. 0: when the allocator likes.
+  std::chrono::nanoseconds heap_idle = std::chrono::seconds(10);
   // Records how deep stacks get (stack_profile.h), at 1 to 3 us per task.
   bool stack_profile = false;
 

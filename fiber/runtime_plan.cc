@@ -44,6 +44,7 @@ Status ValidateRatio(const char* flag, int ratio) {
 Status ValidateTimes(const RuntimeOptions& options) {
   const std::pair<const char*, std::chrono::nanoseconds> times[] = {
       {"stack_idle", options.stack_idle},
+      {"heap_idle", options.heap_idle},
       {"stuck_threshold", options.stuck_threshold},
       {"watch_period", options.watch_period},
       {"thread_spin", options.thread_spin},

@@ -239,9 +239,9 @@ TEST(RuntimePlanTest, ImpossibleValuesAreRefused) {
   options.reserve_workers = -1;
   ExpectParts(RefusalOn("0", options), {"flare_fiber_reserve_workers is -1"});
   for (const auto time :
-       {&RuntimeOptions::stack_idle, &RuntimeOptions::stuck_threshold,
-        &RuntimeOptions::watch_period, &RuntimeOptions::thread_spin,
-        &RuntimeOptions::blocking_thread_idle}) {
+       {&RuntimeOptions::stack_idle, &RuntimeOptions::heap_idle,
+        &RuntimeOptions::stuck_threshold, &RuntimeOptions::watch_period,
+        &RuntimeOptions::thread_spin, &RuntimeOptions::blocking_thread_idle}) {
     options = {};
     options.*time = std::chrono::nanoseconds(-1);
     ExpectParts(RefusalOn("0", options), {"is -1 ns", "0 or more"});

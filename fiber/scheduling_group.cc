@@ -50,6 +50,7 @@
 #include "flare/base/futex.h"
 #include "flare/base/malloc_arena.h"
 #include "flare/base/topology.h"
+#include "flare/fiber/memory_watch.h"
 #include "flare/fiber/stuck_report.h"
 #include "flare/fiber/watch.h"
 #include "glog/logging.h"
@@ -329,6 +330,7 @@ bool SchedulingGroup::FinishPark(Worker* worker) {
   }
   if (watch_ != nullptr) watch_->Poke();
   if (stuck_watch_ != nullptr) stuck_watch_->Poke();
+  if (memory_watch_ != nullptr) memory_watch_->Poke();
   return woken;
 }
 
@@ -362,17 +364,6 @@ void SchedulingGroup::PassAsideOn() {
   SchedulingGroup* const neighbour = neighbours_.AnyWithStacks();
   if (neighbour == nullptr) return;
   neighbour->InjectAll(shortage_.TakeAside(shortage_.aside()));
-}
-
-void SchedulingGroup::TrimStacks(std::int64_t now_ns) {
-  // relaxed: only one of those who come at the same time is to do it.
-  std::int64_t next = next_trim_ns_.load(std::memory_order_relaxed);
-  if (now_ns < next || !next_trim_ns_.compare_exchange_strong(
-                           next, SaturatingAdd(now_ns, stack_idle_ns()),
-                           std::memory_order_relaxed)) {
-    return;
-  }
-  stacks_.Trim();
 }
 
 void SchedulingGroup::FireTimers(std::int64_t now_ns) {

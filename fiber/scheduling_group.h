@@ -27,6 +27,7 @@
 
 namespace flare::fiber {
 
+class MemoryWatch;
 class StuckWatch;
 class Watch;
 
@@ -49,7 +50,8 @@ class SchedulingGroup {
     // longer than this.
     std::int64_t wake_threshold_ns = 20'000;
     StackAllocator::Options stacks;
-    // After how long stacks that aren't needed return their memory; 0: never.
+    // Within which time workers give up spare stacks that they don't need; 0:
+    // never.
     std::int64_t stack_idle_ns = 10'000'000'000;
     std::unique_ptr<Poller> poller;
     Schedule* schedule = nullptr;  // Outlives the group.
@@ -72,6 +74,8 @@ class SchedulingGroup {
   void SetWatch(Watch* watch) { watch_ = watch; }
   // The same for stuck reports; nullptr: there are none.
   void SetStuckWatch(StuckWatch* watch) { stuck_watch_ = watch; }
+  // The same for what returns memory; nullptr: nothing does.
+  void SetMemoryWatch(MemoryWatch* watch) { memory_watch_ = watch; }
 
   // Gets the stacks that the workers start with. False: there are none.
   bool GetFirstStacks();
@@ -296,8 +300,6 @@ class SchedulingGroup {
   void WakeForAside();
   // Gives such tasks to a neighbour that has stacks, if no worker here has.
   void PassAsideOn();
-  // Once in stack_idle_ns; any worker.
-  void TrimStacks(std::int64_t now_ns);
 
   // More workers run than should, as one that was thought to block its thread
   // doesn't any more (reserve.cc).
@@ -317,10 +319,10 @@ class SchedulingGroup {
   Options options_;
   StackAllocator stacks_;
   StackShortage shortage_;
-  std::atomic<std::int64_t> next_trim_ns_{0};
   Neighbours neighbours_;
   Watch* watch_ = nullptr;
   StuckWatch* stuck_watch_ = nullptr;
+  MemoryWatch* memory_watch_ = nullptr;
   Shutdown* shutdown_ = nullptr;
   InjectionQueue injection_;
   InjectionQueue deferred_;

@@ -152,7 +152,7 @@ void Worker::Maintain() {
     surplus_since_ns_ = 0;
   }
   if (now >= next_trim_ns_) [[unlikely]] {
-    TrimStacks(now);
+    TrimSpares(now);
   }
   if (schedule_ != nullptr) [[unlikely]] {
     Reorder();
@@ -197,7 +197,7 @@ Task* Worker::NextWhenEmpty() {
     }
     if (group_->shutdown_->finished()) return nullptr;
     if (group_->shortage().any()) EaseShortage();
-    if (now >= next_trim_ns_) TrimStacks(now);
+    if (now >= next_trim_ns_) TrimSpares(now);
     if (schedule_ != nullptr &&
         schedule_->OnIdle(group_->SleepDeadline(*this, /*in_poller=*/true))) {
       continue;

@@ -304,7 +304,7 @@ class Worker {
   TaskList TakeAside(std::size_t most);
   // For when some worker of the group is short, perhaps this one.
   void EaseShortage();
-  void TrimStacks(std::int64_t now_ns);
+  void TrimSpares(std::int64_t now_ns);
   std::int64_t TrimDeadline() const;
 
   // Memory of closures (worker_nodes.cc).

@@ -21,10 +21,11 @@
 //  [ST4] While a worker of the group is short, the others give all spares but
 //        two back to the group's allocator, where it finds them when it next
 //        meets a task to put aside.
-//  [ST5] Every so often (Options::stack_idle_ns) a worker gives all spares but
-//        one to the group's allocator, and the group has the allocator trimmed,
-//        so that what isn't needed for that long loses its memory. A worker
-//        that sleeps wakes for it as long as there is something to trim.
+//  [ST5] Every so often (half of Options::stack_idle_ns) a worker gives all
+//        spares but one to the group's allocator. A worker that sleeps wakes
+//        for it as long as it has more. The memory watch (memory_watch.h) trims
+//        the allocator as often, so that what isn't needed for that long loses
+//        its memory.
 //  [ST6] Stacks come back without a word to those who are short: shared by
 //        another worker [ST4], or by a group that has stolen fibers on them. So
 //        a worker that is short asks again before it sleeps, and does that for
@@ -44,7 +45,7 @@ namespace flare::fiber {
 bool Worker::GetFirstStacks() {
   next_trim_ns_ = group_->stack_idle_ns() == 0
                       ? kNoDeadline
-                      : SaturatingAdd(NowNs(), group_->stack_idle_ns());
+                      : SaturatingAdd(NowNs(), group_->stack_idle_ns() / 2);
   for (int i = 0; i < 2; ++i) {
     Carrier* const carrier = Carrier::Create(group_->stacks());
     if (carrier == nullptr) return false;
@@ -96,15 +97,13 @@ void Worker::EaseShortage() {
 }
 
 // [ST5]
-void Worker::TrimStacks(std::int64_t now_ns) {
-  next_trim_ns_ = SaturatingAdd(now_ns, group_->stack_idle_ns());
+void Worker::TrimSpares(std::int64_t now_ns) {
+  next_trim_ns_ = SaturatingAdd(now_ns, group_->stack_idle_ns() / 2);
   KeepSpares(1);
-  group_->TrimStacks(now_ns);
 }
 
 std::int64_t Worker::TrimDeadline() const {
-  return spare_count_ > 1 || group_->stacks()->warm() != 0 ? next_trim_ns_
-                                                           : kNoDeadline;
+  return spare_count_ > 1 ? next_trim_ns_ : kNoDeadline;
 }
 
 }  // namespace flare::fiber

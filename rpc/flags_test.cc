@@ -100,6 +100,7 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   Set("flare_fiber_stuck_threshold_ms", "0");
   Set("flare_fiber_max_stacks", "5000");
   Set("flare_fiber_stack_idle_seconds", "3");
+  Set("flare_heap_idle_seconds", "7");
   Set("flare_fiber_stack_profile", "true");
   Set("flare_fiber_check_thread_locks", "report");
   Set("flare_work_stealing_ratio", "3");
@@ -115,6 +116,7 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   EXPECT_EQ(options->stuck_threshold.count(), 0);
   EXPECT_EQ(options->max_stacks, 5000U);
   EXPECT_EQ(options->stack_idle, std::chrono::seconds(3));
+  EXPECT_EQ(options->heap_idle, std::chrono::seconds(7));
   EXPECT_TRUE(options->stack_profile);
   EXPECT_EQ(options->thread_lock_check, fiber::ThreadLockCheck::kReport);
   EXPECT_EQ(options->work_stealing_ratio, 3);
@@ -244,6 +246,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_fiber_stuck_threshold_ms", "-1", "at least 0"},
            {"flare_fiber_max_stacks", "-1", "at least 0"},
            {"flare_fiber_stack_idle_seconds", "-1", "from 0"},
+           {"flare_heap_idle_seconds", "-1", "from 0"},
            {"flare_fiber_check_thread_locks", "", "off, report or abort"},
            {"flare_fiber_check_thread_locks", "yes", "off, report or abort"},
            {"flare_work_stealing_ratio", "-2", "at least 0"},

@@ -88,8 +88,14 @@ DEFINE_int32(flare_fiber_max_stacks, 0,
              "at a time. When there are no more, tasks that have not started "
              "wait. 0: as many as the system has.");
 DEFINE_int32(flare_fiber_stack_idle_seconds, 10,
-             "Seconds after which stacks that were not needed return their "
-             "memory to the system. 0: never.");
+             "Seconds within which stacks that aren't needed return their "
+             "memory to the system, after half of them at the earliest. 0: "
+             "never.");
+DEFINE_int32(flare_heap_idle_seconds, 10,
+             "Seconds without a task after which free memory of the general "
+             "allocator (jemalloc or glibc's) returns to the system; while "
+             "tasks run, what has been free for long. 0: when the allocator "
+             "likes.");
 
 // --- Finding mistakes ---
 
@@ -129,6 +135,8 @@ const FlagRange kRuntimeRanges[] = {
     {"flare_fiber_stack_size", &FLAGS_flare_fiber_stack_size, 16384, 1 << 30},
     {"flare_fiber_max_stacks", &FLAGS_flare_fiber_max_stacks, 0, kNoMaxFlag},
     {"flare_fiber_stack_idle_seconds", &FLAGS_flare_fiber_stack_idle_seconds, 0,
+     kMaxFlagSeconds},
+    {"flare_heap_idle_seconds", &FLAGS_flare_heap_idle_seconds, 0,
      kMaxFlagSeconds},
     {"flare_fiber_stuck_threshold_ms", &FLAGS_flare_fiber_stuck_threshold_ms, 0,
      kNoMaxFlag},
@@ -179,6 +187,7 @@ Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags() {
   options.max_stacks = static_cast<std::size_t>(FLAGS_flare_fiber_max_stacks);
   options.stack_idle =
       std::chrono::seconds(FLAGS_flare_fiber_stack_idle_seconds);
+  options.heap_idle = std::chrono::seconds(FLAGS_flare_heap_idle_seconds);
   options.stuck_threshold =
       std::chrono::milliseconds(FLAGS_flare_fiber_stuck_threshold_ms);
   if (const auto* const found =

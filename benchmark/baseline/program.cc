@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "flare/base/free_memory.h"
 #include "flare/base/unblocked_logging.h"
 #include "flare/base/version.h"
 #include "flare/io/resolver.h"
@@ -54,6 +55,7 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   const auto options = flare::rpc::RuntimeOptionsFromFlags();
   if (!options) std::exit(RefuseFlags(options.error().message()));
   // NOLINTEND(concurrency-mt-unsafe)
+  flare::KeepReturningFreeMemory();
 }
 
 int RefuseFlags(const std::string& reason) {

@@ -319,7 +319,7 @@ class Endings(PressTest):
     status = server.wait()
     self.skip_if_sanitized(server)
     self.assertEqual(status, 1, server)
-    self.assertRegex(server.log(), r"no \d+ MiB of address space for 7 threads")
+    self.assertRegex(server.log(), r"no \d+ MiB of address space for 8 threads")
 
   def test_help_is_no_mistake(self):
     for flag in "--help", "--helpshort", "--helpmatch=press", "--version":
