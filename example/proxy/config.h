@@ -71,6 +71,9 @@ struct HealthCheckConfig {
   std::string path = "/";
   std::string host = "";  // Empty: the upstream's name.
   int status = 200;
+  // A session through which no byte passes is cut, once its upstream is
+  // unhealthy as no check had an answer (timed out, or no route).
+  bool cut_sessions = true;
 
   bool operator==(const HealthCheckConfig&) const = default;
 };
@@ -96,7 +99,13 @@ struct ProxyConfig {
   // A peer that doesn't acknowledge data for so long, or takes none of what
   // waits for it, breaks its connection (TCP_USER_TIMEOUT). 0: the system's
   // default for the former (about 15 minutes), never for the latter.
-  std::chrono::nanoseconds tcp_user_timeout{0};
+  std::chrono::nanoseconds tcp_user_timeout = std::chrono::minutes(1);
+  // The system asks a peer that was silent for `tcp_keepalive`, and then every
+  // `tcp_keepalive_interval`, whether it is still there; one that doesn't
+  // answer three times, or for `tcp_user_timeout`, breaks its connection. In
+  // whole seconds. 0: never.
+  std::chrono::nanoseconds tcp_keepalive = std::chrono::seconds(30);
+  std::chrono::nanoseconds tcp_keepalive_interval = std::chrono::seconds(10);
 
   // Clients at a time; more are closed at once. At least 1.
   std::size_t max_connections = 10000;

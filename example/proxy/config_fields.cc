@@ -239,6 +239,12 @@ constexpr Field kFields[] = {
       return SetOptionalDuration(text, 1ms, kDay, &c->tcp_user_timeout);
     }>("tcp_user_timeout"),
     Single<[](Text text, Config* c) {
+      return SetOptionalDuration(text, 1s, 9h, &c->tcp_keepalive);
+    }>("tcp_keepalive"),
+    Single<[](Text text, Config* c) {
+      return SetDuration(text, 1s, 9h, &c->tcp_keepalive_interval);
+    }>("tcp_keepalive_interval"),
+    Single<[](Text text, Config* c) {
       return SetInteger(text, 1, 10'000'000, &c->max_connections);
     }>("max_connections"),
     Single<[](Text text, Config* c) {
@@ -301,6 +307,9 @@ constexpr Field kFields[] = {
     Single<[](Text text, Config* c) {
       return SetInteger(text, 100, 599, &c->health_check.status);
     }>("health_check.status", "health_check_status"),
+    Single<[](Text text, Config* c) {
+      return SetBool(text, &c->health_check.cut_sessions);
+    }>("health_check.cut_sessions", "health_check_cut_sessions"),
     Single<[](Text text, Config* c) {
       c->access_log = text;
       return Status();

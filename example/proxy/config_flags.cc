@@ -1,5 +1,5 @@
-// The flags of tcp_proxy. All are texts, but for the one that may stand without
-// a value: what they mean, and what is wrong with them, is decided at one place
+// The flags of tcp_proxy. All are texts, but for those that may stand without a
+// value: what they mean, and what is wrong with them, is decided at one place
 // for flags and files (config_fields.cc). The defaults here only serve --help:
 // config.h has those that count, and a test compares them.
 
@@ -31,10 +31,15 @@ DEFINE_string(failure_pause, "10s", "See --max_failures.");
 DEFINE_string(idle_timeout, "5m",
               "Connections without a byte either way for so long are closed; "
               "0: never.");
-DEFINE_string(tcp_user_timeout, "0",
+DEFINE_string(tcp_user_timeout, "1m",
               "A peer that doesn't acknowledge data for so long, or takes none "
               "of what waits for it, breaks its connection; 0: as the system "
               "does it.");
+DEFINE_string(tcp_keepalive, "30s",
+              "A peer that was silent for so long is asked (TCP keep-alive) "
+              "whether it is still there; three questions without an answer "
+              "break its connection; 0: never.");
+DEFINE_string(tcp_keepalive_interval, "10s", "Between two such questions.");
 DEFINE_string(max_connections, "10000",
               "Clients at a time; more are closed at once.");
 DEFINE_string(max_connections_per_upstream, "0",
@@ -63,6 +68,9 @@ DEFINE_string(health_check_path, "/", "What is requested by http checks.");
 DEFINE_string(health_check_host, "",
               "The Host of http checks; empty: the upstream's name.");
 DEFINE_string(health_check_status, "200", "The status of a good http check.");
+DEFINE_bool(health_check_cut_sessions, true,
+            "Cut sessions without a byte once their upstream is unhealthy as "
+            "checks had no answer.");
 DEFINE_string(access_log, "",
               "File for a line per connection that ended, opened again on "
               "SIGHUP; -: stdout.");

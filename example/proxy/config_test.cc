@@ -83,6 +83,8 @@ max_failures: 5
 failure_pause: 1m
 idle_timeout: 0
 tcp_user_timeout: 3s
+tcp_keepalive: 20s
+tcp_keepalive_interval: 7s
 max_connections: 7
 max_connections_per_upstream: 3
 backlog: 100
@@ -101,6 +103,7 @@ health_check:
   path: /health?deep=1
   host: example.org
   status: 204
+  cut_sessions: no
 access_log: /tmp/access.log
 statistics_interval: 1h
 admin: 127.0.0.1:9090
@@ -122,6 +125,8 @@ drain_deadline: 5s
   EXPECT_EQ(config->failure_pause, 1min);
   EXPECT_EQ(config->idle_timeout, 0ns);
   EXPECT_EQ(config->tcp_user_timeout, 3s);
+  EXPECT_EQ(config->tcp_keepalive, 20s);
+  EXPECT_EQ(config->tcp_keepalive_interval, 7s);
   EXPECT_EQ(config->max_connections, 7u);
   EXPECT_EQ(config->max_connections_per_upstream, 3u);
   EXPECT_EQ(config->backlog, 100);
@@ -139,11 +144,12 @@ drain_deadline: 5s
   EXPECT_EQ(config->health_check.path, "/health?deep=1");
   EXPECT_EQ(config->health_check.host, "example.org");
   EXPECT_EQ(config->health_check.status, 204);
+  EXPECT_FALSE(config->health_check.cut_sessions);
   EXPECT_EQ(config->access_log, "/tmp/access.log");
   EXPECT_EQ(config->statistics_interval, 1h);
   EXPECT_EQ(config->admin.port(), 9090);
   EXPECT_EQ(config->drain_deadline, 5s);
-  EXPECT_TRUE(config->where.at("admin").ends_with(":34: admin"));
+  EXPECT_TRUE(config->where.at("admin").ends_with(":37: admin"));
 }
 
 TEST(ConfigTest, MistakesInFiles) {
@@ -192,14 +198,15 @@ TEST(ConfigTest, MistakesInFiles) {
        "F:1: conect_timeout: there is no such setting: 'conect_timeout' is "
        "not known; there are listen, upstreams, lb, connect_timeout, "
        "connect_attempts, max_failures, failure_pause, idle_timeout, "
-       "tcp_user_timeout, max_connections, max_connections_per_upstream, "
+       "tcp_user_timeout, tcp_keepalive, tcp_keepalive_interval, "
+       "max_connections, max_connections_per_upstream, "
        "backlog, high_watermark, low_watermark, copy_mode, "
        "accept_proxy_protocol, send_proxy_protocol, health_check, access_log, "
        "statistics_interval, admin and drain_deadline"},
       {"health_check:\n  type: tcp\n  every: 5s\n",
        "F:3: health_check.every: there is no such setting: 'every' is not "
        "known; there are type, interval, jitter, timeout, rise, fall, path, "
-       "host and status"},
+       "host, status and cut_sessions"},
       {"lb: round_robin\n\nlb: source_hash\n",
        "F:3: lb: given twice; the first time is in line 1"},
       {"health_check: {rise: 1, rise: 2}\n",

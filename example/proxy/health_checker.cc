@@ -70,13 +70,16 @@ void HealthChecker::Update(
       config.health_check.type != HealthCheckConfig::Type::kNone;
   std::vector<std::shared_ptr<Patient>> patients;
   for (const flare::RefPtr<Upstream>& upstream : upstreams) {
+    if (!checks || !config.health_check.cut_sessions) {
+      upstream->SetSilentSince(0);
+    }
     if (!checks) {
       upstream->SetHealthy(true);
       continue;
     }
     std::shared_ptr<Patient> patient = Find(*upstream);
     if (patient == nullptr) patient = std::make_shared<Patient>(upstream);
-    fibers_.emplace_back([config = config.health_check,
+    fibers_.emplace_back([this, config = config.health_check,
                           header = HeaderFor(config.send_proxy_protocol),
                           stop = stop_.get_token(), patient] {
       Observe(config, header, stop, patient.get());
@@ -116,11 +119,13 @@ void HealthChecker::Observe(const HealthCheckConfig& config,
   flare::this_fiber::SetName("health_check");
   CheckPauses pauses(config);
   do {
+    const std::int64_t began_ns = flare::NowNs();
     const flare::Status status =
         ProbeServer(config, patient->upstream->name(),
                     patient->upstream->address(), header, stop);
     if (status.code() == ECANCELED) return;
     Note(config, status, patient);
+    if (config.cut_sessions) NoteSilence(status, began_ns, patient);
   } while (flare::this_fiber::SleepFor(stop, pauses.Next()));
 }
 
@@ -143,6 +148,29 @@ void HealthChecker::Note(const HealthCheckConfig& config,
     LOG(WARNING) << "Upstream " << upstream.name()
                  << " is unhealthy: " << status.message();
   }
+}
+
+// A server that refuses checks, or answers them badly, ends its connections by
+// itself. One that is gone without a word does not.
+void HealthChecker::NoteSilence(const flare::Status& status,
+                                std::int64_t began_ns, Patient* patient) {
+  const bool silent = status.code() == ETIMEDOUT ||
+                      status.code() == EHOSTUNREACH ||
+                      status.code() == ENETUNREACH;
+  if (IsShortage(status.code())) return;
+  Upstream& upstream = *patient->upstream;
+  if (!silent) {
+    patient->silent_from_ns = patient->silent_for_ns = 0;
+    return upstream.SetSilentSince(0);
+  }
+  if (patient->silent_from_ns == 0) patient->silent_from_ns = began_ns;
+  if (patient->verdict.healthy()) return;
+  const std::int64_t now = flare::NowNs();
+  if (patient->silent_for_ns == 0) {
+    patient->silent_for_ns = now - patient->silent_from_ns;
+  }
+  upstream.SetSilentSince(now - patient->silent_for_ns);
+  if (on_silent_) on_silent_();
 }
 
 }  // namespace example::proxy

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -60,7 +61,10 @@ class CheckPauses {
 
 class HealthChecker {
  public:
-  HealthChecker() = default;
+  // `on_silent` is called, on a fiber, when Upstream::silent_since_ns() of an
+  // upstream has been set. Must not block for long.
+  explicit HealthChecker(std::function<void()> on_silent = {})
+      : on_silent_(std::move(on_silent)) {}
   // Does Stop().
   ~HealthChecker() { Stop(); }
 
@@ -91,20 +95,25 @@ class HealthChecker {
     explicit Patient(flare::RefPtr<Upstream> u) : upstream(std::move(u)) {}
 
     const flare::RefPtr<Upstream> upstream;
-    HealthVerdict verdict;  // Its fiber's own.
+    // Its fiber's own.
+    HealthVerdict verdict;
+    std::int64_t silent_from_ns = 0;  // The first of a row without an answer.
+    std::int64_t silent_for_ns = 0;   // What made it unhealthy.
     mutable flare::Spinlock lock;
     Statistics statistics FLARE_GUARDED_BY(lock);
   };
 
   // One fiber: until a stop is requested.
-  static void Observe(const HealthCheckConfig& config,
-                      const std::string& header, const std::stop_token& stop,
-                      Patient* patient);
+  void Observe(const HealthCheckConfig& config, const std::string& header,
+               const std::stop_token& stop, Patient* patient);
   static void Note(const HealthCheckConfig& config, const flare::Status& status,
+                   Patient* patient);
+  void NoteSilence(const flare::Status& status, std::int64_t began_ns,
                    Patient* patient);
 
   std::shared_ptr<Patient> Find(const Upstream& upstream) const;
 
+  const std::function<void()> on_silent_;
   mutable flare::Spinlock lock_;
   std::vector<std::shared_ptr<Patient>> patients_ FLARE_GUARDED_BY(lock_);
   std::stop_source stop_;

@@ -162,6 +162,8 @@ bool Proxy::WaitUntilIdle(std::int64_t deadline_ns) {
 
 void Proxy::CutAll() { sessions_->CutAll(); }
 
+void Proxy::CutSilent() { sessions_->LookAtUpstreams(); }
+
 std::vector<flare::Endpoint> Proxy::listening() const {
   flare::ScopedLock guard(lock_);
   return addresses_;

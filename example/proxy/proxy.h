@@ -72,6 +72,11 @@ class Proxy {
   // Ends all sessions now, as kCut. Doesn't wait for their ends; any thread.
   void CutAll();
 
+  // Ends sessions that wait for an upstream which is silent
+  // (Upstream::silent_since_ns), as kUpstreamAborted with ETIMEDOUT. Doesn't
+  // wait for their ends; any thread.
+  void CutSilent();
+
   // The following are thread-safe and don't block.
   // Where it listens, with real port numbers, in the configuration's order.
   std::vector<flare::Endpoint> listening() const;

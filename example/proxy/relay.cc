@@ -89,6 +89,7 @@ void Relay::Note(Side side, std::uint32_t events) {
   if ((events & (EPOLLIN | kEnd)) != 0) from.readable = true;
   if ((events & kEnd) != 0) from.hang_up = true;  // [RE2]
   if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) to.blocked = false;
+  if ((events & EPOLLERR) != 0) broken_ = true;
   // Whoever is still to be read from tells by that what is wrong with it.
   if ((events & EPOLLERR) != 0 && from.source_ended && !to.done) {
     const int error = flare::io::TakeSocketError(to.sink);
@@ -271,6 +272,7 @@ void Relay::EndSource(Side from, int error) {
   }
   if (error == 0) return;
   Blame(from, error);
+  broken_ = true;
   flow.source_broke = true;
   Flow& back = flows_[Other(from)];
   back.done = true;  // [RE4]
@@ -292,11 +294,21 @@ void Relay::BreakSink(Side from, int error) {
   Flow& flow = flows_[from];
   const Side broken = Other(from);
   Blame(broken, error);
+  broken_ = true;
   flow.done = true;  // [RE4]
   DropPending(from);
   // What it had sent before is still to be had.
   Flow& back = flows_[broken];
   back.readable = back.hang_up = true;
+}
+
+void Relay::GiveUp() {
+  for (const Side side : {kClient, kUpstream}) {
+    // An error that no read and no write has taken yet, since neither was due.
+    const int error = flare::io::TakeSocketError(flows_[side].source);
+    if (error != 0) Blame(side, error);
+  }
+  result_.reset_other = true;
 }
 
 void Relay::DropPending(Side from) {

@@ -20,7 +20,9 @@
 //
 // The end of one direction is passed on as such (half-close), after all bytes
 // before it. When a connection breaks, what it had sent before is still
-// delivered if the other side takes it, and that is then to be reset.
+// delivered if the other side takes it, and that is then to be reset. While the
+// other side takes nothing the relay doesn't end: broken() tells, and GiveUp()
+// ends it.
 //
 // A state machine and nothing else: no threads, no poller, no timers. Not
 // thread-safe; doesn't block or suspend.
@@ -101,7 +103,15 @@ class Relay {
     return flows_[1 - side].pipe != nullptr;
   }
 
-  // After kEnded.
+  // One of the connections has broken, and bytes of it, read or not, wait for
+  // the other one. Costs nothing to ask.
+  bool broken() const noexcept { return broken_; }
+
+  // Ends the relay in place of kEnded: what waits is not delivered any more.
+  // Only if broken().
+  void GiveUp();
+
+  // After kEnded or GiveUp().
   const Result& result() const noexcept { return result_; }
 
  private:
@@ -155,6 +165,7 @@ class Relay {
 
   const Options options_;
   Flow flows_[2];
+  bool broken_ = false;
   Result result_;
 };
 

@@ -11,6 +11,8 @@
 //        fetched before a side was retired find a live session.
 #include "example/proxy/session.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "example/proxy/session_side.h"
@@ -26,6 +28,10 @@ using flare::io::UniqueFd;
 
 // Bytes of a connection that aren't in the statistics yet, at most.
 constexpr std::uint64_t kAccountingStep = 256 << 10;
+
+// When one connection has broken, the other one has so much time to take some
+// of the bytes that wait for it, again and again.
+constexpr std::int64_t kBrokenPatienceNs = flare::kNsPerSecond;
 
 }  // namespace
 
@@ -73,6 +79,8 @@ Session::~Session() = default;
 
 void Session::Cut() { SignalAndSubmit(kCutAsked); }
 
+void Session::LookAtUpstream() { SignalAndSubmit(kLookAsked); }
+
 bool Session::Signal(std::uint32_t events) noexcept {
   // acq_rel: release pairs with the exchange in Run, acquire with the exchange
   // by which the last run has left [SE1].
@@ -102,13 +110,14 @@ void Session::Run() {
 }
 
 void Session::Handle(std::uint32_t events) {
-  if (phase_ == Phase::kRelaying && (events & (kTime | kCutAsked)) == 0)
-      [[likely]] {
+  if (phase_ == Phase::kRelaying &&
+      (events & (kTime | kCutAsked | kLookAsked)) == 0) [[likely]] {
     return RunRelay(events);
   }
   if ((events & kCutAsked) != 0) return EndAs(SessionEnd::kCut, 0);
   if ((events & kStart) != 0) OnStart();
   if (phase_ == Phase::kHeader) ReadHeader();
+  if (phase_ == Phase::kConnecting) OnClientWhileConnecting(events);
   if (phase_ == Phase::kConnecting) OnConnecting(events);
   if (phase_ == Phase::kRelaying) {
     // Edges that came earlier won't come again.
@@ -118,16 +127,18 @@ void Session::Handle(std::uint32_t events) {
     // would have led to a relay.
     early_events_ |= events & (kEventMask << kClientShift);
   }
+  if ((events & kLookAsked) != 0) EndIfUpstreamIsSilent();
   if (phase_ != Phase::kOver && (events & kTime) != 0) OnTime();
 }
 
 void Session::OnStart() {
   const ProxyConfig& config = *serving_->config;
   SetSocketOptions(client_->fd(), config);
-  if (!config.accept_proxy_protocol) return ConnectToNext();
+  // From the start: it may go before there is an upstream.
   if (const flare::Status status = client_->Register(); !status.ok()) {
     return EndAs(SessionEnd::kNoUpstream, status.code());
   }
+  if (!config.accept_proxy_protocol) return ConnectToNext();
   SetDeadline(SaturatingAdd(NowNs(), config.connect_timeout.count()));
 }
 
@@ -146,18 +157,41 @@ void Session::OnTime() {
       return EndAs(SessionEnd::kBadHeader, ETIMEDOUT);
     case Phase::kConnecting:
       return OnConnectTime(now);
-    case Phase::kRelaying: {
-      // Armed once per idle_timeout, not once per message: what has passed
-      // meanwhile only moves the deadline.
-      const std::int64_t idle_ns = serving_->config->idle_timeout.count();
-      if (idle_ns == 0) return;  // Connecting's.
-      const std::int64_t end = SaturatingAdd(last_activity_ns_, idle_ns);
-      if (now >= end) return EndAs(SessionEnd::kIdle, 0);
-      return SetDeadline(end);
-    }
+    case Phase::kRelaying:
+      return OnRelayTime(now);
     case Phase::kOver:
       return;
   }
+}
+
+// How long no byte may pass; 0: for ever.
+std::int64_t Session::RelayPatienceNs() const {
+  const std::int64_t idle_ns = serving_->config->idle_timeout.count();
+  if (!relay_->broken()) return idle_ns;
+  return idle_ns == 0 ? kBrokenPatienceNs
+                      : std::min(idle_ns, kBrokenPatienceNs);
+}
+
+void Session::OnRelayTime(std::int64_t now) {
+  // Armed once per idle_timeout, not once per message: what has passed
+  // meanwhile only moves the deadline.
+  const std::int64_t patience_ns = RelayPatienceNs();
+  if (patience_ns == 0) return;  // Connecting's.
+  const std::int64_t end = SaturatingAdd(last_activity_ns_, patience_ns);
+  if (now < end) return SetDeadline(end);
+  if (!relay_->broken()) return EndAs(SessionEnd::kIdle, 0);
+  relay_->GiveUp();
+  EndRelay();
+}
+
+// The health check has had no answer from it for as long as it takes to call
+// it unhealthy; nor has this session.
+void Session::EndIfUpstreamIsSilent() {
+  if (phase_ != Phase::kRelaying) return;
+  const std::int64_t since_ns = report_.upstream->silent_since_ns();
+  if (since_ns == 0 || last_activity_ns_ >= since_ns) return;
+  flare::io::SetResetOnClose(client_->fd());
+  EndAs(SessionEnd::kUpstreamAborted, ETIMEDOUT);
 }
 
 void Session::RunRelay(std::uint32_t events) {
@@ -176,6 +210,10 @@ void Session::RunRelay(std::uint32_t events) {
   }
   if (outcome == Relay::Outcome::kEnded) return EndRelay();
   run_again_ = outcome == Relay::Outcome::kMore;
+  if (!run_again_ && relay_->broken() && !relay_broken_) [[unlikely]] {
+    relay_broken_ = true;
+    OnRelayTime(NowNs());
+  }
 }
 
 void Session::AccountBytes() {

@@ -63,6 +63,11 @@ class Session final : public flare::RefCounted<Session>,
   // Ends it soon. Any thread; doesn't block.
   void Cut();
 
+  // Has it look soon whether its upstream has been found silent
+  // (Upstream::silent_since_ns), and end if no byte has passed since. Any
+  // thread; doesn't block.
+  void LookAtUpstream();
+
  private:
   class Side;
   struct SessionTimer : flare::fiber::Timer {
@@ -89,12 +94,16 @@ class Session final : public flare::RefCounted<Session>,
   int BeginConnecting();
   void OnConnecting(std::uint32_t events);
   void OnConnectTime(std::int64_t now);
+  void OnClientWhileConnecting(std::uint32_t events);
   void ConnectFailed(int error);
   void LeaveUpstream(int error);
   void ReleaseUpstream();
   void OnConnected();
   void SendHeader();
   void RunRelay(std::uint32_t events);
+  void OnRelayTime(std::int64_t now);
+  std::int64_t RelayPatienceNs() const;
+  void EndIfUpstreamIsSilent();
   void AccountBytes();
   void EndRelay();
   void EndAs(SessionEnd end, int error);
@@ -113,6 +122,8 @@ class Session final : public flare::RefCounted<Session>,
   bool timer_used_ = false;
   bool counted_by_upstream_ = false;
   bool out_of_means_ = false;       // IsShortage(): no use in more attempts.
+  bool client_ended_ = false;       // Before it had sent a byte.
+  bool relay_broken_ = false;       // Has been seen.
   int connect_error_ = 0;           // The last attempt's.
   std::uint32_t early_events_ = 0;  // The client's, before there was a relay.
   std::int64_t deadline_ns_ = 0;

@@ -30,6 +30,10 @@ using flare::SaturatingAdd;
 // Before a Unix socket whose backlog is full is tried again.
 constexpr std::int64_t kFirstPauseNs = 5'000'000;
 
+// For an upstream to be connected to, once the client has ended its direction
+// without a byte. It may only want to listen, but more likely it has gone.
+constexpr std::int64_t kEndedClientPatienceNs = 250'000'000;
+
 // A server that is down fails once per client, and there are many clients.
 flare::rpc::LogThrottle connect_log;
 
@@ -79,6 +83,7 @@ void Session::ConnectToNext() {
   for (;;) {
     const std::int64_t now = NowNs();
     RefPtr<Upstream> next;
+    if (client_ended_) return EndAs(SessionEnd::kClientAborted, 0);
     if (!out_of_means_ && report_.attempts < config.connect_attempts) {
       next = serving_->upstreams.Acquire(report_.source, tried_, now);
     }
@@ -135,6 +140,24 @@ int Session::BeginConnecting() {
   return upstream_->Register().code();
 }
 
+// A client that has gone is not to wait for an upstream, nor to take a place.
+void Session::OnClientWhileConnecting(std::uint32_t events) {
+  const std::uint32_t client = UnpackEvents(events, kClientShift);
+  if ((client & EPOLLERR) != 0) {
+    return EndAs(SessionEnd::kClientAborted,
+                 flare::io::TakeSocketError(client_->fd()));
+  }
+  if ((client & (EPOLLRDHUP | EPOLLHUP)) == 0 || !received_.empty()) return;
+  char byte;
+  if (::recv(client_->fd(), &byte, 1, MSG_PEEK) != 0) return;
+  // A Unix socket that is closed; those of TCP don't tell that from an end of
+  // one direction.
+  if ((client & EPOLLHUP) != 0) return EndAs(SessionEnd::kClientAborted, 0);
+  client_ended_ = true;
+  SetDeadline(
+      std::min(deadline_ns_, SaturatingAdd(NowNs(), kEndedClientPatienceNs)));
+}
+
 void Session::OnConnecting(std::uint32_t events) {
   if (!upstream_ || UnpackEvents(events, kUpstreamShift) == 0) return;
   const int fd = upstream_->fd();
@@ -150,6 +173,7 @@ void Session::OnConnecting(std::uint32_t events) {
 
 // The time is over for connecting, or for waiting until there is room.
 void Session::OnConnectTime(std::int64_t now) {
+  if (client_ended_) return EndAs(SessionEnd::kClientAborted, 0);
   const std::int64_t taken = now - connect_began_ns_;
   if (upstream_ || taken >= serving_->config->connect_timeout.count()) {
     return ConnectFailed(ETIMEDOUT);
@@ -182,11 +206,6 @@ void Session::OnConnected() {
   const ProxyConfig& config = *serving_->config;
   report_.upstream->ReportConnected();
   report_.connected_ns = last_activity_ns_ = NowNs();
-  if (!client_->registered()) {
-    if (const flare::Status status = client_->Register(); !status.ok()) {
-      return EndAs(SessionEnd::kNoUpstream, status.code());
-    }
-  }
   relay_.emplace(client_->fd(), upstream_->fd(),
                  Relay::Options{.high_watermark = config.high_watermark,
                                 .low_watermark = config.low_watermark,

@@ -102,6 +102,13 @@ void SessionRegistry::CutAll() {
   }
 }
 
+void SessionRegistry::LookAtUpstreams() {
+  for (Group& group : groups_) {
+    flare::ScopedLock guard(group.lock);
+    for (Session& session : group.sessions) session.LookAtUpstream();
+  }
+}
+
 bool SessionRegistry::WaitUntilEmpty(std::int64_t deadline_ns) {
   std::unique_lock lock(empty_lock_);
   return empty_.wait_until(

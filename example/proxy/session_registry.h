@@ -46,6 +46,9 @@ class SessionRegistry {
   // Calls Cut() of all sessions.
   void CutAll();
 
+  // Calls LookAtUpstream() of all sessions.
+  void LookAtUpstreams();
+
   // True: there are none. False: NowNs() has reached the deadline. Blocks the
   // fiber.
   bool WaitUntilEmpty(std::int64_t deadline_ns);

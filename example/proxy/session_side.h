@@ -29,6 +29,7 @@ inline constexpr std::uint32_t kStart = 1U << 12;
 inline constexpr std::uint32_t kTime = 1U << 13;
 inline constexpr std::uint32_t kCutAsked = 1U << 14;
 inline constexpr std::uint32_t kQueued = 1U << 15;
+inline constexpr std::uint32_t kLookAsked = 1U << 16;
 static_assert((EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLERR | EPOLLHUP) <
               kMovedRdhup);
 
@@ -65,8 +66,6 @@ class Session::Side final : public flare::io::Descriptor {
     return status;
   }
 
-  bool registered() const { return registered_; }
-
   void Close() {
     if (registered_) {
       flare::io::EpollPoller::OfGroup(session_->home_)->Retire(this);
@@ -87,6 +86,13 @@ inline void SetSocketOptions(int fd, const ProxyConfig& config) {
       config.tcp_user_timeout);
   if (ms.count() > 0) {
     flare::io::SetTcpUserTimeout(fd, static_cast<int>(ms.count()));
+  }
+  if (config.tcp_keepalive.count() > 0) {
+    const auto seconds = [](std::chrono::nanoseconds time) {
+      return std::chrono::ceil<std::chrono::seconds>(time);
+    };
+    flare::io::SetKeepAlive(fd, seconds(config.tcp_keepalive),
+                            seconds(config.tcp_keepalive_interval));
   }
 }
 

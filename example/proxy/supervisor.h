@@ -78,7 +78,7 @@ class Supervisor {
   const std::int64_t started_ns_;
   AccessLog access_log_;
   std::unique_ptr<Proxy> proxy_;
-  HealthChecker health_;
+  HealthChecker health_{[this] { proxy_->CutSilent(); }};
   std::unique_ptr<flare::Server> admin_;
 
   // One of Start, Reload and Drain at a time.

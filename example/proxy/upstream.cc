@@ -47,6 +47,14 @@ bool Upstream::healthy() const noexcept {
   return healthy_.load(std::memory_order_relaxed);
 }
 
+void Upstream::SetSilentSince(std::int64_t time_ns) noexcept {
+  silent_since_ns_.store(time_ns, std::memory_order_relaxed);
+}
+
+std::int64_t Upstream::silent_since_ns() const noexcept {
+  return silent_since_ns_.load(std::memory_order_relaxed);
+}
+
 bool Upstream::paused(std::int64_t now_ns) const noexcept {
   return now_ns < paused_until_ns_.load(std::memory_order_relaxed);
 }

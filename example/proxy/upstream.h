@@ -44,6 +44,12 @@ class Upstream : public flare::RefCounted<Upstream> {
   void SetHealthy(bool healthy) noexcept;
   bool healthy() const noexcept;
 
+  // Health checks get no answer from it, and by now a session through which no
+  // byte has passed since then may be taken for dead. A time of NowNs(); 0:
+  // there are answers.
+  void SetSilentSince(std::int64_t time_ns) noexcept;
+  std::int64_t silent_since_ns() const noexcept;
+
   // Kept back since connecting failed `max_failures` times in a row.
   bool paused(std::int64_t now_ns) const noexcept;
 
@@ -89,6 +95,7 @@ class Upstream : public flare::RefCounted<Upstream> {
   const std::string name_;
   const flare::Endpoint address_;
   std::atomic<bool> healthy_{true};
+  std::atomic<std::int64_t> silent_since_ns_{0};
   std::atomic<int> failures_in_row_{0};
   std::atomic<std::int64_t> paused_until_ns_{0};
   std::atomic<std::uint64_t> active_{0};

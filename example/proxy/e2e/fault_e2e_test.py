@@ -2,6 +2,7 @@
 """What tcp_proxy does when upstreams or clients fail, are slow, or stop
 halfway."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -69,6 +70,156 @@ class UnreadLog(proxy_harness.ProxyTest):
         upstreams=[dead, self.upstream()])
     self.check_clients(proxy)
     self.assertEqual(proxy.stop(), 0)
+
+
+class PeersThatGo(proxy_harness.ProxyTest):
+
+  def wait_for_no_session(self, proxy):
+    self.wait_for_statistics(proxy, lambda s: s["active"] == 0, "no session")
+
+  def fill(self, connection):
+    """Sends until nobody takes anything any more."""
+    connection.setblocking(False)
+    piece = b"x" * (1 << 16)
+    full_since = None
+    # A proxy that has stopped reading stays so; one that hasn't is seen soon.
+    while full_since is None or time.monotonic() - full_since < 0.3:
+      try:
+        connection.send(piece)
+        full_since = None
+      except BlockingIOError:
+        full_since = full_since or time.monotonic()
+        select.select([], [connection], [], 0.05)
+
+  def test_a_client_that_is_reset_while_it_is_not_read(self):
+    for mode in ("copy", "splice", "auto"):
+      with self.subTest(mode=mode):
+        server = self.keep(socket.create_server(("127.0.0.1", 0)))
+        proxy = self.start_proxy(
+            f"--copy_mode={mode}", "--idle_timeout=0", "--max_connections=1",
+            f"--access_log={self.path(mode)}",
+            upstreams=["127.0.0.1:%d" % server.getsockname()[1]])
+        client = self.connect(proxy)
+        with server.accept()[0]:
+          self.fill(client)
+          proxy_harness.reset(client)
+          self.wait_for_no_session(proxy)
+          (line,) = self.access_lines(1, mode)
+          self.assertEqual(line["end"], "client-aborted")
+          self.assertEqual(line["error"], "ECONNRESET")
+          # Its place is free.
+          self.connect(proxy)
+          server.accept()[0].close()
+
+  def test_an_upstream_that_is_reset_while_it_is_not_read(self):
+    server = self.keep(socket.create_server(("127.0.0.1", 0)))
+    proxy = self.start_proxy(
+        "--idle_timeout=0",
+        upstreams=["127.0.0.1:%d" % server.getsockname()[1]])
+    self.connect(proxy)
+    upstream = server.accept()[0]
+    self.fill(upstream)
+    proxy_harness.reset(upstream)
+    self.wait_for_no_session(proxy)
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "upstream-aborted")
+    self.assertEqual(line["error"], "ECONNRESET")
+
+  def test_a_client_that_goes_while_its_upstream_is_connected_to(self):
+    silent = self.keep(proxy_harness.SilentAddress())
+    proxy = self.start_proxy("--connect_timeout=1h", upstreams=[silent])
+    for count, go in enumerate((proxy_harness.reset, socket.socket.close), 1):
+      client = self.connect(proxy)
+      self.wait_for_statistics(proxy, lambda s: s["active"] == 1, "a session")
+      go(client)
+      self.wait_for_no_session(proxy)
+      line = self.access_lines(count)[-1]
+      self.assertEqual(line["end"], "client-aborted")
+    self.assertEqual(self.statistics(proxy)["connect_failures"], 0)
+
+  def test_a_client_that_only_wants_to_listen(self):
+    upstream = self.upstream(lambda connection: connection.sendall(b"news"))
+    proxy = self.start_proxy(upstreams=[upstream])
+    self.assertEqual(self.exchange(proxy, b""), b"news")
+
+  def start_checked(self, *flags):
+    """A proxy in front of a server that `answers` checks as long as it is set,
+    and otherwise says nothing."""
+    answers = threading.Event()
+    answers.set()
+
+    def serve(connection):
+      data = connection.recv(1 << 16)
+      if not data.startswith(b"GET /"):
+        connection.sendall(data)
+        proxy_harness.echo(connection)
+      elif answers.is_set():
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+      else:
+        connection.recv(1)
+
+    proxy = self.start_proxy("--idle_timeout=0", "--health_check=http",
+                             "--health_check_interval=10ms",
+                             "--health_check_timeout=500ms", *flags,
+                             upstreams=[self.upstream(serve)])
+    return proxy, answers
+
+  def wait_for_health(self, proxy, healthy):
+    self.wait_for_statistics(
+        proxy, lambda s: s["upstreams"][0]["healthy"] == healthy,
+        f"healthy: {healthy}")
+
+  def test_an_upstream_that_checks_find_silent(self):
+    proxy, answers = self.start_checked()
+    client = self.connect(proxy)
+    client.sendall(b"hello")
+    self.assertEqual(proxy_harness.read_exactly(client, 5), b"hello")
+    answers.clear()
+    with self.assertRaises(ConnectionResetError):
+      client.recv(1)
+    (line,) = self.access_lines(1)
+    self.assertEqual(line["end"], "upstream-aborted")
+    self.assertEqual(line["error"], "ETIMEDOUT")
+    answers.set()
+    self.wait_for_health(proxy, True)
+    self.assertEqual(self.exchange(proxy), b"hello")
+
+  def test_sessions_of_a_silent_upstream_may_be_kept(self):
+    proxy, answers = self.start_checked("--health_check_cut_sessions=false")
+    client = self.connect(proxy)
+    client.sendall(b"hello")
+    self.assertEqual(proxy_harness.read_exactly(client, 5), b"hello")
+    answers.clear()
+    self.wait_for_health(proxy, False)
+    client.sendall(b"again")
+    self.assertEqual(proxy_harness.read_exactly(client, 5), b"again")
+
+  def timers(self, proxy):
+    """What the kernel waits for on the proxy's connections: 2 is the next
+    question of keep-alive, 0 nothing."""
+    timers = set()
+    with open(f"/proc/{proxy.pid}/net/tcp") as f:
+      sockets = {
+          row[9]: (row[3], int(row[5].split(":")[0], 16))
+          for row in map(str.split, f.read().splitlines()[1:])
+      }
+    for number in os.listdir(f"/proc/{proxy.pid}/fd"):
+      with contextlib.suppress(FileNotFoundError):
+        link = os.readlink(f"/proc/{proxy.pid}/fd/{number}")
+        state, timer = sockets.get(link.removeprefix("socket:[")[:-1], "  ")
+        if state == "01":
+          timers.add(timer)
+    return timers
+
+  def test_both_sides_are_asked_whether_they_are_there(self):
+    for flags, expected in (([], {2}), (["--tcp_keepalive=0"], {0})):
+      upstream = self.upstream()
+      proxy = self.start_proxy(*flags, upstreams=[upstream], admin=False)
+      client = self.connect(proxy)
+      client.sendall(b"hello")
+      self.assertEqual(proxy_harness.read_exactly(client, 5), b"hello")
+      harness.wait_until(lambda: self.timers(proxy) == expected,
+                         f"the timers {expected}")
 
 
 class UpstreamFailures(proxy_harness.ProxyTest):
