@@ -463,6 +463,31 @@ class CheckCMakeTest(unittest.TestCase):
             self.assertEqual(check_cmake.installed_path(path), installed)
 
 
+class IncludeListTest(unittest.TestCase):
+
+    PATHS = ['base/a.h', 'rpc/init.h', 'rpc/init/on.h', 'rpc/testing/b.h',
+             'example/rpc/c.h']
+    LISTED = ('exports_files([\n'
+              '    "flare/base/a.h",\n'
+              '    "flare/init.h",\n'
+              '    "flare/init/on.h",\n'
+              '    "flare/rpc/rpc_options.proto",\n'
+              '    "flare/rpc/testing/b.h",\n'
+              '])\n')
+
+    def check(self, text):
+        return list(check_includes.check_list(self.PATHS, text))
+
+    def test_all_headers_of_libraries(self):
+        self.assertEqual(self.check(self.LISTED), [])
+
+    def test_a_header_that_is_missing_and_one_that_is_gone(self):
+        problems = self.check(self.LISTED.replace('base/a.h', 'base/old.h'))
+        self.assertEqual(len(problems), 2, problems)
+        self.assertIn('lacks "flare/base/a.h"', problems[0])
+        self.assertIn('should not list "flare/base/old.h"', problems[1])
+
+
 class SetupTest(unittest.TestCase):
 
     def set_up(self, states):

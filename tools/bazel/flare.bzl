@@ -19,6 +19,10 @@ COPTS = [
     # A frame larger than a page touches each, so that it can't step over the
     # guard of a fiber's stack.
     "-fstack-clash-protection",
+    # Those who depend on a library find its headers by -isystem (//include).
+    # Its own code finds them here before, so that compilers warn of them.
+    "-iquote",
+    (_ROOT + "/" if _ROOT else "") + "include",
 ]
 
 def _as_one_source(name, srcs):
@@ -89,12 +93,20 @@ def _precompiled_deps():
         "//conditions:default": [],
     })
 
-def flare_cc_library(name, **kwargs):
-    """A library whose headers are included as "flare/<package>/x.h"."""
+def on_include_path(files):
+    """Labels of `files` of this package as "flare/<package>/x.h"."""
+    folder = _ours("//include:flare/" + native.package_name())
+    return ["%s/%s" % (folder, file) for file in files]
+
+def flare_cc_library(name, hdrs = [], deps = [], **kwargs):
+    """A library whose headers are included as "flare/<package>/x.h".
+
+    //include has to list them: tools/check_includes --write does that.
+    """
     flare_cc_part(
         name = name,
-        include_prefix = "flare/" + native.package_name(),
-        strip_include_prefix = "/" + native.package_name(),
+        hdrs = on_include_path(hdrs),
+        deps = deps + [_ours("//include")],
         **kwargs
     )
 
@@ -196,14 +208,14 @@ def _root_of(repository):
 def _proto_paths(deps):
     """Options that tell protoc where imports start.
 
-    Those of the repository of the caller, of its `deps`, and flare's.
+    In the repository of the caller, those of its `deps`, and flare's include/.
     """
     roots = [_root_of(native.repository_name())]
     for dep in deps:
         if dep.startswith("@"):
             roots.append(_root_of(dep.split("//")[0]))
     options = []
-    for path in roots + ["flare=" + (_ROOT or ".")]:
+    for path in roots + [(_ROOT + "/" if _ROOT else "") + "include"]:
         option = "--proto_path=" + path
         if option not in options:
             options.append(option)
@@ -227,18 +239,12 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
         give "flare/dir/x.pb.h": the paths that flare's headers have.
       **kwargs: visibility and the like.
     """
-    native.filegroup(
-        name = name + "_protos",
-        srcs = srcs + [_protos_of(dep) for dep in deps],
-        **kwargs
-    )
-    package = native.package_name()
     if flare_prefix:
-        # Protoc names outputs as it is told inputs: x.pb.h lands in
-        # <package>/flare/<package>/, and is found there without the first.
-        inputs = ["flare/%s/%s" % (package, src) for src in srcs]
-        stems = [file[:-len(".proto")] for file in inputs]
-        out = "$(RULEDIR)"
+        # Protoc names outputs as it is told inputs: by the path below include/.
+        inputs = ["flare/%s/%s" % (native.package_name(), src) for src in srcs]
+        stems = ["generated/" + file[:-len(".proto")] for file in inputs]
+        out = "$(RULEDIR)/generated"
+        srcs = on_include_path(srcs)
     else:
         inputs = ["$(execpath %s)" % src for src in srcs]
         stems = [src[:-len(".proto")] for src in srcs]
@@ -253,6 +259,11 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
             "--plugin=protoc-gen-flare-rpc=$(execpath %s)" % plugin,
             "--flare-rpc_out=" + out,
         ]
+    native.filegroup(
+        name = name + "_protos",
+        srcs = srcs + [_protos_of(dep) for dep in deps],
+        **kwargs
+    )
     native.genrule(
         name = name + "_generate",
         srcs = srcs + [_protos_of(dep) for dep in deps],
@@ -266,7 +277,7 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
         name = name,
         srcs = sources,
         hdrs = headers,
-        strip_include_prefix = "/" + package if flare_prefix else None,
+        includes = ["generated"] if flare_prefix else [],
         # Protoc's part of the code is not ours to keep free of warnings.
         copts = [option for option in COPTS if option != "-Werror"] +
                 _precompiled_copts(),

@@ -6,7 +6,7 @@
 //
 // with `protoc-gen-flare-rpc` in $PATH (or named by --plugin). Files that
 // import "flare/rpc/rpc_options.proto" need --proto_path=.
-// --proto_path=flare=<where flare is> besides. Bazel users write
+// --proto_path=<where flare is>/include besides. Bazel users write
 // `flare_proto_library` (tools/bazel/flare.bzl) and need not know.
 //
 // What the generated classes are is described in service_code.h, in
