@@ -96,12 +96,28 @@ if(FLARE_BUILD_RPC)
     REQUIRES "flare-io = ${PROJECT_VERSION}" gflags protobuf)
 endif()
 
-# Those that serve more than as examples.
 if(FLARE_BUILD_RPC AND FLARE_BUILD_PROGRAMS)
-  install(TARGETS
-    flare-server flare-relay-server flare-client flare-press flare-http-server
-    flare-tcp-proxy flare-rpc-proxy
-    RUNTIME COMPONENT Programs)
+  get_property(programs GLOBAL PROPERTY FLARE_PROGRAMS)
+  install(TARGETS ${programs} RUNTIME COMPONENT Programs)
+  if(FLARE_BUILD_MANUALS)
+    find_package(Python3 REQUIRED COMPONENTS Interpreter)
+    set(folder ${flare_BINARY_DIR}/manuals)
+    set(manuals)
+    foreach(program IN LISTS programs)
+      add_custom_command(OUTPUT ${folder}/${program}.1 ${folder}/${program}
+        COMMAND Python3::Interpreter ${flare_SOURCE_DIR}/tools/program_docs
+          $<TARGET_FILE:${program}> ${folder}
+        DEPENDS ${program} ${flare_SOURCE_DIR}/tools/program_docs
+        VERBATIM)
+      list(APPEND manuals ${folder}/${program}.1)
+      install(FILES ${folder}/${program}.1
+        DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT Programs)
+      install(FILES ${folder}/${program}
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+        COMPONENT Programs)
+    endforeach()
+    add_custom_target(flare_manuals ALL DEPENDS ${manuals})
+  endif()
 endif()
 
 

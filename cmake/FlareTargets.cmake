@@ -59,6 +59,7 @@ function(flare_program name)
   flare_compile_options(flare-${name})
   set_target_properties(flare-${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${flare_BINARY_DIR}/bin)
+  set_property(GLOBAL APPEND PROPERTY FLARE_PROGRAMS flare-${name})
   if(FLARE_JEMALLOC)
     # No symbol of it is referred to by its name: the linker would leave it out.
     target_link_libraries(flare-${name} PRIVATE

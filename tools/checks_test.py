@@ -15,6 +15,7 @@ check_includes = load('check_includes')
 check_layers = load('check_layers')
 check_orderings = load('check_orderings')
 count_tests = load('count_tests')
+program_docs = load('program_docs')
 
 
 class CountTestsTest(unittest.TestCase):
@@ -486,6 +487,46 @@ class IncludeListTest(unittest.TestCase):
         self.assertEqual(len(problems), 2, problems)
         self.assertIn('lacks "flare/base/a.h"', problems[0])
         self.assertIn('should not list "flare/base/old.h"', problems[1])
+
+
+class ProgramDocsTest(unittest.TestCase):
+
+    HELP = """flare-x: does -it-; see docs
+
+    -port (Port to listen on; 0: one that is
+      free (any)) type: int32 default: 5567
+    -quiet (.) type: bool
+      default: false
+    -name (A.) type: string default: ""
+
+--helpfull shows all.
+"""
+    FLAGS = [
+        ('port', 'Port to listen on; 0: one that is free (any)', 'int32',
+         '5567'),
+        ('quiet', '.', 'bool', 'false'),
+        ('name', 'A.', 'string', '""')]
+
+    def test_reads_flags(self):
+        self.assertEqual(program_docs.flags_of(self.HELP), self.FLAGS)
+
+    def test_man_page(self):
+        page = program_docs.man_page('flare-x', '1.2.3', 'does -it-',
+                                     self.FLAGS)
+        self.assertIn('.TH FLARE-X 1 "" "flare 1.2.3"', page)
+        self.assertIn('flare\\-x \\- does \\-it\\-', page)
+        self.assertIn('free (any). Default: 5567.', page)
+        self.assertIn('\n\\&. Default: false.', page)
+
+    def test_completion(self):
+        text = program_docs.completion('flare-x', self.FLAGS)
+        result = subprocess.run(
+            ['bash', '-c', text + """
+compopt() { :; }
+COMP_WORDS=(flare-x --n) COMP_CWORD=1
+_flare_x
+echo "${COMPREPLY[@]}" """], check=True, stdout=subprocess.PIPE, text=True)
+        self.assertEqual(result.stdout, '--name=\n')
 
 
 class SetupTest(unittest.TestCase):
