@@ -6,6 +6,9 @@
 // as the host's in a container that sees its files.
 #include "flare/base/cgroup.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -24,13 +27,13 @@ struct Mount {
 };
 
 struct Mounts {
-  std::vector<Mount> v1_cpu;
+  std::vector<Mount> v1;  // Of one controller.
   std::vector<Mount> v2;
 };
 
 // Where our process is in both hierarchies.
 struct Membership {
-  std::optional<std::string> v1_cpu;
+  std::optional<std::string> v1;
   std::optional<std::string> v2;
 };
 
@@ -48,7 +51,7 @@ void AddMount(Mount mount, std::vector<Mount>* mounts) {
 
 // "36 35 98:0 /root /mount/point rw,noatime master:1 - type source options";
 // before the dash there may be any number of optional fields.
-Mounts ReadMounts(const std::string& root) {
+Mounts ReadMounts(const std::string& root, std::string_view controller) {
   Mounts mounts;
   const std::string text = ReadSmallFile(root + "/proc/self/mountinfo");
   for (const std::string_view line : Split(text, '\n')) {
@@ -60,15 +63,16 @@ Mounts ReadMounts(const std::string& root) {
     Mount mount{std::string(front[3]), std::string(front[4])};
     if (back[0] == "cgroup2") {
       AddMount(std::move(mount), &mounts.v2);
-    } else if (back[0] == "cgroup" && HasItem(back[2], "cpu")) {
-      AddMount(std::move(mount), &mounts.v1_cpu);
+    } else if (back[0] == "cgroup" && HasItem(back[2], controller)) {
+      AddMount(std::move(mount), &mounts.v1);
     }
   }
   return mounts;
 }
 
 // "4:cpu,cpuacct:/path" for version 1, "0::/path" for version 2.
-Membership ReadMembership(const std::string& root) {
+Membership ReadMembership(const std::string& root,
+                          std::string_view controller) {
   Membership membership;
   const std::string text = ReadSmallFile(root + "/proc/self/cgroup");
   for (const std::string_view line : Split(text, '\n')) {
@@ -80,8 +84,8 @@ Membership ReadMembership(const std::string& root) {
     std::string path(line.substr(second + 1));
     if (controllers.empty()) {
       membership.v2 = std::move(path);
-    } else if (HasItem(controllers, "cpu")) {
-      membership.v1_cpu = std::move(path);
+    } else if (HasItem(controllers, controller)) {
+      membership.v1 = std::move(path);
     }
   }
   return membership;
@@ -102,7 +106,7 @@ std::string BelowMount(const Mount& mount, std::string path) {
 }
 
 // "max 100000" or "150000 100000".
-std::optional<double> ReadV2(const std::string& folder) {
+std::optional<double> ReadCpuV2(const std::string& folder) {
   const std::string text = ReadSmallFile(folder + "/cpu.max");
   const auto fields = Split(Trim(text), ' ');
   if (fields.size() != 2) return std::nullopt;
@@ -113,13 +117,24 @@ std::optional<double> ReadV2(const std::string& folder) {
 }
 
 // A quota of -1 means none.
-std::optional<double> ReadV1(const std::string& folder) {
+std::optional<double> ReadCpuV1(const std::string& folder) {
   const std::string quota_text = ReadSmallFile(folder + "/cpu.cfs_quota_us");
   const std::string period_text = ReadSmallFile(folder + "/cpu.cfs_period_us");
   const auto quota = TryParse<double>(Trim(quota_text));
   const auto period = TryParse<double>(Trim(period_text));
   if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
   return *quota / *period;
+}
+
+// "max", or bytes; a number beyond all memory of version 1 means none, too.
+std::optional<double> ReadBytes(const std::string& file) {
+  return TryParse<double>(Trim(ReadSmallFile(file)));
+}
+std::optional<double> ReadMemoryV2(const std::string& folder) {
+  return ReadBytes(folder + "/memory.max");
+}
+std::optional<double> ReadMemoryV1(const std::string& folder) {
+  return ReadBytes(folder + "/memory.limit_in_bytes");
 }
 
 std::optional<double> Smaller(std::optional<double> a,
@@ -149,14 +164,37 @@ std::optional<double> SmallestUpwards(const std::string& root,
   return smallest;
 }
 
+template <class ReaderV2, class ReaderV1>
+std::optional<double> Smallest(const std::string& root,
+                               std::string_view controller, ReaderV2 read_v2,
+                               ReaderV1 read_v1) {
+  const Mounts mounts = ReadMounts(root, controller);
+  const Membership membership = ReadMembership(root, controller);
+  return Smaller(SmallestUpwards(root, mounts.v2, membership.v2, read_v2),
+                 SmallestUpwards(root, mounts.v1, membership.v1, read_v1));
+}
+
 }  // namespace
 
 std::optional<double> ReadCpuQuota(const std::string& root) {
-  const Mounts mounts = ReadMounts(root);
-  const Membership membership = ReadMembership(root);
-  return Smaller(
-      SmallestUpwards(root, mounts.v2, membership.v2, ReadV2),
-      SmallestUpwards(root, mounts.v1_cpu, membership.v1_cpu, ReadV1));
+  return Smallest(root, "cpu", ReadCpuV2, ReadCpuV1);
+}
+
+std::uint64_t UsableMemory(const std::string& root) {
+  // Exact up to 2^53 bytes.
+  double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                 static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (const auto allowed =
+          Smallest(root, "memory", ReadMemoryV2, ReadMemoryV1)) {
+    bytes = std::min(bytes, *allowed);
+  }
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit limit;
+    if (::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+      bytes = std::min(bytes, static_cast<double>(limit.rlim_cur));
+    }
+  }
+  return static_cast<std::uint64_t>(bytes);
 }
 
 std::string ReadSmallFile(const std::string& path) {

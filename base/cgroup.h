@@ -1,8 +1,9 @@
-// How much CPU time the control groups of this process allow.
+// How much CPU time and memory the control groups of this process allow.
 
 #ifndef FLARE_BASE_CGROUP_H_
 #define FLARE_BASE_CGROUP_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,12 @@ namespace flare {
 // to be seen. Files are looked up below `root` ("" for the system's own). Reads
 // a handful of files: for start-up.
 std::optional<double> ReadCpuQuota(const std::string& root);
+
+// Bytes of memory that this process may use: the smallest of what its cgroup
+// and their ancestors allow (memory.max of version 2, memory.limit_in_bytes of
+// version 1), the machine's memory, and the limits of address space and data
+// (`ulimit -v`, `-d`). `root` as above; reads as many files.
+std::uint64_t UsableMemory(const std::string& root);
 
 // What the file holds; empty if it can't be read.
 std::string ReadSmallFile(const std::string& path);

@@ -171,5 +171,33 @@ TEST(ReadCpuQuota, OfThisProcessIsPositive) {
   }
 }
 
+class UsableMemoryTest : public ReadCpuQuotaTest {};
+
+TEST_F(UsableMemoryTest, IsTheSmallestOfAllLimits) {
+  const std::uint64_t all = UsableMemory(root_);
+  EXPECT_GT(all, std::uint64_t{1} << 26);
+  Write("/proc/self/mountinfo", kV2Mount);
+  Write("/proc/self/cgroup", "0::/a/b\n");
+  Write("/sys/fs/cgroup/a/b/memory.max", "max\n");
+  EXPECT_EQ(UsableMemory(root_), all);
+  Write("/sys/fs/cgroup/a/memory.max", "50000000\n");
+  EXPECT_EQ(UsableMemory(root_), 50'000'000u);
+  Write("/sys/fs/cgroup/a/b/memory.max", "40000000\n");
+  EXPECT_EQ(UsableMemory(root_), 40'000'000u);
+}
+
+TEST_F(UsableMemoryTest, Version1) {
+  const std::uint64_t all = UsableMemory(root_);
+  Write("/proc/self/mountinfo",
+        "30 23 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+  Write("/proc/self/cgroup", "4:cpu:/c\n5:memory:/m\n");
+  Write("/sys/fs/cgroup/memory/m/memory.limit_in_bytes",
+        "9223372036854771712\n");
+  EXPECT_EQ(UsableMemory(root_), all);
+  Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "30000000\n");
+  EXPECT_EQ(UsableMemory(root_), 30'000'000u);
+}
+
 }  // namespace
 }  // namespace flare

@@ -6,6 +6,8 @@
 //  [BK2] A waiter lives on its fiber's stack; it is linked, unlinked and set
 //        only under the lock, so once it is not linked any more and the lock
 //        was held, nobody touches it.
+//      The budget is no part of that: when it is no longer tight, a waiter
+//      waits on until the next Release, which comes if the queue moves at all.
 //  [BK3] Once `closed_` can be seen, no waiter is linked: a waiter whose
 //        deadline passes while Close() runs may return at once.
 #include "flare/io/back_pressure.h"
@@ -22,6 +24,10 @@ struct BackPressure::Waiter {
   bool linked = true;
 };
 
+BackPressure::~BackPressure() {
+  if (budget_ != nullptr) budget_->Change(queued(), 0);
+}
+
 bool BackPressure::Admit(std::size_t n) noexcept {
   // relaxed: a limit, exact to what others admit at the same moment.
   if (queued_.load(std::memory_order_relaxed) >= limit_) return false;
@@ -34,6 +40,7 @@ bool BackPressure::Release(std::size_t n) noexcept {
   // seq_cst: store then load, pairs with the store and load in Wait and in
   // AskForRoom [BK1].
   const std::size_t left = queued_.fetch_sub(n, std::memory_order_seq_cst) - n;
+  if (budget_ != nullptr) budget_->Change(left + n, left);
   if (IsRoom(left) && waited_for_.load(std::memory_order_seq_cst)) {
     ScopedLock guard(lock_);
     return WakeAll();

@@ -10,6 +10,7 @@
 
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/io/memory_budget.h"
 
 namespace flare::io {
 
@@ -20,8 +21,13 @@ class BackPressure {
  public:
   // Admit() refuses from `limit` bytes on; more than limit / 2 are many, see
   // HasRoom(). 0 is taken for 1: each when there is nothing else.
-  explicit BackPressure(std::size_t limit)
-      : limit_(std::max<std::size_t>(limit, 1)) {}
+  // What is queued counts in `budget`, which must outlive this, too; if that is
+  // tight, more than MemoryBudget::kStep are many.
+  explicit BackPressure(std::size_t limit, MemoryBudget* budget = nullptr)
+      : limit_(std::max<std::size_t>(limit, 1)), budget_(budget) {}
+  ~BackPressure();
+  BackPressure(const BackPressure&) = delete;
+  BackPressure& operator=(const BackPressure&) = delete;
 
   // Counts `n` more bytes, unless the limit was already reached. Any thread.
   [[nodiscard]] bool Admit(std::size_t n) noexcept;
@@ -29,7 +35,8 @@ class BackPressure {
   // The same, whatever the limit.
   void Add(std::size_t n) noexcept {
     // relaxed: a count on its own; see Release() for who waits for it to fall.
-    queued_.fetch_add(n, std::memory_order_relaxed);
+    const std::size_t before = queued_.fetch_add(n, std::memory_order_relaxed);
+    if (budget_ != nullptr) budget_->Change(before, before + n);
   }
 
   // Counts `n` bytes less, and wakes the waiters if that is due. True: it also
@@ -40,8 +47,9 @@ class BackPressure {
   // room, or Close() was called. For one asker at a time. Any thread.
   [[nodiscard]] bool AskForRoom() noexcept;
 
-  // At most limit / 2 bytes are queued: there is nothing to wait for. Wait()
-  // ends on no other condition, so `while (!HasRoom()) Wait()` always blocks.
+  // At most limit / 2 bytes are queued, or less, see above: there is nothing to
+  // wait for. Wait() ends on no other condition, so `while (!HasRoom()) Wait()`
+  // blocks, unless the budget changes meanwhile.
   bool HasRoom() const noexcept { return IsRoom(queued()); }
 
   // Waits for HasRoom(), Close(), or the deadline in NowNs() time
@@ -60,12 +68,15 @@ class BackPressure {
   struct Waiter;
 
   bool IsRoom(std::size_t queued) const noexcept {
-    return queued <= limit_ / 2;
+    if (queued > limit_ / 2) return false;
+    return queued <= MemoryBudget::kStep || budget_ == nullptr ||
+           !budget_->tight();
   }
   // True: AskForRoom() is to be answered.
   bool WakeAll() noexcept FLARE_REQUIRES(lock_);
 
   const std::size_t limit_;
+  MemoryBudget* const budget_;  // May be null.
   std::atomic<std::size_t> queued_{0};
   std::atomic<bool> waited_for_{false};  // By `waiters_` or the asker.
   Spinlock lock_;

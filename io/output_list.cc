@@ -49,12 +49,15 @@ void OutputNode::Free(OutputNode* node) noexcept {
   ObjectPool<OutputNode>::Put(node);
 }
 
-void OutputNode::FreeAll(OutputNode* first) noexcept {
+std::size_t OutputNode::FreeAll(OutputNode* first) noexcept {
+  std::size_t bytes = 0;
   while (first != nullptr) {
     OutputNode* const next = first->next;
+    if (!first->last) bytes += first->data.size() + kWriteCharge;
     Free(first);
     first = next;
   }
+  return bytes;
 }
 
 OutputList::OutputList(bool held) : head_(held ? Busy() : nullptr) {}

@@ -32,7 +32,9 @@ struct alignas(kCacheLine) OutputNode {
 
   static OutputNode* Make(Buffer&& data, bool last = false);
   static void Free(OutputNode* node) noexcept;
-  static void FreeAll(OutputNode* first) noexcept;  // Along `next`.
+  // Along `next`. Returns the bytes that they count as, with kWriteCharge each
+  // but the last one.
+  static std::size_t FreeAll(OutputNode* first) noexcept;
 };
 
 // The memory that one Write() takes besides its bytes, with the usual one

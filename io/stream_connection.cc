@@ -78,7 +78,7 @@ StreamConnection::StreamConnection(UniqueFd fd, std::size_t group,
       group_(group),
       remote_(std::move(remote)),
       last_received_ns_(NowNs()),
-      output_bytes_(options.max_output),
+      output_bytes_(options.max_output, options.budget.Get()),
       last_sent_ns_(NowNs()) {
   if (this->fd() >= 0) local_ = GetLocalEndpoint(this->fd());
   read_task_.connection = this;
@@ -270,8 +270,9 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
   // relaxed: as in Write.
   output_refused_.store(true, std::memory_order_relaxed);
   const OutputList::Closed output = output_.Close();  // [SC1]
-  OutputNode::FreeAll(output.nodes);
+  const std::size_t dropped = OutputNode::FreeAll(output.nodes);
   output_bytes_.Close();
+  ReleaseOutput(dropped);
   // relaxed: what was written after ResetOnClose() has come into the list,
   // which publishes it, or never does.
   const bool reset = kind == CloseKind::kReset ||

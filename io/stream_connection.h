@@ -45,6 +45,7 @@
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
 #include "flare/io/gather_policy.h"
+#include "flare/io/memory_budget.h"
 #include "flare/io/output_list.h"
 #include "flare/io/readiness.h"
 
@@ -109,6 +110,11 @@ class StreamConnection final : public Descriptor {
     // that look at HasOutputRoom() before they make what they write.
     bool refuse_writes = true;
 
+    // What waits to be sent counts in it; while it is tight more than
+    // MemoryBudget::kStep of it is taken for more than half of max_output.
+    // Null: none.
+    RefPtr<MemoryBudget> budget;
+
     // CloseAfterFlush() gives up on a peer that doesn't close its end for this
     // long, or takes no output for three times as long: a slow reader makes
     // room in lumps.
@@ -158,7 +164,8 @@ class StreamConnection final : public Descriptor {
   // block, allocates nothing in steady state.
   [[nodiscard]] WriteResult Write(Buffer&& data, Flush flush = Flush::kSoon);
 
-  // At most half of max_output is waiting to be sent. Any thread.
+  // At most half of max_output is waiting to be sent, or less while
+  // Options::budget is tight. Any thread.
   bool HasOutputRoom() const noexcept { return output_bytes_.HasRoom(); }
 
   // After kOverLimit: waits until HasOutputRoom() (kRoom), the connection is

@@ -159,11 +159,7 @@ bool StreamConnection::CollectOutput(std::size_t* writes) {
 void StreamConnection::DropOutput() {
   std::size_t bytes = pending_.size() + std::exchange(pending_charge_, 0);
   pending_.Clear();
-  OutputNode* const nodes = output_.Close().nodes;
-  for (const OutputNode* node = nodes; node != nullptr; node = node->next) {
-    if (!node->last) bytes += node->data.size() + kWriteCharge;
-  }
-  OutputNode::FreeAll(nodes);
+  bytes += OutputNode::FreeAll(output_.Close().nodes);
   ReleaseOutput(bytes);
 }
 

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
+#include "flare/base/cgroup.h"
 #include "flare/rpc/flag_check.h"
 #include "flare/rpc/method_table.h"
 #include "flare/rpc/protocol/http_cors.h"
@@ -40,6 +42,13 @@ DEFINE_int32(flare_rpc_server_max_output_per_connection, 67108864,
              "as some 80 bytes more. With more than half of that nothing is "
              "read from its connection, and calls wait before they answer, or "
              "before their requests are decompressed.");
+DEFINE_int64(flare_rpc_server_max_buffered_bytes, 0,
+             "Bytes that all connections of a server hold together: "
+             "unfinished messages, requests of calls under way, replies that "
+             "wait. From half of it on each has room for 64 KiB of replies. "
+             "With more, calls of connections that hold 64 KiB are answered "
+             "\"Server overloaded.\", and those that hold most are closed. 0: "
+             "a quarter of the memory that the process may use.");
 DEFINE_int32(flare_rpc_server_max_connections, 10000,
              "Connections of a server; further ones are closed at once.");
 DEFINE_int32(flare_rpc_server_max_request_queueing_delay, -1,
@@ -172,6 +181,14 @@ const FlagRange kRpcRanges[] = {
      &FLAGS_flare_name_resolver_update_interval_seconds, 1, kMaxFlagSeconds},
 };
 
+std::size_t MaxBufferedBytesFromFlags() {
+  if (FLAGS_flare_rpc_server_max_buffered_bytes != 0) {
+    return static_cast<std::size_t>(FLAGS_flare_rpc_server_max_buffered_bytes);
+  }
+  static const std::uint64_t memory = UsableMemory("");
+  return static_cast<std::size_t>(memory / 4);
+}
+
 }  // namespace
 
 ServerDefaults ServerDefaultsFromFlags() {
@@ -186,6 +203,7 @@ ServerDefaults ServerDefaultsFromFlags() {
           FLAGS_flare_rpc_server_max_ongoing_decompressed_bytes),
       .max_output_per_connection = static_cast<std::size_t>(
           FLAGS_flare_rpc_server_max_output_per_connection),
+      .max_buffered_bytes = MaxBufferedBytesFromFlags(),
       .max_connections =
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_connections),
       .max_request_queueing_delay =
@@ -240,6 +258,11 @@ std::size_t MaxDecompressedSizeFromFlags() {
 flare::Status ValidateFlags() {
   if (flare::Status s = ValidateRuntimeFlags(); !s.ok()) return s;
   if (flare::Status s = CheckFlagRanges(kRpcRanges); !s.ok()) return s;
+  if (FLAGS_flare_rpc_server_max_buffered_bytes < 0) {
+    return BadFlag("flare_rpc_server_max_buffered_bytes",
+                   std::to_string(FLAGS_flare_rpc_server_max_buffered_bytes),
+                   "at least 0, which means a quarter of the memory");
+  }
   const std::string& limits =
       FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method;
   if (auto parsed = ParseMethodLimits(limits); !parsed) {

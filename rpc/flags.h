@@ -40,6 +40,7 @@ struct ServerDefaults {
   std::size_t max_ongoing_calls_per_connection;
   std::size_t max_ongoing_decompressed_bytes;
   std::size_t max_output_per_connection;  // bytes
+  std::size_t max_buffered_bytes;
   std::size_t max_connections;
   // 0: no limit; negative: call_gate.h
   std::chrono::nanoseconds max_request_queueing_delay;

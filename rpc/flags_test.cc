@@ -57,6 +57,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_rpc_server_max_ongoing_calls_per_connection", "4096"},
       {"flare_rpc_server_max_ongoing_decompressed_bytes", "1073741824"},
       {"flare_rpc_server_max_output_per_connection", "67108864"},
+      {"flare_rpc_server_max_buffered_bytes", "0"},
       {"flare_rpc_server_max_connections", "10000"},
       {"flare_rpc_server_max_request_queueing_delay", "-1"},
       {"flare_rpc_server_max_packet_size", "4194304"},
@@ -257,6 +258,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_rpc_server_max_ongoing_decompressed_bytes", "0",
             "at least 1"},
            {"flare_rpc_server_max_output_per_connection", "0", "at least 1"},
+           {"flare_rpc_server_max_buffered_bytes", "-1", "at least 0"},
            {"flare_rpc_server_max_connections", "0", "at least 1"},
            {"flare_rpc_server_max_request_queueing_delay", "-2", "at least -1"},
            {"flare_rpc_server_max_packet_size", "-5", "at least 64"},
@@ -311,6 +313,9 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_max_ongoing_calls_per_connection", "6");
   Set("flare_rpc_server_max_ongoing_decompressed_bytes", "60000");
   Set("flare_rpc_server_max_output_per_connection", "70000");
+  const std::size_t quarter = Server::Options().max_buffered_bytes;
+  EXPECT_GE(quarter, 1u << 24);
+  Set("flare_rpc_server_max_buffered_bytes", "80000000000");
   Set("flare_rpc_server_max_connections", "8");
   Set("flare_rpc_server_max_request_queueing_delay", "9");
   Set("flare_rpc_server_max_packet_size", "1000");
@@ -325,6 +330,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   EXPECT_EQ(options.max_concurrent_requests_per_connection, 6u);
   EXPECT_EQ(options.max_concurrent_decompressed_bytes, 60'000u);
   EXPECT_EQ(options.max_output_per_connection, 70'000u);
+  EXPECT_EQ(options.max_buffered_bytes, 80'000'000'000u);
   EXPECT_EQ(options.max_concurrent_connections, 8u);
   EXPECT_EQ(options.max_request_queueing_delay, std::chrono::milliseconds(9));
   EXPECT_EQ(options.maximum_packet_size, 1000u);

@@ -64,9 +64,11 @@ void WriteServer(const Server::Statistics& s, std::ostream& out) {
   out << "connections_accepted " << s.connections_accepted
       << "\nconnections_open " << s.connections_open << "\nconnections_refused "
       << s.connections_refused << "\nconnections_idle " << s.connections_idle
-      << "\nconnections_slow " << s.connections_slow  //
+      << "\nconnections_slow " << s.connections_slow      //
+      << "\nconnections_greedy " << s.connections_greedy  //
       << "\nconnections_malformed " << s.connections_malformed
       << "\nconnections_broken " << s.connections_broken  //
+      << "\nbuffered_bytes " << s.buffered_bytes          //
       << "\ncalls " << s.calls                            //
       << "\ncalls_running " << s.calls_running            //
       << "\ncalls_failed " << s.calls_failed              //

@@ -44,6 +44,7 @@ void DrainOverdueConnections(rpc::ServerState* state) {
   const std::int64_t now_ns = NowNs();
   const std::int64_t max_idle_ns = ToNs(state->options().connection_max_idle);
   const std::int64_t max_message_ns = ToNs(state->options().message_timeout);
+  state->CloseGreedy();  // Nobody asks if nothing is added any more.
   state->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
     if (max_idle_ns > 0) connection->DrainIfIdle(now_ns - max_idle_ns);
     if (max_message_ns > 0) connection->DrainIfSlow(now_ns - max_message_ns);

@@ -89,6 +89,16 @@ class Server {
     // closed. Plain threads don't wait: with replies from them it can be more.
     std::size_t max_output_per_connection =
         rpc::ServerDefaultsFromFlags().max_output_per_connection;
+    // Bytes that all connections hold together: unfinished messages, requests
+    // of calls under way, as messages, too, and replies that peers don't take
+    // or that wait for earlier ones. Less than 64 KiB of a connection, and
+    // requests of up to 4 KiB, aren't counted. From half of it on a connection
+    // has room for 64 KiB of replies only (see above). Beyond it calls of
+    // connections that hold 64 KiB or more are answered "Server overloaded.",
+    // and those that hold most are closed, above all if they have made no
+    // progress for a second.
+    std::size_t max_buffered_bytes =
+        rpc::ServerDefaultsFromFlags().max_buffered_bytes;
     // More calls than this at a time are answered "Server overloaded.".
     std::size_t max_concurrent_requests =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;
@@ -165,9 +175,12 @@ class Server {
     std::uint64_t connections_refused = 0;    // over the limit, by the filter
     std::uint64_t connections_idle = 0;       // closed as idle
     std::uint64_t connections_slow = 0;       // closed within a slow message
+    std::uint64_t connections_greedy = 0;     // closed for the memory they held
     std::uint64_t connections_malformed = 0;  // closed for what they sent
     // Ended by an IO error, or by the peer within a message.
     std::uint64_t connections_broken = 0;
+    // What connections hold of Options::max_buffered_bytes.
+    std::uint64_t buffered_bytes = 0;
     std::uint64_t calls = 0;             // messages taken off connections
     std::uint64_t calls_running = 0;     // ... of these not finished
     std::uint64_t calls_failed = 0;      // answered with a status that isn't 0

@@ -70,11 +70,18 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   controller_.remote_peer_ = &connection->peer();
 }
 
+void ServerCall::CountHeld(std::size_t bytes) {
+  connection_->CountHeld(std::exchange(held_bytes_, bytes), bytes);
+}
+
 // The task.
 void ServerCall::Serve() {
   controller_.dispatched_ns_ = NowNs();
   if (!ParseHead()) return Finish();
   if (!PassGate()) return;
+  if (!connection_->HasOutputRoom() && !WaitToBegin()) [[unlikely]] {
+    return Finish();
+  }
   request_->is_http ? ServeHttp() : ServeRpc();
 }
 
@@ -204,6 +211,15 @@ void ServerCall::CallServiceInContext(const Method& method) {
   CallService(method);
 }
 
+// While the peer takes no replies: what waits is the request, which is mostly
+// smaller than its reply. False: the connection is closed. Not inlined: of few
+// calls.
+[[gnu::noinline]] bool ServerCall::WaitToBegin() {
+  if (!connection_->WaitForRoom()) return false;
+  controller_.dispatched_ns_ = NowNs();
+  return true;
+}
+
 // Before a request is decompressed, which may make it a thousand times as
 // large: waits while the connection has no room for replies, so that what waits
 // does so in its small form. False: the connection is closed. Not inlined: of
@@ -284,7 +300,9 @@ bool ServerCall::WaitToReply() {
 // Where many have replies ready they are made in the order in which they leave,
 // if there is one: those made before their turn would only lie there.
 bool ServerCall::BlockToReply() {
+  CountReply();
   if (!fiber::IsFiberWorker()) return true;
+  connection_->state().CloseGreedy();  // Before others make theirs.
   if (!connection_->WaitForRoom()) return false;
   while (connection_->MuchHeld()) {
     ReplyTurnEvent turn;
@@ -409,6 +427,8 @@ void ServerCall::LeaveLimits(std::size_t worker) {
 }
 
 void ServerCall::Finish() {
+  if (held_bytes_ != 0) [[unlikely]]
+    CountHeld(0);
   if (admitted_) LeaveLimits(fiber::GetCurrentWorkerIndex());
   if (context_ != nullptr) [[unlikely]]
     context_.Reset();  // May block, in destructors of values.

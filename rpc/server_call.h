@@ -52,6 +52,10 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void Prepare(ServerConnection* connection, ServerProtocol* protocol,
                std::int64_t received_ns);
 
+  // The call holds that much memory, of its request and of a reply that waits:
+  // counted for its connection until the end.
+  void CountHeld(std::size_t bytes);
+
   // In place of the task: the server is overloaded. Doesn't block.
   void Refuse();
 
@@ -73,6 +77,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool AskGate(CallGate* gate);
   void ServeRpc();
   const Method* FindMethod() const;
+  bool WaitToBegin();
   bool WaitToUnpack();
   void ServeHttp();
   void CallService(const Method& method);
@@ -104,6 +109,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void FailHttp(ServerState::Failure failure, std::string text);
   void FailUnknown();
   void LeaveLimits(std::size_t worker);
+  void CountRequest();
+  void CountReply();
   void ReleaseMessages();
   void Finish();
 
@@ -120,7 +127,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool admitted_ = false;              // Counted as running by the server.
   bool responded_ = false;
 
-  ReplyTicket ticket_;  // While there is no request; see ticket().
+  ReplyTicket ticket_;          // While there is no request; see ticket().
+  std::size_t held_bytes_ = 0;  // See CountHeld().
   // Of the payloads that the messages were parsed from and serialized to.
   std::size_t request_bytes_ = 0;
   std::size_t decompressed_bytes_ = 0;  // Counted by the server.

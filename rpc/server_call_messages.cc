@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "flare/base/compression.h"
+#include "flare/base/string.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol/http_coding.h"
 #include "flare/rpc/protocol/payload.h"
@@ -61,7 +62,29 @@ flare::Status ServerCall::ParseBody() {
   flare::Status status = ParsePayload(request_->ticket.format, request_->body,
                                       messages_.request());
   request_->body.Clear();
+  if (request_bytes_ > kMaxKeptBytes) [[unlikely]]
+    CountRequest();
   return status;
+}
+
+// A request that is parsed may take many times the bytes that it came in. Not
+// inlined: of few calls.
+[[gnu::noinline]] void ServerCall::CountRequest() {
+  CountHeld(messages_.request()->SpaceUsedLong() +
+            controller_.request_attachment_.size());
+}
+
+// A reply that has to wait is more to hold.
+void ServerCall::CountReply() {
+  std::size_t bytes = http_response_.body_size();
+  if (messages_.response() != nullptr) {
+    bytes += messages_.response()->ByteSizeLong();
+  }
+  if (controller_.has_bytes_) {
+    bytes += controller_.response_attachment_.size();
+    if (controller_.raw_bytes_) bytes += controller_.raw_bytes_->size();
+  }
+  if (bytes > kMaxKeptBytes) CountHeld(held_bytes_ + bytes);
 }
 
 flare::Status ServerCall::FillResponse(OutboundResponse* response) {

@@ -54,7 +54,11 @@ constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
 // so that large ones may come on slow lines.
 constexpr std::size_t kProgress = 64 << 10;
 
-io::StreamConnection::Options StreamOptions(const Server::Options& options) {
+// Less of a message isn't counted.
+constexpr std::size_t kLittleInput = 16 << 10;
+
+io::StreamConnection::Options StreamOptions(const ServerState& state) {
+  const Server::Options& options = state.options();
   io::StreamConnection::Options stream;
   // As much as the protocols keep of what they refuse, to say so.
   stream.max_input =
@@ -66,6 +70,7 @@ io::StreamConnection::Options StreamOptions(const Server::Options& options) {
   // and replies that waited for an earlier one, may make it more: what calls
   // had in memory anyway.
   stream.refuse_writes = false;
+  stream.budget = state.shared_budget();
   return stream;
 }
 
@@ -116,8 +121,8 @@ ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
           state_->options().max_concurrent_requests_per_connection, 1, kCalls)),
       resume_calls_(max_calls_ / 2),
       holds_(kReading | kOpen) {
-  stream_ = io::StreamConnection::Accepted(
-      std::move(fd), group, this, StreamOptions(state_->options()), peer);
+  stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
+                                           StreamOptions(*state_), peer);
   const ServerProtocolSet& set = state_->protocols();
   protocols_.reserve(set.size());
   for (std::size_t i = 0; i != set.size(); ++i) {
@@ -128,7 +133,11 @@ ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
                           std::memory_order_relaxed);
 }
 
-ServerConnection::~ServerConnection() { state_->connections.Gone(); }
+ServerConnection::~ServerConnection() {
+  // relaxed: nobody else knows of the connection.
+  CountHeld(held_.load(std::memory_order_relaxed), 0);  // Replies never sent.
+  state_->connections.Gone();
+}
 
 // The reader: called with new input, one call at a time.
 bool ServerConnection::OnData(Buffer& in, std::size_t* need,
@@ -151,6 +160,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
         // It's not the peer who makes it wait.
         NoteIncomplete(/*within=*/false, /*begins=*/began, arrived, now_ns);
         left_ = in.size();
+        CountInput(/*within=*/true);
         Pause();
         return true;
       }
@@ -162,14 +172,17 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
       break;
     }
     call->Prepare(this, protocols_[speaking_].get(), now_ns);
+    if (call->request()->wire_size > kMaxKeptBytes) [[unlikely]] {
+      call->CountHeld(call->request()->wire_size);
+    }
     calls.PushBack(call);
     speaks_ = began = true;
   }
   left_ = in.size();
   cut_short_ = left_ != 0;
-  NoteIncomplete(
-      /*within=*/cut_short_ || protocols_[speaking_]->WithinMessage(),
-      /*begins=*/began, arrived, now_ns);
+  const bool within = cut_short_ || protocols_[speaking_]->WithinMessage();
+  NoteIncomplete(within, /*begins=*/began, arrived, now_ns);
+  CountInput(within);
   if (!calls.empty()) StartCalls(std::move(calls));
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
@@ -191,6 +204,20 @@ void ServerConnection::NoteIncomplete(bool within, bool begins,
   if (before != 0 && !begins && progress_ < kProgress) return;
   progress_ = 0;
   message_began_ns_.store(now_ns, std::memory_order_relaxed);
+}
+
+// Counts what is left of the input, with what the protocol has taken off it, if
+// that is `within` a message.
+void ServerConnection::CountInput(bool within) {
+  std::size_t bytes = left_;
+  if (within) bytes += protocols_[speaking_]->KeptOfMessage();
+  if (bytes < kLittleInput) bytes = 0;
+  if (bytes != input_held_) [[unlikely]] {
+    CountHeld(std::exchange(input_held_, static_cast<std::uint32_t>(bytes)),
+              bytes);
+    // At once: behind what is queued, more of it would be read first.
+    state_->CloseGreedy();
+  }
 }
 
 // How many calls may be started together now.
@@ -268,7 +295,10 @@ void ServerConnection::StartCalls(fiber::TaskList&& calls) {
   const std::size_t n = calls.size();
   // relaxed: [SN1] holds; the tasks' queue orders the rest.
   holds_.fetch_add(n, std::memory_order_relaxed);
-  const std::size_t admitted = state_->AdmitCalls(group(), n);
+  const bool greedy =
+      state_->budget().over() && held() >= io::MemoryBudget::kStep;
+  const std::size_t admitted =
+      greedy ? state_->RefuseCalls(group(), n) : state_->AdmitCalls(group(), n);
   if (admitted == n) [[likely]] {
     return fiber::SubmitAll(std::move(calls));
   }
@@ -300,7 +330,9 @@ bool ServerConnection::OnEndOfInput() {
 
 void ServerConnection::EndReading(flare::Status why) {
   if (std::exchange(reading_ended_, true)) return;
+  left_ = 0;
   for (const auto& protocol : protocols_) protocol->EndInput();
+  CountHeld(std::exchange(input_held_, 0), 0);
   // relaxed: see NoteIncomplete.
   message_began_ns_.store(0, std::memory_order_relaxed);
   // acquire: pairs with the release in CallFinished, so that all replies have
@@ -340,7 +372,10 @@ void ServerConnection::OnClosed(const flare::Status& why) {
   auto& counters = state_->connection_counters;
   // relaxed: what callbacks wrote is ordered by io; `idle_` and `slow_` are
   // hints.
-  if (malformed_.load(std::memory_order_relaxed)) {
+  if (why.code() == ENOBUFS) {
+    state_->Count(&counters.greedy);
+    state_->LogConnection(peer_, "closed: " + why.message());
+  } else if (malformed_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.malformed);
   } else if (idle_.load(std::memory_order_relaxed)) {
     state_->Count(&counters.idle);
@@ -360,6 +395,7 @@ void ServerConnection::OnClosed(const flare::Status& why) {
     state_->Count(&counters.broken);
     state_->LogConnection(peer_, "broken: " + why.message());
   }
+  CountHeld(std::exchange(input_held_, 0), 0);
   state_->connections.Closed(this);
   // acq_rel: as in CallFinished [SN4].
   const std::uint64_t before =
@@ -422,6 +458,25 @@ void ServerConnection::DrainIfSlow(std::int64_t since_ns) {
   if (began == 0 || began >= since_ns) return;
   slow_.store(true, std::memory_order_relaxed);
   Drain();
+}
+
+std::size_t ServerConnection::held() const {
+  // relaxed: an estimate.
+  return held_.load(std::memory_order_relaxed) + stream_->BufferedOutput();
+}
+
+bool ServerConnection::StandsStill(std::int64_t since_ns) const {
+  // relaxed: see NoteIncomplete.
+  const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
+  if (began != 0) return began < since_ns;
+  return stream_->last_activity_ns() < since_ns;
+}
+
+void ServerConnection::CloseGreedy(std::size_t bytes) {
+  stream_->Reset(flare::Status(
+      ENOBUFS, "it held " + std::to_string(bytes) +
+                   " bytes, and all connections together more than "
+                   "--flare_rpc_server_max_buffered_bytes"));
 }
 
 bool ServerConnection::Write(Buffer&& bytes) {

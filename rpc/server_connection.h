@@ -62,6 +62,27 @@ class ServerConnection final : public io::StreamHandler,
   // connection is closed. False: it is.
   bool WaitForRoom();
 
+  // Not much output waits for the peer to take it: another call may begin.
+  bool HasOutputRoom() const { return stream_->HasOutputRoom(); }
+
+  // Memory that belongs to a call of this connection went from `before` to
+  // `after` bytes. For large parts only. Any thread; doesn't block.
+  void CountHeld(std::size_t before, std::size_t after) override {
+    // relaxed: a count on its own. Wraps around where it falls.
+    const std::size_t had =
+        held_.fetch_add(after - before, std::memory_order_relaxed);
+    state_->budget().Change(had, had + after - before);
+  }
+  // What this connection holds: unfinished input, large requests of its calls,
+  // replies that wait.
+  [[gnu::noinline]] std::size_t held() const;
+  // For an unfinished message or for output that waits, nothing has happened
+  // since `since_ns`.
+  bool StandsStill(std::int64_t since_ns) const;
+  // Closes it at once, by a reset, since it holds `bytes` of what the server
+  // may; any thread.
+  void CloseGreedy(std::size_t bytes);
+
   // A body follows that ends where the connection does.
   void NoteBodyToTheEnd() { stream_->ResetOnClose(); }
 
@@ -100,6 +121,7 @@ class ServerConnection final : public io::StreamHandler,
   bool OnEndOfInput() override;
   void OnClosed(const flare::Status& why) override;
 
+  void CountInput(bool within);
   std::size_t CallsToStart() const;
   void Pause();
   CutResult AskProtocols(Buffer& in, InboundRequest* request, std::size_t* need,
@@ -133,6 +155,8 @@ class ServerConnection final : public io::StreamHandler,
   // Running calls down to which a pause lasts.
   const std::uint64_t resume_calls_;
   RefPtr<io::StreamConnection> stream_;
+  std::atomic<std::size_t> held_{
+      0};  // See held(). Changes with large messages.
   std::atomic<bool> much_held_{false};
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
   std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
@@ -150,13 +174,14 @@ class ServerConnection final : public io::StreamHandler,
   std::atomic<std::int64_t> message_began_ns_;
   // The reader's own (see OnData).
   std::vector<std::unique_ptr<ServerProtocol>> protocols_;
-  std::size_t left_ = 0;        // Bytes of input, when OnData() returned.
-  std::uint32_t progress_ = 0;  // Bytes since message_began_ns_.
-  std::uint32_t speaking_ = 0;  // The protocol that cut the last message.
-  bool speaks_ = false;         // Some message was cut.
-  bool heard_ = false;          // A part of some message came.
-  bool reading_ended_ = false;  // Input is thrown away.
-  bool cut_short_ = false;      // There is a part of a message.
+  std::size_t left_ = 0;          // Bytes of input, when OnData() returned.
+  std::uint32_t input_held_ = 0;  // What of them is counted in held_.
+  std::uint32_t progress_ = 0;    // Bytes since message_began_ns_.
+  std::uint32_t speaking_ = 0;    // The protocol that cut the last message.
+  bool speaks_ = false;           // Some message was cut.
+  bool heard_ = false;            // A part of some message came.
+  bool reading_ended_ = false;    // Input is thrown away.
+  bool cut_short_ = false;        // There is a part of a message.
 };
 // Many may be idle.
 static_assert(sizeof(ServerConnection) <= 3 * kCacheLine);

@@ -140,6 +140,9 @@ class ReplySink {
   virtual void CloseAfterReplies() = 0;
   // Closes at once.
   virtual void Abort(const flare::Status& why) = 0;
+  // What is held back for an earlier reply went from `before` to `after` bytes.
+  // Must not block.
+  virtual void CountHeld(std::size_t /*before*/, std::size_t /*after*/) {}
   // Much is held back for an earlier reply, or no longer is: calls that can
   // wait ask for their turn before they make a reply
   // (ServerProtocol::AskToReply). Must not block.
@@ -219,6 +222,10 @@ class ServerProtocol {
   // What comes next belongs to a message of which a part was taken off the
   // input before. As Cut, by the reader.
   virtual bool WithinMessage() const { return false; }
+
+  // Bytes of it that were taken off the input by then, and are kept. By the
+  // reader.
+  virtual std::size_t KeptOfMessage() const { return 0; }
 
   // Called in place of further Cuts: the connection closes behind the replies
   // to what was cut, the last of which may say so. Doesn't block.

@@ -17,6 +17,8 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/fiber/task.h"
+#include "flare/io/memory_budget.h"
 #include "flare/rpc/call_gate.h"
 #include "flare/rpc/call_limit.h"
 #include "flare/rpc/connection_set.h"
@@ -64,6 +66,8 @@ class ServerState : public RefCounted<ServerState> {
   // none while the group is short of fiber stacks), which are then counted as
   // running until CallFinished().
   std::size_t AdmitCalls(std::size_t group, std::size_t n);
+  // Counts `n` calls that may not; returns 0.
+  std::size_t RefuseCalls(std::size_t group, std::size_t n);
   void CallFinished(std::size_t worker) { call_limit_.Leave(worker); }
 
   // Says whether a call of that group is begun when a worker comes to it.
@@ -100,6 +104,7 @@ class ServerState : public RefCounted<ServerState> {
     std::atomic<std::uint64_t> refused{0};
     std::atomic<std::uint64_t> idle{0};
     std::atomic<std::uint64_t> slow{0};
+    std::atomic<std::uint64_t> greedy{0};
     std::atomic<std::uint64_t> malformed{0};
     std::atomic<std::uint64_t> broken{0};
   };
@@ -107,6 +112,15 @@ class ServerState : public RefCounted<ServerState> {
   static void Count(std::atomic<std::uint64_t>* counter) {
     counter->fetch_add(1, std::memory_order_relaxed);
   }
+
+  // What all connections hold together (ServerConnection::held()).
+  io::MemoryBudget& budget() const { return *budget_; }
+  const RefPtr<io::MemoryBudget>& shared_budget() const { return budget_; }
+  // If they hold more than they may: closes those that hold most, and before
+  // others those that stand still, until it is an eighth less than the limit;
+  // or, as calls of closed ones keep what they have, until those that are open
+  // hold an eighth of it. On a worker; may suspend the fiber for a moment.
+  void CloseGreedy();
 
   // A warning about a connection, at most one per second.
   void LogConnection(const Endpoint& peer, const std::string& what);
@@ -124,6 +138,21 @@ class ServerState : public RefCounted<ServerState> {
     std::atomic<std::uint64_t> unknown{0};
   };
 
+  struct Share {
+    std::size_t score;  // The higher, the earlier it is closed; 0: never.
+    std::size_t bytes;
+  };
+  static Share ShareOf(const ServerConnection& connection,
+                       std::int64_t since_ns);
+  std::size_t CloseMostGreedy();
+
+  // Runs CloseGreedy() once.
+  struct ReliefTask : fiber::Task {
+    ServerState* state = nullptr;
+  };
+  void AskForRelief();
+  static void RunRelief(fiber::Task* task);
+
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
   Server::Options options_;  // Fixed, but for DropUserCode().
@@ -135,6 +164,10 @@ class ServerState : public RefCounted<ServerState> {
   std::vector<CallGate> gates_;  // One for each scheduling group.
   LogThrottle connection_log_;
   CallLimit call_limit_;
+  RefPtr<io::MemoryBudget> budget_;
+  ReliefTask relief_;
+  std::atomic<bool> relief_asked_{false};    // relief_ is queued.
+  std::atomic<bool> closing_greedy_{false};  // By one at a time.
   alignas(kCacheLine) std::atomic<std::size_t> decompressed_bytes_{0};
 };
 

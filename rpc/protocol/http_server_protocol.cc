@@ -43,6 +43,9 @@ class HttpServerProtocol : public ServerProtocol {
   bool WithinMessage() const override {
     return (in_chunks_ || skip_ != 0) && !stopped_ && !replies_.closing();
   }
+  std::size_t KeptOfMessage() const override {
+    return chunked_head_.size() + chunked_body_.size();
+  }
   // Cut has done it all: there is hardly anything to it.
   ParseResult Parse(InboundRequest* request) const override {
     return request->reject_status == STATUS_SUCCESS ? ParseResult::kOk

@@ -61,6 +61,9 @@ constexpr bool HasUnordered(std::uint64_t pending) {
   return CountUnordered(pending) != 0;
 }
 
+// The sink is told of what is held in multiples of this.
+constexpr std::size_t kHeldStep = 16 << 10;
+
 constexpr std::size_t kMinSlots = 8;
 // A larger ring goes when nothing is pending: many connections may have had
 // many requests once.
@@ -292,7 +295,11 @@ bool OrderedReplies::Hold(std::uint64_t place, Buffer&& bytes, bool close) {
 }
 
 void OrderedReplies::CountHeld(std::size_t bytes) {
-  held_bytes_ = bytes;
+  const std::size_t before = std::exchange(held_bytes_, bytes);
+  if (before / kHeldStep != bytes / kHeldStep) {
+    sink_->CountHeld(before / kHeldStep * kHeldStep,
+                     bytes / kHeldStep * kHeldStep);
+  }
   const bool much = bytes > max_bytes_ / 8;
   if (!much) in_vain_ = false;
   // Under the lock, so that the sink has the last word last.
