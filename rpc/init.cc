@@ -1,7 +1,10 @@
 #include "flare/init.h"
 
 #include <gflags/gflags.h>
+#include <google/protobuf/stubs/common.h>
+#if GOOGLE_PROTOBUF_VERSION < 4022000
 #include <google/protobuf/stubs/logging.h>
+#endif
 #include <signal.h>
 #include <unistd.h>
 
@@ -101,6 +104,7 @@ void WarnOfLogFolder(const char* program) {
                why.message().c_str());
 }
 
+#if GOOGLE_PROTOBUF_VERSION < 4022000
 // What protobuf has to say, such as that a text isn't UTF-8: by itself it
 // writes to stderr, a line for each message that somebody sends us.
 void LogForProtobuf(google::protobuf::LogLevel level, const char* file,
@@ -117,6 +121,23 @@ void LogForProtobuf(google::protobuf::LogLevel level, const char* file,
   google::LogMessage(file, line, severity).stream()
       << "protobuf: " << text << rpc::LogThrottle::NoteOthers(*left_out);
 }
+
+// While it exists protobuf logs by LogForProtobuf().
+class ProtobufLog {
+ public:
+  ProtobufLog() : before_(google::protobuf::SetLogHandler(LogForProtobuf)) {}
+  ~ProtobufLog() { google::protobuf::SetLogHandler(before_); }
+  ProtobufLog(const ProtobufLog&) = delete;
+  ProtobufLog& operator=(const ProtobufLog&) = delete;
+
+ private:
+  google::protobuf::LogHandler* const before_;
+};
+#else
+// From release 22 on protobuf logs by abseil, whose log is the program's
+// business.
+class ProtobufLog {};
+#endif
 
 // Runs `f` on a fiber and waits for it on this thread.
 int RunOnFiber(Function<int()> f) {
@@ -167,7 +188,7 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
   WarnOfLogFolder(program);
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(program);
   for (const std::string& text : *passed_over) LOG(WARNING) << text;
-  const auto log_before = google::protobuf::SetLogHandler(LogForProtobuf);
+  [[maybe_unused]] std::optional<ProtobufLog> protobuf_log{std::in_place};
   signal(SIGPIPE, SIG_IGN);
   if (FLAGS_flare_raise_open_files_limit) io::RaiseDescriptorLimit();
   const std::vector<InitCallback*> callbacks = SortedInitCallbacks();
@@ -194,7 +215,7 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
     if ((*it)->end) (*it)->end();
   }
   rpc::ForgetQuitSignals();
-  google::protobuf::SetLogHandler(log_before);
+  protobuf_log.reset();
   google::FlushLogFiles(google::INFO);
   return result;
 }

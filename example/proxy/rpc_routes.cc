@@ -1,6 +1,7 @@
 #include "example/proxy/rpc_routes.h"
 
 #include <google/protobuf/empty.pb.h>
+#include <google/protobuf/stubs/common.h>
 
 #include <algorithm>
 #include <cctype>
@@ -25,10 +26,18 @@ constexpr std::string_view kEverything = "*";
 // Remembers the first thing that is wrong.
 class FirstError : public DescriptorPool::ErrorCollector {
  public:
+#if GOOGLE_PROTOBUF_VERSION < 4022000
   void AddError(const std::string& file, const std::string& element,
                 const google::protobuf::Message*, ErrorLocation,
                 const std::string& message) override {
-    if (text_.empty()) text_ = file + ": " + element + ": " + message;
+#else
+  void RecordError(std::string_view file, std::string_view element,
+                   const google::protobuf::Message*, ErrorLocation,
+                   std::string_view message) override {
+#endif
+    if (!text_.empty()) return;
+    text_.append(file).append(": ").append(element).append(": ");
+    text_ += message;
   }
   const std::string& text() const { return text_; }
 

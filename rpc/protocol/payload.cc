@@ -2,6 +2,7 @@
 
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/stubs/common.h>
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/json_util.h>
 
@@ -42,16 +43,26 @@ flare::Status CheckRequired(const pb::Message& message) {
 // The first complaint of the text parser, instead of a log line for each.
 class FirstError : public pb::io::ErrorCollector {
  public:
+#if GOOGLE_PROTOBUF_VERSION < 4022000
   void AddError(int line, int column, const std::string& what) override {
+#else
+  void RecordError(int line, int column, std::string_view what) override {
+#endif
     if (!text_.empty()) return;
-    text_ = std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " +
-            what;
+    text_ = std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": ";
+    text_ += what;
   }
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
 };
+
+// A copy of a view: protobuf's own, before release 22, or std::string_view.
+template <class View>
+std::string TextOf(const View& view) {
+  return std::string(view.data(), view.size());
+}
 
 flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
   bool ok;
@@ -93,7 +104,7 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
       ignore_unknown_fields && message->GetDescriptor()->field_count() != 0;
   auto status =
       pb::util::JsonStringToMessage(FlattenSlow(payload), message, options);
-  if (!status.ok()) return Malformed(*message, status.message().as_string());
+  if (!status.ok()) return Malformed(*message, TextOf(status.message()));
   return CheckRequired(*message);
 }
 
@@ -138,11 +149,15 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
   pb::util::JsonPrintOptions options;
   options.preserve_proto_field_names = as_trpc;
   options.always_print_enums_as_ints = as_trpc;
+#if GOOGLE_PROTOBUF_VERSION < 5026000
   options.always_print_primitive_fields = as_trpc;
+#else
+  options.always_print_fields_with_no_presence = as_trpc;
+#endif
   std::string text;
   auto status = pb::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) {
-    return CannotSerialize(message, status.message().as_string());
+    return CannotSerialize(message, TextOf(status.message()));
   }
   *body = CreateBufferSlow(text);
   return flare::Status();
