@@ -79,7 +79,7 @@ bool LogQueue::Stop(std::int64_t patience_ns) {
   return !running_;
 }
 
-void LogQueue::CountLost(const std::string& text) {
+void LogQueue::CountLost(std::string_view text) noexcept {
   const auto lines = std::count(text.begin(), text.end(), '\n');
   // relaxed: a counter.
   lost_.fetch_add(

@@ -19,6 +19,7 @@
 #include <ctime>
 #include <deque>
 #include <string>
+#include <string_view>
 
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
@@ -67,7 +68,7 @@ class LogQueue {
   bool Stop(std::int64_t patience_ns);
 
   // Counts lines that are lost elsewhere. Any thread.
-  void CountLost(const std::string& text);
+  void CountLost(std::string_view text) noexcept;
 
   // Lines that were lost, since the start. Any thread; doesn't block.
   std::uint64_t lost() const;

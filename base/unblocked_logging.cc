@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <ctime>
+#include <new>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -94,27 +95,40 @@ LogQueue& FileQueue() {
   return *queue;
 }
 
+// Behind lines that wait, else at once: so a crash finds all lines written.
+void WriteOrKeep(std::string_view text) {
+  if (StderrQueue().empty()) {
+    const ssize_t n = WriteNonBlocking(STDERR_FILENO, text);
+    if (n >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno != EAGAIN && errno != ENOTSUP && errno != EINTR) {
+      return StderrQueue().CountLost(text);
+    }
+  }
+  if (text.empty()) return;
+  try {
+    StderrQueue().Push({.text = std::string(text)});
+  } catch (const std::bad_alloc&) {
+    StderrQueue().CountLost(text);
+  }
+}
+
+// In a forked child.
+void WriteAll(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
 // The new stream's, which the C library calls under the stream's lock.
-ssize_t TakeText(void*, const char* data, std::size_t size) {
+ssize_t TakeText(void*, const char* data, std::size_t size) noexcept {
   const int error = errno;
-  std::string_view rest(data, size);
   if (InForkedChild()) {
-    while (!rest.empty()) {
-      const ssize_t n = ::write(STDERR_FILENO, rest.data(), rest.size());
-      if (n < 0 && errno != EINTR) break;
-      if (n > 0) rest.remove_prefix(static_cast<std::size_t>(n));
-    }
+    WriteAll({data, size});
   } else {
-    // Behind what waits, else at once: so a crash finds all lines written.
-    if (StderrQueue().empty()) {
-      const ssize_t n = WriteNonBlocking(STDERR_FILENO, rest);
-      if (n >= 0) rest.remove_prefix(static_cast<std::size_t>(n));
-      if (n < 0 && errno != EAGAIN && errno != ENOTSUP && errno != EINTR) {
-        StderrQueue().CountLost(std::string(rest));
-        rest = {};
-      }
-    }
-    if (!rest.empty()) StderrQueue().Push({.text = std::string(rest)});
+    WriteOrKeep({data, size});
   }
   errno = error;
   return static_cast<ssize_t>(size);  // All of it is dealt with.

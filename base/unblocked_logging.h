@@ -14,8 +14,8 @@
 //    there is no room are kept, up to 1 MiB, and written by a thread when there
 //    is; further ones are dropped and counted, and a line says how many once
 //    the log is read again. That holds for everything that is written to the C
-//    library's `stderr`, by other libraries, too, and for std::clog and
-//    std::cerr not.
+//    library's `stderr`, also by other libraries, but not for std::cerr and
+//    std::clog.
 //  - glog's files are written by a thread of their own, under the same limits.
 //  - LOG(FATAL) gives lines that still wait a second to be written, and what
 //    glog writes after that (the stack trace) doesn't block any more.
