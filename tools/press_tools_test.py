@@ -46,6 +46,7 @@ class PressTableTest(unittest.TestCase):
     def test_failures_outside_of_the_row_are_told(self):
         for more, text in (
                 ('"unended": 2', '2 call(s) did not end'),
+                ('"unsent": 3', '3 call(s) were never sent'),
                 ('"warmup_failures_by_status": {"3": 1, "104": 1}',
                  '2 call(s) failed in the warm-up'),
                 ('"tail": {"failures": 4}', '4 call(s) failed in the tail'),

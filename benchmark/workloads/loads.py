@@ -62,7 +62,8 @@ class JsonClient:
     def read(self):
         report = read_report(self.report)
         tail = report.get('tail')
-        failures = report.get('unended', 0) + failures_of(report)
+        failures = (report.get('unended', 0) + report.get('unsent', 0) +
+                    failures_of(report))
         extra = {}
         if tail:
             failures += failures_of(tail)

@@ -63,7 +63,7 @@ void BlockingCaller::Run() {
          now = flare::NowNs()) {
       flare::this_fiber::SleepUntilNs(
           std::min(send_at, now + CallSequence::kLongestWait));
-      if (calls_.stopped()) return running_->OneEnded();
+      if (calls_.GivesUp()) return running_->OneEnded();
     }
     calls_.Send(now, nullptr);
     now = flare::NowNs();

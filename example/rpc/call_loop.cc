@@ -24,7 +24,7 @@ void CallLoop::Start() { flare::fiber::SubmitTo(group_, this); }
 void CallLoop::Resume() {
   const std::int64_t now = flare::NowNs();
   if (!std::exchange(begun_, true)) return Continue(now);
-  if (calls_.stopped()) return running_->OneEnded();
+  if (calls_.GivesUp()) return running_->OneEnded();
   WaitOrSend(now);
 }
 

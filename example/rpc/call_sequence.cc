@@ -12,11 +12,33 @@
 namespace example {
 namespace {
 
-// A call that fails faster than this has not been to the server: without a
-// pause, a server that is away would make the callers spin.
-constexpr std::int64_t kInstantly = flare::kNsPerMs;
+// Without pauses, a server that is away would make the callers spin. The first
+// one is short; each further failure in a row doubles it.
 constexpr std::int64_t kShortestPause = flare::kNsPerMs;
+// There was no connection, or it broke. However long that takes: thousands of
+// callers that are refused wait for each other.
+constexpr std::int64_t kLongestPauseUnreachable = flare::kNsPerSecond;
+// Any other failure that isn't the service's, and comes so fast that it may not
+// have been to the server.
+constexpr std::int64_t kInstantly = flare::kNsPerMs;
 constexpr std::int64_t kLongestPause = 10 * flare::kNsPerMs;
+
+// Does this failure say that there is nobody to send calls to?
+bool IsUnreachable(int status) {
+  using namespace flare::rpc;  // NOLINT: its status codes.
+  switch (status) {
+    case STATUS_CHANNEL_SHUTDOWN:
+    case STATUS_FAIL_TO_CONNECT:
+    case STATUS_GET_ROUTE:
+    case STATUS_GET_ROUTE_ALL_DISABLED:
+    case STATUS_INVALID_CHANNEL:
+    case STATUS_IO_ERROR:
+    case STATUS_NO_PEER:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // Says why calls fail, at most once per second.
 void LogFailure(int status, const std::string& reason, std::int64_t now_ns) {
@@ -61,6 +83,12 @@ std::int64_t CallSequence::send_at() const {
   return std::max(claim_.due_ns, pause_until_ns_);
 }
 
+bool CallSequence::GivesUp() const {
+  if (!load_.schedule->Revoked(claim_)) return false;
+  if (load_.schedule->paced()) load_.schedule->NoteUnsent(claim_);
+  return true;
+}
+
 void CallSequence::Send(std::int64_t now_ns, google::protobuf::Closure* done) {
   sent_ns_ = now_ns;
   if (!load_.schedule->paced()) claim_.due_ns = now_ns;
@@ -91,12 +119,18 @@ void CallSequence::NoteFailure(int status, const std::string& reason,
   // A service that fails its calls on purpose is called on at full speed.
   // So is one that has answered what --verify finds wrong.
   const bool reached = call_->status() == 0 || call_->FailedByService();
-  if (!reached && now_ns - sent_ns_ < kInstantly) {
-    pause_ns_ = std::clamp(2 * pause_ns_, kShortestPause, kLongestPause);
-    pause_until_ns_ = now_ns + pause_ns_;
-  } else {
+  const bool unreachable = !reached && IsUnreachable(status);
+  if (!unreachable && (reached || now_ns - sent_ns_ >= kInstantly)) {
     pause_ns_ = 0;
+    return;
   }
+  pause_ns_ =
+      std::clamp(2 * pause_ns_, kShortestPause,
+                 unreachable ? kLongestPauseUnreachable : kLongestPause);
+  // Shorter by up to half, or all callers would come back at once.
+  const auto less = flare::MixBits(random_state_ ^ pause_ns_) %
+                    static_cast<std::uint64_t>(pause_ns_ / 2);
+  pause_until_ns_ = now_ns + pause_ns_ - static_cast<std::int64_t>(less);
 }
 
 }  // namespace example

@@ -87,9 +87,11 @@ class CallSequence {
   // Claims the next call. False: there is none left.
   bool Next(std::int64_t now_ns);
   // When it is to be sent: when it is due, or later after failures. Waiting
-  // ends when stopped() does.
+  // ends when GivesUp() does.
   std::int64_t send_at() const;
-  bool stopped() const { return load_.schedule->Revoked(claim_); }
+  // True: what Next() has claimed is not to be sent any more, and that is noted
+  // if it was due. The last call of the sequence.
+  [[nodiscard]] bool GivesUp() const;
   // As Call::Start().
   void Send(std::int64_t now_ns, google::protobuf::Closure* done);
   // What Send() started has ended.

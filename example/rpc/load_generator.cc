@@ -93,6 +93,8 @@ void LoadGenerator::EndWarmUp() {
   }
 }
 
+void LoadGenerator::End() { schedule_.End(flare::NowNs()); }
+
 void LoadGenerator::Stop() { schedule_.Stop(); }
 
 }  // namespace example

@@ -46,8 +46,17 @@ class LoadGenerator {
   // after Start(true).
   void EndWarmUp();
 
+  // The window is over: at a fixed rate calls that are due by now are still
+  // sent, if there were no callers for them; without one there are no new
+  // calls.
+  void End();
+
   // No new calls; those under way go on to their end.
   void Stop();
+
+  // Calls that were due by End() and weren't sent, at a fixed rate. After
+  // WaitUntilFinished() or when callers are given up.
+  std::uint64_t unsent() const { return schedule_.unsent(); }
 
   // Blocks the fiber until all callers have ended: after Stop(), or when all
   // calls of LoadOptions::requests have been made. False: the deadline (of

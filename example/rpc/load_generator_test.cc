@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <string>
@@ -319,18 +320,100 @@ TEST_F(LoadGeneratorTest, SlowCallDelaysOnlyItsOwnLoop) {
   EXPECT_EQ(Run(options).successes(), 100u);
 }
 
-// Nobody listens: calls fail at once. A loop pauses for a millisecond at
-// least after each, instead of spinning.
-TEST_F(LoadGeneratorTest, InstantFailuresAreNotRepeatedAtFullSpeed) {
-  LoadOptions options;
-  options.server_addr = "flare://127.0.0.1:1";
-  options.requests = 40;
+// Nobody listens. A loop pauses after each call that fails, twice as long each
+// time, instead of spinning.
+TEST_F(LoadGeneratorTest, LoopsThatReachNobodyPause) {
+  for (const char* address : {"flare://127.0.0.1:1", "http+pb://127.0.0.1:1",
+                              "http://127.0.0.1:1/"}) {
+    LoadOptions options;
+    options.server_addr = address;
+    options.requests = 9;
+    options.max_pending = 1;
+    const std::int64_t begin = flare::NowNs();
+    const CallStatistics calls = Run(options);
+    EXPECT_EQ(calls.failures,
+              (Failures{{flare::rpc::STATUS_FAIL_TO_CONNECT, 9}}));
+    // At least half of 1, 2, 4, ... 128 ms.
+    EXPECT_GE(flare::NowNs() - begin, 127'000'000) << address;
+  }
+}
+
+// However long it takes to be refused: they wait for each other.
+TEST_F(LoadGeneratorTest, ManyLoopsThatReachNobodyPause) {
+  for (const char* address : {"flare://127.0.0.1:1", "http://127.0.0.1:1/"}) {
+    LoadOptions options;
+    options.server_addr = address;
+    options.requests = 2500;
+    options.max_pending = 500;
+    const std::int64_t begin = flare::NowNs();
+    EXPECT_EQ(Run(options).failure_count(), 2500u);
+    // Five each if all are as fast, with pauses of 15 ms in all; but some may
+    // have had more, and longer ones.
+    EXPECT_GE(flare::NowNs() - begin, 7'000'000) << address;
+  }
+}
+
+// A server that has calls for which there are no loops when the window ends.
+TEST_F(LoadGeneratorTest, CallsThatWereDueInTheWindowAreSentAfterIt) {
+  flare::fiber::Event begun;
+  flare::fiber::Event go_on;
+  for (CallerKind kind : kAllKinds) {
+    begun.Reset();
+    go_on.Reset();
+    LoadOptions options =
+        StartServer([&](int call, protobuf_echo::EchoResponse*,
+                        flare::RpcServerController*) {
+          if (call != 0) return;
+          begun.Set();
+          go_on.Wait();
+        });
+    options.qps = 1e6;
+    options.max_pending = 1;
+    options.timeout = std::chrono::minutes(1);
+    options.caller_kind = kind;
+    LoadRecorder recorder;
+    LoadGenerator load(options, &recorder);
+    ASSERT_TRUE(load.Open().ok());
+    const std::int64_t begin = flare::NowNs();
+    load.Start();
+    begun.Wait();
+    load.End();
+    const std::int64_t due_at_most = (flare::NowNs() - begin) / 1000 + 1;
+    go_on.Set();
+    ASSERT_TRUE(load.WaitUntilFinished(flare::kNoDeadline));
+    const std::uint64_t sent = recorder.ordinary.Take().successes();
+    EXPECT_GT(sent, 1u);
+    EXPECT_LE(sent, static_cast<std::uint64_t>(due_at_most));
+    EXPECT_EQ(load.unsent(), 0u);
+  }
+}
+
+TEST_F(LoadGeneratorTest, CallsThatAreNotSentEvenThenAreCounted) {
+  flare::fiber::Event begun;
+  flare::fiber::Event go_on;
+  LoadOptions options = StartServer(
+      [&](int, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
+        begun.Set();
+        go_on.Wait();
+      });
+  options.qps = 1e6;
   options.max_pending = 2;
+  options.timeout = std::chrono::minutes(1);
+  LoadRecorder recorder;
+  LoadGenerator load(options, &recorder);
+  ASSERT_TRUE(load.Open().ok());
   const std::int64_t begin = flare::NowNs();
-  const CallStatistics calls = Run(options);
-  EXPECT_EQ(calls.failures,
-            (Failures{{flare::rpc::STATUS_FAIL_TO_CONNECT, 40}}));
-  EXPECT_GE(flare::NowNs() - begin, 19'000'000);
+  load.Start();
+  begun.Wait();
+  while (flare::NowNs() - begin < 10'000) flare::this_fiber::Yield();
+  load.End();
+  load.Stop();
+  go_on.Set();
+  ASSERT_TRUE(load.WaitUntilFinished(flare::kNoDeadline));
+  const std::uint64_t sent = recorder.ordinary.Take().successes();
+  EXPECT_GE(sent, 1u);
+  EXPECT_LE(sent, 2u);
+  EXPECT_GE(load.unsent(), 8u);
 }
 
 TEST_F(LoadGeneratorTest, FailuresByTheServiceAreRepeatedAtFullSpeed) {

@@ -261,6 +261,7 @@ RunOptions ReadRun() {
   options.report_interval_s = FLAGS_report_interval;
   // What a call under way at the end may take, and then some.
   options.patience_s = FLAGS_timeout / 1e3 + 5;
+  options.late_s = FLAGS_timeout / 1e3;
   options.has_tail = FLAGS_tail_ratio > 0;
   options.show_progress = isatty(STDERR_FILENO) != 0;
   return options;

@@ -142,7 +142,7 @@ class Run {
       over = WaitUntil(std::min({end, report_.end_ns(), progress_.end_ns()}));
       now = flare::NowNs();
       over = over || now >= end;
-      if (over) Stop();
+      if (over) EndWindow();
       if (over || now >= report_.end_ns() || now >= progress_.end_ns()) {
         Collect();
         Show(now);
@@ -150,6 +150,10 @@ class Run {
     }
     CloseInterval(now);  // Unless Show() has.
     NoteRates(begin, now);
+  }
+
+  void EndWindow() {
+    for (const PressTarget& target : targets_) target.load->End();
   }
 
   void Stop() {
@@ -171,6 +175,11 @@ class Run {
   // What ends from here on counts, but for the rate. Without a measurement it
   // belongs to the warm-up.
   void End() {
+    // Calls that were due and had no loop show by their latencies how late they
+    // are; if they can't be sent, they are counted.
+    WaitUntilFinished(
+        flare::SaturatingAdd(flare::NowNs(), Nanoseconds(options_.late_s)));
+    Stop();
     const std::int64_t deadline =
         flare::SaturatingAdd(flare::NowNs(), Nanoseconds(options_.patience_s));
     const bool ended = WaitUntilFinished(deadline);
@@ -178,6 +187,9 @@ class Run {
       Collect();
     } else {
       for (std::size_t i = 0; i != targets_.size(); ++i) CollectWarmUp(i);
+    }
+    for (std::size_t i = 0; summary_.measured && i != targets_.size(); ++i) {
+      summary_.targets[i].load.unsent = targets_[i].load->unsent();
     }
     // In the log, too, no time belongs to these.
     if (report_.successes() != 0) WriteHdrLog(report_.began_ns());

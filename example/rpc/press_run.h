@@ -19,7 +19,10 @@ struct RunOptions {
   double duration_s = 0;  // 0: no limit.
   double report_interval_s = 10;
   double patience_s = 10;  // How long to wait for calls under way at the end.
-  bool has_tail = false;   // Is there a long tail?
+  // How long before that calls are sent which were due in time, at a fixed
+  // rate.
+  double late_s = 0;
+  bool has_tail = false;       // Is there a long tail?
   bool show_progress = false;  // A line on stderr that is written over.
 };
 

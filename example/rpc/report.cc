@@ -91,6 +91,7 @@ void CallSummary::Merge(const CallSummary& other) {
 
 void LoadSummary::Merge(const LoadSummary& other) {
   CallSummary::Merge(other);
+  unsent += other.unsent;
   if (!other.tail) return;
   if (!tail) tail.emplace();
   tail->Merge(*other.tail);
@@ -99,7 +100,7 @@ void LoadSummary::Merge(const LoadSummary& other) {
 bool Summary::AllWell() const {
   const bool some = calls.successes() + (tail ? tail->calls.successes() : 0);
   return measured && some && !HasFailures() && !(tail && tail->HasFailures()) &&
-         unended == 0;
+         unended == 0 && unsent == 0;
 }
 
 namespace {
@@ -131,16 +132,26 @@ void AddLines(const CallSummary& summary, double seconds,
   AddFailureLines(summary, prefix, lines);
 }
 
+void AddUnsentLine(const LoadSummary& load, const std::string& prefix,
+                   std::vector<std::string>* lines) {
+  if (load.unsent == 0) return;
+  lines->push_back(prefix + std::to_string(load.unsent) +
+                   " call(s) were due and never sent: all loops were busy. "
+                   "They are in no other figure; raise --max_pending.");
+}
+
 void AddMeasuredLines(const Summary& summary, std::vector<std::string>* lines) {
   lines->push_back("Finished: " + CountLine(summary, summary.seconds));
   lines->push_back(LatencyLine(summary.calls.latency_ns));
   AddFailureLines(summary, "", lines);
   if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", lines);
+  AddUnsentLine(summary, "", lines);
   for (const auto& [server_addr, seconds, load] : summary.targets) {
     AddLines(load, seconds, server_addr + ": ", lines);
     if (load.tail) {
       AddLines(*load.tail, seconds, server_addr + ": tail: ", lines);
     }
+    AddUnsentLine(load, server_addr + ": ", lines);
   }
 }
 

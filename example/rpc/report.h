@@ -52,6 +52,8 @@ struct CallSummary {
 // Ordinary calls, and apart from them those of the long tail.
 struct LoadSummary : CallSummary {
   std::optional<CallSummary> tail;
+  // Calls of either kind that were due, at a fixed rate, and never sent.
+  std::uint64_t unsent = 0;
 
   void Merge(const LoadSummary& other);
 };
@@ -72,7 +74,8 @@ struct Summary : LoadSummary {
   std::vector<TargetSummary> targets;  // If there were several.
   std::vector<std::string> command_line;
 
-  // There was a measurement, some calls have succeeded, and none has failed.
+  // There was a measurement, some calls have succeeded, none has failed, and
+  // all that were due were sent.
   bool AllWell() const;
 };
 

@@ -95,6 +95,7 @@ std::string TargetJson(const TargetSummary& target) {
   JsonObject object(1);
   object.Add("server_addr", flare::JsonString(target.server_addr));
   AddFigures(target.load, target.seconds, &object);
+  object.Add("unsent", target.load.unsent);
   AddTail(target.load, target.seconds, 1, &object);
   object.Add("histogram_ns", HistogramJson(target.load.calls.latency_ns));
   return object.Finish();
@@ -105,6 +106,7 @@ std::string TargetJson(const TargetSummary& target) {
 std::string SummaryJson(const Summary& summary) {
   JsonObject object(0);
   AddFigures(summary, summary.seconds, &object);
+  object.Add("unsent", summary.unsent);
   object.Add("unended", summary.unended);
   std::vector<std::string> arguments;
   for (const std::string& argument : summary.command_line) {

@@ -90,6 +90,12 @@ TEST(Summary, IsWellOnlyIfAllCallsSucceeded) {
   EXPECT_FALSE(summary.AllWell());
   summary.unended = 0;
 
+  summary.unsent = 1;
+  EXPECT_FALSE(summary.AllWell());
+  EXPECT_NE(SummaryLines(summary).back().find("1 call(s) were due"),
+            std::string::npos);
+  summary.unsent = 0;
+
   summary.measured = false;
   EXPECT_FALSE(summary.AllWell());
   summary.measured = true;
@@ -189,6 +195,7 @@ TEST(SummaryJson, HasEveryFigure) {
   EXPECT_EQ(fields["duration_s"].number_value(), 2);
   EXPECT_EQ(fields["warmup_requests"].number_value(), 7);
   EXPECT_EQ(fields["unended"].number_value(), 0);
+  EXPECT_EQ(fields["unsent"].number_value(), 0);
 
   const auto failures = fields["failures_by_status"].struct_value().fields();
   EXPECT_EQ(failures.size(), 2u);

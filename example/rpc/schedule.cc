@@ -41,6 +41,21 @@ void Schedule::Limit(std::uint64_t limit, std::int64_t now_ns) {
   end_.store(first + limit, std::memory_order_relaxed);
 }
 
+void Schedule::End(std::int64_t now_ns) {
+  if (!paced()) return Stop();
+  // relaxed, both: as in Next and Stop; this thread alone changes it.
+  const std::uint64_t end = end_.load(std::memory_order_relaxed);
+  end_.store(std::min(end, DueBefore(now_ns)), std::memory_order_relaxed);
+}
+
+std::uint64_t Schedule::unsent() const {
+  if (!paced()) return 0;
+  // relaxed, all: nobody changes them any more.
+  const std::uint64_t end = end_.load(std::memory_order_relaxed);
+  return end - std::min(end, claimed_.load(std::memory_order_relaxed)) +
+         unsent_.load(std::memory_order_relaxed);
+}
+
 std::uint64_t Schedule::DueBefore(std::int64_t time_ns) const {
   const double calls =
       std::ceil(static_cast<double>(time_ns - start_ns_) / ns_per_call_);

@@ -42,11 +42,28 @@ class Schedule {
   void Limit(std::uint64_t limit, std::int64_t now_ns);
 
   // Whether a call that was claimed isn't to be sent any more: after Stop(), or
-  // because it is beyond a Limit() that has come since.
+  // because it is beyond a Limit() or End() that has come since.
   bool Revoked(const Claim& claim) const {
     // relaxed: as in Stop.
     return stopped() || claim.number >= end_.load(std::memory_order_relaxed);
   }
+
+  // At a fixed rate, no calls that are due at `now_ns` or later: those that are
+  // due before, for which there was nobody to send them, are still to be sent.
+  // Without one, as Stop(). For one thread.
+  void End(std::int64_t now_ns);
+
+  // A call was claimed, and will not be sent, though it was due.
+  void NoteUnsent(const Claim& claim) {
+    // relaxed: a count, read when all is over.
+    if (claim.number < end_.load(std::memory_order_relaxed)) {
+      unsent_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  // After End() with a fixed rate, and when nobody claims or sends any more:
+  // calls that were due and weren't sent.
+  std::uint64_t unsent() const;
 
   // No more calls.
   void Stop() {
@@ -78,6 +95,7 @@ class Schedule {
   std::int64_t start_ns_;
   std::atomic<std::uint64_t> end_;  // Of the numbers; changed by Limit() only.
   std::atomic<bool> stopped_{false};
+  std::atomic<std::uint64_t> unsent_{0};  // Of those that were claimed.
   alignas(64) std::atomic<std::uint64_t> claimed_{0};
 };
 

@@ -143,6 +143,47 @@ TEST(Schedule, NothingIsDueAfterStop) {
   }
 }
 
+TEST(Schedule, WhatIsDueAtTheEndIsStillToBeSent) {
+  Schedule schedule(1000, 0, 0);
+  const auto claim = schedule.Next(0);
+  ASSERT_TRUE(claim.has_value());
+  for (int i = 1; i != 5; ++i) ASSERT_TRUE(schedule.Next(0).has_value());
+  // Eight are due by then.
+  schedule.End(7'500'000);
+  EXPECT_FALSE(schedule.stopped());
+  EXPECT_FALSE(schedule.over());
+  EXPECT_FALSE(schedule.Revoked(*claim));
+  EXPECT_EQ(schedule.unsent(), 3u);
+  EXPECT_EQ(NextDue(&schedule, 7'500'000), 5);
+  EXPECT_EQ(schedule.unsent(), 2u);
+  schedule.Stop();
+  EXPECT_EQ(NextDue(&schedule, 7'500'000), std::nullopt);
+  // One that was claimed and given up is one more.
+  schedule.NoteUnsent(*claim);
+  EXPECT_EQ(schedule.unsent(), 3u);
+}
+
+TEST(Schedule, WhatIsDueAfterTheEndIsNot) {
+  Schedule schedule(1000, 0, 0);
+  Schedule::Claim last;
+  for (int i = 0; i != 10; ++i) last = *schedule.Next(0);
+  schedule.End(7'500'000);
+  EXPECT_TRUE(schedule.over());
+  EXPECT_TRUE(schedule.Revoked(last));
+  schedule.NoteUnsent(last);
+  EXPECT_EQ(schedule.unsent(), 0u);
+}
+
+TEST(Schedule, TheEndDoesNotRaiseALimit) {
+  Schedule schedule(1000, 3, 0);
+  schedule.End(100'000'000);
+  EXPECT_EQ(schedule.unsent(), 3u);
+  Schedule free(0, 0, 0);
+  free.End(100'000'000);
+  EXPECT_TRUE(free.stopped());
+  EXPECT_EQ(free.unsent(), 0u);
+}
+
 TEST(Schedule, IsOverOnceAllCallsAreClaimed) {
   for (double rate : {0.0, 10.0}) {
     Schedule schedule(rate, 0, 0);

@@ -133,6 +133,34 @@ class Figures(PressTest):
         self.server.port, "--qps=1e9", "--max_pending=1", "--requests=4001")
     self.assertGreater(figures["p50_us"], 4000)
 
+  def test_calls_that_are_never_sent_are_counted(self):
+    # One loop whose calls take 100 ms at least, at 1000 a second.
+    server = self.start_server("--work=sleep_fiber", "--work_us=100000")
+    status, log, figures = self.press(
+        server.port, "--qps=1000", "--max_pending=1", "--duration=0.3",
+        "--timeout=2000")
+    self.assertEqual(status, 1, log)
+    self.assertEqual(figures["failures"], 0, log)
+    due = figures["duration_s"] * 1000
+    # More only by what a busy machine adds after it has noted the duration.
+    self.assertAlmostEqual(figures["requests"] + figures["unsent"], due,
+                           delta=200)
+    self.assertGreater(figures["unsent"], due - 200)
+    # For as long as the time-out they are sent late, and show it.
+    self.assertLessEqual(figures["requests"], 24)
+    self.assertIn(f"{figures['unsent']} call(s) were due and never sent", log)
+
+  def test_calls_that_are_due_at_the_end_are_sent(self):
+    # Two loops for 40 calls that take 10 ms at least and are due at once.
+    server = self.start_server("--work=sleep_fiber", "--work_us=10000")
+    log, figures = self.press_cleanly(
+        server.port, "--qps=400", "--max_pending=2", "--duration=0.1",
+        "--timeout=20000")
+    self.assertEqual(figures["unsent"], 0, log)
+    self.assertAlmostEqual(figures["requests"], figures["duration_s"] * 400,
+                           delta=40)
+    self.assertGreaterEqual(figures["requests"], 39)
+
   def test_warm_up_is_not_counted(self):
     for flags in ["--max_pending=4"], ["--max_pending=200", "--qps=2000"]:
       with self.subTest(flags=flags):
