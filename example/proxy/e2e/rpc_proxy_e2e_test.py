@@ -24,7 +24,8 @@ PROTOCOLS = NAMELESS + ("http+proto3-json", "http+pb-text")
 WITH_ATTACHMENTS = ("flare", "baidu-std", "trpc")
 
 # One report of press: its latency line with rate and failures behind it.
-REPORT = re.compile(r"max: \d+us\. QPS: (\d+), failures: (\d+)")
+REPORT = re.compile(r"(?:max: \d+us|No call has succeeded)\. "
+                    r"QPS: (\d+), failures: (\d+)")
 
 
 class RpcProxyTest(harness.TestCase):
