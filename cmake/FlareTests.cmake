@@ -42,7 +42,9 @@ if(FLARE_BUILD_RPC)
     PUBLIC flare_fiber_testing flare::rpc GTest::gtest)
   flare_generate_services(TARGET flare_rpc_testing MESSAGES_ONLY
     PROTOS
+      rpc/protocol/any_messages.proto
       rpc/protocol/baidu_std_meta.proto
+      rpc/protocol/old_messages.proto
       rpc/protocol/rpc_meta.proto
       rpc/protocol/trpc_meta.proto
       rpc/testing/limited_service.proto

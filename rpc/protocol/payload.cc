@@ -1,17 +1,19 @@
 #include "flare/rpc/protocol/payload.h"
 
-#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
-#include <google/protobuf/stubs/common.h>
-#include <google/protobuf/text_format.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "flare/base/expected.h"
 #include "flare/base/zero_copy_stream.h"
+#include "flare/rpc/protocol/text_payload.h"
+#include "flare/rpc/protocol/utf8.h"
 
 namespace flare::rpc {
 
@@ -19,49 +21,62 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// Text nested deeper than this is refused: protobuf's text parser recurses,
-// taking almost 2 KiB of stack per level and by default without a limit, and a
-// fiber has 128 KiB. (The parsers of the other formats stop at 100 or fewer
-// levels, for which they need far less.)
-constexpr int kMaxTextNesting = 32;
+// Explanations quote the input, of which one word may have megabytes.
+constexpr std::size_t kMaxExplanation = 512;
 
 // Larger messages are serialised at once: what takes long is to be done before
 // a call gives back its place under the server's limits.
 constexpr std::size_t kReferredAtMost = 4096;
 
 flare::Status Malformed(const pb::Message& message, std::string_view what) {
-  return flare::Status(
-      STATUS_MALFORMED_DATA,
-      "can't read a " + message.GetTypeName() + ": " + std::string(what));
+  return flare::Status(STATUS_MALFORMED_DATA,
+                       "can't read a " + message.GetTypeName() + ": " +
+                           std::string(CutUtf8(what, kMaxExplanation)));
+}
+
+// The first required field that `message` lacks. Protobuf's own list of all has
+// the path of each, which is out of proportion to the message.
+std::string MissingField(const pb::Message& message) {
+  std::string path;
+  const pb::Message* at = &message;
+  const auto descend = [&](const pb::Message& child, std::string_view name,
+                           int index) {
+    if (child.IsInitialized()) return false;
+    path += name;
+    if (index >= 0) path += "[" + std::to_string(index) + "]";
+    path += '.';
+    at = &child;
+    return true;
+  };
+  const auto descend_into = [&](const pb::FieldDescriptor* field) {
+    const pb::Message& parent = *at;
+    const pb::Reflection* const reflection = parent.GetReflection();
+    if (field->cpp_type() != pb::FieldDescriptor::CPPTYPE_MESSAGE) return false;
+    if (!field->is_repeated()) {
+      return descend(reflection->GetMessage(parent, field), field->name(), -1);
+    }
+    for (int i = 0; i != reflection->FieldSize(parent, field); ++i) {
+      const auto& child = reflection->GetRepeatedMessage(parent, field, i);
+      if (descend(child, field->name(), i)) return true;
+    }
+    return false;
+  };
+  while (true) {
+    for (int i = 0; i != at->GetDescriptor()->field_count(); ++i) {
+      const pb::FieldDescriptor* const field = at->GetDescriptor()->field(i);
+      if (field->is_required() && !at->GetReflection()->HasField(*at, field)) {
+        return path + field->name();
+      }
+    }
+    std::vector<const pb::FieldDescriptor*> fields;
+    at->GetReflection()->ListFields(*at, &fields);
+    if (std::none_of(fields.begin(), fields.end(), descend_into)) return path;
+  }
 }
 
 flare::Status CheckRequired(const pb::Message& message) {
   if (message.IsInitialized()) return flare::Status();
-  return Malformed(message, "missing " + message.InitializationErrorString());
-}
-
-// The first complaint of the text parser, instead of a log line for each.
-class FirstError : public pb::io::ErrorCollector {
- public:
-#if GOOGLE_PROTOBUF_VERSION < 4022000
-  void AddError(int line, int column, const std::string& what) override {
-#else
-  void RecordError(int line, int column, std::string_view what) override {
-#endif
-    if (!text_.empty()) return;
-    text_ = std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": ";
-    text_ += what;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
-// A copy of a view: protobuf's own, before release 22, or std::string_view.
-template <class View>
-std::string TextOf(const View& view) {
-  return std::string(view.data(), view.size());
+  return Malformed(message, "missing " + MissingField(message));
 }
 
 flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
@@ -81,15 +96,8 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
 
 [[gnu::noinline]] flare::Status ParseText(const Buffer& payload,
                                           pb::Message* message) {
-  FirstError errors;
-  pb::TextFormat::Parser parser;
-  parser.RecordErrorsTo(&errors);
-  parser.SetRecursionLimit(kMaxTextNesting);
-  parser.AllowPartialMessage(true);
-  BufferInputStream stream(&payload);
-  if (!parser.Parse(&stream, message)) {
-    return Malformed(*message, errors.text());
-  }
+  std::string why;
+  if (!ReadText(payload, message, &why)) return Malformed(*message, why);
   return CheckRequired(*message);
 }
 
@@ -104,7 +112,7 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
       ignore_unknown_fields && message->GetDescriptor()->field_count() != 0;
   auto status =
       pb::util::JsonStringToMessage(FlattenSlow(payload), message, options);
-  if (!status.ok()) return Malformed(*message, TextOf(status.message()));
+  if (!status.ok()) return Malformed(*message, status.message().as_string());
   return CheckRequired(*message);
 }
 
@@ -113,13 +121,13 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
 [[gnu::cold, gnu::noinline]] flare::Status CannotSerialize(
     const pb::Message& message, const std::string& why) {
   return flare::Status(STATUS_SERIALIZE_RESPONSE,
-                       "can't write a " + message.GetTypeName() + ": " + why);
+                       "can't write a " + message.GetTypeName() + ": " +
+                           std::string(CutUtf8(why, kMaxExplanation)));
 }
 
 [[gnu::cold, gnu::noinline]] flare::Status LacksFields(
     const pb::Message& message) {
-  return CannotSerialize(message,
-                         "missing " + message.InitializationErrorString());
+  return CannotSerialize(message, "missing " + MissingField(message));
 }
 
 flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
@@ -134,12 +142,10 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
 
 [[gnu::noinline]] flare::Status SerializeText(const pb::Message& message,
                                               OutboundBody* body) {
-  std::string text;
-  pb::TextFormat::Printer printer;
-  printer.SetSingleLineMode(true);
-  printer.PrintToString(message, &text);
-  while (!text.empty() && text.back() == ' ') text.pop_back();
-  *body = CreateBufferSlow(text);
+  std::string why;
+  Buffer text;
+  if (!WriteText(message, &text, &why)) return CannotSerialize(message, why);
+  *body = std::move(text);
   return flare::Status();
 }
 
@@ -149,15 +155,11 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
   pb::util::JsonPrintOptions options;
   options.preserve_proto_field_names = as_trpc;
   options.always_print_enums_as_ints = as_trpc;
-#if GOOGLE_PROTOBUF_VERSION < 5026000
   options.always_print_primitive_fields = as_trpc;
-#else
-  options.always_print_fields_with_no_presence = as_trpc;
-#endif
   std::string text;
   auto status = pb::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) {
-    return CannotSerialize(message, TextOf(status.message()));
+    return CannotSerialize(message, status.message().as_string());
   }
   *body = CreateBufferSlow(text);
   return flare::Status();

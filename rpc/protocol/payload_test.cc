@@ -1,20 +1,22 @@
 #include "flare/rpc/protocol/payload.h"
 
 #include <google/protobuf/empty.pb.h>
-#include <pthread.h>
 
 #include <random>
 #include <string>
 #include <utility>
 
-#include "flare/base/sanitizer.h"
+#include "flare/rpc/protocol/payload_testing.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "gtest/gtest.h"
+#include "rpc/protocol/old_messages.pb.h"
 #include "rpc/protocol/rpc_meta.pb.h"
 
 namespace flare::rpc {
 namespace {
 
+using testing::OnASmallStack;
+using testing::Repeated;
 using testing::RequiredPayload;
 using testing::SlicedBuffer;
 using testing::TestPayload;
@@ -201,25 +203,35 @@ TEST(Payload, RequiredFieldsAreRequired) {
   }
 }
 
-// Runs `f` on a thread whose stack is smaller than a fiber's.
-template <class F>
-void OnASmallStack(F&& f) {
-#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
-  // Frames are several times as large there.
-  f();
-#else
-  pthread_attr_t attributes;
-  ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 96 << 10), 0);
-  pthread_t thread;
-  auto run = [](void* f) -> void* {
-    (*static_cast<F*>(f))();
-    return nullptr;
-  };
-  ASSERT_EQ(pthread_create(&thread, &attributes, run, &f), 0);
-  ASSERT_EQ(pthread_join(thread, nullptr), 0);
-  pthread_attr_destroy(&attributes);
-#endif
+// Their explanations must not grow with the input, be it by much more.
+TEST(Payload, ExplanationsAreShort) {
+  // Thousands of lacking fields, each with a long path.
+  std::string leafs = Repeated(testing::BytesField(11, ""), 1000);
+  for (int i = 0; i != 60; ++i) leafs = testing::BytesField(8, leafs);
+  testing::OldTypes message;
+  const std::string missing =
+      Parse(PayloadFormat::kProtobuf, leafs, &message).message();
+  EXPECT_NE(missing.find("missing nested.nested."), std::string::npos);
+  EXPECT_LT(missing.size(), 700u);
+  const flare::Status one = Parse(
+      PayloadFormat::kProtobuf,
+      testing::BytesField(11, "\x08\x01\x10\x01") + testing::BytesField(11, ""),
+      &message);
+  EXPECT_EQ(one.message(),
+            "can't read a flare.rpc.testing.OldTypes: missing needs[1].first");
+
+  const std::string word(1 << 20, 'x');
+  for (auto [format, input] :
+       {std::pair(PayloadFormat::kProtobufText, word + ": 1"),
+        std::pair(PayloadFormat::kProtobufText, "big_number: " + word),
+        std::pair(PayloadFormat::kProto3Json, "{\"" + word + "\":1}"),
+        std::pair(PayloadFormat::kProto3Json,
+                  "{\"bigNumber\":\"" + word + "\"}")}) {
+    TestPayload payload;
+    const flare::Status status = Parse(format, input, &payload);
+    EXPECT_EQ(status.code(), STATUS_MALFORMED_DATA);
+    EXPECT_LT(status.message().size(), 700u);
+  }
 }
 
 std::string NestedBinary(int depth) {
@@ -233,12 +245,6 @@ std::string NestedBinary(int depth) {
     bytes = "\x2a" + size + bytes;
   }
   return bytes;
-}
-
-std::string Repeated(std::string_view text, int times) {
-  std::string result;
-  for (int i = 0; i != times; ++i) result += text;
-  return result;
 }
 
 // Whatever is sent must not overflow the stack.
