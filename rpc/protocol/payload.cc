@@ -2,7 +2,6 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <string>
@@ -12,6 +11,8 @@
 
 #include "flare/base/expected.h"
 #include "flare/base/zero_copy_stream.h"
+#include "flare/rpc/protocol/json_reader.h"
+#include "flare/rpc/protocol/json_writer.h"
 #include "flare/rpc/protocol/text_payload.h"
 #include "flare/rpc/protocol/utf8.h"
 
@@ -105,14 +106,14 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
                                           bool ignore_unknown_fields,
                                           pb::Message* message) {
   message->Clear();
-  pb::util::JsonParseOptions options;
   // A message without fields may stand for any (rpc_proxy): its bytes would be
   // lost with a success.
-  options.ignore_unknown_fields =
+  const bool ignore_unknown =
       ignore_unknown_fields && message->GetDescriptor()->field_count() != 0;
-  auto status =
-      pb::util::JsonStringToMessage(FlattenSlow(payload), message, options);
-  if (!status.ok()) return Malformed(*message, status.message().as_string());
+  std::string why;
+  if (!ReadJson(FlattenSlow(payload), ignore_unknown, message, &why)) {
+    return Malformed(*message, why);
+  }
   return CheckRequired(*message);
 }
 
@@ -150,18 +151,14 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
 }
 
 [[gnu::noinline]] flare::Status SerializeJson(const pb::Message& message,
-                                              bool as_trpc,
+                                              JsonStyle style,
                                               OutboundBody* body) {
-  pb::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = as_trpc;
-  options.always_print_enums_as_ints = as_trpc;
-  options.always_print_primitive_fields = as_trpc;
-  std::string text;
-  auto status = pb::util::MessageToJsonString(message, &text, options);
-  if (!status.ok()) {
-    return CannotSerialize(message, status.message().as_string());
+  std::string why;
+  Buffer json;
+  if (!WriteJson(style, message, &json, &why)) {
+    return CannotSerialize(message, why);
   }
-  *body = CreateBufferSlow(text);
+  *body = std::move(json);
   return flare::Status();
 }
 
@@ -204,9 +201,9 @@ flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
       return SerializeText(message, body);
     case PayloadFormat::kProto3Json:
     case PayloadFormat::kLenientJson:
-      return SerializeJson(message, /*as_trpc=*/false, body);
+      return SerializeJson(message, JsonStyle::kProto3, body);
     case PayloadFormat::kTrpcJson:
-      return SerializeJson(message, /*as_trpc=*/true, body);
+      return SerializeJson(message, JsonStyle::kTrpc, body);
   }
   return CannotSerialize(message, "unknown payload format");
 }

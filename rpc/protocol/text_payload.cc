@@ -3,10 +3,12 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/stubs/common.h>
 #include <google/protobuf/text_format.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -35,8 +37,14 @@ std::string TooDeepForText() {
 // Keeps the first complaint; otherwise protobuf writes a log line for each.
 class FirstTextError : public pb::io::ErrorCollector {
  public:
+#if GOOGLE_PROTOBUF_VERSION < 4022000
   void AddError(int line, int column, const std::string& what) override {
-    if (text_.empty()) text_ = At(line, column) + what;
+#else
+  void RecordError(int line, int column, std::string_view what) override {
+#endif
+    if (!text_.empty()) return;
+    text_ = At(line, column);
+    text_ += what;
   }
   const std::string& text() const { return text_; }
 
@@ -153,10 +161,14 @@ class TextWalk {
 };
 
 bool HoldsUtf8(const pb::Message& message, const pb::FieldDescriptor* field) {
-  if (field->type() != pb::FieldDescriptor::TYPE_STRING ||
-      field->file()->syntax() != pb::FileDescriptor::SYNTAX_PROTO3) {
-    return true;
-  }
+  if (field->type() != pb::FieldDescriptor::TYPE_STRING) return true;
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+  const bool is_utf8 =
+      field->file()->syntax() == pb::FileDescriptor::SYNTAX_PROTO3;
+#else
+  const bool is_utf8 = field->requires_utf8_validation();
+#endif
+  if (!is_utf8) return true;
   const pb::Reflection* const reflection = message.GetReflection();
   std::string scratch;
   if (!field->is_repeated()) {

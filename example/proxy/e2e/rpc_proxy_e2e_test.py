@@ -2,6 +2,8 @@
 """rpc_proxy between the real echo server and the real load generator, in all
 protocols on both sides."""
 
+import http.client
+import http.server
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 HERE = os.path.dirname(os.path.realpath(__file__))  # Bazel runs it by a link.
 sys.path.append(os.path.join(HERE, "..", "..", "rpc", "e2e"))
@@ -154,6 +157,126 @@ class Json(RpcProxyTest):
     self.assertEqual(proxy.stop(), 0, proxy)
     self.assertEqual(server.stop(), 0, server)
     self.assertIn("Processed 2 request(s) in total.", server.log())
+
+
+class Backend:
+  """An HTTP server that answers each call with `reply`, and keeps bodies."""
+
+  def __init__(self, content_type, reply):
+    self.bodies = bodies = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+      protocol_version = "HTTP/1.1"
+
+      def do_POST(self):
+        bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(reply)))
+        self.send_header("Rpc-SeqNo", self.headers.get("Rpc-SeqNo", "0"))
+        self.end_headers()
+        self.wfile.write(reply)
+
+      def log_message(self, *args):
+        pass
+
+    self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    self.port = self.server.server_address[1]
+    threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+  def stop(self):
+    self.server.shutdown()
+    self.server.server_close()
+
+
+class Conversions(RpcProxyTest):
+  """Binary, text and JSON where a message is hostile, or newer than ours."""
+
+  PROTO = """
+      syntax = "proto3";
+      package strange;
+      import "google/protobuf/any.proto";
+      message M { int32 n = 1; google.protobuf.Any any = 2; }
+      service S { rpc Do(M) returns (M); }
+      """
+  BINARY, TEXT, JSON = ("application/x-protobuf", "text/x-protobuf",
+                        "application/x-proto3-json")
+  ANY = "type.googleapis.com/google.protobuf.Any"
+
+  def start_both(self, scheme, content_type, reply=b""):
+    with open(self.path("strange.proto"), "w") as f:
+      f.write(self.PROTO)
+    self.descriptors = self.path("strange.pb")
+    subprocess.run(
+        ["protoc", "--include_imports",
+         f"--descriptor_set_out={self.descriptors}",
+         f"--proto_path={os.path.dirname(self.descriptors)}", "strange.proto"],
+        check=True, timeout=harness.PATIENCE_S)
+    backend = Backend(content_type, reply)
+    self.addCleanup(backend.stop)
+    return backend, self.start_proxy(f"*={scheme}://127.0.0.1:{backend.port}")
+
+  def call(self, proxy, content_type, body):
+    """The code of the reply; 0 if it succeeded."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port,
+                                            timeout=harness.PATIENCE_S)
+    try:
+      connection.request("POST", "/rpc/strange.S.Do", body,
+                         {"Content-Type": content_type})
+      reply = connection.getresponse()
+      reply.read()
+      return int(reply.headers.get("Rpc-Error-Code", "0"))
+    finally:
+      connection.close()
+
+  @staticmethod
+  def field(number, content):
+    size, length = len(content), b""
+    while size > 127:
+      length, size = length + bytes([size & 127 | 128]), size >> 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + content
+
+  def nested_any(self, depth):
+    value = b""
+    for _ in range(depth):
+      value = self.field(1, self.ANY.encode()) + self.field(2, value)
+    return self.field(2, value)
+
+  def test_text_that_nests(self):
+    backend, proxy = self.start_both("http+pb", self.BINARY)
+    for depth, code in ((5, 0), (31, 0), (32, 102), (200, 102), (9999, 102)):
+      with self.subTest(depth=depth):
+        text = "any {" + f"[{self.ANY}] {{" * depth + "}" * depth + "}"
+        self.assertEqual(self.call(proxy, self.TEXT, text.encode()), code)
+    self.assertEqual(len(backend.bodies), 2)
+    self.assertEqual(proxy.stop(), 0, proxy)
+
+  def test_json_of_nested_any(self):
+    backend, proxy = self.start_both("http+proto3-json", self.JSON, b"{}")
+    for depth in (5, 98, 120, 170, 3000):
+      with self.subTest(depth=depth):
+        code = self.call(proxy, self.BINARY, self.nested_any(depth))
+        self.assertEqual(code, 0 if depth < 100 else 4)
+    self.assertEqual(len(backend.bodies), 2)
+    self.assertEqual(proxy.stop(), 0, proxy)
+
+  def test_replies_that_nest(self):
+    """JSON for a caller, of a reply in binary."""
+    _, proxy = self.start_both("http+pb", self.BINARY, self.nested_any(2000))
+    self.assertEqual(self.call(proxy, self.BINARY, b""), 0)
+    self.assertNotEqual(self.call(proxy, self.JSON, b"{}"), 0)
+    self.assertEqual(self.call(proxy, self.TEXT, b""), 0)
+    self.assertEqual(proxy.stop(), 0, proxy)
+
+  def test_fields_that_are_not_known(self):
+    message = b"\x08\x05" + b"\xc0\x0c\x4d"
+    for scheme, content_type, reply, body in (
+        ("http+pb-text", self.TEXT, b"", b"n: 5"),
+        ("http+proto3-json", self.JSON, b"{}", b'{"n":5}')):
+      with self.subTest(scheme):
+        backend, proxy = self.start_both(scheme, content_type, reply)
+        self.assertEqual(self.call(proxy, self.BINARY, message), 0)
+        self.assertEqual(backend.bodies, [body])
 
 
 class Routes(RpcProxyTest):
