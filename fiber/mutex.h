@@ -13,8 +13,12 @@
 // be held nor wait. It may set an Event, or Spawn() what waits. Callbacks of a
 // request_stop() by a plain thread may do all that threads may.
 //
-// Not fair: a running fiber may overtake one that is being woken. Not
-// recursive, and there is no RecursiveMutex: the holder may be resumed on
+// Nobody starves. A running fiber may overtake a waiter that is being woken,
+// which saves a switch, but not for ever: a waiter that has been woken in vain
+// 16 times, or has waited for a millisecond and is woken in vain once more, is
+// handed the mutex by the next unlock().
+//
+// Not recursive, and there is no RecursiveMutex: the holder may be resumed on
 // another thread, and what wants one is better split into a public function
 // that locks and a private one that doesn't. For a few dozen instructions that
 // never suspend a Spinlock is cheaper.
@@ -108,10 +112,12 @@ class FLARE_CAPABILITY("mutex") Mutex {
   // No analysis: they are what the lock is made of.
   bool LockSlow(const WaitLimit& limit) FLARE_NO_THREAD_SAFETY_ANALYSIS;
   void UnlockSlow() FLARE_NO_THREAD_SAFETY_ANALYSIS;
+  void NoteTaken() FLARE_REQUIRES(lock_);
 
   std::atomic<std::uint32_t> state_{kFree};
   Spinlock lock_;
   WaitList waiters_ FLARE_GUARDED_BY(lock_);
+  WaitList starving_ FLARE_GUARDED_BY(lock_);  // To be handed the mutex [MU4].
 };
 
 }  // namespace flare::fiber

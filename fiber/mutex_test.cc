@@ -131,5 +131,38 @@ TEST_P(MutexTest, TimeoutsAmongWaiters) {
   mutex.unlock();
 }
 
+// It is handed over again and again, to fibers and threads, of which some give
+// up just then.
+TEST_P(MutexTest, HandingOverMeetsTimeouts) {
+  constexpr int kFibers = 8;
+  constexpr int kRounds = 20;
+  Mutex mutex;
+  int counter = 0;
+  std::atomic<int> acquired{0};
+  const auto body = [&](int i) {
+    for (int k = 0; k < kRounds; ++k) {
+      if (i % 2 == 0) {
+        mutex.lock();
+      } else if (!mutex.try_lock_until(NowNs() + 1'000'000 + 100'000 * i)) {
+        continue;
+      }
+      ++counter;
+      acquired.fetch_add(1);
+      this_fiber::SleepUntilNs(NowNs() + 200'000);
+      mutex.unlock();
+    }
+  };
+  std::vector<Fiber> fibers;
+  for (int i = 0; i < kFibers; ++i) fibers.emplace_back([&, i] { body(i); });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) threads.emplace_back([&, i] { body(i); });
+  for (auto& fiber : fibers) fiber.join();
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(counter, acquired.load());
+  EXPECT_GE(counter, (kFibers / 2 + 1) * kRounds);
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
 }  // namespace
 }  // namespace flare::fiber

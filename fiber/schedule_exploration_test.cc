@@ -11,6 +11,7 @@
 #include <set>
 #include <shared_mutex>
 #include <stop_token>
+#include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"
@@ -86,6 +87,61 @@ TEST(ScheduleExplorationTest, MutexExcludesAndIsPassedOn) {
     JoinAll(&fibers);
     EXPECT_EQ(entered + gave_up, 9);
     EXPECT_GE(entered, 3);
+    EXPECT_TRUE(mutex.try_lock());
+    mutex.unlock();
+  });
+}
+
+// A holder that locks again at once keeps nobody out for long, in whichever
+// order they run; nor do others that wait, give up, and come again.
+TEST(ScheduleExplorationTest, MutexIsHandedToThoseWhoWait) {
+  ExploreSchedules(kSchedules, [] {
+    constexpr int kMostHolds = 500;
+    Mutex mutex;
+    ConditionVariable never;
+    bool held = false;
+    bool hogs_on = true;
+    int releases = 0;
+    const auto hold = [&](std::chrono::nanoseconds length) {
+      EXPECT_FALSE(std::exchange(held, true));
+      this_fiber::SleepFor(length);
+      held = false;
+    };
+    std::vector<Fiber> fibers;
+    for (int i = 0; i < 2; ++i) {
+      fibers.emplace_back([&, i] {
+        while (hogs_on && releases < kMostHolds) {
+          if (i == 0) {
+            mutex.lock();
+          } else if (!mutex.try_lock_for(microseconds(1200))) {
+            continue;
+          }
+          hold(microseconds(100));
+          mutex.unlock();
+          ++releases;
+        }
+      });
+    }
+    std::vector<Fiber> waiters;
+    waiters.emplace_back([&] {
+      mutex.lock();
+      hold(microseconds(10));
+      mutex.unlock();
+    });
+    waiters.emplace_back([&] {
+      EXPECT_TRUE(mutex.try_lock_for(std::chrono::hours(1)));
+      hold(microseconds(10));
+      mutex.unlock();
+    });
+    waiters.emplace_back([&] {
+      std::unique_lock lock(mutex);
+      never.wait_for(lock, microseconds(500));
+      EXPECT_FALSE(held);
+    });
+    JoinAll(&waiters);
+    hogs_on = false;
+    EXPECT_LT(releases, 150);
+    JoinAll(&fibers);
     EXPECT_TRUE(mutex.try_lock());
     mutex.unlock();
   });
