@@ -249,16 +249,18 @@ Backtrace BacktraceFromSignal(const void* context) noexcept {
   return backtrace;
 }
 
-Backtrace WalkFramePointers(std::uintptr_t return_address,
-                            std::uintptr_t frame_pointer,
-                            const StackCopy& stack) noexcept {
+namespace {
+
+// Calls `add(return_address)` for each frame, until it returns false.
+template <class Add>
+void WalkFrames(std::uintptr_t return_address, std::uintptr_t frame_pointer,
+                const StackCopy& stack, Add add) noexcept {
   // On both instruction sets: the caller's frame pointer, the return address.
   struct Frame {
     std::uintptr_t next;
     std::uintptr_t return_address;
   };
-  Backtrace backtrace;
-  backtrace.Add(return_address);
+  if (!add(return_address)) return;
   std::uintptr_t at = frame_pointer;
   std::uintptr_t least = stack.low;
   while (at % sizeof(std::uintptr_t) == 0 && at >= least &&
@@ -266,13 +268,41 @@ Backtrace WalkFramePointers(std::uintptr_t return_address,
          stack.bytes.size() - (at - stack.low) >= sizeof(Frame)) {
     Frame frame;
     std::memcpy(&frame, stack.bytes.data() + (at - stack.low), sizeof(frame));
-    if (frame.return_address == 0 || !backtrace.Add(frame.return_address)) {
-      break;
-    }
+    if (frame.return_address == 0 || !add(frame.return_address)) return;
     least = at + sizeof(Frame);  // Callers lie higher: so this ends.
     at = frame.next;
   }
+}
+
+}  // namespace
+
+Backtrace WalkFramePointers(std::uintptr_t return_address,
+                            std::uintptr_t frame_pointer,
+                            const StackCopy& stack) noexcept {
+  Backtrace backtrace;
+  WalkFrames(return_address, frame_pointer, stack,
+             [&](std::uintptr_t frame) { return backtrace.Add(frame); });
   return backtrace;
+}
+
+StackEnds WalkToBothEnds(std::uintptr_t return_address,
+                         std::uintptr_t frame_pointer,
+                         const StackCopy& stack) noexcept {
+  StackEnds ends;
+  std::uintptr_t ring[StackEnds::kOutermost];  // The latest frames.
+  std::size_t rest = 0;  // Frames that `innermost` has no room for.
+  WalkFrames(return_address, frame_pointer, stack, [&](std::uintptr_t frame) {
+    if (!ends.innermost.Add(frame)) {
+      ring[rest++ % StackEnds::kOutermost] = frame;
+    }
+    return true;
+  });
+  const std::size_t kept = std::min(rest, StackEnds::kOutermost);
+  ends.left_out = rest - kept;
+  for (std::size_t i = ends.left_out; i < rest; ++i) {
+    ends.outermost.Add(ring[i % StackEnds::kOutermost]);
+  }
+  return ends;
 }
 
 Symbol Symbolize(std::uintptr_t return_address) {
@@ -299,15 +329,34 @@ std::string FunctionName(const void* function) {
   return symbol.function.empty() ? Hex(address) : std::move(symbol.function);
 }
 
-void WriteBacktrace(int fd, const Backtrace& backtrace) noexcept {
-  int number = 0;
+namespace {
+
+void WriteFrames(int fd, const Backtrace& backtrace,
+                 std::size_t number) noexcept {
   for (const std::uintptr_t frame : backtrace.frames()) {
-    char text[48];
-    std::snprintf(text, sizeof(text), "    #%d 0x%zx ", number++, frame);
+    char text[64];
+    std::snprintf(text, sizeof(text), "    #%zu 0x%zx ", number++, frame);
     WriteAll(fd, text);
     WriteLocation(fd, frame - 1);
     WriteAll(fd, "\n");
   }
+}
+
+}  // namespace
+
+void WriteBacktrace(int fd, const Backtrace& backtrace) noexcept {
+  WriteFrames(fd, backtrace, 0);
+}
+
+void WriteStackEnds(int fd, const StackEnds& ends) noexcept {
+  WriteFrames(fd, ends.innermost, 0);
+  if (ends.left_out != 0) {
+    char text[64];
+    std::snprintf(text, sizeof(text), "    ... %zu frames are left out ...\n",
+                  ends.left_out);
+    WriteAll(fd, text);
+  }
+  WriteFrames(fd, ends.outermost, ends.innermost.size() + ends.left_out);
 }
 
 void WriteFunctionName(int fd, const void* function) noexcept {

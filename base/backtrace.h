@@ -79,12 +79,30 @@ Backtrace WalkFramePointers(std::uintptr_t return_address,
                             std::uintptr_t frame_pointer,
                             const StackCopy& stack) noexcept;
 
+// Both ends of a stack that may have more frames than a Backtrace takes, as one
+// that a recursion without end has used up.
+struct StackEnds {
+  static constexpr std::size_t kOutermost = 16;
+
+  Backtrace innermost;
+  // Those that come after the innermost and `left_out` further ones, at most
+  // kOutermost; the last one is the stack's first function.
+  Backtrace outermost;
+  std::size_t left_out = 0;
+};
+
+// The same walk, to both ends. Takes 1 KiB of stack, and time for each frame.
+StackEnds WalkToBothEnds(std::uintptr_t return_address,
+                         std::uintptr_t frame_pointer,
+                         const StackCopy& stack) noexcept;
+
 // The text of ToString(), or of a function's name and place, to a file
 // descriptor, with names as the linker knows them (c++filt makes them
 // readable). For handlers of fatal signals, after PrepareBacktraces(): neither
 // allocates nor takes locks of the program, but the first use reads the
 // program's debug information, as above, and takes up to 32 KiB of stack.
 void WriteBacktrace(int fd, const Backtrace& backtrace) noexcept;
+void WriteStackEnds(int fd, const StackEnds& ends) noexcept;
 void WriteFunctionName(int fd, const void* function) noexcept;
 
 // One frame as text.

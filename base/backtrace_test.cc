@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -238,6 +239,27 @@ TEST(WalkFramePointers, EndsAtWhatCannotBeAFrame) {
   stack.Frame(2, FakeStack::At(4), 100);
   stack.Frame(4, FakeStack::At(8), 0);  // No return address.
   EXPECT_EQ(Walk(stack, FakeStack::At(2)), (Pcs{7, 100}));
+}
+
+TEST(WalkToBothEnds, KeepsTheOutermostFrames) {
+  for (const std::size_t frames : {1, 63, 64, 79, 80, 200}) {
+    FakeStack stack(2 * frames);
+    for (std::size_t i = 0; i < frames; ++i) {
+      stack.Frame(2 * i, FakeStack::At(2 * i + 2), 100 + i);
+    }
+    const StackEnds ends = WalkToBothEnds(99, FakeStack::At(0), stack.copy());
+    // The `i`th of all frames is 99 + i.
+    const std::size_t all = 1 + frames;
+    ASSERT_EQ(ends.innermost.size(), std::min(all, Backtrace::kMaxFrames));
+    EXPECT_EQ(ends.innermost.frames().front(), 99U);
+    const std::size_t rest = all - ends.innermost.size();
+    ASSERT_EQ(ends.outermost.size(), std::min(rest, StackEnds::kOutermost));
+    EXPECT_EQ(ends.left_out, rest - ends.outermost.size());
+    for (std::size_t i = 0; i < ends.outermost.size(); ++i) {
+      EXPECT_EQ(ends.outermost.frames()[i],
+                99 + all - ends.outermost.size() + i);
+    }
+  }
 }
 
 TEST(WalkFramePointers, TakesAnEmptyStack) {

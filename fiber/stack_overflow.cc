@@ -77,7 +77,7 @@ void Report(const Carrier& fiber, const void* context) {
       reinterpret_cast<std::uintptr_t>(usable),
       {usable, fiber.stacks()->stack_size() - fiber.stacks()->guard_size()}};
   // One more: `pc` is of the instruction itself, not behind a call.
-  WriteBacktrace(STDERR_FILENO, WalkFramePointers(pc + 1, frame, stack));
+  WriteStackEnds(STDERR_FILENO, WalkToBothEnds(pc + 1, frame, stack));
 }
 
 // The fiber whose guard was hit; nullptr: it was something else.

@@ -6,12 +6,16 @@
 //   entry: Handle(flare::fiber::Task*) (server.cc:12)
 //       #0 0x5581a0 Parse(Node*) (parser.cc:30)
 //   ...
+//       ... 812 frames are left out ...
+//       #876 0x558090 Read(Request const&) (reader.cc:51)
+//   ...
 //
-// and then lets the fault happen again with whatever was in effect before, so
-// that the process dies, or another handler runs, as it would have. Any other
-// SIGSEGV or SIGBUS is handed to the handler that was there before. A handler
-// that is installed later, without an alternate stack, hides this one: install
-// it (say, glog's InstallFailureSignalHandler()) before the runtime starts.
+// (the 64 innermost frames and the 16 outermost) and then lets the fault happen
+// again with whatever was in effect before, so that the process dies, or
+// another handler runs, as it would have. Any other SIGSEGV or SIGBUS is handed
+// to the handler that was there before. A handler that is installed later,
+// without an alternate stack, hides this one: install it (say, glog's
+// InstallFailureSignalHandler()) before the runtime starts.
 //
 // Only a guard's worth of overflow is seen: a function with larger arrays than
 // that may step over it, unless it is compiled with -fstack-clash-protection.

@@ -67,6 +67,19 @@ TEST_F(StackOverflowDeathTest, NamesTheFiberAndWhereItWas) {
               "(.|\n)*#9 .*RecurseWithoutEnd");
 }
 
+// The caller of the recursion, which tells it from others.
+[[gnu::noinline]] std::uint64_t BeginToRecurse() {
+  return RecurseWithoutEnd(0) + 1;  // Not a tail call.
+}
+
+TEST_F(StackOverflowDeathTest, ShowsTheOutermostFrames) {
+  EXPECT_EXIT(
+      OnFiber([] { BeginToRecurse(); }), ::testing::KilledBySignal(SIGSEGV),
+      "#63 .*RecurseWithoutEnd.*\n *\\.\\.\\. [0-9]+ frames are left out "
+      "\\.\\.\\.\n.*RecurseWithoutEnd(.|\n)*BeginToRecurse(.|\n)*"
+      "Worker.*Loop");
+}
+
 TEST_F(StackOverflowDeathTest, WithoutNameAfterASuspension) {
   EXPECT_EXIT(OnFiber([] {
                 this_fiber::Yield();
