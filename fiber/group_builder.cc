@@ -1,5 +1,6 @@
 #include "flare/fiber/group_builder.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <map>
@@ -86,20 +87,31 @@ std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
   return group;
 }
 
+std::atomic<PollerMaker> default_poller{nullptr};
+
+// Error: that of the poller. nullptr: there is to be none.
+Expected<std::unique_ptr<Poller>, Status> MakePoller(
+    const RuntimeOptions& options, Schedule* schedule, std::size_t group) {
+  if (options.make_poller) return options.make_poller(group);
+  // relaxed: a function, which refers to nothing.
+  const PollerMaker make = default_poller.load(std::memory_order_relaxed);
+  const bool deterministic = schedule != nullptr && schedule->deterministic();
+  if (make == nullptr || deterministic) return std::unique_ptr<Poller>();
+  return make(group);
+}
+
 // Error: that of a poller.
 Status BuildEach(const RuntimeOptions& options, const RuntimePlan& plan,
                  Schedule* schedule, Groups* groups) {
   for (std::size_t i = 0; i < plan.shape.groups; ++i) {
     auto group = GroupOptions(options, plan, schedule, i);
-    if (options.make_poller) {
-      auto poller = options.make_poller(i);
-      if (!poller) {
-        return Status(poller.error().code(), "the poller of scheduling group " +
-                                                 std::to_string(i) + ": " +
-                                                 poller.error().message());
-      }
-      group.poller = *std::move(poller);
+    auto poller = MakePoller(options, schedule, i);
+    if (!poller) {
+      return Status(poller.error().code(), "the poller of scheduling group " +
+                                               std::to_string(i) + ": " +
+                                               poller.error().message());
     }
+    group.poller = *std::move(poller);
     groups->push_back(BuildGroup(std::move(group)));
   }
   return Status();
@@ -135,6 +147,11 @@ void ConnectNeighbours(const RuntimeOptions& options, const RuntimePlan& plan,
 }
 
 }  // namespace
+
+void SetDefaultPoller(PollerMaker make) noexcept {
+  // relaxed: see MakePoller.
+  default_poller.store(make, std::memory_order_relaxed);
+}
 
 Status BuildGroups(const RuntimeOptions& options, const RuntimePlan& plan,
                    Schedule* schedule, Groups* groups) {

@@ -136,11 +136,19 @@ struct RuntimeOptions {
   std::size_t max_blocking_threads = 256;
   std::chrono::nanoseconds blocking_thread_idle = std::chrono::seconds(10);
 
-  // What idle workers of a group wait in. Empty: they only wait for each other
-  // and for timers.
+  // What idle workers of a group wait in. Empty: what SetDefaultPoller() was
+  // given, so epoll in a program that links io/. They only wait for each other
+  // and for timers where there is no poller: where neither is given, or
+  // `make_poller` returns nullptr, or `schedule` is deterministic.
   std::function<Expected<std::unique_ptr<Poller>, Status>(std::size_t group)>
       make_poller = nullptr;
 };
+
+// The pollers of runtimes whose options have no make_poller; nullptr: none. For
+// io/, which gives its own as the program starts. Any thread.
+using PollerMaker =
+    Expected<std::unique_ptr<Poller>, Status> (*)(std::size_t group);
+void SetDefaultPoller(PollerMaker make) noexcept;
 
 // Starts the workers, and returns when their threads are there. Any thread, one
 // at a time. Errors: a value out of range, a CPU list that can't be read, a
@@ -180,7 +188,7 @@ int GetSchedulingGroupNode(std::size_t group);
 // all groups. Error ENOENT: there is no such set.
 Expected<std::vector<std::size_t>, Status> FindSchedulingGroups(
     const std::string& name);
-// What make_poller returned for the group; nullptr if there was none.
+// The group's poller; nullptr: it has none.
 Poller* GetPoller(std::size_t group);
 // Is the caller running on a worker, so that blocking suspends a fiber rather
 // than the thread?

@@ -42,6 +42,13 @@ namespace {
 constexpr std::uint32_t kAllEvents =
     EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
+// A runtime that was started without saying so has sockets, too.
+[[maybe_unused]] const bool is_default = [] {
+  fiber::SetDefaultPoller(
+      [](std::size_t group) { return EpollPoller::Factory()(group); });
+  return true;
+}();
+
 }  // namespace
 
 struct EpollPoller::Events {
@@ -90,6 +97,10 @@ EpollPoller::Factory(const Options& options) {
 
 EpollPoller* EpollPoller::OfGroup(std::size_t group) {
   fiber::Poller* const poller = fiber::GetPoller(group);
+  LOG_IF(FATAL, poller == nullptr)
+      << "the fiber runtime was started without a poller, and so has no "
+         "sockets: leave RuntimeOptions::make_poller empty, or let it be "
+         "io::EpollPoller::Factory()";
   DCHECK(dynamic_cast<EpollPoller*>(poller) != nullptr)
       << "RuntimeOptions::make_poller must be io::EpollPoller::Factory()";
   return static_cast<EpollPoller*>(poller);

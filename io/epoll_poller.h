@@ -1,11 +1,12 @@
 // The epoll side of fiber::Poller: idle workers of a scheduling group sleep in
 // it, and the tasks of ready descriptors come out of it.
 //
-//   fiber::RuntimeOptions options;
-//   options.make_poller = io::EpollPoller::Factory();
-//   if (Status s = fiber::StartRuntime(options); !s.ok()) { ... }
+//   if (Status s = fiber::StartRuntime(); !s.ok()) { ... }
 //   ...
 //   Status s = io::EpollPoller::OfGroup(group)->Register(descriptor);
+//
+// A program that links this has it in each runtime, unless
+// RuntimeOptions::make_poller says otherwise: give that Factory() with options.
 //
 // One epoll instance per scheduling group, edge-triggered. A descriptor is
 // registered once, for everything, and never modified: its own state says what
@@ -58,7 +59,8 @@ class EpollPoller : public fiber::Poller {
   Factory(const Options& options);
   static auto Factory() { return Factory(Options()); }
 
-  // The group's poller; every group must have been given one by Factory().
+  // The group's poller. Ends the process if it has none; one that isn't of
+  // this class is a mistake that only debug builds notice.
   static EpollPoller* OfGroup(std::size_t group);
 
   // All descriptors must have been retired by now.
