@@ -49,6 +49,18 @@ bool CountMappedGuard() {
   return true;
 }
 
+// A light guard was refused. Is that for the memory, which is locked, or does
+// this kernel have none?
+bool IsForLockedMemory() {
+  void* const page = mmap(nullptr, PageSize(), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  const bool possible = munlock(page, PageSize()) == 0 &&
+                        madvise(page, PageSize(), MADV_GUARD_INSTALL) == 0;
+  munmap(page, PageSize());
+  return possible;
+}
+
 void UncountMappedGuards(std::size_t count) {
   // relaxed: as above.
   mapped_guards.fetch_sub(count, std::memory_order_relaxed);
@@ -132,8 +144,12 @@ StackAllocator::Shortage StackAllocator::InstallGuard(Region* region,
     }
     if (errno != EINVAL) return Shortage::kGuard;
     light_guards_ = false;
-    LOG(WARNING) << "this kernel has no light guards for stacks (Linux 6.13): "
-                    "each fiber stack takes two memory mappings, so that "
+    LOG(WARNING) << (IsForLockedMemory()
+                         ? "memory is locked (mlockall), in which stacks have "
+                           "no light guards and keep their memory for good"
+                         : "this kernel has no light guards for stacks (Linux "
+                           "6.13)")
+                 << ": each fiber stack takes two memory mappings, so that "
                  << MappedGuardLimit()
                  << " stacks fit under vm.max_map_count=" << MaxMapCount()
                  << "; raise that if you need more";
@@ -224,8 +240,11 @@ void StackAllocator::Log(Shortage why, std::size_t allocated, int error) const {
       break;
     case Shortage::kMemory:
       text += std::string("mmap: ") + std::strerror(error) +
-              ": raise the limit of address space (ulimit -v), or lower "
-              "--flare_fiber_stack_size";
+              (error == EAGAIN ? ": memory is locked (mlockall): raise the "
+                                 "limit of that (ulimit -l)"
+                               : ": raise the limit of address space (ulimit "
+                                 "-v)") +
+              ", or lower --flare_fiber_stack_size";
       break;
     case Shortage::kGuard:
       text += std::string("its guard: ") + std::strerror(error) +

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "flare/fiber/context.h"
+#include "flare/fiber/sanitizer.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -227,6 +229,48 @@ TEST(StackTest, TheLimitIsOnWhatIsHandedOut) {
   EXPECT_EQ(stacks.Allocate(), taken[1]);
   EXPECT_EQ(stacks.Allocate(), nullptr);
   for (char* low : taken) stacks.Free(low);
+}
+
+// What is logged as a warning while it exists.
+class WarningLog : public google::LogSink {
+ public:
+  WarningLog() { google::AddLogSink(this); }
+  ~WarningLog() override { google::RemoveLogSink(this); }
+
+  void send(google::LogSeverity severity, const char*, const char*, int,
+            const struct ::tm*, const char* message,
+            std::size_t size) override {
+    if (severity == google::GLOG_WARNING) text_.append(message, size);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// A kernel that has light guards is not blamed for their absence.
+TEST(StackTest, SaysThatMemoryIsLocked) {
+#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
+  GTEST_SKIP() << "sanitizers leave mlockall() out";
+#endif
+  StackAllocator::Options options;
+  options.stack_size = 16384;
+  {
+    const WarningLog log;
+    StackAllocator stacks(options);
+    stacks.Free(stacks.Allocate());
+    if (!log.text().empty()) GTEST_SKIP() << "no light guards: " << log.text();
+  }
+  if (mlockall(MCL_FUTURE) != 0) GTEST_SKIP() << "may not lock memory";
+  const WarningLog log;
+  StackAllocator stacks(options);
+  void* const low = stacks.Allocate();
+  munlockall();
+  if (low == nullptr) GTEST_SKIP() << "may not lock as much memory";
+  EXPECT_NE(log.text().find("memory is locked (mlockall)"), std::string::npos)
+      << log.text();
+  EXPECT_EQ(log.text().find("this kernel"), std::string::npos) << log.text();
+  stacks.Free(low);
 }
 
 // As many as there can be without light guards, and mappings are left for
