@@ -100,6 +100,7 @@ void Worker::Loop(Carrier* self) {
       DestroyFiberLocals(self);  // May block, as part of the task.
       worker = CurrentWorker();
     }
+    RestoreFloatingPointModes();  // [C5]
     self->fiber_id = 0;
     self->name = nullptr;
     if constexpr (kProfiled) RecordStackUse(*self);

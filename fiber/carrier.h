@@ -20,6 +20,9 @@
 //  [C4] errno and the C++ exception globals belong to the fiber: they leave the
 //       thread with it and come back with it. Between tasks the thread's
 //       exception globals are zero.
+//  [C5] Floating-point modes (rounding, traps, denormal numbers) belong to the
+//       fiber: the switch saves and loads them. Between tasks they are the
+//       defaults, so that no task begins with those that another one has left.
 
 #ifndef FLARE_FIBER_CARRIER_H_
 #define FLARE_FIBER_CARRIER_H_

@@ -15,11 +15,8 @@ void* MakeContext(void* stack_top, void (*entry)(void*, void*),
   // flare_context_entry, the stack pointer is `top`: aligned for a call.
   auto* const frame = reinterpret_cast<std::uint64_t*>(top) - 8;
   std::memset(frame, 0, 8 * sizeof(std::uint64_t));
-  // The ABI's defaults, not what the caller happens to compute with: round to
-  // nearest, all exceptions masked.
-  constexpr std::uint64_t kMxcsr = 0x1f80;
-  constexpr std::uint64_t kX87 = 0x037f;
-  frame[0] = kMxcsr | kX87 << 32;
+  // Not what the caller happens to compute with.
+  frame[0] = kDefaultMxcsr | std::uint64_t{kDefaultX87} << 32;
   frame[3] = reinterpret_cast<std::uint64_t>(argument);  // r13
   frame[4] = reinterpret_cast<std::uint64_t>(entry);     // r12
   frame[7] = reinterpret_cast<std::uint64_t>(&flare_context_entry);
