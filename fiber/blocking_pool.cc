@@ -32,6 +32,7 @@
 #include "flare/fiber/shutdown.h"
 #include "flare/fiber/stack_overflow.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/thread_exit.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -59,9 +60,11 @@ void BlockingThread::Main() {
   exception_globals_ =
       reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
   tsan_fiber_ = sanitizer::CurrentTsanFiber();
+  ForbidThreadExit();
   do {
     while (BlockingRegion* const region = pool_->Next(this)) Serve(region);
   } while (!pool_->End(this));  // This may be gone after it.
+  AllowThreadExit();
 }
 
 void BlockingThread::Serve(BlockingRegion* region) {

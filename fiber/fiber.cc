@@ -7,13 +7,18 @@
 //  [FB2] Who ended the fiber doesn't touch the body after letting go of the
 //        lock, except if it frees it: a joiner that is woken, or gets the lock,
 //        may free it.
+//  [FB3] `carrier` is what the fiber runs on, from its start until it sets
+//        `ended`. Whoever finds its own there, under lock_ and before the end,
+//        is that fiber: it stays on its carrier, which then is nobody else's.
 #include "flare/fiber/fiber.h"
 
+#include <atomic>
 #include <new>
 
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/carrier.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber_local.h"
@@ -34,12 +39,16 @@ struct Fiber::Body : fiber::Task {
   }
 
   void Run() {
+    // relaxed: read by others only to see that it isn't theirs [FB3].
+    carrier.store(fiber::CurrentCarrier(), std::memory_order_relaxed);
     f();
     f = nullptr;              // What it captured ends before the join returns,
     fiber::EndFiberLocals();  // and so do these.
     fiber::Waiter* joiner;
     {
       ScopedLock guard(lock);
+      // relaxed: as above.
+      carrier.store(nullptr, std::memory_order_relaxed);
       ended = true;
       joiner = joiners.TakeAll();
       if (detached) {  // [FB1]
@@ -56,6 +65,7 @@ struct Fiber::Body : fiber::Task {
   explicit Body(Function<void()> f) : f(std::move(f)) { run = &Body::RunTask; }
 
   Function<void()> f;
+  std::atomic<const fiber::Carrier*> carrier{nullptr};  // [FB3]
   Spinlock lock;
   bool ended FLARE_GUARDED_BY(lock) = false;
   bool detached FLARE_GUARDED_BY(lock) = false;
@@ -92,6 +102,11 @@ bool Fiber::Join(const fiber::WaitLimit& limit) {
   CHECK(joinable()) << "join() of a Fiber that isn't joinable";
   {
     ScopedLock guard(body_->lock);
+    // relaxed: see Body::Run.
+    const fiber::Carrier* const runs_on =
+        body_->carrier.load(std::memory_order_relaxed);
+    LOG_IF(FATAL, runs_on != nullptr && runs_on == fiber::CurrentFiber())
+        << "a Fiber joins itself: it would wait for its own end";
     if (!body_->ended && body_->joiners.Wait(&guard, {"Fiber", this}, limit) !=
                              fiber::WaitResult::kWoken) {
       return false;

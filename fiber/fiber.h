@@ -75,7 +75,7 @@ class Fiber {
 
   // Blocks the calling fiber or thread until the fiber has ended, and its
   // FiberLocals with it. What it did is visible after that. One caller at a
-  // time. Ends the process if the fiber isn't joinable.
+  // time. Ends the process if the fiber isn't joinable, or is the caller.
   void join() { static_cast<void>(Join({})); }
 
   // join() with limits. False: the deadline passed, or a stop was requested,

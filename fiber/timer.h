@@ -76,11 +76,12 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns);
 
 // Makes sure that the callback neither runs nor will run. True: it has not run
 // since the timer was last armed, and won't. False: it has run to its end (a
-// running one is waited for: never call this from the callback itself, nor
-// while holding a lock that the callback takes), or it was not armed. A timer
-// that its own callback arms again is beyond this promise while that callback
-// runs: keep a flag under a lock of yours, as SetTimer() does. Not for a timer
-// that was armed in a runtime that has ended, unless it was armed to the end.
+// running one is waited for: the callback itself ends the process by this, and
+// nobody may call it with a lock that the callback takes), or it was not armed.
+// A timer that its own callback arms again is beyond this promise while that
+// callback runs: keep a flag under a lock of yours, as SetTimer() does. Not for
+// a timer that was armed in a runtime that has ended, unless it was armed to
+// the end.
 bool CancelTimer(Timer* timer);
 
 // Runs `f` on a fiber of its own, in no execution context, at `at` (at once if

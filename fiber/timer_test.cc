@@ -84,6 +84,19 @@ TEST_P(TimerTest, CancelledByAnotherWorker) {
   }
 }
 
+TEST(TimerDeathTest, ACallbackThatCancelsItsTimer) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto cancel_itself = [] {
+    RuntimeOptions options;
+    options.concurrency = 1;
+    ASSERT_TRUE(StartRuntime(options).ok());
+    Timer timer([](Timer* self) { CancelTimer(self); });
+    ArmTimer(&timer, NowNs());
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  };
+  EXPECT_DEATH(cancel_itself(), "CancelTimer.. in the timer's own callback");
+}
+
 TEST_P(TimerTest, ClosureRunsOnAFiber) {
   Event done;
   const TimerId id = SetTimer(ReadSteadyClock() + milliseconds(1), [&] {

@@ -132,10 +132,17 @@ bool TimerWheel::Cancel(Timer* timer) {
     if (++spins < 100) {
       CpuRelax();
     } else {
+      CHECK(!IsFiredBy(pthread_self()))
+          << "CancelTimer() in the timer's own callback would wait for itself";
       sched_yield();  // The thread that runs it may have been preempted.
     }
   }
   return false;
+}
+
+bool TimerWheel::IsFiredBy(pthread_t thread) {
+  ScopedLock guard(lock_);
+  return firing_now_ && pthread_equal(firing_thread_, thread) != 0;
 }
 
 TimerWheel::Slot TimerWheel::NextSlot() const {
@@ -177,6 +184,7 @@ std::size_t TimerWheel::Fire(std::int64_t now_ns) {
   ScopedLock guard(lock_);
   if (firing_now_) return 0;
   firing_now_ = true;
+  firing_thread_ = pthread_self();
   Advance(static_cast<std::uint64_t>(now_ns) >> kTickShift);
   deferring_ = true;  // A callback that arms for the past waits its turn.
   while (Timer* const timer = slots_[kExpiredSlot]) {

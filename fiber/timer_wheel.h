@@ -10,6 +10,8 @@
 #ifndef FLARE_FIBER_TIMER_WHEEL_H_
 #define FLARE_FIBER_TIMER_WHEEL_H_
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -70,11 +72,13 @@ class TimerWheel {
   Slot NextSlot() const FLARE_REQUIRES(lock_);
   // Moves what is due at `now_tick` into the expired list.
   void Advance(std::uint64_t now_tick) FLARE_REQUIRES(lock_);
+  bool IsFiredBy(pthread_t thread);
   void Empty(const Slot& slot) FLARE_REQUIRES(lock_);
 
   alignas(kCacheLine) Spinlock lock_;
   std::uint64_t elapsed_ FLARE_GUARDED_BY(lock_);  // Ticks done.
   bool firing_now_ FLARE_GUARDED_BY(lock_) = false;
+  pthread_t firing_thread_ FLARE_GUARDED_BY(lock_) = {};  // If firing_now_.
   bool deferring_ FLARE_GUARDED_BY(lock_) = false;
   // The timer whose callback is running; written under the lock, waited for
   // without it.

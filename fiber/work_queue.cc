@@ -8,6 +8,11 @@
 
 #include <utility>
 
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/carrier.h"
+#include "flare/fiber/context.h"
+#include "glog/logging.h"
+
 namespace flare::fiber {
 
 WorkQueue::WorkQueue() {
@@ -18,6 +23,17 @@ WorkQueue::WorkQueue() {
 WorkQueue::~WorkQueue() {
   Stop();
   Join();
+}
+
+void WorkQueue::Join() {
+  {
+    ScopedLock guard(lock_);
+    LOG_IF(FATAL, fiber_ != nullptr && fiber_ == CurrentFiber())
+        << "a closure of a WorkQueue joins or destroys the queue: it would "
+           "wait "
+           "for its own end";
+  }
+  done_.Wait();
 }
 
 bool WorkQueue::PushItem(Item* item) {
@@ -50,6 +66,7 @@ void WorkQueue::Stop() {
 void WorkQueue::Drain() {
   // So many before others on this worker have their turn.
   constexpr int kBatch = 64;
+  const Carrier* const self = CurrentCarrier();
   for (int i = 0; i < kBatch; ++i) {
     Task* item;
     bool done;
@@ -57,11 +74,17 @@ void WorkQueue::Drain() {
       ScopedLock guard(lock_);
       item = items_.PopFront();
       if (item == nullptr) draining_ = false;
+      fiber_ = item == nullptr ? nullptr : self;
       done = item == nullptr && stopped_;
     }
     if (done) done_.Set();  // [WQ2]
     if (item == nullptr) return;
     item->run(item);
+    RestoreFloatingPointModes();  // As after other tasks (carrier.h [C5]).
+  }
+  {
+    ScopedLock guard(lock_);
+    fiber_ = nullptr;
   }
   Submit(&drain_);
 }

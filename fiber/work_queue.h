@@ -27,13 +27,16 @@
 
 namespace flare::fiber {
 
+class Carrier;
+
 // All functions may be called from fibers and plain threads, at the same time.
 class WorkQueue {
  public:
   WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
-  // Stop() and Join(), unless that was done. Not by a closure of the queue.
+  // Stop() and Join(), unless that was done. By a closure of the queue it ends
+  // the process.
   ~WorkQueue();
 
   // Has `f()` run after all that was pushed before, in the scheduling group of
@@ -50,8 +53,9 @@ class WorkQueue {
   void Stop();
 
   // Blocks the calling fiber or thread until the queue was stopped and all
-  // closures have been run and destroyed. Not by a closure of the queue.
-  void Join() { done_.Wait(); }
+  // closures have been run and destroyed. A closure of the queue that calls it
+  // ends the process.
+  void Join();
 
  private:
   struct Item : Task {
@@ -75,6 +79,8 @@ class WorkQueue {
   TaskList items_ FLARE_GUARDED_BY(lock_);
   bool draining_ FLARE_GUARDED_BY(lock_) = false;  // drain_ is queued or runs.
   bool stopped_ FLARE_GUARDED_BY(lock_) = false;
+  // Which fiber runs a closure.
+  const Carrier* fiber_ FLARE_GUARDED_BY(lock_) = nullptr;
   Event done_;
 };
 

@@ -20,6 +20,7 @@
 #include "flare/fiber/scheduling_group.h"
 #include "flare/fiber/stack_overflow.h"
 #include "flare/fiber/stack_sampler.h"
+#include "flare/fiber/thread_exit.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -83,6 +84,7 @@ void Worker::ThreadMain() {
   errno_ = &errno;
   exception_globals_ =
       reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
+  ForbidThreadExit();
   BeginAfterSleep();
   thread_tsan_fiber_ = sanitizer::CurrentTsanFiber();
 
@@ -95,6 +97,7 @@ void Worker::ThreadMain() {
   flare_switch_context(&thread_stack_pointer_, current_->TakeStackPointer(),
                        this);
   // The group has stopped.
+  AllowThreadExit();
   sanitizer::FinishSwitch(thread_fake_stack_);
   current_->Destroy();
   KeepSpares(0);
