@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gflags/gflags.h>
+#include <netdb.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,12 +21,21 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/resolver.h"
+#include "flare/io/testing/hosts.h"
 #include "gtest/gtest.h"
+
+using namespace std::literals;
+
+extern "C" int getaddrinfo(const char* name, const char* service,
+                           const addrinfo* hints, addrinfo** result) {
+  if (name == "both.test"sv) {
+    return flare::io::testing::LookUp({"::1", "127.0.0.1"}, hints, result);
+  }
+  return flare::io::testing::SystemLookUp(name, service, hints, result);
+}
 
 namespace example::proxy {
 namespace {
-
-using namespace std::literals;
 
 // A file that lives as long as this.
 class TestFile {
@@ -305,18 +315,21 @@ TEST(ConfigTest, UnknownHosts) {
 
 // Each address of a name is an upstream; listening takes one.
 TEST(ConfigTest, NamesWithSeveralAddresses) {
-  const auto all = flare::io::Resolve("localhost:80");
+  const auto all = flare::io::Resolve("both.test:80");
   ASSERT_TRUE(all) << all.error();
+  ASSERT_EQ(all->size(), 2U);
   const auto config = LoadConfig(
-      {"", {{"listen", "localhost:0"}, {"upstreams", "localhost:80"}}});
+      {"", {{"listen", "both.test:0"}, {"upstreams", "both.test:80"}}});
   ASSERT_TRUE(config) << config.error();
   ASSERT_EQ(config->listeners.size(), 1u);
-  EXPECT_TRUE(config->listeners[0].address.IsLoopback());
-  ASSERT_EQ(config->upstreams.size(), all->size());
-  for (std::size_t i = 0; i != all->size(); ++i) {
+  // IPv4 before IPv6.
+  EXPECT_EQ(config->listeners[0].address,
+            flare::MustParseEndpoint("127.0.0.1:0"));
+  ASSERT_EQ(config->upstreams.size(), 2u);
+  for (std::size_t i = 0; i != 2; ++i) {
     EXPECT_EQ(config->upstreams[i].address, (*all)[i]);
     EXPECT_EQ(config->upstreams[i].name,
-              "localhost:80@" + (*all)[i].ToString());
+              "both.test:80@" + (*all)[i].ToString());
   }
 }
 

@@ -87,14 +87,23 @@ class LoadBalancing(NamedUpstreams):
 
 class Names(proxy_harness.ProxyTest):
 
-  def test_localhost_is_found_whatever_it_means_first(self):
+  def check_name(self, name):
     port = self.upstream().listener.getsockname()[1]
-    proxy = self.start_proxy(listen="localhost:0",
-                             upstreams=[f"localhost:{port}"])
+    proxy = self.start_proxy(listen=f"{name}:0", upstreams=[f"{name}:{port}"])
     for _ in range(5):
       self.assertEqual(self.exchange(proxy), b"hello")
     for row in self.statistics(proxy)["upstreams"]:
-      self.assertTrue(row["name"].startswith(f"localhost:{port}"))
+      self.assertTrue(row["name"].startswith(f"{name}:{port}"))
+
+  def test_a_name_that_every_system_knows(self):
+    self.check_name("127.1")
+
+  def test_localhost_is_found_whatever_it_means_first(self):
+    try:
+      socket.getaddrinfo("localhost", 80)
+    except OSError as error:
+      self.skipTest(f"localhost is unknown here: {error}")
+    self.check_name("localhost")
 
 
 class HealthChecks(NamedUpstreams):

@@ -211,11 +211,11 @@ class TheProxyItself(proxy_harness.ProxyTest):
         self.write_file("proxy.yaml", text % self.upstream().address))
     proxy.wait_for(rf"Proxy listens on 0\.0\.0\.0:{port}\.$")
     proxy.port = port
-    self.write_file("proxy.yaml", text % f"localhost:{port}")
+    self.write_file("proxy.yaml", text % f"127.1:{port}")
     proxy.send_signal(signal.SIGHUP)
     proxy.wait_for(
         r"Not reloaded, going on as before: .*proxy\.yaml:2: upstreams\[0\]: " +
-        self.REFUSAL % (r"localhost:\d+(@.*)?", r".*proxy\.yaml:1: listen"))
+        self.REFUSAL % (r"127\.1:\d+(@.*)?", r".*proxy\.yaml:1: listen"))
     self.assertEqual(self.exchange(proxy), b"hello")
 
 
