@@ -66,6 +66,9 @@ function(flare_generate_services)
       DEPFILE "${depfile}"
       COMMENT "Generating ${stem}.pb and its services"
       VERBATIM)
+    # Files that protobuf 22 and later generates use the same names.
+    set_source_files_properties(${outputs} PROPERTIES
+      SKIP_UNITY_BUILD_INCLUSION ON)
     target_sources(${arg_TARGET} PRIVATE ${outputs})
   endforeach()
 
