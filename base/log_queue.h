@@ -86,7 +86,6 @@ class LogQueue {
   std::condition_variable_any written_;
   std::deque<Line> lines_ FLARE_GUARDED_BY(lock_);
   std::size_t bytes_ FLARE_GUARDED_BY(lock_) = 0;  // Of lines_.
-  bool writing_ FLARE_GUARDED_BY(lock_) = false;
   int stops_ FLARE_GUARDED_BY(lock_) = 0;       // Callers of Stop() that wait.
   bool stuck_ FLARE_GUARDED_BY(lock_) = false;  // Flush() has waited in vain.
   std::uint64_t pushed_ FLARE_GUARDED_BY(lock_) = 0;

@@ -113,7 +113,7 @@ class StreamConnection final : public Descriptor {
     // What waits to be sent counts in it; while it is tight more than
     // MemoryBudget::kStep of it is taken for more than half of max_output.
     // Null: none.
-    RefPtr<MemoryBudget> budget;
+    RefPtr<MemoryBudget> budget = nullptr;
 
     // CloseAfterFlush() gives up on a peer that doesn't close its end for this
     // long, or takes no output for three times as long: a slow reader makes
