@@ -75,7 +75,7 @@ void WarnOfFewDescriptors(const rpc::ServerState& state) {
 }  // namespace
 
 // What runs between Start() and Join().
-class Server::Running : public rpc::RunningServer {
+class Server::Running final : public rpc::RunningServer {
  public:
   static Expected<std::unique_ptr<Running>> Start(
       const Endpoint& address, const io::Acceptor::Options& options,
