@@ -107,6 +107,7 @@ void Listener::Run() {
         return;
       case Readiness::Turn::kLeft:
         return;
+      case Readiness::Turn::kBroken:  // Not signalled here.
       case Readiness::Turn::kRead:
         break;
     }

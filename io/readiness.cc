@@ -5,6 +5,7 @@
 //   kPaused   no read shall begin
 //   kStopped  no read shall begin, and the role is not given back
 //   kHangUp   sticky: the peer has ended its direction
+//   kBroken   sticky: the connection has broken; there is no pause any more
 //
 //          Signal                Signal
 //   idle ----------> reading ----------------> reading-again
@@ -44,6 +45,12 @@ constexpr std::uint32_t kAgain = 2;
 constexpr std::uint32_t kPaused = 4;
 constexpr std::uint32_t kStopped = 8;
 constexpr std::uint32_t kHangUp = 16;
+constexpr std::uint32_t kBroken = 32;
+
+// Is the reader to stay away until Resume()?
+constexpr bool IsPaused(std::uint32_t state) {
+  return (state & (kPaused | kBroken)) == kPaused;
+}
 
 enum Wait : std::uint32_t { kNobody, kArmed, kEdge, kWaiting };
 
@@ -51,12 +58,12 @@ enum Wait : std::uint32_t { kNobody, kArmed, kEdge, kWaiting };
 
 Readiness::Readiness(bool held) noexcept : state_(held ? kActive : 0) {}
 
-bool Readiness::Signal(bool hang_up) noexcept {
-  const std::uint32_t sticky = hang_up ? kHangUp : 0;
+bool Readiness::Signal(bool hang_up, bool broken) noexcept {
+  const std::uint32_t sticky = (hang_up ? kHangUp : 0) | (broken ? kBroken : 0);
   // relaxed: validated by the exchange.
   std::uint32_t old = state_.load(std::memory_order_relaxed);
   for (;;) {
-    const bool becomes_active = (old & (kActive | kPaused)) == 0;
+    const bool becomes_active = (old & kActive) == 0 && !IsPaused(old | sticky);
     const std::uint32_t add = becomes_active ? kActive : kAgain;
     // acq_rel: pairs with the exchanges in Finish, Begin and Resume [RD1].
     if (state_.compare_exchange_weak(old, old | add | sticky,
@@ -100,7 +107,10 @@ Readiness::Turn Readiness::Begin() noexcept {
   std::uint32_t old = state_.load(std::memory_order_acquire);
   for (;;) {
     if ((old & kStopped) != 0) return Turn::kStopped;  // [RD3]
-    if ((old & kPaused) != 0) {
+    if ((old & (kPaused | kBroken)) == (kPaused | kBroken)) {
+      return Turn::kBroken;
+    }
+    if (IsPaused(old)) {
       // acq_rel: pairs with the exchange in Resume [RD1] [RD2].
       if (state_.compare_exchange_weak(old, (old & ~kActive) | kAgain,
                                        std::memory_order_acq_rel,

@@ -25,7 +25,12 @@ namespace flare::io {
 // done once and after everything else that a reader did.
 class Readiness {
  public:
-  enum class Turn { kRead, kLeft, kStopped };
+  enum class Turn {
+    kRead,
+    kLeft,
+    kBroken,  // No read: paused, and the connection has broken. Still the role.
+    kStopped,
+  };
 
   // With `held`, it starts with the reader's role taken, by its owner, who
   // gives it up by Finish(), or schedules the reader.
@@ -34,10 +39,11 @@ class Readiness {
   // An edge has come. `hang_up`: the peer has ended its direction (or sent
   // something else than plain data), so that from now on a short read does not
   // mean there is nothing more to learn. True: the caller must schedule the
-  // reader.
-  [[nodiscard]] bool Signal(bool hang_up = false) noexcept;
+  // reader. `broken`: it is of no use any more, which a reader that is paused
+  // is to hear of, too.
+  [[nodiscard]] bool Signal(bool hang_up = false, bool broken = false) noexcept;
 
-  // No reader begins until Resume(); edges are remembered.
+  // No reader begins until Resume(), but to hear kBroken; edges are remembered.
   void Pause() noexcept;
   // True: the caller must schedule the reader.
   [[nodiscard]] bool Resume() noexcept;

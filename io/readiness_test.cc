@@ -92,6 +92,27 @@ TEST(Readiness, PausedWhileReading) {
   EXPECT_TRUE(r.Resume());
 }
 
+TEST(Readiness, ABreakIsHeardOfInAPause) {
+  Readiness r;
+  r.Pause();
+  EXPECT_FALSE(r.Signal());
+  EXPECT_TRUE(r.Signal(/*hang_up=*/true, /*broken=*/true));
+  EXPECT_FALSE(r.Signal(/*hang_up=*/true, /*broken=*/true));
+  EXPECT_FALSE(r.Resume());  // Its reader is on its way.
+  r.Pause();
+  EXPECT_EQ(r.Begin(), Turn::kBroken);
+  EXPECT_FALSE(r.Stop());  // The reader still has its role.
+  EXPECT_EQ(r.Begin(), Turn::kStopped);
+}
+
+TEST(Readiness, WithoutAPauseABreakIsRead) {
+  Readiness r;
+  EXPECT_TRUE(r.Signal(/*hang_up=*/true, /*broken=*/true));
+  EXPECT_EQ(r.Begin(), Turn::kRead);
+  r.Pause();  // By what was read.
+  EXPECT_EQ(r.Begin(), Turn::kBroken);
+}
+
 TEST(Readiness, PausedAndResumedWhileReading) {
   Readiness r;
   ASSERT_TRUE(r.Signal());
@@ -246,6 +267,7 @@ class Source {
         case Turn::kStopped:
           ++stopped_;
           return;
+        case Turn::kBroken:
         case Turn::kRead:
           break;
       }

@@ -167,7 +167,8 @@ void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
                                   ? EPOLLOUT | EPOLLIN | kShort | kGone
                                   : EPOLLIN | kShort | kGone;
   if ((events & input) != 0 &&
-      reader_.Signal((events & (kShort | kGone)) != 0)) {
+      reader_.Signal((events & (kShort | kGone)) != 0,
+                     options_.ends_when_broken && (events & EPOLLERR) != 0)) {
     ready->PushBack(&read_task_);
   }
   if ((events & (EPOLLOUT | kGone)) != 0 && writable_.OnWritable()) {

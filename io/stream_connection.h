@@ -110,6 +110,11 @@ class StreamConnection final : public Descriptor {
     // that look at HasOutputRoom() before they make what they write.
     bool refuse_writes = true;
 
+    // Whether a reset ends the connection also while reading is paused, with
+    // what the peer had sent before unread. False: when reading goes on, for
+    // peers whose last words count.
+    bool ends_when_broken = false;
+
     // What waits to be sent counts in it; while it is tight more than
     // MemoryBudget::kStep of it is taken for more than half of max_output.
     // Null: none.

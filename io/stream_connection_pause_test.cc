@@ -2,12 +2,14 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <string>
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/task.h"
+#include "flare/io/socket_options.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
@@ -109,6 +111,53 @@ TEST_P(PauseTest, EndOfInputComesAfterWhatWasLeft) {
   ASSERT_TRUE(first.WaitUntil(Deadline()));
   connection_->EndInput();
   EXPECT_FALSE(ended.IsSet());
+  connection_->ResumeReading();
+  EXPECT_TRUE(ended.WaitUntil(Deadline()));
+}
+
+// What the peer had sent before is of no use to it any more.
+TEST_P(PauseTest, AResetIsNoticedWhileReadingIsPaused) {
+  fiber::Event paused;
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    EXPECT_FALSE(paused.IsSet());
+    in.Skip(1);
+    connection_->PauseReading();
+    paused.Set();
+    return true;
+  };
+  StreamConnection::Options options;
+  options.ends_when_broken = true;
+  Open(options);
+  ASSERT_TRUE(SendAll(peer_.get(), "ab"));
+  ASSERT_TRUE(paused.WaitUntil(Deadline()));
+  SetResetOnClose(peer_.get());
+  peer_.Reset();
+  EXPECT_EQ(handler_.WaitClosed().code(), ECONNRESET);
+}
+
+// The end of one direction is none of the connection: it is told when the
+// reader gets there.
+TEST_P(PauseTest, AnEndOfInputWaitsForThePause) {
+  fiber::Event paused;
+  fiber::Event ended;
+  std::atomic<bool> resumed{false};
+  handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
+    in.Clear();
+    connection_->PauseReading();
+    paused.Set();
+    return true;
+  };
+  handler_.on_end_of_input = [&] {
+    EXPECT_TRUE(resumed.load());
+    ended.Set();
+    return false;
+  };
+  Open();
+  ASSERT_TRUE(SendAll(peer_.get(), "a"));
+  ASSERT_TRUE(paused.WaitUntil(Deadline()));
+  ::shutdown(peer_.get(), SHUT_WR);
+  testing::DrainPollers();
+  resumed.store(true);
   connection_->ResumeReading();
   EXPECT_TRUE(ended.WaitUntil(Deadline()));
 }

@@ -63,6 +63,9 @@ void StreamConnection::RunReader() {
       case Readiness::Turn::kStopped:
         FinishReading();
         return;
+      case Readiness::Turn::kBroken:
+        CloseByPeer(/*gone=*/true);
+        continue;
       case Readiness::Turn::kRead:
         break;
     }

@@ -66,6 +66,8 @@ io::StreamConnection::Options StreamOptions(const ServerState& state) {
                 options.max_http_header_size}) +
       4096;
   stream.max_output = options.max_output_per_connection;
+  stream.ends_when_broken =
+      true;  // Nobody waits for replies to what is unread.
   // A call that can wait has looked for room before it made its reply. Others,
   // and replies that waited for an earlier one, may make it more: what calls
   // had in memory anyway.
