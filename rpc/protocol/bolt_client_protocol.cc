@@ -163,14 +163,17 @@ class BoltClientProtocol : public ClientProtocol {
       response->description = "bolt: a response with a malformed header map";
       return ParseResult::kReject;
     }
-    if (frame.status != 0) {
+    if (frame.status != 0 || failed) {
+      // `code` and `reason` may lie in the scratch.
+      std::string content;
+      if (failed && reason.empty()) {
+        content = FlattenSlow(response->body, kMaxReason);
+      }
       ReadError(frame.status, code, reason, response);
-      return ParseResult::kOk;
-    }
-    if (failed) {
-      response->status = STATUS_FAILED;
-      response->scratch = FlattenSlow(response->body, kMaxReason);
-      response->description = response->scratch;
+      if (!content.empty()) {
+        response->scratch = std::move(content);
+        response->description = response->scratch;
+      }
       return ParseResult::kOk;
     }
     if (frame.codec != kBoltCodecProtobuf) {
@@ -188,8 +191,10 @@ class BoltClientProtocol : public ClientProtocol {
     const char* const end = code.data() + code.size();
     const auto parsed = std::from_chars(code.data(), end, exact);
     const bool valid = parsed.ec == std::errc() && parsed.ptr == end;
-    response->status =
-        valid && exact != 0 ? exact : StatusFromBolt(bolt_status);
+    // An error inside of success is the service's.
+    const int closest =
+        bolt_status == 0 ? STATUS_FAILED : StatusFromBolt(bolt_status);
+    response->status = valid && exact != 0 ? exact : closest;
     response->description = reason;
     if (!reason.empty()) return;
     response->scratch.assign("bolt: response status ")

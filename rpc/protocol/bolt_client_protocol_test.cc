@@ -181,7 +181,7 @@ TEST_F(BoltClient, ReadsTheErrorsOfOthers) {
                {2, STATUS_FAILED, "server exception"},
                {3, STATUS_FAILED, "unknown"},
                {4, STATUS_OVERLOADED, "thread pool busy"},
-               {6, STATUS_SERVICE_NOT_FOUND, "no processor"},
+               {6, STATUS_NO_PEER, "no processor, or no healthy upstream"},
                {7, STATUS_TIMEOUT, "timeout"},
                {9, STATUS_NOT_SUPPORTED, "codec exception"},
                {16, STATUS_CHANNEL_SHUTDOWN, "connection closed"},
@@ -229,6 +229,32 @@ TEST_F(BoltClient, ReadsErrorsInsideOfSuccess) {
   parts.headers = BoltHeaders({{"sofa_head_response_error", "false"}});
   ASSERT_EQ(Read(parts.Bytes()), ParseResult::kOk);
   EXPECT_EQ(response_.status, STATUS_SUCCESS);
+}
+
+// Our server says the code as well, and other servers a status.
+TEST_F(BoltClient, ReadsWhatSofasClientsAreTold) {
+  BoltResponseParts parts;
+  parts.content = "it broke";
+  for (std::uint16_t bolt_status : {0, 2}) {
+    parts.status = bolt_status;
+    parts.headers = BoltHeaders(
+        {{"sofa_head_response_error", "true"}, {"Rpc-Error-Code", "4711"}});
+    for (std::size_t piece : {1, 1000}) {
+      ASSERT_EQ(Read(parts.Bytes(), piece), ParseResult::kOk);
+      EXPECT_EQ(response_.status, 4711);
+      EXPECT_EQ(response_.description, "it broke");
+    }
+  }
+  parts.status = 4;
+  parts.headers = BoltHeaders({{"sofa_head_response_error", "true"}});
+  ASSERT_EQ(Read(parts.Bytes()), ParseResult::kOk);
+  EXPECT_EQ(response_.status, STATUS_OVERLOADED);
+  EXPECT_EQ(response_.description, "it broke");
+  parts.status = 0;
+  parts.content = "";
+  ASSERT_EQ(Read(parts.Bytes()), ParseResult::kOk);
+  EXPECT_EQ(response_.status, STATUS_FAILED);
+  EXPECT_FALSE(response_.description.empty());
 }
 
 TEST_F(BoltClient, ResponsesItCannotReadFailTheirCall) {

@@ -167,7 +167,7 @@ int StatusFromBolt(std::uint16_t bolt_status) {
     case 5:
       return STATUS_IO_ERROR;
     case 6:
-      return STATUS_SERVICE_NOT_FOUND;
+      return STATUS_NO_PEER;
     case 7:
       return STATUS_TIMEOUT;
     case 8:
@@ -198,7 +198,7 @@ std::string_view BoltStatusText(std::uint16_t bolt_status) {
     case 5:
       return "communication error";
     case 6:
-      return "no processor";
+      return "no processor, or no healthy upstream";
     case 7:
       return "timeout";
     case 8:

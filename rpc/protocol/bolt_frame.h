@@ -55,12 +55,16 @@ inline constexpr std::string_view kBoltService = "service";
 inline constexpr std::string_view kBoltTargetService =
     "sofa_head_target_service";
 inline constexpr std::string_view kBoltMethod = "sofa_head_method_name";
-// "true": the call failed although the status says success; the content is the
-// error's text.
+// By which SOFARPC's clients are known: those of Java send the first, those of
+// node the second alone.
+inline constexpr std::string_view kBoltJavaCaller = "protocol";
+inline constexpr std::string_view kBoltNodeCaller = "sofa_head_target_app";
+// "true": the call failed, whatever the status says; the content is the error's
+// text.
 inline constexpr std::string_view kBoltResponseError =
     "sofa_head_response_error";
-// Our own, in responses whose status isn't success, named as in `http+pb`: the
-// status code as a decimal number, and the error's text.
+// Our own, in responses of failed calls, named as in `http+pb`: the status code
+// as a decimal number, and, where it isn't the content, the error's text.
 inline constexpr std::string_view kBoltErrorCode = "Rpc-Error-Code";
 inline constexpr std::string_view kBoltErrorReason = "Rpc-Error-Reason";
 
@@ -138,7 +142,8 @@ char* PutBoltHeader(std::string_view key, std::string_view value, char* out,
                     std::size_t open = 0);
 
 // A call's outcome as a response status, and what a status means where there
-// is no kBoltErrorCode; total, but of course not each other's inverse.
+// is no kBoltErrorCode; total, but of course not each other's inverse. 6 is "no
+// processor" of SOFARPC's servers, and "no healthy upstream" of MOSN's.
 std::uint16_t BoltStatusFor(int status);
 int StatusFromBolt(std::uint16_t bolt_status);
 // "no processor" for 6; "unknown" for what isn't in the protocol.

@@ -6,9 +6,18 @@
 // `service` and `sofa_head_target_service` "a.B:1.0" (to our server one of them
 // is enough; as in SOFARPC it goes by the first if they differ, which meshes
 // rewrite) and `sofa_head_method_name` "C"; the version is not looked at. The
-// reply is a SofaResponse; if the call failed, without content, with the
-// closest response status, and with exact code and text in `Rpc-Error-Code` and
-// `Rpc-Error-Reason`, which our client reads.
+// reply is a SofaResponse. Of a call that failed it depends on the caller,
+// which its headers tell, in what form that is said; all have the exact code in
+// `Rpc-Error-Code`, and our client reads all of them:
+//   - SOFARPC's clients of Java (`protocol`): status 0, the header
+//     `sofa_head_response_error` "true", and the text as the content, as their
+//     own servers do, because of other statuses these clients show no text.
+//     Only an overloaded server (4) has a status, which they know.
+//   - those of node (`sofa_head_target_app` without `protocol`): the same, but
+//     with the closest response status (2 for a service's failure), because
+//     with 0 they take the content for the message.
+//   - others, and all whose headers can't be read: no content, the closest
+//     response status, and the text in `Rpc-Error-Reason`.
 //
 // The server answers heartbeats, runs one-way requests without ever replying,
 // and passes over go-away notices. What a request must be, and what happens

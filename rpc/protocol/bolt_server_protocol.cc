@@ -25,8 +25,14 @@ constexpr std::string_view kResponseHead =
     "com.alipay.sofa.rpc.core.response.SofaResponse"sv;
 static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
 
-// In a ticket's variant, plus the protocol version: the request was of v2.
+// Values of a ticket's variant: which caller is told of a failure.
+constexpr std::uint8_t kJavaTicket = 2;
+constexpr std::uint8_t kNodeTicket = 3;
+// ... plus the protocol version: the request was of v2.
 constexpr std::uint8_t kVersion2Ticket = 0x20;
+
+// Thread pool busy: SOFARPC's clients of Java know what to do with it.
+constexpr std::uint16_t kBusy = 4;
 
 // A frame of v1 as one of v2, without CRC.
 std::string ToVersion2(std::string_view frame, std::uint8_t protocol_version) {
@@ -161,12 +167,18 @@ class BoltServerProtocol : public ServerProtocol {
   // the header map, so Parse has made room.
   static bool ReadMethod(std::string_view headers, InboundRequest* request) {
     std::string_view service, target, method;
+    std::uint8_t caller = request->ticket.variant;
     BoltHeaderReader reader(headers);
     while (reader.Next()) {
       if (reader.key() == kBoltService) service = reader.value();
       if (reader.key() == kBoltTargetService) target = reader.value();
       if (reader.key() == kBoltMethod) method = reader.value();
+      if (reader.key() == kBoltJavaCaller) caller = kJavaTicket;
+      if (reader.key() == kBoltNodeCaller && caller != kJavaTicket) {
+        caller = kNodeTicket;
+      }
     }
+    request->ticket.variant = caller;
     if (reader.malformed()) {
       Reject("malformed header map", "", request, STATUS_MALFORMED_DATA);
       return false;
@@ -199,6 +211,9 @@ class BoltServerProtocol : public ServerProtocol {
     std::string scratch;
     const std::string_view reason =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
+    if (ticket.variant == kJavaTicket || ticket.variant == kNodeTicket) {
+      return AppendSofaError(ticket, response.status, code, reason, out);
+    }
     const std::size_t pairs =
         BoltHeaderSize(kBoltErrorCode.size(), code.size()) +
         BoltHeaderSize(kBoltErrorReason.size(), 0);
@@ -209,6 +224,30 @@ class BoltServerProtocol : public ServerProtocol {
     at = PutBoltHeader(kBoltErrorCode, code, at + kResponseHead.size());
     PutBoltHeader(kBoltErrorReason, "", at, reason.size());
     out->Append(reason);
+  }
+
+  // In SOFARPC's own way. Its clients need a content, or know of no error.
+  static void AppendSofaError(const ReplyTicket& ticket, int status,
+                              std::string_view code, std::string_view reason,
+                              BufferBuilder* out) {
+    constexpr std::string_view kTrue = "true";
+    const std::string unnamed =
+        reason.empty() ? "the call failed with code " + std::string(code)
+                       : std::string();
+    const std::string_view text = reason.empty() ? unnamed : reason;
+    const std::uint16_t closest = BoltStatusFor(status);
+    const bool as_success = ticket.variant == kJavaTicket && closest != kBusy;
+    const std::size_t pairs =
+        BoltHeaderSize(kBoltResponseError.size(), kTrue.size()) +
+        BoltHeaderSize(kBoltErrorCode.size(), code.size());
+    char* at = out->Reserve(kResponseHead.size() + pairs);
+    PutHead(ticket, at);
+    PutBigEndian16(as_success ? 0 : closest, at + 10);
+    PutBigEndian16(pairs, at + 14);
+    PutBigEndian32(text.size(), at + 16);
+    at = PutBoltHeader(kBoltResponseError, kTrue, at + kResponseHead.size());
+    PutBoltHeader(kBoltErrorCode, code, at);
+    out->Append(text);
   }
 
   FrameCutter<BoltFrame> cutter_;

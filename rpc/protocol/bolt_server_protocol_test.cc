@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "flare/rpc/protocol/bolt_protocol.h"
@@ -369,6 +372,105 @@ TEST_F(BoltServer, WritesEveryOutcome) {
     EXPECT_NE(sent[11], 0);
   }
 }
+
+// What SOFARPC's clients send, with the headers in any order.
+BoltRequestParts FromSofa(bool java, bool reversed = false) {
+  testing::BoltPairs pairs = {
+      {"service", "a.B:1.0"},
+      {"sofa_head_method_name", "C"},
+      {"sofa_head_target_app", ""},
+      {"sofa_head_target_service", "a.B:1.0"},
+      {"rpc_trace_context.sofaRpcId", "0"},
+  };
+  if (java) pairs.emplace_back("app", "x");
+  if (java) pairs.emplace_back("protocol", "bolt");
+  if (reversed) std::reverse(pairs.begin(), pairs.end());
+  BoltRequestParts parts;
+  parts.headers = BoltHeaders(pairs);
+  return parts;
+}
+
+class BoltSofaCallers : public BoltServer,
+                        public ::testing::WithParamInterface<bool> {
+ protected:
+  std::string ReplyTo(const BoltRequestParts& parts, int status,
+                      std::string_view text) {
+    auto driver = NewDriver();
+    driver->Feed(parts.Bytes());
+    OutboundResponse response;
+    response.status = status;
+    response.description = text;
+    driver->protocol().Write(driver->request().ticket, std::move(response));
+    return driver->sink().Take();
+  }
+  static std::string Expected(std::uint16_t bolt_status, int status,
+                              const std::string& text) {
+    BoltResponseParts parts;
+    parts.status = bolt_status;
+    parts.headers = BoltHeaders({{"sofa_head_response_error", "true"},
+                                 {"Rpc-Error-Code", std::to_string(status)}});
+    parts.content = text;
+    return parts.Bytes();
+  }
+};
+
+// Byte for byte: what SOFARPC's own servers send, and our code.
+TEST_P(BoltSofaCallers, JavaIsToldInsideOfSuccess) {
+  const BoltRequestParts java = FromSofa(/*java=*/true, GetParam());
+  EXPECT_EQ(ReplyTo(java, 1001, "it broke"),
+            FromHex("01 00 0002 01 00000007 0b 0000 002e 003e 00000008") +
+                "com.alipay.sofa.rpc.core.response.SofaResponse" +
+                FromHex("00000018") + "sofa_head_response_error" +
+                FromHex("00000004") + "true" + FromHex("0000000e") +
+                "Rpc-Error-Code" + FromHex("00000004") + "1001" + "it broke");
+  for (int status : {10, 3, 102, -5}) {
+    EXPECT_EQ(ReplyTo(java, status, "why"), Expected(0, status, "why"));
+  }
+  // A status that it knows, and does something about.
+  EXPECT_EQ(ReplyTo(java, STATUS_OVERLOADED, "busy"),
+            Expected(4, STATUS_OVERLOADED, "busy"));
+}
+
+TEST_P(BoltSofaCallers, NodeIsToldByAStatusAndTheContent) {
+  const BoltRequestParts node = FromSofa(/*java=*/false, GetParam());
+  EXPECT_EQ(ReplyTo(node, 1001, "it broke"), Expected(2, 1001, "it broke"));
+  EXPECT_EQ(ReplyTo(node, STATUS_METHOD_NOT_FOUND, "why"),
+            Expected(6, STATUS_METHOD_NOT_FOUND, "why"));
+}
+
+TEST_P(BoltSofaCallers, AlwaysGetAText) {
+  for (const bool java : {true, false}) {
+    EXPECT_EQ(ReplyTo(FromSofa(java, GetParam()), 1234, ""),
+              Expected(java ? 0 : 2, 1234, "the call failed with code 1234"));
+    EXPECT_EQ(ReplyTo(FromSofa(java, GetParam()), 1234, "bad \xff"),
+              Expected(java ? 0 : 2, 1234, "bad ?"));
+  }
+}
+
+TEST_P(BoltSofaCallers, GetSuccessesAsOthersDo) {
+  for (const bool java : {true, false}) {
+    auto driver = NewDriver();
+    driver->Feed(FromSofa(java, GetParam()).Bytes());
+    driver->Answer(0, "reply");
+    BoltResponseParts parts;
+    parts.content = "reply";
+    EXPECT_EQ(driver->sink().Take(), parts.Bytes());
+  }
+}
+
+TEST_P(BoltSofaCallers, AreToldSoOfBadRequests) {
+  BoltRequestParts parts = FromSofa(/*java=*/true, GetParam());
+  parts.headers = BoltHeaders({{"protocol", "bolt"}});
+  auto driver = NewDriver();
+  driver->Feed(parts.Bytes());
+  ASSERT_EQ(driver->result(), ParseResult::kReject);
+  driver->AnswerAll();
+  EXPECT_EQ(driver->sink().Take(),
+            Expected(0, STATUS_INVALID_METHOD_NAME,
+                     "bolt: no header sofa_head_target_service"));
+}
+
+INSTANTIATE_TEST_SUITE_P(BothOrders, BoltSofaCallers, ::testing::Bool());
 
 }  // namespace
 }  // namespace flare::rpc

@@ -307,6 +307,18 @@ class BoltServer(ServerTest):
     peer.send(Bolt.request(Message(), Bolt.GO_AWAY))
     self.check_echo(peer.call(request()))
 
+  def test_sofas_clients_see_why_a_call_failed(self):
+    # Those of Java are known by "protocol", those of node by the lack of it.
+    for meta, status in (({"protocol": "bolt", "app": "java"}, 0), ({}, 6)):
+      with self.subTest(meta=meta):
+        reply = self.connect(Bolt).call(request(method="NoSuch", meta=meta))
+        self.assertEqual((reply.status, reply.text, reply.meta["command"],
+                          reply.meta["sofa_head_response_error"],
+                          reply.meta["Rpc-Error-Code"]),
+                         (status,
+                          "Method [example.protobuf_echo.EchoService.NoSuch] "
+                          "is not implemented.", Bolt.REPLY, "true", "10"))
+
   def test_services_by_the_name_that_meshes_use(self):
     for meta in ({"sofa_head_target_service": ""},
                  {"sofa_head_target_service": "no.such.Service:1.0"},

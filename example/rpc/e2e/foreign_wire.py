@@ -235,6 +235,8 @@ class Bolt:
     else:
       message.status = third
       message.text = headers.get("Rpc-Error-Reason", "")
+      if headers.get("sofa_head_response_error") == "true":
+        message.text, message.body = message.body.decode(), b""
     return message
 
 
