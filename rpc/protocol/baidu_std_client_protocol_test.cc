@@ -25,9 +25,25 @@ TEST_F(BaiduStdClient, WritesTheDocumentedRequest) {
   OutboundRequest request;
   request.correlation_id = 1;
   request.method = "example.protobuf_echo.EchoService.Echo";
-  request.timeout_ms = 2000;  // isn't sent
   request.body = CreateBufferSlow("\x0a\x02hi");
   EXPECT_EQ(Write(std::move(request)), testing::kBaiduStdEchoRequest);
+}
+
+TEST_F(BaiduStdClient, SendsTheTimeout) {
+  OutboundRequest request;
+  request.correlation_id = 1;
+  request.method = "example.EchoService.Echo";
+  request.timeout_ms = 2000;
+  EXPECT_EQ(Write(std::move(request)),
+            "PRPC\0\0\0\x24\0\0\0\x24\x0a\x1e\x0a\x13"s +
+                "example.EchoService" + "\x12\x04"s + "Echo" +
+                "\x40\xd0\x0f\x18\x00\x20\x01"s);
+  // The field is signed.
+  request = OutboundRequest();
+  request.method = "a.B.C";
+  request.timeout_ms = 0xffffffff;
+  EXPECT_EQ(BaiduStdSent(Write(std::move(request))).meta.timeout_ms,
+            0x7fffffff);
 }
 
 TEST_F(BaiduStdClient, CountsTheAttachmentInTheSize) {
@@ -77,6 +93,31 @@ TEST_F(BaiduStdClient, PassesErrorCodesOn) {
     EXPECT_EQ(response.description, "why");
     EXPECT_TRUE(response.body.empty());
     EXPECT_EQ(response.compression, CompressionAlgorithm::kNone);
+  }
+}
+
+TEST_F(BaiduStdClient, ReadsOurOwnCodes) {
+  const std::string fields =
+      "\x12\x0a\x08\xe9\x07\x12\x05short\x20\x07"s;  // error_code 1001
+  const std::string key = "\x0a\x0eRpc-Error-Code"s;
+  struct Case {
+    std::string entry;
+    int status;
+  } cases[] = {
+      {"\x4a\x14" + key + "\x12\x02"s + "10", 10},
+      {"\x4a\x03\x0a\x01k\x4a\x14"s + key + "\x12\x02" + "10", 10},
+      {"\x4a\x10" + key, 1001},                // no value
+      {"\x4a\x13" + key + "\x12\x01x", 1001},  // no number
+      {"\x4a\x02\x0a\x09"s, 1001},             // malformed
+      {"\x4a\x14\x0a\x0eRpc-error-code\x12\x02"s + "10", 1001},
+  };
+  for (const auto& [entry, status] : cases) {
+    InboundResponse response;
+    ASSERT_EQ(Cut(BaiduStdFrameOf(fields + entry), &response),
+              CutResult::kMessage);
+    ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+    EXPECT_EQ(response.status, status) << ::testing::PrintToString(entry);
+    EXPECT_EQ(response.description, "short");
   }
 }
 

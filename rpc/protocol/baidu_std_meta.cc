@@ -1,5 +1,8 @@
 #include "flare/rpc/protocol/baidu_std_meta.h"
 
+#include <charconv>
+
+#include "flare/base/string.h"
 #include "flare/rpc/protocol/protobuf_fields.h"
 
 namespace flare::rpc {
@@ -90,6 +93,61 @@ char* EncodeResponse(const BaiduStdMeta& meta, char* out) {
   return out;
 }
 
+// user_fields are a map of strings; this is the one key that we know.
+constexpr std::string_view kOwnErrorCode = "Rpc-Error-Code";
+
+// A fault in it is nobody's business: the entries are the users'.
+void DecodeUserField(std::string_view bytes, BaiduStdMeta* meta) {
+  std::string_view key;
+  std::string_view value;
+  FieldReader reader(bytes);
+  std::uint32_t tag;
+  while (reader.NextTag(&tag)) {
+    switch (tag) {
+      case Tag(1, kLengthDelimited):
+        key = reader.Bytes();
+        break;
+      case Tag(2, kLengthDelimited):
+        value = reader.Bytes();
+        break;
+      default:
+        reader.SkipField(tag);
+    }
+  }
+  if (key != kOwnErrorCode) return;
+  meta->own_error_code = TryParse<std::int32_t>(value).value_or(0);
+}
+
+// Those of the own error code as a number.
+class CodeText {
+ public:
+  explicit CodeText(std::int32_t code)
+      : size_(static_cast<std::size_t>(
+            std::to_chars(digits_, digits_ + sizeof(digits_), code).ptr -
+            digits_)) {}
+  std::string_view text() const { return {digits_, size_}; }
+  std::size_t entry_size() const {
+    return BytesFieldSize(kOwnErrorCode.size()) + BytesFieldSize(size_);
+  }
+
+ private:
+  char digits_[11];
+  const std::size_t size_;
+};
+
+std::size_t UserFieldSize(const BaiduStdMeta& meta) {
+  return meta.own_error_code == 0
+             ? 0
+             : BytesFieldSize(CodeText(meta.own_error_code).entry_size());
+}
+
+char* EncodeUserField(const BaiduStdMeta& meta, char* out) {
+  const CodeText code(meta.own_error_code);
+  out = PutLength(9, code.entry_size(), out);
+  out = PutBytesField(1, kOwnErrorCode, out);
+  return PutBytesField(2, code.text(), out);
+}
+
 bool WritesCompressType(const BaiduStdMeta& meta) {
   return meta.compress_type != 0 || meta.has_request;
 }
@@ -123,6 +181,9 @@ std::string_view DecodeBaiduStdMeta(std::string_view bytes,
         meta->has_stream_settings = true;
         reader.SkipField(tag);
         break;
+      case Tag(9, kLengthDelimited):
+        DecodeUserField(reader.Bytes(), meta);
+        break;
       case Tag(10, kVarint):
         meta->content_type = reader.Int32();
         break;
@@ -150,6 +211,7 @@ std::size_t BaiduStdMetaSize(const BaiduStdMeta& meta) {
               : 0) +
          1 + VarintSize(meta.correlation_id) +
          OptionalVarintFieldSize(SignExtended(meta.attachment_size)) +
+         UserFieldSize(meta) +
          OptionalVarintFieldSize(SignExtended(meta.content_type));
 }
 
@@ -163,6 +225,7 @@ char* EncodeBaiduStdMeta(const BaiduStdMeta& meta, char* out) {
   if (meta.attachment_size != 0) {
     out = PutVarintField(5, SignExtended(meta.attachment_size), out);
   }
+  if (meta.own_error_code != 0) out = EncodeUserField(meta, out);
   if (meta.content_type != 0) {
     out = PutVarintField(10, SignExtended(meta.content_type), out);
   }

@@ -41,6 +41,9 @@ struct BaiduStdMeta {
   // response
   std::int32_t error_code = 0;
   std::string_view error_text;
+  // In user_fields, as "Rpc-Error-Code": the code that error_code is a
+  // translation of; 0: none.
+  std::int32_t own_error_code = 0;
 };
 
 // Decodes `bytes` into *meta, which must be fresh. Returns an empty text or

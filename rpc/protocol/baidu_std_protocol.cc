@@ -37,6 +37,14 @@ constexpr int kBrpcOvercrowded = 1011;
 constexpr int kBrpcStopping = 2003;
 constexpr int kBrpcLimitReached = 2004;
 
+// What a caller of brpc understands in place of `status`; 0: nothing else.
+int BrpcCodeFor(int status, FailureDetail detail) {
+  if (detail == FailureDetail::kNoService) return kBrpcNoService;
+  if (status == STATUS_SERVICE_NOT_FOUND) return kBrpcNoService;
+  if (status == STATUS_METHOD_NOT_FOUND) return kBrpcNoMethod;
+  return 0;
+}
+
 constexpr bool IsOfBrpcService(int code) {
   switch (code) {
     case kBrpcNoService:
@@ -150,9 +158,14 @@ class BaiduStdServerProtocol final
     }
     BaiduStdMeta meta;
     meta.has_response = true;
-    meta.error_code = response.detail == FailureDetail::kStopping
-                          ? kBrpcStopping
-                          : response.status;
+    meta.error_code = response.status;
+    if (response.detail == FailureDetail::kStopping) {
+      meta.error_code = kBrpcStopping;
+    } else if (const int code = BrpcCodeFor(response.status, response.detail))
+        [[unlikely]] {
+      meta.error_code = code;
+      meta.own_error_code = response.status;
+    }
     std::string scratch;
     meta.error_text =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
@@ -248,6 +261,9 @@ class BaiduStdClientProtocol final
     meta.has_request = true;
     meta.service_name = name.service;
     meta.method_name = name.method;
+    constexpr std::uint32_t kMaxTimeout = 0x7fffffff;
+    meta.timeout_ms =
+        static_cast<std::int32_t>(std::min(request.timeout_ms, kMaxTimeout));
     meta.compress_type =
         CompressionNumber(kCompressions, request.compression, request.body);
     meta.correlation_id = request.correlation_id;
@@ -273,7 +289,10 @@ class BaiduStdClientProtocol final
     if (meta.has_request) return "a request in place of a response";
     response->status = meta.error_code;
     response->description = meta.error_text;
-    if (meta.error_code != 0) return {};  // There is no body.
+    if (meta.error_code != 0) {  // There is no body.
+      if (meta.own_error_code != 0) response->status = meta.own_error_code;
+      return {};
+    }
     const auto compression = kCompressions.Find(meta.compress_type);
     if (!compression) return "a response with an unknown compress_type";
     response->compression = *compression;

@@ -6,8 +6,11 @@
 //
 //   - The method "package.Service.Method" is sent as service and method. A
 //     service may be called without its package, if only one has that name.
-//   - Status codes stand in error_code as they are, in both directions; those
-//     of brpc itself begin at 1001. Of these, 1001 (no service), 1002 (no
+//   - Status codes stand in error_code as they are, in both directions, except
+//     that callers of brpc are told of a service that isn't there by 1001, and
+//     of a method by 1002. Our own code is in user_fields then, as
+//     "Rpc-Error-Code", which our client reads. The codes of brpc itself begin
+//     at 1001. Of these, 1001 (no service), 1002 (no
 //     method), 1011 (overcrowded), 2003 (the server stops) and 2004 (a limit is
 //     reached) don't count as a service's own: a call may be retried. A failed
 //     call's reply has neither body nor attachment. Our servers say 2003, too,
@@ -16,9 +19,9 @@
 //     attachments never. Our replies are in the format of the request:
 //     protobuf, its text format or its JSON (content_type 0, 3, 2; fields of
 //     JSON that the message lacks are passed over). Our requests are protobuf.
-//   - A timeout_ms is heeded but not sent. So is a CRC32C of the body, or of
-//     body and attachment; checksums of other kinds are ignored, as are
-//     credentials, log and trace ids and user fields.
+//   - A timeout_ms is sent and heeded. A CRC32C of the body, or of body and
+//     attachment, is heeded, but not sent; checksums of other kinds are
+//     ignored, as are credentials, log and trace ids and user fields.
 //
 // What a request must be, and what happens otherwise:
 //   - A meta of more than 64 KiB or larger than its packet: the connection is

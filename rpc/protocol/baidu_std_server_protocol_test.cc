@@ -93,7 +93,7 @@ TEST_F(BaiduStdServer, AttachmentsComeBehindTheBodyAndCountInTheSize) {
 }
 
 TEST_F(BaiduStdServer, FailuresAreSentWithoutBodies) {
-  for (int status : {10, 99, 1008, 70000, -1}) {
+  for (int status : {11, 99, 1008, 70000, -1}) {
     ReplyTicket ticket;
     ticket.correlation_id = 0xfedcba9876543210;
     OutboundResponse response;
@@ -163,6 +163,43 @@ TEST_F(BaiduStdServer, AnswersInTheFormatOfTheRequest) {
     driver.AnswerAll();
     EXPECT_EQ(BaiduStdSent(driver.sink().Take()).meta.content_type, c.number);
   }
+}
+
+// What isn't there is called as brpc calls it, with our code beside it.
+TEST_F(BaiduStdServer, TellsCallersOfBrpcInTheirCodes) {
+  struct Case {
+    int status;
+    FailureDetail detail;
+    int code;
+  } cases[] = {
+      {STATUS_METHOD_NOT_FOUND, FailureDetail::kNone, 1002},
+      {STATUS_METHOD_NOT_FOUND, FailureDetail::kNoService, 1001},
+      {STATUS_SERVICE_NOT_FOUND, FailureDetail::kNone, 1001},
+  };
+  for (const Case& c : cases) {
+    OutboundResponse response;
+    response.status = c.status;
+    response.detail = c.detail;
+    response.description = "why";
+    driver_.protocol().Write(ReplyTicket(), std::move(response));
+    BaiduStdSent sent(driver_.sink().Take());
+    EXPECT_EQ(sent.meta.error_code, c.code);
+    EXPECT_EQ(sent.meta.error_text, "why");
+    EXPECT_EQ(sent.meta.own_error_code, c.status);
+  }
+  // Byte for byte.
+  OutboundResponse response;
+  response.status = STATUS_METHOD_NOT_FOUND;
+  driver_.protocol().Write(ReplyTicket(), std::move(response));
+  EXPECT_EQ(driver_.sink().Take(),
+            BaiduStdFrameOf("\x12\x03\x08\xea\x07\x20\x00\x4a\x14\x0a\x0e"s +
+                            "Rpc-Error-Code" + "\x12\x02" + "10"));
+  // Others stand as they are, and alone.
+  response = OutboundResponse();
+  response.status = STATUS_MALFORMED_DATA;
+  driver_.protocol().Write(ReplyTicket(), std::move(response));
+  EXPECT_EQ(driver_.sink().Take(),
+            BaiduStdFrameOf("\x12\x02\x08\x66\x20\x00"s));
 }
 
 TEST_F(BaiduStdServer, HeedsATimeout) {

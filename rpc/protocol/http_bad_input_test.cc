@@ -140,7 +140,7 @@ TEST(HttpBadInput, OtherRefusals) {
     EXPECT_THAT(FinalReplyTo("GET / HTTP/1.1\r\n" + fields, limits),
                 StartsWith("HTTP/1.1 431 "));
   }
-  EXPECT_THAT(FinalReplyTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+  EXPECT_THAT(FinalReplyTo("PRI * HTTP/2.0\r\nA: b\r\n\r\nSM\r\n\r\n"),
               StartsWith("HTTP/1.1 505 "));
   EXPECT_THAT(FinalReplyTo("GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n"),
               StartsWith("HTTP/1.1 417 "));
@@ -152,6 +152,30 @@ TEST(HttpBadInput, OtherRefusals) {
   for (int i = 0; i != 101; ++i) fields += "A: b\r\n";
   EXPECT_THAT(FinalReplyTo("GET / HTTP/1.1\r\nHost: h\r\n" + fields + "\r\n"),
               StartsWith("HTTP/1.1 431 "));
+}
+
+// A client of HTTP/2 reads the reply as frames: SETTINGS and GOAWAY.
+TEST(HttpBadInput, ClientsOfHttp2AreToldByAFrame) {
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  const std::string settings = "\0\0\x06\4\0\0\0\0\0\0\3\0\0\0\x64"s;
+  const std::string text = "only HTTP/1.0 and HTTP/1.1 are spoken";
+  for (std::size_t piece = 1; piece <= preface.size(); ++piece) {
+    HttpServer server;
+    server.Feed(preface + settings, piece);
+    ASSERT_EQ(server.count(), 1u);
+    server.AnswerAll();
+    EXPECT_EQ(server.sink().Take(), "\0\0\0\4\0\0\0\0\0"s +
+                                        "\0\0\x2d\7\0\0\0\0\0"s +
+                                        "\0\0\0\0\0\0\0\x0d"s + text);
+    EXPECT_TRUE(server.sink().closed());
+    EXPECT_TRUE(server.in().empty());
+  }
+  // Behind requests of HTTP/1.1 nobody would read frames.
+  HttpServer server;
+  server.Feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n" + preface);
+  ASSERT_EQ(server.count(), 2u);
+  server.AnswerAll();
+  EXPECT_THAT(server.sink().Take(), HasSubstr("\r\n\r\nHTTP/1.1 505 "));
 }
 
 // The method is known, if nothing else is.

@@ -38,7 +38,8 @@
 //   431* a head larger, or with more fields, than Limits says
 //   501* CONNECT, as there are no tunnels; a transfer coding other than chunked
 //   503* more than Limits::max_http_pipeline requests unanswered
-//   505* not HTTP/1.x
+//   505* not HTTP/1.x; clients of HTTP/2 are told by frames, SETTINGS and
+//        GOAWAY (HTTP_1_1_REQUIRED)
 //
 // Each has a body that says what is wrong; for calls, unless it is the head
 // that is refused, that is also in Rpc-Error-Code and Rpc-Error-Reason, and for

@@ -99,6 +99,12 @@ bool MayBeHttpResponse(const Buffer& in) {
       in.Peek(std::min(in.size(), kStart.size()), scratch));
 }
 
+bool BeginsWithHttp2(const Buffer& in) {
+  constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\n";
+  char scratch[kPreface.size()];
+  return in.Peek(std::min(in.size(), kPreface.size()), scratch) == kPreface;
+}
+
 bool BeginsWithHead(const Buffer& in) {
   constexpr std::string_view kHead = "HEAD ";
   char scratch[kHead.size()];

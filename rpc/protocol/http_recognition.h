@@ -23,6 +23,9 @@ CutResult FindHttpRequest(Buffer& in, bool spoken);
 // by the end of a head that never comes: an SSH server, say, greets and waits.
 bool MayBeHttpResponse(const Buffer& in);
 
+// Whether `in` begins as all connections of HTTP/2 do.
+bool BeginsWithHttp2(const Buffer& in);
+
 // Whether `in` begins with a request of the method HEAD.
 bool BeginsWithHead(const Buffer& in);
 

@@ -310,6 +310,24 @@ Buffer FormatRefusal(const ReplyTicket& ticket,
   return out.DestructiveGet();
 }
 
+Buffer FormatHttp2Refusal(std::string_view text) {
+  // RFC 9113, 4.1, 6.5 and 6.8: length (24 bits), type, flags, stream.
+  constexpr std::string_view kSettings("\0\0\0\4\0\0\0\0\0", 9);
+  constexpr std::string_view kBehindLength("\7\0\0\0\0\0", 6);
+  constexpr std::string_view kNoStreamHttp11("\0\0\0\0\0\0\0\x0d", 8);
+  const std::size_t size = kNoStreamHttp11.size() + text.size();
+  BufferBuilder out;
+  out.Append(kSettings);
+  for (int shift : {16, 8, 0}) {
+    const char byte = static_cast<char>(size >> shift);
+    out.Append(&byte, 1);
+  }
+  out.Append(kBehindLength);
+  out.Append(kNoStreamHttp11);
+  out.Append(text);
+  return out.DestructiveGet();
+}
+
 Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
   const int status = FinalStatusOf(response);
   BufferBuilder out;

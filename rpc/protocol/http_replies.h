@@ -29,6 +29,11 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response);
 Buffer FormatRefusal(const ReplyTicket& ticket,
                      const OutboundResponse& response);
 
+// The same for a client that speaks HTTP/2, and would read the text above as a
+// frame: SETTINGS, with which a server begins, and GOAWAY, which has the code
+// HTTP_1_1_REQUIRED and the text.
+Buffer FormatHttp2Refusal(std::string_view text);
+
 // What a handler has filled in, and the fields that frame it. Sets
 // ticket->close if the handler wants that.
 Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response);

@@ -20,6 +20,9 @@ namespace flare::rpc {
 
 namespace {
 
+// ReplyTicket::variant of a request that is the preface of HTTP/2.
+constexpr std::uint8_t kHttp2Ticket = 0xff;
+
 class HttpServerProtocol : public ServerProtocol {
  public:
   HttpServerProtocol(const HttpUses& uses, const Limits& limits,
@@ -353,11 +356,15 @@ CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
   request->ticket.has_correlation_id = false;
   request->ticket.ordered = true;
   request->ticket.head_only = BeginsWithHead(in);
+  if (!spoken_ && BeginsWithHttp2(in)) request->ticket.variant = kHttp2Ticket;
   return RefuseAndStop(fault, in, request);
 }
 
 void HttpServerProtocol::Write(const ReplyTicket& ticket,
                                OutboundResponse&& response) {
+  if (ticket.variant == kHttp2Ticket) [[unlikely]] {
+    return Send(ticket, FormatHttp2Refusal(response.description));
+  }
   Buffer bytes = ticket.http_status != 0
                      ? FormatRefusal(ticket, response)
                      : FormatCallReply(ticket, std::move(response));

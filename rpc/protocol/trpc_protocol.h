@@ -21,10 +21,11 @@
 //     STATUS_FROM_USER) stand in func_ret as they are. Others are translated:
 //     ret 1 STATUS_MALFORMED_DATA (and STATUS_PARSE_REQUEST), 2
 //     STATUS_SERIALIZE_RESPONSE, 11 STATUS_SERVICE_NOT_FOUND, 12
-//     STATUS_METHOD_NOT_FOUND, 21 STATUS_TIMEOUT, 22 STATUS_OVERLOADED
-//     (and a server that stops), 24 a call whose timeout was over before it
-//     began, 31 all the rest. The
-//     client translates back; 23 is STATUS_OVERLOADED there, 24 STATUS_TIMEOUT,
+//     STATUS_METHOD_NOT_FOUND, 21 STATUS_TIMEOUT, 22 STATUS_OVERLOADED (and a
+//     server that stops), 24 a call whose timeout was over before it began, 31
+//     all the rest. The client translates back; tRPC-Cpp's servers mean an
+//     unknown service by 12, too, so neither code is more than "not there", and
+//     both are retried; 23 is STATUS_OVERLOADED there, 24 STATUS_TIMEOUT,
 //     another ret STATUS_FAILED, and a func_ret that isn't a service's code
 //     here STATUS_FROM_USER. If such a failure has no text, its code is the
 //     text. A failed call's reply has neither body nor attachment.

@@ -101,7 +101,7 @@ class AnyProtocol(ServerTest):
 
   def test_failures_are_answered_and_the_connection_goes_on(self):
     for codec, no_method, no_service, malformed in (
-        (BaiduStd, 10, 10, STATUS_MALFORMED), (Trpc, 12, 11, 1),
+        (BaiduStd, 1002, 1001, STATUS_MALFORMED), (Trpc, 12, 11, 1),
         (TrpcByHeader, 12, 11, 1), (Bolt, 6, 6, 18)):
       with self.subTest(codec.__name__):
         peer = self.connect(codec)
