@@ -19,7 +19,9 @@ flare::rpc::Limits LimitsFromFlags() {
 
 flare::io::StreamConnection::Options StreamOptions() {
   // Beyond what the protocol refuses by itself.
-  return {.max_input = LimitsFromFlags().max_packet_size + 65536};
+  flare::io::StreamConnection::Options options;
+  options.max_input = LimitsFromFlags().max_packet_size + 65536;
+  return options;
 }
 
 }  // namespace
