@@ -36,7 +36,9 @@ constexpr int kMaxProbes = 16;
 }  // namespace
 
 CallTable::CallTable(const Options& options)
-    : max_slots_(options.max_slots), next_id_(options.first_id) {
+    : max_slots_(options.max_slots),
+      first_id_(options.first_id),
+      next_id_(options.first_id) {
   CHECK(std::has_single_bit(options.initial_slots) &&
         std::has_single_bit(max_slots_));
   segments_ = std::make_unique<Segment>(options.initial_slots);

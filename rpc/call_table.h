@@ -78,6 +78,12 @@ class CallTable {
   // No call is in, nor being inserted. Looks at every slot.
   bool Empty() const;
 
+  // How many ids were given out; as many calls at most were in. Comes around.
+  std::uint32_t ids_given() const {
+    // relaxed: a hint, which grows.
+    return next_id_.load(std::memory_order_relaxed) - first_id_;
+  }
+
   // How many calls the table could hold without doubling, at the very most.
   std::size_t slots() const;
 
@@ -106,6 +112,7 @@ class CallTable {
   static ClientCall* TakeAny(Slot* slot);
 
   const std::size_t max_slots_;
+  const std::uint32_t first_id_;
   std::atomic<Segment*> newest_;
   std::atomic<bool> closed_{false};
   Spinlock grow_lock_;

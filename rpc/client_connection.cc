@@ -169,7 +169,7 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
       error->assign(incoming_->description);
       return false;
     }
-    Dispatch(now, ready);
+    if (!Dispatch(now, error, ready)) return false;
   }
 }
 
@@ -190,8 +190,10 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 
-// Gives what was received to the call that waits for it.
-void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
+// Gives what was received to the call that waits for it. False: the server
+// sends what nobody asks for, and no end of it.
+bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
+                                fiber::TaskList* ready) {
   if (incoming_->last_on_connection && !last_reply_) {
     last_reply_ = true;
     set_->Retire(this);
@@ -200,18 +202,28 @@ void ClientConnection::Dispatch(std::int64_t now_ns, fiber::TaskList* ready) {
     proven_ = true;
     set_->OnProven();
   }
+  replies_ += incoming_->is_notice ? 0 : 1;
   ClientCall* const call = calls_.Take(incoming_->correlation_id);
   if (call != nullptr) {
     call->OnReply(std::exchange(incoming_, nullptr), now_ns, ready);
-    return;
+    return true;
   }
   if (!incoming_->is_notice) {
     CountClientEvent(ClientEvent::kLateReply);
+    // There are late replies to calls that nobody waits for any more. More
+    // replies than calls there needn't be.
+    const auto beyond =
+        static_cast<std::int32_t>(replies_ - calls_.ids_given());
+    if (beyond > 0 && !unasked_.Admit(now_ns)) {
+      *error = "replies without end that nobody asked for";
+      return false;
+    }
   } else if (!incoming_->body.empty()) {
     // If there is no room for it, the server doesn't read, nor will it miss it.
     static_cast<void>(Send(std::move(incoming_->body)));
   }
   incoming_->Clear();
+  return true;
 }
 
 void ClientConnection::OnClosed(const flare::Status& why) {

@@ -35,6 +35,7 @@
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/call_table.h"
 #include "flare/rpc/client_protocol.h"
+#include "flare/rpc/protocol/flood_guard.h"
 
 namespace flare::rpc {
 
@@ -130,7 +131,8 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // been coming in. `within`: there is one. `begins`: messages were cut off
   // before it, so its time begins now.
   void NoteIncomplete(bool within, bool begins, std::int64_t now_ns);
-  void Dispatch(std::int64_t now_ns, fiber::TaskList* ready);
+  bool Dispatch(std::int64_t now_ns, std::string* error,
+                fiber::TaskList* ready);
   flare::Status DecideCloseReason(const flare::Status& why);
   [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);
   void ApplyPeerTimeout() FLARE_REQUIRES(lock_);
@@ -153,6 +155,9 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // Of the stream's callbacks, which exclude each other.
   InboundResponse* incoming_ = nullptr;  // What Cut fills in next.
   bool connected_ = false;
+  std::uint32_t replies_ = 0;  // That have come; comes around.
+  // Of those beyond the calls that were made.
+  FloodGuard unasked_{FloodGuard::kMaxReplies};
   bool proven_ = false;      // A whole reply has come.
   bool last_reply_ = false;  // The server said that it ends the connection.
   // Since when a message has been coming in; 0: none is. Written by OnData.

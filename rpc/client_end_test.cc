@@ -8,6 +8,7 @@
 
 #include "flare/base/status.h"
 #include "flare/fiber/task_group.h"
+#include "flare/rpc/protocol/flood_guard.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 #include "gtest/gtest.h"
 
@@ -172,6 +173,32 @@ TEST_F(ClientEndTest, RepeatedAndUnknownRepliesAreDropped) {
   peer->Reply(peer->ReadRequest()->id, "pong");
   EXPECT_EQ(next.Await(), STATUS_SUCCESS);
   EXPECT_EQ(LateReplies(), late + 6);
+}
+
+// More of them than calls there were, and many: the server is a hostile one.
+TEST_F(ClientEndTest, RepliesWithoutEndEndTheConnection) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  // Late ones may be as many as calls that weren't answered.
+  std::string late;
+  for (int i = 0; i != 3; ++i) {
+    const auto call = StartShort(&channel, milliseconds(50));
+    late += peer->Encode(peer->ReadRequest()->id, "too late");
+    EXPECT_EQ(call->Await(), STATUS_TIMEOUT);
+  }
+  peer->Send(late);
+  TestedCall next;
+  next.Start(&channel);
+  const std::uint64_t id = peer->ReadRequest()->id;
+  peer->Reply(id, "pong");
+  EXPECT_EQ(next.Await(), STATUS_SUCCESS);
+  // No call is under way.
+  const std::string reply = peer->Encode(id, "again");
+  std::string many;
+  for (int i = 0; i != 2 * FloodGuard::kMaxReplies; ++i) many += reply;
+  peer->Send(many);
+  EXPECT_TRUE(peer->AtEnd());
 }
 
 TEST_F(ClientEndTest, CancelEndsCall) {

@@ -6,8 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/rpc/protocol/bolt_frame.h"
 #include "flare/rpc/protocol/bolt_protocol.h"
+#include "flare/rpc/protocol/flood_guard.h"
 
 namespace flare::rpc {
 
@@ -89,6 +91,12 @@ class BoltClientProtocol : public ClientProtocol {
       if (result != CutResult::kMessage) return result;
       if (frame.version2()) {
         *error = "bolt: the peer speaks version 2 of the protocol, not 1";
+        return CutResult::kError;
+      }
+      const bool notice =
+          frame.command == kBoltHeartbeat || frame.command == kBoltGoAway;
+      if (notice && !notices_.Admit(NowNs())) {
+        *error = kBoltNoticesWithoutEnd;
         return CutResult::kError;
       }
       // What a server may send as well as a client does.
@@ -206,6 +214,7 @@ class BoltClientProtocol : public ClientProtocol {
   }
 
   FrameCutter<BoltFrame> cutter_;
+  FloodGuard notices_{FloodGuard::kMaxNotices};
 };
 
 }  // namespace

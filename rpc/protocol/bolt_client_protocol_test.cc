@@ -2,8 +2,10 @@
 #include <string>
 #include <utility>
 
+#include "flare/rpc/protocol/bolt_frame.h"
 #include "flare/rpc/protocol/bolt_protocol.h"
 #include "flare/rpc/protocol/bolt_testing.h"
+#include "flare/rpc/protocol/flood_guard.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "gtest/gtest.h"
 
@@ -229,6 +231,31 @@ TEST_F(BoltClient, ReadsErrorsInsideOfSuccess) {
   parts.headers = BoltHeaders({{"sofa_head_response_error", "false"}});
   ASSERT_EQ(Read(parts.Bytes()), ParseResult::kOk);
   EXPECT_EQ(response_.status, STATUS_SUCCESS);
+}
+
+// Of the server's own, and as answers to none of ours.
+TEST_F(BoltClient, HeartbeatsHaveAnEnd) {
+  std::string answer = testing::kBoltHeartbeatVector.substr(0, 20);
+  answer[1] = 0;
+  answer.replace(10, 10, 10, '\0');
+  for (const std::string& heartbeat : {testing::kBoltHeartbeatVector, answer}) {
+    protocol_ = NewBoltClientProtocol(Limits(), "");
+    std::string bytes;
+    for (int i = 0; i != 3 * FloodGuard::kMaxNotices; ++i) bytes += heartbeat;
+    Buffer in = CreateBufferSlow(bytes);
+    std::size_t need = 0;
+    std::string error;
+    CutResult result = CutResult::kMessage;
+    int messages = 0;
+    for (; result == CutResult::kMessage; ++messages) {
+      response_.Clear();
+      result = protocol_->Cut(in, &response_, &need, &error);
+    }
+    // At most those of two seconds.
+    EXPECT_EQ(result, CutResult::kError);
+    EXPECT_EQ(error, kBoltNoticesWithoutEnd);
+    EXPECT_LE(messages, 2 * FloodGuard::kMaxNotices + 1);
+  }
 }
 
 // Our server says the code as well, and other servers a status.

@@ -46,6 +46,10 @@ inline constexpr std::uint16_t kBoltRpcRequest = 1;
 inline constexpr std::uint16_t kBoltRpcResponse = 2;
 inline constexpr std::uint16_t kBoltGoAway = 100;  // MOSN: send no more
 
+// Why a connection ends with FloodGuard::kMaxNotices of what isn't a call.
+inline constexpr std::string_view kBoltNoticesWithoutEnd =
+    "bolt: heartbeats or go-aways without end";
+
 // The codec for protobuf messages. (SOFARPC's others are Java's: 1 hessian,
 // 2 java, 3 top, 4 hessian2.)
 inline constexpr std::uint8_t kBoltCodecProtobuf = 11;

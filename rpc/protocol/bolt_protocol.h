@@ -22,7 +22,8 @@
 // The server answers heartbeats, runs one-way requests without ever replying,
 // and passes over go-away notices. What a request must be, and what happens
 // otherwise (STATUS_x is how the answer counts and what `Rpc-Error-Code` says):
-//   - A type other than 1 and 2: the connection is closed.
+//   - A type other than 1 and 2: the connection is closed. Likewise after more
+//     than 20,000 heartbeats and go-aways within a second, on either side.
 //   - Version 2: heartbeats are answered in kind, requests
 //   STATUS_NOT_SUPPORTED.
 //   - More bytes in all than Limits::max_packet_size: STATUS_MALFORMED_DATA,

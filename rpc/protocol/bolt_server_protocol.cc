@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/rpc/protocol/bolt_frame.h"
 #include "flare/rpc/protocol/bolt_protocol.h"
+#include "flare/rpc/protocol/flood_guard.h"
 #include "flare/rpc/protocol/utf8.h"
 
 namespace flare::rpc {
@@ -70,6 +72,10 @@ class BoltServerProtocol : public ServerProtocol {
         return CutResult::kMessage;
       }
       request->wire.Clear();
+      if (!notices_.Admit(NowNs())) {
+        *error = kBoltNoticesWithoutEnd;
+        return CutResult::kError;
+      }
     }
   }
 
@@ -251,6 +257,7 @@ class BoltServerProtocol : public ServerProtocol {
   }
 
   FrameCutter<BoltFrame> cutter_;
+  FloodGuard notices_{FloodGuard::kMaxNotices};
 };
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/rpc/protocol/bolt_frame.h"
 #include "flare/rpc/protocol/bolt_protocol.h"
 #include "flare/rpc/protocol/bolt_testing.h"
+#include "flare/rpc/protocol/flood_guard.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "flare/rpc/protocol/utf8.h"
 #include "gtest/gtest.h"
@@ -135,6 +137,20 @@ TEST_F(BoltServer, AnswersHeartbeatsAmongCalls) {
   EXPECT_EQ(driver_->count(), 2u);
   EXPECT_EQ(driver_->sink().Take(), kHeartbeatReply + kHeartbeatReply +
                                         kHeartbeatReply + kHeartbeatReply);
+}
+
+TEST_F(BoltServer, HeartbeatsHaveAnEnd) {
+  std::string go_away = BoltRequestParts().Bytes().substr(0, 22);
+  go_away[3] = 100;
+  go_away.replace(14, 8, 8, '\0');
+  for (const std::string& notice : {kBoltHeartbeatVector, go_away}) {
+    std::string bytes;
+    for (int i = 0; i != 3 * FloodGuard::kMaxNotices; ++i) bytes += notice;
+    auto driver = NewDriver();
+    EXPECT_EQ(driver->Feed(bytes), CutResult::kError);
+    EXPECT_EQ(driver->error(), kBoltNoticesWithoutEnd);
+    EXPECT_LE(driver->sink().writes(), 2 * FloodGuard::kMaxNotices + 1);
+  }
 }
 
 // Nothing is looked at but what makes the reply.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "flare/rpc/protocol/http_protocol.h"
+#include "flare/rpc/protocol/http_response_reader.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "gtest/gtest.h"
 
@@ -331,6 +332,31 @@ TEST_F(HttpClient, SkipsInterimResponses) {
                  &response, 9),
             ParseResult::kOk);
   EXPECT_EQ(response.correlation_id, 17u);
+}
+
+TEST_F(HttpClient, InterimResponsesHaveAnEnd) {
+  const std::string interim = "HTTP/1.1 100 Continue\r\n\r\n";
+  std::string most;
+  for (int i = 0; i != HttpResponseReader::kMaxInterim; ++i) most += interim;
+  const auto fresh = [this] {
+    protocol_ = NewHttpClientProtocol(PayloadFormat::kProtobuf, Limits(), "");
+    in_.Clear();
+  };
+  for (const std::size_t piece : {std::size_t{7}, 10 * most.size()}) {
+    // As many before each response, not more; whether or not one follows.
+    fresh();
+    InboundResponse response;
+    ASSERT_EQ(Read(most + kSuccess, &response, piece), ParseResult::kOk);
+    response.Clear();
+    ASSERT_EQ(Read(most + kSuccess, &response, piece), ParseResult::kOk);
+    response.Clear();
+    EXPECT_EQ(Cut(most + interim, &response, piece), CutResult::kError);
+    EXPECT_EQ(error_, "http: interim responses without end");
+  }
+  fresh();
+  InboundResponse response;
+  EXPECT_EQ(Cut("HTTP/1.1 101 Switching Protocols\r\n\r\n", &response),
+            CutResult::kError);
 }
 
 TEST_F(HttpClient, ASuccessfulStatusCanCarryAFailure) {

@@ -30,7 +30,8 @@
 //        message of a connection one of more than 2 KiB, or with bytes above
 //        127
 //   400* malformed (Host and target, too), or ambiguous in length (see
-//        http_parser.h); a trailer, too
+//        http_parser.h); a trailer, too; more than 1,024 bytes of empty lines
+//        between two requests
 //   413  more bytes than Limits::max_packet_size; * with a body in chunks, or
 //        of more than Limits::max_skipped, or where 100 Continue was expected
 //   414* a request line of more bytes than Limits::max_http_header

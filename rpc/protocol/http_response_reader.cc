@@ -162,6 +162,12 @@ CutResult HttpResponseReader::Read(Buffer& in, std::string* scratch,
     }
     if (head->status >= 200) break;
     // An interim response announces the one that follows.
+    if (head->status == 101) {
+      return Fail("a response that switches protocols", error);
+    }
+    if (++interim_ > kMaxInterim) {
+      return Fail("interim responses without end", error);
+    }
     in.Skip(head_size_);
     ForgetHead();
     *head = HttpHead();
@@ -225,6 +231,7 @@ CutResult HttpResponseReader::ReadChunks(Buffer& in, std::string* scratch,
 }
 
 void HttpResponseReader::Take(Buffer& in, Buffer* body) {
+  interim_ = 0;
   if (std::exchange(in_chunks_, false)) {
     chunked_head_.Clear();
     *body = std::exchange(chunked_body_, Buffer());

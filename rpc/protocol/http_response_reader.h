@@ -30,13 +30,15 @@ namespace flare::rpc {
 
 class HttpResponseReader {
  public:
+  static constexpr int kMaxInterim = 100;
+
   explicit HttpResponseReader(const Limits& limits) : limits_(limits) {}
 
   // As ServerProtocol::Cut, but never returns kUnsure or kNotMine, and leaves
   // the response to Take(). kMessage: one is there, and *head, which must have
   // been a new one, is its head; the views in there are valid until Take(), as
   // long as neither `in` nor *scratch changes. Interim responses are passed
-  // over.
+  // over, up to kMaxInterim in a row; 101, for which nobody asks, isn't.
   CutResult Read(Buffer& in, std::string* scratch, HttpHead* head,
                  std::size_t* need, std::string* error);
   // Takes the response that Read() has found off the input. *body must be
@@ -81,6 +83,7 @@ class HttpResponseReader {
   std::size_t head_size_ = 0;    // 0: not known yet
   std::uint64_t body_size_ = 0;  // if head_size_ is known
   bool in_chunks_ = false;
+  int interim_ = 0;  // Responses of that kind since the last other one.
   Buffer chunked_head_;
   Buffer chunked_body_;
   ChunkedDecoder chunks_;

@@ -23,6 +23,9 @@ namespace {
 // ReplyTicket::variant of a request that is the preface of HTTP/2.
 constexpr std::uint8_t kHttp2Ticket = 0xff;
 
+// Bytes of empty lines between two requests.
+constexpr std::size_t kMaxEmptyBytes = 1024;
+
 class HttpServerProtocol : public ServerProtocol {
  public:
   HttpServerProtocol(const HttpUses& uses, const Limits& limits,
@@ -115,14 +118,15 @@ class HttpServerProtocol : public ServerProtocol {
 
   // What follows belongs to the reader.
   HttpHeadMemo heads_{PeekRequestHead};
-  bool spoken_ = false;         // there was a message before
-  bool stopped_ = false;        // what comes is no longer read
-  std::size_t scanned_ = 0;     // see FindHeadEnd
-  std::size_t head_size_ = 0;   // of the message at hand; 0: not known yet
-  std::size_t total_size_ = 0;  // ... with its body, if not chunked
-  std::size_t skip_ = 0;        // bytes still to come of a refused body
-  bool in_chunks_ = false;      // within a chunked body
-  bool continued_ = false;      // 100 Continue was sent
+  bool spoken_ = false;          // there was a message before
+  bool stopped_ = false;         // what comes is no longer read
+  std::size_t empty_lines_ = 0;  // bytes of them before the message at hand
+  std::size_t scanned_ = 0;      // see FindHeadEnd
+  std::size_t head_size_ = 0;    // of the message at hand; 0: not known yet
+  std::size_t total_size_ = 0;   // ... with its body, if not chunked
+  std::size_t skip_ = 0;         // bytes still to come of a refused body
+  bool in_chunks_ = false;       // within a chunked body
+  bool continued_ = false;       // 100 Continue was sent
   Buffer chunked_head_;
   Buffer chunked_body_;
   ChunkedDecoder chunks_;
@@ -219,10 +223,14 @@ CutResult HttpServerProtocol::ReadUnusualHead(Buffer& in,
 // kMessage without stopped_: head_size_ is known.
 CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
   if (scanned_ == 0) {
-    if (CutResult result = FindHttpRequest(in, spoken_);
-        result != CutResult::kMessage) {
-      return result;
+    const std::size_t before = in.size();
+    const CutResult result = FindHttpRequest(in, spoken_);
+    empty_lines_ += before - in.size();
+    if (empty_lines_ > kMaxEmptyBytes) [[unlikely]] {
+      return RefuseHead({400, "too many empty lines before a request"}, in,
+                        request);
     }
+    if (result != CutResult::kMessage) return result;
   }
   switch (FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_)) {
     case HeadEnd::kFound:
@@ -292,7 +300,7 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
   }
   request->wire_size = total_size_;
   spoken_ = true;
-  scanned_ = head_size_ = total_size_ = 0;
+  scanned_ = head_size_ = total_size_ = empty_lines_ = 0;
   in_chunks_ = continued_ = false;
   if (request->ticket.close) stopped_ = true;
   return Admit(request);

@@ -215,6 +215,27 @@ TEST(HttpHandlers, BodiesOfAnyMethodAreTaken) {
   EXPECT_EQ(server.request(1).http.method(), HttpMethod::Options);
 }
 
+TEST(HttpHandlers, EmptyLinesHaveAnEnd) {
+  const std::string get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+  std::string most;
+  while (most.size() != 1024) most += "\r\n";
+  for (const std::size_t piece :
+       {std::size_t{1}, std::size_t{3}, most.size()}) {
+    HttpServer server;
+    server.Feed(get + most + get + most + get, piece);
+    ASSERT_EQ(server.count(), 3u);
+    server.Feed(most, piece);
+    EXPECT_EQ(server.count(), 3u);
+    server.Feed("\r\n" + most + get, piece);
+    ASSERT_EQ(server.count(), 4u);
+    server.AnswerAll();
+    EXPECT_THAT(server.sink().Take(),
+                HasSubstr("\r\n\r\nHTTP/1.1 400 Bad Request\r\n"));
+    EXPECT_TRUE(server.sink().closed());
+    EXPECT_TRUE(server.in().empty());
+  }
+}
+
 TEST(HttpHandlers, EmptyLinesBetweenRequestsAreSkipped) {
   HttpServer server;
   server.Trickle(

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/clock.h"
+#include "flare/rpc/protocol/flood_guard.h"
 #include "flare/rpc/protocol/framed_protocol.h"
 #include "flare/rpc/protocol/protobuf_fields.h"
 #include "flare/rpc/protocol/trpc_frame.h"
@@ -73,6 +75,19 @@ class TrpcServerProtocol final
       : FramedServerProtocol(limits, sink) {}
 
   ProtocolTraits traits() const override { return kTrpcTraits; }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override {
+    const CutResult result =
+        FramedServerProtocol::Cut(in, request, need, error);
+    // Of streams that aren't there, and isn't answered.
+    if (request->ticket.one_way && result == CutResult::kMessage &&
+        !unanswered_.Admit(NowNs())) [[unlikely]] {
+      *error = "trpc: frames of streams without end";
+      return CutResult::kError;
+    }
+    return result;
+  }
 
   ParseResult Parse(InboundRequest* request) const override {
     return request->ticket.variant == kStreamTicket
@@ -221,6 +236,8 @@ class TrpcServerProtocol final
     SetOutcome(StatusToTrpc(STATUS_SERIALIZE_RESPONSE),
                "the response is too large for a frame", meta);
   }
+
+  FloodGuard unanswered_{FloodGuard::kMaxNotices};
 };
 
 // --------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "flare/rpc/protocol/flood_guard.h"
 #include "flare/rpc/protocol/protocol_testing.h"
 #include "flare/rpc/protocol/trpc_meta.h"
 #include "flare/rpc/protocol/trpc_protocol.h"
@@ -345,6 +346,16 @@ TEST_F(TrpcServer, SaysNothingToTheEndOfAStream) {
   ASSERT_EQ(driver_.count(), 2u);
   driver_.AnswerAll();
   EXPECT_EQ(driver_.sink().Take(), "");
+}
+
+TEST_F(TrpcServer, EndsOfStreamsHaveAnEnd) {
+  std::string bytes;
+  for (int i = 0; i != 3 * FloodGuard::kMaxNotices; ++i) {
+    bytes += "\x09\x30\x01\x03\0\0\0\x13\0\0\x01\x02\x03\x04\0\0xyz"s;
+  }
+  EXPECT_EQ(driver_.Feed(bytes), CutResult::kError);
+  EXPECT_EQ(driver_.error(), "trpc: frames of streams without end");
+  EXPECT_LE(driver_.count(), 2u * FloodGuard::kMaxNotices + 1);
 }
 
 }  // namespace
