@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <ucontext.h>
@@ -12,10 +13,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/sanitizer.h"
@@ -95,14 +98,15 @@ const char* ShortPath(const char* path) {
   return path;
 }
 
-#ifdef FLARE_TSAN
-// What libbacktrace has read is ordered between threads by atomics that
-// ThreadSanitizer doesn't see, as the library isn't compiled with it. It sees
-// these. A signal handler may have interrupted the holder: so only for seconds.
+// libbacktrace maps its own memory and takes no locks: threads that come first
+// together would each read the line tables, of up to hundreds of megabytes, for
+// themselves, and keep them. (Nor does ThreadSanitizer see how it orders what
+// it has read.) A signal handler may have interrupted the holder, so waiting
+// ends.
 class OneAtATime {
  public:
-  OneAtATime() noexcept {
-    for (int i = 0; i < 5000 && !held_; ++i) {
+  explicit OneAtATime(std::chrono::milliseconds patience) noexcept {
+    for (auto i = patience.count(); i >= 0 && !held_; --i) {
       // acquire: pairs with the release in the destructor.
       held_ = !busy_.test_and_set(std::memory_order_acquire);
       if (!held_) usleep(1000);
@@ -119,13 +123,14 @@ class OneAtATime {
   inline static std::atomic_flag busy_;
   bool held_ = false;
 };
-#endif
 
-// libbacktrace maps its own memory and takes no locks.
-Found Find(std::uintptr_t pc) noexcept {
-#ifdef FLARE_TSAN
-  const OneAtATime turn;
-#endif
+// In handlers of fatal signals, and elsewhere, where reading all there is may
+// take a while on a busy machine.
+constexpr std::chrono::seconds kPatienceInHandlers(5);
+constexpr std::chrono::minutes kPatience(5);
+
+Found Find(std::uintptr_t pc, std::chrono::milliseconds patience) noexcept {
+  const OneAtATime turn(patience);
   Found found;
   if (backtrace_state* const state = State()) {
     backtrace_pcinfo(state, pc, &OnLine, &IgnoreError, &found);
@@ -147,7 +152,7 @@ void WriteAll(int fd, const char* text) noexcept {
 }
 
 void WriteLocation(int fd, std::uintptr_t pc) noexcept {
-  const Found found = Find(pc);
+  const Found found = Find(pc, kPatienceInHandlers);
   WriteAll(fd, found.function == nullptr ? "?" : found.function);
   if (found.file == nullptr) return;
   char line[16];
@@ -161,6 +166,33 @@ std::string Hex(std::uintptr_t value) {
   char text[2 + 2 * sizeof(value) + 1];
   std::snprintf(text, sizeof(text), "0x%zx", value);
   return text;
+}
+
+// Where an address is, without telling where the program or the library was
+// loaded.
+struct Place {
+  std::string offset;  // In its file, for addr2line -e.
+  std::string module;  // The library's file; empty for the program itself.
+};
+
+Place PlaceOf(std::uintptr_t address) {
+  // Below it there is no memory, so that such a value says nothing.
+  constexpr std::uintptr_t kNoAddress = 65536;
+  Dl_info info;
+  link_map* map = nullptr;
+  if (dladdr1(reinterpret_cast<void*>(address), &info,
+              reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
+      map == nullptr) {
+    return {address < kNoAddress ? Hex(address) : "0x?", ""};
+  }
+  const std::string_view path = map->l_name;
+  return {Hex(address - map->l_addr),
+          std::string(path.substr(path.rfind('/') + 1))};
+}
+
+std::string ToText(const Place& place) {
+  return place.module.empty() ? place.offset
+                              : place.module + '+' + place.offset;
 }
 
 struct Capture {
@@ -211,11 +243,13 @@ std::string Backtrace::ToString() const {
   std::string text;
   for (std::size_t i = 0; i < size_; ++i) {
     const Symbol symbol = Symbolize(frames_[i]);
-    text += "    #" + std::to_string(i) + ' ' + Hex(frames_[i]) + ' ' +
+    const Place place = PlaceOf(frames_[i]);
+    text += "    #" + std::to_string(i) + ' ' + place.offset + ' ' +
             (symbol.function.empty() ? "?" : symbol.function);
     if (!symbol.file.empty()) {
       text += " (" + symbol.file + ':' + std::to_string(symbol.line) + ')';
     }
+    if (!place.module.empty()) text += " in " + place.module;
     text += '\n';
   }
   return text;
@@ -307,7 +341,7 @@ StackEnds WalkToBothEnds(std::uintptr_t return_address,
 
 Symbol Symbolize(std::uintptr_t return_address) {
   const std::uintptr_t pc = return_address - 1;
-  Found found = Find(pc);
+  Found found = Find(pc, kPatience);
   // Libraries that were loaded later are unknown to it.
   Dl_info info;
   if (found.function == nullptr &&
@@ -326,7 +360,8 @@ Symbol Symbolize(std::uintptr_t return_address) {
 std::string FunctionName(const void* function) {
   const auto address = reinterpret_cast<std::uintptr_t>(function);
   Symbol symbol = Symbolize(address + 1);
-  return symbol.function.empty() ? Hex(address) : std::move(symbol.function);
+  return symbol.function.empty() ? ToText(PlaceOf(address))
+                                 : std::move(symbol.function);
 }
 
 namespace {

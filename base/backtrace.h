@@ -41,9 +41,14 @@ class Backtrace {
 
   // One line per frame, each ended by '\n':
   //   "    #2 0x5581a0 flare::fiber::Mutex::LockSlow(long) (fiber/mutex.cc:30)"
+  //   "    #3 0x8dbcd __read (unix/read.c:26) in libc.so.6"
+  // The numbers are offsets in the file of the program or the library, as
+  // addr2line takes them: they don't tell where that was loaded.
+  //
   // Thread-safe; not signal-safe. The first call in a process reads the
-  // program's debug information: up to a second, and memory of about the size
-  // of its line tables, which is kept. Takes up to 16 KiB of stack.
+  // program's debug information: up to a second, for which others wait, and
+  // memory of about the size of its line tables, which is kept. Takes up to 16
+  // KiB of stack.
   std::string ToString() const;
 
   friend bool operator==(const Backtrace& a, const Backtrace& b) noexcept;
@@ -96,11 +101,12 @@ StackEnds WalkToBothEnds(std::uintptr_t return_address,
                          std::uintptr_t frame_pointer,
                          const StackCopy& stack) noexcept;
 
-// The text of ToString(), or of a function's name and place, to a file
-// descriptor, with names as the linker knows them (c++filt makes them
-// readable). For handlers of fatal signals, after PrepareBacktraces(): neither
-// allocates nor takes locks of the program, but the first use reads the
-// program's debug information, as above, and takes up to 32 KiB of stack.
+// The text of ToString(), with addresses as they are, or of a function's name
+// and place, to a file descriptor, with names as the linker knows them (c++filt
+// makes them readable). For handlers of fatal signals, after
+// PrepareBacktraces(): neither allocates nor takes locks of the program, but
+// the first use reads the program's debug information, as above, and takes up
+// to 32 KiB of stack.
 void WriteBacktrace(int fd, const Backtrace& backtrace) noexcept;
 void WriteStackEnds(int fd, const StackEnds& ends) noexcept;
 void WriteFunctionName(int fd, const void* function) noexcept;
@@ -115,8 +121,8 @@ struct Symbol {
 // Of the instruction before `return_address`. As Backtrace::ToString().
 Symbol Symbolize(std::uintptr_t return_address);
 
-// Name of the function that starts at `function`, demangled; its address as
-// text if it has none. As Backtrace::ToString().
+// Name of the function that starts at `function`, demangled; its file and
+// offset as text if it has none. As Backtrace::ToString().
 std::string FunctionName(const void* function);
 
 // Copies up to `size` bytes of this process's own memory, which other threads

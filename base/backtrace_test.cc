@@ -1,18 +1,28 @@
 #include "flare/base/backtrace.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "flare/base/sanitizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -120,6 +130,69 @@ TEST(Backtrace, Compares) {
   EXPECT_FALSE(a == b);
   b = a;
   EXPECT_EQ(a, b);
+}
+
+// Libraries and programs are loaded somewhere else each time.
+TEST(Backtrace, TextHasOffsetsInFiles) {
+  const Backtrace here = backtrace_test::Inner();
+  Dl_info info;
+  link_map* map = nullptr;
+  ASSERT_NE(dladdr1(reinterpret_cast<void*>(here.frames()[0]), &info,
+                    reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP),
+            0);
+  std::ostringstream first;
+  first << "#0 0x" << std::hex << here.frames()[0] - map->l_addr << ' ';
+  EXPECT_THAT(here.ToString(), HasSubstr(first.str()));
+  Backtrace nowhere;
+  nowhere.Add(reinterpret_cast<std::uintptr_t>(&nowhere));
+  EXPECT_EQ(nowhere.ToString(), "    #0 0x? ?\n");
+}
+
+// In a child: by how many KiB the process grows when so many threads look up
+// the first name at once.
+long GrowthByFirstUse(int threads) {
+  int ends[2];
+  if (pipe(ends) != 0) return -1;
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto resident_kib = [] {
+      long pages = 0, resident = 0;
+      std::ifstream("/proc/self/statm") >> pages >> resident;
+      return resident * 4;
+    };
+    const long before = resident_kib();
+    std::barrier together(threads);
+    std::vector<std::thread> all;
+    for (int i = 0; i != threads; ++i) {
+      all.emplace_back([&] {
+        together.arrive_and_wait();
+        FunctionName(reinterpret_cast<void*>(&backtrace_test::Outer));
+      });
+    }
+    for (std::thread& thread : all) thread.join();
+    const long growth = resident_kib() - before;
+    _exit(write(ends[1], &growth, sizeof(growth)) == sizeof(growth) ? 0 : 1);
+  }
+  long growth = -1;
+  if (read(ends[0], &growth, sizeof(growth)) != sizeof(growth)) growth = -1;
+  waitpid(child, nullptr, 0);
+  return growth;
+}
+
+// In a process in which nothing has been looked up.
+TEST(BacktraceDeathTest, LineTablesAreReadOnce) {
+#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
+  GTEST_SKIP() << "sanitizers need memory for each thread";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const long one = GrowthByFirstUse(1);
+        const long many = GrowthByFirstUse(16);
+        std::fprintf(stderr, "%ld and %ld KiB\n", one, many);
+        std::_Exit(one > 0 && many < 2 * one ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "KiB");
 }
 
 TEST(Backtrace, BadAddressesHaveNoName) {

@@ -137,7 +137,7 @@ std::string Identify(const FiberSnapshot& fiber) {
   if (!fiber.name.empty()) text += '"' + fiber.name + "\" ";
   if (fiber.id != 0) text += "id " + std::to_string(fiber.id) + ' ';
   char place[32];
-  std::snprintf(place, sizeof(place), "on %p", fiber.carrier);
+  std::snprintf(place, sizeof(place), "on 0x%zx", fiber.place);
   return text + place;
 }
 
@@ -181,8 +181,8 @@ void WritePlace(std::ostream& out, const Place& place, const Gathered& fibers) {
 }
 
 void WriteFibers(std::ostream& out, const std::vector<FiberSnapshot>& running,
-                 const std::map<Place, Gathered>& places,
-                 std::size_t suspended) {
+                 const std::map<Place, Gathered>& places, std::size_t suspended,
+                 const DumpLimits& limits, bool all) {
   out << running.size() + suspended << " fibers: " << running.size()
       << " running, " << suspended << " suspended\n";
   for (const FiberSnapshot& fiber : running) {
@@ -197,7 +197,88 @@ void WriteFibers(std::ostream& out, const std::vector<FiberSnapshot>& running,
                    [](const auto& a, const auto& b) {
                      return a.second->count > b.second->count;
                    });
-  for (const auto& [place, fibers] : sorted) WritePlace(out, *place, *fibers);
+  std::size_t written = 0;
+  for (const auto& [place, fibers] : sorted) {
+    if (written == limits.places) break;
+    WritePlace(out, *place, *fibers);
+    ++written;
+  }
+  if (written != sorted.size()) {
+    out << sorted.size() - written << " more places are left out\n";
+  }
+  if (!all) out << "there are more fibers, which weren't looked at\n";
+}
+
+// All memory for stacks, as if it was in one piece.
+class StackMemory {
+ public:
+  StackMemory() : regions_(ListStackRegions()) {}
+
+  const std::vector<StackRegion>& regions() const { return regions_; }
+
+  std::uintptr_t OffsetOf(std::uintptr_t address) const {
+    std::uintptr_t before = 0;
+    for (const StackRegion& region : regions_) {
+      const std::uintptr_t size = region.stacks * region.stack_size;
+      if (address - region.low < size) return before + (address - region.low);
+      before += size;
+    }
+    return 0;
+  }
+
+ private:
+  const std::vector<StackRegion> regions_;
+};
+
+// Running fibers. False: `visit` returned false.
+template <class Visitor>
+bool VisitRunning(const StackMemory& memory, const Visitor& visit,
+                  std::set<std::uintptr_t>* shown) {
+  for (const Running& running : ReadWorkers()) {
+    CarrierView view;
+    if (!ReadCarrier(running.carrier, &view) || view.suspended ||
+        view.entry == nullptr || !shown->insert(running.carrier).second) {
+      continue;  // Between two tasks.
+    }
+    FiberSnapshot fiber = Describe(running.carrier, view);
+    fiber.place = memory.OffsetOf(running.carrier);
+    fiber.state = FiberState::kRunning;
+    fiber.group = running.group;
+    fiber.worker = static_cast<int>(running.worker);
+    if (!visit(fiber)) return false;
+  }
+  return true;
+}
+
+// Calls `visit` for each fiber, and `go_on`, if given, for each stack, until
+// one returns false. True: neither did.
+template <class Visitor>
+bool VisitWhile(const Visitor& visit,
+                const std::function<bool()>& go_on = nullptr) {
+  if (!IsRuntimeRunning()) return true;
+  const StackMemory memory;
+  std::set<std::uintptr_t> shown;
+  if (!VisitRunning(memory, visit, &shown)) return false;
+  std::vector<char> buffer;
+  std::uintptr_t before = 0;
+  for (const StackRegion& region : memory.regions()) {
+    const std::size_t group = GroupOf(region.owner);
+    for (std::size_t i = 0; i < region.stacks; ++i) {
+      if (go_on && !go_on()) return false;
+      const std::uintptr_t low = region.low + i * region.stack_size;
+      const std::uintptr_t place = low + region.stack_size - kCarrierBytes;
+      FiberSnapshot fiber;
+      if (shown.count(place) != 0 ||
+          !ReadSuspended(low, place, &buffer, &fiber)) {
+        continue;
+      }
+      fiber.place = before + (place - region.low);
+      fiber.group = group;
+      if (!visit(fiber)) return false;
+    }
+    before += region.stacks * region.stack_size;
+  }
+  return true;
 }
 
 }  // namespace
@@ -209,35 +290,10 @@ std::string EntryName(const void* entry) {
 }
 
 void VisitFibers(const std::function<void(const FiberSnapshot&)>& visit) {
-  if (!IsRuntimeRunning()) return;
-  std::set<std::uintptr_t> shown;
-  for (const Running& running : ReadWorkers()) {
-    CarrierView view;
-    if (!ReadCarrier(running.carrier, &view) || view.suspended ||
-        view.entry == nullptr || !shown.insert(running.carrier).second) {
-      continue;  // Between two tasks.
-    }
-    FiberSnapshot fiber = Describe(running.carrier, view);
-    fiber.state = FiberState::kRunning;
-    fiber.group = running.group;
-    fiber.worker = static_cast<int>(running.worker);
+  VisitWhile([&](const FiberSnapshot& fiber) {
     visit(fiber);
-  }
-  std::vector<char> buffer;
-  for (const StackRegion& region : ListStackRegions()) {
-    const std::size_t group = GroupOf(region.owner);
-    for (std::size_t i = 0; i < region.stacks; ++i) {
-      const std::uintptr_t low = region.low + i * region.stack_size;
-      const std::uintptr_t place = low + region.stack_size - kCarrierBytes;
-      FiberSnapshot fiber;
-      if (shown.count(place) != 0 ||
-          !ReadSuspended(low, place, &buffer, &fiber)) {
-        continue;
-      }
-      fiber.group = group;
-      visit(fiber);
-    }
-  }
+    return true;
+  });
 }
 
 std::vector<FiberSnapshot> ListFibers() {
@@ -246,21 +302,27 @@ std::vector<FiberSnapshot> ListFibers() {
   return fibers;
 }
 
-void DumpFibers(std::ostream& out) {
+void DumpFibers(std::ostream& out, const DumpLimits& limits) {
   std::vector<FiberSnapshot> running;
   std::map<Place, Gathered> places;
   std::size_t suspended = 0;
-  VisitFibers([&](const FiberSnapshot& fiber) {
+  const std::int64_t began_ns = NowNs();
+  const auto gather = [&](const FiberSnapshot& fiber) {
+    if (running.size() + suspended == limits.fibers) return false;
     if (fiber.state == FiberState::kRunning) {
       running.push_back(fiber);
-      return;
+      return true;
     }
     ++suspended;
     const auto frames = fiber.backtrace.frames();
     places[{fiber.entry, fiber.waits_for, {frames.begin(), frames.end()}}].Add(
         fiber);
-  });
-  RunOnThreadStack([&] { WriteFibers(out, running, places, suspended); });
+    return true;
+  };
+  const bool all = VisitWhile(
+      gather, [&] { return NowNs() - began_ns < limits.looking_ns; });
+  RunOnThreadStack(
+      [&] { WriteFibers(out, running, places, suspended, limits, all); });
 }
 
 }  // namespace flare::fiber

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -37,8 +38,10 @@ enum class FiberState {
 struct FiberSnapshot {
   std::uint64_t id = 0;           // this_fiber::GetId(), 0 if never called.
   const void* carrier = nullptr;  // Tells fibers apart at one time.
-  std::string name;               // this_fiber::SetName(); may be empty.
-  const void* entry = nullptr;    // Function of its task; see EntryName().
+  // The same as an offset in all memory for stacks: no address.
+  std::uintptr_t place = 0;
+  std::string name;             // this_fiber::SetName(); may be empty.
+  const void* entry = nullptr;  // Function of its task; see EntryName().
   FiberState state = FiberState::kSuspended;
   std::size_t group = 0;           // Running on; suspended: started on.
   int worker = -1;                 // Running on, within the group.
@@ -62,13 +65,20 @@ std::vector<FiberSnapshot> ListFibers();
 // are suspended at, most frequent first:
 //
 //   3 fibers: 1 running, 2 suspended
-//   running on worker 0/1: "poll" on 0x7f...
+//   running on worker 0/1: "poll" on 0x1ff40
 //       entry Poll(flare::fiber::Task*)
-//   2 suspended: Mutex, 1.204 s to 3.411 s; "a" id 7 on 0x7f..., "b" on 0x7f...
+//   2 suspended: Mutex, 1.204 s to 3.411 s; "a" id 7 on 0x3ff40, "b" on 0x5ff40
 //       entry Work(flare::fiber::Task*)
 //       #0 0x55d7c0 flare::fiber::SuspendFiber(...) (fiber/carrier.cc:124)
 //       ...
-void DumpFibers(std::ostream& out);
+// Up to `limits`; a last line says if there is more.
+struct DumpLimits {
+  static constexpr std::size_t kNoLimit = ~std::size_t{0};
+  std::size_t fibers = kNoLimit;  // To look at.
+  std::size_t places = kNoLimit;  // To write.
+  std::int64_t looking_ns = std::numeric_limits<std::int64_t>::max();
+};
+void DumpFibers(std::ostream& out, const DumpLimits& limits = {});
 
 }  // namespace flare::fiber
 

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"
@@ -219,6 +220,34 @@ TEST_P(FiberListTest, DumpGathersFibersAtTheSamePlace) {
   const std::size_t first = text.find("WaitInside(");
   ASSERT_NE(first, std::string::npos) << text;
   EXPECT_EQ(text.find("WaitInside(", first + 1), std::string::npos) << text;
+  event.Set();
+  for (Fiber& fiber : fibers) fiber.join();
+}
+
+TEST_P(FiberListTest, DumpsNoMoreThanItMay) {
+  constexpr int kFibers = 20;
+  fiber::Event event;
+  std::vector<Fiber> fibers;
+  for (int i = 0; i < kFibers; ++i) {
+    fibers.emplace_back([&] {
+      this_fiber::SetName("same");
+      fiber_list_test::WaitOutside(&event);
+    });
+  }
+  AwaitSuspended("same", kFibers);
+  const auto dump = [](const DumpLimits& limits) {
+    std::ostringstream out;
+    DumpFibers(out, limits);
+    return std::move(out).str();
+  };
+  const std::string few = dump({.fibers = 5});
+  EXPECT_EQ(few.rfind("5 fibers: ", 0), 0u) << few;
+  EXPECT_THAT(few, HasSubstr("there are more fibers"));
+  EXPECT_THAT(dump({.places = 0}), HasSubstr("more places are left out"));
+  EXPECT_THAT(dump({.looking_ns = 0}), HasSubstr("there are more fibers"));
+  const std::string whole = dump({});
+  EXPECT_EQ(whole.find("there are more"), whole.npos) << whole;
+  EXPECT_EQ(whole.find("left out"), whole.npos) << whole;
   event.Set();
   for (Fiber& fiber : fibers) fiber.join();
 }

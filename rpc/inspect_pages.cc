@@ -1,20 +1,30 @@
 #include "flare/rpc/inspect_pages.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <iomanip>
 #include <memory>
 #include <ostream>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/base/histogram.h"
 #include "flare/base/unblocked_logging.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/stack_profile.h"
@@ -201,6 +211,65 @@ void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
           routes);
 }
 
+// Answers on a thread of its own, which leaves the CPUs to workers that want
+// them.
+std::string MakeApart(const std::function<void(std::ostream&)>& write) {
+  std::ostringstream text;
+  std::exception_ptr error;
+  const auto make = [&] {
+    try {
+      write(text);
+    } catch (...) {  // Out of memory.
+      error = std::current_exception();
+    }
+  };
+  constexpr int kNiceness = 10;
+  try {
+    std::thread([&] {
+      const auto self = static_cast<id_t>(syscall(SYS_gettid));
+      static_cast<void>(setpriority(PRIO_PROCESS, self, kNiceness));
+      make();
+    }).join();
+  } catch (const std::system_error&) {  // No more threads.
+    make();
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+  return std::move(text).str();
+}
+
+// Of all servers of the process, one of these pages is made at a time: who can
+// connect can ask for them, as often as they like and past all limits.
+void AddSlowTextPage(std::string path, std::function<void(std::ostream&)> write,
+                     HttpRoutes* routes) {
+  static std::atomic<bool> busy{false};
+  AddPage(std::move(path),
+          NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
+                                                       HttpResponse* response,
+                                                       HttpServerContext*) {
+            // relaxed, both: nothing but this flag is shared.
+            if (busy.exchange(true, std::memory_order_relaxed)) {
+              return FillHttpError(HttpStatus::ServiceUnavailable,
+                                   "Another such page is being made: they "
+                                   "are made one at a time. Ask again.",
+                                   response);
+            }
+            struct Done {
+              ~Done() { busy.store(false, std::memory_order_relaxed); }
+            } const done;
+            Fill("text/plain",
+                 fiber::RunBlocking([&] { return MakeApart(write); }),
+                 response);
+          }),
+          routes);
+}
+
+// What a stranger may have this process do for one page.
+void WriteFibers(std::ostream& out) {
+  fiber::DumpFibers(out, {.fibers = 20'000,
+                          .places = 200,
+                          .looking_ns = std::int64_t{kNsPerSecond}});
+}
+
 }  // namespace
 
 void AddInspectPages(
@@ -214,15 +283,15 @@ void AddInspectPages(
         WriteServer(statistics(), out);
       },
       routes);
-  AddTextPage(
+  AddSlowTextPage(
       "/inspect/methods",
       [method_statistics = std::move(method_statistics)](std::ostream& out) {
         WriteMethods(method_statistics(), out);
       },
       routes);
   AddTextPage("/inspect/scheduler", WriteScheduler, routes);
-  AddTextPage("/inspect/fibers", fiber::DumpFibers, routes);
-  AddTextPage("/inspect/stacks", WriteStacks, routes);
+  AddSlowTextPage("/inspect/fibers", WriteFibers, routes);
+  AddSlowTextPage("/inspect/stacks", WriteStacks, routes);
 }
 
 }  // namespace flare::rpc

@@ -7,10 +7,15 @@
 //                        (Server::MethodStatistics)
 //   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
 //                        how long ready tasks waited to be run
-//   /inspect/fibers      all fibers: what each runs, what it waits for, where
+//   /inspect/fibers      fibers: what each runs, what it waits for, where; of
+//                        20,000 at most, and what a second suffices for
 //   /inspect/stacks      how deep stacks got, by the function that tasks start
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
+//
+// The pages of methods, fibers and stacks are made one at a time in a process,
+// on a thread of their own; who asks meanwhile is answered 503. Places in code
+// are offsets in files, not addresses.
 //
 // Plain text; of server and scheduler one "name value" a line, of methods a
 // table, whose columns are named by the first line without a "#". They are not

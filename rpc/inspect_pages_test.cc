@@ -2,6 +2,7 @@
 #include "flare/rpc/inspect_pages.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -13,8 +14,10 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_routes.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
 
@@ -208,6 +211,86 @@ TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
   EXPECT_TRUE(Has(page, "entry flare::rpc::ServerCall::RunTask("));
   finish.Set();
   ASSERT_TRUE(client.ReadReply());
+}
+
+// Every number that looks like an address.
+std::vector<std::uint64_t> HexNumbers(const std::string& text) {
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t at = text.find("0x"); at != text.npos;
+       at = text.find("0x", at + 2)) {
+    if (std::isxdigit(static_cast<unsigned char>(text[at + 2])) == 0) continue;
+    numbers.push_back(std::stoull(text.substr(at + 2), nullptr, 16));
+  }
+  return numbers;
+}
+
+// They would tell where the kernel has put program and stacks.
+TEST_F(InspectPagesTest, FibersHaveNoAddresses) {
+  fiber::Event inside, finish;
+  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  inside.Wait();
+  std::string page;
+  GetUntil("/inspect/fibers", "Event", &page);
+  const std::vector<std::uint64_t> numbers = HexNumbers(page);
+  EXPECT_GT(numbers.size(), 3u) << page;
+  for (const std::uint64_t number : numbers) {
+    EXPECT_LT(number, std::uint64_t{1} << 40) << page;
+  }
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+}
+
+// Has the page of methods wait until it is let go.
+class SlowPageTest : public InspectPagesTest {
+ protected:
+  int workers() const override { return 1; }
+
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(InspectPagesTest::SetUp());
+    AddInspectPages([] { return Server::Statistics(); },
+                    [this] {
+                      inside_.Set();
+                      finish_.Wait();
+                      return std::vector<Server::MethodStatistics>();
+                    },
+                    &routes_);
+  }
+
+  HttpStatus StatusOf(const std::string& path) {
+    HttpRequest request;
+    request.set_method(HttpMethod::Get);
+    HttpResponse response;
+    HttpServerContext context;
+    routes_.Find(path)->HandleRequest(request, &response, &context);
+    return response.status();
+  }
+
+  fiber::Event inside_, finish_;
+  HttpRoutes routes_;
+};
+
+TEST_F(SlowPageTest, OneAtATime) {
+  Fiber first([&] { EXPECT_EQ(StatusOf("/inspect/methods"), HttpStatus::OK); });
+  inside_.Wait();
+  for (const char* path :
+       {"/inspect/methods", "/inspect/fibers", "/inspect/stacks"}) {
+    EXPECT_EQ(StatusOf(path), HttpStatus::ServiceUnavailable) << path;
+  }
+  EXPECT_EQ(StatusOf("/inspect/server"), HttpStatus::OK);
+  finish_.Set();
+  first.join();
+  EXPECT_EQ(StatusOf("/inspect/fibers"), HttpStatus::OK);
+}
+
+TEST_F(SlowPageTest, HoldsNoWorker) {
+  Fiber page([&] { EXPECT_EQ(StatusOf("/inspect/methods"), HttpStatus::OK); });
+  inside_.Wait();
+  Fiber([] {}).join();  // On the only worker.
+  finish_.Set();
+  page.join();
 }
 
 // Who looks why a server is overloaded.
