@@ -136,6 +136,7 @@ struct Entry {
   std::string name;
   bool literal = false;
   std::vector<Endpoint> endpoints;
+  flare::Status unknown;  // Why there are none, if that may change.
 };
 
 Expected<Entry, flare::Status> ReadEntry(std::string_view text,
@@ -152,9 +153,12 @@ Expected<Entry, flare::Status> ReadEntry(std::string_view text,
   } else {
     auto endpoints = LookUp(entry.name);
     if (!endpoints) {
-      return Invalid("server \"" + entry.name +
-                     "\" is no address and can't be resolved: " +
-                     endpoints.error().message());
+      flare::Status why = Invalid("server \"" + entry.name +
+                                  "\" is no address and can't be resolved: " +
+                                  endpoints.error().message());
+      if (endpoints.error().code() == EINVAL) return why;  // It can't be read.
+      entry.unknown = std::move(why);
+      return entry;
     }
     entry.endpoints = *std::move(endpoints);
   }
@@ -231,9 +235,10 @@ class ListResolution final
       if (!answer) return;
       LookupResult& endpoints = *answer;
       if (!endpoints) {
-        LOG(WARNING) << "server \"" << entry.name
-                     << "\" can't be resolved now, its old addresses stay in "
-                        "use: "
+        LOG(WARNING) << "server \"" << entry.name << "\" can't be resolved now"
+                     << (entry.endpoints.empty()
+                             ? ": "
+                             : ", its old addresses stay in use: ")
                      << endpoints.error().message();
         continue;
       }
@@ -257,20 +262,29 @@ class ListResolution final
 };
 
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveList(
-    std::string_view address) {
+    std::string_view address, std::shared_ptr<NameResolution>* later) {
   std::vector<Entry> entries;
+  flare::Status unknown;
   for (std::string_view text : Split(address, ',', /*keep_empty=*/true)) {
     auto entry = ReadEntry(text, address);
     if (!entry) return entry.error();
+    if (unknown.ok()) unknown = entry->unknown;
     entries.push_back(*std::move(entry));
   }
-  return std::shared_ptr<NameResolution>(
-      std::make_shared<ListResolution>(std::move(entries)));
+  std::shared_ptr<NameResolution> resolution =
+      std::make_shared<ListResolution>(std::move(entries));
+  if (unknown.ok()) return resolution;
+  if (later != nullptr) *later = std::move(resolution);
+  return unknown;
 }
 
+constexpr std::string_view kList = "list";
+
 NamedRegistry<NameResolver>& Resolvers() {
-  static auto* registry =
-      new NamedRegistry<NameResolver>({{"list", ResolveList}});
+  static auto* registry = new NamedRegistry<NameResolver>(
+      {{std::string(kList), [](std::string_view address) {
+          return ResolveList(address, nullptr);
+        }}});
   return *registry;
 }
 
@@ -281,7 +295,9 @@ bool RegisterNameResolver(std::string name, NameResolver resolver) {
 }
 
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
-    std::string_view resolver, std::string_view address) {
+    std::string_view resolver, std::string_view address,
+    std::shared_ptr<NameResolution>* later) {
+  if (resolver == kList) return ResolveList(address, later);
   const std::optional<NameResolver> found = Resolvers().Find(resolver);
   if (!found) return Invalid(Resolvers().Unknown("name resolver", resolver));
   return (*found)(address);

@@ -60,8 +60,12 @@ bool RegisterNameResolver(std::string name, NameResolver resolver);
 // Resolves `address` by the resolver of that name. Fails as it does, or, if
 // there is no such resolver, with STATUS_INVALID_CHANNEL and a text that lists
 // the known ones. Thread-safe; blocks as the resolver does.
+//
+// If it fails only because hosts of a "list" aren't known now, *later is a
+// resolution that has the other servers, and looks those up again.
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
-    std::string_view resolver, std::string_view address);
+    std::string_view resolver, std::string_view address,
+    std::shared_ptr<NameResolution>* later = nullptr);
 
 // Ends the refreshes that go on in the background, without waiting for the
 // look-ups that they wait for; none begins any more until

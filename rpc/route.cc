@@ -29,7 +29,8 @@ std::pair<std::string_view, std::string_view> SplitNslb(std::string_view nslb) {
 }  // namespace
 
 Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
-                                                     const Options& options) {
+                                                     const Options& options,
+                                                     RefPtr<Route>* later) {
   const std::size_t colon = uri.find("://");
   if (colon == std::string::npos || colon == 0 || colon + 3 == uri.size()) {
     return Invalid(uri,
@@ -59,8 +60,14 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
   auto load_balancer = NewLoadBalancer(balancer);
   if (!load_balancer) return Invalid(uri, load_balancer.error().message());
   route->balancer_ = *std::move(load_balancer);
-  auto resolution = ResolveName(resolver, route->address_);
-  if (!resolution) return Invalid(uri, resolution.error().message());
+  auto resolution = ResolveName(resolver, route->address_, &route->resolution_);
+  if (!resolution) {
+    if (route->resolution_ != nullptr) {
+      OpenClientSide();
+      *later = std::move(route);
+    }
+    return Invalid(uri, resolution.error().message());
+  }
   route->resolution_ = *std::move(resolution);
   OpenClientSide();
   return route;

@@ -34,9 +34,11 @@ class Route : public RefCounted<Route> {
   };
 
   // Reads "protocol://address". Fails with STATUS_INVALID_CHANNEL and a text;
-  // may block while names are resolved.
+  // may block while names are resolved. If it fails only because of hosts that
+  // aren't known now, *later is a route that looks them up again.
   static Expected<RefPtr<Route>, flare::Status> Create(const std::string& uri,
-                                                       const Options& options);
+                                                       const Options& options,
+                                                       RefPtr<Route>* later);
 
   // No server yet, in place of a server's number.
   static constexpr std::uint32_t kNoPeer =

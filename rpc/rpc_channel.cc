@@ -23,11 +23,14 @@ RpcChannel::~RpcChannel() = default;
 bool RpcChannel::Open(const std::string& uri) { return Open(uri, Options()); }
 
 bool RpcChannel::Open(const std::string& uri, const Options& options) {
+  RefPtr<rpc::Route> later;
   auto route =
-      rpc::Route::Create(uri, {.max_packet_size = options.maximum_packet_size,
-                               .nslb = options.override_nslb});
+      rpc::Route::Create(uri,
+                         {.max_packet_size = options.maximum_packet_size,
+                          .nslb = options.override_nslb},
+                         &later);
   if (!route) {
-    route_ = nullptr;
+    route_ = std::move(later);
     status_ = std::move(route).error();
     LOG(ERROR) << status_.message();
     return false;

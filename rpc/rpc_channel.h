@@ -75,13 +75,18 @@ class RpcChannel : public google::protobuf::RpcChannel {
   // True if the channel can be used; no connection is made yet. False, with
   // the reason in status() and in the log, if the URI can't be read, the
   // protocol, resolver or balancer isn't known (the text lists those that are),
-  // or a host name can't be resolved. May be called again. Blocks the fiber (or
+  // or a host name can't be resolved. In that last case calls go to the servers
+  // that are known, or fail with STATUS_NO_PEER if there are none, and the name
+  // is looked up again while there are calls, every
+  // --flare_name_resolver_update_interval_seconds: so the channel recovers by
+  // itself. May be called again. Blocks the fiber (or
   // the plain thread) while host names are looked up, which may take seconds;
   // without any it doesn't block.
   bool Open(const std::string& uri);
   bool Open(const std::string& uri, const Options& options);
 
-  // Why the channel can't be used; STATUS_INVALID_CHANNEL and a text.
+  // What Open() said: why the channel can't be used, or couldn't when it was
+  // opened; STATUS_INVALID_CHANNEL and a text.
   const Status& status() const { return status_; }
 
   // Called by stubs. `controller` may be null. With `done` == nullptr blocks

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -259,6 +260,49 @@ TEST_F(RpcChannelTest, BalancesAmongServers) {
   EXPECT_EQ(count_here(10), 5);
   other.Stop();
   other.Join();
+}
+
+// As where a service is started before its name is in DNS.
+TEST_F(RpcChannelTest, RecoversOnceItsHostIsKnown) {
+  FLAGS_flare_name_resolver_update_interval_seconds = 1;
+  StartServer();
+  std::atomic<bool> known{false};
+  SetHostLookupForTesting(
+      [&](std::string_view) -> Expected<std::vector<Endpoint>> {
+        if (!known) return flare::Status(EAGAIN, "no answer");
+        return std::vector{endpoint()};
+      });
+  RpcChannel channel;
+  EXPECT_FALSE(channel.Open("flare://service.test:1"));
+  EXPECT_TRUE(Has(channel.status().message(), "no answer"));
+  TestedCall first;
+  EXPECT_EQ(first.Start(&channel)->Await(), STATUS_NO_PEER);
+  known = true;
+  const std::int64_t deadline = NowNs() + 20'000'000'000;
+  bool arrived = false;
+  while (!arrived && NowNs() < deadline) {
+    TestedCall call;
+    arrived = call.Start(&channel)->Await() == STATUS_SUCCESS;
+  }
+  EXPECT_TRUE(arrived);
+  StopNameResolution();
+  SetHostLookupForTesting(nullptr);
+  FLAGS_flare_name_resolver_update_interval_seconds = 3;
+}
+
+// What is known of a list is used meanwhile.
+TEST_F(RpcChannelTest, CallsGoToServersWhoseHostsAreKnown) {
+  StartServer();
+  SetHostLookupForTesting(
+      [](std::string_view) -> Expected<std::vector<Endpoint>> {
+        return flare::Status(EAGAIN, "no answer");
+      });
+  RpcChannel channel;
+  EXPECT_FALSE(channel.Open(Uri("flare") + ",service.test:1"));
+  TestedCall call;
+  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS);
+  StopNameResolution();
+  SetHostLookupForTesting(nullptr);
 }
 
 TEST_F(RpcChannelTest, FollowsTheNameResolver) {
