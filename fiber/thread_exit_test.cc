@@ -8,6 +8,7 @@
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/sanitizer.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/work_queue.h"
 #include "gmock/gmock.h"
@@ -43,10 +44,16 @@ constexpr char kReport[] =
     "Called here:(.|\n)*LeaveHere";
 
 TEST_F(ThreadExitDeathTest, PthreadExitInAFiber) {
+#ifdef FLARE_TSAN
+  GTEST_SKIP() << "ThreadSanitizer's own pthread_exit() goes before ours";
+#endif
   EXPECT_DEATH(OnNamedFiber(LeaveHere), kReport);
 }
 
 TEST_F(ThreadExitDeathTest, PthreadExitAfterASuspension) {
+#ifdef FLARE_TSAN
+  GTEST_SKIP() << "ThreadSanitizer's own pthread_exit() goes before ours";
+#endif
   EXPECT_DEATH(OnNamedFiber([] {
                  this_fiber::Yield();
                  LeaveHere();
@@ -55,6 +62,9 @@ TEST_F(ThreadExitDeathTest, PthreadExitAfterASuspension) {
 }
 
 TEST_F(ThreadExitDeathTest, PthreadExitInABlockingRegion) {
+#ifdef FLARE_TSAN
+  GTEST_SKIP() << "ThreadSanitizer's own pthread_exit() goes before ours";
+#endif
   EXPECT_DEATH(OnNamedFiber([] {
                  BlockingRegion region;
                  LeaveHere();
