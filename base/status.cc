@@ -1,5 +1,6 @@
 #include "flare/base/status.h"
 
+#include <new>
 #include <ostream>
 #include <system_error>
 #include <utility>
@@ -9,6 +10,14 @@ namespace flare {
 Status::Status(int code, std::string message) : code_(code) {
   if (!message.empty()) {
     message_ = std::make_shared<const std::string>(std::move(message));
+  }
+}
+
+Status Status::Lenient(int code, std::string_view message) noexcept {
+  try {
+    return Status(code, std::string(message));
+  } catch (const std::bad_alloc&) {
+    return Status(code);
   }
 }
 

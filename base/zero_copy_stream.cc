@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <string_view>
+#include <utility>
 
 #include "glog/logging.h"
 
@@ -55,7 +57,11 @@ bool BufferInputStream::Skip(int count) {
 }
 
 bool BufferOutputStream::Next(void** data, int* size) {
-  Flush();
+  try {
+    Flush();
+  } catch (const std::bad_alloc&) {
+    return false;  // The library's destructors don't expect exceptions.
+  }
   *data = builder_->data();
   *size = static_cast<int>(std::min(builder_->SizeAvailable(), kMaxPiece));
   pending_ = *size;
@@ -70,9 +76,10 @@ void BufferOutputStream::BackUp(int count) {
 
 void BufferOutputStream::Flush() {
   if (pending_ == 0) return;
-  builder_->MarkWritten(static_cast<std::size_t>(pending_));
-  finished_ += pending_;
-  pending_ = 0;
+  // Before it may throw: once only.
+  const int written = std::exchange(pending_, 0);
+  finished_ += written;
+  builder_->MarkWritten(static_cast<std::size_t>(written));
 }
 
 }  // namespace flare

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -172,8 +173,14 @@ Listener::Outcome Listener::AcceptOne() {
   }
   // relaxed: a counter on its own.
   accepted_.fetch_add(1, std::memory_order_relaxed);
-  on_accept_(std::move(connection), Endpoint::FromSockaddr(generic, length),
-             PickGroup(group_, groups_));
+  try {
+    on_accept_(std::move(connection), Endpoint::FromSockaddr(generic, length),
+               PickGroup(group_, groups_));
+  } catch (const std::bad_alloc&) {
+    // Closed, or about to be. The next may come when there is memory again.
+    fiber::SetLastError(ENOMEM);
+    return Outcome::kExhausted;
+  }
   return Outcome::kAccepted;
 }
 
@@ -184,11 +191,14 @@ void Listener::RetryLater(int error) {
     complain_at_ns_ = now + kComplainNs;
     const bool exhausted = error == EMFILE || error == ENFILE ||
                            error == ENOBUFS || error == ENOMEM;
-    LOG(ERROR) << "accepting connections stalls: "
-               << StatusFromErrno(error, "accept").message()
-               << (exhausted ? "; raise the limit (ulimit -n) or lower the "
-                               "number of connections"
-                             : "; does a security policy forbid it?");
+    try {
+      LOG(ERROR) << "accepting connections stalls: "
+                 << StatusFromErrno(error, "accept").message()
+                 << (exhausted ? "; raise the limit (ulimit -n) or lower the "
+                                 "number of connections"
+                               : "; does a security policy forbid it?");
+    } catch (const std::bad_alloc&) {  // It is what would be logged.
+    }
   }
   if (retry_used_) fiber::CancelTimer(&retry_);  // [LI2]
   retry_used_ = true;

@@ -38,6 +38,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <new>
+#include <string>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -189,7 +191,14 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
   } else if (!output_bytes_.Admit(charge)) {
     return WriteResult::kOverLimit;
   }
-  OutputNode* const node = OutputNode::Make(std::move(data));
+  OutputNode* node;
+  try {
+    node = OutputNode::Make(std::move(data));
+  } catch (const std::bad_alloc&) {
+    ReleaseOutput(charge);
+    Close(Status(ENOMEM));
+    return WriteResult::kClosed;
+  }
   switch (output_.Push(node)) {
     case OutputList::PushResult::kQueued:
       // relaxed: says when to send, no more.
@@ -292,7 +301,7 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
 }
 
 void StreamConnection::CloseAfterFlush() {
-  CloseAfterFlush(Status(ECANCELED, "closed after the last output"));
+  CloseAfterFlush(Status::Lenient(ECANCELED, "closed after the last output"));
 }
 
 void StreamConnection::CloseAfterFlush(Status why) {
@@ -307,7 +316,13 @@ void StreamConnection::CloseAfterFlush(Status why) {
   }
   // relaxed: as in Write.
   output_refused_.store(true, std::memory_order_relaxed);
-  OutputNode* const node = OutputNode::Make(Buffer(), /*last=*/true);
+  OutputNode* node;
+  try {
+    node = OutputNode::Make(Buffer(), /*last=*/true);
+  } catch (const std::bad_alloc&) {
+    Close(Status(ENOMEM));
+    return;
+  }
   switch (output_.Push(node)) {
     case OutputList::PushResult::kQueued:
       break;
@@ -375,17 +390,24 @@ void StreamConnection::GiveUpLingering() {
     ScopedLock guard(lifecycle_lock_);
     reset = HasUntakenOutput();
   }
-  CloseNow(Status(ETIMEDOUT, "gave up on closing the connection to " +
-                                 remote_.ToString() +
-                                 " in good order: the peer did not take the "
-                                 "output or close its end in time"),
+  CloseNow(ErrorOf(ETIMEDOUT,
+                   "gave up on closing in good order, as the peer did not take "
+                   "the output or close its end in time, the connection to"),
            reset ? CloseKind::kReset : CloseKind::kEnded);
+}
+
+Status StreamConnection::ErrorOf(int error, std::string_view what) const {
+  try {
+    return StatusFromErrno(error, std::string(what) + " " + remote_.ToString());
+  } catch (const std::bad_alloc&) {
+    return Status(error);
+  }
 }
 
 // Both directions have ended [SC7].
 void StreamConnection::CloseEnded(int output_error) {
   if (output_error > 0) {
-    Close(StatusFromErrno(output_error, "send to " + remote_.ToString()));
+    Close(ErrorOf(output_error, "send to"));
     return;
   }
   Status why;

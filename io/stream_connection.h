@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
@@ -76,10 +77,11 @@ class StreamHandler {
   virtual bool OnEndOfInput() { return false; }
 
   // Exactly once for each connection that was started or closed, as the last
-  // callback. `why` is never OK. Its code() is what Close() was given, or an
-  // errno value: ESHUTDOWN if the peer closed in good order, EPROTO if OnData
-  // returned false, EMSGSIZE if max_input was exceeded, otherwise what the
-  // system said. message() is for people.
+  // callback. Must not throw; if another one throws std::bad_alloc, the
+  // connection is closed. `why` is never OK. Its code() is what Close() was
+  // given, or an errno value: ESHUTDOWN if the peer closed in good order,
+  // EPROTO if OnData returned false, EMSGSIZE if max_input was exceeded,
+  // otherwise what the system said. message() is for people.
   virtual void OnClosed(const Status& why) = 0;
 };
 
@@ -274,6 +276,7 @@ class StreamConnection final : public Descriptor {
 
   // stream_connection_reader.cc: the reader's role.
   void RunReader();
+  [[nodiscard]] bool ReadInTurn();
   [[nodiscard]] bool FinishConnecting();
   ReadOutcome ReadOnce(std::size_t* bytes);
   ReadOutcome HandleEndOfInput();
@@ -282,7 +285,7 @@ class StreamConnection final : public Descriptor {
   std::size_t ReadBudget(std::size_t message) const;
   [[nodiscard]] bool DeliverLeft();
   void Deliver();
-  void FinishReading();
+  void FinishReading() noexcept;
 
   // stream_connection_flusher.cc: the flusher's role.
   void RunFlusher();
@@ -300,6 +303,8 @@ class StreamConnection final : public Descriptor {
   // stream_connection.cc: life cycle.
   Status BeginConnecting();
   void OpenOutput();
+  // `what` and the peer; without a text if there is no memory for it.
+  Status ErrorOf(int error, std::string_view what) const;
   void CloseEnded(int output_error);
   void Leave(unsigned roles);
   void CloseNow(Status why, CloseKind kind);

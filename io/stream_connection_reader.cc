@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -53,16 +54,31 @@ std::size_t UnreadBytes(int fd) {
 
 }  // namespace
 
+// Without memory, ours or the handler's, the connection ends. That is looked at
+// here, around all that is read, so that nothing else has to.
 void StreamConnection::RunReader() {
+  for (;;) {
+    try {
+      if (ReadInTurn()) return;
+    } catch (const std::bad_alloc&) {
+      // Still the reader, who reads no more.
+      refused_ = true;
+      Close(Status(ENOMEM));
+    }
+  }
+}
+
+// True: the role is left, or goes on in another task.
+bool StreamConnection::ReadInTurn() {
   std::size_t taken = 0;
   std::size_t message = 0;  // The largest that was incomplete.
   for (;;) {
     switch (reader_.Begin()) {
       case Readiness::Turn::kLeft:
-        return;
+        return true;
       case Readiness::Turn::kStopped:
         FinishReading();
-        return;
+        return true;
       case Readiness::Turn::kBroken:
         CloseByPeer(/*gone=*/true);
         continue;
@@ -72,7 +88,7 @@ void StreamConnection::RunReader() {
     // After a Close() somewhere below, Finish() refuses and Begin() says so; or
     // will do, if it was somebody else's that hasn't come to that yet.
     if (refused_) {
-      if (reader_.Finish()) return;
+      if (reader_.Finish()) return true;
       continue;
     }
     if (DeliverLeft()) continue;
@@ -87,12 +103,12 @@ void StreamConnection::RunReader() {
     // relaxed: as in PauseReading. The rest of the turn comes after the pause.
     if (refused_ || left_over_.load(std::memory_order_relaxed)) continue;
     if (last && !end_told_ && (drained || *left_to_end_ == 0)) TellEndOfInput();
-    if (drained && reader_.Finish()) return;
+    if (drained && reader_.Finish()) return true;
     taken += bytes;
     message = std::max(message, need_);
     if (taken >= kBudgetOfOne && taken >= ReadBudget(message)) {
       fiber::Submit(&read_task_);  // Still the reader.
-      return;
+      return true;
     }
   }
 }
@@ -250,7 +266,7 @@ void StreamConnection::TellEndOfInput() {
 }
 
 // The reader's last act [SC4].
-void StreamConnection::FinishReading() {
+void StreamConnection::FinishReading() noexcept {
   Status why;
   bool lingering;
   {

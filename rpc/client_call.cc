@@ -36,6 +36,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -85,7 +86,12 @@ ClientCall::ClientCall() : fiber::Timer(&ClientCall::OnTimer) {
 // --------------------------------------------------------------------------
 
 void ClientCall::Run(const Arguments& arguments) {
-  ClientCall* const call = ObjectPool<ClientCall>::Get();
+  ClientCall* call;
+  try {
+    call = ObjectPool<ClientCall>::Get();
+  } catch (const std::bad_alloc&) {
+    return FailToBegin(arguments);
+  }
   call->Begin(arguments);
   if (call->done_ != nullptr) {
     call->context_ = nullptr;
@@ -105,6 +111,21 @@ void ClientCall::Run(const Arguments& arguments) {
     if (call->FinishAttempt()) return call->End();
     this_fiber::Yield();  // Many attempts may fail at once.
   }
+}
+
+// In a `catch`: there is no memory for a call. One that blocks fails. For one
+// that doesn't there is no task to run `done`, which mustn't be run from here:
+// the caller gets the exception.
+void ClientCall::FailToBegin(const Arguments& arguments) {
+  if (arguments.done != nullptr) throw;
+  google::protobuf::RpcController* const controller = arguments.controller;
+  if (controller == nullptr) return;
+  if (typeid(*controller) != typeid(RpcClientController)) {
+    return controller->SetFailed("out of memory");
+  }
+  auto* const ours = static_cast<RpcClientController*>(controller);
+  ours->ClearOutcome();
+  ours->error_code_ = STATUS_FAILED;
 }
 
 // Returns with the call in the owner's hands.
@@ -171,8 +192,8 @@ void ClientCall::Begin(const Arguments& arguments) {
   refusals_ = 0;
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
-  failure_ =
-      route_ == nullptr ? *arguments.refusal : Serialize(arguments.request);
+  failure_ = route_ == nullptr ? *arguments.refusal
+                               : TryToSerialize(arguments.request);
   if (failure_.ok() && attempts_left_ > 1) {
     route_keeper_ = RefPtr<Route>(ref_ptr, route_);
   }
@@ -187,9 +208,27 @@ void ClientCall::StartAttempt() {
   outcome_ = Outcome::kNone;
   id_ = 0;
   if (failure_.ok()) {
-    SendRequest();
+    SendOrFail();
   } else {
     FailAttempt(Outcome::kFailed, failure_);
+  }
+}
+
+// Without memory a call fails. Its status has no text, which would take some.
+void ClientCall::SendOrFail() {
+  try {
+    SendRequest();
+  } catch (const std::bad_alloc&) {
+    FailAttempt(Outcome::kFailed, flare::Status(STATUS_FAILED));
+  }
+}
+
+flare::Status ClientCall::TryToSerialize(
+    const google::protobuf::Message* request) {
+  try {
+    return Serialize(request);
+  } catch (const std::bad_alloc&) {
+    return flare::Status(STATUS_FAILED);
   }
 }
 
@@ -203,7 +242,11 @@ bool ClientCall::FinishAttempt() {
   if (connection_ != nullptr) {
     if (outcome_ == Outcome::kTimer) [[unlikely]] {
       const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
-      connection_->OnTimeout(sent_ns != 0 ? sent_ns : controller_->started_ns_);
+      try {
+        connection_->OnTimeout(sent_ns != 0 ? sent_ns
+                                            : controller_->started_ns_);
+      } catch (const std::bad_alloc&) {  // The next one looks at it again.
+      }
     }
     std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
   }
@@ -251,12 +294,25 @@ bool ClientCall::UseFailOver(int code) {
 
 // Turns the outcome into what the user sees.
 void ClientCall::Evaluate() {
+  try {
+    EvaluateOutcome();
+  } catch (const std::bad_alloc&) {
+    failure_ = flare::Status(STATUS_FAILED);
+    controller_->error_code_ = failure_.code();
+    if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
+      response_->Clear();
+    }
+  }
+  if (inbound_ == nullptr) return;
+  inbound_->Clear();
+  // There are more calls than replies that were read and not parsed yet.
+  ObjectPool<InboundResponse>::Put(std::exchange(inbound_, nullptr));
+}
+
+void ClientCall::EvaluateOutcome() {
   switch (outcome_) {
     case Outcome::kReply:
       failure_ = ReadReply();
-      inbound_->Clear();
-      // There are more calls than replies that were read and not parsed yet.
-      ObjectPool<InboundResponse>::Put(std::exchange(inbound_, nullptr));
       break;
     case Outcome::kTimer:
       failure_ = TimeoutStatus();

@@ -76,6 +76,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
 
   enum class WaitEnd { kRoom, kEnded, kTimedOut };
 
+  [[gnu::cold, gnu::noinline]] static void FailToBegin(
+      const Arguments& arguments);
   void Begin(const Arguments& arguments);
   flare::Status Serialize(const google::protobuf::Message* request);
   flare::Status CompressParts();
@@ -111,6 +113,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::noinline]] void GoOnInContext();
 
   void Evaluate();
+  void EvaluateOutcome();
+  void SendOrFail();
+  flare::Status TryToSerialize(const google::protobuf::Message* request);
   [[gnu::cold, gnu::noinline]] flare::Status TimeoutStatus() const;
   flare::Status ReadReply();
   [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();

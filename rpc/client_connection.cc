@@ -15,6 +15,7 @@
 
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -135,7 +136,13 @@ void ClientConnection::ApplyPeerTimeout() {
 bool ClientConnection::OnData(Buffer& in, std::size_t* need,
                               std::string* error) {
   fiber::TaskList ready;
-  const bool ok = TakeReplies(in, need, error, &ready);
+  bool ok;
+  try {
+    ok = TakeReplies(in, need, error, &ready);
+  } catch (const std::bad_alloc&) {
+    fiber::SubmitAll(std::move(ready));  // These have ended.
+    throw;                               // The stream closes.
+  }
   fiber::SubmitAll(std::move(ready));
   // Others may have been answered before the server decided so, in whatever
   // order: their replies, or the end, are awaited.
@@ -242,14 +249,16 @@ void ClientConnection::OnClosed(const flare::Status& why) {
 flare::Status ClientConnection::DecideCloseReason(const flare::Status& why) {
   ScopedLock guard(lock_);
   if (!close_reason_.ok()) return close_reason_;  // It was our own Close().
-  if (connected_) {
-    CountClientEvent(ClientEvent::kBroken);
+  CountClientEvent(connected_ ? ClientEvent::kBroken : ClientEvent::kFailed);
+  const int code = connected_ ? STATUS_IO_ERROR : STATUS_FAIL_TO_CONNECT;
+  close_reason_ = flare::Status(code);
+  if (why.code() == ENOMEM && why.message().empty()) return close_reason_;
+  try {
     close_reason_ =
-        flare::Status(STATUS_IO_ERROR, "connection to " + peer().ToString() +
-                                           " broke: " + why.message());
-  } else {
-    CountClientEvent(ClientEvent::kFailed);
-    close_reason_ = flare::Status(STATUS_FAIL_TO_CONNECT, why.message());
+        flare::Status(code, connected_ ? "connection to " + peer().ToString() +
+                                             " broke: " + why.message()
+                                       : why.message());
+  } catch (const std::bad_alloc&) {  // Without a text.
   }
   return close_reason_;
 }

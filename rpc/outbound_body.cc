@@ -3,6 +3,8 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/message.h>
 
+#include <new>
+
 #include "flare/base/zero_copy_stream.h"
 
 namespace flare::rpc {
@@ -32,8 +34,15 @@ void OutboundBody::AppendMessage(BufferBuilder* out) {
   }
   out->ExpectBytes(message_size_);
   BufferOutputStream stream(out);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  message_->SerializeWithCachedSizes(&coded);
+  bool complete;
+  {
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    message_->SerializeWithCachedSizes(&coded);
+    coded.Trim();
+    complete = !coded.HadError();
+  }
+  if (!complete) throw std::bad_alloc();  // The only error there is.
+  stream.Flush();                         // Throws here, if it does.
 }
 
 }  // namespace flare::rpc

@@ -147,6 +147,10 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
     const bool may_open = now >= retry_at_ns_.load(std::memory_order_relaxed);
     if (ClientConnection* c = Pick(nullptr, may_open)) return c;
     if (!may_open) return WhyNot();
+    // One is opened at a time: so neither what follows nor Retire() allocates.
+    const std::size_t all = connections_.size() + retired_.size() + 1;
+    connections_.reserve(all);
+    retired_.reserve(all);
   }
   auto protocol = NewClientProtocol(
       key_.protocol, ClientLimits(key_.max_packet_size), key_.peer.host);

@@ -1,6 +1,8 @@
 #include "flare/rpc/route.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -82,9 +84,15 @@ auto Route::WithTable(const F& f) {
 
 Expected<ClientConnection*, flare::Status> Route::Acquire(
     const void* preferred, Choice* choice) noexcept {
-  return WithTable([&](const Table& table) {
-    return AcquireFrom(table, preferred, choice);
-  });
+  try {
+    return WithTable([&](const Table& table) {
+      return AcquireFrom(table, preferred, choice);
+    });
+  } catch (const std::bad_alloc&) {
+    return flare::Status(STATUS_FAILED);
+  } catch (...) {
+    std::terminate();  // With the exception, which is the user's, in the log.
+  }
 }
 
 bool Route::Hopeful() noexcept {

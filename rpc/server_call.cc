@@ -1,6 +1,8 @@
 #include "flare/rpc/server_call.h"
 
 #include <chrono>
+#include <limits>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -74,15 +76,54 @@ void ServerCall::CountHeld(std::size_t bytes) {
   connection_->CountHeld(std::exchange(held_bytes_, bytes), bytes);
 }
 
-// The task.
+// The task. Without memory the call fails if its message took too much, else
+// its connection ends. What a service throws isn't caught: it may have run
+// `done`, and the call is gone.
 void ServerCall::Serve() {
-  controller_.dispatched_ns_ = NowNs();
-  if (!ParseHead()) return Finish();
-  if (!PassGate()) return;
-  if (!connection_->HasOutputRoom() && !WaitToBegin()) [[unlikely]] {
-    return Finish();
+  bool lacks_memory = false;
+  try {
+    if (!Begin()) return;
+  } catch (const std::bad_alloc&) {
+    lacks_memory = true;  // A fiber mustn't be suspended in here.
   }
-  request_->is_http ? ServeHttp() : ServeRpc();
+  if (lacks_memory) [[unlikely]]
+    return GiveUp();
+  const Method& method = *method_;
+  if (context_ != nullptr) [[unlikely]] {
+    CallServiceInContext(method);
+  } else {
+    CallService(method);
+  }
+  // Run() may have been called: nothing of this call is valid any more.
+}
+
+void ServerCall::GiveUp() {
+  connection_->state().CountFailure(connection_->group(), Failure::kOther);
+  if (method_ != nullptr) {
+    method_->counters.Refuse(fiber::GetCurrentWorkerIndex(),
+                             /*overloaded=*/false);
+  }
+  connection_->CloseOutOfMemory();
+  protocol_->GiveUp();
+  Finish();
+}
+
+// False: the call is over, or an HTTP handler has had it. True: a method is to
+// be called.
+bool ServerCall::Begin() {
+  controller_.dispatched_ns_ = NowNs();
+  if (!ParseHead()) {
+    Finish();
+    return false;
+  }
+  if (!PassGate()) return false;
+  if (!connection_->HasOutputRoom() && !WaitToBegin()) [[unlikely]] {
+    Finish();
+    return false;
+  }
+  if (!request_->is_http) return BeginRpc();
+  ServeHttp();
+  return false;
 }
 
 // False: the call was refused.
@@ -125,8 +166,20 @@ bool ServerCall::PassGate() {
 
 void ServerCall::Refuse() {
   admitted_ = false;
-  if (!ParseHead()) return Finish();
-  FailOverloaded();
+  try {
+    if (ParseHead()) return FailOverloaded();
+  } catch (const std::bad_alloc&) {
+    return GiveUp();  // Which waits for nobody: the call has no context.
+  }
+  Finish();
+}
+
+void ServerCall::Abandon() {
+  if (held_bytes_ != 0) CountHeld(0);
+  controller_.Reset();
+  admitted_ = false;
+  connection_ = nullptr;
+  Recycle();
 }
 
 // False: the request was dealt with, because it is malformed.
@@ -143,50 +196,59 @@ bool ServerCall::ParseHead() {
   return false;
 }
 
-void ServerCall::ServeRpc() {
+bool ServerCall::BeginRpc() {
   const RequestHead& head = request_->head;
   if (IsCompressed(head.compression)) {
-    if (!WaitToUnpack()) return Finish();
-    if (!connection_->state().MayDecompress()) return FailOverloaded();
+    if (!WaitToUnpack()) return Finish(), false;
+    if (!connection_->state().MayDecompress()) return FailOverloaded(), false;
   }
   const std::int64_t waited_ns =
       controller_.dispatched_ns_ - controller_.received_ns_;
   if (head.timeout_ms != 0) {
     const std::int64_t timeout_ns = std::int64_t{head.timeout_ms} * kNsPerMs;
-    if (waited_ns > timeout_ns) return FailOverloaded(FailureDetail::kExpired);
+    if (waited_ns > timeout_ns) {
+      return FailOverloaded(FailureDetail::kExpired), false;
+    }
     controller_.deadline_ns_ = controller_.received_ns_ + timeout_ns;
   }
 
   const Method* const method = FindMethod();
-  if (method == nullptr) return FailUnknown();
+  if (method == nullptr) return FailUnknown(), false;
   if (method->streaming()) {
-    return Fail(flare::Status(STATUS_MALFORMED_DATA,
-                              "Method [" + std::string(method->name()) +
-                                  "] is a streaming method: it can't be "
-                                  "called with a single message."),
-                Failure::kMalformed);
+    Fail(flare::Status(STATUS_MALFORMED_DATA,
+                       "Method [" + std::string(method->name()) +
+                           "] is a streaming method: it can't be "
+                           "called with a single message."),
+         Failure::kMalformed);
+    return false;
   }
   if (waited_ns > method->max_wait_ns || !method->TryEnter()) {
-    return FailOverloaded();
+    return FailOverloaded(), false;
   }
   method_ = method;
   method->counters.Begin(fiber::GetCurrentWorkerIndex());
 
-  if (flare::Status parsed = ParseBody(); !parsed.ok()) {
-    return Fail(parsed, Failure::kMalformed);
+  bool lacks_memory = false;
+  flare::Status parsed;
+  try {
+    parsed = ParseBody();
+  } catch (const std::bad_alloc&) {
+    // As a message it is too large. The part that there is isn't kept.
+    request_bytes_ = std::numeric_limits<std::size_t>::max();
+    lacks_memory = true;
   }
+  if (lacks_memory) [[unlikely]]
+    return FailOverloaded(), false;
+  if (!parsed.ok()) return Fail(parsed, Failure::kMalformed), false;
   controller_.parsed_ns_ = NowNs();
   // Some replies repeat what only the request has.
   if (request_->ticket.request_header.empty()) {
     ticket_ = request_->ticket;
     ReleaseRequest();
   }
-  if (ExecutionContext::AnyLocals()) [[unlikely]] {
-    CallServiceInContext(*method);
-  } else {
-    CallService(*method);
-  }
-  // Run() may have been called: nothing of this call is valid any more.
+  if (ExecutionContext::AnyLocals()) [[unlikely]]
+    context_ = ExecutionContext::Create();
+  return true;
 }
 
 // The one that the request is for; null if the server doesn't have it.
@@ -206,7 +268,6 @@ void ServerCall::CallService(const Method& method) {
 // Not inlined, as what others don't use would make their frames larger. The
 // scope has a reference of its own: the call may end, and the method go on.
 void ServerCall::CallServiceInContext(const Method& method) {
-  context_ = ExecutionContext::Create();
   const ExecutionContextScope scope(context_);
   CallService(method);
 }
@@ -326,14 +387,16 @@ void ServerCall::FailUnknown() {
            : FailureDetail::kNoService);
 }
 
+int ServerCall::OverloadedCode() const {
+  return protocol_->traits().translates_codes
+             ? STATUS_OVERLOADED
+             : connection_->state().options().status_code_for_overloaded;
+}
+
 void ServerCall::FailOverloaded(FailureDetail detail) {
   if (!request_->is_http) {
-    const int code =
-        protocol_->traits().translates_codes
-            ? STATUS_OVERLOADED
-            : connection_->state().options().status_code_for_overloaded;
-    return Fail(flare::Status(code, kOverloadedText), Failure::kOverloaded,
-                detail);
+    return Fail(flare::Status(OverloadedCode(), kOverloadedText),
+                Failure::kOverloaded, detail);
   }
   if (!TryServeExemptPage()) FailHttp(Failure::kOverloaded, kOverloadedText);
 }
@@ -396,10 +459,17 @@ void ServerCall::Run() {
 
 void ServerCall::Respond(bool last) {
   if (std::exchange(responded_, true)) return;
-  WaitToReply();
+  try {
+    WaitToReply();
+  } catch (const std::bad_alloc&) {  // It is made out of turn.
+  }
   OutboundResponse response;
-  if (flare::Status status = FillResponse(&response); !status.ok()) {
-    controller_.SetFailed(status.code(), status.message());
+  if (flare::Status status = TryToFill(&response); !status.ok()) {
+    controller_.error_code_ = status.code();
+    try {
+      controller_.error_text_ = status.message();
+    } catch (const std::bad_alloc&) {  // The code has to do.
+    }
     response = OutboundResponse();
   }
   response.status = controller_.error_code_;
@@ -411,7 +481,22 @@ void ServerCall::Respond(bool last) {
   method_->counters.End(worker, response.status != STATUS_SUCCESS,
                         controller_.received_ns_, controller_.dispatched_ns_);
   if (last) LeaveLimits(worker);
-  protocol_->Write(ticket(), std::move(response));
+  try {
+    protocol_->Write(ticket(), std::move(response));
+  } catch (const std::bad_alloc&) {
+    connection_->CloseOutOfMemory();
+    protocol_->GiveUp();
+  }
+}
+
+// Fails the call if there is no memory for its reply: `done` is run by the
+// service, which doesn't expect exceptions of it.
+flare::Status ServerCall::TryToFill(OutboundResponse* response) {
+  try {
+    return FillResponse(response);
+  } catch (const std::bad_alloc&) {
+    return flare::Status(OverloadedCode());
+  }
 }
 
 // Gives back its place under the limits. Before the reply is sent: whoever has

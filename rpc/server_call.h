@@ -44,6 +44,9 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   // Back to the pool; for a call that wasn't prepared.
   void Recycle();
 
+  // ... for one that was prepared, and won't be answered.
+  void Abandon();
+
   // Until the service is called.
   InboundRequest* request() { return request_; }
 
@@ -75,7 +78,9 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void Serve();
   bool PassGate();
   bool AskGate(CallGate* gate);
-  void ServeRpc();
+  bool Begin();
+  bool BeginRpc();
+  [[gnu::cold, gnu::noinline]] void GiveUp();
   const Method* FindMethod() const;
   bool WaitToBegin();
   bool WaitToUnpack();
@@ -101,6 +106,8 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void CompressForCaller(OutboundResponse* response) const;
   // `last`: the call ends with it.
   void Respond(bool last);
+  flare::Status TryToFill(OutboundResponse* response);
+  int OverloadedCode() const;
   void Fail(const flare::Status& status, ServerState::Failure failure,
             FailureDetail detail = FailureDetail::kNone);
   void FailOverloaded(FailureDetail detail = FailureDetail::kNone);

@@ -27,6 +27,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -75,6 +76,33 @@ io::StreamConnection::Options StreamOptions(const ServerState& state) {
   stream.budget = state.shared_budget();
   return stream;
 }
+
+// Calls that were cut off the input and aren't started. If something throws
+// they are given back, unanswered: the connection ends then.
+class CallsToBe {
+ public:
+  CallsToBe() = default;
+  CallsToBe(const CallsToBe&) = delete;
+  CallsToBe& operator=(const CallsToBe&) = delete;
+  ~CallsToBe() {
+    if (last_ != nullptr) last_->Recycle();
+    while (fiber::Task* const task = calls_.PopFront()) {
+      static_cast<ServerCall*>(task)->Abandon();
+    }
+  }
+
+  // One more, that is to be kept or dropped before the next.
+  ServerCall* Add() { return last_ = ServerCall::New(); }
+  void KeepLast() { calls_.PushBack(std::exchange(last_, nullptr)); }
+  void DropLast() { std::exchange(last_, nullptr)->Recycle(); }
+
+  std::size_t size() const { return calls_.size(); }
+  fiber::TaskList Take() { return std::exchange(calls_, {}); }
+
+ private:
+  fiber::TaskList calls_;
+  ServerCall* last_ = nullptr;
+};
 
 // The first bytes of `in`, for a log line.
 std::string FirstBytes(const Buffer& in) {
@@ -152,11 +180,11 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   const std::int64_t now_ns = NowNs();
   const std::size_t arrived = in.size() - left_;
   bool began = false;  // What is left is of another message.
-  fiber::TaskList calls;
+  CallsToBe calls;
   CutResult result = CutResult::kNeedMore;
   for (std::size_t room = CallsToStart(); !in.empty();) {
     if (calls.size() == room) {
-      if (room != 0) StartCalls(std::exchange(calls, {}));
+      if (room != 0) StartCalls(calls.Take());
       room = CallsToStart();
       if (room == 0) {
         // It's not the peer who makes it wait.
@@ -167,17 +195,17 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
         return true;
       }
     }
-    ServerCall* const call = ServerCall::New();
+    ServerCall* const call = calls.Add();
     result = CutMessage(in, call->request(), need, error);
     if (result != CutResult::kMessage) {
-      call->Recycle();
+      calls.DropLast();
       break;
     }
     call->Prepare(this, protocols_[speaking_].get(), now_ns);
     if (call->request()->wire_size > kMaxKeptBytes) [[unlikely]] {
       call->CountHeld(call->request()->wire_size);
     }
-    calls.PushBack(call);
+    calls.KeepLast();
     speaks_ = began = true;
   }
   left_ = in.size();
@@ -185,7 +213,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   const bool within = cut_short_ || protocols_[speaking_]->WithinMessage();
   NoteIncomplete(within, /*begins=*/began, arrived, now_ns);
   CountInput(within);
-  if (!calls.empty()) StartCalls(std::move(calls));
+  if (calls.size() != 0) StartCalls(calls.Take());
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
   }
@@ -371,10 +399,26 @@ void ServerConnection::CallFinished() {
 }
 
 void ServerConnection::OnClosed(const flare::Status& why) {
+  try {
+    CountEnd(why);
+  } catch (const std::bad_alloc&) {  // It isn't logged.
+  }
+  CountHeld(std::exchange(input_held_, 0), 0);
+  state_->connections.Closed(this);
+  // acq_rel: as in CallFinished [SN4].
+  const std::uint64_t before =
+      holds_.fetch_and(kCalls, std::memory_order_acq_rel);
+  if ((before & kCalls) == 0) delete this;
+}
+
+void ServerConnection::CountEnd(const flare::Status& why) {
   auto& counters = state_->connection_counters;
   // relaxed: what callbacks wrote is ordered by io; `idle_` and `slow_` are
   // hints.
-  if (why.code() == ENOBUFS) {
+  if (why.code() == ENOMEM) {
+    state_->Count(&counters.broken);
+    state_->LogConnection(peer_, "closed: out of memory");
+  } else if (why.code() == ENOBUFS) {
     state_->Count(&counters.greedy);
     state_->LogConnection(peer_, "closed: " + why.message());
   } else if (malformed_.load(std::memory_order_relaxed)) {
@@ -397,12 +441,6 @@ void ServerConnection::OnClosed(const flare::Status& why) {
     state_->Count(&counters.broken);
     state_->LogConnection(peer_, "broken: " + why.message());
   }
-  CountHeld(std::exchange(input_held_, 0), 0);
-  state_->connections.Closed(this);
-  // acq_rel: as in CallFinished [SN4].
-  const std::uint64_t before =
-      holds_.fetch_and(kCalls, std::memory_order_acq_rel);
-  if ((before & kCalls) == 0) delete this;
 }
 
 const Method* ServerConnection::FindMethod(std::string_view name) {
@@ -427,7 +465,8 @@ bool ServerConnection::WaitForRoom() {
         break;
       case io::RoomResult::kTimedOut:
         if (stream_->PeerTakesOutput(kMaxWriteDelayNs)) break;  // If slowly.
-        stream_->Reset(flare::Status(ETIMEDOUT, "the peer takes no replies"));
+        stream_->Reset(
+            flare::Status::Lenient(ETIMEDOUT, "the peer takes no replies"));
         return false;
       case io::RoomResult::kClosed:
         return false;
@@ -450,7 +489,7 @@ void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
   idle_.store(true, std::memory_order_relaxed);
   if (stream_->HasOutputRoom()) return Drain();
   // It doesn't read, since the peer takes no replies, and so wouldn't drain.
-  Close(flare::Status(ETIMEDOUT, "the peer takes no replies"));
+  Close(flare::Status::Lenient(ETIMEDOUT, "the peer takes no replies"));
 }
 
 void ServerConnection::DrainIfSlow(std::int64_t since_ns) {
@@ -475,10 +514,14 @@ bool ServerConnection::StandsStill(std::int64_t since_ns) const {
 }
 
 void ServerConnection::CloseGreedy(std::size_t bytes) {
-  stream_->Reset(flare::Status(
-      ENOBUFS, "it held " + std::to_string(bytes) +
-                   " bytes, and all connections together more than "
-                   "--flare_rpc_server_max_buffered_bytes"));
+  try {
+    stream_->Reset(flare::Status(
+        ENOBUFS, "it held " + std::to_string(bytes) +
+                     " bytes, and all connections together more than "
+                     "--flare_rpc_server_max_buffered_bytes"));
+  } catch (const std::bad_alloc&) {
+    stream_->Reset(flare::Status(ENOBUFS));
+  }
 }
 
 bool ServerConnection::Write(Buffer&& bytes) {

@@ -7,6 +7,7 @@
 #define FLARE_RPC_SERVER_CONNECTION_H_
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -90,6 +91,10 @@ class ServerConnection final : public io::StreamHandler,
   // and closes the connection.
   void CloseMalformed(const std::string& why);
 
+  // A reply can't be made for lack of memory: closes at once. Any thread;
+  // doesn't throw.
+  void CloseOutOfMemory() { stream_->Close(flare::Status(ENOMEM)); }
+
   // One call is answered and over. The last use of the connection by it.
   void CallFinished();
 
@@ -131,6 +136,7 @@ class ServerConnection final : public io::StreamHandler,
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
   void StartCalls(fiber::TaskList&& calls);
   void EndReading(flare::Status why);
+  void CountEnd(const flare::Status& why);
   // Keeps message_began_ns_: since when the message that isn't complete yet has
   // been coming in. `within`: there is one, and reading goes on. `begins`:
   // messages were cut off before it, so its time begins now, as it does

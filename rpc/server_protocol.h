@@ -231,6 +231,11 @@ class ServerProtocol {
   // to what was cut, the last of which may say so. Doesn't block.
   virtual void EndInput() {}
 
+  // A reply can't be made for lack of memory, and the connection is being
+  // closed: those that wait for their turn behind it are told kNever. Neither
+  // blocks nor throws.
+  virtual void GiveUp() {}
+
   // Answers a request for which Parse returned kReject.
   void WriteRejection(const InboundRequest& request);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -134,7 +135,11 @@ void ServerState::CloseGreedy() {
   // relaxed, both: who comes meanwhile is spared the work.
   if (closing_greedy_.exchange(true, std::memory_order_relaxed)) return;
   const std::size_t held = budget_->held();
-  const std::size_t closed = CloseMostGreedy();
+  std::size_t closed = 0;
+  try {
+    closed = CloseMostGreedy();
+  } catch (const std::bad_alloc&) {  // Somebody will ask again.
+  }
   if (held - std::min(held, closed) > budget_->limit()) budget_->Snooze();
   closing_greedy_.store(false, std::memory_order_relaxed);
 }

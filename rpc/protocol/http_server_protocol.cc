@@ -49,6 +49,7 @@ class HttpServerProtocol : public ServerProtocol {
   bool WithinMessage() const override {
     return (in_chunks_ || skip_ != 0) && !stopped_ && !replies_.closing();
   }
+  void GiveUp() override { replies_.GiveUp(); }
   std::size_t KeptOfMessage() const override {
     return chunked_head_.size() + chunked_body_.size();
   }

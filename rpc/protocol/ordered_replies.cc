@@ -323,6 +323,15 @@ std::vector<OrderedReplies::Slot> OrderedReplies::End() {
   return std::exchange(slots_, {});
 }
 
+void OrderedReplies::GiveUp() {
+  ScopedLock lock(lock_);
+  const std::vector<Slot> dropped = End();
+  ReplyTurnWaiter* const unordered = std::exchange(unordered_waiter_, nullptr);
+  lock.unlock();
+  TellAll(dropped);
+  if (unordered != nullptr) unordered->OnTurn();
+}
+
 void OrderedReplies::TellAll(const std::vector<Slot>& dropped) {
   for (const Slot& slot : dropped) {
     if (slot.waiter != nullptr) slot.waiter->OnTurn();

@@ -87,6 +87,10 @@ class OrderedReplies {
   // its first part may say "close".
   bool IsLast(std::uint64_t place);
 
+  // The connection is closed, and some reply isn't sent at all: who waits for a
+  // turn is told, and gets none. Doesn't throw.
+  void GiveUp();
+
   // A reply with `close` has been sent (or waits for its turn): there is no
   // point in reading more requests.
   bool closing() const;

@@ -1,0 +1,190 @@
+// Each allocation in turn fails, on both sides: the call fails or its
+// connection ends, and the next call is served.
+#include "flare/base/sanitizer.h"
+
+#if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+// Of workers, how many allocations succeed before one fails; negative: all.
+std::atomic<int> before_failure{-1};
+// Fibers that run the test's own code.
+std::atomic<int> own_code{0};
+
+bool ShallFail() {
+  if (before_failure.load() < 0 || !fiber::IsFiberWorker() ||
+      own_code.load() != 0) {
+    return false;
+  }
+  return before_failure.fetch_sub(1) <= 0;
+}
+
+// Fails allocation `n` from now on, until it is gone.
+class FailOne {
+ public:
+  explicit FailOne(int n) { before_failure.store(n); }
+  ~FailOne() { before_failure.store(-1); }
+  // It has failed.
+  static bool done() { return before_failure.load() < 0; }
+};
+
+struct OwnCode {
+  OwnCode() { own_code.fetch_add(1); }
+  ~OwnCode() { own_code.fetch_sub(1); }
+};
+
+}  // namespace
+
+void* AllocateOrFail(std::size_t size, std::size_t alignment) {
+  if (ShallFail()) throw std::bad_alloc();
+  void* const memory =
+      alignment == 0 ? std::malloc(size)
+                     : std::aligned_alloc(alignment, (size + alignment - 1) /
+                                                         alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace flare::rpc::testing
+
+void* operator new(std::size_t size) {
+  return flare::rpc::testing::AllocateOrFail(size, 0);
+}
+void* operator new[](std::size_t size) {
+  return flare::rpc::testing::AllocateOrFail(size, 0);
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return flare::rpc::testing::AllocateOrFail(
+      size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace flare::rpc::testing {
+namespace {
+
+constexpr std::size_t kBody = 40'000;
+
+class NoMemoryTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    ServerTest::SetUp();
+    service().on_call = [](TestCall call) {
+      {
+        const OwnCode own;
+        call.response->set_body(call.request->body());
+      }
+      call.done->Run();
+    };
+    StartServer({"flare", "http+pb", "http+proto3-json", "baidu-std", "trpc",
+                 "bolt", "http"});
+  }
+
+  void TearDown() override {
+    ShutdownClientSide();
+    ServerTest::TearDown();
+  }
+};
+
+// Large messages take allocations; so does a connection.
+TEST_F(NoMemoryTest, EachAllocationOfAServerMayFail) {
+  for (const char* scheme :
+       {"flare", "http+pb", "http+proto3-json", "baidu-std", "trpc", "bolt"}) {
+    SCOPED_TRACE(scheme);
+    const TestRequest request = MakeRequest(std::string(kBody, 'x'));
+    int failed = 0;
+    for (int n = 0; n != 200; ++n) {
+      bool done;
+      {
+        const FailOne fail(n);
+        RawClient client(endpoint(), scheme);
+        const std::string call = client.Encode(1, kCall, request);
+        if (client.TrySend(call)) {
+          // Ends with a reply, or the connection does.
+          const auto reply = client.ReadReply();
+          if (!reply || reply->status != STATUS_SUCCESS) ++failed;
+        } else {
+          ++failed;
+        }
+        done = FailOne::done();
+      }
+      RawClient client(endpoint(), scheme);
+      client.Call(1, kCall, request);
+      const auto reply = client.ReadReply();
+      ASSERT_TRUE(reply) << "after allocation " << n;
+      ASSERT_EQ(reply->status, STATUS_SUCCESS) << "after allocation " << n;
+      if (!done) break;  // There are no more.
+    }
+    EXPECT_GT(failed, 0);
+  }
+  EXPECT_EQ(server().statistics().calls_running, 0u);
+}
+
+TEST_F(NoMemoryTest, EachAllocationOfAClientMayFail) {
+  for (const char* scheme : {"flare", "http+pb", "trpc"}) {
+    SCOPED_TRACE(scheme);
+    RpcChannel channel;
+    ASSERT_TRUE(
+        channel.Open(std::string(scheme) + "://" + endpoint().ToString()));
+    const auto call_once = [&](int fail) {
+      int code = -1;
+      OnFiber([&] {
+        auto call = [] {
+          const OwnCode own;
+          auto made = std::make_unique<TestedCall>();
+          made->request.set_body(std::string(kBody, 'x'));
+          return made;
+        }();
+        before_failure.store(fail);
+        try {
+          call->Start(&channel);
+          code = call->Await();
+        } catch (const std::bad_alloc&) {
+          code = STATUS_FAILED;  // Nothing has begun.
+        }
+        before_failure.store(-1);
+      });
+      return code;
+    };
+    int failed = 0;
+    for (int n = 0; n != 60; ++n) {
+      if (call_once(n) != STATUS_SUCCESS) ++failed;
+      // A connection that is closed takes its time to be made anew.
+      const std::int64_t give_up_ns = NowNs() + 20'000'000'000;
+      while (call_once(-1) != STATUS_SUCCESS) {
+        ASSERT_LT(NowNs(), give_up_ns) << "after allocation " << n;
+      }
+    }
+    EXPECT_GT(failed, 0);
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
+
+#endif  // sanitizers bring their own operators
