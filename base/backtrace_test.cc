@@ -31,6 +31,7 @@ namespace flare {
 // Not in the anonymous namespace: names that tests look for.
 namespace backtrace_test {
 
+constexpr int kAboveInner = __LINE__;
 [[gnu::noinline]] Backtrace Inner() {
   Backtrace backtrace = CurrentBacktrace();
   asm volatile("");  // Not a tail call.
@@ -96,8 +97,8 @@ TEST(Backtrace, NamesFileAndLine) {
   const Backtrace backtrace = backtrace_test::Inner();
   const Symbol symbol = Symbolize(backtrace.frames()[0]);
   EXPECT_EQ(symbol.file, "base/backtrace_test.cc");
-  EXPECT_GT(symbol.line, 20);
-  EXPECT_LT(symbol.line, 35);
+  EXPECT_GT(symbol.line, backtrace_test::kAboveInner);
+  EXPECT_LE(symbol.line, backtrace_test::kAboveInner + 5);
 }
 
 TEST(Backtrace, SkipsInnermostFrames) {
