@@ -33,6 +33,20 @@ std::uint64_t StepsOf(const Worker& worker) {
          worker.counters().parks.load(std::memory_order_relaxed);
 }
 
+// `trace` is the backtrace as text. The lock of an initialiser has no name in
+// the program, and a BlockingRegion is no cure for it.
+const char* AdviceFor(const std::string& trace) {
+  const bool initialiser =
+      trace.find(" __cxa_guard_acquire") != std::string::npos ||
+      trace.find(" pthread_once") != std::string::npos ||
+      trace.find(" __pthread_once") != std::string::npos;
+  return initialiser ? "It waits for an initialiser that runs once, of a "
+                       "variable in a function or by std::call_once(). Such an "
+                       "initialiser must not suspend its fiber."
+                     : "What blocks the thread belongs into a BlockingRegion, "
+                       "what computes should Yield() now and then.";
+}
+
 }  // namespace
 
 std::string StuckReport::ToString() const {
@@ -42,13 +56,11 @@ std::string StuckReport::ToString() const {
   std::string all = std::string("a task holds ") + text + ": fiber ";
   all += name.empty() ? "without name" : '"' + name + '"';
   if (fiber_id != 0) all += ", id " + std::to_string(fiber_id);
-  all +=
-      ", entry " + EntryName(entry) +
-      ". What blocks the thread belongs into a BlockingRegion, what computes "
-      "should Yield() now and then.\n";
-  return all + (backtrace.empty() ? "    (no backtrace: the thread didn't "
-                                    "answer)\n"
-                                  : backtrace.ToString());
+  const std::string trace =
+      backtrace.empty() ? "    (no backtrace: the thread didn't answer)\n"
+                        : backtrace.ToString();
+  all += ", entry " + EntryName(entry) + ". " + AdviceFor(trace) + "\n";
+  return all + trace;
 }
 
 StuckWatch::StuckWatch(const std::vector<SchedulingGroup*>& groups,

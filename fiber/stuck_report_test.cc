@@ -44,6 +44,16 @@ namespace stuck_report_test {
   asm volatile("");  // Not a tail call.
 }
 
+// Its variable's initialiser suspends the fiber until `go`.
+[[gnu::noinline]] int InitialiseOnce(Event* begun, Event* go) {
+  static const int value = [begun, go] {
+    begun->Set();
+    go->Wait();
+    return 1;
+  }();
+  return value;
+}
+
 }  // namespace stuck_report_test
 
 namespace {
@@ -184,6 +194,29 @@ TEST_F(StuckReportTest, NamesTheTaskAndShowsWhereItIs) {
     EXPECT_THAT(text, HasSubstr("ComputeUntil"));
     EXPECT_THAT(text, HasSubstr("Worker::Loop"));
   }
+}
+
+// The lock of an initialiser has no name in the program, so the report has to
+// show it.
+TEST_F(StuckReportTest, ShowsTheInitialiserThatATaskWaitsFor) {
+  Start(2);
+  Event begun;
+  Event go;
+  Fiber first([&] { stuck_report_test::InitialiseOnce(&begun, &go); });
+  begun.Wait();
+  Fiber second([&] {
+    BeginNamed("second caller");
+    stuck_report_test::InitialiseOnce(&begun, &go);
+  });
+  const std::string text = Await("second caller").ToString();
+  if (kSignalsArriveAtOnce) {
+    EXPECT_THAT(text, HasSubstr("__cxa_guard_acquire"));
+    EXPECT_THAT(text, HasSubstr("must not suspend its fiber"));
+    EXPECT_THAT(text, HasSubstr("InitialiseOnce"));
+  }
+  go.Set();
+  first.join();
+  second.join();
 }
 
 // Nobody is idle then, and nobody would wake the watch.
