@@ -154,7 +154,7 @@ TEST(Schedule, WhatIsDueAtTheEndIsStillToBeSent) {
   EXPECT_FALSE(schedule.over());
   EXPECT_FALSE(schedule.Revoked(*claim));
   EXPECT_EQ(schedule.unsent(), 3u);
-  EXPECT_EQ(NextDue(&schedule, 7'500'000), 5);
+  EXPECT_EQ(NextDue(&schedule, 7'500'000), 5'000'000);
   EXPECT_EQ(schedule.unsent(), 2u);
   schedule.Stop();
   EXPECT_EQ(NextDue(&schedule, 7'500'000), std::nullopt);
