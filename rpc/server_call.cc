@@ -108,6 +108,13 @@ void ServerCall::GiveUp() {
   Finish();
 }
 
+// The connection is closed. Replies that wait for this one's turn must be told
+// that it won't come.
+void ServerCall::FinishUnanswered() {
+  protocol_->GiveUp();
+  Finish();
+}
+
 // False: the call is over, or an HTTP handler has had it. True: a method is to
 // be called.
 bool ServerCall::Begin() {
@@ -118,8 +125,7 @@ bool ServerCall::Begin() {
   }
   if (!PassGate()) return false;
   if (!connection_->HasOutputRoom() && !WaitToBegin()) [[unlikely]] {
-    Finish();
-    return false;
+    return FinishUnanswered(), false;
   }
   if (!request_->is_http) return BeginRpc();
   ServeHttp();
@@ -199,7 +205,7 @@ bool ServerCall::ParseHead() {
 bool ServerCall::BeginRpc() {
   const RequestHead& head = request_->head;
   if (IsCompressed(head.compression)) {
-    if (!WaitToUnpack()) return Finish(), false;
+    if (!WaitToUnpack()) return FinishUnanswered(), false;
     if (!connection_->state().MayDecompress()) return FailOverloaded(), false;
   }
   const std::int64_t waited_ns =

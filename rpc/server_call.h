@@ -81,6 +81,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool Begin();
   bool BeginRpc();
   [[gnu::cold, gnu::noinline]] void GiveUp();
+  [[gnu::cold, gnu::noinline]] void FinishUnanswered();
   const Method* FindMethod() const;
   bool WaitToBegin();
   bool WaitToUnpack();
