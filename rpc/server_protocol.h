@@ -231,8 +231,9 @@ class ServerProtocol {
   // to what was cut, the last of which may say so. Doesn't block.
   virtual void EndInput() {}
 
-  // A reply isn't made, and the connection is closed or being closed: those that
-  // wait for their turn behind it are told kNever. Neither blocks nor throws.
+  // A reply isn't made, and the connection is closed or being closed: those
+  // that wait for their turn behind it are told kNever. Neither blocks nor
+  // throws.
   virtual void GiveUp() {}
 
   // Answers a request for which Parse returned kReject.
