@@ -282,12 +282,13 @@ bool ClientCall::DecideRetry() {
 // An attempt, or the search for a connection, ended with `code`. True: no
 // connection could be made, and a chance was left with another server, of which
 // each has one, or with another connection to the only one. It is used up now.
+// With SetWaitForReady() there always is one: while no attempt is due
+// Route::Acquire() has the call wait for one, so it doesn't spin.
 bool ClientCall::UseFailOver(int code) {
+  if (code != STATUS_FAIL_TO_CONNECT) return false;
+  if (controller_->wait_for_ready_) return true;
   const std::uint32_t chances = std::clamp(choice_.peers, 2U, kMaxChances);
-  if (code != STATUS_FAIL_TO_CONNECT || refusals_ + 1U >= chances ||
-      !route_->Hopeful()) {
-    return false;
-  }
+  if (refusals_ + 1U >= chances || !route_->Hopeful()) return false;
   ++refusals_;
   return true;
 }
@@ -336,6 +337,8 @@ flare::Status ClientCall::TimeoutStatus() const {
   text += " from " + connection_->peer().ToString() + " until the deadline";
   if (!connection_->established()) {
     text += "; it was not connected, nothing was sent by then";
+    const flare::Status before = connection_->LastFailure();
+    if (!before.ok()) text += " (before: " + before.message() + ")";
   } else if (controller_->sent_ns_ == 0) {
     text += "; nothing was sent, too many bytes were queued before";
   }

@@ -87,6 +87,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void StartAttempt();
   void WaitForEnd();
   [[nodiscard]] bool FinishAttempt();
+  std::int64_t Patience() const;
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);
   flare::Status Send(Buffer bytes);

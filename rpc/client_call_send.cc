@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -20,13 +21,20 @@ constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
 }  // namespace
 
+// Until when it may wait for the next attempt to connect.
+std::int64_t ClientCall::Patience() const {
+  return controller_->wait_for_ready_ ? std::numeric_limits<std::int64_t>::max()
+                                      : deadline_ns_;
+}
+
 void ClientCall::SendRequest() {
   const std::int64_t now = NowNs();
   if (deadline_ns_ <= now) [[unlikely]]
     return FailTooLate();
   // A connection may close between Acquire and Insert; nothing was sent yet.
   for (int closed = 0;;) {
-    auto connection = route_->Acquire(controller_->last_connection_, &choice_);
+    auto connection =
+        route_->Acquire(controller_->last_connection_, Patience(), &choice_);
     if (!connection) {
       if (UseFailOver(connection.error().code())) continue;
       return FailUnsent(std::move(connection).error());

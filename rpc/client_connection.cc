@@ -6,7 +6,7 @@
 //        call finds the connection, then closes the table. Calls that came in
 //        between are ended by the closing, or refused by Insert(), and find the
 //        reason. So every call that Insert() has accepted is ended.
-//  [UC3] The timer is armed before the stream starts and cancelled by
+//  [UC3] The timer is armed before others know the connection and cancelled by
 //        OnConnected or OnClosed, which wait for its callback. So that has a
 //        stream, and the callbacks are the only ones to touch the timer.
 //  [UC4] The socket is open from OnConnected until OnClosed has written the
@@ -73,10 +73,13 @@ ClientConnection::~ClientConnection() {
   }
 }
 
-void ClientConnection::Start() {
+void ClientConnection::SetStart(std::int64_t at_ns) {
   connect_timeout_ = ClientDefaultsFromFlags().connect_timeout;
-  fiber::ArmTimer(this, NowNs() + ToNs(connect_timeout_));  // [UC3]
-  stream_->Start();
+  fiber::ArmTimer(this, at_ns + ToNs(connect_timeout_));  // [UC3]
+}
+
+flare::Status ClientConnection::LastFailure() const {
+  return set_->LastFailure();
 }
 
 void ClientConnection::OnConnectTimeout(fiber::Timer* timer) {

@@ -44,16 +44,19 @@ class PeerConnections;
 class ClientConnection final : public io::StreamHandler, private fiber::Timer {
  public:
   // A connection for `set`, watched by the poller of `group`. It has two users:
-  // the caller and the stream. Nothing happens until Start().
+  // the caller and the stream. Nothing happens until SetStart() and Start().
   ClientConnection(std::shared_ptr<PeerConnections> set,
                    std::unique_ptr<ClientProtocol> protocol,
                    const Endpoint& peer, std::size_t group,
                    std::size_t max_packet_size);
   ~ClientConnection() override;
 
-  // Begins to connect; doesn't block. Requests may be sent at once. Gives up
-  // after flare_rpc_client_connect_timeout_ms.
-  void Start();
+  // When Start() will be called; the connection gives up
+  // flare_rpc_client_connect_timeout_ms later. Once, before anything else uses
+  // it; from then on requests may be sent.
+  void SetStart(std::int64_t at_ns);
+  // Begins to connect, unless it is closed already. Doesn't block.
+  void Start() { stream_->Start(); }
 
   // Each call under way is a user (see Life above).
   void AddUser() {
@@ -67,6 +70,10 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   std::uint32_t users() const {
     return users_.load(std::memory_order_relaxed);  // A hint.
   }
+  // Why the server could not be connected to before; OK: it wasn't tried, or
+  // could.
+  flare::Status LastFailure() const;
+
   // No call under way? For the set, while it and the stream are users.
   bool idle() const { return users() <= 2; }
 

@@ -252,23 +252,41 @@ TEST_F(ClientConnectionTest, RefusedConnectionFailsCalls) {
 
 // Many calls to a dead server make few attempts to connect.
 TEST_F(ClientConnectionTest, AttemptsToConnectAreSpacedOut) {
+  FLAGS_flare_rpc_client_max_connections_per_server = 1;
   DeadAddress nowhere;
   RpcChannel channel(nowhere.uri());
   const std::uint64_t before = GetClientStatistics().connections_opened;
   const std::int64_t begin = NowNs();
-  int waiting = 0;
   std::set<std::string> texts;
-  for (int i = 0; i != 1000; ++i) {
-    std::string text;
-    EXPECT_EQ(CallOnce(&channel, &text), STATUS_FAIL_TO_CONNECT);
-    if (text.find("a moment ago") != std::string::npos) ++waiting;
-    texts.insert(std::move(text));
+  std::vector<TestedCall> calls(1000);
+  for (TestedCall& call : calls) {
+    call.controller.SetTimeout(seconds(20));
+    call.Start(&channel);
   }
-  const std::uint64_t attempts =
-      GetClientStatistics().connections_opened - before;
-  EXPECT_LE(attempts, MostAttemptsSince(begin));
-  EXPECT_GE(waiting + static_cast<int>(attempts), 1000);
-  EXPECT_LE(texts.size(), 2u);  // Failed now, failed before.
+  for (TestedCall& call : calls) {
+    EXPECT_EQ(call.Await(), STATUS_FAIL_TO_CONNECT);
+    texts.insert(call.controller.ErrorText());
+  }
+  EXPECT_LE(GetClientStatistics().connections_opened - before,
+            MostAttemptsSince(begin));
+  EXPECT_EQ(texts.size(), 1u);
+}
+
+// Calls without time until the next attempt don't wait for their end.
+TEST_F(ClientConnectionTest, CallsThatCannotWaitFailAtOnce) {
+  DeadAddress nowhere;
+  RpcChannel channel(nowhere.uri());
+  EXPECT_EQ(CallOnce(&channel), STATUS_FAIL_TO_CONNECT);
+  bool told = false;
+  // Pauses get longer, so that one of these calls comes within one.
+  for (int i = 0; i != 10'000 && !told; ++i) {
+    TestedCall call;
+    call.controller.SetTimeout(std::chrono::milliseconds(5));
+    told =
+        call.Start(&channel)->Await() == STATUS_FAIL_TO_CONNECT &&
+        call.controller.ErrorText().find("a moment ago") != std::string::npos;
+  }
+  EXPECT_TRUE(told);
 }
 
 // Nor is one that takes connections and answers with something else than whole
@@ -278,8 +296,9 @@ TEST_F(ClientConnectionTest, AttemptsWithoutReplyAreSpacedOut) {
   RpcChannel channel(server.uri());
   const std::uint64_t before = GetClientStatistics().connections_opened;
   const std::int64_t begin = NowNs();
-  for (int i = 0; i != 300; ++i) {
+  for (int i = 0; i != 6; ++i) {
     TestedCall call;
+    call.controller.SetTimeout(seconds(20));
     call.Start(&channel);
     while (!call.HasEnded()) {
       if (!server.HasVisitor()) continue;

@@ -2,14 +2,14 @@
 //
 // Rules:
 //  [CS1] A connection is in connections_ or, after Retire, in retired_, from
-//        OpenLocked until Remove; the set is its user exactly as long. What
-//        takes it out says so in left_set_, also if it was not in yet;
-//        OpenLocked then doesn't put it in.
+//        OpenLocked until Remove, and may be waiting_ before; the set is its
+//        user exactly as long. What takes it out says so in left_set_, also if
+//        it was not in yet; OpenLocked then doesn't put it in.
 //  [CS2] Calls become users of a connection under lock_ and while it is in
-//        connections_; so one that is idle, looked at under lock_, stays idle
-//        once it is taken out.
+//        connections_ or is waiting_; so one that is idle, looked at under
+//        lock_, stays idle once it is taken out.
 //  [CS3] Sockets are made and connections started under open_mutex_ only, never
-//        under lock_.
+//        under lock_. So waiting_ is started once; it may be closed before.
 #include "flare/rpc/peer_connections.h"
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/timer.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/client_connection.h"
 #include "flare/rpc/connection_pool.h"
@@ -59,12 +60,12 @@ PeerConnections::PeerConnections(ConnectionKey key, std::size_t group,
     : key_(std::move(key)), group_(group), limit_(limit) {}
 
 Expected<ClientConnection*, flare::Status> PeerConnections::Acquire(
-    const void* preferred) {
+    const void* preferred, std::int64_t patience_ns) {
   {
     ScopedLock guard(lock_);
     if (ClientConnection* c = Pick(preferred, /*may_open=*/true)) return c;
   }
-  return Open(preferred);
+  return Open(preferred, patience_ns);
 }
 
 // Null if it isn't, or no longer, one of those that are offered.
@@ -125,7 +126,7 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
 }
 
 Expected<ClientConnection*, flare::Status> PeerConnections::Open(
-    const void* preferred) {
+    const void* preferred, std::int64_t patience_ns) {
   if (!open_mutex_.try_lock()) {
     {
       // Somebody is opening one: be content with what there is.
@@ -135,39 +136,64 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Open(
     open_mutex_.lock();
   }
   const ScopedLock opening(open_mutex_, std::adopt_lock);
-  return OpenLocked();
+  return OpenLocked(patience_ns);
 }
 
-Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
+Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked(
+    std::int64_t patience_ns) {
+  std::int64_t wait_until = 0;  // Not at all.
+  ClientConnection* waiting = nullptr;
   {
     const std::int64_t now = NowNs();
     ScopedLock guard(lock_);
     if (shut_down_) return ShutDownStatus();
     // relaxed: written under lock_.
-    const bool may_open = now >= retry_at_ns_.load(std::memory_order_relaxed);
+    const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
+    const bool may_open = now >= retry_at;
     if (ClientConnection* c = Pick(nullptr, may_open)) return c;
-    if (!may_open) return WhyNot();
-    // One is opened at a time: so neither what follows nor Retire() allocates.
-    const std::size_t all = connections_.size() + retired_.size() + 1;
-    connections_.reserve(all);
-    retired_.reserve(all);
+    if (!may_open && retry_at > patience_ns) return WhyNot();
+    if (!may_open) wait_until = retry_at;
+    waiting = waiting_;
+    if (waiting != nullptr) {
+      waiting->AddUser();  // [CS2]
+    } else {
+      // One is opened at a time: so neither what follows nor Retire()
+      // allocates.
+      const std::size_t all = connections_.size() + retired_.size() + 1;
+      connections_.reserve(all);
+      retired_.reserve(all);
+    }
   }
-  auto protocol = NewClientProtocol(
-      key_.protocol, ClientLimits(key_.max_packet_size), key_.peer.host);
-  if (!protocol) return protocol.error();
-  auto* const connection =
-      new ClientConnection(shared_from_this(), *std::move(protocol),
-                           key_.peer.endpoint, group_, key_.max_packet_size);
+  if (waiting != nullptr) {
+    if (wait_until == 0) StartWaiting(waiting);
+    return waiting;
+  }
+  if (wait_until != 0) {
+    // Not one of the connection's: that may be closed, and gone, by then.
+    // First, as there may be no memory for it.
+    const auto on_time = [weak = weak_from_this(), wait_until] {
+      if (const auto set = weak.lock()) set->OnRetryDue(wait_until);
+    };
+    fiber::SetDetachedTimer(ToTimePoint(wait_until), on_time);
+  }
+  auto made = MakeConnection();
+  if (!made) return made;
+  ClientConnection* const connection = *made;
   connection->AddUser();  // The caller's call.
   CountClientEvent(ClientEvent::kOpened);
-  connection->Start();  // [CS3]
+  connection->SetStart(wait_until != 0 ? wait_until : NowNs());
+  if (wait_until == 0) connection->Start();  // [CS3]
   bool refused = false;
   {
     ScopedLock guard(lock_);
     refused = shut_down_;
     if (!refused && !connection->left_set_) {  // [CS1]
-      (connection->retired_ ? retired_ : connections_).push_back(connection);
-      CountConnections();
+      if (wait_until == 0) {
+        Offer(connection);
+      } else {
+        waiting_ = connection;
+        waiting_until_ns_ = wait_until;
+      }
       return connection;
     }
   }
@@ -175,6 +201,48 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked() {
   if (refused) connection->Close(ShutDownStatus());
   connection->RemoveUser();  // The set's.
   return connection;
+}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
+  auto protocol = NewClientProtocol(
+      key_.protocol, ClientLimits(key_.max_packet_size), key_.peer.host);
+  if (!protocol) return protocol.error();
+  return new ClientConnection(shared_from_this(), *std::move(protocol),
+                              key_.peer.endpoint, group_, key_.max_packet_size);
+}
+
+// Of the connection that is, or was, waiting_; the caller is a user of it.
+void PeerConnections::StartWaiting(ClientConnection* connection) {
+  connection->Start();  // [CS3]
+  ScopedLock guard(lock_);
+  if (waiting_ != connection) return;  // It is closed, and has left [CS1].
+  waiting_ = nullptr;
+  Offer(connection);
+}
+
+void PeerConnections::Offer(ClientConnection* connection) {
+  (connection->retired_ ? retired_ : connections_).push_back(connection);
+  CountConnections();
+}
+
+void PeerConnections::OnRetryDue(std::int64_t due_ns) {
+  const ScopedLock opening(open_mutex_);
+  ClientConnection* connection = nullptr;
+  {
+    ScopedLock guard(lock_);
+    // Another call was first, or this is the timer of one that was closed. Not
+    // by the clock, which may differ by a microsecond between workers.
+    if (waiting_ == nullptr || waiting_until_ns_ != due_ns) return;
+    connection = waiting_;
+    connection->AddUser();
+  }
+  StartWaiting(connection);
+  connection->RemoveUser();
+}
+
+flare::Status PeerConnections::LastFailure() const {
+  ScopedLock guard(lock_);
+  return failures_ != 0 ? last_failure_ : flare::Status();
 }
 
 // Without times and numbers: whoever counts failures by their texts finds few.
@@ -226,7 +294,9 @@ void PeerConnections::OnProven() {
 // False: it wasn't in.
 bool PeerConnections::Remove(ClientConnection* connection) {
   connection->left_set_ = true;  // [CS1]
-  const bool removed = std::erase(connections_, connection) != 0 ||
+  const bool waited = waiting_ == connection;
+  if (waited) waiting_ = nullptr;
+  const bool removed = waited || std::erase(connections_, connection) != 0 ||
                        std::erase(retired_, connection) != 0;
   CountConnections();
   return removed;
@@ -272,7 +342,7 @@ bool PeerConnections::CloseIdle(std::int64_t since_ns) {
       }
     }
     for (ClientConnection* c : idle) Remove(c);  // [CS2]
-    empty = connections_.empty() && retired_.empty();
+    empty = connections_.empty() && retired_.empty() && waiting_ == nullptr;
   }
   for (ClientConnection* c : idle) {
     CountClientEvent(ClientEvent::kIdleClosed);
@@ -290,6 +360,7 @@ void PeerConnections::Shutdown() {
     all.swap(connections_);
     all.insert(all.end(), retired_.begin(), retired_.end());
     retired_.clear();
+    if (waiting_ != nullptr) all.push_back(std::exchange(waiting_, nullptr));
     for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
     CountConnections();
   }

@@ -11,7 +11,9 @@
 // opens a new one. If that can't be connected (in good time:
 // flare_rpc_client_connect_timeout_ms), or breaks before it has brought a whole
 // reply, attempts are spaced out: 20 ms at first, doubling up to a second. In
-// between, calls that find no connection fail at once and say so.
+// between, calls that find no connection wait for the next attempt, all on one
+// connection that isn't started yet; those without time for that fail at once,
+// and say so.
 
 #ifndef FLARE_RPC_PEER_CONNECTIONS_H_
 #define FLARE_RPC_PEER_CONNECTIONS_H_
@@ -52,21 +54,30 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
 
   // A connection for one call, which becomes its user (RemoveUser() at the
   // end). `preferred` is taken if it is one of the set's, and idle or there may
-  // be no more; now and then another one, if that has fewer calls. Fails with
-  // STATUS_FAIL_TO_CONNECT while attempts are spaced out, and with
-  // STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may suspend the fiber
-  // (or thread) for as long as somebody else opens a connection, which doesn't
-  // include waiting for the server.
-  Expected<ClientConnection*, flare::Status> Acquire(const void* preferred);
+  // be no more; now and then another one, if that has fewer calls. While
+  // attempts are spaced out it is one that will be started at the next one's
+  // time; if that is after `patience_ns`, fails with STATUS_FAIL_TO_CONNECT.
+  // Fails with STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may
+  // suspend the fiber (or thread) for as long as somebody else opens a
+  // connection, which doesn't include waiting for the server.
+  Expected<ClientConnection*, flare::Status> Acquire(
+      const void* preferred, std::int64_t patience_ns = 0);
 
   // True: there is an established connection, or one may be opened right now
   // and nobody is at it yet. So of many calls, one finds out whether a server
   // is (back) there. A hint, for choosing another server; one load for a set
   // that is well.
   bool Promising() const;
-  // True: that, or somebody is at it. False: Acquire() would fail, as the last
-  // attempt has.
+  // True: that, or somebody is at it. False: the last attempt has failed, and
+  // the next one isn't due.
   bool Hopeful() const;
+  // When that is. A hint.
+  std::int64_t retry_at_ns() const {
+    // relaxed: a hint.
+    return retry_at_ns_.load(std::memory_order_relaxed);
+  }
+  // Why the last attempt failed, if there was none since that didn't.
+  flare::Status LastFailure() const;
 
   const ConnectionKey& key() const { return key_; }
 
@@ -92,9 +103,14 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   ClientConnection* Pick(const void* preferred, bool may_open)
       FLARE_REQUIRES(lock_);
   std::size_t Turn() FLARE_REQUIRES(lock_);
-  Expected<ClientConnection*, flare::Status> Open(const void* preferred);
-  Expected<ClientConnection*, flare::Status> OpenLocked()
-      FLARE_REQUIRES(open_mutex_);
+  Expected<ClientConnection*, flare::Status> Open(const void* preferred,
+                                                  std::int64_t patience_ns);
+  Expected<ClientConnection*, flare::Status> OpenLocked(
+      std::int64_t patience_ns) FLARE_REQUIRES(open_mutex_);
+  Expected<ClientConnection*, flare::Status> MakeConnection();
+  void StartWaiting(ClientConnection* connection) FLARE_REQUIRES(open_mutex_);
+  void OnRetryDue(std::int64_t due_ns);
+  void Offer(ClientConnection* connection) FLARE_REQUIRES(lock_);
   flare::Status WhyNot() const FLARE_REQUIRES(lock_);
   bool Remove(ClientConnection* connection) FLARE_REQUIRES(lock_);
   void CountConnections() FLARE_REQUIRES(lock_);
@@ -111,6 +127,10 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   // Each is used by the set itself, too.
   std::vector<ClientConnection*> connections_ FLARE_GUARDED_BY(lock_);
   std::vector<ClientConnection*> retired_ FLARE_GUARDED_BY(lock_);
+  // Has the calls that wait for the next attempt, and is to be started then;
+  // null: none do. While there is one no other is opened.
+  ClientConnection* waiting_ FLARE_GUARDED_BY(lock_) = nullptr;
+  std::int64_t waiting_until_ns_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t turn_ FLARE_GUARDED_BY(lock_) = 0;
   // Calls that this turn may still take, of the moment in which it began.
   std::uint32_t left_in_turn_ FLARE_GUARDED_BY(lock_) = 0;

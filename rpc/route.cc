@@ -83,10 +83,10 @@ auto Route::WithTable(const F& f) {
 }
 
 Expected<ClientConnection*, flare::Status> Route::Acquire(
-    const void* preferred, Choice* choice) noexcept {
+    const void* preferred, std::int64_t patience_ns, Choice* choice) noexcept {
   try {
     return WithTable([&](const Table& table) {
-      return AcquireFrom(table, preferred, choice);
+      return AcquireFrom(table, preferred, patience_ns, choice);
     });
   } catch (const std::bad_alloc&) {
     return flare::Status(STATUS_FAILED);
@@ -162,7 +162,7 @@ flare::Status Route::NoPeer() const {
 }
 
 // The first one, from `first` on, that is likely to answer; or else that may
-// be.
+// be; or else the one whose next attempt is due first.
 std::size_t Route::Choose(const Table& table, std::size_t group,
                           std::size_t first) {
   for (const auto good :
@@ -172,11 +172,20 @@ std::size_t Route::Choose(const Table& table, std::size_t group,
       if ((table.SetOf(number, group)->*good)()) return number;
     }
   }
-  return first;
+  std::size_t soonest = first;
+  for (std::size_t i = 1; i != table.peers; ++i) {
+    const std::size_t number = (first + i) % table.peers;
+    if (table.SetOf(number, group)->retry_at_ns() <
+        table.SetOf(soonest, group)->retry_at_ns()) {
+      soonest = number;
+    }
+  }
+  return soonest;
 }
 
 Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
-    const Table& table, const void* preferred, Choice* choice) {
+    const Table& table, const void* preferred, std::int64_t patience,
+    Choice* choice) {
   if (table.peers == 0) return NoPeer();
   const std::size_t group =
       fiber::GetCurrentSchedulingGroupIndex() % table.groups;
@@ -189,7 +198,7 @@ Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
       table.peers == 1 ? first : Choose(table, group, first);
   choice->peer = static_cast<std::uint32_t>(taken);
   choice->peers = static_cast<std::uint32_t>(table.peers);
-  return table.SetOf(taken, group)->Acquire(preferred);
+  return table.SetOf(taken, group)->Acquire(preferred, patience);
 }
 
 }  // namespace flare::rpc

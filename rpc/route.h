@@ -52,12 +52,14 @@ class Route : public RefCounted<Route> {
   // A connection for one call (see PeerConnections::Acquire) to the server that
   // the load balancer chooses; or, if there is one in *choice, to the one after
   // that: so the attempts of a call go to different servers, whatever other
-  // calls do. Servers known to be down are passed over. *choice is then the one
-  // taken, also if that fails. Fails with STATUS_NO_PEER, or as
+  // calls do. Servers known to be down are passed over; if all are, it is the
+  // one that is tried again first, if that is before `patience_ns`. *choice is
+  // then the one taken, also if that fails. Fails with STATUS_NO_PEER, or as
   // PeerConnections::Acquire does. Any thread in a running runtime. noexcept
   // ends the process where a resolution or balancer throws: an exception would
   // pass by all that belongs to the call.
   Expected<ClientConnection*, flare::Status> Acquire(const void* preferred,
+                                                     std::int64_t patience_ns,
                                                      Choice* choice) noexcept;
 
   // Whether who could not be connected to a server should try again: another
@@ -99,6 +101,7 @@ class Route : public RefCounted<Route> {
                             std::size_t first);
   Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
                                                          const void* preferred,
+                                                         std::int64_t patience,
                                                          Choice* choice);
 
   std::string protocol_;

@@ -14,7 +14,8 @@
 //                           there was time to choose one, and says so if it was
 //                           not sent the request by then
 //   STATUS_FAIL_TO_CONNECT  no server could be connected to, or attempts failed
-//                           so recently that none is made now
+//                           so recently that the next one, at most a second
+//                           later, comes after the deadline
 //   STATUS_IO_ERROR         the connection broke while the call was under way
 //                           (the server may have executed it), or what came
 //                           over it was no reply
@@ -109,6 +110,17 @@ class RpcClientController final : public google::protobuf::RpcController {
   // was running when it died. So more than 1 is for methods that may run twice.
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
+
+  // What a call does while no server can be connected to. After a failure the
+  // next attempt is due 20 ms to a second later; calls that come before wait
+  // for it, if that is within their timeouts. False (the default): if it fails,
+  // too, the call fails with STATUS_FAIL_TO_CONNECT. True: the call goes on
+  // waiting for further attempts until its timeout, and then fails with
+  // STATUS_TIMEOUT; these are no attempts in the sense of SetMaxRetries(), as
+  // nothing was sent. Other failures aren't waited for, not even that no server
+  // is known (STATUS_NO_PEER).
+  void SetWaitForReady(bool wait) { wait_for_ready_ = wait; }
+  bool GetWaitForReady() const { return wait_for_ready_; }
 
   // Of the request and its attachment; left out, with a line in the log, if the
   // protocol can't say it.
@@ -233,7 +245,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   TimeoutKind timeout_kind_ = TimeoutKind::kDefault;
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   bool has_request_raw_bytes_ = false;
-  bool accept_raw_response_ = false;
+  bool accept_raw_response_ : 1 = false;
+  bool wait_for_ready_ : 1 = false;
   bool canceled_ = false;
   std::atomic<bool> cancel_requested_{false};
   int error_code_ = 0;

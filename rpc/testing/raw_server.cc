@@ -162,6 +162,11 @@ RawServer::RawServer(std::uint16_t port, int backlog)
   EXPECT_EQ(listen(listener_.get(), backlog), 0) << strerror(errno);
 }
 
+RawServer::RawServer(DeadAddress* address)
+    : endpoint_(address->endpoint_), listener_(std::move(address->bound_)) {
+  EXPECT_EQ(listen(listener_.get(), 128), 0) << strerror(errno);
+}
+
 bool RawServer::HasVisitor() { return Readable(listener_.get(), 0); }
 
 std::unique_ptr<RawPeer> RawServer::Accept() {

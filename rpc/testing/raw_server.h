@@ -77,11 +77,15 @@ class RawPeer {
   Buffer in_;
 };
 
+class DeadAddress;
+
 class RawServer {
  public:
   // Listens on 127.0.0.1; port 0: any. At most backlog + 1 connections wait to
   // be accepted; the kernel doesn't answer further ones.
   explicit RawServer(std::uint16_t port = 0, int backlog = 128);
+  // At an address that has refused connections so far.
+  explicit RawServer(DeadAddress* address);
 
   std::string uri() const { return "flare://" + endpoint_.ToString(); }
   const Endpoint& endpoint() const { return endpoint_; }
@@ -109,6 +113,8 @@ class DeadAddress {
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
+  friend class RawServer;
+
   Endpoint endpoint_;
   io::UniqueFd bound_;
 };
