@@ -87,7 +87,7 @@ void ServerCall::Serve() {
     lacks_memory = true;  // A fiber mustn't be suspended in here.
   }
   if (lacks_memory) [[unlikely]]
-    return GiveUp();
+    return FailWithoutMemory();
   const Method& method = *method_;
   if (context_ != nullptr) [[unlikely]] {
     CallServiceInContext(method);
@@ -95,6 +95,19 @@ void ServerCall::Serve() {
     CallService(method);
   }
   // Run() may have been called: nothing of this call is valid any more.
+}
+
+void ServerCall::FailWithoutMemory() {
+  if (method_ == nullptr) return GiveUp();
+  // As a message it is too large. The part that there is isn't kept.
+  request_bytes_ = std::numeric_limits<std::size_t>::max();
+  bool failed = false;
+  try {
+    FailOverloaded();
+    failed = true;
+  } catch (const std::bad_alloc&) {
+  }
+  if (!failed) GiveUp();
 }
 
 void ServerCall::GiveUp() {
@@ -117,7 +130,7 @@ void ServerCall::FinishUnanswered() {
 
 // False: the call is over, or an HTTP handler has had it. True: a method is to
 // be called.
-bool ServerCall::Begin() {
+[[gnu::always_inline]] inline bool ServerCall::Begin() {
   controller_.dispatched_ns_ = NowNs();
   if (!ParseHead()) {
     Finish();
@@ -133,7 +146,7 @@ bool ServerCall::Begin() {
 }
 
 // False: the call was refused.
-bool ServerCall::PassGate() {
+[[gnu::always_inline]] inline bool ServerCall::PassGate() {
   CallGate& gate = connection_->state().gate(connection_->group());
   if (gate.IsOpen(controller_.dispatched_ns_ - controller_.received_ns_))
       [[likely]] {
@@ -202,7 +215,7 @@ bool ServerCall::ParseHead() {
   return false;
 }
 
-bool ServerCall::BeginRpc() {
+[[gnu::always_inline]] inline bool ServerCall::BeginRpc() {
   const RequestHead& head = request_->head;
   if (IsCompressed(head.compression)) {
     if (!WaitToUnpack()) return FinishUnanswered(), false;
@@ -234,18 +247,9 @@ bool ServerCall::BeginRpc() {
   method_ = method;
   method->counters.Begin(fiber::GetCurrentWorkerIndex());
 
-  bool lacks_memory = false;
-  flare::Status parsed;
-  try {
-    parsed = ParseBody();
-  } catch (const std::bad_alloc&) {
-    // As a message it is too large. The part that there is isn't kept.
-    request_bytes_ = std::numeric_limits<std::size_t>::max();
-    lacks_memory = true;
+  if (flare::Status parsed = ParseBody(); !parsed.ok()) {
+    return Fail(parsed, Failure::kMalformed), false;
   }
-  if (lacks_memory) [[unlikely]]
-    return FailOverloaded(), false;
-  if (!parsed.ok()) return Fail(parsed, Failure::kMalformed), false;
   controller_.parsed_ns_ = NowNs();
   // Some replies repeat what only the request has.
   if (request_->ticket.request_header.empty()) {
@@ -258,7 +262,7 @@ bool ServerCall::BeginRpc() {
 }
 
 // The one that the request is for; null if the server doesn't have it.
-const Method* ServerCall::FindMethod() const {
+[[gnu::always_inline]] inline const Method* ServerCall::FindMethod() const {
   const RequestHead& head = request_->head;
   const Method* const method = connection_->FindMethod(head.method);
   if (method != nullptr || !head.short_service) [[likely]]
@@ -497,7 +501,8 @@ void ServerCall::Respond(bool last) {
 
 // Fails the call if there is no memory for its reply: `done` is run by the
 // service, which doesn't expect exceptions of it.
-flare::Status ServerCall::TryToFill(OutboundResponse* response) {
+[[gnu::always_inline]] inline flare::Status ServerCall::TryToFill(
+    OutboundResponse* response) {
   try {
     return FillResponse(response);
   } catch (const std::bad_alloc&) {
