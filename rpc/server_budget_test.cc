@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <source_location>
 #include <string>
 #include <thread>
 #include <utility>
@@ -49,11 +48,10 @@ class ServerBudgetTest : public ServerTest {
   std::size_t most() const { return most_.load(); }
 
   template <class F>
-  static void WaitUntil(F condition, std::source_location where =
-                                         std::source_location::current()) {
+  static void WaitUntil(F condition, int line = __builtin_LINE()) {
     const std::int64_t give_up_ns = NowNs() + 60'000'000'000;
     while (!condition()) {
-      ASSERT_LT(NowNs(), give_up_ns) << "line " << where.line();
+      ASSERT_LT(NowNs(), give_up_ns) << "line " << line;
       std::this_thread::yield();
     }
   }
