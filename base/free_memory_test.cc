@@ -45,7 +45,8 @@ class FreeMemoryTest : public ::testing::Test {
       pieces.push_back(std::make_unique<char[]>(kPieceBytes));
       std::memset(pieces.back().get(), 1, kPieceBytes);
     }
-    EXPECT_GE(ResidentBytes(), before_ + kBytes);
+    // Nearly: other memory may have been returned meanwhile.
+    EXPECT_GE(ResidentBytes(), before_ + kBytes - kBytes / 8);
     in_use_.push_back(std::move(pieces.back()));
   }
 

@@ -67,7 +67,9 @@ ssize_t WriteNonBlocking(int fd, std::string_view data) noexcept {
   return n;
 }
 
-void KeepStderrFromBlocking() noexcept {
+// In a forked child, fibers may have used the errno of this thread from threads
+// that the child doesn't have; ThreadSanitizer takes that for a race.
+__attribute__((no_sanitize("thread"))) void KeepStderrFromBlocking() noexcept {
   const int error = errno;
   const Waiting waiting = WaitingOf(STDERR_FILENO);
   int instead = -1;
