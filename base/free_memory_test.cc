@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 
 #ifdef FLARE_EXPECT_JEMALLOC
-// What has been free for so long is old.
+// Memory that has been free for longer is old.
 extern "C" const char* malloc_conf;
 const char* malloc_conf = "dirty_decay_ms:300";
 #endif
@@ -50,7 +50,7 @@ class FreeMemoryTest : public ::testing::Test {
     in_use_.push_back(std::move(pieces.back()));
   }
 
-  // Free memory but for a quarter has been returned.
+  // At least three quarters of the free memory have been returned.
   bool IsReturned() const { return ResidentBytes() < before_ + kBytes / 4; }
 
   bool IsReturnedEventually(bool (*ask)()) const {

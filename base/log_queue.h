@@ -49,7 +49,7 @@ class LogQueue {
   LogQueue& operator=(const LogQueue&) = delete;
 
   // Appends a line, or drops and counts it: if the lines that wait take 1 MiB,
-  // or there is no thread to be had. Any thread; doesn't block.
+  // or no thread can be started. Any thread; doesn't block.
   void Push(Line line);
 
   // Has everything been written? Any thread; doesn't block.

@@ -44,7 +44,7 @@ class StderrPipe {
     }
   }
 
-  // What is there; "": nothing.
+  // Returns the text that has arrived, which may be empty.
   std::string ReadNow() const {
     ::fcntl(read_, F_SETFL, O_NONBLOCK);
     std::string data = ReadOnce();

@@ -29,7 +29,7 @@
 #include "gtest/gtest.h"
 
 #ifdef FLARE_EXPECT_JEMALLOC
-// What has been free for so long is old.
+// Memory that has been free for longer is old.
 extern "C" const char* malloc_conf;
 const char* malloc_conf = "dirty_decay_ms:300";
 #endif

@@ -50,7 +50,7 @@ class alignas(kCacheLine) CallGate {
   static constexpr std::int64_t kUsualPatienceNs = kNsPerSecond;
 
   // Before anything else. Calls that waited longer than `max_wait` are refused;
-  // 0: none are; negative: as above.
+  // 0: none are; negative: the default described at the top.
   void SetUp(std::chrono::nanoseconds max_wait);
 
   // True: a call that waited for so long is begun. False: ask.
