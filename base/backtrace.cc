@@ -89,7 +89,7 @@ void OnSymbol(void* data, std::uintptr_t, const char* name, std::uintptr_t,
   if (name != nullptr) static_cast<Found*>(data)->function = name;
 }
 
-// Its last folder and the name: "/a/b/fiber/mutex.cc" is "fiber/mutex.cc".
+// Its last folder and the name: "/a/b/sync/mutex.cc" is "sync/mutex.cc".
 const char* ShortPath(const char* path) {
   const char* slash = std::strrchr(path, '/');
   while (slash != nullptr && slash > path) {

@@ -40,7 +40,7 @@ class Backtrace {
   bool Add(std::uintptr_t return_address) noexcept;
 
   // One line per frame, each ended by '\n':
-  //   "    #2 0x5581a0 flare::fiber::Mutex::LockSlow(long) (fiber/mutex.cc:30)"
+  //   "    #2 0x5581a0 flare::fiber::Mutex::LockSlow(long) (sync/mutex.cc:30)"
   //   "    #3 0x8dbcd __read (unix/read.c:26) in libc.so.6"
   // The numbers are offsets in the file of the program or the library, as
   // addr2line takes them: they don't tell where that was loaded.

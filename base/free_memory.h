@@ -6,8 +6,8 @@
 //   ReturnAllFreeMemory();   // Nobody needs it now.
 //
 // A program that runs fibers needs none of this: the runtime does it
-// (fiber/memory_watch.h). With allocators other than these two nothing happens.
-// Thread-safe.
+// (fiber/scheduler/memory_watch.h). With allocators other than these two
+// nothing happens. Thread-safe.
 
 #ifndef FLARE_BASE_FREE_MEMORY_H_
 #define FLARE_BASE_FREE_MEMORY_H_

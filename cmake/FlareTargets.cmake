@@ -10,9 +10,14 @@ endif()
 # stack. The second one gives backtraces.
 set(FLARE_FIBER_OPTIONS -fstack-clash-protection -fno-omit-frame-pointer)
 
-# The C++ sources of this folder, without tests, benchmarks and fuzzers.
+# The C++ sources of this folder, or of these below it, without tests,
+# benchmarks and fuzzers.
 function(flare_sources variable)
-  file(GLOB sources CONFIGURE_DEPENDS *.cc)
+  set(patterns *.cc)
+  if(ARGN)
+    list(TRANSFORM ARGN APPEND /*.cc OUTPUT_VARIABLE patterns)
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   list(FILTER sources EXCLUDE REGEX "_(test|benchmark|fuzzer)\\.cc$")
   list(SORT sources)
   set(${variable} ${sources} PARENT_SCOPE)

@@ -26,7 +26,8 @@ flare_compile_options(flare_fiber_testing)
 target_link_libraries(flare_fiber_testing PUBLIC flare::fiber GTest::gtest)
 
 foreach(folder base fiber io)
-  file(GLOB tests CONFIGURE_DEPENDS ${folder}/*_test.cc)
+  file(GLOB tests CONFIGURE_DEPENDS
+    ${folder}/*_test.cc ${folder}/*/*_test.cc)
   # Part of flare::rpc.
   list(FILTER tests EXCLUDE REGEX "/zero_copy_stream_test\\.cc$")
   flare_tests(${folder} FILES ${tests}

@@ -59,7 +59,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/expected.h"
 #include "flare/base/spinlock.h"
-#include "flare/fiber/channel_base.h"
+#include "flare/fiber/sync/channel_base.h"
 
 namespace flare::fiber {
 

@@ -22,7 +22,7 @@
 #include "flare/base/function.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/fiber/execution_context.h"
-#include "flare/fiber/wait_list.h"
+#include "flare/fiber/sync/wait_list.h"
 
 namespace flare {
 

@@ -69,7 +69,7 @@ std::vector<FiberSnapshot> ListFibers();
 //       entry Poll(flare::fiber::Task*)
 //   2 suspended: Mutex, 1.204 s to 3.411 s; "a" id 7 on 0x3ff40, "b" on 0x5ff40
 //       entry Work(flare::fiber::Task*)
-//       #0 0x55d7c0 flare::fiber::SuspendFiber(...) (fiber/carrier.cc:124)
+//       #0 0x55d7c0 flare::fiber::SuspendFiber(...) (scheduler/carrier.cc:124)
 //       ...
 // Up to `limits`; a last line says if there is more.
 struct DumpLimits {

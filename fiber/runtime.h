@@ -24,8 +24,8 @@
 #include "flare/base/expected.h"
 #include "flare/base/histogram.h"
 #include "flare/base/status.h"
-#include "flare/fiber/poller.h"
-#include "flare/fiber/thread_lock_check.h"
+#include "flare/fiber/diagnostics/thread_lock_check.h"
+#include "flare/fiber/scheduler/poller.h"
 
 namespace flare::fiber {
 

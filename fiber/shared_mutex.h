@@ -26,7 +26,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/fiber/wait_list.h"
+#include "flare/fiber/sync/wait_list.h"
 
 namespace flare::fiber {
 

@@ -49,8 +49,8 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/execution_context.h"
+#include "flare/fiber/sync/wait_list.h"
 #include "flare/fiber/task.h"
-#include "flare/fiber/wait_list.h"
 
 namespace flare::fiber {
 

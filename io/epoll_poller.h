@@ -30,7 +30,7 @@
 #include "flare/base/expected.h"
 #include "flare/base/spin_policy.h"
 #include "flare/base/status.h"
-#include "flare/fiber/poller.h"
+#include "flare/fiber/scheduler/poller.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
 

@@ -18,7 +18,7 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
-#include "flare/fiber/shuffle.h"
+#include "flare/fiber/scheduler/shuffle.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"

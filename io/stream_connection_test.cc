@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "flare/fiber/latch.h"
-#include "flare/fiber/shuffle.h"
+#include "flare/fiber/scheduler/shuffle.h"
 #include "flare/io/output_list.h"
 #include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"

@@ -7,7 +7,7 @@
 #include "flare/base/buffer.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
-#include "flare/fiber/shuffle.h"
+#include "flare/fiber/scheduler/shuffle.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"

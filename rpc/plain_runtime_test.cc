@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "flare/fiber/poller.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/poller.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/testing/client_fixture.h"

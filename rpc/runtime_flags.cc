@@ -11,7 +11,7 @@
 #include <iterator>
 #include <string>
 
-#include "flare/fiber/plan.h"
+#include "flare/fiber/startup/plan.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/flag_check.h"
 

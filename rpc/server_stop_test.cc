@@ -15,7 +15,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
-#include "flare/fiber/shuffle.h"
+#include "flare/fiber/scheduler/shuffle.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"

@@ -176,7 +176,13 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertEqual(self.missing('std::mutex m;', '#include <mutex>\n'),
                          [])
         for path in ('fiber/x.cc', 'fiber/x_test.cc'):
-            self.assertEqual(check_includes.own_header(path), 'fiber/x.h')
+            self.assertEqual(
+                check_includes.own_header(path, {'fiber/x.h'}.__contains__),
+                'fiber/x.h')
+        self.assertEqual(
+            check_includes.own_header('fiber/sync/x_test.cc',
+                                      {'fiber/x.h'}.__contains__),
+            'fiber/x.h')
 
     def test_macros_are_seen_where_they_are_used(self):
         self.assertIn('<glog/logging.h>', self.missing('  CHECK(yes);')[0])
@@ -358,9 +364,9 @@ class CheckDocsTest(unittest.TestCase):
         path = 'tools/checks_test.py'
         pattern = check_docs.PATH
         self.assertIsNone(pattern.match('tools/x.cc and more'))
-        match = pattern.match('fiber/worker.cc: Worker::Next, Steal')
+        match = pattern.match('fiber/scheduler/worker.cc: Worker::Next, Steal')
         self.assertEqual(match.groups(),
-                         ('fiber/worker.cc', 'Worker::Next, Steal'))
+                         ('fiber/scheduler/worker.cc', 'Worker::Next, Steal'))
         self.assertEqual(list(check_docs.check_paths('x.md', path)), [])
 
     def test_headers_are_as_users_include_them(self):

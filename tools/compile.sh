@@ -44,11 +44,12 @@ sources_of_base_and_fiber() {
   for folder in base fiber; do
     one="as_one_source/$folder.cc"
     mkdir -p "$build/as_one_source"
-    ls "$folder"/*.cc | grep -vE '_(test|benchmark)\.cc$' |
+    find "$folder" -name '*.cc' -not -path '*/testing/*' | sort |
+      grep -vE '_(test|benchmark)\.cc$' |
       sed 's/.*/#include "&"/' > "$build/$one.new"
     # Its time stays if nothing has changed.
     cmp -s "$build/$one.new" "$build/$one" || cp "$build/$one.new" "$build/$one"
     echo "$one"
   done
-  ls fiber/*.S
+  ls fiber/*/*.S
 }

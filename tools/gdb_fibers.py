@@ -8,7 +8,7 @@
     (gdb) fiber off              back to the threads
 
 Needs the program's symbols, but no debug information: what it must know about
-fibers it reads from the program (fiber/debug_layout.h). Works on x86-64 and
+fibers it reads from the program (fiber/diagnostics/debug_layout.h). Works on x86-64 and
 AArch64. Nothing is written into the process, no register is changed.
 
 While a fiber is selected, frame #0 (with those of functions inlined there) is
@@ -109,7 +109,7 @@ def variable_at(name):
 
 
 class Layout:
-    """What fiber/debug_layout.h tells about the program."""
+    """What fiber/diagnostics/debug_layout.h tells about the program."""
 
     def __init__(self):
         address = variable_at('flare_debug_layout')

@@ -6,9 +6,9 @@
 
 #include "benchmark/benchmark.h"
 #include "benchmark/fiber/on_fiber.h"
-#include "flare/fiber/carrier.h"
-#include "flare/fiber/context.h"
 #include "flare/fiber/fiber.h"
+#include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/stack/context.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 

@@ -23,7 +23,7 @@
 // PreemptionPoint() where another fiber might come between; data races are
 // ThreadSanitizer's), the order of callbacks of timers that are due in the same
 // 16 us, and what needs several workers: stealing, parking, atomics' orders
-// (stress tests, shuffle.h, and the models in fiber/models/).
+// (stress tests, shuffle.h, and the models, *.pml).
 //
 // What a body must not do, or its runs differ: use threads of its own, blocking
 // regions, IO, real randomness, or clocks other than NowNs() and what the

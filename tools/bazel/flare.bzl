@@ -157,7 +157,7 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
     of their own (their own allocator, flags, or global state) are in no group.
 
     Args:
-      tests: the files, x_test.cc.
+      tests: the files, x_test.cc or folder/x_test.cc. No two have one name.
       groups: for each binary x_test the tests in it, without "_test.cc".
       one_thread: binaries, without "_test", in which there is nothing for
         ThreadSanitizer to see: tests of what one thread does.
@@ -165,17 +165,19 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
       exclusive: those beside which nothing else may run.
       **kwargs: as for flare_cc_test.
     """
-    stems = [test[:-len("_test.cc")] for test in tests]
+    files = {test.split("/")[-1][:-len("_test.cc")]: test for test in tests}
+    if len(files) != len(tests):
+        fail("two tests of one name")
     grouped = [stem for members in groups.values() for stem in members]
     for stem in grouped:
-        if stem not in stems:
+        if stem not in files:
             fail("no test %s_test.cc" % stem)
     binaries = dict(groups)
-    binaries.update({stem: [stem] for stem in stems if stem not in grouped})
+    binaries.update({stem: [stem] for stem in files if stem not in grouped})
     for name, members in binaries.items():
         flare_cc_test(
             name = name + "_test",
-            srcs = [member + "_test.cc" for member in members],
+            srcs = [files[member] for member in members],
             tags = (["one_thread"] if name in one_thread else []) +
                    (["exclusive"] if name in exclusive else []),
             apart = name in apart,

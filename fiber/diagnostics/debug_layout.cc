@@ -1,0 +1,164 @@
+// [DL1] Regions are linked and unlinked under `regions_lock`. Debuggers read
+//       the list without it, while the process stands still: a region is
+//       complete before it is linked.
+#include "flare/fiber/diagnostics/debug_layout.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "flare/base/backtrace.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/scheduler/worker.h"
+
+namespace flare::fiber {
+namespace {
+
+Spinlock regions_lock;
+StackRegion* first_region FLARE_GUARDED_BY(regions_lock) = nullptr;
+
+}  // namespace
+
+// Knows the private parts of Carrier and Worker. offsetof() is fine with GCC
+// and clang for any class without virtual bases.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+struct FiberInspector {
+  static constexpr std::size_t kResumeRun =
+      offsetof(Carrier, resume_) + offsetof(Task, run);
+  static constexpr std::size_t kResumeCarrier =
+      offsetof(Carrier, resume_) + offsetof(Carrier::ResumeTask, carrier);
+  static constexpr std::size_t kStackPointer =
+      offsetof(Carrier, stack_pointer_);
+  static constexpr std::size_t kSuspended = offsetof(Carrier, suspended);
+  static constexpr std::size_t kSuspendedAt =
+      offsetof(Carrier, suspended_at_ns);
+  static constexpr std::size_t kFiberId = offsetof(Carrier, fiber_id);
+  static constexpr std::size_t kEntry = offsetof(Carrier, entry);
+  static constexpr std::size_t kName = offsetof(Carrier, name);
+  static constexpr std::size_t kReason = offsetof(Carrier, reason);
+  static constexpr Task::Run kResume = &Carrier::Resume;
+
+  static const void* CurrentOf(const Worker& worker) {
+    return &worker.current_;
+  }
+};
+#pragma GCC diagnostic pop
+
+static_assert(sizeof(std::atomic<bool>) == 1);
+
+extern "C" constinit const DebugLayout flare_debug_layout = {
+    .version = 1,
+    .regions = &first_region,
+    .carrier_bytes = kCarrierBytes,
+    .resume_function = FiberInspector::kResume,
+    .resume_run = FiberInspector::kResumeRun,
+    .resume_carrier = FiberInspector::kResumeCarrier,
+    .stack_pointer = FiberInspector::kStackPointer,
+    .suspended = FiberInspector::kSuspended,
+    .suspended_at_ns = FiberInspector::kSuspendedAt,
+    .fiber_id = FiberInspector::kFiberId,
+    .entry = FiberInspector::kEntry,
+    .name = FiberInspector::kName,
+    .reason_what = FiberInspector::kReason + offsetof(WaitReason, what),
+    .reason_object = FiberInspector::kReason + offsetof(WaitReason, object),
+};
+
+StackRegion* AddStackRegion(const void* owner, const void* low,
+                            std::size_t stack_size, std::size_t stacks) {
+  auto* const region = new StackRegion{
+      nullptr, reinterpret_cast<std::uintptr_t>(low), stack_size, stacks, owner,
+      nullptr};
+  // Linkers that drop what nobody refers to (--gc-sections) must keep it.
+  asm volatile("" : : "r"(&flare_debug_layout));
+  ScopedLock guard(regions_lock);
+  region->next = first_region;
+  if (first_region != nullptr) first_region->prev = region;
+  first_region = region;  // [DL1]
+  return region;
+}
+
+void RemoveStackRegion(StackRegion* region) noexcept {
+  {
+    ScopedLock guard(regions_lock);
+    (region->prev == nullptr ? first_region : region->prev->next) =
+        region->next;
+    if (region->next != nullptr) region->next->prev = region->prev;
+  }
+  delete region;
+}
+
+std::vector<StackRegion> ListStackRegions() {
+  std::vector<StackRegion> regions;
+  ScopedLock guard(regions_lock);
+  for (const StackRegion* region = first_region; region != nullptr;
+       region = region->next) {
+    regions.push_back(*region);
+  }
+  return regions;
+}
+
+bool operator==(const CarrierView& a, const CarrierView& b) {
+  return a.fiber_id == b.fiber_id && a.entry == b.entry && a.name == b.name &&
+         a.reason.what == b.reason.what && a.reason.object == b.reason.object &&
+         a.suspended_at_ns == b.suspended_at_ns && a.suspended == b.suspended &&
+         a.stack_pointer == b.stack_pointer;
+}
+
+bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept {
+  char copy[sizeof(Carrier)];
+  if (ReadOwnMemory(reinterpret_cast<const void*>(place), copy, sizeof(copy)) !=
+      sizeof(copy)) {
+    return false;
+  }
+  const auto get = [&copy](std::size_t offset, auto* field) {
+    std::memcpy(field, copy + offset, sizeof(*field));
+  };
+  Task::Run resume_function = nullptr;
+  std::uintptr_t self = 0;
+  get(FiberInspector::kResumeRun, &resume_function);
+  get(FiberInspector::kResumeCarrier, &self);
+  if (resume_function != FiberInspector::kResume || self != place) {
+    return false;
+  }
+  unsigned char suspended = 0;
+  get(FiberInspector::kSuspended, &suspended);
+  view->suspended = suspended != 0;
+  get(FiberInspector::kStackPointer, &view->stack_pointer);
+  get(FiberInspector::kSuspendedAt, &view->suspended_at_ns);
+  get(FiberInspector::kFiberId, &view->fiber_id);
+  get(FiberInspector::kEntry, &view->entry);
+  get(FiberInspector::kName, &view->name);
+  get(FiberInspector::kReason, &view->reason);
+  return true;
+}
+
+std::string ReadName(const char* name) {
+  char copy[63];
+  if (name == nullptr) return "";
+  const std::size_t got = ReadOwnMemory(name, copy, sizeof(copy));
+  return std::string(copy, std::find(copy, copy + got, '\0'));
+}
+
+std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept {
+  std::uintptr_t current = 0;
+  ReadOwnMemory(FiberInspector::CurrentOf(worker), &current, sizeof(current));
+  return current;
+}
+
+SavedContext ReadContext(const char (&frame)[kContextBytes]) noexcept {
+#if defined(__x86_64__)
+  constexpr std::size_t kFramePointer = 48;
+  constexpr std::size_t kReturnAddress = 56;
+#else
+  constexpr std::size_t kFramePointer = 0;
+  constexpr std::size_t kReturnAddress = 8;
+#endif
+  SavedContext context;
+  std::memcpy(&context.frame_pointer, frame + kFramePointer, 8);
+  std::memcpy(&context.return_address, frame + kReturnAddress, 8);
+  return context;
+}
+
+}  // namespace flare::fiber

@@ -1,0 +1,97 @@
+// What one must know to find all fibers in memory, from inside (fiber_list.h)
+// or outside (tools/gdb_fibers.py, in a live process or a core file): where the
+// stacks are, and where on each its carrier keeps what it tells about the
+// fiber.
+//
+// Nothing here costs anything per fiber: whether a stack holds a suspended
+// fiber is read from the stack itself.
+
+#ifndef FLARE_FIBER_DEBUG_LAYOUT_H_
+#define FLARE_FIBER_DEBUG_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "flare/fiber/scheduler/carrier.h"
+
+namespace flare::fiber {
+
+// A stretch of address space cut into stacks of one size.
+struct StackRegion {
+  StackRegion* next;
+  std::uintptr_t low;
+  std::uint64_t stack_size;  // Bytes of each, guard included.
+  std::uint64_t stacks;
+  const void* owner;  // Its StackAllocator.
+  StackRegion* prev;
+};
+
+// By stack allocators, when they have mapped memory and before they unmap it.
+// The region is valid until it is removed. Thread-safe.
+StackRegion* AddStackRegion(const void* owner, const void* low,
+                            std::size_t stack_size, std::size_t stacks);
+void RemoveStackRegion(StackRegion* region) noexcept;
+
+// Copies (the links are meaningless in them), in no particular order.
+std::vector<StackRegion> ListStackRegions();
+
+// For debuggers, which find it by its symbol, flare_debug_layout, in programs
+// without type information. All words, so that it reads the same everywhere.
+// Offsets are in bytes from the start of the carrier.
+struct DebugLayout {
+  std::uint64_t version;
+  StackRegion* const* regions;  // Where the first one's address is.
+  std::uint64_t carrier_bytes;  // A carrier starts so far below a stack's end.
+  Task::Run resume_function;    // What `resume_run` holds in a carrier.
+  std::uint64_t resume_run;
+  std::uint64_t resume_carrier;  // The carrier's own address.
+  std::uint64_t stack_pointer;
+  std::uint64_t suspended;  // One byte.
+  std::uint64_t suspended_at_ns;
+  std::uint64_t fiber_id;
+  std::uint64_t entry;
+  std::uint64_t name;
+  std::uint64_t reason_what;
+  std::uint64_t reason_object;
+};
+extern "C" const DebugLayout flare_debug_layout;
+
+// A copy of what a carrier tells about its fiber.
+struct CarrierView {
+  std::uint64_t fiber_id = 0;
+  Task::Run entry = nullptr;
+  const char* name = nullptr;
+  WaitReason reason;
+  std::int64_t suspended_at_ns = 0;
+  bool suspended = false;
+  std::uintptr_t stack_pointer = 0;  // While suspended.
+
+  friend bool operator==(const CarrierView&, const CarrierView&);
+};
+
+// Reads the carrier that would be at `place`, whoever uses that memory now.
+// False: there is none. Never faults; what it finds may be torn if the carrier
+// runs meanwhile. One system call.
+bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept;
+
+// The text at `name`, which should be a literal but may be anything; 63 bytes
+// of it at most. "" for nullptr. Never faults.
+std::string ReadName(const char* name);
+
+// Address of the carrier that `worker` runs on at the moment. Any thread.
+std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept;
+
+// Where on the stack of a suspended fiber the innermost frame starts: of a
+// context (context_<isa>.S) whose lowest bytes are `frame`.
+inline constexpr std::size_t kContextBytes = 64;
+struct SavedContext {
+  std::uintptr_t return_address;
+  std::uintptr_t frame_pointer;
+};
+SavedContext ReadContext(const char (&frame)[kContextBytes]) noexcept;
+
+}  // namespace flare::fiber
+
+#endif  // FLARE_FIBER_DEBUG_LAYOUT_H_

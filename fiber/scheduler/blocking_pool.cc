@@ -1,0 +1,269 @@
+// [BP1] A region is in one of: the hands of Run(), the queue, the hands of one
+//       thread. The queue isn't empty only while as many threads as may be are
+//       busy: a thread that becomes free looks there, under lock_, before it
+//       becomes idle, and Run() looks for idle ones before it queues. So
+//       does each other one that leaves live_, under lock_: a thread that ends,
+//       and a Run() that fails to start one.
+// [BP2] A thread that is idle is in the idle list. What takes it out, under
+//       lock_, wakes it, by one Assign(). If its time is up it takes itself
+//       out, or finds that it has been taken out and waits for the assignment.
+//       A new thread waits for its first assignment without being in the list,
+//       so that its starter has filled in its member thread_ before.
+// [BP3] A thread that ends leaves itself to be joined and deleted by the next
+//       one to end, the last one by Stop(). So nobody else waits for it, and
+//       when Stop() has joined that last one, all have ended.
+#include "flare/fiber/scheduler/blocking_pool.h"
+
+#include <cxxabi.h>
+#include <pthread.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/futex.h"
+#include "flare/base/topology.h"
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/diagnostics/fork_guard.h"
+#include "flare/fiber/diagnostics/thread_exit.h"
+#include "flare/fiber/scheduler/scheduling_group.h"
+#include "flare/fiber/scheduler/shutdown.h"
+#include "flare/fiber/stack/sanitizer.h"
+#include "flare/fiber/stack/stack_overflow.h"
+#include "flare/fiber/task.h"
+#include "glog/logging.h"
+
+namespace flare::fiber {
+namespace {
+
+thread_local BlockingThread* current_thread = nullptr;
+
+}  // namespace
+
+BlockingThread::BlockingThread(BlockingPool* pool, std::uint64_t number)
+    : pool_(pool), number_(number), thread_([this] { Main(); }) {}
+
+// The empty asm: as in CurrentWorker().
+[[gnu::noinline]] BlockingRegion* BlockingThread::CurrentRegion() noexcept {
+  asm volatile("" ::: "memory");
+  return current_thread == nullptr ? nullptr : current_thread->region_;
+}
+
+void BlockingThread::Main() {
+  InstallOverflowHandlerForThread();
+  const std::string name = "flare_blk/" + std::to_string(number_);
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+  current_thread = this;
+  errno_ = &errno;
+  exception_globals_ =
+      reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
+  tsan_fiber_ = sanitizer::CurrentTsanFiber();
+  ForbidThreadExit();
+  do {
+    while (BlockingRegion* const region = pool_->Next(this)) Serve(region);
+  } while (!pool_->End(this));  // This may be gone after it.
+  AllowThreadExit();
+}
+
+void BlockingThread::Serve(BlockingRegion* region) {
+  SchedulingGroup* const group = region->group_;
+  Carrier* const carrier = region->carrier_;
+  RunNear(group);
+  region_ = region;
+  region->RunOn(this);
+  if (IsForkedChild()) DieAsForkedChild();  // By what ran in the region.
+  region_ = nullptr;
+  // The region, on the fiber's stack, is over once somebody resumes that.
+  group->Inject(carrier->resume_task());
+  pool_->shutdown_->RemoveOutsider();
+}
+
+// A thread starts with the CPUs of the worker that started it.
+void BlockingThread::RunNear(SchedulingGroup* group) {
+  if (group == group_) return;
+  group_ = group;
+  if (group->cpus().empty()) return;
+  const Status bound = SetThreadAffinity(group->cpus());
+  LOG_IF(ERROR, !bound.ok()) << bound.message();
+}
+
+void BlockingThread::Assign(BlockingRegion* region) {
+  assignment_ = region;
+  std::atomic<std::uint32_t>* const word = &assigned_;
+  // release: pairs with the acquire in Next [BP2]. After it the thread may be
+  // gone; waking a futex that nobody sleeps on any more is harmless.
+  word->store(1, std::memory_order_release);
+  FutexWake(word, 1);
+}
+
+BlockingPool::BlockingPool(std::size_t limit, std::int64_t idle_ns,
+                           Shutdown* shutdown)
+    : limit_(limit), idle_ns_(idle_ns), shutdown_(shutdown) {}
+
+BlockingPool::~BlockingPool() {
+  CHECK_EQ(live_.load(), 0U) << "a BlockingPool ends before its threads";
+}
+
+void BlockingPool::Queue(BlockingRegion* region) {
+  region->next_ = nullptr;
+  (queue_tail_ != nullptr ? queue_tail_->next_ : queue_head_) = region;
+  queue_tail_ = region;
+}
+
+BlockingRegion* BlockingPool::Dequeue() {
+  BlockingRegion* const region = queue_head_;
+  if (region == nullptr) return nullptr;
+  queue_head_ = region->next_;
+  if (queue_head_ == nullptr) queue_tail_ = nullptr;
+  return region;
+}
+
+void BlockingPool::AddIdle(BlockingThread* thread) {
+  thread->idle_ = true;
+  thread->idle_previous_ = nullptr;
+  thread->idle_next_ = idle_;
+  if (idle_ != nullptr) idle_->idle_previous_ = thread;
+  idle_ = thread;
+}
+
+void BlockingPool::RemoveIdle(BlockingThread* thread) {
+  thread->idle_ = false;
+  BlockingThread* const previous = thread->idle_previous_;
+  BlockingThread* const next = thread->idle_next_;
+  (previous != nullptr ? previous->idle_next_ : idle_) = next;
+  if (next != nullptr) next->idle_previous_ = previous;
+}
+
+void BlockingPool::Run(BlockingRegion* region) {
+  BlockingThread* thread = nullptr;
+  std::uint64_t number = 0;
+  {
+    ScopedLock guard(lock_);
+    // relaxed: under the lock.
+    const std::uint32_t live = live_.load(std::memory_order_relaxed);
+    if (idle_ != nullptr) {
+      thread = idle_;
+      RemoveIdle(thread);
+    } else if (live < limit_) {
+      live_.store(live + 1, std::memory_order_relaxed);  // As above.
+      number = started_++;
+    } else {
+      Queue(region);
+      return;
+    }
+  }
+  if (thread != nullptr) {
+    thread->Assign(region);
+  } else {
+    StartThread(region, number);
+  }
+}
+
+void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
+  try {
+    (new BlockingThread(this, number))->Assign(region);
+    return;
+  } catch (const std::system_error& error) {
+    LOG_EVERY_N(ERROR, 100)
+        << "can't start another thread for blocking regions: " << error.what()
+        << "; they wait for the ones there are, or hold up workers";
+  }
+  BlockingThread* thread = nullptr;
+  BlockingRegion* left = nullptr;
+  {
+    ScopedLock guard(lock_);
+    // relaxed: under the lock.
+    const std::uint32_t live = live_.load(std::memory_order_relaxed) - 1;
+    live_.store(live, std::memory_order_relaxed);
+    thread = idle_;  // One may have become so meanwhile.
+    if (thread != nullptr) {
+      RemoveIdle(thread);
+    } else {
+      Queue(region);
+      if (live > 0) return;  // That one looks there [BP1].
+      left = std::exchange(queue_head_, nullptr);
+      queue_tail_ = nullptr;
+    }
+  }
+  if (thread != nullptr) {
+    thread->Assign(region);
+    return;
+  }
+  while (left != nullptr) {
+    BlockingRegion* const each = left;
+    left = each->next_;  // It may be gone once its fiber goes on.
+    each->group_->Inject(each->carrier_->resume_task());
+    shutdown_->RemoveOutsider();
+  }
+}
+
+BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
+  bool first = thread->group_ == nullptr;
+  std::int64_t deadline = kNoDeadline;
+  if (!first) {
+    ScopedLock guard(lock_);
+    if (BlockingRegion* const region = Dequeue()) return region;  // [BP1]
+    if (stopping_) return nullptr;
+    AddIdle(thread);
+    deadline = SaturatingAdd(NowNs(), idle_ns_);
+  }
+  // acquire: pairs with the release in Assign [BP2].
+  while (thread->assigned_.load(std::memory_order_acquire) == 0) {
+    if (NowNs() >= deadline) {
+      ScopedLock guard(lock_);
+      if (thread->idle_) {
+        RemoveIdle(thread);
+        return nullptr;
+      }
+      deadline = kNoDeadline;  // [BP2]
+    }
+    FutexWait(&thread->assigned_, 0, deadline);
+  }
+  // relaxed: nobody assigns before this thread is idle again.
+  thread->assigned_.store(0, std::memory_order_relaxed);
+  return thread->assignment_;
+}
+
+bool BlockingPool::End(BlockingThread* thread) {
+  BlockingThread* predecessor = nullptr;
+  {
+    ScopedLock guard(lock_);
+    if (queue_head_ != nullptr) return false;     // [BP1]
+    predecessor = std::exchange(ended_, thread);  // [BP3]
+    // release: pairs with the acquire in Stop.
+    live_.store(live_.load(std::memory_order_relaxed) - 1,
+                std::memory_order_release);
+  }
+  FutexWake(&live_, 1);
+  if (predecessor == nullptr) return true;
+  predecessor->thread_.join();
+  delete predecessor;
+  return true;
+}
+
+void BlockingPool::Stop() {
+  {
+    ScopedLock guard(lock_);
+    stopping_ = true;
+    while (BlockingThread* const thread = idle_) {
+      RemoveIdle(thread);
+      thread->Assign(nullptr);
+    }
+  }
+  // acquire: pairs with the release in End.
+  while (const std::uint32_t live = live_.load(std::memory_order_acquire)) {
+    FutexWait(&live_, live, kNoDeadline);
+  }
+  BlockingThread* last = nullptr;
+  {
+    ScopedLock guard(lock_);
+    last = std::exchange(ended_, nullptr);
+  }
+  if (last == nullptr) return;
+  last->thread_.join();  // [BP3]
+  delete last;
+}
+
+}  // namespace flare::fiber

@@ -1,0 +1,98 @@
+// [EC1] A value is published into its slot once, constructed, by a
+//       compare-exchange; whoever loses that drops its own.
+// [EC2] Chunks are added at the end, in the same way, and never removed while
+//       the context lives.
+#include "flare/fiber/execution_context.h"
+
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/scheduler/carrier.h"
+#include "glog/logging.h"
+
+namespace flare::fiber {
+namespace {
+
+// noinline: the address of a thread-local must not be kept across a suspension.
+// The asm hides that it is always the same variable's: compilers otherwise
+// take it to the caller all the same.
+[[gnu::noinline]] ExecutionContext** ThreadPlace() {
+  static thread_local ExecutionContext* context = nullptr;
+  ExecutionContext** place = &context;
+  asm volatile("" : "+r"(place) : : "memory");
+  return place;
+}
+
+}  // namespace
+
+// Before main() others may set it in any order, so it is there from the start.
+constinit ExecutionContext::AnyLocalsFlag ExecutionContext::any_locals_;
+
+RefPtr<ExecutionContext> ExecutionContext::Create() {
+  return MakeRefCounted<ExecutionContext>();
+}
+
+void* ExecutionContext::operator new(std::size_t) {
+  return PoolAllocate<sizeof(ExecutionContext)>();
+}
+
+void ExecutionContext::operator delete(void* memory) {
+  PoolFree<sizeof(ExecutionContext)>(memory);
+}
+
+ExecutionContext** ExecutionContext::Place() {
+  Carrier* const carrier = CurrentFiber();  // Also in a region.
+  return carrier != nullptr ? &carrier->execution_context : ThreadPlace();
+}
+
+ExecutionContext* ExecutionContext::Current() { return *Place(); }
+
+std::size_t ExecutionContext::AllocateSlot() {
+  static std::atomic<std::size_t> next{0};
+  // relaxed: only the number matters.
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::atomic<ExecutionContext::Value*>& ExecutionContext::ValueAt(
+    std::size_t slot) {
+  Chunk* chunk = &first_;
+  for (; slot >= kChunkSlots; slot -= kChunkSlots) {
+    // acquire: pairs with the release in the exchange below [EC2].
+    Chunk* next = chunk->next.load(std::memory_order_acquire);
+    if (next == nullptr) {
+      auto* const fresh = new Chunk();
+      // acq_rel: release pairs with the acquires here and above [EC2].
+      if (chunk->next.compare_exchange_strong(next, fresh,
+                                              std::memory_order_acq_rel)) {
+        next = fresh;
+      } else {
+        delete fresh;
+      }
+    }
+    chunk = next;
+  }
+  return chunk->values[slot];
+}
+
+void DieOutsideOfContexts() {
+  LOG(FATAL)
+      << "an ExecutionLocal was asked for its value by code that runs in "
+         "no ExecutionContext: begin one by "
+         "ExecutionContext::Create()->Execute(...), or look at get(), "
+         "which is nullptr then";
+}
+
+// The last reference is gone: nobody else is here. Values may not ask for
+// others of the same context meanwhile: it is nobody's current one.
+ExecutionContext::~ExecutionContext() {
+  for (Chunk* chunk = &first_; chunk != nullptr;) {
+    for (auto& place : chunk->values) {
+      // relaxed: the drop of the last reference orders it (ref_ptr.h).
+      Value* const value = place.load(std::memory_order_relaxed);
+      if (value != nullptr) value->destroy(value);
+    }
+    Chunk* const next = chunk->next.load(std::memory_order_relaxed);
+    if (chunk != &first_) delete chunk;
+    chunk = next;
+  }
+}
+
+}  // namespace flare::fiber

@@ -1,0 +1,92 @@
+// [SM1] What a writer did is visible to all who lock after it, and what readers
+//       did to the writers after them: unlocking releases, locking acquires
+//       state_. Who stores to it has acquired it before.
+// [SM2] While kWaiting is set, state_ is changed under lock_ only: everybody's
+//       short way fails. Who wants to wait sets it, under lock_. While a list
+//       isn't empty it is set; while it is set and lock_ is free, a list isn't
+//       empty, or a waiter that has given up is on its way to Grant().
+// [SM3] A list becomes non-empty only while somebody holds the mutex, and who
+//       gives it up while one isn't empty lets somebody in. So a free mutex has
+//       no waiters. A waiter that is woken holds the mutex already.
+// [SM4] Who unlocks touches the mutex no more once somebody else may have
+//       locked and destroyed it: its exchange without lock_ is the last access,
+//       or else it wakes, under lock_, somebody who comes for lock_ before
+//       leaving. If all waiters have given up, it clears kWaiting while it
+//       still holds the mutex, and unlocks the short way.
+// [SM5] When a writer gives the mutex up, the readers that wait come first;
+//       when the last reader does, a writer.
+#include "flare/fiber/shared_mutex.h"
+
+#include "flare/fiber/scheduler/carrier.h"
+
+namespace flare::fiber {
+
+bool SharedMutex::LockSlow(const WaitLimit& limit) {
+  ScopedLock guard(lock_);
+  if (TakeState() == 0) {
+    // relaxed: unlocking will publish it. Nobody waits [SM3].
+    state_.store(kWriter, std::memory_order_relaxed);
+    return true;
+  }
+  return FinishWait(
+      writers_.Wait(&guard, {"SharedMutex, to write", this}, limit));
+}
+
+bool SharedMutex::LockSharedSlow(const WaitLimit& limit) {
+  ScopedLock guard(lock_);
+  if ((TakeState() & kWriter) == 0 && writers_.empty()) {
+    // relaxed: what comes next releases.
+    state_.fetch_add(kReader, std::memory_order_relaxed);
+    Grant(false);  // Others may still wait for a writer that gave up.
+    return true;
+  }
+  return FinishWait(
+      readers_.Wait(&guard, {"SharedMutex, to read", this}, limit));
+}
+
+bool SharedMutex::FinishWait(WaitResult result) {
+  ScopedLock guard(lock_);
+  if (result == WaitResult::kWoken)
+    return true;  // Now the waker is gone [SM4].
+  Grant(false);   // Readers may wait because we did.
+  return false;
+}
+
+void SharedMutex::UnlockSlow(std::uint32_t held) {
+  {
+    ScopedLock guard(lock_);
+    if (!readers_.empty() || !writers_.empty()) {
+      // acq_rel: pairs with the exchanges in the header [SM1].
+      state_.fetch_sub(held, std::memory_order_acq_rel);
+      Grant(held == kWriter);  // [SM5]
+      return;
+    }
+    // relaxed: still ours [SM4].
+    state_.fetch_and(~kWaiting, std::memory_order_relaxed);
+  }
+  if (held == kWriter) {
+    unlock();
+  } else {
+    unlock_shared();
+  }
+}
+
+// Makes state_ the property of who holds lock_ [SM2].
+std::uint32_t SharedMutex::TakeState() {
+  // acq_rel: pairs with the exchanges in the header [SM1].
+  return state_.fetch_or(kWaiting, std::memory_order_acq_rel) & ~kWaiting;
+}
+
+// Lets in who may come in, and clears kWaiting if nobody waits after that.
+void SharedMutex::Grant(bool readers_first) {
+  std::uint32_t state = TakeState();
+  if (state != kWriter && (readers_first || writers_.empty())) {
+    while (readers_.WakeOne()) state += kReader;
+  }
+  if (state == 0 && writers_.WakeOne()) state = kWriter;
+  if (!readers_.empty() || !writers_.empty()) state |= kWaiting;
+  // release: pairs with the acquires in the header [SM1].
+  state_.store(state, std::memory_order_release);
+}
+
+}  // namespace flare::fiber
