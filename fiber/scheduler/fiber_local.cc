@@ -9,8 +9,10 @@
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/scheduler/carrier.h"
 
-// The program or library that this file is linked into.
-extern "C" [[gnu::visibility("hidden")]] void* __dso_handle;  // NOLINT
+// The program or library that this file is linked into: __dso_handle, which the
+// compiler may have declared itself.
+extern "C"
+    [[gnu::visibility("hidden")]] void* flare_own_object asm("__dso_handle");
 
 namespace flare::fiber {
 
@@ -58,7 +60,7 @@ void EndThreadLocals(void*) {
   if (thread_locals == nullptr) {
     thread_locals = new FiberLocals();
     // As destructors of thread-locals are registered, also while they run.
-    abi::__cxa_thread_atexit(&EndThreadLocals, nullptr, &__dso_handle);
+    abi::__cxa_thread_atexit(&EndThreadLocals, nullptr, &flare_own_object);
   }
   FiberLocals* locals = thread_locals;
   asm volatile("" : "+r"(locals) : : "memory");
