@@ -54,6 +54,13 @@ class RefCounted {
     return refs_.load(std::memory_order_relaxed);
   }
 
+  // Whether the caller's reference is the only one. If so, what the others did
+  // has happened before.
+  bool HasOneRef() const noexcept {
+    // acquire: pairs with the release of each drop in Deref [RP1].
+    return refs_.load(std::memory_order_acquire) == 1;
+  }
+
  protected:
   RefCounted() = default;
   ~RefCounted() = default;

@@ -41,6 +41,7 @@ TEST(RefPtr, MakeAdoptsTheFirstReference) {
     EXPECT_EQ(p->value, 7);
     EXPECT_EQ((*p).value, 7);
     EXPECT_EQ(p->UnsafeRefCount(), 1u);
+    EXPECT_TRUE(p->HasOneRef());
   }
   EXPECT_EQ(alive, 0);
 }
@@ -50,6 +51,7 @@ TEST(RefPtr, CopySharesMoveDoesNot) {
   auto p = MakeRefCounted<Counted>(&alive);
   RefPtr<Counted> copy = p;
   EXPECT_EQ(p->UnsafeRefCount(), 2u);
+  EXPECT_FALSE(p->HasOneRef());
   EXPECT_EQ(copy, p);
   RefPtr<Counted> moved = std::move(p);
   EXPECT_EQ(moved->UnsafeRefCount(), 2u);

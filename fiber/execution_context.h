@@ -21,9 +21,13 @@
 //
 // For something that belongs to one fiber see FiberLocal (fiber_local.h).
 //
-// Costs nothing where it isn't used: code without a context carries a null
-// pointer, and in a program without any ExecutionLocal (AnyLocals()) servers
-// make no contexts.
+// A context can be told to stop, by the caller's leaving or by its deadline,
+// say. Waits that are given its token end then:
+//
+//   std::stop_token stop = fiber::ExecutionContext::Current()->stop_token();
+//   if (!this_fiber::SleepFor(stop, 9s)) return;          // it was stopped
+//
+// Code without a context carries a null pointer.
 
 #ifndef FLARE_FIBER_EXECUTION_CONTEXT_H_
 #define FLARE_FIBER_EXECUTION_CONTEXT_H_
@@ -31,14 +35,29 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <new>
+#include <stop_token>
 #include <utility>
 
 #include "flare/base/cpu.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 
 namespace flare::fiber {
+
+// Why a context was stopped.
+enum class StopCause : std::uint8_t {
+  kNone,          // It wasn't.
+  kCancelled,     // The caller, or the program, has asked for it.
+  kCallerGone,    // The caller's connection is lost, or its input has ended.
+  kDeadline,      // The time of the call is over.
+  kShuttingDown,  // The server stops.
+};
+// "the caller is gone".
+const char* ToString(StopCause cause);
 
 // Counted; whoever runs in it (Execute) holds a reference. All functions are
 // callable from any thread and don't block. Values that it holds (see
@@ -46,7 +65,24 @@ namespace flare::fiber {
 // dropped.
 class ExecutionContext : public RefCounted<ExecutionContext> {
  public:
-  static RefPtr<ExecutionContext> Create();
+  // What a context works for, and what knows when it is to stop.
+  class Owner {
+   public:
+    // Somebody watches: stop_token() is called for the first time. From here on
+    // the owner calls RequestStop() when there is cause. Returns kNone, or the
+    // cause that there is already. At most once for each context, by any
+    // thread, with the context's spinlock held: must neither block nor call the
+    // context.
+    [[nodiscard]] virtual StopCause OnWatched() = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // `deadline_ns`: see deadline_ns(). `owner`, if there is one, must live until
+  // Disown() has returned, or until the context is gone.
+  static RefPtr<ExecutionContext> Create(std::int64_t deadline_ns = 0,
+                                         Owner* owner = nullptr);
 
   // The one that the calling fiber (or plain thread) runs in; nullptr: none.
   // Valid for as long as the caller stays in it.
@@ -71,6 +107,44 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   template <class F>
   decltype(auto) Execute(F&& f);
 
+  // When what is done here should have ended, in NowNs() time; 0: no matter
+  // when. Calls that are made in the context take no longer by default. The
+  // context itself watches no clock: its owner does.
+  std::int64_t deadline_ns() const { return deadline_ns_; }
+  // Before anybody else has a reference.
+  void set_deadline_ns(std::int64_t deadline_ns) { deadline_ns_ = deadline_ns; }
+
+  // Stops when RequestStop() is called, and does so only for contexts whose
+  // owner, or somebody else, does that. Made at the first call, which allocates
+  // memory: contexts that nobody watches cost nothing. Callbacks
+  // (std::stop_callback) run in whatever thread or fiber requests the stop, and
+  // must neither block nor suspend [WL5]: let them set an Event, or Spawn().
+  [[nodiscard]] std::stop_token stop_token();
+
+  // Ends waits that were given the token, and calls its callbacks, before it
+  // returns. False: it was stopped before. Doesn't block by itself.
+  bool RequestStop(StopCause cause);
+
+  bool stop_requested() const { return stop_cause() != StopCause::kNone; }
+  StopCause stop_cause() const {
+    // acquire: pairs with the release in RequestStop [EC3].
+    return cause_.load(std::memory_order_acquire);
+  }
+
+  // --- For owners ---
+
+  // OnWatched() isn't called from here on; one that runs is waited for, without
+  // suspending.
+  void Disown();
+
+  // Nobody else has a reference, has stored a value in it, or watches it: it
+  // may serve as a new one.
+  bool IsAsNew() const {
+    // relaxed: whoever has set it had a reference, whose drop HasOneRef()
+    // acquires.
+    return HasOneRef() && !used_.load(std::memory_order_relaxed);
+  }
+
   // From the pool.
   static void* operator new(std::size_t);
   static void operator delete(void* memory);
@@ -93,7 +167,8 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
     std::atomic<Chunk*> next{nullptr};
   };
 
-  ExecutionContext() = default;
+  ExecutionContext(std::int64_t deadline_ns, Owner* owner)
+      : deadline_ns_(deadline_ns), owner_(owner) {}
 
   // On a line that nobody writes to: it is looked at for each request.
   struct alignas(kCacheLine) AnyLocalsFlag {
@@ -109,8 +184,18 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   static ExecutionContext** Place();
   std::atomic<Value*>& ValueAt(std::size_t slot);
 
+  // relaxed: see IsAsNew().
+  void NoteUse() { used_.store(true, std::memory_order_relaxed); }
+
   static AnyLocalsFlag any_locals_;
 
+  Spinlock stop_lock_;
+  std::atomic<StopCause> cause_{StopCause::kNone};  // Set under stop_lock_.
+  std::atomic<bool> used_{false};                   // See IsAsNew().
+  std::int64_t deadline_ns_;
+  Owner* owner_ FLARE_GUARDED_BY(stop_lock_);
+  // Without a state until somebody watches.
+  std::stop_source stop_ FLARE_GUARDED_BY(stop_lock_){std::nostopstate};
   Chunk first_;
 };
 
@@ -226,6 +311,7 @@ T* ExecutionLocal<T>::GetFrom(ExecutionContext* context) const {
   ExecutionContext::Value* value = place.load(std::memory_order_acquire);
   if (value == nullptr) [[unlikely]] {
     auto* const fresh = new Holder();
+    context->NoteUse();
     // acq_rel: release pairs with the acquires here and above, so that the
     // value is seen constructed [EC1].
     if (!place.compare_exchange_strong(value, fresh,

@@ -2,6 +2,13 @@
 //       compare-exchange; whoever loses that drops its own.
 // [EC2] Chunks are added at the end, in the same way, and never removed while
 //       the context lives.
+// [EC3] A stop is requested once: whoever sets cause_, under stop_lock_, calls
+//       request_stop(), without it. The stop state is made once, under the same
+//       lock. So a token that was made before is told by that call, and one
+//       that is made later is born stopped.
+// [EC4] The owner is told of the first token under stop_lock_, and Disown()
+//       takes that: an owner that has called it isn't called any more, nor is
+//       it inside OnWatched().
 #include "flare/fiber/execution_context.h"
 
 #include "flare/fiber/blocking_region.h"
@@ -26,8 +33,70 @@ namespace {
 // Before main() others may set it in any order, so it is there from the start.
 constinit ExecutionContext::AnyLocalsFlag ExecutionContext::any_locals_;
 
-RefPtr<ExecutionContext> ExecutionContext::Create() {
-  return MakeRefCounted<ExecutionContext>();
+const char* ToString(StopCause cause) {
+  switch (cause) {
+    case StopCause::kNone:
+      break;
+    case StopCause::kCancelled:
+      return "it was cancelled";
+    case StopCause::kCallerGone:
+      return "the caller is gone";
+    case StopCause::kDeadline:
+      return "its deadline has passed";
+    case StopCause::kShuttingDown:
+      return "the server stops";
+  }
+  return "it wasn't stopped";
+}
+
+RefPtr<ExecutionContext> ExecutionContext::Create(std::int64_t deadline_ns,
+                                                  Owner* owner) {
+  return MakeRefCounted<ExecutionContext>(deadline_ns, owner);
+}
+
+std::stop_token ExecutionContext::stop_token() {
+  {
+    ScopedLock guard(stop_lock_);
+    if (stop_.stop_possible()) return stop_.get_token();
+  }
+  NoteUse();
+  std::stop_source fresh;  // Allocates: not under the lock.
+  ScopedLock guard(stop_lock_);
+  if (!stop_.stop_possible()) {
+    stop_.swap(fresh);
+    // relaxed: under the lock.
+    StopCause cause = cause_.load(std::memory_order_relaxed);
+    if (cause == StopCause::kNone && owner_ != nullptr) {
+      cause = owner_->OnWatched();  // [EC4]
+      // release: as in RequestStop.
+      cause_.store(cause, std::memory_order_release);
+    }
+    // There are no callbacks yet [EC3].
+    if (cause != StopCause::kNone) stop_.request_stop();
+  }
+  return stop_.get_token();
+}
+
+bool ExecutionContext::RequestStop(StopCause cause) {
+  NoteUse();
+  std::stop_source stop(std::nostopstate);
+  {
+    ScopedLock guard(stop_lock_);
+    // relaxed: under the lock.
+    if (cause_.load(std::memory_order_relaxed) != StopCause::kNone) {
+      return false;
+    }
+    // release: pairs with the acquire in stop_cause [EC3].
+    cause_.store(cause, std::memory_order_release);
+    stop = stop_;
+  }
+  stop.request_stop();
+  return true;
+}
+
+void ExecutionContext::Disown() {
+  ScopedLock guard(stop_lock_);
+  owner_ = nullptr;
 }
 
 void* ExecutionContext::operator new(std::size_t) {

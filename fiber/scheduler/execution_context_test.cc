@@ -4,16 +4,22 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "flare/fiber/async.h"
 #include "flare/fiber/blocking_region.h"
+#include "flare/fiber/condition_variable.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/mutex.h"
+#include "flare/fiber/testing/meeting.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
@@ -229,6 +235,149 @@ TEST_P(ExecutionContextTest, PlainThreadsHaveTheirOwn) {
   ExecutionContext::Create()->Execute([] {
     std::thread([] { EXPECT_EQ(ExecutionContext::Current(), nullptr); }).join();
     EXPECT_NE(ExecutionContext::Current(), nullptr);
+  });
+}
+
+struct CountingOwner : ExecutionContext::Owner {
+  StopCause OnWatched() override {
+    ++watched;
+    return cause;
+  }
+  int watched = 0;
+  StopCause cause = StopCause::kNone;
+};
+
+TEST_P(ExecutionContextTest, HasADeadlineAndACauseOfItsStop) {
+  const auto context = ExecutionContext::Create();
+  EXPECT_EQ(context->deadline_ns(), 0);
+  EXPECT_EQ(ExecutionContext::Create(17)->deadline_ns(), 17);
+  context->set_deadline_ns(18);
+  EXPECT_EQ(context->deadline_ns(), 18);
+  EXPECT_FALSE(context->stop_requested());
+  EXPECT_TRUE(context->RequestStop(StopCause::kDeadline));
+  EXPECT_FALSE(context->RequestStop(StopCause::kCancelled));
+  EXPECT_TRUE(context->stop_requested());
+  EXPECT_EQ(context->stop_cause(), StopCause::kDeadline);
+  EXPECT_STREQ(ToString(context->stop_cause()), "its deadline has passed");
+  // A token that is asked for later.
+  EXPECT_TRUE(context->stop_token().stop_requested());
+}
+
+TEST_P(ExecutionContextTest, TellsItsOwnerOfTheFirstToken) {
+  CountingOwner owner;
+  const auto context = ExecutionContext::Create(0, &owner);
+  const std::stop_token first = context->stop_token();
+  EXPECT_TRUE(first.stop_possible());
+  EXPECT_EQ(owner.watched, 1);
+  EXPECT_EQ(context->stop_token(), first);
+  EXPECT_EQ(owner.watched, 1);
+  EXPECT_FALSE(first.stop_requested());
+  EXPECT_TRUE(context->RequestStop(StopCause::kCallerGone));
+  EXPECT_TRUE(first.stop_requested());
+}
+
+TEST_P(ExecutionContextTest, TakesTheCauseThatItsOwnerHasAlready) {
+  CountingOwner owner;
+  owner.cause = StopCause::kCallerGone;
+  const auto context = ExecutionContext::Create(0, &owner);
+  EXPECT_FALSE(context->stop_requested());
+  EXPECT_TRUE(context->stop_token().stop_requested());
+  EXPECT_EQ(context->stop_cause(), StopCause::kCallerGone);
+  EXPECT_FALSE(context->RequestStop(StopCause::kCancelled));
+}
+
+TEST_P(ExecutionContextTest, TellsNobodyOnceStoppedOrDisowned) {
+  CountingOwner owner;
+  const auto stopped = ExecutionContext::Create(0, &owner);
+  stopped->RequestStop(StopCause::kCancelled);
+  EXPECT_TRUE(stopped->stop_token().stop_requested());
+  const auto disowned = ExecutionContext::Create(0, &owner);
+  disowned->Disown();
+  EXPECT_FALSE(disowned->stop_token().stop_requested());
+  EXPECT_EQ(owner.watched, 0);
+}
+
+TEST_P(ExecutionContextTest, IsAsNewUntilSomebodyUsesIt) {
+  const auto context = ExecutionContext::Create(5);
+  EXPECT_TRUE(context->IsAsNew());
+  context->Execute([&] {
+    EXPECT_FALSE(context->IsAsNew());  // The scope has a reference.
+    EXPECT_FALSE(context->stop_requested());
+  });
+  EXPECT_TRUE(context->IsAsNew());
+  static_cast<void>(text.GetFrom(context.Get()));
+  EXPECT_FALSE(context->IsAsNew());
+  const auto watched = ExecutionContext::Create();
+  static_cast<void>(watched->stop_token());
+  EXPECT_FALSE(watched->IsAsNew());
+  const auto stopped = ExecutionContext::Create();
+  stopped->RequestStop(StopCause::kCancelled);
+  EXPECT_FALSE(stopped->IsAsNew());
+}
+
+// On a fiber, on a plain thread and in a blocking region.
+TEST_P(ExecutionContextTest, AStopEndsWaitsOfAllKinds) {
+  const auto context = ExecutionContext::Create();
+  Latch waiting(4);
+  const auto in_context = [&](auto wait) {
+    return [&context, &waiting, wait] {
+      context->Execute([&] {
+        waiting.count_down();
+        wait(ExecutionContext::Current()->stop_token());
+      });
+    };
+  };
+  const auto sleep = [](const std::stop_token& stop) {
+    EXPECT_FALSE(this_fiber::SleepFor(stop, std::chrono::hours(1)));
+  };
+  Fiber sleeper(in_context(sleep));
+  std::thread thread(in_context(sleep));
+  Fiber blocking([&] { RunBlocking(in_context(sleep)); });
+  Mutex mutex;
+  ConditionVariable never;
+  Fiber waiter(in_context([&](const std::stop_token& stop) {
+    std::unique_lock lock(mutex);
+    EXPECT_FALSE(never.wait(lock, stop, [] { return false; }));
+  }));
+  waiting.wait();
+  context->RequestStop(StopCause::kCancelled);
+  sleeper.join();
+  thread.join();
+  blocking.join();
+  waiter.join();
+}
+
+// Tokens, a stop and the owner's end come at once. The owner is gone directly
+// after Disown(): the sanitizers would tell of a late OnWatched().
+TEST_P(ExecutionContextTest, TokensMeetAStopAndTheOwnersEnd) {
+  struct Owner : ExecutionContext::Owner {
+    StopCause OnWatched() override {
+      ++watched;  // Guarded by the context's lock.
+      return StopCause::kNone;
+    }
+    int watched = 0;
+  };
+  testing::MeetAgainAndAgain([](testing::Meeting& meeting) {
+    std::optional<Owner> owner(std::in_place);
+    const auto context = ExecutionContext::Create(0, &*owner);
+    std::atomic<int> stops{0};
+    meeting.Start([&](int i) {
+      while (NowNs() < meeting.Near()) std::this_thread::yield();
+      if (i == 3) {
+        stops += context->RequestStop(StopCause::kCancelled) ? 1 : 0;
+        return;
+      }
+      const std::stop_token token = context->stop_token();
+      // Ends in any case, by the stop.
+      EXPECT_FALSE(this_fiber::SleepUntilNs(token, kNoDeadline));
+    });
+    meeting.Finish([&] {
+      context->Disown();
+      EXPECT_LE(owner->watched, 1);
+      owner.reset();
+    });
+    EXPECT_EQ(stops, 1);
+    EXPECT_TRUE(context->stop_token().stop_requested());
   });
 }
 
