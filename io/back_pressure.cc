@@ -40,7 +40,7 @@ bool BackPressure::Release(std::size_t n) noexcept {
   // seq_cst: store then load, pairs with the store and load in Wait and in
   // AskForRoom [BK1].
   const std::size_t left = queued_.fetch_sub(n, std::memory_order_seq_cst) - n;
-  if (budget_ != nullptr) budget_->Change(left + n, left);
+  Count(left + n, left);
   if (IsRoom(left) && waited_for_.load(std::memory_order_seq_cst)) {
     ScopedLock guard(lock_);
     return WakeAll();

@@ -36,7 +36,7 @@ class BackPressure {
   void Add(std::size_t n) noexcept {
     // relaxed: a count on its own; see Release() for who waits for it to fall.
     const std::size_t before = queued_.fetch_add(n, std::memory_order_relaxed);
-    if (budget_ != nullptr) budget_->Change(before, before + n);
+    Count(before, before + n);
   }
 
   // Counts `n` bytes less, and wakes the waiters if that is due. True: it also
@@ -68,14 +68,21 @@ class BackPressure {
   struct Waiter;
 
   bool IsRoom(std::size_t queued) const noexcept {
-    if (queued > limit_ / 2) return false;
-    return queued <= MemoryBudget::kStep || budget_ == nullptr ||
-           !budget_->tight();
+    if (queued <= few_) [[likely]]
+      return true;
+    return queued <= limit_ / 2 && (budget_ == nullptr || !budget_->tight());
+  }
+  void Count(std::size_t before, std::size_t after) noexcept {
+    if (MemoryBudget::Counts(before, after)) [[unlikely]] {
+      if (budget_ != nullptr) budget_->Change(before, after);
+    }
   }
   // True: AskForRoom() is to be answered.
   bool WakeAll() noexcept FLARE_REQUIRES(lock_);
 
   const std::size_t limit_;
+  // Never many, however tight the budget is.
+  const std::size_t few_ = std::min(limit_ / 2, MemoryBudget::kStep);
   MemoryBudget* const budget_;  // May be null.
   std::atomic<std::size_t> queued_{0};
   std::atomic<bool> waited_for_{false};  // By `waiters_` or the asker.

@@ -30,10 +30,15 @@ class MemoryBudget : public RefCounted<MemoryBudget> {
   MemoryBudget(std::size_t limit, Function<void()> on_over)
       : limit_(limit), on_over_(std::move(on_over)), alarm_(limit) {}
 
+  // Whether Change() does anything.
+  static bool Counts(std::size_t before, std::size_t after) {
+    return (before ^ after) >= kStep;
+  }
+
   // A part of the whole went from `before` to `after` bytes. Each part must see
   // all of its changes, from 0 to 0.
   void Change(std::size_t before, std::size_t after) {
-    if (before / kStep != after / kStep) [[unlikely]] {
+    if (Counts(before, after)) [[unlikely]] {
       Publish(before / kStep * kStep, after / kStep * kStep);
     }
   }

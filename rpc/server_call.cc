@@ -233,14 +233,8 @@ bool ServerCall::ParseHead() {
 
   const Method* const method = FindMethod();
   if (method == nullptr) return FailUnknown(), false;
-  if (method->streaming()) {
-    Fail(flare::Status(STATUS_MALFORMED_DATA,
-                       "Method [" + std::string(method->name()) +
-                           "] is a streaming method: it can't be "
-                           "called with a single message."),
-         Failure::kMalformed);
-    return false;
-  }
+  if (method->streaming()) [[unlikely]]
+    return RefuseStreaming(*method), false;
   if (waited_ns > method->max_wait_ns || !method->TryEnter()) {
     return FailOverloaded(), false;
   }
@@ -259,6 +253,14 @@ bool ServerCall::ParseHead() {
   if (ExecutionContext::AnyLocals()) [[unlikely]]
     context_ = ExecutionContext::Create();
   return true;
+}
+
+void ServerCall::RefuseStreaming(const Method& method) {
+  Fail(flare::Status(STATUS_MALFORMED_DATA,
+                     "Method [" + std::string(method.name()) +
+                         "] is a streaming method: it can't be "
+                         "called with a single message."),
+       Failure::kMalformed);
 }
 
 // The one that the request is for; null if the server doesn't have it.

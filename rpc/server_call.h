@@ -80,6 +80,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool AskGate(CallGate* gate);
   bool Begin();
   bool BeginRpc();
+  [[gnu::cold, gnu::noinline]] void RefuseStreaming(const Method& method);
   [[gnu::cold, gnu::noinline]] void FailWithoutMemory();
   [[gnu::cold, gnu::noinline]] void GiveUp();
   [[gnu::cold, gnu::noinline]] void FinishUnanswered();

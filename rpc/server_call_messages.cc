@@ -88,11 +88,12 @@ void ServerCall::CountReply() {
 }
 
 flare::Status ServerCall::FillResponse(OutboundResponse* response) {
+  const ReplyTicket& ticket = this->ticket();
   if (controller_.has_bytes_ && controller_.raw_bytes_) {
     response->body = *std::move(controller_.raw_bytes_);
   } else {
-    flare::Status status = SerializePayload(
-        ticket().format, *messages_.response(), &response->body);
+    flare::Status status =
+        SerializePayload(ticket.format, *messages_.response(), &response->body);
     if (status.ok()) {
       response_bytes_ = response->body.size();
     } else if (!controller_.Failed()) {
@@ -103,7 +104,7 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
     response->attachment = std::move(controller_.response_attachment_);
   }
   if (response->attachment.empty() && !IsCompressed(controller_.compression_) &&
-      ticket().codings == 0) [[likely]] {
+      ticket.codings == 0) [[likely]] {
     return flare::Status();
   }
   return FitToCaller(response);

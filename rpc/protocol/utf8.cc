@@ -22,7 +22,7 @@ std::string ToUtf8(std::string_view text) {
 
 }  // namespace
 
-std::string_view AsUtf8(std::string_view text, std::string* scratch) {
+std::string_view NonEmptyAsUtf8(std::string_view text, std::string* scratch) {
   if (AsciiPrefix(text) == text.size()) return text;
   *scratch = ToUtf8(text);
   return *scratch;
