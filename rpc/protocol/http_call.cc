@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <limits>
 
@@ -13,13 +14,17 @@ namespace flare::rpc {
 
 namespace {
 
-constexpr std::string_view kPrefix = "/rpc/";
+constexpr char kPrefix[] = "/rpc/";
+constexpr std::size_t kPrefixSize = sizeof(kPrefix) - 1;
 
-// ReplyTicket::variant of a call whose Content-Type is ContentTypeOf(format);
-// kForeign[n] has this plus n + 1.
-constexpr std::uint8_t kOwnType = 1;
+// Not starts_with(), which calls memcmp() for these five bytes.
+bool HasPrefix(std::string_view path) {
+  return path.size() >= kPrefixSize &&
+         std::memcmp(path.data(), kPrefix, kPrefixSize) == 0;
+}
 
-// By which callers of brpc and tRPC call the formats.
+// By which callers of brpc and tRPC call the formats. ReplyTicket::variant of
+// the n-th is kOwnHttpType + n + 1.
 struct ForeignType {
   std::string_view name;
   PayloadFormat format;
@@ -67,9 +72,8 @@ HttpRefusal RefuseFormat(const HttpUses& uses, std::string_view content_type) {
 // Whether calls are made to `target`, by POST.
 bool IsCallTarget(std::string_view target) {
   // Other forms than that of a path are rare.
-  return target.starts_with(kPrefix) ||
-         (!target.starts_with('/') &&
-          PathOfTarget(target).starts_with(kPrefix));
+  return HasPrefix(target) ||
+         (!target.starts_with('/') && HasPrefix(PathOfTarget(target)));
 }
 
 // ... in the way of other frameworks.
@@ -78,30 +82,19 @@ bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
          uses.paths->Read(PathOfTarget(target), nullptr);
 }
 
-}  // namespace
-
-bool IsHttpCall(const HttpUses& uses, const HttpHead& head) {
+// Not inlined, here and below: all calls would pay for the frame.
+[[gnu::noinline]] bool IsUnusualCall(const HttpUses& uses,
+                                     const HttpHead& head) {
   if (!uses.calls()) return false;
-  if (IsCallTarget(head.target)) [[likely]] {
+  if (IsCallTarget(head.target)) {
     return head.method == HttpMethod::Post || !IsHttpPreflight(uses, head);
   }
   return head.method == HttpMethod::Post && IsForeignTarget(uses, head.target);
 }
 
-bool IsHttpPreflight(const HttpUses& uses, const HttpHead& head) {
-  return head.method == HttpMethod::Options && uses.cors != nullptr &&
-         uses.cors->enabled() && uses.calls() &&
-         (IsCallTarget(head.target) || IsForeignTarget(uses, head.target));
-}
-
-bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
-                    ReplyTicket* ticket) {
-  // As a rule it is just that.
-  ticket->format = PayloadFormat::kProtobuf;
-  ticket->variant = kOwnType;
-  if (uses.pb && content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
-    return true;
-  }
+[[gnu::noinline]] bool ReadUnusualFormat(const HttpUses& uses,
+                                         std::string_view content_type,
+                                         ReplyTicket* ticket) {
   const std::string_view type =
       Trim(content_type.substr(0, content_type.find(';')));
   for (auto own : {PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
@@ -114,16 +107,42 @@ bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
     const auto& [name, format] = kForeign[i];
     if (!IEquals(type, name) || !Speaks(uses, format)) continue;
     ticket->format = format;
-    ticket->variant = static_cast<std::uint8_t>(kOwnType + i + 1);
+    ticket->variant = static_cast<std::uint8_t>(kOwnHttpType + i + 1);
     return true;
   }
   return false;
 }
 
+}  // namespace
+
+bool IsHttpCall(const HttpUses& uses, const HttpHead& head) {
+  if (HasPrefix(head.target) && head.method == HttpMethod::Post) [[likely]] {
+    return uses.calls();
+  }
+  return IsUnusualCall(uses, head);
+}
+
+bool IsHttpPreflight(const HttpUses& uses, const HttpHead& head) {
+  return head.method == HttpMethod::Options && uses.cors != nullptr &&
+         uses.cors->enabled() && uses.calls() &&
+         (IsCallTarget(head.target) || IsForeignTarget(uses, head.target));
+}
+
+bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
+                    ReplyTicket* ticket) {
+  // As a rule it is just that.
+  ticket->format = PayloadFormat::kProtobuf;
+  ticket->variant = kOwnHttpType;
+  if (uses.pb && content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
+    return true;
+  }
+  return ReadUnusualFormat(uses, content_type, ticket);
+}
+
 std::string_view HttpTypeOf(const ReplyTicket& ticket) {
-  return ticket.variant == kOwnType
+  return ticket.variant == kOwnHttpType
              ? ContentTypeOf(ticket.format)
-             : kForeign[ticket.variant - kOwnType - 1].name;
+             : kForeign[ticket.variant - kOwnHttpType - 1].name;
 }
 
 std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
@@ -147,7 +166,8 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
     }
     request->head.compression = head.encoding;
   }
-  if (const std::uint8_t usable = head.accept_encoding.usable()) [[unlikely]] {
+  if (head.accept_encoding.named()) [[unlikely]] {
+    const std::uint8_t usable = head.accept_encoding.usable();
     request->ticket.codings = usable;
     request->head.acceptable_compressions = usable;
   }
@@ -156,8 +176,8 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
                               std::numeric_limits<std::uint32_t>::max());
   if (!spoken) return RefuseFormat(uses, head.content_type);
   const std::string_view path = PathOfTarget(head.target);
-  if (path.starts_with(kPrefix)) [[likely]] {
-    request->scratch.assign(path.substr(kPrefix.size()));
+  if (HasPrefix(path)) [[likely]] {
+    request->scratch.assign(path.substr(kPrefixSize));
   } else {
     uses.paths->Read(path, &request->scratch);
   }

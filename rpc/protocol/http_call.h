@@ -4,6 +4,7 @@
 #ifndef FLARE_RPC_PROTOCOL_HTTP_CALL_H_
 #define FLARE_RPC_PROTOCOL_HTTP_CALL_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,10 @@ struct HttpRefusal {
 // server speaks.
 bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
                     ReplyTicket* ticket);
+
+// ReplyTicket::variant of a call whose Content-Type is ContentTypeOf(format);
+// those of other frameworks have greater ones.
+inline constexpr std::uint8_t kOwnHttpType = 1;
 
 // The Content-Type of the reply to a call.
 std::string_view HttpTypeOf(const ReplyTicket& ticket);

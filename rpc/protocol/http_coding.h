@@ -34,6 +34,9 @@ class HttpCodings {
   // Reads one field; there may be several.
   void Add(std::string_view value);
 
+  // Whether usable() may be other than 0.
+  bool named() const { return accepted_ != 0; }
+
   // Bit n: CompressionAlgorithm n may be used. 0 if there was no such field.
   std::uint8_t usable() const;
 

@@ -81,6 +81,20 @@ void AppendCallFields(const ReplyTicket& ticket, std::string_view type,
   AppendCallFields(ticket, HttpTypeOf(ticket), out);
 }
 
+[[gnu::cold, gnu::noinline]] bool CanCarry(const ReplyTicket& ticket,
+                                           const OutboundResponse& response) {
+  return response.attachment.empty() &&
+         (ticket.codings & HttpCodings::BitOf(response.compression)) != 0;
+}
+
+[[gnu::cold, gnu::noinline]] void AppendCoding(const OutboundResponse& response,
+                                               BufferBuilder* out) {
+  if (response.body.empty()) return;
+  out->Append("Content-Encoding: ");
+  out->Append(HttpCodingName(response.compression));
+  out->Append("\r\n");
+}
+
 // What programs read that know nothing of our fields.
 std::string JsonFailure(int code, std::string_view text) {
   std::string body = "{\"code\":" + std::to_string(code) + ",\"message\":";
@@ -259,28 +273,22 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
     return FormatFailure(ticket, response.status, response.description);
   }
   const bool compressed = IsCompressed(response.compression);
-  if ((compressed &&
-       (ticket.codings & HttpCodings::BitOf(response.compression)) == 0) ||
-      !response.attachment.empty()) {
+  if ((compressed || !response.attachment.empty()) &&
+      !CanCarry(ticket, response)) [[unlikely]] {
     return FormatFailure(ticket, STATUS_NOT_SUPPORTED,
                          "HTTP carries no attachments, and messages that are "
                          "compressed only as the caller accepts");
   }
   BufferBuilder out;
-  const std::string_view success =
-      ticket.variant == 1 ? SuccessOf(ticket.format) : std::string_view();
-  if (!success.empty()) [[likely]] {
-    out.Append(success);
+  if (ticket.variant == kOwnHttpType) [[likely]] {
+    out.Append(SuccessOf(ticket.format));
     AppendDecimal(ticket.correlation_id, &out);
     out.Append("\r\n");
   } else {
     AppendForeignSuccess(ticket, &out);
   }
-  if (compressed && !response.body.empty()) {
-    out.Append("Content-Encoding: ");
-    out.Append(HttpCodingName(response.compression));
-    out.Append("\r\n");
-  }
+  if (compressed) [[unlikely]]
+    AppendCoding(response, &out);
   AppendEnd(ticket, response.body.size(), &out);
   std::move(response.body).AppendTo(&out);
   return out.DestructiveGet();

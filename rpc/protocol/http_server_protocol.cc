@@ -26,6 +26,13 @@ constexpr std::uint8_t kHttp2Ticket = 0xff;
 // Bytes of empty lines between two requests.
 constexpr std::size_t kMaxEmptyBytes = 1024;
 
+Buffer FormatAnyRefusal(const ReplyTicket& ticket,
+                        const OutboundResponse& response) {
+  return ticket.variant == kHttp2Ticket
+             ? FormatHttp2Refusal(response.description)
+             : FormatRefusal(ticket, response);
+}
+
 class HttpServerProtocol : public ServerProtocol {
  public:
   HttpServerProtocol(const HttpUses& uses, const Limits& limits,
@@ -226,8 +233,8 @@ CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
   if (scanned_ == 0) {
     const std::size_t before = in.size();
     const CutResult result = FindHttpRequest(in, spoken_);
-    empty_lines_ += before - in.size();
-    if (empty_lines_ > kMaxEmptyBytes) [[unlikely]] {
+    if (in.size() != before &&
+        (empty_lines_ += before - in.size()) > kMaxEmptyBytes) [[unlikely]] {
       return RefuseHead({400, "too many empty lines before a request"}, in,
                         request);
     }
@@ -371,11 +378,8 @@ CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
 
 void HttpServerProtocol::Write(const ReplyTicket& ticket,
                                OutboundResponse&& response) {
-  if (ticket.variant == kHttp2Ticket) [[unlikely]] {
-    return Send(ticket, FormatHttp2Refusal(response.description));
-  }
   Buffer bytes = ticket.http_status != 0
-                     ? FormatRefusal(ticket, response)
+                     ? FormatAnyRefusal(ticket, response)
                      : FormatCallReply(ticket, std::move(response));
   if (ticket.cors != 0) [[unlikely]] {
     bytes = InsertFields(uses_.cors->FieldsFor(ticket.cors), std::move(bytes));
