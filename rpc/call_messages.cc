@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
 #include "flare/base/string.h"
+#include "flare/rpc/message_growth.h"
 
 namespace flare::rpc {
 namespace {
@@ -19,27 +21,34 @@ constexpr std::size_t kShare = 8;
 // for each.
 constexpr std::size_t kManyBytes = 64 << 10;
 
-// The share of a new pair, which is smaller the more the others have. 0: too
-// little is left, the pair has kLeastAllowance.
-std::uint32_t TakeAllowance(std::size_t memory_per_byte) {
+constexpr std::size_t kKib = 1024;
+
+// The share of a new pair in KiB, which is smaller the more the others have.
+// 0: too little is left, the pair has kLeastAllowance.
+std::uint16_t TakeAllowance(std::size_t memory_per_byte) {
   // relaxed, all: a count on its own, which pairs that are made at the same
   // time may overdraw a little.
   const std::size_t others = allowed.load(std::memory_order_relaxed);
   const std::size_t left =
       CallMessages::kTotalAllowance -
       std::min<std::size_t>(others, CallMessages::kTotalAllowance);
-  const auto mine = static_cast<std::uint32_t>(
+  const std::size_t mine =
       std::min({left / kShare, std::size_t{CallMessages::kMostAllowance},
-                kManyBytes * memory_per_byte}));
-  if (mine <= CallMessages::kLeastAllowance) return 0;
-  allowed.fetch_add(mine, std::memory_order_relaxed);
-  return mine;
+                kManyBytes * memory_per_byte}) /
+      kKib;
+  if (mine * kKib <= CallMessages::kLeastAllowance) return 0;
+  allowed.fetch_add(mine * kKib, std::memory_order_relaxed);
+  return static_cast<std::uint16_t>(mine);
 }
 
 }  // namespace
 
 CallMessages::~CallMessages() {
   for (Pair& pair : pairs_) Drop(&pair);
+}
+
+std::size_t CallMessages::Pair::allowance() const {
+  return std::max<std::size_t>(allowance_kib * kKib, kLeastAllowance);
 }
 
 std::size_t CallMessages::allowed_in_total() {
@@ -70,16 +79,31 @@ CallMessages::Pair* CallMessages::Make(const Method& method) {
   if (!method.keeps_messages) return pair;
   pair->request_prototype = method.request_prototype;
   pair->response_prototype = method.response_prototype;
-  pair->allowance = TakeAllowance(method.memory_per_byte);
-  pair->bytes_left = static_cast<std::uint32_t>(
-      std::max(pair->allowance, kLeastAllowance) / method.memory_per_byte);
+  pair->allowance_kib = TakeAllowance(method.memory_per_byte);
+  pair->bytes_left =
+      static_cast<std::uint32_t>(pair->allowance() / method.memory_per_byte);
+  if (method.measurable && method.memory_per_byte <= UINT16_MAX) {
+    pair->memory_per_byte = static_cast<std::uint16_t>(method.memory_per_byte);
+  }
   return pair;
 }
 
+// Drops a pair that has used up its allowance, unless it turns out to keep less
+// than half of it: then many calls share the cost of looking.
+[[gnu::cold, gnu::noinline]] void CallMessages::DropOrRenew(Pair* pair) {
+  if (pair->memory_per_byte == 0) return Drop(pair);
+  const std::size_t kept = MeasureCleared(pair->request.get()) +
+                           MeasureCleared(pair->response.get());
+  const std::size_t allowance = pair->allowance();
+  if (kept > allowance / 2) return Drop(pair);
+  pair->bytes_left =
+      static_cast<std::uint32_t>((allowance - kept) / pair->memory_per_byte);
+}
+
 void CallMessages::Drop(Pair* pair) {
-  if (pair->allowance != 0) {
+  if (pair->allowance_kib != 0) {
     // relaxed: see TakeAllowance().
-    allowed.fetch_sub(pair->allowance, std::memory_order_relaxed);
+    allowed.fetch_sub(pair->allowance_kib * kKib, std::memory_order_relaxed);
   }
   *pair = Pair();
 }
@@ -89,12 +113,13 @@ void CallMessages::Release(std::size_t request_bytes,
   Pair* const pair = std::exchange(current_, nullptr);
   if (pair == nullptr) return;
   if (pair->request_prototype == nullptr || request_bytes > kMaxKeptBytes ||
-      response_bytes > kMaxKeptBytes ||
-      request_bytes + response_bytes > pair->bytes_left) {
+      response_bytes > kMaxKeptBytes) [[unlikely]] {
     return Drop(pair);
   }
-  pair->bytes_left -=
-      static_cast<std::uint32_t>(request_bytes + response_bytes);
+  const std::size_t bytes = request_bytes + response_bytes;
+  if (bytes > pair->bytes_left) [[unlikely]]
+    return DropOrRenew(pair);
+  pair->bytes_left -= static_cast<std::uint32_t>(bytes);
   pair->response->Clear();
 }
 

@@ -9,8 +9,9 @@
 // A cleared message keeps the elements of its repeated fields, so it grows to
 // the union of all shapes that it has had. That is bounded without being
 // measured: the bytes that pass through a pair of messages times the memory
-// that each can add (message_growth.h) stay below an allowance, and a pair that
-// has used it up is dropped. All pairs together have kTotalAllowance, beyond
+// that each can add (message_growth.h) stay below an allowance. A pair that has
+// used it up is dropped, unless it can be measured, and keeps little: then it
+// may use the rest. All pairs together have kTotalAllowance, beyond
 // which each gets kLeastAllowance.
 //
 // One call at a time; nothing is thread-safe, nothing blocks.
@@ -73,12 +74,17 @@ class CallMessages {
     std::unique_ptr<google::protobuf::Message> response;
     // Bytes on the wire that may still pass through them.
     std::uint32_t bytes_left = 0;
-    // Of kTotalAllowance.
-    std::uint32_t allowance = 0;
+    // KiB of kTotalAllowance.
+    std::uint16_t allowance_kib = 0;
+    // Of the method; 0: it can't be measured.
+    std::uint16_t memory_per_byte = 0;
+
+    std::size_t allowance() const;
   };
 
   Pair* Find(const Method& method);
   Pair* Make(const Method& method);
+  static void DropOrRenew(Pair* pair);
   static void Drop(Pair* pair);
 
   Pair* current_ = nullptr;

@@ -132,6 +132,39 @@ TEST_F(CallMessagesTest, EachMethodHasItsOwn) {
   }
 }
 
+// A type that tells what it keeps: small calls have the same pair for good.
+TEST_F(CallMessagesTest, SmallOnesWithoutSubmessagesStayForever) {
+  Serve(std::string(kMaxKeptBytes, 'x'));
+  messages_.Acquire(test_.method);
+  const Message* const kept = request();
+  messages_.Release(0, 0);
+  for (int i = 0; i != 2000; ++i) {
+    messages_.Acquire(test_.method);
+    ASSERT_EQ(request(), kept) << i;
+    // Unknown fields, whose list stays as large as it has been.
+    for (int j = 0; j != i % 100; ++j) {
+      request()->GetReflection()->MutableUnknownFields(request())->AddVarint(
+          1000 + j, 1);
+    }
+    messages_.Release(1000, 1000);
+  }
+}
+
+TEST_F(CallMessagesTest, OnesThatKeepMuchAreMadeAnew) {
+  messages_.Acquire(test_.method);
+  // More than it was said to have received.
+  const std::string large(CallMessages::kMostAllowance, 'x');
+  request()->set_body(large);
+  messages_.Release(0, 0);
+  bool made_anew = false;
+  for (int i = 0; i != 2000 && !made_anew; ++i) {
+    messages_.Acquire(test_.method);
+    made_anew = request()->SpaceUsedLong() < large.size();
+    messages_.Release(1000, 1000);
+  }
+  EXPECT_TRUE(made_anew);
+}
+
 // Their prototype may be gone when the next call comes, or the program ends.
 TEST_F(CallMessagesTest, ThoseOfTypesMadeAtRunTimeAreNotKept) {
   google::protobuf::DynamicMessageFactory factory;

@@ -1,6 +1,7 @@
 #include "flare/rpc/message_growth.h"
 
 #include <google/protobuf/message.h>
+#include <google/protobuf/unknown_field_set.h>
 
 #include <algorithm>
 #include <set>
@@ -80,6 +81,25 @@ class Walk {
 };
 
 }  // namespace
+
+bool IsMeasurable(const pb::Descriptor* type) {
+  for (int i = 0; i != type->field_count(); ++i) {
+    if (type->field(i)->message_type() != nullptr) return false;
+  }
+  return type->extension_range_count() == 0;
+}
+
+std::size_t MeasureCleared(pb::Message* message) {
+  message->Clear();
+  const pb::Reflection* const reflection = message->GetReflection();
+  if (&reflection->GetUnknownFields(*message) !=
+      &pb::UnknownFieldSet::default_instance()) {
+    pb::UnknownFieldSet
+        none;  // Whose list has no memory, unlike a cleared one.
+    reflection->MutableUnknownFields(message)->Swap(&none);
+  }
+  return message->SpaceUsedLong();
+}
 
 std::size_t MemoryPerByte(const pb::Descriptor* type) {
   Walk walk;

@@ -3,6 +3,7 @@
 #include <google/protobuf/any.pb.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/struct.pb.h>
+#include <google/protobuf/unknown_field_set.h>
 
 #include <memory>
 #include <string>
@@ -81,6 +82,38 @@ TEST(MessageGrowthTest, MapsAndRecursionEnd) {
   EXPECT_LE(GainOf(pb::Struct::default_instance(), {all.SerializeAsString()}),
             MemoryPerByte(pb::Struct::descriptor()));
   EXPECT_LT(MemoryPerByte(pb::Struct::descriptor()), 200u);
+}
+
+TEST(MessageGrowthTest, SomeTypesTellWhatTheyKeep) {
+  EXPECT_TRUE(IsMeasurable(TestRequest::descriptor()));
+  EXPECT_TRUE(IsMeasurable(pb::SourceCodeInfo::Location::descriptor()));
+  EXPECT_FALSE(IsMeasurable(pb::SourceCodeInfo::descriptor()));
+  EXPECT_FALSE(IsMeasurable(pb::Struct::descriptor()));          // A map.
+  EXPECT_FALSE(IsMeasurable(pb::MessageOptions::descriptor()));  // Extensions.
+
+  pb::SourceCodeInfo::Location location;
+  const std::size_t empty = MeasureCleared(&location);
+  EXPECT_EQ(empty, location.SpaceUsedLong());
+  location.set_leading_comments(std::string(1000, 'x'));
+  for (int i = 0; i != 100; ++i) {
+    location.add_path(i);
+    location.add_leading_detached_comments(std::string(20, 'x'));
+  }
+  const std::size_t kept = MeasureCleared(&location);
+  EXPECT_EQ(location.ByteSizeLong(), 0u);
+  EXPECT_GE(kept, empty + 1000 + 100 * (sizeof(int) + sizeof(std::string)));
+}
+
+TEST(MessageGrowthTest, MeasuringFreesTheListOfUnknownFields) {
+  TestRequest request;
+  for (int i = 0; i != 100; ++i) {
+    pb::UnknownFieldSet* const unknown =
+        request.GetReflection()->MutableUnknownFields(&request);
+    unknown->AddVarint(1000 + i, 1);
+  }
+  MeasureCleared(&request);
+  EXPECT_EQ(request.GetReflection()->GetUnknownFields(request).field_count(),
+            0);
 }
 
 TEST(MessageGrowthTest, NumbersInLists) {

@@ -99,6 +99,9 @@ Method::Method(google::protobuf::Service* service,
               ? std::max(MemoryPerByte(request_prototype->GetDescriptor()),
                          MemoryPerByte(response_prototype->GetDescriptor()))
               : 0),
+      measurable(keeps_messages &&
+                 IsMeasurable(request_prototype->GetDescriptor()) &&
+                 IsMeasurable(response_prototype->GetDescriptor())),
       max_running(
           descriptor->options().GetExtension(flare::max_ongoing_requests)),
       max_wait_ns(MaxWaitNs(descriptor->options())) {}

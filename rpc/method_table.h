@@ -73,6 +73,8 @@ class Method {
   // Bytes of memory that one on the wire can add to kept messages
   // (message_growth.h).
   const std::size_t memory_per_byte;
+  // Whether kept messages tell how much they keep.
+  const bool measurable;
   std::size_t max_running;  // 0: no limit. Constant once started.
   // From when a call was read until it begins. Without limit it is the largest
   // number, so that comparing suffices.
