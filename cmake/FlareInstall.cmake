@@ -20,16 +20,16 @@ foreach(folder IN LISTS folders)
     PATTERN "testing" EXCLUDE
     PATTERN "models" EXCLUDE
     PATTERN "protobuf_utf8" EXCLUDE
-    PATTERN "protocol/*.proto" EXCLUDE
+    PATTERN "wire/*.proto" EXCLUDE
     PATTERN "*_testing.h" EXCLUDE
     PATTERN "*_fuzzing.h" EXCLUDE
-    REGEX "/rpc/init(\\.h)?$" EXCLUDE)
+    REGEX "/rpc/start/init(\\.h)?$" EXCLUDE)
 endforeach()
 
 if(FLARE_BUILD_RPC)
-  install(FILES rpc/init.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare
+  install(FILES rpc/start/init.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare
     COMPONENT Development)
-  install(DIRECTORY rpc/init DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare
+  install(DIRECTORY rpc/start/init DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare
     COMPONENT Development FILES_MATCHING PATTERN "*.h")
   install(FILES ${flare_BINARY_DIR}/include/flare/rpc/rpc_options.pb.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare/rpc

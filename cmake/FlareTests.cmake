@@ -43,11 +43,11 @@ if(FLARE_BUILD_RPC)
     PUBLIC flare_fiber_testing flare::rpc GTest::gtest)
   flare_generate_services(TARGET flare_rpc_testing MESSAGES_ONLY
     PROTOS
-      rpc/protocol/any_messages.proto
-      rpc/protocol/baidu_std_meta.proto
-      rpc/protocol/old_messages.proto
-      rpc/protocol/rpc_meta.proto
-      rpc/protocol/trpc_meta.proto
+      rpc/wire/any_messages.proto
+      rpc/wire/baidu_std_meta.proto
+      rpc/wire/old_messages.proto
+      rpc/wire/rpc_meta.proto
+      rpc/wire/trpc_meta.proto
       rpc/testing/limited_service.proto
       rpc/testing/test_service.proto)
   add_library(flare_published_service STATIC)
@@ -58,9 +58,7 @@ if(FLARE_BUILD_RPC)
   flare_tests(base
     FILES base/zero_copy_stream_test.cc
     LIBRARIES flare::rpc)
-  file(GLOB tests CONFIGURE_DEPENDS rpc/*_test.cc)
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS rpc/*_test.cc)
   flare_tests(rpc FILES ${tests}
     LIBRARIES flare_published_service flare_rpc_testing)
-  file(GLOB tests CONFIGURE_DEPENDS rpc/protocol/*_test.cc)
-  flare_tests(protocol FILES ${tests} LIBRARIES flare_rpc_testing)
 endif()

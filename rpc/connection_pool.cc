@@ -27,9 +27,9 @@
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
-#include "flare/rpc/flags.h"
 #include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
 
 namespace flare::rpc {
 namespace {

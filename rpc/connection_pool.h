@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "flare/base/status.h"
-#include "flare/rpc/peer_connections.h"
+#include "flare/rpc/client/peer_connections.h"
 
 namespace flare::rpc {
 

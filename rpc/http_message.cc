@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "flare/base/string.h"
-#include "flare/rpc/http_text.h"
+#include "flare/rpc/http/http_text.h"
 
 namespace flare {
 

@@ -20,8 +20,8 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/io/resolver.h"
-#include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {

@@ -70,7 +70,7 @@ inline Limits ClientLimits(std::size_t max_packet_size) {
           .max_http_header = max_packet_size};
 }
 
-// How messages stand in `body`; see protocol/payload.h for the conversion.
+// How messages stand in `body`; see wire/payload.h for the conversion.
 enum class PayloadFormat : std::uint8_t {
   kProtobuf,      // binary
   kProtobufText,  // text format, on one line

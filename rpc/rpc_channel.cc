@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "flare/rpc/client_call.h"
-#include "flare/rpc/route.h"
+#include "flare/rpc/client/client_call.h"
+#include "flare/rpc/client/route.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
 

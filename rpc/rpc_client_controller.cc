@@ -17,9 +17,9 @@
 #include "flare/base/cpu.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/string.h"
-#include "flare/rpc/client_call.h"
-#include "flare/rpc/flags.h"
+#include "flare/rpc/client/client_call.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
 #include "glog/logging.h"
 
 namespace flare {

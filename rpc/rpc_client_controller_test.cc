@@ -5,8 +5,8 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
-#include "flare/rpc/flags.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
 #include "gtest/gtest.h"
 
 namespace flare {

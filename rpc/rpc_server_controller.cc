@@ -5,7 +5,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/server_call.h"
+#include "flare/rpc/server/server_call.h"
 #include "glog/logging.h"
 
 namespace flare {

@@ -28,11 +28,11 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/fd.h"
-#include "flare/rpc/inspect_pages.h"
+#include "flare/rpc/admin/inspect_pages.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/running_servers.h"
-#include "flare/rpc/server_connection.h"
-#include "flare/rpc/server_state.h"
+#include "flare/rpc/server/running_servers.h"
+#include "flare/rpc/server/server_connection.h"
+#include "flare/rpc/server/server_state.h"
 #include "glog/logging.h"
 
 namespace flare {

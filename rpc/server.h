@@ -32,8 +32,8 @@
 #include "flare/base/histogram.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/rpc/flags.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/start/flags.h"
 
 namespace flare {
 
@@ -121,8 +121,8 @@ class Server {
     // rpc_options.proto.) Negative, the default: seven eighths of the caller's
     // timeout, or less where the method takes long; a second, or more, where
     // the caller has told none. Once calls have waited for longer, a tenth of
-    // that, until the queue is short (rpc/call_gate.h). Not for methods that
-    // have a max_queueing_delay_ms.
+    // that, until the queue is short (rpc/server/call_gate.h). Not for methods
+    // that have a max_queueing_delay_ms.
     std::chrono::nanoseconds max_request_queueing_delay =
         rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
     // "package.Service.Method:10,...": limits for single methods, besides

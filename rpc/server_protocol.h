@@ -1,7 +1,7 @@
 // One wire format as a server sees it.
 //
 // A server connection owns one ServerProtocol object per enabled protocol
-// (see protocol/registry.h) and does, in its reading task:
+// (see protocol_registry.h) and does, in its reading task:
 //
 //   switch (protocol->Cut(in, request, &need, &error)) { ... }
 //

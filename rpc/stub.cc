@@ -1,6 +1,6 @@
 #include "flare/rpc/stub.h"
 
-#include "flare/rpc/handler_exception.h"
+#include "flare/rpc/server/handler_exception.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {

@@ -212,7 +212,7 @@ class CheckIncludesTest(unittest.TestCase):
 class CheckLayersTest(unittest.TestCase):
 
     FILES = {'base/buffer.h', 'fiber/task.h', 'io/fd.h', 'rpc/server.h',
-             'rpc/init.h', 'rpc/init/on_init.h'}
+             'rpc/start/init.h', 'rpc/start/init/on_init.h'}
 
     def complaints(self, path, *includes):
         text = ''.join('#include "%s"\n' % header for header in includes)
@@ -376,7 +376,7 @@ class CheckDocsTest(unittest.TestCase):
         self.assertEqual(check('init.h', '`Start`'), [])
         self.assertEqual(check('init/on_init.h', '`FLARE_ON_INIT`'), [])
         self.assertEqual(check('rpc/server.h', '`flare::Server`, `x.h`'), [])
-        self.assertEqual(len(check('rpc/init.h', '`Begin`')), 1)
+        self.assertEqual(len(check('rpc/start/init.h', '`Begin`')), 1)
         self.assertEqual(len(check('rpc/gone.h', '`Server`')), 1)
         self.assertEqual(len(check('rpc/server.h', '`Server`, `Gone`')), 1)
 
@@ -464,15 +464,15 @@ class CheckCMakeTest(unittest.TestCase):
              '-fsafe: only in tools/bazel/flare.bzl'])
 
     def test_where_headers_are_installed(self):
-        for path, installed in (('rpc/init.h', 'flare/init.h'),
-                                ('rpc/init/on_init.h', 'flare/init/on_init.h'),
+        for path, installed in (('rpc/start/init.h', 'flare/init.h'),
+                                ('rpc/start/init/on_init.h', 'flare/init/on_init.h'),
                                 ('io/fd.h', 'flare/io/fd.h')):
             self.assertEqual(check_cmake.installed_path(path), installed)
 
 
 class IncludeListTest(unittest.TestCase):
 
-    PATHS = ['base/a.h', 'rpc/init.h', 'rpc/init/on.h', 'rpc/testing/b.h',
+    PATHS = ['base/a.h', 'rpc/start/init.h', 'rpc/start/init/on.h', 'rpc/testing/b.h',
              'example/rpc/c.h']
     LISTED = ('exports_files([\n'
               '    "flare/base/a.h",\n'

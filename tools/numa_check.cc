@@ -35,8 +35,8 @@
 #include "flare/fiber/stack/stack.h"
 #include "flare/fiber/startup/runtime_plan.h"
 #include "flare/fiber/task.h"
-#include "flare/rpc/flags.h"
-#include "flare/rpc/runtime_flags.h"
+#include "flare/rpc/start/flags.h"
+#include "flare/rpc/start/runtime_flags.h"
 #include "glog/logging.h"
 
 namespace flare {

@@ -7,8 +7,8 @@
 #include <cstdio>
 
 #include "flare/fiber/runtime.h"
-#include "flare/rpc/flags.h"
-#include "flare/rpc/runtime_flags.h"
+#include "flare/rpc/start/flags.h"
+#include "flare/rpc/start/runtime_flags.h"
 
 int main(int argc, char** argv) {
   gflags::SetUsageMessage(

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "flare/base/string.h"
-#include "flare/rpc/protocol/rpc_meta.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/wire/rpc_meta.h"
 #include "glog/logging.h"
 
 namespace baseline {
@@ -75,7 +75,7 @@ Scan ScanFlare(std::string_view in, BareMessage* message, std::size_t* need) {
 }
 
 // What of an HTTP head matters here. Far from all that flare's own parser looks
-// at (rpc/protocol/http_parser.h): as fast as it goes, not as safe.
+// at (rpc/http/http_parser.h): as fast as it goes, not as safe.
 struct BareHead {
   std::string_view start;  // The first line.
   std::optional<std::uint64_t> content_length;

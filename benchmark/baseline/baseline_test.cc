@@ -22,7 +22,7 @@
 #include "benchmark/baseline/worker_pool.h"
 #include "example/rpc/echo_service.pb.h"
 #include "flare/base/clock.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
 #include "gtest/gtest.h"
 

@@ -26,7 +26,7 @@
 #include "flare/io/fd.h"
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
 

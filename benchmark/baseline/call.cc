@@ -5,8 +5,8 @@
 #include "benchmark/baseline/server_connection.h"
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
-#include "flare/rpc/protocol/payload.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/wire/payload.h"
 
 namespace baseline {
 

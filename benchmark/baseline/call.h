@@ -108,7 +108,7 @@ class Call final : public LoopTask {
   std::string error_;            // What response.description points to.
   bool large_ = false;           // Some message.
 
-  // As ServerCall's (rpc/call_messages.h), used again by the next call.
+  // As ServerCall's (rpc/server/call_messages.h), used again by the next call.
   std::tuple<example::protobuf_echo::EchoRequest,
              example::protobuf_echo::EchoResponse,
              example::protobuf_echo::RelayRequest,

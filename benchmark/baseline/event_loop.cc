@@ -11,7 +11,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/io/epoll_wait.h"
-#include "flare/rpc/runtime_flags.h"
+#include "flare/rpc/start/runtime_flags.h"
 #include "glog/logging.h"
 
 namespace baseline {

@@ -20,7 +20,7 @@
 #include "benchmark/baseline/serving.h"
 #include "benchmark/baseline/worker_pool.h"
 #include "example/rpc/work.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "glog/logging.h"
 
 DEFINE_bool(thread_pool, false,

@@ -20,7 +20,7 @@
 #include "benchmark/baseline/server_connection.h"
 #include "benchmark/baseline/serving.h"
 #include "example/rpc/work.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "glog/logging.h"
 
 DEFINE_string(work, "none",

@@ -12,10 +12,10 @@
 #include "flare/base/unblocked_logging.h"
 #include "flare/base/version.h"
 #include "flare/io/resolver.h"
-#include "flare/rpc/command_line.h"
-#include "flare/rpc/flag_file.h"
-#include "flare/rpc/flags.h"
-#include "flare/rpc/runtime_flags.h"
+#include "flare/rpc/start/command_line.h"
+#include "flare/rpc/start/flag_file.h"
+#include "flare/rpc/start/flags.h"
+#include "flare/rpc/start/runtime_flags.h"
 #include "glog/logging.h"
 
 DEFINE_int32(threads, 0,

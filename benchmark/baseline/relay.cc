@@ -11,9 +11,9 @@
 #include "example/rpc/echo_service.pb.h"
 #include "flare/base/clock.h"
 #include "flare/io/socket_options.h"
-#include "flare/rpc/protocol/payload.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/wire/payload.h"
 #include "glog/logging.h"
 
 namespace baseline {

@@ -20,7 +20,7 @@
 #include "benchmark/baseline/baseline_testing.h"
 #include "benchmark/baseline/server_connection.h"
 #include "flare/io/socket_options.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"

@@ -15,7 +15,7 @@
 #include "flare/base/buffer.h"
 #include "flare/base/status.h"
 #include "flare/rpc/protocol.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/server_protocol.h"
 
 namespace baseline {

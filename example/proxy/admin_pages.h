@@ -5,7 +5,7 @@
 //   /stats.json   the same as JSON
 //   /ready        200 while clients are accepted, 503 from the drain's begin on
 //
-// and those of rpc/inspect_pages.h.
+// and those of rpc/admin/inspect_pages.h.
 
 #ifndef EXAMPLE_PROXY_ADMIN_PAGES_H_
 #define EXAMPLE_PROXY_ADMIN_PAGES_H_

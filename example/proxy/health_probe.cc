@@ -13,9 +13,9 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/stream_connection.h"
-#include "flare/rpc/http_text.h"
-#include "flare/rpc/protocol/http_parser.h"
-#include "flare/rpc/protocol/http_recognition.h"
+#include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http/http_recognition.h"
+#include "flare/rpc/http/http_text.h"
 
 namespace example::proxy {
 namespace {

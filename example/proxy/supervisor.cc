@@ -20,7 +20,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/io/fd.h"
-#include "flare/rpc/flags.h"
+#include "flare/rpc/start/flags.h"
 #include "glog/logging.h"
 
 namespace example::proxy {

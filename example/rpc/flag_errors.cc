@@ -8,9 +8,9 @@
 
 #include "flare/base/version.h"
 #include "flare/init.h"
-#include "flare/rpc/flag_file.h"
-#include "flare/rpc/flags.h"
-#include "flare/rpc/runtime_flags.h"
+#include "flare/rpc/start/flag_file.h"
+#include "flare/rpc/start/flags.h"
+#include "flare/rpc/start/runtime_flags.h"
 #include "glog/logging.h"
 
 namespace GFLAGS_NAMESPACE {

@@ -11,7 +11,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
 #include "flare/io/resolver.h"
-#include "flare/rpc/http_text.h"
+#include "flare/rpc/http/http_text.h"
 
 namespace example {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "flare/fiber/timer.h"
-#include "flare/rpc/flags.h"
-#include "flare/rpc/protocol/http_parser.h"
+#include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
 
 namespace example {
 namespace {

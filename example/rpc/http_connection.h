@@ -34,7 +34,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
-#include "flare/rpc/protocol/http_response_reader.h"
+#include "flare/rpc/http/http_response_reader.h"
 
 namespace example {
 

@@ -25,7 +25,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/init/override_flag.h"
 #include "flare/io/fd.h"
-#include "flare/rpc/flags.h"
+#include "flare/rpc/start/flags.h"
 #include "glog/logging.h"
 
 FLARE_OVERRIDE_FLAG(logtostderr, true);

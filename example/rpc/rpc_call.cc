@@ -7,7 +7,7 @@
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "flare/fiber/runtime.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 

@@ -1,1 +1,1 @@
-../../rpc/init.h
+../../rpc/start/init.h

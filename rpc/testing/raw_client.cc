@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "flare/rpc/protocol/payload.h"
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/wire/payload.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "flare/rpc/protocol/registry.h"
+#include "flare/rpc/protocol_registry.h"
 #include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 

@@ -11,7 +11,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/io/epoll_poller.h"
-#include "flare/rpc/flags.h"
+#include "flare/rpc/start/flags.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {

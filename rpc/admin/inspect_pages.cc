@@ -1,0 +1,297 @@
+#include "flare/rpc/admin/inspect_pages.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <iomanip>
+#include <memory>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/base/histogram.h"
+#include "flare/base/unblocked_logging.h"
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/fiber_list.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/stack_profile.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/server/method_counters.h"
+
+namespace flare::rpc {
+namespace {
+
+void Fill(const std::string& type, std::string body, HttpResponse* response) {
+  response->headers()->Set("Content-Type", type + "; charset=utf-8");
+  response->headers()->Set("Cache-Control", "no-store");
+  response->set_body(std::move(body));
+}
+
+struct Page {
+  std::string_view path;
+  std::string_view what;
+};
+
+constexpr Page kPages[] = {
+    {"/inspect/server", "what this server has counted"},
+    {"/inspect/methods", "the same of each method, with latencies"},
+    {"/inspect/scheduler", "what the fiber runtime has counted"},
+    {"/inspect/fibers", "all fibers, with backtraces"},
+    {"/inspect/stacks", "how deep their stacks get"},
+};
+
+// Browsers get links.
+void WriteIndex(const HttpRequest& request, HttpResponse* response,
+                HttpServerContext*) {
+  const bool html = request.headers()->TryGet("Accept").value_or("").find(
+                        "text/html") != std::string_view::npos;
+  std::ostringstream text;
+  if (html) text << "<!DOCTYPE html><title>/inspect</title><pre>\n";
+  for (const auto& [path, what] : kPages) {
+    if (html) text << "<a href=\"" << path << "\">";
+    text << path;
+    if (html) text << "</a>";
+    text << std::string(22 - path.size(), ' ') << what << "\n";
+  }
+  if (html) text << "</pre>\n";
+  Fill(html ? "text/html" : "text/plain", std::move(text).str(), response);
+}
+
+void WriteServer(const Server::Statistics& s, std::ostream& out) {
+  out << "connections_accepted " << s.connections_accepted
+      << "\nconnections_open " << s.connections_open << "\nconnections_refused "
+      << s.connections_refused << "\nconnections_idle " << s.connections_idle
+      << "\nconnections_slow " << s.connections_slow      //
+      << "\nconnections_greedy " << s.connections_greedy  //
+      << "\nconnections_malformed " << s.connections_malformed
+      << "\nconnections_broken " << s.connections_broken  //
+      << "\nbuffered_bytes " << s.buffered_bytes          //
+      << "\ncalls " << s.calls                            //
+      << "\ncalls_running " << s.calls_running            //
+      << "\ncalls_failed " << s.calls_failed              //
+      << "\ncalls_overloaded " << s.calls_overloaded << "\ncalls_malformed "
+      << s.calls_malformed                      //
+      << "\ncalls_unknown " << s.calls_unknown  //
+      << "\nlog_lines_lost " << LostLogLines() << "\n";
+}
+
+using Row = std::vector<std::string>;
+
+// "-" while nothing was measured.
+std::string Microseconds(const Histogram& latencies, double ns) {
+  if (latencies.count() == 0) return "-";
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", ns / 1000);
+  return text;
+}
+
+Row MethodRow(const Server::MethodStatistics& s) {
+  const Histogram& latencies = s.latencies_ns;
+  Row row = {std::to_string(s.calls), std::to_string(s.running),
+             std::to_string(s.failed), std::to_string(s.overloaded),
+             Microseconds(latencies, latencies.mean())};
+  for (const double quantile : {0.5, 0.9, 0.99, 0.999, 1.0}) {
+    row.push_back(Microseconds(
+        latencies, static_cast<double>(latencies.ValueAtQuantile(quantile))));
+  }
+  row.push_back(s.name);
+  return row;
+}
+
+void WriteMethods(const std::vector<Server::MethodStatistics>& methods,
+                  std::ostream& out) {
+  std::vector<Row> rows = {{"calls", "running", "failed", "overloaded",
+                            "mean_us", "p50_us", "p90_us", "p99_us", "p999_us",
+                            "max_us", "method"}};
+  for (const auto& method : methods) rows.push_back(MethodRow(method));
+  std::vector<std::size_t> widths(rows[0].size() - 1);  // Of all but the name.
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i != widths.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  out << "# microseconds from a request's arrival to its reply, of calls that "
+         "the service answered; where a worker has over "
+      << MethodCounters::kFewCalls << " a second, of one in "
+      << MethodCounters::kPeriod << "\n";
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i != widths.size(); ++i) {
+      out << std::setw(static_cast<int>(widths[i])) << row[i] << "  ";
+    }
+    out << row.back() << "\n";
+  }
+}
+
+void WriteDelays(const Histogram& delays, std::ostream& out) {
+  out << "ready_delay_samples " << delays.count() << "\n";
+  if (delays.count() == 0) return;
+  constexpr std::pair<const char*, double> kQuantiles[] = {
+      {"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}};
+  for (const auto& [name, quantile] : kQuantiles) {
+    out << "ready_delay_" << name << "_ns " << delays.ValueAtQuantile(quantile)
+        << "\n";
+  }
+  out << "ready_delay_max_ns " << delays.max() << "\n";
+}
+
+void WriteScheduler(std::ostream& out) {
+  const fiber::RuntimeStatistics s = fiber::GetRuntimeStatistics();
+  const auto per_task = [&](std::uint64_t n) {
+    return s.tasks == 0 ? 0.0
+                        : static_cast<double>(n) / static_cast<double>(s.tasks);
+  };
+  out << "scheduling_groups " << fiber::GetSchedulingGroupCount()
+      << "\nworkers_per_group " << fiber::GetSchedulingGroupSize()  //
+      << "\ntasks " << s.tasks                                      //
+      << "\nsuspends " << s.suspends                                //
+      << "\nsteals " << s.steals                                    //
+      << "\nnear_steals " << s.near_steals                          //
+      << "\nfar_steals " << s.far_steals                            //
+      << "\nsteals_per_task " << per_task(s.steals)                 //
+      << "\nwakes " << s.wakes                                      //
+      << "\nwakes_per_task " << per_task(s.wakes)                   //
+      << "\nwatch_wakes " << s.watch_wakes                          //
+      << "\nblocked_workers " << s.blocked_workers                  //
+      << "\nreserve_workers " << s.reserve_workers                  //
+      << "\nparks " << s.parks                                      //
+      << "\npolls " << s.polls                                      //
+      << "\noverflows " << s.overflows                              //
+      << "\nstuck_reports " << s.stuck_reports                      //
+      << "\nblocking_threads " << s.blocking_threads                //
+      << "\nstacks " << s.stacks                                    //
+      << "\nstack_shortages " << s.stack_shortages                  //
+      << "\ntasks_aside " << s.tasks_aside                          //
+      << "\nrejected_tasks " << s.rejected_tasks << "\n";
+  WriteDelays(fiber::GetReadyDelays(), out);
+}
+
+void WriteStacks(std::ostream& out) {
+  const std::vector<fiber::StackProfileEntry> profile =
+      fiber::GetStackProfile();
+  if (profile.empty()) {
+    out << "nothing is known: start the program with "
+           "--flare_fiber_stack_profile\n";
+    return;
+  }
+  out << "suggested --flare_fiber_stack_size=" << fiber::SuggestedStackSize()
+      << "\nmax_bytes tasks entry\n";
+  for (const fiber::StackProfileEntry& each : profile) {
+    out << each.max_bytes << " " << each.tasks << " " << each.name << "\n";
+  }
+}
+
+// Who has a page of that path keeps it: the status says no more than that.
+void AddPage(std::string path, HttpHandlerPtr handler, HttpRoutes* routes) {
+  static_cast<void>(routes->AddExemptPath(std::move(path), std::move(handler)));
+}
+
+void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
+                 HttpRoutes* routes) {
+  AddPage(std::move(path),
+          NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
+                                                       HttpResponse* response,
+                                                       HttpServerContext*) {
+            std::ostringstream text;
+            write(text);
+            Fill("text/plain", std::move(text).str(), response);
+          }),
+          routes);
+}
+
+// Answers on a thread of its own, which leaves the CPUs to workers that want
+// them.
+std::string MakeApart(const std::function<void(std::ostream&)>& write) {
+  std::ostringstream text;
+  std::exception_ptr error;
+  const auto make = [&] {
+    try {
+      write(text);
+    } catch (...) {  // Out of memory.
+      error = std::current_exception();
+    }
+  };
+  constexpr int kNiceness = 10;
+  try {
+    std::thread([&] {
+      const auto self = static_cast<id_t>(syscall(SYS_gettid));
+      static_cast<void>(setpriority(PRIO_PROCESS, self, kNiceness));
+      make();
+    }).join();
+  } catch (const std::system_error&) {  // No more threads.
+    make();
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+  return std::move(text).str();
+}
+
+// Of all servers of the process, one of these pages is made at a time: who can
+// connect can ask for them, as often as they like and past all limits.
+void AddSlowTextPage(std::string path, std::function<void(std::ostream&)> write,
+                     HttpRoutes* routes) {
+  static std::atomic<bool> busy{false};
+  AddPage(std::move(path),
+          NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
+                                                       HttpResponse* response,
+                                                       HttpServerContext*) {
+            // relaxed, both: nothing but this flag is shared.
+            if (busy.exchange(true, std::memory_order_relaxed)) {
+              return FillHttpError(HttpStatus::ServiceUnavailable,
+                                   "Another such page is being made: they "
+                                   "are made one at a time. Ask again.",
+                                   response);
+            }
+            struct Done {
+              ~Done() { busy.store(false, std::memory_order_relaxed); }
+            } const done;
+            Fill("text/plain",
+                 fiber::RunBlocking([&] { return MakeApart(write); }),
+                 response);
+          }),
+          routes);
+}
+
+// What a stranger may have this process do for one page.
+void WriteFibers(std::ostream& out) {
+  fiber::DumpFibers(out, {.fibers = 20'000,
+                          .places = 200,
+                          .looking_ns = std::int64_t{kNsPerSecond}});
+}
+
+}  // namespace
+
+void AddInspectPages(
+    std::function<Server::Statistics()> statistics,
+    std::function<std::vector<Server::MethodStatistics>()> method_statistics,
+    HttpRoutes* routes) {
+  AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
+  AddTextPage(
+      "/inspect/server",
+      [statistics = std::move(statistics)](std::ostream& out) {
+        WriteServer(statistics(), out);
+      },
+      routes);
+  AddSlowTextPage(
+      "/inspect/methods",
+      [method_statistics = std::move(method_statistics)](std::ostream& out) {
+        WriteMethods(method_statistics(), out);
+      },
+      routes);
+  AddTextPage("/inspect/scheduler", WriteScheduler, routes);
+  AddSlowTextPage("/inspect/fibers", WriteFibers, routes);
+  AddSlowTextPage("/inspect/stacks", WriteStacks, routes);
+}
+
+}  // namespace flare::rpc

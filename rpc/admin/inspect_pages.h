@@ -1,0 +1,46 @@
+// The pages under /inspect that every server has, for people who look at a
+// running process:
+//
+//   /inspect             what there is; as links for browsers
+//   /inspect/server      what this server has counted (Server::Statistics)
+//   /inspect/methods     what it has counted of each method, with latencies
+//                        (Server::MethodStatistics)
+//   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
+//                        how long ready tasks waited to be run
+//   /inspect/fibers      fibers: what each runs, what it waits for, where; of
+//                        20,000 at most, and what a second suffices for
+//   /inspect/stacks      how deep stacks got, by the function that tasks start
+//                        with, and the size this suggests; without
+//                        --flare_fiber_stack_profile, that nothing is known
+//
+// The pages of methods, fibers and stacks are made one at a time in a process,
+// on a thread of their own; who asks meanwhile is answered 503. Places in code
+// are offsets in files, not addresses.
+//
+// Plain text; of server and scheduler one "name value" a line, of methods a
+// table, whose columns are named by the first line without a "#". They are not
+// protected: who can connect can read them. --flare_rpc_server_no_builtin_pages
+// (or Server::Options) leaves them out, and with them the protocol "http" where
+// neither it nor a handler was added.
+#ifndef FLARE_RPC_ADMIN_INSPECT_PAGES_H_
+#define FLARE_RPC_ADMIN_INSPECT_PAGES_H_
+
+#include <functional>
+#include <vector>
+
+#include "flare/rpc/server.h"
+#include "flare/rpc/server/http_routes.h"
+
+namespace flare::rpc {
+
+// Adds them to `routes`, exempt from the limits of calls, except where there is
+// a handler for the path already. The functions are called from any worker
+// while the routes exist.
+void AddInspectPages(
+    std::function<Server::Statistics()> statistics,
+    std::function<std::vector<Server::MethodStatistics>()> method_statistics,
+    HttpRoutes* routes);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_ADMIN_INSPECT_PAGES_H_

@@ -1,0 +1,397 @@
+// The pages under /inspect, as a browser gets them.
+#include "flare/rpc/admin/inspect_pages.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+class InspectPagesTest : public ServerTest {
+ protected:
+  // The whole reply.
+  std::string Get(const std::string& path) {
+    RawClient client(endpoint());
+    client.Send("GET " + path +
+                " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    return client.ReadAll();
+  }
+
+  // Again and again until `part` is in it, for at most 30 s.
+  void GetUntil(const std::string& path, const std::string& part,
+                std::string* page) {
+    const std::int64_t deadline = NowNs() + 30'000'000'000;
+    do {
+      *page = Get(path);
+    } while (page->find(part) == page->npos && NowNs() < deadline);
+  }
+};
+
+std::vector<std::string> Words(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+Strict MakeStrict(std::string body) {
+  Strict message;
+  message.set_body(std::move(body));
+  return message;
+}
+
+::testing::AssertionResult Has(const std::string& text,
+                               const std::string& part) {
+  if (text.find(part) != std::string::npos) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
+}
+
+TEST_F(InspectPagesTest, IndexNamesThePages) {
+  StartServer();
+  const std::string index = Get("/inspect");
+  EXPECT_TRUE(Has(index, "HTTP/1.1 200 OK"));
+  EXPECT_TRUE(Has(index, "text/plain"));
+  for (const char* page :
+       {"/inspect/server", "/inspect/methods", "/inspect/scheduler",
+        "/inspect/fibers", "/inspect/stacks"}) {
+    EXPECT_TRUE(Has(index, page));
+    EXPECT_TRUE(Has(Get(page), "HTTP/1.1 200 OK"));
+  }
+}
+
+TEST_F(InspectPagesTest, IndexHasLinksForBrowsers) {
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(
+      "GET /inspect HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
+      "Accept: text/html,application/xhtml+xml;q=0.9\r\n\r\n");
+  const std::string index = client.ReadAll();
+  EXPECT_TRUE(Has(index, "text/html"));
+  EXPECT_TRUE(
+      Has(index, "\n<a href=\"/inspect/fibers\">/inspect/fibers</a>  "));
+}
+
+TEST_F(InspectPagesTest, NeedNothingElseOfTheirServer) {
+  Server admin;
+  admin.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(admin.Start()) << admin.error();
+  RawClient client(admin.endpoint());
+  client.Send("GET /inspect/server HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(Has(client.ReadAll(), "connections_accepted 1"));
+}
+
+TEST_F(InspectPagesTest, ServerCountsCalls) {
+  StartServer();
+  RawClient client(endpoint());
+  for (int i = 1; i <= 3; ++i) {
+    client.Call(i, i == 3 ? "no.such.Method" : kCall, MakeRequest("hello"));
+    ASSERT_TRUE(client.ReadReply());
+  }
+  const std::string page = Get("/inspect/server");
+  EXPECT_TRUE(Has(page, "\nconnections_accepted 2\n"));
+  EXPECT_TRUE(Has(page, "\ncalls_failed 1\n"));
+  EXPECT_TRUE(Has(page, "\ncalls_unknown 1\n"));
+  EXPECT_TRUE(Has(page, "\nlog_lines_lost 0\n"));
+}
+
+TEST_F(InspectPagesTest, MethodsTellsCountersAndLatencies) {
+  service().on_other = [](TestCall call) {
+    call.controller->SetFailed("no");
+    call.Reply();
+  };
+  fiber::Event inside, finish;
+  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCallStrict, MakeStrict("hello"));
+  ASSERT_TRUE(client.ReadReply());
+  for (int i = 2; i <= 12; ++i) {
+    client.Call(i, kOther, MakeRequest("hello"));
+    ASSERT_TRUE(client.ReadReply());
+  }
+  client.Call(13, kCall, MakeRequest("hello"));
+  inside.Wait();
+  std::istringstream page(Get("/inspect/methods"));
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+
+  std::string line;
+  while (std::getline(page, line) && line != "\r") continue;
+  ASSERT_TRUE(std::getline(page, line));
+  EXPECT_EQ(line.substr(0, 2), "# ");
+  ASSERT_TRUE(std::getline(page, line));
+  EXPECT_EQ(Words(line),
+            (std::vector<std::string>{
+                "calls", "running", "failed", "overloaded", "mean_us", "p50_us",
+                "p90_us", "p99_us", "p999_us", "max_us", "method"}));
+  const std::size_t names_at = line.find("method");
+  std::vector<std::string> methods;
+  while (std::getline(page, line)) {
+    EXPECT_EQ(line.find("flare.rpc."), names_at);  // In columns.
+    const std::vector<std::string> words = Words(line);
+    ASSERT_EQ(words.size(), 11u);
+    methods.push_back(words.back());
+    std::string counts;
+    for (int i = 0; i != 4; ++i) counts += words[i] + " ";
+    if (methods.back() == kCall) {
+      EXPECT_EQ(counts, "1 1 0 0 ");
+    } else if (methods.back() == kOther) {
+      EXPECT_EQ(counts, "11 0 11 0 ");
+    } else {
+      EXPECT_EQ(counts,
+                methods.back() == kCallStrict ? "1 0 0 0 " : "0 0 0 0 ");
+    }
+    // Of these some calls were answered.
+    const bool measured =
+        methods.back() == kOther || methods.back() == kCallStrict;
+    for (int i = 4; i != 10; ++i) EXPECT_EQ(words[i] != "-", measured);
+    if (!measured) continue;
+    EXPECT_GT(std::stod(words[4]), 0);
+    for (int i = 6; i != 10; ++i) {
+      EXPECT_GE(std::stod(words[i]), std::stod(words[i - 1]));
+    }
+  }
+  EXPECT_TRUE(std::is_sorted(methods.begin(), methods.end()));
+  EXPECT_EQ(methods.size(), static_cast<std::size_t>(
+                                TestService::descriptor()->method_count()));
+}
+
+TEST_F(InspectPagesTest, SchedulerTellsCountersAndDelays) {
+  StartServer();
+  RawClient client(endpoint());
+  for (int i = 1; fiber::GetReadyDelays().count() == 0; ++i) {
+    ASSERT_LT(i, 1'000'000);
+    client.Call(i, kCall, MakeRequest("hello"));
+    ASSERT_TRUE(client.ReadReply());
+  }
+  const std::string page = Get("/inspect/scheduler");
+  for (const char* name :
+       {"\nworkers_per_group 2\n", "\ntasks ", "\nsteals_per_task ",
+        "\nwakes_per_task ", "\nready_delay_samples ", "\nready_delay_p50_ns ",
+        "\nready_delay_p999_ns ", "\nready_delay_max_ns "}) {
+    EXPECT_TRUE(Has(page, name));
+  }
+}
+
+TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
+  fiber::Event inside;
+  fiber::Event finish;
+  service().on_call = [&](TestCall call) {
+    this_fiber::SetName("the waiting one");
+    inside.Set();
+    finish.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  inside.Wait();
+  // It may not have gone to wait yet.
+  std::string page;
+  GetUntil("/inspect/fibers", "Event", &page);
+  EXPECT_TRUE(Has(page, "the waiting one"));
+  EXPECT_TRUE(Has(page, "Event"));
+  EXPECT_TRUE(Has(page, "entry flare::rpc::ServerCall::RunTask("));
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+}
+
+// Every number that looks like an address.
+std::vector<std::uint64_t> HexNumbers(const std::string& text) {
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t at = text.find("0x"); at != text.npos;
+       at = text.find("0x", at + 2)) {
+    if (std::isxdigit(static_cast<unsigned char>(text[at + 2])) == 0) continue;
+    numbers.push_back(std::stoull(text.substr(at + 2), nullptr, 16));
+  }
+  return numbers;
+}
+
+// They would tell where the kernel has put program and stacks.
+TEST_F(InspectPagesTest, FibersHaveNoAddresses) {
+  fiber::Event inside, finish;
+  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  inside.Wait();
+  std::string page;
+  GetUntil("/inspect/fibers", "Event", &page);
+  const std::vector<std::uint64_t> numbers = HexNumbers(page);
+  EXPECT_GT(numbers.size(), 3u) << page;
+  for (const std::uint64_t number : numbers) {
+    EXPECT_LT(number, std::uint64_t{1} << 40) << page;
+  }
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+}
+
+// Has the page of methods wait until it is let go.
+class SlowPageTest : public InspectPagesTest {
+ protected:
+  int workers() const override { return 1; }
+
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(InspectPagesTest::SetUp());
+    AddInspectPages([] { return Server::Statistics(); },
+                    [this] {
+                      inside_.Set();
+                      finish_.Wait();
+                      return std::vector<Server::MethodStatistics>();
+                    },
+                    &routes_);
+  }
+
+  HttpStatus StatusOf(const std::string& path) {
+    HttpRequest request;
+    request.set_method(HttpMethod::Get);
+    HttpResponse response;
+    HttpServerContext context;
+    routes_.Find(path)->HandleRequest(request, &response, &context);
+    return response.status();
+  }
+
+  fiber::Event inside_, finish_;
+  HttpRoutes routes_;
+};
+
+TEST_F(SlowPageTest, OneAtATime) {
+  Fiber first([&] { EXPECT_EQ(StatusOf("/inspect/methods"), HttpStatus::OK); });
+  inside_.Wait();
+  for (const char* path :
+       {"/inspect/methods", "/inspect/fibers", "/inspect/stacks"}) {
+    EXPECT_EQ(StatusOf(path), HttpStatus::ServiceUnavailable) << path;
+  }
+  EXPECT_EQ(StatusOf("/inspect/server"), HttpStatus::OK);
+  finish_.Set();
+  first.join();
+  EXPECT_EQ(StatusOf("/inspect/fibers"), HttpStatus::OK);
+}
+
+TEST_F(SlowPageTest, HoldsNoWorker) {
+  Fiber page([&] { EXPECT_EQ(StatusOf("/inspect/methods"), HttpStatus::OK); });
+  inside_.Wait();
+  Fiber([] {}).join();  // On the only worker.
+  finish_.Set();
+  page.join();
+}
+
+// Who looks why a server is overloaded.
+TEST_F(InspectPagesTest, LimitsOfCallsDoNotHold) {
+  server_options().max_concurrent_requests = 1;
+  server().AddHttpHandler(
+      "/inspect/stacks",
+      NewHttpGetHandler(
+          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->set_body("mine");
+          }));
+  fiber::Event inside;
+  fiber::Event finish;
+  service().on_call = FlexibleService::EchoAfter(&finish, &inside);
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  inside.Wait();
+  EXPECT_TRUE(Has(Get("/inspect/server"), "\ncalls_running 1\n"));
+  EXPECT_TRUE(Has(Get("/inspect/fibers"), "HTTP/1.1 200 OK"));
+  EXPECT_TRUE(Has(Get("/inspect/nothing"), "Server overloaded."));
+  EXPECT_TRUE(Has(Get("/inspect/stacks"), "Server overloaded."));
+  finish.Set();
+  ASSERT_TRUE(client.ReadReply());
+  EXPECT_TRUE(Has(Get("/inspect/stacks"), "mine"));
+}
+
+TEST_F(InspectPagesTest, StacksSaysHowToGetAProfile) {
+  StartServer();
+  EXPECT_TRUE(Has(Get("/inspect/stacks"), "--flare_fiber_stack_profile"));
+}
+
+TEST_F(InspectPagesTest, StacksShowsHowDeepCallsGot) {
+  fiber::TerminateRuntime();
+  fiber::RuntimeOptions options;
+  options.concurrency = 2;
+  options.stack_profile = true;
+  options.make_poller = io::EpollPoller::Factory();
+  ASSERT_TRUE(fiber::StartRuntime(options).ok());
+  StartServer();
+  // Each request's own task is known once it has ended, which may be after the
+  // reply.
+  std::string page;
+  GetUntil("/inspect/stacks", "ServerCall", &page);
+  EXPECT_TRUE(Has(page, "suggested --flare_fiber_stack_size="));
+  EXPECT_TRUE(Has(page, "\nmax_bytes tasks entry\n"));
+  EXPECT_TRUE(Has(page, "ServerCall"));
+}
+
+TEST_F(InspectPagesTest, CanBeLeftOut) {
+  server_options().no_builtin_pages = true;
+  StartServer();
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 404"));
+}
+
+TEST_F(InspectPagesTest, AUsersOwnPageWins) {
+  server().AddHttpHandler(
+      "/inspect",
+      NewHttpGetHandler(
+          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->set_body("my own");
+          }));
+  StartServer();
+  EXPECT_TRUE(Has(Get("/inspect"), "my own"));
+  EXPECT_TRUE(Has(Get("/inspect/server"), "connections_accepted"));
+}
+
+TEST_F(InspectPagesTest, PlainHttpComesWithThem) {
+  StartServer({"flare"});
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 200"));
+  EXPECT_TRUE(Has(Get("/rpc/x"), "HTTP/1.1 404"));
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest("hello"));
+  EXPECT_TRUE(client.ReadReply());
+}
+
+TEST_F(InspectPagesTest, PlainHttpComesWithThemBesideCalls) {
+  StartServer({"flare", "http+pb"});
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 200"));
+  EXPECT_TRUE(Has(Get("/rpc/x"), "HTTP/1.1 405"));
+  RawClient client(endpoint(), "http+pb");
+  client.Call(1, kCall, MakeRequest("hello"));
+  EXPECT_TRUE(client.ReadReply());
+}
+
+TEST_F(InspectPagesTest, WithoutThemThereIsNoPlainHttp) {
+  server_options().no_builtin_pages = true;
+  StartServer({"flare"});
+  EXPECT_EQ(Get("/inspect"), "");
+}
+
+TEST_F(InspectPagesTest, AHandlerIsServedWithoutThem) {
+  server_options().no_builtin_pages = true;
+  server().AddHttpHandler(
+      "/mine", NewHttpGetHandler([](auto&, HttpResponse* response, auto*) {
+        response->set_body("my own");
+      }));
+  StartServer({"flare"});
+  EXPECT_TRUE(Has(Get("/mine"), "my own"));
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 404"));
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

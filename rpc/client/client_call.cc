@@ -1,0 +1,441 @@
+// An attempt is one request on one connection. Who may touch the call, when:
+//
+//   owner:  CallMethod's caller, or the call's own task
+//     StartAttempt   holders_ = 2; the owner turns into the issuer
+//   issuer (client_call_send.cc): Acquire, Insert, arm the timer, BeginAttempt,
+//     write, LetGo [CA7]
+//   completer: whoever takes the call out of the table: reader, timer, closing
+//     connection, canceller, or the issuer itself; writes the outcome, LetGo
+//   owner:  whoever let go last has the call alone; it passes to the blocked
+//     caller or to the call's task
+//     FinishAttempt  cancel the timer, lock out the canceller, evaluate, give
+//                    the connection back; again or End
+//
+//  [CA1] There is at most one completer per attempt: CallTable::Take() gives
+//        the call to one. If Insert() never happened or was refused, the issuer
+//        is it. What comes later for the same id finds nothing.
+//  [CA2] Issuer and completer work at the same time on different members; the
+//        last of them to let go passes the call on, exactly once. So a reply
+//        that overtakes the issuer's return from the write does no harm.
+//  [CA3] The timer's callback and the canceller may look at connection_ and id_
+//        after they were set and before FinishAttempt has waited for both
+//        (CancelTimer, EndAttempt); nobody changes them in between.
+//  [CA4] A completer doesn't touch the call after it let go, except the
+//        canceller, whom EndAttempt waits for.
+//  [CA5] The call is a user of its connection from Acquire to the end of
+//        FinishAttempt, so the issuer, the timer and the canceller can use it.
+//  [CA6] Before `done` runs, or the blocked caller goes on, the call has been
+//        put back into its pool: nothing of it refers to controller, response
+//        or channel, which may be reused or freed at once.
+//  [CA7] A fiber that blocks lets go, as the issuer, when it is suspended and
+//        can be resumed: in the hook that runs after the switch. So it is
+//        resumed once, by the last to let go: completer or hook. A plain thread
+//        lets go first, and waits for completed_ if it wasn't the last.
+
+#include "flare/rpc/client/client_call.h"
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/object_pool.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+// There is one for each call that waits (docs/decisions/0037-small-calls.md).
+static_assert(sizeof(ClientCall) <= 448);
+
+namespace {
+
+constexpr std::uint32_t kMaxChances = 1000;  // Counted in 16 bits.
+constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
+
+// Failures that would be the same everywhere, or after which there is no time
+// or no wish to go on.
+bool IsFinal(int code, const ProtocolTraits& traits) {
+  switch (code) {
+    case STATUS_SUCCESS:
+    case STATUS_TIMEOUT:
+    case STATUS_SERIALIZE_REQUEST:
+    case STATUS_INVALID_METHOD_NAME:
+    case STATUS_FAILED:
+    case STATUS_NOT_SUPPORTED:
+    case STATUS_INVALID_CHANNEL:
+      return true;
+    default:
+      return traits.is_from_service(code);
+  }
+}
+
+}  // namespace
+
+ClientCall::ClientCall() : fiber::Timer(&ClientCall::OnTimer) {
+  fiber::Task::run = &ClientCall::RunTask;
+}
+
+// --------------------------------------------------------------------------
+// The owner's part
+// --------------------------------------------------------------------------
+
+void ClientCall::Run(const Arguments& arguments) {
+  ClientCall* call;
+  try {
+    call = ObjectPool<ClientCall>::Get();
+  } catch (const std::bad_alloc&) {
+    return FailToBegin(arguments);
+  }
+  call->Begin(arguments);
+  if (call->done_ != nullptr) {
+    call->context_ = nullptr;
+    if (fiber::ExecutionContext::AnyLocals()) [[unlikely]] {
+      call->context_ = fiber::ExecutionContext::Capture().Leak();
+    }
+    call->StartAttempt();
+    // `done` is never run from here, even if the call has ended already: it may
+    // make the next call, and so on without end.
+    if (call->LetGo()) fiber::Submit(call);
+    return;
+  }
+  call->carrier_ = fiber::CurrentCarrier();
+  for (;;) {
+    call->StartAttempt();
+    call->WaitForEnd();
+    if (call->FinishAttempt()) return call->End();
+    this_fiber::Yield();  // Many attempts may fail at once.
+  }
+}
+
+// In a `catch`: there is no memory for a call. One that blocks fails. For one
+// that doesn't there is no task to run `done`, which mustn't be run from here:
+// the caller gets the exception.
+void ClientCall::FailToBegin(const Arguments& arguments) {
+  if (arguments.done != nullptr) throw;
+  google::protobuf::RpcController* const controller = arguments.controller;
+  if (controller == nullptr) return;
+  if (typeid(*controller) != typeid(RpcClientController)) {
+    return controller->SetFailed("out of memory");
+  }
+  auto* const ours = static_cast<RpcClientController*>(controller);
+  ours->ClearOutcome();
+  ours->error_code_ = STATUS_FAILED;
+}
+
+// Returns with the call in the owner's hands.
+void ClientCall::WaitForEnd() {
+  if (carrier_ == nullptr) {
+    if (!LetGo()) completed_.Wait();
+    return completed_.Reset();
+  }
+  if (OtherHasLetGo()) return;
+  fiber::SuspendFiber(
+      {"call", this},
+      [](void* self) {
+        auto* const call = static_cast<ClientCall*>(self);
+        if (call->LetGo()) fiber::ResumeFiber(call->carrier_);  // [CA7]
+      },
+      this);
+}
+
+void ClientCall::RunTask(fiber::Task* task) {
+  auto* const call = static_cast<ClientCall*>(task);
+  if (call->route_keeper_ != nullptr && call->context_ != nullptr)
+      [[unlikely]] {
+    return call->GoOnInContext();
+  }
+  call->GoOn();
+}
+
+void ClientCall::GoOn() {
+  if (FinishAttempt()) return End();
+  StartAttempt();
+  if (LetGo()) fiber::Submit(this);  // Others have their turn, as in Run.
+}
+
+// A further attempt asks name resolvers and load balancers, which may be the
+// user's. The call, and with it its reference, may go to another worker.
+void ClientCall::GoOnInContext() {
+  const fiber::ExecutionContextScope scope(
+      RefPtr<fiber::ExecutionContext>(ref_ptr, context_));
+  GoOn();
+}
+
+void ClientCall::Begin(const Arguments& arguments) {
+  method_ = arguments.method;
+  response_ = arguments.response;
+  done_ = arguments.done;
+  foreign_controller_ = nullptr;
+  controller_ = &own_controller_;
+  if (arguments.controller != nullptr) {
+    // The class is final, so this is all that a dynamic_cast would find out.
+    if (typeid(*arguments.controller) == typeid(RpcClientController)) {
+      controller_ = static_cast<RpcClientController*>(arguments.controller);
+    } else {
+      foreign_controller_ = arguments.controller;
+    }
+  }
+  controller_->ClearOutcome();
+  const std::int64_t now = NowNs();
+  controller_->started_ns_ = now;
+  deadline_ns_ = controller_->DeadlineFrom(now);
+  attempts_left_ = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
+  parts_sent_ = false;
+  choice_ = Route::Choice();
+  refusals_ = 0;
+  route_ = arguments.route;
+  if (route_ != nullptr) format_ = route_->format();
+  failure_ = route_ == nullptr ? *arguments.refusal
+                               : TryToSerialize(arguments.request);
+  if (failure_.ok() && attempts_left_ > 1) {
+    route_keeper_ = RefPtr<Route>(ref_ptr, route_);
+  }
+}
+
+// Up to, but without, the issuer's LetGo().
+void ClientCall::StartAttempt() {
+  // relaxed: there is only the owner; the table publishes it [CA1].
+  holders_.store(2, std::memory_order_relaxed);
+  --attempts_left_;
+  kept_ = false;
+  outcome_ = Outcome::kNone;
+  id_ = 0;
+  if (failure_.ok()) {
+    SendOrFail();
+  } else {
+    FailAttempt(Outcome::kFailed, failure_);
+  }
+}
+
+// Without memory a call fails. Its status has no text, which would take some.
+void ClientCall::SendOrFail() {
+  try {
+    SendRequest();
+  } catch (const std::bad_alloc&) {
+    FailAttempt(Outcome::kFailed, flare::Status(STATUS_FAILED));
+  }
+}
+
+flare::Status ClientCall::TryToSerialize(
+    const google::protobuf::Message* request) {
+  try {
+    return Serialize(request);
+  } catch (const std::bad_alloc&) {
+    return flare::Status(STATUS_FAILED);
+  }
+}
+
+// True: the call is over. False: there is to be another attempt.
+bool ClientCall::FinishAttempt() {
+  // A timer that has taken the call is at its end already [CA4].
+  if (timer_armed_ && outcome_ != Outcome::kTimer) fiber::CancelTimer(this);
+  timer_armed_ = false;
+  controller_->EndAttempt(this);  // [CA3]
+  Evaluate();
+  if (connection_ != nullptr) {
+    if (outcome_ == Outcome::kTimer) [[unlikely]] {
+      const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
+      try {
+        connection_->OnTimeout(sent_ns != 0 ? sent_ns
+                                            : controller_->started_ns_);
+      } catch (const std::bad_alloc&) {  // The next one looks at it again.
+      }
+    }
+    std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
+  }
+  if (!DecideRetry()) return true;
+  controller_->ClearOutcome();
+  // What may have come with the failure.
+  if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
+    response_->Clear();
+  }
+  failure_ = flare::Status();
+  return false;
+}
+
+bool ClientCall::DecideRetry() {
+  if (route_keeper_ == nullptr ||
+      IsFinal(controller_->error_code_, route_->traits()) ||
+      NowNs() >= deadline_ns_) {
+    return false;
+  }
+  // Our own client side has ended. As a reply it is a server's: others may do.
+  if (outcome_ == Outcome::kFailed &&
+      controller_->error_code_ == STATUS_CHANNEL_SHUTDOWN) {
+    return false;
+  }
+  // Nothing was sent: that was no attempt yet.
+  if (kept_ && outcome_ == Outcome::kFailed &&
+      UseFailOver(controller_->error_code_)) {
+    ++attempts_left_;
+  }
+  return attempts_left_ > 0;
+}
+
+// An attempt, or the search for a connection, ended with `code`. True: no
+// connection could be made, and a chance was left with another server, of which
+// each has one, or with another connection to the only one. It is used up now.
+// With SetWaitForReady() there always is one: while no attempt is due
+// Route::Acquire() has the call wait for one, so it doesn't spin.
+bool ClientCall::UseFailOver(int code) {
+  if (code != STATUS_FAIL_TO_CONNECT) return false;
+  if (controller_->wait_for_ready_) return true;
+  const std::uint32_t chances = std::clamp(choice_.peers, 2U, kMaxChances);
+  if (refusals_ + 1U >= chances || !route_->Hopeful()) return false;
+  ++refusals_;
+  return true;
+}
+
+// Turns the outcome into what the user sees.
+void ClientCall::Evaluate() {
+  try {
+    EvaluateOutcome();
+  } catch (const std::bad_alloc&) {
+    failure_ = flare::Status(STATUS_FAILED);
+    controller_->error_code_ = failure_.code();
+    if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
+      response_->Clear();
+    }
+  }
+  if (inbound_ == nullptr) return;
+  inbound_->Clear();
+  // There are more calls than replies that were read and not parsed yet.
+  ObjectPool<InboundResponse>::Put(std::exchange(inbound_, nullptr));
+}
+
+void ClientCall::EvaluateOutcome() {
+  switch (outcome_) {
+    case Outcome::kReply:
+      failure_ = ReadReply();
+      break;
+    case Outcome::kTimer:
+      failure_ = TimeoutStatus();
+      break;
+    case Outcome::kCancelled:
+      failure_ = flare::Status(STATUS_FAILED, "the caller cancelled the call");
+      controller_->canceled_ = true;
+      break;
+    case Outcome::kFailed:
+    case Outcome::kNone:
+      break;  // failure_ is set.
+  }
+  controller_->error_code_ = failure_.code();
+  if (!failure_.ok()) controller_->ForBytes().error_text = failure_.message();
+}
+
+// What the deadline has ended. What was queued for a server that wasn't
+// connected to may be sent later.
+flare::Status ClientCall::TimeoutStatus() const {
+  std::string text = "no reply to " + method_->full_name();
+  text += " from " + connection_->peer().ToString() + " until the deadline";
+  if (!connection_->established()) {
+    text += "; it was not connected, nothing was sent by then";
+    const flare::Status before = connection_->LastFailure();
+    if (!before.ok()) text += " (before: " + before.message() + ")";
+  } else if (controller_->sent_ns_ == 0) {
+    text += "; nothing was sent, too many bytes were queued before";
+  }
+  return flare::Status(STATUS_TIMEOUT, std::move(text));
+}
+
+void ClientCall::End() {
+  controller_->ended_ns_ =
+      controller_->parsed_ns_ != 0 ? controller_->parsed_ns_ : NowNs();
+  if (done_ != nullptr && context_ != nullptr) [[unlikely]]
+    return HandOverInContext();
+  HandOver();
+}
+
+// Not inlined, as what others don't use would make their frames larger.
+void ClientCall::HandOverInContext() {
+  const fiber::ExecutionContextScope scope(
+      RefPtr<fiber::ExecutionContext>(adopt_ref, context_));
+  HandOver();
+}
+
+// All that is the user's code.
+void ClientCall::HandOver() {
+  if (foreign_controller_ != nullptr && !failure_.ok()) {
+    foreign_controller_->SetFailed(failure_.message());
+  }
+  google::protobuf::Closure* const done = done_;
+  Recycle();  // [CA6]
+  if (done != nullptr) done->Run();
+}
+
+void ClientCall::Recycle() {
+  route_keeper_.Reset();
+  if (controller_ == &own_controller_) own_controller_.Reset();
+  if (!parts_sent_) {
+    body_.Clear();
+    attachment_.Clear();
+  }
+  failure_ = flare::Status();
+  ObjectPool<ClientCall>::Put(this);
+}
+
+// --------------------------------------------------------------------------
+// Who ends an attempt
+// --------------------------------------------------------------------------
+
+void ClientCall::FailAttempt(Outcome outcome, flare::Status why) {
+  if (id_ != 0 && connection_->calls().Take(id_) == nullptr) return;  // [CA1]
+  failure_ = std::move(why);
+  Complete(outcome, nullptr);
+}
+
+// Of issuer and completer. True: the other one had let go before, and the call
+// is the caller's.
+bool ClientCall::LetGo() {
+  if (OtherHasLetGo()) return true;  // No atomic exchange is needed.
+  // release: what was done to the call is visible to the one who lets go last;
+  // acquire: the other way round [CA2].
+  return holders_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+void ClientCall::Complete(Outcome outcome, fiber::TaskList* ready) {
+  outcome_ = outcome;
+  if (!LetGo()) return;  // [CA4]
+  if (done_ == nullptr) {
+    carrier_ != nullptr ? fiber::ResumeFiber(carrier_) : completed_.Set();
+  } else if (ready != nullptr) {
+    ready->PushBack(this);
+  } else {
+    fiber::Submit(this);
+  }
+}
+
+void ClientCall::OnReply(InboundResponse* reply, std::int64_t now_ns,
+                         fiber::TaskList* ready) {
+  inbound_ = reply;
+  received_ns_ = now_ns;
+  Complete(Outcome::kReply, ready);
+}
+
+void ClientCall::OnConnectionLost(const flare::Status& why,
+                                  fiber::TaskList* ready) {
+  failure_ = why;
+  Complete(Outcome::kFailed, ready);
+}
+
+void ClientCall::OnTimer(fiber::Timer* timer) {
+  auto* const call = static_cast<ClientCall*>(timer);
+  if (call->connection_->calls().Take(call->id_) != nullptr) {  // [CA1] [CA3]
+    call->Complete(Outcome::kTimer, nullptr);
+  }
+}
+
+void ClientCall::Cancel() {
+  if (connection_->calls().Take(id_) != nullptr) {  // [CA1] [CA3]
+    Complete(Outcome::kCancelled, nullptr);
+  }
+}
+
+}  // namespace flare::rpc

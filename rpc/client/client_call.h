@@ -1,0 +1,181 @@
+// One call from CallMethod to its completion, attempts and all. Pooled: a call
+// takes no memory from the general allocator once things have warmed up.
+//
+// What holds is written at the top of client_call.cc.
+
+#ifndef FLARE_RPC_CLIENT_CLIENT_CALL_H_
+#define FLARE_RPC_CLIENT_CLIENT_CALL_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/service.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
+#include "flare/rpc/client/route.h"
+#include "flare/rpc/client_protocol.h"
+#include "flare/rpc/outbound_body.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/rpc_client_controller.h"
+
+namespace flare::rpc {
+
+class ClientConnection;
+
+class ClientCall final : private fiber::Task, private fiber::Timer {
+ public:
+  struct Arguments {
+    Route* route = nullptr;  // Null: the channel isn't open, see `refusal`.
+    const flare::Status* refusal = nullptr;
+    const google::protobuf::MethodDescriptor* method = nullptr;
+    google::protobuf::RpcController* controller = nullptr;  // May be null.
+    const google::protobuf::Message* request = nullptr;
+    google::protobuf::Message* response = nullptr;
+    google::protobuf::Closure* done = nullptr;  // Null: block until the end.
+  };
+  // Everything that CallMethod does.
+  static void Run(const Arguments& arguments);
+
+  // For the pool.
+  ClientCall();
+  ~ClientCall() = default;
+  ClientCall(const ClientCall&) = delete;
+  ClientCall& operator=(const ClientCall&) = delete;
+
+  // These two end an attempt. Called once, by whoever has taken the call out of
+  // its connection's table; the caller must not touch the call afterwards.
+  // `ready` collects what is to be submitted; null: it is submitted at once.
+  // OnReply() takes `reply`, which the call puts back into its pool.
+  void OnReply(InboundResponse* reply, std::int64_t now_ns,
+               fiber::TaskList* ready);
+  void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
+
+  // Of RpcClientController::StartCancel(), which keeps the attempt from being
+  // put away meanwhile.
+  void Cancel();
+
+ private:
+  enum class Outcome : std::uint8_t {
+    kNone,
+    kReply,      // In inbound_.
+    kTimer,      // The timer has fired, and must not be cancelled.
+    kCancelled,  // By StartCancel().
+    kFailed,     // As failure_ says.
+  };
+
+  enum class WaitEnd { kRoom, kEnded, kTimedOut };
+
+  [[gnu::cold, gnu::noinline]] static void FailToBegin(
+      const Arguments& arguments);
+  void Begin(const Arguments& arguments);
+  flare::Status Serialize(const google::protobuf::Message* request);
+  flare::Status CompressParts();
+
+  // One attempt, in this order. WaitForEnd is for calls that block;
+  // FinishAttempt returns whether that was the last one.
+  void StartAttempt();
+  void WaitForEnd();
+  [[nodiscard]] bool FinishAttempt();
+  std::int64_t Patience() const;
+  void SendRequest();
+  flare::Status WriteRequest(std::int64_t now_ns);
+  flare::Status Send(Buffer bytes);
+  [[gnu::cold, gnu::noinline]] flare::Status SendWithRoom(Buffer bytes);
+  WaitEnd WaitForRoom();
+  // Ends the attempt unless something else has done so.
+  [[gnu::cold, gnu::noinline]] void FailAttempt(Outcome outcome,
+                                                flare::Status why);
+  [[gnu::cold, gnu::noinline]] void FailTooLate();
+  [[gnu::cold, gnu::noinline]] void FailRefused();
+  [[gnu::cold, gnu::noinline]] void FailUnsent(flare::Status why);
+  [[nodiscard]] bool LetGo();
+  // True: of issuer and completer only the one that asks is left, and what the
+  // other did is visible to it.
+  bool OtherHasLetGo() const {
+    // acquire: pairs with the release in LetGo [CA2].
+    return holders_.load(std::memory_order_acquire) == 1;
+  }
+  void Complete(Outcome outcome, fiber::TaskList* ready);
+
+  static void OnTimer(fiber::Timer* timer);
+  static void RunTask(fiber::Task* task);
+  void GoOn();
+  [[gnu::noinline]] void GoOnInContext();
+
+  void Evaluate();
+  void EvaluateOutcome();
+  void SendOrFail();
+  flare::Status TryToSerialize(const google::protobuf::Message* request);
+  [[gnu::cold, gnu::noinline]] flare::Status TimeoutStatus() const;
+  flare::Status ReadReply();
+  [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();
+  flare::Status ReadAttachment();
+  flare::Status ReadBody();
+  [[nodiscard]] bool DecideRetry();
+  [[nodiscard, gnu::cold, gnu::noinline]] bool UseFailOver(int code);
+  [[gnu::cold, gnu::noinline]] void KeepParts();
+  void End();
+  [[gnu::noinline]] void HandOverInContext();
+  void HandOver();
+  void Recycle();
+
+  // In the order of how often they are used, since calls that wait leave the
+  // caches meanwhile (docs/decisions/0037-small-calls.md). What is of the call
+  // is constant while it runs; what is of the attempt is written by its issuer,
+  // which starts it, or by its completer.
+  Outcome outcome_ = Outcome::kNone;  // The completer's.
+  bool timer_armed_ = false;
+  std::atomic<std::uint32_t> holders_{0};  // Of the attempt.
+  std::uint32_t id_ = 0;
+  std::uint32_t attempts_left_ = 0;
+  RpcClientController* controller_ = nullptr;
+  google::protobuf::Message* response_ = nullptr;
+  google::protobuf::Closure* done_ = nullptr;
+  ClientConnection* connection_ = nullptr;
+  InboundResponse* inbound_ = nullptr;  // The completer's; owned.
+  std::int64_t received_ns_ = 0;        // The completer's.
+
+  union {
+    fiber::Carrier* carrier_ = nullptr;  // The fiber's that blocks; null: none.
+    // For calls with `done`: a counted reference to the caller's execution
+    // context, in which `done` runs; null if the program has no ExecutionLocal.
+    fiber::ExecutionContext* context_;
+  };
+  RefPtr<Route> route_keeper_;  // Only if there may be another attempt.
+  flare::Status failure_;       // The completer's.
+  PayloadFormat format_{};      // The route's, which may be gone at the end.
+  bool attachment_compressed_ : 1 = false;
+  // body_ and attachment_ were moved into the request.
+  bool parts_sent_ : 1 = false;
+  // body_ and attachment_ are kept, though this may be the last attempt: the
+  // connection isn't established, and another one may be needed.
+  bool kept_ : 1 = false;
+  std::uint16_t refusals_ = 0;  // Connections that could not be made.
+  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
+  Route::Choice choice_;  // The last attempt's.
+  std::int64_t deadline_ns_ = 0;
+  Route* route_ = nullptr;
+
+  const google::protobuf::MethodDescriptor* method_ = nullptr;
+  google::protobuf::RpcController* foreign_controller_ = nullptr;
+  OutboundBody body_;  // Bytes if there may be another attempt.
+  Buffer attachment_;
+
+  fiber::Event completed_;  // For plain threads that block.
+  RpcClientController own_controller_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_CLIENT_CALL_H_

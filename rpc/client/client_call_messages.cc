@@ -1,0 +1,172 @@
+// What calls send and receive: messages into bytes, and back. Who may do what
+// when is said in client_call.cc.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/compression.h"
+#include "flare/rpc/client/client_call.h"
+#include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/log_throttle.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
+#include "flare/rpc/wire/payload.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+namespace {
+
+// Milliseconds until the deadline, as sent to the server: what is left now, not
+// what the controller was given. Rounded up, for 0 means no limit.
+std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
+  const std::int64_t left = (deadline_ns - now_ns - 1) / kNsPerMs + 1;
+  constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
+  return left >= kMax ? kMax : static_cast<std::uint32_t>(left < 1 ? 1 : left);
+}
+
+void NoteUncompressed(CompressionAlgorithm algorithm,
+                      const std::string& protocol) {
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "a request isn't compressed: protocol " << protocol
+                 << " doesn't have " << ToString(algorithm)
+                 << LogThrottle::Note(*left_out);
+  }
+}
+
+flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part) {
+  if (algorithm == CompressionAlgorithm::kNone) return {};
+  return DecompressInPlace(algorithm, MaxDecompressedSizeFromFlags(),
+                           "the reply can't be decompressed", part);
+}
+
+}  // namespace
+
+// Fills in body_ and attachment_. With raw bytes `request` may be null.
+flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
+  if (controller_->has_request_raw_bytes_) {
+    body_ = controller_->GetRequestRawBytes();
+  } else {
+    const flare::Status status = SerializePayload(format_, *request, &body_);
+    if (!status.ok()) {
+      return flare::Status(STATUS_SERIALIZE_REQUEST, status.message());
+    }
+    // The caller's message is there until the first attempt has been sent.
+    if (attempts_left_ > 1) body_ = std::move(body_).ToBuffer();
+  }
+  if (controller_->bytes_ != nullptr &&
+      !controller_->GetRequestAttachment().empty()) {
+    if (!route_->traits().attachments) {
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           route_->protocol() +
+                               " doesn't carry attachments; flare, baidu-std "
+                               "and trpc do");
+    }
+    attachment_ = controller_->GetRequestAttachment();
+  }
+  compression_ = CompressionAlgorithm::kNone;
+  attachment_compressed_ = false;
+  if (!IsCompressed(controller_->compression_)) return {};
+  if (route_->traits().Compresses(controller_->compression_)) {
+    return CompressParts();
+  }
+  NoteUncompressed(controller_->compression_, route_->protocol());
+  return {};
+}
+
+flare::Status ClientCall::CompressParts() {
+  compression_ = controller_->compression_;
+  const bool both = route_->traits().attachment_compression;
+  Buffer body = std::move(body_).ToBuffer();
+  for (Buffer* part : {&body, &attachment_}) {
+    if (part == &attachment_ && !both) continue;
+    flare::Status status =
+        CompressInPlace(compression_, STATUS_SERIALIZE_REQUEST,
+                        "can't compress the request", part);
+    if (!status.ok()) return status;
+  }
+  body_ = std::move(body);
+  attachment_compressed_ = both && !attachment_.empty();
+  return {};
+}
+
+flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
+  OutboundRequest request;
+  request.correlation_id = id_;
+  request.method = method_->full_name();
+  request.timeout_ms = WireTimeout(deadline_ns_, now_ns);
+  request.compression = compression_;
+  request.attachment_compressed = attachment_compressed_;
+  if (attempts_left_ > 0 || kept_) {
+    request.body = body_;
+    request.attachment = attachment_;
+  } else {
+    request.body = std::move(body_);
+    request.attachment = std::move(attachment_);
+    parts_sent_ = true;
+  }
+  BufferBuilder builder;
+  flare::Status status =
+      connection_->protocol().Write(std::move(request), &builder);
+  if (!status.ok()) return status;
+  controller_->sent_ns_ = now_ns;
+  return Send(builder.DestructiveGet());
+}
+
+flare::Status ClientCall::ReadReply() {
+  controller_->received_ns_ = received_ns_;
+  if (inbound_->status != STATUS_SUCCESS) return ReadFailure();
+  flare::Status status = ReadAttachment();
+  if (status.ok()) status = ReadBody();
+  if (!status.ok()) {
+    // Nothing is left of a reply that can't be read in full.
+    if (!controller_->accept_raw_response_) response_->Clear();
+    if (controller_->bytes_ != nullptr) {
+      controller_->bytes_->response_attachment.Clear();
+    }
+  }
+  return status;
+}
+
+// What came with a failure and can't be read is left out: that says less than
+// the failure itself.
+flare::Status ClientCall::ReadFailure() {
+  const InboundResponse& reply = *inbound_;
+  if (connection_->protocol().traits().failures_have_messages) {
+    if (!reply.attachment.empty()) (void)ReadAttachment();
+    if (!reply.body.empty()) (void)ReadBody();
+  }
+  return flare::Status(reply.status, std::string(reply.description));
+}
+
+flare::Status ClientCall::ReadAttachment() {
+  InboundResponse& reply = *inbound_;
+  if (reply.attachment_compressed) {
+    flare::Status status = DecompressPart(reply.compression, &reply.attachment);
+    if (!status.ok()) return status;
+  }
+  if (!reply.attachment.empty()) {
+    controller_->ForBytes().response_attachment = std::move(reply.attachment);
+  }
+  return {};
+}
+
+// If it can't be read the response is empty.
+flare::Status ClientCall::ReadBody() {
+  InboundResponse& reply = *inbound_;
+  if (controller_->accept_raw_response_) {
+    controller_->ForBytes().response_raw_bytes = std::move(reply.body);
+    return {};
+  }
+  flare::Status status = DecompressPart(reply.compression, &reply.body);
+  if (status.ok()) {
+    status = ParsePayload(format_, reply.body, response_);
+  }
+  if (!status.ok()) response_->Clear();
+  controller_->parsed_ns_ = NowNs();
+  return status;
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,149 @@
+// The issuer's part of an attempt: finds a connection for the request and hands
+// it over, or ends the attempt. Who may do what when is said in client_call.cc.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/rpc/client/client_call.h"
+#include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+// How long WaitForRoom() waits before it looks whether the call has ended
+// (cancelled, say): at first, and at most, as thousands of calls may wait.
+constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
+constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
+
+}  // namespace
+
+// Until when it may wait for the next attempt to connect.
+std::int64_t ClientCall::Patience() const {
+  return controller_->wait_for_ready_ ? std::numeric_limits<std::int64_t>::max()
+                                      : deadline_ns_;
+}
+
+void ClientCall::SendRequest() {
+  const std::int64_t now = NowNs();
+  if (deadline_ns_ <= now) [[unlikely]]
+    return FailTooLate();
+  // A connection may close between Acquire and Insert; nothing was sent yet.
+  for (int closed = 0;;) {
+    auto connection =
+        route_->Acquire(controller_->last_connection_, Patience(), &choice_);
+    if (!connection) {
+      if (UseFailOver(connection.error().code())) continue;
+      return FailUnsent(std::move(connection).error());
+    }
+    connection_ = *connection;
+    if (!connection_->established()) [[unlikely]]
+      KeepParts();
+    id_ = connection_->calls().Insert(this);
+    if (id_ != 0) break;
+    if (!connection_->calls().closed() || ++closed == 3) return FailRefused();
+    std::exchange(connection_, nullptr)->RemoveUser();
+  }
+  controller_->last_connection_ = connection_;
+  controller_->remote_peer_ = connection_->peer();
+  connection_->ExpectWait(deadline_ns_ - now);
+  timer_armed_ = true;
+  fiber::ArmTimer(this, deadline_ns_);
+  if (!controller_->BeginAttempt(this)) {
+    return FailAttempt(Outcome::kCancelled, {});
+  }
+  flare::Status status = WriteRequest(now);
+  if (!status.ok()) FailAttempt(Outcome::kFailed, std::move(status));
+}
+
+// For another connection, if this one can't be made.
+void ClientCall::KeepParts() {
+  kept_ = true;
+  body_ = std::move(body_).ToBuffer();
+  if (route_keeper_ == nullptr) {
+    route_keeper_ = RefPtr<Route>(ref_ptr, route_);
+  }
+}
+
+// The failures are functions of their own, which aren't inlined, since their
+// texts would take most of the frame of SendRequest(). That lies on the stack
+// of a fiber, and the fewer cache lines that takes, the better.
+void ClientCall::FailTooLate() {
+  FailAttempt(Outcome::kFailed,
+              flare::Status(STATUS_TIMEOUT,
+                            "the deadline had passed before the request to " +
+                                method_->full_name() + " was sent"));
+}
+
+void ClientCall::FailRefused() {
+  FailUnsent(connection_->calls().closed()
+                 ? connection_->close_reason()
+                 : flare::Status(STATUS_OVERLOADED,
+                                 "too many calls wait on the connection to " +
+                                     connection_->peer().ToString()));
+}
+
+// Before BeginAttempt(), which looks whether the call has been cancelled.
+void ClientCall::FailUnsent(flare::Status why) {
+  // acquire: what the canceller did before is visible where the outcome is;
+  // pairs with the store in StartCancel.
+  const bool cancelled =
+      controller_->cancel_requested_.load(std::memory_order_acquire);
+  FailAttempt(cancelled ? Outcome::kCancelled : Outcome::kFailed,
+              std::move(why));
+}
+
+flare::Status ClientCall::Send(Buffer bytes) {
+  if (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit)
+      [[unlikely]] {
+    // Nothing was taken, so it isn't moved from.
+    return SendWithRoom(std::move(bytes));  // NOLINT(bugprone-use-after-move)
+  }
+  return {};  // Queued; or closed, and the closing ends the call.
+}
+
+// Sends what Send() couldn't, as too much output is waiting: callers that block
+// wait, others fail.
+flare::Status ClientCall::SendWithRoom(Buffer bytes) {
+  controller_->sent_ns_ = 0;
+  // Only callers that block anyway can wait until the server takes more.
+  if (done_ != nullptr) {
+    return flare::Status(
+        STATUS_OVERLOADED,
+        "too many bytes wait to be sent to " + connection_->peer().ToString());
+  }
+  for (;;) {
+    switch (WaitForRoom()) {
+      case WaitEnd::kRoom:
+        break;
+      case WaitEnd::kEnded:
+        return {};
+      case WaitEnd::kTimedOut:
+        return TimeoutStatus();
+    }
+    const std::int64_t now = NowNs();
+    // NOLINTNEXTLINE(bugprone-use-after-move): as above.
+    if (connection_->Send(std::move(bytes)) != io::WriteResult::kOverLimit) {
+      controller_->sent_ns_ = now;
+      return {};  // As in Send.
+    }
+  }
+}
+
+// A completer can't end the waiting, so it is interrupted to look for one.
+ClientCall::WaitEnd ClientCall::WaitForRoom() {
+  for (std::int64_t slice = kMinWaitSliceNs;;
+       slice = std::min(2 * slice, kMaxWaitSliceNs)) {
+    const std::int64_t now = NowNs();
+    if (now >= deadline_ns_) return WaitEnd::kTimedOut;
+    const auto result =
+        connection_->WaitWritable(std::min(deadline_ns_, now + slice));
+    if (OtherHasLetGo()) return WaitEnd::kEnded;
+    if (result != io::RoomResult::kTimedOut) return WaitEnd::kRoom;
+  }
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,269 @@
+// Rules:
+//  [UC1] The users are the set (from creation until it has dropped the
+//        connection), the stream (until OnClosed has run) and the calls. Each
+//        leaves with RemoveUser(), after its last use.
+//  [UC2] OnClosed first writes the reason, then leaves the set, so that no new
+//        call finds the connection, then closes the table. Calls that came in
+//        between are ended by the closing, or refused by Insert(), and find the
+//        reason. So every call that Insert() has accepted is ended.
+//  [UC3] The timer is armed before others know the connection and cancelled by
+//        OnConnected or OnClosed, which wait for its callback. So that has a
+//        stream, and the callbacks are the only ones to touch the timer.
+//  [UC4] The socket is open from OnConnected until OnClosed has written the
+//        reason; so under lock_, while there is none, it may be used.
+#include "flare/rpc/client/client_connection.h"
+
+#include <cerrno>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/object_pool.h"
+#include "flare/io/socket_options.h"
+#include "flare/rpc/client/client_call.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
+
+namespace flare::rpc {
+namespace {
+
+// A server that acknowledges nothing for so long has vanished. But one that
+// takes nothing for so long may just be busy with the calls it has, and the
+// kernel doesn't tell these apart. So it is given more where calls are given
+// more, which may be what keeps it busy.
+constexpr std::int64_t kPeerTimeoutNs = 10'000'000'000;
+// Beyond this the kernel's own limit holds, which is of about that length, and
+// only for servers that acknowledge nothing.
+constexpr std::int64_t kMaxPeerTimeoutNs = 90 * kPeerTimeoutNs;
+
+// When the kernel asks a server that owes no acknowledgement. Several questions
+// fit into the shortest timeout, since one may get lost.
+constexpr std::chrono::seconds kAskAfter{5};
+constexpr std::chrono::seconds kAskAgainAfter{2};
+
+io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
+  io::StreamConnection::Options options;
+  // The protocol refuses larger packets by their announced size; this is for
+  // those that announce nothing (endless header lines), so it may be generous.
+  options.max_input = max_packet_size + 65536;
+  return options;
+}
+
+}  // namespace
+
+ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
+                                   std::unique_ptr<ClientProtocol> protocol,
+                                   const Endpoint& peer, std::size_t group,
+                                   std::size_t max_packet_size)
+    : fiber::Timer(&ClientConnection::OnConnectTimeout),
+      set_(std::move(set)),
+      protocol_(std::move(protocol)),
+      peer_timeout_ns_(kPeerTimeoutNs),
+      stream_(io::StreamConnection::Connect(peer, group, this,
+                                            StreamOptions(max_packet_size))) {
+  ConnectionBorn();
+}
+
+ClientConnection::~ClientConnection() {
+  if (incoming_ != nullptr) {
+    incoming_->Clear();
+    ObjectPool<InboundResponse>::Put(incoming_);
+  }
+}
+
+void ClientConnection::SetStart(std::int64_t at_ns) {
+  connect_timeout_ = ClientDefaultsFromFlags().connect_timeout;
+  fiber::ArmTimer(this, at_ns + ToNs(connect_timeout_));  // [UC3]
+}
+
+flare::Status ClientConnection::LastFailure() const {
+  return set_->LastFailure();
+}
+
+void ClientConnection::OnConnectTimeout(fiber::Timer* timer) {
+  auto* const self = static_cast<ClientConnection*>(timer);
+  self->stream_->Close(flare::Status(
+      ETIMEDOUT, "connect to " + self->peer().ToString() +
+                     ": no answer within " +
+                     std::to_string(self->connect_timeout_.count()) + " ms"));
+}
+
+void ClientConnection::Close(const flare::Status& why) {
+  {
+    ScopedLock guard(lock_);
+    if (close_reason_.ok()) close_reason_ = why;
+  }
+  stream_->Close(why);
+}
+
+flare::Status ClientConnection::close_reason() const {
+  ScopedLock guard(lock_);
+  return close_reason_;
+}
+
+void ClientConnection::OnConnected() {
+  if (!fiber::CancelTimer(this)) return;  // [UC3] Too late: it is closing.
+  connected_ = true;
+  io::SetKeepAlive(stream_->fd(), kAskAfter, kAskAgainAfter);
+  {
+    ScopedLock guard(lock_);
+    has_socket_ = true;
+    ApplyPeerTimeout();
+  }
+  set_->OnConnected(this);
+}
+
+void ClientConnection::RaisePeerTimeout(std::int64_t wait_ns) {
+  const std::int64_t timeout =
+      wait_ns < kMaxPeerTimeoutNs
+          ? (wait_ns / kPeerTimeoutNs + 1) * kPeerTimeoutNs
+          : std::numeric_limits<std::int64_t>::max();
+  ScopedLock guard(lock_);
+  // relaxed, both: written under lock_.
+  if (timeout <= peer_timeout_ns_.load(std::memory_order_relaxed)) return;
+  peer_timeout_ns_.store(timeout, std::memory_order_relaxed);
+  ApplyPeerTimeout();
+}
+
+void ClientConnection::ApplyPeerTimeout() {
+  if (!has_socket_ || !close_reason_.ok()) return;  // [UC4]
+  // relaxed: written under lock_.
+  const std::int64_t timeout = peer_timeout_ns_.load(std::memory_order_relaxed);
+  const bool limited = timeout <= kMaxPeerTimeoutNs;
+  io::SetTcpUserTimeout(stream_->fd(),
+                        limited ? static_cast<int>(timeout / kNsPerMs) : 0);
+}
+
+bool ClientConnection::OnData(Buffer& in, std::size_t* need,
+                              std::string* error) {
+  fiber::TaskList ready;
+  bool ok;
+  try {
+    ok = TakeReplies(in, need, error, &ready);
+  } catch (const std::bad_alloc&) {
+    fiber::SubmitAll(std::move(ready));  // These have ended.
+    throw;                               // The stream closes.
+  }
+  fiber::SubmitAll(std::move(ready));
+  // Others may have been answered before the server decided so, in whatever
+  // order: their replies, or the end, are awaited.
+  if (ok && last_reply_ && calls_.Empty()) {
+    *error = "the server ended it with its last reply";
+    return false;
+  }
+  return ok;
+}
+
+// Takes all complete replies off `in`. False: they are garbage from here on.
+bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
+                                   std::string* error, fiber::TaskList* ready) {
+  const std::int64_t now = NowNs();
+  for (bool began = false;; began = true) {
+    if (incoming_ == nullptr) incoming_ = ObjectPool<InboundResponse>::Get();
+    switch (protocol_->Cut(in, incoming_, need, error)) {
+      case CutResult::kMessage:
+        break;
+      case CutResult::kNeedMore:
+      case CutResult::kUnsure:
+        NoteIncomplete(
+            /*within=*/!in.empty() || (!began && protocol_->WithinMessage()),
+            /*begins=*/began, now);
+        return true;
+      case CutResult::kNotMine:
+      case CutResult::kError:
+        return false;
+    }
+    if (protocol_->Parse(incoming_) == ParseResult::kClose) {
+      error->assign(incoming_->description);
+      return false;
+    }
+    if (!Dispatch(now, error, ready)) return false;
+  }
+}
+
+void ClientConnection::NoteIncomplete(bool within, bool begins,
+                                      std::int64_t now_ns) {
+  // relaxed, both: there is one writer, and readers want no more than a time.
+  const std::int64_t before = message_began_ns_.load(std::memory_order_relaxed);
+  if (within ? !begins && before != 0 : before == 0) return;
+  message_began_ns_.store(within ? now_ns : 0, std::memory_order_relaxed);
+}
+
+void ClientConnection::OnTimeout(std::int64_t sent_ns) {
+  // relaxed: see NoteIncomplete.
+  const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
+  if (began == 0 || began > sent_ns) return;
+  set_->Retire(this);
+  if (!calls_.Empty()) return;  // Who waits for no less than that message.
+  stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
+}
+
+// Gives what was received to the call that waits for it. False: the server
+// sends what nobody asks for, and no end of it.
+bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
+                                fiber::TaskList* ready) {
+  if (incoming_->last_on_connection && !last_reply_) {
+    last_reply_ = true;
+    set_->Retire(this);
+  }
+  if (!proven_ && !incoming_->is_notice) {
+    proven_ = true;
+    set_->OnProven();
+  }
+  replies_ += incoming_->is_notice ? 0 : 1;
+  ClientCall* const call = calls_.Take(incoming_->correlation_id);
+  if (call != nullptr) {
+    call->OnReply(std::exchange(incoming_, nullptr), now_ns, ready);
+    return true;
+  }
+  if (!incoming_->is_notice) {
+    CountClientEvent(ClientEvent::kLateReply);
+    // There are late replies to calls that nobody waits for any more. More
+    // replies than calls there needn't be.
+    const auto beyond =
+        static_cast<std::int32_t>(replies_ - calls_.ids_given());
+    if (beyond > 0 && !unasked_.Admit(now_ns)) {
+      *error = "replies without end that nobody asked for";
+      return false;
+    }
+  } else if (!incoming_->body.empty()) {
+    // If there is no room for it, the server doesn't read, nor will it miss it.
+    static_cast<void>(Send(std::move(incoming_->body)));
+  }
+  incoming_->Clear();
+  return true;
+}
+
+void ClientConnection::OnClosed(const flare::Status& why) {
+  if (!connected_) fiber::CancelTimer(this);  // [UC3]
+  const flare::Status reason = DecideCloseReason(why);
+  set_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]
+  fiber::TaskList ready;
+  calls_.Close(
+      [&](ClientCall* call) { call->OnConnectionLost(reason, &ready); });
+  fiber::SubmitAll(std::move(ready));
+  ConnectionGone();
+  RemoveUser();  // [UC1]
+}
+
+// Sets close_reason_, if Close() hasn't, and counts the end; returns it.
+flare::Status ClientConnection::DecideCloseReason(const flare::Status& why) {
+  ScopedLock guard(lock_);
+  if (!close_reason_.ok()) return close_reason_;  // It was our own Close().
+  CountClientEvent(connected_ ? ClientEvent::kBroken : ClientEvent::kFailed);
+  const int code = connected_ ? STATUS_IO_ERROR : STATUS_FAIL_TO_CONNECT;
+  close_reason_ = flare::Status(code);
+  if (why.code() == ENOMEM && why.message().empty()) return close_reason_;
+  try {
+    close_reason_ =
+        flare::Status(code, connected_ ? "connection to " + peer().ToString() +
+                                             " broke: " + why.message()
+                                       : why.message());
+  } catch (const std::bad_alloc&) {  // Without a text.
+  }
+  return close_reason_;
+}
+
+}  // namespace flare::rpc

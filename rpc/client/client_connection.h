@@ -1,0 +1,180 @@
+// One connection to a server, carrying many calls at once.
+//
+// Made, shared and dropped by a PeerConnections (peer_connections.h); calls use
+// it like this (client_call.cc):
+//
+//   call's id = connection->calls().Insert(call)
+//   connection->protocol().Write(...id..., &builder)
+//   connection->Send(builder.DestructiveGet())
+//   ... the reader, the timer, OnClosed or a canceller takes the call out of
+//   calls() and completes it ...
+//
+// Life: counted by its users: the set that offers it to calls, the stream that
+// calls back into it, and each call from PeerConnections::Acquire until it has
+// ended. The last one to leave deletes it.
+
+#ifndef FLARE_RPC_CLIENT_CLIENT_CONNECTION_H_
+#define FLARE_RPC_CLIENT_CLIENT_CONNECTION_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/base/buffer.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/client/call_table.h"
+#include "flare/rpc/client_protocol.h"
+#include "flare/rpc/wire/flood_guard.h"
+
+namespace flare::rpc {
+
+class PeerConnections;
+
+class ClientConnection final : public io::StreamHandler, private fiber::Timer {
+ public:
+  // A connection for `set`, watched by the poller of `group`. It has two users:
+  // the caller and the stream. Nothing happens until SetStart() and Start().
+  ClientConnection(std::shared_ptr<PeerConnections> set,
+                   std::unique_ptr<ClientProtocol> protocol,
+                   const Endpoint& peer, std::size_t group,
+                   std::size_t max_packet_size);
+  ~ClientConnection() override;
+
+  // When Start() will be called; the connection gives up
+  // flare_rpc_client_connect_timeout_ms later. Once, before anything else uses
+  // it; from then on requests may be sent.
+  void SetStart(std::int64_t at_ns);
+  // Begins to connect, unless it is closed already. Doesn't block.
+  void Start() { stream_->Start(); }
+
+  // Each call under way is a user (see Life above).
+  void AddUser() {
+    // relaxed: whoever calls this knows the connection through a user.
+    users_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void RemoveUser() {
+    // acq_rel: every use happens before the destruction [UC1].
+    if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  std::uint32_t users() const {
+    return users_.load(std::memory_order_relaxed);  // A hint.
+  }
+  // Why the server could not be connected to before; OK: it wasn't tried, or
+  // could.
+  flare::Status LastFailure() const;
+
+  // No call under way? For the set, while it and the stream are users.
+  bool idle() const { return users() <= 2; }
+
+  CallTable& calls() { return calls_; }
+  const ClientProtocol& protocol() const { return *protocol_; }
+  const Endpoint& peer() const { return stream_->remote_endpoint(); }
+
+  // Queues the bytes of one request. Any thread; doesn't block. After kClosed
+  // OnClosed() is running or yet to come, and ends all calls in calls().
+  [[nodiscard]] io::WriteResult Send(Buffer&& bytes) {
+    return stream_->Write(std::move(bytes));
+  }
+  // After kOverLimit; blocks the fiber (or thread) until the deadline at most.
+  [[nodiscard]] io::RoomResult WaitWritable(std::int64_t deadline_ns) {
+    return stream_->WaitWritable(deadline_ns);
+  }
+
+  // Ends the connection; all calls on it fail with `why`. Any thread; doesn't
+  // block.
+  void Close(const flare::Status& why);
+
+  // What calls fail with once calls() is closed: STATUS_FAIL_TO_CONNECT,
+  // STATUS_IO_ERROR or STATUS_CHANNEL_SHUTDOWN, and the cause.
+  flare::Status close_reason() const;
+
+  // A call, a user, will wait for so long. The server may leave bytes untaken
+  // or unacknowledged for longer than any of the connection's calls was to
+  // wait, and at least 10 s, before the connection breaks. Any thread; doesn't
+  // block; a system call now and then, at most.
+  void ExpectWait(std::int64_t wait_ns) {
+    // relaxed: it only grows, under lock_.
+    if (wait_ns >= peer_timeout_ns_.load(std::memory_order_relaxed))
+        [[unlikely]] {
+      RaisePeerTimeout(wait_ns);
+    }
+  }
+
+  // A call that was sent at `sent_ns`, and is a user yet, had no reply in time.
+  // If all the while one message was coming in, whose size may be wrong, no
+  // further calls come here; calls that wait for no less than that message may
+  // get it. Any thread; doesn't block.
+  void OnTimeout(std::int64_t sent_ns);
+
+  // False, for a moment more or for ever: it isn't established. If it never is
+  // calls fail with STATUS_FAIL_TO_CONNECT, and nothing was sent. Any thread.
+  bool established() const {
+    // relaxed: once it is true it stays so.
+    return established_.load(std::memory_order_relaxed);
+  }
+
+  std::int64_t last_activity_ns() const { return stream_->last_activity_ns(); }
+
+  // io::StreamHandler.
+  void OnConnected() override;
+  bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
+  void OnClosed(const flare::Status& why) override;
+
+ private:
+  bool TakeReplies(Buffer& in, std::size_t* need, std::string* error,
+                   fiber::TaskList* ready);
+  // Keeps message_began_ns_: since when the message that isn't complete yet has
+  // been coming in. `within`: there is one. `begins`: messages were cut off
+  // before it, so its time begins now.
+  void NoteIncomplete(bool within, bool begins, std::int64_t now_ns);
+  bool Dispatch(std::int64_t now_ns, std::string* error,
+                fiber::TaskList* ready);
+  flare::Status DecideCloseReason(const flare::Status& why);
+  [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);
+  void ApplyPeerTimeout() FLARE_REQUIRES(lock_);
+  static void OnConnectTimeout(fiber::Timer* timer);
+
+  std::atomic<std::uint32_t> users_{2};
+  const std::shared_ptr<PeerConnections> set_;
+  friend class PeerConnections;
+  // The set's, under its lock.
+  bool left_set_ = false;
+  bool retired_ = false;
+  std::atomic<bool> established_{false};
+  const std::unique_ptr<ClientProtocol> protocol_;
+  std::atomic<std::int64_t> peer_timeout_ns_;  // Written under lock_.
+  CallTable calls_;
+  RefPtr<io::StreamConnection> stream_;
+
+  std::chrono::milliseconds connect_timeout_{0};
+
+  // Of the stream's callbacks, which exclude each other.
+  InboundResponse* incoming_ = nullptr;  // What Cut fills in next.
+  bool connected_ = false;
+  std::uint32_t replies_ = 0;  // That have come; comes around.
+  // Of those beyond the calls that were made.
+  FloodGuard unasked_{FloodGuard::kMaxReplies};
+  bool proven_ = false;      // A whole reply has come.
+  bool last_reply_ = false;  // The server said that it ends the connection.
+  // Since when a message has been coming in; 0: none is. Written by OnData.
+  std::atomic<std::int64_t> message_began_ns_{0};
+
+  mutable Spinlock lock_;
+  flare::Status close_reason_ FLARE_GUARDED_BY(lock_);
+  bool has_socket_ FLARE_GUARDED_BY(lock_) = false;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_CLIENT_CONNECTION_H_

@@ -1,0 +1,380 @@
+// One set of connections; for the sets of the process, see connection_pool.cc.
+//
+// Rules:
+//  [CS1] A connection is in connections_ or, after Retire, in retired_, from
+//        OpenLocked until Remove, and may be waiting_ before; the set is its
+//        user exactly as long. What takes it out says so in left_set_, also if
+//        it was not in yet; OpenLocked then doesn't put it in.
+//  [CS2] Calls become users of a connection under lock_ and while it is in
+//        connections_ or is waiting_; so one that is idle, looked at under
+//        lock_, stays idle once it is taken out.
+//  [CS3] Sockets are made and connections started under open_mutex_ only, never
+//        under lock_. So waiting_ is started once; it may be closed before.
+#include "flare/rpc/client/peer_connections.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/epoll_poller.h"
+#include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::int64_t kFirstDelayNs = 20 * kNsPerMs;
+constexpr std::int64_t kMaxDelayNs = 1000 * kNsPerMs;
+
+// After how many calls that stay on their connections one looks for a better
+// one. Not always the same number: callers may come in the same order for ever.
+std::uint32_t NextLook(std::size_t turn) {
+  return 12 + static_cast<std::uint32_t>(turn % 8);
+}
+
+// Of one moment, on one connection. More would gain little, and wait for each
+// other longer where a server's thread serves a connection's calls in turn.
+constexpr std::uint32_t kCallsInTurn = 16;
+
+// How long to wait after that many failures: doubling, less up to a quarter by
+// chance, so that many clients of one server don't come back all at once.
+std::int64_t RetryDelayNs(unsigned failures, std::int64_t now_ns) {
+  const unsigned doublings = std::min(failures - 1, 10U);
+  const std::int64_t delay = std::min(kFirstDelayNs << doublings, kMaxDelayNs);
+  return delay - delay / 4 * (now_ns / 1000 % 1024) / 1024;
+}
+
+}  // namespace
+
+PeerConnections::PeerConnections(ConnectionKey key, std::size_t group,
+                                 std::size_t limit)
+    : key_(std::move(key)), group_(group), limit_(limit) {}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::Acquire(
+    const void* preferred, std::int64_t patience_ns) {
+  {
+    ScopedLock guard(lock_);
+    if (ClientConnection* c = Pick(preferred, /*may_open=*/true)) return c;
+  }
+  return Open(preferred, patience_ns);
+}
+
+// Null if it isn't, or no longer, one of those that are offered.
+ClientConnection* PeerConnections::Find(const void* connection) const {
+  if (connection == nullptr) return nullptr;
+  const auto it =
+      std::find(connections_.begin(), connections_.end(), connection);
+  return it == connections_.end() ? nullptr : *it;
+}
+
+// Whose turn it is. A moment lasts until events are fetched again; what threads
+// send leaves at once, and gains nothing by company.
+std::size_t PeerConnections::Turn() {
+  const std::uint64_t now = io::EpollPoller::OfGroup(group_)->fetches();
+  if (left_in_turn_ == 0 || turn_began_ != now || !fiber::IsFiberWorker()) {
+    ++turn_;
+    turn_began_ = now;
+    left_in_turn_ = kCallsInTurn;
+  }
+  --left_in_turn_;
+  return turn_;
+}
+
+// A connection that gets the caller's call; null: one should be opened.
+ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
+  const std::size_t size = connections_.size();
+  if (size == 0) return nullptr;
+  // relaxed: written under lock_.
+  const bool choosy = established_.load(std::memory_order_relaxed) != 0;
+  const auto good = [&](const ClientConnection* c) {
+    return c->established() || !choosy;
+  };
+  ClientConnection* chosen = Find(preferred);
+  if (chosen != nullptr && !good(chosen)) chosen = nullptr;
+  if (chosen != nullptr && size < limit_) {
+    // There may be more: callers who came to share one part again.
+    if (!chosen->idle()) chosen = nullptr;
+  } else if (chosen != nullptr && --until_look_ == 0) {
+    // Who came to share one stays there, which keeps batches together; but as
+    // many here as there. Rarely: it is a look at what others write.
+    ClientConnection* const other = connections_[turn_++ % size];
+    until_look_ = NextLook(turn_);
+    if (good(other) && other->users() < chosen->users()) chosen = other;
+  }
+  if (chosen == nullptr && size < limit_) {
+    // Of each one that is looked at, others write the line: no more than
+    // needed.
+    const auto idle = std::find_if(
+        connections_.rbegin(), connections_.rend(),
+        [&](const ClientConnection* c) { return c->idle() && good(c); });
+    if (idle != connections_.rend()) chosen = *idle;
+    if (chosen == nullptr && may_open) return nullptr;
+  }
+  if (chosen == nullptr) chosen = connections_[Turn() % size];
+  while (!good(chosen)) chosen = connections_[++turn_ % size];
+  chosen->AddUser();  // [CS2]
+  return chosen;
+}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::Open(
+    const void* preferred, std::int64_t patience_ns) {
+  if (!open_mutex_.try_lock()) {
+    {
+      // Somebody is opening one: be content with what there is.
+      ScopedLock guard(lock_);
+      if (ClientConnection* c = Pick(preferred, /*may_open=*/false)) return c;
+    }
+    open_mutex_.lock();
+  }
+  const ScopedLock opening(open_mutex_, std::adopt_lock);
+  return OpenLocked(patience_ns);
+}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked(
+    std::int64_t patience_ns) {
+  std::int64_t wait_until = 0;  // Not at all.
+  ClientConnection* waiting = nullptr;
+  {
+    const std::int64_t now = NowNs();
+    ScopedLock guard(lock_);
+    if (shut_down_) return ShutDownStatus();
+    // relaxed: written under lock_.
+    const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
+    const bool may_open = now >= retry_at;
+    if (ClientConnection* c = Pick(nullptr, may_open)) return c;
+    if (!may_open && retry_at > patience_ns) return WhyNot();
+    if (!may_open) wait_until = retry_at;
+    waiting = waiting_;
+    if (waiting != nullptr) {
+      waiting->AddUser();  // [CS2]
+    } else {
+      // One is opened at a time: so neither what follows nor Retire()
+      // allocates.
+      const std::size_t all = connections_.size() + retired_.size() + 1;
+      connections_.reserve(all);
+      retired_.reserve(all);
+    }
+  }
+  if (waiting != nullptr) {
+    if (wait_until == 0) StartWaiting(waiting);
+    return waiting;
+  }
+  if (wait_until != 0) {
+    // Not one of the connection's: that may be closed, and gone, by then.
+    // First, as there may be no memory for it.
+    const auto on_time = [weak = weak_from_this(), wait_until] {
+      if (const auto set = weak.lock()) set->OnRetryDue(wait_until);
+    };
+    fiber::SetDetachedTimer(ToTimePoint(wait_until), on_time);
+  }
+  auto made = MakeConnection();
+  if (!made) return made;
+  ClientConnection* const connection = *made;
+  connection->AddUser();  // The caller's call.
+  CountClientEvent(ClientEvent::kOpened);
+  connection->SetStart(wait_until != 0 ? wait_until : NowNs());
+  if (wait_until == 0) connection->Start();  // [CS3]
+  bool refused = false;
+  {
+    ScopedLock guard(lock_);
+    refused = shut_down_;
+    if (!refused && !connection->left_set_) {  // [CS1]
+      if (wait_until == 0) {
+        Offer(connection);
+      } else {
+        waiting_ = connection;
+        waiting_until_ns_ = wait_until;
+      }
+      return connection;
+    }
+  }
+  // The call finds out that it is closed, and why.
+  if (refused) connection->Close(ShutDownStatus());
+  connection->RemoveUser();  // The set's.
+  return connection;
+}
+
+Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
+  auto protocol = NewClientProtocol(
+      key_.protocol, ClientLimits(key_.max_packet_size), key_.peer.host);
+  if (!protocol) return protocol.error();
+  return new ClientConnection(shared_from_this(), *std::move(protocol),
+                              key_.peer.endpoint, group_, key_.max_packet_size);
+}
+
+// Of the connection that is, or was, waiting_; the caller is a user of it.
+void PeerConnections::StartWaiting(ClientConnection* connection) {
+  connection->Start();  // [CS3]
+  ScopedLock guard(lock_);
+  if (waiting_ != connection) return;  // It is closed, and has left [CS1].
+  waiting_ = nullptr;
+  Offer(connection);
+}
+
+void PeerConnections::Offer(ClientConnection* connection) {
+  (connection->retired_ ? retired_ : connections_).push_back(connection);
+  CountConnections();
+}
+
+void PeerConnections::OnRetryDue(std::int64_t due_ns) {
+  const ScopedLock opening(open_mutex_);
+  ClientConnection* connection = nullptr;
+  {
+    ScopedLock guard(lock_);
+    // Another call was first, or this is the timer of one that was closed. Not
+    // by the clock, which may differ by a microsecond between workers.
+    if (waiting_ == nullptr || waiting_until_ns_ != due_ns) return;
+    connection = waiting_;
+    connection->AddUser();
+  }
+  StartWaiting(connection);
+  connection->RemoveUser();
+}
+
+flare::Status PeerConnections::LastFailure() const {
+  ScopedLock guard(lock_);
+  return failures_ != 0 ? last_failure_ : flare::Status();
+}
+
+// Without times and numbers: whoever counts failures by their texts finds few.
+flare::Status PeerConnections::WhyNot() const {
+  return flare::Status(
+      STATUS_FAIL_TO_CONNECT,
+      last_failure_.message() +
+          " (a moment ago: it is tried again within a second of that)");
+}
+
+bool PeerConnections::Promising() const {
+  // relaxed, all: a hint.
+  if (established_.load(std::memory_order_relaxed) != 0) return true;
+  const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
+  return (retry_at == 0 || NowNs() >= retry_at) &&
+         offered_.load(std::memory_order_relaxed) == 0;
+}
+
+bool PeerConnections::Hopeful() const {
+  // relaxed, both: a hint.
+  return offered_.load(std::memory_order_relaxed) != 0 ||
+         NowNs() >= retry_at_ns_.load(std::memory_order_relaxed);
+}
+
+void PeerConnections::OnConnected(ClientConnection* connection) {
+  ScopedLock guard(lock_);
+  // relaxed: written under lock_; for others a hint.
+  connection->established_.store(true, std::memory_order_relaxed);
+  CountConnections();
+}
+
+void PeerConnections::CountConnections() {
+  const auto count =
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const ClientConnection* c) { return c->established(); });
+  // relaxed, both: read under lock_, or as a hint.
+  established_.store(static_cast<std::size_t>(count),
+                     std::memory_order_relaxed);
+  offered_.store(connections_.size(), std::memory_order_relaxed);
+}
+
+void PeerConnections::OnProven() {
+  ScopedLock guard(lock_);
+  failures_ = 0;
+  // relaxed: a hint, apart from lock_.
+  retry_at_ns_.store(0, std::memory_order_relaxed);
+}
+
+// False: it wasn't in.
+bool PeerConnections::Remove(ClientConnection* connection) {
+  connection->left_set_ = true;  // [CS1]
+  const bool waited = waiting_ == connection;
+  if (waited) waiting_ = nullptr;
+  const bool removed = waited || std::erase(connections_, connection) != 0 ||
+                       std::erase(retired_, connection) != 0;
+  CountConnections();
+  return removed;
+}
+
+void PeerConnections::Retire(ClientConnection* connection) {
+  ScopedLock guard(lock_);
+  connection->retired_ = true;  // [CS1]
+  if (std::erase(connections_, connection) == 0) return;
+  retired_.push_back(connection);
+  CountConnections();
+}
+
+void PeerConnections::OnClosed(ClientConnection* connection,
+                               const flare::Status* why) {
+  const std::int64_t now = NowNs();
+  bool removed = false;
+  {
+    ScopedLock guard(lock_);
+    const bool by_us = connection->left_set_;
+    removed = Remove(connection);
+    // relaxed: written under lock_. Of several attempts that fail together,
+    // one counts.
+    if (why != nullptr && !by_us &&
+        now >= retry_at_ns_.load(std::memory_order_relaxed)) {
+      last_failure_ = *why;
+      ++failures_;
+      retry_at_ns_.store(now + RetryDelayNs(failures_, now),
+                         std::memory_order_relaxed);
+    }
+  }
+  if (removed) connection->RemoveUser();
+}
+
+bool PeerConnections::CloseIdle(std::int64_t since_ns) {
+  std::vector<ClientConnection*> idle;
+  bool empty = false;
+  {
+    ScopedLock guard(lock_);
+    for (const auto* connections : {&connections_, &retired_}) {
+      for (ClientConnection* c : *connections) {
+        if (c->idle() && c->last_activity_ns() < since_ns) idle.push_back(c);
+      }
+    }
+    for (ClientConnection* c : idle) Remove(c);  // [CS2]
+    empty = connections_.empty() && retired_.empty() && waiting_ == nullptr;
+  }
+  for (ClientConnection* c : idle) {
+    CountClientEvent(ClientEvent::kIdleClosed);
+    c->Close(flare::Status(STATUS_IO_ERROR, "closed because it was idle"));
+    c->RemoveUser();
+  }
+  return empty;
+}
+
+void PeerConnections::Shutdown() {
+  std::vector<ClientConnection*> all;
+  {
+    ScopedLock guard(lock_);
+    shut_down_ = true;
+    all.swap(connections_);
+    all.insert(all.end(), retired_.begin(), retired_.end());
+    retired_.clear();
+    if (waiting_ != nullptr) all.push_back(std::exchange(waiting_, nullptr));
+    for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
+    CountConnections();
+  }
+  for (ClientConnection* c : all) {
+    c->Close(ShutDownStatus());
+    c->RemoveUser();
+  }
+  // Who is opening one has looked at shut_down_ before; it is born by now.
+  ScopedLock opened(open_mutex_);
+}
+
+std::size_t PeerConnections::size() const {
+  ScopedLock guard(lock_);
+  return connections_.size();
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,153 @@
+// The connections of one scheduling group to one server: which of them gets a
+// call, and when another one is opened.
+//
+// A call takes one that is idle; another one is opened only if none is idle and
+// the limit isn't reached. At the limit they take turns, in which fibers' calls
+// of one moment share one, up to 16, since those are sent, received and
+// answered together (docs/decisions/0025-calls-of-one-moment.md). Connections
+// that are still being established get calls only if there are no others.
+//
+// A connection that breaks fails its calls and leaves the set; the next call
+// opens a new one. If that can't be connected (in good time:
+// flare_rpc_client_connect_timeout_ms), or breaks before it has brought a whole
+// reply, attempts are spaced out: 20 ms at first, doubling up to a second. In
+// between, calls that find no connection wait for the next attempt, all on one
+// connection that isn't started yet; those without time for that fail at once,
+// and say so.
+
+#ifndef FLARE_RPC_CLIENT_PEER_CONNECTIONS_H_
+#define FLARE_RPC_CLIENT_PEER_CONNECTIONS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/expected.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/mutex.h"
+#include "flare/rpc/name_resolver.h"
+
+namespace flare::rpc {
+
+class ClientConnection;
+
+// What a set is for.
+struct ConnectionKey {
+  std::string protocol;  // A name known to NewClientProtocol.
+  Peer peer;
+  std::size_t max_packet_size = 0;
+
+  friend bool operator==(const ConnectionKey&, const ConnectionKey&) = default;
+};
+
+class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
+ public:
+  PeerConnections(ConnectionKey key, std::size_t group, std::size_t limit);
+
+  PeerConnections(const PeerConnections&) = delete;
+  PeerConnections& operator=(const PeerConnections&) = delete;
+
+  // A connection for one call, which becomes its user (RemoveUser() at the
+  // end). `preferred` is taken if it is one of the set's, and idle or there may
+  // be no more; now and then another one, if that has fewer calls. While
+  // attempts are spaced out it is one that will be started at the next one's
+  // time; if that is after `patience_ns`, fails with STATUS_FAIL_TO_CONNECT.
+  // Fails with STATUS_CHANNEL_SHUTDOWN after Shutdown(). Any thread; may
+  // suspend the fiber (or thread) for as long as somebody else opens a
+  // connection, which doesn't include waiting for the server.
+  Expected<ClientConnection*, flare::Status> Acquire(
+      const void* preferred, std::int64_t patience_ns = 0);
+
+  // True: there is an established connection, or one may be opened right now
+  // and nobody is at it yet. So of many calls, one finds out whether a server
+  // is (back) there. A hint, for choosing another server; one load for a set
+  // that is well.
+  bool Promising() const;
+  // True: that, or somebody is at it. False: the last attempt has failed, and
+  // the next one isn't due.
+  bool Hopeful() const;
+  // When that is. A hint.
+  std::int64_t retry_at_ns() const {
+    // relaxed: a hint.
+    return retry_at_ns_.load(std::memory_order_relaxed);
+  }
+  // Why the last attempt failed, if there was none since that didn't.
+  flare::Status LastFailure() const;
+
+  const ConnectionKey& key() const { return key_; }
+
+  // Of ClientConnection. It is established.
+  void OnConnected(ClientConnection* connection);
+  // The server has answered, be it too late: it is well.
+  void OnProven();
+  // No further calls on this connection; those under way go on.
+  void Retire(ClientConnection* connection);
+  // The connection is closed; `why` if it never brought a whole reply.
+  void OnClosed(ClientConnection* connection, const flare::Status* why);
+
+  // Closes connections that carried nothing since `since_ns`. True if nothing
+  // is left, so that the set may be dropped if nobody else has it.
+  bool CloseIdle(std::int64_t since_ns);
+  // Closes all connections and refuses new ones.
+  void Shutdown();
+
+  std::size_t size() const;  // Connections offered to calls; for tests.
+
+ private:
+  ClientConnection* Find(const void* connection) const FLARE_REQUIRES(lock_);
+  ClientConnection* Pick(const void* preferred, bool may_open)
+      FLARE_REQUIRES(lock_);
+  std::size_t Turn() FLARE_REQUIRES(lock_);
+  Expected<ClientConnection*, flare::Status> Open(const void* preferred,
+                                                  std::int64_t patience_ns);
+  Expected<ClientConnection*, flare::Status> OpenLocked(
+      std::int64_t patience_ns) FLARE_REQUIRES(open_mutex_);
+  Expected<ClientConnection*, flare::Status> MakeConnection();
+  void StartWaiting(ClientConnection* connection) FLARE_REQUIRES(open_mutex_);
+  void OnRetryDue(std::int64_t due_ns);
+  void Offer(ClientConnection* connection) FLARE_REQUIRES(lock_);
+  flare::Status WhyNot() const FLARE_REQUIRES(lock_);
+  bool Remove(ClientConnection* connection) FLARE_REQUIRES(lock_);
+  void CountConnections() FLARE_REQUIRES(lock_);
+
+  const ConnectionKey key_;
+  const std::size_t group_;
+  const std::size_t limit_;
+
+  // One connection is opened at a time.
+  fiber::Mutex open_mutex_;
+
+  mutable Spinlock lock_;
+  // Those offered to calls, and those that only wait for their last replies.
+  // Each is used by the set itself, too.
+  std::vector<ClientConnection*> connections_ FLARE_GUARDED_BY(lock_);
+  std::vector<ClientConnection*> retired_ FLARE_GUARDED_BY(lock_);
+  // Has the calls that wait for the next attempt, and is to be started then;
+  // null: none do. While there is one no other is opened.
+  ClientConnection* waiting_ FLARE_GUARDED_BY(lock_) = nullptr;
+  std::int64_t waiting_until_ns_ FLARE_GUARDED_BY(lock_) = 0;
+  std::size_t turn_ FLARE_GUARDED_BY(lock_) = 0;
+  // Calls that this turn may still take, of the moment in which it began.
+  std::uint32_t left_in_turn_ FLARE_GUARDED_BY(lock_) = 0;
+  std::uint64_t turn_began_ FLARE_GUARDED_BY(lock_) = 0;
+  std::uint32_t until_look_ FLARE_GUARDED_BY(lock_) = 1;  // For a better one.
+  bool shut_down_ FLARE_GUARDED_BY(lock_) = false;
+  // Of attempts that failed, one after the other.
+  unsigned failures_ FLARE_GUARDED_BY(lock_) = 0;
+  flare::Status last_failure_ FLARE_GUARDED_BY(lock_);
+  // No attempt before this; 0: at any time. Written under lock_.
+  std::atomic<std::int64_t> retry_at_ns_{0};
+  // How many connections_ there are, and are established; see
+  // CountConnections(). Written under lock_.
+  std::atomic<std::size_t> offered_{0};
+  std::atomic<std::size_t> established_{0};
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_PEER_CONNECTIONS_H_

@@ -1,0 +1,204 @@
+#include "flare/rpc/client/route.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include "flare/fiber/runtime.h"
+#include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
+
+namespace flare::rpc {
+namespace {
+
+flare::Status Invalid(const std::string& uri, const std::string& why) {
+  return flare::Status(STATUS_INVALID_CHANNEL,
+                       "can't open a channel to \"" + uri + "\": " + why);
+}
+
+// "list", "rr" out of "list+rr"; one of them empty if it isn't of that form.
+std::pair<std::string_view, std::string_view> SplitNslb(std::string_view nslb) {
+  const std::size_t plus = nslb.find('+');
+  if (plus == std::string_view::npos) return {};
+  return {nslb.substr(0, plus), nslb.substr(plus + 1)};
+}
+
+}  // namespace
+
+Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
+                                                     const Options& options,
+                                                     RefPtr<Route>* later) {
+  const std::size_t colon = uri.find("://");
+  if (colon == std::string::npos || colon == 0 || colon + 3 == uri.size()) {
+    return Invalid(uri,
+                   "a URI is protocol://address, as in flare://127.0.0.1:5567");
+  }
+  RefPtr<Route> route(adopt_ref, new Route());
+  route->max_packet_size_ = std::min(options.max_packet_size, kMaxLimit);
+  auto protocol = NewClientProtocol(uri.substr(0, colon), Limits{}, "");
+  if (!protocol) return Invalid(uri, protocol.error().message());
+  route->address_ = uri.substr(colon + 3);
+  route->protocol_ = (*protocol)->name();
+  route->format_ = (*protocol)->format();
+  route->traits_ = (*protocol)->traits();
+  if (!route->traits_.multiplexed) {
+    return Invalid(uri,
+                   "channels need a protocol that carries several calls "
+                   "at once on a connection");
+  }
+
+  const std::string nslb = options.nslb.empty() ? "list+rr" : options.nslb;
+  const auto [resolver, balancer] = SplitNslb(nslb);
+  if (resolver.empty() || balancer.empty()) {
+    return Invalid(uri, "\"" + nslb +
+                            "\" is not of the form resolver+balancer, as in "
+                            "list+rr");
+  }
+  auto load_balancer = NewLoadBalancer(balancer);
+  if (!load_balancer) return Invalid(uri, load_balancer.error().message());
+  route->balancer_ = *std::move(load_balancer);
+  auto resolution = ResolveName(resolver, route->address_, &route->resolution_);
+  if (!resolution) {
+    if (route->resolution_ != nullptr) {
+      OpenClientSide();
+      *later = std::move(route);
+    }
+    return Invalid(uri, resolution.error().message());
+  }
+  route->resolution_ = *std::move(resolution);
+  OpenClientSide();
+  return route;
+}
+
+template <class F>
+auto Route::WithTable(const F& f) {
+  if (const Table* table = FinalTable()) return f(*table);
+  const RefPtr<Table> table = CurrentTable();
+  return f(*table);
+}
+
+Expected<ClientConnection*, flare::Status> Route::Acquire(
+    const void* preferred, std::int64_t patience_ns, Choice* choice) noexcept {
+  try {
+    return WithTable([&](const Table& table) {
+      return AcquireFrom(table, preferred, patience_ns, choice);
+    });
+  } catch (const std::bad_alloc&) {
+    return flare::Status(STATUS_FAILED);
+  } catch (...) {
+    std::terminate();  // With the exception, which is the user's, in the log.
+  }
+}
+
+bool Route::Hopeful() noexcept {
+  return WithTable([](const Table& table) {
+    const std::size_t group =
+        fiber::GetCurrentSchedulingGroupIndex() % table.groups;
+    if (table.peers == 1) return table.SetOf(0, group)->Promising();
+    for (std::size_t i = 0; i != table.peers; ++i) {
+      if (table.SetOf(i, group)->Hopeful()) return true;
+    }
+    return false;
+  });
+}
+
+const Route::Table* Route::FinalTable() {
+  // acquire: pairs with the release in CurrentTable [RT1].
+  return final_table_.load(std::memory_order_acquire);
+}
+
+RefPtr<Route::Table> Route::CurrentTable() {
+  const std::uint64_t version = resolution_->Version();
+  const auto current = [&]() -> RefPtr<Table> {
+    ScopedLock guard(lock_);
+    return table_ != nullptr && table_->version >= version ? table_ : nullptr;
+  };
+  if (RefPtr<Table> table = current()) return table;
+  ScopedLock rebuilding(rebuild_mutex_);
+  if (RefPtr<Table> table = current()) return table;
+  RefPtr<Table> table = MakeTable(version);
+  RefPtr<Table> old = table;
+  {
+    ScopedLock guard(lock_);
+    table_.Swap(old);
+  }
+  if (resolution_->IsStatic()) {
+    // release: pairs with the acquire in FinalTable [RT1].
+    final_table_.store(table.Get(), std::memory_order_release);
+  }
+  return table;
+}
+
+RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
+  // Peers() may already be of a later version; then the next call makes the
+  // same table again, which does no harm.
+  const std::vector<Peer> peers = resolution_->Peers();
+  const std::size_t max_packet_size =
+      max_packet_size_ != 0 ? max_packet_size_
+                            : ClientDefaultsFromFlags().max_packet_size;
+  auto table = MakeRefCounted<Table>();
+  table->version = version;
+  table->groups = fiber::GetSchedulingGroupCount();
+  table->peers = peers.size();
+  for (const Peer& peer : peers) {
+    for (std::size_t group = 0; group != table->groups; ++group) {
+      table->sets.push_back(
+          FindPeerConnections(group, {protocol_, peer, max_packet_size}));
+    }
+  }
+  return table;
+}
+
+flare::Status Route::NoPeer() const {
+  // Whoever tries for ever ends with the client side, too.
+  if (!IsClientSideOpen()) return ShutDownStatus();
+  return flare::Status(STATUS_NO_PEER,
+                       "no server is known for \"" + address_ + '"');
+}
+
+// The first one, from `first` on, that is likely to answer; or else that may
+// be; or else the one whose next attempt is due first.
+std::size_t Route::Choose(const Table& table, std::size_t group,
+                          std::size_t first) {
+  for (const auto good :
+       {&PeerConnections::Promising, &PeerConnections::Hopeful}) {
+    for (std::size_t i = 0; i != table.peers; ++i) {
+      const std::size_t number = (first + i) % table.peers;
+      if ((table.SetOf(number, group)->*good)()) return number;
+    }
+  }
+  std::size_t soonest = first;
+  for (std::size_t i = 1; i != table.peers; ++i) {
+    const std::size_t number = (first + i) % table.peers;
+    if (table.SetOf(number, group)->retry_at_ns() <
+        table.SetOf(soonest, group)->retry_at_ns()) {
+      soonest = number;
+    }
+  }
+  return soonest;
+}
+
+Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
+    const Table& table, const void* preferred, std::int64_t patience,
+    Choice* choice) {
+  if (table.peers == 0) return NoPeer();
+  const std::size_t group =
+      fiber::GetCurrentSchedulingGroupIndex() % table.groups;
+  // Of another table, maybe: then it is as good as any.
+  const std::size_t first =
+      (choice->peer == kNoPeer ? balancer_->Next(table.peers)
+                               : choice->peer + 1) %
+      table.peers;
+  const std::size_t taken =
+      table.peers == 1 ? first : Choose(table, group, first);
+  choice->peer = static_cast<std::uint32_t>(taken);
+  choice->peers = static_cast<std::uint32_t>(table.peers);
+  return table.SetOf(taken, group)->Acquire(preferred, patience);
+}
+
+}  // namespace flare::rpc

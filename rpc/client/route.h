@@ -1,0 +1,126 @@
+// How a channel gets from an address to a connection: the servers that the name
+// resolver knows, the load balancer that chooses one, and each server's
+// connections in each scheduling group.
+
+#ifndef FLARE_RPC_CLIENT_ROUTE_H_
+#define FLARE_RPC_CLIENT_ROUTE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/expected.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/mutex.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/load_balancer.h"
+#include "flare/rpc/name_resolver.h"
+#include "flare/rpc/protocol.h"
+
+namespace flare::rpc {
+
+class Route : public RefCounted<Route> {
+ public:
+  struct Options {
+    std::size_t max_packet_size = 0;  // 0: the flag's.
+    std::string nslb;                 // "resolver+balancer"; empty: "list+rr".
+  };
+
+  // Reads "protocol://address". Fails with STATUS_INVALID_CHANNEL and a text;
+  // may block while names are resolved. If it fails only because of hosts that
+  // aren't known now, *later is a route that looks them up again.
+  static Expected<RefPtr<Route>, flare::Status> Create(const std::string& uri,
+                                                       const Options& options,
+                                                       RefPtr<Route>* later);
+
+  // No server yet, in place of a server's number.
+  static constexpr std::uint32_t kNoPeer =
+      std::numeric_limits<std::uint32_t>::max();
+  // The number of a call's server, and how many there are.
+  struct Choice {
+    std::uint32_t peer = kNoPeer;
+    std::uint32_t peers = 0;
+  };
+
+  // A connection for one call (see PeerConnections::Acquire) to the server that
+  // the load balancer chooses; or, if there is one in *choice, to the one after
+  // that: so the attempts of a call go to different servers, whatever other
+  // calls do. Servers known to be down are passed over; if all are, it is the
+  // one that is tried again first, if that is before `patience_ns`. *choice is
+  // then the one taken, also if that fails. Fails with STATUS_NO_PEER, or as
+  // PeerConnections::Acquire does. Any thread in a running runtime. noexcept
+  // ends the process where a resolution or balancer throws: an exception would
+  // pass by all that belongs to the call.
+  Expected<ClientConnection*, flare::Status> Acquire(const void* preferred,
+                                                     std::int64_t patience_ns,
+                                                     Choice* choice) noexcept;
+
+  // Whether who could not be connected to a server should try again: another
+  // one may be well, or, if there is one alone, it has a connection that is. A
+  // hint. Any thread in a running runtime.
+  bool Hopeful() noexcept;
+
+  // Of the protocol.
+  const std::string& protocol() const { return protocol_; }
+  PayloadFormat format() const { return format_; }
+  const ProtocolTraits& traits() const { return traits_; }
+
+ private:
+  friend class RefCounted<Route>;
+  friend struct std::default_delete<Route>;
+
+  // Each peer's connections by scheduling group: sets[peer * groups + group].
+  struct Table : RefCounted<Table> {
+    std::uint64_t version = 0;
+    std::size_t groups = 0;
+    std::size_t peers = 0;
+    std::vector<std::shared_ptr<PeerConnections>> sets;
+
+    PeerConnections* SetOf(std::size_t peer, std::size_t group) const {
+      return sets[peer * groups + group].get();
+    }
+  };
+
+  Route() = default;
+  ~Route() = default;
+  const Table* FinalTable();
+  // Not inlined, as few calls need it, and its frame is large.
+  [[gnu::noinline]] RefPtr<Table> CurrentTable();
+  RefPtr<Table> MakeTable(std::uint64_t version);
+  [[gnu::cold, gnu::noinline]] flare::Status NoPeer() const;
+  template <class F>
+  auto WithTable(const F& f);
+  static std::size_t Choose(const Table& table, std::size_t group,
+                            std::size_t first);
+  Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
+                                                         const void* preferred,
+                                                         std::int64_t patience,
+                                                         Choice* choice);
+
+  std::string protocol_;
+  std::string address_;
+  // 0: the flag's, which may be set after the channel is opened.
+  std::size_t max_packet_size_ = 0;
+  PayloadFormat format_ = PayloadFormat::kProtobuf;
+  ProtocolTraits traits_;
+  std::shared_ptr<NameResolution> resolution_;
+  std::unique_ptr<LoadBalancer> balancer_;
+
+  // Making a table is long for lock_, which guards the pointer only.
+  fiber::Mutex rebuild_mutex_;
+  Spinlock lock_;
+  RefPtr<Table> table_ FLARE_GUARDED_BY(lock_);
+  // table_, once it is made, if the resolution is static: no lock is needed.
+  std::atomic<const Table*> final_table_{nullptr};
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_ROUTE_H_

@@ -1,0 +1,415 @@
+#include "flare/rpc/http/http_replies.h"
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "flare/base/compression.h"
+#include "flare/base/string.h"
+#include "flare/rpc/http/http_call.h"
+#include "flare/rpc/http/http_coding.h"
+#include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/http/http_text.h"
+#include "flare/rpc/http/http_writer.h"
+
+namespace flare::rpc {
+
+namespace {
+
+constexpr std::string_view kKeepAlive = "Connection: keep-alive\r\n";
+
+void AppendConnection(const ReplyTicket& ticket, BufferBuilder* out) {
+  if (ticket.close) {
+    out->Append("Connection: close\r\n");
+  } else if (ticket.keep_alive) {
+    out->Append(kKeepAlive);
+  }
+}
+
+// The last fields, and the end of the head.
+void AppendEnd(const ReplyTicket& ticket, std::uint64_t content_length,
+               BufferBuilder* out) {
+  out->Append("Content-Length: ");
+  AppendDecimal(content_length, out);
+  out->Append("\r\n");
+  AppendConnection(ticket, out);
+  out->Append("\r\n");
+}
+void AppendEndWithoutLength(const ReplyTicket& ticket, BufferBuilder* out) {
+  AppendConnection(ticket, out);
+  out->Append("\r\n");
+}
+
+// What a success begins with, up to the value of Rpc-SeqNo.
+std::string_view SuccessOf(PayloadFormat format) {
+  switch (format) {
+    case PayloadFormat::kProtobuf:
+      return "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\n"
+             "Rpc-SeqNo: ";
+    case PayloadFormat::kProtobufText:
+      return "HTTP/1.1 200 OK\r\nContent-Type: text/x-protobuf\r\n"
+             "Rpc-SeqNo: ";
+    case PayloadFormat::kProto3Json:
+      return "HTTP/1.1 200 OK\r\nContent-Type: application/x-proto3-json\r\n"
+             "Rpc-SeqNo: ";
+    case PayloadFormat::kLenientJson:
+    case PayloadFormat::kTrpcJson:
+      break;  // By its foreign name.
+  }
+  return {};
+}
+
+// The fields that all replies to calls begin with.
+void AppendCallFields(const ReplyTicket& ticket, std::string_view type,
+                      BufferBuilder* out) {
+  out->Append("Content-Type: ");
+  out->Append(type);
+  out->Append("\r\nRpc-SeqNo: ");
+  AppendDecimal(ticket.correlation_id, out);
+  out->Append("\r\n");
+}
+
+// Of a call in the words of another framework.
+[[gnu::cold, gnu::noinline]] void AppendForeignSuccess(
+    const ReplyTicket& ticket, BufferBuilder* out) {
+  AppendStatusLine(200, out);
+  AppendCallFields(ticket, HttpTypeOf(ticket), out);
+}
+
+[[gnu::cold, gnu::noinline]] bool CanCarry(const ReplyTicket& ticket,
+                                           const OutboundResponse& response) {
+  return response.attachment.empty() &&
+         (ticket.codings & HttpCodings::BitOf(response.compression)) != 0;
+}
+
+[[gnu::cold, gnu::noinline]] void AppendCoding(const OutboundResponse& response,
+                                               BufferBuilder* out) {
+  if (response.body.empty()) return;
+  out->Append("Content-Encoding: ");
+  out->Append(HttpCodingName(response.compression));
+  out->Append("\r\n");
+}
+
+// What programs read that know nothing of our fields.
+std::string JsonFailure(int code, std::string_view text) {
+  std::string body = "{\"code\":" + std::to_string(code) + ",\"message\":";
+  AppendJsonString(text, &body);
+  return body + "}";
+}
+
+void AppendError(int code, std::string_view text, BufferBuilder* out) {
+  out->Append("Rpc-Error-Code: ");
+  AppendDecimal(code, out);
+  if (!text.empty()) {
+    out->Append("\r\nRpc-Error-Reason: ");
+    AppendFieldText(text, out);
+  }
+  out->Append("\r\n");
+}
+
+Buffer FormatFailure(const ReplyTicket& ticket, int code,
+                     std::string_view text) {
+  const std::string body =
+      IsJson(ticket.format) ? JsonFailure(code, text) : std::string();
+  BufferBuilder out;
+  AppendStatusLine(HttpStatusOf(code), &out);
+  AppendCallFields(ticket, HttpTypeOf(ticket), &out);
+  AppendError(code, text, &out);
+  AppendEnd(ticket, body.size(), &out);
+  out.Append(body);
+  return out.DestructiveGet();
+}
+
+// What of a handler's fields concerns how the reply is framed.
+enum class Framing { kNone, kDate, kConnection, kLength, kIgnored };
+
+Framing FramingOf(std::string_view name) {
+  switch (name.size()) {
+    case 4:
+      if (IEquals(name, "Date")) return Framing::kDate;
+      break;
+    case 10:
+      if (IEquals(name, "Connection")) return Framing::kConnection;
+      break;
+    case 14:
+      if (IEquals(name, "Content-Length")) return Framing::kLength;
+      break;
+    case 17:
+      if (IEquals(name, "Transfer-Encoding")) return Framing::kIgnored;
+      break;
+  }
+  return Framing::kNone;
+}
+
+// What a handler's Connection says of the end is done and said with all else
+// that frames the reply. The rest goes out, such as the "Upgrade" of a 426.
+void TakeConnection(std::string_view options, ReplyTicket* ticket,
+                    BufferBuilder* out) {
+  ForEachListMember(options, [&](std::string_view option) {
+    if (IEquals(option, "close")) {
+      ticket->close = true;
+    } else if (!option.empty() && !IEquals(option, "keep-alive")) {
+      out->Append("Connection: ");
+      out->Append(option);
+      out->Append("\r\n");
+    }
+  });
+}
+
+// The handler's own fields. Returned: its Content-Length, if it gave one.
+std::optional<std::uint64_t> AppendFields(const HttpHeaders& headers,
+                                          ReplyTicket* ticket,
+                                          BufferBuilder* out) {
+  std::optional<std::uint64_t> length;
+  bool has_date = false;
+  for (auto field = headers.begin(); field != headers.end(); ++field) {
+    switch (FramingOf(field->first)) {
+      case Framing::kConnection:
+        TakeConnection(field->second, ticket, out);
+        continue;
+      case Framing::kLength:
+        length = TryParse<std::uint64_t>(field->second);
+        continue;
+      case Framing::kIgnored:
+        continue;
+      case Framing::kDate:
+        has_date = true;
+        break;
+      case Framing::kNone:
+        break;
+    }
+    out->Append(field.line());
+  }
+  if (!has_date) AppendDateField(out);
+  return length;
+}
+
+// Interim statuses are no replies, and three digits are all there is room for.
+int FinalStatusOf(const HttpResponse& response) {
+  const int status = static_cast<int>(response.status());
+  return status < 200 || status > 999 ? 500 : status;
+}
+
+// Whatever the handler has made for one.
+bool HasNoBody(int status) {
+  if (status == 200) [[likely]]
+    return false;
+  return status == 204 || status == 205 || status == 304;
+}
+
+// The end of the head of such a reply. Of a 205 clients don't know without a
+// length that there is nothing.
+void AppendEndWithoutBody(int status, const ReplyTicket& ticket,
+                          BufferBuilder* out) {
+  if (status == 205) {
+    AppendEnd(ticket, 0, out);
+  } else {
+    AppendEndWithoutLength(ticket, out);
+  }
+}
+
+// Takes kKeepAlive out of the head of *reply, whose last field it is if it is
+// there. A body may have the same text.
+void DropKeepAlive(Buffer* reply) {
+  constexpr std::size_t kTailSize = 2 + kKeepAlive.size() + 2;  // with CRLFs
+  std::size_t scanned = 0;
+  std::size_t size = 0;
+  if (FindHeadEnd(*reply, reply->size(), &scanned, &size) != HeadEnd::kFound ||
+      size < kTailSize) {
+    return;
+  }
+  char bytes[kTailSize];
+  reply->CopyTo(bytes, kTailSize, size - kTailSize);
+  const std::string_view tail(bytes, kTailSize);
+  if (!tail.starts_with("\r\n") || !tail.substr(2).starts_with(kKeepAlive)) {
+    return;
+  }
+  Buffer rest = reply->Cut(size - kTailSize + 2);
+  reply->Skip(kKeepAlive.size());
+  rest.Append(std::move(*reply));
+  *reply = std::move(rest);
+}
+
+}  // namespace
+
+int HttpStatusOf(int rpc_status) {
+  switch (rpc_status) {
+    case STATUS_SUCCESS:
+      return 200;
+    case STATUS_SERVICE_NOT_FOUND:
+    case STATUS_METHOD_NOT_FOUND:
+      return 404;
+    case STATUS_OUT_OF_SERVICE:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+int RpcStatusOf(int http_status) {
+  switch (http_status) {
+    case 404:
+      return STATUS_METHOD_NOT_FOUND;
+    case 405:
+    case 415:
+    case 417:
+    case 501:
+    case 505:
+      return STATUS_NOT_SUPPORTED;
+    case 503:
+      return STATUS_OVERLOADED;
+    default:
+      return STATUS_MALFORMED_DATA;
+  }
+}
+
+Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
+  if (response.status != STATUS_SUCCESS) {
+    return FormatFailure(ticket, response.status, response.description);
+  }
+  const bool compressed = IsCompressed(response.compression);
+  if ((compressed || !response.attachment.empty()) &&
+      !CanCarry(ticket, response)) [[unlikely]] {
+    return FormatFailure(ticket, STATUS_NOT_SUPPORTED,
+                         "HTTP carries no attachments, and messages that are "
+                         "compressed only as the caller accepts");
+  }
+  BufferBuilder out;
+  if (ticket.variant == kOwnHttpType) [[likely]] {
+    out.Append(SuccessOf(ticket.format));
+    AppendDecimal(ticket.correlation_id, &out);
+    out.Append("\r\n");
+  } else {
+    AppendForeignSuccess(ticket, &out);
+  }
+  if (compressed) [[unlikely]]
+    AppendCoding(response, &out);
+  AppendEnd(ticket, response.body.size(), &out);
+  std::move(response.body).AppendTo(&out);
+  return out.DestructiveGet();
+}
+
+Buffer FormatRefusal(const ReplyTicket& ticket,
+                     const OutboundResponse& response) {
+  const bool json = ticket.is_call && IsJson(ticket.format);
+  const std::string body =
+      json ? JsonFailure(response.status, response.description)
+           : std::string(response.description) + "\n";
+  BufferBuilder out;
+  AppendStatusLine(ticket.http_status, &out);
+  if (!ticket.is_call) AppendDateField(&out);
+  out.Append("Content-Type: ");
+  out.Append(json ? HttpTypeOf(ticket) : "text/plain");
+  out.Append("\r\n");
+  if (ticket.http_status == 405) out.Append("Allow: POST\r\n");
+  if (ticket.is_call) {
+    out.Append("Rpc-SeqNo: ");
+    AppendDecimal(ticket.correlation_id, &out);
+    out.Append("\r\n");
+    AppendError(response.status, response.description, &out);
+  }
+  AppendEnd(ticket, body.size(), &out);
+  if (!ticket.head_only) out.Append(body);
+  return out.DestructiveGet();
+}
+
+Buffer FormatHttp2Refusal(std::string_view text) {
+  // RFC 9113, 4.1, 6.5 and 6.8: length (24 bits), type, flags, stream.
+  constexpr std::string_view kSettings("\0\0\0\4\0\0\0\0\0", 9);
+  constexpr std::string_view kBehindLength("\7\0\0\0\0\0", 6);
+  constexpr std::string_view kNoStreamHttp11("\0\0\0\0\0\0\0\x0d", 8);
+  const std::size_t size = kNoStreamHttp11.size() + text.size();
+  BufferBuilder out;
+  out.Append(kSettings);
+  for (int shift : {16, 8, 0}) {
+    const char byte = static_cast<char>(size >> shift);
+    out.Append(&byte, 1);
+  }
+  out.Append(kBehindLength);
+  out.Append(kNoStreamHttp11);
+  out.Append(text);
+  return out.DestructiveGet();
+}
+
+Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
+  const int status = FinalStatusOf(response);
+  BufferBuilder out;
+  AppendStatusLine(status, &out);
+  const std::optional<std::uint64_t> own_length =
+      AppendFields(*response.headers(), ticket, &out);
+  if (HasNoBody(status)) {
+    AppendEndWithoutBody(status, *ticket, &out);
+    return out.DestructiveGet();
+  }
+  if (ticket->head_only && response.body_size() == 0) {
+    // How long the body of a GET would be, only the handler knows; 0 may be
+    // false, and no length at all is as good.
+    if (own_length) {
+      AppendEnd(*ticket, *own_length, &out);
+    } else {
+      AppendEndWithoutLength(*ticket, &out);
+    }
+    return out.DestructiveGet();
+  }
+  AppendEnd(*ticket, response.body_size(), &out);
+  if (!ticket->head_only && response.body_size() != 0) {
+    out.Append(std::move(*response.noncontiguous_body()));
+  }
+  return out.DestructiveGet();
+}
+
+Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
+                         ReplyTicket* ticket) {
+  const int status = FinalStatusOf(response);
+  BufferBuilder out;
+  AppendStatusLine(status, &out);
+  AppendFields(*response.headers(), ticket, &out);
+  if (HasNoBody(status)) {
+    ticket->head_only = true;
+    AppendEndWithoutBody(status, *ticket, &out);
+    return out.DestructiveGet();
+  }
+  if (version == HttpVersion::kHttp10) {
+    ticket->close = true;
+  } else {
+    ticket->chunked = true;
+    out.Append("Transfer-Encoding: chunked\r\n");
+  }
+  AppendEndWithoutLength(*ticket, &out);
+  return out.DestructiveGet();
+}
+
+Buffer FormatChunk(Buffer&& bytes) {
+  char size[2 * sizeof(std::size_t)];
+  const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16);
+  BufferBuilder out;
+  out.Append(std::string_view(size, end.ptr));
+  out.Append("\r\n");
+  out.Append(std::move(bytes));
+  out.Append("\r\n");
+  return out.DestructiveGet();
+}
+
+Buffer FormatLastChunk() { return CreateBufferSlow("0\r\n\r\n"); }
+
+Buffer InsertFields(std::string_view lines, Buffer&& reply) {
+  constexpr std::size_t kMaxStatusLine = 64;
+  const std::size_t end = FlattenSlow(reply, kMaxStatusLine).find("\r\n");
+  if (end == std::string::npos) return std::move(reply);  // Has no head.
+  Buffer with = reply.Cut(end + 2);
+  with.Append(lines);
+  with.Append(std::move(reply));
+  return with;
+}
+
+Buffer SayClose(Buffer&& reply) {
+  DropKeepAlive(&reply);
+  return InsertFields("Connection: close\r\n", std::move(reply));
+}
+
+}  // namespace flare::rpc

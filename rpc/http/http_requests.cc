@@ -1,0 +1,81 @@
+#include "flare/rpc/http/http_requests.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "flare/rpc/http/http_call.h"
+#include "flare/rpc/http/http_replies.h"
+#include "flare/rpc/http/http_text.h"
+
+namespace flare::rpc {
+
+namespace {
+
+void FillHandlerRequest(const HttpHead& head, InboundRequest* request) {
+  if (head.method == HttpMethod::Unspecified) {
+    return RefuseHttpRequest(
+        501, "unknown method " + std::string(head.method_name), request);
+  }
+  const bool http_11 = head.minor_version != 0;
+  if (http_11 && !head.has_host) {
+    return RefuseHttpRequest(400, "an HTTP/1.1 request needs a Host field",
+                             request);
+  }
+  request->is_http = true;
+  HttpRequest& http = request->http;
+  http.set_method(head.method);
+  http.set_version(http_11 ? HttpVersion::kHttp11 : HttpVersion::kHttp10);
+  http.set_uri(head.target);
+  http.headers()->AssignLines(head.fields);
+  // A target that names a host overrides the field (RFC 9112, 3.2.2).
+  if (const std::string_view host = HostOfTarget(head.target); !host.empty())
+      [[unlikely]] {
+    http.headers()->Set("Host", host);
+  }
+}
+
+}  // namespace
+
+void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
+                    ReplyTicket* ticket) {
+  const bool http_11 = head.minor_version != 0;
+  ticket->is_call = IsHttpCall(uses, head);
+  ticket->head_only = head.method == HttpMethod::Head;
+  ticket->close = head.close || (!http_11 && !head.keep_alive);
+  ticket->keep_alive = !http_11 && !ticket->close;
+  std::optional<std::uint64_t> id;
+  if (ticket->is_call) id = head.rpc_seq_no.value;
+  ticket->has_correlation_id = id.has_value();
+  ticket->correlation_id = id.value_or(0);
+  ticket->ordered = !id.has_value();
+  if (head.origin.data() != nullptr && uses.cors != nullptr) [[unlikely]] {
+    if (ticket->is_call) ticket->cors = uses.cors->Find(head.origin);
+  }
+}
+
+void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
+                     InboundRequest* request) {
+  if (request->ticket.is_call) {
+    if (const auto refusal = ReadHttpCall(uses, head, request)) {
+      RefuseHttpRequest(refusal->status, refusal->text, request);
+    }
+  } else if (IsHttpPreflight(uses, head)) {
+    request->ticket.preflight = true;
+    FillHandlerRequest(head, request);
+  } else if (!uses.plain) {
+    RefuseHttpRequest(404, "there is nothing but /rpc/... here", request);
+  } else {
+    FillHandlerRequest(head, request);
+  }
+}
+
+void RefuseHttpRequest(int http_status, std::string_view text,
+                       InboundRequest* request) {
+  request->is_http = false;
+  request->ticket.http_status = static_cast<std::uint16_t>(http_status);
+  request->reject_status = RpcStatusOf(http_status);
+  request->reject_reason = text;
+}
+
+}  // namespace flare::rpc

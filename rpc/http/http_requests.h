@@ -1,0 +1,32 @@
+// What an HTTP server makes of the head of a request: how it is to be answered,
+// and the call, or the request for a handler, that it is.
+//
+// Thread-safe; nothing blocks; in steady state nothing calls the general
+// allocator.
+#ifndef FLARE_RPC_HTTP_HTTP_REQUESTS_H_
+#define FLARE_RPC_HTTP_HTTP_REQUESTS_H_
+
+#include <string_view>
+
+#include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/server_protocol.h"
+
+namespace flare::rpc {
+
+// Fills in how a request with that head is to be answered.
+void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
+                    ReplyTicket* ticket);
+
+// Fills in all but the body of a request that has its ticket, or refuses it.
+// Nothing in *request refers to the bytes of the head afterwards.
+void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
+                     InboundRequest* request);
+
+// Sees to it that the request is answered with that status and text.
+void RefuseHttpRequest(int http_status, std::string_view text,
+                       InboundRequest* request);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_HTTP_HTTP_REQUESTS_H_

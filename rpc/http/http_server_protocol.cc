@@ -1,0 +1,440 @@
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/rpc/http/chunked_decoder.h"
+#include "flare/rpc/http/http_call.h"
+#include "flare/rpc/http/http_coding.h"
+#include "flare/rpc/http/http_head_memo.h"
+#include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/http/http_recognition.h"
+#include "flare/rpc/http/http_replies.h"
+#include "flare/rpc/http/http_requests.h"
+#include "flare/rpc/http/ordered_replies.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// ReplyTicket::variant of a request that is the preface of HTTP/2.
+constexpr std::uint8_t kHttp2Ticket = 0xff;
+
+// Bytes of empty lines between two requests.
+constexpr std::size_t kMaxEmptyBytes = 1024;
+
+Buffer FormatAnyRefusal(const ReplyTicket& ticket,
+                        const OutboundResponse& response) {
+  return ticket.variant == kHttp2Ticket
+             ? FormatHttp2Refusal(response.description)
+             : FormatRefusal(ticket, response);
+}
+
+class HttpServerProtocol : public ServerProtocol {
+ public:
+  HttpServerProtocol(const HttpUses& uses, const Limits& limits,
+                     ReplySink* sink)
+      : ServerProtocol(sink),
+        uses_(uses),
+        limits_(limits),
+        replies_(limits.max_http_pipeline, limits.max_http_reorder_bytes,
+                 sink) {}
+
+  std::string_view name() const override { return "http"; }
+  ProtocolTraits traits() const override {
+    return {.compression = true,
+            .compressions = HttpCodings::kKnown,
+            .attachment_compression = false,
+            .unpacked_within_packet = true};
+  }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override;
+  bool WithinMessage() const override {
+    return (in_chunks_ || skip_ != 0) && !stopped_ && !replies_.closing();
+  }
+  void GiveUp() override { replies_.GiveUp(); }
+  std::size_t KeptOfMessage() const override {
+    return chunked_head_.size() + chunked_body_.size();
+  }
+  // Cut has done it all: there is hardly anything to it.
+  ParseResult Parse(InboundRequest* request) const override {
+    return request->reject_status == STATUS_SUCCESS ? ParseResult::kOk
+                                                    : ParseResult::kReject;
+  }
+  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
+  void WriteHttp(const ReplyTicket& ticket, HttpResponse&& response) override;
+  ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
+                      ReplyTicket* ticket, ReplyTurnWaiter* waiter) override;
+  bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece) override;
+  void EndHttp(const ReplyTicket& ticket) override;
+  void EndInput() override { replies_.EndInput(); }
+  ReplyTurn AskToReply(const ReplyTicket& ticket,
+                       ReplyTurnWaiter* waiter) override {
+    // A handler of HTTP has returned, and holds nothing any more.
+    return ticket.ordered
+               ? replies_.AskToSend(ticket.order, waiter, !ticket.is_call)
+               : ReplyTurn::kNow;
+  }
+  bool StopWaitingToReply(const ReplyTicket& ticket) override {
+    return replies_.StopWaiting(ticket.order);
+  }
+
+ private:
+  // Heads. kMessage without stopped_: *head is read, head_size_ is known.
+  CutResult ReadHead(Buffer& in, InboundRequest* request, HttpHead* head);
+  CutResult ReadUnusualHead(Buffer& in, InboundRequest* request,
+                            HttpHead* head);
+  CutResult FindHead(Buffer& in, InboundRequest* request);
+
+  // Bodies.
+  CutResult CutChunked(Buffer& in, InboundRequest* request);
+  void ContinueIfExpected(const HttpHead& head, const InboundRequest& request);
+
+  // The end of a message: the next one begins.
+  CutResult Finish(Buffer&& body, InboundRequest* request);
+  // Gives the request its place among the replies.
+  CutResult Admit(InboundRequest* request);
+
+  // `request` has its ticket if it is known who sent what.
+  CutResult RefuseAndStop(const HttpFault& fault, Buffer& in,
+                          InboundRequest* request);
+  CutResult RefuseSize(Buffer& in, InboundRequest* request);
+  // Refuses a request that is too large, whose body is known to end: the
+  // connection goes on behind it.
+  CutResult RefuseAndSkip(std::size_t body_size, Buffer& in,
+                          InboundRequest* request);
+  std::string SizeText() const {
+    return "the message has more than " +
+           std::to_string(limits_.max_packet_size) + " bytes (" +
+           std::string(kServerSizeLimit) + ")";
+  }
+  // Skips what has come of a refused body. False: there is no more input.
+  bool SkipRest(Buffer& in);
+  // For requests whose head is no good.
+  CutResult RefuseHead(const HttpFault& fault, Buffer& in,
+                       InboundRequest* request);
+
+  void Send(const ReplyTicket& ticket, Buffer&& bytes);
+
+  const HttpUses uses_;
+  const Limits limits_;
+  OrderedReplies replies_;
+
+  // What follows belongs to the reader.
+  HttpHeadMemo heads_{PeekRequestHead};
+  bool spoken_ = false;          // there was a message before
+  bool stopped_ = false;         // what comes is no longer read
+  std::size_t empty_lines_ = 0;  // bytes of them before the message at hand
+  std::size_t scanned_ = 0;      // see FindHeadEnd
+  std::size_t head_size_ = 0;    // of the message at hand; 0: not known yet
+  std::size_t total_size_ = 0;   // ... with its body, if not chunked
+  std::size_t skip_ = 0;         // bytes still to come of a refused body
+  bool in_chunks_ = false;       // within a chunked body
+  bool continued_ = false;       // 100 Continue was sent
+  Buffer chunked_head_;
+  Buffer chunked_body_;
+  ChunkedDecoder chunks_;
+};
+
+// --- heads and bodies ------------------------------------------------------
+
+CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
+                                  std::size_t* need, std::string*) {
+  *need = 0;
+  if (stopped_ || replies_.closing()) {
+    in.Clear();
+    return CutResult::kNeedMore;
+  }
+  if (skip_ != 0 && !SkipRest(in)) [[unlikely]]
+    return CutResult::kNeedMore;
+  if (in_chunks_) return CutChunked(in, request);
+  if (head_size_ != 0 && in.size() < total_size_) {
+    *need = total_size_;
+    return CutResult::kNeedMore;
+  }
+  // After a wait for the body the head is read once more: cheaper than keeping
+  // the outcome in each connection.
+  HttpHead head;
+  if (CutResult result = ReadHead(in, request, &head);
+      result != CutResult::kMessage || stopped_) {
+    return result;
+  }
+  FillHttpTicket(uses_, head, &request->ticket);
+  const std::uint64_t announced = head.content_length.value.value_or(0);
+  if (announced > limits_.max_packet_size ||
+      head_size_ + announced > limits_.max_packet_size) {
+    if (request->ticket.is_call) {
+      ReadHttpFormat(uses_, head.content_type, &request->ticket);
+    }
+    // A caller that asks first may leave the body out when it is told.
+    return announced <= limits_.max_skipped && !head.chunked &&
+                   !head.expect_continue
+               ? RefuseAndSkip(announced, in, request)
+               : RefuseSize(in, request);
+  }
+  if (head.chunked) {
+    ContinueIfExpected(head, *request);
+    chunked_head_ = in.Cut(head_size_);
+    chunks_.Start(limits_.max_packet_size - head_size_,
+                  limits_.max_http_header);
+    in_chunks_ = true;
+    return CutChunked(in, request);
+  }
+  const auto body_size = static_cast<std::size_t>(announced);
+  total_size_ = head_size_ + body_size;
+  if (in.size() < total_size_) {
+    ContinueIfExpected(head, *request);
+    request->ticket = ReplyTicket();
+    *need = total_size_;
+    return CutResult::kNeedMore;
+  }
+  FillHttpRequest(uses_, head, request);
+  in.Skip(head_size_);
+  return Finish(in.Cut(body_size), request);
+}
+
+CutResult HttpServerProtocol::ReadHead(Buffer& in, InboundRequest* request,
+                                       HttpHead* head) {
+  // As a rule it has come in one piece, and is in order.
+  if (scanned_ == 0) {
+    const auto size = heads_.Peek(in.FirstContiguous(), limits_.max_http_header,
+                                  limits_.max_http_header_fields, head);
+    // An unknown method may be another protocol's.
+    if (size && head->method != HttpMethod::Unspecified) {
+      head_size_ = *size;
+      return CutResult::kMessage;
+    }
+  }
+  return ReadUnusualHead(in, request, head);
+}
+
+CutResult HttpServerProtocol::ReadUnusualHead(Buffer& in,
+                                              InboundRequest* request,
+                                              HttpHead* head) {
+  if (head_size_ == 0) {
+    if (CutResult result = FindHead(in, request);
+        result != CutResult::kMessage || stopped_) {
+      return result;
+    }
+  }
+  *head = HttpHead();
+  const HttpFault fault =
+      ParseRequestHead(ContiguousPrefix(in, head_size_, &request->scratch),
+                       limits_.max_http_header_fields, head);
+  return fault ? RefuseHead(fault, in, request) : CutResult::kMessage;
+}
+
+// kMessage without stopped_: head_size_ is known.
+CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
+  if (scanned_ == 0) {
+    const std::size_t before = in.size();
+    const CutResult result = FindHttpRequest(in, spoken_);
+    if (in.size() != before &&
+        (empty_lines_ += before - in.size()) > kMaxEmptyBytes) [[unlikely]] {
+      return RefuseHead({400, "too many empty lines before a request"}, in,
+                        request);
+    }
+    if (result != CutResult::kMessage) return result;
+  }
+  switch (FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_)) {
+    case HeadEnd::kFound:
+      return CutResult::kMessage;
+    case HeadEnd::kIncomplete:
+      return CutResult::kNeedMore;
+    case HeadEnd::kTooLarge:
+      return RefuseHead(scanned_ == 0
+                            ? HttpFault{414, "the request line is too long"}
+                            : HttpFault{431, "the request head is too large"},
+                        in, request);
+    case HeadEnd::kBareLf:
+      break;
+  }
+  return RefuseHead({400, "a line ends without CR"}, in, request);
+}
+
+CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
+  const ChunkedDecoder::Result result = chunks_.Feed(in, &chunked_body_);
+  if (result == ChunkedDecoder::Result::kNeedMore) {
+    request->Clear();
+    return CutResult::kNeedMore;
+  }
+  HttpHead head;
+  // It was accepted before, so it is now.
+  static_cast<void>(ParseRequestHead(
+      ContiguousPrefix(chunked_head_, head_size_, &request->scratch),
+      limits_.max_http_header_fields, &head));
+  FillHttpTicket(uses_, head, &request->ticket);
+  Buffer body = std::exchange(chunked_body_, Buffer());
+  if (result == ChunkedDecoder::Result::kDone) {
+    FillHttpRequest(uses_, head, request);
+  } else if (request->ticket.is_call) {
+    ReadHttpFormat(uses_, head.content_type, &request->ticket);
+  }
+  chunked_head_.Clear();
+  switch (result) {
+    case ChunkedDecoder::Result::kTooLarge:
+      return RefuseSize(in, request);
+    case ChunkedDecoder::Result::kError:
+      return RefuseAndStop({400, "malformed chunked body"}, in, request);
+    default:
+      total_size_ = head_size_ + body.size();
+      return Finish(std::move(body), request);
+  }
+}
+
+void HttpServerProtocol::ContinueIfExpected(const HttpHead& head,
+                                            const InboundRequest& request) {
+  if (!head.expect_continue || head.minor_version == 0 || continued_) return;
+  continued_ = true;
+  Buffer bytes = CreateBufferSlow("HTTP/1.1 100 Continue\r\n\r\n");
+  if (request.ticket.ordered) {
+    replies_.SendInterim(std::move(bytes));
+  } else if (const auto place = replies_.EnterUnordered()) {
+    replies_.Send(*place, std::move(bytes), /*close=*/false);
+  } else {
+    replies_.SendUnordered(std::move(bytes), /*close=*/false);
+  }
+}
+
+CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
+  if (request->is_http) {
+    request->http.set_body(std::move(body));
+  } else {
+    request->body = std::move(body);
+  }
+  request->wire_size = total_size_;
+  spoken_ = true;
+  scanned_ = head_size_ = total_size_ = empty_lines_ = 0;
+  in_chunks_ = continued_ = false;
+  if (request->ticket.close) stopped_ = true;
+  return Admit(request);
+}
+
+CutResult HttpServerProtocol::Admit(InboundRequest* request) {
+  ReplyTicket& ticket = request->ticket;
+  if (!ticket.ordered) {
+    if (const auto place = replies_.EnterUnordered()) [[unlikely]] {
+      ticket.ordered = true;
+      ticket.order = *place;
+    }
+  } else if (auto place = replies_.Enter(/*forced=*/ticket.close)) {
+    ticket.order = *place;
+  } else {
+    RefuseHttpRequest(503,
+                      "too many requests wait for an answer on this connection",
+                      request);
+    stopped_ = ticket.close = true;
+    ticket.order = *replies_.Enter(/*forced=*/true);
+  }
+  return CutResult::kMessage;
+}
+
+// --- refusals and replies --------------------------------------------------
+
+CutResult HttpServerProtocol::RefuseAndStop(const HttpFault& fault, Buffer& in,
+                                            InboundRequest* request) {
+  request->ticket.close = true;
+  RefuseHttpRequest(fault.status, fault.text, request);
+  stopped_ = true;
+  in.Clear();
+  return Admit(request);
+}
+
+CutResult HttpServerProtocol::RefuseSize(Buffer& in, InboundRequest* request) {
+  const std::string text = SizeText();
+  return RefuseAndStop({413, text}, in, request);
+}
+
+CutResult HttpServerProtocol::RefuseAndSkip(std::size_t body_size, Buffer& in,
+                                            InboundRequest* request) {
+  in.Skip(head_size_);
+  skip_ = body_size;
+  SkipRest(in);
+  RefuseHttpRequest(413, SizeText(), request);
+  total_size_ = head_size_;
+  return Finish(Buffer(), request);
+}
+
+bool HttpServerProtocol::SkipRest(Buffer& in) {
+  const std::size_t n = std::min(skip_, in.size());
+  in.Skip(n);
+  skip_ -= n;
+  return !in.empty();
+}
+
+CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
+                                         InboundRequest* request) {
+  request->ticket.is_call = false;
+  request->ticket.has_correlation_id = false;
+  request->ticket.ordered = true;
+  request->ticket.head_only = BeginsWithHead(in);
+  if (!spoken_ && BeginsWithHttp2(in)) request->ticket.variant = kHttp2Ticket;
+  return RefuseAndStop(fault, in, request);
+}
+
+void HttpServerProtocol::Write(const ReplyTicket& ticket,
+                               OutboundResponse&& response) {
+  Buffer bytes = ticket.http_status != 0
+                     ? FormatAnyRefusal(ticket, response)
+                     : FormatCallReply(ticket, std::move(response));
+  if (ticket.cors != 0) [[unlikely]] {
+    bytes = InsertFields(uses_.cors->FieldsFor(ticket.cors), std::move(bytes));
+  }
+  Send(ticket, std::move(bytes));
+}
+
+void HttpServerProtocol::WriteHttp(const ReplyTicket& request,
+                                   HttpResponse&& response) {
+  ReplyTicket ticket = request;
+  Buffer bytes = FormatHandlerReply(&ticket, std::move(response));
+  Send(ticket, std::move(bytes));
+}
+
+ReplyTurn HttpServerProtocol::BeginHttp(HttpVersion version,
+                                        const HttpResponse& head,
+                                        ReplyTicket* ticket,
+                                        ReplyTurnWaiter* waiter) {
+  const ReplyTurn turn = replies_.AskForTurn(ticket->order, waiter);
+  if (turn == ReplyTurn::kNow) {
+    if (replies_.IsLast(ticket->order)) ticket->close = true;
+    replies_.SendPart(FormatHandlerHead(version, head, ticket));
+  }
+  return turn;
+}
+
+bool HttpServerProtocol::WriteHttpPiece(const ReplyTicket& ticket,
+                                        Buffer&& piece) {
+  // An empty chunk would be the last one.
+  if (piece.empty()) return replies_.SendPart(Buffer());
+  return replies_.SendPart(ticket.chunked ? FormatChunk(std::move(piece))
+                                          : std::move(piece));
+}
+
+void HttpServerProtocol::EndHttp(const ReplyTicket& ticket) {
+  if (ticket.chunked && !ticket.head_only) {
+    replies_.SendPart(FormatLastChunk());
+  }
+  replies_.EndParts(ticket.order, ticket.close);
+}
+
+void HttpServerProtocol::Send(const ReplyTicket& ticket, Buffer&& bytes) {
+  if (ticket.ordered) {
+    replies_.Send(ticket.order, std::move(bytes), ticket.close);
+  } else {
+    replies_.SendUnordered(std::move(bytes), ticket.close);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<ServerProtocol> NewHttpServerProtocol(const HttpUses& uses,
+                                                      const Limits& limits,
+                                                      ReplySink* sink) {
+  return std::make_unique<HttpServerProtocol>(uses, limits, sink);
+}
+
+}  // namespace flare::rpc

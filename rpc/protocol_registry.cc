@@ -1,0 +1,116 @@
+#include "flare/rpc/protocol_registry.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "flare/base/named_registry.h"
+#include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/wire/baidu_std_protocol.h"
+#include "flare/rpc/wire/bolt_protocol.h"
+#include "flare/rpc/wire/flare_protocol.h"
+#include "flare/rpc/wire/trpc_protocol.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// Sets the member of *uses that `name` stands for; false for other names.
+bool AddHttpUse(std::string_view name, HttpUses* uses) {
+  if (name == "http+pb") return uses->pb = true;
+  if (name == "http+pb-text") return uses->text = true;
+  if (name == "http+proto3-json") return uses->json = true;
+  if (name == "http") return uses->plain = true;
+  return false;
+}
+
+ClientProtocolFactory HttpClientFactory(PayloadFormat format) {
+  return [format](const Limits& limits, std::string_view host) {
+    return NewHttpClientProtocol(format, limits, host);
+  };
+}
+
+using ServerRegistry = NamedRegistry<ServerProtocolFactory>;
+using ClientRegistry = NamedRegistry<ClientProtocolFactory>;
+
+// The HTTP entries only hold their names: a set merges them.
+ServerRegistry& Servers() {
+  static auto* registry = new ServerRegistry({
+      {"baidu-std", NewBaiduStdServerProtocol},
+      {"bolt", NewBoltServerProtocol},
+      {"flare", NewFlareServerProtocol},
+      {"http", nullptr},
+      {"http+pb", nullptr},
+      {"http+pb-text", nullptr},
+      {"http+proto3-json", nullptr},
+      {"trpc", NewTrpcServerProtocol},
+  });
+  return *registry;
+}
+
+ClientRegistry& Clients() {
+  static auto* registry = new ClientRegistry({
+      {"baidu-std", NewBaiduStdClientProtocol},
+      {"bolt", NewBoltClientProtocol},
+      {"flare", NewFlareClientProtocol},
+      {"http", HttpClientFactory(PayloadFormat::kProtobuf)},
+      {"http+pb", HttpClientFactory(PayloadFormat::kProtobuf)},
+      {"http+pb-text", HttpClientFactory(PayloadFormat::kProtobufText)},
+      {"http+proto3-json", HttpClientFactory(PayloadFormat::kProto3Json)},
+      {"trpc", NewTrpcClientProtocol},
+  });
+  return *registry;
+}
+
+}  // namespace
+
+bool RegisterServerProtocol(std::string name, ServerProtocolFactory factory) {
+  return Servers().Add(std::move(name), std::move(factory));
+}
+
+bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory) {
+  return Clients().Add(std::move(name), std::move(factory));
+}
+
+Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
+    const std::vector<std::string>& names, const Limits& limits,
+    const HttpUses& http) {
+  ServerProtocolSet set;
+  set.limits_ = limits;
+  HttpUses uses = http;
+  std::optional<std::size_t> http_at;
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (std::find(names.begin(), name, *name) != name) continue;
+    std::optional<ServerProtocolFactory> factory = Servers().Find(*name);
+    if (!factory) {
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           Servers().Unknown("protocol", *name));
+    }
+    bool is_http = AddHttpUse(*name, &uses);
+    if (is_http && http_at) continue;
+    if (is_http) http_at = set.factories_.size();
+    set.factories_.push_back(*std::move(factory));
+  }
+  if (http_at) {
+    set.factories_[*http_at] = [uses](const Limits& limits, ReplySink* sink) {
+      return NewHttpServerProtocol(uses, limits, sink);
+    };
+  }
+  return set;
+}
+
+Expected<std::unique_ptr<ClientProtocol>, flare::Status> NewClientProtocol(
+    std::string_view scheme, const Limits& limits, std::string_view host) {
+  std::optional<ClientProtocolFactory> factory = Clients().Find(scheme);
+  if (!factory) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         Clients().Unknown("scheme", scheme));
+  }
+  return (*factory)(limits, host);
+}
+
+bool IsClientProtocol(std::string_view scheme) {
+  return Clients().Find(scheme).has_value();
+}
+
+}  // namespace flare::rpc

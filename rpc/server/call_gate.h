@@ -1,0 +1,88 @@
+// Whether a call that comes to its worker is begun: not if it has waited for
+// too long, nor once its server has stopped for it.
+//
+//   if (!gate->IsOpen(waited_ns)) {
+//     switch (gate->Ask(call)) { ... }
+//   }
+//
+// A server that is offered more calls than it can do has a queue that grows
+// until callers give up, and then works on calls that nobody waits for. So, by
+// default, a call is refused once it has waited so long that its reply would
+// come late; and for as long as there are such calls, others are refused much
+// sooner, so that the queue gets short. A server whose calls wait, but not for
+// too long, refuses none: many callers that wait for their replies before they
+// call again are no overload.
+//
+// A server has one gate for each scheduling group. Any thread, except SetUp();
+// nothing blocks. Rules in call_gate.cc.
+#ifndef FLARE_RPC_SERVER_CALL_GATE_H_
+#define FLARE_RPC_SERVER_CALL_GATE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+#include "flare/base/clock.h"
+#include "flare/base/cpu.h"
+
+namespace flare::rpc {
+
+class alignas(kCacheLine) CallGate {
+ public:
+  enum class Verdict { kBegin, kOverloaded, kStopping };
+
+  struct Call {
+    std::int64_t now_ns = 0;     // NowNs()
+    std::int64_t waited_ns = 0;  // By then.
+    // The caller waits for so long; 0: it hasn't said.
+    std::int64_t timeout_ns = 0;
+    // Calls of its method have taken so long lately; 0: not known.
+    std::int64_t usual_ns = 0;
+    // Its method has a limit of its own.
+    bool limited = false;
+  };
+
+  // By default: calls that waited no longer are begun.
+  static constexpr std::int64_t kNeverLongNs = 5 * kNsPerMs;
+  // By default: callers that don't say how long they wait are taken to accept
+  // so long a wait, or twice what the method usually takes.
+  static constexpr std::int64_t kUsualPatienceNs = kNsPerSecond;
+
+  // Before anything else. Calls that waited longer than `max_wait` are refused;
+  // 0: none are; negative: the default described at the top.
+  void SetUp(std::chrono::nanoseconds max_wait);
+
+  // True: a call that waited for so long is begun. False: ask.
+  bool IsOpen(std::int64_t waited_ns) const {
+    // relaxed: a limit, nothing is ordered by it.
+    return waited_ns <= look_beyond_ns_.load(std::memory_order_relaxed);
+  }
+  Verdict Ask(const Call& call);
+
+  // Calls that come to their workers after `at_ns` (NowNs()) are refused:
+  // kStopping. A second time the earlier moment holds.
+  void CloseAt(std::int64_t at_ns);
+
+  // By default: how long a call may wait while there is no overload.
+  static std::int64_t LongestWait(const Call& call);
+
+ private:
+  static constexpr std::int64_t kNever =
+      std::numeric_limits<std::int64_t>::max();
+
+  Verdict AskQueue(const Call& call);
+  void BeginShedding(std::int64_t bound_ns);
+  void EndShedding();
+
+  std::atomic<std::int64_t> look_beyond_ns_{kNever};  // [CG1]
+  std::atomic<std::int64_t> closed_at_ns_{kNever};
+  std::int64_t max_wait_ns_ = kNever;           // Constant once set up.
+  bool automatic_ = false;                      // Likewise.
+  std::atomic<std::int64_t> shed_bound_ns_{0};  // [CG3]
+  std::atomic<std::int64_t> last_long_ns_{0};   // [CG4]
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_CALL_GATE_H_

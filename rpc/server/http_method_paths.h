@@ -1,0 +1,50 @@
+// Which methods clients of brpc and tRPC call by which paths of HTTP: POST to
+// "/package.Service/Method", or to "/Service/Method" if only one service has
+// that name. Handlers go first: what is at a path of theirs is no call, so with
+// a default handler there are none.
+//
+// Set up before the server starts, by one thread; thread-safe afterwards.
+// Nothing blocks.
+#ifndef FLARE_RPC_SERVER_HTTP_METHOD_PATHS_H_
+#define FLARE_RPC_SERVER_HTTP_METHOD_PATHS_H_
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/server/method_table.h"
+
+namespace flare::rpc {
+
+class HttpMethodPaths final : public HttpCallPaths {
+ public:
+  // Both must outlive this object, and have all that they are to have.
+  void SetUp(const MethodTable& methods, const HttpRoutes& routes);
+
+  // Knows the paths of methods that aren't there, too, if their service is.
+  bool Read(std::string_view path, std::string* method) const override;
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  // By paths, those of methods and, up to the second slash, of services. Empty
+  // where several have the same short one.
+  using Names =
+      std::unordered_map<std::string, std::string, Hash, std::equal_to<>>;
+
+  Names methods_;
+  Names services_;
+  const HttpRoutes* routes_ = nullptr;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_HTTP_METHOD_PATHS_H_

@@ -1,0 +1,101 @@
+#include "flare/rpc/server/http_routes.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "flare/base/string.h"
+
+namespace flare::rpc {
+namespace {
+
+template <class Map>
+flare::Status AddTo(Map* handlers, std::string path, HttpHandlerPtr handler) {
+  if (handler == nullptr) {
+    return flare::Status(EINVAL, "HTTP path \"" + path +
+                                     "\" has a handler that is no object "
+                                     "(nullptr)");
+  }
+  if (!path.starts_with('/')) {
+    return flare::Status(
+        EINVAL, "HTTP path \"" + path + "\" doesn't begin with a slash");
+  }
+  if (path.find_first_of("?#") != path.npos) {
+    return flare::Status(EINVAL,
+                         "HTTP path \"" + path +
+                             "\" has a '?' or a '#', which ends the path of a "
+                             "request: no request would come to it");
+  }
+  const auto unusual = std::find_if(path.begin(), path.end(), [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
+  });
+  if (unusual != path.end()) {
+    return flare::Status(EINVAL, "HTTP path \"" + OneLine(path) +
+                                     "\" has a blank or a control character: "
+                                     "no request would come to it; write %20 "
+                                     "for a blank");
+  }
+  if (!handlers->emplace(path, std::move(handler)).second) {
+    return flare::Status(EEXIST,
+                         "HTTP path \"" + path + "\" has a handler already");
+  }
+  return flare::Status();
+}
+
+}  // namespace
+
+HttpRoutes::HttpRoutes()
+    : server_itself_(NewHttpOptionsHandler(
+          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->headers()->Set("Allow", HttpMethodSet::All().ToString());
+          })) {}
+
+flare::Status HttpRoutes::AddPath(std::string path, HttpHandlerPtr handler) {
+  return AddTo(&paths_, std::move(path), std::move(handler));
+}
+
+flare::Status HttpRoutes::AddExemptPath(std::string path,
+                                        HttpHandlerPtr handler) {
+  flare::Status added = AddPath(path, std::move(handler));
+  if (added.ok()) exempt_.insert(std::move(path));
+  return added;
+}
+
+flare::Status HttpRoutes::AddPrefix(std::string prefix,
+                                    HttpHandlerPtr handler) {
+  return AddTo(&prefixes_, std::move(prefix), std::move(handler));
+}
+
+void HttpRoutes::Clear() {
+  paths_.clear();
+  exempt_.clear();
+  prefixes_.clear();
+  default_.reset();
+}
+
+void HttpRoutes::SetDefault(HttpHandlerPtr handler) {
+  default_ = std::move(handler);
+}
+
+HttpHandler* HttpRoutes::Find(std::string_view path) const {
+  if (const auto found = paths_.find(path); found != paths_.end()) {
+    return found->second.get();
+  }
+  // A prefix of `path` sorts at or before it, the longest one last; whatever
+  // stands between is cut down to what it has in common with `path`.
+  std::string_view rest = path;
+  while (!rest.empty()) {
+    auto next = prefixes_.upper_bound(rest);
+    if (next == prefixes_.begin()) break;
+    const auto& [prefix, handler] = *--next;
+    if (rest.starts_with(prefix)) return handler.get();
+    const auto differs =
+        std::mismatch(rest.begin(), rest.end(), prefix.begin(), prefix.end());
+    rest =
+        rest.substr(0, static_cast<std::size_t>(differs.first - rest.begin()));
+  }
+  if (default_ == nullptr && path == "*") return server_itself_.get();
+  return default_.get();
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,58 @@
+// Which handler answers a path. Filled in before the server starts, by one
+// thread; afterwards thread-safe. Nothing blocks.
+#ifndef FLARE_RPC_SERVER_HTTP_ROUTES_H_
+#define FLARE_RPC_SERVER_HTTP_ROUTES_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "flare/base/status.h"
+#include "flare/rpc/http_handler.h"
+
+namespace flare::rpc {
+
+class HttpRoutes {
+ public:
+  HttpRoutes();
+
+  // Fail if the path doesn't begin with '/', has a '?', '#', blank or control
+  // character, or was added before.
+  flare::Status AddPath(std::string path, HttpHandlerPtr handler);
+  // One that is answered whatever the limits of calls say.
+  flare::Status AddExemptPath(std::string path, HttpHandlerPtr handler);
+  flare::Status AddPrefix(std::string prefix, HttpHandlerPtr handler);
+  void SetDefault(HttpHandlerPtr handler);
+
+  // Destroys what was added.
+  void Clear();
+
+  // Whether there is no handler.
+  bool empty() const {
+    return paths_.empty() && prefixes_.empty() && default_ == nullptr;
+  }
+
+  // The handler of exactly this path, else of its longest prefix, else the
+  // default one, else null. "*" (as in "OPTIONS *") isn't a path but the server
+  // itself: without a default handler one of ours answers for it.
+  HttpHandler* Find(std::string_view path) const;
+
+  // Whether it was added by AddExemptPath().
+  bool IsExempt(std::string_view path) const { return exempt_.contains(path); }
+
+ private:
+  using Handlers = std::map<std::string, HttpHandlerPtr, std::less<>>;
+
+  Handlers paths_;
+  std::set<std::string, std::less<>> exempt_;
+  Handlers prefixes_;
+  const std::unique_ptr<HttpHandler> server_itself_;
+  HttpHandlerPtr default_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_HTTP_ROUTES_H_

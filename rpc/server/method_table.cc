@@ -1,0 +1,221 @@
+#include "flare/rpc/server/method_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "flare/base/clock.h"
+#include "flare/base/string.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/rpc/rpc_options.pb.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server/message_growth.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+namespace {
+
+// The methods of all services that any server of this process was given, and
+// the services they belong to. protobuf's own registry would do as well, but
+// it remembers each unknown name it was asked for: food for an attacker.
+class KnownMethods {
+ public:
+  static KnownMethods& Instance() {
+    static KnownMethods* const instance = new KnownMethods();
+    return *instance;
+  }
+
+  void Add(const google::protobuf::ServiceDescriptor& service) {
+    ScopedLock guard(mutex_);
+    for (int i = 0; i != service.method_count(); ++i) {
+      services_[service.method(i)->full_name()] = service.full_name();
+    }
+  }
+
+  std::optional<std::string> ServiceOf(std::string_view method) {
+    ScopedLock guard(mutex_);
+    const auto found = services_.find(method);
+    if (found == services_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  ThreadMutex mutex_;
+  std::map<std::string, std::string, std::less<>> services_
+      FLARE_GUARDED_BY(mutex_);
+};
+
+bool IsGenerated(const google::protobuf::Message* prototype) {
+  return google::protobuf::MessageFactory::generated_factory()->GetPrototype(
+             prototype->GetDescriptor()) == prototype;
+}
+
+std::int64_t MaxWaitNs(const google::protobuf::MethodOptions& options) {
+  const std::int64_t ms = options.GetExtension(flare::max_queueing_delay_ms);
+  return ms == 0 ? std::numeric_limits<std::int64_t>::max() : ms * kNsPerMs;
+}
+
+flare::Status CheckOptions(const google::protobuf::MethodDescriptor& method) {
+  const auto& options = method.options();
+  for (const auto& [name, value] :
+       {std::pair("max_ongoing_requests",
+                  options.GetExtension(flare::max_ongoing_requests)),
+        std::pair("max_queueing_delay_ms",
+                  options.GetExtension(flare::max_queueing_delay_ms))}) {
+    if (value < 0) {
+      return flare::Status(
+          EINVAL, "method " + method.full_name() + " has the option (flare." +
+                      name + ") = " + std::to_string(value) +
+                      " in its .proto file; it must be at least 0, which "
+                      "means no limit");
+    }
+  }
+  return flare::Status();
+}
+
+bool IsMethodName(std::string_view name) {
+  const auto is_part = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+  };
+  return !name.empty() && std::all_of(name.begin(), name.end(), is_part);
+}
+
+}  // namespace
+
+Method::Method(google::protobuf::Service* service,
+               const google::protobuf::MethodDescriptor* descriptor)
+    : service(service),
+      descriptor(descriptor),
+      request_prototype(&service->GetRequestPrototype(descriptor)),
+      response_prototype(&service->GetResponsePrototype(descriptor)),
+      keeps_messages(IsGenerated(request_prototype) &&
+                     IsGenerated(response_prototype)),
+      memory_per_byte(
+          keeps_messages
+              ? std::max(MemoryPerByte(request_prototype->GetDescriptor()),
+                         MemoryPerByte(response_prototype->GetDescriptor()))
+              : 0),
+      measurable(keeps_messages &&
+                 IsMeasurable(request_prototype->GetDescriptor()) &&
+                 IsMeasurable(response_prototype->GetDescriptor())),
+      max_running(
+          descriptor->options().GetExtension(flare::max_ongoing_requests)),
+      max_wait_ns(MaxWaitNs(descriptor->options())) {}
+
+flare::Status MethodTable::Add(google::protobuf::Service* service) {
+  const auto* const descriptor = service->GetDescriptor();
+  for (int i = 0; i != descriptor->method_count(); ++i) {
+    flare::Status status = CheckOptions(*descriptor->method(i));
+    if (!status.ok()) return status;
+  }
+  for (int i = 0; i != descriptor->method_count(); ++i) {
+    auto method = std::make_unique<Method>(service, descriptor->method(i));
+    const Method* const added = method.get();
+    const std::string_view name = added->name();
+    if (!methods_.emplace(name, std::move(method)).second) {
+      return flare::Status(
+          EEXIST, "service " + descriptor->full_name() +
+                      " was added before: a server has each service once");
+    }
+    const std::size_t package = descriptor->file()->package().size();
+    const auto [entry, first] = by_short_name_.emplace(
+        name.substr(package == 0 ? 0 : package + 1), added);
+    if (!first) entry->second = nullptr;
+  }
+  services_.insert(descriptor->full_name());
+  KnownMethods::Instance().Add(*descriptor);
+  return flare::Status();
+}
+
+flare::Status MethodTable::SetLimits(std::string_view limits) {
+  auto parsed = ParseMethodLimits(limits);
+  if (!parsed) return parsed.error();
+  for (const auto& [name, limit] : *parsed) {
+    const auto found = methods_.find(name);
+    if (found == methods_.end()) {
+      // Another server of the program may have it, as the flag is for all.
+      LOG_IF(WARNING, google::protobuf::DescriptorPool::generated_pool()
+                              ->FindMethodByName(name) == nullptr)
+          << "There is no method " << name << ", whose calls at a time are to "
+          << "be limited to " << limit << ".";
+      continue;
+    }
+    std::size_t& max_running = found->second->max_running;
+    max_running = max_running == 0 ? limit : std::min(max_running, limit);
+  }
+  return flare::Status();
+}
+
+void MethodTable::SetUpCounters() {
+  for (const auto& [name, method] : methods_) method->counters.SetUp();
+}
+
+std::vector<Server::MethodStatistics> MethodTable::statistics() const {
+  std::vector<Server::MethodStatistics> all;
+  for (const auto& [name, method] : methods_) {
+    all.push_back(method->counters.Read());
+    all.back().name = name;
+  }
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return all;
+}
+
+std::vector<const Method*> MethodTable::All() const {
+  std::vector<const Method*> all;
+  for (const auto& [name, method] : methods_) all.push_back(method.get());
+  return all;
+}
+
+const Method* MethodTable::Find(std::string_view name) const {
+  const auto found = methods_.find(name);
+  return found == methods_.end() ? nullptr : found->second.get();
+}
+
+const Method* MethodTable::FindByShortName(std::string_view name) const {
+  const auto found = by_short_name_.find(name);
+  return found == by_short_name_.end() ? nullptr : found->second;
+}
+
+bool MethodTable::HasServiceOf(std::string_view name) const {
+  const std::size_t dot = name.rfind('.');
+  return dot != std::string_view::npos &&
+         services_.contains(name.substr(0, dot));
+}
+
+flare::Status MethodTable::ExplainMissing(std::string_view name) {
+  if (auto service = KnownMethods::Instance().ServiceOf(name)) {
+    return flare::Status(STATUS_SERVICE_NOT_FOUND,
+                         "Service [" + *service + "] is not found.");
+  }
+  return flare::Status(STATUS_METHOD_NOT_FOUND, "Method [" + std::string(name) +
+                                                    "] is not implemented.");
+}
+
+Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text) {
+  MethodLimits limits;
+  for (std::string_view piece : Split(text, ',')) {
+    piece = Trim(piece);
+    if (piece.empty()) continue;
+    const std::size_t colon = piece.rfind(':');
+    const auto limit =
+        colon == std::string_view::npos
+            ? std::nullopt
+            : TryParse<std::uint32_t>(Trim(piece.substr(colon + 1)));
+    const std::string_view name =
+        Trim(piece.substr(0, limit ? colon : piece.size()));
+    if (!limit || *limit == 0 || !IsMethodName(name)) {
+      return flare::Status(EINVAL, "\"" + std::string(piece) +
+                                       "\" isn't package.Service.Method:limit "
+                                       "with a limit of at least 1");
+    }
+    limits.emplace_back(std::string(name), *limit);
+  }
+  return limits;
+}
+
+}  // namespace flare::rpc

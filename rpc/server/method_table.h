@@ -1,0 +1,141 @@
+// The methods of a server's services, by full name.
+//
+// Filled in before the server starts, by one thread; afterwards everything is
+// thread-safe. Nothing blocks (but Add, for a short lock).
+#ifndef FLARE_RPC_SERVER_METHOD_TABLE_H_
+#define FLARE_RPC_SERVER_METHOD_TABLE_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/service.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "flare/base/cpu.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+#include "flare/rpc/server.h"
+#include "flare/rpc/server/method_counters.h"
+
+namespace flare::rpc {
+
+// A method that can be called.
+class Method {
+ public:
+  // With the limits of its .proto file (rpc_options.proto), which must not be
+  // negative.
+  Method(google::protobuf::Service* service,
+         const google::protobuf::MethodDescriptor* descriptor);
+
+  std::string_view name() const { return descriptor->full_name(); }
+  bool streaming() const {
+    return descriptor->client_streaming() || descriptor->server_streaming();
+  }
+
+  // Whether max_wait_ns is a limit.
+  bool limits_wait() const {
+    return max_wait_ns != std::numeric_limits<std::int64_t>::max();
+  }
+
+  // False: as many calls run as may. True: call Leave() at the end.
+  bool TryEnter() const {
+    if (max_running == 0) return true;
+    // relaxed: a limit, nothing is ordered by it.
+    if (running_.fetch_add(1, std::memory_order_relaxed) < max_running) {
+      return true;
+    }
+    Leave();
+    return false;
+  }
+  void Leave() const {
+    if (max_running == 0) return;
+    // relaxed: as above.
+    running_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  google::protobuf::Service* const service;
+  const google::protobuf::MethodDescriptor* const descriptor;
+  const google::protobuf::Message* const request_prototype;
+  const google::protobuf::Message* const response_prototype;
+  // Both of generated types: prototypes live as long as the program. Those of
+  // messages that a program defines as it runs end with their factory.
+  const bool keeps_messages;
+  // Bytes of memory that one on the wire can add to kept messages
+  // (message_growth.h).
+  const std::size_t memory_per_byte;
+  // Whether kept messages tell how much they keep.
+  const bool measurable;
+  std::size_t max_running;  // 0: no limit. Constant once started.
+  // From when a call was read until it begins. Without limit it is the largest
+  // number, so that comparing suffices.
+  const std::int64_t max_wait_ns;
+
+  mutable MethodCounters counters;
+
+ private:
+  // Of a method with a limit it changes with each call, by whoever serves it.
+  alignas(kCacheLine) mutable std::atomic<std::size_t> running_{0};
+};
+
+class MethodTable {
+ public:
+  // Adds all methods of `service`, which must live until the last of them has
+  // been called. Fails if there is a service of that name, or its .proto file
+  // sets a negative limit.
+  flare::Status Add(google::protobuf::Service* service);
+
+  // No service was added.
+  bool empty() const { return services_.empty(); }
+
+  // "package.Service.Method:10,...", besides the limits that methods have: the
+  // smaller one holds. Names that aren't in the table are none of its business
+  // (another server of the process may have them), unless no service of the
+  // program has them: then it warns.
+  flare::Status SetLimits(std::string_view limits);
+
+  // Has the methods count, once the runtime is running.
+  void SetUpCounters();
+  // What they have counted, by their names.
+  std::vector<Server::MethodStatistics> statistics() const;
+
+  // All of them, in any order.
+  std::vector<const Method*> All() const;
+
+  // Null if there is none of that name.
+  const Method* Find(std::string_view name) const;
+
+  // By "Service.Method", without the package. Null if several have that name.
+  const Method* FindByShortName(std::string_view name) const;
+
+  // Whether it has a method of the same service as `name`.
+  bool HasServiceOf(std::string_view name) const;
+
+  // Why `name` isn't here: STATUS_METHOD_NOT_FOUND, or
+  // STATUS_SERVICE_NOT_FOUND if some server of this process has had it.
+  static flare::Status ExplainMissing(std::string_view name);
+
+ private:
+  // The keys are the descriptors' own strings.
+  std::unordered_map<std::string_view, std::unique_ptr<Method>> methods_;
+  // Null where there are several.
+  std::unordered_map<std::string_view, const Method*> by_short_name_;
+  std::unordered_set<std::string_view> services_;
+};
+
+// Fails with a text that names the piece that isn't "name:number".
+using MethodLimits = std::vector<std::pair<std::string, std::size_t>>;
+Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_METHOD_TABLE_H_

@@ -1,0 +1,156 @@
+// One request, from its bytes to its reply: the task that serves it, the
+// closure its service runs at the end, and all the memory it needs. Pooled: in
+// steady state a call allocates nothing, unless its messages are large.
+//
+// Its steps: New() -> request() is cut -> Prepare() -> its task: parse, find
+// the method, call it -> Run(), on any thread, then or later -> reply ->
+// recycled.
+//
+// A call whose service waits leaves the caches meanwhile, so it is kept small:
+// the request that it was cut into goes back to a pool of its own before the
+// service is called, and members are in the order of how often they are used
+// (docs/decisions/0037-small-calls.md).
+#ifndef FLARE_RPC_SERVER_SERVER_CALL_H_
+#define FLARE_RPC_SERVER_SERVER_CALL_H_
+
+#include <google/protobuf/stubs/callback.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/fiber/task.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/server/call_messages.h"
+#include "flare/rpc/server/method_table.h"
+#include "flare/rpc/server/server_state.h"
+#include "flare/rpc/server_protocol.h"
+
+namespace flare::rpc {
+
+class HttpPieces;
+class ServerConnection;
+
+class ServerCall final : public fiber::Task, public google::protobuf::Closure {
+ public:
+  // From the pool, with a cleared request.
+  static ServerCall* New();
+  // Back to the pool; for a call that wasn't prepared.
+  void Recycle();
+
+  // ... for one that was prepared, and won't be answered.
+  void Abandon();
+
+  // Until the service is called.
+  InboundRequest* request() { return request_; }
+
+  // The request was cut off `connection` by `protocol`. The connection counts
+  // the call, and so lives until it has finished.
+  void Prepare(ServerConnection* connection, ServerProtocol* protocol,
+               std::int64_t received_ns);
+
+  // The call holds that much memory, of its request and of a reply that waits:
+  // counted for its connection until the end.
+  void CountHeld(std::size_t bytes);
+
+  // In place of the task: the server is overloaded. Doesn't block.
+  void Refuse();
+
+  // Sends the response as it is now, unless that was done.
+  void WriteResponse() { Respond(/*last=*/false); }
+
+  // google::protobuf::Closure: the service is done. Last use of the call; a
+  // second time dies with a message, if it can be noticed.
+  void Run() override;
+
+  ServerCall();
+  ~ServerCall() override = default;
+
+ private:
+  // Named, as are those of other tasks: reports call fibers by it.
+  static void RunTask(fiber::Task* self);
+  void Serve();
+  bool PassGate();
+  bool AskGate(CallGate* gate);
+  bool Begin();
+  bool BeginRpc();
+  [[gnu::cold, gnu::noinline]] void RefuseStreaming(const Method& method);
+  [[gnu::cold, gnu::noinline]] void FailWithoutMemory();
+  [[gnu::cold, gnu::noinline]] void GiveUp();
+  [[gnu::cold, gnu::noinline]] void FinishUnanswered();
+  const Method* FindMethod() const;
+  bool WaitToBegin();
+  bool WaitToUnpack();
+  void ServeHttp();
+  void CallService(const Method& method);
+  [[gnu::noinline]] void CallServiceInContext(const Method& method);
+  void CallHandler(HttpHandler* handler, HttpPieces* pieces,
+                   HttpServerContext* context);
+  [[gnu::noinline]] void HandleInContext(HttpHandler* handler,
+                                         HttpServerContext* context);
+
+  // Before a reply is made: while much output waits for the peer to take it,
+  // or (calls: a second at most) many replies for an earlier one, blocks the
+  // fiber. Doesn't block plain threads. False: it waited, and the connection is
+  // closed.
+  bool WaitToReply();
+  [[gnu::noinline]] bool BlockToReply();
+
+  bool ParseHead();
+  flare::Status ParseBody();
+  flare::Status FillResponse(OutboundResponse* response);
+  flare::Status FitToCaller(OutboundResponse* response);
+  void CompressForCaller(OutboundResponse* response) const;
+  // `last`: the call ends with it.
+  void Respond(bool last);
+  flare::Status TryToFill(OutboundResponse* response);
+  int OverloadedCode() const;
+  void Fail(const flare::Status& status, ServerState::Failure failure,
+            FailureDetail detail = FailureDetail::kNone);
+  void FailOverloaded(FailureDetail detail = FailureDetail::kNone);
+  void FailStopping();
+  bool TryServeExemptPage();
+  void FailHttp(ServerState::Failure failure, std::string text);
+  void FailUnknown();
+  void LeaveLimits(std::size_t worker);
+  void CountRequest();
+  void CountReply();
+  void ReleaseMessages();
+  void Finish();
+
+  // What the reply needs of the request.
+  const ReplyTicket& ticket() const {
+    return request_ != nullptr ? request_->ticket : ticket_;
+  }
+  void ReleaseRequest();
+
+  ServerConnection* connection_ = nullptr;  // While the call is open.
+  ServerProtocol* protocol_ = nullptr;
+  const Method* method_ = nullptr;
+  InboundRequest* request_ = nullptr;  // Pooled; see request().
+  bool admitted_ = false;              // Counted as running by the server.
+  bool responded_ = false;
+
+  ReplyTicket ticket_;          // While there is no request; see ticket().
+  std::size_t held_bytes_ = 0;  // See CountHeld().
+  // Of the payloads that the messages were parsed from and serialized to.
+  std::size_t request_bytes_ = 0;
+  std::size_t decompressed_bytes_ = 0;  // Counted by the server.
+  std::optional<std::size_t> response_bytes_;
+  // Of what the handler does; null if the program has no ExecutionLocal.
+  RefPtr<fiber::ExecutionContext> context_;
+  CallMessages messages_;
+  RpcServerController controller_;
+
+  HttpResponse http_response_;  // Of an HTTP handler.
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_SERVER_CALL_H_

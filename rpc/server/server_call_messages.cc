@@ -1,0 +1,184 @@
+// What calls receive and answer: bytes into messages, and back.
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "flare/base/compression.h"
+#include "flare/base/string.h"
+#include "flare/rpc/http/http_coding.h"
+#include "flare/rpc/log_throttle.h"
+#include "flare/rpc/server/server_call.h"
+#include "flare/rpc/server/server_connection.h"
+#include "flare/rpc/wire/payload.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+namespace {
+
+// As the published servers do: what a service adds for callers who can have it
+// must not fail the calls of others.
+void DropAttachment(std::string_view protocol, OutboundResponse* response) {
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "a response's attachment of " << response->attachment.size()
+                 << " bytes is left out: calls over " << protocol
+                 << " can't have one, those over flare, baidu-std and trpc can"
+                 << LogThrottle::Note(*left_out);
+  }
+  response->attachment.Clear();
+}
+
+}  // namespace
+
+flare::Status ServerCall::ParseBody() {
+  const RequestHead& head = request_->head;
+  if (IsCompressed(head.compression)) {
+    const Limits& limits = connection_->state().protocols().limits();
+    const std::size_t max_size =
+        protocol_->traits().unpacked_within_packet
+            ? std::min(limits.max_packet_size, limits.max_decompressed_size)
+            : limits.max_decompressed_size;
+    flare::Status status = DecompressInPlace(
+        head.compression, max_size, "The request's body can't be decompressed",
+        &request_->body);
+    if (status.ok() && head.attachment_compressed) {
+      status =
+          DecompressInPlace(head.compression, max_size,
+                            "The request's attachment can't be decompressed",
+                            &request_->attachment);
+    }
+    if (!status.ok()) return status;
+    decompressed_bytes_ = request_->body.size() + request_->attachment.size();
+    connection_->state().AddDecompressed(decompressed_bytes_);
+  }
+  if (!request_->attachment.empty()) {
+    controller_.request_attachment_ = std::move(request_->attachment);
+    controller_.has_bytes_ = true;
+  }
+  controller_.acceptable_compressions_ = head.acceptable_compressions;
+
+  messages_.Acquire(*method_);
+  request_bytes_ = request_->body.size();
+  flare::Status status = ParsePayload(request_->ticket.format, request_->body,
+                                      messages_.request());
+  request_->body.Clear();
+  if (request_bytes_ > kMaxKeptBytes) [[unlikely]]
+    CountRequest();
+  return status;
+}
+
+// A request that is parsed may take many times the bytes that it came in. Not
+// inlined: of few calls.
+[[gnu::noinline]] void ServerCall::CountRequest() {
+  CountHeld(messages_.request()->SpaceUsedLong() +
+            controller_.request_attachment_.size());
+}
+
+// A reply that has to wait is more to hold.
+void ServerCall::CountReply() {
+  std::size_t bytes = http_response_.body_size();
+  if (messages_.response() != nullptr) {
+    bytes += messages_.response()->ByteSizeLong();
+  }
+  if (controller_.has_bytes_) {
+    bytes += controller_.response_attachment_.size();
+    if (controller_.raw_bytes_) bytes += controller_.raw_bytes_->size();
+  }
+  if (bytes > kMaxKeptBytes) CountHeld(held_bytes_ + bytes);
+}
+
+flare::Status ServerCall::FillResponse(OutboundResponse* response) {
+  const ReplyTicket& ticket = this->ticket();
+  if (controller_.has_bytes_ && controller_.raw_bytes_) {
+    response->body = *std::move(controller_.raw_bytes_);
+  } else {
+    flare::Status status =
+        SerializePayload(ticket.format, *messages_.response(), &response->body);
+    if (status.ok()) {
+      response_bytes_ = response->body.size();
+    } else if (!controller_.Failed()) {
+      return status;  // Of a failed call nobody expects a message.
+    }
+  }
+  if (controller_.has_bytes_) {
+    response->attachment = std::move(controller_.response_attachment_);
+  }
+  if (response->attachment.empty() && !IsCompressed(controller_.compression_) &&
+      ticket.codings == 0) [[likely]] {
+    return flare::Status();
+  }
+  return FitToCaller(response);
+}
+
+// What the caller takes compressed, and is worth it, though the service doesn't
+// ask for it. What grows by it, or fails, goes as it is. Not inlined: of few
+// calls.
+[[gnu::noinline]] void ServerCall::CompressForCaller(
+    OutboundResponse* response) const {
+  const std::size_t from =
+      connection_->state().options().compress_http_replies_from;
+  const CompressionAlgorithm algorithm = PreferredHttpCoding(ticket().codings);
+  if (from == 0 || response->body.size() < from || controller_.Failed() ||
+      !IsCompressed(algorithm)) {
+    return;
+  }
+  Buffer body = std::move(response->body).ToBuffer();
+  auto compressed = Compress(algorithm, body);
+  if (compressed && compressed->size() < body.size()) {
+    response->compression = algorithm;
+    body = *std::move(compressed);
+  }
+  response->body = std::move(body);
+}
+
+// What the protocol or the caller can't have is left out, or refused; the rest
+// is compressed as the service wants it. Not inlined: of few calls.
+[[gnu::noinline]] flare::Status ServerCall::FitToCaller(
+    OutboundResponse* response) {
+  const ProtocolTraits traits = protocol_->traits();
+  if (!traits.attachments && !response->attachment.empty()) {
+    DropAttachment(protocol_->name(), response);
+  }
+  const CompressionAlgorithm algorithm = controller_.compression_;
+  if (!IsCompressed(algorithm)) {
+    CompressForCaller(response);
+    return flare::Status();
+  }
+  const bool acceptable =
+      controller_.GetAcceptableCompressionAlgorithms()[algorithm];
+  const bool usable = acceptable && traits.Compresses(algorithm);
+  if (controller_.attachment_precompressed_ && !response->attachment.empty() &&
+      !(usable && traits.attachment_compression)) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         "The response's attachment is compressed in a way "
+                         "that the caller can't read.");
+  }
+  if (!usable) return flare::Status();
+  response->compression = algorithm;
+  const auto compress = [algorithm](Buffer* bytes) {
+    return CompressInPlace(algorithm, STATUS_SERIALIZE_RESPONSE,
+                           "The response can't be compressed", bytes);
+  };
+  Buffer body = std::move(response->body).ToBuffer();
+  flare::Status status = compress(&body);
+  response->body = std::move(body);
+  if (status.ok() && traits.attachment_compression &&
+      !response->attachment.empty()) {
+    response->attachment_compressed = true;
+    if (!controller_.attachment_precompressed_) {
+      status = compress(&response->attachment);
+    }
+  }
+  return status;
+}
+
+void ServerCall::ReleaseMessages() {
+  const google::protobuf::Message* const response = messages_.response();
+  if (response == nullptr) return;
+  // It was not serialized if the call failed or answered with bytes.
+  messages_.Release(request_bytes_, response_bytes_ ? *response_bytes_
+                                                    : response->ByteSizeLong());
+  response_bytes_.reset();
+}
+
+}  // namespace flare::rpc

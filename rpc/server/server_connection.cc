@@ -1,0 +1,536 @@
+// The life of a connection hangs on one word, `holds_`: a count of calls that
+// were started and have not finished, and three flags.
+//
+//   kReading  messages may still be cut off the input
+//   kOpen     OnClosed() has not been called
+//   kPaused   the reader waits for calls to finish
+//
+// [SN1] Calls are added by the reader only, under kReading. (Callbacks of the
+//       stream come one at a time and OnClosed() last, so kOpen is set, too.)
+// [SN2] kReading is cleared once: by the reader at the end of the input, after
+//       bad input, or by OnClosed().
+// [SN3] When kReading is gone, kOpen is set and there is no call, everything
+//       has been answered: whoever brings that about calls CloseAfterFlush().
+//       It does so while it still holds something, a call or the callback it is
+//       in, so that the connection isn't destroyed under it.
+// [SN4] Who brings the word to zero destroys the connection.
+// [SN5] The reader pauses the stream, then sets kPaused; whoever takes that
+//       away resumes the stream, so that happens once: the call that leaves
+//       only resume_calls_ others, before it lets go, or, if there were no more
+//       already, the reader itself. While there is kPaused there is no reader.
+// [SN6] The reader pauses for one reason at a time, calls or output, and looks
+//       at both again when it is resumed.
+//
+// Replies may be written as long as the connection lives [SN4]; once the stream
+// is closed they go nowhere.
+#include "flare/rpc/server/server_connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/string.h"
+#include "flare/fiber/runtime.h"
+#include "flare/rpc/server/server_call.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::uint64_t kReading = std::uint64_t{1} << 32;
+constexpr std::uint64_t kOpen = std::uint64_t{1} << 33;
+constexpr std::uint64_t kPaused = std::uint64_t{1} << 34;
+constexpr std::uint64_t kCalls = kReading - 1;
+
+// At most this many calls are started together, which bounds what one read can
+// pile up before the limits are looked at.
+constexpr std::size_t kBatch = 64;
+
+// The connection of a peer which for so long takes nothing, while there is no
+// room for more (Options::max_output_per_connection), is closed.
+constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
+
+// Whenever this many more bytes of a message have come, its time begins anew,
+// so that large ones may come on slow lines.
+constexpr std::size_t kProgress = 64 << 10;
+
+// Less of a message isn't counted.
+constexpr std::size_t kLittleInput = 16 << 10;
+
+io::StreamConnection::Options StreamOptions(const ServerState& state) {
+  const Server::Options& options = state.options();
+  io::StreamConnection::Options stream;
+  // As much as the protocols keep of what they refuse, to say so.
+  stream.max_input =
+      std::max({options.maximum_packet_size, options.max_meta_size,
+                options.max_http_header_size}) +
+      4096;
+  stream.max_output = options.max_output_per_connection;
+  stream.ends_when_broken =
+      true;  // Nobody waits for replies to what is unread.
+  // A call that can wait has looked for room before it made its reply. Others,
+  // and replies that waited for an earlier one, may make it more: what calls
+  // had in memory anyway.
+  stream.refuse_writes = false;
+  stream.budget = state.shared_budget();
+  return stream;
+}
+
+// Calls that were cut off the input and aren't started. If something throws
+// they are given back, unanswered: the connection ends then.
+class CallsToBe {
+ public:
+  CallsToBe() = default;
+  CallsToBe(const CallsToBe&) = delete;
+  CallsToBe& operator=(const CallsToBe&) = delete;
+  ~CallsToBe() {
+    if (last_ != nullptr) last_->Recycle();
+    while (fiber::Task* const task = calls_.PopFront()) {
+      static_cast<ServerCall*>(task)->Abandon();
+    }
+  }
+
+  // One more, that is to be kept or dropped before the next.
+  ServerCall* Add() { return last_ = ServerCall::New(); }
+  void KeepLast() { calls_.PushBack(std::exchange(last_, nullptr)); }
+  void DropLast() { std::exchange(last_, nullptr)->Recycle(); }
+
+  std::size_t size() const { return calls_.size(); }
+  fiber::TaskList Take() { return std::exchange(calls_, {}); }
+
+ private:
+  fiber::TaskList calls_;
+  ServerCall* last_ = nullptr;
+};
+
+// The first bytes of `in`, for a log line.
+std::string FirstBytes(const Buffer& in) {
+  char bytes[16];
+  const std::size_t n = in.CopyTo(bytes, sizeof(bytes));
+  std::string text;
+  for (std::size_t i = 0; i != n; ++i) {
+    if (i != 0) text += ' ';
+    const auto hex = HexOf(static_cast<unsigned char>(bytes[i]));
+    text.append(hex.data(), hex.size());
+  }
+  return text;
+}
+
+}  // namespace
+
+void ServerConnection::Serve(RefPtr<ServerState> state, io::UniqueFd fd,
+                             const Endpoint& peer, std::size_t group) {
+  auto& counters = state->connection_counters;
+  const auto& filter = state->options().conn_filter;
+  if (filter && !filter(peer)) {
+    state->Count(&counters.refused);
+    return state->LogConnection(peer, "refused by the filter");
+  }
+  auto* const self =
+      new ServerConnection(std::move(state), std::move(fd), peer, group);
+  if (!self->state_->connections.Add(self)) {
+    self->state_->Count(&counters.refused);
+    self->state_->LogConnection(
+        peer,
+        "refused: there are " +
+            std::to_string(self->state_->options().max_concurrent_connections) +
+            " already (--flare_rpc_server_max_connections)");
+    delete self;
+    return;
+  }
+  self->state_->Count(&counters.accepted);
+  self->stream_->Start();
+}
+
+ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
+                                   const Endpoint& peer, std::size_t group)
+    : state_(std::move(state)),
+      peer_(peer),
+      max_calls_(std::clamp<std::uint64_t>(
+          state_->options().max_concurrent_requests_per_connection, 1, kCalls)),
+      resume_calls_(max_calls_ / 2),
+      holds_(kReading | kOpen) {
+  stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
+                                           StreamOptions(*state_), peer);
+  const ServerProtocolSet& set = state_->protocols();
+  protocols_.reserve(set.size());
+  for (std::size_t i = 0; i != set.size(); ++i) {
+    protocols_.push_back(set.New(i, this));
+  }
+  // relaxed: nobody else knows of the connection.
+  message_began_ns_.store(stream_->last_activity_ns(),
+                          std::memory_order_relaxed);
+}
+
+ServerConnection::~ServerConnection() {
+  // relaxed: nobody else knows of the connection.
+  CountHeld(held_.load(std::memory_order_relaxed), 0);  // Replies never sent.
+  state_->connections.Gone();
+}
+
+// The reader: called with new input, one call at a time.
+bool ServerConnection::OnData(Buffer& in, std::size_t* need,
+                              std::string* error) {
+  // relaxed: a hint; what is cut in spite of it is answered.
+  if (reading_ended_ || malformed_.load(std::memory_order_relaxed)) {
+    in.Clear();
+    return true;
+  }
+  const std::int64_t now_ns = NowNs();
+  const std::size_t arrived = in.size() - left_;
+  bool began = false;  // What is left is of another message.
+  CallsToBe calls;
+  CutResult result = CutResult::kNeedMore;
+  for (std::size_t room = CallsToStart(); !in.empty();) {
+    if (calls.size() == room) {
+      if (room != 0) StartCalls(calls.Take());
+      room = CallsToStart();
+      if (room == 0) {
+        // It's not the peer who makes it wait.
+        NoteIncomplete(/*within=*/false, /*begins=*/began, arrived, now_ns);
+        left_ = in.size();
+        CountInput(/*within=*/true);
+        Pause();
+        return true;
+      }
+    }
+    ServerCall* const call = calls.Add();
+    result = CutMessage(in, call->request(), need, error);
+    if (result != CutResult::kMessage) {
+      calls.DropLast();
+      break;
+    }
+    call->Prepare(this, protocols_[speaking_].get(), now_ns);
+    if (call->request()->wire_size > kMaxKeptBytes) [[unlikely]] {
+      call->CountHeld(call->request()->wire_size);
+    }
+    calls.KeepLast();
+    speaks_ = began = true;
+  }
+  left_ = in.size();
+  cut_short_ = left_ != 0;
+  const bool within = cut_short_ || protocols_[speaking_]->WithinMessage();
+  NoteIncomplete(within, /*begins=*/began, arrived, now_ns);
+  CountInput(within);
+  if (calls.size() != 0) StartCalls(calls.Take());
+  if (result == CutResult::kNotMine || result == CutResult::kError) {
+    return HandleBadInput(result, in, error);
+  }
+  return true;
+}
+
+void ServerConnection::NoteIncomplete(bool within, bool begins,
+                                      std::size_t arrived,
+                                      std::int64_t now_ns) {
+  // relaxed, all: there is one writer, and readers want no more than a time.
+  const std::int64_t before = message_began_ns_.load(std::memory_order_relaxed);
+  if (!within) [[likely]] {
+    if (before != 0) message_began_ns_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  heard_ = true;
+  progress_ += static_cast<std::uint32_t>(std::min(arrived, kProgress));
+  if (before != 0 && !begins && progress_ < kProgress) return;
+  progress_ = 0;
+  message_began_ns_.store(now_ns, std::memory_order_relaxed);
+}
+
+// Counts what is left of the input, with what the protocol has taken off it, if
+// that is `within` a message.
+void ServerConnection::CountInput(bool within) {
+  std::size_t bytes = left_;
+  if (within) bytes += protocols_[speaking_]->KeptOfMessage();
+  if (bytes < kLittleInput) bytes = 0;
+  if (bytes != input_held_) [[unlikely]] {
+    CountHeld(std::exchange(input_held_, static_cast<std::uint32_t>(bytes)),
+              bytes);
+    // At once: behind what is queued, more of it would be read first.
+    state_->CloseGreedy();
+  }
+}
+
+// How many calls may be started together now.
+std::size_t ServerConnection::CallsToStart() const {
+  if (!stream_->HasOutputRoom()) return 0;
+  // relaxed: only this role adds calls [SN1].
+  const std::uint64_t calls = holds_.load(std::memory_order_relaxed) & kCalls;
+  return calls >= max_calls_ ? 0
+                             : static_cast<std::size_t>(std::min<std::uint64_t>(
+                                   kBatch, max_calls_ - calls));
+}
+
+// Stops reading until there is room: we are called again then, also if nothing
+// new has come. Nothing may be read or cut after this.
+void ServerConnection::Pause() {
+  if (!stream_->HasOutputRoom()) return stream_->PauseReadingForOutput();
+  stream_->PauseReading();
+  // acq_rel, both: pairs with CallFinished [SN5].
+  const std::uint64_t before =
+      holds_.fetch_or(kPaused, std::memory_order_acq_rel);
+  if ((before & kCalls) > resume_calls_) return;
+  if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) != 0) {
+    stream_->ResumeReading();
+  }
+}
+
+CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
+                                       std::size_t* need, std::string* error) {
+  for (;;) {
+    const std::size_t before = in.size();
+    const CutResult result = AskProtocols(in, request, need, error);
+    // What one of them has taken and answered, a heartbeat, may have hidden a
+    // message of those asked before.
+    if (result != CutResult::kNotMine || in.size() == before) return result;
+    if (in.empty()) return CutResult::kNeedMore;
+  }
+}
+
+CutResult ServerConnection::AskProtocols(Buffer& in, InboundRequest* request,
+                                         std::size_t* need,
+                                         std::string* error) {
+  bool unsure = false;
+  for (std::size_t i = 0; i != protocols_.size(); ++i) {
+    // The one that spoke last, then the others in their order.
+    const std::size_t index = i == 0 ? speaking_ : i <= speaking_ ? i - 1 : i;
+    const CutResult result = protocols_[index]->Cut(in, request, need, error);
+    if (result == CutResult::kNotMine) continue;
+    if (result == CutResult::kUnsure) {
+      unsure = true;
+      continue;
+    }
+    speaking_ = static_cast<std::uint32_t>(index);
+    return result;
+  }
+  return unsure ? CutResult::kUnsure : CutResult::kNotMine;
+}
+
+// Answers what was understood before the bad input, then closes.
+bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
+                                      std::string* error) {
+  if (result == CutResult::kNotMine) {
+    *error = "no protocol of this server (" + state_->protocol_names() +
+             ") begins with " + FirstBytes(in);
+  }
+  state_->LogConnection(peer_, *error);
+  // relaxed: read by OnClosed(), a later callback, which io orders.
+  malformed_.store(true, std::memory_order_relaxed);
+  if (!speaks_) return false;  // Nothing was understood: io closes at once.
+  in.Clear();
+  EndReading(flare::Status(EPROTO, *error));
+  return true;
+}
+
+void ServerConnection::StartCalls(fiber::TaskList&& calls) {
+  const std::size_t n = calls.size();
+  // relaxed: [SN1] holds; the tasks' queue orders the rest.
+  holds_.fetch_add(n, std::memory_order_relaxed);
+  const bool greedy =
+      state_->budget().over() && held() >= io::MemoryBudget::kStep;
+  const std::size_t admitted =
+      greedy ? state_->RefuseCalls(group(), n) : state_->AdmitCalls(group(), n);
+  if (admitted == n) [[likely]] {
+    return fiber::SubmitAll(std::move(calls));
+  }
+  fiber::TaskList run;
+  while (run.size() != admitted) run.PushBack(calls.PopFront());
+  if (!run.empty()) fiber::SubmitAll(std::move(run));
+  // Right here, so that there can't be many of them.
+  while (fiber::Task* task = calls.PopFront()) {
+    static_cast<ServerCall*>(task)->Refuse();
+  }
+}
+
+// The peer has closed its side, or Drain() was called and all that had been
+// received by then has been cut.
+bool ServerConnection::OnEndOfInput() {
+  // relaxed: see DrainIfIdle().
+  const bool idle = idle_.load(std::memory_order_relaxed);
+  if (drained_.load(std::memory_order_relaxed)) {
+    cut_short_ = false;
+  } else if (protocols_[speaking_]->WithinMessage()) {
+    cut_short_ = true;
+  }
+  const bool slow = slow_.load(std::memory_order_relaxed);
+  EndReading(idle   ? flare::Status(ETIMEDOUT, "it was idle")
+             : slow ? flare::Status(ETIMEDOUT, "a message took too long")
+                    : flare::Status(ECONNRESET, "the end of its input"));
+  return true;
+}
+
+void ServerConnection::EndReading(flare::Status why) {
+  if (std::exchange(reading_ended_, true)) return;
+  left_ = 0;
+  for (const auto& protocol : protocols_) protocol->EndInput();
+  CountHeld(std::exchange(input_held_, 0), 0);
+  // relaxed: see NoteIncomplete.
+  message_began_ns_.store(0, std::memory_order_relaxed);
+  // acquire: pairs with the release in CallFinished, so that all replies have
+  // been written before the output is ended [SN3].
+  const std::uint64_t before =
+      holds_.fetch_and(~kReading, std::memory_order_acquire);
+  if ((before & kCalls) == 0) stream_->CloseAfterFlush(std::move(why));
+}
+
+void ServerConnection::CallFinished() {
+  // acquire: as in EndReading; and pairs with the release below, so that
+  // whoever destroys the connection sees all uses of it [SN4].
+  std::uint64_t holds = holds_.load(std::memory_order_acquire);
+  for (;;) {
+    if ((holds & kPaused) != 0 && (holds & kCalls) == resume_calls_ + 1) {
+      // acq_rel: pairs with Pause [SN5].
+      if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) !=
+          0) {
+        stream_->ResumeReading();
+      }
+      // acquire: as above.
+      holds = holds_.load(std::memory_order_acquire);
+      continue;
+    }
+    if (holds == (kOpen | 1)) stream_->CloseAfterFlush();  // [SN3]
+    // acq_rel: see above.
+    if (holds_.compare_exchange_weak(holds, holds - 1,
+                                     std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
+      break;
+    }
+  }
+  if (holds == 1) delete this;  // [SN4]
+}
+
+void ServerConnection::OnClosed(const flare::Status& why) {
+  try {
+    CountEnd(why);
+  } catch (const std::bad_alloc&) {  // It isn't logged.
+  }
+  CountHeld(std::exchange(input_held_, 0), 0);
+  state_->connections.Closed(this);
+  // acq_rel: as in CallFinished [SN4].
+  const std::uint64_t before =
+      holds_.fetch_and(kCalls, std::memory_order_acq_rel);
+  if ((before & kCalls) == 0) delete this;
+}
+
+void ServerConnection::CountEnd(const flare::Status& why) {
+  auto& counters = state_->connection_counters;
+  // relaxed: what callbacks wrote is ordered by io; `idle_` and `slow_` are
+  // hints.
+  if (why.code() == ENOMEM) {
+    state_->Count(&counters.broken);
+    state_->LogConnection(peer_, "closed: out of memory");
+  } else if (why.code() == ENOBUFS) {
+    state_->Count(&counters.greedy);
+    state_->LogConnection(peer_, "closed: " + why.message());
+  } else if (malformed_.load(std::memory_order_relaxed)) {
+    state_->Count(&counters.malformed);
+  } else if (idle_.load(std::memory_order_relaxed)) {
+    state_->Count(&counters.idle);
+  } else if (slow_.load(std::memory_order_relaxed)) {
+    state_->Count(&counters.slow);
+    state_->LogConnection(
+        peer_, std::string("closed: ") +
+                   (speaks_ || heard_ ? "a message took too long to arrive"
+                                      : "nothing came") +
+                   " (--flare_rpc_server_message_timeout)");
+  } else if (reading_ended_ && cut_short_) {
+    state_->Count(&counters.broken);
+    state_->LogConnection(peer_, "broken: its input ended within a message");
+  } else if (!reading_ended_ && why.code() != ESHUTDOWN &&
+             why.code() != ECANCELED) {
+    // Neither side ended it in an orderly way.
+    state_->Count(&counters.broken);
+    state_->LogConnection(peer_, "broken: " + why.message());
+  }
+}
+
+const Method* ServerConnection::FindMethod(std::string_view name) {
+  // relaxed: methods are constant since before the connection was accepted.
+  const Method* const last = last_method_.load(std::memory_order_relaxed);
+  if (last != nullptr && last->name() == name) return last;
+  const Method* const method = state_->methods.Find(name);
+  if (method != nullptr) {
+    last_method_.store(method, std::memory_order_relaxed);
+  }
+  return method;
+}
+
+bool ServerConnection::WaitForRoom() {
+  if (stream_->HasOutputRoom()) [[likely]]
+    return true;
+  stream_->PeerTakesOutput(0);  // The look that later ones are compared with.
+  // Many calls may wait and be woken together: each looks again.
+  while (!stream_->HasOutputRoom()) {
+    switch (stream_->WaitWritable(NowNs() + kMaxWriteDelayNs)) {
+      case io::RoomResult::kRoom:
+        break;
+      case io::RoomResult::kTimedOut:
+        if (stream_->PeerTakesOutput(kMaxWriteDelayNs)) break;  // If slowly.
+        stream_->Reset(
+            flare::Status::Lenient(ETIMEDOUT, "the peer takes no replies"));
+        return false;
+      case io::RoomResult::kClosed:
+        return false;
+    }
+  }
+  return true;
+}
+
+void ServerConnection::CloseMalformed(const std::string& why) {
+  state_->LogConnection(peer_, why);
+  // relaxed: as in HandleBadInput.
+  malformed_.store(true, std::memory_order_relaxed);
+  stream_->EndInput();
+}
+
+void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
+  // relaxed: a call that starts meanwhile is answered all the same.
+  if ((holds_.load(std::memory_order_relaxed) & kCalls) != 0) return;
+  if (stream_->last_activity_ns() >= since_ns) return;
+  idle_.store(true, std::memory_order_relaxed);
+  if (stream_->HasOutputRoom()) return Drain();
+  // It doesn't read, since the peer takes no replies, and so wouldn't drain.
+  Close(flare::Status::Lenient(ETIMEDOUT, "the peer takes no replies"));
+}
+
+void ServerConnection::DrainIfSlow(std::int64_t since_ns) {
+  // relaxed, both: see NoteIncomplete; what is complete meanwhile is answered
+  // all the same.
+  const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
+  if (began == 0 || began >= since_ns) return;
+  slow_.store(true, std::memory_order_relaxed);
+  Drain();
+}
+
+std::size_t ServerConnection::held() const {
+  // relaxed: an estimate.
+  return held_.load(std::memory_order_relaxed) + stream_->BufferedOutput();
+}
+
+bool ServerConnection::StandsStill(std::int64_t since_ns) const {
+  // relaxed: see NoteIncomplete.
+  const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
+  if (began != 0) return began < since_ns;
+  return stream_->last_activity_ns() < since_ns;
+}
+
+void ServerConnection::CloseGreedy(std::size_t bytes) {
+  try {
+    stream_->Reset(flare::Status(
+        ENOBUFS, "it held " + std::to_string(bytes) +
+                     " bytes, and all connections together more than "
+                     "--flare_rpc_server_max_buffered_bytes"));
+  } catch (const std::bad_alloc&) {
+    stream_->Reset(flare::Status(ENOBUFS));
+  }
+}
+
+bool ServerConnection::Write(Buffer&& bytes) {
+  // The reply to the only call has nothing to wait for. relaxed: a guess at
+  // what is to come.
+  const bool only = (holds_.load(std::memory_order_relaxed) & kCalls) <= 1;
+  return stream_->Write(std::move(bytes),
+                        only ? io::Flush::kNow : io::Flush::kSoon) ==
+         io::WriteResult::kOk;
+}
+
+}  // namespace flare::rpc

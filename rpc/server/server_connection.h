@@ -1,0 +1,197 @@
+// One connection of a server: reads, cuts messages off the input, queues a
+// task for each, and hands replies to the socket.
+//
+// Created by the acceptor's callback, destroyed by itself once its socket is
+// closed and its last call has finished.
+#ifndef FLARE_RPC_SERVER_SERVER_CONNECTION_H_
+#define FLARE_RPC_SERVER_SERVER_CONNECTION_H_
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/cpu.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/intrusive_list.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/fiber/task.h"
+#include "flare/io/fd.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/server/method_table.h"
+#include "flare/rpc/server/server_state.h"
+#include "flare/rpc/server_protocol.h"
+
+namespace flare::rpc {
+
+class ServerConnection final : public io::StreamHandler,
+                               public IntrusiveListNode<>,
+                               private ReplySink {
+ public:
+  // Begins to serve an accepted connection, or closes it if the server has too
+  // many or its filter doesn't like the peer. On a worker; doesn't block.
+  static void Serve(RefPtr<ServerState> state, io::UniqueFd fd,
+                    const Endpoint& peer, std::size_t group);
+
+  // --- For calls ---
+
+  ServerState& state() const { return *state_; }
+  std::size_t group() const { return stream_->group(); }
+  const Endpoint& peer() const { return peer_; }
+
+  // The method of that name; null if the server doesn't have it. Any thread.
+  const Method* FindMethod(std::string_view name);
+
+  // Not much output waits for the peer to take it, nor many replies for an
+  // earlier one: another reply may be made.
+  bool HasRoom() const { return stream_->HasOutputRoom() && !MuchHeld(); }
+  // Many replies wait for an earlier one (ServerProtocol::AskToReply).
+  bool MuchHeld() const {
+    // relaxed: a hint; what is made in spite of it is held, too.
+    return much_held_.load(std::memory_order_relaxed);
+  }
+  // While much output waits for the peer to take it: blocks the fiber or thread
+  // until there is less. A peer that takes none for long is given up: the
+  // connection is closed. False: it is.
+  bool WaitForRoom();
+
+  // Not much output waits for the peer to take it: another call may begin.
+  bool HasOutputRoom() const { return stream_->HasOutputRoom(); }
+
+  // Memory that belongs to a call of this connection went from `before` to
+  // `after` bytes. For large parts only. Any thread; doesn't block.
+  void CountHeld(std::size_t before, std::size_t after) override {
+    // relaxed: a count on its own. Wraps around where it falls.
+    const std::size_t had =
+        held_.fetch_add(after - before, std::memory_order_relaxed);
+    state_->budget().Change(had, had + after - before);
+  }
+  // What this connection holds: unfinished input, large requests of its calls,
+  // replies that wait.
+  [[gnu::noinline]] std::size_t held() const;
+  // For an unfinished message or for output that waits, nothing has happened
+  // since `since_ns`.
+  bool StandsStill(std::int64_t since_ns) const;
+  // Closes it at once, by a reset, since it holds `bytes` of what the server
+  // may; any thread.
+  void CloseGreedy(std::size_t bytes);
+
+  // A body follows that ends where the connection does.
+  void NoteBodyToTheEnd() { stream_->ResetOnClose(); }
+
+  // Reads no more because of something the peer sent, answers what was accepted
+  // and closes the connection.
+  void CloseMalformed(const std::string& why);
+
+  // A reply can't be made for lack of memory: closes at once. Any thread;
+  // doesn't throw.
+  void CloseOutOfMemory() { stream_->Close(flare::Status(ENOMEM)); }
+
+  // One call is answered and over. The last use of the connection by it.
+  void CallFinished();
+
+  // --- For the server; the connection must be open. Any thread. ---
+
+  // Answers what has been received by now, then closes.
+  void Drain() {
+    // relaxed: for a log line.
+    drained_.store(true, std::memory_order_relaxed);
+    stream_->EndInput();
+  }
+  // Closes at once: by a reset, if the peer could take that for the end of a
+  // body.
+  void Close(flare::Status why) { stream_->Close(std::move(why)); }
+  // Drains the connection if it has been without traffic and without calls
+  // since `since_ns`.
+  void DrainIfIdle(std::int64_t since_ns);
+  // Drains the connection if the message that comes by it began before
+  // `since_ns`, and has made no progress worth the name since then.
+  void DrainIfSlow(std::int64_t since_ns);
+
+ private:
+  ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
+                   const Endpoint& peer, std::size_t group);
+  ~ServerConnection() override;
+
+  // io::StreamHandler
+  bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
+  bool OnEndOfInput() override;
+  void OnClosed(const flare::Status& why) override;
+
+  void CountInput(bool within);
+  std::size_t CallsToStart() const;
+  void Pause();
+  CutResult AskProtocols(Buffer& in, InboundRequest* request, std::size_t* need,
+                         std::string* error);
+  CutResult CutMessage(Buffer& in, InboundRequest* request, std::size_t* need,
+                       std::string* error);
+  bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
+  void StartCalls(fiber::TaskList&& calls);
+  void EndReading(flare::Status why);
+  void CountEnd(const flare::Status& why);
+  // Keeps message_began_ns_: since when the message that isn't complete yet has
+  // been coming in. `within`: there is one, and reading goes on. `begins`:
+  // messages were cut off before it, so its time begins now, as it does
+  // whenever 64 KiB more have `arrived`.
+  void NoteIncomplete(bool within, bool begins, std::size_t arrived,
+                      std::int64_t now_ns);
+
+  // ReplySink
+  bool Write(Buffer&& bytes) override;
+  // What came in other protocols is still to be answered [SN3].
+  void CloseAfterReplies() override { Drain(); }
+  void Abort(const flare::Status& why) override { stream_->Close(why); }
+  void SetMuchHeld(bool much) override {
+    // relaxed: see MuchHeld().
+    much_held_.store(much, std::memory_order_relaxed);
+  }
+
+  const RefPtr<ServerState> state_;
+  const Endpoint peer_;
+  // Running calls at which reading pauses.
+  const std::uint64_t max_calls_;
+  // Running calls down to which a pause lasts.
+  const std::uint64_t resume_calls_;
+  RefPtr<io::StreamConnection> stream_;
+  std::atomic<std::size_t> held_{
+      0};  // See held(). Changes with large messages.
+  std::atomic<bool> much_held_{false};
+  std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
+  std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
+  std::atomic<bool> drained_{false};    // Drain() was called.
+  std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
+  std::atomic<const Method*> last_method_{nullptr};
+
+  // What changes with each message is from here on, on other cache lines than
+  // the members above, which calls read on workers that stole them.
+
+  // What keeps the connection alive: see server_connection.cc.
+  alignas(kCacheLine) std::atomic<std::uint64_t> holds_;
+  // When the message that isn't complete began; 0: there is none, or nothing
+  // is read. The first one begins with the connection.
+  std::atomic<std::int64_t> message_began_ns_;
+  // The reader's own (see OnData).
+  std::vector<std::unique_ptr<ServerProtocol>> protocols_;
+  std::size_t left_ = 0;          // Bytes of input, when OnData() returned.
+  std::uint32_t input_held_ = 0;  // What of them is counted in held_.
+  std::uint32_t progress_ = 0;    // Bytes since message_began_ns_.
+  std::uint32_t speaking_ = 0;    // The protocol that cut the last message.
+  bool speaks_ = false;           // Some message was cut.
+  bool heard_ = false;            // A part of some message came.
+  bool reading_ended_ = false;    // Input is thrown away.
+  bool cut_short_ = false;        // There is a part of a message.
+};
+// Many may be idle.
+static_assert(sizeof(ServerConnection) <= 3 * kCacheLine);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_SERVER_CONNECTION_H_

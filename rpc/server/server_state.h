@@ -1,0 +1,176 @@
+// What a Server's connections and calls share. It outlives the Server if calls
+// had to be abandoned.
+//
+// Set up by one thread before the server starts; thread-safe afterwards.
+#ifndef FLARE_RPC_SERVER_SERVER_STATE_H_
+#define FLARE_RPC_SERVER_SERVER_STATE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/cpu.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/fiber/task.h"
+#include "flare/io/memory_budget.h"
+#include "flare/rpc/http/http_cors.h"
+#include "flare/rpc/log_throttle.h"
+#include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/server.h"
+#include "flare/rpc/server/call_gate.h"
+#include "flare/rpc/server/call_limit.h"
+#include "flare/rpc/server/connection_set.h"
+#include "flare/rpc/server/http_method_paths.h"
+#include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/server/method_table.h"
+
+namespace flare::rpc {
+
+class ServerState : public RefCounted<ServerState> {
+ public:
+  explicit ServerState(Server::Options options);
+
+  // The last step before serving: fixes the protocols and the limits, sizes
+  // the counters for the runtime, which must be running.
+  flare::Status Freeze(const std::vector<std::string>& protocols);
+
+  // Destroys services, handlers and filter that were given to the server: not
+  // by whoever happens to let go of this last, and when. No connection may be
+  // left, nor any call.
+  void DropUserCode();
+
+  const Server::Options& options() const { return options_; }
+  const ServerProtocolSet& protocols() const { return protocols_; }
+  // "flare, http+pb", for messages.
+  const std::string& protocol_names() const { return protocol_names_; }
+
+  MethodTable methods;
+  HttpRoutes routes;
+  const HttpCors& cors() const { return cors_; }
+  std::vector<std::unique_ptr<google::protobuf::Service>> owned_services;
+
+  // For log lines: "Server NAME", or "Server" without one. That of a server on
+  // port 0 may be known only when the first connections are there.
+  std::string title() const FLARE_EXCLUDES(name_mutex_);
+  void SetName(std::string name) FLARE_EXCLUDES(name_mutex_);
+
+  // --- Calls. `group` is that of the call's connection. ---
+
+  // Asks to run `n` more calls; returns how many may (fewer over the limit,
+  // none while the group is short of fiber stacks), which are then counted as
+  // running until CallFinished().
+  std::size_t AdmitCalls(std::size_t group, std::size_t n);
+  // Counts `n` calls that may not; returns 0.
+  std::size_t RefuseCalls(std::size_t group, std::size_t n);
+  void CallFinished(std::size_t worker) { call_limit_.Leave(worker); }
+
+  // Says whether a call of that group is begun when a worker comes to it.
+  CallGate& gate(std::size_t group) { return gates_[group]; }
+  // Calls that come to their workers after `at_ns` (NowNs()) aren't begun.
+  void CloseGates(std::int64_t at_ns) {
+    for (CallGate& gate : gates_) gate.CloseAt(at_ns);
+  }
+
+  // Requests are small as they come and may be large decompressed: whether
+  // there is room for another one, and the bytes of those that were, from then
+  // until their calls answer.
+  bool MayDecompress() const {
+    // relaxed, here and below: counters that order nothing.
+    return decompressed_bytes_.load(std::memory_order_relaxed) <
+           options_.max_concurrent_decompressed_bytes;
+  }
+  void AddDecompressed(std::size_t bytes) {
+    decompressed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void RemoveDecompressed(std::size_t bytes) {
+    decompressed_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  enum class Failure { kOther, kOverloaded, kMalformed, kUnknown };
+  void CountFailure(std::size_t group, Failure failure);
+
+  // --- Connections ---
+
+  ConnectionSet connections;
+
+  struct ConnectionCounters {
+    std::atomic<std::uint64_t> accepted{0};
+    std::atomic<std::uint64_t> refused{0};
+    std::atomic<std::uint64_t> idle{0};
+    std::atomic<std::uint64_t> slow{0};
+    std::atomic<std::uint64_t> greedy{0};
+    std::atomic<std::uint64_t> malformed{0};
+    std::atomic<std::uint64_t> broken{0};
+  };
+  ConnectionCounters connection_counters;
+  static void Count(std::atomic<std::uint64_t>* counter) {
+    counter->fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // What all connections hold together (ServerConnection::held()).
+  io::MemoryBudget& budget() const { return *budget_; }
+  const RefPtr<io::MemoryBudget>& shared_budget() const { return budget_; }
+  // If they hold more than they may: closes those that hold most, and before
+  // others those that stand still, until it is an eighth less than the limit;
+  // or, as calls of closed ones keep what they have, until those that are open
+  // hold an eighth of it. On a worker; may suspend the fiber for a moment.
+  void CloseGreedy();
+
+  // A warning about a connection, at most one per second.
+  void LogConnection(const Endpoint& peer, const std::string& what);
+
+  Server::Statistics statistics() const;
+
+ private:
+  // One per scheduling group, so that groups don't share a cache line on each
+  // call that fails.
+  struct alignas(kCacheLine) Counters {
+    std::atomic<std::uint64_t> refused{0};
+    std::atomic<std::uint64_t> failed{0};
+    std::atomic<std::uint64_t> overloaded{0};
+    std::atomic<std::uint64_t> malformed{0};
+    std::atomic<std::uint64_t> unknown{0};
+  };
+
+  struct Share {
+    std::size_t score;  // The higher, the earlier it is closed; 0: never.
+    std::size_t bytes;
+  };
+  static Share ShareOf(const ServerConnection& connection,
+                       std::int64_t since_ns);
+  std::size_t CloseMostGreedy();
+
+  // Runs CloseGreedy() once.
+  struct ReliefTask : fiber::Task {
+    ServerState* state = nullptr;
+  };
+  void AskForRelief();
+  static void RunRelief(fiber::Task* task);
+
+  mutable ThreadMutex name_mutex_;
+  std::string name_ FLARE_GUARDED_BY(name_mutex_);
+  Server::Options options_;  // Fixed, but for DropUserCode().
+  HttpMethodPaths http_paths_;
+  HttpCors cors_;
+  ServerProtocolSet protocols_;
+  std::string protocol_names_;
+  std::vector<Counters> counters_;
+  std::vector<CallGate> gates_;  // One for each scheduling group.
+  LogThrottle connection_log_;
+  CallLimit call_limit_;
+  RefPtr<io::MemoryBudget> budget_;
+  ReliefTask relief_;
+  std::atomic<bool> relief_asked_{false};    // relief_ is queued.
+  std::atomic<bool> closing_greedy_{false};  // By one at a time.
+  alignas(kCacheLine) std::atomic<std::size_t> decompressed_bytes_{0};
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_SERVER_SERVER_STATE_H_

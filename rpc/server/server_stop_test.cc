@@ -1,0 +1,456 @@
+// What a graceful stop promises: a call that was received is answered.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/latch.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/shuffle.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/testing/eventually.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/server_protocol.h"
+#include "flare/rpc/testing/logged_lines.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "glog/logging.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+// Half of the time that a server has to stop, unless a test says otherwise.
+constexpr std::int64_t kSoon = 5'000'000'000;
+
+class ServerStopTest : public ServerTest {};
+
+// Answers with the path that was asked for; "/0" once `go` is set.
+auto AnswersPaths(fiber::Event* go, fiber::Latch* all_run) {
+  return NewHttpGetHandler(
+      [=](const HttpRequest& request, HttpResponse* response, auto*) {
+        all_run->count_down();
+        if (request.path() == "/0") go->Wait();
+        response->set_body(std::string(request.path()));
+      });
+}
+
+// For "/0", "/1", ...
+std::string RequestsOfPaths(int count) {
+  std::string batch;
+  for (int i = 0; i != count; ++i) {
+    batch += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  return batch;
+}
+
+TEST_F(ServerStopTest, WithoutStartOrTwiceIsHarmless) {
+  server().Stop();
+  server().Join();
+  StartServer();
+  StopServer();
+  StopServer();
+}
+
+TEST_F(ServerStopTest, JoinStopsWhatNobodyHasStopped) {
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest(""));
+  server().Join();
+  EXPECT_TRUE(client.ReadReply());
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ServerStopTest, WithoutConnectionsIsImmediate) {
+  StartServer();
+  const std::int64_t before = NowNs();
+  StopServer();
+  EXPECT_LT(NowNs() - before, kSoon);
+}
+
+TEST_F(ServerStopTest, RunningCallsAreAnswered) {
+  constexpr int kCalls = 100;
+  fiber::Latch all_run(kCalls);
+  fiber::Event go;
+  service().on_call = [&](TestCall call) {
+    all_run.count_down();
+    go.Wait();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  std::string batch;
+  for (int i = 1; i <= kCalls; ++i) {
+    batch += client.Encode(i, kCall, MakeRequest(std::string(10'000, 'x')));
+  }
+  client.Send(batch);
+  all_run.wait();
+  server().Stop();
+  go.Set();
+  for (int i = 0; i != kCalls; ++i) {
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply) << i;
+    EXPECT_EQ(reply->As<TestResponse>().body().size(), 10'000u);
+  }
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  EXPECT_EQ(server().Join(), 0u);
+  EXPECT_EQ(server().statistics().calls_running, 0u);
+  EXPECT_EQ(server().statistics().connections_open, 0u);
+}
+
+// The request has been received by the kernel, but the only worker has had no
+// chance to look when the server is told to stop.
+class OneWorkerStopTest : public ServerTest {
+ protected:
+  int workers() const override { return 1; }
+};
+
+TEST_F(OneWorkerStopTest, WhatWaitsInTheKernelIsAnswered) {
+  std::atomic<bool> sent{false};
+  fiber::Event runs;
+  service().on_call = [&](TestCall call) {
+    runs.Set();
+    while (!sent) {  // Blocks the worker's thread.
+    }
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient first(endpoint());
+  RawClient second(endpoint());
+  second.Call(1, kOther, MakeRequest("warm"));
+  ASSERT_TRUE(second.ReadReply());
+  first.Call(1, kCall, MakeRequest("first"));
+  runs.Wait();
+  // Neither on an open connection nor on one that isn't accepted yet.
+  second.Call(2, kOther, MakeRequest("second"));
+  RawClient third(endpoint());
+  third.Call(3, kOther, MakeRequest("third"));
+  std::thread stopper([&] { server().Stop(); });
+  sent = true;
+  stopper.join();
+  EXPECT_EQ(first.ReadReply()->As<TestResponse>().body(), "first");
+  EXPECT_EQ(second.ReadReply()->As<TestResponse>().body(), "second");
+  EXPECT_EQ(third.ReadReply()->As<TestResponse>().body(), "third");
+  for (RawClient* client : {&first, &second, &third}) {
+    EXPECT_TRUE(client->AtEnd());
+    client->Close();
+  }
+  server().Join();
+}
+
+// What is queued doesn't keep a process that has no time left.
+TEST_F(OneWorkerStopTest, AfterTheDrainTimeoutNoCallIsBegun) {
+  server_options().drain_timeout = std::chrono::nanoseconds(0);
+  std::atomic<int> begun{0};
+  service().on_call = [&](TestCall call) {
+    ++begun;
+    server().Stop();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(client.Encode(1, kCall, MakeRequest("")) +
+              client.Encode(2, kCall, MakeRequest("")));
+  std::vector<int> statuses;
+  for (int i = 0; i != 2; ++i) {
+    const auto reply = client.ReadReply();
+    ASSERT_TRUE(reply);
+    statuses.push_back(reply->status);
+  }
+  std::sort(statuses.begin(), statuses.end());
+  EXPECT_EQ(statuses,
+            (std::vector<int>{STATUS_SUCCESS, STATUS_OUT_OF_SERVICE}));
+  EXPECT_EQ(begun, 1);
+  server().Join();
+}
+
+// Who keeps connections must know which reply is the last: not before all are
+// there, though those behind the first are ready long since.
+TEST_F(OneWorkerStopTest, TheLastHttpReplySaysClose) {
+  if (fiber::IsShuffleRequested()) GTEST_SKIP();
+  constexpr int kRequests = 5;
+  fiber::Event go;
+  fiber::Latch all_run(kRequests);
+  server().AddHttpPrefixHandler("/", AnswersPaths(&go, &all_run));
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(RequestsOfPaths(kRequests));
+  all_run.wait();
+  server().Stop();
+  // When the only worker comes to this, it has been told of the end.
+  fiber::Spawn([&] { go.Set(); });
+  for (int i = 0; i != kRequests; ++i) {
+    const bool last = i == kRequests - 1;
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    EXPECT_EQ(head.find("\r\nConnection: close\r\n") != head.npos, last)
+        << head;
+    EXPECT_EQ(client.ReadExactly(2), "/" + std::to_string(i));
+  }
+  EXPECT_TRUE(client.AtEnd());
+  client.Close();
+  server().Join();
+}
+
+// The same with a body in pieces, whose head leaves while the server stops.
+TEST_F(OneWorkerStopTest, TheLastHttpReplyInPiecesSaysClose) {
+  if (fiber::IsShuffleRequested()) GTEST_SKIP();
+  fiber::Event runs, go;
+  server().AddHttpHandler(
+      "/", NewHttpGetHandler([&](auto&, auto*, HttpServerContext* context) {
+        runs.Set();
+        go.Wait();
+        EXPECT_TRUE(context->body->Write(CreateBufferSlow("piece")).ok());
+      }));
+  StartServer();
+  RawClient client(endpoint());
+  client.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  runs.Wait();
+  server().Stop();
+  fiber::Spawn([&] { go.Set(); });
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_NE(head.find("\r\nConnection: close\r\n"), head.npos) << head;
+  EXPECT_EQ(client.ReadAll(), "5\r\npiece\r\n0\r\n\r\n");
+  client.Close();
+  server().Join();
+}
+
+TEST_F(ServerStopTest, PortIsClosedAtOnce) {
+  StartServer();
+  const Endpoint address = endpoint();
+  server().Stop();
+  const io::UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage bytes;
+  const socklen_t length = address.ToSockaddr(&bytes);
+  EXPECT_NE(connect(fd.get(), reinterpret_cast<sockaddr*>(&bytes), length), 0);
+  server().Join();
+}
+
+TEST_F(ServerStopTest, IncompleteRequestDoesNotHoldItUp) {
+  StartServer();
+  RawClient client(endpoint());
+  const std::string bytes = client.Encode(1, kCall, MakeRequest("never"));
+  client.Send(bytes.substr(0, bytes.size() - 1));
+  RawClient idle(endpoint());
+  server().Stop();
+  EXPECT_TRUE(client.AtEnd());
+  EXPECT_TRUE(idle.AtEnd());
+  client.Close();
+  idle.Close();
+  const std::int64_t before = NowNs();
+  server().Join();
+  EXPECT_LT(NowNs() - before, kSoon);
+}
+
+TEST_F(ServerStopTest, PipelinedHttpIsAnsweredInOrder) {
+  fiber::Event go;
+  fiber::Latch all_run(20);
+  server().AddHttpPrefixHandler("/", AnswersPaths(&go, &all_run));
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(RequestsOfPaths(20));
+  all_run.wait();
+  server().Stop();
+  go.Set();
+  const std::string replies = client.ReadAll();
+  std::size_t at = 0;
+  for (int i = 0; i != 20; ++i) {
+    at = replies.find("\r\n\r\n/" + std::to_string(i), at);
+    ASSERT_NE(at, std::string::npos) << i;
+  }
+  client.Close();
+  server().Join();
+}
+
+TEST_F(ServerStopTest, CallsBeyondTheDrainTimeoutAreAbandoned) {
+  server_options().drain_timeout = std::chrono::milliseconds(30);
+  fiber::Event runs, go, finished;
+  service().on_call = [&](TestCall call) {
+    runs.Set();
+    go.Wait();
+    FlexibleService::Echo(call);
+    finished.Set();
+  };
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest(""));
+  runs.Wait();
+  const LoggedLines warnings(google::WARNING);
+  const std::int64_t before = NowNs();
+  EXPECT_EQ(server().Join(), 1u);
+  EXPECT_LT(NowNs() - before, kSoon);
+  EXPECT_TRUE(client.AtEnd());
+  EXPECT_EQ(server().statistics().calls_running, 1u);
+  EXPECT_EQ(server().Join(), 1u);
+  EXPECT_EQ(warnings.Count("abandoning 1 call(s)"), 1u);
+  // The call ends in peace.
+  go.Set();
+  finished.Wait();
+  while (server().Join() != 0) std::this_thread::yield();
+}
+
+// The same, and the Server is gone before the call ends.
+TEST_F(ServerStopTest, AbandonedCallsOutliveTheServer) {
+  fiber::Event runs, go, finished;
+  service().on_call = [&](TestCall call) {
+    runs.Set();
+    go.Wait();
+    FlexibleService::Echo(call);
+    finished.Set();
+  };
+  {
+    Server::Options options;
+    options.drain_timeout = std::chrono::milliseconds(1);
+    Server local(options);
+    local.AddProtocol("flare");
+    local.AddService(&service());
+    local.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    ASSERT_TRUE(local.Start());
+    RawClient client(local.endpoint());
+    client.Call(1, kCall, MakeRequest(""));
+    runs.Wait();
+  }
+  go.Set();
+  finished.Wait();
+}
+
+// Clients that send without pause, until they are hung up on. Every request
+// that the server has taken off a connection must have been answered: nothing
+// a client misses was counted as a call.
+void StopUnderLoad(Server* server, std::string_view scheme, int depth) {
+  constexpr int kClients = 4;
+  std::atomic<std::uint64_t> replies{0};
+  std::atomic<std::uint64_t> wrong{0};
+  fiber::Latch under_way(kClients);
+  std::vector<std::thread> clients;
+  for (int c = 0; c != kClients; ++c) {
+    clients.emplace_back([&] {
+      RawClient client(server->endpoint(), scheme);
+      std::uint64_t id = 0;
+      std::string batch;
+      for (int i = 0; i != depth; ++i) {
+        batch += client.Encode(++id, kCall, MakeRequest("ping"));
+      }
+      bool sending = client.TrySend(batch);
+      for (std::uint64_t n = 0;; ++n) {
+        if (n == 500) under_way.count_down();
+        const auto reply = client.ReadReply();
+        if (!reply) break;
+        ++replies;
+        wrong += reply->status != STATUS_SUCCESS;
+        sending = sending && client.TrySend(client.Encode(++id, kCall,
+                                                          MakeRequest("ping")));
+      }
+    });
+  }
+  under_way.wait();
+  server->Stop();
+  server->Join();
+  for (auto& client : clients) client.join();
+  const auto statistics = server->statistics();
+  EXPECT_EQ(statistics.calls, replies);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(statistics.calls_running, 0u);
+  EXPECT_EQ(statistics.connections_open, 0u);
+  EXPECT_GE(replies, 500u * kClients);
+}
+
+TEST_F(ServerStopTest, UnderLoadNoCallIsLost) {
+  StartServer();
+  StopUnderLoad(&server(), "flare", 20);
+}
+
+TEST_F(ServerStopTest, UnderLoadOverHttpNoCallIsLost) {
+  StartServer();
+  StopUnderLoad(&server(), "http+pb", 20);
+}
+
+TEST_F(ServerStopTest, UnderLoadWithFibersThatBlockNoCallIsLost) {
+  service().on_call = [](TestCall call) {
+    this_fiber::Yield();
+    FlexibleService::Echo(call);
+  };
+  StartServer();
+  StopUnderLoad(&server(), "flare", 100);
+}
+
+// Takes nothing from other protocols. At the end of a connection it stays while
+// it is told to: the connection is gone then, but not freed.
+class StayingProtocol : public ServerProtocol {
+ public:
+  explicit StayingProtocol(ReplySink* sink) : ServerProtocol(sink) {}
+  ~StayingProtocol() override {
+    begun = true;
+    while (stay) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::string_view name() const override { return "staying"; }
+  ProtocolTraits traits() const override { return {}; }
+  CutResult Cut(Buffer&, InboundRequest*, std::size_t*, std::string*) override {
+    return CutResult::kNotMine;
+  }
+  ParseResult Parse(InboundRequest*) const override { return ParseResult::kOk; }
+  void Write(const ReplyTicket&, OutboundResponse&&) override {}
+
+  static inline std::atomic<bool> stay{false};
+  static inline std::atomic<bool> begun{false};
+};
+
+TEST_F(ServerStopTest, WhatWasGivenAwayGoesWithTheServer) {
+  struct Given : FlexibleService {
+    std::shared_ptr<int> data;
+  };
+  RegisterServerProtocol("staying", [](const Limits&, ReplySink* sink) {
+    return std::make_unique<StayingProtocol>(sink);
+  });
+  auto data = std::make_shared<int>();
+  Server::Options options;
+  options.conn_filter = [data](const Endpoint&) { return true; };
+  auto server = std::make_unique<Server>(std::move(options));
+  auto given = std::make_unique<Given>();
+  given->data = data;
+  server->AddService(std::move(given));
+  server->AddHttpHandler(
+      "/", NewHttpGetHandler([data](auto&, HttpResponse*, auto*) {}));
+  server->AddHttpPrefixHandler(
+      "/all", NewHttpGetHandler([data](auto&, HttpResponse*, auto*) {}));
+  server->SetDefaultHttpHandler(
+      NewHttpGetHandler([data](auto&, HttpResponse*, auto*) {}));
+  server->AddProtocols({"flare", "staying"});
+  server->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(server->Start());
+  StayingProtocol::stay = true;
+  {
+    RawClient client(server->endpoint());
+    client.Call(1, kCall, MakeRequest(""));
+    EXPECT_TRUE(client.ReadReply());
+  }
+  EXPECT_TRUE(
+      fiber::testing::Eventually([] { return StayingProtocol::begun.load(); }));
+  EXPECT_EQ(data.use_count(), 6);
+  server.reset();
+  EXPECT_EQ(data.use_count(), 1);
+  StayingProtocol::stay = false;
+}
+
+TEST_F(ServerStopTest, OverAndOver) {
+  for (int round = 0; round != 10; ++round) {
+    Server local;
+    local.AddProtocol("flare");
+    local.AddService(&service());
+    local.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    ASSERT_TRUE(local.Start());
+    StopUnderLoad(&local, "flare", 5);
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

@@ -1,0 +1,281 @@
+#include "flare/rpc/start/flags.h"
+
+#include <gflags/gflags.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "flare/base/cgroup.h"
+#include "flare/rpc/http/http_cors.h"
+#include "flare/rpc/server/method_table.h"
+#include "flare/rpc/start/flag_check.h"
+#include "flare/rpc/start/runtime_flags.h"
+
+// --- Process ---
+
+DEFINE_bool(flare_abort_on_double_quit_signal, true,
+            "Abort when a second SIGINT, SIGQUIT or SIGTERM arrives while the "
+            "first is still being acted upon.");
+
+DEFINE_bool(flare_raise_open_files_limit, true,
+            "Raise the soft limit of open files (ulimit -n) to the hard one, "
+            "or to 1048576 where that allows more. Not for programs that call "
+            "select(), which knows no descriptor "
+            "from 1024 on, or start others that do.");
+
+// --- Server ---
+
+DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
+             "Calls that a server runs at a time; further ones are answered "
+             "\"Server overloaded.\".");
+DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
+             "Calls of one connection that a server runs at a time; further "
+             "ones stay unread until half of them are done.");
+DEFINE_int32(flare_rpc_server_max_ongoing_decompressed_bytes, 1073741824,
+             "Bytes of decompressed requests in the calls that a server runs "
+             "at a time; with as many, further compressed ones are answered "
+             "\"Server overloaded.\".");
+DEFINE_int32(flare_rpc_server_max_output_per_connection, 67108864,
+             "Bytes of replies that wait for a peer to take them; each counts "
+             "as some 80 bytes more. With more than half of that nothing is "
+             "read from its connection, and calls wait before they answer, or "
+             "before their requests are decompressed.");
+DEFINE_int64(flare_rpc_server_max_buffered_bytes, 0,
+             "Bytes that all connections of a server hold together: "
+             "unfinished messages, requests of calls under way, replies that "
+             "wait. From half of it on each has room for 64 KiB of replies. "
+             "With more, calls of connections that hold 64 KiB are answered "
+             "\"Server overloaded.\", and those that hold most are closed. 0: "
+             "a quarter of the memory that the process may use.");
+DEFINE_int32(flare_rpc_server_max_connections, 10000,
+             "Connections of a server; further ones are closed at once.");
+DEFINE_int32(flare_rpc_server_max_request_queueing_delay, -1,
+             "Milliseconds a call may wait for a worker; one that waited "
+             "longer is answered \"Server overloaded.\". Methods may have less "
+             "in their .proto files (max_queueing_delay_ms). 0: no limit. -1: "
+             "seven eighths of its caller's timeout, less if its method takes "
+             "long; a second if the caller has told none; and, once calls have "
+             "waited for longer, a tenth of that until the queue is short.");
+DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
+             "Bytes of one message that a server accepts. A larger one fails; "
+             "one over 64 MiB, or over HTTP one in chunks or with \"Expect: "
+             "100-continue\", is the last on its connection, too.");
+DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
+             "Seconds between two looks for connections that are idle, or take "
+             "too long for a message. 0: none.");
+DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
+             "Seconds without traffic after which a server closes a "
+             "connection. 0: never, but for one from which nothing has ever "
+             "come, which is closed after --flare_rpc_server_message_timeout.");
+DEFINE_int32(flare_rpc_server_message_timeout, 60,
+             "Seconds after its first byte, the first time after the "
+             "connection was accepted, in which a message must arrive, or 64 "
+             "KiB more of a larger one; else the server closes the "
+             "connection, having answered what came before. 0: no limit.");
+DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
+              "",
+              "Limits of calls at a time for single methods: "
+              "\"package.Service.Method:10,...\". Of one in the .proto file "
+              "(max_ongoing_requests) and one here the smaller holds.");
+DEFINE_bool(flare_rpc_server_no_builtin_pages, false,
+            "Leaves out the pages under /inspect, for which every server "
+            "speaks \"http\".");
+DEFINE_int32(
+    flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
+    "Status with which calls over some limit are answered, but for those over "
+    "trpc and bolt, which have codes of their own. Clients of this library "
+    "then try another server (SetMaxRetries) if it is 11 or, over baidu-std, "
+    "2004; other codes above 1000 they take for a service's own.");
+DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
+             "Milliseconds that running calls are given when a server stops.");
+DEFINE_int32(flare_http_max_header_size, 8192,
+             "Bytes of request line and header fields that a server accepts.");
+DEFINE_int32(flare_http_compress_replies_from, 4096,
+             "Bytes from which on the reply to a call over HTTP is compressed "
+             "if the caller's Accept-Encoding allows gzip or deflate. 0: none "
+             "is, unless its service asks for it.");
+DEFINE_string(flare_http_cors_origins, "",
+              "Web pages that may make calls over HTTP, by their origins: "
+              "\"https://example.com,http://localhost:8080\", or \"*\" for all "
+              "pages. Empty: none may, and OPTIONS is refused as other methods "
+              "are.");
+
+// --- Client ---
+
+DEFINE_int32(flare_rpc_client_default_rpc_timeout_ms, 2000,
+             "Milliseconds a call may take unless its controller says "
+             "otherwise.");
+DEFINE_int32(flare_rpc_client_connect_timeout_ms, 1000,
+             "Milliseconds that establishing a connection may take. The calls "
+             "that wait for it then fail.");
+DEFINE_int32(flare_rpc_client_max_connections_per_server, 8,
+             "Connections per server and protocol, shared by all scheduling "
+             "groups (each has at least one).");
+DEFINE_int32(
+    flare_rpc_client_connection_max_idle, 45,
+    "Seconds without traffic after which a client closes a "
+    "connection. Less than the server's, so that the client is first.");
+DEFINE_int32(flare_rpc_client_remove_idle_connection_interval, 15,
+             "Seconds between two looks for idle connections. 0: none.");
+DEFINE_int32(flare_rpc_channel_max_packet_size, 4194304,
+             "Bytes of one message that a client accepts. A larger one fails "
+             "its call; one over 64 MiB ends its connection, too.");
+DEFINE_int32(flare_rpc_max_decompressed_size, 67108864,
+             "Bytes that a compressed body or attachment may have in truth, on "
+             "both sides. A larger one fails its call.");
+DEFINE_int32(flare_name_resolver_update_interval_seconds, 3,
+             "Seconds after which host names are resolved again.");
+
+namespace flare::rpc {
+namespace {
+
+const FlagRange kRpcRanges[] = {
+    {"flare_rpc_server_max_ongoing_calls",
+     &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kNoMaxFlag},
+    {"flare_rpc_server_max_ongoing_calls_per_connection",
+     &FLAGS_flare_rpc_server_max_ongoing_calls_per_connection, 1, kNoMaxFlag},
+    {"flare_rpc_server_max_ongoing_decompressed_bytes",
+     &FLAGS_flare_rpc_server_max_ongoing_decompressed_bytes, 1, kNoMaxFlag},
+    {"flare_rpc_server_max_output_per_connection",
+     &FLAGS_flare_rpc_server_max_output_per_connection, 1, kNoMaxFlag},
+    {"flare_rpc_server_max_connections",
+     &FLAGS_flare_rpc_server_max_connections, 1, kNoMaxFlag},
+    {"flare_rpc_server_max_request_queueing_delay",
+     &FLAGS_flare_rpc_server_max_request_queueing_delay, -1, kNoMaxFlag},
+    {"flare_rpc_server_max_packet_size",
+     &FLAGS_flare_rpc_server_max_packet_size, 64, kNoMaxFlag},
+    {"flare_rpc_server_remove_idle_connection_interval",
+     &FLAGS_flare_rpc_server_remove_idle_connection_interval, 0,
+     kMaxFlagSeconds},
+    {"flare_rpc_server_connection_max_idle",
+     &FLAGS_flare_rpc_server_connection_max_idle, 0, kMaxFlagSeconds},
+    {"flare_rpc_server_message_timeout",
+     &FLAGS_flare_rpc_server_message_timeout, 0, kMaxFlagSeconds},
+    {"flare_rpc_protocol_buffers_status_code_for_overloaded",
+     &FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded, 1,
+     kNoMaxFlag},
+    {"flare_rpc_server_drain_timeout_ms",
+     &FLAGS_flare_rpc_server_drain_timeout_ms, 0, kNoMaxFlag},
+    {"flare_http_max_header_size", &FLAGS_flare_http_max_header_size, 64,
+     1 << 26},
+    {"flare_http_compress_replies_from",
+     &FLAGS_flare_http_compress_replies_from, 0, kNoMaxFlag},
+    {"flare_rpc_client_default_rpc_timeout_ms",
+     &FLAGS_flare_rpc_client_default_rpc_timeout_ms, 1, kNoMaxFlag},
+    {"flare_rpc_client_connect_timeout_ms",
+     &FLAGS_flare_rpc_client_connect_timeout_ms, 1, kNoMaxFlag},
+    {"flare_rpc_client_max_connections_per_server",
+     &FLAGS_flare_rpc_client_max_connections_per_server, 1, 65536},
+    {"flare_rpc_client_connection_max_idle",
+     &FLAGS_flare_rpc_client_connection_max_idle, 0, kMaxFlagSeconds},
+    {"flare_rpc_client_remove_idle_connection_interval",
+     &FLAGS_flare_rpc_client_remove_idle_connection_interval, 0,
+     kMaxFlagSeconds},
+    {"flare_rpc_channel_max_packet_size",
+     &FLAGS_flare_rpc_channel_max_packet_size, 64, kNoMaxFlag},
+    {"flare_rpc_max_decompressed_size", &FLAGS_flare_rpc_max_decompressed_size,
+     64, kNoMaxFlag},
+    {"flare_name_resolver_update_interval_seconds",
+     &FLAGS_flare_name_resolver_update_interval_seconds, 1, kMaxFlagSeconds},
+};
+
+std::size_t MaxBufferedBytesFromFlags() {
+  if (FLAGS_flare_rpc_server_max_buffered_bytes != 0) {
+    return static_cast<std::size_t>(FLAGS_flare_rpc_server_max_buffered_bytes);
+  }
+  static const std::uint64_t memory = UsableMemory("");
+  return static_cast<std::size_t>(memory / 4);
+}
+
+}  // namespace
+
+ServerDefaults ServerDefaultsFromFlags() {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  return ServerDefaults{
+      .max_ongoing_calls =
+          static_cast<std::size_t>(FLAGS_flare_rpc_server_max_ongoing_calls),
+      .max_ongoing_calls_per_connection = static_cast<std::size_t>(
+          FLAGS_flare_rpc_server_max_ongoing_calls_per_connection),
+      .max_ongoing_decompressed_bytes = static_cast<std::size_t>(
+          FLAGS_flare_rpc_server_max_ongoing_decompressed_bytes),
+      .max_output_per_connection = static_cast<std::size_t>(
+          FLAGS_flare_rpc_server_max_output_per_connection),
+      .max_buffered_bytes = MaxBufferedBytesFromFlags(),
+      .max_connections =
+          static_cast<std::size_t>(FLAGS_flare_rpc_server_max_connections),
+      .max_request_queueing_delay =
+          milliseconds(FLAGS_flare_rpc_server_max_request_queueing_delay),
+      .max_packet_size =
+          static_cast<std::size_t>(FLAGS_flare_rpc_server_max_packet_size),
+      .max_decompressed_size = MaxDecompressedSizeFromFlags(),
+      .max_http_header_size =
+          static_cast<std::size_t>(FLAGS_flare_http_max_header_size),
+      .compress_http_replies_from =
+          static_cast<std::size_t>(FLAGS_flare_http_compress_replies_from),
+      .http_cors_origins = FLAGS_flare_http_cors_origins,
+      .remove_idle_connection_interval =
+          seconds(FLAGS_flare_rpc_server_remove_idle_connection_interval),
+      .connection_max_idle =
+          seconds(FLAGS_flare_rpc_server_connection_max_idle),
+      .message_timeout = seconds(FLAGS_flare_rpc_server_message_timeout),
+      .drain_timeout = milliseconds(FLAGS_flare_rpc_server_drain_timeout_ms),
+      .max_ongoing_calls_per_method =
+          FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
+      .status_code_for_overloaded =
+          FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded,
+      .no_builtin_pages = FLAGS_flare_rpc_server_no_builtin_pages,
+  };
+}
+
+ClientDefaults ClientDefaultsFromFlags() {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  return ClientDefaults{
+      .rpc_timeout =
+          milliseconds(FLAGS_flare_rpc_client_default_rpc_timeout_ms),
+      .connect_timeout =
+          milliseconds(FLAGS_flare_rpc_client_connect_timeout_ms),
+      .max_connections_per_server = static_cast<std::size_t>(
+          FLAGS_flare_rpc_client_max_connections_per_server),
+      .connection_max_idle =
+          seconds(FLAGS_flare_rpc_client_connection_max_idle),
+      .remove_idle_connection_interval =
+          seconds(FLAGS_flare_rpc_client_remove_idle_connection_interval),
+      .max_packet_size =
+          static_cast<std::size_t>(FLAGS_flare_rpc_channel_max_packet_size),
+      .name_resolver_update_interval =
+          seconds(FLAGS_flare_name_resolver_update_interval_seconds),
+  };
+}
+
+std::size_t MaxDecompressedSizeFromFlags() {
+  return static_cast<std::size_t>(FLAGS_flare_rpc_max_decompressed_size);
+}
+
+flare::Status ValidateFlags() {
+  if (flare::Status s = ValidateRuntimeFlags(); !s.ok()) return s;
+  if (flare::Status s = CheckFlagRanges(kRpcRanges); !s.ok()) return s;
+  if (FLAGS_flare_rpc_server_max_buffered_bytes < 0) {
+    return BadFlag("flare_rpc_server_max_buffered_bytes",
+                   std::to_string(FLAGS_flare_rpc_server_max_buffered_bytes),
+                   "at least 0, which means a quarter of the memory");
+  }
+  const std::string& limits =
+      FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method;
+  if (auto parsed = ParseMethodLimits(limits); !parsed) {
+    return BadFlag(
+        "flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method",
+        limits,
+        "a list package.Service.Method:limit,...; " + parsed.error().message());
+  }
+  if (auto cors = HttpCors::FromText(FLAGS_flare_http_cors_origins); !cors) {
+    return BadFlag("flare_http_cors_origins", FLAGS_flare_http_cors_origins,
+                   "a list https://host,...; " + cors.error().message());
+  }
+  return flare::Status();
+}
+
+}  // namespace flare::rpc

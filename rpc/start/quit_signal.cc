@@ -1,0 +1,247 @@
+// A signal handler may do next to nothing, least of all wake a fiber. So it
+// counts, and writes to an eventfd on which a thread of ours sleeps; that
+// thread sets the event. It ends before the runtime does: then nothing may come
+// from outside any more, and fibers that still wait are abandoned, the event's
+// list of them with them.
+//
+// Fibers that the event wakes need workers, which calls may hold: so, until the
+// end, the thread looks whether the workers still come to what is queued. If
+// they don't, it begins the stop of the servers itself (running_servers.h).
+#include "flare/rpc/start/quit_signal.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/base/nonblocking_write.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
+#include "flare/init.h"
+#include "flare/io/fd.h"
+#include "flare/rpc/server/running_servers.h"
+#include "flare/rpc/start/flags.h"
+#include "glog/logging.h"
+
+namespace flare {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGQUIT, SIGTERM};
+// Signals this close to the first are taken for the same request.
+constexpr std::int64_t kSameRequestNs = 200'000'000;
+
+// A queued task that hasn't been run for so long, once there was a signal,
+// means that the workers are held.
+constexpr std::int64_t kPatienceNs = 300 * kNsPerMs;
+
+// What the handler touches. All lock-free, thus safe in it. The eventfd is made
+// once and never closed: a handler that has begun on some thread may write to
+// it after the signals were given back, which nobody can wait for, and would
+// write to whatever has got its number by then.
+std::atomic<int> wakeup_fd{-1};
+std::atomic<bool> abort_on_second{true};
+std::atomic<bool> quit_requested{false};
+std::atomic<std::int64_t> first_signal_ns{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t SignalSafeNowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * kNsPerSecond + now.tv_nsec;
+}
+
+void OnQuitSignal(int) {
+  const int saved_errno = errno;
+  const std::int64_t now_ns = SignalSafeNowNs();
+  std::int64_t first_ns = 0;
+  // relaxed, here and below: single flags and times; the eventfd orders.
+  if (first_signal_ns.compare_exchange_strong(first_ns, now_ns,
+                                              std::memory_order_relaxed)) {
+    quit_requested.store(true, std::memory_order_relaxed);
+    io::SignalEventFd(wakeup_fd.load(std::memory_order_relaxed));
+  } else if (now_ns - first_ns > kSameRequestNs &&
+             abort_on_second.load(std::memory_order_relaxed)) {
+    constexpr char kText[] = "Asked to quit a second time: aborting.\n";
+    KeepStderrFromBlocking();
+    [[maybe_unused]] const ssize_t written =
+        write(STDERR_FILENO, kText, sizeof(kText) - 1);
+    std::abort();
+  }
+  errno = saved_errno;
+}
+
+// A program that would never know of a signal isn't to run. Its workers still
+// do, so no destructors.
+[[noreturn]] void GiveUp(const std::string& why) {
+  LOG(ERROR) << "Can't wait for SIGINT, SIGQUIT and SIGTERM: " << why << ".";
+  google::FlushLogFiles(google::INFO);
+  std::_Exit(1);
+}
+
+// A task of a scheduling group that tells whether it has been run.
+class Probe : public fiber::Task {
+ public:
+  Probe() {
+    run = [](fiber::Task* self) {
+      // release: pairs with the acquire in done().
+      static_cast<Probe*>(self)->done_.store(true, std::memory_order_release);
+    };
+  }
+  // acquire: pairs with the release above, so that it may be queued again.
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  void QueueIn(std::size_t group) {
+    // relaxed: its queue publishes it.
+    done_.store(false, std::memory_order_relaxed);
+    fiber::SubmitTo(group, this);
+  }
+
+ private:
+  std::atomic<bool> done_{true};
+};
+
+class QuitWatcher {
+ public:
+  // `watches`: whether signals set the event, or are counted only.
+  explicit QuitWatcher(bool watches) {
+    if (wakeup_fd < 0) wakeup_fd = eventfd(0, EFD_CLOEXEC);
+    if (wakeup_fd < 0) {
+      GiveUp(StatusFromErrno(errno, "create an eventfd").message() +
+             "; raise the limit of descriptors (ulimit -n)");
+    }
+    abort_on_second = FLAGS_flare_abort_on_double_quit_signal;
+    // Not at the end of the last one, whose handler may have come after that.
+    quit_requested = false;
+    first_signal_ns = 0;
+    try {
+      if (watches) thread_ = std::thread([this] { Watch(); });
+    } catch (const std::system_error& error) {
+      GiveUp(std::string("can't start a thread: ") + error.what() +
+             "; raise the limit of threads (ulimit -u) or of memory");
+    }
+    struct sigaction action = {};
+    action.sa_handler = OnQuitSignal;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
+    for (std::size_t i = 0; i != std::size(kSignals); ++i) {
+      PCHECK(sigaction(kSignals[i], &action, &previous_[i]) == 0);
+    }
+  }
+
+  ~QuitWatcher() {
+    for (std::size_t i = 0; i != std::size(kSignals); ++i) {
+      sigaction(kSignals[i], &previous_[i], nullptr);
+    }
+    StopWatching();
+  }
+
+  void StopWatching() {
+    if (!thread_.joinable()) return;
+    ending_ = true;
+    io::SignalEventFd(wakeup_fd);
+    thread_.join();
+  }
+
+  void Wait() { quit_.Wait(); }
+
+ private:
+  void Watch() {
+    while (!quit_requested && !ending_) {
+      std::uint64_t count;
+      // Blocks until the handler or StopWatching() writes, or has written to
+      // the last watcher.
+      [[maybe_unused]] const ssize_t n = read(wakeup_fd, &count, sizeof(count));
+    }
+    if (!quit_requested) return;
+    quit_.Set();
+    while (!ending_ && !(rpc::RunningServer::Any() && AreWorkersHeld())) {
+      WaitForEnd(kPatienceNs);
+    }
+    if (!ending_) rpc::RunningServer::StopAll();
+  }
+
+  // Whether a group has left what was queued the last time.
+  bool AreWorkersHeld() {
+    if (probes_.empty()) {
+      probes_ = std::vector<Probe>(fiber::GetSchedulingGroupCount());
+    }
+    for (std::size_t group = 0; group != probes_.size(); ++group) {
+      if (!probes_[group].done()) return true;
+      probes_[group].QueueIn(group);
+    }
+    return false;
+  }
+
+  // Until StopWatching() writes, for that long at most. What signals have
+  // written, before it or to the last watcher, is passed over.
+  void WaitForEnd(std::int64_t timeout_ns) {
+    const std::int64_t until_ns = NowNs() + timeout_ns;
+    for (std::int64_t left_ns = timeout_ns; left_ns > 0 && !ending_;
+         left_ns = until_ns - NowNs()) {
+      pollfd wakeup = {.fd = wakeup_fd, .events = POLLIN, .revents = 0};
+      if (poll(&wakeup, 1, static_cast<int>(left_ns / kNsPerMs + 1)) != 1) {
+        continue;
+      }
+      std::uint64_t count;
+      [[maybe_unused]] const ssize_t n = read(wakeup_fd, &count, sizeof(count));
+    }
+  }
+
+  std::atomic<bool> ending_{false};
+  // Destroyed when the runtime has ended, which runs them all before.
+  std::vector<Probe> probes_;
+  fiber::Event quit_;
+  struct sigaction previous_[std::size(kSignals)];
+  std::thread thread_;
+};
+
+ThreadMutex watcher_lock;
+// exit() leaves it alone: fibers may still wait, and a forked child has no
+// thread to join.
+QuitWatcher* watcher FLARE_GUARDED_BY(watcher_lock) = nullptr;
+bool waits_have_ended FLARE_GUARDED_BY(watcher_lock) = false;
+
+QuitWatcher* GetWatcher() {
+  ScopedLock guard(watcher_lock);
+  if (watcher == nullptr) watcher = new QuitWatcher(!waits_have_ended);
+  return watcher;
+}
+
+}  // namespace
+
+void WaitForQuitSignal() { GetWatcher()->Wait(); }
+
+bool CheckForQuitSignal() {
+  GetWatcher();
+  // relaxed: whoever asks again sees it in the end.
+  return quit_requested.load(std::memory_order_relaxed);
+}
+
+void rpc::EndQuitSignalWaits() {
+  ScopedLock guard(watcher_lock);
+  waits_have_ended = true;
+  if (watcher != nullptr) watcher->StopWatching();
+}
+
+void rpc::ForgetQuitSignals() {
+  ScopedLock guard(watcher_lock);
+  delete std::exchange(watcher, nullptr);
+  waits_have_ended = false;
+}
+
+}  // namespace flare

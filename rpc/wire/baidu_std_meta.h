@@ -1,0 +1,64 @@
+// The meta part of a `baidu-std` packet: the protobuf message RpcMeta of brpc
+// (see baidu_std_meta.proto), read and written by hand because generated code
+// would allocate messages and strings for each call.
+//
+// Pure functions on memory of the caller: nothing allocates, blocks or locks.
+#ifndef FLARE_RPC_WIRE_BAIDU_STD_META_H_
+#define FLARE_RPC_WIRE_BAIDU_STD_META_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace flare::rpc {
+
+// Views point into the bytes that were decoded. When encoding, the request and
+// the response are written if `has_request` and `has_response` say so, with
+// their names and the error code; the correlation id always; compress_type if
+// it isn't 0 or there is a request (as published clients do); what else is 0 or
+// empty is left out. A meta that is encoded has no stream settings.
+struct BaiduStdMeta {
+  std::int32_t compress_type = 0;
+  std::int32_t attachment_size = 0;
+  std::uint64_t correlation_id = 0;  // an int64 on the wire
+  std::int32_t content_type = 0;
+  std::int32_t checksum_type = 0;
+  std::string_view checksum_value;
+  bool checksum_with_attachment = false;
+  // Whether a field was present.
+  bool has_correlation_id = false;
+  bool has_request = false;
+  bool has_service_name = false;
+  bool has_method_name = false;
+  bool has_response = false;
+  bool has_stream_settings = false;
+
+  // request
+  std::string_view service_name;  // with its package
+  std::string_view method_name;   // without the service
+  std::int32_t timeout_ms = 0;
+
+  // response
+  std::int32_t error_code = 0;
+  std::string_view error_text;
+  // In user_fields, as "Rpc-Error-Code": the code that error_code is a
+  // translation of; 0: none.
+  std::int32_t own_error_code = 0;
+};
+
+// Decodes `bytes` into *meta, which must be fresh. Returns an empty text or
+// what is wrong with the encoding; *meta then holds the fields in front of the
+// fault. Accepts what protobuf's own parser accepts, except that groups are
+// errors. Unknown fields are skipped; missing required ones are no errors here.
+[[nodiscard]] std::string_view DecodeBaiduStdMeta(std::string_view bytes,
+                                                  BaiduStdMeta* meta);
+
+// Size of the encoding in bytes.
+std::size_t BaiduStdMetaSize(const BaiduStdMeta& meta);
+
+// Writes BaiduStdMetaSize(meta) bytes to `out` and returns the end.
+char* EncodeBaiduStdMeta(const BaiduStdMeta& meta, char* out);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_WIRE_BAIDU_STD_META_H_

@@ -1,0 +1,270 @@
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/rpc/wire/bolt_frame.h"
+#include "flare/rpc/wire/bolt_protocol.h"
+#include "flare/rpc/wire/flood_guard.h"
+#include "flare/rpc/wire/utf8.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// NOLINTNEXTLINE(misc-unused-using-decls): it is used, for literals.
+using std::string_view_literals::operator""sv;
+
+constexpr std::string_view kRequestClass =
+    "com.alipay.sofa.rpc.core.request.SofaRequest";
+
+// What replies begin with; id, codec, status and sizes are filled in.
+constexpr std::string_view kResponseHead =
+    "\x01\0\0\x02\x01....\x0b\0\0\0\x2e\0\0\0\0\0\0"
+    "com.alipay.sofa.rpc.core.response.SofaResponse"sv;
+static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
+
+// Values of a ticket's variant: which caller is told of a failure.
+constexpr std::uint8_t kJavaTicket = 2;
+constexpr std::uint8_t kNodeTicket = 3;
+// ... plus the protocol version: the request was of v2.
+constexpr std::uint8_t kVersion2Ticket = 0x20;
+
+// Thread pool busy: SOFARPC's clients of Java know what to do with it.
+constexpr std::uint16_t kBusy = 4;
+
+// A frame of v1 as one of v2, without CRC.
+std::string ToVersion2(std::string_view frame, std::uint8_t protocol_version) {
+  std::string bytes = "\x02";
+  bytes.push_back(static_cast<char>(protocol_version));
+  bytes.append(frame.substr(1, 9));  // Type to codec.
+  bytes.push_back('\0');             // Switch.
+  return bytes.append(frame.substr(10));
+}
+
+// Of what is quoted from a request.
+constexpr std::size_t kMaxQuoted = 256;
+
+class BoltServerProtocol : public ServerProtocol {
+ public:
+  BoltServerProtocol(const Limits& limits, ReplySink* sink)
+      : ServerProtocol(sink), cutter_(limits) {}
+
+  std::string_view name() const override { return BoltFrame::kName; }
+  ProtocolTraits traits() const override { return {.translates_codes = true}; }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override {
+    for (bool taken = false;; taken = true) {
+      BoltFrame frame;
+      CutResult result = cutter_.Cut(in, &frame, &request->wire, need, error);
+      if (result == CutResult::kUnsure && taken) return CutResult::kNeedMore;
+      if (result != CutResult::kMessage) return result;
+      if (frame.type == kBoltTypeResponse) {
+        *error = "bolt: a response instead of a request";
+        return CutResult::kError;
+      }
+      if (!IsNotice(frame)) {
+        Describe(frame, request);
+        return CutResult::kMessage;
+      }
+      request->wire.Clear();
+      if (!notices_.Admit(NowNs())) {
+        *error = kBoltNoticesWithoutEnd;
+        return CutResult::kError;
+      }
+    }
+  }
+
+  bool WithinMessage() const override { return cutter_.skipping(); }
+
+  ParseResult Parse(InboundRequest* request) const override {
+    const BoltFrame frame = DecodeBoltFrame(request->wire);
+    request->ticket.correlation_id = frame.id;
+    request->ticket.codec = frame.codec;
+    request->ticket.one_way = frame.type == kBoltTypeOneWay;
+    if (frame.version2()) {
+      request->ticket.variant = kVersion2Ticket + frame.protocol_version;
+      return Reject("this server speaks version 1 of the protocol, not 2", "",
+                    request, STATUS_NOT_SUPPORTED);
+    }
+    if (request->reject_status != STATUS_SUCCESS) return ParseResult::kReject;
+    if (frame.command != kBoltRpcRequest) {
+      return Reject("unknown command code ", std::to_string(frame.command),
+                    request, STATUS_NOT_SUPPORTED);
+    }
+    request->scratch.reserve(2 * frame.head_size());
+    const std::string_view head =
+        ContiguousPrefix(request->wire, frame.head_size(), &request->scratch)
+            .substr(kBoltRequestSize);
+    const std::string_view class_name = head.substr(0, frame.class_size);
+    if (class_name != kRequestClass) {
+      return Reject("no processor for class ", class_name.substr(0, kMaxQuoted),
+                    request, STATUS_SERVICE_NOT_FOUND);
+    }
+    if (frame.codec != kBoltCodecProtobuf) {
+      return Reject("the content must be protobuf (codec 11), not of codec ",
+                    std::to_string(frame.codec), request, STATUS_NOT_SUPPORTED);
+    }
+    if (!ReadMethod(head.substr(frame.class_size), request)) {
+      return ParseResult::kReject;
+    }
+    request->head.timeout_ms =
+        frame.timeout_ms > 0 ? static_cast<std::uint32_t>(frame.timeout_ms) : 0;
+    request->wire.Skip(frame.head_size());
+    request->body = std::move(request->wire);
+    return ParseResult::kOk;
+  }
+
+  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
+    if (ticket.one_way) return;
+    if (response.body.size() > std::numeric_limits<std::uint32_t>::max()) {
+      response = OutboundResponse();
+      response.status = STATUS_SERIALIZE_RESPONSE;
+      response.description = "the response exceeds 4 GiB";
+    }
+    BufferBuilder out;
+    if (ticket.variant >= kVersion2Ticket) [[unlikely]] {
+      AppendError(ticket, response, &out);
+      const std::string frame = FlattenSlow(out.DestructiveGet());
+      out.Append(ToVersion2(frame, ticket.variant - kVersion2Ticket));
+    } else if (response.status == STATUS_SUCCESS) [[likely]] {
+      char* const at = out.Reserve(kResponseHead.size());
+      PutHead(ticket, at);
+      PutBigEndian32(response.body.size(), at + 16);
+      std::move(response.body).AppendTo(&out);
+    } else {
+      AppendError(ticket, response, &out);
+    }
+    sink()->Write(out.DestructiveGet());
+  }
+
+ private:
+  // A message that isn't a call; if so, it is dealt with.
+  bool IsNotice(const BoltFrame& frame) {
+    if (frame.command == kBoltGoAway) return true;
+    if (frame.command != kBoltHeartbeat) return false;
+    if (frame.type == kBoltTypeOneWay) return true;
+    const std::string reply = BoltHeartbeatReply(frame);
+    sink()->Write(CreateBufferSlow(
+        frame.version2() ? ToVersion2(reply, frame.protocol_version) : reply));
+    return true;
+  }
+
+  void Describe(const BoltFrame& frame, InboundRequest* request) const {
+    request->wire_size = frame.total();
+    if (!cutter_.Oversized(frame)) return;
+    request->reject_status = STATUS_MALFORMED_DATA;
+    request->reject_reason =
+        cutter_.OversizedText(frame.total(), kServerSizeLimit);
+  }
+
+  static ParseResult Reject(std::string_view what, std::string_view detail,
+                            InboundRequest* request, int status) {
+    request->reject_status = status;
+    request->reject_reason.assign("bolt: ").append(what).append(detail);
+    return ParseResult::kReject;
+  }
+
+  // Puts the full name of the method together, behind what `scratch` has: maybe
+  // the header map, so Parse has made room.
+  static bool ReadMethod(std::string_view headers, InboundRequest* request) {
+    std::string_view service, target, method;
+    std::uint8_t caller = request->ticket.variant;
+    BoltHeaderReader reader(headers);
+    while (reader.Next()) {
+      if (reader.key() == kBoltService) service = reader.value();
+      if (reader.key() == kBoltTargetService) target = reader.value();
+      if (reader.key() == kBoltMethod) method = reader.value();
+      if (reader.key() == kBoltJavaCaller) caller = kJavaTicket;
+      if (reader.key() == kBoltNodeCaller && caller != kJavaTicket) {
+        caller = kNodeTicket;
+      }
+    }
+    request->ticket.variant = caller;
+    if (reader.malformed()) {
+      Reject("malformed header map", "", request, STATUS_MALFORMED_DATA);
+      return false;
+    }
+    // Meshes that route a call elsewhere may rewrite `service` alone.
+    if (service.empty()) service = target;
+    service = service.substr(0, service.find(':'));
+    if (service.empty() || method.empty()) {
+      Reject("no header ", service.empty() ? kBoltTargetService : kBoltMethod,
+             request, STATUS_INVALID_METHOD_NAME);
+      return false;
+    }
+    request->head.method = JoinMethodName(service, method, &request->scratch);
+    return true;
+  }
+
+  static void PutHead(const ReplyTicket& ticket, char* at) {
+    std::memcpy(at, kResponseHead.data(), kResponseHead.size());
+    PutBigEndian32(ticket.correlation_id, at + 5);
+    at[9] = static_cast<char>(ticket.codec);
+  }
+
+  static void AppendError(const ReplyTicket& ticket,
+                          const OutboundResponse& response,
+                          BufferBuilder* out) {
+    char digits[16];
+    const auto end =
+        std::to_chars(digits, digits + sizeof(digits), response.status).ptr;
+    const std::string_view code(digits, static_cast<std::size_t>(end - digits));
+    std::string scratch;
+    const std::string_view reason =
+        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
+    if (ticket.variant == kJavaTicket || ticket.variant == kNodeTicket) {
+      return AppendSofaError(ticket, response.status, code, reason, out);
+    }
+    const std::size_t pairs =
+        BoltHeaderSize(kBoltErrorCode.size(), code.size()) +
+        BoltHeaderSize(kBoltErrorReason.size(), 0);
+    char* at = out->Reserve(kResponseHead.size() + pairs);
+    PutHead(ticket, at);
+    PutBigEndian16(BoltStatusFor(response.status), at + 10);
+    PutBigEndian16(pairs + reason.size(), at + 14);
+    at = PutBoltHeader(kBoltErrorCode, code, at + kResponseHead.size());
+    PutBoltHeader(kBoltErrorReason, "", at, reason.size());
+    out->Append(reason);
+  }
+
+  // In SOFARPC's own way. Its clients need a content, or know of no error.
+  static void AppendSofaError(const ReplyTicket& ticket, int status,
+                              std::string_view code, std::string_view reason,
+                              BufferBuilder* out) {
+    constexpr std::string_view kTrue = "true";
+    const std::string unnamed =
+        reason.empty() ? "the call failed with code " + std::string(code)
+                       : std::string();
+    const std::string_view text = reason.empty() ? unnamed : reason;
+    const std::uint16_t closest = BoltStatusFor(status);
+    const bool as_success = ticket.variant == kJavaTicket && closest != kBusy;
+    const std::size_t pairs =
+        BoltHeaderSize(kBoltResponseError.size(), kTrue.size()) +
+        BoltHeaderSize(kBoltErrorCode.size(), code.size());
+    char* at = out->Reserve(kResponseHead.size() + pairs);
+    PutHead(ticket, at);
+    PutBigEndian16(as_success ? 0 : closest, at + 10);
+    PutBigEndian16(pairs, at + 14);
+    PutBigEndian32(text.size(), at + 16);
+    at = PutBoltHeader(kBoltResponseError, kTrue, at + kResponseHead.size());
+    PutBoltHeader(kBoltErrorCode, code, at);
+    out->Append(text);
+  }
+
+  FrameCutter<BoltFrame> cutter_;
+  FloodGuard notices_{FloodGuard::kMaxNotices};
+};
+
+}  // namespace
+
+std::unique_ptr<ServerProtocol> NewBoltServerProtocol(const Limits& limits,
+                                                      ReplySink* sink) {
+  return std::make_unique<BoltServerProtocol>(limits, sink);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,72 @@
+// The meta part of a `flare` packet: the protobuf message flare.rpc.RpcMeta
+// (see rpc_meta.proto), read and written by hand because generated code would
+// allocate two messages and a string per call.
+//
+// Pure functions on memory of the caller: nothing allocates, blocks or locks.
+#ifndef FLARE_RPC_WIRE_RPC_META_H_
+#define FLARE_RPC_WIRE_RPC_META_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace flare::rpc {
+
+// Values of RpcMeta::method_type.
+inline constexpr std::int32_t kMethodTypeSingle = 1;
+inline constexpr std::int32_t kMethodTypeStream = 2;
+
+// Bits of RpcMeta::flags.
+inline constexpr std::uint64_t kFlagStartOfStream = 1;
+inline constexpr std::uint64_t kFlagEndOfStream = 2;
+inline constexpr std::uint64_t kFlagNoPayload = 4;
+
+// Views point into the bytes that were decoded. When encoding, the optional
+// fields with value 0 (false, empty) are left out; request_meta and
+// response_meta are written if `has_request` and `has_response` say so, the
+// required fields always.
+struct RpcMeta {
+  std::uint64_t correlation_id = 0;
+  std::int32_t method_type = 0;
+  std::int32_t compression_algorithm = 0;
+  std::uint64_t flags = 0;
+  bool attachment_compressed = false;
+  // Whether a required field or a submessage was present.
+  bool has_correlation_id = false;
+  bool has_method_type = false;
+  bool has_request = false;
+  bool has_method_name = false;
+  bool has_response = false;
+  bool has_status = false;
+
+  // request_meta
+  std::string_view method_name;
+  std::string_view tracing_context;
+  std::uint64_t acceptable_compression_algorithms = 0;
+  std::uint32_t request_id = 0;
+  std::uint32_t timeout = 0;  // milliseconds
+
+  // response_meta
+  std::int32_t status = 0;
+  bool trace_forcibly_sampled = false;
+  std::string_view description;
+};
+
+// Decodes `bytes` into *meta, which must be fresh. Returns an empty text or
+// what is wrong with the encoding; *meta then holds the fields in front of the
+// fault, so that a correlation id may be there. Accepts what protobuf's own
+// parser accepts, except that groups (which no version of the schema has) are
+// errors. Unknown fields are skipped. Missing required fields and unknown enum
+// values are no errors here; the has_ flags and the raw numbers tell.
+[[nodiscard]] std::string_view DecodeRpcMeta(std::string_view bytes,
+                                             RpcMeta* meta);
+
+// No encoding of the meta has more bytes; quicker to say than how many it has.
+std::size_t RpcMetaBound(const RpcMeta& meta);
+
+// Writes at most RpcMetaBound(meta) bytes to `out` and returns their end.
+char* EncodeRpcMeta(const RpcMeta& meta, char* out);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_WIRE_RPC_META_H_

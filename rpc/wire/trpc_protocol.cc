@@ -1,0 +1,346 @@
+#include "flare/rpc/wire/trpc_protocol.h"
+
+#include <string>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/rpc/wire/flood_guard.h"
+#include "flare/rpc/wire/framed_protocol.h"
+#include "flare/rpc/wire/protobuf_fields.h"
+#include "flare/rpc/wire/trpc_frame.h"
+#include "flare/rpc/wire/trpc_meta.h"
+#include "flare/rpc/wire/utf8.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// ReplyTicket::variant of a frame that belongs to a stream.
+constexpr std::uint8_t kStreamTicket = 2;
+
+// What the header of a reply repeats of its request's, by which some callers
+// tell whose the reply is.
+TrpcFrame ReplyFrame(const ReplyTicket& ticket) {
+  TrpcFrame frame;
+  frame.stream_id = static_cast<std::uint32_t>(ticket.order);
+  frame.version = ticket.codec;
+  return frame;
+}
+
+// All but the sizes is in `frame`. `encode` writes the meta, of at most `bound`
+// bytes, and returns its end.
+template <class Encode>
+void AppendTrpc(TrpcFrame frame, std::size_t bound, Encode&& encode,
+                OutboundBody&& body, Buffer&& attachment, BufferBuilder* out) {
+  const std::size_t rest = body.size() + attachment.size();
+  // How long the meta is, is known when it has been written.
+  const auto put_head = [&](char* header) {
+    char* const encoded = header + TrpcFrame::kHeaderSize;
+    char* const end = encode(encoded);
+    frame.meta_size = static_cast<std::uint32_t>(end - encoded);
+    frame.size = static_cast<std::uint32_t>(frame.kept_size() + rest);
+    PutTrpcHeader(frame, header);
+    return end;
+  };
+  AppendFrame(TrpcFrame::kHeaderSize + bound, put_head, std::move(body),
+              std::move(attachment), out);
+}
+
+// A stream's last frame: {close_type = reset, ret, msg}.
+Buffer StreamReset(const ReplyTicket& ticket, std::string_view text) {
+  std::size_t size = 4 + fields::BytesFieldSize(text.size());
+  TrpcFrame frame = ReplyFrame(ticket);
+  frame.type = TrpcFrame::kStream;
+  frame.stream_type = TrpcFrame::kStreamClose;
+  frame.size = static_cast<std::uint32_t>(TrpcFrame::kHeaderSize + size);
+  BufferBuilder out;
+  AppendHead(
+      frame.size,
+      [&](char* at) {
+        at = fields::PutVarintField(1, 1, PutTrpcHeader(frame, at));
+        at = fields::PutVarintField(2, kTrpcSystemError, at);
+        return fields::PutBytesField(3, text, at);
+      },
+      &out);
+  return out.DestructiveGet();
+}
+
+// --------------------------------------------------------------------------
+
+class TrpcServerProtocol final
+    : public FramedServerProtocol<TrpcServerProtocol, TrpcFrame,
+                                  TrpcRequestMeta> {
+ public:
+  TrpcServerProtocol(const Limits& limits, ReplySink* sink)
+      : FramedServerProtocol(limits, sink) {}
+
+  ProtocolTraits traits() const override { return kTrpcTraits; }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override {
+    const CutResult result =
+        FramedServerProtocol::Cut(in, request, need, error);
+    // Of streams that aren't there, and isn't answered.
+    if (request->ticket.one_way && result == CutResult::kMessage &&
+        !unanswered_.Admit(NowNs())) [[unlikely]] {
+      *error = "trpc: frames of streams without end";
+      return CutResult::kError;
+    }
+    return result;
+  }
+
+  ParseResult Parse(InboundRequest* request) const override {
+    return request->ticket.variant == kStreamTicket
+               ? ParseResult::kReject
+               : FramedServerProtocol::Parse(request);
+  }
+
+  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
+    if (ticket.one_way) return;
+    std::string scratch;
+    const std::string_view text =
+        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
+    if (ticket.variant == kStreamTicket) [[unlikely]]
+      return RefuseStream(ticket, text);
+    TrpcResponseMeta meta;
+    meta.request_id = static_cast<std::uint32_t>(ticket.correlation_id);
+    if (!ticket.request_header.empty()) {
+      RepeatHeader(ticket.request_header, &meta);
+    }
+    SetOutcome(StatusToTrpc(response.status, response.detail), text, &meta);
+    if (response.status != STATUS_SUCCESS) {
+      response.body.Clear();
+      response.attachment.Clear();
+    }
+    meta.content_encoding = static_cast<std::uint32_t>(CompressionNumber(
+        kTrpcCompressions, response.compression, response.body));
+    meta.attachment_size =
+        static_cast<std::uint32_t>(response.attachment.size());
+    std::size_t bound = TrpcResponseBound(meta);
+    if ((bound > TrpcFrame::kMaxMetaSize &&
+         TrpcResponseSize(meta) > TrpcFrame::kMaxMetaSize) ||
+        TooLargeForFrame(response.body, response.attachment)) {
+      ShrinkToFailure(&response, &meta);
+      bound = TrpcResponseBound(meta);
+    }
+    BufferBuilder out;
+    AppendTrpc(
+        ReplyFrame(ticket), bound,
+        [&](char* at) { return EncodeTrpcResponse(meta, at); },
+        std::move(response.body), std::move(response.attachment), &out);
+    sink()->Write(out.DestructiveGet());
+  }
+
+  // For FramedServerProtocol.
+  static constexpr bool kJoinsMethodName = true;
+
+  static void Describe(const TrpcFrame& frame, InboundRequest* request) {
+    request->ticket.order = frame.stream_id;
+    request->ticket.codec = frame.version;
+    if (frame.type != TrpcFrame::kStream) return;
+    request->ticket.variant = kStreamTicket;
+    request->ticket.correlation_id = frame.stream_id;
+    // What tells of a stream's end, or of room for more, wants no reply.
+    request->ticket.one_way = frame.stream_type == TrpcFrame::kStreamClose ||
+                              frame.stream_type == TrpcFrame::kStreamFeedback;
+    Reject("this server has no streams", "", request, STATUS_NOT_SUPPORTED);
+  }
+
+  static std::string_view Decode(std::string_view bytes,
+                                 TrpcRequestMeta* meta) {
+    return DecodeTrpcRequest(bytes, meta);
+  }
+
+  static bool Identify(const TrpcRequestMeta& meta, bool malformed,
+                       InboundRequest* request) {
+    request->ticket.correlation_id = meta.request_id;
+    request->ticket.one_way = meta.call_type == kTrpcOneWay;
+    if (RepeatsHeader(meta)) request->ticket.request_header = meta.bytes;
+    return meta.request_id != 0 || !malformed;
+  }
+
+  static ParseResult Accept(const TrpcRequestMeta& meta,
+                            InboundRequest* request) {
+    if (meta.call_type > kTrpcOneWay) {
+      return Reject("unknown call_type ", std::to_string(meta.call_type),
+                    request);
+    }
+    if (meta.service.empty()) {
+      return Reject("func isn't /package.Service/Method: ", meta.func, request,
+                    STATUS_METHOD_NOT_FOUND);
+    }
+    const auto format = kTrpcFormats.Find(meta.content_type);
+    if (!format) {
+      return Reject("unknown content_type ", std::to_string(meta.content_type),
+                    request);
+    }
+    const auto compression = kTrpcCompressions.Find(meta.content_encoding);
+    if (!compression) {
+      return Reject("unknown content_encoding ",
+                    std::to_string(meta.content_encoding), request);
+    }
+    if (!FindBody<TrpcFrame>(meta.attachment_size, request)) {
+      return Reject("no room for an attachment_size of ",
+                    std::to_string(meta.attachment_size), request);
+    }
+    RequestHead* const head = &request->head;
+    head->method = JoinMethodName(meta.service, meta.method, &request->scratch);
+    head->timeout_ms = meta.timeout;
+    head->compression = *compression;
+    head->acceptable_compressions = kTrpcTraits.compressions;
+    request->ticket.format = *format;
+    return ParseResult::kOk;
+  }
+
+ private:
+  // Whether there is anything that a reply repeats; mostly there isn't.
+  static bool RepeatsHeader(const TrpcRequestMeta& meta) {
+    return (meta.version | meta.call_type | meta.message_type |
+            meta.content_type) != 0 ||
+           meta.has_trans_info;
+  }
+
+  [[gnu::cold, gnu::noinline]] void RefuseStream(const ReplyTicket& ticket,
+                                                 std::string_view text) {
+    sink()->Write(StreamReset(ticket, text));
+  }
+
+  // What a reply repeats of its request.
+  [[gnu::noinline]] static void RepeatHeader(std::string_view header,
+                                             TrpcResponseMeta* meta) {
+    TrpcRequestMeta request;
+    // Even a malformed one says what it says in front of the fault.
+    (void)DecodeTrpcRequest(header, &request);
+    meta->version = request.version;
+    meta->call_type = request.call_type;
+    meta->message_type = request.message_type;
+    meta->content_type = request.content_type;
+    meta->request = header;
+  }
+
+  static void SetOutcome(TrpcCodes codes, std::string_view text,
+                         TrpcResponseMeta* meta) {
+    meta->ret = codes.ret;
+    meta->func_ret = codes.func_ret;
+    meta->error_msg = text;
+  }
+
+  // Into one that fits: a failure, without trans_info.
+  [[gnu::cold, gnu::noinline]] static void ShrinkToFailure(
+      OutboundResponse* response, TrpcResponseMeta* meta) {
+    meta->request = {};
+    if (response->status != STATUS_SUCCESS) return;
+    *response = OutboundResponse();
+    meta->content_encoding = 0;
+    meta->attachment_size = 0;
+    SetOutcome(StatusToTrpc(STATUS_SERIALIZE_RESPONSE),
+               "the response is too large for a frame", meta);
+  }
+
+  FloodGuard unanswered_{FloodGuard::kMaxNotices};
+};
+
+// --------------------------------------------------------------------------
+
+class TrpcClientProtocol final
+    : public FramedClientProtocol<TrpcClientProtocol, TrpcFrame,
+                                  TrpcResponseMeta> {
+ public:
+  explicit TrpcClientProtocol(const Limits& limits)
+      : FramedClientProtocol(limits) {}
+
+  ProtocolTraits traits() const override { return kTrpcTraits; }
+
+  flare::Status Write(OutboundRequest&& request,
+                      BufferBuilder* out) const override {
+    const MethodName name(request.method);
+    if (!name.ok()) return BadMethodName(request.method);
+    TrpcRequestMeta meta;
+    meta.request_id = static_cast<std::uint32_t>(request.correlation_id);
+    meta.timeout = request.timeout_ms;
+    meta.service = name.service;
+    meta.method = name.method;
+    meta.callee = meta.service;
+    meta.content_encoding = static_cast<std::uint32_t>(CompressionNumber(
+        kTrpcCompressions, request.compression, request.body));
+    meta.attachment_size =
+        static_cast<std::uint32_t>(request.attachment.size());
+    const std::size_t bound = TrpcRequestBound(meta);
+    if ((bound > TrpcFrame::kMaxMetaSize &&
+         TrpcRequestSize(meta) > TrpcFrame::kMaxMetaSize) ||
+        TooLargeForFrame(request.body, request.attachment) ||
+        meta.request_id != request.correlation_id) {
+      return flare::Status(STATUS_SERIALIZE_REQUEST,
+                           "the request is too large for a frame");
+    }
+    AppendTrpc(
+        TrpcFrame(), bound,
+        [&](char* at) { return EncodeTrpcRequest(meta, at); },
+        std::move(request.body), std::move(request.attachment), out);
+    return flare::Status();
+  }
+
+  // For FramedClientProtocol.
+  static std::string_view Describe(const TrpcFrame& frame, InboundResponse*) {
+    return frame.type == TrpcFrame::kStream
+               ? "a frame of a stream, of which there is none"
+               : "";
+  }
+
+  static std::string_view Decode(std::string_view bytes,
+                                 TrpcResponseMeta* meta) {
+    return DecodeTrpcResponse(bytes, meta);
+  }
+
+  static bool Identify(const TrpcResponseMeta& meta, bool /*malformed*/,
+                       InboundResponse* response) {
+    response->correlation_id = meta.request_id;
+    return meta.request_id != 0;
+  }
+
+  static std::string_view Accept(const TrpcResponseMeta& meta,
+                                 InboundResponse* response) {
+    response->status =
+        StatusFromTrpc({.ret = meta.ret, .func_ret = meta.func_ret});
+    response->description = meta.error_msg;
+    if (response->status != STATUS_SUCCESS) {  // There is no body.
+      if (meta.error_msg.empty()) DescribeByCode(meta, response);
+      return {};
+    }
+    if (kTrpcFormats.Find(meta.content_type) != PayloadFormat::kProtobuf) {
+      return "a response that isn't protobuf";
+    }
+    const auto compression = kTrpcCompressions.Find(meta.content_encoding);
+    if (!compression) return "a response with an unknown content_encoding";
+    response->compression = *compression;
+    if (!FindBody<TrpcFrame>(meta.attachment_size, response)) {
+      return "a response without room for its attachment_size";
+    }
+    return {};
+  }
+
+ private:
+  // Unless the status is the very code.
+  static void DescribeByCode(const TrpcResponseMeta& meta,
+                             InboundResponse* response) {
+    if (meta.ret == 0 && meta.func_ret == response->status) return;
+    const bool by_framework = meta.ret != 0;
+    response->scratch.assign(by_framework ? "trpc: ret " : "trpc: func_ret ")
+        .append(std::to_string(by_framework ? meta.ret : meta.func_ret));
+    response->description = response->scratch;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ServerProtocol> NewTrpcServerProtocol(const Limits& limits,
+                                                      ReplySink* sink) {
+  return std::make_unique<TrpcServerProtocol>(limits, sink);
+}
+
+std::unique_ptr<ClientProtocol> NewTrpcClientProtocol(const Limits& limits,
+                                                      std::string_view) {
+  return std::make_unique<TrpcClientProtocol>(limits);
+}
+
+}  // namespace flare::rpc

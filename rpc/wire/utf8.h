@@ -1,0 +1,26 @@
+// Error texts on their way into fields that must hold UTF-8: some peers refuse
+// what isn't, and an error text may quote what a client sent.
+#ifndef FLARE_RPC_WIRE_UTF8_H_
+#define FLARE_RPC_WIRE_UTF8_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace flare::rpc {
+
+// `text` itself if it is ASCII; else a copy in *scratch with '?' in place of
+// each byte that doesn't belong to a UTF-8 sequence. Most calls succeed, and
+// have no text.
+std::string_view NonEmptyAsUtf8(std::string_view text, std::string* scratch);
+inline std::string_view AsUtf8(std::string_view text, std::string* scratch) {
+  return text.empty() ? text : NonEmptyAsUtf8(text, scratch);
+}
+
+// The first `max_size` bytes of `text`; up to three fewer where that is within
+// a UTF-8 sequence.
+std::string_view CutUtf8(std::string_view text, std::size_t max_size);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_WIRE_UTF8_H_
