@@ -13,8 +13,8 @@
 // Which protocol speaks on a connection is found by trying them in the order
 // of `AddProtocol`: the first answer that is neither kNotMine nor kUnsure
 // decides. All kNotMine: close the connection. Some kUnsure and the rest
-// kNotMine: wait for more bytes. The protocol which cut the last message is
-// tried first; if it says kNotMine the others are tried again.
+// kNotMine: wait for more bytes. The protocol that took the last bytes is tried
+// first; if it says kNotMine the others are tried again.
 #ifndef FLARE_RPC_SERVER_PROTOCOL_H_
 #define FLARE_RPC_SERVER_PROTOCOL_H_
 
@@ -175,7 +175,8 @@ class ServerProtocol {
 
   // Takes at most one message off `in` into *request, which must be cleared.
   // Called by one task at a time (the connection's reader); never blocks.
-  // On kNeedMore *need is the number of bytes `in` must have in all for the
+  // After kHandled *request is cleared, too: what was taken is no request, or
+  // belongs to an earlier one. On kNeedMore *need is the number of bytes `in` must have in all for the
   // message to be complete, or 0 if that isn't known; the object keeps what it
   // needs to go on, so *request may be another one next time. On kError
   // *error is set.

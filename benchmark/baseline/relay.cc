@@ -95,6 +95,7 @@ bool Downstream::OnData(flare::Buffer& in, std::size_t* need) {
     response_.Clear();
     const CutResult cut = protocol_->Cut(in, &response_, need, &error);
     if (cut == CutResult::kNeedMore) break;
+    if (cut == CutResult::kHandled) continue;
     if (cut != CutResult::kMessage) {
       LOG_FIRST_N(WARNING, 10) << "the server behind this relay: " << error;
       return false;

@@ -40,6 +40,7 @@ bool ServerConnection::OnData(flare::Buffer& in, std::size_t* need) {
     result = Cut(in, &call->request, need, &error);
     if (result != CutResult::kMessage) {
       call->Recycle();
+      if (result == CutResult::kHandled) continue;
       break;
     }
     call->connection = this;

@@ -165,6 +165,8 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
     switch (protocol_->Cut(in, incoming_, need, error)) {
       case CutResult::kMessage:
         break;
+      case CutResult::kHandled:
+        continue;
       case CutResult::kNeedMore:
       case CutResult::kUnsure:
         NoteIncomplete(

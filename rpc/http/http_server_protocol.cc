@@ -149,8 +149,8 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     in.Clear();
     return CutResult::kNeedMore;
   }
-  if (skip_ != 0 && !SkipRest(in)) [[unlikely]]
-    return CutResult::kNeedMore;
+  if (skip_ != 0) [[unlikely]]
+    return SkipRest(in) ? CutResult::kHandled : CutResult::kNeedMore;
   if (in_chunks_) return CutChunked(in, request);
   if (head_size_ != 0 && in.size() < total_size_) {
     *need = total_size_;
@@ -233,12 +233,15 @@ CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
   if (scanned_ == 0) {
     const std::size_t before = in.size();
     const CutResult result = FindHttpRequest(in, spoken_);
-    if (in.size() != before &&
-        (empty_lines_ += before - in.size()) > kMaxEmptyBytes) [[unlikely]] {
+    const std::size_t taken = before - in.size();
+    if (taken != 0 && (empty_lines_ += taken) > kMaxEmptyBytes) [[unlikely]] {
       return RefuseHead({400, "too many empty lines before a request"}, in,
                         request);
     }
-    if (result != CutResult::kMessage) return result;
+    if (result != CutResult::kMessage) {
+      // Other protocols may know what is behind the empty lines.
+      return taken != 0 && !in.empty() ? CutResult::kHandled : result;
+    }
   }
   switch (FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_)) {
     case HeadEnd::kFound:

@@ -233,6 +233,19 @@ TEST_P(OnePort, RepliesOutliveAnHttpRequestThatCloses) {
   EXPECT_EQ(server().statistics().connections_broken, 0u);
 }
 
+// The lines are HTTP's, which takes them, but not what is behind them.
+TEST_P(OnePort, CallsStandBehindEmptyLinesOfHttp) {
+  Serve();
+  RawClient client(endpoint(), GetParam());
+  client.Send("GET /none HTTP/1.1\r\nHost: x\r\n\r\n\r\n\r\n" +
+              client.Encode(1, kCall, MakeRequest("call")));
+  EXPECT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("HTTP/1.1 404"));
+  EXPECT_THAT(client.ReadUntil("\n"), HasSubstr("/none"));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->As<TestResponse>().body(), "call");
+}
+
 INSTANTIATE_TEST_SUITE_P(Protocols, OnePort,
                          ::testing::Values("flare", "http+pb", "baidu-std",
                                            "bolt", "trpc"),

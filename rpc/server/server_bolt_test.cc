@@ -218,8 +218,12 @@ TEST_F(ServerBoltTest, ClosesOnWhatIsNoBolt1) {
   client.Send(Parts().Bytes() + BoltResponseParts().Bytes());
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
   EXPECT_TRUE(client.AtEnd());
+  // A heartbeat is a message, too.
+  RawClient idle(endpoint(), "bolt");
+  idle.Send(kBoltHeartbeatVector + BoltResponseParts().Bytes());
+  EXPECT_EQ(idle.ReadAll(), heartbeat_reply_);
   StopServer();
-  EXPECT_EQ(server().statistics().connections_malformed, bad.size() + 1);
+  EXPECT_EQ(server().statistics().connections_malformed, bad.size() + 2);
 }
 
 // Whichever of the two is asked first.

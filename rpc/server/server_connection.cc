@@ -196,7 +196,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
       }
     }
     ServerCall* const call = calls.Add();
-    result = CutMessage(in, call->request(), need, error);
+    result = CutMessage(in, call->request(), need, error, &began);
     if (result != CutResult::kMessage) {
       calls.DropLast();
       break;
@@ -274,14 +274,15 @@ void ServerConnection::Pause() {
   }
 }
 
+// *took: a protocol has dealt with messages itself before.
 CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
-                                       std::size_t* need, std::string* error) {
+                                       std::size_t* need, std::string* error,
+                                       bool* took) {
   for (;;) {
-    const std::size_t before = in.size();
     const CutResult result = AskProtocols(in, request, need, error);
-    // What one of them has taken and answered, a heartbeat, may have hidden a
-    // message of those asked before.
-    if (result != CutResult::kNotMine || in.size() == before) return result;
+    // The message behind it may be another protocol's.
+    if (result != CutResult::kHandled) return result;
+    speaks_ = *took = true;
     if (in.empty()) return CutResult::kNeedMore;
   }
 }

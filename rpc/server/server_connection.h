@@ -132,7 +132,7 @@ class ServerConnection final : public io::StreamHandler,
   CutResult AskProtocols(Buffer& in, InboundRequest* request, std::size_t* need,
                          std::string* error);
   CutResult CutMessage(Buffer& in, InboundRequest* request, std::size_t* need,
-                       std::string* error);
+                       std::string* error, bool* took);
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
   void StartCalls(fiber::TaskList&& calls);
   void EndReading(flare::Status why);
@@ -183,8 +183,8 @@ class ServerConnection final : public io::StreamHandler,
   std::size_t left_ = 0;          // Bytes of input, when OnData() returned.
   std::uint32_t input_held_ = 0;  // What of them is counted in held_.
   std::uint32_t progress_ = 0;    // Bytes since message_began_ns_.
-  std::uint32_t speaking_ = 0;    // The protocol that cut the last message.
-  bool speaks_ = false;           // Some message was cut.
+  std::uint32_t speaking_ = 0;    // The protocol that took the last bytes.
+  bool speaks_ = false;           // A whole message was taken.
   bool heard_ = false;            // A part of some message came.
   bool reading_ended_ = false;    // Input is thrown away.
   bool cut_short_ = false;        // There is a part of a message.

@@ -94,6 +94,7 @@ std::optional<RawClient::Reply> RawClient::ReadReply() {
     if (!in_.empty()) {
       const CutResult cut = protocol_->Cut(in_, &response, &need, &error);
       if (cut == CutResult::kMessage) break;
+      if (cut == CutResult::kHandled) continue;
       if (cut != CutResult::kNeedMore) {
         ADD_FAILURE() << "the server sent a malformed reply: " << error;
         return std::nullopt;

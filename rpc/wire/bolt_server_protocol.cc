@@ -58,25 +58,24 @@ class BoltServerProtocol : public ServerProtocol {
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override {
-    for (bool taken = false;; taken = true) {
-      BoltFrame frame;
-      CutResult result = cutter_.Cut(in, &frame, &request->wire, need, error);
-      if (result == CutResult::kUnsure && taken) return CutResult::kNeedMore;
-      if (result != CutResult::kMessage) return result;
-      if (frame.type == kBoltTypeResponse) {
-        *error = "bolt: a response instead of a request";
-        return CutResult::kError;
-      }
-      if (!IsNotice(frame)) {
-        Describe(frame, request);
-        return CutResult::kMessage;
-      }
-      request->wire.Clear();
-      if (!notices_.Admit(NowNs())) {
-        *error = kBoltNoticesWithoutEnd;
-        return CutResult::kError;
-      }
+    BoltFrame frame;
+    const CutResult result =
+        cutter_.Cut(in, &frame, &request->wire, need, error);
+    if (result != CutResult::kMessage) return result;
+    if (frame.type == kBoltTypeResponse) {
+      *error = "bolt: a response instead of a request";
+      return CutResult::kError;
     }
+    if (!IsNotice(frame)) {
+      Describe(frame, request);
+      return CutResult::kMessage;
+    }
+    request->wire.Clear();
+    if (!notices_.Admit(NowNs())) {
+      *error = kBoltNoticesWithoutEnd;
+      return CutResult::kError;
+    }
+    return CutResult::kHandled;
   }
 
   bool WithinMessage() const override { return cutter_.skipping(); }

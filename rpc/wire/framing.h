@@ -43,13 +43,13 @@ class FrameCutter {
 
   // As ServerProtocol::Cut. On kMessage: *wire has header and head and, unless
   // the frame is oversized, all of it; the rest of an oversized one is skipped
-  // by this and later calls, or an error of the next one.
+  // by this and later calls (kHandled), or an error of the next one.
   CutResult Cut(Buffer& in, Frame* frame, Buffer* wire, std::size_t* need,
                 std::string* error) {
     *need = 0;
     if (skip_ != 0) [[unlikely]] {
       if (skip_ > max_skipped_) return RefuseRest(error);
-      if (!SkipRest(in)) return CutResult::kNeedMore;
+      return SkipRest(in) ? CutResult::kHandled : CutResult::kNeedMore;
     }
     char scratch[Frame::kHeaderSize];
     const CutResult result = frame->Read(

@@ -139,6 +139,7 @@ inline Reading ReadAsClient(const std::string& scheme, std::string_view bytes,
       std::string error;
       CutResult cut = protocol->Cut(in, &response, &need, &error);
       CHECK(cut != CutResult::kUnsure && cut != CutResult::kNotMine);
+      if (cut == CutResult::kHandled) continue;
       if (cut == CutResult::kNeedMore) break;
       if (cut == CutResult::kError) {
         CHECK(!error.empty());

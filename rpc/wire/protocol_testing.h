@@ -166,6 +166,7 @@ class ServerDriver {
     while (true) {
       auto next = std::make_unique<Received>();
       CutResult result = protocol_->Cut(in_, &next->request, &need_, &error_);
+      if (result == CutResult::kHandled && !in_.empty()) continue;
       if (result != CutResult::kMessage) return result;
       next->result = protocol_->Parse(&next->request);
       received_.push_back(std::move(next));
