@@ -12,7 +12,6 @@ void InboundRequest::Clear() {
   head = RequestHead();
   body.Clear();
   attachment.Clear();
-  ticket = ReplyTicket();
   reject_status = STATUS_SUCCESS;
   ClearKeeping(&reject_reason);
   wire_size = 0;

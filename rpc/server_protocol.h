@@ -20,8 +20,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
@@ -45,36 +47,58 @@ struct RequestHead {
   bool attachment_compressed = false;
   // Bit n: the caller understands CompressionAlgorithm n. 0: not said.
   std::uint64_t acceptable_compressions = 0;
-};
-
-// What a protocol must remember of a request to write its reply. A plain
-// value: copy it into the call if the request is recycled earlier. trpc has in
-// `order` and `codec` what the frame of a reply repeats of the request's.
-struct ReplyTicket {
-  std::uint64_t correlation_id = 0;
-  std::uint64_t order = 0;  // HTTP: place among the replies sent in order
+  // With what a large reply may be compressed though the service doesn't ask
+  // for it; kNone: it may not.
+  CompressionAlgorithm unasked_compression = CompressionAlgorithm::kNone;
   // Of the request's message, and of the reply's.
   PayloadFormat format = PayloadFormat::kProtobuf;
-  // Which form the request had, as its protocol counts them.
-  std::uint8_t variant = 1;
-  std::uint8_t codec = 0;  // Bolt: of the request, and of the reply
-  bool one_way = false;    // Bolt, trpc: Write sends nothing
-  bool ordered = false;    // HTTP: `order` counts
-  bool has_correlation_id = true;
-  bool is_call = true;      // HTTP: a call, not a request for a handler
-  bool head_only = false;   // HTTP: HEAD, the reply has no body
-  bool close = false;       // HTTP: the connection ends with this reply
-  bool keep_alive = false;  // HTTP/1.0 peer that asked to keep the connection
-  bool chunked = false;     // HTTP: pieces go out as chunks
-  bool preflight = false;   // HTTP: OPTIONS for a call, as browsers ask
-  // HTTP, of calls: with what the reply may be compressed, as bits of
-  // CompressionAlgorithm, and the place of the caller's origin (HttpCors).
-  std::uint8_t codings = 0;
-  std::uint8_t cors = 0;
-  std::uint16_t http_status = 0;  // HTTP: of a rejection; 0: from the status
-  // trpc: of a request whose reply repeats parts of it. Points into memory held
-  // by the InboundRequest until it is cleared.
-  std::string_view request_header;
+  // The reply repeats parts of the request, which is kept until then.
+  bool reply_needs_request = false;
+};
+
+// What a protocol remembers of a request to write its reply: a small struct of
+// its own, into which nobody else looks.
+//
+//   struct LineTicket { std::uint64_t id = 0; };
+//   request->ticket.Emplace<LineTicket>().id = 7;  // in Cut or Parse
+//   Send(ticket.As<LineTicket>().id, ...);         // in Write
+//
+// A plain value, copied into the call if the request is recycled earlier. What
+// it points to must outlive the reply; memory of the request does with
+// RequestHead::reply_needs_request.
+class ReplyTicket {
+ public:
+  static constexpr std::size_t kSize = 32;
+
+  // Replaces what was there.
+  template <class T>
+  T& Emplace(const T& value = T()) {
+    Check<T>();
+    return *::new (bytes_) T(value);
+  }
+  // What was put there last: undefined for another T, and for none.
+  template <class T>
+  T& As() {
+    Check<T>();
+    return *std::launder(reinterpret_cast<T*>(bytes_));
+  }
+  template <class T>
+  const T& As() const {
+    Check<T>();
+    return *std::launder(reinterpret_cast<const T*>(bytes_));
+  }
+
+ private:
+  template <class T>
+  static constexpr void Check() {
+    static_assert(sizeof(T) <= kSize && alignof(T) <= alignof(std::uint64_t),
+                  "too large for a ReplyTicket");
+    static_assert(
+        std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>,
+        "tickets are copied as bytes");
+  }
+
+  alignas(std::uint64_t) unsigned char bytes_[kSize] = {};
 };
 
 // One request, from Cut until its service is called, or until its reply where
@@ -123,7 +147,7 @@ struct OutboundResponse {
   FailureDetail detail = FailureDetail::kNone;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
-  OutboundBody body;  // in the ticket's format, and compressed
+  OutboundBody body;  // in RequestHead::format, and compressed
   Buffer attachment;
 };
 
@@ -176,10 +200,10 @@ class ServerProtocol {
   // Takes at most one message off `in` into *request, which must be cleared.
   // Called by one task at a time (the connection's reader); never blocks.
   // After kHandled *request is cleared, too: what was taken is no request, or
-  // belongs to an earlier one. On kNeedMore *need is the number of bytes `in` must have in all for the
-  // message to be complete, or 0 if that isn't known; the object keeps what it
-  // needs to go on, so *request may be another one next time. On kError
-  // *error is set.
+  // belongs to an earlier one. On kNeedMore *need is the number of bytes `in`
+  // must have in all for the message to be complete, or 0 if that isn't known;
+  // the object keeps what it needs to go on, so *request may be another one
+  // next time. On kError *error is set.
   virtual CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                         std::string* error) = 0;
 

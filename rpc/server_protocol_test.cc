@@ -16,11 +16,12 @@ TEST(InboundRequestTest, ClearMakesItNew) {
   request.is_http = true;
   request.head.timeout_ms = 5;
   request.head.method = "m";
+  request.head.format = PayloadFormat::kProto3Json;
+  request.head.reply_needs_request = true;
   request.body = CreateBufferSlow("b");
   request.attachment = CreateBufferSlow("a");
   request.wire = CreateBufferSlow("w");
   request.http.set_uri("/x");
-  request.ticket.close = true;
   request.reject_status = STATUS_FAILED;
   request.reject_reason = "reason";
   request.wire_size = request.meta_size = request.body_size = 3;
@@ -28,11 +29,12 @@ TEST(InboundRequestTest, ClearMakesItNew) {
   EXPECT_FALSE(request.is_http);
   EXPECT_EQ(request.head.timeout_ms, 0u);
   EXPECT_TRUE(request.head.method.empty());
+  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
+  EXPECT_FALSE(request.head.reply_needs_request);
   EXPECT_TRUE(request.body.empty());
   EXPECT_TRUE(request.attachment.empty());
   EXPECT_TRUE(request.wire.empty());
   EXPECT_EQ(request.http.uri(), "");
-  EXPECT_FALSE(request.ticket.close);
   EXPECT_EQ(request.reject_status, STATUS_SUCCESS);
   EXPECT_TRUE(request.reject_reason.empty());
   EXPECT_EQ(request.wire_size + request.meta_size + request.body_size, 0u);
@@ -74,10 +76,14 @@ class LastReply : public ServerProtocol {
   }
   ParseResult Parse(InboundRequest*) const override { return ParseResult::kOk; }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
-    id = ticket.correlation_id;
+    id = ticket.As<Ticket>().id;
     status = response.status;
     description = response.description;
   }
+
+  struct Ticket {
+    std::uint64_t id = 0;
+  };
   std::uint64_t id = 0;
   int status = 0;
   std::string description;
@@ -87,13 +93,32 @@ TEST(ServerProtocolTest, RejectionsAreRepliesWithTheReason) {
   NullSink sink;
   LastReply protocol(&sink);
   InboundRequest request;
-  request.ticket.correlation_id = 7;
+  request.ticket.Emplace<LastReply::Ticket>().id = 7;
   request.reject_status = STATUS_MALFORMED_DATA;
   request.reject_reason = "because";
   protocol.WriteRejection(request);
   EXPECT_EQ(protocol.id, 7u);
   EXPECT_EQ(protocol.status, STATUS_MALFORMED_DATA);
   EXPECT_EQ(protocol.description, "because");
+}
+
+// A call keeps the ticket when it gives its request back.
+TEST(ReplyTicketTest, IsCopiedWithWhatAProtocolPutThere) {
+  struct Small {
+    std::uint16_t number = 7;
+    bool flag = true;
+  };
+  ReplyTicket ticket;
+  ticket.Emplace<Small>();
+  const ReplyTicket small = ticket;
+  ticket.Emplace<std::uint64_t>(9);
+  EXPECT_EQ(ticket.As<std::uint64_t>(), 9u);
+  EXPECT_EQ(small.As<Small>().number, 7);
+  EXPECT_TRUE(small.As<Small>().flag);
+  ticket = small;
+  ticket.As<Small>().number = 8;
+  EXPECT_EQ(ticket.As<Small>().number, 8);
+  EXPECT_EQ(small.As<Small>().number, 7);
 }
 
 TEST(ServerProtocolTest, HttpResponsesAreForHttpOnly) {

@@ -61,7 +61,7 @@ bool Call::ParseMessage() {
   // Also if it can't be parsed: some of it may have been.
   large_ = request.body.size() > kMaxKept;
   const flare::Status parsed =
-      flare::rpc::ParsePayload(request.ticket.format, request.body, message);
+      flare::rpc::ParsePayload(request.head.format, request.body, message);
   if (!parsed.ok()) {
     Fail(parsed);
     return false;
@@ -91,7 +91,7 @@ void Call::AnswerAs(const std::string& body) {
   message->set_body(body);
   large_ = large_ || body.size() > kMaxKept;
   const flare::Status status = flare::rpc::SerializePayload(
-      request.ticket.format, *message, &response.body);
+      request.head.format, *message, &response.body);
   if (!status.ok()) return Fail(status);
 }
 

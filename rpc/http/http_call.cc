@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "flare/base/string.h"
+#include "flare/rpc/http/http_coding.h"
 #include "flare/rpc/http/http_text.h"
 
 namespace flare::rpc {
@@ -23,8 +24,8 @@ bool HasPrefix(std::string_view path) {
          std::memcmp(path.data(), kPrefix, kPrefixSize) == 0;
 }
 
-// By which callers of brpc and tRPC call the formats. ReplyTicket::variant of
-// the n-th is kOwnHttpType + n + 1.
+// By which callers of brpc and tRPC call the formats. HttpTicket::type of the
+// n-th is kOwnHttpType + n + 1.
 struct ForeignType {
   std::string_view name;
   PayloadFormat format;
@@ -94,7 +95,7 @@ bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
 
 [[gnu::noinline]] bool ReadUnusualFormat(const HttpUses& uses,
                                          std::string_view content_type,
-                                         ReplyTicket* ticket) {
+                                         HttpTicket* ticket) {
   const std::string_view type =
       Trim(content_type.substr(0, content_type.find(';')));
   for (auto own : {PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
@@ -107,7 +108,7 @@ bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
     const auto& [name, format] = kForeign[i];
     if (!IEquals(type, name) || !Speaks(uses, format)) continue;
     ticket->format = format;
-    ticket->variant = static_cast<std::uint8_t>(kOwnHttpType + i + 1);
+    ticket->type = static_cast<std::uint8_t>(kOwnHttpType + i + 1);
     return true;
   }
   return false;
@@ -129,31 +130,32 @@ bool IsHttpPreflight(const HttpUses& uses, const HttpHead& head) {
 }
 
 bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
-                    ReplyTicket* ticket) {
+                    HttpTicket* ticket) {
   // As a rule it is just that.
   ticket->format = PayloadFormat::kProtobuf;
-  ticket->variant = kOwnHttpType;
+  ticket->type = kOwnHttpType;
   if (uses.pb && content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
     return true;
   }
   return ReadUnusualFormat(uses, content_type, ticket);
 }
 
-std::string_view HttpTypeOf(const ReplyTicket& ticket) {
-  return ticket.variant == kOwnHttpType
+std::string_view HttpTypeOf(const HttpTicket& ticket) {
+  return ticket.type == kOwnHttpType
              ? ContentTypeOf(ticket.format)
-             : kForeign[ticket.variant - kOwnHttpType - 1].name;
+             : kForeign[ticket.type - kOwnHttpType - 1].name;
 }
 
 std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
                                         const HttpHead& head,
                                         InboundRequest* request) {
-  const bool spoken = ReadHttpFormat(uses, head.content_type, &request->ticket);
+  HttpTicket& ticket = TicketOf(request);
+  const bool spoken = ReadHttpFormat(uses, head.content_type, &ticket);
   if (head.method != HttpMethod::Post) {
     return HttpRefusal{
         405, "calls are made by POST, not by " + std::string(head.method_name)};
   }
-  if (!request->ticket.has_correlation_id && head.rpc_seq_no) {
+  if (!ticket.has_correlation_id && head.rpc_seq_no) {
     return HttpRefusal{400, "Rpc-SeqNo is no number"};
   }
   if (!head.rpc_timeout.value && head.rpc_timeout) {
@@ -168,8 +170,9 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
   }
   if (head.accept_encoding.named()) [[unlikely]] {
     const std::uint8_t usable = head.accept_encoding.usable();
-    request->ticket.codings = usable;
+    ticket.codings = usable;
     request->head.acceptable_compressions = usable;
+    request->head.unasked_compression = PreferredHttpCoding(usable);
   }
   const std::uint64_t timeout =
       std::min<std::uint64_t>(head.rpc_timeout.value.value_or(0),
@@ -181,6 +184,7 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
   } else {
     uses.paths->Read(path, &request->scratch);
   }
+  request->head.format = ticket.format;
   request->head.method = request->scratch;
   request->head.timeout_ms = static_cast<std::uint32_t>(timeout);
   return std::nullopt;

@@ -11,6 +11,7 @@
 
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
@@ -31,14 +32,14 @@ struct HttpRefusal {
 // Fills in the format of a call, and of the reply. False: it has none that the
 // server speaks.
 bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
-                    ReplyTicket* ticket);
+                    HttpTicket* ticket);
 
-// ReplyTicket::variant of a call whose Content-Type is ContentTypeOf(format);
+// HttpTicket::type of a call whose Content-Type is ContentTypeOf(format);
 // those of other frameworks have greater ones.
 inline constexpr std::uint8_t kOwnHttpType = 1;
 
 // The Content-Type of the reply to a call.
-std::string_view HttpTypeOf(const ReplyTicket& ticket);
+std::string_view HttpTypeOf(const HttpTicket& ticket);
 
 // Makes *request the call that `head` is the head of. request->ticket must be
 // filled in as far as all requests have it; the rest is done here. Nothing in

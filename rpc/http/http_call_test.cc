@@ -30,10 +30,10 @@ TEST(HttpCalls, ReadsTheDocumentedRequest) {
   ASSERT_EQ(server.result(), ParseResult::kOk);
   auto& request = server.request();
   EXPECT_FALSE(request.is_http);
-  EXPECT_EQ(request.ticket.correlation_id, 17u);
+  EXPECT_EQ(TicketOf(&request).correlation_id, 17u);
   EXPECT_EQ(request.head.method, "example.protobuf_echo.EchoService.Echo");
   EXPECT_EQ(request.head.timeout_ms, 2000u);
-  EXPECT_EQ(request.ticket.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(FlattenSlow(request.body), "\x0a\x02hi");
   EXPECT_EQ(request.wire_size, Call(17, "\x0a\x02hi").size());
 }
@@ -179,7 +179,7 @@ TEST(HttpCalls, ContentTypesMayHaveParametersAndAnyCase) {
   HttpServer server;
   server.Feed(Call(1, "x", "Application/X-Proto3-JSON ; charset=utf-8"));
   ASSERT_EQ(server.result(), ParseResult::kOk);
-  EXPECT_EQ(server.request().ticket.format, PayloadFormat::kProto3Json);
+  EXPECT_EQ(server.request().head.format, PayloadFormat::kProto3Json);
 }
 
 TEST(HttpCalls, ChunkedRequestsAreAccepted) {
@@ -194,7 +194,7 @@ TEST(HttpCalls, ChunkedRequestsAreAccepted) {
     ASSERT_EQ(server.count(), 2u) << piece;
     EXPECT_EQ(FlattenSlow(server.request(0).body), "abcdefg");
     EXPECT_EQ(server.request(0).head.method, "a.B.C");
-    EXPECT_EQ(server.request(0).ticket.correlation_id, 5u);
+    EXPECT_EQ(server.facts(0).id, 5u);
     EXPECT_EQ(FlattenSlow(server.request(1).body), "next");
   }
 }
@@ -345,7 +345,7 @@ TEST(HttpCalls, ReadsTheTypesOfOtherFrameworks) {
     HttpServer server;
     server.Feed(Call(1, "x", type) + Call(2, "y", type + "; charset=utf-8"s));
     ASSERT_EQ(server.count(), 2u) << type;
-    EXPECT_EQ(server.request(1).ticket.format, format) << type;
+    EXPECT_EQ(server.request(1).head.format, format) << type;
     server.AnswerAll("body");
     EXPECT_EQ(server.sink().Take(),
               SuccessReply(1, "body", type) + SuccessReply(2, "body", type));
@@ -468,7 +468,7 @@ TEST(HttpCalls, BrowsersMayAskBefore) {
   server.Feed("OPTIONS /rpc/a.B.C HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_EQ(server.count(), 1u);
   EXPECT_TRUE(server.request().is_http);
-  EXPECT_TRUE(server.request().ticket.preflight);
+  EXPECT_TRUE(TicketOf(&server.request()).preflight);
   // Without leave for anyone it is refused as other methods are.
   const HttpCors none = *HttpCors::FromText("");
   uses.cors = &none;

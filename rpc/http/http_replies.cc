@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kKeepAlive = "Connection: keep-alive\r\n";
 
-void AppendConnection(const ReplyTicket& ticket, BufferBuilder* out) {
+void AppendConnection(const HttpTicket& ticket, BufferBuilder* out) {
   if (ticket.close) {
     out->Append("Connection: close\r\n");
   } else if (ticket.keep_alive) {
@@ -32,7 +32,7 @@ void AppendConnection(const ReplyTicket& ticket, BufferBuilder* out) {
 }
 
 // The last fields, and the end of the head.
-void AppendEnd(const ReplyTicket& ticket, std::uint64_t content_length,
+void AppendEnd(const HttpTicket& ticket, std::uint64_t content_length,
                BufferBuilder* out) {
   out->Append("Content-Length: ");
   AppendDecimal(content_length, out);
@@ -40,7 +40,7 @@ void AppendEnd(const ReplyTicket& ticket, std::uint64_t content_length,
   AppendConnection(ticket, out);
   out->Append("\r\n");
 }
-void AppendEndWithoutLength(const ReplyTicket& ticket, BufferBuilder* out) {
+void AppendEndWithoutLength(const HttpTicket& ticket, BufferBuilder* out) {
   AppendConnection(ticket, out);
   out->Append("\r\n");
 }
@@ -65,7 +65,7 @@ std::string_view SuccessOf(PayloadFormat format) {
 }
 
 // The fields that all replies to calls begin with.
-void AppendCallFields(const ReplyTicket& ticket, std::string_view type,
+void AppendCallFields(const HttpTicket& ticket, std::string_view type,
                       BufferBuilder* out) {
   out->Append("Content-Type: ");
   out->Append(type);
@@ -75,13 +75,13 @@ void AppendCallFields(const ReplyTicket& ticket, std::string_view type,
 }
 
 // Of a call in the words of another framework.
-[[gnu::cold, gnu::noinline]] void AppendForeignSuccess(
-    const ReplyTicket& ticket, BufferBuilder* out) {
+[[gnu::cold, gnu::noinline]] void AppendForeignSuccess(const HttpTicket& ticket,
+                                                       BufferBuilder* out) {
   AppendStatusLine(200, out);
   AppendCallFields(ticket, HttpTypeOf(ticket), out);
 }
 
-[[gnu::cold, gnu::noinline]] bool CanCarry(const ReplyTicket& ticket,
+[[gnu::cold, gnu::noinline]] bool CanCarry(const HttpTicket& ticket,
                                            const OutboundResponse& response) {
   return response.attachment.empty() &&
          (ticket.codings & HttpCodings::BitOf(response.compression)) != 0;
@@ -112,7 +112,7 @@ void AppendError(int code, std::string_view text, BufferBuilder* out) {
   out->Append("\r\n");
 }
 
-Buffer FormatFailure(const ReplyTicket& ticket, int code,
+Buffer FormatFailure(const HttpTicket& ticket, int code,
                      std::string_view text) {
   const std::string body =
       IsJson(ticket.format) ? JsonFailure(code, text) : std::string();
@@ -148,7 +148,7 @@ Framing FramingOf(std::string_view name) {
 
 // What a handler's Connection says of the end is done and said with all else
 // that frames the reply. The rest goes out, such as the "Upgrade" of a 426.
-void TakeConnection(std::string_view options, ReplyTicket* ticket,
+void TakeConnection(std::string_view options, HttpTicket* ticket,
                     BufferBuilder* out) {
   ForEachListMember(options, [&](std::string_view option) {
     if (IEquals(option, "close")) {
@@ -163,7 +163,7 @@ void TakeConnection(std::string_view options, ReplyTicket* ticket,
 
 // The handler's own fields. Returned: its Content-Length, if it gave one.
 std::optional<std::uint64_t> AppendFields(const HttpHeaders& headers,
-                                          ReplyTicket* ticket,
+                                          HttpTicket* ticket,
                                           BufferBuilder* out) {
   std::optional<std::uint64_t> length;
   bool has_date = false;
@@ -204,7 +204,7 @@ bool HasNoBody(int status) {
 
 // The end of the head of such a reply. Of a 205 clients don't know without a
 // length that there is nothing.
-void AppendEndWithoutBody(int status, const ReplyTicket& ticket,
+void AppendEndWithoutBody(int status, const HttpTicket& ticket,
                           BufferBuilder* out) {
   if (status == 205) {
     AppendEnd(ticket, 0, out);
@@ -268,7 +268,7 @@ int RpcStatusOf(int http_status) {
   }
 }
 
-Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
+Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response) {
   if (response.status != STATUS_SUCCESS) {
     return FormatFailure(ticket, response.status, response.description);
   }
@@ -280,7 +280,7 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
                          "compressed only as the caller accepts");
   }
   BufferBuilder out;
-  if (ticket.variant == kOwnHttpType) [[likely]] {
+  if (ticket.type == kOwnHttpType) [[likely]] {
     out.Append(SuccessOf(ticket.format));
     AppendDecimal(ticket.correlation_id, &out);
     out.Append("\r\n");
@@ -294,7 +294,7 @@ Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response) {
   return out.DestructiveGet();
 }
 
-Buffer FormatRefusal(const ReplyTicket& ticket,
+Buffer FormatRefusal(const HttpTicket& ticket,
                      const OutboundResponse& response) {
   const bool json = ticket.is_call && IsJson(ticket.format);
   const std::string body =
@@ -336,7 +336,7 @@ Buffer FormatHttp2Refusal(std::string_view text) {
   return out.DestructiveGet();
 }
 
-Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
+Buffer FormatHandlerReply(HttpTicket* ticket, HttpResponse&& response) {
   const int status = FinalStatusOf(response);
   BufferBuilder out;
   AppendStatusLine(status, &out);
@@ -364,7 +364,7 @@ Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response) {
 }
 
 Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
-                         ReplyTicket* ticket) {
+                         HttpTicket* ticket) {
   const int status = FinalStatusOf(response);
   BufferBuilder out;
   AppendStatusLine(status, &out);

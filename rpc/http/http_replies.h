@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "flare/base/buffer.h"
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/server_protocol.h"
 
@@ -21,12 +22,12 @@ int RpcStatusOf(int http_status);
 
 // The reply to a call. One that succeeded with what HTTP can't carry (an
 // attachment, another compression than those of ticket.codings) fails.
-Buffer FormatCallReply(const ReplyTicket& ticket, OutboundResponse&& response);
+Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response);
 
 // That a request wasn't accepted: the ticket has the HTTP status, `response`
 // why. The text is the body, or for calls in JSON a member of it, and for calls
 // in the fields that callers read.
-Buffer FormatRefusal(const ReplyTicket& ticket,
+Buffer FormatRefusal(const HttpTicket& ticket,
                      const OutboundResponse& response);
 
 // The same for a client that speaks HTTP/2, and would read the text above as a
@@ -36,12 +37,12 @@ Buffer FormatHttp2Refusal(std::string_view text);
 
 // What a handler has filled in, and the fields that frame it. Sets
 // ticket->close if the handler wants that.
-Buffer FormatHandlerReply(ReplyTicket* ticket, HttpResponse&& response);
+Buffer FormatHandlerReply(HttpTicket* ticket, HttpResponse&& response);
 
 // Its head alone, for a body in pieces. Says in *ticket how these go out:
 // chunked, or up to the end of the connection, or (head_only) not at all.
 Buffer FormatHandlerHead(HttpVersion version, const HttpResponse& response,
-                         ReplyTicket* ticket);
+                         HttpTicket* ticket);
 
 // A chunk with these bytes, of which there must be some; without them it would
 // be the last one.

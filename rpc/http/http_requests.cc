@@ -38,7 +38,7 @@ void FillHandlerRequest(const HttpHead& head, InboundRequest* request) {
 }  // namespace
 
 void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
-                    ReplyTicket* ticket) {
+                    HttpTicket* ticket) {
   const bool http_11 = head.minor_version != 0;
   ticket->is_call = IsHttpCall(uses, head);
   ticket->head_only = head.method == HttpMethod::Head;
@@ -56,12 +56,12 @@ void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
 
 void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
                      InboundRequest* request) {
-  if (request->ticket.is_call) {
+  if (TicketOf(request).is_call) {
     if (const auto refusal = ReadHttpCall(uses, head, request)) {
       RefuseHttpRequest(refusal->status, refusal->text, request);
     }
   } else if (IsHttpPreflight(uses, head)) {
-    request->ticket.preflight = true;
+    TicketOf(request).preflight = true;
     FillHandlerRequest(head, request);
   } else if (!uses.plain) {
     RefuseHttpRequest(404, "there is nothing but /rpc/... here", request);
@@ -73,7 +73,7 @@ void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
 void RefuseHttpRequest(int http_status, std::string_view text,
                        InboundRequest* request) {
   request->is_http = false;
-  request->ticket.http_status = static_cast<std::uint16_t>(http_status);
+  TicketOf(request).http_status = static_cast<std::uint16_t>(http_status);
   request->reject_status = RpcStatusOf(http_status);
   request->reject_reason = text;
 }

@@ -10,13 +10,14 @@
 
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 
 // Fills in how a request with that head is to be answered.
 void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
-                    ReplyTicket* ticket);
+                    HttpTicket* ticket);
 
 // Fills in all but the body of a request that has its ticket, or refuses it.
 // Nothing in *request refers to the bytes of the head afterwards.

@@ -14,23 +14,20 @@
 #include "flare/rpc/http/http_recognition.h"
 #include "flare/rpc/http/http_replies.h"
 #include "flare/rpc/http/http_requests.h"
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http/ordered_replies.h"
 
 namespace flare::rpc {
 
 namespace {
 
-// ReplyTicket::variant of a request that is the preface of HTTP/2.
-constexpr std::uint8_t kHttp2Ticket = 0xff;
-
 // Bytes of empty lines between two requests.
 constexpr std::size_t kMaxEmptyBytes = 1024;
 
-Buffer FormatAnyRefusal(const ReplyTicket& ticket,
+Buffer FormatAnyRefusal(const HttpTicket& ticket,
                         const OutboundResponse& response) {
-  return ticket.variant == kHttp2Ticket
-             ? FormatHttp2Refusal(response.description)
-             : FormatRefusal(ticket, response);
+  return ticket.http2 ? FormatHttp2Refusal(response.description)
+                      : FormatRefusal(ticket, response);
 }
 
 class HttpServerProtocol : public ServerProtocol {
@@ -72,15 +69,16 @@ class HttpServerProtocol : public ServerProtocol {
   bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece) override;
   void EndHttp(const ReplyTicket& ticket) override;
   void EndInput() override { replies_.EndInput(); }
-  ReplyTurn AskToReply(const ReplyTicket& ticket,
+  ReplyTurn AskToReply(const ReplyTicket& reply_ticket,
                        ReplyTurnWaiter* waiter) override {
+    const auto& ticket = reply_ticket.As<HttpTicket>();
     // A handler of HTTP has returned, and holds nothing any more.
     return ticket.ordered
                ? replies_.AskToSend(ticket.order, waiter, !ticket.is_call)
                : ReplyTurn::kNow;
   }
   bool StopWaitingToReply(const ReplyTicket& ticket) override {
-    return replies_.StopWaiting(ticket.order);
+    return replies_.StopWaiting(ticket.As<HttpTicket>().order);
   }
 
  private:
@@ -118,7 +116,7 @@ class HttpServerProtocol : public ServerProtocol {
   CutResult RefuseHead(const HttpFault& fault, Buffer& in,
                        InboundRequest* request);
 
-  void Send(const ReplyTicket& ticket, Buffer&& bytes);
+  void Send(const HttpTicket& ticket, Buffer&& bytes);
 
   const HttpUses uses_;
   const Limits limits_;
@@ -163,12 +161,12 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
       result != CutResult::kMessage || stopped_) {
     return result;
   }
-  FillHttpTicket(uses_, head, &request->ticket);
+  FillHttpTicket(uses_, head, &request->ticket.Emplace<HttpTicket>());
   const std::uint64_t announced = head.content_length.value.value_or(0);
   if (announced > limits_.max_packet_size ||
       head_size_ + announced > limits_.max_packet_size) {
-    if (request->ticket.is_call) {
-      ReadHttpFormat(uses_, head.content_type, &request->ticket);
+    if (TicketOf(request).is_call) {
+      ReadHttpFormat(uses_, head.content_type, &TicketOf(request));
     }
     // A caller that asks first may leave the body out when it is told.
     return announced <= limits_.max_skipped && !head.chunked &&
@@ -188,7 +186,6 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
   total_size_ = head_size_ + body_size;
   if (in.size() < total_size_) {
     ContinueIfExpected(head, *request);
-    request->ticket = ReplyTicket();
     *need = total_size_;
     return CutResult::kNeedMore;
   }
@@ -270,12 +267,12 @@ CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
   static_cast<void>(ParseRequestHead(
       ContiguousPrefix(chunked_head_, head_size_, &request->scratch),
       limits_.max_http_header_fields, &head));
-  FillHttpTicket(uses_, head, &request->ticket);
+  FillHttpTicket(uses_, head, &request->ticket.Emplace<HttpTicket>());
   Buffer body = std::exchange(chunked_body_, Buffer());
   if (result == ChunkedDecoder::Result::kDone) {
     FillHttpRequest(uses_, head, request);
-  } else if (request->ticket.is_call) {
-    ReadHttpFormat(uses_, head.content_type, &request->ticket);
+  } else if (TicketOf(request).is_call) {
+    ReadHttpFormat(uses_, head.content_type, &TicketOf(request));
   }
   chunked_head_.Clear();
   switch (result) {
@@ -294,7 +291,7 @@ void HttpServerProtocol::ContinueIfExpected(const HttpHead& head,
   if (!head.expect_continue || head.minor_version == 0 || continued_) return;
   continued_ = true;
   Buffer bytes = CreateBufferSlow("HTTP/1.1 100 Continue\r\n\r\n");
-  if (request.ticket.ordered) {
+  if (request.ticket.As<HttpTicket>().ordered) {
     replies_.SendInterim(std::move(bytes));
   } else if (const auto place = replies_.EnterUnordered()) {
     replies_.Send(*place, std::move(bytes), /*close=*/false);
@@ -313,12 +310,12 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
   spoken_ = true;
   scanned_ = head_size_ = total_size_ = empty_lines_ = 0;
   in_chunks_ = continued_ = false;
-  if (request->ticket.close) stopped_ = true;
+  if (TicketOf(request).close) stopped_ = true;
   return Admit(request);
 }
 
 CutResult HttpServerProtocol::Admit(InboundRequest* request) {
-  ReplyTicket& ticket = request->ticket;
+  HttpTicket& ticket = TicketOf(request);
   if (!ticket.ordered) {
     if (const auto place = replies_.EnterUnordered()) [[unlikely]] {
       ticket.ordered = true;
@@ -340,7 +337,7 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
 
 CutResult HttpServerProtocol::RefuseAndStop(const HttpFault& fault, Buffer& in,
                                             InboundRequest* request) {
-  request->ticket.close = true;
+  TicketOf(request).close = true;
   RefuseHttpRequest(fault.status, fault.text, request);
   stopped_ = true;
   in.Clear();
@@ -371,16 +368,18 @@ bool HttpServerProtocol::SkipRest(Buffer& in) {
 
 CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
                                          InboundRequest* request) {
-  request->ticket.is_call = false;
-  request->ticket.has_correlation_id = false;
-  request->ticket.ordered = true;
-  request->ticket.head_only = BeginsWithHead(in);
-  if (!spoken_ && BeginsWithHttp2(in)) request->ticket.variant = kHttp2Ticket;
+  HttpTicket& ticket = request->ticket.Emplace<HttpTicket>();
+  ticket.is_call = false;
+  ticket.has_correlation_id = false;
+  ticket.ordered = true;
+  ticket.head_only = BeginsWithHead(in);
+  ticket.http2 = !spoken_ && BeginsWithHttp2(in);
   return RefuseAndStop(fault, in, request);
 }
 
-void HttpServerProtocol::Write(const ReplyTicket& ticket,
+void HttpServerProtocol::Write(const ReplyTicket& reply_ticket,
                                OutboundResponse&& response) {
+  const auto& ticket = reply_ticket.As<HttpTicket>();
   Buffer bytes = ticket.http_status != 0
                      ? FormatAnyRefusal(ticket, response)
                      : FormatCallReply(ticket, std::move(response));
@@ -392,19 +391,20 @@ void HttpServerProtocol::Write(const ReplyTicket& ticket,
 
 void HttpServerProtocol::WriteHttp(const ReplyTicket& request,
                                    HttpResponse&& response) {
-  ReplyTicket ticket = request;
+  HttpTicket ticket = request.As<HttpTicket>();
   Buffer bytes = FormatHandlerReply(&ticket, std::move(response));
   Send(ticket, std::move(bytes));
 }
 
 ReplyTurn HttpServerProtocol::BeginHttp(HttpVersion version,
                                         const HttpResponse& head,
-                                        ReplyTicket* ticket,
+                                        ReplyTicket* reply_ticket,
                                         ReplyTurnWaiter* waiter) {
-  const ReplyTurn turn = replies_.AskForTurn(ticket->order, waiter);
+  auto& ticket = reply_ticket->As<HttpTicket>();
+  const ReplyTurn turn = replies_.AskForTurn(ticket.order, waiter);
   if (turn == ReplyTurn::kNow) {
-    if (replies_.IsLast(ticket->order)) ticket->close = true;
-    replies_.SendPart(FormatHandlerHead(version, head, ticket));
+    if (replies_.IsLast(ticket.order)) ticket.close = true;
+    replies_.SendPart(FormatHandlerHead(version, head, &ticket));
   }
   return turn;
 }
@@ -413,18 +413,20 @@ bool HttpServerProtocol::WriteHttpPiece(const ReplyTicket& ticket,
                                         Buffer&& piece) {
   // An empty chunk would be the last one.
   if (piece.empty()) return replies_.SendPart(Buffer());
-  return replies_.SendPart(ticket.chunked ? FormatChunk(std::move(piece))
-                                          : std::move(piece));
+  return replies_.SendPart(ticket.As<HttpTicket>().chunked
+                               ? FormatChunk(std::move(piece))
+                               : std::move(piece));
 }
 
-void HttpServerProtocol::EndHttp(const ReplyTicket& ticket) {
+void HttpServerProtocol::EndHttp(const ReplyTicket& reply_ticket) {
+  const auto& ticket = reply_ticket.As<HttpTicket>();
   if (ticket.chunked && !ticket.head_only) {
     replies_.SendPart(FormatLastChunk());
   }
   replies_.EndParts(ticket.order, ticket.close);
 }
 
-void HttpServerProtocol::Send(const ReplyTicket& ticket, Buffer&& bytes) {
+void HttpServerProtocol::Send(const HttpTicket& ticket, Buffer&& bytes) {
   if (ticket.ordered) {
     replies_.Send(ticket.order, std::move(bytes), ticket.close);
   } else {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/reply_turn_event.h"
 
@@ -17,7 +18,7 @@ flare::Status Closed() {
 
 flare::Status HttpPieces::Write(Buffer piece) {
   if (!begun() && !Begin()) return Closed();
-  if (ticket_->head_only) {
+  if (ticket_->As<HttpTicket>().head_only) {
     return flare::Status(STATUS_IO_ERROR, "this reply has no body");
   }
   connection_->WaitForRoom();

@@ -11,6 +11,7 @@
 #include "flare/base/object_pool.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/server/handler_exception.h"
 #include "flare/rpc/server/http_pieces.h"
 #include "flare/rpc/server/reply_turn_event.h"
@@ -245,8 +246,10 @@ bool ServerCall::ParseHead() {
     return Fail(parsed, Failure::kMalformed), false;
   }
   controller_.parsed_ns_ = NowNs();
+  format_ = head.format;
+  unasked_compression_ = head.unasked_compression;
   // Some replies repeat what only the request has.
-  if (request_->ticket.request_header.empty()) {
+  if (!head.reply_needs_request) {
     ticket_ = request_->ticket;
     ReleaseRequest();
   }
@@ -314,7 +317,7 @@ void ServerCall::ServeHttp() {
   context.body = &pieces;
 
   const HttpRequest& request = request_->http;
-  if (ticket().preflight) [[unlikely]] {
+  if (ticket().As<HttpTicket>().preflight) [[unlikely]] {
     state.cors().AnswerPreflight(request, &http_response_);
   } else if (HttpHandler* handler = state.routes.Find(request.path())) {
     CallHandler(handler, &pieces, &context);

@@ -137,6 +137,10 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool admitted_ = false;              // Counted as running by the server.
   bool responded_ = false;
 
+  // Of the request's head.
+  PayloadFormat format_ = PayloadFormat::kProtobuf;
+  CompressionAlgorithm unasked_compression_ = CompressionAlgorithm::kNone;
+
   ReplyTicket ticket_;          // While there is no request; see ticket().
   std::size_t held_bytes_ = 0;  // See CountHeld().
   // Of the payloads that the messages were parsed from and serialized to.

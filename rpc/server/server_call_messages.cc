@@ -5,7 +5,6 @@
 
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
-#include "flare/rpc/http/http_coding.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/server/server_call.h"
 #include "flare/rpc/server/server_connection.h"
@@ -59,8 +58,8 @@ flare::Status ServerCall::ParseBody() {
 
   messages_.Acquire(*method_);
   request_bytes_ = request_->body.size();
-  flare::Status status = ParsePayload(request_->ticket.format, request_->body,
-                                      messages_.request());
+  flare::Status status =
+      ParsePayload(head.format, request_->body, messages_.request());
   request_->body.Clear();
   if (request_bytes_ > kMaxKeptBytes) [[unlikely]]
     CountRequest();
@@ -88,12 +87,11 @@ void ServerCall::CountReply() {
 }
 
 flare::Status ServerCall::FillResponse(OutboundResponse* response) {
-  const ReplyTicket& ticket = this->ticket();
   if (controller_.has_bytes_ && controller_.raw_bytes_) {
     response->body = *std::move(controller_.raw_bytes_);
   } else {
     flare::Status status =
-        SerializePayload(ticket.format, *messages_.response(), &response->body);
+        SerializePayload(format_, *messages_.response(), &response->body);
     if (status.ok()) {
       response_bytes_ = response->body.size();
     } else if (!controller_.Failed()) {
@@ -104,7 +102,7 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
     response->attachment = std::move(controller_.response_attachment_);
   }
   if (response->attachment.empty() && !IsCompressed(controller_.compression_) &&
-      ticket.codings == 0) [[likely]] {
+      unasked_compression_ == CompressionAlgorithm::kNone) [[likely]] {
     return flare::Status();
   }
   return FitToCaller(response);
@@ -117,15 +115,14 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
     OutboundResponse* response) const {
   const std::size_t from =
       connection_->state().options().compress_http_replies_from;
-  const CompressionAlgorithm algorithm = PreferredHttpCoding(ticket().codings);
   if (from == 0 || response->body.size() < from || controller_.Failed() ||
-      !IsCompressed(algorithm)) {
+      !IsCompressed(unasked_compression_)) {
     return;
   }
   Buffer body = std::move(response->body).ToBuffer();
-  auto compressed = Compress(algorithm, body);
+  auto compressed = Compress(unasked_compression_, body);
   if (compressed && compressed->size() < body.size()) {
-    response->compression = algorithm;
+    response->compression = unasked_compression_;
     body = *std::move(compressed);
   }
   response->body = std::move(body);

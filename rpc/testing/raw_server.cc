@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/wire/flare_protocol.h"
 #include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 
@@ -89,7 +90,7 @@ std::optional<RawPeer::Request> RawPeer::ReadRequest() {
   EXPECT_EQ(protocol_->Parse(&inbound), ParseResult::kOk)
       << inbound.reject_reason;
   Request request;
-  request.id = inbound.ticket.correlation_id;
+  request.id = inbound.ticket.As<FlareTicket>().correlation_id;
   request.method = inbound.head.method;
   request.timeout_ms = inbound.head.timeout_ms;
   request.compression = inbound.head.compression;
@@ -119,7 +120,7 @@ std::string RawPeer::Encode(std::uint64_t id, std::string_view text,
 
 std::string RawPeer::Encode(std::uint64_t id, OutboundResponse&& response) {
   ReplyTicket ticket;
-  ticket.correlation_id = id;
+  ticket.Emplace<FlareTicket>().correlation_id = id;
   protocol_->Write(ticket, std::move(response));
   return sink_->Take();
 }

@@ -169,12 +169,13 @@ class BaiduStdServerProtocol final
     std::string scratch;
     meta.error_text =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
-    meta.correlation_id = ticket.correlation_id;
+    const auto& [correlation_id, format] = ticket.As<BaiduStdTicket>();
+    meta.correlation_id = correlation_id;
     meta.compress_type =
         CompressionNumber(kCompressions, response.compression, response.body);
     meta.attachment_size =
         static_cast<std::int32_t>(response.attachment.size());
-    meta.content_type = kFormats.NumberOf(ticket.format);
+    meta.content_type = kFormats.NumberOf(format);
     BufferBuilder out;
     AppendBaiduStd(meta, std::move(response.body),
                    std::move(response.attachment), &out);
@@ -190,7 +191,8 @@ class BaiduStdServerProtocol final
 
   static bool Identify(const BaiduStdMeta& meta, bool malformed,
                        InboundRequest* request) {
-    request->ticket.correlation_id = meta.correlation_id;
+    request->ticket.Emplace<BaiduStdTicket>().correlation_id =
+        meta.correlation_id;
     return meta.has_correlation_id || !malformed;
   }
 
@@ -233,7 +235,8 @@ class BaiduStdServerProtocol final
     }
     head->compression = *compression;
     head->acceptable_compressions = kBaiduStdTraits.compressions;
-    request->ticket.format = *format;
+    head->format = *format;
+    request->ticket.As<BaiduStdTicket>().format = *format;
     return ParseResult::kOk;
   }
 };

@@ -38,6 +38,7 @@
 #ifndef FLARE_RPC_WIRE_BAIDU_STD_PROTOCOL_H_
 #define FLARE_RPC_WIRE_BAIDU_STD_PROTOCOL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -46,6 +47,12 @@
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
+
+// What the server remembers of a call (ReplyTicket).
+struct BaiduStdTicket {
+  std::uint64_t correlation_id = 0;
+  PayloadFormat format = PayloadFormat::kProtobuf;
+};
 
 std::unique_ptr<ServerProtocol> NewBaiduStdServerProtocol(const Limits& limits,
                                                           ReplySink* sink);

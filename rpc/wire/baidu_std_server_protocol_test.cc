@@ -55,11 +55,11 @@ TEST_F(BaiduStdServer, ReadsTheDocumentedRequests) {
   ASSERT_EQ(driver_.result(0), ParseResult::kOk);
   ASSERT_EQ(driver_.result(1), ParseResult::kOk);
   const auto& echo = driver_.request(0);
-  EXPECT_EQ(echo.ticket.correlation_id, 1u);
+  EXPECT_EQ(echo.ticket.As<BaiduStdTicket>().correlation_id, 1u);
   EXPECT_EQ(echo.head.method, "example.protobuf_echo.EchoService.Echo");
   EXPECT_EQ(echo.head.timeout_ms, 0u);
   EXPECT_EQ(echo.head.compression, CompressionAlgorithm::kNone);
-  EXPECT_EQ(echo.ticket.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(echo.head.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(FlattenSlow(echo.body), "\x0a\x02hi");
   EXPECT_TRUE(echo.attachment.empty());
   EXPECT_EQ(echo.wire_size, testing::kBaiduStdEchoRequest.size());
@@ -95,7 +95,7 @@ TEST_F(BaiduStdServer, AttachmentsComeBehindTheBodyAndCountInTheSize) {
 TEST_F(BaiduStdServer, FailuresAreSentWithoutBodies) {
   for (int status : {11, 99, 1008, 70000, -1}) {
     ReplyTicket ticket;
-    ticket.correlation_id = 0xfedcba9876543210;
+    ticket.Emplace<BaiduStdTicket>().correlation_id = 0xfedcba9876543210;
     OutboundResponse response;
     response.status = status;
     response.description = "why \xff";
@@ -159,7 +159,7 @@ TEST_F(BaiduStdServer, AnswersInTheFormatOfTheRequest) {
     ServerDriver driver(NewServer);
     driver.Feed(BaiduStdFrameOf(BaiduStdBytes(meta)));
     ASSERT_EQ(driver.result(), ParseResult::kOk);
-    EXPECT_EQ(driver.request().ticket.format, c.format);
+    EXPECT_EQ(driver.request().head.format, c.format);
     driver.AnswerAll();
     EXPECT_EQ(BaiduStdSent(driver.sink().Take()).meta.content_type, c.number);
   }

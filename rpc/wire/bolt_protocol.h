@@ -44,6 +44,7 @@
 #ifndef FLARE_RPC_WIRE_BOLT_PROTOCOL_H_
 #define FLARE_RPC_WIRE_BOLT_PROTOCOL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -52,6 +53,18 @@
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
+
+// Which caller is told of a failure.
+enum class BoltCaller : std::uint8_t { kOther, kJava, kNode };
+
+// What the server remembers of a call (ReplyTicket).
+struct BoltTicket {
+  std::uint32_t id = 0;
+  std::uint8_t codec = 0;
+  BoltCaller caller = BoltCaller::kOther;
+  std::uint8_t protocol_version = 0;  // 1 or 2 of a request in v2, else 0
+  bool one_way = false;
+};
 
 std::unique_ptr<ServerProtocol> NewBoltServerProtocol(const Limits& limits,
                                                       ReplySink* sink);

@@ -27,12 +27,6 @@ constexpr std::string_view kResponseHead =
     "com.alipay.sofa.rpc.core.response.SofaResponse"sv;
 static_assert(kResponseHead.size() == kBoltResponseSize + 0x2e);
 
-// Values of a ticket's variant: which caller is told of a failure.
-constexpr std::uint8_t kJavaTicket = 2;
-constexpr std::uint8_t kNodeTicket = 3;
-// ... plus the protocol version: the request was of v2.
-constexpr std::uint8_t kVersion2Ticket = 0x20;
-
 // Thread pool busy: SOFARPC's clients of Java know what to do with it.
 constexpr std::uint16_t kBusy = 4;
 
@@ -82,11 +76,12 @@ class BoltServerProtocol : public ServerProtocol {
 
   ParseResult Parse(InboundRequest* request) const override {
     const BoltFrame frame = DecodeBoltFrame(request->wire);
-    request->ticket.correlation_id = frame.id;
-    request->ticket.codec = frame.codec;
-    request->ticket.one_way = frame.type == kBoltTypeOneWay;
+    BoltTicket& ticket = request->ticket.Emplace<BoltTicket>();
+    ticket.id = frame.id;
+    ticket.codec = frame.codec;
+    ticket.one_way = frame.type == kBoltTypeOneWay;
     if (frame.version2()) {
-      request->ticket.variant = kVersion2Ticket + frame.protocol_version;
+      ticket.protocol_version = frame.protocol_version;
       return Reject("this server speaks version 1 of the protocol, not 2", "",
                     request, STATUS_NOT_SUPPORTED);
     }
@@ -118,7 +113,9 @@ class BoltServerProtocol : public ServerProtocol {
     return ParseResult::kOk;
   }
 
-  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
+  void Write(const ReplyTicket& reply_ticket,
+             OutboundResponse&& response) override {
+    const auto& ticket = reply_ticket.As<BoltTicket>();
     if (ticket.one_way) return;
     if (response.body.size() > std::numeric_limits<std::uint32_t>::max()) {
       response = OutboundResponse();
@@ -126,10 +123,10 @@ class BoltServerProtocol : public ServerProtocol {
       response.description = "the response exceeds 4 GiB";
     }
     BufferBuilder out;
-    if (ticket.variant >= kVersion2Ticket) [[unlikely]] {
+    if (ticket.protocol_version != 0) [[unlikely]] {
       AppendError(ticket, response, &out);
       const std::string frame = FlattenSlow(out.DestructiveGet());
-      out.Append(ToVersion2(frame, ticket.variant - kVersion2Ticket));
+      out.Append(ToVersion2(frame, ticket.protocol_version));
     } else if (response.status == STATUS_SUCCESS) [[likely]] {
       char* const at = out.Reserve(kResponseHead.size());
       PutHead(ticket, at);
@@ -172,18 +169,17 @@ class BoltServerProtocol : public ServerProtocol {
   // the header map, so Parse has made room.
   static bool ReadMethod(std::string_view headers, InboundRequest* request) {
     std::string_view service, target, method;
-    std::uint8_t caller = request->ticket.variant;
+    BoltCaller& caller = request->ticket.As<BoltTicket>().caller;
     BoltHeaderReader reader(headers);
     while (reader.Next()) {
       if (reader.key() == kBoltService) service = reader.value();
       if (reader.key() == kBoltTargetService) target = reader.value();
       if (reader.key() == kBoltMethod) method = reader.value();
-      if (reader.key() == kBoltJavaCaller) caller = kJavaTicket;
-      if (reader.key() == kBoltNodeCaller && caller != kJavaTicket) {
-        caller = kNodeTicket;
+      if (reader.key() == kBoltJavaCaller) caller = BoltCaller::kJava;
+      if (reader.key() == kBoltNodeCaller && caller != BoltCaller::kJava) {
+        caller = BoltCaller::kNode;
       }
     }
-    request->ticket.variant = caller;
     if (reader.malformed()) {
       Reject("malformed header map", "", request, STATUS_MALFORMED_DATA);
       return false;
@@ -200,13 +196,13 @@ class BoltServerProtocol : public ServerProtocol {
     return true;
   }
 
-  static void PutHead(const ReplyTicket& ticket, char* at) {
+  static void PutHead(const BoltTicket& ticket, char* at) {
     std::memcpy(at, kResponseHead.data(), kResponseHead.size());
-    PutBigEndian32(ticket.correlation_id, at + 5);
+    PutBigEndian32(ticket.id, at + 5);
     at[9] = static_cast<char>(ticket.codec);
   }
 
-  static void AppendError(const ReplyTicket& ticket,
+  static void AppendError(const BoltTicket& ticket,
                           const OutboundResponse& response,
                           BufferBuilder* out) {
     char digits[16];
@@ -216,7 +212,7 @@ class BoltServerProtocol : public ServerProtocol {
     std::string scratch;
     const std::string_view reason =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
-    if (ticket.variant == kJavaTicket || ticket.variant == kNodeTicket) {
+    if (ticket.caller != BoltCaller::kOther) {
       return AppendSofaError(ticket, response.status, code, reason, out);
     }
     const std::size_t pairs =
@@ -232,7 +228,7 @@ class BoltServerProtocol : public ServerProtocol {
   }
 
   // In SOFARPC's own way. Its clients need a content, or know of no error.
-  static void AppendSofaError(const ReplyTicket& ticket, int status,
+  static void AppendSofaError(const BoltTicket& ticket, int status,
                               std::string_view code, std::string_view reason,
                               BufferBuilder* out) {
     constexpr std::string_view kTrue = "true";
@@ -241,7 +237,8 @@ class BoltServerProtocol : public ServerProtocol {
                        : std::string();
     const std::string_view text = reason.empty() ? unnamed : reason;
     const std::uint16_t closest = BoltStatusFor(status);
-    const bool as_success = ticket.variant == kJavaTicket && closest != kBusy;
+    const bool as_success =
+        ticket.caller == BoltCaller::kJava && closest != kBusy;
     const std::size_t pairs =
         BoltHeaderSize(kBoltResponseError.size(), kTrue.size()) +
         BoltHeaderSize(kBoltErrorCode.size(), code.size());

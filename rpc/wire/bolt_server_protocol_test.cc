@@ -76,16 +76,16 @@ TEST_F(BoltServer, ReadsACall) {
   ASSERT_EQ(driver_->count(), 1u);
   ASSERT_EQ(driver_->result(), ParseResult::kOk);
   const InboundRequest& request = driver_->request();
-  EXPECT_EQ(request.ticket.correlation_id, 7u);
+  EXPECT_EQ(driver_->facts().id, 7u);
   EXPECT_EQ(request.head.method, "a.B.C");
   EXPECT_EQ(request.head.timeout_ms, 3000u);
-  EXPECT_EQ(request.ticket.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);
   EXPECT_EQ(FlattenSlow(request.body), "content");
   EXPECT_TRUE(request.attachment.empty());
   EXPECT_EQ(request.wire_size, parts.Bytes().size());
   EXPECT_FALSE(request.is_http);
-  EXPECT_FALSE(request.ticket.one_way);
+  EXPECT_FALSE(driver_->facts().one_way);
   EXPECT_TRUE(driver_->in().empty());
 }
 
@@ -374,8 +374,7 @@ TEST_F(BoltServer, WritesEveryOutcome) {
   for (int status : {1, 3, 10, 11, 99, 100, 104, 1000, 4711, -5,
                      std::numeric_limits<int>::min()}) {
     ReplyTicket ticket;
-    ticket.correlation_id = 0xfffffffe;
-    ticket.codec = 11;
+    ticket.Emplace<BoltTicket>({.id = 0xfffffffe, .codec = 11});
     OutboundResponse response;
     response.status = status;
     response.description = "why";

@@ -121,13 +121,14 @@ class FlareServerProtocol final
       response.status = STATUS_SERIALIZE_RESPONSE;
       response.description = "a part of the response exceeds 4 GiB";
     }
+    const auto& [correlation_id, method_type] = ticket.As<FlareTicket>();
     RpcMeta meta;
-    meta.correlation_id = ticket.correlation_id;
-    meta.method_type = ticket.variant;
+    meta.correlation_id = correlation_id;
+    meta.method_type = method_type;
     // A stream is only ever refused: by its first and last message, which isn't
     // one for the reader. (Of an overloaded server's the published ones don't
     // say that.)
-    if (ticket.variant == kMethodTypeStream) {
+    if (method_type == kMethodTypeStream) {
       meta.flags = kFlagStartOfStream | kFlagEndOfStream;
       if (response.status != STATUS_OVERLOADED) meta.flags |= kFlagNoPayload;
     }
@@ -155,10 +156,11 @@ class FlareServerProtocol final
 
   static bool Identify(const RpcMeta& meta, bool /*malformed*/,
                        InboundRequest* request) {
-    request->ticket.correlation_id = meta.correlation_id;
-    request->ticket.variant = static_cast<std::uint8_t>(
-        meta.method_type == kMethodTypeStream ? kMethodTypeStream
-                                              : kMethodTypeSingle);
+    request->ticket.Emplace<FlareTicket>(
+        {.correlation_id = meta.correlation_id,
+         .method_type = meta.method_type == kMethodTypeStream
+                            ? kMethodTypeStream
+                            : kMethodTypeSingle});
     return meta.has_correlation_id;
   }
 

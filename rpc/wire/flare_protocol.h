@@ -17,6 +17,7 @@
 #ifndef FLARE_RPC_WIRE_FLARE_PROTOCOL_H_
 #define FLARE_RPC_WIRE_FLARE_PROTOCOL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -25,6 +26,12 @@
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
+
+// What the server remembers of a call (ReplyTicket).
+struct FlareTicket {
+  std::uint64_t correlation_id = 0;
+  std::int32_t method_type = 1;  // of a single call
+};
 
 std::unique_ptr<ServerProtocol> NewFlareServerProtocol(const Limits& limits,
                                                        ReplySink* sink);

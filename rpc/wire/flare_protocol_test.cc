@@ -103,13 +103,13 @@ TEST_F(FlareServer, ReadsTheDocumentedRequest) {
   ASSERT_EQ(driver_.count(), 1u);
   ASSERT_EQ(driver_.result(), ParseResult::kOk);
   auto& request = driver_.request();
-  EXPECT_EQ(request.ticket.correlation_id, 1u);
+  EXPECT_EQ(request.ticket.As<FlareTicket>().correlation_id, 1u);
   EXPECT_EQ(request.head.method, kEcho);
   EXPECT_EQ(request.head.timeout_ms, 2000u);
   EXPECT_EQ(request.head.acceptable_compressions, 62u);
   EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);
   EXPECT_FALSE(request.head.attachment_compressed);
-  EXPECT_EQ(request.ticket.format, PayloadFormat::kProtobuf);
+  EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
   EXPECT_EQ(FlattenSlow(request.body), "\x0a\x02hi");
   EXPECT_TRUE(request.attachment.empty());
   EXPECT_EQ(request.wire_size, kUnaryRequest.size());
@@ -130,7 +130,7 @@ TEST_F(FlareServer, WritesTheDocumentedResponses) {
   EXPECT_EQ(driver_.sink().Take(), kSuccessResponse);
 
   ReplyTicket ticket;
-  ticket.correlation_id = 7;
+  ticket.Emplace<FlareTicket>().correlation_id = 7;
   OutboundResponse response;
   response.status = STATUS_METHOD_NOT_FOUND;
   response.description = "x";

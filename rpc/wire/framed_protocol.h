@@ -131,7 +131,7 @@ class FramedServerProtocol : public ServerProtocol {
     if (!error.empty()) return Reject("malformed meta: ", error, request);
     const ParseResult result = Self::Accept(meta, request);
     if (result == ParseResult::kOk) {
-      SplitFrame<Frame>(!request->ticket.request_header.empty(), request);
+      SplitFrame<Frame>(request->head.reply_needs_request, request);
     }
     return result;
   }

@@ -120,7 +120,7 @@ TEST_P(FramedProtocols, RequestsAreCutInAnyPieces) {
     ASSERT_EQ(driver.count(), 2u) << piece;
     for (int i : {0, 1}) {
       ASSERT_EQ(driver.result(i), ParseResult::kOk);
-      EXPECT_EQ(driver.request(i).ticket.correlation_id, i + 1u);
+      EXPECT_EQ(driver.facts(i).id, i + 1u);
       EXPECT_EQ(driver.request(i).head.method, kMethod);
       EXPECT_EQ(FlattenSlow(driver.request(i).body), i ? "second" : "first");
     }
@@ -180,7 +180,7 @@ TEST_P(FramedProtocols, OversizedRequestsAreAnsweredBeforeTheyHaveCome) {
             "a message of " + std::to_string(frame.size()) +
                 " bytes exceeds the limit of 1000 "
                 "(flare_rpc_server_max_packet_size)");
-  EXPECT_EQ(driver.request().ticket.correlation_id, 7u);
+  EXPECT_EQ(driver.facts().id, 7u);
   EXPECT_EQ(driver.request().wire_size, frame.size());
   // What follows is dropped as it comes, and the next message is read.
   for (std::size_t at = head; at < frame.size(); at += 100) {
@@ -208,7 +208,7 @@ TEST_P(FramedProtocols, MuchOversizedRequestsAreTheLastOnes) {
     EXPECT_EQ(driver.Feed(head + Request(8, "body")), CutResult::kError);
     ASSERT_EQ(driver.count(), 1u);
     EXPECT_EQ(driver.result(), ParseResult::kReject);
-    EXPECT_EQ(driver.request().ticket.correlation_id, 7u);
+    EXPECT_EQ(driver.facts().id, 7u);
     EXPECT_EQ(driver.request().reject_reason,
               "a message of " + std::to_string(head.size() + more) +
                   " bytes exceeds the limit of 4194304 "

@@ -47,7 +47,8 @@ struct Reading {
   bool operator==(const Reading&) const = default;
 };
 
-inline std::string Describe(const InboundRequest& request, ParseResult result) {
+inline std::string Describe(const InboundRequest& request, ParseResult result,
+                            std::uint64_t id) {
   if (result == ParseResult::kClose) return "close";
   if (result == ParseResult::kReject) return "refused";
   if (request.is_http) {
@@ -59,9 +60,8 @@ inline std::string Describe(const InboundRequest& request, ParseResult result) {
     }
     return text + "\n" + *request.http.body();
   }
-  return "call " + std::string(request.head.method) + " " +
-         std::to_string(request.ticket.correlation_id) + " " +
-         std::to_string(request.head.timeout_ms) + "\n" +
+  return "call " + std::string(request.head.method) + " " + std::to_string(id) +
+         " " + std::to_string(request.head.timeout_ms) + "\n" +
          FlattenSlow(request.body) + "\n" + FlattenSlow(request.attachment);
 }
 
@@ -86,7 +86,7 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
   bool answers = false;
   for (std::size_t i = driver.count(); i-- != 0;) {
     driver.Answer(i, "answer");
-    answers |= !driver.request(i).ticket.one_way;
+    answers |= !driver.facts(i).one_way;
     // Every request that can be answered is: nothing else may abort.
     if (driver.sink().aborted()) {
       CHECK(driver.result(i) == ParseResult::kClose);
@@ -97,7 +97,8 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
     CHECK(!driver.sink().Take().empty());
   }
   for (std::size_t i = 0; i != driver.count(); ++i) {
-    reading.messages.push_back(Describe(driver.request(i), driver.result(i)));
+    reading.messages.push_back(
+        Describe(driver.request(i), driver.result(i), driver.facts(i).id));
     if (driver.result(i) != ParseResult::kOk) {
       CHECK_NE(driver.request(i).reject_status, STATUS_SUCCESS);
       CHECK(!driver.request(i).reject_reason.empty());

@@ -15,9 +15,15 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/server_protocol.h"
+#include "flare/rpc/wire/baidu_std_protocol.h"
+#include "flare/rpc/wire/bolt_protocol.h"
+#include "flare/rpc/wire/flare_protocol.h"
+#include "flare/rpc/wire/trpc_protocol.h"
+#include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
 
@@ -94,6 +100,28 @@ class CountingWaiter final : public ReplyTurnWaiter {
   int told = 0;
 };
 
+// What `protocol` remembers of a request: the id by which its caller knows the
+// reply (a stream's, for a frame of trpc's streams), and whether there is one.
+struct TicketFacts {
+  std::uint64_t id = 0;
+  bool one_way = false;
+};
+inline TicketFacts FactsOf(std::string_view protocol,
+                           const ReplyTicket& ticket) {
+  if (protocol == "flare") return {ticket.As<FlareTicket>().correlation_id};
+  if (protocol == "http") return {ticket.As<HttpTicket>().correlation_id};
+  if (protocol == "baidu-std") {
+    return {ticket.As<BaiduStdTicket>().correlation_id};
+  }
+  if (protocol == "bolt") {
+    const auto& bolt = ticket.As<BoltTicket>();
+    return {bolt.id, bolt.one_way};
+  }
+  EXPECT_EQ(protocol, "trpc");
+  const auto& trpc = ticket.As<TrpcTicket>();
+  return {trpc.is_stream ? trpc.stream_id : trpc.request_id, trpc.one_way};
+}
+
 // Feeds bytes to a protocol as a server connection does, keeps the requests
 // and answers them when told to.
 class ServerDriver {
@@ -126,6 +154,9 @@ class ServerDriver {
   Received& operator[](std::size_t i) { return *received_[i]; }
   InboundRequest& request(std::size_t i = 0) { return received_[i]->request; }
   ParseResult result(std::size_t i = 0) const { return received_[i]->result; }
+  TicketFacts facts(std::size_t i = 0) const {
+    return FactsOf(protocol_->name(), received_[i]->request.ticket);
+  }
 
   // Answers request i: rejections as such, calls and handlers with `body`.
   void Answer(std::size_t i, std::string_view body = "") {

@@ -15,15 +15,12 @@ namespace flare::rpc {
 
 namespace {
 
-// ReplyTicket::variant of a frame that belongs to a stream.
-constexpr std::uint8_t kStreamTicket = 2;
-
 // What the header of a reply repeats of its request's, by which some callers
 // tell whose the reply is.
-TrpcFrame ReplyFrame(const ReplyTicket& ticket) {
+TrpcFrame ReplyFrame(const TrpcTicket& ticket) {
   TrpcFrame frame;
-  frame.stream_id = static_cast<std::uint32_t>(ticket.order);
-  frame.version = ticket.codec;
+  frame.stream_id = ticket.stream_id;
+  frame.version = ticket.version;
   return frame;
 }
 
@@ -47,7 +44,7 @@ void AppendTrpc(TrpcFrame frame, std::size_t bound, Encode&& encode,
 }
 
 // A stream's last frame: {close_type = reset, ret, msg}.
-Buffer StreamReset(const ReplyTicket& ticket, std::string_view text) {
+Buffer StreamReset(const TrpcTicket& ticket, std::string_view text) {
   std::size_t size = 4 + fields::BytesFieldSize(text.size());
   TrpcFrame frame = ReplyFrame(ticket);
   frame.type = TrpcFrame::kStream;
@@ -81,8 +78,9 @@ class TrpcServerProtocol final
     const CutResult result =
         FramedServerProtocol::Cut(in, request, need, error);
     // Of streams that aren't there, and isn't answered.
-    if (request->ticket.one_way && result == CutResult::kMessage &&
-        !unanswered_.Admit(NowNs())) [[unlikely]] {
+    if (result == CutResult::kMessage &&
+        request->ticket.As<TrpcTicket>().one_way && !unanswered_.Admit(NowNs()))
+        [[unlikely]] {
       *error = "trpc: frames of streams without end";
       return CutResult::kError;
     }
@@ -90,20 +88,22 @@ class TrpcServerProtocol final
   }
 
   ParseResult Parse(InboundRequest* request) const override {
-    return request->ticket.variant == kStreamTicket
+    return request->ticket.As<TrpcTicket>().is_stream
                ? ParseResult::kReject
                : FramedServerProtocol::Parse(request);
   }
 
-  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
+  void Write(const ReplyTicket& reply_ticket,
+             OutboundResponse&& response) override {
+    const auto& ticket = reply_ticket.As<TrpcTicket>();
     if (ticket.one_way) return;
     std::string scratch;
     const std::string_view text =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
-    if (ticket.variant == kStreamTicket) [[unlikely]]
+    if (ticket.is_stream) [[unlikely]]
       return RefuseStream(ticket, text);
     TrpcResponseMeta meta;
-    meta.request_id = static_cast<std::uint32_t>(ticket.correlation_id);
+    meta.request_id = ticket.request_id;
     if (!ticket.request_header.empty()) {
       RepeatHeader(ticket.request_header, &meta);
     }
@@ -135,14 +135,14 @@ class TrpcServerProtocol final
   static constexpr bool kJoinsMethodName = true;
 
   static void Describe(const TrpcFrame& frame, InboundRequest* request) {
-    request->ticket.order = frame.stream_id;
-    request->ticket.codec = frame.version;
+    TrpcTicket& ticket = request->ticket.Emplace<TrpcTicket>();
+    ticket.stream_id = frame.stream_id;
+    ticket.version = frame.version;
     if (frame.type != TrpcFrame::kStream) return;
-    request->ticket.variant = kStreamTicket;
-    request->ticket.correlation_id = frame.stream_id;
+    ticket.is_stream = true;
     // What tells of a stream's end, or of room for more, wants no reply.
-    request->ticket.one_way = frame.stream_type == TrpcFrame::kStreamClose ||
-                              frame.stream_type == TrpcFrame::kStreamFeedback;
+    ticket.one_way = frame.stream_type == TrpcFrame::kStreamClose ||
+                     frame.stream_type == TrpcFrame::kStreamFeedback;
     Reject("this server has no streams", "", request, STATUS_NOT_SUPPORTED);
   }
 
@@ -153,9 +153,13 @@ class TrpcServerProtocol final
 
   static bool Identify(const TrpcRequestMeta& meta, bool malformed,
                        InboundRequest* request) {
-    request->ticket.correlation_id = meta.request_id;
-    request->ticket.one_way = meta.call_type == kTrpcOneWay;
-    if (RepeatsHeader(meta)) request->ticket.request_header = meta.bytes;
+    TrpcTicket& ticket = request->ticket.As<TrpcTicket>();
+    ticket.request_id = meta.request_id;
+    ticket.one_way = meta.call_type == kTrpcOneWay;
+    if (RepeatsHeader(meta)) {
+      ticket.request_header = meta.bytes;
+      request->head.reply_needs_request = true;
+    }
     return meta.request_id != 0 || !malformed;
   }
 
@@ -188,7 +192,7 @@ class TrpcServerProtocol final
     head->timeout_ms = meta.timeout;
     head->compression = *compression;
     head->acceptable_compressions = kTrpcTraits.compressions;
-    request->ticket.format = *format;
+    head->format = *format;
     return ParseResult::kOk;
   }
 
@@ -200,7 +204,7 @@ class TrpcServerProtocol final
            meta.has_trans_info;
   }
 
-  [[gnu::cold, gnu::noinline]] void RefuseStream(const ReplyTicket& ticket,
+  [[gnu::cold, gnu::noinline]] void RefuseStream(const TrpcTicket& ticket,
                                                  std::string_view text) {
     sink()->Write(StreamReset(ticket, text));
   }

@@ -48,6 +48,7 @@
 #ifndef FLARE_RPC_WIRE_TRPC_PROTOCOL_H_
 #define FLARE_RPC_WIRE_TRPC_PROTOCOL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -56,6 +57,17 @@
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
+
+// What the server remembers of a call (ReplyTicket).
+struct TrpcTicket {
+  std::uint32_t request_id = 0;
+  std::uint32_t stream_id = 0;  // this and `version`: of the frame's header
+  std::uint8_t version = 0;
+  bool is_stream = false;  // the frame belongs to a stream
+  bool one_way = false;
+  // Of a request whose reply repeats parts of it: its protobuf header.
+  std::string_view request_header;
+};
 
 std::unique_ptr<ServerProtocol> NewTrpcServerProtocol(const Limits& limits,
                                                       ReplySink* sink);

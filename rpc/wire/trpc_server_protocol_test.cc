@@ -101,7 +101,7 @@ TEST_F(TrpcServer, ReadsTheDocumentedRequestInAnyPieces) {
     ASSERT_EQ(driver.count(), 2u);
     ASSERT_EQ(driver.result(1), ParseResult::kOk);
     const auto& request = driver.request(1);
-    EXPECT_EQ(request.ticket.correlation_id, 1u);
+    EXPECT_EQ(request.ticket.As<TrpcTicket>().request_id, 1u);
     EXPECT_EQ(request.head.method, "trpc.test.helloworld.Greeter.SayHello");
     EXPECT_EQ(request.head.timeout_ms, 1000u);
     EXPECT_EQ(request.head.compression, CompressionAlgorithm::kNone);
@@ -119,7 +119,7 @@ TEST_F(TrpcServer, RepeatsWhatTheDocumentSays) {
   meta.content_type = 2u;
   driver_.Feed(Frame(Bytes(meta) + "\x4a\x06\x0a\x01k\x12\x01v", "{}"));
   ASSERT_EQ(driver_.result(), ParseResult::kOk);
-  EXPECT_EQ(driver_.request().ticket.format, PayloadFormat::kTrpcJson);
+  EXPECT_EQ(driver_.request().head.format, PayloadFormat::kTrpcJson);
   driver_.AnswerAll("{}");
   Sent sent(driver_.sink().Take());
   EXPECT_EQ(sent.meta.version, 3u);
@@ -192,7 +192,7 @@ TEST_F(TrpcServer, TranslatesFailuresAndSendsNoBodies) {
     response.body = CreateBufferSlow("body");
     response.attachment = CreateBufferSlow("attached");
     ReplyTicket ticket;
-    ticket.correlation_id = 7;
+    ticket.Emplace<TrpcTicket>().request_id = 7;
     driver_.protocol().Write(ticket, std::move(response));
     Sent sent(driver_.sink().Take());
     EXPECT_EQ(sent.meta.ret, c.ret);
