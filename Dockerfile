@@ -6,7 +6,6 @@
 FROM debian:12 AS build
 COPY . /flare
 WORKDIR /flare
-RUN apt-get update && apt-get install -y --no-install-recommends git ca-certificates
 RUN tools/build_debian /packages
 
 FROM debian:12-slim
