@@ -67,8 +67,9 @@ function(flare_program name)
   set_property(GLOBAL APPEND PROPERTY FLARE_PROGRAMS flare-${name})
   if(FLARE_JEMALLOC)
     # No symbol of it is referred to by its name: the linker would leave it out.
+    # In one piece, since CMake 4 moves the parts of several.
     target_link_libraries(flare-${name} PRIVATE
-      -Wl,--push-state,--no-as-needed flare::jemalloc -Wl,--pop-state)
+      -Wl,--push-state,--no-as-needed,$<TARGET_FILE:flare::jemalloc>,--pop-state)
   endif()
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_link_options(flare-${name} PRIVATE -Wl,--gc-sections)

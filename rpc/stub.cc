@@ -23,7 +23,7 @@ StubBase::StubBase(google::protobuf::RpcChannel* channel) : channel_(channel) {
 
 void FailByException(const google::protobuf::MethodDescriptor* method,
                      google::protobuf::RpcController* controller) {
-  const std::string& name = method->full_name();
+  const std::string name(method->full_name());
   const std::string what = TakeHandlerException("method " + name);
   if (controller == nullptr) return;
   controller->SetFailed("Method " + name + " has thrown " + what);

@@ -65,7 +65,7 @@ class ForwardedCall final : public Closure {
                         std::chrono::nanoseconds(0);
     if (!unsent || forwarding_.ErrorCode() != flare::rpc::STATUS_NOT_SUPPORTED)
       return forwarding_.ErrorText();
-    return "the proxy's route of " + method_->full_name() + ": " +
+    return "the proxy's route of " + std::string(method_->full_name()) + ": " +
            forwarding_.ErrorText();
   }
 
@@ -96,8 +96,9 @@ void ForwardingService::CallMethod(
   auto* const caller = static_cast<flare::RpcServerController*>(controller);
   const auto found = channels_.find(method);
   if (found == channels_.end()) {
-    caller->SetFailed(flare::rpc::STATUS_METHOD_NOT_FOUND,
-                      "There is no route for " + method->full_name() + ".");
+    caller->SetFailed(
+        flare::rpc::STATUS_METHOD_NOT_FOUND,
+        "There is no route for " + std::string(method->full_name()) + ".");
     return done->Run();
   }
   ForwardedCall::Start(found->second.get(), method, caller, request, response,

@@ -65,8 +65,8 @@ std::string UriFor(const google::protobuf::MethodDescriptor& method,
                    const std::map<std::string, std::string>& routes) {
   if (IsStreaming(method)) return "";
   for (const std::string& pattern :
-       {method.full_name(), method.service()->full_name(),
-        std::string(kEverything)}) {
+       {std::string(method.full_name()),
+        std::string(method.service()->full_name()), std::string(kEverything)}) {
     if (const auto found = routes.find(pattern); found != routes.end()) {
       return found->second;
     }
@@ -203,8 +203,8 @@ flare::Expected<FileDescriptorSet, Status> DeclareOpaqueMethods(
     }
     auto* const method = file->mutable_service(0)->add_method();
     method->set_name(pattern.substr(method_dot + 1));
-    method->set_input_type("." + opaque->full_name());
-    method->set_output_type("." + opaque->full_name());
+    method->set_input_type("." + std::string(opaque->full_name()));
+    method->set_output_type("." + std::string(opaque->full_name()));
   }
   return set;
 }

@@ -333,7 +333,7 @@ void ClientCall::EvaluateOutcome() {
 // What the deadline has ended. What was queued for a server that wasn't
 // connected to may be sent later.
 flare::Status ClientCall::TimeoutStatus() const {
-  std::string text = "no reply to " + method_->full_name();
+  std::string text = "no reply to " + std::string(method_->full_name());
   text += " from " + connection_->peer().ToString() + " until the deadline";
   if (!connection_->established()) {
     text += "; it was not connected, nothing was sent by then";

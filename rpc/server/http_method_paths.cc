@@ -22,11 +22,12 @@ void HttpMethodPaths::SetUp(const MethodTable& methods,
   routes_ = &routes;
   for (const Method* const method : methods.All()) {
     const auto& service = *method->descriptor->service();
-    for (const std::string* name : {&service.full_name(), &service.name()}) {
-      const std::string path = "/" + *name + "/";
-      Add(path, service.full_name(), &services_);
-      Add(path + method->descriptor->name(), std::string(method->name()),
-          &methods_);
+    for (const std::string_view name : {std::string_view(service.full_name()),
+                                        std::string_view(service.name())}) {
+      const std::string path = "/" + std::string(name) + "/";
+      Add(path, std::string(service.full_name()), &services_);
+      Add(path + std::string(method->descriptor->name()),
+          std::string(method->name()), &methods_);
     }
   }
 }

@@ -32,7 +32,8 @@ class KnownMethods {
   void Add(const google::protobuf::ServiceDescriptor& service) {
     ScopedLock guard(mutex_);
     for (int i = 0; i != service.method_count(); ++i) {
-      services_[service.method(i)->full_name()] = service.full_name();
+      services_[std::string(service.method(i)->full_name())] =
+          service.full_name();
     }
   }
 
@@ -68,8 +69,9 @@ flare::Status CheckOptions(const google::protobuf::MethodDescriptor& method) {
                   options.GetExtension(flare::max_queueing_delay_ms))}) {
     if (value < 0) {
       return flare::Status(
-          EINVAL, "method " + method.full_name() + " has the option (flare." +
-                      name + ") = " + std::to_string(value) +
+          EINVAL, "method " + std::string(method.full_name()) +
+                      " has the option (flare." + name +
+                      ") = " + std::to_string(value) +
                       " in its .proto file; it must be at least 0, which "
                       "means no limit");
     }
@@ -118,7 +120,7 @@ flare::Status MethodTable::Add(google::protobuf::Service* service) {
     const std::string_view name = added->name();
     if (!methods_.emplace(name, std::move(method)).second) {
       return flare::Status(
-          EEXIST, "service " + descriptor->full_name() +
+          EEXIST, "service " + std::string(descriptor->full_name()) +
                       " was added before: a server has each service once");
     }
     const std::size_t package = descriptor->file()->package().size();

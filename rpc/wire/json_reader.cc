@@ -82,19 +82,21 @@ class JsonReader {
                     " levels");
   }
   [[gnu::cold, gnu::noinline]] bool IsNoObject(const Descriptor* type) {
-    return in_.Fail("expects an object, a " + type->full_name());
+    return in_.Fail("expects an object, a " + std::string(type->full_name()));
   }
   [[gnu::cold, gnu::noinline]] bool HasNoField(const Descriptor* type,
                                                std::string_view key) {
-    return in_.Fail("a " + type->full_name() + " has no field '" +
+    return in_.Fail("a " + std::string(type->full_name()) + " has no field '" +
                     std::string(key) + "'");
   }
   [[gnu::cold, gnu::noinline]] bool IsChosen(
       const google::protobuf::OneofDescriptor* choice) {
-    return in_.Fail("another field of " + choice->full_name() + " is set");
+    return in_.Fail("another field of " + std::string(choice->full_name()) +
+                    " is set");
   }
   [[gnu::cold, gnu::noinline]] bool IsUnusable(const FieldDescriptor* field) {
-    return in_.Fail("expects another value for " + field->full_name());
+    return in_.Fail("expects another value for " +
+                    std::string(field->full_name()));
   }
 
   [[gnu::noinline]] bool ReadAny(Message* any, int levels);
@@ -270,7 +272,7 @@ bool JsonReader::ReadMap(Message* message, const FieldDescriptor* field,
   // Sorted rather than hashed: nobody can choose keys that take longer.
   std::sort(keys.begin(), keys.end());
   return std::adjacent_find(keys.begin(), keys.end()) == keys.end() ||
-         in_.Fail("a key is twice in " + field->full_name());
+         in_.Fail("a key is twice in " + std::string(field->full_name()));
 }
 
 bool JsonReader::ReadElement(Message* message, const FieldDescriptor* field,
@@ -516,7 +518,7 @@ bool JsonReader::ReadAnyValue(Message* value, int levels) {
     if (key == "@type") {
       if (!in_.SkipValue(kMaxJsonNesting)) return false;
     } else if (key != "value") {
-      return in_.Fail("an Any of " + value->GetTypeName() +
+      return in_.Fail("an Any of " + std::string(value->GetTypeName()) +
                       " has a \"value\" only");
     } else if (!ReadMessage(value, levels)) {
       return false;

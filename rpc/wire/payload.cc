@@ -31,8 +31,8 @@ constexpr std::size_t kReferredAtMost = 4096;
 
 flare::Status Malformed(const pb::Message& message, std::string_view what) {
   return flare::Status(STATUS_MALFORMED_DATA,
-                       "can't read a " + message.GetTypeName() + ": " +
-                           std::string(CutUtf8(what, kMaxExplanation)));
+                       "can't read a " + std::string(message.GetTypeName()) +
+                           ": " + std::string(CutUtf8(what, kMaxExplanation)));
 }
 
 // The first required field that `message` lacks. Protobuf's own list of all has
@@ -66,7 +66,7 @@ std::string MissingField(const pb::Message& message) {
     for (int i = 0; i != at->GetDescriptor()->field_count(); ++i) {
       const pb::FieldDescriptor* const field = at->GetDescriptor()->field(i);
       if (field->is_required() && !at->GetReflection()->HasField(*at, field)) {
-        return path + field->name();
+        return path + std::string(field->name());
       }
     }
     std::vector<const pb::FieldDescriptor*> fields;
@@ -122,8 +122,8 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
 [[gnu::cold, gnu::noinline]] flare::Status CannotSerialize(
     const pb::Message& message, const std::string& why) {
   return flare::Status(STATUS_SERIALIZE_RESPONSE,
-                       "can't write a " + message.GetTypeName() + ": " +
-                           std::string(CutUtf8(why, kMaxExplanation)));
+                       "can't write a " + std::string(message.GetTypeName()) +
+                           ": " + std::string(CutUtf8(why, kMaxExplanation)));
 }
 
 [[gnu::cold, gnu::noinline]] flare::Status LacksFields(

@@ -225,7 +225,7 @@ bool ReadText(const Buffer& text, pb::Message* message, std::string* why) {
       [](const pb::Message& holder, const pb::FieldDescriptor* field, int) {
         return HoldsUtf8(holder, field);
       });
-  if (bad != nullptr) *why = bad->full_name() + " isn't UTF-8";
+  if (bad != nullptr) *why = std::string(bad->full_name()) + " isn't UTF-8";
   return bad == nullptr;
 }
 

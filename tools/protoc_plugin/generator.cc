@@ -20,7 +20,7 @@ namespace pb = google::protobuf;
 // "file.proto:12: ", or "file.proto: " when the line is not known.
 template <class Descriptor>
 std::string Where(const Descriptor& what) {
-  std::string where = what.file()->name();
+  std::string where(what.file()->name());
   pb::SourceLocation location;
   if (what.GetSourceLocation(&location)) {
     where += ":" + std::to_string(location.start_line + 1);
@@ -31,7 +31,7 @@ std::string Where(const Descriptor& what) {
 // The reason why no code can be generated for this method, or "".
 std::string FindObstacle(const pb::MethodDescriptor& method) {
   if (!method.client_streaming() && !method.server_streaming()) return "";
-  return Where(method) + "Streaming method " + method.full_name() +
+  return Where(method) + "Streaming method " + std::string(method.full_name()) +
          " is not supported: flare generates code for unary methods only. "
          "Remove the word `stream` from its declaration, or move the method "
          "to a .proto file that is not given to this plugin.";
@@ -45,7 +45,7 @@ std::string FindNameRepeated(const pb::ServiceDescriptor& service) {
     const std::string name = NameInCpp(method);
     const auto [other, added] = taken.emplace(name, method.name());
     if (added) continue;
-    return Where(method) + "Method " + method.full_name() +
+    return Where(method) + "Method " + std::string(method.full_name()) +
            " would have the name " + name + " in C++, as method " +
            other->second + " has. Rename one of the two.";
   }
@@ -56,7 +56,7 @@ std::string FindNameRepeated(const pb::ServiceDescriptor& service) {
 std::string FindObstacle(const pb::ServiceDescriptor& service) {
   if (service.file()->options().optimize_for() ==
       pb::FileOptions::LITE_RUNTIME) {
-    return Where(service) + "Service " + service.full_name() +
+    return Where(service) + "Service " + std::string(service.full_name()) +
            " is in a file with `optimize_for = LITE_RUNTIME`, which leaves "
            "out the descriptors that calls are dispatched by. Remove that "
            "option.";
@@ -73,15 +73,15 @@ std::string FindObstacle(const pb::ServiceDescriptor& service) {
 // else in the package.
 std::string FindNameTaken(const pb::ServiceDescriptor& service,
                           std::map<std::string, std::string>* taken) {
-  const std::string scope = service.full_name().substr(
-      0, service.full_name().size() - service.name().size());
+  const std::string scope(service.full_name().substr(
+      0, service.full_name().size() - service.name().size()));
   for (const std::string& name : AddedClasses(service)) {
     const auto [other, added] = taken->emplace(name, service.name());
     const bool declared = service.file()->pool()->FindFileContainingSymbol(
                               scope + name) != nullptr;
     if (added && !declared) continue;
     return Where(service) + "Class " + name + ", generated for service " +
-           service.full_name() + ", would have the name of " +
+           std::string(service.full_name()) + ", would have the name of " +
            (declared ? scope + name + ", which is declared"
                      : "one generated for service " + other->second) +
            ". Rename one of the two.";
@@ -107,7 +107,7 @@ std::string MakeGuard(const pb::FileDescriptor& file) {
 // "a.b" -> {"a", "b"}: protoc makes each part of a package a namespace.
 std::vector<std::string> NamespacesOf(const pb::FileDescriptor& file) {
   std::vector<std::string> names;
-  std::istringstream package(file.package());
+  std::istringstream package{std::string(file.package())};
   for (std::string name; std::getline(package, name, '.');) {
     names.push_back(name);
   }
@@ -190,7 +190,7 @@ bool Generator::Generate(const pb::FileDescriptor* file,
     if (error->empty()) *error = FindNameTaken(*file->service(i), &taken);
     if (!error->empty()) return false;
   }
-  std::string base = pb::compiler::StripProto(file->name());
+  std::string base = pb::compiler::StripProto(std::string(file->name()));
   using Print =
       void (*)(const pb::FileDescriptor&, const std::string&, pb::io::Printer*);
   auto write = [&](const char* extension, Print print) {

@@ -53,18 +53,20 @@ bool IsKeyword(const std::string& name) {
 
 // In C++. As protoc does it for fields, "_" is appended to keywords.
 std::string NameOf(const pb::ServiceDescriptor& service) {
-  return IsKeyword(service.name()) ? service.name() + "_" : service.name();
+  const std::string name(service.name());
+  return IsKeyword(name) ? name + "_" : name;
 }
 
 Variables VariablesOf(const pb::ServiceDescriptor& service) {
-  return {{"Service", NameOf(service)}, {"full_name", service.full_name()}};
+  return {{"Service", NameOf(service)},
+          {"full_name", std::string(service.full_name())}};
 }
 
 Variables VariablesOf(const pb::MethodDescriptor& method) {
   using pb::compiler::cpp::QualifiedClassName;
   return {{"Service", NameOf(*method.service())},
           {"Method", NameInCpp(method)},
-          {"full_name", method.full_name()},
+          {"full_name", std::string(method.full_name())},
           {"index", std::to_string(method.index())},
           {"Request", QualifiedClassName(method.input_type())},
           {"Response", QualifiedClassName(method.output_type())}};
@@ -400,7 +402,7 @@ std::string NameInCpp(const pb::MethodDescriptor& method) {
                                     "owns_channel_",
                                     "CallAndWait",
                                     "CallWithFuture"};
-  std::string name = method.name();
+  std::string name(method.name());
   while (IsKeyword(name) || taken.contains(name)) name += '_';
   return name;
 }
