@@ -463,6 +463,15 @@ class CheckCMakeTest(unittest.TestCase):
             ['-fother: only in cmake/FlareTargets.cmake',
              '-fsafe: only in tools/bazel/flare.bzl'])
 
+    def test_versions(self):
+        header = 'inline constexpr char kVersion[] = "1.2.3";'
+        self.assertEqual(list(check_cmake.compare_versions(header, {
+            'a': 'module(\n    name = "flare",\n    version = "1.2.3",',
+            'b': 'bazel_dep(name = "flare", version = "1.2.3")'})), [])
+        self.assertEqual(list(check_cmake.compare_versions(header, {
+            'c': 'module(name = "flare", version = "1.2.30")'})),
+            ["c: flare isn't of version 1.2.3 there"])
+
     def test_where_headers_are_installed(self):
         for path, installed in (('rpc/start/init.h', 'flare/init.h'),
                                 ('rpc/start/init/on_init.h', 'flare/init/on_init.h'),

@@ -7,7 +7,7 @@ load(":precompiled.bzl", "include_precompiled")
 _ROOT = Label("//:BUILD.bazel").workspace_root
 
 def _ours(label):
-    """`label` as of this file's repository, wherever the macro is called."""
+    """`label` as seen from this file, wherever the macro is called."""
     return str(Label(label))
 
 COPTS = [
@@ -142,7 +142,7 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
             _ours("//:plain_tests"): _test_copts("O0"),
             "//conditions:default": _test_copts(optimisation),
         }) + copts,
-        deps = deps + ["@system_libs//:gtest_main"] + select({
+        deps = deps + [_ours("@system_libs//:gtest_main")] + select({
             _ours("//:plain_tests"): [_ours("//tools/bazel:headers_O0")],
             "//conditions:default": [_ours("//tools/bazel:headers_" + optimisation)],
         }),
@@ -191,7 +191,7 @@ def flare_cc_binary(name, deps = [], copts = [], **kwargs):
         copts = COPTS + copts + _precompiled_copts(),
         deps = deps + _precompiled_deps() + select({
             _ours("//:sanitized"): [],
-            "//conditions:default": ["@system_libs//:jemalloc"],
+            "//conditions:default": [_ours("@system_libs//:jemalloc")],
         }),
         **kwargs
     )
@@ -207,6 +207,12 @@ def _root_of(repository):
     name = repository.replace("@", "")
     return "external/" + name if name else "."
 
+def _root_of_dep(label):
+    """Where the repository of a caller's label lies."""
+    if hasattr(native, "package_relative_label"):  # Since Bazel 6.
+        return native.package_relative_label(label).workspace_root or "."
+    return _root_of(label.split("//")[0])
+
 def _proto_paths(deps):
     """Options that tell protoc where imports start.
 
@@ -215,7 +221,7 @@ def _proto_paths(deps):
     roots = [_root_of(native.repository_name())]
     for dep in deps:
         if dep.startswith("@"):
-            roots.append(_root_of(dep.split("//")[0]))
+            roots.append(_root_of_dep(dep))
     options = []
     for path in roots + [(_ROOT + "/" if _ROOT else "") + "include"]:
         option = "--proto_path=" + path
@@ -283,7 +289,7 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
         # Protoc's part of the code is not ours to keep free of warnings.
         copts = [option for option in COPTS if option != "-Werror"] +
                 _precompiled_copts(),
-        deps = deps + ["@system_libs//:protobuf"] + _precompiled_deps() +
+        deps = deps + [_ours("@system_libs//:protobuf")] + _precompiled_deps() +
                ([_ours("//rpc")] if services else []),
         # Services are found by name (reflection, stubs): the linker may not
         # leave out files that only register themselves.
