@@ -30,8 +30,11 @@ foreach(folder base fiber io)
     ${folder}/*_test.cc ${folder}/*/*_test.cc)
   # Part of flare::rpc.
   list(FILTER tests EXCLUDE REGEX "/zero_copy_stream_test\\.cc$")
-  flare_tests(${folder} FILES ${tests}
-    LIBRARIES flare_fiber_testing flare::io flare::lz4 flare::zstd ZLIB::ZLIB)
+  set(libraries flare::${folder} flare::lz4 flare::zstd ZLIB::ZLIB)
+  if(NOT folder STREQUAL base)
+    list(APPEND libraries flare_fiber_testing)
+  endif()
+  flare_tests(${folder} FILES ${tests} LIBRARIES ${libraries})
 endforeach()
 
 if(FLARE_BUILD_RPC)
