@@ -202,6 +202,10 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
 // The scope runs in `context` (nullptr: in none), which it keeps alive.
 class ExecutionContextScope {
  public:
+  // ... which somebody else keeps alive.
+  explicit ExecutionContextScope(ExecutionContext* context)
+      : place_(ExecutionContext::Place()),
+        previous_(std::exchange(*place_, context)) {}
   explicit ExecutionContextScope(RefPtr<ExecutionContext> context)
       : context_(std::move(context)),
         place_(ExecutionContext::Place()),

@@ -91,8 +91,17 @@ void RpcServerController::Reset() {
   raw_bytes_.reset();
 }
 
+bool RpcServerController::IsCanceled() const {
+  return call_ != nullptr && call_->IsCanceled();
+}
+
+std::stop_token RpcServerController::GetStopToken() const {
+  return call_ != nullptr ? call_->stop_token() : std::stop_token();
+}
+
 void RpcServerController::NotifyOnCancel(google::protobuf::Closure* callback) {
-  callback->Run();
+  if (call_ == nullptr) return callback->Run();
+  call_->NotifyOnCancel(callback);
 }
 
 }  // namespace flare

@@ -23,6 +23,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "flare/base/buffer.h"
@@ -125,12 +126,23 @@ class RpcServerController final : public google::protobuf::RpcController {
   // As new.
   void Reset() override;
 
-  // Calls aren't cancelled by their callers in any protocol of ours.
-  // StartCancel is for clients and does nothing; `callback` runs at once, to
-  // keep the promise that it runs exactly once.
-  void StartCancel() override {}
-  bool IsCanceled() const override { return false; }
+  // --- Cancellation (docs/cancellation.md) ---
+
+  // Whether a reply is of no use any more, as far as is known: the caller's
+  // connection is closed, or its input has ended (which isn't noticed while the
+  // server doesn't read from it), the caller's timeout has passed, or the
+  // server doesn't wait for running calls any longer. Cheap enough for a loop.
+  bool IsCanceled() const override;
+  // Stops when IsCanceled() becomes true: for waits that take a token. The same
+  // as ExecutionContext::Current()->stop_token() in the method. Its callbacks
+  // must not block. Never stops outside of a server.
+  std::stop_token GetStopToken() const;
+  // Runs `callback` once: on a fiber of its own when the call is cancelled, or
+  // behind the reply, before `done` returns; at once if it is cancelled
+  // already, and outside of a server.
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
+  // For clients; does nothing.
+  void StartCancel() override {}
 
  private:
   friend class rpc::ServerCall;

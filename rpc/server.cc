@@ -5,9 +5,10 @@
 //      connections only shrinks from then on.
 // [S2] Each connection is then told to end its input once more having read all
 //      that had arrived. It answers what was read, flushes, and closes.
-// [S3] Join() waits for that until the drain timeout. What is open then is
-//      cut; calls that still run keep their connection and the ServerState
-//      alive and finish into the void.
+// [S3] Join() waits for that until the drain timeout. Running calls are told to
+//      stop then, and those that watch for it have a moment to answer. What is
+//      still open is cut; calls that still run keep their connection and the
+//      ServerState alive and finish into the void.
 // [S4] From the drain timeout on calls that come to their workers are refused,
 //      so that what is queued doesn't keep the process any longer. If the
 //      program was told to quit and its workers are held, another thread does
@@ -109,16 +110,20 @@ class Server::Running final : public rpc::RunningServer {
     state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
       connection->Drain();  // [S2]
     });
-    const std::int64_t least_ns =
-        std::min(ToNs(state_->options().drain_timeout), kLeastDrainNs);
     // relaxed: see BeginStop().
     cut_at_ns_ = std::max(drain_deadline_ns_.load(std::memory_order_relaxed),
-                          SaturatingAdd(NowNs(), least_ns));
+                          SaturatingAdd(NowNs(), LeastDrainNs()));
   }
 
   std::size_t Join() {  // [S3]
     if (state_->connections.WaitUntilGone(cut_at_ns_)) return 0;
-    if (!std::exchange(cut_, true)) Cut();
+    if (!std::exchange(cut_, true)) {
+      if (StopCalls() && state_->connections.WaitUntilGone(
+                             SaturatingAdd(NowNs(), LeastDrainNs()))) {
+        return 0;
+      }
+      Cut();
+    }
     const std::size_t running = state_->statistics().calls_running;
     if (running != 0) return running;
     // Calls aren't counted any more just before their end, nor is that number
@@ -151,6 +156,20 @@ class Server::Running final : public rpc::RunningServer {
     LOG(WARNING) << state_->title()
                  << " stops, as the process was told to quit, and begins none "
                     "of the queued calls: its workers are held by others.";
+  }
+
+  std::int64_t LeastDrainNs() const {
+    return std::min(ToNs(state_->options().drain_timeout), kLeastDrainNs);
+  }
+
+  // False: nobody watches for it.
+  bool StopCalls() {
+    std::size_t stopped = 0;
+    state_->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
+      stopped +=
+          connection->watched_calls().StopAll(fiber::StopCause::kShuttingDown);
+    });
+    return stopped != 0;
   }
 
   void Cut() {

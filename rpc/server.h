@@ -166,6 +166,11 @@ class Server {
     // those for which it returns false are closed. Must neither block nor throw
     // (which ends the process).
     std::function<bool(const Endpoint&)> conn_filter = nullptr;
+    // A peer that ends its input, as one does that is killed, is taken for
+    // gone: its calls are told to stop (docs/cancellation.md). Replies that are
+    // made all the same are sent. False: only at the end of the whole
+    // connection.
+    bool cancel_calls_at_end_of_input = true;
   };
 
   // Totals since Start(); approximate while the server runs.
@@ -187,6 +192,10 @@ class Server {
     std::uint64_t calls_overloaded = 0;  // ... of these over some limit
     std::uint64_t calls_malformed = 0;   // ... of these not understood
     std::uint64_t calls_unknown = 0;     // ... of these no such method
+    // Those that were told to stop before they had been answered, and watched
+    // for it (docs/cancellation.md), or didn't begin, as their connection had
+    // been closed.
+    std::uint64_t calls_cancelled = 0;
   };
 
   // Of one method, since Start(); approximate while the server runs, but
@@ -275,14 +284,16 @@ class Server {
 
   // Blocks the fiber or thread until all calls have been answered, replies sent
   // and connections closed, or Options::drain_timeout has passed since Stop():
-  // then connections are cut and calls that still run are abandoned with a log
-  // line; their replies go nowhere. Does Stop() if nobody has. After it
-  // returns, nothing of this server calls user code but such abandoned calls
-  // (a method that has called its `done` may still be on its way back, and
-  // values of ExecutionLocals are destroyed when it is).
-  // Returns how many of these there are. They have ended when a further Join(),
-  // which doesn't wait for them, returns 0. Fibers don't go on after the end of
-  // flare::Start(), so neither do they, except on threads of your own.
+  // then running calls are told to stop (docs/cancellation.md), which, if they
+  // do, have a second (no more than that timeout) to answer; connections are
+  // cut and calls that still run are abandoned with a log line; their replies
+  // go nowhere. Does Stop() if nobody has. After it returns, nothing of this
+  // server calls user code but such abandoned calls (a method that has called
+  // its `done` may still be on its way back, and values of ExecutionLocals are
+  // destroyed when it is). Returns how many of these there are. They have ended
+  // when a further Join(), which doesn't wait for them, returns 0. Fibers don't
+  // go on after the end of flare::Start(), so neither do they, except on
+  // threads of your own.
   std::size_t Join();
 
   Statistics statistics() const;

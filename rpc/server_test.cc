@@ -38,10 +38,13 @@ TEST_F(ServerCallTest, AnswersACall) {
 
 // No test of this program may have an ExecutionLocal: those that do are in
 // request_context_test.cc.
-TEST_F(ServerCallTest, MakesNoContextsWhereNobodyCouldTell) {
+TEST_F(ServerCallTest, RunsInAContextAlsoWithoutLocals) {
   EXPECT_FALSE(fiber::ExecutionContext::AnyLocals());
   service().on_call = [](TestCall call) {
-    EXPECT_EQ(fiber::ExecutionContext::Current(), nullptr);
+    const auto* const context = fiber::ExecutionContext::Current();
+    ASSERT_NE(context, nullptr);
+    EXPECT_TRUE(context->IsAsNew());
+    EXPECT_EQ(context->deadline_ns(), 0);
     FlexibleService::Echo(call);
   };
   StartServer();

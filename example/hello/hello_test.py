@@ -86,6 +86,14 @@ class HelloTest(unittest.TestCase):
             server.kill()
         server.wait()
 
+    def test_calls_end_when_nobody_waits(self):
+        done = subprocess.run([os.path.join(HERE, 'cancelled')],
+                              capture_output=True, timeout=PATIENCE_S,
+                              check=True)
+        self.assertEqual(done.stdout.decode().splitlines(), [
+            'sleep: ended in time', 'wait: ended in time',
+            'busy: ended in time', 'shared: ended in time'])
+
     def test_client_gets_its_words_back(self):
         client = subprocess.run([os.path.join(HERE, 'client')],
                                 stdout=subprocess.PIPE, timeout=PATIENCE_S,

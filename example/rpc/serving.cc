@@ -1,9 +1,13 @@
 #include "example/rpc/serving.h"
 
+#include <cerrno>
 #include <chrono>
+#include <stop_token>
+#include <string>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
@@ -20,11 +24,18 @@ flare::Expected<flare::Endpoint> ParseListenAddress(const std::string& ip,
                                    std::to_string(port));
 }
 
-void DoWork(const Work& work) {
-  if (work.kind == WorkKind::kSleepFiber) {
-    return flare::this_fiber::SleepFor(work.length);
+flare::Status DoWork(const Work& work) {
+  if (work.kind != WorkKind::kSleepFiber) {
+    DoWorkOnThread(work);
+    return flare::Status();
   }
-  DoWorkOnThread(work);
+  auto* const context = flare::fiber::ExecutionContext::Current();
+  const auto stop =
+      context != nullptr ? context->stop_token() : std::stop_token();
+  if (flare::this_fiber::SleepFor(stop, work.length)) return flare::Status();
+  return flare::Status(ECANCELED,
+                       std::string("the call ends before its time: ") +
+                           ToString(context->stop_cause()));
 }
 
 int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter) {

@@ -46,18 +46,19 @@ class RequestCounter {
   std::array<Slot, kThreadSlots> slots_;
 };
 
-// Blocks the fiber or the worker, as the kind says, until it's done.
-void DoWork(const Work& work);
+// Blocks the fiber or the worker, as the kind says, until it's done. Fails if
+// the call is cancelled meanwhile, as when its caller is killed; of kind
+// kSleepFiber only.
+flare::Status DoWork(const Work& work);
 
 // Does what `request` asks for in its fields `work` and `work_us`, or what
 // `usual` says if it asks for nothing. Fails, having done nothing, if it asks
-// for something impossible.
+// for something impossible; and as DoWork().
 template <class Request>
 flare::Status WorkOn(const Request& request, const WorkSource& usual) {
   const auto requested = RequestedWork(request);
   if (!requested) return requested.error();
-  DoWork(requested->kind == WorkKind::kNone ? usual.Draw() : *requested);
-  return flare::Status();
+  return DoWork(requested->kind == WorkKind::kNone ? usual.Draw() : *requested);
 }
 
 // Starts `server` and blocks the fiber until the process is told to quit,

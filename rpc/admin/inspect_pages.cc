@@ -83,8 +83,9 @@ void WriteServer(const Server::Statistics& s, std::ostream& out) {
       << "\ncalls_running " << s.calls_running            //
       << "\ncalls_failed " << s.calls_failed              //
       << "\ncalls_overloaded " << s.calls_overloaded << "\ncalls_malformed "
-      << s.calls_malformed                      //
-      << "\ncalls_unknown " << s.calls_unknown  //
+      << s.calls_malformed                          //
+      << "\ncalls_unknown " << s.calls_unknown      //
+      << "\ncalls_cancelled " << s.calls_cancelled  //
       << "\nlog_lines_lost " << LostLogLines() << "\n";
 }
 

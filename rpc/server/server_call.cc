@@ -1,3 +1,26 @@
+// The end of a call. Two leave it, in any order: the task that calls the
+// service, and `done` (Run()). What they have done is in one word, progress_:
+//
+//   kReturned  the service's method has returned, or wasn't called
+//   kEnded     somebody has claimed the end: by `done`, or as the method threw
+//   kThrown    ... the latter
+//   kOver      all of the call is released but its memory
+//   kWatched   somebody watches its context
+//
+// [CE1] Whoever sets kEnded answers the call and releases it, nobody else. An
+//       exception that leaves the method sets it, too: the call fails if that
+//       was first; if `done` was, the exception is only logged. A watcher of
+//       the context that finds it set begins nothing; one that comes before it
+//       is ended with the call (call_watch.cc [CW1]).
+// [CE2] Of kReturned and kOver, the second to be set gives the call back. So
+//       call and context last as long as the method.
+// [CE3] A call whose method threw before `done` isn't given back soon: what the
+//       method has passed `done` on to may still use it, and run it, which has
+//       no effect then (ThrownCalls).
+// [CE4] The context is kept for the next call if the call has the only
+//       reference, and nobody has stored anything in it, watched or stopped it.
+//       Otherwise the call disowns it, when it ends (if it was watched) or is
+//       given back, before it is used again.
 #include "flare/rpc/server/server_call.h"
 
 #include <chrono>
@@ -9,9 +32,12 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/base/object_pool.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/http/http_ticket.h"
+#include "flare/rpc/server/call_watch.h"
 #include "flare/rpc/server/handler_exception.h"
 #include "flare/rpc/server/http_pieces.h"
 #include "flare/rpc/server/reply_turn_event.h"
@@ -22,19 +48,43 @@ namespace flare::rpc {
 
 // There is one for each call that is under way
 // (docs/decisions/0037-small-calls.md).
-static_assert(sizeof(ServerCall) <= 640);
+static_assert(sizeof(ServerCall) <= 656);
 
 namespace {
 
 using Failure = ServerState::Failure;
-using fiber::ExecutionContext;
 using fiber::ExecutionContextScope;
+using fiber::StopCause;
+
+constexpr std::uint8_t kReturned = 1;
+constexpr std::uint8_t kEnded = 2;
+constexpr std::uint8_t kThrown = 4;
+constexpr std::uint8_t kOver = 8;
+constexpr std::uint8_t kWatched = 16;
 
 constexpr char kOverloadedText[] = "Server overloaded.";
 
 // How long a call waits for the replies before its own to be made, at most.
 // They may depend on its fiber: on what that holds, or is to do next.
 constexpr std::chrono::seconds kMaxTurnDelay(1);
+
+// The latest calls whose methods threw before `done` [CE3].
+class ThrownCalls {
+ public:
+  // Returns the one to be given back for it, or null.
+  ServerCall* Swap(ServerCall* call) {
+    ScopedLock guard(lock_);
+    return std::exchange(calls_[next_++ % kKept], call);
+  }
+
+ private:
+  static constexpr std::size_t kKept = 64;
+
+  Spinlock lock_;
+  std::size_t next_ FLARE_GUARDED_BY(lock_) = 0;
+  ServerCall* calls_[kKept] FLARE_GUARDED_BY(lock_) = {};
+};
+constinit ThrownCalls thrown_calls;
 
 }  // namespace
 
@@ -58,6 +108,10 @@ void ServerCall::ReleaseRequest() {
 
 void ServerCall::Recycle() {
   ReleaseRequest();
+  if (context_ != nullptr && !context_->IsAsNew()) [[unlikely]] {
+    context_->Disown();  // [CE4]
+    context_.Reset();    // May block, in destructors of values.
+  }
   ObjectPool<ServerCall>::Put(this);
 }
 
@@ -68,6 +122,8 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   method_ = nullptr;
   admitted_ = true;
   responded_ = false;
+  // relaxed: whoever runs the task has got the call through its queue.
+  progress_.store(kReturned, std::memory_order_relaxed);
   controller_.call_ = this;
   controller_.received_ns_ = received_ns;
   controller_.remote_peer_ = &connection->peer();
@@ -78,8 +134,7 @@ void ServerCall::CountHeld(std::size_t bytes) {
 }
 
 // The task. Without memory the call fails if its message took too much, else
-// its connection ends. What a service throws isn't caught: it may have run
-// `done`, and the call is gone.
+// its connection ends.
 void ServerCall::Serve() {
   bool lacks_memory = false;
   try {
@@ -89,13 +144,15 @@ void ServerCall::Serve() {
   }
   if (lacks_memory) [[unlikely]]
     return FailWithoutMemory();
-  const Method& method = *method_;
-  if (context_ != nullptr) [[unlikely]] {
-    CallServiceInContext(method);
-  } else {
-    CallService(method);
+  if (!CallService(*method_)) [[unlikely]]
+    return;
+  // acquire: pairs with the release in Finish [CE2].
+  std::uint8_t progress = progress_.load(std::memory_order_acquire);
+  if ((progress & kOver) == 0) {
+    // acq_rel: as above, and pairs with Finish on the other side.
+    progress = progress_.fetch_or(kReturned, std::memory_order_acq_rel);
   }
-  // Run() may have been called: nothing of this call is valid any more.
+  if ((progress & kOver) != 0) Recycle();
 }
 
 void ServerCall::FailWithoutMemory() {
@@ -133,6 +190,10 @@ void ServerCall::FinishUnanswered() {
 // be called.
 [[gnu::always_inline]] inline bool ServerCall::Begin() {
   controller_.dispatched_ns_ = NowNs();
+  if (connection_->lost()) [[unlikely]] {
+    connection_->state().CountCancelled(connection_->group());
+    return FinishUnanswered(), false;
+  }
   if (!ParseHead()) {
     Finish();
     return false;
@@ -253,8 +314,7 @@ bool ServerCall::ParseHead() {
     ticket_ = request_->ticket;
     ReleaseRequest();
   }
-  if (ExecutionContext::AnyLocals()) [[unlikely]]
-    context_ = ExecutionContext::Create();
+  OpenContext();
   return true;
 }
 
@@ -275,16 +335,77 @@ void ServerCall::RefuseStreaming(const Method& method) {
   return connection_->state().methods.FindByShortName(head.method);
 }
 
-void ServerCall::CallService(const Method& method) {
-  method.service->CallMethod(method.descriptor, &controller_,
-                             messages_.request(), messages_.response(), this);
+// False: the method threw, and the call isn't its task's any more.
+[[gnu::always_inline]] inline bool ServerCall::CallService(
+    const Method& method) {
+  // relaxed: nobody else knows of the call.
+  progress_.store(0, std::memory_order_relaxed);
+  std::exception_ptr exception;  // Fibers mustn't be suspended in handlers.
+  try {
+    const ExecutionContextScope scope(context_.Get());  // [CE2]
+    method.service->CallMethod(method.descriptor, &controller_,
+                               messages_.request(), messages_.response(), this);
+  } catch (...) {
+    exception = std::current_exception();
+    if (exception == nullptr) throw;  // What ends a thread.
+  }
+  return exception == nullptr || !FailByException(method, exception);
 }
 
-// Not inlined, as what others don't use would make their frames larger. The
-// scope has a reference of its own: the call may end, and the method go on.
-void ServerCall::CallServiceInContext(const Method& method) {
-  const ExecutionContextScope scope(context_);
-  CallService(method);
+// False: `done` was first, and the call goes its way.
+bool ServerCall::FailByException(const Method& method,
+                                 const std::exception_ptr& exception) {
+  const std::string name = "method " + std::string(method.name());
+  std::string what;
+  try {
+    std::rethrow_exception(exception);
+  } catch (...) {
+    what = TakeHandlerException(name);
+  }
+  // acq_rel: pairs with Run() and OnWatched() [CE1].
+  if ((progress_.fetch_or(kEnded | kThrown, std::memory_order_acq_rel) &
+       kEnded) != 0) {
+    return false;
+  }
+  // Not what is in the response: somebody may still be writing it [CE3].
+  if (!std::exchange(responded_, true)) {
+    what = "M" + name.substr(1) + " has thrown " + what;
+    connection_->state().CountFailure(connection_->group(), Failure::kOther);
+    const std::size_t worker = fiber::GetCurrentWorkerIndex();
+    method.counters.End(worker, /*failed=*/true, controller_.received_ns_,
+                        controller_.dispatched_ns_);
+    LeaveLimits(worker);
+    OutboundResponse response;
+    response.status = STATUS_FAILED;
+    response.description = what;
+    try {
+      protocol_->Write(ticket(), std::move(response));
+    } catch (const std::bad_alloc&) {
+      connection_->CloseOutOfMemory();
+      protocol_->GiveUp();
+    }
+  }
+  FinishThrown();
+  return true;
+}
+
+// Releases what the server counts, and nothing that the method may have passed
+// on [CE3].
+void ServerCall::FinishThrown() {
+  if (held_bytes_ != 0) CountHeld(0);
+  if (admitted_) LeaveLimits(fiber::GetCurrentWorkerIndex());
+  context_->Disown();  // Excludes a watch that begins [CW1].
+  if (watch_ != nullptr) std::exchange(watch_, nullptr)->End();
+  context_.Reset();
+  controller_.call_ = nullptr;
+  controller_.remote_peer_ = nullptr;
+  ServerConnection* const connection = std::exchange(connection_, nullptr);
+  if (ServerCall* const old = thrown_calls.Swap(this)) {
+    old->ReleaseMessages();
+    old->controller_.Reset();
+    old->Recycle();
+  }
+  connection->CallFinished();
 }
 
 // While the peer takes no replies: what waits is the request, which is mostly
@@ -313,6 +434,7 @@ void ServerCall::ServeHttp() {
   context.received_at = ToTimePoint(controller_.received_ns_);
   context.dispatched_at = ToTimePoint(controller_.dispatched_ns_);
 
+  OpenContext();
   HttpPieces pieces(connection_, protocol_, request_, &http_response_);
   context.body = &pieces;
 
@@ -338,17 +460,16 @@ void ServerCall::ServeHttp() {
   } else {
     protocol_->WriteHttp(ticket(), std::move(http_response_));
   }
+  // acq_rel: pairs with OnWatched() [CE1].
+  progress_.fetch_or(kEnded, std::memory_order_acq_rel);
   Finish();
 }
 
 void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
                              HttpServerContext* context) {
   try {
-    if (ExecutionContext::AnyLocals()) [[unlikely]] {
-      HandleInContext(handler, context);
-    } else {
-      handler->HandleRequest(request_->http, &http_response_, context);
-    }
+    const ExecutionContextScope scope(context_.Get());
+    handler->HandleRequest(request_->http, &http_response_, context);
   } catch (...) {
     TakeHandlerException("the HTTP handler of " +
                          std::string(request_->http.path()));
@@ -359,14 +480,6 @@ void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
     FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
                   &http_response_);
   }
-}
-
-// Not inlined: as above.
-void ServerCall::HandleInContext(HttpHandler* handler,
-                                 HttpServerContext* context) {
-  context_ = ExecutionContext::Create();
-  const ExecutionContextScope scope(context_);
-  handler->HandleRequest(request_->http, &http_response_, context);
 }
 
 bool ServerCall::WaitToReply() {
@@ -463,13 +576,53 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
 }
 
 void ServerCall::Run() {
-  // Not noticed if the next call has taken this one's place in memory: then
-  // that is ended.
-  CHECK(connection_ != nullptr)
-      << "done->Run() was called twice, or after its call had ended: a service "
-         "runs it exactly once for each call.";
+  // acq_rel: pairs with FailByException() and OnWatched() [CE1].
+  const std::uint8_t before =
+      progress_.fetch_or(kEnded, std::memory_order_acq_rel);
+  if ((before & kEnded) != 0) [[unlikely]]
+    return RunInVain(before);
   Respond(/*last=*/true);
   Finish();
+}
+
+// Not noticed if the next call has taken this one's place in memory: then that
+// is ended.
+void ServerCall::RunInVain(std::uint8_t progress) {
+  CHECK((progress & kThrown) != 0)
+      << "done->Run() was called twice, or after its call had ended: a service "
+         "runs it exactly once for each call.";
+  LOG(ERROR) << "done->Run() was called after the method had thrown, by which "
+                "the call had failed.";
+}
+
+bool ServerCall::IsCanceled() const {
+  return context_->stop_requested() ||
+         connection_->watched_calls().cause() != StopCause::kNone ||
+         (controller_.deadline_ns_ != 0 && NowNs() >= controller_.deadline_ns_);
+}
+
+void ServerCall::NotifyOnCancel(google::protobuf::Closure* callback) {
+  if (context_->stop_token().stop_requested() || watch_ == nullptr) {
+    return callback->Run();
+  }
+  watch_->NotifyOnStop(callback);
+}
+
+StopCause ServerCall::OnWatched() {
+  // acq_rel: pairs with Run(), FailByException() and ServeHttp() [CE1].
+  if ((progress_.fetch_or(kWatched, std::memory_order_acq_rel) & kEnded) != 0) {
+    return StopCause::kNone;
+  }
+  watch_ = new CallWatch(context_);
+  return watch_->Begin(&connection_->watched_calls(), controller_.deadline_ns_);
+}
+
+void ServerCall::EndWatch() {
+  if (context_->stop_requested()) {
+    connection_->state().CountCancelled(connection_->group());
+  }
+  context_->Disown();  // [CW1]
+  if (watch_ != nullptr) std::exchange(watch_, nullptr)->End();
 }
 
 void ServerCall::Respond(bool last) {
@@ -531,13 +684,17 @@ void ServerCall::Finish() {
   if (held_bytes_ != 0) [[unlikely]]
     CountHeld(0);
   if (admitted_) LeaveLimits(fiber::GetCurrentWorkerIndex());
-  if (context_ != nullptr) [[unlikely]]
-    context_.Reset();  // May block, in destructors of values.
+  // relaxed: the claim of the end has ordered it [CE1].
+  if ((progress_.load(std::memory_order_relaxed) & kWatched) != 0) [[unlikely]]
+    EndWatch();
   ReleaseMessages();
   if (request_ != nullptr && request_->is_http) http_response_.clear();
   controller_.Reset();
   ServerConnection* const connection = std::exchange(connection_, nullptr);
-  Recycle();
+  // acq_rel: pairs with Serve(), both ways [CE2].
+  if ((progress_.fetch_or(kOver, std::memory_order_acq_rel) & kReturned) != 0) {
+    Recycle();
+  }
   connection->CallFinished();
 }
 

@@ -15,9 +15,12 @@
 
 #include <google/protobuf/stubs/callback.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "flare/base/ref_ptr.h"
@@ -34,10 +37,13 @@
 
 namespace flare::rpc {
 
+class CallWatch;
 class HttpPieces;
 class ServerConnection;
 
-class ServerCall final : public fiber::Task, public google::protobuf::Closure {
+class ServerCall final : public fiber::Task,
+                         public google::protobuf::Closure,
+                         private fiber::ExecutionContext::Owner {
  public:
   // From the pool, with a cleared request.
   static ServerCall* New();
@@ -69,6 +75,11 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   // second time dies with a message, if it can be noticed.
   void Run() override;
 
+  // For the controller, while the call is open.
+  bool IsCanceled() const;
+  std::stop_token stop_token() { return context_->stop_token(); }
+  void NotifyOnCancel(google::protobuf::Closure* callback);
+
   ServerCall();
   ~ServerCall() override = default;
 
@@ -88,12 +99,11 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   bool WaitToBegin();
   bool WaitToUnpack();
   void ServeHttp();
-  void CallService(const Method& method);
-  [[gnu::noinline]] void CallServiceInContext(const Method& method);
+  bool CallService(const Method& method);
+  [[gnu::cold, gnu::noinline]] bool FailByException(
+      const Method& method, const std::exception_ptr& exception);
   void CallHandler(HttpHandler* handler, HttpPieces* pieces,
                    HttpServerContext* context);
-  [[gnu::noinline]] void HandleInContext(HttpHandler* handler,
-                                         HttpServerContext* context);
 
   // Before a reply is made: while much output waits for the peer to take it,
   // or (calls: a second at most) many replies for an earlier one, blocks the
@@ -123,6 +133,18 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   void CountReply();
   void ReleaseMessages();
   void Finish();
+  [[gnu::cold, gnu::noinline]] void FinishThrown();
+  [[gnu::cold, gnu::noinline]] void RunInVain(std::uint8_t progress);
+
+  // fiber::ExecutionContext::Owner
+  fiber::StopCause OnWatched() override;
+  [[gnu::cold, gnu::noinline]] void EndWatch();
+  void OpenContext() {
+    if (context_ == nullptr) [[unlikely]] {
+      context_ = fiber::ExecutionContext::Create(0, this);
+    }
+    context_->set_deadline_ns(controller_.deadline_ns_);
+  }
 
   // What the reply needs of the request.
   const ReplyTicket& ticket() const {
@@ -136,6 +158,7 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   InboundRequest* request_ = nullptr;  // Pooled; see request().
   bool admitted_ = false;              // Counted as running by the server.
   bool responded_ = false;
+  std::atomic<std::uint8_t> progress_{0};  // See server_call.cc.
 
   // Of the request's head.
   PayloadFormat format_ = PayloadFormat::kProtobuf;
@@ -147,8 +170,9 @@ class ServerCall final : public fiber::Task, public google::protobuf::Closure {
   std::size_t request_bytes_ = 0;
   std::size_t decompressed_bytes_ = 0;  // Counted by the server.
   std::optional<std::size_t> response_bytes_;
-  // Of what the handler does; null if the program has no ExecutionLocal.
+  // Of what the handler does. Kept from call to call while nobody else uses it.
   RefPtr<fiber::ExecutionContext> context_;
+  CallWatch* watch_ = nullptr;  // Null unless the context was watched.
   CallMessages messages_;
   RpcServerController controller_;
 

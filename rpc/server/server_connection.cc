@@ -21,6 +21,9 @@
 // [SN6] The reader pauses for one reason at a time, calls or output, and looks
 //       at both again when it is resumed.
 //
+// [SN7] Calls that are watched are stopped at the end of the peer's input and
+//       by OnClosed(), while it still holds kOpen: the list lives in here.
+//
 // Replies may be written as long as the connection lives [SN4]; once the stream
 // is closed they go nowhere.
 #include "flare/rpc/server/server_connection.h"
@@ -147,8 +150,9 @@ ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
                                    const Endpoint& peer, std::size_t group)
     : state_(std::move(state)),
       peer_(peer),
-      max_calls_(std::clamp<std::uint64_t>(
-          state_->options().max_concurrent_requests_per_connection, 1, kCalls)),
+      max_calls_(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+          state_->options().max_concurrent_requests_per_connection, 1,
+          kCalls))),
       resume_calls_(max_calls_ / 2),
       holds_(kReading | kOpen) {
   stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
@@ -353,6 +357,12 @@ bool ServerConnection::OnEndOfInput() {
     cut_short_ = true;
   }
   const bool slow = slow_.load(std::memory_order_relaxed);
+  // Not ours: the peer has ended it.
+  if (!idle && !slow && !drained_.load(std::memory_order_relaxed) &&
+      !malformed_.load(std::memory_order_relaxed) &&
+      state_->options().cancel_calls_at_end_of_input) {
+    watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN7]
+  }
   EndReading(idle   ? flare::Status(ETIMEDOUT, "it was idle")
              : slow ? flare::Status(ETIMEDOUT, "a message took too long")
                     : flare::Status(ECONNRESET, "the end of its input"));
@@ -405,6 +415,9 @@ void ServerConnection::OnClosed(const flare::Status& why) {
   } catch (const std::bad_alloc&) {  // It isn't logged.
   }
   CountHeld(std::exchange(input_held_, 0), 0);
+  // relaxed: see lost().
+  lost_.store(true, std::memory_order_relaxed);
+  watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN7]
   state_->connections.Closed(this);
   // acq_rel: as in CallFinished [SN4].
   const std::uint64_t before =

@@ -26,6 +26,7 @@
 #include "flare/io/fd.h"
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/server/call_watch.h"
 #include "flare/rpc/server/method_table.h"
 #include "flare/rpc/server/server_state.h"
 #include "flare/rpc/server_protocol.h"
@@ -95,6 +96,16 @@ class ServerConnection final : public io::StreamHandler,
   // doesn't throw.
   void CloseOutOfMemory() { stream_->Close(flare::Status(ENOMEM)); }
 
+  // The connection is closed: nobody gets a reply.
+  bool lost() const {
+    // relaxed: a hint; a call that begins in spite of it is answered in vain.
+    return lost_.load(std::memory_order_relaxed);
+  }
+  // Those whose contexts somebody watches. They are stopped when the caller is
+  // gone, or the server doesn't wait for them any longer.
+  WatchedCalls& watched_calls() { return watched_calls_; }
+  const WatchedCalls& watched_calls() const { return watched_calls_; }
+
   // One call is answered and over. The last use of the connection by it.
   void CallFinished();
 
@@ -157,17 +168,19 @@ class ServerConnection final : public io::StreamHandler,
   const RefPtr<ServerState> state_;
   const Endpoint peer_;
   // Running calls at which reading pauses.
-  const std::uint64_t max_calls_;
+  const std::uint32_t max_calls_;
   // Running calls down to which a pause lasts.
-  const std::uint64_t resume_calls_;
+  const std::uint32_t resume_calls_;
   RefPtr<io::StreamConnection> stream_;
   std::atomic<std::size_t> held_{
       0};  // See held(). Changes with large messages.
+  [[no_unique_address]] WatchedCalls watched_calls_;
   std::atomic<bool> much_held_{false};
   std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
   std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
   std::atomic<bool> drained_{false};    // Drain() was called.
   std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
+  std::atomic<bool> lost_{false};       // See lost().
   std::atomic<const Method*> last_method_{nullptr};
 
   // What changes with each message is from here on, on other cache lines than

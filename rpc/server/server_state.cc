@@ -232,6 +232,7 @@ Server::Statistics ServerState::statistics() const {
     sum.calls_overloaded += get(counters.overloaded);
     sum.calls_malformed += get(counters.malformed);
     sum.calls_unknown += get(counters.unknown);
+    sum.calls_cancelled += get(counters.cancelled);
   }
   return sum;
 }

@@ -94,6 +94,7 @@ class ServerState : public RefCounted<ServerState> {
 
   enum class Failure { kOther, kOverloaded, kMalformed, kUnknown };
   void CountFailure(std::size_t group, Failure failure);
+  void CountCancelled(std::size_t group) { Count(&counters_[group].cancelled); }
 
   // --- Connections ---
 
@@ -136,6 +137,7 @@ class ServerState : public RefCounted<ServerState> {
     std::atomic<std::uint64_t> overloaded{0};
     std::atomic<std::uint64_t> malformed{0};
     std::atomic<std::uint64_t> unknown{0};
+    std::atomic<std::uint64_t> cancelled{0};
   };
 
   struct Share {

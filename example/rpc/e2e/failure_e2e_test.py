@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import threading
+import time
+import urllib.request
 
 import harness
 import wire
@@ -97,6 +99,55 @@ class KilledServer(harness.TestCase):
     self.assertEqual(press.stop(signal.SIGINT), 1, press)
     with open(self.path("press.json")) as f:
       self.assertEqual(list(json.load(f)["failures_by_status"]), ["3"])
+
+
+class KilledCallers(harness.TestCase):
+  """Callers that are killed (SIGKILL) in the middle of calls of nine seconds."""
+
+  CALLERS = 50
+  # Nobody works for them any more after this time: a second at most, unless the
+  # machine is busy.
+  LIMIT_S = 4.0
+
+  def running(self, port):
+    """How many calls run, the one that asks included."""
+    url = f"http://127.0.0.1:{port}/inspect/server"
+    with urllib.request.urlopen(url, timeout=harness.PATIENCE_S) as page:
+      return int(re.search(r"^calls_running (\d+)$", page.read().decode(),
+                           re.M)[1])
+
+  def start_caller(self, port):
+    """A process that has sent a call, and waits for its reply."""
+    pid = os.fork()
+    if pid != 0:
+      return pid
+    try:
+      harness.die_with_parent()
+      with wire.FlareConnection(port) as connection:
+        connection.send(wire.echo_frame(1, "anyone?", timeout=3_600_000))
+        connection.receive()
+    finally:
+      os._exit(0)
+
+  def test_leave_no_call_running(self):
+    server = self.start_server("--work=sleep_fiber", "--work_us=9000000")
+    wire.messages()
+    began = time.monotonic()
+    callers = [self.start_caller(server.port) for _ in range(self.CALLERS)]
+    try:
+      harness.wait_until(
+          lambda: self.running(server.port) == self.CALLERS + 1, "all calls")
+    finally:
+      for pid in callers:
+        os.kill(pid, signal.SIGKILL)
+      killed = time.monotonic()
+      for pid in callers:
+        os.waitpid(pid, 0)
+    harness.wait_until(lambda: self.running(server.port) == 1,
+                       "the end of all calls")
+    took = time.monotonic() - killed
+    self.assertLess(time.monotonic() - began, 9.0, "calls may have ended alone")
+    self.assertLess(took, self.LIMIT_S)
 
 
 class PipeliningClient:
