@@ -6,15 +6,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream/stream_wire.h"
 
 namespace flare::rpc {
 
@@ -60,6 +63,14 @@ struct InboundResponse {
   std::uint32_t body_size = 0;
 };
 
+// A streaming call that is to begin.
+struct ClientStreamOpening {
+  std::string_view method;       // "package.Service.Method"
+  std::uint32_t timeout_ms = 0;  // 0: not sent
+  // The connection carries other calls, too.
+  bool shared = false;
+};
+
 // One connection's view of one protocol on the calling side.
 class ClientProtocol {
  public:
@@ -75,7 +86,8 @@ class ClientProtocol {
   virtual flare::Status Write(OutboundRequest&& request,
                               BufferBuilder* out) const = 0;
 
-  // As ServerProtocol::Cut; never returns kUnsure or kNotMine.
+  // As ServerProtocol::Cut; never returns kUnsure or kNotMine. Messages of
+  // streams go to their receivers.
   virtual CutResult Cut(Buffer& in, InboundResponse* response,
                         std::size_t* need, std::string* error) = 0;
 
@@ -85,6 +97,22 @@ class ClientProtocol {
 
   // As ServerProtocol::Parse.
   virtual ParseResult Parse(InboundResponse* response) const = 0;
+
+  // Whether the protocol has streaming calls.
+  virtual bool has_streams() const { return false; }
+  // The peer has shown that its streams may share connections with other calls.
+  // Until then each needs one of its own. Any thread.
+  virtual bool streams_can_share() const { return false; }
+  // A stream, which is known to the protocol from StreamWire::Begin() on; its
+  // messages come inside Cut(). Null: the protocol has none. Any thread;
+  // doesn't block.
+  virtual std::unique_ptr<StreamWire> OpenStream(
+      const ClientStreamOpening& /*opening*/, StreamOutput* /*output*/) {
+    return nullptr;
+  }
+  // The connection is closed: streams end. Called once, by the reader, as the
+  // last thing.
+  virtual void OnClosed(const flare::Status& /*why*/) {}
 };
 
 }  // namespace flare::rpc

@@ -34,6 +34,9 @@
 namespace flare::rpc {
 namespace {
 
+// Dedicated connections to a server, dealt out to the scheduling groups.
+constexpr std::size_t kMaxDedicatedPerServer = 4096;
+
 std::array<std::atomic<std::uint64_t>, 5> event_counts;
 
 std::uint64_t EventCount(ClientEvent event) {
@@ -136,8 +139,9 @@ class Pool {
     // Dealt out in turn: the first groups have one more if it doesn't divide.
     const std::size_t groups = fiber::GetSchedulingGroupCount();
     const std::size_t share = (connections + groups - 1 - group) / groups;
-    return std::make_shared<PeerConnections>(key, group,
-                                             std::max<std::size_t>(1, share));
+    return std::make_shared<PeerConnections>(
+        key, group, std::max<std::size_t>(1, share),
+        (kMaxDedicatedPerServer + groups - 1 - group) / groups);
   }
 
   void StartSweeping() FLARE_REQUIRES(mutex_) {

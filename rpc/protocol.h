@@ -113,7 +113,8 @@ struct ProtocolTraits {
 enum class CutResult {
   kMessage,   // one message was taken off the input
   kHandled,   // bytes were taken and dealt with by the protocol itself, such as
-              // a heartbeat: there is no message; ask again
+              // a heartbeat or a message of a stream: there is no message; ask
+              // again
   kNeedMore,  // it is this protocol's, but incomplete
   kUnsure,    // too few bytes to tell; nothing was taken
   kNotMine,   // not this protocol; nothing was taken

@@ -27,7 +27,8 @@ bool RpcChannel::Open(const std::string& uri, const Options& options) {
   auto route =
       rpc::Route::Create(uri,
                          {.max_packet_size = options.maximum_packet_size,
-                          .nslb = options.override_nslb},
+                          .nslb = options.override_nslb,
+                          .kind = options.connection_kind},
                          &later);
   if (!route) {
     route_ = std::move(later);

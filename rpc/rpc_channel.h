@@ -38,10 +38,14 @@
 
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/rpc/connection_kind.h"
 
 namespace flare {
 
+class RpcClientController;
+
 namespace rpc {
+class CallStream;
 class Route;
 }  // namespace rpc
 
@@ -59,6 +63,8 @@ class RpcChannel : public google::protobuf::RpcChannel {
     std::size_t maximum_packet_size = 0;
     // "resolver+balancer" instead of the default "list+rr".
     std::string override_nslb = {};
+    // How calls use connections.
+    ConnectionKind connection_kind = ConnectionKind::kMultiplexed;
   };
 
   // Not open: every call fails with STATUS_INVALID_CHANNEL.
@@ -109,6 +115,12 @@ class RpcChannel : public google::protobuf::RpcChannel {
                   const google::protobuf::Message* request,
                   google::protobuf::Message* response,
                   google::protobuf::Closure* done) override;
+
+  // Begins a streaming call; for generated code (stream/open_stream.h).
+  RefPtr<rpc::CallStream> OpenStream(
+      const google::protobuf::MethodDescriptor* method,
+      RpcClientController* controller,
+      const google::protobuf::Message* request);
 
  private:
   RefPtr<rpc::Route> route_;

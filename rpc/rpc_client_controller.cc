@@ -121,6 +121,13 @@ std::int64_t RpcClientController::DeadlineFrom(std::int64_t now_ns) const {
                        ToNs(rpc::ClientDefaultsFromFlags().rpc_timeout));
 }
 
+std::int64_t RpcClientController::StreamDeadlineFrom(
+    std::int64_t now_ns) const {
+  if (timeout_kind_ != TimeoutKind::kDefault) return DeadlineFrom(now_ns);
+  return SaturatingAdd(now_ns,
+                       ToNs(rpc::ClientDefaultsFromFlags().stream_timeout));
+}
+
 std::chrono::steady_clock::time_point RpcClientController::GetTimeout() const {
   return ToTimePoint(DeadlineFrom(NowNs()));
 }

@@ -211,11 +211,14 @@ class RpcClientController final : public google::protobuf::RpcController {
 
  private:
   friend class rpc::ClientCall;
+  friend class RpcChannel;
 
   void SetDeadline(std::int64_t steady_ns);
   void SetTimeoutSpan(std::int64_t ns);
   // On the clock of NowNs().
   std::int64_t DeadlineFrom(std::int64_t now_ns) const;
+  // The same for a streaming call.
+  std::int64_t StreamDeadlineFrom(std::int64_t now_ns) const;
 
   // For ClientCall: makes the call known to StartCancel(); false if that was
   // called already. EndAttempt() waits (a few instructions) until a

@@ -6,6 +6,7 @@
 #include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/server_call.h"
+#include "flare/rpc/stream/call_stream.h"
 #include "glog/logging.h"
 
 namespace flare {
@@ -18,6 +19,11 @@ void RpcServerController::SetFailed(int code, std::string reason) {
       << "SetFailed() was given 0, which means success.";
   error_code_ = code == rpc::STATUS_SUCCESS ? rpc::STATUS_FAILED : code;
   error_text_ = std::move(reason);
+}
+
+RefPtr<rpc::CallStream> RpcServerController::stream() const {
+  return RefPtr<rpc::CallStream>(ref_ptr,
+                                 call_ == nullptr ? nullptr : call_->stream());
 }
 
 void RpcServerController::WriteResponseImmediately() {

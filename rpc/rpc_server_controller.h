@@ -29,11 +29,13 @@
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/rpc/compression_algorithm.h"
 
 namespace flare {
 
 namespace rpc {
+class CallStream;
 class ServerCall;
 }  // namespace rpc
 
@@ -111,6 +113,10 @@ class RpcServerController final : public google::protobuf::RpcController {
   const Buffer& GetResponseRawBytes() const;
   // The message is sent after all.
   void ClearResponseRawBytes() { raw_bytes_.reset(); }
+
+  // The messages of a streaming call; null for others. See StreamReader<T> and
+  // StreamWriter<T>, by which services read and write them.
+  RefPtr<rpc::CallStream> stream() const;
 
   // --- About the call ---
 

@@ -9,6 +9,9 @@ namespace flare::rpc {
 void InboundRequest::Clear() {
   // Nobody touches it otherwise.
   if (std::exchange(is_http, false)) http.clear();
+  if (stream != nullptr) [[unlikely]] {
+    std::exchange(stream, nullptr)->Drop();
+  }
   head = RequestHead();
   body.Clear();
   attachment.Clear();

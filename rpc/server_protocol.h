@@ -20,18 +20,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream/stream_wire.h"
 
 namespace flare::rpc {
 
@@ -124,6 +128,8 @@ struct InboundRequest {
   int reject_status = STATUS_SUCCESS;
   std::string reject_reason;
   std::size_t wire_size = 0;  // bytes the message took on the wire
+  // Of a streaming call, whose messages it has, the first one included.
+  RefPtr<StreamReceiver> stream;
 
   // Of the protocol's own use.
   Buffer wire;
@@ -151,12 +157,28 @@ struct OutboundResponse {
   Buffer attachment;
 };
 
+// A streaming call that a peer has begun.
+struct StreamOpening {
+  PayloadFormat format = PayloadFormat::kProtobuf;
+  std::uint32_t timeout_ms = 0;  // 0: none given
+  std::size_t send_window = 0;   // See StreamReceiver::OnCredit.
+};
+
 // Where a ServerProtocol puts replies: implemented by the server connection.
 // All functions may be called from any thread, never block and never call
 // back into the protocol.
-class ReplySink {
+class ReplySink : public StreamOutput {
  public:
   virtual ~ReplySink() = default;
+  // By Cut(): what goes into InboundRequest::stream, and gets the messages of
+  // the call. Null: this server has no streams.
+  virtual RefPtr<StreamReceiver> OpenStream(
+      const StreamOpening& /*opening*/, std::unique_ptr<StreamWire> /*wire*/) {
+    return nullptr;
+  }
+  bool WriteSoon(Buffer&& bytes) override { return Write(std::move(bytes)); }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
   // Queues bytes behind those of earlier calls. False: already closed.
   virtual bool Write(Buffer&& bytes) = 0;
   // Reads no more, and closes once everything queued is sent, and the replies
@@ -255,6 +277,10 @@ class ServerProtocol {
   // Called in place of further Cuts: the connection closes behind the replies
   // to what was cut, the last of which may say so. Doesn't block.
   virtual void EndInput() {}
+
+  // The connection is closed: its streams end. Called once, by the reader, as
+  // the last thing; calls may still be running.
+  virtual void OnClosed(const flare::Status& /*why*/) {}
 
   // A reply isn't made, and the connection is closed or being closed: those
   // that wait for their turn behind it are told kNever. Neither blocks nor

@@ -248,7 +248,8 @@ bool ClientCall::FinishAttempt() {
       } catch (const std::bad_alloc&) {  // The next one looks at it again.
       }
     }
-    std::exchange(connection_, nullptr)->RemoveUser();  // [CA5]
+    // [CA5]
+    std::exchange(connection_, nullptr)->Release(outcome_ == Outcome::kReply);
   }
   if (!DecideRetry()) return true;
   controller_->ClearOutcome();

@@ -35,7 +35,8 @@ void ClientCall::SendRequest() {
   // A connection may close between Acquire and Insert; nothing was sent yet.
   for (int closed = 0;;) {
     auto connection =
-        route_->Acquire(controller_->last_connection_, Patience(), &choice_);
+        route_->Acquire(route_->connection_kind(),
+                        controller_->last_connection_, Patience(), &choice_);
     if (!connection) {
       if (UseFailOver(connection.error().code())) continue;
       return FailUnsent(std::move(connection).error());
@@ -46,7 +47,7 @@ void ClientCall::SendRequest() {
     id_ = connection_->calls().Insert(this);
     if (id_ != 0) break;
     if (!connection_->calls().closed() || ++closed == 3) return FailRefused();
-    std::exchange(connection_, nullptr)->RemoveUser();
+    std::exchange(connection_, nullptr)->Release(/*clean=*/false);
   }
   controller_->last_connection_ = connection_;
   controller_->remote_peer_ = connection_->peer();

@@ -82,6 +82,8 @@ flare::Status ClientConnection::LastFailure() const {
   return set_->LastFailure();
 }
 
+void ClientConnection::ReturnToSet(bool keep) { set_->Return(this, keep); }
+
 void ClientConnection::OnConnectTimeout(fiber::Timer* timer) {
   auto* const self = static_cast<ClientConnection*>(timer);
   self->stream_->Close(flare::Status(
@@ -161,11 +163,18 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
                                    std::string* error, fiber::TaskList* ready) {
   const std::int64_t now = NowNs();
   for (bool began = false;; began = true) {
+    if (hold_.held()) [[unlikely]] {
+      // It isn't the server that makes it wait.
+      NoteIncomplete(/*within=*/false, /*begins=*/began, now);
+      hold_.Pause(stream_.Get());
+      return true;
+    }
     if (incoming_ == nullptr) incoming_ = ObjectPool<InboundResponse>::Get();
     switch (protocol_->Cut(in, incoming_, need, error)) {
       case CutResult::kMessage:
         break;
       case CutResult::kHandled:
+        OnHandled();
         continue;
       case CutResult::kNeedMore:
       case CutResult::kUnsure:
@@ -200,6 +209,15 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   set_->Retire(this);
   if (!calls_.Empty()) return;  // Who waits for no less than that message.
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
+}
+
+// A message of a stream.
+void ClientConnection::OnHandled() {
+  if (!proven_) {
+    proven_ = true;
+    set_->OnProven();
+  }
+  if (protocol_->streams_can_share()) set_->NoteStreamsCanShare();
 }
 
 // Gives what was received to the call that waits for it. False: the server
@@ -242,6 +260,7 @@ void ClientConnection::OnClosed(const flare::Status& why) {
   if (!connected_) fiber::CancelTimer(this);  // [UC3]
   const flare::Status reason = DecideCloseReason(why);
   set_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]
+  protocol_->OnClosed(reason);
   fiber::TaskList ready;
   calls_.Close(
       [&](ClientCall* call) { call->OnConnectionLost(reason, &ready); });

@@ -1,4 +1,5 @@
-// One connection to a server, carrying many calls at once.
+// One connection to a server, carrying many calls at once; a dedicated one
+// (connection_kind.h) carries one at a time.
 //
 // Made, shared and dropped by a PeerConnections (peer_connections.h); calls use
 // it like this (client_call.cc):
@@ -35,13 +36,18 @@
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/client/call_table.h"
 #include "flare/rpc/client_protocol.h"
+#include "flare/rpc/connection_kind.h"
+#include "flare/rpc/stream/input_hold.h"
+#include "flare/rpc/stream/stream_wire.h"
 #include "flare/rpc/wire/flood_guard.h"
 
 namespace flare::rpc {
 
 class PeerConnections;
 
-class ClientConnection final : public io::StreamHandler, private fiber::Timer {
+class ClientConnection final : public io::StreamHandler,
+                               public StreamOutput,
+                               private fiber::Timer {
  public:
   // A connection for `set`, watched by the poller of `group`. It has two users:
   // the caller and the stream. Nothing happens until SetStart() and Start().
@@ -67,6 +73,16 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
     // acq_rel: every use happens before the destruction [UC1].
     if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
+  // For the call that PeerConnections::Acquire() gave it to, at its end, in
+  // place of RemoveUser(). `clean`: nothing is to come for that call any more,
+  // so that a connection of kPooled may carry another one.
+  void Release(bool clean) {
+    if (kind_ == ConnectionKind::kMultiplexed) [[likely]] {
+      RemoveUser();
+    } else {
+      ReturnToSet(clean && kind_ == ConnectionKind::kPooled);
+    }
+  }
   std::uint32_t users() const {
     return users_.load(std::memory_order_relaxed);  // A hint.
   }
@@ -77,8 +93,13 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // No call under way? For the set, while it and the stream are users.
   bool idle() const { return users() <= 2; }
 
+  ConnectionKind kind() const { return kind_; }
+
   CallTable& calls() { return calls_; }
   const ClientProtocol& protocol() const { return *protocol_; }
+  // For streams, which are users of the connection until they are detached.
+  ClientProtocol& protocol() { return *protocol_; }
+  const RefPtr<io::StreamConnection>& output() const { return stream_; }
   const Endpoint& peer() const { return stream_->remote_endpoint(); }
 
   // Queues the bytes of one request. Any thread; doesn't block. After kClosed
@@ -126,6 +147,13 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
 
   std::int64_t last_activity_ns() const { return stream_->last_activity_ns(); }
 
+  // StreamOutput.
+  bool WriteSoon(Buffer&& bytes) override {
+    return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
+  }
+  void HoldInput() override { hold_.Hold(); }
+  void ReleaseInput() override { hold_.Release(stream_.Get()); }
+
   // io::StreamHandler.
   void OnConnected() override;
   bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
@@ -138,19 +166,26 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   // been coming in. `within`: there is one. `begins`: messages were cut off
   // before it, so its time begins now.
   void NoteIncomplete(bool within, bool begins, std::int64_t now_ns);
+  void OnHandled();
   bool Dispatch(std::int64_t now_ns, std::string* error,
                 fiber::TaskList* ready);
+  [[gnu::cold, gnu::noinline]] void ReturnToSet(bool keep);
   flare::Status DecideCloseReason(const flare::Status& why);
   [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);
   void ApplyPeerTimeout() FLARE_REQUIRES(lock_);
   static void OnConnectTimeout(fiber::Timer* timer);
 
   std::atomic<std::uint32_t> users_{2};
+  ConnectionKind kind_ =
+      ConnectionKind::kMultiplexed;  // Set before others see it.
   const std::shared_ptr<PeerConnections> set_;
   friend class PeerConnections;
-  // The set's, under its lock.
+  // The set's, under its lock; the last two are for dedicated connections.
+  static constexpr std::size_t kNoPlace = static_cast<std::size_t>(-1);
   bool left_set_ = false;
   bool retired_ = false;
+  std::size_t place_in_set_ = kNoPlace;
+  std::int64_t waits_until_ns_ = 0;  // To be started; 0: at once, or it was.
   std::atomic<bool> established_{false};
   const std::unique_ptr<ClientProtocol> protocol_;
   std::atomic<std::int64_t> peer_timeout_ns_;  // Written under lock_.
@@ -158,6 +193,7 @@ class ClientConnection final : public io::StreamHandler, private fiber::Timer {
   RefPtr<io::StreamConnection> stream_;
 
   std::chrono::milliseconds connect_timeout_{0};
+  InputHold hold_;
 
   // Of the stream's callbacks, which exclude each other.
   InboundResponse* incoming_ = nullptr;  // What Cut fills in next.

@@ -9,7 +9,12 @@
 //        connections_ or is waiting_; so one that is idle, looked at under
 //        lock_, stays idle once it is taken out.
 //  [CS3] Sockets are made and connections started under open_mutex_ only, never
-//        under lock_. So waiting_ is started once; it may be closed before.
+//        under lock_. So a waiting one is started once; it may be closed
+//        before.
+//  [CS4] A dedicated connection is in dedicated_ in place of connections_ and
+//        retired_ [CS1]. It has one user besides the set and the stream: the
+//        call that Acquire() gave it to, until Return(). A call that gets a
+//        kept one takes it out of kept_ under lock_.
 #include "flare/rpc/client/peer_connections.h"
 
 #include <algorithm>
@@ -56,11 +61,17 @@ std::int64_t RetryDelayNs(unsigned failures, std::int64_t now_ns) {
 }  // namespace
 
 PeerConnections::PeerConnections(ConnectionKey key, std::size_t group,
-                                 std::size_t limit)
-    : key_(std::move(key)), group_(group), limit_(limit) {}
+                                 std::size_t limit, std::size_t dedicated_limit)
+    : key_(std::move(key)),
+      group_(group),
+      limit_(limit),
+      dedicated_limit_(dedicated_limit) {}
 
 Expected<ClientConnection*, flare::Status> PeerConnections::Acquire(
-    const void* preferred, std::int64_t patience_ns) {
+    const void* preferred, std::int64_t patience_ns, ConnectionKind kind) {
+  if (kind != ConnectionKind::kMultiplexed) [[unlikely]] {
+    return OpenDedicated(kind, patience_ns);
+  }
   {
     ScopedLock guard(lock_);
     if (ClientConnection* c = Pick(preferred, /*may_open=*/true)) return c;
@@ -168,31 +179,87 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked(
     if (wait_until == 0) StartWaiting(waiting);
     return waiting;
   }
-  if (wait_until != 0) {
-    // Not one of the connection's: that may be closed, and gone, by then.
-    // First, as there may be no memory for it.
-    const auto on_time = [weak = weak_from_this(), wait_until] {
-      if (const auto set = weak.lock()) set->OnRetryDue(wait_until);
-    };
-    fiber::SetDetachedTimer(ToTimePoint(wait_until), on_time);
+  // First, as there may be no memory for it.
+  if (wait_until != 0) SetRetryTimer(wait_until);
+  return Launch(ConnectionKind::kMultiplexed, wait_until);
+}
+
+// A kept connection, or a new one.
+Expected<ClientConnection*, flare::Status> PeerConnections::OpenDedicated(
+    ConnectionKind kind, std::int64_t patience_ns) {
+  const auto take_kept = [&]() -> ClientConnection* {
+    if (kind != ConnectionKind::kPooled) return nullptr;
+    ScopedLock guard(lock_);
+    return TakeKept();
+  };
+  if (ClientConnection* c = take_kept()) return c;
+  const ScopedLock opening(open_mutex_);
+  if (ClientConnection* c = take_kept()) return c;
+  std::int64_t wait_until = 0;  // Not at all.
+  bool needs_timer = false;
+  {
+    const std::int64_t now = NowNs();
+    ScopedLock guard(lock_);
+    if (shut_down_) return ShutDownStatus();
+    // relaxed: written under lock_.
+    const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
+    if (now < retry_at) {
+      if (retry_at > patience_ns) return WhyNot();
+      wait_until = retry_at;
+      needs_timer = std::none_of(dedicated_.begin(), dedicated_.end(),
+                                 [&](const ClientConnection* c) {
+                                   return c->waits_until_ns_ == wait_until;
+                                 });
+    }
+    if (dedicated_.size() >= dedicated_limit_) {
+      return flare::Status(STATUS_OVERLOADED,
+                           "calls use all " + std::to_string(dedicated_limit_) +
+                               " connections that there may be to " +
+                               key_.peer.endpoint.ToString());
+    }
+    // One is opened at a time: so neither what follows nor Return() allocates.
+    if (dedicated_.size() == dedicated_.capacity()) {
+      dedicated_.reserve(std::max<std::size_t>(8, 2 * dedicated_.size()));
+      kept_.reserve(dedicated_.capacity());
+    }
   }
+  if (needs_timer) SetRetryTimer(wait_until);
+  return Launch(kind, wait_until);
+}
+
+// The timer isn't one of the connection's, which may be closed, and gone, by
+// then.
+void PeerConnections::SetRetryTimer(std::int64_t due_ns) {
+  const auto on_time = [weak = weak_from_this(), due_ns] {
+    if (const auto set = weak.lock()) set->OnRetryDue(due_ns);
+  };
+  fiber::SetDetachedTimer(ToTimePoint(due_ns), on_time);
+}
+
+// A new connection for the caller's call, started unless it is to wait.
+Expected<ClientConnection*, flare::Status> PeerConnections::Launch(
+    ConnectionKind kind, std::int64_t wait_until_ns) {
   auto made = MakeConnection();
   if (!made) return made;
   ClientConnection* const connection = *made;
+  connection->kind_ = kind;
   connection->AddUser();  // The caller's call.
   CountClientEvent(ClientEvent::kOpened);
-  connection->SetStart(wait_until != 0 ? wait_until : NowNs());
-  if (wait_until == 0) connection->Start();  // [CS3]
+  connection->SetStart(wait_until_ns != 0 ? wait_until_ns : NowNs());
+  if (wait_until_ns == 0) connection->Start();  // [CS3]
   bool refused = false;
   {
     ScopedLock guard(lock_);
     refused = shut_down_;
     if (!refused && !connection->left_set_) {  // [CS1]
-      if (wait_until == 0) {
+      if (kind != ConnectionKind::kMultiplexed) {
+        connection->waits_until_ns_ = wait_until_ns;
+        OfferDedicated(connection);
+      } else if (wait_until_ns == 0) {
         Offer(connection);
       } else {
         waiting_ = connection;
-        waiting_until_ns_ = wait_until;
+        waiting_until_ns_ = wait_until_ns;
       }
       return connection;
     }
@@ -225,8 +292,66 @@ void PeerConnections::Offer(ClientConnection* connection) {
   CountConnections();
 }
 
+void PeerConnections::OfferDedicated(ClientConnection* connection) {
+  connection->place_in_set_ = dedicated_.size();
+  dedicated_.push_back(connection);
+  if (connection->waits_until_ns_ != 0) ++dedicated_waiting_;
+  if (connection->established()) {
+    // relaxed: written under lock_; for others a hint.
+    dedicated_established_.fetch_add(1, std::memory_order_relaxed);
+  }
+  CountConnections();
+}
+
+// A connection without a call for the caller's; null: there is none.
+ClientConnection* PeerConnections::TakeKept() {
+  if (kept_.empty()) return nullptr;
+  ClientConnection* const connection = kept_.back();
+  kept_.pop_back();
+  connection->AddUser();  // [CS4]
+  return connection;
+}
+
+// False: it wasn't in.
+bool PeerConnections::RemoveDedicated(ClientConnection* connection) {
+  const std::size_t place = connection->place_in_set_;
+  if (place == ClientConnection::kNoPlace) return false;
+  connection->place_in_set_ = ClientConnection::kNoPlace;
+  dedicated_[place] = dedicated_.back();
+  dedicated_[place]->place_in_set_ =
+      dedicated_[place] == connection ? ClientConnection::kNoPlace : place;
+  dedicated_.pop_back();
+  std::erase(kept_, connection);
+  if (connection->waits_until_ns_ != 0) --dedicated_waiting_;
+  if (connection->established()) {
+    // relaxed: written under lock_; for others a hint.
+    dedicated_established_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+void PeerConnections::Return(ClientConnection* connection, bool keep) {
+  bool close = false;
+  {
+    ScopedLock guard(lock_);
+    const bool is_in = connection->place_in_set_ != ClientConnection::kNoPlace;
+    if (is_in && keep && !connection->retired_) {
+      kept_.push_back(connection);
+    } else {
+      close = Remove(connection);
+    }
+  }
+  if (close) {
+    connection->Close(
+        flare::Status(STATUS_IO_ERROR, "closed, as its call has ended"));
+    connection->RemoveUser();  // The set's.
+  }
+  connection->RemoveUser();  // The call's.
+}
+
 void PeerConnections::OnRetryDue(std::int64_t due_ns) {
   const ScopedLock opening(open_mutex_);
+  StartDedicated(due_ns);
   ClientConnection* connection = nullptr;
   {
     ScopedLock guard(lock_);
@@ -238,6 +363,42 @@ void PeerConnections::OnRetryDue(std::int64_t due_ns) {
   }
   StartWaiting(connection);
   connection->RemoveUser();
+}
+
+// Those that wait for this moment, or an earlier one.
+void PeerConnections::StartDedicated(std::int64_t due_ns) {
+  const auto next = [&](std::size_t* place) {
+    ScopedLock guard(lock_);
+    return TakeDue(due_ns, place);
+  };
+  // Meanwhile some may leave, and others come to their places, which the loop
+  // has passed: so it begins again until it finds none.
+  for (bool found = true; found;) {
+    found = false;
+    std::size_t place = 0;
+    while (ClientConnection* const connection = next(&place)) {
+      found = true;
+      connection->Start();  // [CS3]
+      connection->RemoveUser();
+    }
+  }
+}
+
+// The next one, from `*place` on, that is to be started by then; null: none.
+// It counts as started, and has the caller as a user.
+ClientConnection* PeerConnections::TakeDue(std::int64_t due_ns,
+                                           std::size_t* place) {
+  if (dedicated_waiting_ == 0) return nullptr;
+  for (; *place < dedicated_.size(); ++*place) {
+    ClientConnection* const c = dedicated_[*place];
+    if (c->waits_until_ns_ == 0 || c->waits_until_ns_ > due_ns) continue;
+    c->waits_until_ns_ = 0;
+    --dedicated_waiting_;
+    CountConnections();
+    c->AddUser();
+    return c;
+  }
+  return nullptr;
 }
 
 flare::Status PeerConnections::LastFailure() const {
@@ -253,10 +414,12 @@ flare::Status PeerConnections::WhyNot() const {
           " (a moment ago: it is tried again within a second of that)");
 }
 
-bool PeerConnections::Promising() const {
+bool PeerConnections::Promising(bool dedicated) const {
   // relaxed, all: a hint.
   if (established_.load(std::memory_order_relaxed) != 0) return true;
+  if (dedicated_established_.load(std::memory_order_relaxed) != 0) return true;
   const std::int64_t retry_at = retry_at_ns_.load(std::memory_order_relaxed);
+  if (dedicated && retry_at == 0) return true;
   return (retry_at == 0 || NowNs() >= retry_at) &&
          offered_.load(std::memory_order_relaxed) == 0;
 }
@@ -271,6 +434,9 @@ void PeerConnections::OnConnected(ClientConnection* connection) {
   ScopedLock guard(lock_);
   // relaxed: written under lock_; for others a hint.
   connection->established_.store(true, std::memory_order_relaxed);
+  if (connection->place_in_set_ != ClientConnection::kNoPlace) {
+    dedicated_established_.fetch_add(1, std::memory_order_relaxed);
+  }
   CountConnections();
 }
 
@@ -281,7 +447,8 @@ void PeerConnections::CountConnections() {
   // relaxed, both: read under lock_, or as a hint.
   established_.store(static_cast<std::size_t>(count),
                      std::memory_order_relaxed);
-  offered_.store(connections_.size(), std::memory_order_relaxed);
+  offered_.store(connections_.size() + dedicated_.size() - dedicated_waiting_,
+                 std::memory_order_relaxed);
 }
 
 void PeerConnections::OnProven() {
@@ -296,7 +463,8 @@ bool PeerConnections::Remove(ClientConnection* connection) {
   connection->left_set_ = true;  // [CS1]
   const bool waited = waiting_ == connection;
   if (waited) waiting_ = nullptr;
-  const bool removed = waited || std::erase(connections_, connection) != 0 ||
+  const bool removed = waited || RemoveDedicated(connection) ||
+                       std::erase(connections_, connection) != 0 ||
                        std::erase(retired_, connection) != 0;
   CountConnections();
   return removed;
@@ -305,6 +473,7 @@ bool PeerConnections::Remove(ClientConnection* connection) {
 void PeerConnections::Retire(ClientConnection* connection) {
   ScopedLock guard(lock_);
   connection->retired_ = true;  // [CS1]
+  std::erase(kept_, connection);
   if (std::erase(connections_, connection) == 0) return;
   retired_.push_back(connection);
   CountConnections();
@@ -341,8 +510,12 @@ bool PeerConnections::CloseIdle(std::int64_t since_ns) {
         if (c->idle() && c->last_activity_ns() < since_ns) idle.push_back(c);
       }
     }
+    for (ClientConnection* c : kept_) {  // [CS4]
+      if (c->last_activity_ns() < since_ns) idle.push_back(c);
+    }
     for (ClientConnection* c : idle) Remove(c);  // [CS2]
-    empty = connections_.empty() && retired_.empty() && waiting_ == nullptr;
+    empty = connections_.empty() && retired_.empty() && waiting_ == nullptr &&
+            dedicated_.empty();
   }
   for (ClientConnection* c : idle) {
     CountClientEvent(ClientEvent::kIdleClosed);
@@ -361,6 +534,15 @@ void PeerConnections::Shutdown() {
     all.insert(all.end(), retired_.begin(), retired_.end());
     retired_.clear();
     if (waiting_ != nullptr) all.push_back(std::exchange(waiting_, nullptr));
+    all.insert(all.end(), dedicated_.begin(), dedicated_.end());
+    for (ClientConnection* c : dedicated_) {
+      c->place_in_set_ = ClientConnection::kNoPlace;
+    }
+    dedicated_.clear();
+    kept_.clear();
+    dedicated_waiting_ = 0;
+    // relaxed: written under lock_; for others a hint.
+    dedicated_established_.store(0, std::memory_order_relaxed);
     for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
     CountConnections();
   }
@@ -375,6 +557,16 @@ void PeerConnections::Shutdown() {
 std::size_t PeerConnections::size() const {
   ScopedLock guard(lock_);
   return connections_.size();
+}
+
+std::size_t PeerConnections::dedicated_size() const {
+  ScopedLock guard(lock_);
+  return dedicated_.size() - kept_.size();
+}
+
+std::size_t PeerConnections::kept_size() const {
+  ScopedLock guard(lock_);
+  return kept_.size();
 }
 
 }  // namespace flare::rpc

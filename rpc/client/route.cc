@@ -46,10 +46,13 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
   route->protocol_ = (*protocol)->name();
   route->format_ = (*protocol)->format();
   route->traits_ = (*protocol)->traits();
-  if (!route->traits_.multiplexed) {
-    return Invalid(uri,
-                   "channels need a protocol that carries several calls "
-                   "at once on a connection");
+  route->kind_ = options.kind;
+  if (!route->traits_.multiplexed &&
+      options.kind == ConnectionKind::kMultiplexed) {
+    return Invalid(uri, route->protocol_ +
+                            " carries one call at a time on a connection: "
+                            "Options::connection_kind must be kPooled or "
+                            "kShort");
   }
 
   const std::string nslb = options.nslb.empty() ? "list+rr" : options.nslb;
@@ -83,10 +86,11 @@ auto Route::WithTable(const F& f) {
 }
 
 Expected<ClientConnection*, flare::Status> Route::Acquire(
-    const void* preferred, std::int64_t patience_ns, Choice* choice) noexcept {
+    ConnectionKind kind, const void* preferred, std::int64_t patience_ns,
+    Choice* choice) noexcept {
   try {
     return WithTable([&](const Table& table) {
-      return AcquireFrom(table, preferred, patience_ns, choice);
+      return AcquireFrom(table, kind, preferred, patience_ns, choice);
     });
   } catch (const std::bad_alloc&) {
     return flare::Status(STATUS_FAILED);
@@ -95,11 +99,19 @@ Expected<ClientConnection*, flare::Status> Route::Acquire(
   }
 }
 
+Expected<ClientConnection*, flare::Status> Route::AcquireForStream(
+    std::int64_t patience_ns, Choice* choice) noexcept {
+  return Acquire(kForStream, nullptr, patience_ns, choice);
+}
+
 bool Route::Hopeful() noexcept {
-  return WithTable([](const Table& table) {
+  return WithTable([&](const Table& table) {
     const std::size_t group =
         fiber::GetCurrentSchedulingGroupIndex() % table.groups;
-    if (table.peers == 1) return table.SetOf(0, group)->Promising();
+    if (table.peers == 1) {
+      return table.SetOf(0, group)->Promising(kind_ !=
+                                              ConnectionKind::kMultiplexed);
+    }
     for (std::size_t i = 0; i != table.peers; ++i) {
       if (table.SetOf(i, group)->Hopeful()) return true;
     }
@@ -164,12 +176,12 @@ flare::Status Route::NoPeer() const {
 // The first one, from `first` on, that is likely to answer; or else that may
 // be; or else the one whose next attempt is due first.
 std::size_t Route::Choose(const Table& table, std::size_t group,
-                          std::size_t first) {
-  for (const auto good :
-       {&PeerConnections::Promising, &PeerConnections::Hopeful}) {
+                          std::size_t first, bool dedicated) {
+  for (const bool promising : {true, false}) {
     for (std::size_t i = 0; i != table.peers; ++i) {
       const std::size_t number = (first + i) % table.peers;
-      if ((table.SetOf(number, group)->*good)()) return number;
+      const PeerConnections* const set = table.SetOf(number, group);
+      if (promising ? set->Promising(dedicated) : set->Hopeful()) return number;
     }
   }
   std::size_t soonest = first;
@@ -184,8 +196,8 @@ std::size_t Route::Choose(const Table& table, std::size_t group,
 }
 
 Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
-    const Table& table, const void* preferred, std::int64_t patience,
-    Choice* choice) {
+    const Table& table, ConnectionKind kind, const void* preferred,
+    std::int64_t patience, Choice* choice) {
   if (table.peers == 0) return NoPeer();
   const std::size_t group =
       fiber::GetCurrentSchedulingGroupIndex() % table.groups;
@@ -195,10 +207,17 @@ Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
                                : choice->peer + 1) %
       table.peers;
   const std::size_t taken =
-      table.peers == 1 ? first : Choose(table, group, first);
+      table.peers == 1
+          ? first
+          : Choose(table, group, first, kind != ConnectionKind::kMultiplexed);
   choice->peer = static_cast<std::uint32_t>(taken);
   choice->peers = static_cast<std::uint32_t>(table.peers);
-  return table.SetOf(taken, group)->Acquire(preferred, patience);
+  PeerConnections* const set = table.SetOf(taken, group);
+  if (kind == kForStream) {
+    kind = set->streams_can_share() ? ConnectionKind::kMultiplexed
+                                    : ConnectionKind::kShort;
+  }
+  return set->Acquire(preferred, patience, kind);
 }
 
 }  // namespace flare::rpc

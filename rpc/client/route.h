@@ -19,6 +19,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/mutex.h"
+#include "flare/rpc/connection_kind.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/load_balancer.h"
 #include "flare/rpc/name_resolver.h"
@@ -31,6 +32,7 @@ class Route : public RefCounted<Route> {
   struct Options {
     std::size_t max_packet_size = 0;  // 0: the flag's.
     std::string nslb;                 // "resolver+balancer"; empty: "list+rr".
+    ConnectionKind kind = ConnectionKind::kMultiplexed;
   };
 
   // Reads "protocol://address". Fails with STATUS_INVALID_CHANNEL and a text;
@@ -49,23 +51,33 @@ class Route : public RefCounted<Route> {
     std::uint32_t peers = 0;
   };
 
-  // A connection for one call (see PeerConnections::Acquire) to the server that
-  // the load balancer chooses; or, if there is one in *choice, to the one after
-  // that: so the attempts of a call go to different servers, whatever other
-  // calls do. Servers known to be down are passed over; if all are, it is the
-  // one that is tried again first, if that is before `patience_ns`. *choice is
-  // then the one taken, also if that fails. Fails with STATUS_NO_PEER, or as
+  // A connection for one call (see PeerConnections::Acquire), which ends with
+  // ClientConnection::Release(). It leads to the server that the load balancer
+  // chooses; or, if there is one in *choice, to the one after that: so the
+  // attempts of a call go to different servers, whatever other calls do.
+  // Servers known to be down are passed over; if all are, it is the one that is
+  // tried again first, if that is before `patience_ns`. *choice is then the one
+  // taken, also if that fails. Fails with STATUS_NO_PEER, or as
   // PeerConnections::Acquire does. Any thread in a running runtime. noexcept
   // ends the process where a resolution or balancer throws: an exception would
   // pass by all that belongs to the call.
-  Expected<ClientConnection*, flare::Status> Acquire(const void* preferred,
+  Expected<ClientConnection*, flare::Status> Acquire(ConnectionKind kind,
+                                                     const void* preferred,
                                                      std::int64_t patience_ns,
                                                      Choice* choice) noexcept;
+
+  // The same for a stream: a shared connection, if the server has shown that
+  // streams may have it with others, else one of its own.
+  Expected<ClientConnection*, flare::Status> AcquireForStream(
+      std::int64_t patience_ns, Choice* choice) noexcept;
 
   // Whether who could not be connected to a server should try again: another
   // one may be well, or, if there is one alone, it has a connection that is. A
   // hint. Any thread in a running runtime.
   bool Hopeful() noexcept;
+
+  // For the channel's calls.
+  ConnectionKind connection_kind() const { return kind_; }
 
   // Of the protocol.
   const std::string& protocol() const { return protocol_; }
@@ -98,8 +110,12 @@ class Route : public RefCounted<Route> {
   template <class F>
   auto WithTable(const F& f);
   static std::size_t Choose(const Table& table, std::size_t group,
-                            std::size_t first);
+                            std::size_t first, bool dedicated);
+  // Which of the two it is, the server tells.
+  static constexpr auto kForStream = static_cast<ConnectionKind>(255);
+
   Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
+                                                         ConnectionKind kind,
                                                          const void* preferred,
                                                          std::int64_t patience,
                                                          Choice* choice);
@@ -109,6 +125,7 @@ class Route : public RefCounted<Route> {
   // 0: the flag's, which may be set after the channel is opened.
   std::size_t max_packet_size_ = 0;
   PayloadFormat format_ = PayloadFormat::kProtobuf;
+  ConnectionKind kind_ = ConnectionKind::kMultiplexed;
   ProtocolTraits traits_;
   std::shared_ptr<NameResolution> resolution_;
   std::unique_ptr<LoadBalancer> balancer_;

@@ -42,6 +42,7 @@
 #include "flare/rpc/server/http_pieces.h"
 #include "flare/rpc/server/reply_turn_event.h"
 #include "flare/rpc/server/server_connection.h"
+#include "flare/rpc/stream/call_stream.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {
@@ -90,6 +91,8 @@ constinit ThrownCalls thrown_calls;
 
 ServerCall::ServerCall() { run = &ServerCall::RunTask; }
 
+ServerCall::~ServerCall() = default;
+
 void ServerCall::RunTask(fiber::Task* self) {
   static_cast<ServerCall*>(self)->Serve();
 }
@@ -124,6 +127,7 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   responded_ = false;
   // relaxed: whoever runs the task has got the call through its queue.
   progress_.store(kReturned, std::memory_order_relaxed);
+  is_stream_ = request_->stream != nullptr;
   controller_.call_ = this;
   controller_.received_ns_ = received_ns;
   controller_.remote_peer_ = &connection->peer();
@@ -295,15 +299,18 @@ bool ServerCall::ParseHead() {
 
   const Method* const method = FindMethod();
   if (method == nullptr) return FailUnknown(), false;
-  if (method->streaming()) [[unlikely]]
-    return RefuseStreaming(*method), false;
+  if (method->streaming() != is_stream_ && !AdmitStream(*method)) [[unlikely]] {
+    return false;
+  }
   if (waited_ns > method->max_wait_ns || !method->TryEnter()) {
     return FailOverloaded(), false;
   }
   method_ = method;
   method->counters.Begin(fiber::GetCurrentWorkerIndex());
 
-  if (flare::Status parsed = ParseBody(); !parsed.ok()) {
+  if (is_stream_) [[unlikely]] {
+    if (!BeginStream()) return false;
+  } else if (flare::Status parsed = ParseBody(); !parsed.ok()) {
     return Fail(parsed, Failure::kMalformed), false;
   }
   controller_.parsed_ns_ = NowNs();
@@ -315,15 +322,74 @@ bool ServerCall::ParseHead() {
     ReleaseRequest();
   }
   OpenContext();
+  if (is_stream_) [[unlikely]]
+    StopWithStream();
   return true;
 }
 
-void ServerCall::RefuseStreaming(const Method& method) {
-  Fail(flare::Status(STATUS_MALFORMED_DATA,
-                     "Method [" + std::string(method.name()) +
-                         "] is a streaming method: it can't be "
-                         "called with a single message."),
+// What the method does for its caller is over when that gives the call up.
+void ServerCall::StopWithStream() {
+  stream_->SetOnFailed([context = context_] {
+    context->RequestStop(fiber::StopCause::kCancelled);
+  });
+}
+
+// False: the method has no streams, or has some, other than the caller thinks.
+// The call has failed.
+bool ServerCall::AdmitStream(const Method& method) {
+  Fail(flare::Status(
+           STATUS_MALFORMED_DATA,
+           "Method [" + std::string(method.name()) +
+               (method.streaming()
+                    ? "] is a streaming method: it can't be called with a "
+                      "single message."
+                    : "] isn't a streaming method: it is called with a single "
+                      "message.")),
        Failure::kMalformed);
+  return false;
+}
+
+// The messages of the call, of which a method that takes one gets the first.
+// False: the call has failed.
+bool ServerCall::BeginStream() {
+  stream_ = RefPtr<CallStream>(
+      adopt_ref, static_cast<CallStream*>(request_->stream.Leak()));
+  messages_.Acquire(*method_);
+  request_bytes_ = 0;
+  if (method_->descriptor->client_streaming()) return true;
+  StreamError error;
+  if (stream_->ReadMessage(messages_.request(), CallStream::kNever, &error)) {
+    request_bytes_ = messages_.request()->ByteSizeLong();
+    return true;
+  }
+  flare::Status status = stream_->status();
+  if (status.ok()) {
+    status = flare::Status(STATUS_MALFORMED_DATA,
+                           "a stream of requests without a message");
+  }
+  Fail(status, Failure::kMalformed);
+  return false;
+}
+
+// The method has ended.
+void ServerCall::FinishStream() {
+  const bool failed = controller_.Failed();
+  if (!failed && !method_->descriptor->server_streaming() &&
+      !stream_->WriteMessage(*messages_.response(), /*last=*/true,
+                             CallStream::kNever)) {
+    controller_.error_code_ = STATUS_IO_ERROR;
+  }
+  const bool lost = !failed && !stream_->status().ok();
+  if (failed || lost) {
+    connection_->state().CountFailure(connection_->group(), Failure::kOther);
+  }
+  const std::size_t worker = fiber::GetCurrentWorkerIndex();
+  method_->counters.End(worker, failed || lost, controller_.received_ns_,
+                        controller_.dispatched_ns_);
+  LeaveLimits(worker);
+  stream_->Finish(
+      failed ? flare::Status(controller_.error_code_, controller_.error_text_)
+             : flare::Status());
 }
 
 // The one that the request is for; null if the server doesn't have it.
@@ -379,7 +445,11 @@ bool ServerCall::FailByException(const Method& method,
     response.status = STATUS_FAILED;
     response.description = what;
     try {
-      protocol_->Write(ticket(), std::move(response));
+      if (stream_ != nullptr) {
+        stream_->Finish(flare::Status(STATUS_FAILED, what));
+      } else {
+        protocol_->Write(ticket(), std::move(response));
+      }
     } catch (const std::bad_alloc&) {
       connection_->CloseOutOfMemory();
       protocol_->GiveUp();
@@ -397,15 +467,18 @@ void ServerCall::FinishThrown() {
   context_->Disown();  // Excludes a watch that begins [CW1].
   if (watch_ != nullptr) std::exchange(watch_, nullptr)->End();
   context_.Reset();
+  if (stream_ != nullptr) stream_->Detach();
   controller_.call_ = nullptr;
   controller_.remote_peer_ = nullptr;
   ServerConnection* const connection = std::exchange(connection_, nullptr);
+  const bool is_stream = is_stream_;
   if (ServerCall* const old = thrown_calls.Swap(this)) {
     old->ReleaseMessages();
     old->controller_.Reset();
+    old->stream_.Reset();
     old->Recycle();
   }
-  connection->CallFinished();
+  connection->CallFinished(is_stream);
 }
 
 // While the peer takes no replies: what waits is the request, which is mostly
@@ -571,7 +644,11 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
   response.status = status.code();
   response.description = status.message();
   LeaveLimits(worker);
-  protocol_->Write(ticket(), std::move(response));
+  if (stream_ != nullptr) [[unlikely]] {
+    stream_->Finish(status);
+  } else {
+    protocol_->Write(ticket(), std::move(response));
+  }
   Finish();
 }
 
@@ -626,6 +703,10 @@ void ServerCall::EndWatch() {
 }
 
 void ServerCall::Respond(bool last) {
+  if (is_stream_) [[unlikely]] {
+    if (last) FinishStream();
+    return;
+  }
   if (std::exchange(responded_, true)) return;
   try {
     WaitToReply();
@@ -687,15 +768,19 @@ void ServerCall::Finish() {
   // relaxed: the claim of the end has ordered it [CE1].
   if ((progress_.load(std::memory_order_relaxed) & kWatched) != 0) [[unlikely]]
     EndWatch();
+  if (stream_ != nullptr) [[unlikely]] {
+    std::exchange(stream_, nullptr)->Detach();
+  }
   ReleaseMessages();
   if (request_ != nullptr && request_->is_http) http_response_.clear();
   controller_.Reset();
   ServerConnection* const connection = std::exchange(connection_, nullptr);
+  const bool is_stream = is_stream_;
   // acq_rel: pairs with Serve(), both ways [CE2].
   if ((progress_.fetch_or(kOver, std::memory_order_acq_rel) & kReturned) != 0) {
     Recycle();
   }
-  connection->CallFinished();
+  connection->CallFinished(is_stream);
 }
 
 }  // namespace flare::rpc

@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -37,6 +36,7 @@
 
 namespace flare::rpc {
 
+class CallStream;
 class CallWatch;
 class HttpPieces;
 class ServerConnection;
@@ -55,6 +55,11 @@ class ServerCall final : public fiber::Task,
 
   // Until the service is called.
   InboundRequest* request() { return request_; }
+
+  // Valid once the call is prepared.
+  bool is_stream() const { return is_stream_; }
+  // Of a streaming call that has begun, else null.
+  CallStream* stream() const { return stream_.Get(); }
 
   // The request was cut off `connection` by `protocol`. The connection counts
   // the call, and so lives until it has finished.
@@ -81,7 +86,7 @@ class ServerCall final : public fiber::Task,
   void NotifyOnCancel(google::protobuf::Closure* callback);
 
   ServerCall();
-  ~ServerCall() override = default;
+  ~ServerCall() override;
 
  private:
   // Named, as are those of other tasks: reports call fibers by it.
@@ -91,11 +96,14 @@ class ServerCall final : public fiber::Task,
   bool AskGate(CallGate* gate);
   bool Begin();
   bool BeginRpc();
-  [[gnu::cold, gnu::noinline]] void RefuseStreaming(const Method& method);
   [[gnu::cold, gnu::noinline]] void FailWithoutMemory();
   [[gnu::cold, gnu::noinline]] void GiveUp();
   [[gnu::cold, gnu::noinline]] void FinishUnanswered();
   const Method* FindMethod() const;
+  [[gnu::noinline]] bool AdmitStream(const Method& method);
+  [[gnu::noinline]] bool BeginStream();
+  [[gnu::noinline]] void StopWithStream();
+  [[gnu::noinline]] void FinishStream();
   bool WaitToBegin();
   bool WaitToUnpack();
   void ServeHttp();
@@ -159,6 +167,8 @@ class ServerCall final : public fiber::Task,
   bool admitted_ = false;              // Counted as running by the server.
   bool responded_ = false;
   std::atomic<std::uint8_t> progress_{0};  // See server_call.cc.
+  bool is_stream_ = false;
+  RefPtr<CallStream> stream_;  // Of a streaming call that has begun.
 
   // Of the request's head.
   PayloadFormat format_ = PayloadFormat::kProtobuf;
@@ -169,7 +179,8 @@ class ServerCall final : public fiber::Task,
   // Of the payloads that the messages were parsed from and serialized to.
   std::size_t request_bytes_ = 0;
   std::size_t decompressed_bytes_ = 0;  // Counted by the server.
-  std::optional<std::size_t> response_bytes_;
+  static constexpr std::size_t kUnknown = static_cast<std::size_t>(-1);
+  std::size_t response_bytes_ = kUnknown;
   // Of what the handler does. Kept from call to call while nobody else uses it.
   RefPtr<fiber::ExecutionContext> context_;
   CallWatch* watch_ = nullptr;  // Null unless the context was watched.

@@ -173,9 +173,10 @@ void ServerCall::ReleaseMessages() {
   const google::protobuf::Message* const response = messages_.response();
   if (response == nullptr) return;
   // It was not serialized if the call failed or answered with bytes.
-  messages_.Release(request_bytes_, response_bytes_ ? *response_bytes_
-                                                    : response->ByteSizeLong());
-  response_bytes_.reset();
+  messages_.Release(request_bytes_, response_bytes_ != kUnknown
+                                        ? response_bytes_
+                                        : response->ByteSizeLong());
+  response_bytes_ = kUnknown;
 }
 
 }  // namespace flare::rpc

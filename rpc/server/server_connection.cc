@@ -1,5 +1,5 @@
-// The life of a connection hangs on one word, `holds_`: a count of calls that
-// were started and have not finished, and three flags.
+// The life of a connection hangs on one word, `holds_`: counts of calls and of
+// streaming calls that were started and have not finished, and three flags.
 //
 //   kReading  messages may still be cut off the input
 //   kOpen     OnClosed() has not been called
@@ -9,19 +9,23 @@
 //       stream come one at a time and OnClosed() last, so kOpen is set, too.)
 // [SN2] kReading is cleared once: by the reader at the end of the input, after
 //       bad input, or by OnClosed().
-// [SN3] When kReading is gone, kOpen is set and there is no call, everything
+// [SN3] When kReading is gone, kOpen is set and there is no call of either
+// kind,
+//       everything
 //       has been answered: whoever brings that about calls CloseAfterFlush().
 //       It does so while it still holds something, a call or the callback it is
 //       in, so that the connection isn't destroyed under it.
 // [SN4] Who brings the word to zero destroys the connection.
 // [SN5] The reader pauses the stream, then sets kPaused; whoever takes that
 //       away resumes the stream, so that happens once: the call that leaves
-//       only resume_calls_ others, before it lets go, or, if there were no more
-//       already, the reader itself. While there is kPaused there is no reader.
-// [SN6] The reader pauses for one reason at a time, calls or output, and looks
-//       at both again when it is resumed.
-//
-// [SN7] Calls that are watched are stopped at the end of the peer's input and
+//       only resume_calls() others, before it lets go, or, if there were no
+//       more already, the reader itself. While there is kPaused there is no
+//       reader.
+// [SN6] The reader pauses for one reason at a time, calls, output or a stream
+//       that is full, and looks at all again when it is resumed.
+// [SN7] Streams don't count for the limit that makes the reader pause, as they
+//       may wait for what it would read.
+// [SN8] Calls that are watched are stopped at the end of the peer's input and
 //       by OnClosed(), while it still holds kOpen: the list lives in here.
 //
 // Replies may be written as long as the connection lives [SN4]; once the stream
@@ -37,6 +41,7 @@
 #include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/server/server_call.h"
+#include "flare/rpc/stream/call_stream.h"
 
 namespace flare::rpc {
 namespace {
@@ -45,6 +50,9 @@ constexpr std::uint64_t kReading = std::uint64_t{1} << 32;
 constexpr std::uint64_t kOpen = std::uint64_t{1} << 33;
 constexpr std::uint64_t kPaused = std::uint64_t{1} << 34;
 constexpr std::uint64_t kCalls = kReading - 1;
+constexpr std::uint64_t kStream = std::uint64_t{1} << 40;
+constexpr std::uint64_t kStreams = ~(kStream - 1);
+constexpr std::uint64_t kWork = kCalls | kStreams;
 
 // At most this many calls are started together, which bounds what one read can
 // pile up before the limits are looked at.
@@ -96,14 +104,22 @@ class CallsToBe {
 
   // One more, that is to be kept or dropped before the next.
   ServerCall* Add() { return last_ = ServerCall::New(); }
-  void KeepLast() { calls_.PushBack(std::exchange(last_, nullptr)); }
+  void KeepLast() {
+    streams_ += last_->is_stream() ? 1 : 0;
+    calls_.PushBack(std::exchange(last_, nullptr));
+  }
   void DropLast() { std::exchange(last_, nullptr)->Recycle(); }
 
   std::size_t size() const { return calls_.size(); }
-  fiber::TaskList Take() { return std::exchange(calls_, {}); }
+  std::size_t streams() const { return streams_; }
+  fiber::TaskList Take() {
+    streams_ = 0;
+    return std::exchange(calls_, {});
+  }
 
  private:
   fiber::TaskList calls_;
+  std::size_t streams_ = 0;  // Of them.
   ServerCall* last_ = nullptr;
 };
 
@@ -153,7 +169,6 @@ ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
       max_calls_(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
           state_->options().max_concurrent_requests_per_connection, 1,
           kCalls))),
-      resume_calls_(max_calls_ / 2),
       holds_(kReading | kOpen) {
   stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
                                            StreamOptions(*state_), peer);
@@ -188,7 +203,10 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   CutResult result = CutResult::kNeedMore;
   for (std::size_t room = CallsToStart(); !in.empty();) {
     if (calls.size() == room) {
-      if (room != 0) StartCalls(calls.Take());
+      if (calls.size() != 0) {
+        const std::size_t streams = calls.streams();
+        StartCalls(calls.Take(), streams);
+      }
       room = CallsToStart();
       if (room == 0) {
         // It's not the peer who makes it wait.
@@ -201,6 +219,13 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
     }
     ServerCall* const call = calls.Add();
     result = CutMessage(in, call->request(), need, error, &began);
+    if (result == CutResult::kHandled) [[unlikely]] {
+      // A stream is full.
+      calls.DropLast();
+      result = CutResult::kNeedMore;
+      room = calls.size();
+      continue;
+    }
     if (result != CutResult::kMessage) {
       calls.DropLast();
       break;
@@ -217,7 +242,10 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   const bool within = cut_short_ || protocols_[speaking_]->WithinMessage();
   NoteIncomplete(within, /*begins=*/began, arrived, now_ns);
   CountInput(within);
-  if (calls.size() != 0) StartCalls(calls.Take());
+  if (calls.size() != 0) {
+    const std::size_t streams = calls.streams();
+    StartCalls(calls.Take(), streams);
+  }
   if (result == CutResult::kNotMine || result == CutResult::kError) {
     return HandleBadInput(result, in, error);
   }
@@ -256,7 +284,7 @@ void ServerConnection::CountInput(bool within) {
 
 // How many calls may be started together now.
 std::size_t ServerConnection::CallsToStart() const {
-  if (!stream_->HasOutputRoom()) return 0;
+  if (!stream_->HasOutputRoom() || hold_.held()) return 0;
   // relaxed: only this role adds calls [SN1].
   const std::uint64_t calls = holds_.load(std::memory_order_relaxed) & kCalls;
   return calls >= max_calls_ ? 0
@@ -268,17 +296,35 @@ std::size_t ServerConnection::CallsToStart() const {
 // new has come. Nothing may be read or cut after this.
 void ServerConnection::Pause() {
   if (!stream_->HasOutputRoom()) return stream_->PauseReadingForOutput();
+  if (hold_.held()) return hold_.Pause(stream_.Get());
   stream_->PauseReading();
   // acq_rel, both: pairs with CallFinished [SN5].
   const std::uint64_t before =
       holds_.fetch_or(kPaused, std::memory_order_acq_rel);
-  if ((before & kCalls) > resume_calls_) return;
+  if ((before & kCalls) > resume_calls()) return;
   if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) != 0) {
     stream_->ResumeReading();
   }
 }
 
-// *took: a protocol has dealt with messages itself before.
+RefPtr<StreamReceiver> ServerConnection::OpenStream(
+    const StreamOpening& opening, std::unique_ptr<StreamWire> wire) {
+  RefPtr<CallStream> stream = CallStream::Create(
+      {.format = opening.format,
+       .is_server = true,
+       .deadline_ns = opening.timeout_ms == 0
+                          ? CallStream::kNever
+                          : NowNs() + opening.timeout_ms * kNsPerMs,
+       .send_window = opening.send_window});
+  if (!stream->Start(std::move(wire), stream_)) {
+    stream->Detach();
+    return nullptr;
+  }
+  return stream;
+}
+
+// *took: a protocol has dealt with messages itself before. kHandled: and by
+// that holds the input.
 CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
                                        std::size_t* need, std::string* error,
                                        bool* took) {
@@ -288,6 +334,7 @@ CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
     if (result != CutResult::kHandled) return result;
     speaks_ = *took = true;
     if (in.empty()) return CutResult::kNeedMore;
+    if (hold_.held()) return CutResult::kHandled;
   }
 }
 
@@ -326,10 +373,12 @@ bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
   return true;
 }
 
-void ServerConnection::StartCalls(fiber::TaskList&& calls) {
+// `streams`: so many of them are streaming calls.
+void ServerConnection::StartCalls(fiber::TaskList&& calls,
+                                  std::size_t streams) {
   const std::size_t n = calls.size();
   // relaxed: [SN1] holds; the tasks' queue orders the rest.
-  holds_.fetch_add(n, std::memory_order_relaxed);
+  holds_.fetch_add(n - streams + streams * kStream, std::memory_order_relaxed);
   const bool greedy =
       state_->budget().over() && held() >= io::MemoryBudget::kStep;
   const std::size_t admitted =
@@ -361,7 +410,7 @@ bool ServerConnection::OnEndOfInput() {
   if (!idle && !slow && !drained_.load(std::memory_order_relaxed) &&
       !malformed_.load(std::memory_order_relaxed) &&
       state_->options().cancel_calls_at_end_of_input) {
-    watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN7]
+    watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN8]
   }
   EndReading(idle   ? flare::Status(ETIMEDOUT, "it was idle")
              : slow ? flare::Status(ETIMEDOUT, "a message took too long")
@@ -380,15 +429,17 @@ void ServerConnection::EndReading(flare::Status why) {
   // been written before the output is ended [SN3].
   const std::uint64_t before =
       holds_.fetch_and(~kReading, std::memory_order_acquire);
-  if ((before & kCalls) == 0) stream_->CloseAfterFlush(std::move(why));
+  if ((before & kWork) == 0) stream_->CloseAfterFlush(std::move(why));
 }
 
-void ServerConnection::CallFinished() {
+void ServerConnection::CallFinished(bool is_stream) {
+  const std::uint64_t unit = is_stream ? kStream : 1;
   // acquire: as in EndReading; and pairs with the release below, so that
   // whoever destroys the connection sees all uses of it [SN4].
   std::uint64_t holds = holds_.load(std::memory_order_acquire);
   for (;;) {
-    if ((holds & kPaused) != 0 && (holds & kCalls) == resume_calls_ + 1) {
+    if ((holds & kPaused) != 0 && (holds & kCalls) == resume_calls() + 1 &&
+        !is_stream) {
       // acq_rel: pairs with Pause [SN5].
       if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) !=
           0) {
@@ -398,15 +449,15 @@ void ServerConnection::CallFinished() {
       holds = holds_.load(std::memory_order_acquire);
       continue;
     }
-    if (holds == (kOpen | 1)) stream_->CloseAfterFlush();  // [SN3]
+    if (holds == (kOpen | unit)) stream_->CloseAfterFlush();  // [SN3]
     // acq_rel: see above.
-    if (holds_.compare_exchange_weak(holds, holds - 1,
+    if (holds_.compare_exchange_weak(holds, holds - unit,
                                      std::memory_order_acq_rel,
                                      std::memory_order_acquire)) {
       break;
     }
   }
-  if (holds == 1) delete this;  // [SN4]
+  if (holds == unit) delete this;  // [SN4]
 }
 
 void ServerConnection::OnClosed(const flare::Status& why) {
@@ -417,12 +468,13 @@ void ServerConnection::OnClosed(const flare::Status& why) {
   CountHeld(std::exchange(input_held_, 0), 0);
   // relaxed: see lost().
   lost_.store(true, std::memory_order_relaxed);
-  watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN7]
+  watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN8]
   state_->connections.Closed(this);
+  for (const auto& protocol : protocols_) protocol->OnClosed(why);
   // acq_rel: as in CallFinished [SN4].
   const std::uint64_t before =
-      holds_.fetch_and(kCalls, std::memory_order_acq_rel);
-  if ((before & kCalls) == 0) delete this;
+      holds_.fetch_and(kWork, std::memory_order_acq_rel);
+  if ((before & kWork) == 0) delete this;
 }
 
 void ServerConnection::CountEnd(const flare::Status& why) {
@@ -498,7 +550,7 @@ void ServerConnection::CloseMalformed(const std::string& why) {
 
 void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
   // relaxed: a call that starts meanwhile is answered all the same.
-  if ((holds_.load(std::memory_order_relaxed) & kCalls) != 0) return;
+  if ((holds_.load(std::memory_order_relaxed) & kWork) != 0) return;
   if (stream_->last_activity_ns() >= since_ns) return;
   idle_.store(true, std::memory_order_relaxed);
   if (stream_->HasOutputRoom()) return Drain();
@@ -541,7 +593,7 @@ void ServerConnection::CloseGreedy(std::size_t bytes) {
 bool ServerConnection::Write(Buffer&& bytes) {
   // The reply to the only call has nothing to wait for. relaxed: a guess at
   // what is to come.
-  const bool only = (holds_.load(std::memory_order_relaxed) & kCalls) <= 1;
+  const bool only = (holds_.load(std::memory_order_relaxed) & kWork) <= 1;
   return stream_->Write(std::move(bytes),
                         only ? io::Flush::kNow : io::Flush::kSoon) ==
          io::WriteResult::kOk;

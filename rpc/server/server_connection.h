@@ -30,6 +30,7 @@
 #include "flare/rpc/server/method_table.h"
 #include "flare/rpc/server/server_state.h"
 #include "flare/rpc/server_protocol.h"
+#include "flare/rpc/stream/input_hold.h"
 
 namespace flare::rpc {
 
@@ -107,7 +108,7 @@ class ServerConnection final : public io::StreamHandler,
   const WatchedCalls& watched_calls() const { return watched_calls_; }
 
   // One call is answered and over. The last use of the connection by it.
-  void CallFinished();
+  void CallFinished(bool is_stream);
 
   // --- For the server; the connection must be open. Any thread. ---
 
@@ -140,12 +141,14 @@ class ServerConnection final : public io::StreamHandler,
   void CountInput(bool within);
   std::size_t CallsToStart() const;
   void Pause();
+  // Running calls down to which a pause lasts.
+  std::uint64_t resume_calls() const { return max_calls_ / 2; }
   CutResult AskProtocols(Buffer& in, InboundRequest* request, std::size_t* need,
                          std::string* error);
   CutResult CutMessage(Buffer& in, InboundRequest* request, std::size_t* need,
                        std::string* error, bool* took);
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);
-  void StartCalls(fiber::TaskList&& calls);
+  void StartCalls(fiber::TaskList&& calls, std::size_t streams);
   void EndReading(flare::Status why);
   void CountEnd(const flare::Status& why);
   // Keeps message_began_ns_: since when the message that isn't complete yet has
@@ -157,6 +160,13 @@ class ServerConnection final : public io::StreamHandler,
 
   // ReplySink
   bool Write(Buffer&& bytes) override;
+  RefPtr<StreamReceiver> OpenStream(const StreamOpening& opening,
+                                    std::unique_ptr<StreamWire> wire) override;
+  bool WriteSoon(Buffer&& bytes) override {
+    return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
+  }
+  void HoldInput() override { hold_.Hold(); }
+  void ReleaseInput() override { hold_.Release(stream_.Get()); }
   // What came in other protocols is still to be answered [SN3].
   void CloseAfterReplies() override { Drain(); }
   void Abort(const flare::Status& why) override { stream_->Close(why); }
@@ -169,8 +179,7 @@ class ServerConnection final : public io::StreamHandler,
   const Endpoint peer_;
   // Running calls at which reading pauses.
   const std::uint32_t max_calls_;
-  // Running calls down to which a pause lasts.
-  const std::uint32_t resume_calls_;
+  InputHold hold_;
   RefPtr<io::StreamConnection> stream_;
   std::atomic<std::size_t> held_{
       0};  // See held(). Changes with large messages.

@@ -107,6 +107,9 @@ DEFINE_string(flare_http_cors_origins, "",
 DEFINE_int32(flare_rpc_client_default_rpc_timeout_ms, 2000,
              "Milliseconds a call may take unless its controller says "
              "otherwise.");
+DEFINE_int32(flare_rpc_client_default_streaming_rpc_timeout_ms, 30000,
+             "Milliseconds a streaming call may take, to the end of its last "
+             "message, unless its controller says otherwise.");
 DEFINE_int32(flare_rpc_client_connect_timeout_ms, 1000,
              "Milliseconds that establishing a connection may take. The calls "
              "that wait for it then fail.");
@@ -164,6 +167,8 @@ const FlagRange kRpcRanges[] = {
      &FLAGS_flare_http_compress_replies_from, 0, kNoMaxFlag},
     {"flare_rpc_client_default_rpc_timeout_ms",
      &FLAGS_flare_rpc_client_default_rpc_timeout_ms, 1, kNoMaxFlag},
+    {"flare_rpc_client_default_streaming_rpc_timeout_ms",
+     &FLAGS_flare_rpc_client_default_streaming_rpc_timeout_ms, 1, kNoMaxFlag},
     {"flare_rpc_client_connect_timeout_ms",
      &FLAGS_flare_rpc_client_connect_timeout_ms, 1, kNoMaxFlag},
     {"flare_rpc_client_max_connections_per_server",
@@ -236,6 +241,8 @@ ClientDefaults ClientDefaultsFromFlags() {
   return ClientDefaults{
       .rpc_timeout =
           milliseconds(FLAGS_flare_rpc_client_default_rpc_timeout_ms),
+      .stream_timeout =
+          milliseconds(FLAGS_flare_rpc_client_default_streaming_rpc_timeout_ms),
       .connect_timeout =
           milliseconds(FLAGS_flare_rpc_client_connect_timeout_ms),
       .max_connections_per_server = static_cast<std::size_t>(

@@ -24,6 +24,7 @@
 DECLARE_bool(flare_abort_on_double_quit_signal);
 DECLARE_bool(flare_raise_open_files_limit);
 DECLARE_int32(flare_rpc_client_default_rpc_timeout_ms);
+DECLARE_int32(flare_rpc_client_default_streaming_rpc_timeout_ms);
 DECLARE_int32(flare_rpc_client_connect_timeout_ms);
 DECLARE_int32(flare_rpc_client_max_connections_per_server);
 DECLARE_int32(flare_rpc_client_connection_max_idle);
@@ -62,6 +63,7 @@ ServerDefaults ServerDefaultsFromFlags();
 // What channels start from.
 struct ClientDefaults {
   std::chrono::milliseconds rpc_timeout;
+  std::chrono::milliseconds stream_timeout;  // Of a streaming call.
   std::chrono::milliseconds connect_timeout;
   // Per protocol and server, in the whole process: dealt out to the scheduling
   // groups, each of which has at least one.

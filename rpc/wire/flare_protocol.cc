@@ -1,13 +1,14 @@
 #include "flare/rpc/wire/flare_protocol.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "flare/base/compression.h"
+#include "flare/rpc/wire/flare_frame.h"
+#include "flare/rpc/wire/flare_streams.h"
 #include "flare/rpc/wire/framed_protocol.h"
 #include "flare/rpc/wire/rpc_meta.h"
 #include "flare/rpc/wire/utf8.h"
@@ -23,45 +24,6 @@ constexpr ProtocolTraits kFlareTraits{.attachments = true,
                                       .compression = true,
                                       .compressions = kAcceptableCompressions,
                                       .failures_have_messages = true};
-
-std::uint32_t ReadLittleEndian(const char* at) {
-  const auto byte = [at](int i) {
-    return std::uint32_t{static_cast<std::uint8_t>(at[i])} << (8 * i);
-  };
-  return byte(0) | byte(1) | byte(2) | byte(3);  // One load, to compilers.
-}
-
-char* PutLittleEndian(std::size_t value, char* out) {
-  out[0] = static_cast<char>(value);
-  out[1] = static_cast<char>(value >> 8);
-  out[2] = static_cast<char>(value >> 16);
-  out[3] = static_cast<char>(value >> 24);
-  return out + 4;
-}
-
-struct FlareFrame {
-  static constexpr std::string_view kName = "flare";
-  static constexpr std::string_view kMagic = "CPRF";
-  static constexpr std::size_t kHeaderSize = 16;
-
-  std::uint32_t meta_size = 0;
-  std::uint32_t body_size = 0;
-  std::uint32_t attachment_size = 0;
-
-  CutResult Read(std::string_view bytes, std::size_t* need,
-                 std::string* /*error*/) {
-    const CutResult result = MatchHeader(bytes, kMagic, kHeaderSize, need);
-    if (result != CutResult::kMessage) return result;
-    meta_size = ReadLittleEndian(bytes.data() + 4);
-    body_size = ReadLittleEndian(bytes.data() + 8);
-    attachment_size = ReadLittleEndian(bytes.data() + 12);
-    return CutResult::kMessage;
-  }
-  std::size_t kept_size() const { return kHeaderSize + meta_size; }
-  std::size_t total() const {
-    return kept_size() + std::size_t{body_size} + attachment_size;
-  }
-};
 
 // kNone for the number 0, which says nothing; nullopt for unknown ones.
 std::optional<CompressionAlgorithm> CompressionFromWire(std::int32_t number) {
@@ -82,24 +44,6 @@ void SetCompression(CompressionAlgorithm algorithm, bool attachment_compressed,
   meta->attachment_compressed = attachment_compressed || !has_attachment;
 }
 
-void AppendFlare(const RpcMeta& meta, OutboundBody&& body, Buffer&& attachment,
-                 BufferBuilder* out) {
-  const std::size_t body_size = body.size();
-  const std::size_t attachment_size = attachment.size();
-  // How long the meta is, is known when it has been written.
-  const auto put_head = [&](char* header) {
-    char* const encoded = header + FlareFrame::kHeaderSize;
-    char* const end = EncodeRpcMeta(meta, encoded);
-    char* at = header + FlareFrame::kMagic.copy(header, 4);
-    at = PutLittleEndian(static_cast<std::size_t>(end - encoded), at);
-    at = PutLittleEndian(body_size, at);
-    PutLittleEndian(attachment_size, at);
-    return end;
-  };
-  AppendFrame(FlareFrame::kHeaderSize + RpcMetaBound(meta), put_head,
-              std::move(body), std::move(attachment), out);
-}
-
 bool PartTooLarge(const OutboundBody& body, const Buffer& attachment) {
   return std::max(body.size(), attachment.size()) >
          std::numeric_limits<std::uint32_t>::max();
@@ -111,9 +55,29 @@ class FlareServerProtocol final
     : public FramedServerProtocol<FlareServerProtocol, FlareFrame, RpcMeta> {
  public:
   FlareServerProtocol(const Limits& limits, ReplySink* sink)
-      : FramedServerProtocol(limits, sink) {}
+      : FramedServerProtocol(limits, sink), streams_(sink) {}
 
   ProtocolTraits traits() const override { return kFlareTraits; }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override {
+    const CutResult result =
+        FramedServerProtocol::Cut(in, request, need, error);
+    if (result != CutResult::kMessage) return result;
+    const std::string_view bytes = MetaOf<FlareFrame>(request);
+    if (!IsStreamMeta(bytes)) [[likely]]
+      return result;
+    RpcMeta meta;
+    // What is malformed is refused by Parse().
+    if (!DecodeRpcMeta(bytes, &meta).empty()) return result;
+    const bool too_large = request->reject_status != STATUS_SUCCESS;
+    return streams_.Take(meta, too_large, request);
+  }
+
+  void EndInput() override {
+    streams_.EndInput("the caller's input ended, or the server stops");
+  }
+  void OnClosed(const flare::Status& why) override { streams_.Close(why); }
 
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
     if (PartTooLarge(response.body, response.attachment)) {
@@ -125,9 +89,9 @@ class FlareServerProtocol final
     RpcMeta meta;
     meta.correlation_id = correlation_id;
     meta.method_type = method_type;
-    // A stream is only ever refused: by its first and last message, which isn't
-    // one for the reader. (Of an overloaded server's the published ones don't
-    // say that.)
+    // By this a stream is only refused: by its first and last message, which
+    // isn't one for the reader. (Of an overloaded server's the published ones
+    // don't say that.)
     if (method_type == kMethodTypeStream) {
       meta.flags = kFlagStartOfStream | kFlagEndOfStream;
       if (response.status != STATUS_OVERLOADED) meta.flags |= kFlagNoPayload;
@@ -185,10 +149,11 @@ class FlareServerProtocol final
                     std::to_string(meta.compression_algorithm), request);
     }
     if (meta.method_type == kMethodTypeStream) {
-      return Reject("this server has no streaming calls, but this is one of ",
-                    meta.method_name, request, STATUS_NOT_SUPPORTED);
-    }
-    if ((meta.flags & kFlagNoPayload) != 0) {
+      if (request->stream == nullptr) {
+        return Reject("this server has no streaming calls, but this is one of ",
+                      meta.method_name, request, STATUS_NOT_SUPPORTED);
+      }
+    } else if ((meta.flags & kFlagNoPayload) != 0) {
       return Reject("NO_PAYLOAD in a call that isn't a stream", "", request);
     }
     RequestHead* const head = &request->head;
@@ -199,6 +164,9 @@ class FlareServerProtocol final
     head->acceptable_compressions = meta.acceptable_compression_algorithms;
     return ParseResult::kOk;
   }
+
+ private:
+  FlareServerStreams streams_;
 };
 
 // --------------------------------------------------------------------------
@@ -233,6 +201,30 @@ class FlareClientProtocol final
                 out);
     return flare::Status();
   }
+
+  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
+                std::string* error) override {
+    const CutResult result =
+        FramedClientProtocol::Cut(in, response, need, error);
+    if (result != CutResult::kMessage) return result;
+    const std::string_view bytes = MetaOf<FlareFrame>(response);
+    if (!IsStreamMeta(bytes)) [[likely]]
+      return result;
+    RpcMeta meta;
+    if (!DecodeRpcMeta(bytes, &meta).empty()) return result;
+    const bool too_large = response->status != STATUS_SUCCESS;
+    // A unary call may be answered so: by a failure.
+    return streams_.Take(meta, too_large, response) ? CutResult::kHandled
+                                                    : result;
+  }
+
+  std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
+                                         StreamOutput* output) override {
+    return streams_.Open(opening, output);
+  }
+  bool has_streams() const override { return true; }
+  bool streams_can_share() const override { return streams_.can_share(); }
+  void OnClosed(const flare::Status& why) override { streams_.Close(why); }
 
   // For FramedClientProtocol.
   static std::string_view Describe(const FlareFrame& frame,
@@ -270,6 +262,9 @@ class FlareClientProtocol final
     response->attachment_compressed = meta.attachment_compressed;
     return {};
   }
+
+ private:
+  FlareClientStreams streams_;
 };
 
 }  // namespace

@@ -70,9 +70,9 @@ std::string_view DecodeResponseMeta(std::string_view bytes, RpcMeta* meta) {
   return reader.error();
 }
 
-// Of all fields but those of bytes, and of tags and lengths: six numbers of 64
-// bits, four of 32, two flags, and the lengths of five fields.
-constexpr std::size_t kMostNumbers = 6 * 11 + 4 * 6 + 2 * 2 + 5 * 6;
+// Of all fields but those of bytes, and of tags and lengths: seven numbers of
+// 64 bits, six of 32, three flags, and the lengths of five fields.
+constexpr std::size_t kMostNumbers = 7 * 12 + 6 * 7 + 3 * 3 + 5 * 6;
 
 // A submessage whose length is known when it has been written: mostly below
 // 128, so that one byte is left for it.
@@ -111,6 +111,20 @@ char* EncodeResponseMeta(const RpcMeta& meta, char* out) {
   return out;
 }
 
+// Of numbers above 15.
+char* PutWideField(std::uint32_t field, std::uint64_t value, char* out) {
+  return PutVarint(value, PutVarint(Tag(field, kVarint), out));
+}
+
+// Not inlined: of few messages.
+[[gnu::noinline]] char* EncodeExtensions(const RpcMeta& meta, char* out) {
+  if (meta.hello) out = PutWideField(1011, 1, out);
+  if (meta.window != 0) out = PutWideField(1012, meta.window, out);
+  if (meta.credit != 0) out = PutWideField(1013, meta.credit, out);
+  if (meta.reset != 0) out = PutWideField(1014, SignExtended(meta.reset), out);
+  return out;
+}
+
 }  // namespace
 
 std::string_view DecodeRpcMeta(std::string_view bytes, RpcMeta* meta) {
@@ -143,11 +157,35 @@ std::string_view DecodeRpcMeta(std::string_view bytes, RpcMeta* meta) {
       case Tag(10, kVarint):
         meta->attachment_compressed = reader.Varint() != 0;
         break;
+      case Tag(1011, kVarint):
+        meta->hello = reader.Varint() != 0;
+        break;
+      case Tag(1012, kVarint):
+        meta->window = static_cast<std::uint32_t>(reader.Varint());
+        break;
+      case Tag(1013, kVarint):
+        meta->credit = static_cast<std::uint32_t>(reader.Varint());
+        break;
+      case Tag(1014, kVarint):
+        meta->reset = static_cast<std::int32_t>(reader.Varint());
+        break;
       default:
         reader.SkipField(tag);
     }
   }
   return nested_error.empty() ? reader.error() : nested_error;
+}
+
+bool IsStreamMeta(std::string_view bytes) {
+  FieldReader reader(bytes);
+  std::uint32_t tag;
+  while (reader.NextTag(&tag)) {
+    if (tag == Tag(7, kVarint)) {
+      return reader.Varint() == kMethodTypeStream && reader.error().empty();
+    }
+    reader.SkipField(tag);
+  }
+  return false;
 }
 
 std::size_t RpcMetaBound(const RpcMeta& meta) {
@@ -171,6 +209,8 @@ char* EncodeRpcMeta(const RpcMeta& meta, char* out) {
     out = PutVarintField(9, SignExtended(meta.compression_algorithm), out);
   }
   if (meta.attachment_compressed) out = PutVarintField(10, 1, out);
+  if (meta.has_extensions()) [[unlikely]]
+    out = EncodeExtensions(meta, out);
   return out;
 }
 

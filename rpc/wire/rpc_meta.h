@@ -21,6 +21,14 @@ inline constexpr std::uint64_t kFlagStartOfStream = 1;
 inline constexpr std::uint64_t kFlagEndOfStream = 2;
 inline constexpr std::uint64_t kFlagNoPayload = 4;
 
+// Fields of our own, which published peers pass over.
+//   1011 hello   "I know these fields"
+//   1012 window  bytes of messages that the sender takes on this stream before
+//                it grants more; in the first packet of either direction. Who
+//                has sent one heeds that of the other
+//   1013 credit  so many bytes more
+//   1014 reset   the caller gives the stream up, with this status
+
 // Views point into the bytes that were decoded. When encoding, the optional
 // fields with value 0 (false, empty) are left out; request_meta and
 // response_meta are written if `has_request` and `has_response` say so, the
@@ -31,6 +39,14 @@ struct RpcMeta {
   std::int32_t compression_algorithm = 0;
   std::uint64_t flags = 0;
   bool attachment_compressed = false;
+  bool hello = false;
+  std::uint32_t window = 0;
+  std::uint32_t credit = 0;
+  std::int32_t reset = 0;
+  bool has_extensions() const {
+    return (window | credit | static_cast<std::uint32_t>(reset) |
+            static_cast<std::uint32_t>(hello)) != 0;
+  }
   // Whether a required field or a submessage was present.
   bool has_correlation_id = false;
   bool has_method_type = false;
@@ -60,6 +76,10 @@ struct RpcMeta {
 // values are no errors here; the has_ flags and the raw numbers tell.
 [[nodiscard]] std::string_view DecodeRpcMeta(std::string_view bytes,
                                              RpcMeta* meta);
+
+// Whether it is of a stream, as far as can be told without decoding all of it:
+// false for what is malformed.
+[[nodiscard]] bool IsStreamMeta(std::string_view bytes);
 
 // No encoding of the meta has more bytes; quicker to say than how many it has.
 std::size_t RpcMetaBound(const RpcMeta& meta);

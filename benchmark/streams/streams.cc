@@ -1,0 +1,164 @@
+// Streams of messages, both sides in one process over loopback:
+//
+//   streams --mode=upload --size=64             one-way, from the client
+//   streams --mode=download --size=65536        one-way, from the server
+//   streams --mode=chat --streams=20            each message is echoed
+//   streams --mode=unary --streams=20           calls, to compare with
+//
+// Prints messages and bytes a second. See docs/performance.md.
+#include <gflags/gflags.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "benchmark/streams/stream_service.pb.h"
+#include "flare/base/clock.h"
+#include "flare/fiber/task_group.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/init.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/server.h"
+#include "flare/rpc/stream/call_stream.h"
+#include "flare/rpc/stream/open_stream.h"
+
+DEFINE_string(mode, "chat", "upload, download, chat or unary.");
+DEFINE_int32(size, 64, "Bytes of each message's body.");
+DEFINE_int32(streams, 1, "Streams, or callers, at a time.");
+DEFINE_int32(seconds, 3, "How long.");
+
+namespace {
+
+using flare::RpcServerController;
+using flare::rpc::CallStream;
+using stream_benchmark::StreamMessage;
+
+constexpr std::int64_t kNever = CallStream::kNever;
+
+std::atomic<bool> over{false};
+
+class Service : public stream_benchmark::StreamService {
+ public:
+  void Upload(google::protobuf::RpcController* controller, const StreamMessage*,
+              StreamMessage* response,
+              google::protobuf::Closure* done) override {
+    const auto stream = static_cast<RpcServerController*>(controller)->stream();
+    StreamMessage message;
+    flare::StreamError error;
+    std::int64_t count = 0;
+    while (stream->ReadMessage(&message, kNever, &error)) ++count;
+    response->set_number(count);
+    done->Run();
+  }
+  void Download(google::protobuf::RpcController* controller,
+                const StreamMessage* request, StreamMessage*,
+                google::protobuf::Closure* done) override {
+    const auto stream = static_cast<RpcServerController*>(controller)->stream();
+    while (!over && stream->WriteMessage(*request, false, kNever)) continue;
+    done->Run();
+  }
+  void Chat(google::protobuf::RpcController* controller, const StreamMessage*,
+            StreamMessage*, google::protobuf::Closure* done) override {
+    const auto stream = static_cast<RpcServerController*>(controller)->stream();
+    StreamMessage message;
+    flare::StreamError error;
+    while (stream->ReadMessage(&message, kNever, &error)) {
+      if (!stream->WriteMessage(message, false, kNever)) break;
+    }
+    done->Run();
+  }
+  void Unary(google::protobuf::RpcController*, const StreamMessage* request,
+             StreamMessage* response,
+             google::protobuf::Closure* done) override {
+    *response = *request;
+    done->Run();
+  }
+};
+
+// One stream, or one caller. Returns the messages that arrived.
+std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
+  const auto* const descriptor = stream_benchmark::StreamService::descriptor();
+  flare::RpcClientController controller;
+  controller.SetTimeout(std::chrono::hours(1));
+  StreamMessage reply;
+  flare::StreamError error;
+  std::int64_t count = 0;
+  if (FLAGS_mode == "unary") {
+    stream_benchmark::StreamService_Stub stub(channel);
+    while (!over) {
+      stub.Unary(&controller, &message, &reply, nullptr);
+      if (controller.Failed()) {
+        std::fprintf(stderr, "%s\n", controller.ErrorText().c_str());
+        return count;
+      }
+      ++count;
+    }
+  } else if (FLAGS_mode == "download") {
+    auto stream = flare::rpc::OpenStream(
+        channel, descriptor->FindMethodByName("Download"), &controller,
+        &message);
+    while (stream->ReadMessage(&reply, kNever, &error)) ++count;
+  } else if (FLAGS_mode == "upload") {
+    auto stream = flare::rpc::OpenStream(
+        channel, descriptor->FindMethodByName("Upload"), &controller, nullptr);
+    while (!over && stream->WriteMessage(message, false, kNever)) continue;
+    stream->CloseWriting();
+    if (stream->ReadMessage(&reply, kNever, &error)) count = reply.number();
+  } else {
+    auto stream = flare::rpc::OpenStream(
+        channel, descriptor->FindMethodByName("Chat"), &controller, nullptr);
+    while (!over && stream->WriteMessage(message, false, kNever) &&
+           stream->ReadMessage(&reply, kNever, &error)) {
+      ++count;
+    }
+    stream->CloseWriting();
+    while (stream->ReadMessage(&reply, kNever, &error)) continue;
+  }
+  if (controller.Failed()) {
+    std::fprintf(stderr, "%s\n", controller.ErrorText().c_str());
+  }
+  return count;
+}
+
+int Run(int, char**) {
+  Service service;
+  flare::Server server;
+  server.AddService(&service);
+  server.AddProtocol("flare");
+  server.ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
+  if (!server.Start()) {
+    std::fprintf(stderr, "%s\n", server.error().ToString().c_str());
+    return 1;
+  }
+  const std::string uri = "flare://" + server.endpoint().ToString();
+  std::atomic<std::int64_t> messages{0};
+  const std::int64_t began_ns = flare::NowNs();
+  {
+    flare::RpcChannel channel(uri);
+    StreamMessage message;
+    message.set_body(std::string(static_cast<std::size_t>(FLAGS_size), 'x'));
+    flare::fiber::TaskGroup callers;
+    for (int i = 0; i != FLAGS_streams; ++i) {
+      callers.Spawn([&] { messages += RunOne(&channel, message); });
+    }
+    flare::this_fiber::SleepFor(std::chrono::seconds(FLAGS_seconds));
+    over = true;
+    static_cast<void>(callers.Wait());
+  }
+  const double seconds = static_cast<double>(flare::NowNs() - began_ns) / 1e9;
+  const double rate = static_cast<double>(messages.load()) / seconds;
+  std::printf("%s size=%d streams=%d: %.0f messages/s, %.1f MB/s\n",
+              FLAGS_mode.c_str(), FLAGS_size, FLAGS_streams, rate,
+              rate * FLAGS_size / 1e6);
+  server.Stop();
+  server.Join();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return flare::Start(argc, argv, Run); }

@@ -1,0 +1,550 @@
+// The end of a stream. Seven parties may bring it about: who reads, who writes,
+// the connection's reader (the peer's last message, its end, its reset), the
+// loss of the connection, the deadline's timer, who cancels, and a server's
+// method that returns. All they do is guarded by lock_.
+//
+//   input:   open -> over    by OnMessage(last), OnEnd, OnInputLost, failure
+//   output:  open -> over    by Write(last), CloseWriting, Finish, failure; on
+//                            a client also by OnEnd: the call is over then
+//
+//  [SX1] Each direction is over at most once, and for good. Nothing is queued
+//        or sent after that. What was queued before is read, unless the call
+//        failed.
+//  [SX2] A failure ends both directions; the first one counts. It is told to
+//        the peer if it began here.
+//  [SX3] Who waits has put its event in reader_ or writer_ under lock_, after
+//  it
+//        saw nothing to do. Each transition that gives it something to do takes
+//        the event out under lock_ and sets it: once. Who times out takes it
+//        out by itself, or, if it is gone, waits for the Set() on its way: so
+//        the event outlives its setter.
+//  [SX4] The wire is used under lock_ only, while it is there. Detaching takes
+//        it out, once; on_detached is called after it was destroyed. So the
+//        connection, which lives until then, outlives all uses of it. A client
+//        detaches as soon as both directions are over, a server when its call
+//        ends.
+//  [SX5] The timer holds a reference while it is armed: given back by who
+//        cancels it in time, or by its callback.
+//  [SX6] Nobody calls out with lock_ but to the wire, which neither blocks nor
+//        calls back: see After.
+#include "flare/rpc/stream/call_stream.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/wire/payload.h"
+
+namespace flare::rpc {
+namespace {
+
+// How long a write waits for the connection before it looks whether the call
+// has ended meanwhile.
+constexpr std::int64_t kRoomSliceNs = 50'000'000;
+
+// The connection of a peer that takes nothing for so long is given up.
+constexpr std::int64_t kMaxStallNs = 10'000'000'000;
+
+std::size_t Cost(std::size_t bytes) {
+  return bytes + StreamWindow::kPerMessage;
+}
+
+flare::Status CancelledStatus() {
+  return flare::Status(STATUS_FAILED, "the call was cancelled");
+}
+
+}  // namespace
+
+RefPtr<CallStream> CallStream::Create(Options options) {
+  return RefPtr<CallStream>(adopt_ref, new CallStream(std::move(options)));
+}
+
+CallStream::CallStream(Options options)
+    : fiber::Timer(&CallStream::OnTimer),
+      format_(options.format),
+      is_server_(options.is_server),
+      deadline_ns_(options.deadline_ns),
+      controller_(options.controller),
+      window_(options.receive_window),
+      credit_(static_cast<std::int64_t>(options.send_window)),
+      on_detached_(std::move(options.on_detached)) {}
+
+CallStream::~CallStream() = default;
+
+bool CallStream::Start(std::unique_ptr<StreamWire> wire,
+                       RefPtr<io::StreamConnection> output) {
+  credits_ = wire->has_credits();
+  output_ = std::move(output);
+  ScopedLock guard(lock_);
+  wire_ = std::move(wire);
+  if (deadline_ns_ != kNever) {
+    timer_armed_ = true;
+    Ref();  // [SX5]
+    fiber::ArmTimer(this, deadline_ns_);
+  }
+  return wire_->Begin(RefPtr<StreamReceiver>(ref_ptr, this));
+}
+
+void CallStream::Do(After* after) {
+  // First: who goes on may look at what it has done.
+  if (after->on_failed) after->on_failed();
+  if (after->reader != nullptr) after->reader->Set();
+  if (after->writer != nullptr) after->writer->Set();
+  after->wire.reset();
+  if (after->on_detached) after->on_detached();
+  if (after->cancel_timer && fiber::CancelTimer(this)) Deref();  // [SX5]
+}
+
+void CallStream::OnTimer(fiber::Timer* timer) {
+  const RefPtr<CallStream> self(adopt_ref, static_cast<CallStream*>(timer));
+  {
+    ScopedLock guard(self->lock_);
+    self->timer_armed_ = false;
+  }
+  self->Fail(flare::Status(STATUS_TIMEOUT,
+                           "the stream was not at its end by its deadline"));
+}
+
+// --------------------------------------------------------------------------
+// Who reads
+// --------------------------------------------------------------------------
+
+bool CallStream::ReadMessage(google::protobuf::Message* message,
+                             std::int64_t deadline_ns, StreamError* error) {
+  Buffer bytes;
+  if (!Read(&bytes, deadline_ns, error)) return false;
+  flare::Status status = ParsePayload(format_, bytes, message);
+  if (status.ok()) [[likely]]
+    return true;
+  Fail(status);
+  *error = StreamError::IoError;
+  return false;
+}
+
+bool CallStream::Read(Buffer* message, std::int64_t deadline_ns,
+                      StreamError* error) {
+  if (at_ == batch_.size() && !Refill(deadline_ns, error)) return false;
+  *message = std::move(batch_[at_++]);
+  consumed_ += Cost(message->size());
+  return true;
+}
+
+bool CallStream::WaitToRead(std::int64_t deadline_ns) {
+  StreamError error;
+  return at_ != batch_.size() || Refill(deadline_ns, &error) ||
+         error != StreamError::Timeout;
+}
+
+bool CallStream::ReadyToRead() {
+  if (at_ != batch_.size()) return true;
+  ScopedLock guard(lock_);
+  return !incoming_.empty() || input_over_;
+}
+
+// Fetches all messages that have come, once those of batch_ are read.
+bool CallStream::Refill(std::int64_t deadline_ns, StreamError* error) {
+  for (;;) {
+    fiber::Event event;
+    flare::Status failure;
+    {
+      ScopedLock guard(lock_);
+      Settle();
+      if (!incoming_.empty()) {
+        batch_.clear();
+        at_ = 0;
+        batch_.swap(incoming_);
+        return true;
+      }
+      if (input_over_) {
+        *error = ErrorLocked();
+        if (controller_ != nullptr && !status_.ok()) {
+          failure = status_;
+        } else {
+          return false;
+        }
+      } else {
+        reader_ = &event;  // [SX3]
+      }
+    }
+    if (!failure.ok()) {
+      controller_->SetFailed(failure.code(), failure.message());
+      return false;
+    }
+    if (!Wait(&event, &reader_, deadline_ns)) {
+      *error = StreamError::Timeout;
+      return false;
+    }
+  }
+}
+
+// False: the deadline has passed, and the event isn't set. [SX3]
+bool CallStream::Wait(fiber::Event* event, fiber::Event** place,
+                      std::int64_t deadline_ns) {
+  if (deadline_ns == kNever) {
+    event->Wait();
+    return true;
+  }
+  if (event->WaitUntil(deadline_ns)) return true;
+  {
+    ScopedLock guard(lock_);
+    if (*place == event) {
+      *place = nullptr;
+      return false;
+    }
+  }
+  event->Wait();
+  return true;
+}
+
+StreamError CallStream::ErrorLocked() const {
+  if (status_.ok() && !input_lost_) return StreamError::EndOfStream;
+  return status_.code() == STATUS_TIMEOUT ? StreamError::Timeout
+                                          : StreamError::IoError;
+}
+
+// What was read makes room.
+void CallStream::Settle() {
+  if (consumed_ == 0) return;
+  queued_ -= std::min(queued_, consumed_);
+  owed_ += std::exchange(consumed_, 0);
+  GrantLocked();
+}
+
+void CallStream::GrantLocked() {
+  if (wire_ == nullptr) return;
+  if (holding_ && queued_ <= window_ / 2) {
+    holding_ = false;
+    wire_->ReleaseInput();
+  }
+  if (!credits_ || input_over_ || owed_ < window_ / 2) return;
+  std::size_t bytes = std::exchange(owed_, 0);
+  // Whoever reads has waited for the peer, and the peer for credit.
+  if (incoming_.empty() && window_ < StreamWindow::kMax) {
+    bytes += window_;
+    window_ *= 2;
+  }
+  wire_->SendCredit(bytes);
+}
+
+// --------------------------------------------------------------------------
+// Who writes
+// --------------------------------------------------------------------------
+
+bool CallStream::WriteMessage(const google::protobuf::Message& message,
+                              bool last, std::int64_t deadline_ns) {
+  OutboundBody body;
+  flare::Status status = SerializePayload(format_, message, &body);
+  if (!status.ok()) {
+    Fail(is_server_
+             ? status
+             : flare::Status(STATUS_SERIALIZE_REQUEST, status.message()));
+    return false;
+  }
+  return Write(std::move(body), last, deadline_ns);
+}
+
+bool CallStream::Write(OutboundBody&& message, bool last,
+                       std::int64_t deadline_ns) {
+  for (;;) {
+    if (!WaitForRoom(deadline_ns)) return false;
+    fiber::Event event;
+    switch (TryToSend(&message, last, &event)) {
+      case Sent::kYes:
+        return true;
+      case Sent::kNever:
+        return false;
+      case Sent::kLater:
+        if (!Wait(&event, &writer_, deadline_ns)) return false;
+    }
+  }
+}
+
+// kLater: `event` is set when there is credit.
+CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool last,
+                                       fiber::Event* event) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (output_over_ || writing_closed_ || wire_ == nullptr) {
+      return Sent::kNever;
+    }
+    if (credits_ && credit_ <= 0) {
+      writer_ = event;  // [SX3]
+      return Sent::kLater;
+    }
+    credit_ -= static_cast<std::int64_t>(Cost(message->size()));
+    // Of the connection's end OnReset() is told.
+    if (!wire_->SendMessage(std::move(*message), last)) return Sent::kNever;
+    if (!last) return Sent::kYes;
+    EndOutputLocked(&after);
+  }
+  Do(&after);
+  return Sent::kYes;
+}
+
+// While much output waits for the peer to take it. False: the call is over, or
+// the deadline has passed. A peer that takes nothing for long is given up.
+bool CallStream::WaitForRoom(std::int64_t deadline_ns) {
+  if (output_ == nullptr || output_->HasOutputRoom()) [[likely]]
+    return true;
+  output_->PeerTakesOutput(0);  // The look that later ones are compared with.
+  std::int64_t look_ns = NowNs() + kMaxStallNs;
+  while (!output_->HasOutputRoom()) {
+    if (OutputOver()) return false;
+    const std::int64_t now = NowNs();
+    if (now >= deadline_ns) return false;
+    if (now >= look_ns) {
+      if (!output_->PeerTakesOutput(kMaxStallNs)) {
+        output_->Reset(
+            flare::Status::Lenient(ETIMEDOUT, "the peer takes no messages"));
+        return false;
+      }
+      look_ns = now + kMaxStallNs;
+    }
+    static_cast<void>(
+        output_->WaitWritable(std::min(deadline_ns, now + kRoomSliceNs)));
+  }
+  return true;
+}
+
+bool CallStream::OutputOver() const {
+  ScopedLock guard(lock_);
+  return output_over_;
+}
+
+bool CallStream::ReadyToWrite() {
+  if (output_ != nullptr && !output_->HasOutputRoom()) return false;
+  ScopedLock guard(lock_);
+  return output_over_ || !credits_ || credit_ > 0;
+}
+
+// --------------------------------------------------------------------------
+// Ends
+// --------------------------------------------------------------------------
+
+void CallStream::CloseReading() {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    reading_closed_ = true;
+    // By who reads, or when nobody does any more.
+    after.dropped.swap(incoming_);
+    for (const Buffer& message : after.dropped) owed_ += Cost(message.size());
+    queued_ = 0;
+    if (!input_over_ && output_over_ && !is_server_) {
+      FailLocked(CancelledStatus(), /*tell=*/true, &after);
+    } else {
+      GrantLocked();
+    }
+  }
+  Do(&after);
+}
+
+void CallStream::CloseWriting() {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (output_over_ || wire_ == nullptr) return;
+    if (is_server_) {
+      // The end follows with the status. Nothing more is written.
+      writing_closed_ = true;
+      return;
+    }
+    wire_->SendEnd(flare::Status());
+    EndOutputLocked(&after);
+    if (reading_closed_ && !input_over_) {
+      FailLocked(CancelledStatus(), /*tell=*/true, &after);
+    }
+  }
+  Do(&after);
+}
+
+void CallStream::Cancel() { Fail(CancelledStatus()); }
+
+void CallStream::Fail(const flare::Status& why) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    FailLocked(why, /*tell=*/true, &after);
+  }
+  Do(&after);
+}
+
+void CallStream::Finish(const flare::Status& status) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (status_.ok()) status_ = status;
+    if (!output_over_ && wire_ != nullptr) wire_->SendEnd(status);
+    EndOutputLocked(&after);
+    EndInputLocked(&after);
+    after.dropped.swap(incoming_);
+  }
+  Do(&after);
+}
+
+void CallStream::Detach() {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    // Whoever is left with a reader or a writer finds it at its end.
+    EndOutputLocked(&after);
+    EndInputLocked(&after);
+    DetachLocked(&after);
+  }
+  Do(&after);
+}
+
+flare::Status CallStream::status() const {
+  ScopedLock guard(lock_);
+  return status_;
+}
+
+bool CallStream::over() const {
+  ScopedLock guard(lock_);
+  return input_over_ && output_over_;
+}
+
+void CallStream::SetOnFailed(Function<void()> on_failed) {
+  {
+    ScopedLock guard(lock_);
+    if (!failed_) {
+      on_failed_ = std::move(on_failed);
+      return;
+    }
+  }
+  on_failed();
+}
+
+void CallStream::FailLocked(const flare::Status& why, bool tell, After* after) {
+  if (failed_ || (input_over_ && output_over_)) return;  // [SX2]
+  failed_ = true;
+  if (status_.ok()) status_ = why;
+  if (tell && wire_ != nullptr) {
+    if (is_server_ && !output_over_) {
+      wire_->SendEnd(why);
+    } else if (!is_server_) {
+      wire_->SendReset(why);
+    }
+  }
+  after->dropped.swap(incoming_);
+  after->on_failed = std::move(on_failed_);
+  EndOutputLocked(after);
+  EndInputLocked(after);
+}
+
+void CallStream::EndInputLocked(After* after) {
+  if (input_over_) return;  // [SX1]
+  input_over_ = true;
+  if (std::exchange(holding_, false) && wire_ != nullptr) wire_->ReleaseInput();
+  if (reader_ != nullptr) after->reader = std::exchange(reader_, nullptr);
+  DetachIfOver(after);
+}
+
+void CallStream::EndOutputLocked(After* after) {
+  if (output_over_) return;  // [SX1]
+  output_over_ = true;
+  if (writer_ != nullptr) after->writer = std::exchange(writer_, nullptr);
+  DetachIfOver(after);
+}
+
+void CallStream::DetachIfOver(After* after) {
+  if (!is_server_ && input_over_ && output_over_) DetachLocked(after);
+}
+
+void CallStream::DetachLocked(After* after) {
+  if (std::exchange(detached_, true)) return;  // [SX4]
+  after->wire = std::move(wire_);
+  after->on_detached = std::move(on_detached_);
+  after->unused = std::move(on_failed_);
+  after->cancel_timer = std::exchange(timer_armed_, false);
+}
+
+// --------------------------------------------------------------------------
+// What comes from the peer
+// --------------------------------------------------------------------------
+
+void CallStream::OnMessage(Buffer&& message, bool last) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (input_over_) return;
+    const std::size_t cost = Cost(message.size());
+    if (reading_closed_) {
+      owed_ += cost;
+      GrantLocked();
+    } else if (credits_ && queued_ >= 2 * window_) {
+      FailLocked(flare::Status(STATUS_MALFORMED_DATA,
+                               "the peer sends more than it may"),
+                 /*tell=*/true, &after);
+    } else {
+      queued_ += cost;
+      incoming_.push_back(std::move(message));
+      after.reader = std::exchange(reader_, nullptr);
+      if (!credits_ && !holding_ && queued_ > window_ && wire_ != nullptr) {
+        holding_ = true;
+        wire_->HoldInput();
+      }
+    }
+    if (last) {
+      if (!is_server_) EndOutputLocked(&after);  // The call is over.
+      EndInputLocked(&after);
+    }
+  }
+  Do(&after);
+}
+
+void CallStream::OnEnd(const flare::Status& status) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (input_over_) return;
+    if (!is_server_) {
+      status_ = status;
+      // The call is over: what isn't sent is not wanted.
+      EndOutputLocked(&after);
+    }
+    EndInputLocked(&after);
+  }
+  Do(&after);
+}
+
+void CallStream::OnCredit(std::size_t bytes) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    credit_ += static_cast<std::int64_t>(std::min(bytes, std::size_t{1} << 31));
+    if (credit_ > 0) after.writer = std::exchange(writer_, nullptr);
+  }
+  Do(&after);
+}
+
+void CallStream::OnReset(const flare::Status& why) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    FailLocked(why, /*tell=*/false, &after);
+  }
+  Do(&after);
+}
+
+void CallStream::OnInputLost(const flare::Status& why) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (input_over_) return;
+    if (!is_server_) {
+      FailLocked(why, /*tell=*/false, &after);
+    } else {
+      input_lost_ = true;
+      EndInputLocked(&after);
+    }
+  }
+  Do(&after);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,215 @@
+// The messages of one streaming call, each way, with their limits and their
+// end. The same on both sides. Generated code and StreamReader<T> and
+// StreamWriter<T> (stream_reader.h, stream_writer.h) stand on it.
+//
+//   connection's reader -> OnMessage -> queue -> ReadMessage() by a fiber
+//   WriteMessage() by a fiber -> StreamWire -> connection's output
+//
+// One fiber (or thread) may read while another one writes. Two that read, or
+// two that write, may not be at it at once. All other functions may be called
+// by anybody at any time.
+//
+// The rules of its end stand at the top of call_stream.cc.
+#ifndef FLARE_RPC_STREAM_CALL_STREAM_H_
+#define FLARE_RPC_STREAM_CALL_STREAM_H_
+
+#include <google/protobuf/message.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/base/function.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/outbound_body.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/stream/stream_wire.h"
+
+namespace flare {
+
+// Why a message could not be read.
+enum class StreamError {
+  EndOfStream,  // All messages were read, and the call went well.
+  IoError,      // The call failed, was cancelled, or its connection broke.
+  Timeout,      // No message came in time.
+};
+
+class RpcClientController;
+
+namespace rpc {
+
+class CallStream final : public StreamReceiver, private fiber::Timer {
+ public:
+  // NowNs() time: no limit.
+  static constexpr std::int64_t kNever =
+      std::numeric_limits<std::int64_t>::max();
+
+  struct Options {
+    PayloadFormat format = PayloadFormat::kProtobuf;
+    bool is_server = false;
+    // Until when all of the call has to be over.
+    std::int64_t deadline_ns = kNever;
+    // What the peer may be sent before it grants more. Only with credits.
+    std::size_t send_window = StreamWindow::kInitial;
+    std::size_t receive_window = StreamWindow::kInitial;
+    // Of a client: told by who reads how the call failed. May be null.
+    RpcClientController* controller = nullptr;
+    // Called once, when nothing of the connection is needed any more. Of a
+    // server: by Detach() alone.
+    Function<void()> on_detached = {};
+  };
+
+  // Life: counted. The connection of `output` must live until on_detached.
+  static RefPtr<CallStream> Create(Options options);
+  ~CallStream() override;
+
+  // Once, before anything else. False: the connection is closed; the caller is
+  // to say so by OnReset().
+  [[nodiscard]] bool Start(std::unique_ptr<StreamWire> wire,
+                           RefPtr<io::StreamConnection> output);
+
+  // --- Messages. They block the fiber (or thread). ---
+
+  // True: a message was read into *message. False: none will come, or none has
+  // come by `deadline_ns` (NowNs() time), see *error. A message that can't be
+  // parsed ends the call.
+  [[nodiscard]] bool ReadMessage(google::protobuf::Message* message,
+                                 std::int64_t deadline_ns, StreamError* error);
+  // The same for bytes.
+  [[nodiscard]] bool Read(Buffer* message, std::int64_t deadline_ns,
+                          StreamError* error);
+  // Waits, as ReadMessage() does, until that returns at once.
+  bool WaitToRead(std::int64_t deadline_ns);
+  // ReadMessage() returns at once. To be asked by who reads.
+  bool ReadyToRead();
+
+  // Sends a message. Waits while the peer, or the connection, takes no more.
+  // `last`: no other one follows. False: it can't be sent, as the call is over,
+  // or not by then.
+  [[nodiscard]] bool WriteMessage(const google::protobuf::Message& message,
+                                  bool last, std::int64_t deadline_ns);
+  [[nodiscard]] bool Write(OutboundBody&& message, bool last,
+                           std::int64_t deadline_ns);
+  // WriteMessage() returns at once. To be asked by who writes.
+  bool ReadyToWrite();
+
+  // --- Ends. None blocks. ---
+
+  // No message is read any more; what comes is dropped. If none is written any
+  // more either the call is cancelled.
+  void CloseReading();
+  // No message follows. On a server: of the messages; the call ends with its
+  // method.
+  void CloseWriting();
+  // The call is given up. The peer is told.
+  void Cancel();
+  // The same, with a status of its own: nothing is read or written any more.
+  void Fail(const flare::Status& why);
+
+  // Of a server: the method has ended with `status`, after which nothing is
+  // sent.
+  void Finish(const flare::Status& status);
+  // ... and the connection isn't needed any more.
+  void Detach();
+
+  // How the call ended: OK while it hasn't.
+  flare::Status status() const;
+  bool over() const;
+
+  // Called once, when the call is given up, or lost: by whom that is noticed,
+  // so it mustn't block. At once, if it is so already.
+  void SetOnFailed(Function<void()> on_failed);
+
+  // --- StreamReceiver ---
+
+  void OnMessage(Buffer&& message, bool last) override;
+  void OnEnd(const flare::Status& status) override;
+  void OnCredit(std::size_t bytes) override;
+  void OnReset(const flare::Status& why) override;
+  void OnInputLost(const flare::Status& why) override;
+  void Drop() override { Detach(); }
+
+ private:
+  explicit CallStream(Options options);
+
+  // What a transition leaves to be done once lock_ is free.
+  struct After {
+    fiber::Event* reader = nullptr;
+    fiber::Event* writer = nullptr;
+    Function<void()> on_failed;
+    Function<void()> on_detached;
+    Function<void()> unused;
+    std::unique_ptr<StreamWire> wire;
+    std::vector<Buffer> dropped;
+    bool cancel_timer = false;
+  };
+  void Do(After* after);
+
+  enum class Sent { kYes, kLater, kNever };
+
+  static void OnTimer(fiber::Timer* timer);
+  bool Refill(std::int64_t deadline_ns, StreamError* error);
+  bool Wait(fiber::Event* event, fiber::Event** place,
+            std::int64_t deadline_ns);
+  Sent TryToSend(OutboundBody* message, bool last, fiber::Event* event);
+  bool WaitForRoom(std::int64_t deadline_ns);
+  bool OutputOver() const;
+  StreamError ErrorLocked() const FLARE_REQUIRES(lock_);
+  void Settle() FLARE_REQUIRES(lock_);
+  void GrantLocked() FLARE_REQUIRES(lock_);
+  void FailLocked(const flare::Status& why, bool tell, After* after)
+      FLARE_REQUIRES(lock_);
+  void EndInputLocked(After* after) FLARE_REQUIRES(lock_);
+  void EndOutputLocked(After* after) FLARE_REQUIRES(lock_);
+  void DetachIfOver(After* after) FLARE_REQUIRES(lock_);
+  void DetachLocked(After* after) FLARE_REQUIRES(lock_);
+
+  const PayloadFormat format_;
+  const bool is_server_;
+  const std::int64_t deadline_ns_;
+  RpcClientController* const controller_;
+  bool credits_ = false;  // Constant since Start().
+  RefPtr<io::StreamConnection> output_;
+
+  // Of who reads alone.
+  std::vector<Buffer> batch_;
+  std::size_t at_ = 0;        // In batch_.
+  std::size_t consumed_ = 0;  // Bytes, since Settle().
+
+  mutable Spinlock lock_;
+  std::unique_ptr<StreamWire> wire_ FLARE_GUARDED_BY(lock_);
+  std::vector<Buffer> incoming_ FLARE_GUARDED_BY(lock_);
+  std::size_t queued_ FLARE_GUARDED_BY(lock_) = 0;  // Bytes, unread.
+  std::size_t owed_ FLARE_GUARDED_BY(lock_) = 0;    // Bytes to be granted.
+  std::size_t window_ FLARE_GUARDED_BY(lock_);      // Of what is received.
+  std::int64_t credit_ FLARE_GUARDED_BY(lock_);     // Of what is sent.
+  fiber::Event* reader_ FLARE_GUARDED_BY(lock_) = nullptr;  // Who waits.
+  fiber::Event* writer_ FLARE_GUARDED_BY(lock_) = nullptr;
+  bool input_over_ FLARE_GUARDED_BY(lock_) = false;
+  bool output_over_ FLARE_GUARDED_BY(lock_) = false;
+  bool reading_closed_ FLARE_GUARDED_BY(lock_) = false;
+  bool writing_closed_ FLARE_GUARDED_BY(lock_) = false;  // Of a server.
+  bool failed_ FLARE_GUARDED_BY(lock_) = false;
+  bool input_lost_ FLARE_GUARDED_BY(lock_) = false;
+  bool holding_ FLARE_GUARDED_BY(lock_) = false;  // The connection's input.
+  bool timer_armed_ FLARE_GUARDED_BY(lock_) = false;
+  bool detached_ FLARE_GUARDED_BY(lock_) = false;
+  flare::Status status_ FLARE_GUARDED_BY(lock_);
+  Function<void()> on_failed_ FLARE_GUARDED_BY(lock_);
+  Function<void()> on_detached_ FLARE_GUARDED_BY(lock_);
+};
+
+}  // namespace rpc
+}  // namespace flare
+
+#endif  // FLARE_RPC_STREAM_CALL_STREAM_H_

@@ -1,0 +1,417 @@
+// Streaming calls from end to end, by both of our sides.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server.h"
+#include "flare/rpc/stream/call_stream.h"
+#include "flare/rpc/stream/open_stream.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/rpc_fixture.h"
+#include "gtest/gtest.h"
+#include "rpc/testing/stream_service.pb.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+constexpr std::int64_t kNever = CallStream::kNever;
+
+StreamMessage Numbered(int number, std::string body = "") {
+  StreamMessage message;
+  message.set_number(number);
+  message.set_body(std::move(body));
+  return message;
+}
+
+// Does what its methods' comments say, unless the test says otherwise.
+class TestedService : public StreamService {
+ public:
+  struct Call {
+    RpcServerController* controller;
+    RefPtr<CallStream> stream;
+    const StreamMessage* request;
+    StreamMessage* response;
+  };
+  using Handler = std::function<void(Call)>;
+
+  static void Sum(Call call) {
+    StreamMessage message;
+    StreamError error;
+    int sum = 0;
+    while (call.stream->ReadMessage(&message, kNever, &error)) {
+      sum += message.number();
+    }
+    if (error != StreamError::EndOfStream) {
+      return call.controller->SetFailed("the requests broke off");
+    }
+    call.response->set_number(sum);
+  }
+  static void Count(Call call) {
+    for (int i = 1; i <= call.request->number(); ++i) {
+      if (!call.stream->WriteMessage(Numbered(i, call.request->body()), false,
+                                     kNever)) {
+        return;
+      }
+    }
+  }
+  static void Echo(Call call) {
+    StreamMessage message;
+    StreamError error;
+    while (call.stream->ReadMessage(&message, kNever, &error)) {
+      if (!call.stream->WriteMessage(message, false, kNever)) return;
+    }
+  }
+
+  void Upload(google::protobuf::RpcController* controller,
+              const StreamMessage* request, StreamMessage* response,
+              google::protobuf::Closure* done) override {
+    Run(on_upload, controller, request, response, done);
+  }
+  void Download(google::protobuf::RpcController* controller,
+                const StreamMessage* request, StreamMessage* response,
+                google::protobuf::Closure* done) override {
+    Run(on_download, controller, request, response, done);
+  }
+  void Chat(google::protobuf::RpcController* controller,
+            const StreamMessage* request, StreamMessage* response,
+            google::protobuf::Closure* done) override {
+    Run(on_chat, controller, request, response, done);
+  }
+  void Unary(google::protobuf::RpcController*, const StreamMessage* request,
+             StreamMessage* response,
+             google::protobuf::Closure* done) override {
+    *response = *request;
+    done->Run();
+  }
+
+  Handler on_upload = Sum;
+  Handler on_download = Count;
+  Handler on_chat = Echo;
+
+ private:
+  void Run(const Handler& handler, google::protobuf::RpcController* controller,
+           const StreamMessage* request, StreamMessage* response,
+           google::protobuf::Closure* done) {
+    auto* const ours = static_cast<RpcServerController*>(controller);
+    handler({ours, ours->stream(), request, response});
+    done->Run();
+  }
+};
+
+class StreamCallsTest : public RpcTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
+    server_.emplace(Server::Options{.service_name = "test"});
+    server_->AddService(&service_);
+    server_->AddProtocols({"flare", "http+pb", "http"});
+    server_->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    ASSERT_TRUE(server_->Start()) << server_->error().ToString();
+    ASSERT_TRUE(channel_.Open("flare://" + server_->endpoint().ToString()));
+  }
+  void TearDown() override {
+    ShutdownClientSide();
+    server_.reset();
+    RpcTest::TearDown();
+  }
+
+  static const google::protobuf::MethodDescriptor* Method(const char* name) {
+    return StreamService::descriptor()->FindMethodByName(name);
+  }
+  RefPtr<CallStream> Open(const char* method,
+                          RpcClientController* controller = nullptr,
+                          const StreamMessage* request = nullptr) {
+    return OpenStream(&channel_, Method(method), controller, request);
+  }
+
+  // What is left to be read: numbers of messages, then how it ended.
+  static std::vector<int> ReadAll(CallStream* stream, StreamError* error) {
+    std::vector<int> numbers;
+    StreamMessage message;
+    while (stream->ReadMessage(&message, kNever, error)) {
+      numbers.push_back(message.number());
+    }
+    return numbers;
+  }
+
+  TestedService service_;
+  std::optional<Server> server_;
+  RpcChannel channel_;
+};
+
+std::vector<int> UpTo(int n) {
+  std::vector<int> numbers;
+  for (int i = 1; i <= n; ++i) numbers.push_back(i);
+  return numbers;
+}
+
+TEST_F(StreamCallsTest, ServerStreams) {
+  OnFiber([&] {
+    for (int n : {0, 1, 2, 1000}) {
+      RpcClientController controller;
+      const StreamMessage request = Numbered(n);
+      auto stream = Open("Download", &controller, &request);
+      StreamError error;
+      EXPECT_EQ(ReadAll(stream.Get(), &error), UpTo(n));
+      EXPECT_EQ(error, StreamError::EndOfStream);
+      EXPECT_TRUE(stream->over());
+      EXPECT_FALSE(controller.Failed());
+    }
+  });
+}
+
+TEST_F(StreamCallsTest, ClientStreams) {
+  OnFiber([&] {
+    for (int n : {0, 1, 2, 1000}) {
+      auto stream = Open("Upload");
+      for (int i = 1; i <= n; ++i) {
+        ASSERT_TRUE(stream->WriteMessage(Numbered(i), false, kNever));
+      }
+      stream->CloseWriting();
+      StreamError error;
+      EXPECT_EQ(ReadAll(stream.Get(), &error),
+                std::vector<int>{n * (n + 1) / 2});
+      EXPECT_EQ(error, StreamError::EndOfStream);
+    }
+  });
+}
+
+TEST_F(StreamCallsTest, TheLastMessageMaySayThatItIs) {
+  OnFiber([&] {
+    auto stream = Open("Upload");
+    EXPECT_TRUE(stream->WriteMessage(Numbered(17), /*last=*/true, kNever));
+    EXPECT_FALSE(stream->WriteMessage(Numbered(1), false, kNever));
+    StreamError error;
+    EXPECT_EQ(ReadAll(stream.Get(), &error), std::vector<int>{17});
+  });
+}
+
+TEST_F(StreamCallsTest, BothStream) {
+  OnFiber([&] {
+    auto stream = Open("Chat");
+    StreamMessage message;
+    StreamError error;
+    for (int i = 0; i != 1000; ++i) {
+      ASSERT_TRUE(stream->WriteMessage(Numbered(i, "hello"), false, kNever));
+      ASSERT_TRUE(stream->ReadMessage(&message, kNever, &error));
+      ASSERT_EQ(message.number(), i);
+      ASSERT_EQ(message.body(), "hello");
+    }
+    stream->CloseWriting();
+    EXPECT_FALSE(stream->ReadMessage(&message, kNever, &error));
+    EXPECT_EQ(error, StreamError::EndOfStream);
+  });
+}
+
+TEST_F(StreamCallsTest, MoreThanAWindowIsHeldBack) {
+  fiber::Event go;
+  service_.on_chat = [&](TestedService::Call call) {
+    go.Wait();
+    TestedService::Echo(call);
+  };
+  OnFiber([&] {
+    for (int round = 0; round != 3; ++round) {
+      go.Reset();
+      auto stream = Open("Chat");
+      const std::string body(10'000, 'x');
+      int written = 0;
+      while (stream->WriteMessage(Numbered(written, body), false,
+                                  NowNs() + 200 * kNsPerMs)) {
+        ++written;
+        ASSERT_LT(written, 10'000);
+      }
+      go.Set();
+      stream->CloseWriting();
+      StreamError error;
+      EXPECT_EQ(ReadAll(stream.Get(), &error).size(),
+                static_cast<std::size_t>(written));
+      EXPECT_EQ(error, StreamError::EndOfStream);
+    }
+  });
+}
+
+TEST_F(StreamCallsTest, AFailureComesBehindTheMessages) {
+  service_.on_download = [](TestedService::Call call) {
+    TestedService::Count(call);
+    call.controller->SetFailed(1234, "that was all");
+  };
+  OnFiber([&] {
+    RpcClientController controller;
+    const StreamMessage request = Numbered(3);
+    auto stream = Open("Download", &controller, &request);
+    StreamError error;
+    EXPECT_EQ(ReadAll(stream.Get(), &error), UpTo(3));
+    EXPECT_EQ(error, StreamError::IoError);
+    EXPECT_EQ(controller.ErrorCode(), 1234);
+    EXPECT_EQ(controller.ErrorText(), "that was all");
+  });
+}
+
+TEST_F(StreamCallsTest, ACancelledCallEndsOnTheServer) {
+  OnFiber([&] {
+    for (int round = 0; round != 3; ++round) {
+      fiber::Event began;
+      fiber::Event ended;
+      StreamError error{};
+      service_.on_chat = [&](TestedService::Call call) {
+        StreamMessage message;
+        EXPECT_TRUE(call.stream->ReadMessage(&message, kNever, &error));
+        const std::stop_token stop = call.controller->GetStopToken();
+        EXPECT_FALSE(stop.stop_requested());
+        began.Set();
+        EXPECT_FALSE(call.stream->ReadMessage(&message, kNever, &error));
+        EXPECT_TRUE(stop.stop_requested());
+        ended.Set();
+      };
+      auto stream = Open("Chat");
+      ASSERT_TRUE(stream->WriteMessage(Numbered(1), false, kNever));
+      began.Wait();
+      stream->Cancel();
+      ended.Wait();
+      EXPECT_EQ(error, StreamError::IoError);
+      EXPECT_EQ(stream->status().code(), STATUS_FAILED);
+      // So the peer is known to share connections, from the second round on.
+      const StreamMessage request = Numbered(1);
+      auto other = Open("Download", nullptr, &request);
+      EXPECT_EQ(ReadAll(other.Get(), &error), UpTo(1));
+    }
+  });
+}
+
+TEST_F(StreamCallsTest, TheDeadlineEndsBothSides) {
+  fiber::Event ended;
+  StreamError at_server{};
+  service_.on_chat = [&](TestedService::Call call) {
+    StreamMessage message;
+    while (call.stream->ReadMessage(&message, kNever, &at_server)) continue;
+    ended.Set();
+  };
+  OnFiber([&] {
+    RpcClientController controller;
+    controller.SetTimeout(std::chrono::milliseconds(50));
+    auto stream = Open("Chat", &controller);
+    // Else nothing is known of it.
+    static_cast<void>(stream->WriteMessage(Numbered(1), false, kNever));
+    StreamMessage message;
+    StreamError error;
+    EXPECT_FALSE(stream->ReadMessage(&message, kNever, &error));
+    EXPECT_EQ(error, StreamError::Timeout);
+    EXPECT_EQ(controller.ErrorCode(), STATUS_TIMEOUT);
+    ended.Wait();
+    EXPECT_NE(at_server, StreamError::EndOfStream);
+  });
+}
+
+TEST_F(StreamCallsTest, AReadMayTimeOutAndGoOn) {
+  fiber::Event go;
+  service_.on_download = [&](TestedService::Call call) {
+    go.Wait();
+    TestedService::Count(call);
+  };
+  OnFiber([&] {
+    const StreamMessage request = Numbered(2);
+    auto stream = Open("Download", nullptr, &request);
+    StreamMessage message;
+    StreamError error;
+    EXPECT_FALSE(
+        stream->ReadMessage(&message, NowNs() + 10 * kNsPerMs, &error));
+    EXPECT_EQ(error, StreamError::Timeout);
+    go.Set();
+    EXPECT_EQ(ReadAll(stream.Get(), &error), UpTo(2));
+    EXPECT_EQ(error, StreamError::EndOfStream);
+  });
+}
+
+TEST_F(StreamCallsTest, TheWrongKindOfCallFails) {
+  OnFiber([&] {
+    // A stream where one message is expected.
+    RpcClientController controller;
+    auto stream = Open("Unary", &controller);
+    static_cast<void>(stream->WriteMessage(Numbered(1), false, kNever));
+    StreamMessage message;
+    StreamError error;
+    EXPECT_FALSE(stream->ReadMessage(&message, kNever, &error));
+    EXPECT_EQ(controller.ErrorCode(), STATUS_MALFORMED_DATA);
+    // And the other way round.
+    controller.Reset();
+    const StreamMessage request = Numbered(1);
+    channel_.CallMethod(Method("Upload"), &controller, &request, &message,
+                        nullptr);
+    EXPECT_EQ(controller.ErrorCode(), STATUS_MALFORMED_DATA);
+  });
+}
+
+TEST_F(StreamCallsTest, AProtocolWithoutStreamsSaysSo) {
+  RpcChannel trpc("trpc://" + server_->endpoint().ToString());
+  OnFiber([&] {
+    RpcClientController controller;
+    auto stream = OpenStream(&trpc, Method("Chat"), &controller, nullptr);
+    StreamMessage message;
+    StreamError error;
+    EXPECT_FALSE(stream->ReadMessage(&message, kNever, &error));
+    EXPECT_EQ(controller.ErrorCode(), STATUS_NOT_SUPPORTED);
+  });
+}
+
+TEST_F(StreamCallsTest, TheEndOfTheServerEndsStreams) {
+  fiber::Event began;
+  StreamError at_server{};
+  service_.on_chat = [&](TestedService::Call call) {
+    StreamMessage message;
+    EXPECT_TRUE(call.stream->ReadMessage(&message, kNever, &at_server));
+    began.Set();
+    EXPECT_FALSE(call.stream->ReadMessage(&message, kNever, &at_server));
+  };
+  OnFiber([&] {
+    RpcClientController controller;
+    auto stream = Open("Chat", &controller);
+    ASSERT_TRUE(stream->WriteMessage(Numbered(1), false, kNever));
+    began.Wait();
+    server_->Stop();
+    server_->Join();
+    EXPECT_EQ(at_server, StreamError::IoError);
+    StreamMessage message;
+    StreamError error;
+    EXPECT_FALSE(stream->ReadMessage(&message, kNever, &error));
+  });
+}
+
+TEST_F(StreamCallsTest, ManyAtOnceOnOneConnection) {
+  constexpr int kStreams = 200;
+  OnFiber([&] {
+    // After one of them the peer is known to share connections.
+    const StreamMessage one = Numbered(1);
+    StreamError error;
+    ReadAll(Open("Download", nullptr, &one).Get(), &error);
+    std::vector<RefPtr<CallStream>> streams;
+    for (int i = 0; i != kStreams; ++i) {
+      streams.push_back(Open("Chat"));
+      ASSERT_TRUE(streams.back()->WriteMessage(Numbered(i), false, kNever));
+    }
+    for (int i = 0; i != kStreams; ++i) {
+      StreamMessage message;
+      ASSERT_TRUE(streams[i]->ReadMessage(&message, kNever, &error));
+      EXPECT_EQ(message.number(), i);
+      streams[i]->CloseWriting();
+      EXPECT_FALSE(streams[i]->ReadMessage(&message, kNever, &error));
+      EXPECT_EQ(error, StreamError::EndOfStream);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

@@ -1,0 +1,98 @@
+// Between a call's messages and the wire format that carries them: what a
+// protocol tells the stream of a call (StreamReceiver), what it sends for it
+// (StreamWire), and where that goes (StreamOutput). No IO and no fibers.
+//
+// Who calls what:
+//   the connection's reader -> protocol's Cut() -> StreamReceiver
+//   the call's fibers       -> StreamWire       -> StreamOutput
+#ifndef FLARE_RPC_STREAM_STREAM_WIRE_H_
+#define FLARE_RPC_STREAM_STREAM_WIRE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "flare/base/buffer.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/rpc/outbound_body.h"
+
+namespace flare::rpc {
+
+// How many bytes of messages a stream takes that nobody has read yet.
+struct StreamWindow {
+  static constexpr std::size_t kInitial = 64 << 10;
+  // While whoever reads is faster than what comes, the window grows up to this.
+  static constexpr std::size_t kMax = 1 << 20;
+  // What a message counts for beside its bytes.
+  static constexpr std::size_t kPerMessage = 32;
+};
+
+// The messages of one call that come from the peer. All functions are called by
+// the connection's reader, one at a time, except OnReset(), which may come at
+// any time, from any thread. None blocks; all may be called after the end, and
+// do nothing then.
+class StreamReceiver : public RefCounted<StreamReceiver> {
+ public:
+  virtual ~StreamReceiver() = default;
+
+  // The next message, in the protocol's format. `last`: no other one follows.
+  virtual void OnMessage(Buffer&& message, bool last) = 0;
+  // No message follows. On a client `status` is how the call ended. On a server
+  // it is OK.
+  virtual void OnEnd(const flare::Status& status) = 0;
+  // The peer takes so many bytes of messages more. What came before the first
+  // of these is unlimited where the protocol has no credits.
+  virtual void OnCredit(std::size_t bytes) = 0;
+  // The call is over without an end: the peer has given it up, or is gone.
+  virtual void OnReset(const flare::Status& why) = 0;
+  // Of a server: the call isn't served, and nothing of the connection is used
+  // any more.
+  virtual void Drop() = 0;
+  // No message follows, though the peer hasn't said so; it can still be sent
+  // what there is.
+  virtual void OnInputLost(const flare::Status& why) = 0;
+};
+
+// Where a connection takes what streams send. Any thread; doesn't block.
+class StreamOutput {
+ public:
+  // Queues bytes. False: the connection is closed, or about to be.
+  virtual bool WriteSoon(Buffer&& bytes) = 0;
+  // Between the two no more is read off the connection, as one of its streams
+  // is full, whose protocol has no credits. Counted.
+  virtual void HoldInput() = 0;
+  virtual void ReleaseInput() = 0;
+
+ protected:
+  ~StreamOutput() = default;
+};
+
+// The other direction of one call. One function at a time; none blocks or calls
+// back. Dropped when the call needs it no more: later messages of the call are
+// then passed over by the protocol.
+class StreamWire {
+ public:
+  virtual ~StreamWire() = default;
+
+  // From here on `receiver` is told what comes. Once, before all others. False:
+  // the connection is closed.
+  virtual bool Begin(RefPtr<StreamReceiver> receiver) = 0;
+  // Takes *body. `last`: nothing follows in this direction; the call succeeded,
+  // as far as a server is asked. False: the connection is closed.
+  virtual bool SendMessage(OutboundBody&& body, bool last) = 0;
+  // Nothing follows in this direction. On a server `status` is the call's.
+  virtual bool SendEnd(const flare::Status& status) = 0;
+  // The peer is told, as far as the protocol allows, that the call is given up.
+  virtual void SendReset(const flare::Status& why) = 0;
+  // So many bytes (StreamWindow::kPerMessage included) were read: the peer may
+  // send as many again. Without credits nothing is said.
+  virtual void SendCredit(std::size_t bytes) = 0;
+  // The protocol has credits, and the peer heeds them.
+  virtual bool has_credits() const = 0;
+  virtual void HoldInput() = 0;
+  virtual void ReleaseInput() = 0;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_STREAM_STREAM_WIRE_H_

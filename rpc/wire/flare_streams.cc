@@ -1,0 +1,291 @@
+#include "flare/rpc/wire/flare_streams.h"
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/wire/flare_frame.h"
+#include "flare/rpc/wire/framing.h"
+#include "flare/rpc/wire/rpc_meta.h"
+#include "flare/rpc/wire/utf8.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::size_t kMostBody = std::numeric_limits<std::uint32_t>::max();
+
+// Ids of unary calls have 32 bits, those of streams beside them more. One that
+// has a connection of its own may as well have a small one, as published peers
+// expect.
+constexpr std::uint64_t kFirstSharedId = std::uint64_t{1} << 32;
+
+Buffer Frame(const RpcMeta& meta, OutboundBody&& body) {
+  BufferBuilder out;
+  AppendFlare(meta, std::move(body), Buffer(), &out);
+  return out.DestructiveGet();
+}
+
+// The body of a frame, of which header and meta stay in *wire.
+Buffer TakeBody(std::uint32_t meta_size, Buffer* wire) {
+  Buffer head = wire->Cut(FlareFrame::kHeaderSize + meta_size);
+  return std::exchange(*wire, std::move(head));
+}
+
+bool Ends(const RpcMeta& meta) { return (meta.flags & kFlagEndOfStream) != 0; }
+bool HasPayload(const RpcMeta& meta) {
+  return (meta.flags & kFlagNoPayload) == 0;
+}
+
+flare::Status TooLarge() {
+  return flare::Status(STATUS_MALFORMED_DATA,
+                       "a message of the stream is too large");
+}
+
+// What both directions have in common.
+class FlareStreamWire : public StreamWire {
+ public:
+  FlareStreamWire(std::uint64_t id, StreamTable* table, StreamOutput* output)
+      : id_(id), table_(table), output_(output) {}
+  ~FlareStreamWire() override { table_->Remove(id_); }
+
+  bool Begin(RefPtr<StreamReceiver> receiver) override {
+    return table_->Add(id_, std::move(receiver));
+  }
+  void HoldInput() override { output_->HoldInput(); }
+  void ReleaseInput() override { output_->ReleaseInput(); }
+
+ protected:
+  RpcMeta NewMeta() const {
+    RpcMeta meta;
+    meta.correlation_id = id_;
+    meta.method_type = kMethodTypeStream;
+    return meta;
+  }
+  // Flags of the next packet.
+  std::uint64_t Flags(bool last, bool has_payload) {
+    std::uint64_t flags = 0;
+    if (!std::exchange(begun_, true)) flags |= kFlagStartOfStream;
+    if (last) flags |= kFlagEndOfStream;
+    if (!has_payload) flags |= kFlagNoPayload;
+    return flags;
+  }
+  bool begun() const { return begun_; }
+  bool Send(const RpcMeta& meta, OutboundBody&& body) {
+    return output_->WriteSoon(Frame(meta, std::move(body)));
+  }
+
+ private:
+  const std::uint64_t id_;
+  StreamTable* const table_;
+  StreamOutput* const output_;
+  bool begun_ = false;
+};
+
+// --- the server's ----------------------------------------------------------
+
+class FlareServerStreamWire final : public FlareStreamWire {
+ public:
+  FlareServerStreamWire(const RpcMeta& begin, StreamTable* table,
+                        StreamOutput* output)
+      : FlareStreamWire(begin.correlation_id, table, output),
+        hello_(begin.hello),
+        has_credits_(begin.window != 0) {}
+
+  bool has_credits() const override { return has_credits_; }
+
+  bool SendMessage(OutboundBody&& body, bool last) override {
+    if (body.size() > kMostBody) {
+      return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
+                                   "a message of the stream exceeds 4 GiB"));
+    }
+    RpcMeta meta = NewReplyMeta();
+    meta.flags = Flags(last, /*has_payload=*/true);
+    return Send(meta, std::move(body));
+  }
+
+  bool SendEnd(const flare::Status& status) override {
+    RpcMeta meta = NewReplyMeta();
+    meta.flags = Flags(/*last=*/true, /*has_payload=*/false);
+    meta.status = status.code();
+    std::string scratch;
+    meta.description =
+        AsUtf8(CutUtf8(status.message(), kMaxErrorText), &scratch);
+    return Send(meta, Buffer());
+  }
+
+  void SendReset(const flare::Status& why) override {
+    static_cast<void>(SendEnd(why));
+  }
+
+  void SendCredit(std::size_t bytes) override {
+    if (!has_credits_) return;
+    RpcMeta meta = NewMeta();
+    meta.has_response = true;
+    meta.flags = kFlagNoPayload;
+    meta.credit = static_cast<std::uint32_t>(bytes);
+    static_cast<void>(Send(meta, Buffer()));
+  }
+
+ private:
+  RpcMeta NewReplyMeta() const {
+    RpcMeta meta = NewMeta();
+    meta.has_response = true;
+    if (!begun()) {
+      meta.hello = hello_;
+      if (has_credits_) meta.window = StreamWindow::kInitial;
+    }
+    return meta;
+  }
+
+  const bool hello_;
+  const bool has_credits_;
+};
+
+// --- the client's ----------------------------------------------------------
+
+class FlareClientStreamWire final : public FlareStreamWire {
+ public:
+  FlareClientStreamWire(std::uint64_t id, const ClientStreamOpening& opening,
+                        StreamTable* table, StreamOutput* output)
+      : FlareStreamWire(id, table, output),
+        method_(opening.method),
+        timeout_ms_(opening.timeout_ms),
+        shared_(opening.shared) {}
+
+  bool has_credits() const override { return shared_; }
+
+  bool SendMessage(OutboundBody&& body, bool last) override {
+    RpcMeta meta = NewRequestMeta();
+    meta.flags = Flags(last, /*has_payload=*/true);
+    return Send(meta, std::move(body));
+  }
+
+  bool SendEnd(const flare::Status&) override {
+    RpcMeta meta = NewRequestMeta();
+    meta.flags = Flags(/*last=*/true, /*has_payload=*/false);
+    return Send(meta, Buffer());
+  }
+
+  void SendReset(const flare::Status& why) override {
+    // Else it is the connection's end that says so. Of what hasn't begun the
+    // peer knows nothing.
+    if (!shared_ || !begun()) return;
+    RpcMeta meta = NewRequestMeta();
+    meta.flags = Flags(/*last=*/true, /*has_payload=*/false);
+    meta.reset = why.code();
+    static_cast<void>(Send(meta, Buffer()));
+  }
+
+  void SendCredit(std::size_t bytes) override {
+    if (!shared_) return;
+    RpcMeta meta = NewRequestMeta();
+    meta.flags = kFlagNoPayload;
+    meta.credit = static_cast<std::uint32_t>(bytes);
+    static_cast<void>(Send(meta, Buffer()));
+  }
+
+ private:
+  RpcMeta NewRequestMeta() const {
+    RpcMeta meta = NewMeta();
+    meta.has_request = true;
+    meta.method_name = method_;
+    meta.timeout = timeout_ms_;
+    if (!begun()) {
+      meta.hello = true;
+      if (shared_) meta.window = StreamWindow::kInitial;
+    }
+    return meta;
+  }
+
+  const std::string method_;
+  const std::uint32_t timeout_ms_;
+  const bool shared_;
+};
+
+}  // namespace
+
+CutResult FlareServerStreams::Take(const RpcMeta& meta, bool too_large,
+                                   InboundRequest* request) {
+  RefPtr<StreamReceiver> stream = table_.Find(meta.correlation_id);
+  CutResult result = CutResult::kHandled;
+  if (stream == nullptr) {
+    // Not the first: of a call that has ended, or was refused.
+    if ((meta.flags & kFlagStartOfStream) == 0) {
+      request->Clear();
+      return CutResult::kHandled;
+    }
+    // What is wrong with it, if something is, Parse() finds out; its messages
+    // are passed over then.
+    result = CutResult::kMessage;
+    if (too_large) return result;
+    if (table_.size() >= kMaxStreams) {
+      request->reject_status = STATUS_OVERLOADED;
+      request->reject_reason = "too many streams are open on this connection";
+      return result;
+    }
+    stream = sink_->OpenStream(
+        {.timeout_ms = meta.timeout, .send_window = meta.window},
+        std::make_unique<FlareServerStreamWire>(meta, &table_, sink_));
+    if (stream == nullptr) return result;
+    request->stream = stream;
+  } else if (too_large) {
+    stream->OnReset(TooLarge());
+  }
+  if (meta.reset != 0) {
+    stream->OnReset(flare::Status(meta.reset, "the caller gave the call up"));
+  } else if (meta.credit != 0) {
+    stream->OnCredit(meta.credit);
+  } else if (!too_large) {
+    Buffer body = TakeBody(request->meta_size, &request->wire);
+    if (HasPayload(meta)) {
+      stream->OnMessage(std::move(body), Ends(meta));
+    } else if (Ends(meta)) {
+      stream->OnEnd(flare::Status());
+    }
+  }
+  if (result == CutResult::kHandled) request->Clear();
+  return result;
+}
+
+std::unique_ptr<StreamWire> FlareClientStreams::Open(
+    const ClientStreamOpening& opening, StreamOutput* output) {
+  // relaxed: a number.
+  const std::uint64_t id =
+      opening.shared
+          ? kFirstSharedId + opened_.fetch_add(1, std::memory_order_relaxed)
+          : 1;
+  return std::make_unique<FlareClientStreamWire>(id, opening, &table_, output);
+}
+
+bool FlareClientStreams::Take(const RpcMeta& meta, bool too_large,
+                              InboundResponse* response) {
+  // relaxed: see can_share().
+  if (meta.hello && !can_share()) [[unlikely]] {
+    can_share_.store(true, std::memory_order_relaxed);
+  }
+  const RefPtr<StreamReceiver> stream = table_.Find(meta.correlation_id);
+  if (stream == nullptr) {
+    // Maybe in answer to a call of one message.
+    if (meta.correlation_id < kFirstSharedId) return false;
+    response->Clear();
+    return true;
+  }
+  if (too_large) {
+    stream->OnReset(TooLarge());
+  } else if (meta.credit != 0) {
+    stream->OnCredit(meta.credit);
+  } else if (meta.status != 0) {
+    stream->OnEnd(flare::Status(meta.status, std::string(meta.description)));
+  } else if (HasPayload(meta)) {
+    stream->OnMessage(TakeBody(response->meta_size, &response->wire),
+                      Ends(meta));
+  } else if (Ends(meta)) {
+    stream->OnEnd(flare::Status());
+  }
+  response->Clear();
+  return true;
+}
+
+}  // namespace flare::rpc

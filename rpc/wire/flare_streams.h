@@ -1,0 +1,77 @@
+// Streaming calls over `flare`, both sides: frames whose meta has the
+// method_type STREAM.
+//
+// As published, a stream has a connection of its own, of which TCP holds back a
+// sender that is too fast. Between two peers of ours, which tell each other by
+// `hello`, streams share the connections of other calls, and each has a window
+// of its own (rpc_meta.h).
+//
+// One object per connection. Take() is the reader's; the rest is thread-safe.
+// Nothing blocks.
+#ifndef FLARE_RPC_WIRE_FLARE_STREAMS_H_
+#define FLARE_RPC_WIRE_FLARE_STREAMS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "flare/base/status.h"
+#include "flare/rpc/client_protocol.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
+#include "flare/rpc/stream/stream_table.h"
+#include "flare/rpc/stream/stream_wire.h"
+
+namespace flare::rpc {
+
+struct RpcMeta;
+
+class FlareServerStreams {
+ public:
+  // As many at a time on one connection: more are refused.
+  static constexpr std::size_t kMaxStreams = 100'000;
+
+  explicit FlareServerStreams(ReplySink* sink) : sink_(sink) {}
+
+  // A frame of a stream, all of which is in request->wire unless it was too
+  // large. kMessage: it begins a call, whose stream is in the request.
+  // kHandled: it belongs to one, and the request is cleared.
+  CutResult Take(const RpcMeta& meta, bool too_large, InboundRequest* request);
+
+  void EndInput(std::string_view why) { table_.EndInput(why); }
+  void Close(const flare::Status& why) { table_.Close(why); }
+
+ private:
+  ReplySink* const sink_;
+  StreamTable table_;
+};
+
+class FlareClientStreams {
+ public:
+  std::unique_ptr<StreamWire> Open(const ClientStreamOpening& opening,
+                                   StreamOutput* output);
+
+  // A frame of a stream, all of which is in response->wire unless it was too
+  // large. True: it was one of ours, or of one that has ended, and is cleared.
+  [[nodiscard]] bool Take(const RpcMeta& meta, bool too_large,
+                          InboundResponse* response);
+
+  void Close(const flare::Status& why) { table_.Close(why); }
+
+  // The peer has said so.
+  bool can_share() const {
+    // relaxed: a fact that doesn't change.
+    return can_share_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  StreamTable table_;
+  std::atomic<std::uint64_t> opened_{0};
+  std::atomic<bool> can_share_{false};
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_WIRE_FLARE_STREAMS_H_
