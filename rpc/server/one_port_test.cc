@@ -237,10 +237,10 @@ TEST_P(OnePort, RepliesOutliveAnHttpRequestThatCloses) {
 TEST_P(OnePort, CallsStandBehindEmptyLinesOfHttp) {
   Serve();
   RawClient client(endpoint(), GetParam());
-  client.Send("GET /none HTTP/1.1\r\nHost: x\r\n\r\n\r\n\r\n" +
-              client.Encode(1, kCall, MakeRequest("call")));
+  client.Send("GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("HTTP/1.1 404"));
   EXPECT_THAT(client.ReadUntil("\n"), HasSubstr("/none"));
+  client.Send("\r\n\r\n" + client.Encode(1, kCall, MakeRequest("call")));
   const auto reply = client.ReadReply();
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->As<TestResponse>().body(), "call");
