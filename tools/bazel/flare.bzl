@@ -150,7 +150,7 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
         **kwargs
     )
 
-def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = [], **kwargs):
+def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = [], shards = {}, **kwargs):
     """One binary for each group of tests, and one for each test in no group.
 
     A group is compiled in one piece, and linked once. Tests that need a process
@@ -163,6 +163,8 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
         ThreadSanitizer to see: tests of what one thread does.
       apart: those whose files use names twice.
       exclusive: those beside which nothing else may run.
+      shards: for those that wait for long, the number of processes that share
+        their cases.
       **kwargs: as for flare_cc_test.
     """
     files = {test.split("/")[-1][:-len("_test.cc")]: test for test in tests}
@@ -181,6 +183,7 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
             tags = (["one_thread"] if name in one_thread else []) +
                    (["exclusive"] if name in exclusive else []),
             apart = name in apart,
+            shard_count = shards.get(name),
             **kwargs
         )
 
