@@ -1,6 +1,7 @@
 #include "flare/rpc/start/flags.h"
 
 #include <gflags/gflags.h>
+#include <sched.h>
 
 #include <filesystem>
 #include <fstream>
@@ -105,7 +106,8 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   Set("flare_fiber_stack_profile", "true");
   Set("flare_fiber_check_thread_locks", "report");
   Set("flare_work_stealing_ratio", "3");
-  Set("flare_fiber_worker_accessible_cpus", "0");
+  const std::string cpu = std::to_string(sched_getcpu());
+  Set("flare_fiber_worker_accessible_cpus", cpu);
   options = RuntimeOptionsFromFlags();
   ASSERT_TRUE(options);
   EXPECT_EQ(options->concurrency, 40);
@@ -121,7 +123,7 @@ TEST_F(FlagsTest, RuntimeOptionsFollowTheFlags) {
   EXPECT_TRUE(options->stack_profile);
   EXPECT_EQ(options->thread_lock_check, fiber::ThreadLockCheck::kReport);
   EXPECT_EQ(options->work_stealing_ratio, 3);
-  EXPECT_EQ(options->accessible_cpus, "0");
+  EXPECT_EQ(options->accessible_cpus, cpu);
 }
 
 // With the published framework this divided by zero.
