@@ -122,6 +122,14 @@ class RpcClientController final : public google::protobuf::RpcController {
   void SetWaitForReady(bool wait) { wait_for_ready_ = wait; }
   bool GetWaitForReady() const { return wait_for_ready_; }
 
+  // Whether the call belongs to the one in whose execution context it is made
+  // (fiber/execution_context.h), as those that a server's method makes do: it
+  // takes no longer than what that one has left, and is cancelled when that one
+  // is (docs/cancellation.md). True is the default;
+  // --flare_rpc_propagate_deadline=false turns it off for all.
+  void SetInheritsContext(bool inherits) { inherits_context_ = inherits; }
+  bool GetInheritsContext() const { return inherits_context_; }
+
   // Of the request and its attachment; left out, with a line in the log, if the
   // protocol can't say it.
   void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
@@ -250,6 +258,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   bool has_request_raw_bytes_ = false;
   bool accept_raw_response_ : 1 = false;
   bool wait_for_ready_ : 1 = false;
+  bool inherits_context_ : 1 = true;
   bool canceled_ = false;
   std::atomic<bool> cancel_requested_{false};
   int error_code_ = 0;

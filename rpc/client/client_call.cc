@@ -47,6 +47,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
 
 namespace flare::rpc {
 
@@ -146,8 +147,7 @@ void ClientCall::WaitForEnd() {
 
 void ClientCall::RunTask(fiber::Task* task) {
   auto* const call = static_cast<ClientCall*>(task);
-  if (call->route_keeper_ != nullptr && call->context_ != nullptr)
-      [[unlikely]] {
+  if (call->route_kept_ && call->context_ != nullptr) [[unlikely]] {
     return call->GoOnInContext();
   }
   call->GoOn();
@@ -195,7 +195,33 @@ void ClientCall::Begin(const Arguments& arguments) {
   failure_ = route_ == nullptr ? *arguments.refusal
                                : TryToSerialize(arguments.request);
   if (failure_.ok() && attempts_left_ > 1) {
-    route_keeper_ = RefPtr<Route>(ref_ptr, route_);
+    KeepRoute();
+  }
+  if (auto* const context = fiber::ExecutionContext::Current();
+      context != nullptr && controller_->inherits_context_) {
+    BeginIn(context);
+  }
+}
+
+// Not inlined, as most callers have none.
+void ClientCall::BeginIn(fiber::ExecutionContext* context) {
+  if (!FLAGS_flare_rpc_propagate_deadline) return;
+  deadline_ns_ = DeadlineIn(context, deadline_ns_);
+  try {
+    context_stop_ =
+        new ContextStop<CancelByContext>(context, CancelByContext{controller_});
+  } catch (const std::bad_alloc&) {  // It isn't told of a stop.
+  }
+}
+
+// From here on the context cancels nothing; nor does what it has cancelled hold
+// for later calls of the same controller.
+void ClientCall::LeaveContext() {
+  const bool stopped = context_stop_->stopped();
+  delete std::exchange(context_stop_, nullptr);
+  // relaxed: a StartCancel() at the same time isn't meant for the next call.
+  if (stopped) {
+    controller_->cancel_requested_.store(false, std::memory_order_relaxed);
   }
 }
 
@@ -262,8 +288,7 @@ bool ClientCall::FinishAttempt() {
 }
 
 bool ClientCall::DecideRetry() {
-  if (route_keeper_ == nullptr ||
-      IsFinal(controller_->error_code_, route_->traits()) ||
+  if (!route_kept_ || IsFinal(controller_->error_code_, route_->traits()) ||
       NowNs() >= deadline_ns_) {
     return false;
   }
@@ -320,7 +345,10 @@ void ClientCall::EvaluateOutcome() {
       failure_ = TimeoutStatus();
       break;
     case Outcome::kCancelled:
-      failure_ = flare::Status(STATUS_FAILED, "the caller cancelled the call");
+      failure_ =
+          context_stop_ != nullptr && context_stop_->stopped()
+              ? context_stop_->status()
+              : flare::Status(STATUS_FAILED, "the caller cancelled the call");
       controller_->canceled_ = true;
       break;
     case Outcome::kFailed:
@@ -347,6 +375,8 @@ flare::Status ClientCall::TimeoutStatus() const {
 }
 
 void ClientCall::End() {
+  if (context_stop_ != nullptr) [[unlikely]]
+    LeaveContext();
   controller_->ended_ns_ =
       controller_->parsed_ns_ != 0 ? controller_->parsed_ns_ : NowNs();
   if (done_ != nullptr && context_ != nullptr) [[unlikely]]
@@ -372,7 +402,10 @@ void ClientCall::HandOver() {
 }
 
 void ClientCall::Recycle() {
-  route_keeper_.Reset();
+  if (route_kept_) {
+    route_kept_ = false;
+    route_->Deref();
+  }
   if (controller_ == &own_controller_) own_controller_.Reset();
   if (!parts_sent_) {
     body_.Clear();

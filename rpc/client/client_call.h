@@ -23,6 +23,7 @@
 #include "flare/fiber/scheduler/carrier.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
+#include "flare/rpc/client/context_stop.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/outbound_body.h"
@@ -66,6 +67,12 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void Cancel();
 
  private:
+  // Of the context in which the call was made.
+  struct CancelByContext {
+    RpcClientController* controller;
+    void operator()() const { controller->StartCancel(); }
+  };
+
   enum class Outcome : std::uint8_t {
     kNone,
     kReply,      // In inbound_.
@@ -79,6 +86,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] static void FailToBegin(
       const Arguments& arguments);
   void Begin(const Arguments& arguments);
+  [[gnu::noinline]] void BeginIn(fiber::ExecutionContext* context);
+  [[gnu::noinline]] void LeaveContext();
   flare::Status Serialize(const google::protobuf::Message* request);
   flare::Status CompressParts();
 
@@ -125,6 +134,10 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[nodiscard]] bool DecideRetry();
   [[nodiscard, gnu::cold, gnu::noinline]] bool UseFailOver(int code);
   [[gnu::cold, gnu::noinline]] void KeepParts();
+  void KeepRoute() {
+    route_->Ref();
+    route_kept_ = true;
+  }
   void End();
   [[gnu::noinline]] void HandOverInContext();
   void HandOver();
@@ -152,10 +165,11 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
     // context, in which `done` runs; null if the program has no ExecutionLocal.
     fiber::ExecutionContext* context_;
   };
-  RefPtr<Route> route_keeper_;  // Only if there may be another attempt.
-  flare::Status failure_;       // The completer's.
-  PayloadFormat format_{};      // The route's, which may be gone at the end.
+  flare::Status failure_;   // The completer's.
+  PayloadFormat format_{};  // The route's, which may be gone at the end.
   bool attachment_compressed_ : 1 = false;
+  // route_ is counted: only if there may be another attempt.
+  bool route_kept_ : 1 = false;
   // body_ and attachment_ were moved into the request.
   bool parts_sent_ : 1 = false;
   // body_ and attachment_ are kept, though this may be the last attempt: the
@@ -172,6 +186,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   OutboundBody body_;  // Bytes if there may be another attempt.
   Buffer attachment_;
 
+  // Null outside of contexts, and for who doesn't want it.
+  ContextStop<CancelByContext>* context_stop_ = nullptr;
   fiber::Event completed_;  // For plain threads that block.
   RpcClientController own_controller_;
 };

@@ -65,9 +65,7 @@ void ClientCall::SendRequest() {
 void ClientCall::KeepParts() {
   kept_ = true;
   body_ = std::move(body_).ToBuffer();
-  if (route_keeper_ == nullptr) {
-    route_keeper_ = RefPtr<Route>(ref_ptr, route_);
-  }
+  if (!route_kept_) KeepRoute();
 }
 
 // The failures are functions of their own, which aren't inlined, since their

@@ -110,6 +110,9 @@ DEFINE_int32(flare_rpc_client_default_rpc_timeout_ms, 2000,
 DEFINE_int32(flare_rpc_client_default_streaming_rpc_timeout_ms, 30000,
              "Milliseconds a streaming call may take, to the end of its last "
              "message, unless its controller says otherwise.");
+DEFINE_bool(flare_rpc_propagate_deadline, true,
+            "Calls that the method of a server makes take no longer than what "
+            "its own call has left, and are cancelled with it.");
 DEFINE_int32(flare_rpc_client_connect_timeout_ms, 1000,
              "Milliseconds that establishing a connection may take. The calls "
              "that wait for it then fail.");

@@ -25,6 +25,7 @@ DECLARE_bool(flare_abort_on_double_quit_signal);
 DECLARE_bool(flare_raise_open_files_limit);
 DECLARE_int32(flare_rpc_client_default_rpc_timeout_ms);
 DECLARE_int32(flare_rpc_client_default_streaming_rpc_timeout_ms);
+DECLARE_bool(flare_rpc_propagate_deadline);
 DECLARE_int32(flare_rpc_client_connect_timeout_ms);
 DECLARE_int32(flare_rpc_client_max_connections_per_server);
 DECLARE_int32(flare_rpc_client_connection_max_idle);

@@ -420,6 +420,11 @@ void CallStream::SetOnFailed(Function<void()> on_failed) {
   on_failed();
 }
 
+void CallStream::KeepUntilDetached(std::shared_ptr<const void> thing) {
+  ScopedLock guard(lock_);
+  if (!detached_) kept_.swap(thing);  // Dropped without the lock.
+}
+
 void CallStream::FailLocked(const flare::Status& why, bool tell, After* after) {
   if (failed_ || (input_over_ && output_over_)) return;  // [SX2]
   failed_ = true;
@@ -461,6 +466,7 @@ void CallStream::DetachLocked(After* after) {
   after->wire = std::move(wire_);
   after->on_detached = std::move(on_detached_);
   after->unused = std::move(on_failed_);
+  after->kept = std::move(kept_);
   after->cancel_timer = std::exchange(timer_armed_, false);
 }
 

@@ -130,6 +130,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // so it mustn't block. At once, if it is so already.
   void SetOnFailed(Function<void()> on_failed);
 
+  // Drops it when nothing of the connection is needed any more, or at once.
+  void KeepUntilDetached(std::shared_ptr<const void> thing);
+
   // --- StreamReceiver ---
 
   void OnMessage(Buffer&& message, bool last) override;
@@ -149,6 +152,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     Function<void()> on_failed;
     Function<void()> on_detached;
     Function<void()> unused;
+    std::shared_ptr<const void> kept;
     std::unique_ptr<StreamWire> wire;
     std::vector<Buffer> dropped;
     bool cancel_timer = false;
@@ -207,6 +211,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   flare::Status status_ FLARE_GUARDED_BY(lock_);
   Function<void()> on_failed_ FLARE_GUARDED_BY(lock_);
   Function<void()> on_detached_ FLARE_GUARDED_BY(lock_);
+  std::shared_ptr<const void> kept_ FLARE_GUARDED_BY(lock_);
 };
 
 }  // namespace rpc

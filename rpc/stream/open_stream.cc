@@ -8,10 +8,13 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/client/context_stop.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/start/flags.h"
 
 namespace flare::rpc {
 namespace {
@@ -22,6 +25,13 @@ RefPtr<CallStream> FailedStream(const flare::Status& why,
   stream->Fail(why);
   return stream;
 }
+
+// A stream belongs to the call in whose context it was opened.
+struct FailWithContext {
+  RefPtr<CallStream> stream;
+  fiber::ExecutionContext* context;
+  void operator()() const { stream->Fail(ContextEnded(*context)); }
+};
 
 // What is left until then, as the server is told; 0: no limit.
 std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
@@ -59,9 +69,15 @@ RefPtr<rpc::CallStream> RpcChannel::OpenStream(
 
   if (route_ == nullptr) return rpc::FailedStream(status_, controller);
   const std::int64_t now = NowNs();
-  const std::int64_t deadline = controller != nullptr
-                                    ? controller->StreamDeadlineFrom(now)
-                                    : now + 30'000'000'000;
+  const RpcClientController defaults;
+  const RpcClientController& wishes =
+      controller != nullptr ? *controller : defaults;
+  fiber::ExecutionContext* const context =
+      FLAGS_flare_rpc_propagate_deadline && wishes.GetInheritsContext()
+          ? fiber::ExecutionContext::Current()
+          : nullptr;
+  const std::int64_t deadline =
+      rpc::DeadlineIn(context, wishes.StreamDeadlineFrom(now));
   if (deadline <= now) {
     return rpc::FailedStream(Status(rpc::STATUS_TIMEOUT,
                                     "the deadline had passed before the "
@@ -91,7 +107,14 @@ RefPtr<rpc::CallStream> RpcChannel::OpenStream(
        .on_detached = [connection] { connection->Release(/*clean=*/false); }});
   if (!stream->Start(std::move(wire), connection->output())) {
     stream->OnReset(connection->close_reason());
-  } else if (request != nullptr) {
+    return stream;
+  }
+  if (context != nullptr) {
+    stream->KeepUntilDetached(
+        std::make_shared<rpc::ContextStop<rpc::FailWithContext>>(
+            context, rpc::FailWithContext{stream, context}));
+  }
+  if (request != nullptr) {
     // If it can't be sent the first read says why.
     static_cast<void>(stream->WriteMessage(*request, /*last=*/true, deadline));
   }
