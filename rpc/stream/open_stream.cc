@@ -34,7 +34,7 @@ struct FailWithContext {
 };
 
 // What is left until then, as the server is told; 0: no limit.
-std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
+std::uint32_t TimeoutOnWire(std::int64_t deadline_ns, std::int64_t now_ns) {
   if (deadline_ns == CallStream::kNever) return 0;
   const std::int64_t ms = (deadline_ns - now_ns - 1) / kNsPerMs + 1;
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(
@@ -90,7 +90,7 @@ RefPtr<rpc::CallStream> RpcChannel::OpenStream(
   ClientConnection* const connection = *acquired;
   auto wire = connection->protocol().OpenStream(
       {.method = method->full_name(),
-       .timeout_ms = rpc::WireTimeout(deadline, now),
+       .timeout_ms = rpc::TimeoutOnWire(deadline, now),
        .shared = connection->kind() == ConnectionKind::kMultiplexed},
       connection);
   if (wire == nullptr) {
