@@ -36,6 +36,7 @@ namespace flare {
 
 namespace rpc {
 class CallStream;
+class InterceptedHttpHandler;
 class ServerCall;
 }  // namespace rpc
 
@@ -151,6 +152,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   void StartCancel() override {}
 
  private:
+  friend class rpc::InterceptedHttpHandler;
   friend class rpc::ServerCall;
 
   rpc::ServerCall* call_ = nullptr;  // Null outside of a server.

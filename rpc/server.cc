@@ -30,6 +30,7 @@
 #include "flare/io/acceptor.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/admin/inspect_pages.h"
+#include "flare/rpc/http_interception.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/running_servers.h"
 #include "flare/rpc/server/server_connection.h"
@@ -234,16 +235,22 @@ bool Server::AddProtocols(const std::vector<std::string>& names) {
   return all;
 }
 
-bool Server::AddService(std::unique_ptr<google::protobuf::Service> service) {
-  if (!AddService(service.get())) return false;
+bool Server::AddService(std::unique_ptr<google::protobuf::Service> service,
+                        ServiceOptions options) {
+  if (!AddService(service.get(), std::move(options))) return false;
   state_->owned_services.push_back(std::move(service));
   return true;
 }
 
-bool Server::AddService(google::protobuf::Service* service) {
+bool Server::AddService(google::protobuf::Service* service,
+                        ServiceOptions options) {
   if (service == nullptr) return Fail("a service that is no object (nullptr)");
-  Status added = state_->methods.Add(service);
+  Status added = state_->methods.Add(service, std::move(options.interceptors));
   return added.ok() || Fail(added.message());
+}
+
+void Server::AddInterceptor(std::shared_ptr<ServerInterceptor> interceptor) {
+  state_->interceptors.push_back(std::move(interceptor));
 }
 
 bool Server::AddHttpHandler(std::string path, HttpHandlerArgument handler) {
@@ -318,6 +325,11 @@ bool Server::Start() {
   if (!state_->routes.empty() && std::find(protocols_.begin(), protocols_.end(),
                                            "http") == protocols_.end()) {
     protocols_.push_back("http");
+  }
+  if (!state_->interceptors.empty()) {
+    state_->routes.Wrap([this](HttpHandlerPtr handler) {
+      return rpc::InterceptHttp(std::move(handler), &state_->interceptors);
+    });
   }
   if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
     return Fail(frozen.message());

@@ -41,6 +41,8 @@ namespace rpc {
 class ServerState;
 }  // namespace rpc
 
+class ServerInterceptor;
+
 class Server {
  public:
   // The defaults are those of the flags (--flare_rpc_server_...). What the
@@ -173,6 +175,12 @@ class Server {
     bool cancel_calls_at_end_of_input = true;
   };
 
+  // What one service has of its own.
+  struct ServiceOptions {
+    // Called behind those of AddInterceptor(), in this order.
+    std::vector<std::shared_ptr<ServerInterceptor>> interceptors;
+  };
+
   // Totals since Start(); approximate while the server runs.
   struct Statistics {
     std::uint64_t connections_accepted = 0;
@@ -237,11 +245,20 @@ class Server {
 
   // Fails if a service of that name was added, or an option of one of its
   // methods (rpc_options.proto) makes no sense.
-  bool AddService(std::unique_ptr<google::protobuf::Service> service);
+  bool AddService(std::unique_ptr<google::protobuf::Service> service,
+                  ServiceOptions options = {});
   // ... which stays the caller's and must live until Join() has returned 0, or,
   // if that abandoned calls, until these have ended, too: see there. One that
   // is given away, as above, is destroyed as ~Server() says.
-  bool AddService(google::protobuf::Service* service);
+  bool AddService(google::protobuf::Service* service,
+                  ServiceOptions options = {});
+
+  // For all services, also those that were added before, and for HTTP handlers
+  // (not for requests that the server answers by itself, such as those for
+  // methods that it doesn't have). Called in the order in which they are added:
+  // the first one is the outermost. With one the pages under /inspect aren't
+  // served while the server is overloaded.
+  void AddInterceptor(std::shared_ptr<ServerInterceptor> interceptor);
 
   // For the path alone, without query. Fails if there is one for this path, if
   // it doesn't begin with a slash, or has a '?', a '#', a blank or a control

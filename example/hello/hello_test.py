@@ -86,6 +86,15 @@ class HelloTest(unittest.TestCase):
             server.kill()
         server.wait()
 
+    def test_interceptors_wrap_calls(self):
+        done = subprocess.run([os.path.join(HERE, 'intercepted')],
+                              capture_output=True, timeout=PATIENCE_S,
+                              check=True)
+        method = 'example.protobuf_echo.EchoService.Echo of 127.0.0.1'
+        self.assertEqual(done.stdout.decode().splitlines(), [
+            method + ' failed', method + ' succeeded',
+            'say the word', 'sesame'])
+
     def test_calls_end_when_nobody_waits(self):
         done = subprocess.run([os.path.join(HERE, 'cancelled')],
                               capture_output=True, timeout=PATIENCE_S,

@@ -42,6 +42,16 @@ flare::Status AddTo(Map* handlers, std::string path, HttpHandlerPtr handler) {
   return flare::Status();
 }
 
+// Answers for paths that nobody has.
+class Nothing : public HttpHandler {
+  void HandleRequest(const HttpRequest& request, HttpResponse* response,
+                     HttpServerContext*) override {
+    FillHttpError(HttpStatus::NotFound,
+                  "There is nothing at " + std::string(request.path()) + ".",
+                  response);
+  }
+};
+
 }  // namespace
 
 HttpRoutes::HttpRoutes()
@@ -66,11 +76,22 @@ flare::Status HttpRoutes::AddPrefix(std::string prefix,
   return AddTo(&prefixes_, std::move(prefix), std::move(handler));
 }
 
+void HttpRoutes::Wrap(
+    const std::function<HttpHandlerPtr(HttpHandlerPtr)>& wrap) {
+  for (Handlers* handlers : {&paths_, &prefixes_}) {
+    for (auto& [path, handler] : *handlers) handler = wrap(std::move(handler));
+  }
+  if (default_ != nullptr) default_ = wrap(std::move(default_));
+  nothing_ = wrap(std::make_unique<Nothing>());
+  exempt_.clear();
+}
+
 void HttpRoutes::Clear() {
   paths_.clear();
   exempt_.clear();
   prefixes_.clear();
   default_.reset();
+  nothing_.reset();
 }
 
 void HttpRoutes::SetDefault(HttpHandlerPtr handler) {
@@ -95,7 +116,7 @@ HttpHandler* HttpRoutes::Find(std::string_view path) const {
         rest.substr(0, static_cast<std::size_t>(differs.first - rest.begin()));
   }
   if (default_ == nullptr && path == "*") return server_itself_.get();
-  return default_.get();
+  return default_ != nullptr ? default_.get() : nothing_.get();
 }
 
 }  // namespace flare::rpc

@@ -27,6 +27,11 @@ class HttpRoutes {
   flare::Status AddPrefix(std::string prefix, HttpHandlerPtr handler);
   void SetDefault(HttpHandlerPtr handler);
 
+  // Puts another handler in the place of each, and of what answers 404. Once,
+  // as the last step. There is no exempt path from then on: such are served
+  // where nothing may block, which is known of ours alone.
+  void Wrap(const std::function<HttpHandlerPtr(HttpHandlerPtr)>& wrap);
+
   // Destroys what was added.
   void Clear();
 
@@ -51,6 +56,7 @@ class HttpRoutes {
   Handlers prefixes_;
   const std::unique_ptr<HttpHandler> server_itself_;
   HttpHandlerPtr default_;
+  HttpHandlerPtr nothing_;  // Of paths that have none; null: not wrapped.
 };
 
 }  // namespace flare::rpc

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
@@ -108,7 +109,8 @@ Method::Method(google::protobuf::Service* service,
           descriptor->options().GetExtension(flare::max_ongoing_requests)),
       max_wait_ns(MaxWaitNs(descriptor->options())) {}
 
-flare::Status MethodTable::Add(google::protobuf::Service* service) {
+flare::Status MethodTable::Add(google::protobuf::Service* service,
+                               Interceptors interceptors) {
   const auto* const descriptor = service->GetDescriptor();
   for (int i = 0; i != descriptor->method_count(); ++i) {
     flare::Status status = CheckOptions(*descriptor->method(i));
@@ -128,9 +130,25 @@ flare::Status MethodTable::Add(google::protobuf::Service* service) {
         name.substr(package == 0 ? 0 : package + 1), added);
     if (!first) entry->second = nullptr;
   }
+  interceptors_[descriptor] = std::move(interceptors);
   services_.insert(descriptor->full_name());
   KnownMethods::Instance().Add(*descriptor);
   return flare::Status();
+}
+
+void MethodTable::PutInterceptorsFirst(const Interceptors& interceptors) {
+  for (auto& [service, own] : interceptors_) {
+    own.insert(own.begin(), interceptors.begin(), interceptors.end());
+  }
+  for (const auto& [name, method] : methods_) {
+    const Interceptors& all = interceptors_[method->descriptor->service()];
+    method->interceptors = all.empty() ? nullptr : &all;
+  }
+}
+
+void MethodTable::DropInterceptors() {
+  for (const auto& [name, method] : methods_) method->interceptors = nullptr;
+  interceptors_.clear();
 }
 
 flare::Status MethodTable::SetLimits(std::string_view limits) {

@@ -25,6 +25,7 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/server.h"
+#include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_counters.h"
 
 namespace flare::rpc {
@@ -76,6 +77,8 @@ class Method {
   // Whether kept messages tell how much they keep.
   const bool measurable;
   std::size_t max_running;  // 0: no limit. Constant once started.
+  // Null if there are none. Constant once started.
+  const Interceptors* interceptors = nullptr;
   // From when a call was read until it begins. Without limit it is the largest
   // number, so that comparing suffices.
   const std::int64_t max_wait_ns;
@@ -90,9 +93,10 @@ class Method {
 class MethodTable {
  public:
   // Adds all methods of `service`, which must live until the last of them has
-  // been called. Fails if there is a service of that name, or its .proto file
-  // sets a negative limit.
-  flare::Status Add(google::protobuf::Service* service);
+  // been called, with interceptors of its own. Fails if there is a service of
+  // that name, or its .proto file sets a negative limit.
+  flare::Status Add(google::protobuf::Service* service,
+                    Interceptors interceptors = {});
 
   // No service was added.
   bool empty() const { return services_.empty(); }
@@ -102,6 +106,12 @@ class MethodTable {
   // (another server of the process may have them), unless no service of the
   // program has them: then it warns.
   flare::Status SetLimits(std::string_view limits);
+
+  // Puts these before those that services have of their own. Once, when all
+  // services were added.
+  void PutInterceptorsFirst(const Interceptors& interceptors);
+  // Destroys them. Nothing may be called any more.
+  void DropInterceptors();
 
   // Has the methods count, once the runtime is running.
   void SetUpCounters();
@@ -130,6 +140,9 @@ class MethodTable {
   // Null where there are several.
   std::unordered_map<std::string_view, const Method*> by_short_name_;
   std::unordered_set<std::string_view> services_;
+  // By their services. Elements stay in place.
+  std::unordered_map<const google::protobuf::ServiceDescriptor*, Interceptors>
+      interceptors_;
 };
 
 // Fails with a text that names the piece that isn't "name:number".

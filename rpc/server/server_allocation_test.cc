@@ -4,6 +4,9 @@
 
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
 
+#include <memory>
+
+#include "flare/rpc/interceptor.h"
 #include "flare/rpc/testing/allocation_fixture.h"
 #include "gtest/gtest.h"
 
@@ -11,6 +14,17 @@ namespace flare::rpc::testing {
 namespace {
 
 TEST_F(AllocationTest, FlareCallsAllocateNothing) {
+  StartServer({"flare"});
+  RawClient client(endpoint());
+  AllocationsOf(&client, 1000);
+  EXPECT_LE(AllocationsOf(&client, kRounds), kFew);
+}
+
+TEST_F(AllocationTest, InterceptedCallsAllocateNothing) {
+  struct Interceptor : ServerInterceptor {
+    void Intercept(InterceptedCall&, ServerNext& next) override { next.Run(); }
+  };
+  server().AddInterceptor(std::make_shared<Interceptor>());
   StartServer({"flare"});
   RawClient client(endpoint());
   AllocationsOf(&client, 1000);

@@ -7,11 +7,19 @@
 //   kOver      all of the call is released but its memory
 //   kWatched   somebody watches its context
 //
+// A call with interceptors ends when these have returned. For it kEnded means
+// that `done` was run, or the method threw, and there are three more:
+//
+//   kIntercepted  there are interceptors
+//   kWaiting      the task waits in done_event_ for kEnded
+//   kClosed       the interceptors have returned: the task has claimed the end
+//
 // [CE1] Whoever sets kEnded answers the call and releases it, nobody else. An
 //       exception that leaves the method sets it, too: the call fails if that
 //       was first; if `done` was, the exception is only logged. A watcher of
 //       the context that finds it set begins nothing; one that comes before it
-//       is ended with the call (call_watch.cc [CW1]).
+//       is ended with the call (call_watch.cc [CW1]). With interceptors all
+//       this goes for kClosed; `done` only lets their fiber go on.
 // [CE2] Of kReturned and kOver, the second to be set gives the call back. So
 //       call and context last as long as the method.
 // [CE3] A call whose method threw before `done` isn't given back soon: what the
@@ -37,9 +45,11 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/http/http_ticket.h"
+#include "flare/rpc/interceptor.h"
 #include "flare/rpc/server/call_watch.h"
 #include "flare/rpc/server/handler_exception.h"
 #include "flare/rpc/server/http_pieces.h"
+#include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/reply_turn_event.h"
 #include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/stream/call_stream.h"
@@ -49,7 +59,7 @@ namespace flare::rpc {
 
 // There is one for each call that is under way
 // (docs/decisions/0037-small-calls.md).
-static_assert(sizeof(ServerCall) <= 656);
+static_assert(sizeof(ServerCall) <= 664);
 
 namespace {
 
@@ -62,6 +72,9 @@ constexpr std::uint8_t kEnded = 2;
 constexpr std::uint8_t kThrown = 4;
 constexpr std::uint8_t kOver = 8;
 constexpr std::uint8_t kWatched = 16;
+constexpr std::uint8_t kIntercepted = 32;
+constexpr std::uint8_t kWaiting = 64;
+constexpr std::uint8_t kClosed = 128;
 
 constexpr char kOverloadedText[] = "Server overloaded.";
 
@@ -148,6 +161,8 @@ void ServerCall::Serve() {
   }
   if (lacks_memory) [[unlikely]]
     return FailWithoutMemory();
+  if (method_->interceptors != nullptr) [[unlikely]]
+    return ServeIntercepted(*method_);
   if (!CallService(*method_)) [[unlikely]]
     return;
   // acquire: pairs with the release in Finish [CE2].
@@ -415,48 +430,105 @@ void ServerCall::FinishStream() {
     exception = std::current_exception();
     if (exception == nullptr) throw;  // What ends a thread.
   }
-  return exception == nullptr || !FailByException(method, exception);
+  if (exception == nullptr || !ClaimForException(method, exception)) [[likely]]
+    return true;
+  RespondThrown(method);
+  FinishThrown();
+  return false;
 }
 
-// False: `done` was first, and the call goes its way.
-bool ServerCall::FailByException(const Method& method,
-                                 const std::exception_ptr& exception) {
-  const std::string name = "method " + std::string(method.name());
+// Not inlined: its frame is larger.
+void ServerCall::ServeIntercepted(const Method& method) {
+  // relaxed: nobody else knows of the call.
+  progress_.store(kIntercepted, std::memory_order_relaxed);
+  bool thrown = false;
+  {
+    const ExecutionContextScope scope(context_.Get());
+    const google::protobuf::MethodDescriptor* const descriptor =
+        method.descriptor;
+    InterceptedCall call(
+        descriptor, &controller_,
+        descriptor->client_streaming() ? nullptr : messages_.request(),
+        descriptor->server_streaming() ? nullptr : messages_.response());
+    const auto last = [&] { thrown = !CallAndWait(method); };
+    InterceptorChain(*method.interceptors, &call, last).Run();
+  }
+  // acq_rel: pairs with OnWatched() [CE1].
+  progress_.fetch_or(kClosed | kReturned, std::memory_order_acq_rel);
+  if (thrown) [[unlikely]] {
+    RespondThrown(method);
+    return FinishThrown();
+  }
+  Respond(/*last=*/true);
+  Finish();
+}
+
+// Calls the service, and waits for `done`. False: the method threw before.
+bool ServerCall::CallAndWait(const Method& method) {
+  std::exception_ptr exception;  // As in CallService().
+  try {
+    method.service->CallMethod(method.descriptor, &controller_,
+                               messages_.request(), messages_.response(), this);
+  } catch (...) {
+    exception = std::current_exception();
+    if (exception == nullptr) throw;  // What ends a thread.
+  }
+  if (exception != nullptr) [[unlikely]]
+    return !ClaimForException(method, exception);
+  // acquire: pairs with Run().
+  if ((progress_.load(std::memory_order_acquire) & kEnded) != 0) return true;
+  fiber::Event ended;
+  done_event_ = &ended;
+  // acq_rel: pairs with Run(), both ways.
+  if ((progress_.fetch_or(kWaiting, std::memory_order_acq_rel) & kEnded) == 0) {
+    ended.Wait();
+  }
+  done_event_ = nullptr;
+  return true;
+}
+
+// Logs the exception. False: `done` was first, and the call goes its way. True:
+// the controller has the exception.
+bool ServerCall::ClaimForException(const Method& method,
+                                   const std::exception_ptr& exception) {
+  const std::string name = "ethod " + std::string(method.name());
   std::string what;
   try {
     std::rethrow_exception(exception);
   } catch (...) {
-    what = TakeHandlerException(name);
+    what = TakeHandlerException("m" + name);
   }
   // acq_rel: pairs with Run() and OnWatched() [CE1].
   if ((progress_.fetch_or(kEnded | kThrown, std::memory_order_acq_rel) &
        kEnded) != 0) {
     return false;
   }
-  // Not what is in the response: somebody may still be writing it [CE3].
-  if (!std::exchange(responded_, true)) {
-    what = "M" + name.substr(1) + " has thrown " + what;
-    connection_->state().CountFailure(connection_->group(), Failure::kOther);
-    const std::size_t worker = fiber::GetCurrentWorkerIndex();
-    method.counters.End(worker, /*failed=*/true, controller_.received_ns_,
-                        controller_.dispatched_ns_);
-    LeaveLimits(worker);
-    OutboundResponse response;
-    response.status = STATUS_FAILED;
-    response.description = what;
-    try {
-      if (stream_ != nullptr) {
-        stream_->Finish(flare::Status(STATUS_FAILED, what));
-      } else {
-        protocol_->Write(ticket(), std::move(response));
-      }
-    } catch (const std::bad_alloc&) {
-      connection_->CloseOutOfMemory();
-      protocol_->GiveUp();
-    }
-  }
-  FinishThrown();
+  controller_.SetFailed(STATUS_FAILED, "M" + name + " has thrown " + what);
   return true;
+}
+
+// Not what is in the response: somebody may still be writing it [CE3].
+void ServerCall::RespondThrown(const Method& method) {
+  if (std::exchange(responded_, true)) return;
+  connection_->state().CountFailure(connection_->group(), Failure::kOther);
+  const std::size_t worker = fiber::GetCurrentWorkerIndex();
+  method.counters.End(worker, /*failed=*/true, controller_.received_ns_,
+                      controller_.dispatched_ns_);
+  LeaveLimits(worker);
+  OutboundResponse response;
+  response.status = controller_.error_code_;
+  response.description = controller_.error_text_;
+  try {
+    if (stream_ != nullptr) {
+      stream_->Finish(
+          flare::Status(controller_.error_code_, controller_.error_text_));
+    } else {
+      protocol_->Write(ticket(), std::move(response));
+    }
+  } catch (const std::bad_alloc&) {
+    connection_->CloseOutOfMemory();
+    protocol_->GiveUp();
+  }
 }
 
 // Releases what the server counts, and nothing that the method may have passed
@@ -653,19 +725,24 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
 }
 
 void ServerCall::Run() {
-  // acq_rel: pairs with FailByException() and OnWatched() [CE1].
+  // acq_rel: pairs with ClaimForException() and OnWatched() [CE1].
   const std::uint8_t before =
       progress_.fetch_or(kEnded, std::memory_order_acq_rel);
-  if ((before & kEnded) != 0) [[unlikely]]
-    return RunInVain(before);
+  if ((before & (kEnded | kIntercepted)) != 0) [[unlikely]]
+    return RunOtherwise(before);
   Respond(/*last=*/true);
   Finish();
 }
 
-// Not noticed if the next call has taken this one's place in memory: then that
-// is ended.
-void ServerCall::RunInVain(std::uint8_t progress) {
-  CHECK((progress & kThrown) != 0)
+// `before`: what progress_ was. A second time isn't noticed if the next call
+// has taken this one's place in memory: then that is ended.
+void ServerCall::RunOtherwise(std::uint8_t before) {
+  if ((before & kEnded) == 0) {
+    // Without kWaiting the call may be gone already.
+    if ((before & kWaiting) != 0) done_event_->Set();
+    return;
+  }
+  CHECK((before & kThrown) != 0)
       << "done->Run() was called twice, or after its call had ended: a service "
          "runs it exactly once for each call.";
   LOG(ERROR) << "done->Run() was called after the method had thrown, by which "
@@ -686,10 +763,11 @@ void ServerCall::NotifyOnCancel(google::protobuf::Closure* callback) {
 }
 
 StopCause ServerCall::OnWatched() {
-  // acq_rel: pairs with Run(), FailByException() and ServeHttp() [CE1].
-  if ((progress_.fetch_or(kWatched, std::memory_order_acq_rel) & kEnded) != 0) {
-    return StopCause::kNone;
-  }
+  // acq_rel: pairs with Run(), ClaimForException() and ServeHttp() [CE1].
+  const std::uint8_t before =
+      progress_.fetch_or(kWatched, std::memory_order_acq_rel);
+  const std::uint8_t end = (before & kIntercepted) != 0 ? kClosed : kEnded;
+  if ((before & end) != 0) return StopCause::kNone;
   watch_ = new CallWatch(context_);
   return watch_->Begin(&connection_->watched_calls(), controller_.deadline_ns_);
 }

@@ -24,6 +24,7 @@
 
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/http_handler.h"
@@ -108,8 +109,11 @@ class ServerCall final : public fiber::Task,
   bool WaitToUnpack();
   void ServeHttp();
   bool CallService(const Method& method);
-  [[gnu::cold, gnu::noinline]] bool FailByException(
+  [[gnu::noinline]] void ServeIntercepted(const Method& method);
+  bool CallAndWait(const Method& method);
+  [[gnu::cold, gnu::noinline]] bool ClaimForException(
       const Method& method, const std::exception_ptr& exception);
+  [[gnu::cold, gnu::noinline]] void RespondThrown(const Method& method);
   void CallHandler(HttpHandler* handler, HttpPieces* pieces,
                    HttpServerContext* context);
 
@@ -142,7 +146,7 @@ class ServerCall final : public fiber::Task,
   void ReleaseMessages();
   void Finish();
   [[gnu::cold, gnu::noinline]] void FinishThrown();
-  [[gnu::cold, gnu::noinline]] void RunInVain(std::uint8_t progress);
+  [[gnu::noinline]] void RunOtherwise(std::uint8_t before);
 
   // fiber::ExecutionContext::Owner
   fiber::StopCause OnWatched() override;
@@ -184,6 +188,8 @@ class ServerCall final : public fiber::Task,
   // Of what the handler does. Kept from call to call while nobody else uses it.
   RefPtr<fiber::ExecutionContext> context_;
   CallWatch* watch_ = nullptr;  // Null unless the context was watched.
+  // Of a call with interceptors whose method hasn't run `done`.
+  fiber::Event* done_event_ = nullptr;
   CallMessages messages_;
   RpcServerController controller_;
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -22,6 +23,7 @@
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/interceptor.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
 
@@ -96,8 +98,26 @@ class ServerCancelStressTest : public InEachShape<ServerTest> {
     }
   }
 
-  int asked() const { return asked_; }
-  int notified() const { return notified_; }
+  void CallUntilAllEnd() {
+    service().on_call = [this](TestCall call) { Serve(call); };
+    StartServer({"flare"});
+    const std::int64_t end = NowNs() + fiber::testing::StressNs(200'000'000);
+    std::vector<std::thread> clients;
+    for (unsigned i = 0; i != 3; ++i) {
+      clients.emplace_back([this, i, end] {
+        std::minstd_rand random(i + 1);
+        do {
+          Call(&random);
+        } while (NowNs() < end && !HasFailure());
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    server().Stop();
+    EXPECT_EQ(server().Join(), 0u);
+    EXPECT_EQ(server().statistics().calls_running, 0u);
+    EXPECT_TRUE(
+        fiber::testing::Eventually([this] { return notified_ == asked_; }));
+  }
 
  private:
   class Callback : public google::protobuf::Closure {
@@ -121,25 +141,18 @@ class ServerCancelStressTest : public InEachShape<ServerTest> {
 };
 FLARE_INSTANTIATE_RUNTIME_TEST(ServerCancelStressTest);
 
-TEST_P(ServerCancelStressTest, AllEnd) {
-  service().on_call = [this](TestCall call) { Serve(call); };
-  StartServer({"flare"});
-  const std::int64_t end = NowNs() + fiber::testing::StressNs(200'000'000);
-  std::vector<std::thread> clients;
-  for (unsigned i = 0; i != 3; ++i) {
-    clients.emplace_back([this, i, end] {
-      std::minstd_rand random(i + 1);
-      do {
-        Call(&random);
-      } while (NowNs() < end && !HasFailure());
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  server().Stop();
-  EXPECT_EQ(server().Join(), 0u);
-  EXPECT_EQ(server().statistics().calls_running, 0u);
-  EXPECT_TRUE(
-      fiber::testing::Eventually([this] { return notified() == asked(); }));
+TEST_P(ServerCancelStressTest, AllEnd) { CallUntilAllEnd(); }
+
+// It asks for the token when the method has answered.
+TEST_P(ServerCancelStressTest, AllEndWithAnInterceptor) {
+  struct Interceptor : ServerInterceptor {
+    void Intercept(InterceptedCall& call, ServerNext& next) override {
+      next.Run();
+      static_cast<void>(call.controller().GetStopToken());
+    }
+  };
+  server().AddInterceptor(std::make_shared<Interceptor>());
+  CallUntilAllEnd();
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ ServerState::ServerState(Server::Options options)
 }
 
 void ServerState::DropUserCode() {
+  methods.DropInterceptors();
+  interceptors.clear();
   owned_services.clear();
   routes.Clear();
   options_.conn_filter = nullptr;
@@ -65,6 +67,7 @@ flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
                          "status_code_for_overloaded must not be 0: calls that "
                          "were refused would seem to have succeeded");
   }
+  methods.PutInterceptorsFirst(interceptors);
   Limits limits;
   limits.max_packet_size = options_.maximum_packet_size;
   limits.max_meta_size = options_.max_meta_size;

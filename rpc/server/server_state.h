@@ -28,6 +28,7 @@
 #include "flare/rpc/server/connection_set.h"
 #include "flare/rpc/server/http_method_paths.h"
 #include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_table.h"
 
 namespace flare::rpc {
@@ -54,6 +55,8 @@ class ServerState : public RefCounted<ServerState> {
   HttpRoutes routes;
   const HttpCors& cors() const { return cors_; }
   std::vector<std::unique_ptr<google::protobuf::Service>> owned_services;
+  // Of all methods, and of HTTP handlers.
+  Interceptors interceptors;
 
   // For log lines: "Server NAME", or "Server" without one. That of a server on
   // port 0 may be known only when the first connections are there.

@@ -1,0 +1,72 @@
+#include "flare/rpc/interceptor.h"
+
+#include <string>
+#include <utility>
+
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server/handler_exception.h"
+#include "flare/rpc/server/interceptor_chain.h"
+#include "glog/logging.h"
+
+namespace flare {
+namespace {
+
+HttpStatus HttpStatusOf(int code) {
+  switch (code) {
+    case rpc::STATUS_OVERLOADED:
+      return HttpStatus::ServiceUnavailable;
+    case rpc::STATUS_TIMEOUT:
+      return HttpStatus::GatewayTimeout;
+    default:
+      return HttpStatus::InternalServerError;
+  }
+}
+
+}  // namespace
+
+bool InterceptedCall::failed() const {
+  return http_response_ != nullptr ? status() >= 400 : controller_->Failed();
+}
+
+int InterceptedCall::status() const {
+  return http_response_ != nullptr ? static_cast<int>(http_response_->status())
+                                   : controller_->ErrorCode();
+}
+
+void InterceptedCall::SetFailed(int code, std::string reason) {
+  if (http_response_ == nullptr) {
+    return controller_->SetFailed(code, std::move(reason));
+  }
+  FillHttpError(HttpStatusOf(code), reason, http_response_);
+}
+
+void ServerNext::Run() {
+  if (std::exchange(ran_, true)) {
+    LOG(DFATAL) << "ServerNext::Run() was called twice by one interceptor.";
+    return;
+  }
+  chain_->RunFrom(index_);
+}
+
+namespace rpc {
+
+void InterceptorChain::RunFrom(std::size_t index) const {
+  if (index == interceptors_.size()) return last_(argument_);
+  try {
+    ServerNext next(this, index + 1);
+    interceptors_[index]->Intercept(*call_, next);
+  } catch (...) {
+    Fail(index);
+  }
+}
+
+// In a `catch (...)`.
+void InterceptorChain::Fail(std::size_t index) const {
+  const std::string who = "nterceptor " + std::to_string(index + 1) + " of " +
+                          std::string(call_->method());
+  const std::string what = TakeHandlerException("i" + who);
+  call_->SetFailed(STATUS_FAILED, "I" + who + " has thrown " + what);
+}
+
+}  // namespace rpc
+}  // namespace flare

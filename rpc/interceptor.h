@@ -1,0 +1,157 @@
+// Interceptors wrap the calls of a server: for authentication, logging,
+// metrics, limits of one's own.
+//
+//   class Authentication : public flare::ServerInterceptor {
+//     void Intercept(flare::InterceptedCall& call,
+//                    flare::ServerNext& next) override {
+//       if (!IsKnown(call.peer())) return call.SetFailed(1401, "who is it?");
+//       next.Run();                               // The rest, and the method.
+//       if (call.failed()) LOG(WARNING) << call.method() << " failed";
+//     }
+//   };
+//
+//   server.AddInterceptor(std::make_shared<Authentication>());
+//
+// See docs/interceptors.md.
+#ifndef FLARE_RPC_INTERCEPTOR_H_
+#define FLARE_RPC_INTERCEPTOR_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "flare/base/endpoint.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/rpc_server_controller.h"
+
+namespace flare {
+
+namespace rpc {
+class InterceptorChain;
+}  // namespace rpc
+
+// A call, or a plain HTTP request, as interceptors see it. Lives as long as
+// Intercept() runs. Not thread-safe.
+class InterceptedCall {
+ public:
+  // Of a call of a method.
+  InterceptedCall(const google::protobuf::MethodDescriptor* descriptor,
+                  RpcServerController* controller,
+                  const google::protobuf::Message* request,
+                  google::protobuf::Message* response)
+      : descriptor_(descriptor),
+        controller_(controller),
+        request_(request),
+        response_(response) {}
+  // Of a request for an HTTP handler.
+  InterceptedCall(RpcServerController* controller,
+                  const HttpRequest* http_request, HttpResponse* http_response)
+      : controller_(controller),
+        http_request_(http_request),
+        http_response_(http_response) {}
+  InterceptedCall(const InterceptedCall&) = delete;
+  InterceptedCall& operator=(const InterceptedCall&) = delete;
+
+  // "package.Service.Method"; of an HTTP request its path.
+  std::string_view method() const {
+    return descriptor_ != nullptr ? std::string_view(descriptor_->full_name())
+                                  : http_request_->path();
+  }
+  // Null for HTTP requests.
+  const google::protobuf::MethodDescriptor* descriptor() const {
+    return descriptor_;
+  }
+  const Endpoint& peer() const { return controller_->GetRemotePeer(); }
+
+  // What the method sees, and changes. HTTP handlers don't see it, and it can't
+  // say whether their request is cancelled: ExecutionContext::Current() can.
+  RpcServerController& controller() { return *controller_; }
+  const RpcServerController& controller() const { return *controller_; }
+
+  // Null for HTTP requests. The response is that of the method when next.Run()
+  // has returned; before that, and if it isn't called, it is empty and may be
+  // filled in.
+  const google::protobuf::Message* request() const { return request_; }
+  google::protobuf::Message* response() const { return response_; }
+
+  // Null for calls of methods. In the response likewise; if the handler has
+  // sent it in pieces (HttpBodyWriter), changes come too late.
+  const HttpRequest* http_request() const { return http_request_; }
+  HttpResponse* http_response() const { return http_response_; }
+
+  // Whether the call fails as things are: for HTTP a status of 400 or more.
+  bool failed() const;
+  // What the caller is told: the code of the controller (0: success), or HTTP's
+  // status.
+  int status() const;
+  // Makes it fail: as the controller's SetFailed(); over plain HTTP with a
+  // short text and 503 (STATUS_OVERLOADED), 504 (STATUS_TIMEOUT) or 500.
+  void SetFailed(int code, std::string reason);
+
+  // When the caller stops waiting; empty if it hasn't said.
+  std::optional<std::chrono::steady_clock::time_point> deadline() const {
+    return controller_->GetTimeout();
+  }
+  // When the request was read off the socket; and how long ago that is.
+  std::chrono::steady_clock::time_point received_at() const {
+    return controller_->GetTimestampReceived();
+  }
+  std::chrono::nanoseconds elapsed() const {
+    return controller_->GetElapsedTime();
+  }
+
+ private:
+  const google::protobuf::MethodDescriptor* descriptor_ = nullptr;
+  RpcServerController* const controller_;
+  const google::protobuf::Message* request_ = nullptr;
+  google::protobuf::Message* response_ = nullptr;
+  const HttpRequest* http_request_ = nullptr;
+  HttpResponse* http_response_ = nullptr;
+};
+
+class ServerNext;
+
+class ServerInterceptor {
+ public:
+  virtual ~ServerInterceptor() = default;
+
+  // Called for each call, in its fiber and its execution context, on many
+  // fibers at a time. May block. Calls next.Run() once, or not at all, and then
+  // answers by itself: by SetFailed(), or by filling in the response. An
+  // exception fails the call with STATUS_FAILED.
+  virtual void Intercept(InterceptedCall& call, ServerNext& next) = 0;
+};
+
+// What is behind an interceptor: those that were added later, and the method or
+// the HTTP handler.
+class ServerNext {
+ public:
+  ServerNext(const ServerNext&) = delete;
+  ServerNext& operator=(const ServerNext&) = delete;
+
+  // Returns when the method has answered: of an asynchronous one, when it has
+  // run `done`, for which the fiber waits. What an interceptor or the method
+  // throws has failed the call by then, and goes no further. A second time
+  // nothing happens, but a line in the log.
+  void Run();
+  void operator()(InterceptedCall&) { Run(); }
+
+ private:
+  friend class rpc::InterceptorChain;
+
+  ServerNext(const rpc::InterceptorChain* chain, std::size_t index)
+      : chain_(chain), index_(index) {}
+
+  const rpc::InterceptorChain* const chain_;
+  const std::size_t index_;
+  bool ran_ = false;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_INTERCEPTOR_H_
