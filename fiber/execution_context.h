@@ -38,6 +38,7 @@
 #include <cstdint>
 #include <new>
 #include <stop_token>
+#include <string>
 #include <utility>
 
 #include "flare/base/cpu.h"
@@ -144,6 +145,18 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
     // acquires.
     return HasOneRef() && !used_.load(std::memory_order_relaxed);
   }
+
+  // --- For lists of fibers ---
+
+  // Says what an owner is, for whoever looks at fibers: "method of peer, 1.2
+  // s".
+  // "" if it doesn't know. The owner may change meanwhile, or be gone: memory
+  // is to be read by ReadOwnMemory() (base/backtrace.h) alone.
+  using Describer = std::string (*)(const Owner* owner);
+  // The one for all owners of the process. Any thread.
+  static void SetDescriber(Describer describer);
+  // Of the owner of `context`, which may be gone, too. "" without an owner.
+  static std::string DescribeOwner(const ExecutionContext* context);
 
   // From the pool.
   static void* operator new(std::size_t);

@@ -48,7 +48,10 @@ struct FiberSnapshot {
   std::string waits_for;           // "Mutex", "sleep", ...; suspended ones.
   const void* waits_on = nullptr;  // Which one; nullptr if there is none.
   std::int64_t suspended_ns = 0;   // How long it has waited, to about 0.1 ms.
-  Backtrace backtrace;             // Of suspended ones.
+  // The call that it works for: "example.Echo.Echo of 127.0.0.1:5, 0.123 s".
+  // Empty if there is none, or it is just changing.
+  std::string works_for;
+  Backtrace backtrace;  // Of suspended ones.
 };
 
 // What the fiber's task is, in words: the function given to Submit(), or the

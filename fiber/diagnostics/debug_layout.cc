@@ -38,6 +38,8 @@ struct FiberInspector {
   static constexpr std::size_t kEntry = offsetof(Carrier, entry);
   static constexpr std::size_t kName = offsetof(Carrier, name);
   static constexpr std::size_t kReason = offsetof(Carrier, reason);
+  static constexpr std::size_t kExecutionContext =
+      offsetof(Carrier, execution_context);
   static constexpr Task::Run kResume = &Carrier::Resume;
 
   static const void* CurrentOf(const Worker& worker) {
@@ -103,7 +105,8 @@ bool operator==(const CarrierView& a, const CarrierView& b) {
   return a.fiber_id == b.fiber_id && a.entry == b.entry && a.name == b.name &&
          a.reason.what == b.reason.what && a.reason.object == b.reason.object &&
          a.suspended_at_ns == b.suspended_at_ns && a.suspended == b.suspended &&
-         a.stack_pointer == b.stack_pointer;
+         a.stack_pointer == b.stack_pointer &&
+         a.execution_context == b.execution_context;
 }
 
 bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept {
@@ -131,6 +134,7 @@ bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept {
   get(FiberInspector::kEntry, &view->entry);
   get(FiberInspector::kName, &view->name);
   get(FiberInspector::kReason, &view->reason);
+  get(FiberInspector::kExecutionContext, &view->execution_context);
   return true;
 }
 

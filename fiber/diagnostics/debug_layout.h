@@ -67,6 +67,7 @@ struct CarrierView {
   std::int64_t suspended_at_ns = 0;
   bool suspended = false;
   std::uintptr_t stack_pointer = 0;  // While suspended.
+  const ExecutionContext* execution_context = nullptr;
 
   friend bool operator==(const CarrierView&, const CarrierView&);
 };

@@ -21,6 +21,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/diagnostics/debug_layout.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/thread_stack.h"
@@ -59,6 +60,14 @@ FiberSnapshot Describe(std::uintptr_t place, const CarrierView& view) {
   fiber.carrier = reinterpret_cast<const void*>(place);
   fiber.name = ReadName(view.name);
   fiber.entry = reinterpret_cast<const void*>(view.entry);
+  if (view.execution_context != nullptr) {
+    fiber.works_for = ExecutionContext::DescribeOwner(view.execution_context);
+    CarrierView after;  // [FL2]
+    if (!ReadCarrier(place, &after) ||
+        after.execution_context != view.execution_context) {
+      fiber.works_for.clear();
+    }
+  }
   return fiber;
 }
 
@@ -138,7 +147,9 @@ std::string Identify(const FiberSnapshot& fiber) {
   if (fiber.id != 0) text += "id " + std::to_string(fiber.id) + ' ';
   char place[32];
   std::snprintf(place, sizeof(place), "on 0x%zx", fiber.place);
-  return text + place;
+  text += place;
+  if (!fiber.works_for.empty()) text += " for " + fiber.works_for;
+  return text;
 }
 
 // Suspended fibers that are at the same place.

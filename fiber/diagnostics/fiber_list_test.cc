@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/base/sanitizer.h"
 #include "flare/fiber/condition_variable.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/testing/runtime_fixture.h"
@@ -122,6 +124,43 @@ TEST_P(FiberListTest, ShowsNoTaskThatHasEnded) {
   for (const FiberSnapshot& fiber : look.found) {
     ADD_FAILURE() << EntryName(fiber.entry);
   }
+}
+
+TEST_P(FiberListTest, ShowsWhatAFiberWorksFor) {
+  struct Owner : ExecutionContext::Owner {
+    StopCause OnWatched() override { return StopCause::kNone; }
+  } owner;
+  static const ExecutionContext::Owner* described;
+  described = nullptr;
+  ExecutionContext::SetDescriber([](const ExecutionContext::Owner* o) {
+    described = o;
+    return std::string("a test of 0.0.0.0");
+  });
+  const auto context = ExecutionContext::Create(0, &owner);
+  const auto nobodys = ExecutionContext::Create();
+  Event event;
+  const auto wait_in = [&event](const char* name, const auto& context) {
+    return Fiber([&event, name, context] {
+      this_fiber::SetName(name);
+      WithExecutionContextIfPresent(context, [&] { event.Wait(); });
+    });
+  };
+  Fiber owned = wait_in("owned", context);
+  Fiber other = wait_in("other", nobodys);
+  Fiber without = wait_in("without", RefPtr<ExecutionContext>());
+  EXPECT_EQ(AwaitSuspended("owned", 1)[0].works_for, "a test of 0.0.0.0");
+  EXPECT_EQ(described, &owner);
+  EXPECT_EQ(AwaitSuspended("other", 1)[0].works_for, "");
+  EXPECT_EQ(AwaitSuspended("without", 1)[0].works_for, "");
+  std::ostringstream out;
+  DumpFibers(out);
+  EXPECT_THAT(out.str(), HasSubstr(" for a test of 0.0.0.0"));
+  event.Set();
+  owned.join();
+  other.join();
+  without.join();
+  ExecutionContext::SetDescriber(nullptr);
+  for (const char* name : {"owned", "other", "without"}) AwaitEnd(name);
 }
 
 TEST_P(FiberListTest, ShowsWhatASuspendedFiberWaitsFor) {

@@ -11,6 +11,9 @@
 //       it inside OnWatched().
 #include "flare/fiber/execution_context.h"
 
+#include <string>
+
+#include "flare/base/backtrace.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/scheduler/carrier.h"
 #include "glog/logging.h"
@@ -92,6 +95,33 @@ bool ExecutionContext::RequestStop(StopCause cause) {
   }
   stop.request_stop();
   return true;
+}
+
+namespace {
+
+std::atomic<ExecutionContext::Describer> describer{nullptr};
+
+}  // namespace
+
+void ExecutionContext::SetDescriber(Describer d) {
+  describer.store(d, std::memory_order_relaxed);  // A function, that's all.
+}
+
+std::string ExecutionContext::DescribeOwner(const ExecutionContext* context)
+    FLARE_NO_THREAD_SAFETY_ANALYSIS {
+  // relaxed: see SetDescriber().
+  const Describer describe = describer.load(std::memory_order_relaxed);
+  if (context == nullptr || describe == nullptr) return "";
+  Owner* owner = nullptr;
+  // Its address alone is used.
+  if (ReadOwnMemory(&context->owner_, &owner, sizeof(owner)) != sizeof(owner) ||
+      owner == nullptr) {
+    return "";
+  }
+  std::string text = describe(owner);
+  Owner* again = nullptr;
+  ReadOwnMemory(&context->owner_, &again, sizeof(again));
+  return again == owner ? text : "";
 }
 
 void ExecutionContext::Disown() {

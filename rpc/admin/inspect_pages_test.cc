@@ -209,6 +209,10 @@ TEST_F(InspectPagesTest, FibersShowWhatCallsWaitFor) {
   EXPECT_TRUE(Has(page, "the waiting one"));
   EXPECT_TRUE(Has(page, "Event"));
   EXPECT_TRUE(Has(page, "entry flare::rpc::ServerCall::RunTask("));
+  EXPECT_TRUE(
+      Has(page, " for flare.rpc.testing.TestService.Call of 127.0.0.1:"));
+  // The page's own fiber.
+  EXPECT_TRUE(Has(page, " for a request of 127.0.0.1:"));
   finish.Set();
   ASSERT_TRUE(client.ReadReply());
 }

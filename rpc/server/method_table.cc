@@ -91,7 +91,8 @@ bool IsMethodName(std::string_view name) {
 
 Method::Method(google::protobuf::Service* service,
                const google::protobuf::MethodDescriptor* descriptor)
-    : service(service),
+    : full_name(descriptor->full_name()),
+      service(service),
       descriptor(descriptor),
       request_prototype(&service->GetRequestPrototype(descriptor)),
       response_prototype(&service->GetResponsePrototype(descriptor)),

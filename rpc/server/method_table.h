@@ -38,7 +38,7 @@ class Method {
   Method(google::protobuf::Service* service,
          const google::protobuf::MethodDescriptor* descriptor);
 
-  std::string_view name() const { return descriptor->full_name(); }
+  std::string_view name() const { return full_name; }
   bool streaming() const {
     return descriptor->client_streaming() || descriptor->server_streaming();
   }
@@ -64,6 +64,7 @@ class Method {
     running_.fetch_sub(1, std::memory_order_relaxed);
   }
 
+  const std::string_view full_name;  // The descriptor's own string.
   google::protobuf::Service* const service;
   const google::protobuf::MethodDescriptor* const descriptor;
   const google::protobuf::Message* const request_prototype;

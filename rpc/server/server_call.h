@@ -150,6 +150,7 @@ class ServerCall final : public fiber::Task,
 
   // fiber::ExecutionContext::Owner
   fiber::StopCause OnWatched() override;
+  static std::string Describe(const Owner* owner);
   [[gnu::cold, gnu::noinline]] void EndWatch();
   void OpenContext() {
     if (context_ == nullptr) [[unlikely]] {
