@@ -19,6 +19,7 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -26,6 +27,12 @@ namespace flare::rpc {
 // The largest limit: with what is added to it it is still a number of its type.
 inline constexpr std::size_t kMaxLimit =
     std::numeric_limits<std::size_t>::max() / 2;
+
+// Of what peers send as metadata.
+struct MetadataLimits {
+  std::size_t entries = Metadata::kMaxEntries;
+  std::size_t bytes = Metadata::kMaxBytes;
+};
 
 // What a connection accepts. Sizes in bytes.
 struct Limits {
@@ -48,6 +55,8 @@ struct Limits {
   // on, calls that can wait do so before they make their own; more closes the
   // connection.
   std::size_t max_http_reorder_bytes = 256 << 20;
+  // More fails the call, before there is memory for it.
+  MetadataLimits metadata = {};
   // For whoever decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;
 };
@@ -88,6 +97,8 @@ enum class PayloadFormat : std::uint8_t {
 // log.
 struct ProtocolTraits {
   bool attachments = false;
+  // As with attachments.
+  bool metadata = false;
   bool compression = false;
   // Several calls at once on one connection, replies in any order.
   bool multiplexed = true;

@@ -1,5 +1,6 @@
 #include "flare/rpc/wire/json_scalars.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -86,6 +87,21 @@ std::optional<float> NarrowJsonReal(double value) {
   if (std::abs(value) >= kMax + kHalfStep) return std::nullopt;
   if (std::abs(value) > kMax) value = std::copysign(kMax, value);
   return static_cast<float>(value);
+}
+
+std::array<char, 4> Base64Digits(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const std::size_t count = std::min<std::size_t>(bytes.size(), 3);
+  std::uint32_t group = 0;
+  for (std::size_t i = 0; i != 3; ++i) {
+    group = group << 8 | (i < count ? static_cast<unsigned char>(bytes[i]) : 0);
+  }
+  std::array<char, 4> digits;
+  for (std::size_t i = 0; i != 4; ++i) {
+    digits[i] = i <= count ? kDigits[group >> (18 - 6 * i) & 63] : '=';
+  }
+  return digits;
 }
 
 std::optional<std::string> ParseBase64(std::string_view text) {

@@ -4,6 +4,7 @@
 #ifndef FLARE_RPC_WIRE_JSON_SCALARS_H_
 #define FLARE_RPC_WIRE_JSON_SCALARS_H_
 
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -37,6 +38,10 @@ std::optional<T> ParseJsonInteger(std::string_view text) {
   }
   return static_cast<T>(*real);
 }
+
+// The digits of the first three bytes, of which there may be fewer: '=' stands
+// for missing ones. There must be one.
+std::array<char, 4> Base64Digits(std::string_view bytes);
 
 // Either alphabet, with or without padding.
 std::optional<std::string> ParseBase64(std::string_view text);

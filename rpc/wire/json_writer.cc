@@ -455,22 +455,12 @@ bool JsonWriter::PutString(std::string_view text) {
 }
 
 void JsonWriter::PutBase64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   Put("\"");
   std::array<char, 1024> text;
   std::size_t size = 0;
   while (!bytes.empty() && !full_) {
-    const std::size_t count = std::min<std::size_t>(bytes.size(), 3);
-    std::uint32_t group = 0;
-    for (std::size_t i = 0; i != 3; ++i) {
-      group =
-          group << 8 | (i < count ? static_cast<unsigned char>(bytes[i]) : 0);
-    }
-    for (std::size_t i = 0; i != 4; ++i) {
-      text[size++] = i <= count ? kDigits[group >> (18 - 6 * i) & 63] : '=';
-    }
-    bytes.remove_prefix(count);
+    for (const char digit : Base64Digits(bytes)) text[size++] = digit;
+    bytes.remove_prefix(std::min<std::size_t>(bytes.size(), 3));
     if (size == text.size() || bytes.empty()) {
       Put({text.data(), size});
       size = 0;

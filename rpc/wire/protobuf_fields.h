@@ -1,5 +1,5 @@
-// Protobuf's binary encoding, field by field, for the metas of the wire formats
-// that are read and written by hand.
+// Protobuf's binary encoding, field by field: what tables of fields
+// (meta_codec.h) are read and written with, and what has no table.
 //
 //   fields::FieldReader reader(bytes);
 //   std::uint32_t tag;
@@ -142,6 +142,9 @@ class FieldReader {
 
 // --- writing: sizes in bytes, and functions that return the end ---
 
+// Of a length, at most: protobuf takes none of 2 GiB.
+inline constexpr std::size_t kMostOfLength = 5;
+
 constexpr std::size_t VarintSize(std::uint64_t value) {
   return (std::bit_width(value | 1) + 6) / 7;
 }
@@ -167,6 +170,22 @@ inline char* PutVarintField(std::uint32_t field, std::uint64_t value,
   return PutVarint(value, out);
 }
 
+// Of any field; the compiler knows `tag`, mostly.
+inline char* PutTag(std::uint32_t tag, char* out) {
+  if (tag < 0x80) {
+    *out++ = static_cast<char>(tag);
+    return out;
+  }
+  return PutVarint(tag, out);
+}
+
+// The length, and the bytes.
+inline char* PutText(std::string_view text, char* out) {
+  out = PutVarint(text.size(), out);
+  if (!text.empty()) std::memcpy(out, text.data(), text.size());
+  return out + text.size();
+}
+
 inline char* PutLength(std::uint32_t field, std::size_t size, char* out) {
   *out++ = static_cast<char>(Tag(field, kLengthDelimited));
   return PutVarint(size, out);
@@ -174,21 +193,12 @@ inline char* PutLength(std::uint32_t field, std::size_t size, char* out) {
 
 inline char* PutBytesField(std::uint32_t field, std::string_view bytes,
                            char* out) {
-  out = PutLength(field, bytes.size(), out);
-  if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
-  return out + bytes.size();
-}
-
-constexpr std::size_t OptionalVarintFieldSize(std::uint64_t value) {
-  return value == 0 ? 0 : 1 + VarintSize(value);
+  *out++ = static_cast<char>(Tag(field, kLengthDelimited));
+  return PutText(bytes, out);
 }
 
 constexpr std::size_t BytesFieldSize(std::size_t size) {
   return 1 + VarintSize(size) + size;
-}
-
-constexpr std::size_t OptionalBytesFieldSize(std::string_view bytes) {
-  return bytes.empty() ? 0 : BytesFieldSize(bytes.size());
 }
 
 }  // namespace flare::rpc::fields
