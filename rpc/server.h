@@ -29,10 +29,10 @@
 #include <vector>
 
 #include "flare/base/endpoint.h"
-#include "flare/base/histogram.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/server_statistics.h"
 #include "flare/rpc/start/flags.h"
 
 namespace flare {
@@ -181,46 +181,9 @@ class Server {
     std::vector<std::shared_ptr<ServerInterceptor>> interceptors;
   };
 
-  // Totals since Start(); approximate while the server runs.
-  struct Statistics {
-    std::uint64_t connections_accepted = 0;
-    std::uint64_t connections_open = 0;
-    std::uint64_t connections_refused = 0;    // over the limit, by the filter
-    std::uint64_t connections_idle = 0;       // closed as idle
-    std::uint64_t connections_slow = 0;       // closed within a slow message
-    std::uint64_t connections_greedy = 0;     // closed for the memory they held
-    std::uint64_t connections_malformed = 0;  // closed for what they sent
-    // Ended by an IO error, or by the peer within a message.
-    std::uint64_t connections_broken = 0;
-    // What connections hold of Options::max_buffered_bytes.
-    std::uint64_t buffered_bytes = 0;
-    std::uint64_t calls = 0;             // messages taken off connections
-    std::uint64_t calls_running = 0;     // ... of these not finished
-    std::uint64_t calls_failed = 0;      // answered with a status that isn't 0
-    std::uint64_t calls_overloaded = 0;  // ... of these over some limit
-    std::uint64_t calls_malformed = 0;   // ... of these not understood
-    std::uint64_t calls_unknown = 0;     // ... of these no such method
-    // Those that were told to stop before they had been answered, and watched
-    // for it (docs/cancellation.md), or didn't begin, as their connection had
-    // been closed.
-    std::uint64_t calls_cancelled = 0;
-  };
-
-  // Of one method, since Start(); approximate while the server runs, but
-  // whoever has got a reply finds its call counted. Calls that were refused
-  // before their method was looked for are counted, too, if it exists.
-  struct MethodStatistics {
-    std::string name;              // package.Service.Method
-    std::uint64_t calls = 0;       // that came
-    std::uint64_t running = 0;     // ... of these not answered
-    std::uint64_t failed = 0;      // answered with a status that isn't 0
-    std::uint64_t overloaded = 0;  // ... of these over some limit
-    // From the arrival of requests to their replies, in nanoseconds; of calls
-    // that the service has answered, with whatever status. All calls are
-    // measured, but where a worker answers more than 1,000 a second of this
-    // method: there it is one of 101, which counts for all of these.
-    Histogram latencies_ns;
-  };
+  // server_statistics.h.
+  using Statistics = ServerStatistics;
+  using MethodStatistics = ServerMethodStatistics;
 
   Server();
   explicit Server(Options options);

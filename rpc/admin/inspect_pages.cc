@@ -70,7 +70,7 @@ void WriteIndex(const HttpRequest& request, HttpResponse* response,
   Fill(html ? "text/html" : "text/plain", std::move(text).str(), response);
 }
 
-void WriteServer(const Server::Statistics& s, std::ostream& out) {
+void WriteServer(const ServerStatistics& s, std::ostream& out) {
   out << "connections_accepted " << s.connections_accepted
       << "\nconnections_open " << s.connections_open << "\nconnections_refused "
       << s.connections_refused << "\nconnections_idle " << s.connections_idle
@@ -99,7 +99,7 @@ std::string Microseconds(const Histogram& latencies, double ns) {
   return text;
 }
 
-Row MethodRow(const Server::MethodStatistics& s) {
+Row MethodRow(const ServerMethodStatistics& s) {
   const Histogram& latencies = s.latencies_ns;
   Row row = {std::to_string(s.calls), std::to_string(s.running),
              std::to_string(s.failed), std::to_string(s.overloaded),
@@ -112,7 +112,7 @@ Row MethodRow(const Server::MethodStatistics& s) {
   return row;
 }
 
-void WriteMethods(const std::vector<Server::MethodStatistics>& methods,
+void WriteMethods(const std::vector<ServerMethodStatistics>& methods,
                   std::ostream& out) {
   std::vector<Row> rows = {{"calls", "running", "failed", "overloaded",
                             "mean_us", "p50_us", "p90_us", "p99_us", "p999_us",
@@ -274,8 +274,8 @@ void WriteFibers(std::ostream& out) {
 }  // namespace
 
 void AddInspectPages(
-    std::function<Server::Statistics()> statistics,
-    std::function<std::vector<Server::MethodStatistics>()> method_statistics,
+    std::function<ServerStatistics()> statistics,
+    std::function<std::vector<ServerMethodStatistics>()> method_statistics,
     HttpRoutes* routes) {
   AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
   AddTextPage(

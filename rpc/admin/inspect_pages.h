@@ -2,9 +2,9 @@
 // running process:
 //
 //   /inspect             what there is; as links for browsers
-//   /inspect/server      what this server has counted (Server::Statistics)
+//   /inspect/server      what this server has counted (ServerStatistics)
 //   /inspect/methods     what it has counted of each method, with latencies
-//                        (Server::MethodStatistics)
+//                        (ServerMethodStatistics)
 //   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
 //                        how long ready tasks waited to be run
 //   /inspect/fibers      fibers: what each runs, what it waits for, where; of
@@ -28,8 +28,8 @@
 #include <functional>
 #include <vector>
 
-#include "flare/rpc/server.h"
 #include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {
 
@@ -37,8 +37,8 @@ namespace flare::rpc {
 // a handler for the path already. The functions are called from any worker
 // while the routes exist.
 void AddInspectPages(
-    std::function<Server::Statistics()> statistics,
-    std::function<std::vector<Server::MethodStatistics>()> method_statistics,
+    std::function<ServerStatistics()> statistics,
+    std::function<std::vector<ServerMethodStatistics>()> method_statistics,
     HttpRoutes* routes);
 
 }  // namespace flare::rpc

@@ -59,8 +59,8 @@ void MethodCounters::Measure(Slot* mine, std::uint64_t answered,
                   std::memory_order_relaxed);
 }
 
-Server::MethodStatistics MethodCounters::Read() const {
-  Server::MethodStatistics sum;
+ServerMethodStatistics MethodCounters::Read() const {
+  ServerMethodStatistics sum;
   std::uint64_t ended = 0;
   const auto add = [&](const Slot& slot) {
     // relaxed, all: [MC1].

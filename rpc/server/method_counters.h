@@ -17,7 +17,7 @@
 
 #include "flare/base/cpu.h"
 #include "flare/base/histogram.h"
-#include "flare/rpc/server.h"
+#include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {
 
@@ -59,7 +59,7 @@ class MethodCounters {
   }
 
   // All but the name. Approximate while calls come and go.
-  Server::MethodStatistics Read() const;
+  ServerMethodStatistics Read() const;
 
  private:
   using Counter = std::atomic<std::uint64_t>;

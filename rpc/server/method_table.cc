@@ -175,8 +175,8 @@ void MethodTable::SetUpCounters() {
   for (const auto& [name, method] : methods_) method->counters.SetUp();
 }
 
-std::vector<Server::MethodStatistics> MethodTable::statistics() const {
-  std::vector<Server::MethodStatistics> all;
+std::vector<ServerMethodStatistics> MethodTable::statistics() const {
+  std::vector<ServerMethodStatistics> all;
   for (const auto& [name, method] : methods_) {
     all.push_back(method->counters.Read());
     all.back().name = name;

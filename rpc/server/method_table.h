@@ -24,9 +24,9 @@
 #include "flare/base/cpu.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
-#include "flare/rpc/server.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_counters.h"
+#include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {
 
@@ -117,7 +117,7 @@ class MethodTable {
   // Has the methods count, once the runtime is running.
   void SetUpCounters();
   // What they have counted, by their names.
-  std::vector<Server::MethodStatistics> statistics() const;
+  std::vector<ServerMethodStatistics> statistics() const;
 
   // All of them, in any order.
   std::vector<const Method*> All() const;

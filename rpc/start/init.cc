@@ -220,4 +220,8 @@ int Start(int argc, char** argv, Function<int(int, char**)> cb) {
   return result;
 }
 
+void WaitForQuitSignal() { rpc::AwaitQuitSignal(); }
+
+bool CheckForQuitSignal() { return rpc::HasQuitSignalCome(); }
+
 }  // namespace flare

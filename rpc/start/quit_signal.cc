@@ -34,7 +34,6 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
-#include "flare/init.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/server/running_servers.h"
 #include "flare/rpc/start/flags.h"
@@ -224,9 +223,9 @@ QuitWatcher* GetWatcher() {
 
 }  // namespace
 
-void WaitForQuitSignal() { GetWatcher()->Wait(); }
+void rpc::AwaitQuitSignal() { GetWatcher()->Wait(); }
 
-bool CheckForQuitSignal() {
+bool rpc::HasQuitSignalCome() {
   GetWatcher();
   // relaxed: whoever asks again sees it in the end.
   return quit_requested.load(std::memory_order_relaxed);

@@ -5,6 +5,10 @@
 
 namespace flare::rpc {
 
+// Those of init.h, which says what they do.
+void AwaitQuitSignal();
+bool HasQuitSignalCome();
+
 // From here on signals wake nobody who waits for them; CheckForQuitSignal()
 // still tells. Called by flare::Start() before it ends the runtime.
 void EndQuitSignalWaits();

@@ -1,0 +1,56 @@
+// What a server has counted: Server::statistics() and method_statistics(), and
+// the pages /inspect/server and /inspect/methods. Plain values.
+#ifndef FLARE_RPC_SERVER_STATISTICS_H_
+#define FLARE_RPC_SERVER_STATISTICS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "flare/base/histogram.h"
+
+namespace flare {
+
+// Totals since Start(); approximate while the server runs.
+struct ServerStatistics {
+  std::uint64_t connections_accepted = 0;
+  std::uint64_t connections_open = 0;
+  std::uint64_t connections_refused = 0;    // over the limit, by the filter
+  std::uint64_t connections_idle = 0;       // closed as idle
+  std::uint64_t connections_slow = 0;       // closed within a slow message
+  std::uint64_t connections_greedy = 0;     // closed for the memory they held
+  std::uint64_t connections_malformed = 0;  // closed for what they sent
+  // Ended by an IO error, or by the peer within a message.
+  std::uint64_t connections_broken = 0;
+  // What connections hold of Server::Options::max_buffered_bytes.
+  std::uint64_t buffered_bytes = 0;
+  std::uint64_t calls = 0;             // messages taken off connections
+  std::uint64_t calls_running = 0;     // ... of these not finished
+  std::uint64_t calls_failed = 0;      // answered with a status that isn't 0
+  std::uint64_t calls_overloaded = 0;  // ... of these over some limit
+  std::uint64_t calls_malformed = 0;   // ... of these not understood
+  std::uint64_t calls_unknown = 0;     // ... of these no such method
+  // Those that were told to stop before they had been answered, and watched
+  // for it (docs/cancellation.md), or didn't begin, as their connection had
+  // been closed.
+  std::uint64_t calls_cancelled = 0;
+};
+
+// Of one method, since Start(); approximate while the server runs, but
+// whoever has got a reply finds its call counted. Calls that were refused
+// before their method was looked for are counted, too, if it exists.
+struct ServerMethodStatistics {
+  std::string name;              // package.Service.Method
+  std::uint64_t calls = 0;       // that came
+  std::uint64_t running = 0;     // ... of these not answered
+  std::uint64_t failed = 0;      // answered with a status that isn't 0
+  std::uint64_t overloaded = 0;  // ... of these over some limit
+  // From the arrival of requests to their replies, in nanoseconds; of calls
+  // that the service has answered, with whatever status. All calls are
+  // measured, but where a worker answers more than 1,000 a second of this
+  // method: there it is one of 101, which counts for all of these.
+  Histogram latencies_ns;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_SERVER_STATISTICS_H_
