@@ -12,6 +12,7 @@ void InboundResponse::Clear() {
   attachment_compressed = false;
   body.Clear();
   attachment.Clear();
+  metadata.reset();
   last_on_connection = false;
   is_notice = false;
   wire_size = 0;

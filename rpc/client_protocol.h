@@ -14,6 +14,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
@@ -30,6 +31,7 @@ struct OutboundRequest {
   bool attachment_compressed = false;
   OutboundBody body;  // in the protocol's format, and compressed
   Buffer attachment;
+  const Metadata* metadata = nullptr;  // null: none
 };
 
 // One response, from Cut until it is handed to its call. Pooled by the client.
@@ -49,6 +51,7 @@ struct InboundResponse {
   Buffer body;  // as received; a message only if status is 0, or
                 // ProtocolTraits::failures_have_messages
   Buffer attachment;
+  std::unique_ptr<Metadata> metadata;  // null: none; of failures, too
   // The peer will close the connection after this response: send no more.
   bool last_on_connection = false;
   // No reply, but a message of the protocol's own, such as a heartbeat. `body`,
@@ -81,7 +84,7 @@ class ClientProtocol {
   virtual PayloadFormat format() const = 0;
 
   // Appends the request to *out. Fails, having appended nothing, with
-  // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED (attachment) or
+  // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED (attachment, metadata) or
   // STATUS_SERIALIZE_REQUEST (a part over 4 GiB). Thread-safe, doesn't block.
   virtual flare::Status Write(OutboundRequest&& request,
                               BufferBuilder* out) const = 0;

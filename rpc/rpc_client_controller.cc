@@ -64,12 +64,15 @@ void RpcClientController::Bytes::Clear() {
   ClearOutcome();
   request_attachment.Clear();
   request_raw_bytes.Clear();
+  request_metadata.Clear();
+  ClearKeeping(&metadata_error);
 }
 
 void RpcClientController::Bytes::ClearOutcome() {
   ClearKeeping(&error_text);
   response_attachment.Clear();
   response_raw_bytes.Clear();
+  response_metadata.reset();
 }
 
 void RpcClientController::Reset() {
@@ -97,6 +100,18 @@ void RpcClientController::ClearOutcome() {
   sent_ns_ = received_ns_ = parsed_ns_ = ended_ns_ = 0;
   if (bytes_ != nullptr) bytes_->ClearOutcome();
   if (!remote_peer_.empty()) remote_peer_ = Endpoint();
+}
+
+void RpcClientController::AddMetadata(std::string_view name,
+                                      std::string_view value) {
+  const flare::Status added = MutableMetadata()->Add(name, value);
+  if (!added.ok()) ForBytes().metadata_error = added.message();
+}
+
+const Metadata& RpcClientController::GetResponseMetadata() const {
+  static const Metadata kNone;
+  const Metadata* const metadata = bytes().response_metadata.get();
+  return metadata != nullptr ? *metadata : kNone;
 }
 
 void RpcClientController::SetDeadline(std::int64_t steady_ns) {

@@ -43,7 +43,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/buffer.h"
@@ -52,6 +54,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/status.h"
 #include "flare/rpc/compression_algorithm.h"
+#include "flare/rpc/metadata.h"
 
 namespace flare {
 
@@ -147,6 +150,14 @@ class RpcClientController final : public google::protobuf::RpcController {
     return bytes().request_attachment;
   }
 
+  // Sends an entry along with the request (metadata.h). What Metadata::Add()
+  // refuses fails the call with STATUS_NOT_SUPPORTED and its text, and so does
+  // metadata over a protocol that can't carry it.
+  void AddMetadata(std::string_view name, std::string_view value);
+  // ... to be read and changed. Used for all attempts and for later calls,
+  // until Reset().
+  Metadata* MutableMetadata() { return &ForBytes().request_metadata; }
+
   // Sends these bytes instead of the serialised request, which is ignored and
   // may be null.
   void SetRequestRawBytes(Buffer bytes) {
@@ -186,6 +197,10 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::string ErrorText() const override { return bytes().error_text; }
   // Did the call end by StartCancel()?
   bool IsCanceled() const override { return canceled_; }
+
+  // What the server has sent beside its reply, also to a call that failed,
+  // unless it failed on the caller's side.
+  const Metadata& GetResponseMetadata() const;
 
   const Buffer& GetResponseAttachment() const {
     return bytes().response_attachment;
@@ -245,6 +260,9 @@ class RpcClientController final : public google::protobuf::RpcController {
     Buffer request_raw_bytes;
     Buffer response_attachment;
     Buffer response_raw_bytes;
+    Metadata request_metadata;
+    std::string metadata_error;  // Of AddMetadata(); empty: none.
+    std::unique_ptr<Metadata> response_metadata;  // Null: none.
 
     void Clear();
     void ClearOutcome();

@@ -4,6 +4,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
+#include "flare/rpc/log_throttle.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/server_call.h"
 #include "flare/rpc/stream/call_stream.h"
@@ -55,9 +56,31 @@ CompressionAlgorithm RpcServerController::GetPreferredCompressionAlgorithm()
   return CompressionAlgorithm::kNone;
 }
 
-const Buffer& RpcServerController::GetResponseRawBytes() const {
-  static const Buffer kNothing;
-  return raw_bytes_ ? *raw_bytes_ : kNothing;
+const Metadata& RpcServerController::GetRequestMetadata() const {
+  static const Metadata kNone;
+  return metadata_ != nullptr ? metadata_->request : kNone;
+}
+
+bool RpcServerController::AddResponseMetadata(std::string_view name,
+                                              std::string_view value) {
+  const flare::Status added = MutableResponseMetadata()->Add(name, value);
+  if (added.ok()) return true;
+  static rpc::LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "a response is sent without an entry: " << added.message()
+                 << rpc::LogThrottle::Note(*left_out);
+  }
+  return false;
+}
+
+Metadata* RpcServerController::MutableResponseMetadata() {
+  return &ForMetadata().response;
+}
+
+RpcServerController::CallMetadata& RpcServerController::ForMetadata() {
+  has_bytes_ = true;
+  if (metadata_ == nullptr) metadata_ = std::make_unique<CallMetadata>();
+  return *metadata_;
 }
 
 const Endpoint& RpcServerController::GetRemotePeer() const {
@@ -94,7 +117,8 @@ void RpcServerController::Reset() {
   if (!std::exchange(has_bytes_, false)) return;
   request_attachment_.Clear();
   response_attachment_.Clear();
-  raw_bytes_.reset();
+  ClearResponseRawBytes();
+  metadata_.reset();
 }
 
 bool RpcServerController::IsCanceled() const {

@@ -22,15 +22,19 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/rpc/compression_algorithm.h"
+#include "flare/rpc/metadata.h"
 
 namespace flare {
 
@@ -108,12 +112,29 @@ class RpcServerController final : public google::protobuf::RpcController {
   // Sends these bytes in place of the serialised response message.
   void SetResponseRawBytes(Buffer bytes) {
     raw_bytes_ = std::move(bytes);
+    has_raw_bytes_ = true;
     has_bytes_ = true;
   }
   // Empty if there are none.
-  const Buffer& GetResponseRawBytes() const;
+  const Buffer& GetResponseRawBytes() const { return raw_bytes_; }
   // The message is sent after all.
-  void ClearResponseRawBytes() { raw_bytes_.reset(); }
+  void ClearResponseRawBytes() {
+    raw_bytes_.Clear();
+    has_raw_bytes_ = false;
+  }
+
+  // --- Metadata: names and values beside the message (metadata.h) ---
+
+  // What the caller has sent, as far as its protocol says; baidu-std's log_id,
+  // too, as "log-id". Names that protocols use themselves aren't among it.
+  const Metadata& GetRequestMetadata() const;
+  // Adds to what goes with the response, also of a call that fails. What
+  // Metadata::Add() refuses is left out, with a line in the log, and so is all
+  // of it over a protocol that can't carry any: false is returned for the
+  // former.
+  bool AddResponseMetadata(std::string_view name, std::string_view value);
+  // ... to be read and changed.
+  Metadata* MutableResponseMetadata();
 
   // The messages of a streaming call; null for others. See StreamReader<T> and
   // StreamWriter<T>, by which services read and write them.
@@ -155,10 +176,17 @@ class RpcServerController final : public google::protobuf::RpcController {
   friend class rpc::InterceptedHttpHandler;
   friend class rpc::ServerCall;
 
+  struct CallMetadata {
+    Metadata request;
+    Metadata response;
+  };
+  CallMetadata& ForMetadata();  // To write to.
+
   rpc::ServerCall* call_ = nullptr;  // Null outside of a server.
   int error_code_ = 0;
   bool attachment_precompressed_ = false;
-  bool has_bytes_ = false;  // One of the buffers below was filled in.
+  bool has_bytes_ = false;  // A buffer or metadata below was filled in.
+  bool has_raw_bytes_ = false;
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   std::uint64_t acceptable_compressions_ = 0;
   // NowNs() times; 0: none.
@@ -172,7 +200,8 @@ class RpcServerController final : public google::protobuf::RpcController {
   std::string error_text_;  // Empty unless error_code_ is set.
   Buffer request_attachment_;
   Buffer response_attachment_;
-  std::optional<Buffer> raw_bytes_;
+  Buffer raw_bytes_;  // If has_raw_bytes_, even if it is empty.
+  std::unique_ptr<CallMetadata> metadata_;  // Null: none.
 };
 
 }  // namespace flare

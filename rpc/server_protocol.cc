@@ -15,6 +15,7 @@ void InboundRequest::Clear() {
   head = RequestHead();
   body.Clear();
   attachment.Clear();
+  metadata.reset();
   reject_status = STATUS_SUCCESS;
   ClearKeeping(&reject_reason);
   wire_size = 0;

@@ -32,6 +32,7 @@
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
@@ -122,6 +123,7 @@ struct InboundRequest {
   RequestHead head;   // valid after Parse
   Buffer body;        // as received: maybe compressed; valid after Parse
   Buffer attachment;  // likewise
+  std::unique_ptr<Metadata> metadata;  // null: none; valid after Parse
   HttpRequest http;
   ReplyTicket ticket;
   // Set (not STATUS_SUCCESS) if the request is refused by the protocol.
@@ -155,6 +157,7 @@ struct OutboundResponse {
   bool attachment_compressed = false;
   OutboundBody body;  // in RequestHead::format, and compressed
   Buffer attachment;
+  const Metadata* metadata = nullptr;  // null: none; need not outlive Write
 };
 
 // A streaming call that a peer has begun.

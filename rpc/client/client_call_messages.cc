@@ -56,6 +56,10 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
     // The caller's message is there until the first attempt has been sent.
     if (attempts_left_ > 1) body_ = std::move(body_).ToBuffer();
   }
+  if (controller_->bytes_ != nullptr) [[unlikely]] {
+    flare::Status status = CheckMetadata();
+    if (!status.ok()) return status;
+  }
   if (controller_->bytes_ != nullptr &&
       !controller_->GetRequestAttachment().empty()) {
     if (!route_->traits().attachments) {
@@ -73,6 +77,18 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
     return CompressParts();
   }
   NoteUncompressed(controller_->compression_, route_->protocol());
+  return {};
+}
+
+flare::Status ClientCall::CheckMetadata() const {
+  const RpcClientController::Bytes& bytes = *controller_->bytes_;
+  if (!bytes.metadata_error.empty()) {
+    return flare::Status(STATUS_NOT_SUPPORTED, bytes.metadata_error);
+  }
+  if (!bytes.request_metadata.empty() && !route_->traits().metadata) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         route_->protocol() + " doesn't carry metadata");
+  }
   return {};
 }
 
@@ -99,6 +115,10 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   request.timeout_ms = WireTimeout(deadline_ns_, now_ns);
   request.compression = compression_;
   request.attachment_compressed = attachment_compressed_;
+  if (controller_->bytes_ != nullptr &&
+      !controller_->bytes_->request_metadata.empty()) [[unlikely]] {
+    request.metadata = &controller_->bytes_->request_metadata;
+  }
   if (attempts_left_ > 0 || kept_) {
     request.body = body_;
     request.attachment = attachment_;
@@ -117,6 +137,9 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
 
 flare::Status ClientCall::ReadReply() {
   controller_->received_ns_ = received_ns_;
+  if (inbound_->metadata != nullptr) [[unlikely]] {
+    controller_->ForBytes().response_metadata = std::move(inbound_->metadata);
+  }
   if (inbound_->status != STATUS_SUCCESS) return ReadFailure();
   flare::Status status = ReadAttachment();
   if (status.ok()) status = ReadBody();

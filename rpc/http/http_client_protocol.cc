@@ -7,6 +7,7 @@
 
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
+#include "flare/rpc/http/http_metadata.h"
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_response_reader.h"
@@ -47,7 +48,7 @@ class HttpClientProtocol : public ClientProtocol {
  public:
   HttpClientProtocol(PayloadFormat format, const Limits& limits,
                      std::string_view host)
-      : format_(format), reader_(limits) {
+      : format_(format), metadata_limits_(limits.metadata), reader_(limits) {
     after_method_.append(" HTTP/1.1\r\n");
     if (!host.empty()) {
       after_method_.append("Host: ").append(HttpHostOf(host)).append("\r\n");
@@ -59,7 +60,7 @@ class HttpClientProtocol : public ClientProtocol {
   }
 
   std::string_view name() const override { return HttpProtocolNameOf(format_); }
-  ProtocolTraits traits() const override { return {}; }
+  ProtocolTraits traits() const override { return {.metadata = true}; }
   PayloadFormat format() const override { return format_; }
 
   flare::Status Write(OutboundRequest&& request,
@@ -76,11 +77,12 @@ class HttpClientProtocol : public ClientProtocol {
  private:
   // What the head says of the call. Copies what it needs of it, as the bytes
   // may go. False: of which call isn't known.
-  static bool FillResponse(const HttpHead& head, InboundResponse* response,
-                           std::string* error);
+  bool FillResponse(const HttpHead& head, InboundResponse* response,
+                    std::string* error) const;
   static void FillOutcome(const HttpHead& head, InboundResponse* response);
 
   const PayloadFormat format_;
+  const MetadataLimits metadata_limits_;
   // The constant parts of a request.
   std::string after_method_;
   std::string before_length_;
@@ -112,6 +114,8 @@ flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
     out->Append("\r\nRpc-Timeout: ");
     AppendDecimal(std::uint64_t{request.timeout_ms}, out);
   }
+  if (request.metadata != nullptr) [[unlikely]]
+    AppendMetadata(*request.metadata, out);
   out->Append(before_length_);
   AppendDecimal(std::uint64_t{request.body.size()}, out);
   out->Append("\r\n\r\n");
@@ -140,7 +144,7 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
 
 bool HttpClientProtocol::FillResponse(const HttpHead& head,
                                       InboundResponse* response,
-                                      std::string* error) {
+                                      std::string* error) const {
   response->last_on_connection =
       head.close || (head.minor_version == 0 && !head.keep_alive);
   if (!head.rpc_seq_no.value) {
@@ -150,6 +154,14 @@ bool HttpClientProtocol::FillResponse(const HttpHead& head,
     return false;
   }
   response->correlation_id = *head.rpc_seq_no.value;
+  if (head.has_others) [[unlikely]] {
+    const std::string why =
+        ReadMetadata(head.fields, metadata_limits_, &response->metadata);
+    if (!why.empty()) {
+      FailCall(STATUS_MALFORMED_DATA, why, response);
+      return true;
+    }
+  }
   if (head.status != 200 || head.rpc_error_code.data() != nullptr ||
       head.encoded || IsStream(head)) [[unlikely]] {
     FillOutcome(head, response);

@@ -279,6 +279,7 @@ Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
       if (!IsName(text, "transfer-encoding")) break;
       return ReadTransferEncoding(value, out);
   }
+  out->has_others = true;
   // Also refuses a folded field (leading blank) and a blank before the colon.
   return IsHttpToken(name) ? nullptr : &kBadFieldName;
 }

@@ -81,6 +81,7 @@ struct HttpHead {
   bool has_host = false;
   bool repeats_length = false;  // several Content-Length, all the same
   bool encoded = false;         // Content-Encoding: not identity
+  bool has_others = false;      // a field that isn't read into this struct
   // Of a body that is `encoded`. kUnknown: in another way, or in several.
   CompressionAlgorithm encoding = CompressionAlgorithm::kNone;
   HttpCodings accept_encoding;

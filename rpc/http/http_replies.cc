@@ -12,6 +12,7 @@
 #include "flare/base/string.h"
 #include "flare/rpc/http/http_call.h"
 #include "flare/rpc/http/http_coding.h"
+#include "flare/rpc/http/http_metadata.h"
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_text.h"
@@ -66,19 +67,21 @@ std::string_view SuccessOf(PayloadFormat format) {
 
 // The fields that all replies to calls begin with.
 void AppendCallFields(const HttpTicket& ticket, std::string_view type,
-                      BufferBuilder* out) {
+                      const Metadata* metadata, BufferBuilder* out) {
   out->Append("Content-Type: ");
   out->Append(type);
   out->Append("\r\nRpc-SeqNo: ");
   AppendDecimal(ticket.correlation_id, out);
+  if (metadata != nullptr) AppendMetadata(*metadata, out);
   out->Append("\r\n");
 }
 
 // Of a call in the words of another framework.
 [[gnu::cold, gnu::noinline]] void AppendForeignSuccess(const HttpTicket& ticket,
+                                                       const Metadata* metadata,
                                                        BufferBuilder* out) {
   AppendStatusLine(200, out);
-  AppendCallFields(ticket, HttpTypeOf(ticket), out);
+  AppendCallFields(ticket, HttpTypeOf(ticket), metadata, out);
 }
 
 [[gnu::cold, gnu::noinline]] bool CanCarry(const HttpTicket& ticket,
@@ -112,13 +115,13 @@ void AppendError(int code, std::string_view text, BufferBuilder* out) {
   out->Append("\r\n");
 }
 
-Buffer FormatFailure(const HttpTicket& ticket, int code,
-                     std::string_view text) {
+Buffer FormatFailure(const HttpTicket& ticket, int code, std::string_view text,
+                     const Metadata* metadata) {
   const std::string body =
       IsJson(ticket.format) ? JsonFailure(code, text) : std::string();
   BufferBuilder out;
   AppendStatusLine(HttpStatusOf(code), &out);
-  AppendCallFields(ticket, HttpTypeOf(ticket), &out);
+  AppendCallFields(ticket, HttpTypeOf(ticket), metadata, &out);
   AppendError(code, text, &out);
   AppendEnd(ticket, body.size(), &out);
   out.Append(body);
@@ -270,22 +273,26 @@ int RpcStatusOf(int http_status) {
 
 Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response) {
   if (response.status != STATUS_SUCCESS) {
-    return FormatFailure(ticket, response.status, response.description);
+    return FormatFailure(ticket, response.status, response.description,
+                         response.metadata);
   }
   const bool compressed = IsCompressed(response.compression);
   if ((compressed || !response.attachment.empty()) &&
       !CanCarry(ticket, response)) [[unlikely]] {
     return FormatFailure(ticket, STATUS_NOT_SUPPORTED,
                          "HTTP carries no attachments, and messages that are "
-                         "compressed only as the caller accepts");
+                         "compressed only as the caller accepts",
+                         response.metadata);
   }
   BufferBuilder out;
   if (ticket.type == kOwnHttpType) [[likely]] {
     out.Append(SuccessOf(ticket.format));
     AppendDecimal(ticket.correlation_id, &out);
+    if (response.metadata != nullptr) [[unlikely]]
+      AppendMetadata(*response.metadata, &out);
     out.Append("\r\n");
   } else {
-    AppendForeignSuccess(ticket, &out);
+    AppendForeignSuccess(ticket, response.metadata, &out);
   }
   if (compressed) [[unlikely]]
     AppendCoding(response, &out);

@@ -9,6 +9,7 @@
 #include "flare/rpc/http/http_call.h"
 #include "flare/rpc/http/http_coding.h"
 #include "flare/rpc/http/http_head_memo.h"
+#include "flare/rpc/http/http_metadata.h"
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_recognition.h"
@@ -42,7 +43,8 @@ class HttpServerProtocol : public ServerProtocol {
 
   std::string_view name() const override { return "http"; }
   ProtocolTraits traits() const override {
-    return {.compression = true,
+    return {.metadata = true,
+            .compression = true,
             .compressions = HttpCodings::kKnown,
             .attachment_compression = false,
             .unpacked_within_packet = true};
@@ -87,6 +89,9 @@ class HttpServerProtocol : public ServerProtocol {
   CutResult ReadUnusualHead(Buffer& in, InboundRequest* request,
                             HttpHead* head);
   CutResult FindHead(Buffer& in, InboundRequest* request);
+
+  // Of calls.
+  void FillMetadata(const HttpHead& head, InboundRequest* request) const;
 
   // Bodies.
   CutResult CutChunked(Buffer& in, InboundRequest* request);
@@ -190,6 +195,8 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     return CutResult::kNeedMore;
   }
   FillHttpRequest(uses_, head, request);
+  if (head.has_others && TicketOf(request).is_call) [[unlikely]]
+    FillMetadata(head, request);
   in.Skip(head_size_);
   return Finish(in.Cut(body_size), request);
 }
@@ -256,6 +263,14 @@ CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
   return RefuseHead({400, "a line ends without CR"}, in, request);
 }
 
+void HttpServerProtocol::FillMetadata(const HttpHead& head,
+                                      InboundRequest* request) const {
+  if (request->reject_status != STATUS_SUCCESS) return;
+  const std::string why =
+      ReadMetadata(head.fields, limits_.metadata, &request->metadata);
+  if (!why.empty()) RefuseHttpRequest(431, why, request);
+}
+
 CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
   const ChunkedDecoder::Result result = chunks_.Feed(in, &chunked_body_);
   if (result == ChunkedDecoder::Result::kNeedMore) {
@@ -271,6 +286,7 @@ CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
   Buffer body = std::exchange(chunked_body_, Buffer());
   if (result == ChunkedDecoder::Result::kDone) {
     FillHttpRequest(uses_, head, request);
+    if (TicketOf(request).is_call) FillMetadata(head, request);
   } else if (TicketOf(request).is_call) {
     ReadHttpFormat(uses_, head.content_type, &TicketOf(request));
   }

@@ -55,18 +55,24 @@ TEST_F(ServerBoltTest, AnswersACall) {
   EXPECT_EQ(client.ReadExactly(expected.Bytes().size()), expected.Bytes());
 }
 
-// Its fields have 16 bits for their sizes.
+// Its fields have 16 bits for their sizes. The protocol's own keys aren't
+// metadata, which has a limit.
 TEST_F(ServerBoltTest, IsNotLimitedByTheSizeOfMetas) {
   server_options().max_meta_size = 30;
   server_options().maximum_packet_size = 200'000;
   Start();
   RawClient client(endpoint(), "bolt");
   BoltRequestParts parts = Parts("hello");
-  parts.headers += BoltHeaders({{"k", std::string(65'000, 'v')}});
+  parts.headers += BoltHeaders({{"sofa_head_k", std::string(65'000, 'v')}});
   client.Send(parts.Bytes());
   BoltResponseParts expected;
   expected.content = MakeRequest("hello").SerializeAsString();
   EXPECT_EQ(client.ReadExactly(expected.Bytes().size()), expected.Bytes());
+
+  parts = Parts("hello");
+  parts.headers += BoltHeaders({{"k", std::string(20'000, 'v')}});
+  ExpectError(&client, parts, 18, STATUS_MALFORMED_DATA,
+              "bolt: metadata of 20001 bytes exceeds the limit of 16384");
 }
 
 TEST_F(ServerBoltTest, SharesAPortWithOthers) {

@@ -27,6 +27,15 @@ void DropAttachment(std::string_view protocol, OutboundResponse* response) {
   response->attachment.Clear();
 }
 
+void NoteDroppedMetadata(std::string_view protocol, std::size_t entries) {
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "a response is sent without its metadata, "
+                 << CountOf(entries, "value") << ": " << protocol
+                 << " doesn't carry any" << LogThrottle::Note(*left_out);
+  }
+}
+
 }  // namespace
 
 flare::Status ServerCall::ParseBody() {
@@ -53,6 +62,9 @@ flare::Status ServerCall::ParseBody() {
   if (!request_->attachment.empty()) {
     controller_.request_attachment_ = std::move(request_->attachment);
     controller_.has_bytes_ = true;
+  }
+  if (request_->metadata != nullptr) [[unlikely]] {
+    controller_.ForMetadata().request = std::move(*request_->metadata);
   }
   controller_.acceptable_compressions_ = head.acceptable_compressions;
 
@@ -81,14 +93,14 @@ void ServerCall::CountReply() {
   }
   if (controller_.has_bytes_) {
     bytes += controller_.response_attachment_.size();
-    if (controller_.raw_bytes_) bytes += controller_.raw_bytes_->size();
+    bytes += controller_.raw_bytes_.size();
   }
   if (bytes > kMaxKeptBytes) CountHeld(held_bytes_ + bytes);
 }
 
 flare::Status ServerCall::FillResponse(OutboundResponse* response) {
-  if (controller_.has_bytes_ && controller_.raw_bytes_) {
-    response->body = *std::move(controller_.raw_bytes_);
+  if (controller_.has_bytes_ && controller_.has_raw_bytes_) {
+    response->body = std::move(controller_.raw_bytes_);
   } else {
     flare::Status status =
         SerializePayload(format_, *messages_.response(), &response->body);
@@ -100,12 +112,23 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   }
   if (controller_.has_bytes_) {
     response->attachment = std::move(controller_.response_attachment_);
+    if (controller_.metadata_ != nullptr) TakeMetadata(response);
   }
   if (response->attachment.empty() && !IsCompressed(controller_.compression_) &&
       unasked_compression_ == CompressionAlgorithm::kNone) [[likely]] {
     return flare::Status();
   }
   return FitToCaller(response);
+}
+
+void ServerCall::TakeMetadata(OutboundResponse* response) const {
+  const Metadata& metadata = controller_.metadata_->response;
+  if (metadata.empty()) return;
+  if (protocol_->traits().metadata) {
+    response->metadata = &metadata;
+  } else {
+    NoteDroppedMetadata(protocol_->name(), metadata.size());
+  }
 }
 
 // What the caller takes compressed, and is worth it, though the service doesn't

@@ -1,6 +1,6 @@
 // The meta part of a `baidu-std` packet: the protobuf message RpcMeta of brpc
-// (see baidu_std_meta.proto), read and written by hand because generated code
-// would allocate messages and strings for each call.
+// (see baidu_std_meta.proto), read and written by a table of its fields because
+// generated code would allocate messages and strings for each call.
 //
 // Pure functions on memory of the caller: nothing allocates, blocks or locks.
 #ifndef FLARE_RPC_WIRE_BAIDU_STD_META_H_
@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "flare/rpc/wire/metadata_fields.h"
 
 namespace flare::rpc {
 
@@ -36,6 +38,7 @@ struct BaiduStdMeta {
   // request
   std::string_view service_name;  // with its package
   std::string_view method_name;   // without the service
+  std::uint64_t log_id = 0;       // an int64 on the wire; 0: none
   std::int32_t timeout_ms = 0;
 
   // response
@@ -44,6 +47,9 @@ struct BaiduStdMeta {
   // In user_fields, as "Rpc-Error-Code": the code that error_code is a
   // translation of; 0: none.
   std::int32_t own_error_code = 0;
+
+  // Of both: the other user_fields, values as text.
+  MetadataFields metadata;
 };
 
 // Decodes `bytes` into *meta, which must be fresh. Returns an empty text or

@@ -60,6 +60,7 @@ constexpr bool IsOfBrpcService(int code) {
 
 constexpr ProtocolTraits kBaiduStdTraits{
     .attachments = true,
+    .metadata = true,
     .compression = true,
     .compressions = CompressionBits(kCompressions),
     .attachment_compression = false,
@@ -176,6 +177,7 @@ class BaiduStdServerProtocol final
     meta.attachment_size =
         static_cast<std::int32_t>(response.attachment.size());
     meta.content_type = kFormats.NumberOf(format);
+    meta.metadata.written = response.metadata;
     BufferBuilder out;
     AppendBaiduStd(meta, std::move(response.body),
                    std::move(response.attachment), &out);
@@ -237,7 +239,17 @@ class BaiduStdServerProtocol final
     head->acceptable_compressions = kBaiduStdTraits.compressions;
     head->format = *format;
     request->ticket.As<BaiduStdTicket>().format = *format;
+    if (meta.log_id != 0) [[unlikely]]
+      AddLogId(meta.log_id, request);
     return ParseResult::kOk;
+  }
+
+ private:
+  [[gnu::cold, gnu::noinline]] static void AddLogId(std::uint64_t log_id,
+                                                    InboundRequest* request) {
+    request->metadata = std::make_unique<Metadata>();
+    request->metadata->AddReceived(
+        "log-id", std::to_string(static_cast<std::int64_t>(log_id)));
   }
 };
 
@@ -271,6 +283,7 @@ class BaiduStdClientProtocol final
         CompressionNumber(kCompressions, request.compression, request.body);
     meta.correlation_id = request.correlation_id;
     meta.attachment_size = static_cast<std::int32_t>(request.attachment.size());
+    meta.metadata.written = request.metadata;
     AppendBaiduStd(meta, std::move(request.body), std::move(request.attachment),
                    out);
     return flare::Status();

@@ -48,10 +48,11 @@ char* PutHeaders(const MethodName& name, char* at) {
 
 class BoltClientProtocol : public ClientProtocol {
  public:
-  explicit BoltClientProtocol(const Limits& limits) : cutter_(limits) {}
+  explicit BoltClientProtocol(const Limits& limits)
+      : cutter_(limits), metadata_limits_(limits.metadata) {}
 
   std::string_view name() const override { return BoltFrame::kName; }
-  ProtocolTraits traits() const override { return {}; }
+  ProtocolTraits traits() const override { return {.metadata = true}; }
   PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
 
   flare::Status Write(OutboundRequest&& request,
@@ -74,10 +75,19 @@ class BoltClientProtocol : public ClientProtocol {
                            "bolt: the request exceeds 4 GiB, or its id 32 "
                            "bits");
     }
+    std::string metadata;
+    if (request.metadata != nullptr) [[unlikely]] {
+      flare::Status status =
+          EncodeMetadata(*request.metadata, headers_size, &metadata);
+      if (!status.ok()) return status;
+    }
     AppendHead(
         kRequestHead.size() + headers_size,
-        [&](char* at) { return PutHead(request, name, headers_size, at); },
+        [&](char* at) {
+          return PutHead(request, name, headers_size + metadata.size(), at);
+        },
         out);
+    out->Append(metadata);
     std::move(request.body).AppendTo(out);
     return flare::Status();
   }
@@ -141,6 +151,25 @@ class BoltClientProtocol : public ClientProtocol {
   }
 
  private:
+  // `headers_size` is that of the other headers.
+  [[gnu::cold, gnu::noinline]] static flare::Status EncodeMetadata(
+      const Metadata& metadata, std::size_t headers_size, std::string* pairs) {
+    for (const Metadata::Entry entry : metadata) {
+      if (!IsBoltKey(entry.name)) continue;
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           "bolt: the protocol uses the name \"" +
+                               std::string(entry.name) +
+                               "\" itself: it can't be that of metadata");
+    }
+    *pairs = BoltMetadata(&metadata);
+    if (headers_size + pairs->size() > kMaxBoltHeadersSize) {
+      return flare::Status(STATUS_NOT_SUPPORTED,
+                           "bolt: the metadata takes more than is left of 64 "
+                           "KiB beside the method's name");
+    }
+    return {};
+  }
+
   static char* PutHead(const OutboundRequest& request, const MethodName& name,
                        std::size_t headers_size, char* at) {
     std::memcpy(at, kRequestHead.data(), kRequestHead.size());
@@ -155,13 +184,14 @@ class BoltClientProtocol : public ClientProtocol {
     return PutHeaders(name, at + kRequestHead.size());
   }
 
-  static ParseResult ReadOutcome(const BoltFrame& frame,
-                                 InboundResponse* response) {
+  ParseResult ReadOutcome(const BoltFrame& frame,
+                          InboundResponse* response) const {
     std::string_view code, reason;
     bool failed = false;
-    BoltHeaderReader reader(
+    const std::string_view headers =
         ContiguousPrefix(response->wire, frame.head_size(), &response->scratch)
-            .substr(frame.fixed_size() + frame.class_size));
+            .substr(frame.fixed_size() + frame.class_size);
+    BoltHeaderReader reader(headers);
     while (reader.Next()) {
       if (reader.key() == kBoltErrorCode) code = reader.value();
       if (reader.key() == kBoltErrorReason) reason = reader.value();
@@ -170,6 +200,15 @@ class BoltClientProtocol : public ClientProtocol {
     if (reader.malformed()) {
       response->description = "bolt: a response with a malformed header map";
       return ParseResult::kReject;
+    }
+    if (!headers.empty()) {
+      std::string why =
+          ReadBoltMetadata(headers, metadata_limits_, &response->metadata);
+      if (!why.empty()) {
+        response->scratch = std::move(why);
+        response->description = response->scratch;
+        return ParseResult::kReject;
+      }
     }
     if (frame.status != 0 || failed) {
       // `code` and `reason` may lie in the scratch.
@@ -214,6 +253,7 @@ class BoltClientProtocol : public ClientProtocol {
   }
 
   FrameCutter<BoltFrame> cutter_;
+  const MetadataLimits metadata_limits_;
   FloodGuard notices_{FloodGuard::kMaxNotices};
 };
 

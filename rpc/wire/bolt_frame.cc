@@ -1,6 +1,10 @@
 #include "flare/rpc/wire/bolt_frame.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/rpc/wire/metadata_fields.h"
 
 namespace flare::rpc {
 
@@ -121,6 +125,50 @@ char* PutBoltHeader(std::string_view key, std::string_view value, char* out,
   out += key.copy(out, key.size());
   out = PutBigEndian32(value.size() + open, out);
   return out + value.copy(out, value.size());
+}
+
+// --------------------------------------------------------------------------
+
+bool IsBoltKey(std::string_view key) {
+  constexpr std::string_view kSofa = "sofa_head_";
+  constexpr std::string_view kOurs = "rpc-error-";
+  return key == kBoltService || key == kBoltJavaCaller ||
+         IEquals(key.substr(0, kSofa.size()), kSofa) ||
+         IEquals(key.substr(0, kOurs.size()), kOurs);
+}
+
+std::string BoltMetadata(const Metadata* metadata) {
+  std::string pairs;
+  if (metadata == nullptr) return pairs;
+  std::string scratch;
+  for (const Metadata::Entry entry : *metadata) {
+    if (IsBoltKey(entry.name)) continue;
+    const std::string_view text = MetadataText(entry, &scratch);
+    const std::size_t at = pairs.size();
+    pairs.resize(at + BoltHeaderSize(entry.name.size(), text.size()));
+    PutBoltHeader(entry.name, text, pairs.data() + at);
+  }
+  return pairs;
+}
+
+std::string ReadBoltMetadata(std::string_view headers,
+                             const MetadataLimits& limits,
+                             std::unique_ptr<Metadata>* metadata) {
+  MetadataCount count;
+  for (BoltHeaderReader reader(headers); reader.Next();) {
+    if (IsBoltKey(reader.key())) continue;
+    count.Add(reader.key(), MetadataValueSize(reader.key(), reader.value()));
+  }
+  if (count.entries == 0) return {};
+  if (std::string why = CheckMetadata(count, limits); !why.empty()) return why;
+  auto taken = std::make_unique<Metadata>();
+  taken->Reserve(count.entries, count.bytes);
+  for (BoltHeaderReader reader(headers); reader.Next();) {
+    if (IsBoltKey(reader.key())) continue;
+    AddMetadataText(reader.key(), reader.value(), taken.get());
+  }
+  if (!taken->empty()) *metadata = std::move(taken);
+  return {};
 }
 
 // --------------------------------------------------------------------------

@@ -20,11 +20,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "flare/base/buffer.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/wire/framing.h"
 
@@ -71,6 +73,9 @@ inline constexpr std::string_view kBoltResponseError =
 // as a decimal number, and, where it isn't the content, the error's text.
 inline constexpr std::string_view kBoltErrorCode = "Rpc-Error-Code";
 inline constexpr std::string_view kBoltErrorReason = "Rpc-Error-Reason";
+
+// Whether the protocol needs a key for itself, so that metadata can't have it.
+bool IsBoltKey(std::string_view key);
 
 // The fixed part. Its id tells whose a frame is, so that is all that is read of
 // one that is too large (see framing.h).
@@ -144,6 +149,15 @@ constexpr std::size_t BoltHeaderSize(std::size_t key, std::size_t value) {
 // caller's to append; returns what follows.
 char* PutBoltHeader(std::string_view key, std::string_view value, char* out,
                     std::size_t open = 0);
+
+// Metadata as pairs of a header map, values as text; nothing for null. Entries
+// whose names are keys of the protocol's (IsBoltKey()) are left out.
+std::string BoltMetadata(const Metadata* metadata);
+// A header map's pairs as metadata, without the protocol's. As ReadMetadata()
+// of HTTP. The map must be well.
+[[nodiscard]] std::string ReadBoltMetadata(std::string_view headers,
+                                           const MetadataLimits& limits,
+                                           std::unique_ptr<Metadata>* metadata);
 
 // A call's outcome as a response status, and what a status means where there
 // is no kBoltErrorCode; total, but of course not each other's inverse. 6 is "no

@@ -45,10 +45,14 @@ constexpr std::size_t kMaxQuoted = 256;
 class BoltServerProtocol : public ServerProtocol {
  public:
   BoltServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), cutter_(limits) {}
+      : ServerProtocol(sink),
+        cutter_(limits),
+        metadata_limits_(limits.metadata) {}
 
   std::string_view name() const override { return BoltFrame::kName; }
-  ProtocolTraits traits() const override { return {.translates_codes = true}; }
+  ProtocolTraits traits() const override {
+    return {.metadata = true, .translates_codes = true};
+  }
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override {
@@ -103,8 +107,17 @@ class BoltServerProtocol : public ServerProtocol {
       return Reject("the content must be protobuf (codec 11), not of codec ",
                     std::to_string(frame.codec), request, STATUS_NOT_SUPPORTED);
     }
-    if (!ReadMethod(head.substr(frame.class_size), request)) {
+    bool has_others = false;
+    const std::string_view headers = head.substr(frame.class_size);
+    if (!ReadMethod(headers, &has_others, request)) {
       return ParseResult::kReject;
+    }
+    if (has_others) {
+      const std::string why =
+          ReadBoltMetadata(headers, metadata_limits_, &request->metadata);
+      if (!why.empty()) {
+        return Reject(why, "", request, STATUS_MALFORMED_DATA);
+      }
     }
     request->head.timeout_ms =
         frame.timeout_ms > 0 ? static_cast<std::uint32_t>(frame.timeout_ms) : 0;
@@ -131,6 +144,11 @@ class BoltServerProtocol : public ServerProtocol {
       char* const at = out.Reserve(kResponseHead.size());
       PutHead(ticket, at);
       PutBigEndian32(response.body.size(), at + 16);
+      if (response.metadata != nullptr) [[unlikely]] {
+        const std::string pairs = BoltMetadata(response.metadata);
+        PutBigEndian16(pairs.size(), at + 14);
+        out.Append(pairs);
+      }
       std::move(response.body).AppendTo(&out);
     } else {
       AppendError(ticket, response, &out);
@@ -167,17 +185,24 @@ class BoltServerProtocol : public ServerProtocol {
 
   // Puts the full name of the method together, behind what `scratch` has: maybe
   // the header map, so Parse has made room.
-  static bool ReadMethod(std::string_view headers, InboundRequest* request) {
+  static bool ReadMethod(std::string_view headers, bool* has_others,
+                         InboundRequest* request) {
     std::string_view service, target, method;
     BoltCaller& caller = request->ticket.As<BoltTicket>().caller;
     BoltHeaderReader reader(headers);
     while (reader.Next()) {
-      if (reader.key() == kBoltService) service = reader.value();
-      if (reader.key() == kBoltTargetService) target = reader.value();
-      if (reader.key() == kBoltMethod) method = reader.value();
-      if (reader.key() == kBoltJavaCaller) caller = BoltCaller::kJava;
-      if (reader.key() == kBoltNodeCaller && caller != BoltCaller::kJava) {
-        caller = BoltCaller::kNode;
+      if (reader.key() == kBoltService) {
+        service = reader.value();
+      } else if (reader.key() == kBoltTargetService) {
+        target = reader.value();
+      } else if (reader.key() == kBoltMethod) {
+        method = reader.value();
+      } else if (reader.key() == kBoltJavaCaller) {
+        caller = BoltCaller::kJava;
+      } else if (reader.key() == kBoltNodeCaller) {
+        if (caller != BoltCaller::kJava) caller = BoltCaller::kNode;
+      } else {
+        *has_others = true;
       }
     }
     if (reader.malformed()) {
@@ -213,22 +238,25 @@ class BoltServerProtocol : public ServerProtocol {
     const std::string_view reason =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
     if (ticket.caller != BoltCaller::kOther) {
-      return AppendSofaError(ticket, response.status, code, reason, out);
+      return AppendSofaError(ticket, response, code, reason, out);
     }
+    const std::string metadata = BoltMetadata(response.metadata);
     const std::size_t pairs =
         BoltHeaderSize(kBoltErrorCode.size(), code.size()) +
         BoltHeaderSize(kBoltErrorReason.size(), 0);
     char* at = out->Reserve(kResponseHead.size() + pairs);
     PutHead(ticket, at);
     PutBigEndian16(BoltStatusFor(response.status), at + 10);
-    PutBigEndian16(pairs + reason.size(), at + 14);
+    PutBigEndian16(pairs + reason.size() + metadata.size(), at + 14);
     at = PutBoltHeader(kBoltErrorCode, code, at + kResponseHead.size());
     PutBoltHeader(kBoltErrorReason, "", at, reason.size());
     out->Append(reason);
+    out->Append(metadata);
   }
 
   // In SOFARPC's own way. Its clients need a content, or know of no error.
-  static void AppendSofaError(const BoltTicket& ticket, int status,
+  static void AppendSofaError(const BoltTicket& ticket,
+                              const OutboundResponse& response,
                               std::string_view code, std::string_view reason,
                               BufferBuilder* out) {
     constexpr std::string_view kTrue = "true";
@@ -236,7 +264,8 @@ class BoltServerProtocol : public ServerProtocol {
         reason.empty() ? "the call failed with code " + std::string(code)
                        : std::string();
     const std::string_view text = reason.empty() ? unnamed : reason;
-    const std::uint16_t closest = BoltStatusFor(status);
+    const std::uint16_t closest = BoltStatusFor(response.status);
+    const std::string metadata = BoltMetadata(response.metadata);
     const bool as_success =
         ticket.caller == BoltCaller::kJava && closest != kBusy;
     const std::size_t pairs =
@@ -245,14 +274,16 @@ class BoltServerProtocol : public ServerProtocol {
     char* at = out->Reserve(kResponseHead.size() + pairs);
     PutHead(ticket, at);
     PutBigEndian16(as_success ? 0 : closest, at + 10);
-    PutBigEndian16(pairs, at + 14);
+    PutBigEndian16(pairs + metadata.size(), at + 14);
     PutBigEndian32(text.size(), at + 16);
     at = PutBoltHeader(kBoltResponseError, kTrue, at + kResponseHead.size());
     PutBoltHeader(kBoltErrorCode, code, at);
+    out->Append(metadata);
     out->Append(text);
   }
 
   FrameCutter<BoltFrame> cutter_;
+  const MetadataLimits metadata_limits_;
   FloodGuard notices_{FloodGuard::kMaxNotices};
 };
 

@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint64_t kAcceptableCompressions = 0x3e;
 
 constexpr ProtocolTraits kFlareTraits{.attachments = true,
+                                      .metadata = true,
                                       .compression = true,
                                       .compressions = kAcceptableCompressions,
                                       .failures_have_messages = true};
@@ -103,6 +104,7 @@ class FlareServerProtocol final
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
     SetCompression(response.compression, response.attachment_compressed,
                    !response.attachment.empty(), &meta);
+    meta.metadata.written = response.metadata;
     BufferBuilder out;
     AppendFlare(meta, std::move(response.body), std::move(response.attachment),
                 &out);
@@ -197,6 +199,7 @@ class FlareClientProtocol final
     meta.acceptable_compression_algorithms = kAcceptableCompressions;
     SetCompression(request.compression, request.attachment_compressed,
                    !request.attachment.empty(), &meta);
+    meta.metadata.written = request.metadata;
     AppendFlare(meta, std::move(request.body), std::move(request.attachment),
                 out);
     return flare::Status();

@@ -22,7 +22,7 @@
 //   ParseResult Accept(const Meta& meta, InboundRequest* request);
 //   // The same: returns why the response can't be read, or an empty text.
 //   std::string_view Accept(const Meta& meta, InboundResponse* response);
-// The frame has a member `meta_size`.
+// The frame has a member `meta_size`, the meta one that is `metadata`.
 #ifndef FLARE_RPC_WIRE_FRAMED_PROTOCOL_H_
 #define FLARE_RPC_WIRE_FRAMED_PROTOCOL_H_
 
@@ -36,6 +36,7 @@
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/server_protocol.h"
 #include "flare/rpc/wire/framing.h"
+#include "flare/rpc/wire/metadata_fields.h"
 
 namespace flare::rpc {
 
@@ -131,6 +132,11 @@ class FramedServerProtocol : public ServerProtocol {
     if (!error.empty()) return Reject("malformed meta: ", error, request);
     const ParseResult result = Self::Accept(meta, request);
     if (result == ParseResult::kOk) {
+      if (meta.metadata.count.entries != 0) [[unlikely]] {
+        const std::string why =
+            TakeMetadata(meta.metadata, metadata_limits_, &request->metadata);
+        if (!why.empty()) return Reject(why, "", request);
+      }
       SplitFrame<Frame>(request->head.reply_needs_request, request);
     }
     return result;
@@ -141,12 +147,15 @@ class FramedServerProtocol : public ServerProtocol {
   static constexpr bool kJoinsMethodName = false;
 
   FramedServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), cutter_(limits) {}
+      : ServerProtocol(sink),
+        cutter_(limits),
+        metadata_limits_(limits.metadata) {}
 
   static void Describe(const Frame&, InboundRequest*) {}
 
  private:
   FrameCutter<Frame> cutter_;
+  const MetadataLimits metadata_limits_;
 };
 
 template <class Self, class Frame, class Meta>
@@ -199,12 +208,20 @@ class FramedClientProtocol : public ClientProtocol {
     if (!error.empty()) {
       return Fail(ParseResult::kReject, std::string(error), response);
     }
+    if (meta.metadata.count.entries != 0) [[unlikely]] {
+      std::string why =
+          TakeMetadata(meta.metadata, metadata_limits_, &response->metadata);
+      if (!why.empty()) {
+        return Fail(ParseResult::kReject, std::move(why), response);
+      }
+    }
     SplitFrame<Frame>(!response->description.empty(), response);
     return ParseResult::kOk;
   }
 
  protected:
-  explicit FramedClientProtocol(const Limits& limits) : cutter_(limits) {}
+  explicit FramedClientProtocol(const Limits& limits)
+      : cutter_(limits), metadata_limits_(limits.metadata) {}
 
   static std::string_view Describe(const Frame&, InboundResponse*) {
     return {};
@@ -221,6 +238,7 @@ class FramedClientProtocol : public ClientProtocol {
   }
 
   FrameCutter<Frame> cutter_;
+  const MetadataLimits metadata_limits_;
 };
 
 }  // namespace flare::rpc

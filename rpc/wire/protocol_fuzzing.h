@@ -26,6 +26,7 @@ inline Limits FuzzLimits() {
   limits.max_http_header_fields = 20;
   limits.max_http_pipeline = 8;
   limits.max_http_reorder_bytes = 1 << 20;
+  limits.metadata = {.entries = 3, .bytes = 64};
   return limits;
 }
 
@@ -47,6 +48,21 @@ struct Reading {
   bool operator==(const Reading&) const = default;
 };
 
+// Within the limits, or it would have been refused; a reply over trpc may have
+// twice as much, as it repeats the request's.
+inline std::string Describe(const Metadata* metadata) {
+  std::string text;
+  if (metadata == nullptr) return text;
+  CHECK(!metadata->empty());
+  CHECK_LE(metadata->size(), 2 * FuzzLimits().metadata.entries);
+  CHECK_LE(metadata->byte_size(), 2 * FuzzLimits().metadata.bytes);
+  for (const Metadata::Entry entry : *metadata) {
+    CHECK(!entry.name.empty());
+    text.append("\n").append(entry.name).append("=").append(entry.value);
+  }
+  return text;
+}
+
 inline std::string Describe(const InboundRequest& request, ParseResult result,
                             std::uint64_t id) {
   if (result == ParseResult::kClose) return "close";
@@ -62,7 +78,8 @@ inline std::string Describe(const InboundRequest& request, ParseResult result,
   }
   return "call " + std::string(request.head.method) + " " + std::to_string(id) +
          " " + std::to_string(request.head.timeout_ms) + "\n" +
-         FlattenSlow(request.body) + "\n" + FlattenSlow(request.attachment);
+         FlattenSlow(request.body) + "\n" + FlattenSlow(request.attachment) +
+         Describe(request.metadata.get());
 }
 
 // Feeds `bytes` in pieces to protocol `index` of the set and answers
@@ -154,7 +171,8 @@ inline Reading ReadAsClient(const std::string& scheme, std::string_view bytes,
                                  " " + std::to_string(response.status) + " " +
                                  std::string(response.description) + "\n" +
                                  FlattenSlow(response.body) + "\n" +
-                                 FlattenSlow(response.attachment));
+                                 FlattenSlow(response.attachment) +
+                                 Describe(response.metadata.get()));
     }
   }
   return reading;
@@ -168,6 +186,33 @@ inline void CheckClientBytes(std::string_view bytes) {
       Reading cut = ReadAsClient(scheme, bytes, piece);
       CHECK(whole == cut) << scheme << " in pieces of " << piece << " bytes";
     }
+  }
+}
+
+// Requests with metadata, of each protocol, and the replies to them.
+inline void AddMetadataSeeds(std::vector<std::string>* seeds) {
+  Metadata metadata;
+  CHECK(metadata.Add("k", "v").ok());
+  CHECK(metadata.Add("b-bin", std::string("\0\xff", 2)).ok());
+  for (const std::string& scheme : FuzzedSchemes()) {
+    OutboundRequest request;
+    request.correlation_id = 7;
+    request.method = "a.B.C";
+    request.metadata = &metadata;
+    BufferBuilder out;
+    CHECK(std::move(NewClientProtocol(scheme, FuzzLimits(), "host"))
+              .value()
+              ->Write(std::move(request), &out)
+              .ok());
+    seeds->push_back(FlattenSlow(out.DestructiveGet()));
+    ServerDriver driver([&](ReplySink* sink) {
+      return ServerProtocolSet::FromNames({scheme}, FuzzLimits())->New(0, sink);
+    });
+    driver.Feed(seeds->back());
+    OutboundResponse response;
+    response.metadata = &metadata;
+    driver.protocol().Write(driver.request().ticket, std::move(response));
+    seeds->push_back(driver.sink().Take());
   }
 }
 
@@ -188,7 +233,7 @@ inline std::vector<std::string> SeedBytes() {
   BoltRequestParts one_way;
   one_way.type = 2;
   one_way.content = "content";
-  return {
+  std::vector<std::string> seeds{
       request,
       request + request,
       bytes("CPRF\x08\0\0\0\x04\0\0\0\0\0\0\0"
@@ -229,6 +274,8 @@ inline std::vector<std::string> SeedBytes() {
       BoltResponseParts().Bytes() + kBoltResponseVector,
       BoltErrorReply(2, 99, "why"),
   };
+  AddMetadataSeeds(&seeds);
+  return seeds;
 }
 
 }  // namespace flare::rpc::testing

@@ -1,6 +1,6 @@
 // The meta part of a `flare` packet: the protobuf message flare.rpc.RpcMeta
-// (see rpc_meta.proto), read and written by hand because generated code would
-// allocate two messages and a string per call.
+// (see rpc_meta.proto), read and written by a table of its fields because
+// generated code would allocate two messages and a string per call.
 //
 // Pure functions on memory of the caller: nothing allocates, blocks or locks.
 #ifndef FLARE_RPC_WIRE_RPC_META_H_
@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "flare/rpc/wire/metadata_fields.h"
 
 namespace flare::rpc {
 
@@ -22,6 +24,7 @@ inline constexpr std::uint64_t kFlagEndOfStream = 2;
 inline constexpr std::uint64_t kFlagNoPayload = 4;
 
 // Fields of our own, which published peers pass over.
+//   1001 metadata  entries, of requests and replies
 //   1011 hello   "I know these fields"
 //   1012 window  bytes of messages that the sender takes on this stream before
 //                it grants more; in the first packet of either direction. Who
@@ -43,10 +46,6 @@ struct RpcMeta {
   std::uint32_t window = 0;
   std::uint32_t credit = 0;
   std::int32_t reset = 0;
-  bool has_extensions() const {
-    return (window | credit | static_cast<std::uint32_t>(reset) |
-            static_cast<std::uint32_t>(hello)) != 0;
-  }
   // Whether a required field or a submessage was present.
   bool has_correlation_id = false;
   bool has_method_type = false;
@@ -66,6 +65,9 @@ struct RpcMeta {
   std::int32_t status = 0;
   bool trace_forcibly_sampled = false;
   std::string_view description;
+
+  // Of both; our own, in a field that other peers skip.
+  MetadataFields metadata;
 };
 
 // Decodes `bytes` into *meta, which must be fresh. Returns an empty text or

@@ -57,6 +57,7 @@ inline constexpr WireNumbers<PayloadFormat, 2> kTrpcFormats{
 
 inline constexpr ProtocolTraits kTrpcTraits{
     .attachments = true,
+    .metadata = true,
     .compression = true,
     .compressions = CompressionBits(kTrpcCompressions),
     .attachment_compression = false,

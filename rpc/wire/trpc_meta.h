@@ -1,6 +1,7 @@
 // The protobuf headers of `trpc` frames: the messages RequestProtocol and
-// ResponseProtocol (see trpc_meta.proto), read and written by hand because
-// generated code would allocate strings and maps for each call.
+// ResponseProtocol (see trpc_meta.proto), read and written by tables of
+// their fields because generated code would allocate strings and maps for each
+// call.
 //
 // Pure functions on memory of the caller: nothing allocates, blocks or locks.
 #ifndef FLARE_RPC_WIRE_TRPC_META_H_
@@ -9,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "flare/rpc/wire/metadata_fields.h"
 
 namespace flare::rpc {
 
@@ -45,8 +48,8 @@ struct TrpcRequestMeta {
   std::uint32_t content_type = 0;
   std::uint32_t content_encoding = 0;
   std::uint32_t attachment_size = 0;
-  bool has_trans_info = false;  // decoding only
-  std::string_view bytes;       // decoding: all of them
+  MetadataFields metadata;  // trans_info
+  std::string_view bytes;   // decoding: all of them
 };
 
 struct TrpcResponseMeta {
@@ -60,14 +63,16 @@ struct TrpcResponseMeta {
   std::uint32_t content_type = 0;
   std::uint32_t content_encoding = 0;
   std::uint32_t attachment_size = 0;
-  // When encoding: the encoded RequestProtocol whose trans_info is repeated.
+  MetadataFields metadata;  // trans_info
+  // When encoding: the encoded RequestProtocol whose trans_info is repeated, in
+  // front of what `metadata` has.
   std::string_view request;
 };
 
 // Decode `bytes` into *meta, which must be fresh. Return an empty text or what
 // is wrong with the encoding; *meta then holds the fields in front of the
 // fault. Accept what protobuf's own parser accepts, except that groups are
-// errors. Unknown fields, and trans_info, are skipped.
+// errors. Unknown fields are skipped.
 [[nodiscard]] std::string_view DecodeTrpcRequest(std::string_view bytes,
                                                  TrpcRequestMeta* meta);
 [[nodiscard]] std::string_view DecodeTrpcResponse(std::string_view bytes,

@@ -116,9 +116,14 @@ class TrpcServerProtocol final
         kTrpcCompressions, response.compression, response.body));
     meta.attachment_size =
         static_cast<std::uint32_t>(response.attachment.size());
+    meta.metadata.written = response.metadata;
     std::size_t bound = TrpcResponseBound(meta);
-    if ((bound > TrpcFrame::kMaxMetaSize &&
-         TrpcResponseSize(meta) > TrpcFrame::kMaxMetaSize) ||
+    if (TooLarge(meta, bound)) [[unlikely]] {
+      // The reply is worth more than its metadata.
+      meta.metadata.written = nullptr;
+      bound = TrpcResponseBound(meta);
+    }
+    if (TooLarge(meta, bound) ||
         TooLargeForFrame(response.body, response.attachment)) {
       ShrinkToFailure(&response, &meta);
       bound = TrpcResponseBound(meta);
@@ -201,7 +206,7 @@ class TrpcServerProtocol final
   static bool RepeatsHeader(const TrpcRequestMeta& meta) {
     return (meta.version | meta.call_type | meta.message_type |
             meta.content_type) != 0 ||
-           meta.has_trans_info;
+           meta.metadata.count.entries != 0;
   }
 
   [[gnu::cold, gnu::noinline]] void RefuseStream(const TrpcTicket& ticket,
@@ -229,6 +234,11 @@ class TrpcServerProtocol final
     meta->error_msg = text;
   }
 
+  static bool TooLarge(const TrpcResponseMeta& meta, std::size_t bound) {
+    return bound > TrpcFrame::kMaxMetaSize &&
+           TrpcResponseSize(meta) > TrpcFrame::kMaxMetaSize;
+  }
+
   // Into one that fits: a failure, without trans_info.
   [[gnu::cold, gnu::noinline]] static void ShrinkToFailure(
       OutboundResponse* response, TrpcResponseMeta* meta) {
@@ -251,7 +261,7 @@ class TrpcClientProtocol final
                                   TrpcResponseMeta> {
  public:
   explicit TrpcClientProtocol(const Limits& limits)
-      : FramedClientProtocol(limits) {}
+      : FramedClientProtocol(WithRepeated(limits)) {}
 
   ProtocolTraits traits() const override { return kTrpcTraits; }
 
@@ -269,6 +279,7 @@ class TrpcClientProtocol final
         kTrpcCompressions, request.compression, request.body));
     meta.attachment_size =
         static_cast<std::uint32_t>(request.attachment.size());
+    meta.metadata.written = request.metadata;
     const std::size_t bound = TrpcRequestBound(meta);
     if ((bound > TrpcFrame::kMaxMetaSize &&
          TrpcRequestSize(meta) > TrpcFrame::kMaxMetaSize) ||
@@ -324,6 +335,13 @@ class TrpcClientProtocol final
   }
 
  private:
+  // A reply repeats the request's metadata, in front of its own.
+  static Limits WithRepeated(Limits limits) {
+    limits.metadata.entries *= 2;
+    limits.metadata.bytes *= 2;
+    return limits;
+  }
+
   // Unless the status is the very code.
   static void DescribeByCode(const TrpcResponseMeta& meta,
                              InboundResponse* response) {
