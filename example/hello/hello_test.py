@@ -109,6 +109,17 @@ class HelloTest(unittest.TestCase):
                                 check=True)
         self.assertEqual(client.stdout, b'Hello, fibers.\n')
 
+    def test_metadata_travels_over_each_protocol(self):
+        program = subprocess.run([os.path.join(HERE, 'metadata')],
+                                 stdout=subprocess.PIPE, timeout=PATIENCE_S,
+                                 check=True)
+        self.assertEqual(program.stdout.decode(), ''.join(
+            '%s\n'
+            'hello from north-1, trace of 3 bytes\n'
+            '1401: no token, or a wrong one\n'
+            'it wants Bearer\n' % protocol for protocol in
+            ('flare', 'http+pb', 'baidu-std', 'trpc', 'bolt')))
+
     def test_json_over_http_does_as_well(self):
         self.assertEqual(echo_by_json(ADDRESS, {}),
                          (200, b'{"body":"Hello, fibers."}'))
