@@ -1,7 +1,8 @@
 // Rules:
 //  [CG1] Each call reads one word: how long it may have waited without being
 //        asked about. All other state is read and written by calls that are
-//        asked. kShedding and kClosed have all calls asked; kClosed stays.
+//        asked. kShedding and kGateClosed have all calls asked; kGateClosed
+//        stays.
 //  [CG2] All is relaxed: the words are limits that order no other memory. A
 //        call that reads an old one is judged as if it had come a moment
 //        sooner.
@@ -22,7 +23,7 @@ namespace {
 
 // For look_beyond_ns_.
 constexpr std::int64_t kShedding = -1;
-constexpr std::int64_t kClosed = -2;
+constexpr std::int64_t kGateClosed = -2;
 
 // Shedding lasts no less.
 constexpr std::int64_t kLeastSheddingNs = 100 * kNsPerMs;
@@ -99,7 +100,7 @@ void CallGate::CloseAt(std::int64_t at_ns) {
   while (at_ns < before && !closed_at_ns_.compare_exchange_weak(
                                before, at_ns, std::memory_order_relaxed)) {
   }
-  look_beyond_ns_.store(kClosed, std::memory_order_relaxed);
+  look_beyond_ns_.store(kGateClosed, std::memory_order_relaxed);
 }
 
 }  // namespace flare::rpc
