@@ -14,12 +14,15 @@
 
 #include <sched.h>
 
+#include <utility>
+
 #include "flare/base/cpu.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/string.h"
 #include "flare/rpc/client/client_call.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/start/flags.h"
+#include "flare/rpc/stream/call_stream.h"
 #include "glog/logging.h"
 
 namespace flare {
@@ -60,12 +63,35 @@ void RpcClientController::DropBytes() {
   ObjectPool<Bytes>::Put(std::exchange(bytes_, nullptr));
 }
 
+RefPtr<rpc::CallStream> RpcClientController::stream() const {
+  return bytes().stream;
+}
+
+void RpcClientController::SetStream(RefPtr<rpc::CallStream> stream,
+                                    bool only_one) {
+  Bytes& bytes = ForBytes();
+  bytes.stream = std::move(stream);
+  bytes.stream_has_one_message = only_one;
+  bytes.stream_has_reader = false;
+}
+
+RefPtr<rpc::CallStream> RpcClientController::TakeStreamForReader() {
+  if (stream() == nullptr) return nullptr;
+  ForBytes().stream_has_reader = true;
+  return stream();
+}
+
+RpcClientController::Bytes::Bytes() = default;
+RpcClientController::Bytes::~Bytes() = default;
+
 void RpcClientController::Bytes::Clear() {
   ClearOutcome();
   request_attachment.Clear();
   request_raw_bytes.Clear();
   request_metadata.Clear();
   ClearKeeping(&metadata_error);
+  if (stream != nullptr && !stream_has_reader) stream->Cancel();
+  stream = nullptr;
 }
 
 void RpcClientController::Bytes::ClearOutcome() {

@@ -52,6 +52,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/compression_algorithm.h"
 #include "flare/rpc/metadata.h"
@@ -59,8 +60,18 @@
 namespace flare {
 
 namespace rpc {
+class CallStream;
 class ClientCall;
 }  // namespace rpc
+
+template <class T>
+class AsyncStreamReader;
+template <class T>
+class AsyncStreamWriter;
+template <class T>
+class StreamReader;
+template <class T>
+class StreamWriter;
 
 class RpcClientController final : public google::protobuf::RpcController {
  public:
@@ -185,6 +196,33 @@ class RpcClientController final : public google::protobuf::RpcController {
   // wish lasts until Reset().
   void StartCancel() override;
 
+  // Messages of a streaming call that the stock X_Stub has begun
+  // (stream_reader.h, stream_writer.h); X_SyncStub and X_AsyncStub of generated
+  // code return them themselves. Each at most once. Of other calls they have no
+  // stream. A stream whose reader nobody has taken is cancelled by Reset().
+  template <class T>
+  StreamReader<T> GetStreamReader() {
+    return StreamReader<T>(TakeStreamForReader(),
+                           bytes().stream_has_one_message);
+  }
+  template <class T>
+  StreamWriter<T> GetStreamWriter() {
+    return StreamWriter<T>(stream());
+  }
+  template <class T>
+  AsyncStreamReader<T> GetAsyncStreamReader() {
+    return AsyncStreamReader<T>(TakeStreamForReader(),
+                                bytes().stream_has_one_message);
+  }
+  template <class T>
+  AsyncStreamWriter<T> GetAsyncStreamWriter() {
+    return AsyncStreamWriter<T>(stream());
+  }
+  // What these are made of; null for other calls. Set by stubs. `only_one`: the
+  // service doesn't stream.
+  RefPtr<rpc::CallStream> stream() const;
+  void SetStream(RefPtr<rpc::CallStream> stream, bool only_one);
+
   // ------------------------------------------------------------------------
   // After the call
   // ------------------------------------------------------------------------
@@ -263,13 +301,19 @@ class RpcClientController final : public google::protobuf::RpcController {
     Metadata request_metadata;
     std::string metadata_error;  // Of AddMetadata(); empty: none.
     std::unique_ptr<Metadata> response_metadata;  // Null: none.
+    RefPtr<rpc::CallStream> stream;
+    bool stream_has_one_message = false;
+    bool stream_has_reader = false;
 
+    Bytes();
+    ~Bytes();
     void Clear();
     void ClearOutcome();
   };
   const Bytes& bytes() const;
   Bytes& ForBytes();  // To write to.
   void DropBytes();
+  RefPtr<rpc::CallStream> TakeStreamForReader();
 
   TimeoutKind timeout_kind_ = TimeoutKind::kDefault;
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;

@@ -44,6 +44,15 @@ class InterceptedHttpHandler;
 class ServerCall;
 }  // namespace rpc
 
+template <class T>
+class AsyncStreamReader;
+template <class T>
+class AsyncStreamWriter;
+template <class T>
+class StreamReader;
+template <class T>
+class StreamWriter;
+
 class RpcServerController final : public google::protobuf::RpcController {
  public:
   RpcServerController() = default;
@@ -136,8 +145,30 @@ class RpcServerController final : public google::protobuf::RpcController {
   // ... to be read and changed.
   Metadata* MutableResponseMetadata();
 
-  // The messages of a streaming call; null for others. See StreamReader<T> and
-  // StreamWriter<T>, by which services read and write them.
+  // --- Streams: of streaming methods ---
+
+  // The client's messages and those for the client (stream_reader.h,
+  // stream_writer.h). SyncX and AsyncX of generated code hand them to the
+  // method as arguments; the stock X calls these, each at most once. They may
+  // outlive the call. Of unary calls, and outside of a server, they have no
+  // stream.
+  template <class T>
+  StreamReader<T> GetStreamReader() {
+    return StreamReader<T>(stream());
+  }
+  template <class T>
+  StreamWriter<T> GetStreamWriter() {
+    return StreamWriter<T>(stream());
+  }
+  template <class T>
+  AsyncStreamReader<T> GetAsyncStreamReader() {
+    return AsyncStreamReader<T>(stream());
+  }
+  template <class T>
+  AsyncStreamWriter<T> GetAsyncStreamWriter() {
+    return AsyncStreamWriter<T>(stream());
+  }
+  // What these are made of; null for unary calls.
   RefPtr<rpc::CallStream> stream() const;
 
   // --- About the call ---

@@ -1,9 +1,48 @@
 #include "flare/rpc/stub.h"
 
+#include <string>
+#include <utility>
+
+#include "flare/fiber/future.h"
 #include "flare/rpc/server/handler_exception.h"
+#include "flare/rpc/stream/open_stream.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {
+namespace {
+
+void FailByBrokenFuture(const google::protobuf::MethodDescriptor* method,
+                        google::protobuf::RpcController* controller) {
+  controller->SetFailed("Method " + std::string(method->full_name()) +
+                        " has dropped the promise of its future.");
+}
+
+// Ends a call when its future is ready, or broken, which destroys this.
+class CallEnd {
+ public:
+  CallEnd(const google::protobuf::MethodDescriptor* method,
+          google::protobuf::RpcController* controller,
+          google::protobuf::Closure* done)
+      : method_(method), controller_(controller), done_(done) {}
+  CallEnd(CallEnd&& other) noexcept
+      : method_(other.method_),
+        controller_(other.controller_),
+        done_(std::exchange(other.done_, nullptr)) {}
+  ~CallEnd() {
+    if (done_ == nullptr) return;
+    FailByBrokenFuture(method_, controller_);
+    done_->Run();
+  }
+
+  void operator()() { std::exchange(done_, nullptr)->Run(); }
+
+ private:
+  const google::protobuf::MethodDescriptor* method_;
+  google::protobuf::RpcController* controller_;
+  google::protobuf::Closure* done_;
+};
+
+}  // namespace
 
 const google::protobuf::ServiceDescriptor* FindGeneratedService(
     const std::string& full_name) {
@@ -27,6 +66,38 @@ void FailByException(const google::protobuf::MethodDescriptor* method,
   const std::string what = TakeHandlerException("method " + name);
   if (controller == nullptr) return;
   controller->SetFailed("Method " + name + " has thrown " + what);
+}
+
+void RunWhenReady(Future<> ended,
+                  const google::protobuf::MethodDescriptor* method,
+                  google::protobuf::RpcController* controller,
+                  google::protobuf::Closure* done) {
+  if (!ended.valid()) {
+    if (done != nullptr) done->Run();
+  } else if (done != nullptr) {
+    static_cast<void>(ended.Then(CallEnd(method, controller, done)));
+  } else {
+    fiber::FutureWaiter(&ended).Wait();
+    if (ended.IsBroken()) FailByBrokenFuture(method, controller);
+  }
+}
+
+void OpenStreamInController(google::protobuf::RpcChannel* channel,
+                            const google::protobuf::MethodDescriptor* method,
+                            google::protobuf::RpcController* controller,
+                            const google::protobuf::Message* request,
+                            google::protobuf::Closure* done) {
+  if (auto* client = dynamic_cast<RpcClientController*>(controller)) {
+    client->SetStream(
+        OpenStream(channel, method, client,
+                   method->client_streaming() ? nullptr : request),
+        !method->server_streaming());
+  } else if (controller != nullptr) {
+    controller->SetFailed("Method " + std::string(method->full_name()) +
+                          " is a streaming method: it can't be called without "
+                          "a flare::RpcClientController.");
+  }
+  if (done != nullptr) done->Run();
 }
 
 void DieOfForeignMethod(const google::protobuf::MethodDescriptor* method,

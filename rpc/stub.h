@@ -14,6 +14,15 @@
 //   auto future = async.Echo(request, &controller);       // does not block
 //   auto reply = flare::fiber::BlockingGet(std::move(future));
 //
+// Streaming methods give a StreamReader, or a pair of that and a StreamWriter
+// (stream_reader.h, stream_writer.h); of an X_AsyncStub their Async forms:
+//
+//   auto [reader, writer] = stub.Chat(&controller);
+//   writer.Write(request);
+//   auto reply = reader.Read();
+//
+// A call's controller must live until its reader and writer are gone.
+//
 // Stubs are thread-safe. One over somebody else's channel is cheap. One that is
 // made from a URI opens a channel, which may block (RpcChannel::Open): make it
 // once, not for each call. The request is not used any more once a call has
@@ -40,6 +49,9 @@
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream/open_stream.h"
+#include "flare/rpc/stream_reader.h"
+#include "flare/rpc/stream_writer.h"
 
 namespace flare::rpc {
 
@@ -88,6 +100,22 @@ class StubBase {
       const google::protobuf::Message& request,
       RpcClientController* controller = nullptr) const;
 
+  // Begin calls of streaming methods: of those whose service alone streams, and
+  // of the others. Both return at once, or once there is a connection.
+  template <class Reader>
+  Reader OpenReader(const google::protobuf::MethodDescriptor* method,
+                    const google::protobuf::Message& request,
+                    RpcClientController* controller = nullptr) const {
+    return Reader(OpenStream(channel_, method, controller, &request));
+  }
+  template <class Reader, class Writer>
+  std::pair<Reader, Writer> OpenReaderAndWriter(
+      const google::protobuf::MethodDescriptor* method,
+      RpcClientController* controller = nullptr) const {
+    auto stream = OpenStream(channel_, method, controller, nullptr);
+    return {Reader(stream, !method->server_streaming()), Writer(stream)};
+  }
+
  private:
   std::unique_ptr<google::protobuf::RpcChannel> owned_;
   google::protobuf::RpcChannel* channel_;
@@ -111,6 +139,22 @@ const google::protobuf::ServiceDescriptor* FindGeneratedService(
 // exception as the reason, and logs it.
 void FailByException(const google::protobuf::MethodDescriptor* method,
                      google::protobuf::RpcController* controller);
+
+// Runs `done` when `ended`, the future that an asynchronous method has
+// returned, is ready; at once if it isn't valid. A future whose promise was
+// dropped fails the call. Without `done` it waits.
+void RunWhenReady(Future<> ended,
+                  const google::protobuf::MethodDescriptor* method,
+                  google::protobuf::RpcController* controller,
+                  google::protobuf::Closure* done);
+
+// A streaming method of the stock X_Stub: `controller`, an RpcClientController,
+// gets the stream. Then `done` runs, if there is one.
+void OpenStreamInController(google::protobuf::RpcChannel* channel,
+                            const google::protobuf::MethodDescriptor* method,
+                            google::protobuf::RpcController* controller,
+                            const google::protobuf::Message* request,
+                            google::protobuf::Closure* done);
 
 inline void CheckMethodBelongsTo(
     const google::protobuf::MethodDescriptor* method,

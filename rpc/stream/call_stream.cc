@@ -365,6 +365,26 @@ void CallStream::CloseWriting() {
 
 void CallStream::Cancel() { Fail(CancelledStatus()); }
 
+void CallStream::DropReader() {
+  if (is_server_) {
+    CloseReading();
+  } else {
+    Cancel();
+  }
+}
+
+void CallStream::DropWriter() {
+  if (!is_server_) return Cancel();
+  ScopedLock guard(lock_);
+  if (output_over_ || std::exchange(writing_closed_, true)) return;
+  // For Finish(), which comes with the status of the method.
+  if (status_.ok()) {
+    status_ = flare::Status(STATUS_FAILED,
+                            "the method has dropped its writer without "
+                            "closing it");
+  }
+}
+
 void CallStream::Fail(const flare::Status& why) {
   After after;
   {
@@ -379,7 +399,9 @@ void CallStream::Finish(const flare::Status& status) {
   {
     ScopedLock guard(lock_);
     if (status_.ok()) status_ = status;
-    if (!output_over_ && wire_ != nullptr) wire_->SendEnd(status);
+    if (!output_over_ && wire_ != nullptr) {
+      wire_->SendEnd(status.ok() ? status_ : status);
+    }
     EndOutputLocked(&after);
     EndInputLocked(&after);
     after.dropped.swap(incoming_);

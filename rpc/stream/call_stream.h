@@ -113,6 +113,11 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   void CloseWriting();
   // The call is given up. The peer is told.
   void Cancel();
+  // A reader or a writer was dropped before its end. Of a client: Cancel(). Of
+  // a server the reader closes reading. A dropped writer makes the call fail
+  // when the method has ended, unless that fails it otherwise.
+  void DropReader();
+  void DropWriter();
   // The same, with a status of its own: nothing is read or written any more.
   void Fail(const flare::Status& why);
 
