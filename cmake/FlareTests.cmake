@@ -52,16 +52,19 @@ if(FLARE_BUILD_RPC)
       rpc/wire/rpc_meta.proto
       rpc/wire/trpc_meta.proto
       rpc/testing/limited_service.proto
+      rpc/testing/stream_service.proto
       rpc/testing/test_service.proto)
-  add_library(flare_published_service STATIC)
-  flare_compile_options(flare_published_service)
-  flare_generate_services(TARGET flare_published_service
-    PROTOS rpc/testing/published_service.proto)
+  add_library(flare_testing_services STATIC)
+  flare_compile_options(flare_testing_services)
+  flare_generate_services(TARGET flare_testing_services
+    PROTOS
+      rpc/testing/published_service.proto
+      rpc/testing/streamer.proto)
 
   flare_tests(base
     FILES base/zero_copy_stream_test.cc
     LIBRARIES flare::rpc)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS rpc/*_test.cc)
   flare_tests(rpc FILES ${tests}
-    LIBRARIES flare_published_service flare_rpc_testing)
+    LIBRARIES flare_testing_services flare_rpc_testing)
 endif()

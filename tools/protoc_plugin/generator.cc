@@ -28,15 +28,6 @@ std::string Where(const Descriptor& what) {
   return where + ": ";
 }
 
-// The reason why no code can be generated for this method, or "".
-std::string FindObstacle(const pb::MethodDescriptor& method) {
-  if (!method.client_streaming() && !method.server_streaming()) return "";
-  return Where(method) + "Streaming method " + std::string(method.full_name()) +
-         " is not supported: flare generates code for unary methods only. "
-         "Remove the word `stream` from its declaration, or move the method "
-         "to a .proto file that is not given to this plugin.";
-}
-
 // That two methods of this service would have one name.
 std::string FindNameRepeated(const pb::ServiceDescriptor& service) {
   std::map<std::string, std::string> taken;
@@ -52,7 +43,7 @@ std::string FindNameRepeated(const pb::ServiceDescriptor& service) {
   return "";
 }
 
-// The same for a service.
+// The reason why no code can be generated for this service, or "".
 std::string FindObstacle(const pb::ServiceDescriptor& service) {
   if (service.file()->options().optimize_for() ==
       pb::FileOptions::LITE_RUNTIME) {
@@ -60,10 +51,6 @@ std::string FindObstacle(const pb::ServiceDescriptor& service) {
            " is in a file with `optimize_for = LITE_RUNTIME`, which leaves "
            "out the descriptors that calls are dispatched by. Remove that "
            "option.";
-  }
-  for (int i = 0; i != service.method_count(); ++i) {
-    auto obstacle = FindObstacle(*service.method(i));
-    if (!obstacle.empty()) return obstacle;
   }
   return FindNameRepeated(service);
 }
@@ -149,6 +136,7 @@ void PrintHeader(const pb::FileDescriptor& file, const std::string& base,
   if (file.service_count() != 0) {
     out->Print(
         "#include <google/protobuf/service.h>\n\n"
+        "#include <utility>\n\n"
         "#include \"flare/rpc/stub.h\"\n");
   }
   out->Print("#include \"$base$.pb.h\"\n\n", "base", base);
@@ -166,7 +154,8 @@ void PrintSource(const pb::FileDescriptor& file, const std::string& base,
   PrintBanner(file, out);
   out->Print("#include \"$base$.flare.pb.h\"\n", "base", base);
   if (file.service_count() == 0) return;
-  out->Print("\n#include <google/protobuf/descriptor.h>\n\n");
+  out->Print(
+      "\n#include <google/protobuf/descriptor.h>\n\n#include <utility>\n\n");
   NamespaceScope scope(file, out);
   for (int i = 0; i != file.service_count(); ++i) {
     PrintDefinitions(*file.service(i), out);

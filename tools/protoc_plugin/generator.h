@@ -29,7 +29,6 @@ class Generator : public google::protobuf::compiler::CodeGenerator {
   // Fails with a text that names the file, the line (when protoc passes it on)
   // and the cure, for:
   //   - a parameter: there are none,
-  //   - a streaming method,
   //   - a service in a file with `optimize_for = LITE_RUNTIME`, which has no
   //     descriptors to dispatch by.
   bool Generate(const google::protobuf::FileDescriptor* file,

@@ -62,14 +62,85 @@ Variables VariablesOf(const pb::ServiceDescriptor& service) {
           {"full_name", std::string(service.full_name())}};
 }
 
-Variables VariablesOf(const pb::MethodDescriptor& method) {
+// The two styles of services and stubs that are more than the stock ones.
+enum class Style { kSync, kAsync };
+
+// What depends on which sides of a method stream, in code of X and X_Stub.
+void AddStockVariables(const pb::MethodDescriptor& method, Variables* to) {
+  const bool streams = method.client_streaming() || method.server_streaming();
+  Variables& v = *to;
+  v["response"] = streams ? "" : " response";
+  v["StubCall"] = streams
+                      ? "::flare::rpc::OpenStreamInController(\n"
+                        "      channel_, DescriptorOf" +
+                            v["Service"] + "()->method(" + v["index"] +
+                            "), controller,\n      request, done)"
+                      : "channel_->CallMethod(DescriptorOf" + v["Service"] +
+                            "()->method(" + v["index"] +
+                            "), controller,\n                       request, "
+                            "response, done)";
+}
+
+// The same for services and stubs in one of the styles.
+void AddStyleVariables(const pb::MethodDescriptor& method, Style style,
+                       Variables* to) {
+  const bool async = style == Style::kAsync;
+  const bool client = method.client_streaming();
+  const bool server = method.server_streaming();
+  Variables& v = *to;
+  const auto stream = [&](const char* side, const std::string& message) {
+    return std::string("::flare::") + (async ? "Async" : "") + "Stream" + side +
+           "<" + message + ">";
+  };
+  const std::string& request = v["Request"];
+  const std::string& response = v["Response"];
+
+  // Of a service.
+  v["Style"] = async ? "Async" : "Sync";
+  v["Ended"] = async ? "::flare::Future<>" : "void";
+  v["ended"] = async ? "ended = " : "";
+  v["Input"] = client ? stream("Reader", request) : "const " + request + "&";
+  v["input"] = client ? "reader" : "request";
+  v["Output"] = server ? stream("Writer", response) : response + "*";
+  v["output"] = server ? "writer" : "response";
+  const std::string get = async ? "server->GetAsync" : "server->Get";
+  v["GetInput"] = client ? get + "StreamReader<" + request + ">()"
+                         : "*static_cast<const " + request + "*>(request)";
+  v["GetOutput"] = server ? get + "StreamWriter<" + response + ">()"
+                          : "static_cast<" + response + "*>(response)";
+
+  // Of a stub.
+  const std::string reader = stream("Reader", response);
+  const std::string writer = stream("Writer", request);
+  if (!client && !server) {
+    v["Result"] = "::flare::Expected<" + response + ", ::flare::Status>";
+    if (async) v["Result"] = "::flare::Future<" + v["Result"] + ">";
+    v["Call"] = (async ? "CallWithFuture<" : "CallAndWait<") + response + ">";
+  } else if (!client) {
+    v["Result"] = reader;
+    v["Call"] = "OpenReader<" + reader + ">";
+  } else {
+    v["Result"] = "std::pair<\n      " + reader + ",\n      " + writer + ">";
+    v["Call"] =
+        "OpenReaderAndWriter<\n      " + reader + ",\n      " + writer + ">";
+  }
+  const std::string parameter = "const " + request + "& request";
+  v["OnlyParameter"] = client ? "" : "\n      " + parameter;
+  v["FirstOfTwo"] = client ? "" : parameter + ",\n      ";
+  v["argument"] = client ? "" : ", request";
+}
+
+Variables VariablesOf(const pb::MethodDescriptor& method, Style style) {
   using pb::compiler::cpp::QualifiedClassName;
-  return {{"Service", NameOf(*method.service())},
-          {"Method", NameInCpp(method)},
-          {"full_name", std::string(method.full_name())},
-          {"index", std::to_string(method.index())},
-          {"Request", QualifiedClassName(method.input_type())},
-          {"Response", QualifiedClassName(method.output_type())}};
+  Variables variables{{"Service", NameOf(*method.service())},
+                      {"Method", NameInCpp(method)},
+                      {"full_name", std::string(method.full_name())},
+                      {"index", std::to_string(method.index())},
+                      {"Request", QualifiedClassName(method.input_type())},
+                      {"Response", QualifiedClassName(method.output_type())}};
+  AddStockVariables(method, &variables);
+  AddStyleVariables(method, style, &variables);
+  return variables;
 }
 
 // Prints `text` once, with the service's variables.
@@ -80,9 +151,9 @@ void PrintOnce(const pb::ServiceDescriptor& service, const char* text,
 
 // Prints `text` for each method, with the method's variables.
 void PrintPerMethod(const pb::ServiceDescriptor& service, const char* text,
-                    pb::io::Printer* out) {
+                    pb::io::Printer* out, Style style = Style::kSync) {
   for (int i = 0; i != service.method_count(); ++i) {
-    out->Print(VariablesOf(*service.method(i)), text);
+    out->Print(VariablesOf(*service.method(i), style), text);
   }
 }
 
@@ -113,7 +184,7 @@ void DeclareStockService(const pb::ServiceDescriptor& service,
 class $Service$_Stub;
 
 // The service in the protobuf library's own style: a method answers by running
-// `done`, then or later.
+// `done`, then or later. The controller has its streams.
 class $Service$ : public ::google::protobuf::Service {
  public:
   using Stub = $Service$_Stub;
@@ -131,7 +202,8 @@ class $Service$ : public ::google::protobuf::Service {
   out->PrintRaw(kServiceOverrides);
 
   PrintOnce(service, R"(
-// Calls in the protobuf library's own style.
+// Calls in the protobuf library's own style. The controller has the streams of
+// a streaming method once that has returned.
 class $Service$_Stub : public $Service$ {
  public:
   explicit $Service$_Stub(::google::protobuf::RpcChannel* channel);
@@ -162,33 +234,57 @@ class $Service$_Stub : public $Service$ {
 )");
 }
 
-void DeclareSyncService(const pb::ServiceDescriptor& service,
-                        pb::io::Printer* out) {
-  PrintOnce(service, R"(
+constexpr auto kSyncServiceHeading = R"(
 // The service in blocking style: override the methods; the reply is sent when
 // they return. They run on fibers and may block them. A method that is not
 // overridden, or throws, fails its calls with status 99.
 class Sync$Service$ : public ::google::protobuf::Service {
  public:
-)",
-            out);
+)";
+
+constexpr auto kAsyncServiceHeading = R"(
+// The service with futures: override the methods; the reply is sent when the
+// future is ready. Until then their arguments live. A method that is not
+// overridden, throws, or drops the promise, fails its calls with status 99.
+class Async$Service$ : public ::google::protobuf::Service {
+ public:
+)";
+
+void DeclareService(const pb::ServiceDescriptor& service, const char* heading,
+                    Style style, pb::io::Printer* out) {
+  PrintOnce(service, heading, out);
   PrintPerMethod(service,
-                 R"(  virtual void $Method$(
-      const $Request$& request,
-      $Response$* response,
+                 R"(  virtual $Ended$ $Method$(
+      $Input$ $input$,
+      $Output$ $output$,
       ::flare::RpcServerController* controller);
 )",
-                 out);
+                 out, style);
   out->PrintRaw(kServiceOverrides);
 }
 
-// `declaration` is printed for each method.
+// Each call has two forms, with and without a controller.
 void DeclareStub(const pb::ServiceDescriptor& service, const char* heading,
-                 const char* declaration, pb::io::Printer* out) {
+                 Style style, pb::io::Printer* out) {
   PrintOnce(service, heading, out);
   out->Print("  using StubBase::StubBase;\n\n");
-  PrintPerMethod(service, declaration, out);
+  PrintPerMethod(service,
+                 R"(  $Result$ $Method$(
+      $FirstOfTwo$::flare::RpcClientController* controller) const;
+  $Result$ $Method$($OnlyParameter$) const;
+)",
+                 out, style);
   out->Print("};\n");
+}
+
+// By the published names.
+void DeclareBasicNames(const pb::ServiceDescriptor& service,
+                       pb::io::Printer* out) {
+  PrintOnce(service, R"(
+using Basic$Service$ = $Service$;
+using $Service$_BasicStub = $Service$_Stub;
+)",
+            out);
 }
 
 void DefineDescriptor(const pb::ServiceDescriptor& service,
@@ -209,7 +305,7 @@ static const ::google::protobuf::ServiceDescriptor* DescriptorOf$Service$() {
 void DefineServiceOverrides(const pb::ServiceDescriptor& service,
                             const std::string& class_name, const char* prologue,
                             const char* dispatch, const char* epilogue,
-                            pb::io::Printer* out) {
+                            Style style, pb::io::Printer* out) {
   Variables variables = VariablesOf(service);
   variables["Class"] = class_name;
   out->Print(variables, R"(
@@ -231,7 +327,7 @@ void $Class$::CallMethod(
 )");
   out->PrintRaw(prologue);
   out->Print("  switch (method->index()) {\n");
-  PrintPerMethod(service, dispatch, out);
+  PrintPerMethod(service, dispatch, out, style);
   out->Print("  }\n");
   out->PrintRaw(epilogue);
   out->Print("}\n");
@@ -245,7 +341,7 @@ const ::google::protobuf::Message& $Class$::Get$Side$Prototype(
   switch (method->index()) {
 )");
     for (int i = 0; i != service.method_count(); ++i) {
-      auto of_method = VariablesOf(*service.method(i));
+      auto of_method = VariablesOf(*service.method(i), style);
       of_method["Type"] = of_method[side];
       out->Print(of_method, R"(    case $index$:
       return $Type$::default_instance();
@@ -271,7 +367,8 @@ void $Service$::$Method$(
           controller, static_cast<const $Request$*>(request),
           static_cast<$Response$*>(response), done);
 )",
-                         "  ::flare::rpc::UnreachableMethod(method);\n", out);
+                         "  ::flare::rpc::UnreachableMethod(method);\n",
+                         Style::kSync, out);
   PrintOnce(service, R"(
 $Service$_Stub::$Service$_Stub(::google::protobuf::RpcChannel* channel)
     : channel_(channel), owns_channel_(false) {}
@@ -291,99 +388,107 @@ $Service$_Stub::~$Service$_Stub() {
   PrintPerMethod(service, R"(
 void $Service$_Stub::$Method$(
     ::google::protobuf::RpcController* controller, const $Request$* request,
-    $Response$* response, ::google::protobuf::Closure* done) {
-  channel_->CallMethod(DescriptorOf$Service$()->method($index$), controller,
-                       request, response, done);
+    $Response$*$response$, ::google::protobuf::Closure* done) {
+  $StubCall$;
 }
 )",
                  out);
 }
+
+constexpr auto kServerController =
+    R"(  [[maybe_unused]] auto* const server =
+      static_cast<::flare::RpcServerController*>(controller);
+)";
+
+constexpr auto kDispatch = R"(    case $index$:
+      $ended$this->$Method$(
+          $GetInput$,
+          $GetOutput$,
+          server);
+      break;
+)";
 
 void DefineSyncService(const pb::ServiceDescriptor& service,
                        pb::io::Printer* out) {
   PrintPerMethod(service, R"(
 void Sync$Service$::$Method$(
-    const $Request$&, $Response$*, ::flare::RpcServerController* controller) {
+    $Input$,
+    $Output$,
+    ::flare::RpcServerController* controller) {
   controller->SetFailed(::flare::rpc::STATUS_FAILED,
                         "Method $full_name$ is not implemented.");
 }
 )",
-                 out);
-  DefineServiceOverrides(service, "Sync" + NameOf(service), "  try {\n",
-                         R"(    case $index$:
-      this->$Method$(*static_cast<const $Request$*>(request),
-                     static_cast<$Response$*>(response),
-                     static_cast<::flare::RpcServerController*>(controller));
-      break;
-)",
+                 out, Style::kSync);
+  DefineServiceOverrides(service, "Sync" + NameOf(service),
+                         (std::string(kServerController) + "  try {\n").c_str(),
+                         kDispatch,
                          R"(  } catch (...) {
     ::flare::rpc::FailByException(method, controller);
   }
   if (done != nullptr) done->Run();
 )",
-                         out);
+                         Style::kSync, out);
 }
 
-// Each call has two forms, with and without a controller.
+void DefineAsyncService(const pb::ServiceDescriptor& service,
+                        pb::io::Printer* out) {
+  PrintPerMethod(service, R"(
+::flare::Future<> Async$Service$::$Method$(
+    $Input$,
+    $Output$,
+    ::flare::RpcServerController* controller) {
+  controller->SetFailed(::flare::rpc::STATUS_FAILED,
+                        "Method $full_name$ is not implemented.");
+  return ::flare::MakeReadyFuture<>();
+}
+)",
+                 out, Style::kAsync);
+  DefineServiceOverrides(
+      service, "Async" + NameOf(service),
+      (std::string(kServerController) + "  ::flare::Future<> ended;\n  try {\n")
+          .c_str(),
+      kDispatch,
+      R"(  } catch (...) {
+    ::flare::rpc::FailByException(method, controller);
+  }
+  ::flare::rpc::RunWhenReady(std::move(ended), method, controller, done);
+)",
+      Style::kAsync, out);
+}
+
 constexpr auto kSyncStubHeading = R"(
-// Calls that block their fiber (or thread) until the reply is there.
+// Calls that block their fiber (or thread) until the reply is there. Those of
+// streaming methods block it in their readers and writers.
 class $Service$_SyncStub : public ::flare::rpc::StubBase {
  public:
 )";
 
-constexpr auto kSyncStubDeclaration =
-    R"(  ::flare::Expected<$Response$, ::flare::Status> $Method$(
-      const $Request$& request,
-      ::flare::RpcClientController* controller) const;
-  ::flare::Expected<$Response$, ::flare::Status> $Method$(
-      const $Request$& request) const;
-)";
-
-constexpr auto kSyncStubDefinition = R"(
-::flare::Expected<$Response$, ::flare::Status> $Service$_SyncStub::$Method$(
-    const $Request$& request,
-    ::flare::RpcClientController* controller) const {
-  return CallAndWait<$Response$>(
-      DescriptorOf$Service$()->method($index$), request, controller);
-}
-
-::flare::Expected<$Response$, ::flare::Status> $Service$_SyncStub::$Method$(
-    const $Request$& request) const {
-  return CallAndWait<$Response$>(
-      DescriptorOf$Service$()->method($index$), request);
-}
-)";
-
 constexpr auto kAsyncStubHeading = R"(
-// Calls that return at once. A controller must live until the future is ready.
+// Calls that return at once. A controller must live until the future is ready,
+// or the readers and writers of the call are gone.
 class $Service$_AsyncStub : public ::flare::rpc::StubBase {
  public:
 )";
 
-constexpr auto kAsyncStubDeclaration =
-    R"(  ::flare::Future<::flare::Expected<$Response$, ::flare::Status>> $Method$(
-      const $Request$& request,
-      ::flare::RpcClientController* controller) const;
-  ::flare::Future<::flare::Expected<$Response$, ::flare::Status>> $Method$(
-      const $Request$& request) const;
-)";
-
-constexpr auto kAsyncStubDefinition = R"(
-::flare::Future<::flare::Expected<$Response$, ::flare::Status>>
-$Service$_AsyncStub::$Method$(
-    const $Request$& request,
-    ::flare::RpcClientController* controller) const {
-  return CallWithFuture<$Response$>(
-      DescriptorOf$Service$()->method($index$), request, controller);
+void DefineStub(const pb::ServiceDescriptor& service, Style style,
+                pb::io::Printer* out) {
+  PrintPerMethod(service, R"(
+$Result$
+$Service$_$Style$Stub::$Method$(
+      $FirstOfTwo$::flare::RpcClientController* controller) const {
+  return $Call$(
+      DescriptorOf$Service$()->method($index$)$argument$, controller);
 }
 
-::flare::Future<::flare::Expected<$Response$, ::flare::Status>>
-$Service$_AsyncStub::$Method$(
-    const $Request$& request) const {
-  return CallWithFuture<$Response$>(
-      DescriptorOf$Service$()->method($index$), request);
+$Result$
+$Service$_$Style$Stub::$Method$($OnlyParameter$) const {
+  return $Call$(
+      DescriptorOf$Service$()->method($index$)$argument$);
 }
-)";
+)",
+                 out, style);
+}
 
 }  // namespace
 
@@ -394,6 +499,7 @@ std::string NameInCpp(const pb::MethodDescriptor& method) {
   const std::string service = NameOf(*method.service());
   const std::set<std::string> taken{service,
                                     "Sync" + service,
+                                    "Async" + service,
                                     service + "_Stub",
                                     service + "_SyncStub",
                                     service + "_AsyncStub",
@@ -401,7 +507,9 @@ std::string NameInCpp(const pb::MethodDescriptor& method) {
                                     "channel_",
                                     "owns_channel_",
                                     "CallAndWait",
-                                    "CallWithFuture"};
+                                    "CallWithFuture",
+                                    "OpenReader",
+                                    "OpenReaderAndWriter"};
   std::string name(method.name());
   while (IsKeyword(name) || taken.contains(name)) name += '_';
   return name;
@@ -410,15 +518,18 @@ std::string NameInCpp(const pb::MethodDescriptor& method) {
 void PrintDeclarations(const pb::ServiceDescriptor& service,
                        pb::io::Printer* out) {
   if (!HasStockService(service)) DeclareStockService(service, out);
-  DeclareSyncService(service, out);
-  DeclareStub(service, kSyncStubHeading, kSyncStubDeclaration, out);
-  DeclareStub(service, kAsyncStubHeading, kAsyncStubDeclaration, out);
+  DeclareBasicNames(service, out);
+  DeclareService(service, kSyncServiceHeading, Style::kSync, out);
+  DeclareService(service, kAsyncServiceHeading, Style::kAsync, out);
+  DeclareStub(service, kSyncStubHeading, Style::kSync, out);
+  DeclareStub(service, kAsyncStubHeading, Style::kAsync, out);
 }
 
 std::vector<std::string> AddedClasses(const pb::ServiceDescriptor& service) {
   const std::string name = NameOf(service);
-  std::vector<std::string> classes{name + "_Stub", "Sync" + name,
-                                   name + "_SyncStub", name + "_AsyncStub"};
+  std::vector<std::string> classes{
+      name + "_Stub", "Basic" + name,     name + "_BasicStub", "Sync" + name,
+      "Async" + name, name + "_SyncStub", name + "_AsyncStub"};
   if (name != service.name()) classes.insert(classes.begin(), name);
   return classes;
 }
@@ -428,8 +539,9 @@ void PrintDefinitions(const pb::ServiceDescriptor& service,
   DefineDescriptor(service, out);
   if (!HasStockService(service)) DefineStockService(service, out);
   DefineSyncService(service, out);
-  PrintPerMethod(service, kSyncStubDefinition, out);
-  PrintPerMethod(service, kAsyncStubDefinition, out);
+  DefineAsyncService(service, out);
+  DefineStub(service, Style::kSync, out);
+  DefineStub(service, Style::kAsync, out);
 }
 
 }  // namespace flare::protoc_plugin

@@ -16,7 +16,10 @@ namespace flare::protoc_plugin {
 //
 //   X, X_Stub     only if protoc itself does not generate them, that is unless
 //                 the file says `option cc_generic_services = true`
+//   BasicX, X_BasicStub
+//                 other names of these
 //   SyncX         the base of services written in blocking style
+//   AsyncX        the base of services whose methods return futures
 //   X_SyncStub    calls that block
 //   X_AsyncStub   calls that return futures
 void PrintDeclarations(const google::protobuf::ServiceDescriptor& service,

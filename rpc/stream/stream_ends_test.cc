@@ -1,0 +1,229 @@
+// How streaming calls end, as the users of generated code see it: each end by
+// each party, over a connection.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/fiber/event.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream_reader.h"
+#include "flare/rpc/stream_writer.h"
+#include "flare/rpc/testing/streamer_fixture.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Echo() with both ends in the test.
+class StreamEndsTest : public StreamPairTest {
+ protected:
+  // Reads fail, and so do writes, once the peer has refused one: the only
+  // stream of a connection is cancelled by the end of that.
+  void ExpectServerSideBroken() {
+    for (int i = 0; i != 2; ++i) {
+      EXPECT_EQ(server_reader_.Read().error(), StreamError::IoError);
+      while (server_writer_.Write(MakeNumber(1))) continue;
+    }
+  }
+  void ExpectClientSideBroken(int code) {
+    for (int i = 0; i != 2; ++i) {
+      EXPECT_EQ(reader_.Read().error(), StreamError::IoError);
+      EXPECT_FALSE(writer_.Write(MakeNumber(1)));
+    }
+    EXPECT_EQ(reader_.status().code(), code) << reader_.status().ToString();
+    EXPECT_EQ(controller_.ErrorCode(), code) << controller_.ErrorText();
+  }
+};
+
+// What waits on either side wakes.
+class BlockedReaders {
+ public:
+  explicit BlockedReaders(std::vector<StreamReader<Number>*> readers) {
+    for (auto* reader : readers) {
+      threads_.emplace_back([reader] {
+        EXPECT_EQ(reader->Read().error(), StreamError::IoError);
+      });
+    }
+  }
+
+ private:
+  std::vector<std::jthread> threads_;  // Joined at the end.
+};
+
+TEST_F(StreamEndsTest, ClientDropsItsReader) {
+  BlockedReaders blocked({&server_reader_});
+  reader_ = {};
+  EXPECT_FALSE(writer_.Write(MakeNumber(1)));
+}
+
+TEST_F(StreamEndsTest, ClientDropsItsWriter) {
+  {
+    BlockedReaders blocked({&server_reader_});
+    writer_ = {};
+  }
+  ExpectServerSideBroken();
+  ExpectClientSideBroken(STATUS_FAILED);
+}
+
+TEST_F(StreamEndsTest, ClientClosesBoth) {
+  writer_.Close();
+  EXPECT_EQ(server_reader_.Read().error(), StreamError::EndOfStream);
+  reader_.Close();
+  // Nobody wants the replies: the server's writes fail sooner or later.
+  while (server_writer_.Write(MakeNumber(1, 1000))) continue;
+}
+
+TEST_F(StreamEndsTest, ServiceEndsTheCallInTheMiddle) {
+  {
+    BlockedReaders blocked({&reader_});
+    EndCall(1001, "the service has enough");
+  }
+  ExpectClientSideBroken(1001);
+}
+
+TEST_F(StreamEndsTest, ServiceEndsTheCallWellWhileTheClientWrites) {
+  server_writer_.Close();
+  EndCall();
+  EXPECT_EQ(reader_.Read().error(), StreamError::EndOfStream);
+  EXPECT_FALSE(writer_.Write(MakeNumber(1)));
+  EXPECT_TRUE(reader_.status().ok());
+  EXPECT_FALSE(controller_.Failed());
+}
+
+TEST_F(StreamEndsTest, ServiceLeavesAWriterThatIsBlocked) {
+  Fill(&writer_);
+  std::jthread end([&] { EndCall(1001, "no more"); });
+  while (writer_.Write(MakeNumber(1))) continue;
+  ExpectClientSideBroken(1001);
+}
+
+TEST_F(StreamEndsTest, ServerStops) {
+  {
+    BlockedReaders blocked({&server_reader_});
+    server_->Stop();
+  }
+  EndCall();
+  EXPECT_EQ(reader_.Read().error(), StreamError::IoError);
+  EXPECT_FALSE(reader_.status().ok());
+}
+
+TEST_F(StreamEndsTest, ConnectionIsLost) {
+  {
+    BlockedReaders blocked({&reader_, &server_reader_});
+    ShutdownClientSide();
+  }
+  ExpectServerSideBroken();
+  EXPECT_EQ(reader_.Read().error(), StreamError::IoError);
+  EXPECT_FALSE(writer_.Write(MakeNumber(1)));
+  EXPECT_FALSE(reader_.status().ok());
+}
+
+// Of both sides, also where both only write.
+class StreamDeadlineTest : public StreamerTest {
+ protected:
+  fiber::Event go_;  // Outlives the methods that wait for it.
+};
+
+TEST_F(StreamDeadlineTest, EndsReads) {
+  StreamError at_server{};
+  fiber::Event ended;
+  service_.on_echo = [&](StreamReader<Number> reader, StreamWriter<Number>,
+                         RpcServerController*) {
+    while (reader.Read()) continue;
+    at_server = reader.error();
+    ended.Set();
+  };
+  controller_.SetTimeout(50ms);
+  auto [reader, writer] = stub_.Echo(&controller_);
+  static_cast<void>(writer.Write(MakeNumber(1)));
+  EXPECT_EQ(reader.Read().error(), StreamError::Timeout);
+  EXPECT_EQ(reader.status().code(), STATUS_TIMEOUT);
+  EXPECT_EQ(controller_.ErrorCode(), STATUS_TIMEOUT);
+  EXPECT_FALSE(writer.Write(MakeNumber(1)));
+  ended.Wait();
+  EXPECT_NE(at_server, StreamError::EndOfStream);
+}
+
+TEST_F(StreamDeadlineTest, EndsWrites) {
+  service_.on_echo = [&](StreamReader<Number>, StreamWriter<Number>,
+                         RpcServerController*) { go_.Wait(); };
+  controller_.SetTimeout(100ms);
+  auto [reader, writer] = stub_.Echo(&controller_);
+  while (writer.Write(MakeNumber(1, 10'000))) continue;
+  EXPECT_FALSE(reader.Read());
+  EXPECT_EQ(reader.status().code(), STATUS_TIMEOUT);
+  go_.Set();
+}
+
+TEST_F(StreamDeadlineTest, MayBeOverBeforeTheCallBegins) {
+  controller_.SetTimeout(-1ms);
+  auto reader = stub_.Count(MakeNumber(1), &controller_);
+  EXPECT_FALSE(reader.Read());
+  EXPECT_EQ(reader.status().code(), STATUS_TIMEOUT);
+}
+
+class SlowReaderTest : public StreamerTest {};
+
+// The writer stops soon, and the other calls of the connection don't.
+TEST_F(SlowReaderTest, HoldsABoundedPartOfTheMessages) {
+  constexpr std::size_t kPadding = 10'000;
+  fiber::Event done;
+  std::int64_t written = 0;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    writer.SetExpiration(200ms);
+    while (writer.Write(MakeNumber(written, kPadding))) ++written;
+    done.Set();
+    writer.SetExpiration(1h);
+    writer.Close();
+  };
+  // After a first stream the client knows that the server can share a
+  // connection among them, and grants credits.
+  auto [echoes, numbers] = stub_.Echo();
+  EXPECT_TRUE(numbers.WriteLast(MakeNumber(1)));
+  while (echoes.Read()) continue;
+  auto slow = stub_.Count(MakeNumber(1), &controller_);
+  ASSERT_TRUE(slow.Read());
+  done.Wait();
+  EXPECT_LT(written * kPadding, 64u << 20);
+  auto doubled = stub_.Double(MakeNumber(21));
+  ASSERT_TRUE(doubled) << doubled.error().ToString();
+  EXPECT_EQ(doubled->value(), 42);
+  std::int64_t next = 1;
+  for (const Number& number : slow) EXPECT_EQ(number.value(), next++);
+  EXPECT_EQ(next, written);
+  EXPECT_EQ(slow.error(), StreamError::EndOfStream);
+}
+
+// Each ends in its own way while the others go on.
+TEST_F(SlowReaderTest, StreamsOfAConnectionEndByThemselves) {
+  constexpr int kStreams = 60;
+  std::vector<std::pair<StreamReader<Number>, StreamWriter<Number>>> calls;
+  for (int i = 0; i != kStreams; ++i) {
+    calls.push_back(stub_.Echo());
+    ASSERT_TRUE(calls.back().second.Write(MakeNumber(i)));
+  }
+  for (int i = 0; i != kStreams; ++i) {
+    auto& [reader, writer] = calls[i];
+    if (i % 3 == 0) {
+      reader = {};
+    } else if (i % 3 == 1) {
+      writer = {};
+    }
+  }
+  for (int i = 2; i < kStreams; i += 3) {
+    auto& [reader, writer] = calls[i];
+    EXPECT_TRUE(writer.WriteLast(MakeNumber(-i)));
+    EXPECT_EQ(reader.Read()->value(), i);
+    EXPECT_EQ(reader.Read()->value(), -i);
+    EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
