@@ -1,5 +1,3 @@
-#include "flare/base/future_combinators.h"
-
 #include <algorithm>
 #include <latch>
 #include <memory>
