@@ -60,8 +60,7 @@ std::size_t PickGroup(std::size_t own, const std::vector<std::size_t>& groups) {
 }  // namespace
 
 Listener::Listener(UniqueFd fd, std::size_t group,
-                   std::vector<std::size_t> groups,
-                   const Acceptor::OnAccept* on_accept)
+                   std::vector<std::size_t> groups, const OnAccept* on_accept)
     : Descriptor(std::move(fd)),
       group_(group),
       groups_(std::move(groups)),

@@ -6,13 +6,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "flare/base/endpoint.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
-#include "flare/io/acceptor.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
 #include "flare/io/readiness.h"
@@ -21,10 +22,14 @@ namespace flare::io {
 
 class Listener final : public Descriptor {
  public:
+  // As Acceptor::OnAccept.
+  using OnAccept =
+      std::function<void(UniqueFd fd, Endpoint peer, std::size_t group)>;
+
   // `fd` listens and is non-blocking. `on_accept` must live until finished.
   // Watched in `group`, one of `groups`, among which connections are spread.
   Listener(UniqueFd fd, std::size_t group, std::vector<std::size_t> groups,
-           const Acceptor::OnAccept* on_accept);
+           const OnAccept* on_accept);
 
   // Begins to accept. Once; doesn't block. Errors as EpollPoller::Register;
   // Stop() and Join() work all the same.
@@ -65,7 +70,7 @@ class Listener final : public Descriptor {
 
   const std::size_t group_;
   const std::vector<std::size_t> groups_;
-  const Acceptor::OnAccept& on_accept_;
+  const OnAccept& on_accept_;
   bool registered_ = false;
   Role task_;
   Readiness reader_;
