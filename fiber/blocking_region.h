@@ -48,11 +48,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "flare/fiber/scheduler/blocking_visit.h"
+
 namespace flare::fiber {
 
-class BlockingThread;
-class Carrier;
-class SchedulingGroup;
 class Worker;
 
 // The scope is the region. On the stack of the function that uses it only.
@@ -65,21 +64,11 @@ class BlockingRegion {
   BlockingRegion& operator=(const BlockingRegion&) = delete;
 
  private:
-  friend class BlockingPool;
-  friend class BlockingThread;
-  friend Carrier* CurrentFiber();
-  friend SchedulingGroup* CurrentRegionGroup() noexcept;
-
   void Enter(Worker* worker);
   void Leave();
   void ArriveOnWorker(Worker* worker);
-  // Runs the region on the calling thread, `thread`; returns after it was left.
-  void RunOn(BlockingThread* thread);
 
-  Carrier* carrier_ = nullptr;  // nullptr: a region that does nothing.
-  SchedulingGroup* group_ = nullptr;
-  BlockingThread* thread_ = nullptr;  // Where it runs; by that one.
-  BlockingRegion* next_ = nullptr;    // In the pool's queue.
+  BlockingVisit visit_;
 };
 
 // Calls `f` in a region; returns, or throws, what it does.
@@ -94,16 +83,6 @@ template <class F>
   const BlockingRegion region;
   return Call::Go(f);
 }
-
-// For the runtime.
-
-// The carrier of the fiber that the calling code belongs to, whether it runs on
-// a worker or in a region; nullptr on a plain thread.
-Carrier* CurrentFiber();
-
-// The scheduling group of the fiber that is in a region here; nullptr on any
-// other thread.
-SchedulingGroup* CurrentRegionGroup() noexcept;
 
 }  // namespace flare::fiber
 

@@ -22,9 +22,6 @@
 
 namespace flare::fiber {
 
-class Carrier;
-struct FiberLocals;
-
 // The slot's value for the calling fiber (or thread), made by `create` when it
 // has none; `destroy` is kept for its end.
 void* GetFiberLocal(std::size_t slot, void* (*create)(),
@@ -32,9 +29,6 @@ void* GetFiberLocal(std::size_t slot, void* (*create)(),
 
 // A slot number never used before in this process.
 std::size_t AllocateFiberLocalSlot();
-
-// Ends the values of the task that has finished on `carrier`; for the runtime.
-void DestroyFiberLocals(Carrier* carrier);
 
 // Ends the calling fiber's values now: its function is over, but somebody is
 // still to be told. On a plain thread nothing happens.

@@ -7,10 +7,8 @@
 //   ...                                // the service under its usual load
 //   for (const StackProfileEntry& each : GetStackProfile()) { ... }
 //
-// Memory of a stack that was never used reads as zero, and what a task has used
-// is zeroed after it: so the lowest byte that isn't zero tells how deep it got,
-// to within about 1 KiB. That costs two system calls and the zeroing for each
-// task, 1 to 3 us, while the profile is on, and nothing otherwise.
+// How the depth is found: stack_use.h. While the profile is on, that costs 1 to
+// 3 us for each task, and nothing otherwise.
 //
 // Any thread or fiber may call these functions.
 
@@ -22,11 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "flare/fiber/task.h"
+#include "flare/fiber/scheduler/task_list.h"
 
 namespace flare::fiber {
-
-class Carrier;
 
 struct StackProfileEntry {
   Task::Run entry = nullptr;
@@ -43,14 +39,6 @@ std::vector<StackProfileEntry> GetStackProfile();
 // Twice the deepest, plus the guard, in pages, and no less than what the
 // runtime allows. 0: nothing is known.
 std::size_t SuggestedStackSize();
-
-// For the scheduler. Before the workers start; forgets what was recorded.
-void SetStackProfile(bool on);
-bool IsStackProfileOn() noexcept;
-// At the bottom of the stack of `carrier`, by whoever runs on it: before its
-// first task; after each, for which `entry` and the depth are recorded.
-[[gnu::noinline]] void StartStackProfile(const Carrier& carrier);
-[[gnu::noinline]] void RecordStackUse(const Carrier& carrier);
 
 }  // namespace flare::fiber
 

@@ -24,23 +24,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "flare/base/intrusive_list.h"
+#include "flare/fiber/scheduler/spawn_nodes.h"
+#include "flare/fiber/scheduler/task_list.h"
 
 namespace flare::fiber {
-
-// Intrusive: derive from it or embed it. `run` is called exactly once for each
-// Submit, on a worker; it may block its fiber and may destroy or resubmit the
-// task. An exception leaving `run` terminates the process. A task is in at
-// most one queue at a time.
-struct Task {
-  using Run = void (*)(Task* self);
-
-  Run run = nullptr;
-  Task* next = nullptr;  // The queue's, while the task is queued.
-};
-
-// For handing over a batch. Not thread-safe.
-using TaskList = IntrusiveQueue<Task, &Task::next>;
 
 // Queues `task`: on a worker into its own run queue (first in, first out),
 // from a plain thread into the injection queue of a nearby group.
@@ -76,7 +63,6 @@ void SubmitTo(std::size_t group, Task* task);
 // returns the calling worker (nullptr on a plain thread) to be handed to
 // SubmitFrom(), if nothing in between can suspend the fiber.
 class Worker;
-inline constexpr std::size_t kSpawnNodeBytes = 128;
 struct SpawnNode {
   void* memory;
   Worker* worker;

@@ -14,6 +14,7 @@
 
 #include "flare/base/string.h"
 #include "flare/fiber/blocking_region.h"
+#include "flare/fiber/scheduler/current_fiber.h"
 #include "flare/io/fd.h"
 
 namespace flare::io {

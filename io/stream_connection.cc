@@ -43,8 +43,8 @@
 #include <utility>
 
 #include "flare/base/clock.h"
-#include "flare/fiber/diagnostics/fork_guard.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
 #include "glog/logging.h"

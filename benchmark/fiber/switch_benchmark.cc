@@ -8,6 +8,7 @@
 #include "benchmark/fiber/on_fiber.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/stack/context.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"

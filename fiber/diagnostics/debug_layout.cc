@@ -1,6 +1,3 @@
-// [DL1] Regions are linked and unlinked under `regions_lock`. Debuggers read
-//       the list without it, while the process stands still: a region is
-//       complete before it is linked.
 #include "flare/fiber/diagnostics/debug_layout.h"
 
 #include <algorithm>
@@ -8,17 +5,9 @@
 #include <cstring>
 
 #include "flare/base/backtrace.h"
-#include "flare/base/spinlock.h"
-#include "flare/base/thread_annotations.h"
-#include "flare/fiber/scheduler/worker.h"
+#include "flare/fiber/scheduler/worker_state.h"
 
 namespace flare::fiber {
-namespace {
-
-Spinlock regions_lock;
-StackRegion* first_region FLARE_GUARDED_BY(regions_lock) = nullptr;
-
-}  // namespace
 
 // Knows the private parts of Carrier and Worker. offsetof() is fine with GCC
 // and clang for any class without virtual bases.
@@ -42,7 +31,7 @@ struct FiberInspector {
       offsetof(Carrier, execution_context);
   static constexpr Task::Run kResume = &Carrier::Resume;
 
-  static const void* CurrentOf(const Worker& worker) {
+  static const void* CurrentOf(const WorkerState& worker) {
     return &worker.current_;
   }
 };
@@ -52,7 +41,7 @@ static_assert(sizeof(std::atomic<bool>) == 1);
 
 extern "C" constinit const DebugLayout flare_debug_layout = {
     .version = 1,
-    .regions = &first_region,
+    .regions = &first_stack_region,
     .carrier_bytes = kCarrierBytes,
     .resume_function = FiberInspector::kResume,
     .resume_run = FiberInspector::kResumeRun,
@@ -67,40 +56,6 @@ extern "C" constinit const DebugLayout flare_debug_layout = {
     .reason_object = FiberInspector::kReason + offsetof(WaitReason, object),
 };
 
-StackRegion* AddStackRegion(const void* owner, const void* low,
-                            std::size_t stack_size, std::size_t stacks) {
-  auto* const region = new StackRegion{
-      nullptr, reinterpret_cast<std::uintptr_t>(low), stack_size, stacks, owner,
-      nullptr};
-  // Linkers that drop what nobody refers to (--gc-sections) must keep it.
-  asm volatile("" : : "r"(&flare_debug_layout));
-  ScopedLock guard(regions_lock);
-  region->next = first_region;
-  if (first_region != nullptr) first_region->prev = region;
-  first_region = region;  // [DL1]
-  return region;
-}
-
-void RemoveStackRegion(StackRegion* region) noexcept {
-  {
-    ScopedLock guard(regions_lock);
-    (region->prev == nullptr ? first_region : region->prev->next) =
-        region->next;
-    if (region->next != nullptr) region->next->prev = region->prev;
-  }
-  delete region;
-}
-
-std::vector<StackRegion> ListStackRegions() {
-  std::vector<StackRegion> regions;
-  ScopedLock guard(regions_lock);
-  for (const StackRegion* region = first_region; region != nullptr;
-       region = region->next) {
-    regions.push_back(*region);
-  }
-  return regions;
-}
-
 bool operator==(const CarrierView& a, const CarrierView& b) {
   return a.fiber_id == b.fiber_id && a.entry == b.entry && a.name == b.name &&
          a.reason.what == b.reason.what && a.reason.object == b.reason.object &&
@@ -110,6 +65,8 @@ bool operator==(const CarrierView& a, const CarrierView& b) {
 }
 
 bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept {
+  // Linkers that drop what nobody refers to (--gc-sections) must keep it.
+  asm volatile("" : : "r"(&flare_debug_layout));
   char copy[sizeof(Carrier)];
   if (ReadOwnMemory(reinterpret_cast<const void*>(place), copy, sizeof(copy)) !=
       sizeof(copy)) {
@@ -145,7 +102,7 @@ std::string ReadName(const char* name) {
   return std::string(copy, std::find(copy, copy + got, '\0'));
 }
 
-std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept {
+std::uintptr_t ReadCurrentCarrier(const WorkerState& worker) noexcept {
   std::uintptr_t current = 0;
   ReadOwnMemory(FiberInspector::CurrentOf(worker), &current, sizeof(current));
   return current;

@@ -12,30 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/stack/stack_regions.h"
 
 namespace flare::fiber {
 
-// A stretch of address space cut into stacks of one size.
-struct StackRegion {
-  StackRegion* next;
-  std::uintptr_t low;
-  std::uint64_t stack_size;  // Bytes of each, guard included.
-  std::uint64_t stacks;
-  const void* owner;  // Its StackAllocator.
-  StackRegion* prev;
-};
-
-// By stack allocators, when they have mapped memory and before they unmap it.
-// The region is valid until it is removed. Thread-safe.
-StackRegion* AddStackRegion(const void* owner, const void* low,
-                            std::size_t stack_size, std::size_t stacks);
-void RemoveStackRegion(StackRegion* region) noexcept;
-
-// Copies (the links are meaningless in them), in no particular order.
-std::vector<StackRegion> ListStackRegions();
+class WorkerState;
 
 // For debuggers, which find it by its symbol, flare_debug_layout, in programs
 // without type information. All words, so that it reads the same everywhere.
@@ -82,7 +65,7 @@ bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept;
 std::string ReadName(const char* name);
 
 // Address of the carrier that `worker` runs on at the moment. Any thread.
-std::uintptr_t ReadCurrentCarrier(const Worker& worker) noexcept;
+std::uintptr_t ReadCurrentCarrier(const WorkerState& worker) noexcept;
 
 // Where on the stack of a suspended fiber the innermost frame starts: of a
 // context (context_<isa>.S) whose lowest bytes are `frame`.

@@ -15,6 +15,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/stack/context.h"
 #include "flare/fiber/stack/stack.h"
 #include "flare/fiber/this_fiber.h"

@@ -22,11 +22,10 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/diagnostics/debug_layout.h"
 #include "flare/fiber/execution_context.h"
-#include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/runtime_state.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/thread_stack.h"
-#include "flare/fiber/scheduler/worker.h"
-#include "flare/fiber/startup/runtime_state.h"
+#include "flare/fiber/scheduler/worker_state.h"
 
 namespace flare::fiber {
 namespace {
@@ -43,7 +42,7 @@ struct Running {
 
 std::vector<Running> ReadWorkers() {
   std::vector<Running> running;
-  for (std::size_t g = 0; g < GetSchedulingGroupCount(); ++g) {
+  for (std::size_t g = 0; g < MustBeRunning()->groups.size(); ++g) {
     SchedulingGroup* const group = GetGroup(g);
     const std::uint64_t idle = group->idle_mask();
     for (std::size_t w = 0; w < group->size(); ++w) {
@@ -128,7 +127,7 @@ std::string ClosureOf(const std::string& name) {
 }
 
 std::size_t GroupOf(const void* stacks) {
-  for (std::size_t g = 0; g < GetSchedulingGroupCount(); ++g) {
+  for (std::size_t g = 0; g < MustBeRunning()->groups.size(); ++g) {
     if (GetGroup(g)->stacks() == stacks) return g;
   }
   return 0;
@@ -266,7 +265,7 @@ bool VisitRunning(const StackMemory& memory, const Visitor& visit,
 template <class Visitor>
 bool VisitWhile(const Visitor& visit,
                 const std::function<bool()>& go_on = nullptr) {
-  if (!IsRuntimeRunning()) return true;
+  if (CurrentRuntime() == nullptr) return true;
   const StackMemory memory;
   std::set<std::uintptr_t> shown;
   if (!VisitRunning(memory, visit, &shown)) return false;

@@ -20,6 +20,7 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/mutex.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"

@@ -1,147 +1,21 @@
 #include "flare/fiber/stack_profile.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <unordered_map>
 #include <utility>
 
-#include "flare/base/spinlock.h"
-#include "flare/base/thread_annotations.h"
 #include "flare/fiber/fiber_list.h"
-#include "flare/fiber/scheduler/carrier.h"
 #include "flare/fiber/scheduler/thread_stack.h"
-#include "flare/fiber/stack/sanitizer.h"
 #include "flare/fiber/stack/stack.h"
+#include "flare/fiber/stack/stack_use.h"
 
 namespace flare::fiber {
-namespace {
-
-// What the functions here use themselves of the stack they look at.
-#if defined(FLARE_ASAN) || defined(FLARE_TSAN)
-constexpr std::uintptr_t kMargin = 4096;
-#else
-constexpr std::uintptr_t kMargin = 1024;
-#endif
-// Pages looked at together; a gap of so many is taken for the end.
-constexpr std::size_t kChunk = 64;
-
-struct Use {
-  std::size_t max_bytes = 0;
-  std::uint64_t tasks = 0;
-};
-
-std::atomic<bool> profile_on{false};
-Spinlock uses_lock;
-auto& uses FLARE_GUARDED_BY(uses_lock) =
-    *new std::unordered_map<Task::Run, Use>();
-
-// The following two read and write what is no object of anybody's. gcc
-// and clang both know this spelling of the attribute.
-
-// From the first word in [from, to) that isn't zero; `to` if there is none.
-__attribute__((no_sanitize("address"), no_sanitize("thread"))) std::uintptr_t
-FirstNonZero(std::uintptr_t from, std::uintptr_t to) {
-  while (from < to && *reinterpret_cast<volatile std::uint64_t*>(from) == 0) {
-    from += sizeof(std::uint64_t);
-  }
-  return from;
-}
-
-// However large the frames of its callers are, it stays below all of them.
-__attribute__((noinline, no_sanitize("address"), no_sanitize("thread"))) void
-Zero(std::uintptr_t from, std::uintptr_t to) {
-  constexpr std::uintptr_t kOwnFrame = 256;
-  to = std::min(to,
-                (reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) -
-                 kOwnFrame) &
-                    ~std::uintptr_t{63});
-  for (; from < to; from += sizeof(std::uint64_t)) {
-    *reinterpret_cast<volatile std::uint64_t*>(from) = 0;
-  }
-}
-
-// The lowest address of the stack that was used, given that [to, ...) is in
-// use; zeroes what lies between if asked to. Goes down chunk by chunk, and in
-// each over the pages that exist.
-std::uintptr_t Lowest(const Carrier& carrier, std::uintptr_t to, bool zero) {
-  const auto low = reinterpret_cast<std::uintptr_t>(carrier.low()) +
-                   carrier.stacks()->guard_size();
-  const std::uintptr_t page = PageSize();
-  std::uintptr_t lowest = to;
-  std::uintptr_t end = (to + page - 1) / page * page;
-  while (end > low) {
-    const std::size_t pages = std::min<std::size_t>(kChunk, (end - low) / page);
-    const std::uintptr_t begin = end - pages * page;
-    unsigned char exists[kChunk];
-    if (mincore(reinterpret_cast<void*>(begin), pages * page, exists) != 0) {
-      break;
-    }
-    bool any = false;
-    for (std::size_t i = pages; i-- > 0;) {
-      if ((exists[i] & 1) == 0) continue;
-      any = true;
-      const std::uintptr_t from = begin + i * page;
-      const std::uintptr_t until = std::min(from + page, to);
-      const std::uintptr_t used = FirstNonZero(from, until);
-      if (used == until) continue;
-      lowest = used;
-      if (zero) Zero(used, until);
-    }
-    if (!any) break;
-    end = begin;
-  }
-  return lowest;
-}
-
-// What lies below this is nobody's, in the calling function.
-[[gnu::always_inline]] inline std::uintptr_t EndOfUnused() {
-  return (reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) -
-          kMargin) &
-         ~std::uintptr_t{63};
-}
-
-}  // namespace
-
-void SetStackProfile(bool on) {
-  // relaxed: before the workers start.
-  profile_on.store(on, std::memory_order_relaxed);
-  ScopedLock guard(uses_lock);
-  uses.clear();
-}
-
-bool IsStackProfileOn() noexcept {
-  return profile_on.load(std::memory_order_relaxed);  // As above.
-}
-
-void StartStackProfile(const Carrier& carrier) {
-  Lowest(carrier, EndOfUnused(), /*zero=*/true);
-}
-
-void RecordStackUse(const Carrier& carrier) {
-  const std::uintptr_t end = EndOfUnused();
-  const std::uintptr_t lowest = Lowest(carrier, end, /*zero=*/false);
-  const std::uintptr_t high = reinterpret_cast<std::uintptr_t>(carrier.low()) +
-                              carrier.stacks()->stack_size();
-  {
-    ScopedLock guard(uses_lock);
-    Use& use = uses[carrier.entry];
-    use.max_bytes = std::max<std::size_t>(use.max_bytes, high - lowest);
-    ++use.tasks;
-  }
-  // Last: so that what the lines above used is zeroed, too.
-  Lowest(carrier, end, /*zero=*/true);
-}
 
 std::vector<StackProfileEntry> GetStackProfile() {
   std::vector<StackProfileEntry> profile;
-  {
-    ScopedLock guard(uses_lock);
-    for (const auto& [entry, use] : uses) {
-      profile.push_back({entry, std::string(), use.max_bytes, use.tasks});
-    }
+  for (const StackUse& use : ListStackUses()) {
+    profile.push_back({reinterpret_cast<Task::Run>(use.entry), std::string(),
+                       use.max_bytes, use.tasks});
   }
   RunOnThreadStack([&] {
     for (StackProfileEntry& each : profile) {
@@ -156,11 +30,8 @@ std::vector<StackProfileEntry> GetStackProfile() {
 
 std::size_t SuggestedStackSize() {
   std::size_t deepest = 0;
-  {
-    ScopedLock guard(uses_lock);
-    for (const auto& [entry, use] : uses) {
-      deepest = std::max(deepest, use.max_bytes);
-    }
+  for (const StackUse& use : ListStackUses()) {
+    deepest = std::max(deepest, use.max_bytes);
   }
   if (deepest == 0) return 0;
   const std::size_t page = PageSize();

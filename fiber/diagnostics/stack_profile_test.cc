@@ -11,6 +11,7 @@
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/stack/stack.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
 

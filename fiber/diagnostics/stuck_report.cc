@@ -16,7 +16,7 @@
 #include "flare/fiber/diagnostics/stack_sampler.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
-#include "flare/fiber/scheduler/worker.h"
+#include "flare/fiber/scheduler/worker_state.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -27,7 +27,7 @@ constexpr std::int64_t kLogWindowNs = 10'000'000'000;
 constexpr int kLogsPerWindow = 10;
 
 // Changes whenever a task ends, and when a worker that had none goes to sleep.
-std::uint64_t StepsOf(const Worker& worker) {
+std::uint64_t StepsOf(const WorkerState& worker) {
   // relaxed, both: counters, compared with themselves.
   return worker.counters().tasks.load(std::memory_order_relaxed) +
          worker.counters().parks.load(std::memory_order_relaxed);
@@ -112,17 +112,17 @@ bool StuckWatch::Look(std::int64_t now_ns) {
         continue;
       }
       any_runs = true;
-      const Worker& worker = *watched.group->worker(i);
+      const WorkerState& worker = *watched.group->worker(i);
       if (!IsStuck(worker, now_ns, sample)) continue;
       sample->reported = true;
-      Report(worker, now_ns - sample->since_ns);
+      Report(*watched.group, worker, now_ns - sample->since_ns);
     }
   }
   return any_runs;
 }
 
 // In a task that has lasted too long, and was not reported yet?
-bool StuckWatch::IsStuck(const Worker& worker, std::int64_t now_ns,
+bool StuckWatch::IsStuck(const WorkerState& worker, std::int64_t now_ns,
                          Sample* sample) const {
   const std::uint64_t steps = StepsOf(worker);
   if (!sample->valid || sample->steps != steps) {
@@ -133,10 +133,11 @@ bool StuckWatch::IsStuck(const Worker& worker, std::int64_t now_ns,
          now_ns - sample->since_ns >= options_.threshold_ns;
 }
 
-void StuckWatch::Report(const Worker& worker, std::int64_t held_ns) {
+void StuckWatch::Report(const SchedulingGroup& group, const WorkerState& worker,
+                        std::int64_t held_ns) {
   const std::uint64_t steps = StepsOf(worker);
   StuckReport report;
-  report.group = worker.group()->index();
+  report.group = group.index();
   report.worker = worker.index();
   report.held_ns = held_ns;
   CarrierView view;

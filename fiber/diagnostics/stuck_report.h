@@ -32,7 +32,7 @@
 namespace flare::fiber {
 
 class SchedulingGroup;
-class Worker;
+class WorkerState;
 
 struct StuckReport {
   std::size_t group = 0;
@@ -67,9 +67,9 @@ class StuckWatch {
   void Start();
   void Stop();
 
-  // A worker has woken: there may be something to watch. One load while the
-  // watch is awake, a system call to wake it otherwise. Any thread. [SW1]
-  void Poke() { thread_.Poke(); }
+  // For workers to poke: one has woken, and there may be something to watch
+  // [SW1].
+  PokedThread* thread() noexcept { return &thread_; }
 
   // Tasks reported so far, logged or not.
   std::uint64_t reports() const noexcept {
@@ -95,8 +95,10 @@ class StuckWatch {
   // True: some worker runs.
   bool Look(std::int64_t now_ns);
   bool AnyRuns() const;
-  bool IsStuck(const Worker& worker, std::int64_t now_ns, Sample* sample) const;
-  void Report(const Worker& worker, std::int64_t held_ns);
+  bool IsStuck(const WorkerState& worker, std::int64_t now_ns,
+               Sample* sample) const;
+  void Report(const SchedulingGroup& group, const WorkerState& worker,
+              std::int64_t held_ns);
   void Log(const StuckReport& report);
 
   const Options options_;

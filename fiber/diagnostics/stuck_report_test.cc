@@ -19,6 +19,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/shutdown.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/stack/sanitizer.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
@@ -370,16 +371,17 @@ TEST_F(StuckReportTest, WorksAgainAfterARestart) {
 std::uint64_t ReportsOfFiveTasks() {
   SchedulingGroup::Options options;
   options.workers = 2;
+  options.make_worker = &Worker::Make;
   SchedulingGroup group(std::move(options));
   Shutdown shutdown;
-  shutdown.SetGroups({&group});
+  shutdown.SetMembers({&group});
   group.SetShutdown(&shutdown);
   std::atomic<bool> stop{false};
   StuckWatch watch({&group}, {.threshold_ns = 200'000'000,
                               .on_report = [&](const StuckReport&) {
                                 stop.store(true, std::memory_order_relaxed);
                               }});
-  group.SetStuckWatch(&watch);
+  group.SetStuckWatch(watch.thread());
   EXPECT_TRUE(group.GetFirstStacks());
   group.Start();
   watch.Start();

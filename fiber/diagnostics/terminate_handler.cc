@@ -8,6 +8,7 @@
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/thread_stack.h"
 #include "flare/fiber/scheduler/worker.h"

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "flare/base/backtrace.h"
-#include "flare/fiber/blocking_region.h"
-#include "flare/fiber/diagnostics/fork_guard.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/fiber/scheduler/thread_stack.h"
 #include "flare/fiber/stack/stack.h"
 #include "glog/logging.h"

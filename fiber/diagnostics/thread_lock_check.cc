@@ -7,6 +7,7 @@
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/scheduler/carrier.h"
 #include "flare/fiber/scheduler/thread_stack.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {

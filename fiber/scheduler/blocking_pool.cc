@@ -25,14 +25,13 @@
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/base/topology.h"
-#include "flare/fiber/blocking_region.h"
-#include "flare/fiber/diagnostics/fork_guard.h"
-#include "flare/fiber/diagnostics/thread_exit.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/shutdown.h"
+#include "flare/fiber/scheduler/thread_hooks.h"
+#include "flare/fiber/stack/context.h"
 #include "flare/fiber/stack/sanitizer.h"
-#include "flare/fiber/stack/stack_overflow.h"
-#include "flare/fiber/task.h"
+#include "flare/fiber/stack/stack.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -46,13 +45,12 @@ BlockingThread::BlockingThread(BlockingPool* pool, std::uint64_t number)
     : pool_(pool), number_(number), thread_([this] { Main(); }) {}
 
 // The empty asm: as in CurrentWorker().
-[[gnu::noinline]] BlockingRegion* BlockingThread::CurrentRegion() noexcept {
+[[gnu::noinline]] BlockingVisit* BlockingThread::CurrentVisit() noexcept {
   asm volatile("" ::: "memory");
-  return current_thread == nullptr ? nullptr : current_thread->region_;
+  return current_thread == nullptr ? nullptr : current_thread->visit_;
 }
 
 void BlockingThread::Main() {
-  InstallOverflowHandlerForThread();
   const std::string name = "flare_blk/" + std::to_string(number_);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   current_thread = this;
@@ -60,24 +58,38 @@ void BlockingThread::Main() {
   exception_globals_ =
       reinterpret_cast<Carrier::ExceptionGlobals*>(abi::__cxa_get_globals());
   tsan_fiber_ = sanitizer::CurrentTsanFiber();
-  ForbidThreadExit();
+  OnFiberThreadStart();
   do {
-    while (BlockingRegion* const region = pool_->Next(this)) Serve(region);
+    while (BlockingVisit* const visit = pool_->Next(this)) Serve(visit);
   } while (!pool_->End(this));  // This may be gone after it.
-  AllowThreadExit();
+  OnFiberThreadEnd();
 }
 
-void BlockingThread::Serve(BlockingRegion* region) {
-  SchedulingGroup* const group = region->group_;
-  Carrier* const carrier = region->carrier_;
+void BlockingThread::Serve(BlockingVisit* visit) {
+  SchedulingGroup* const group = visit->group;
+  Carrier* const carrier = visit->carrier;
   RunNear(group);
-  region_ = region;
-  region->RunOn(this);
+  visit_ = visit;
+  RunVisit(visit);
   if (IsForkedChild()) DieAsForkedChild();  // By what ran in the region.
-  region_ = nullptr;
+  visit_ = nullptr;
   // The region, on the fiber's stack, is over once somebody resumes that.
   group->Inject(carrier->resume_task());
   pool_->shutdown_->RemoveOutsider();
+}
+
+// Returns after the region was left.
+void BlockingThread::RunVisit(BlockingVisit* visit) {
+  visit->thread = this;
+  Carrier* const carrier = visit->carrier;
+  sanitizer::StartSwitch(
+      &fake_stack_,
+      static_cast<char*>(carrier->low_) + carrier->stacks_->guard_size(),
+      carrier->stacks_->stack_size() - carrier->stacks_->guard_size(),
+      carrier->tsan_fiber_);
+  // blocking_region.cc [BR4]
+  flare_switch_context(&stack_pointer_, carrier->TakeStackPointer(), this);
+  sanitizer::FinishSwitch(fake_stack_);
 }
 
 // A thread starts with the CPUs of the worker that started it.
@@ -89,8 +101,8 @@ void BlockingThread::RunNear(SchedulingGroup* group) {
   LOG_IF(ERROR, !bound.ok()) << bound.message();
 }
 
-void BlockingThread::Assign(BlockingRegion* region) {
-  assignment_ = region;
+void BlockingThread::Assign(BlockingVisit* visit) {
+  assignment_ = visit;
   std::atomic<std::uint32_t>* const word = &assigned_;
   // release: pairs with the acquire in Next [BP2]. After it the thread may be
   // gone; waking a futex that nobody sleeps on any more is harmless.
@@ -106,18 +118,18 @@ BlockingPool::~BlockingPool() {
   CHECK_EQ(live_.load(), 0U) << "a BlockingPool ends before its threads";
 }
 
-void BlockingPool::Queue(BlockingRegion* region) {
-  region->next_ = nullptr;
-  (queue_tail_ != nullptr ? queue_tail_->next_ : queue_head_) = region;
-  queue_tail_ = region;
+void BlockingPool::Queue(BlockingVisit* visit) {
+  visit->next = nullptr;
+  (queue_tail_ != nullptr ? queue_tail_->next : queue_head_) = visit;
+  queue_tail_ = visit;
 }
 
-BlockingRegion* BlockingPool::Dequeue() {
-  BlockingRegion* const region = queue_head_;
-  if (region == nullptr) return nullptr;
-  queue_head_ = region->next_;
+BlockingVisit* BlockingPool::Dequeue() {
+  BlockingVisit* const visit = queue_head_;
+  if (visit == nullptr) return nullptr;
+  queue_head_ = visit->next;
   if (queue_head_ == nullptr) queue_tail_ = nullptr;
-  return region;
+  return visit;
 }
 
 void BlockingPool::AddIdle(BlockingThread* thread) {
@@ -136,7 +148,7 @@ void BlockingPool::RemoveIdle(BlockingThread* thread) {
   if (next != nullptr) next->idle_previous_ = previous;
 }
 
-void BlockingPool::Run(BlockingRegion* region) {
+void BlockingPool::Run(BlockingVisit* visit) {
   BlockingThread* thread = nullptr;
   std::uint64_t number = 0;
   {
@@ -150,20 +162,20 @@ void BlockingPool::Run(BlockingRegion* region) {
       live_.store(live + 1, std::memory_order_relaxed);  // As above.
       number = started_++;
     } else {
-      Queue(region);
+      Queue(visit);
       return;
     }
   }
   if (thread != nullptr) {
-    thread->Assign(region);
+    thread->Assign(visit);
   } else {
-    StartThread(region, number);
+    StartThread(visit, number);
   }
 }
 
-void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
+void BlockingPool::StartThread(BlockingVisit* visit, std::uint64_t number) {
   try {
-    (new BlockingThread(this, number))->Assign(region);
+    (new BlockingThread(this, number))->Assign(visit);
     return;
   } catch (const std::system_error& error) {
     LOG_EVERY_N(ERROR, 100)
@@ -171,7 +183,7 @@ void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
         << "; they wait for the ones there are, or hold up workers";
   }
   BlockingThread* thread = nullptr;
-  BlockingRegion* left = nullptr;
+  BlockingVisit* left = nullptr;
   {
     ScopedLock guard(lock_);
     // relaxed: under the lock.
@@ -181,30 +193,30 @@ void BlockingPool::StartThread(BlockingRegion* region, std::uint64_t number) {
     if (thread != nullptr) {
       RemoveIdle(thread);
     } else {
-      Queue(region);
+      Queue(visit);
       if (live > 0) return;  // That one looks there [BP1].
       left = std::exchange(queue_head_, nullptr);
       queue_tail_ = nullptr;
     }
   }
   if (thread != nullptr) {
-    thread->Assign(region);
+    thread->Assign(visit);
     return;
   }
   while (left != nullptr) {
-    BlockingRegion* const each = left;
-    left = each->next_;  // It may be gone once its fiber goes on.
-    each->group_->Inject(each->carrier_->resume_task());
+    BlockingVisit* const each = left;
+    left = each->next;  // It may be gone once its fiber goes on.
+    each->group->Inject(each->carrier->resume_task());
     shutdown_->RemoveOutsider();
   }
 }
 
-BlockingRegion* BlockingPool::Next(BlockingThread* thread) {
+BlockingVisit* BlockingPool::Next(BlockingThread* thread) {
   bool first = thread->group_ == nullptr;
   std::int64_t deadline = kNoDeadline;
   if (!first) {
     ScopedLock guard(lock_);
-    if (BlockingRegion* const region = Dequeue()) return region;  // [BP1]
+    if (BlockingVisit* const visit = Dequeue()) return visit;  // [BP1]
     if (stopping_) return nullptr;
     AddIdle(thread);
     deadline = SaturatingAdd(NowNs(), idle_ns_);

@@ -12,12 +12,12 @@
 
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/fiber/scheduler/blocking_visit.h"
 #include "flare/fiber/scheduler/carrier.h"
 
 namespace flare::fiber {
 
 class BlockingPool;
-class BlockingRegion;
 class SchedulingGroup;
 class Shutdown;
 
@@ -29,32 +29,33 @@ class BlockingThread {
   BlockingThread(const BlockingThread&) = delete;
   BlockingThread& operator=(const BlockingThread&) = delete;
 
-  // The region that is served by the calling thread; nullptr if it is no such
-  // thread, or idle. Never inlined, like CurrentWorker().
-  static BlockingRegion* CurrentRegion() noexcept;
+  // The visit of the region that is served by the calling thread; nullptr if it
+  // is no such thread, or idle. Never inlined, like CurrentWorker().
+  static BlockingVisit* CurrentVisit() noexcept;
 
  private:
   friend class BlockingPool;
   friend class BlockingRegion;
 
   void Main();
-  void Serve(BlockingRegion* region);
+  void Serve(BlockingVisit* visit);
+  void RunVisit(BlockingVisit* visit);
   void RunNear(SchedulingGroup* group);
   // Ends the idle wait, with a region to serve or (nullptr) none any more.
-  void Assign(BlockingRegion* region);
+  void Assign(BlockingVisit* visit);
 
   BlockingPool* const pool_;
   const std::uint64_t number_;
 
   // Idle wait [BP2].
   std::atomic<std::uint32_t> assigned_{0};
-  BlockingRegion* assignment_ = nullptr;
+  BlockingVisit* assignment_ = nullptr;
   BlockingThread* idle_previous_ = nullptr;
   BlockingThread* idle_next_ = nullptr;
   bool idle_ = false;
 
   // This thread's, while it serves one.
-  BlockingRegion* region_ = nullptr;
+  BlockingVisit* visit_ = nullptr;
   SchedulingGroup* group_ = nullptr;  // Whose CPUs it is bound to.
   int* errno_ = nullptr;
   Carrier::ExceptionGlobals* exception_globals_ = nullptr;
@@ -76,9 +77,9 @@ class BlockingPool {
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
 
-  // Has `region` served, by a thread that is idle or new or, at the limit, as
+  // Has `visit` served, by a thread that is idle or new or, at the limit, as
   // soon as one is done. On a worker, after the region's fiber was left.
-  void Run(BlockingRegion* region);
+  void Run(BlockingVisit* visit);
 
   // Ends all threads. No region is left; nobody calls Run() any more.
   void Stop();
@@ -93,13 +94,13 @@ class BlockingPool {
  private:
   friend class BlockingThread;
 
-  void Queue(BlockingRegion* region) FLARE_REQUIRES(lock_);
-  BlockingRegion* Dequeue() FLARE_REQUIRES(lock_);
+  void Queue(BlockingVisit* visit) FLARE_REQUIRES(lock_);
+  BlockingVisit* Dequeue() FLARE_REQUIRES(lock_);
   void AddIdle(BlockingThread* thread) FLARE_REQUIRES(lock_);
   void RemoveIdle(BlockingThread* thread) FLARE_REQUIRES(lock_);
-  void StartThread(BlockingRegion* region, std::uint64_t number);
+  void StartThread(BlockingVisit* visit, std::uint64_t number);
   // What `thread` is to serve next; waits for it. nullptr: it is to end.
-  BlockingRegion* Next(BlockingThread* thread);
+  BlockingVisit* Next(BlockingThread* thread);
   // False: it isn't to end, there is something to serve.
   bool End(BlockingThread* thread);
 
@@ -108,8 +109,8 @@ class BlockingPool {
   Shutdown* const shutdown_;
 
   Spinlock lock_;
-  BlockingRegion* queue_head_ FLARE_GUARDED_BY(lock_) = nullptr;
-  BlockingRegion* queue_tail_ FLARE_GUARDED_BY(lock_) = nullptr;
+  BlockingVisit* queue_head_ FLARE_GUARDED_BY(lock_) = nullptr;
+  BlockingVisit* queue_tail_ FLARE_GUARDED_BY(lock_) = nullptr;
   BlockingThread* idle_ FLARE_GUARDED_BY(lock_) = nullptr;   // Latest first.
   BlockingThread* ended_ FLARE_GUARDED_BY(lock_) = nullptr;  // To be joined.
   std::uint64_t started_ FLARE_GUARDED_BY(lock_) = 0;

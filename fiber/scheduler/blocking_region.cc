@@ -2,7 +2,7 @@
 //
 //   on a worker          Enter() switches to another carrier, as SuspendFiber()
 //   on that carrier      ... whose hook hands the region to the pool
-//   on a thread of it    RunOn() switches to the fiber: the region begins
+//   on a thread of it    BlockingThread::RunVisit() switches to the fiber
 //   on that thread       Leave() switches back to the thread's own stack
 //   on its own stack     ... which queues the fiber in its group
 //   on a worker          the fiber arrives, as one that was suspended
@@ -20,15 +20,15 @@
 
 #include <atomic>
 
-#include "flare/fiber/diagnostics/thread_lock_check.h"
 #include "flare/fiber/scheduler/blocking_pool.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/runtime_state.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/shutdown.h"
+#include "flare/fiber/scheduler/thread_hooks.h"
 #include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/stack/context.h"
 #include "flare/fiber/stack/sanitizer.h"
-#include "flare/fiber/startup/runtime_state.h"
 
 namespace flare::fiber {
 
@@ -38,14 +38,14 @@ BlockingRegion::BlockingRegion() {
 }
 
 BlockingRegion::~BlockingRegion() {
-  if (carrier_ != nullptr) Leave();
+  if (visit_.carrier != nullptr) Leave();
 }
 
 void BlockingRegion::Enter(Worker* worker) {
   Carrier* const self = worker->current_;
-  carrier_ = self;
-  group_ = worker->group_;
-  GetBlockingPool()->shutdown()->AddOutsider();  // [BR3]
+  visit_.carrier = self;
+  visit_.group = worker->group_;
+  MustBeRunning()->blocking->shutdown()->AddOutsider();  // [BR3]
 
   Worker::Bump(worker->counters_.suspends);
   self->errno_ = *worker->errno_;  // [BR2]
@@ -56,11 +56,11 @@ void BlockingRegion::Enter(Worker* worker) {
   // relaxed: whoever looks knows that what it sees is a snapshot.
   self->suspended.store(true, std::memory_order_relaxed);
 
-  worker->hook_ = [](void* region) {  // [BR1]
-    GetBlockingPool()->Run(static_cast<BlockingRegion*>(region));
+  worker->hook_ = [](void* visit) {  // [BR1]
+    MustBeRunning()->blocking->Run(static_cast<BlockingVisit*>(visit));
   };
-  worker->hook_argument_ = this;
-  if (worker->thread_locks_held_ != 0) ReportSuspensionUnderLock(self->reason);
+  worker->hook_argument_ = &visit_;
+  if (worker->thread_locks_held_ != 0) OnSuspensionUnderLock(self->reason);
   Carrier* const next = worker->NextCarrier();
   worker->current_ = next;
   sanitizer::StartSwitch(
@@ -70,12 +70,12 @@ void BlockingRegion::Enter(Worker* worker) {
       next->tsan_fiber_);
   void* const now = flare_switch_context(&self->stack_pointer_,
                                          next->TakeStackPointer(), worker);
-  if (thread_ == nullptr) {  // The pool had no thread for it.
-    carrier_ = nullptr;
+  if (visit_.thread == nullptr) {  // The pool had no thread for it.
+    visit_.carrier = nullptr;
     ArriveOnWorker(static_cast<Worker*>(now));
     return;
   }
-  BlockingThread* const thread = thread_;
+  BlockingThread* const thread = visit_.thread;
   const void* bottom = nullptr;
   std::size_t size = 0;
   sanitizer::FinishSwitch(self->asan_fake_stack_, &bottom, &size);
@@ -87,21 +87,9 @@ void BlockingRegion::Enter(Worker* worker) {
   *thread->exception_globals_ = self->exception_globals_;
 }
 
-void BlockingRegion::RunOn(BlockingThread* thread) {
-  thread_ = thread;
-  sanitizer::StartSwitch(
-      &thread->fake_stack_,
-      static_cast<char*>(carrier_->low_) + carrier_->stacks_->guard_size(),
-      carrier_->stacks_->stack_size() - carrier_->stacks_->guard_size(),
-      carrier_->tsan_fiber_);
-  flare_switch_context(&thread->stack_pointer_, carrier_->TakeStackPointer(),
-                       thread);  // [BR4]
-  sanitizer::FinishSwitch(thread->fake_stack_);
-}
-
 void BlockingRegion::Leave() {
-  Carrier* const self = carrier_;
-  BlockingThread* const thread = thread_;
+  Carrier* const self = visit_.carrier;
+  BlockingThread* const thread = visit_.thread;
   self->errno_ = *thread->errno_;  // [BR2]
   self->exception_globals_ = *thread->exception_globals_;
   *thread->exception_globals_ = {};
@@ -120,17 +108,6 @@ void BlockingRegion::ArriveOnWorker(Worker* worker) {
   self->suspended.store(false, std::memory_order_relaxed);
   *worker->errno_ = self->errno_;  // [BR2]
   *worker->exception_globals_ = self->exception_globals_;
-}
-
-Carrier* CurrentFiber() {
-  if (Carrier* const carrier = CurrentCarrier()) return carrier;
-  const BlockingRegion* const region = BlockingThread::CurrentRegion();
-  return region == nullptr ? nullptr : region->carrier_;
-}
-
-SchedulingGroup* CurrentRegionGroup() noexcept {
-  const BlockingRegion* const region = BlockingThread::CurrentRegion();
-  return region == nullptr ? nullptr : region->group_;
 }
 
 }  // namespace flare::fiber

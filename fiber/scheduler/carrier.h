@@ -33,7 +33,7 @@
 #include <utility>
 
 #include "flare/base/cpu.h"
-#include "flare/fiber/task.h"
+#include "flare/fiber/scheduler/task_list.h"
 
 namespace flare::fiber {
 
@@ -42,7 +42,7 @@ class SchedulingGroup;
 class StackAllocator;
 class TaskGroup;
 class Worker;
-struct FiberLocals;  // fiber_local.h
+struct FiberLocals;  // fiber_locals.h
 
 // What a fiber is suspended for, for whoever looks at it: fiber lists and
 // debuggers.
@@ -56,17 +56,29 @@ struct WaitReason {
 // it over through a run queue orders the accesses.
 class Carrier {
  public:
+  // What a carrier's stack begins with, when it is first switched to, with what
+  // the switch hands over. Doesn't return.
+  using Entry = void (*)(void* carrier, void* handed_over);
+
   // nullptr when there is no memory for a stack.
-  static Carrier* Create(StackAllocator* stacks);
+  static Carrier* Create(StackAllocator* stacks, Entry enter);
   void Destroy();
 
   // The task that continues this carrier once it is suspended. To be queued
   // exactly once per suspension: by ResumeFiber(), or where it shall go on.
   Task* resume_task() noexcept { return &resume_; }
 
+  // `task` continues a suspended carrier.
+  static bool IsResumption(const Task* task) noexcept {
+    return task->run == &Carrier::Resume;
+  }
+
   // The stack: its lowest address, guard included, and where it is from.
   char* low() const noexcept { return static_cast<char*>(low_); }
   StackAllocator* stacks() const noexcept { return stacks_; }
+  // Behind the guard; the end, this object included.
+  const char* usable_low() const noexcept;
+  const char* high() const noexcept;
 
   // Identity of the task that is running on this carrier; 0: not asked for yet.
   std::uint64_t fiber_id = 0;
@@ -92,6 +104,7 @@ class Carrier {
 
  private:
   friend class Worker;
+  friend class SpareCarriers;
   friend void ResumeFiber(Carrier* carrier);
   friend class BlockingRegion;  // Has a fiber run on another thread.
   friend class BlockingThread;
@@ -104,13 +117,12 @@ class Carrier {
     std::uintptr_t uncaught = 0;
   };
 
-  Carrier(StackAllocator* stacks, void* low);
+  Carrier(StackAllocator* stacks, void* low, Entry enter);
 
   struct ResumeTask : Task {
     Carrier* carrier = nullptr;
   };
 
-  static void Enter(void* self, void* worker);
   static void Resume(Task* task);
 
   // For whoever is about to switch to it: fiber_list.cc [FL2].
@@ -134,21 +146,6 @@ class Carrier {
 // What a carrier takes of its stack's high end.
 inline constexpr std::size_t kCarrierBytes =
     (sizeof(Carrier) + kCacheLine - 1) & ~(kCacheLine - 1);
-
-// Suspends the calling fiber; must be called on a worker. `hook(argument)` runs
-// once the fiber can be resumed (it must make sure that somebody Submit()s the
-// carrier's resume_task() in time) and may do so itself. Returns after that, on
-// whichever worker. Keeps errno.
-void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument);
-
-// Queues a suspended fiber again, in the group in which it was suspended, from
-// wherever the caller runs: a fiber stays with its group unless it is stolen.
-// Exactly once per suspension. Any thread.
-void ResumeFiber(Carrier* carrier);
-
-// The carrier that the calling code runs on; nullptr on a plain thread. Stays
-// valid across suspensions: the fiber keeps its stack.
-Carrier* CurrentCarrier();
 
 }  // namespace flare::fiber
 

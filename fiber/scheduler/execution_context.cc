@@ -14,8 +14,8 @@
 #include <string>
 
 #include "flare/base/backtrace.h"
-#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {

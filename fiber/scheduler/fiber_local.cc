@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
+#include "flare/fiber/scheduler/fiber_locals.h"
+#include "flare/fiber/scheduler/worker.h"
 
 // The program or library that this file is linked into: __dso_handle, which the
 // compiler may have declared itself.
@@ -15,31 +17,6 @@ extern "C"
     [[gnu::visibility("hidden")]] void* flare_own_object asm("__dso_handle");
 
 namespace flare::fiber {
-
-// The values of one fiber or thread, by slot.
-struct FiberLocals {
-  struct Value {
-    void* object = nullptr;
-    void (*destroy)(void*) = nullptr;
-  };
-
-  // Destructors may create values anew (of other slots, or the same): goes on
-  // until none is left.
-  void Clear() {
-    for (bool any = true; any;) {
-      any = false;
-      for (std::size_t i = values.size(); i-- > 0;) {
-        const Value value = values[i];
-        if (value.object == nullptr) continue;
-        values[i] = {};
-        value.destroy(value.object);
-        any = true;
-      }
-    }
-  }
-
-  std::vector<Value> values;
-};
 
 namespace {
 
@@ -97,14 +74,6 @@ void EndFiberLocals() {
   if (carrier != nullptr && carrier->locals != nullptr) {
     DestroyFiberLocals(carrier);
   }
-}
-
-void DestroyFiberLocals(Carrier* carrier) {
-  // Still this fiber's while they are being destroyed.
-  FiberLocals* const locals = carrier->locals;
-  locals->Clear();
-  carrier->locals = nullptr;
-  delete locals;
 }
 
 }  // namespace flare::fiber

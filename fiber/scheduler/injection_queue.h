@@ -13,7 +13,7 @@
 #include "flare/base/cpu.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/fiber/task.h"
+#include "flare/fiber/scheduler/task_list.h"
 
 namespace flare::fiber {
 

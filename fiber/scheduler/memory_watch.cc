@@ -13,7 +13,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/free_memory.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
-#include "flare/fiber/scheduler/worker.h"
+#include "flare/fiber/scheduler/worker_state.h"
 
 namespace flare::fiber {
 namespace {

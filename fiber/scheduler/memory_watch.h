@@ -42,9 +42,9 @@ class MemoryWatch {
   void Start();
   void Stop();
 
-  // A worker has woken: there may be something to return later. One load while
-  // the watch is awake, a system call to wake it otherwise. Any thread. [MW1]
-  void Poke() { thread_.Poke(); }
+  // For workers to poke: one has woken, and there may be something to return
+  // later [MW1].
+  PokedThread* thread() noexcept { return &thread_; }
 
   // Does it sleep without limit? For tests.
   bool asleep() const noexcept { return thread_.asleep(); }

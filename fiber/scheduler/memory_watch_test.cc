@@ -20,9 +20,9 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/runtime_state.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/shuffle.h"
-#include "flare/fiber/startup/runtime_state.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
@@ -201,7 +201,7 @@ TEST_F(MemoryWatchTest, SleepsWhenNothingIsLeftAndNobodyRuns) {
     while (!stop.IsSet()) this_fiber::Yield();
   });
   running.Wait();
-  watch.Poke();
+  watch.thread()->Poke();
   EXPECT_FALSE(watch.asleep());  // That cleared it; and a worker runs.
   stop.Set();
   fiber.join();
@@ -214,7 +214,7 @@ TEST_F(MemoryWatchTest, IsNotStartedIfNothingIsToReturn) {
   MemoryWatch watch({GetGroup(0)}, {.stack_idle_ns = 0, .heap_idle_ns = 0});
   watch.Start();
   EXPECT_FALSE(watch.asleep());
-  watch.Poke();
+  watch.thread()->Poke();
   watch.Stop();
 }
 

@@ -1,9 +1,6 @@
 #include "flare/fiber/scheduler/neighbours.h"
 
 #include <algorithm>
-#include <cstddef>
-
-#include "flare/fiber/scheduler/scheduling_group.h"
 
 namespace flare::fiber {
 namespace {
@@ -15,31 +12,6 @@ SchedulingGroup* ChooseFrom(const Neighbours::Circle& circle,
     return nullptr;
   }
   return circle.groups[random % circle.groups.size()];
-}
-
-SchedulingGroup* MostIdleOf(const Neighbours::Circle& circle) {
-  SchedulingGroup* best = nullptr;
-  std::size_t most = 0;
-  for (SchedulingGroup* group : circle.groups) {
-    const std::size_t idle = group->wakeable();
-    if (idle > most) {
-      most = idle;
-      best = group;
-    }
-  }
-  return best;
-}
-
-bool AnyIdleOf(const Neighbours::Circle& circle) {
-  return std::any_of(
-      circle.groups.begin(), circle.groups.end(),
-      [](const SchedulingGroup* group) { return group->CanWake(); });
-}
-
-bool AnyBusyOf(const Neighbours::Circle& circle) {
-  return std::any_of(
-      circle.groups.begin(), circle.groups.end(),
-      [](const SchedulingGroup* group) { return !group->CanWake(); });
 }
 
 }  // namespace
@@ -62,27 +34,6 @@ SchedulingGroup* Neighbours::ChooseNear(std::uint32_t attempt,
 SchedulingGroup* Neighbours::ChooseFar(std::uint32_t attempt,
                                        std::uint32_t random) const {
   return ChooseFrom(far_, attempt, random);
-}
-
-SchedulingGroup* Neighbours::MostIdle(int periods) const {
-  SchedulingGroup* const near = MostIdleOf(near_);
-  if (near != nullptr || far_.groups.empty() || periods < far_.ratio) {
-    return near;
-  }
-  return MostIdleOf(far_);
-}
-
-bool Neighbours::AnyIdle() const { return AnyIdleOf(near_) || AnyIdleOf(far_); }
-
-bool Neighbours::AnyBusy() const { return AnyBusyOf(near_) || AnyBusyOf(far_); }
-
-SchedulingGroup* Neighbours::AnyWithStacks() const {
-  for (const Circle* circle : {&near_, &far_}) {
-    for (SchedulingGroup* group : circle->groups) {
-      if (!group->shortage().any()) return group;
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace flare::fiber

@@ -6,7 +6,7 @@
 // searches. That is no help while it sleeps: so the watch, when it finds a
 // group all of whose workers are busy while tasks wait, invites one that
 // sleeps in a neighbouring group (watch.cc). Tasks that a group has no stacks
-// for are given to one that has some (worker_stacks.cc [ST6]).
+// for are given to one that has some (spare_carriers.cc [ST6]).
 
 #ifndef FLARE_FIBER_NEIGHBOURS_H_
 #define FLARE_FIBER_NEIGHBOURS_H_
@@ -61,17 +61,20 @@ class Neighbours {
     return invitation_.exchange(nullptr, std::memory_order_relaxed);
   }
 
-  // The neighbour with the most sleeping workers, if any has some; a far one
-  // only if no near one has, after so many `periods` of shortage as its ratio
-  // is. nullptr: none. Any thread.
-  SchedulingGroup* MostIdle(int periods) const;
-  // Does any neighbour, near or far, have a sleeping worker; are all awake in
-  // any? Any thread.
-  bool AnyIdle() const;
-  bool AnyBusy() const;
-  // One, rather near, of which no worker is short of stacks; nullptr: there is
-  // none. Any thread.
-  SchedulingGroup* AnyWithStacks() const;
+  const Circle& near() const noexcept { return near_; }
+  const Circle& far() const noexcept { return far_; }
+
+  // One for which `wanted(group)` is true, rather a near one; nullptr: there is
+  // none.
+  template <class Wanted>
+  SchedulingGroup* Find(const Wanted& wanted) const {
+    for (const Circle* circle : {&near_, &far_}) {
+      for (SchedulingGroup* group : circle->groups) {
+        if (wanted(group)) return group;
+      }
+    }
+    return nullptr;
+  }
 
  private:
   Circle near_;

@@ -46,9 +46,7 @@ TEST(NeighboursTest, NeverMeansNever) {
   EXPECT_TRUE(neighbours.empty());
   EXPECT_EQ(neighbours.ChooseNear(0, 0), nullptr);
   EXPECT_EQ(neighbours.ChooseFar(0, 0), nullptr);
-  EXPECT_EQ(neighbours.MostIdle(1000), nullptr);
-  EXPECT_FALSE(neighbours.AnyIdle());
-  EXPECT_FALSE(neighbours.AnyBusy());
+  EXPECT_EQ(neighbours.Find([](SchedulingGroup*) { return true; }), nullptr);
   EXPECT_FALSE(neighbours.IsFar(Fake(2)));
 }
 

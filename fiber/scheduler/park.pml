@@ -1,8 +1,8 @@
 /* Workers that sleep and are woken: scheduling_group.cc, Park, SleepDeadline,
  * Wake, WakeSomebody, WakeWorker, Unpark, Inject, BeginSearch, EndSearch and
  * FireTimers, Worker::NextWhenEmpty and LookForIo in worker.cc, and ArmTimer in timer.cc; with
- * a reserve NextToWake, Vacancies and Retire in reserve.cc. The numbers in brackets
- * are the rules at the top of scheduling_group.cc and of reserve.cc.
+ * a reserve NextToWake, Vacancies and Retire. The numbers in brackets
+ * are the rules at the top of scheduling_group.cc.
  *
  * Plain threads inject tasks, wanting one searcher or more, and arm a timer on
  * some worker's wheel; the network has an event.

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "flare/fiber/task.h"
+#include "flare/fiber/scheduler/task_list.h"
 
 namespace flare::fiber {
 

@@ -21,7 +21,7 @@
 //  [P6] If all workers of a group sleep, one of them sleeps in the poller: the
 //       right to it (`polling_`) is only held by a worker that is awake, or by
 //       the one in there, and each tries to get it before it sets its bit. One
-//       that retires doesn't (reserve.cc [RV4]), and may have had it when the
+//       that retires doesn't [RV4], and may have had it when the
 //       last one tried: so the last to set its bit looks again.
 //       While some worker is awake nobody need be in the poller: it polls
 //       between tasks, and if one task holds it up, the watch (watch.cc) wakes
@@ -34,31 +34,91 @@
 //       another; if all are held up, it makes them injected tasks, which
 //       neighbours take.
 //  [P8] A worker that finds the poller taken may sleep where the next event
-//       wakes it if whoever took the one before isn't back: standby.cc.
+//       wakes it if whoever took the one before isn't back [SB1].
 //
 // A worker's own run queue is not part of this: its owner is awake. Whether a
 // helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
+//
+// Workers in reserve, for tasks that block their threads.
+//
+//  [RV1] Of a group's workers limit() may run at a time, and one more for each
+//       that is marked in `blocked_`. Whichever others sleep are the reserve:
+//       all workers are alike, and the ones with the lowest numbers are woken
+//       first.
+//  [RV2] Wake() wakes nobody beyond that. No wake-up is lost by it: where it
+//       refuses, limit() workers, at least one, are neither marked nor idle by
+//       a mask read after the work was queued, and each of them looks at the
+//       injection queue before it sleeps [P1]. One that
+//       sleeps in the poller counts as running here, since IO wakes it without
+//       asking; so it is the one to be woken if there is room for it alone.
+//  [RV3] Marks are for workers that have been in one task for a while, with
+//       their threads asleep in the kernel: the watch asks (watch.cc), and so
+//       does a worker that is left alone with the poller [SB2], or about
+//       to retire. The watch takes them back when the worker has got on; a
+//       worker that goes to sleep does so itself. Where none of the reserve has
+//       started yet they limit nothing.
+//  [RV4] When a mark is gone more workers may run than should. One that has
+//       found it so for a while, between two tasks, gives what it has to the
+//       injection queue and retires: it sets its idle bit by a
+//       compare-exchange, from a mask by which there is a surplus, and sleeps
+//       though there is work. At least limit() unmarked workers are awake then;
+//       they can't all retire, and those that sleep have looked at the queue
+//       before [P1]. For tasks that wait for a stack it looks like others that
+//       sleep (spare_carriers.cc [ST3]). It doesn't care for the poller; the
+//       last to sleep does [P6].
+//  [RV5] Workers beyond limit() have no thread, and no bit in the idle mask,
+//       before StartReserve(), which only the watch calls. It counts them as
+//       awake, and roused (shutdown.cc [SD1]), before their thread starts. The
+//       watch ends after the workers, and those that it has started since are
+//       joined after it. If the thread can't be started, the count is taken
+//       back; for [RV2] that is no loss, since with a reserve limit() is two or
+//       more, and another one of those counted was awake.
+//
+// Who stands by for the worker in the poller.
+//
+// Whoever takes an event runs what it leads to, and if that holds it up, nobody
+// waits for the next event. While tasks block their threads (WantStandby()),
+// another worker therefore sleeps where that event wakes it (poller.h).
+//
+//  [SB1] For the rules of sleep [P1] to [P7] this is one
+//        more place, where a wake-up that comes early is kept, as in the
+//        poller. Events may miss who sleeps there; then the watch does what it
+//        does where nobody stands by. If nobody is in the poller any more when
+//        it is about to sleep, it doesn't, and tries for the poller.
+//  [SB2] Of two workers that serve all events by turns, the second to go to
+//        sleep finds the poller taken, and stands by. One that goes to sleep in
+//        the poller finds nobody standing by if the other one still runs. If
+//        all that run have begun no other task since it last went to sleep
+//        there, they are held up: it has them marked if they sleep [RV3], and
+//        wakes one more worker to stand by. Not the first time, when it has
+//        just been woken itself, for it has an event to care for by then. Where
+//        nobody is left to wake, the watch starts one.
+//  [SB3] Whether there is room for who stands by [RV1] isn't
+//        asked: mostly it sleeps, and those that run are held up. If it turns
+//        out that they aren't, there is a surplus for a while [RV4].
 #include "flare/fiber/scheduler/scheduling_group.h"
 
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/base/malloc_arena.h"
 #include "flare/base/topology.h"
-#include "flare/fiber/diagnostics/stuck_report.h"
-#include "flare/fiber/scheduler/memory_watch.h"
-#include "flare/fiber/scheduler/watch.h"
+#include "flare/fiber/scheduler/poked_thread.h"
+#include "flare/fiber/scheduler/thread_state.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
 namespace {
 
-using SleepPlace = Worker::Parking::SleepPlace;
+using SleepPlace = WorkerState::Parking::SleepPlace;
 
 }  // namespace
 
@@ -69,10 +129,10 @@ SchedulingGroup::SchedulingGroup(Options options)
   CHECK_GE(options_.workers, 1U);
   const std::size_t capacity = options_.workers + options_.reserve;
   CHECK_LE(capacity, kMaxGroupSize);
-  CHECK(options_.reserve == 0 || options_.workers > 1);  // reserve.cc [RV5]
+  CHECK(options_.reserve == 0 || options_.workers > 1);  // [RV5]
   for (std::size_t i = 0; i < capacity; ++i) {
     // All groups are as large.
-    workers_.push_back(std::make_unique<Worker>(
+    workers_.push_back(options_.make_worker(
         this, i, options_.index * capacity + i, options_.schedule));
     workers_.back()->run_queue().set_capacity(options_.run_queue_slots);
   }
@@ -96,7 +156,7 @@ void SchedulingGroup::PlaceThread(std::size_t index) const {
 
 bool SchedulingGroup::GetFirstStacks() {
   for (std::size_t i = 0; i < limit(); ++i) {
-    if (!workers_[i]->GetFirstStacks()) return false;
+    if (!workers_[i]->spares().GetFirst()) return false;
   }
   return true;
 }
@@ -190,7 +250,7 @@ bool SchedulingGroup::WakeWorker(std::size_t index) {
 }
 
 void SchedulingGroup::Unpark(std::size_t index) {
-  Worker::Parking& parking = workers_[index]->parking();
+  WorkerState::Parking& parking = workers_[index]->parking();
   // Read before the store below: after it the worker may be gone from here.
   const SleepPlace place = parking.place;
   // release: pairs with the acquire in Park [P3].
@@ -203,6 +263,13 @@ void SchedulingGroup::Unpark(std::size_t index) {
     case SleepPlace::kFutex:
       FutexWake(&parking.word, 1);
   }
+}
+
+// In this order: the watch makes deferred tasks injected ones (shutdown.cc
+// [SD1]).
+bool SchedulingGroup::LooksIdle() const noexcept {
+  return idle_mask() == all_idle_mask() && deferred() == 0 && injected() == 0 &&
+         !CanTakeAside();
 }
 
 void SchedulingGroup::WakeAllIdle() {
@@ -225,7 +292,7 @@ void SchedulingGroup::ReleasePoller() {
   polling_.store(false, std::memory_order_release);
 }
 
-Worker::Parking::SleepPlace SchedulingGroup::ChoosePlace() {
+WorkerState::Parking::SleepPlace SchedulingGroup::ChoosePlace() {
   if (TryAcquirePoller()) return SleepPlace::kPoller;
   return TryBecomeStandby() ? SleepPlace::kStandby : SleepPlace::kFutex;
 }
@@ -243,19 +310,19 @@ void SchedulingGroup::EndSearch() {
   searching_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-std::int64_t SchedulingGroup::SleepDeadline(const Worker& worker,
+std::int64_t SchedulingGroup::SleepDeadline(const WorkerState& worker,
                                             bool in_poller) const {
-  std::int64_t deadline = worker.TrimDeadline();
-  if (!in_poller) return std::min(deadline, worker.timers_.next_deadline());
+  std::int64_t deadline = worker.spares().trim_deadline();
+  if (!in_poller) return std::min(deadline, worker.timers().next_deadline());
   for (std::size_t i = 0; i < size(); ++i) {
-    deadline = std::min(deadline, workers_[i]->timers_.next_deadline());
+    deadline = std::min(deadline, workers_[i]->timers().next_deadline());
   }
   return deadline;
 }
 
-bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
+bool SchedulingGroup::Park(WorkerState* worker, TaskList* ready) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
-  Worker::Parking& parking = worker->parking();
+  WorkerState::Parking& parking = worker->parking();
   UnmarkBlocked(bit);
   const SleepPlace place = ChoosePlace();
   const bool in_poller = place == SleepPlace::kPoller;
@@ -269,7 +336,7 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   // The others' tasks are no longer sure to be taken by anybody awake; and
   // there is somebody now to help a neighbour.
   if (watch_ != nullptr &&
-      ((others | bit) != all_idle_mask() || neighbours_.AnyBusy())) {
+      ((others | bit) != all_idle_mask() || AnyNeighbourIsBusy())) {
     watch_->Poke();
   }
   if (shutdown_->requested()) [[unlikely]] {
@@ -284,12 +351,12 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   if (injection_.empty() && deferred_.empty() && !MayTakeAside(*worker) &&
       !unpolled && !shutdown_->finished()) {
     std::int64_t deadline = SleepDeadline(*worker, in_poller);
-    if (worker->spares_ == nullptr) [[unlikely]] {  // worker_stacks.cc [ST6]
-      deadline = std::min(deadline, NowNs() + Worker::kStackRetryNs);
+    if (worker->spares().empty()) [[unlikely]] {  // spare_carriers.cc [ST6]
+      deadline = std::min(deadline, NowNs() + kStackRetryNs);
     }
     if (in_poller) {
       SummonStandby(worker);
-      Worker::Bump(worker->counters_.polls);
+      worker->CountPoll();
       // 0 would mean "don't wait"; a past deadline does the same.
       options_.poller->Poll(std::max<std::int64_t>(deadline, 1), ready);
     } else if (place == SleepPlace::kStandby) {
@@ -303,9 +370,9 @@ bool SchedulingGroup::Park(Worker* worker, TaskList* ready) {
   return FinishPark(worker);
 }
 
-bool SchedulingGroup::FinishPark(Worker* worker) {
+bool SchedulingGroup::FinishPark(WorkerState* worker) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
-  Worker::Parking& parking = worker->parking();
+  WorkerState::Parking& parking = worker->parking();
   // seq_cst: as the fetch_or in Park and the exchange in Retire; [P3].
   const bool woken =
       (idle_.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0;
@@ -334,9 +401,9 @@ bool SchedulingGroup::FinishPark(Worker* worker) {
   return woken;
 }
 
-// worker_stacks.cc [ST3]
-bool SchedulingGroup::MayTakeAside(const Worker& worker) const {
-  return worker.spares_ != nullptr && shortage_.aside() != 0;
+// spare_carriers.cc [ST3]
+bool SchedulingGroup::MayTakeAside(const WorkerState& worker) const {
+  return !worker.spares().empty() && shortage_.aside() != 0;
 }
 
 void SchedulingGroup::PutAside(Task* task) {
@@ -344,7 +411,7 @@ void SchedulingGroup::PutAside(Task* task) {
   WakeForAside();
 }
 
-// worker_stacks.cc [ST3]
+// spare_carriers.cc [ST3]
 void SchedulingGroup::WakeForAside() {
   // The push was before this, and is seq_cst, as these loads are.
   if (shortage_.aside() == 0) return;
@@ -358,10 +425,11 @@ void SchedulingGroup::WakeForAside() {
   }
 }
 
-// worker_stacks.cc [ST6]
+// spare_carriers.cc [ST6]
 void SchedulingGroup::PassAsideOn() {
   if (shortage_.aside() == 0 || shortage_.mask() != all_idle_mask()) return;
-  SchedulingGroup* const neighbour = neighbours_.AnyWithStacks();
+  SchedulingGroup* const neighbour = neighbours_.Find(
+      [](const SchedulingGroup* group) { return !group->shortage().any(); });
   if (neighbour == nullptr) return;
   neighbour->InjectAll(shortage_.TakeAside(shortage_.aside()));
 }
@@ -371,6 +439,185 @@ void SchedulingGroup::FireTimers(std::int64_t now_ns) {
     TimerWheel& wheel = workers_[i]->timers();
     if (wheel.next_deadline() <= now_ns) wheel.Fire(now_ns);
   }
+}
+
+// --- Workers in reserve ---
+
+int SchedulingGroup::Vacancies(std::uint64_t idle) const noexcept {
+  const int running = std::popcount(all_idle_mask() & ~idle & ~blocked_mask());
+  return static_cast<int>(limit()) - running;
+}
+
+std::size_t SchedulingGroup::wakeable() const noexcept {
+  const std::uint64_t idle = idle_mask();
+  return static_cast<std::size_t>(
+      std::clamp(Vacancies(idle), 0, std::popcount(idle)));
+}
+
+std::uint64_t SchedulingGroup::NextToWake(std::uint64_t idle) const noexcept {
+  if (idle == 0) return 0;
+  // Rather not the one that waits for IO; else the lowest, so that load gathers
+  // on few workers. relaxed: a preference.
+  const std::uint64_t poller =
+      idle & poller_bit_.load(std::memory_order_relaxed);
+  const std::uint64_t others = idle & ~poller;
+  std::uint64_t from = others != 0 ? others : poller;
+  if (size() != limit()) {
+    const int room = Vacancies(idle);  // [RV2]
+    if (room <= 0) return 0;
+    if (room == 1 && poller != 0) from = poller;
+  }
+  return from & -from;
+}
+
+void SchedulingGroup::MarkBlocked(std::uint64_t suspects) {
+  suspects &= ~blocked_mask();
+  std::uint64_t blocked = 0;
+  for (; suspects != 0; suspects &= suspects - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(suspects));
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    const WorkerState& worker = *workers_[i];
+    const std::uint64_t tasks = worker.tasks_begun();
+    if (!SleepsInKernel(worker.thread_id())) continue;
+    // In that task still, and not for want of any.
+    if (worker.tasks_begun() == tasks && (idle_mask() & bit) == 0) {
+      blocked |= bit;
+    }
+  }
+  if (blocked == 0) return;
+  // relaxed, both: as in blocked_mask(); a counter.
+  blocked &= ~blocked_.fetch_or(blocked, std::memory_order_relaxed);
+  marks_.fetch_add(static_cast<std::uint64_t>(std::popcount(blocked)),
+                   std::memory_order_relaxed);
+  WantStandby(NowNs() + kStandbyNs);
+}
+
+// Has what the worker had been given back before.
+bool SchedulingGroup::Retire(WorkerState* worker) {
+  const std::uint64_t bit = std::uint64_t{1} << worker->index();
+  WorkerState::Parking& parking = worker->parking();
+  parking.place = WorkerState::Parking::SleepPlace::kFutex;
+  // relaxed: both published by the exchange.
+  parking.word.store(1, std::memory_order_relaxed);
+  std::uint64_t idle = idle_mask();
+  do {
+    if (Vacancies(idle) >= 0 || shutdown_->requested()) return false;
+    // seq_cst: as the fetch_or in Park [P1] [P2]; [RV4].
+  } while (!idle_.compare_exchange_weak(idle, idle | bit,
+                                        std::memory_order_seq_cst));
+  const std::int64_t deadline = SleepDeadline(*worker, /*in_poller=*/false);
+  if (!MayTakeAside(*worker) && deadline > NowNs()) {
+    FutexWait(&parking.word, 1, deadline);
+  }
+  return FinishPark(worker);
+}
+
+bool SchedulingGroup::StartReserve() {
+  const std::size_t next = size();
+  if (next == capacity()) return false;
+  if (!workers_[next]->spares().GetFirst()) {
+    workers_[next]->spares().Keep(0);
+    return false;
+  }
+  // seq_cst: pair with the loads in size() and rouses() [RV5].
+  size_.store(next + 1, std::memory_order_seq_cst);
+  rouses_.fetch_add(1, std::memory_order_seq_cst);
+  try {
+    workers_[next]->Start();
+    return true;
+  } catch (const std::system_error& error) {
+    LOG_EVERY_N(ERROR, 1000)
+        << "can't start another worker in place of one that is blocked: "
+        << error.what();
+    workers_[next]->spares().Keep(0);
+    size_.store(next, std::memory_order_seq_cst);  // Pairs with size().
+    // Who has parked meanwhile took it for one that is awake, and may have left
+    // nobody in the poller [P6].
+    Wake(1);
+    if (shutdown_->requested()) shutdown_->FinishIfQuiescent();
+    return false;
+  }
+}
+
+// --- Standing by ---
+
+bool SchedulingGroup::TryBecomeStandby() {
+  // acquire: pairs with the release in LeaveStandby.
+  return LacksStandby(NowNs()) &&
+         !standby_taken_.exchange(true, std::memory_order_acquire);
+}
+
+void SchedulingGroup::LeaveStandby() {
+  // release: pairs with the exchange in TryBecomeStandby.
+  standby_taken_.store(false, std::memory_order_release);
+}
+
+void SchedulingGroup::SummonStandby(WorkerState* worker) {
+  if (!LacksStandby(NowNs())) return;
+  const WorkerState::Parking::Others now = LookAtOthers(*worker);
+  const bool held_up = now.running != 0 && now == worker->parking().others;
+  worker->parking().others = now;
+  if (!held_up) return;
+  MarkBlocked(now.running);
+  WakeToStandBy();
+}
+
+WorkerState::Parking::Others SchedulingGroup::LookAtOthers(
+    const WorkerState& worker) const noexcept {
+  WorkerState::Parking::Others others;
+  others.running = all_idle_mask() & ~idle_mask();
+  others.running &= ~(std::uint64_t{1} << worker.index());
+  for (std::uint64_t mask = others.running; mask != 0; mask &= mask - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(mask));
+    others.tasks += workers_[i]->tasks_begun();
+  }
+  return others;
+}
+
+bool SchedulingGroup::WakeToStandBy() {
+  // relaxed: a preference.
+  std::uint64_t idle =
+      idle_mask() & ~poller_bit_.load(std::memory_order_relaxed);
+  for (; idle != 0; idle &= idle - 1) {
+    // The lowest, so that load gathers on few workers. It finds nothing to do.
+    if (WakeWorker(static_cast<std::size_t>(std::countr_zero(idle)))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// --- Neighbours ---
+
+SchedulingGroup* SchedulingGroup::MostIdleNeighbour(int periods) const {
+  const auto most_idle_of = [](const Neighbours::Circle& circle) {
+    SchedulingGroup* best = nullptr;
+    std::size_t most = 0;
+    for (SchedulingGroup* group : circle.groups) {
+      const std::size_t idle = group->wakeable();
+      if (idle > most) {
+        most = idle;
+        best = group;
+      }
+    }
+    return best;
+  };
+  const Neighbours::Circle& far = neighbours_.far();
+  SchedulingGroup* const near = most_idle_of(neighbours_.near());
+  if (near != nullptr || far.groups.empty() || periods < far.ratio) return near;
+  return most_idle_of(far);
+}
+
+bool SchedulingGroup::AnyNeighbourIsIdle() const {
+  return neighbours_.Find([](const SchedulingGroup* group) {
+    return group->CanWake();
+  }) != nullptr;
+}
+
+bool SchedulingGroup::AnyNeighbourIsBusy() const {
+  return neighbours_.Find([](const SchedulingGroup* group) {
+    return !group->CanWake();
+  }) != nullptr;
 }
 
 }  // namespace flare::fiber

@@ -15,28 +15,34 @@
 #include "flare/base/clock.h"
 #include "flare/base/cpu.h"
 #include "flare/base/histogram.h"
+#include "flare/fiber/scheduler/group_size.h"
 #include "flare/fiber/scheduler/injection_queue.h"
 #include "flare/fiber/scheduler/neighbours.h"
 #include "flare/fiber/scheduler/poller.h"
+#include "flare/fiber/scheduler/run_queue.h"
 #include "flare/fiber/scheduler/shutdown.h"
-#include "flare/fiber/scheduler/worker.h"
+#include "flare/fiber/scheduler/stack_shortage.h"
+#include "flare/fiber/scheduler/task_list.h"
+#include "flare/fiber/scheduler/worker_state.h"
 #include "flare/fiber/stack/stack.h"
-#include "flare/fiber/stack/stack_shortage.h"
-#include "flare/fiber/startup/plan.h"
-#include "flare/fiber/task.h"
 
 namespace flare::fiber {
 
-class MemoryWatch;
-class StuckWatch;
-class Watch;
+class PokedThread;
+class Schedule;
 
-class SchedulingGroup {
+class SchedulingGroup final : public Shutdown::Member {
  public:
+  // Makes the worker with that index in the group, and that number among all.
+  using MakeWorker = std::unique_ptr<WorkerState> (*)(SchedulingGroup* group,
+                                                      std::size_t index,
+                                                      std::size_t number,
+                                                      Schedule* schedule);
+
   struct Options {
     std::size_t index = 0;
     std::size_t workers = 1;  // That run at a time.
-    // Further ones, for when some of those block their threads (reserve.cc);
+    // Further ones, for when some of those block their threads [RV1];
     // kMaxGroupSize at most with them.
     std::size_t reserve = 0;
     int node = -1;          // NUMA node; -1: not bound.
@@ -54,11 +60,12 @@ class SchedulingGroup {
     // never.
     std::int64_t stack_idle_ns = 10'000'000'000;
     std::unique_ptr<Poller> poller;
-    Schedule* schedule = nullptr;  // Outlives the group.
+    Schedule* schedule = nullptr;      // Outlives the group.
+    MakeWorker make_worker = nullptr;  // Worker::Make; must be given.
   };
 
   explicit SchedulingGroup(Options options);
-  ~SchedulingGroup();
+  ~SchedulingGroup() override;
 
   SchedulingGroup(const SchedulingGroup&) = delete;
   SchedulingGroup& operator=(const SchedulingGroup&) = delete;
@@ -66,16 +73,25 @@ class SchedulingGroup {
   // The other groups whose work this one may take.
   Neighbours& neighbours() noexcept { return neighbours_; }
   const Neighbours& neighbours() const noexcept { return neighbours_; }
+  // What the watch asks of them (watch.cc): the one with the most sleeping
+  // workers, if any has some, a far one only if no near one has, after so many
+  // `periods` of shortage as its ratio is; nullptr: none. Does any, near or
+  // far, have a sleeping worker? Any thread.
+  SchedulingGroup* MostIdleNeighbour(int periods) const;
+  bool AnyNeighbourIsIdle() const;
+
   // The shutdown that the group takes part in; before Start().
   void SetShutdown(Shutdown* shutdown) { shutdown_ = shutdown; }
-  // Has the runtime been asked to end?
+  // Has the runtime been asked to end, and has it ended?
   bool ending() const noexcept { return shutdown_->requested(); }
-  // The watch to poke when workers go to sleep or wake; before Start().
-  void SetWatch(Watch* watch) { watch_ = watch; }
+  bool finished() const noexcept { return shutdown_->finished(); }
+  // The thread of the watch, to poke when workers go to sleep or wake; before
+  // Start().
+  void SetWatch(PokedThread* thread) { watch_ = thread; }
   // The same for stuck reports; nullptr: there are none.
-  void SetStuckWatch(StuckWatch* watch) { stuck_watch_ = watch; }
+  void SetStuckWatch(PokedThread* thread) { stuck_watch_ = thread; }
   // The same for what returns memory; nullptr: nothing does.
-  void SetMemoryWatch(MemoryWatch* watch) { memory_watch_ = watch; }
+  void SetMemoryWatch(PokedThread* thread) { memory_watch_ = thread; }
 
   // Gets the stacks that the workers start with. False: there are none.
   bool GetFirstStacks();
@@ -114,7 +130,7 @@ class SchedulingGroup {
   // Wakes the worker `index` if it is idle, to look at its timers or at the
   // stop flag again. True: it was. Any thread.
   bool WakeWorker(std::size_t index);
-  void WakeAllIdle();
+  void WakeAllIdle() override;
 
   std::size_t index() const noexcept { return options_.index; }
   int node() const noexcept { return options_.node; }
@@ -128,7 +144,9 @@ class SchedulingGroup {
   // Workers that may run at a time, not counting those that are known to block
   // their threads.
   std::size_t limit() const noexcept { return options_.workers; }
-  Worker* worker(std::size_t i) const noexcept { return workers_[i].get(); }
+  WorkerState* worker(std::size_t i) const noexcept {
+    return workers_[i].get();
+  }
   Poller* poller() const noexcept { return options_.poller.get(); }
   // Of the poller; 0 without one.
   std::size_t pending_events() const noexcept {
@@ -161,7 +179,7 @@ class SchedulingGroup {
   // The limit isn't reached.
   bool HasVacancy() const noexcept { return Vacancies(idle_mask()) > 0; }
 
-  // Workers that have been found to block their threads (reserve.cc). Bit i:
+  // Workers that have been found to block their threads [RV1]. Bit i:
   // worker i does. relaxed: says how many should run, no more.
   std::uint64_t blocked_mask() const noexcept {
     return blocked_.load(std::memory_order_relaxed);
@@ -192,7 +210,7 @@ class SchedulingGroup {
   }
 
   // Until `until_ns` (NowNs()), if not for longer already, a worker is to stand
-  // by for the one in the poller (standby.cc). Any thread, all these.
+  // by for the one in the poller [SB1]. Any thread, all these.
   void WantStandby(std::int64_t until_ns) noexcept {
     // relaxed, both: a preference.
     if (until_ns > standby_until_ns_.load(std::memory_order_relaxed)) {
@@ -215,9 +233,11 @@ class SchedulingGroup {
   bool WakeToStandBy();
   // How often workers have come out of sleep. seq_cst: pairs with the count in
   // Park (shutdown.cc [SD1]).
-  std::uint64_t rouses() const noexcept {
+  std::uint64_t rouses() const noexcept override {
     return rouses_.load(std::memory_order_seq_cst);
   }
+  // All workers sleep, and nothing is queued.
+  bool LooksIdle() const noexcept override;
   std::size_t injected() const noexcept { return injection_.size(); }
 
   // Nobody has begun to look for IO between tasks since `interval_ns` before
@@ -244,9 +264,9 @@ class SchedulingGroup {
     return wakes_.load(std::memory_order_relaxed);  // A counter.
   }
 
-  // How long ready tasks have waited to be run: see DelayProbe in worker.h.
+  // How long ready tasks have waited to be run: see delay_probe.h.
   ConcurrentHistogram& ready_delays() noexcept { return ready_delays_; }
-  // Tasks wait for a stack (worker_stacks.cc), and a worker could take them.
+  // Tasks wait for a stack (spare_carriers.cc), and a worker could take them.
   bool CanTakeAside() const noexcept {
     return shortage_.aside() != 0 && shortage_.mask() != all_idle_mask();
   }
@@ -254,46 +274,29 @@ class SchedulingGroup {
     return ~std::uint64_t{0} >> (kMaxGroupSize - size());
   }
 
- private:
-  friend class Worker;
+  // For the group's workers only, each on its own thread.
+
+  InjectionQueue& injection() noexcept { return injection_; }
 
   // Sleeps until there may be work: woken, a timer due, or the poller found
   // something, which it appends to `*ready`. True: somebody woke it, and has
   // counted it as searching.
-  bool Park(Worker* worker, TaskList* ready);
-  // The rest of it, once it is awake again.
-  bool FinishPark(Worker* worker);
-  std::int64_t SleepDeadline(const Worker& worker, bool in_poller) const;
-
-  // Where a worker is to sleep, with the right to it.
-  Worker::Parking::SleepPlace ChoosePlace();
-
-  // The right to stand by, for one thread at a time (standby.cc).
-  bool TryBecomeStandby();
-  void LeaveStandby();
-  // For a worker that is about to sleep in the poller, as its bit says: has
-  // somebody stand by if nobody does and all that run are held up.
-  void SummonStandby(Worker* worker);
-  // The workers that run, but for `worker`, and how far they are.
-  Worker::Parking::Others LookAtOthers(const Worker& worker) const noexcept;
+  bool Park(WorkerState* worker, TaskList* ready);
+  // Sleeps, whatever work there is, if there still is a surplus. True: as Park.
+  bool Retire(WorkerState* worker);
+  std::int64_t SleepDeadline(const WorkerState& worker, bool in_poller) const;
 
   // The right to use the poller, for one thread at a time.
   bool TryAcquirePoller();
   void ReleasePoller();
 
-  // For so long after a task has been found to block its thread a worker is to
-  // stand by.
-  static constexpr std::int64_t kStandbyNs = 100'000'000;
   // Looking for work at siblings is limited to so many at a time.
-  static constexpr int kMaxSearchers = 2;
   bool BeginSearch();
   void EndSearch();
 
   // Fires whatever timers of the group are due.
   void FireTimers(std::int64_t now_ns);
 
-  // Tasks wait for a stack, and the worker has one.
-  bool MayTakeAside(const Worker& worker) const;
   // Lets a task wait until a worker has a stack to spare.
   void PutAside(Task* task);
   // Wakes a worker that has stacks if tasks wait for one.
@@ -302,12 +305,38 @@ class SchedulingGroup {
   void PassAsideOn();
 
   // More workers run than should, as one that was thought to block its thread
-  // doesn't any more (reserve.cc).
+  // doesn't any more [RV4].
   bool HasSurplus() const noexcept {
     return size() != limit() && Vacancies(idle_mask()) < 0;
   }
-  // Sleeps, whatever work there is, if there still is a surplus. True: as Park.
-  bool Retire(Worker* worker);
+  // The workers that run, but for `worker`, and how far they are.
+  WorkerState::Parking::Others LookAtOthers(
+      const WorkerState& worker) const noexcept;
+
+ private:
+  // For so long after a task has been found to block its thread a worker is to
+  // stand by.
+  static constexpr std::int64_t kStandbyNs = 100'000'000;
+  static constexpr int kMaxSearchers = 2;
+  // A worker that is short of stacks sleeps for so long [ST6].
+  static constexpr std::int64_t kStackRetryNs = 10'000'000;
+
+  // The rest of Park(), once it is awake again.
+  bool FinishPark(WorkerState* worker);
+
+  // Where a worker is to sleep, with the right to it.
+  WorkerState::Parking::SleepPlace ChoosePlace();
+
+  // The right to stand by, for one thread at a time [SB1].
+  bool TryBecomeStandby();
+  void LeaveStandby();
+  // For a worker that is about to sleep in the poller, as its bit says: has
+  // somebody stand by if nobody does and all that run are held up.
+  void SummonStandby(WorkerState* worker);
+
+  // Tasks wait for a stack, and the worker has one.
+  bool MayTakeAside(const WorkerState& worker) const;
+
   // How many more workers may run, by that idle mask.
   int Vacancies(std::uint64_t idle) const noexcept;
   // One of `idle` that is to be woken next, as a bit; 0: none may be.
@@ -316,13 +345,16 @@ class SchedulingGroup {
   bool WakeSomebody();
   void Unpark(std::size_t index);
 
+  // All workers of some neighbour are awake.
+  bool AnyNeighbourIsBusy() const;
+
   Options options_;
   StackAllocator stacks_;
   StackShortage shortage_;
   Neighbours neighbours_;
-  Watch* watch_ = nullptr;
-  StuckWatch* stuck_watch_ = nullptr;
-  MemoryWatch* memory_watch_ = nullptr;
+  PokedThread* watch_ = nullptr;
+  PokedThread* stuck_watch_ = nullptr;
+  PokedThread* memory_watch_ = nullptr;
   Shutdown* shutdown_ = nullptr;
   InjectionQueue injection_;
   InjectionQueue deferred_;
@@ -345,7 +377,7 @@ class SchedulingGroup {
   // What each search and each look at timers reads, and that seldom changes.
   alignas(kCacheLine) std::atomic<std::size_t> size_;
   std::atomic<std::uint64_t> blocked_{0};
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<WorkerState>> workers_;
 };
 
 }  // namespace flare::fiber

@@ -17,8 +17,6 @@
 
 #include <cstdint>
 
-#include "flare/fiber/scheduler/scheduling_group.h"
-
 namespace flare::fiber {
 
 void Shutdown::Request() {
@@ -52,11 +50,8 @@ void Shutdown::RemoveOutsider() {
 }
 
 bool Shutdown::AllIdle() const {
-  for (const SchedulingGroup* group : groups_) {
-    if (group->idle_mask() != group->all_idle_mask()) return false;
-    // In this order: the watch makes deferred tasks injected ones [SD1].
-    if (group->deferred() != 0 || group->injected() != 0) return false;
-    if (group->CanTakeAside()) return false;
+  for (const Member* member : members_) {
+    if (!member->LooksIdle()) return false;
   }
   // seq_cst: pairs with the changes in AddOutsider and RemoveOutsider [SD3].
   return outsiders_.load(std::memory_order_seq_cst) == 0;
@@ -64,12 +59,12 @@ bool Shutdown::AllIdle() const {
 
 std::uint64_t Shutdown::CountRouses() const {
   std::uint64_t count = 0;
-  for (const SchedulingGroup* group : groups_) count += group->rouses();
+  for (const Member* member : members_) count += member->rouses();
   return count;
 }
 
 void Shutdown::WakeAll() {
-  for (SchedulingGroup* group : groups_) group->WakeAllIdle();
+  for (Member* member : members_) member->WakeAllIdle();
 }
 
 }  // namespace flare::fiber

@@ -12,13 +12,25 @@
 
 namespace flare::fiber {
 
-class SchedulingGroup;
-
 class Shutdown {
  public:
+  // A group of workers that take part. Any thread may call these.
+  class Member {
+   public:
+    // All of its workers are marked as idle, and then nothing is queued there;
+    // seq_cst [SD1] [SD2].
+    virtual bool LooksIdle() const noexcept = 0;
+    // How often workers have come out of sleep; seq_cst [SD1].
+    virtual std::uint64_t rouses() const noexcept = 0;
+    virtual void WakeAllIdle() = 0;
+
+   protected:
+    virtual ~Member() = default;
+  };
+
   // Before the workers start.
-  void SetGroups(std::vector<SchedulingGroup*> groups) {
-    groups_ = std::move(groups);
+  void SetMembers(std::vector<Member*> members) {
+    members_ = std::move(members);
   }
 
   // From here on nothing may come from outside. Doesn't wait.
@@ -55,7 +67,7 @@ class Shutdown {
   std::uint64_t CountRouses() const;
   void WakeAll();
 
-  std::vector<SchedulingGroup*> groups_;
+  std::vector<Member*> members_;
   std::atomic<bool> requested_{false};
   std::atomic<bool> finished_{false};
   std::atomic<std::uint64_t> outsiders_{0};

@@ -1,10 +1,11 @@
 #include "flare/fiber/task.h"
 
+#include <new>
 #include <utility>
 
+#include "flare/fiber/scheduler/runtime_state.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/worker.h"
-#include "flare/fiber/startup/runtime_state.h"
 
 namespace flare::fiber {
 
@@ -15,6 +16,22 @@ void SubmitFrom(Worker* worker, Task* task) {
     worker->Push(task);
   } else {
     NearestGroup()->Inject(task);
+  }
+}
+
+SpawnNode AllocateSpawnNode() {
+  Worker* const worker = CurrentWorker();
+  return {worker != nullptr ? worker->spawn_nodes().Take()
+                            : ::operator new(kSpawnNodeBytes),
+          worker};
+}
+
+void FreeSpawnNode(void* memory) noexcept {
+  Worker* const worker = CurrentWorker();
+  if (worker != nullptr) {
+    worker->spawn_nodes().Put(memory);
+  } else {
+    ::operator delete(memory);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <thread>
 
-#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/scheduler/current_fiber.h"
 
 namespace flare::fiber {
 

@@ -9,11 +9,10 @@
 #include "flare/base/object_pool.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/runtime_state.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/timer_wheel.h"
 #include "flare/fiber/scheduler/worker.h"
-#include "flare/fiber/startup/runtime_state.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 

@@ -19,7 +19,7 @@
 #include "flare/base/cpu.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/fiber/timer.h"
+#include "flare/fiber/scheduler/timer_node.h"
 
 namespace flare::fiber {
 

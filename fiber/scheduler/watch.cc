@@ -117,9 +117,9 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
   const bool still_injected = injected && watched->injected;
   watched->injected = injected;
   SchedulingGroup* const helper =
-      group->neighbours().MostIdle(watched->shortage + 1);
+      group->MostIdleNeighbour(watched->shortage + 1);
   // Far helpers are to be had later only: keep looking.
-  const bool neighbours = helper != nullptr || group->neighbours().AnyIdle();
+  const bool neighbours = helper != nullptr || group->AnyNeighbourIsIdle();
   const bool reserve = group->capacity() != group->limit();
   if (!neighbours && !reserve) return false;
   look_.unsettled = true;
@@ -197,7 +197,7 @@ Watch::Survey Watch::LookAtWorkers(Watched* watched, std::uint64_t idle,
     if (found.same_task) {
       seen.same_task |= bit;
     } else {
-      group->UnmarkBlocked(bit);  // reserve.cc [RV3]
+      group->UnmarkBlocked(bit);  // scheduling_group.cc [RV3]
     }
   }
   return seen;
@@ -220,7 +220,7 @@ bool Watch::IsNeglected(const SchedulingGroup& group, const Survey& seen) {
 
 Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
                                     std::int64_t now_ns) {
-  Worker* const worker = watched->group->worker(index);
+  WorkerState* const worker = watched->group->worker(index);
   const RunQueue& queue = worker->run_queue();
   const Sample last = watched->samples[index];
   Sample now{.valid = true,
@@ -251,7 +251,7 @@ Watch::Findings Watch::LookAtWorker(Watched* watched, std::size_t index,
 bool Watch::Watchable(const SchedulingGroup& group) {
   const std::uint64_t idle = group.idle_mask();
   return idle == 0
-             ? group.capacity() != group.limit() || group.neighbours().AnyIdle()
+             ? group.capacity() != group.limit() || group.AnyNeighbourIsIdle()
              : idle != group.all_idle_mask();
 }
 

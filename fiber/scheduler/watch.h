@@ -23,9 +23,9 @@
 // A group all of whose workers are busy is helped in the same cases. Workers
 // whose thread is asleep in the kernel, in a task that has lasted for 200 us,
 // are marked, and ones from the group's reserve run in their place
-// (reserve.cc). Else a sleeping worker of a neighbour helps: one is invited
-// (neighbours.h) and woken. It takes tasks and fires timers; IO waits for the
-// group's own workers.
+// (scheduling_group.cc [RV1]). Else a sleeping worker of a neighbour helps: one
+// is invited (neighbours.h) and woken. It takes tasks and fires timers; IO
+// waits for the group's own workers.
 //
 // While workers are found to block their threads, one more stands by for the
 // next event, so that the watch has less to find
@@ -47,7 +47,6 @@
 namespace flare::fiber {
 
 class SchedulingGroup;
-class Worker;
 
 class Watch {
  public:
@@ -60,9 +59,9 @@ class Watch {
   void Start();
   void Stop();
 
-  // A worker has gone to sleep or woken: the watch may have something to do.
-  // One load while it is awake, a system call to wake it otherwise [WA1].
-  void Poke() { thread_.Poke(); }
+  // For workers to poke: one has gone to sleep or woken, and the watch may have
+  // something to do [WA1].
+  PokedThread* thread() noexcept { return &thread_; }
 
   // Idle workers woken so far.
   std::uint64_t wakes() const noexcept {

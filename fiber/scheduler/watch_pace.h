@@ -17,8 +17,8 @@ struct LookResult {
   // Some group is busy, or one of its workers runs another task than at the
   // last look, or has to be helped.
   bool unsettled = false;
-  // In some group no standby (standby.cc) is wanted, or none can be, as all
-  // workers run.
+  // In some group no standby (scheduling_group.cc [SB1]) is wanted, or none can
+  // be, as all workers run.
   bool unguarded = false;
   // In some group tasks or events wait, if not for long yet; or a standby is
   // wanted, and nobody would notice the next event.

@@ -5,47 +5,41 @@
 #ifndef FLARE_FIBER_WORKER_H_
 #define FLARE_FIBER_WORKER_H_
 
-#include <sys/types.h>
-
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <new>
+#include <memory>
 #include <thread>
 
-#include "flare/base/cpu.h"
 #include "flare/fiber/scheduler/carrier.h"
-#include "flare/fiber/scheduler/run_queue.h"
-#include "flare/fiber/scheduler/timer_wheel.h"
-#include "flare/fiber/task.h"
+#include "flare/fiber/scheduler/delay_probe.h"
+#include "flare/fiber/scheduler/spawn_nodes.h"
+#include "flare/fiber/scheduler/task_list.h"
+#include "flare/fiber/scheduler/worker_state.h"
 
 namespace flare::fiber {
 
 class Schedule;
 class SchedulingGroup;
 
-class Worker {
+class Worker final : public WorkerState {
  public:
   // `index` is that within the group, `number` that among all workers.
   // `schedule`: nullptr but in tests (schedule.h).
   Worker(SchedulingGroup* group, std::size_t index, std::size_t number,
          Schedule* schedule);
-  ~Worker();
+  ~Worker() override;
 
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
+  // The same, as a group makes its workers (SchedulingGroup::Options).
+  static std::unique_ptr<WorkerState> Make(SchedulingGroup* group,
+                                           std::size_t index,
+                                           std::size_t number,
+                                           Schedule* schedule);
 
-  void Start();
-  void Join();  // If it was started.
+  void Start() override;
+  void Join() override;
 
   SchedulingGroup* group() const noexcept { return group_; }
-  std::size_t index() const noexcept { return index_; }    // Within the group.
-  std::size_t number() const noexcept { return number_; }  // Among all workers.
   Carrier* current() const noexcept { return current_; }
-  // Of its thread, as of gettid(); 0 before that has started. Any thread.
-  pid_t thread_id() const noexcept {
-    return thread_id_.load(std::memory_order_relaxed);  // Only the number.
-  }
 
   // Queues `task` behind what this worker has; its own thread only.
   void Push(Task* task) {
@@ -64,79 +58,14 @@ class Worker {
   // The same, but behind all that this worker has, and all pending events.
   bool PushBehindEvents(Task* task);
 
-  // Any thread.
-  RunQueue& run_queue() noexcept { return run_queue_; }
-  TimerWheel& timers() noexcept { return timers_; }
-
-  // Nodes for spawned closures, owner only.
-  void* AllocateNode() {
-    if (nodes_ == nullptr) [[unlikely]] {
-      RefillNodes();
-    }
-    FreeNode* const node = nodes_;
-    nodes_ = node->next;
-    --node_count_;
-    return node;
-  }
-  void RecycleNode(void* memory) {
-    nodes_ = new (memory) FreeNode{nodes_};
-    if (++node_count_ >= 2 * kNodeBatch) [[unlikely]] {
-      ReturnNodes();
-    }
-  }
-
-  // What the parking protocol (scheduling_group.cc) keeps here.
-  struct alignas(kCacheLine) Parking {
-    // 1 while it sleeps or is about to; the waker stores 0.
-    std::atomic<std::uint32_t> word{0};
-    // Where it sleeps. Written before the idle bit is set, read by the thread
-    // that has cleared that bit.
-    enum class SleepPlace : std::uint8_t { kFutex, kPoller, kStandby };
-    SleepPlace place = SleepPlace::kFutex;
-    // Its own, for standby.cc: who else ran, and the number of tasks they had
-    // begun, when it last went to sleep in the poller.
-    struct Others {
-      std::uint64_t running = 0;
-      std::uint64_t tasks = 0;
-      bool operator==(const Others&) const = default;
-    };
-    Others others;
-  };
-  Parking& parking() noexcept { return parking_; }
-
-  // For the watch and for statistics: written by this worker, read by anyone.
-  // relaxed throughout: each is a counter of its own.
-  struct Counters {
-    std::atomic<std::uint64_t> tasks{0};
-    std::atomic<std::uint64_t> suspends{0};
-    std::atomic<std::uint64_t> resumes{0};
-    std::atomic<std::uint64_t> steals{0};  // From all, the next two included.
-    std::atomic<std::uint64_t> near_steals{0};  // From groups of the same node.
-    std::atomic<std::uint64_t> far_steals{0};   // ... of other nodes.
-    std::atomic<std::uint64_t> parks{0};
-    std::atomic<std::uint64_t> polls{0};
-    std::atomic<std::uint64_t> overflows{0};
-  };
-  const Counters& counters() const noexcept { return counters_; }
-  // Changes whenever it begins or resumes a task. Any thread.
-  std::uint64_t tasks_begun() const noexcept {
-    return counters_.tasks.load(std::memory_order_relaxed);  // As above.
-  }
+  // Memory for spawned closures; its own thread only.
+  SpawnNodes& spawn_nodes() noexcept { return spawn_nodes_; }
 
  private:
   friend class BlockingRegion;
-  friend class Carrier;
-  friend class SchedulingGroup;
-  friend struct FiberInspector;  // debug_layout.cc
   friend void SuspendFiber(WaitReason reason, void (*hook)(void*),
                            void* argument);
 
-  struct FreeNode {
-    FreeNode* next;
-  };
-  static constexpr std::size_t kNodeBatch = 256;
-  // More than fibers end, in a relay, between two that are suspended.
-  static constexpr std::size_t kMaxSpares = 1024;
   // Ring tasks run between two looks at the injection queue, timers and IO, or
   // fewer if they are expected to take longer than this. Of the group's workers
   // one looks for IO in this time, as long as there are tasks to run.
@@ -156,18 +85,12 @@ class Worker {
   static constexpr std::int64_t kKeepNs = 500'000;
   // A worker retires after there has been a surplus for so long.
   static constexpr std::int64_t kSurplusNs = 1'000'000;
-  static constexpr std::int64_t kProbeIntervalNs = 1'000'000;
-  static constexpr std::int64_t kStackRetryNs = 10'000'000;
 
-  // A counter that only this thread writes: no read-modify-write needed.
-  static void Bump(std::atomic<std::uint64_t>& counter) {
-    counter.store(counter.load(std::memory_order_relaxed) + 1,
-                  std::memory_order_relaxed);
-  }
-
-  // The loop (carrier.cc), and what it runs (worker.cc).
+  // The loop.
 
   void ThreadMain();
+  // The bottom of each carrier's stack.
+  static void EnterLoop(void* carrier, void* worker);
   // The scheduling loop; runs on carriers. Leaves (by switching to the thread's
   // own stack) when the group stops.
   // A second one keeps the stack profile (stack_profile.h).
@@ -218,18 +141,11 @@ class Worker {
   void BeginAfterSleep();
   std::uint32_t TasksIn(std::int64_t ns) const;
 
-  // A task that measures how long it takes to be run: it goes the way of all
-  // others, through the ring, and may be stolen. Once a millisecond at most.
-  struct DelayProbe : Task {
-    static void Run(Task* self);
-    SchedulingGroup* group = nullptr;
-    std::int64_t queued_at_ns = 0;
-    std::int64_t next_at_ns = 0;  // Not before this.
-    std::atomic<bool> queued{false};
-  };
+  // Measures how long tasks wait, now and then.
   void Probe(std::int64_t now_ns);
 
-  // IO (worker_io.cc).
+  // IO: when to look, what to do with what the poller hands out, and which
+  // tasks wait until nothing is left to hand out.
 
   // Polls once without waiting.
   void LookForIo();
@@ -241,7 +157,8 @@ class Worker {
   // The first of the tasks that wait for those; nullptr: there are none.
   Task* FromDeferred();
 
-  // Tasks of others (worker_search.cc).
+  // Where a worker that has run out of work looks for some: what waits for the
+  // whole group, its siblings' rings, and other groups.
 
   Task* FromInjectionQueue();
   TaskList TakeInjected(std::size_t most);
@@ -253,7 +170,7 @@ class Worker {
   Task* StealFromGroup(SchedulingGroup* victim);
   Task* StealFrom(RunQueue* victim);
 
-  // More workers than should run (reserve.cc) [RV4].
+  // More workers than should run [RV4].
 
   // If there has been a surplus for long: what is queued here is the group's,
   // and this worker is to retire.
@@ -261,67 +178,30 @@ class Worker {
   // Sleeps. True: as SchedulingGroup::Park.
   bool Retire();
 
-  // Switching (carrier.cc).
+  // Switching.
 
   // Returns the worker that switched back.
   Worker* SwitchTo(Carrier* from, Carrier* to);
   void AfterSwitch(Carrier* self);
   Carrier* NextCarrier();
 
-  // Spare carriers (worker_stacks.cc), with the rules [ST1] to [ST6].
+  // Running out of stacks (spare_carriers.cc).
 
-  Carrier* TakeSpare() {  // There is one [ST1].
-    Carrier* const carrier = spares_;
-    spares_ = carrier->next_spare_;
-    --spare_count_;
-    return carrier;
-  }
-  void AddSpare(Carrier* carrier) {
-    if (spare_count_ >= kMaxSpares) [[unlikely]] {
-      carrier->Destroy();
-      return;
-    }
-    carrier->next_spare_ = spares_;
-    spares_ = carrier;
-    ++spare_count_;
-  }
-  // Before the start. False: there are no stacks.
-  bool GetFirstStacks();
-  bool GetSpare();
-  void KeepSpares(std::size_t count);
   // The first task of the loop after it was switched to.
   Task* NextOnArrival() {
-    if (spares_ == nullptr) [[unlikely]] {
+    if (spares_.empty()) [[unlikely]] {
       return NextWithoutSpare();
     }
     return Next();
   }
   Task* NextWithoutSpare();
-  static bool IsResumption(const Task* task) {
-    return task->run == &Carrier::Resume;
-  }
   // Of the tasks that wait for a stack.
   TaskList TakeAside(std::size_t most);
   // For when some worker of the group is short, perhaps this one.
   void EaseShortage();
-  void TrimSpares(std::int64_t now_ns);
-  std::int64_t TrimDeadline() const;
-
-  // Memory of closures (worker_nodes.cc).
-
-  void RefillNodes();
-  void ReturnNodes();
 
   SchedulingGroup* const group_;
-  const std::size_t index_;
-  const std::size_t number_;
-
-  // Owner only, hot.
-  Carrier* current_ = nullptr;
-  Carrier* spares_ = nullptr;
-  std::size_t spare_count_ = 0;
-  FreeNode* nodes_ = nullptr;
-  std::size_t node_count_ = 0;
+  SpawnNodes spawn_nodes_;
   // What to do on arrival after a switch: keep the carrier that was left, or
   // run the hook of the fiber that suspended itself.
   Carrier* vacated_ = nullptr;
@@ -347,7 +227,6 @@ class Worker {
   SchedulingGroup* invited_by_ = nullptr;   // ... whose timers may be due.
   const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
   std::uint32_t random_;
-  std::int64_t next_trim_ns_ = 0;
   std::int64_t estimate_since_ns_ = 0;
   std::uint64_t estimate_tasks_ = 0;
   std::int64_t mean_task_ns_ = 1000;
@@ -357,12 +236,7 @@ class Worker {
   void* thread_tsan_fiber_ = nullptr;
   void* thread_fake_stack_ = nullptr;
 
-  Counters counters_;
-  alignas(kCacheLine) RunQueue run_queue_;
   DelayProbe probe_;
-  TimerWheel timers_;
-  Parking parking_;
-  std::atomic<pid_t> thread_id_{0};
   std::thread thread_;
 };
 
@@ -373,6 +247,21 @@ Worker* CurrentWorker() noexcept;
 // In a forked child, whose thread is no worker any more: `instead` is not one,
 // either (fork_guard.cc).
 void ReplaceCurrentWorker(Worker* instead) noexcept;
+
+// Suspends the calling fiber; must be called on a worker. `hook(argument)` runs
+// once the fiber can be resumed (it must make sure that somebody Submit()s the
+// carrier's resume_task() in time) and may do so itself. Returns after that, on
+// whichever worker. Keeps errno.
+void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument);
+
+// Queues a suspended fiber again, in the group in which it was suspended, from
+// wherever the caller runs: a fiber stays with its group unless it is stolen.
+// Exactly once per suspension. Any thread.
+void ResumeFiber(Carrier* carrier);
+
+// The carrier that the calling code runs on; nullptr on a plain thread. Stays
+// valid across suspensions: the fiber keeps its stack.
+Carrier* CurrentCarrier();
 
 }  // namespace flare::fiber
 

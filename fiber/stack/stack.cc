@@ -13,7 +13,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/memory_policy.h"
 #include "flare/base/sanitizer.h"
-#include "flare/fiber/diagnostics/debug_layout.h"
+#include "flare/fiber/stack/stack_regions.h"
 #include "glog/logging.h"
 
 #ifdef FLARE_ASAN

@@ -11,7 +11,7 @@
 // (Trim()), with the page tables that unmapping alone returns.
 //
 // Running out is an answer, not an error of the program: Allocate() returns
-// nullptr, and what the scheduler makes of it stands in worker_stacks.cc.
+// nullptr, and what the scheduler makes of it stands in spare_carriers.cc.
 
 #ifndef FLARE_FIBER_STACK_H_
 #define FLARE_FIBER_STACK_H_
@@ -30,7 +30,7 @@
 
 namespace flare::fiber {
 
-struct StackRegion;  // debug_layout.h
+struct StackRegion;  // stack_regions.h
 
 // Less than this, guard aside, holds no useful call chain.
 inline constexpr std::size_t kLeastStack = 12288;

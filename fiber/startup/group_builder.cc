@@ -1,6 +1,5 @@
 #include "flare/fiber/startup/group_builder.h"
 
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <map>
@@ -13,6 +12,7 @@
 #include "flare/fiber/scheduler/neighbours.h"
 #include "flare/fiber/scheduler/poller.h"
 #include "flare/fiber/scheduler/schedule.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {
@@ -63,6 +63,7 @@ SchedulingGroup::Options GroupOptions(const RuntimeOptions& options,
     group.arenas = ArenasOf(place.memory_node, i, group.workers);
   }
   group.schedule = schedule;
+  group.make_worker = &Worker::Make;
   if (schedule != nullptr) group.stack_idle_ns = 0;  // By the real time.
   return group;
 }
@@ -87,25 +88,15 @@ std::unique_ptr<SchedulingGroup> BuildGroup(SchedulingGroup::Options options) {
   return group;
 }
 
-std::atomic<PollerMaker> default_poller{nullptr};
-
-// Error: that of the poller. nullptr: there is to be none.
-Expected<std::unique_ptr<Poller>, Status> MakePoller(
-    const RuntimeOptions& options, Schedule* schedule, std::size_t group) {
-  if (options.make_poller) return options.make_poller(group);
-  // relaxed: a function, which refers to nothing.
-  const PollerMaker make = default_poller.load(std::memory_order_relaxed);
-  const bool deterministic = schedule != nullptr && schedule->deterministic();
-  if (make == nullptr || deterministic) return std::unique_ptr<Poller>();
-  return make(group);
-}
-
 // Error: that of a poller.
 Status BuildEach(const RuntimeOptions& options, const RuntimePlan& plan,
-                 Schedule* schedule, Groups* groups) {
+                 const MakePoller& make_poller, Schedule* schedule,
+                 Groups* groups) {
   for (std::size_t i = 0; i < plan.shape.groups; ++i) {
     auto group = GroupOptions(options, plan, schedule, i);
-    auto poller = MakePoller(options, schedule, i);
+    auto poller = make_poller
+                      ? make_poller(i)
+                      : Expected<std::unique_ptr<Poller>, Status>(nullptr);
     if (!poller) {
       return Status(poller.error().code(), "the poller of scheduling group " +
                                                std::to_string(i) + ": " +
@@ -148,14 +139,13 @@ void ConnectNeighbours(const RuntimeOptions& options, const RuntimePlan& plan,
 
 }  // namespace
 
-void SetDefaultPoller(PollerMaker make) noexcept {
-  // relaxed: see MakePoller.
-  default_poller.store(make, std::memory_order_relaxed);
-}
-
 Status BuildGroups(const RuntimeOptions& options, const RuntimePlan& plan,
-                   Schedule* schedule, Groups* groups) {
-  if (Status s = BuildEach(options, plan, schedule, groups); !s.ok()) return s;
+                   const MakePoller& make_poller, Schedule* schedule,
+                   Groups* groups) {
+  if (Status s = BuildEach(options, plan, make_poller, schedule, groups);
+      !s.ok()) {
+    return s;
+  }
   ConnectNeighbours(options, plan, *groups);
   return GetFirstStacks(options, *groups);
 }

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/fiber/scheduler/group_size.h"
+
 namespace flare::fiber {
 namespace {
 

@@ -19,8 +19,6 @@
 namespace flare::fiber {
 
 inline constexpr int kMaxConcurrency = 4096;  // Workers of a process.
-// Workers of a group: bits of its idle mask.
-inline constexpr std::size_t kMaxGroupSize = 64;
 
 struct PlanRequest {
   int concurrency = 0;   // Workers wanted; 0: max(cpus, 4); see `pinned`.

@@ -6,25 +6,29 @@
 #include <utility>
 #include <vector>
 
-#include "flare/fiber/blocking_region.h"
-#include "flare/fiber/diagnostics/fork_guard.h"
+#include "flare/fiber/diagnostics/stack_overflow.h"
+#include "flare/fiber/diagnostics/stack_sampler.h"
 #include "flare/fiber/diagnostics/stuck_report.h"
 #include "flare/fiber/diagnostics/terminate_handler.h"
+#include "flare/fiber/diagnostics/thread_exit.h"
+#include "flare/fiber/diagnostics/thread_lock_check.h"
 #include "flare/fiber/scheduler/blocking_pool.h"
+#include "flare/fiber/scheduler/current_fiber.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/fiber/scheduler/membarrier.h"
 #include "flare/fiber/scheduler/memory_watch.h"
+#include "flare/fiber/scheduler/runtime_state.h"
 #include "flare/fiber/scheduler/schedule.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/scheduler/shuffle.h"
 #include "flare/fiber/scheduler/shutdown.h"
+#include "flare/fiber/scheduler/thread_hooks.h"
 #include "flare/fiber/scheduler/watch.h"
 #include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/stack/address_space.h"
-#include "flare/fiber/stack/stack_overflow.h"
-#include "flare/fiber/stack_profile.h"
+#include "flare/fiber/stack/stack_use.h"
 #include "flare/fiber/startup/group_builder.h"
 #include "flare/fiber/startup/runtime_plan.h"
-#include "flare/fiber/startup/runtime_state.h"
 #include "flare/fiber/sync/thread_wait.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
@@ -32,42 +36,37 @@
 namespace flare::fiber {
 namespace {
 
-struct Runtime {
+struct Runtime : RuntimeState {
   ~Runtime() {
     for (const auto& group : groups) group->EndTimers();
   }
 
   RuntimePlan plan;
   std::shared_ptr<Schedule> schedule;  // nullptr but in tests.
-  std::vector<std::unique_ptr<SchedulingGroup>> groups;
   std::unique_ptr<Watch> watch;
   std::unique_ptr<StuckWatch> stuck;  // nullptr: no reports.
   std::unique_ptr<MemoryWatch> memory;
   Shutdown shutdown;
-  std::unique_ptr<BlockingPool> blocking;
 };
 
-// Set before the workers start and cleared after they ended; read by everyone.
-std::atomic<Runtime*> runtime{nullptr};
 // In a forked child, the parent's: it can't be used, nor destroyed.
-Runtime* abandoned = nullptr;
+RuntimeState* abandoned = nullptr;
 
-// acquire: pairs with the release in StartRuntime.
-Runtime* Current() { return runtime.load(std::memory_order_acquire); }
-
-Runtime* MustBeRunning() {
-  Runtime* const current = Current();
-  if (current == nullptr && IsForkedChild()) DieAsForkedChild();
-  CHECK(current != nullptr)
-      << "the fiber runtime is not running: call this inside flare::Start() "
-         "(or between fiber::StartRuntime() and TerminateRuntime())";
-  return current;
-}
+Runtime* Running() { return static_cast<Runtime*>(MustBeRunning()); }
 
 Expected<RuntimePlan, Status> PlanFromOptions(const RuntimeOptions& options) {
   auto machine = ReadMachine(options);
   if (!machine) return machine.error();
   return PlanRuntime(options, *std::move(machine));
+}
+
+std::atomic<PollerMaker> default_poller{nullptr};
+
+MakePoller PollersFor(const RuntimeOptions& options, const Schedule* schedule) {
+  if (options.make_poller) return options.make_poller;
+  if (schedule != nullptr && schedule->deterministic()) return nullptr;
+  // relaxed: a function, which refers to nothing.
+  return default_poller.load(std::memory_order_relaxed);
 }
 
 Expected<std::shared_ptr<Schedule>, Status> ScheduleFor(
@@ -82,7 +81,7 @@ void MakeStuckWatch(const RuntimeOptions& options, Runtime* rt,
   rt->stuck = std::make_unique<StuckWatch>(
       groups,
       StuckWatch::Options{options.stuck_threshold.count(), options.on_stuck});
-  for (auto& group : rt->groups) group->SetStuckWatch(rt->stuck.get());
+  for (auto& group : rt->groups) group->SetStuckWatch(rt->stuck->thread());
 }
 
 // Without one under a schedule, as it goes by the real time.
@@ -92,13 +91,13 @@ void MakeMemoryWatch(const RuntimeOptions& options, Runtime* rt,
   rt->memory = std::make_unique<MemoryWatch>(
       groups, MemoryWatch::Options{options.stack_idle.count(),
                                    options.heap_idle.count()});
-  for (auto& group : rt->groups) group->SetMemoryWatch(rt->memory.get());
+  for (auto& group : rt->groups) group->SetMemoryWatch(rt->memory->thread());
 }
 
 void MakeWhatGroupsShare(const RuntimeOptions& options, Runtime* rt) {
   std::vector<SchedulingGroup*> all;
   for (auto& group : rt->groups) all.push_back(group.get());
-  rt->shutdown.SetGroups(all);
+  rt->shutdown.SetMembers({all.begin(), all.end()});
   rt->blocking = std::make_unique<BlockingPool>(
       options.max_blocking_threads, options.blocking_thread_idle.count(),
       &rt->shutdown);
@@ -106,7 +105,7 @@ void MakeWhatGroupsShare(const RuntimeOptions& options, Runtime* rt) {
   MakeMemoryWatch(options, rt, all);
   rt->watch = std::make_unique<Watch>(all, options.watch_period.count());
   for (auto& group : rt->groups) {
-    group->SetWatch(rt->watch.get());
+    group->SetWatch(rt->watch->thread());
     group->SetShutdown(&rt->shutdown);
   }
 }
@@ -129,8 +128,7 @@ void JoinThreads(Runtime* rt) {
 }
 
 void Forget() {
-  // release: pairs with the acquire in Current.
-  runtime.store(nullptr, std::memory_order_release);
+  SetCurrentRuntime(nullptr);
   DisarmForkGuard();
 }
 
@@ -149,16 +147,23 @@ void StartThreadsOrUndo(Runtime* started) {
   }
 }
 
+// Of each thread that runs fibers.
+void GuardThread() {
+  AcceptStackSampling();
+  InstallOverflowHandlerForThread();
+  ForbidThreadExit();
+}
+
 // What makes mistakes visible.
 void InstallGuards(const RuntimeOptions& options) {
   SetThreadLockCheck(options.thread_lock_check);
   InstallTerminateHandler();
   InstallOverflowHandler();
+  SetThreadHooks({.start = &GuardThread,
+                  .end = &AllowThreadExit,
+                  .suspension_under_lock = &ReportSuspensionUnderLock});
   SetStackProfile(options.stack_profile);
-  ArmForkGuard([] {
-    // relaxed: the only thread of the child.
-    abandoned = runtime.exchange(nullptr, std::memory_order_relaxed);
-  });
+  ArmForkGuard([] { abandoned = SetCurrentRuntime(nullptr); });
 }
 
 // Throws std::system_error if there can be no more threads; nothing is left of
@@ -178,8 +183,9 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
   rt->schedule = *std::move(schedule);
   // It decides among workers that are all there from the start.
   if (rt->schedule != nullptr) rt->plan.reserve = 0;
-  if (Status s =
-          BuildGroups(options, rt->plan, rt->schedule.get(), &rt->groups);
+  if (Status s = BuildGroups(options, rt->plan,
+                             PollersFor(options, rt->schedule.get()),
+                             rt->schedule.get(), &rt->groups);
       !s.ok()) {
     return s;
   }
@@ -194,8 +200,7 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
   LOG_IF(INFO, rt->schedule == nullptr || !rt->schedule->deterministic())
       << "fiber runtime: " << rt->plan.ToString();
   Runtime* const started = rt.release();
-  // release: pairs with the acquire in Current.
-  runtime.store(started, std::memory_order_release);
+  SetCurrentRuntime(started);
   InstallGuards(options);
   SetThreadSpin(options.thread_spin.count());
   StartThreadsOrUndo(started);
@@ -203,6 +208,11 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
 }
 
 }  // namespace
+
+void SetDefaultPoller(PollerMaker make) noexcept {
+  // relaxed: see PollersFor.
+  default_poller.store(make, std::memory_order_relaxed);
+}
 
 Status StartRuntime(const RuntimeOptions& options) {
   try {
@@ -223,7 +233,7 @@ Expected<std::string, Status> DescribePlan(const RuntimeOptions& options) {
 }
 
 void TerminateRuntime() {
-  std::unique_ptr<Runtime> ending(MustBeRunning());
+  std::unique_ptr<Runtime> ending(Running());
   // A worker runs more than fibers, and fibers run in blocking regions, too.
   CHECK(!IsFiberWorker() && CurrentFiber() == nullptr)
       << "TerminateRuntime() from a fiber would wait for itself";
@@ -243,7 +253,7 @@ void TerminateRuntime() {
   Forget();
 }
 
-bool IsRuntimeRunning() { return Current() != nullptr; }
+bool IsRuntimeRunning() { return CurrentRuntime() != nullptr; }
 
 bool IsFiberWorker() { return CurrentWorker() != nullptr; }
 
@@ -261,7 +271,7 @@ std::size_t GetCurrentWorkerIndex() noexcept {
 std::size_t GetSchedulingGroupCount() { return MustBeRunning()->groups.size(); }
 
 std::size_t GetSchedulingGroupSize() {
-  return MustBeRunning()->plan.shape.workers_per_group;
+  return Running()->plan.shape.workers_per_group;
 }
 
 std::size_t GetCurrentSchedulingGroupIndex() { return NearestGroup()->index(); }
@@ -272,21 +282,21 @@ int GetSchedulingGroupNode(std::size_t group) {
 
 Expected<std::vector<std::size_t>, Status> FindSchedulingGroups(
     const std::string& name) {
-  return MustBeRunning()->plan.sets.Find(name);
+  return Running()->plan.sets.Find(name);
 }
 
 Poller* GetPoller(std::size_t group) { return GetGroup(group)->poller(); }
 
 RuntimeStatistics GetRuntimeStatistics() {
   RuntimeStatistics sum;
-  Runtime* const rt = MustBeRunning();
+  Runtime* const rt = Running();
   // relaxed: independent counters.
   const auto get = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
   for (auto& group : rt->groups) {
     for (std::size_t i = 0; i < group->size(); ++i) {
-      const Worker::Counters& counters = group->worker(i)->counters();
+      const WorkerState::Counters& counters = group->worker(i)->counters();
       sum.tasks += get(counters.tasks);
       sum.suspends += get(counters.suspends);
       sum.steals += get(counters.steals);
@@ -317,30 +327,5 @@ Histogram GetReadyDelays() {
   }
   return sum;
 }
-
-SchedulingGroup* GetGroup(std::size_t index) {
-  Runtime* const rt = MustBeRunning();
-  CHECK_LT(index, rt->groups.size()) << "no such scheduling group";
-  return rt->groups[index].get();
-}
-
-// Deals plain threads out over the groups. noinline: the functions that call
-// this run on fibers, too, where it isn't reached.
-[[gnu::noinline]] static std::size_t ThreadTurn() {
-  static std::atomic<std::size_t> next{0};
-  // relaxed: only the number matters.
-  static thread_local const std::size_t turn =
-      next.fetch_add(1, std::memory_order_relaxed);
-  return turn;
-}
-
-SchedulingGroup* NearestGroup() {
-  if (Worker* const worker = CurrentWorker()) return worker->group();
-  Runtime* const rt = MustBeRunning();  // Not so in a forked child.
-  if (SchedulingGroup* const group = CurrentRegionGroup()) return group;
-  return rt->groups[ThreadTurn() % rt->groups.size()].get();
-}
-
-BlockingPool* GetBlockingPool() { return MustBeRunning()->blocking.get(); }
 
 }  // namespace flare::fiber

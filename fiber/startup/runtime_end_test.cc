@@ -10,6 +10,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/fiber/timer.h"

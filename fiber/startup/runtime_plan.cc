@@ -11,6 +11,7 @@
 
 #include "flare/base/malloc_arena.h"
 #include "flare/base/string.h"
+#include "flare/fiber/scheduler/group_size.h"
 #include "flare/fiber/scheduler/run_queue.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/fiber/stack/stack.h"

@@ -12,7 +12,7 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/base/topology.h"
-#include "flare/fiber/runtime.h"
+#include "flare/fiber/runtime_options.h"
 #include "flare/fiber/startup/group_sets.h"
 #include "flare/fiber/startup/placement.h"
 #include "flare/fiber/startup/plan.h"

@@ -36,6 +36,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 

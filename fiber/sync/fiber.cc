@@ -18,10 +18,11 @@
 #include "flare/base/clock.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber_local.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/task.h"
 #include "glog/logging.h"
 

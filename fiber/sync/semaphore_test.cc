@@ -10,6 +10,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"

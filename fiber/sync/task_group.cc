@@ -13,9 +13,10 @@
 #include <cerrno>
 
 #include "flare/base/describe_exception.h"
-#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fiber_local.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "glog/logging.h"
 
 namespace flare::fiber {

@@ -10,7 +10,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/futex.h"
 #include "flare/base/spin_policy.h"
-#include "flare/fiber/diagnostics/fork_guard.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 
 namespace flare::fiber {
 namespace {

@@ -29,6 +29,7 @@
 #include <utility>
 
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/task.h"
 
 namespace flare::fiber {

@@ -16,6 +16,7 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"

@@ -8,8 +8,9 @@
 
 #include <utility>
 
-#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/stack/context.h"
 #include "glog/logging.h"
 

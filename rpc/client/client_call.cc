@@ -44,6 +44,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
 #include "flare/fiber/execution_context.h"
+#include "flare/fiber/scheduler/worker.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/rpc_status.h"

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <string>
 
+#include "flare/fiber/scheduler/group_size.h"
 #include "flare/fiber/startup/plan.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/start/flag_check.h"

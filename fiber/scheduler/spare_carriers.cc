@@ -32,78 +32,36 @@
 //        kStackRetryNs at most. While all workers of its group are short, tasks
 //        that are aside go to a neighbouring group where none is: that one may
 //        have the stacks.
-#include <algorithm>
+#include "flare/fiber/scheduler/spare_carriers.h"
 
 #include "flare/base/clock.h"
-#include "flare/fiber/scheduler/carrier.h"
-#include "flare/fiber/scheduler/scheduling_group.h"
-#include "flare/fiber/scheduler/worker.h"
-#include "flare/fiber/stack/stack.h"
 
 namespace flare::fiber {
 
-bool Worker::GetFirstStacks() {
-  next_trim_ns_ = group_->stack_idle_ns() == 0
-                      ? kNoDeadline
-                      : SaturatingAdd(NowNs(), group_->stack_idle_ns() / 2);
-  for (int i = 0; i < 2; ++i) {
-    Carrier* const carrier = Carrier::Create(group_->stacks());
-    if (carrier == nullptr) return false;
-    AddSpare(carrier);
-  }
-  return true;
+SpareCarriers::SpareCarriers(StackAllocator* stacks, Carrier::Entry enter,
+                             std::int64_t idle_ns)
+    : stacks_(stacks), enter_(enter), idle_ns_(idle_ns) {}
+
+bool SpareCarriers::GetFirst() {
+  if (idle_ns_ != 0) next_trim_ns_ = SaturatingAdd(NowNs(), idle_ns_ / 2);
+  return Get() && Get();
 }
 
-void Worker::KeepSpares(std::size_t count) {
-  while (spare_count_ > count) TakeSpare()->Destroy();
-}
-
-bool Worker::GetSpare() {
-  Carrier* const carrier = Carrier::Create(group_->stacks());
+bool SpareCarriers::Get() {
+  Carrier* const carrier = Carrier::Create(stacks_, enter_);
   if (carrier == nullptr) return false;
-  AddSpare(carrier);
+  Add(carrier);
   return true;
 }
 
-// [ST2]
-Task* Worker::NextWithoutSpare() {
-  if (GetSpare()) return Next();
-  StackShortage& shortage = group_->shortage();
-  shortage.Begin(index_);
-  Task* task = Next();
-  while (task != nullptr && !IsResumption(task) && spares_ == nullptr &&
-         !GetSpare()) {
-    group_->PutAside(task);
-    task = Next();
-  }
-  shortage.End(index_);
-  return task;
-}
-
-TaskList Worker::TakeAside(std::size_t most) {
-  if (spares_ == nullptr) return TaskList();  // We are short ourselves.
-  // No more than can suspend, lest they come back.
-  return group_->shortage().TakeAside(std::min(most, spare_count_));
-}
-
-void Worker::EaseShortage() {
-  if (spares_ != nullptr) {
-    KeepSpares(2);  // [ST4]
-  } else if (GetSpare()) {
-    group_->shortage().End(index_);  // [ST6]
-  } else {
-    group_->PassAsideOn();
-  }
+void SpareCarriers::Keep(std::size_t count) {
+  while (count_ > count) Take()->Destroy();
 }
 
 // [ST5]
-void Worker::TrimSpares(std::int64_t now_ns) {
-  next_trim_ns_ = SaturatingAdd(now_ns, group_->stack_idle_ns() / 2);
-  KeepSpares(1);
-}
-
-std::int64_t Worker::TrimDeadline() const {
-  return spare_count_ > 1 ? next_trim_ns_ : kNoDeadline;
+void SpareCarriers::Trim(std::int64_t now_ns) {
+  next_trim_ns_ = SaturatingAdd(now_ns, idle_ns_ / 2);
+  Keep(1);
 }
 
 }  // namespace flare::fiber

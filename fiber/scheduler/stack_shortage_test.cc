@@ -1,7 +1,7 @@
 // Running out of stacks: work that has started goes on, work that hasn't waits,
 // nothing is lost. Each test is given few stacks by RuntimeOptions::max_stacks.
 
-#include "flare/fiber/stack/stack_shortage.h"
+#include "flare/fiber/scheduler/stack_shortage.h"
 
 #include <atomic>
 #include <chrono>
@@ -18,6 +18,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/semaphore.h"
 #include "flare/fiber/stack/sanitizer.h"
+#include "flare/fiber/task.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"

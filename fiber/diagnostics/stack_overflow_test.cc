@@ -1,4 +1,4 @@
-#include "flare/fiber/stack/stack_overflow.h"
+#include "flare/fiber/diagnostics/stack_overflow.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "flare/fiber/diagnostics/fork_guard.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 
 #include <pthread.h>
 #include <signal.h>

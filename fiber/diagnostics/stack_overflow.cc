@@ -1,4 +1,4 @@
-#include "flare/fiber/stack/stack_overflow.h"
+#include "flare/fiber/diagnostics/stack_overflow.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,9 +15,9 @@
 #include "flare/base/nonblocking_write.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/fiber/blocking_region.h"
-#include "flare/fiber/diagnostics/fork_guard.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/scheduler/current_fiber.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/fiber/stack/sanitizer.h"
 #include "flare/fiber/stack/stack.h"
 #include "glog/logging.h"

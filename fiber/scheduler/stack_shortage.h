@@ -1,7 +1,7 @@
 // What a scheduling group does when it has no more stacks. Its workers go on
 // with the fibers they have; tasks that have not started wait here until a
 // worker has a stack to spare, or go to a neighbouring group where all have
-// (worker_stacks.cc has the rules).
+// (spare_carriers.cc has the rules).
 //
 // A service should rather refuse work then than let it wait: see
 // fiber::ShortOfStacks() and fiber::TrySpawn() in task.h.
@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "flare/fiber/scheduler/injection_queue.h"
-#include "flare/fiber/task.h"
+#include "flare/fiber/scheduler/task_list.h"
 
 namespace flare::fiber {
 
