@@ -11,6 +11,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/mutex.h"
+#include "flare/fiber/runtime.h"
 #include "flare/fiber/semaphore.h"
 #include "glog/logging.h"
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/fiber/runtime.h"
 #include "flare/fiber/scheduler/run_queue.h"
 #include "gtest/gtest.h"
 
