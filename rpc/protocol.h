@@ -45,20 +45,24 @@ struct Limits {
   // The protobuf message that describes a call in binary protocols. Larger ones
   // close the connection, before they are gathered.
   std::size_t max_meta_size = 64 << 10;
-  // Request or status line and header fields of one HTTP message.
-  std::size_t max_http_header = 8192;
-  std::size_t max_http_header_fields = 100;
-  // HTTP requests that must be answered in order and aren't yet; one more is
-  // answered 503 and closes the connection. (A Server stops reading before.)
-  std::size_t max_http_pipeline = 1024;
+  // The head of a message that begins with lines of text: its first line and
+  // its header fields.
+  std::size_t max_head_size = 8192;
+  std::size_t max_head_fields = 100;
+  // Requests that must be answered in order and aren't yet; one more is refused
+  // and closes the connection. (A Server stops reading before.)
+  std::size_t max_pipeline = 1024;
   // Replies held back because an earlier one isn't ready. From an eighth of it
   // on, calls that can wait do so before they make their own; more closes the
   // connection.
-  std::size_t max_http_reorder_bytes = 256 << 20;
+  std::size_t max_reorder_bytes = 256 << 20;
   // More fails the call, before there is memory for it.
   MetadataLimits metadata = {};
   // For whoever decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;
+  // Replies of so many bytes are compressed where RequestHead allows that
+  // though the service doesn't ask for it; 0: none are.
+  std::size_t compress_unasked_from = 0;
 };
 
 // What sets max_packet_size, as texts of failures name it: so callers see on
@@ -76,7 +80,7 @@ std::string SizeLimitText(std::string_view what, std::uint64_t size,
 inline Limits ClientLimits(std::size_t max_packet_size) {
   return {.max_packet_size = max_packet_size,
           .max_meta_size = max_packet_size,
-          .max_http_header = max_packet_size};
+          .max_head_size = max_packet_size};
 }
 
 // How messages stand in `body`; see wire/payload.h for the conversion.
@@ -85,10 +89,10 @@ enum class PayloadFormat : std::uint8_t {
   kProtobufText,  // text format, on one line
   kProto3Json,    // the protobuf library's JSON
   kLenientJson,   // likewise; fields that the message lacks are passed over
-  // Read as kLenientJson. Written as tRPC's own servers do: with the names of
-  // the .proto file, enums as numbers, and 0 or "" where nothing is set. That
-  // is what callers of brpc understand, too.
-  kTrpcJson,
+  // Read as kLenientJson. Written with the names of the .proto file, enums as
+  // numbers, and 0 or "" where nothing is set, as servers of other frameworks
+  // do.
+  kVerboseJson,
 };
 
 // What a protocol can carry. Where it can't compress, messages go uncompressed.

@@ -46,6 +46,10 @@ using ServerProtocolFactory =
 using ClientProtocolFactory = std::function<std::unique_ptr<ClientProtocol>(
     const Limits&, std::string_view host)>;
 
+// Which of them can carry attachments, for messages.
+inline constexpr std::string_view kCarriersOfAttachments =
+    "flare, baidu-std and trpc";
+
 // False if the name is taken.
 bool RegisterServerProtocol(std::string name, ServerProtocolFactory factory);
 bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory);

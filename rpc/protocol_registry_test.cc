@@ -92,14 +92,6 @@ TEST(ServerProtocolSetTest, OthersCanBeAdded) {
   EXPECT_EQ(NamesOf(*set), (std::vector<std::string>{"line", "flare"}));
 }
 
-TEST(ServerProtocolSetTest, AnHttpResponseFromAnotherProtocolAborts) {
-  RecordingSink sink;
-  LineProtocol protocol(Limits(), &sink);
-  static_cast<ServerProtocol&>(protocol).WriteHttp(ReplyTicket(),
-                                                   HttpResponse());
-  EXPECT_TRUE(sink.aborted());
-}
-
 // As a server connection does it: the first answer that isn't "not mine" or
 // "unsure" decides.
 TEST(ServerProtocolSetTest, ManyProtocolsShareAPort) {

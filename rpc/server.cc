@@ -30,7 +30,10 @@
 #include "flare/io/acceptor.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/admin/inspect_pages.h"
+#include "flare/rpc/http/http_site.h"
 #include "flare/rpc/http_interception.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/running_servers.h"
 #include "flare/rpc/server/server_connection.h"
@@ -39,6 +42,30 @@
 
 namespace flare {
 namespace {
+
+Server::Options WithinLimits(Server::Options options) {
+  for (std::size_t* const limit :
+       {&options.maximum_packet_size, &options.max_meta_size,
+        &options.max_http_header_size}) {
+    *limit = std::min(*limit, rpc::kMaxLimit);
+  }
+  return options;
+}
+
+rpc::Limits LimitsOf(const Server::Options& options) {
+  rpc::Limits limits;
+  limits.max_packet_size = options.maximum_packet_size;
+  limits.max_meta_size = options.max_meta_size;
+  limits.max_decompressed_size = options.max_decompressed_size;
+  limits.max_head_size = options.max_http_header_size;
+  limits.max_head_fields = options.max_http_header_fields;
+  // The connection, which lets one in in any case, reads no more before the
+  // protocol would refuse it.
+  limits.max_pipeline =
+      std::max<std::size_t>(options.max_concurrent_requests_per_connection, 1);
+  limits.compress_unasked_from = options.compress_http_replies_from;
+  return limits;
+}
 
 // Starts draining the connections that have been idle, or within a message, for
 // too long. Runs on a fiber of the timer.
@@ -209,10 +236,14 @@ class Server::Running final : public rpc::RunningServer {
 Server::Server() : Server(Options()) {}
 
 Server::Server(Options options)
-    : state_(MakeRefCounted<rpc::ServerState>(std::move(options))) {}
+    : state_(
+          MakeRefCounted<rpc::ServerState>(WithinLimits(std::move(options)))),
+      http_(std::make_shared<rpc::HttpSite>()) {}
 
 Server::~Server() {
-  if (Join() == 0) state_->DropUserCode();  // [S5]
+  if (Join() != 0) return;  // [S5]
+  http_->routes.Clear();
+  state_->DropUserCode();
 }
 
 bool Server::Fail(std::string what) {
@@ -254,18 +285,18 @@ void Server::AddInterceptor(std::shared_ptr<ServerInterceptor> interceptor) {
 }
 
 bool Server::AddHttpHandler(std::string path, HttpHandlerArgument handler) {
-  Status added = state_->routes.AddPath(std::move(path), handler.Release());
+  Status added = http_->routes.AddPath(std::move(path), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
 bool Server::AddHttpPrefixHandler(std::string prefix,
                                   HttpHandlerArgument handler) {
-  Status added = state_->routes.AddPrefix(std::move(prefix), handler.Release());
+  Status added = http_->routes.AddPrefix(std::move(prefix), handler.Release());
   return added.ok() || Fail(added.message());
 }
 
 void Server::SetDefaultHttpHandler(HttpHandlerArgument handler) {
-  state_->routes.SetDefault(handler.Release());
+  http_->routes.SetDefault(handler.Release());
 }
 
 bool Server::ListenOn(const Endpoint& address, int backlog) {
@@ -302,7 +333,7 @@ bool Server::Start() {
   // Handlers and pages are served anyway.
   const bool pages = !state_->options().no_builtin_pages;
   if (protocols_.empty() &&
-      (!state_->methods.empty() || (state_->routes.empty() && !pages))) {
+      (!state_->methods.empty() || (http_->routes.empty() && !pages))) {
     return Fail("there was no AddProtocol()");
   }
   if (!fiber::IsRuntimeRunning()) {
@@ -318,22 +349,20 @@ bool Server::Start() {
     rpc::AddInspectPages(
         [state = state_.Get()] { return state->statistics(); },
         [state = state_.Get()] { return state->methods.statistics(); },
-        &state_->routes);
+        &http_->routes);
   }
   // Handlers that nobody can reach would be of no use. Behind the others: it
   // takes no connection from what was asked for.
-  if (!state_->routes.empty() && std::find(protocols_.begin(), protocols_.end(),
-                                           "http") == protocols_.end()) {
+  if (!http_->routes.empty() && std::find(protocols_.begin(), protocols_.end(),
+                                          "http") == protocols_.end()) {
     protocols_.push_back("http");
   }
   if (!state_->interceptors.empty()) {
-    state_->routes.Wrap([this](HttpHandlerPtr handler) {
+    http_->routes.Wrap([this](HttpHandlerPtr handler) {
       return rpc::InterceptHttp(std::move(handler), &state_->interceptors);
     });
   }
-  if (Status frozen = state_->Freeze(protocols_); !frozen.ok()) {
-    return Fail(frozen.message());
-  }
+  if (Status fixed = FixProtocols(); !fixed.ok()) return Fail(fixed.message());
   auto running = Running::Start(address_, options, state_);
   if (!running) return Fail(running.error().message());
   running_ = *std::move(running);
@@ -343,6 +372,19 @@ bool Server::Start() {
             << state_->protocol_names() << ").";
   WarnOfFewDescriptors(*state_);
   return true;
+}
+
+Status Server::FixProtocols() {
+  rpc::HttpMethodPaths::Methods methods;
+  for (const rpc::Method* const method : state_->methods.All()) {
+    methods.push_back(method->descriptor);
+  }
+  Status set_up = http_->SetUp(state_->options().http_cors_origins, methods);
+  if (!set_up.ok()) return set_up;
+  auto set = rpc::ServerProtocolSet::FromNames(
+      protocols_, LimitsOf(state_->options()), http_->uses());
+  if (!set) return set.error();
+  return state_->Freeze(*std::move(set), protocols_, http_);
 }
 
 void Server::Stop() {

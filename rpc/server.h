@@ -38,6 +38,7 @@
 namespace flare {
 
 namespace rpc {
+class HttpSite;
 class ServerState;
 }  // namespace rpc
 
@@ -285,9 +286,11 @@ class Server {
   class Running;
 
   bool Fail(std::string what);
+  Status FixProtocols();
   void NameByAddress(const Endpoint& address);
 
   RefPtr<rpc::ServerState> state_;
+  std::shared_ptr<rpc::HttpSite> http_;
   std::vector<std::string> protocols_;
   Endpoint address_;
   int backlog_ = 0;

@@ -7,8 +7,8 @@
 namespace flare::rpc {
 
 void InboundRequest::Clear() {
-  // Nobody touches it otherwise.
-  if (std::exchange(is_http, false)) http.clear();
+  if (own != nullptr) [[unlikely]]
+    own.reset();
   if (stream != nullptr) [[unlikely]] {
     std::exchange(stream, nullptr)->Drop();
   }
@@ -24,22 +24,6 @@ void InboundRequest::Clear() {
   meta_size = 0;
   body_size = 0;
 }
-
-void ServerProtocol::WriteHttp(const ReplyTicket&, HttpResponse&&) {
-  sink_->Abort(flare::Status(STATUS_NOT_SUPPORTED,
-                             "this protocol has no HTTP responses"));
-}
-
-ReplyTurn ServerProtocol::BeginHttp(HttpVersion, const HttpResponse&,
-                                    ReplyTicket*, ReplyTurnWaiter*) {
-  return ReplyTurn::kNever;
-}
-
-bool ServerProtocol::WriteHttpPiece(const ReplyTicket&, Buffer&&) {
-  return false;
-}
-
-void ServerProtocol::EndHttp(const ReplyTicket&) {}
 
 void ServerProtocol::WriteRejection(const InboundRequest& request) {
   OutboundResponse response;

@@ -31,9 +31,9 @@
 #include "flare/base/compression.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/rpc/http_message.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
+#include "flare/rpc/own_request.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/stream_wire.h"
@@ -117,14 +117,13 @@ struct InboundRequest {
 
   void Clear();
 
-  // A request for an HTTP handler: `http` is filled in instead of `head`,
-  // `body` is in http, and WriteHttp answers it.
-  bool is_http = false;
+  // Set: a request that is no call. It is in there, in place of `head` and
+  // `body`, and answers itself.
+  OwnRequestPtr own;
   RequestHead head;   // valid after Parse
   Buffer body;        // as received: maybe compressed; valid after Parse
   Buffer attachment;  // likewise
   std::unique_ptr<Metadata> metadata;  // null: none; valid after Parse
-  HttpRequest http;
   ReplyTicket ticket;
   // Set (not STATUS_SUCCESS) if the request is refused by the protocol.
   int reject_status = STATUS_SUCCESS;
@@ -249,25 +248,11 @@ class ServerProtocol {
   }
 
   // Sends the reply of a call. Each request that was cut is answered exactly
-  // once, by one of the three functions below, unless the connection is closed
-  // (HTTP replies behind an unanswered request would wait for it forever).
+  // once, by this or, if it has one, by its OwnRequest, unless the connection
+  // is closed (replies that leave in order would wait for it forever).
   // Thread-safe, doesn't block.
   virtual void Write(const ReplyTicket& ticket,
                      OutboundResponse&& response) = 0;
-
-  // Likewise for requests with `is_http`. Fills in the header fields that
-  // frame the reply (Content-Length, Connection). The default aborts the
-  // connection: only HTTP has such requests.
-  virtual void WriteHttp(const ReplyTicket& ticket, HttpResponse&& response);
-
-  // In place of WriteHttp, in pieces: BeginHttp until it says kNow, by then the
-  // head was sent, with which *ticket is filled in further; WriteHttpPiece any
-  // number of times unless that is head_only (false: the connection is closed),
-  // and EndHttp. One thread at a time. After kNever WriteHttp is due.
-  virtual ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
-                              ReplyTicket* ticket, ReplyTurnWaiter* waiter);
-  virtual bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece);
-  virtual void EndHttp(const ReplyTicket& ticket);
 
   // What comes next belongs to a message of which a part was taken off the
   // input before. As Cut, by the reader.

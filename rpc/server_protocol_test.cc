@@ -11,9 +11,20 @@
 namespace flare::rpc {
 namespace {
 
+// Counts how often it is given back.
+class CountingRequest final : public OwnRequest {
+ public:
+  void Serve(OwnRequestHost*) override {}
+  void Refuse(std::string_view, OwnRequestHost*) override {}
+  bool IsExempt() const override { return false; }
+  void Recycle() override { ++recycled; }
+  int recycled = 0;
+};
+
 TEST(InboundRequestTest, ClearMakesItNew) {
+  CountingRequest own;
   InboundRequest request;
-  request.is_http = true;
+  request.own.reset(&own);
   request.head.timeout_ms = 5;
   request.head.method = "m";
   request.head.format = PayloadFormat::kProto3Json;
@@ -21,12 +32,12 @@ TEST(InboundRequestTest, ClearMakesItNew) {
   request.body = CreateBufferSlow("b");
   request.attachment = CreateBufferSlow("a");
   request.wire = CreateBufferSlow("w");
-  request.http.set_uri("/x");
   request.reject_status = STATUS_FAILED;
   request.reject_reason = "reason";
   request.wire_size = request.meta_size = request.body_size = 3;
   request.Clear();
-  EXPECT_FALSE(request.is_http);
+  EXPECT_FALSE(request.own);
+  EXPECT_EQ(own.recycled, 1);
   EXPECT_EQ(request.head.timeout_ms, 0u);
   EXPECT_TRUE(request.head.method.empty());
   EXPECT_EQ(request.head.format, PayloadFormat::kProtobuf);
@@ -34,7 +45,6 @@ TEST(InboundRequestTest, ClearMakesItNew) {
   EXPECT_TRUE(request.body.empty());
   EXPECT_TRUE(request.attachment.empty());
   EXPECT_TRUE(request.wire.empty());
-  EXPECT_EQ(request.http.uri(), "");
   EXPECT_EQ(request.reject_status, STATUS_SUCCESS);
   EXPECT_TRUE(request.reject_reason.empty());
   EXPECT_EQ(request.wire_size + request.meta_size + request.body_size, 0u);
@@ -44,13 +54,10 @@ TEST(InboundRequestTest, ClearMakesItNew) {
 TEST(InboundRequestTest, ClearKeepsLittleMemory) {
   const std::string large(1'000'000, 'x');
   InboundRequest request;
-  request.is_http = true;
   request.scratch = request.reject_reason = large;
-  request.http.set_uri(large);
   request.Clear();
   EXPECT_LE(request.scratch.capacity(), 4096u);
   EXPECT_LE(request.reject_reason.capacity(), 4096u);
-  EXPECT_LE(request.http.uri().capacity(), 4096u);
   // What is usual stays.
   request.scratch.assign(4000, 'x');
   request.Clear();
@@ -119,13 +126,6 @@ TEST(ReplyTicketTest, IsCopiedWithWhatAProtocolPutThere) {
   ticket.As<Small>().number = 8;
   EXPECT_EQ(ticket.As<Small>().number, 8);
   EXPECT_EQ(small.As<Small>().number, 7);
-}
-
-TEST(ServerProtocolTest, HttpResponsesAreForHttpOnly) {
-  NullSink sink;
-  LastReply protocol(&sink);
-  protocol.WriteHttp(ReplyTicket(), HttpResponse());
-  EXPECT_EQ(sink.aborted.code(), STATUS_NOT_SUPPORTED);
 }
 
 }  // namespace

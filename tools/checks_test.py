@@ -315,6 +315,21 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(list(check('io/BUILD.bazel', '"//fiber", "//base"')),
                          [])
 
+    def test_the_core_names_no_protocol(self):
+        def lines(path, text):
+            return [complaint.split(':')[1]
+                    for complaint in check_layers.check_core(path, text)]
+        text = 'class Call;\n// As in HTTP.\nBoltTicket ticket;\n'
+        for path in ('rpc/server/server_call.cc', 'rpc/client/route.h',
+                     'rpc/stream/call_stream.h', 'rpc/protocol.h',
+                     'rpc/server_protocol.h', 'rpc/client_protocol.cc'):
+            self.assertEqual(lines(path, text), ['2', '3'], path)
+            self.assertEqual(lines(path, 'the first protocol'), [], path)
+        for path in ('rpc/server/server_http_test.cc', 'rpc/http/http_call.h',
+                     'rpc/wire/flare_protocol.cc', 'rpc/server.h',
+                     'rpc/protocol_registry.h', 'docs/calls.md'):
+            self.assertEqual(lines(path, text), [], path)
+
     def test_private_paths_are_found(self):
         check = check_layers.check_private_paths
         for text in ('see /' + 'home/me/x', '"/' + 'root/x"'):

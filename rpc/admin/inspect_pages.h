@@ -28,7 +28,7 @@
 #include <functional>
 #include <vector>
 
-#include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/http/http_routes.h"
 #include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {

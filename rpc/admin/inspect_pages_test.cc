@@ -16,8 +16,8 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/http/http_routes.h"
 #include "flare/rpc/http_handler.h"
-#include "flare/rpc/server/http_routes.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
 

@@ -10,6 +10,7 @@
 #include "flare/rpc/client/client_call.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/log_throttle.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/start/flags.h"
 #include "flare/rpc/wire/payload.h"
@@ -64,9 +65,8 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
       !controller_->GetRequestAttachment().empty()) {
     if (!route_->traits().attachments) {
       return flare::Status(STATUS_NOT_SUPPORTED,
-                           route_->protocol() +
-                               " doesn't carry attachments; flare, baidu-std "
-                               "and trpc do");
+                           route_->protocol() + " doesn't carry attachments; " +
+                               std::string(kCarriersOfAttachments) + " do");
     }
     attachment_ = controller_->GetRequestAttachment();
   }

@@ -31,7 +31,7 @@ struct ForeignType {
   PayloadFormat format;
 };
 constexpr ForeignType kForeign[] = {
-    {"application/json", PayloadFormat::kTrpcJson},
+    {"application/json", PayloadFormat::kVerboseJson},
     {"application/proto", PayloadFormat::kProtobuf},
     {"application/protobuf", PayloadFormat::kProtobuf},
     {"application/pb", PayloadFormat::kProtobuf},
@@ -45,7 +45,7 @@ bool Speaks(const HttpUses& uses, PayloadFormat format) {
     case PayloadFormat::kProtobufText:
       return uses.text;
     case PayloadFormat::kProto3Json:
-    case PayloadFormat::kTrpcJson:
+    case PayloadFormat::kVerboseJson:
       return uses.json;
     case PayloadFormat::kLenientJson:
       break;

@@ -29,7 +29,7 @@ TEST(HttpCalls, ReadsTheDocumentedRequest) {
   ASSERT_EQ(server.count(), 1u);
   ASSERT_EQ(server.result(), ParseResult::kOk);
   auto& request = server.request();
-  EXPECT_FALSE(request.is_http);
+  EXPECT_FALSE(request.own);
   EXPECT_EQ(TicketOf(&request).correlation_id, 17u);
   EXPECT_EQ(request.head.method, "example.protobuf_echo.EchoService.Echo");
   EXPECT_EQ(request.head.timeout_ms, 2000u);
@@ -335,7 +335,7 @@ TEST(HttpCalls, ReadsTheTypesOfOtherFrameworks) {
     const char* type;
     PayloadFormat format;
   } cases[] = {
-      {"application/json", PayloadFormat::kTrpcJson},
+      {"application/json", PayloadFormat::kVerboseJson},
       {"application/proto", PayloadFormat::kProtobuf},
       {"application/protobuf", PayloadFormat::kProtobuf},
       {"application/pb", PayloadFormat::kProtobuf},
@@ -429,12 +429,12 @@ TEST(HttpCalls, OtherPathsAndMethodsAreNot) {
     HttpServer server(uses);
     server.Feed(start + " HTTP/1.1\r\nHost: h\r\n\r\n"s);
     ASSERT_EQ(server.count(), 1u) << start;
-    EXPECT_TRUE(server.request().is_http) << start;
+    EXPECT_TRUE(server.request().own) << start;
   }
   uses.pb = uses.text = uses.json = false;
   HttpServer server(uses);
   server.Feed("POST /a.B/C HTTP/1.1\r\nHost: h\r\n\r\n");
-  EXPECT_TRUE(server.request().is_http);
+  EXPECT_TRUE(server.request().own);
 }
 
 TEST(HttpCalls, RepliesToPagesOfKnownOriginsSaySo) {
@@ -467,8 +467,8 @@ TEST(HttpCalls, BrowsersMayAskBefore) {
   HttpServer server(uses);
   server.Feed("OPTIONS /rpc/a.B.C HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_EQ(server.count(), 1u);
-  EXPECT_TRUE(server.request().is_http);
-  EXPECT_TRUE(TicketOf(&server.request()).preflight);
+  EXPECT_TRUE(server.request().own);
+  EXPECT_TRUE(HttpOf(server.request()).preflight());
   // Without leave for anyone it is refused as other methods are.
   const HttpCors none = *HttpCors::FromText("");
   uses.cors = &none;
@@ -520,7 +520,7 @@ TEST(HttpCalls, PathsBelongToHandlersWhereCallsArentEnabled) {
   HttpServer server(plain);
   server.Feed("POST /rpc/m HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
   ASSERT_EQ(server.count(), 1u);
-  EXPECT_TRUE(server.request().is_http);
+  EXPECT_TRUE(server.request().own);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class HttpClientRefusals : public testing::ClientProtocolTest<> {
 TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
   Limits limits;
   limits.max_packet_size = 1000;
-  limits.max_http_header = 500;
+  limits.max_head_size = 500;
   const std::vector<Refusal> cases = {
       {"CPRF\x08\0\0\0\r\n\r\n"s,
        "http: a control byte, or a line that doesn't end with CRLF"},

@@ -166,7 +166,7 @@ void CheckCase(const Case& c, const std::string& bytes) {
     EXPECT_EQ(server.sink().closed(), closes);
     EXPECT_EQ(server.count(), closes ? 1u : 2u);
     if (!closes) {
-      EXPECT_EQ(server.request(1).http.uri(), "/next");
+      EXPECT_EQ(HttpOf(server.request(1)).request().uri(), "/next");
     }
   }
 }

@@ -12,7 +12,7 @@ std::string_view ContentTypeOf(PayloadFormat format) {
       return "text/x-protobuf";
     case PayloadFormat::kProto3Json:
       return "application/x-proto3-json";
-    case PayloadFormat::kTrpcJson:
+    case PayloadFormat::kVerboseJson:
       return "application/json";
     case PayloadFormat::kLenientJson:
       break;  // Not over HTTP.
@@ -27,7 +27,7 @@ bool IsJson(PayloadFormat format) {
       return false;
     case PayloadFormat::kProto3Json:
     case PayloadFormat::kLenientJson:
-    case PayloadFormat::kTrpcJson:
+    case PayloadFormat::kVerboseJson:
       break;
   }
   return true;
@@ -42,7 +42,7 @@ std::string_view HttpProtocolNameOf(PayloadFormat format) {
     case PayloadFormat::kProto3Json:
       return "http+proto3-json";
     case PayloadFormat::kLenientJson:
-    case PayloadFormat::kTrpcJson:
+    case PayloadFormat::kVerboseJson:
       break;  // Not over HTTP.
   }
   return {};

@@ -34,11 +34,11 @@
 //        between two requests
 //   413  more bytes than Limits::max_packet_size; * with a body in chunks, or
 //        of more than Limits::max_skipped, or where 100 Continue was expected
-//   414* a request line of more bytes than Limits::max_http_header
+//   414* a request line of more bytes than Limits::max_head_size
 //   417* an Expect other than 100-continue
 //   431* a head larger, or with more fields, than Limits says
 //   501* CONNECT, as there are no tunnels; a transfer coding other than chunked
-//   503* more than Limits::max_http_pipeline requests unanswered
+//   503* more than Limits::max_pipeline requests unanswered
 //   505* not HTTP/1.x; clients of HTTP/2 are told by frames, SETTINGS and
 //        GOAWAY (HTTP_1_1_REQUIRED)
 //
@@ -60,6 +60,8 @@
 
 namespace flare::rpc {
 
+class HttpRoutes;
+
 // Paths that are calls beside /rpc/<method>. Thread-safe; nothing blocks.
 class HttpCallPaths {
  public:
@@ -78,9 +80,10 @@ struct HttpUses {
   bool json = false;   // http+proto3-json
   bool plain = false;  // http
 
-  // Both must outlive the connections. Null: there are none.
+  // All must outlive the connections. Null: there are none.
   const HttpCallPaths* paths = nullptr;
   const HttpCors* cors = nullptr;
+  const HttpRoutes* routes = nullptr;
 
   bool calls() const { return pb || text || json; }
 };

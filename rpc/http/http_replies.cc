@@ -59,7 +59,7 @@ std::string_view SuccessOf(PayloadFormat format) {
       return "HTTP/1.1 200 OK\r\nContent-Type: application/x-proto3-json\r\n"
              "Rpc-SeqNo: ";
     case PayloadFormat::kLenientJson:
-    case PayloadFormat::kTrpcJson:
+    case PayloadFormat::kVerboseJson:
       break;  // By its foreign name.
   }
   return {};

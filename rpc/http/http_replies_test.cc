@@ -117,7 +117,7 @@ TEST(HttpLastReply, HasTheOptionsOfItsHandler) {
     HttpResponse response;
     response.headers()->Set("Date", "today");
     response.headers()->Set("Connection", options);
-    server.protocol().WriteHttp(server.request().ticket, std::move(response));
+    server.Reply(0, std::move(response));
     EXPECT_EQ(server.sink().Take(), expected);
     EXPECT_TRUE(server.sink().closed());
   }
@@ -131,12 +131,12 @@ TEST(HttpLastReply, InPiecesSaysOnlyClose) {
     HttpResponse head;
     head.set_status(status);
     head.headers()->Set("Date", "today");
-    ReplyTicket ticket = server.request().ticket;
+    HttpTicket ticket = TicketOf(&server.request());
+    HttpReplySender& sender = *HttpOf(server.request()).sender();
     CountingWaiter waiter;
-    ASSERT_EQ(server.protocol().BeginHttp(HttpVersion::kHttp10, head, &ticket,
-                                          &waiter),
+    ASSERT_EQ(sender.BeginHttp(HttpVersion::kHttp10, head, &ticket, &waiter),
               ReplyTurn::kNow);
-    server.protocol().EndHttp(ticket);
+    sender.EndHttp(ticket);
     EXPECT_THAT(server.sink().Take(),
                 EndsWith("\r\nDate: today\r\nConnection: close\r\n\r\n"));
     EXPECT_TRUE(server.sink().closed());

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "flare/rpc/http/http_call.h"
+#include "flare/rpc/http/http_own_request.h"
 #include "flare/rpc/http/http_replies.h"
 #include "flare/rpc/http/http_text.h"
 
@@ -12,7 +13,9 @@ namespace flare::rpc {
 
 namespace {
 
-void FillHandlerRequest(const HttpHead& head, InboundRequest* request) {
+void FillHandlerRequest(const HttpUses& uses, const HttpHead& head,
+                        HttpReplySender* sender, bool preflight,
+                        InboundRequest* request) {
   if (head.method == HttpMethod::Unspecified) {
     return RefuseHttpRequest(
         501, "unknown method " + std::string(head.method_name), request);
@@ -22,8 +25,9 @@ void FillHandlerRequest(const HttpHead& head, InboundRequest* request) {
     return RefuseHttpRequest(400, "an HTTP/1.1 request needs a Host field",
                              request);
   }
-  request->is_http = true;
-  HttpRequest& http = request->http;
+  auto* const own = HttpOwnRequest::New(&uses, sender, preflight);
+  request->own.reset(own);
+  HttpRequest& http = own->request();
   http.set_method(head.method);
   http.set_version(http_11 ? HttpVersion::kHttp11 : HttpVersion::kHttp10);
   http.set_uri(head.target);
@@ -55,24 +59,23 @@ void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
 }
 
 void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
-                     InboundRequest* request) {
+                     HttpReplySender* sender, InboundRequest* request) {
   if (TicketOf(request).is_call) {
     if (const auto refusal = ReadHttpCall(uses, head, request)) {
       RefuseHttpRequest(refusal->status, refusal->text, request);
     }
   } else if (IsHttpPreflight(uses, head)) {
-    TicketOf(request).preflight = true;
-    FillHandlerRequest(head, request);
+    FillHandlerRequest(uses, head, sender, /*preflight=*/true, request);
   } else if (!uses.plain) {
     RefuseHttpRequest(404, "there is nothing but /rpc/... here", request);
   } else {
-    FillHandlerRequest(head, request);
+    FillHandlerRequest(uses, head, sender, /*preflight=*/false, request);
   }
 }
 
 void RefuseHttpRequest(int http_status, std::string_view text,
                        InboundRequest* request) {
-  request->is_http = false;
+  request->own.reset();
   TicketOf(request).http_status = static_cast<std::uint16_t>(http_status);
   request->reject_status = RpcStatusOf(http_status);
   request->reject_reason = text;

@@ -15,14 +15,17 @@
 
 namespace flare::rpc {
 
+class HttpReplySender;
+
 // Fills in how a request with that head is to be answered.
 void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
                     HttpTicket* ticket);
 
 // Fills in all but the body of a request that has its ticket, or refuses it.
-// Nothing in *request refers to the bytes of the head afterwards.
+// Nothing in *request refers to the bytes of the head afterwards. `uses` and
+// `sender` must outlive it.
 void FillHttpRequest(const HttpUses& uses, const HttpHead& head,
-                     InboundRequest* request);
+                     HttpReplySender* sender, InboundRequest* request);
 
 // Sees to it that the request is answered with that status and text.
 void RefuseHttpRequest(int http_status, std::string_view text,

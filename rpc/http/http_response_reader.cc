@@ -79,8 +79,8 @@ CutResult HttpResponseReader::ReadHead(const Buffer& in, std::string* scratch,
                                        HttpHead* head, std::string* error) {
   // As a rule it has come in one piece, and is in order.
   if (scanned_ == 0 && !by_empty_line_) {
-    const auto size = memo_.Peek(in.FirstContiguous(), limits_.max_http_header,
-                                 limits_.max_http_header_fields, head);
+    const auto size = memo_.Peek(in.FirstContiguous(), limits_.max_head_size,
+                                 limits_.max_head_fields, head);
     if (size) {
       head_size_ = *size;
       return CutResult::kMessage;
@@ -101,7 +101,7 @@ CutResult HttpResponseReader::ReadUnusualHead(const Buffer& in,
   *head = HttpHead();
   const HttpFault fault =
       ParseUntidyResponseHead(ContiguousPrefix(in, head_size_, scratch),
-                              limits_.max_http_header_fields, scratch, head);
+                              limits_.max_head_fields, scratch, head);
   return fault ? Fail(fault.text, error) : CutResult::kMessage;
 }
 
@@ -127,14 +127,14 @@ HeadEnd HttpResponseReader::FindHeadEndOrEmptyLine(const Buffer& in) {
   constexpr std::size_t kLongLine = 4096;
   if (!by_empty_line_) [[likely]] {
     const HeadEnd end =
-        FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_);
+        FindHeadEnd(in, limits_.max_head_size, &scanned_, &head_size_);
     // Who ends even the first line without CR doesn't end the last one so.
     by_empty_line_ =
         (end == HeadEnd::kBareLf && scanned_ != 0) ||
         (end == HeadEnd::kIncomplete && in.size() > scanned_ + kLongLine);
     if (!by_empty_line_) return end;
   }
-  return FindEmptyLine(in, limits_.max_http_header, &scanned_, &head_size_);
+  return FindEmptyLine(in, limits_.max_head_size, &scanned_, &head_size_);
 }
 
 void HttpResponseReader::ForgetHead() {
@@ -179,8 +179,7 @@ CutResult HttpResponseReader::Read(Buffer& in, std::string* scratch,
   }
   if (head->chunked && !IsBodiless(head->status)) {
     chunked_head_ = in.Cut(head_size_);
-    chunks_.Start(limits_.max_packet_size - head_size_,
-                  limits_.max_http_header);
+    chunks_.Start(limits_.max_packet_size - head_size_, limits_.max_head_size);
     in_chunks_ = true;
     return ReadChunks(in, scratch, head, error);
   }
@@ -226,7 +225,7 @@ CutResult HttpResponseReader::ReadChunks(Buffer& in, std::string* scratch,
   // It was accepted before, so it is now.
   static_cast<void>(ParseUntidyResponseHead(
       ContiguousPrefix(chunked_head_, head_size_, scratch),
-      limits_.max_http_header_fields, scratch, head));
+      limits_.max_head_fields, scratch, head));
   return CutResult::kMessage;
 }
 

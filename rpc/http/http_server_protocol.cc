@@ -10,6 +10,7 @@
 #include "flare/rpc/http/http_coding.h"
 #include "flare/rpc/http/http_head_memo.h"
 #include "flare/rpc/http/http_metadata.h"
+#include "flare/rpc/http/http_own_request.h"
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_recognition.h"
@@ -31,15 +32,15 @@ Buffer FormatAnyRefusal(const HttpTicket& ticket,
                       : FormatRefusal(ticket, response);
 }
 
-class HttpServerProtocol : public ServerProtocol {
+class HttpServerProtocol final : public ServerProtocol,
+                                 private HttpReplySender {
  public:
   HttpServerProtocol(const HttpUses& uses, const Limits& limits,
                      ReplySink* sink)
       : ServerProtocol(sink),
         uses_(uses),
         limits_(limits),
-        replies_(limits.max_http_pipeline, limits.max_http_reorder_bytes,
-                 sink) {}
+        replies_(limits.max_pipeline, limits.max_reorder_bytes, sink) {}
 
   std::string_view name() const override { return "http"; }
   ProtocolTraits traits() const override {
@@ -65,11 +66,6 @@ class HttpServerProtocol : public ServerProtocol {
                                                     : ParseResult::kReject;
   }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
-  void WriteHttp(const ReplyTicket& ticket, HttpResponse&& response) override;
-  ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
-                      ReplyTicket* ticket, ReplyTurnWaiter* waiter) override;
-  bool WriteHttpPiece(const ReplyTicket& ticket, Buffer&& piece) override;
-  void EndHttp(const ReplyTicket& ticket) override;
   void EndInput() override { replies_.EndInput(); }
   ReplyTurn AskToReply(const ReplyTicket& reply_ticket,
                        ReplyTurnWaiter* waiter) override {
@@ -84,6 +80,13 @@ class HttpServerProtocol : public ServerProtocol {
   }
 
  private:
+  // HttpReplySender.
+  void WriteHttp(const HttpTicket& ticket, HttpResponse&& response) override;
+  ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
+                      HttpTicket* ticket, ReplyTurnWaiter* waiter) override;
+  bool WriteHttpPiece(const HttpTicket& ticket, Buffer&& piece) override;
+  void EndHttp(const HttpTicket& ticket) override;
+
   // Heads. kMessage without stopped_: *head is read, head_size_ is known.
   CutResult ReadHead(Buffer& in, InboundRequest* request, HttpHead* head);
   CutResult ReadUnusualHead(Buffer& in, InboundRequest* request,
@@ -182,8 +185,7 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
   if (head.chunked) {
     ContinueIfExpected(head, *request);
     chunked_head_ = in.Cut(head_size_);
-    chunks_.Start(limits_.max_packet_size - head_size_,
-                  limits_.max_http_header);
+    chunks_.Start(limits_.max_packet_size - head_size_, limits_.max_head_size);
     in_chunks_ = true;
     return CutChunked(in, request);
   }
@@ -194,7 +196,7 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     *need = total_size_;
     return CutResult::kNeedMore;
   }
-  FillHttpRequest(uses_, head, request);
+  FillHttpRequest(uses_, head, this, request);
   if (head.has_others && TicketOf(request).is_call) [[unlikely]]
     FillMetadata(head, request);
   in.Skip(head_size_);
@@ -205,8 +207,8 @@ CutResult HttpServerProtocol::ReadHead(Buffer& in, InboundRequest* request,
                                        HttpHead* head) {
   // As a rule it has come in one piece, and is in order.
   if (scanned_ == 0) {
-    const auto size = heads_.Peek(in.FirstContiguous(), limits_.max_http_header,
-                                  limits_.max_http_header_fields, head);
+    const auto size = heads_.Peek(in.FirstContiguous(), limits_.max_head_size,
+                                  limits_.max_head_fields, head);
     // An unknown method may be another protocol's.
     if (size && head->method != HttpMethod::Unspecified) {
       head_size_ = *size;
@@ -228,7 +230,7 @@ CutResult HttpServerProtocol::ReadUnusualHead(Buffer& in,
   *head = HttpHead();
   const HttpFault fault =
       ParseRequestHead(ContiguousPrefix(in, head_size_, &request->scratch),
-                       limits_.max_http_header_fields, head);
+                       limits_.max_head_fields, head);
   return fault ? RefuseHead(fault, in, request) : CutResult::kMessage;
 }
 
@@ -247,7 +249,7 @@ CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
       return taken != 0 && !in.empty() ? CutResult::kHandled : result;
     }
   }
-  switch (FindHeadEnd(in, limits_.max_http_header, &scanned_, &head_size_)) {
+  switch (FindHeadEnd(in, limits_.max_head_size, &scanned_, &head_size_)) {
     case HeadEnd::kFound:
       return CutResult::kMessage;
     case HeadEnd::kIncomplete:
@@ -281,11 +283,11 @@ CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
   // It was accepted before, so it is now.
   static_cast<void>(ParseRequestHead(
       ContiguousPrefix(chunked_head_, head_size_, &request->scratch),
-      limits_.max_http_header_fields, &head));
+      limits_.max_head_fields, &head));
   FillHttpTicket(uses_, head, &request->ticket.Emplace<HttpTicket>());
   Buffer body = std::exchange(chunked_body_, Buffer());
   if (result == ChunkedDecoder::Result::kDone) {
-    FillHttpRequest(uses_, head, request);
+    FillHttpRequest(uses_, head, this, request);
     if (TicketOf(request).is_call) FillMetadata(head, request);
   } else if (TicketOf(request).is_call) {
     ReadHttpFormat(uses_, head.content_type, &TicketOf(request));
@@ -317,8 +319,8 @@ void HttpServerProtocol::ContinueIfExpected(const HttpHead& head,
 }
 
 CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
-  if (request->is_http) {
-    request->http.set_body(std::move(body));
+  if (request->own != nullptr) {
+    HttpOf(*request).request().set_body(std::move(body));
   } else {
     request->body = std::move(body);
   }
@@ -405,37 +407,34 @@ void HttpServerProtocol::Write(const ReplyTicket& reply_ticket,
   Send(ticket, std::move(bytes));
 }
 
-void HttpServerProtocol::WriteHttp(const ReplyTicket& request,
+void HttpServerProtocol::WriteHttp(const HttpTicket& request,
                                    HttpResponse&& response) {
-  HttpTicket ticket = request.As<HttpTicket>();
+  HttpTicket ticket = request;
   Buffer bytes = FormatHandlerReply(&ticket, std::move(response));
   Send(ticket, std::move(bytes));
 }
 
 ReplyTurn HttpServerProtocol::BeginHttp(HttpVersion version,
                                         const HttpResponse& head,
-                                        ReplyTicket* reply_ticket,
+                                        HttpTicket* ticket,
                                         ReplyTurnWaiter* waiter) {
-  auto& ticket = reply_ticket->As<HttpTicket>();
-  const ReplyTurn turn = replies_.AskForTurn(ticket.order, waiter);
+  const ReplyTurn turn = replies_.AskForTurn(ticket->order, waiter);
   if (turn == ReplyTurn::kNow) {
-    if (replies_.IsLast(ticket.order)) ticket.close = true;
-    replies_.SendPart(FormatHandlerHead(version, head, &ticket));
+    if (replies_.IsLast(ticket->order)) ticket->close = true;
+    replies_.SendPart(FormatHandlerHead(version, head, ticket));
   }
   return turn;
 }
 
-bool HttpServerProtocol::WriteHttpPiece(const ReplyTicket& ticket,
+bool HttpServerProtocol::WriteHttpPiece(const HttpTicket& ticket,
                                         Buffer&& piece) {
   // An empty chunk would be the last one.
   if (piece.empty()) return replies_.SendPart(Buffer());
-  return replies_.SendPart(ticket.As<HttpTicket>().chunked
-                               ? FormatChunk(std::move(piece))
-                               : std::move(piece));
+  return replies_.SendPart(ticket.chunked ? FormatChunk(std::move(piece))
+                                          : std::move(piece));
 }
 
-void HttpServerProtocol::EndHttp(const ReplyTicket& reply_ticket) {
-  const auto& ticket = reply_ticket.As<HttpTicket>();
+void HttpServerProtocol::EndHttp(const HttpTicket& ticket) {
   if (ticket.chunked && !ticket.head_only) {
     replies_.SendPart(FormatLastChunk());
   }

@@ -34,8 +34,8 @@ TEST(HttpHandlers, GetTheWholeRequest) {
       5);
   ASSERT_EQ(server.count(), 1u);
   ASSERT_EQ(server.result(), ParseResult::kOk);
-  ASSERT_TRUE(server.request().is_http);
-  const HttpRequest& http = server.request().http;
+  ASSERT_TRUE(server.request().own);
+  const HttpRequest& http = HttpOf(server.request()).request();
   EXPECT_EQ(http.method(), HttpMethod::Put);
   EXPECT_EQ(http.version(), HttpVersion::kHttp11);
   EXPECT_EQ(http.uri(), "/a/b?c=d");
@@ -61,7 +61,7 @@ TEST(HttpHandlers, AHostInTheTargetOverridesTheField) {
     HttpServer server;
     server.Feed(request);
     ASSERT_EQ(server.count(), 1u);
-    const HttpHeaders& fields = *server.request().http.headers();
+    const HttpHeaders& fields = *HttpOf(server.request()).request().headers();
     EXPECT_EQ(fields.TryGetMultiple("Host"),
               std::vector<std::string_view>{host})
         << request;
@@ -88,7 +88,7 @@ TEST(HttpHandlers, ReplyStatesADate) {
   HttpResponse response;
   response.set_status(HttpStatus::NotFound);
   response.headers()->Append("X", "y");
-  server.protocol().WriteHttp(server.request().ticket, std::move(response));
+  server.Reply(0, std::move(response));
   std::string sent = server.sink().Take();
   EXPECT_THAT(sent, StartsWith("HTTP/1.1 404 Not Found\r\nX: y\r\nDate: "));
   EXPECT_THAT(sent, EndsWith(" GMT\r\nContent-Length: 0\r\n\r\n"));
@@ -103,7 +103,7 @@ TEST(HttpHandlers, FramingFieldsOfHandlersAreIgnored) {
   response.headers()->Append("Transfer-Encoding", "chunked");
   response.headers()->Append("Connection", "keep-alive");
   response.set_body("abc");
-  server.protocol().WriteHttp(server.request().ticket, std::move(response));
+  server.Reply(0, std::move(response));
   EXPECT_EQ(server.sink().Take(), HandlerReply("abc"));
 }
 
@@ -125,7 +125,7 @@ std::string ReplyToHead(const std::vector<std::string>& lengths,
     response.headers()->Append("content-length", length);
   }
   response.set_body(body);
-  server.protocol().WriteHttp(server.request().ticket, std::move(response));
+  server.Reply(0, std::move(response));
   return server.sink().Take();
 }
 
@@ -154,7 +154,7 @@ TEST(HttpHandlers, SomeStatusesHaveNoBody) {
     HttpResponse response;
     response.set_status(status);
     response.set_body("not sent");
-    server.protocol().WriteHttp(server.request().ticket, std::move(response));
+    server.Reply(0, std::move(response));
     std::string sent = server.sink().Take();
     EXPECT_THAT(sent, Not(HasSubstr("Content-Length")));
     EXPECT_THAT(sent, EndsWith("\r\n\r\n"));
@@ -169,7 +169,7 @@ TEST(HttpHandlers, NothingIsSentWith205) {
     response.set_status(HttpStatus::ResetContent);
     response.headers()->Set("Date", "today");
     response.set_body("not sent");
-    server.protocol().WriteHttp(server.request().ticket, std::move(response));
+    server.Reply(0, std::move(response));
     EXPECT_THAT(server.sink().Take(),
                 EndsWith("\r\nDate: today\r\nContent-Length: 0\r\n\r\n"));
   }
@@ -181,7 +181,7 @@ TEST(HttpHandlers, ImpossibleStatusesBecome500) {
     server.Feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     HttpResponse response;
     response.set_status(static_cast<HttpStatus>(status));
-    server.protocol().WriteHttp(server.request().ticket, std::move(response));
+    server.Reply(0, std::move(response));
     EXPECT_THAT(server.sink().Take(), StartsWith("HTTP/1.1 500 "));
   }
 }
@@ -211,8 +211,8 @@ TEST(HttpHandlers, BodiesOfAnyMethodAreTaken) {
       "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
       "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_EQ(server.count(), 2u);
-  EXPECT_EQ(*server.request(0).http.body(), "abc");
-  EXPECT_EQ(server.request(1).http.method(), HttpMethod::Options);
+  EXPECT_EQ(*HttpOf(server.request(0)).request().body(), "abc");
+  EXPECT_EQ(HttpOf(server.request(1)).request().method(), HttpMethod::Options);
 }
 
 TEST(HttpHandlers, EmptyLinesHaveAnEnd) {
@@ -242,7 +242,7 @@ TEST(HttpHandlers, EmptyLinesBetweenRequestsAreSkipped) {
       "GET /a HTTP/1.1\r\nHost: h\r\n\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: "
       "h\r\n\r\n");
   ASSERT_EQ(server.count(), 2u);
-  EXPECT_EQ(server.request(1).http.uri(), "/b");
+  EXPECT_EQ(HttpOf(server.request(1)).request().uri(), "/b");
 }
 
 // --- the end of a connection -----------------------------------------------
@@ -290,7 +290,7 @@ TEST(HttpConnection, HandlersCanClose) {
   HttpResponse response;
   response.headers()->Set("Date", "today");
   response.headers()->Set("connection", "Close");
-  server.protocol().WriteHttp(server.request().ticket, std::move(response));
+  server.Reply(0, std::move(response));
   EXPECT_EQ(server.sink().Take(), HandlerReply("", "Connection: close\r\n"));
   EXPECT_TRUE(server.sink().closed());
   EXPECT_EQ(server.Feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n"),
@@ -307,7 +307,7 @@ TEST(HttpConnection, HandlersOptionsAreAList) {
     HttpResponse response;
     response.headers()->Set("Connection", value);
     response.headers()->Set("Date", "today");
-    server.protocol().WriteHttp(server.request().ticket, std::move(response));
+    server.Reply(0, std::move(response));
     EXPECT_EQ(server.sink().Take(), "HTTP/1.1 200 OK\r\n" + std::string(said) +
                                         "Date: today\r\nContent-Length: 0\r\n"
                                         "Connection: close\r\n\r\n");
@@ -323,7 +323,7 @@ TEST(HttpConnection, HandlersCanAskForAnUpgrade) {
   response.headers()->Set("Date", "today");
   response.headers()->Set("Upgrade", "x/1");
   response.headers()->Set("Connection", "Upgrade");
-  server.protocol().WriteHttp(server.request().ticket, std::move(response));
+  server.Reply(0, std::move(response));
   EXPECT_EQ(server.sink().Take(),
             "HTTP/1.1 426 Upgrade Required\r\nDate: today\r\nUpgrade: x/1\r\n"
             "Connection: Upgrade\r\nContent-Length: 0\r\n\r\n");
@@ -333,7 +333,7 @@ TEST(HttpConnection, HandlersCanAskForAnUpgrade) {
 TEST(HttpConnection, Http10ClosesUnlessAskedNotTo) {
   HttpServer one;
   one.Feed("GET / HTTP/1.0\r\n\r\n");
-  EXPECT_EQ(one.request().http.version(), HttpVersion::kHttp10);
+  EXPECT_EQ(HttpOf(one.request()).request().version(), HttpVersion::kHttp10);
   one.AnswerAll("x");
   EXPECT_EQ(one.sink().Take(), HandlerReply("x", "Connection: close\r\n"));
   EXPECT_TRUE(one.sink().closed());

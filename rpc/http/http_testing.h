@@ -28,8 +28,8 @@ class HttpServer : public ServerDriver {
 inline Limits SmallLimits() {
   Limits limits;
   limits.max_packet_size = 1000;
-  limits.max_http_header = 500;
-  limits.max_http_pipeline = 3;
+  limits.max_head_size = 500;
+  limits.max_pipeline = 3;
   return limits;
 }
 

@@ -27,7 +27,6 @@ struct HttpTicket {
   bool close = false;       // the connection ends with this reply
   bool keep_alive = false;  // an HTTP/1.0 peer asked to keep the connection
   bool chunked = false;     // pieces go out as chunks
-  bool preflight = false;   // OPTIONS for a call, as browsers ask
   bool http2 = false;       // the preface of HTTP/2, which is refused
 };
 

@@ -53,11 +53,10 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
-#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/interceptor.h"
+#include "flare/rpc/own_request.h"
 #include "flare/rpc/server/call_watch.h"
 #include "flare/rpc/server/handler_exception.h"
-#include "flare/rpc/server/http_pieces.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/reply_turn_event.h"
 #include "flare/rpc/server/server_connection.h"
@@ -264,8 +263,7 @@ void ServerCall::FinishUnanswered() {
   Finish();
 }
 
-// False: the call is over, or an HTTP handler has had it. True: a method is to
-// be called.
+// False: the call is over. True: a method is to be called.
 [[gnu::always_inline]] inline bool ServerCall::Begin() {
   controller_.dispatched_ns_ = NowNs();
   if (connection_->lost()) [[unlikely]] {
@@ -280,8 +278,9 @@ void ServerCall::FinishUnanswered() {
   if (!connection_->HasOutputRoom() && !WaitToBegin()) [[unlikely]] {
     return FinishUnanswered(), false;
   }
-  if (!request_->is_http) return BeginRpc();
-  ServeHttp();
+  if (request_->own == nullptr) [[likely]]
+    return BeginRpc();
+  ServeOwn();
   return false;
 }
 
@@ -300,7 +299,7 @@ void ServerCall::FinishUnanswered() {
   CallGate::Call call;
   call.now_ns = controller_.dispatched_ns_;
   call.waited_ns = call.now_ns - controller_.received_ns_;
-  if (!request_->is_http) {
+  if (request_->own == nullptr) {
     call.timeout_ns = std::int64_t{request_->head.timeout_ms} * kNsPerMs;
     const Method* const method = FindMethod();
     if (method != nullptr) {
@@ -631,78 +630,90 @@ void ServerCall::FinishThrown() {
   return true;
 }
 
-void ServerCall::ServeHttp() {
-  const ServerState& state = connection_->state();
-  HttpServerContext context;
-  context.remote_peer = connection_->peer();
-  context.received_at = ToTimePoint(controller_.received_ns_);
-  context.dispatched_at = ToTimePoint(controller_.dispatched_ns_);
+// What a request that serves itself asks of its server.
+class ServerCall::OwnHost final : public OwnRequestHost {
+ public:
+  explicit OwnHost(ServerCall* call) : call_(call) {}
 
-  OpenContext();
-  HttpPieces pieces(connection_, protocol_, request_, &http_response_);
-  context.body = &pieces;
+  const Endpoint& peer() const override { return connection()->peer(); }
+  std::int64_t received_ns() const override {
+    return call_->controller_.received_ns_;
+  }
+  std::int64_t dispatched_ns() const override {
+    return call_->controller_.dispatched_ns_;
+  }
+  const ReplyTicket& ticket() const override { return call_->ticket(); }
 
-  const HttpRequest& request = request_->http;
-  if (ticket().As<HttpTicket>().preflight) [[unlikely]] {
-    state.cors().AnswerPreflight(request, &http_response_);
-  } else if (HttpHandler* handler = state.routes.Find(request.path())) {
-    CallHandler(handler, &pieces, &context);
-  } else {
-    FillHttpError(HttpStatus::NotFound,
-                  "There is nothing at " + std::string(request.path()) + ".",
-                  &http_response_);
+  void Run(const Function<void()>& code) override {
+    call_->OpenContext();
+    const ExecutionContextScope scope(call_->context_.Get());
+    code();
   }
-  if (IsFailure(http_response_.status()) && !pieces.begun()) {
-    connection_->state().CountFailure(connection_->group(), Failure::kOther);
+  void LogException(const std::string& what) override {
+    TakeHandlerException(what);
   }
-  // Not admitted: Refuse() serves exempt paths (HttpRoutes::IsExempt) in the
-  // reader, which must not wait, or the whole connection would.
-  if (admitted_) WaitToReply();
-  LeaveLimits(fiber::GetCurrentWorkerIndex());
-  if (pieces.begun()) {
-    pieces.End();
-  } else {
-    protocol_->WriteHttp(ticket(), std::move(http_response_));
+  void CountFailure() override {
+    connection()->state().CountFailure(connection()->group(), Failure::kOther);
   }
+
+  void WaitToReply(std::size_t bytes) override {
+    // Not admitted: RefuseOwn() serves what is exempt in the reader, which must
+    // not wait, or the whole connection would.
+    if (!call_->admitted_ || connection()->HasRoom()) return;
+    call_->CountReply(bytes);
+    call_->BlockForTurn(/*patient=*/true);
+  }
+  ReplyTurn WaitForTurn(
+      const Function<ReplyTurn(ReplyTurnWaiter*)>& ask) override {
+    for (;;) {
+      connection()->WaitForRoom();
+      ReplyTurnEvent event;
+      const ReplyTurn turn = ask(&event);
+      if (turn != ReplyTurn::kLater) return turn;
+      event.Wait();
+    }
+  }
+  void WaitForRoom() override { connection()->WaitForRoom(); }
+  void LeaveLimits() override {
+    call_->LeaveLimits(fiber::GetCurrentWorkerIndex());
+  }
+
+  void ResetOnClose() override { connection()->ResetOnClose(); }
+  void Close(const flare::Status& why) override { connection()->Close(why); }
+
+ private:
+  ServerConnection* connection() const { return call_->connection_; }
+
+  ServerCall* const call_;
+};
+
+void ServerCall::ServeOwn() {
+  OwnHost host(this);
+  request_->own->Serve(&host);
   // acq_rel: pairs with OnWatched() [CE1].
   progress_.fetch_or(kEnded, std::memory_order_acq_rel);
   Finish();
-}
-
-void ServerCall::CallHandler(HttpHandler* handler, HttpPieces* pieces,
-                             HttpServerContext* context) {
-  try {
-    const ExecutionContextScope scope(context_.Get());
-    handler->HandleRequest(request_->http, &http_response_, context);
-  } catch (...) {
-    TakeHandlerException("the HTTP handler of " +
-                         std::string(request_->http.path()));
-    if (pieces->begun()) {
-      connection_->state().CountFailure(connection_->group(), Failure::kOther);
-      return pieces->Abort();  // Or what was sent would be taken for all of it.
-    }
-    FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
-                  &http_response_);
-  }
 }
 
 bool ServerCall::WaitToReply() {
   return connection_->HasRoom() || BlockToReply();
 }
 
-// Where many have replies ready they are made in the order in which they leave,
-// if there is one: those made before their turn would only lie there.
 bool ServerCall::BlockToReply() {
   CountReply();
+  return BlockForTurn(/*patient=*/false);
+}
+
+// Where many have replies ready they are made in the order in which they leave,
+// if there is one: those made before their turn would only lie there.
+bool ServerCall::BlockForTurn(bool patient) {
   if (!fiber::IsFiberWorker()) return true;
   connection_->state().CloseGreedy();  // Before others make theirs.
   if (!connection_->WaitForRoom()) return false;
   while (connection_->MuchHeld()) {
     ReplyTurnEvent turn;
     if (protocol_->AskToReply(ticket(), &turn) != ReplyTurn::kLater) break;
-    // A handler of HTTP has returned: nobody depends on it.
-    const bool is_http = request_ != nullptr && request_->is_http;
-    if (!is_http && !turn.WaitFor(kMaxTurnDelay) &&
+    if (!patient && !turn.WaitFor(kMaxTurnDelay) &&
         protocol_->StopWaitingToReply(ticket())) {
       break;
     }
@@ -726,38 +737,29 @@ int ServerCall::OverloadedCode() const {
 }
 
 void ServerCall::FailOverloaded(FailureDetail detail) {
-  if (!request_->is_http) {
-    return Fail(flare::Status(OverloadedCode(), kOverloadedText),
-                Failure::kOverloaded, detail);
+  if (request_->own != nullptr) {
+    return RefuseOwn(kOverloadedText, Failure::kOverloaded);
   }
-  if (!TryServeExemptPage()) FailHttp(Failure::kOverloaded, kOverloadedText);
+  Fail(flare::Status(OverloadedCode(), kOverloadedText), Failure::kOverloaded,
+       detail);
 }
 
 void ServerCall::FailStopping() {
   constexpr char kText[] = "Server is stopping.";
-  if (!request_->is_http) {
-    return Fail(flare::Status(STATUS_OUT_OF_SERVICE, kText), Failure::kOther,
-                FailureDetail::kStopping);
-  }
-  if (!TryServeExemptPage()) FailHttp(Failure::kOther, kText);
+  if (request_->own != nullptr) return RefuseOwn(kText, Failure::kOther);
+  Fail(flare::Status(STATUS_OUT_OF_SERVICE, kText), Failure::kOther,
+       FailureDetail::kStopping);
 }
 
-// False: it is not for one of the paths for which limits don't hold.
-bool ServerCall::TryServeExemptPage() {
-  if (!connection_->state().routes.IsExempt(request_->http.path())) {
-    return false;
+// Unless limits don't hold for it.
+void ServerCall::RefuseOwn(std::string_view text, Failure failure) {
+  if (request_->own->IsExempt()) {
+    controller_.dispatched_ns_ = NowNs();
+    return ServeOwn();
   }
-  controller_.dispatched_ns_ = NowNs();
-  ServeHttp();
-  return true;
-}
-
-// Answers 503 in place of a handler.
-void ServerCall::FailHttp(Failure failure, std::string text) {
   connection_->state().CountFailure(connection_->group(), failure);
-  FillHttpError(HttpStatus::ServiceUnavailable, std::move(text),
-                &http_response_);
-  protocol_->WriteHttp(ticket(), std::move(http_response_));
+  OwnHost host(this);
+  request_->own->Refuse(text, &host);
   Finish();
 }
 
@@ -822,7 +824,7 @@ void ServerCall::NotifyOnCancel(google::protobuf::Closure* callback) {
 }
 
 StopCause ServerCall::OnWatched() {
-  // acq_rel: pairs with Run(), ClaimForException() and ServeHttp() [CE1].
+  // acq_rel: pairs with Run(), ClaimForException() and ServeOwn() [CE1].
   const std::uint8_t before =
       progress_.fetch_or(kWatched, std::memory_order_acq_rel);
   const std::uint8_t end = (before & kIntercepted) != 0 ? kClosed : kEnded;
@@ -909,7 +911,6 @@ void ServerCall::Finish() {
     std::exchange(stream_, nullptr)->Detach();
   }
   ReleaseMessages();
-  if (request_ != nullptr && request_->is_http) http_response_.clear();
   controller_.Reset();
   ServerConnection* const connection = std::exchange(connection_, nullptr);
   const bool is_stream = is_stream_;

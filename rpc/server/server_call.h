@@ -21,14 +21,13 @@
 #include <exception>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
-#include "flare/rpc/http_handler.h"
-#include "flare/rpc/http_message.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/server/call_messages.h"
 #include "flare/rpc/server/method_table.h"
@@ -39,7 +38,6 @@ namespace flare::rpc {
 
 class CallStream;
 class CallWatch;
-class HttpPieces;
 class ServerConnection;
 
 class ServerCall final : public fiber::Task,
@@ -90,6 +88,8 @@ class ServerCall final : public fiber::Task,
   ~ServerCall() override;
 
  private:
+  class OwnHost;
+
   // Named, as are those of other tasks: reports call fibers by it.
   static void RunTask(fiber::Task* self);
   void Serve();
@@ -107,22 +107,23 @@ class ServerCall final : public fiber::Task,
   [[gnu::noinline]] void FinishStream();
   bool WaitToBegin();
   bool WaitToUnpack();
-  void ServeHttp();
+  void ServeOwn();
   bool CallService(const Method& method);
   [[gnu::noinline]] void ServeIntercepted(const Method& method);
   bool CallAndWait(const Method& method);
   [[gnu::cold, gnu::noinline]] bool ClaimForException(
       const Method& method, const std::exception_ptr& exception);
   [[gnu::cold, gnu::noinline]] void RespondThrown(const Method& method);
-  void CallHandler(HttpHandler* handler, HttpPieces* pieces,
-                   HttpServerContext* context);
 
   // Before a reply is made: while much output waits for the peer to take it,
-  // or (calls: a second at most) many replies for an earlier one, blocks the
+  // or, for a second at most, many replies for an earlier one, blocks the
   // fiber. Doesn't block plain threads. False: it waited, and the connection is
   // closed.
   bool WaitToReply();
   [[gnu::noinline]] bool BlockToReply();
+  // `patient`: for an earlier reply it waits as long as it takes, since that
+  // can't depend on this call's fiber.
+  bool BlockForTurn(bool patient);
 
   bool ParseHead();
   flare::Status ParseBody();
@@ -138,12 +139,12 @@ class ServerCall final : public fiber::Task,
             FailureDetail detail = FailureDetail::kNone);
   void FailOverloaded(FailureDetail detail = FailureDetail::kNone);
   void FailStopping();
-  bool TryServeExemptPage();
-  void FailHttp(ServerState::Failure failure, std::string text);
+  void RefuseOwn(std::string_view text, ServerState::Failure failure);
   void FailUnknown();
   void LeaveLimits(std::size_t worker);
   void CountRequest();
   void CountReply();
+  void CountReply(std::size_t bytes);
   void ReleaseMessages();
   void Finish();
   [[gnu::cold, gnu::noinline]] void FinishThrown();
@@ -194,8 +195,6 @@ class ServerCall final : public fiber::Task,
   fiber::Event* done_event_ = nullptr;
   CallMessages messages_;
   RpcServerController controller_;
-
-  HttpResponse http_response_;  // Of an HTTP handler.
 };
 
 }  // namespace flare::rpc

@@ -6,6 +6,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
 #include "flare/rpc/log_throttle.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/server/server_call.h"
 #include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/wire/payload.h"
@@ -21,8 +22,8 @@ void DropAttachment(std::string_view protocol, OutboundResponse* response) {
   if (const auto left_out = throttle.Admit()) {
     LOG(WARNING) << "a response's attachment of " << response->attachment.size()
                  << " bytes is left out: calls over " << protocol
-                 << " can't have one, those over flare, baidu-std and trpc can"
-                 << LogThrottle::Note(*left_out);
+                 << " can't have one, those over " << kCarriersOfAttachments
+                 << " can" << LogThrottle::Note(*left_out);
   }
   response->attachment.Clear();
 }
@@ -87,7 +88,7 @@ flare::Status ServerCall::ParseBody() {
 
 // A reply that has to wait is more to hold.
 void ServerCall::CountReply() {
-  std::size_t bytes = http_response_.body_size();
+  std::size_t bytes = 0;
   if (messages_.response() != nullptr) {
     bytes += messages_.response()->ByteSizeLong();
   }
@@ -95,6 +96,10 @@ void ServerCall::CountReply() {
     bytes += controller_.response_attachment_.size();
     bytes += controller_.raw_bytes_.size();
   }
+  CountReply(bytes);
+}
+
+void ServerCall::CountReply(std::size_t bytes) {
   if (bytes > kMaxKeptBytes) CountHeld(held_bytes_ + bytes);
 }
 
@@ -137,7 +142,7 @@ void ServerCall::TakeMetadata(OutboundResponse* response) const {
 [[gnu::noinline]] void ServerCall::CompressForCaller(
     OutboundResponse* response) const {
   const std::size_t from =
-      connection_->state().options().compress_http_replies_from;
+      connection_->state().protocols().limits().compress_unasked_from;
   if (from == 0 || response->body.size() < from || controller_.Failed() ||
       !IsCompressed(unasked_compression_)) {
     return;

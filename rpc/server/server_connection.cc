@@ -70,14 +70,13 @@ constexpr std::size_t kProgress = 64 << 10;
 constexpr std::size_t kLittleInput = 16 << 10;
 
 io::StreamConnection::Options StreamOptions(const ServerState& state) {
-  const Server::Options& options = state.options();
+  const Limits& limits = state.protocols().limits();
   io::StreamConnection::Options stream;
   // As much as the protocols keep of what they refuse, to say so.
-  stream.max_input =
-      std::max({options.maximum_packet_size, options.max_meta_size,
-                options.max_http_header_size}) +
-      4096;
-  stream.max_output = options.max_output_per_connection;
+  stream.max_input = std::max({limits.max_packet_size, limits.max_meta_size,
+                               limits.max_head_size}) +
+                     4096;
+  stream.max_output = state.options().max_output_per_connection;
   stream.ends_when_broken =
       true;  // Nobody waits for replies to what is unread.
   // A call that can wait has looked for room before it made its reply. Others,

@@ -87,7 +87,7 @@ class ServerConnection final : public io::StreamHandler,
   void CloseGreedy(std::size_t bytes);
 
   // A body follows that ends where the connection does.
-  void NoteBodyToTheEnd() { stream_->ResetOnClose(); }
+  void ResetOnClose() { stream_->ResetOnClose(); }
 
   // Reads no more because of something the peer sent, answers what was accepted
   // and closes the connection.

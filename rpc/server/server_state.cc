@@ -9,22 +9,12 @@
 #include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
-#include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/server_connection.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {
-
-Server::Options WithinLimits(Server::Options options) {
-  for (std::size_t* const limit :
-       {&options.maximum_packet_size, &options.max_meta_size,
-        &options.max_http_header_size}) {
-    *limit = std::min(*limit, kMaxLimit);
-  }
-  return options;
-}
 
 // A connection without progress for so long is closed before those that hold
 // less than so many times as much.
@@ -36,7 +26,7 @@ constexpr std::size_t kStandstillWeight = 8;
 ServerState::ServerState(Server::Options options)
     : connections(options.max_concurrent_connections),
       name_(options.service_name),
-      options_(WithinLimits(std::move(options))),
+      options_(std::move(options)),
       budget_(MakeRefCounted<io::MemoryBudget>(options_.max_buffered_bytes,
                                                [this] { AskForRelief(); })) {
   relief_.state = this;
@@ -47,7 +37,6 @@ void ServerState::DropUserCode() {
   methods.DropInterceptors();
   interceptors.clear();
   owned_services.clear();
-  routes.Clear();
   options_.conn_filter = nullptr;
 }
 
@@ -61,39 +50,20 @@ void ServerState::SetName(std::string name) {
   name_ = std::move(name);
 }
 
-flare::Status ServerState::Freeze(const std::vector<std::string>& protocols) {
+flare::Status ServerState::Freeze(
+    ServerProtocolSet protocols, const std::vector<std::string>& names,
+    std::shared_ptr<const void> used_by_protocols) {
   if (options_.status_code_for_overloaded == STATUS_SUCCESS) {
     return flare::Status(STATUS_FAILED,
                          "status_code_for_overloaded must not be 0: calls that "
                          "were refused would seem to have succeeded");
   }
   methods.PutInterceptorsFirst(interceptors);
-  Limits limits;
-  limits.max_packet_size = options_.maximum_packet_size;
-  limits.max_meta_size = options_.max_meta_size;
-  limits.max_decompressed_size = options_.max_decompressed_size;
-  limits.max_http_header = options_.max_http_header_size;
-  limits.max_http_header_fields = options_.max_http_header_fields;
-  // The connection, which lets one in in any case, reads no more before the
-  // protocol would refuse it.
-  limits.max_http_pipeline =
-      std::max<std::size_t>(options_.max_concurrent_requests_per_connection, 1);
-  auto cors = HttpCors::FromText(options_.http_cors_origins);
-  if (!cors) {
-    return flare::Status(cors.error().code(),
-                         "http_cors_origins: " + cors.error().message());
-  }
-  cors_ = *std::move(cors);
-  http_paths_.SetUp(methods, routes);
-  HttpUses http;
-  http.paths = &http_paths_;
-  http.cors = &cors_;
-  auto set = ServerProtocolSet::FromNames(protocols, limits, http);
-  if (!set) return set.error();
-  protocols_ = *std::move(set);
-  for (const std::string& protocol : protocols) {
+  used_by_protocols_ = std::move(used_by_protocols);
+  protocols_ = std::move(protocols);
+  for (const std::string& name : names) {
     if (!protocol_names_.empty()) protocol_names_ += ", ";
-    protocol_names_ += protocol;
+    protocol_names_ += name;
   }
   counters_ = std::vector<Counters>(fiber::GetSchedulingGroupCount());
   gates_ = std::vector<CallGate>(fiber::GetSchedulingGroupCount());

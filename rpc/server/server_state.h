@@ -19,15 +19,12 @@
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/task.h"
 #include "flare/io/memory_budget.h"
-#include "flare/rpc/http/http_cors.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/server/call_gate.h"
 #include "flare/rpc/server/call_limit.h"
 #include "flare/rpc/server/connection_set.h"
-#include "flare/rpc/server/http_method_paths.h"
-#include "flare/rpc/server/http_routes.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_table.h"
 
@@ -38,24 +35,25 @@ class ServerState : public RefCounted<ServerState> {
   explicit ServerState(Server::Options options);
 
   // The last step before serving: fixes the protocols and the limits, sizes
-  // the counters for the runtime, which must be running.
-  flare::Status Freeze(const std::vector<std::string>& protocols);
+  // the counters for the runtime, which must be running. `names` are those of
+  // the protocols, for messages; what they use lives as long as this.
+  flare::Status Freeze(ServerProtocolSet protocols,
+                       const std::vector<std::string>& names,
+                       std::shared_ptr<const void> used_by_protocols);
 
-  // Destroys services, handlers and filter that were given to the server: not
-  // by whoever happens to let go of this last, and when. No connection may be
-  // left, nor any call.
+  // Destroys services and filter that were given to the server: not by whoever
+  // happens to let go of this last, and when. No connection may be left, nor
+  // any call.
   void DropUserCode();
 
   const Server::Options& options() const { return options_; }
   const ServerProtocolSet& protocols() const { return protocols_; }
-  // "flare, http+pb", for messages.
+  // "one, other", for messages.
   const std::string& protocol_names() const { return protocol_names_; }
 
   MethodTable methods;
-  HttpRoutes routes;
-  const HttpCors& cors() const { return cors_; }
   std::vector<std::unique_ptr<google::protobuf::Service>> owned_services;
-  // Of all methods, and of HTTP handlers.
+  // Of all methods, and of requests that serve themselves.
   Interceptors interceptors;
 
   // For log lines: "Server NAME", or "Server" without one. That of a server on
@@ -161,8 +159,7 @@ class ServerState : public RefCounted<ServerState> {
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
   Server::Options options_;  // Fixed, but for DropUserCode().
-  HttpMethodPaths http_paths_;
-  HttpCors cors_;
+  std::shared_ptr<const void> used_by_protocols_;
   ServerProtocolSet protocols_;
   std::string protocol_names_;
   std::vector<Counters> counters_;

@@ -84,7 +84,7 @@ TEST_F(BoltServer, ReadsACall) {
   EXPECT_EQ(FlattenSlow(request.body), "content");
   EXPECT_TRUE(request.attachment.empty());
   EXPECT_EQ(request.wire_size, parts.Bytes().size());
-  EXPECT_FALSE(request.is_http);
+  EXPECT_FALSE(request.own);
   EXPECT_FALSE(driver_->facts().one_way);
   EXPECT_TRUE(driver_->in().empty());
 }

@@ -113,7 +113,7 @@ TEST_F(FlareServer, ReadsTheDocumentedRequest) {
   EXPECT_EQ(FlattenSlow(request.body), "\x0a\x02hi");
   EXPECT_TRUE(request.attachment.empty());
   EXPECT_EQ(request.wire_size, kUnaryRequest.size());
-  EXPECT_FALSE(request.is_http);
+  EXPECT_FALSE(request.own);
   EXPECT_TRUE(driver_.in().empty());
 }
 

@@ -185,7 +185,7 @@ flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
     case PayloadFormat::kProto3Json:
       return ParseJson(payload, /*ignore_unknown_fields=*/false, message);
     case PayloadFormat::kLenientJson:
-    case PayloadFormat::kTrpcJson:
+    case PayloadFormat::kVerboseJson:
       return ParseJson(payload, /*ignore_unknown_fields=*/true, message);
   }
   return Malformed(*message, "unknown payload format");
@@ -202,7 +202,7 @@ flare::Status SerializePayload(PayloadFormat format, const pb::Message& message,
     case PayloadFormat::kProto3Json:
     case PayloadFormat::kLenientJson:
       return SerializeJson(message, JsonStyle::kProto3, body);
-    case PayloadFormat::kTrpcJson:
+    case PayloadFormat::kVerboseJson:
       return SerializeJson(message, JsonStyle::kTrpc, body);
   }
   return CannotSerialize(message, "unknown payload format");

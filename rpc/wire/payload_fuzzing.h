@@ -23,7 +23,7 @@ namespace flare::rpc::testing {
 inline constexpr PayloadFormat kAllFormats[] = {
     PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
     PayloadFormat::kProto3Json, PayloadFormat::kLenientJson,
-    PayloadFormat::kTrpcJson};
+    PayloadFormat::kVerboseJson};
 
 // Whatever `message` holds, it is written within bounds, in a form that is
 // read again, or not at all.

@@ -58,16 +58,18 @@ TEST(Payload, TrpcHasJsonOfItsOwn) {
   message.set_user_name("x");
   message.set_kind(testing::TEST_KIND_BIG);
   message.add_other_kinds(testing::TEST_KIND_NONE);
-  EXPECT_EQ(Serialize(PayloadFormat::kTrpcJson, message),
+  EXPECT_EQ(Serialize(PayloadFormat::kVerboseJson, message),
             "{\"user_name\":\"x\",\"kind\":2,\"count\":0,\"other_kinds\":[0]}");
   EXPECT_EQ(Serialize(PayloadFormat::kProto3Json, message),
             "{\"userName\":\"x\",\"kind\":\"TEST_KIND_BIG\","
             "\"otherKinds\":[\"TEST_KIND_NONE\"]}");
-  EXPECT_EQ(Serialize(PayloadFormat::kTrpcJson, testing::TestReply()),
+  EXPECT_EQ(Serialize(PayloadFormat::kVerboseJson, testing::TestReply()),
             "{\"user_name\":\"\",\"kind\":0,\"count\":0,\"other_kinds\":[]}");
   // Either is understood.
-  for (auto written : {PayloadFormat::kProto3Json, PayloadFormat::kTrpcJson}) {
-    for (auto format : {PayloadFormat::kProto3Json, PayloadFormat::kTrpcJson}) {
+  for (auto written :
+       {PayloadFormat::kProto3Json, PayloadFormat::kVerboseJson}) {
+    for (auto format :
+         {PayloadFormat::kProto3Json, PayloadFormat::kVerboseJson}) {
       testing::TestReply read;
       ASSERT_TRUE(Parse(format, Serialize(written, message), &read).ok());
       EXPECT_EQ(read.user_name(), "x");
@@ -155,7 +157,8 @@ TEST(Payload, SaysWhatIsMalformed) {
 }
 
 TEST(Payload, LenientJsonMayHaveOtherFields) {
-  for (auto format : {PayloadFormat::kLenientJson, PayloadFormat::kTrpcJson}) {
+  for (auto format :
+       {PayloadFormat::kLenientJson, PayloadFormat::kVerboseJson}) {
     TestPayload message;
     EXPECT_TRUE(Parse(format,
                       "{\"text\":\"hi\",\"later\":{\"x\":[1,{}]},\"nested\":"
@@ -170,7 +173,8 @@ TEST(Payload, LenientJsonMayHaveOtherFields) {
 
 // It may stand for any message, whose fields would be lost.
 TEST(Payload, LenientJsonOfAMessageWithoutFieldsHasNone) {
-  for (auto format : {PayloadFormat::kLenientJson, PayloadFormat::kTrpcJson}) {
+  for (auto format :
+       {PayloadFormat::kLenientJson, PayloadFormat::kVerboseJson}) {
     google::protobuf::Empty message;
     EXPECT_TRUE(Parse(format, "{}", &message).ok());
     EXPECT_FALSE(Parse(format, "{\"later\":1}", &message).ok());
@@ -277,14 +281,14 @@ TEST(Payload, TheNestingThatIsAllowedFits) {
     TestPayload read;
     EXPECT_TRUE(Parse(format, Serialize(format, message), &read, 999).ok());
     // What isn't set is 0 in tRPC's JSON.
-    if (format == PayloadFormat::kTrpcJson) return;
+    if (format == PayloadFormat::kVerboseJson) return;
     EXPECT_EQ(read.SerializeAsString(), message.SerializeAsString());
   };
   OnASmallStack([&] {
     round_trip(PayloadFormat::kProtobuf, 99);
     round_trip(PayloadFormat::kProtobufText, 30);
     round_trip(PayloadFormat::kProto3Json, 64);
-    round_trip(PayloadFormat::kTrpcJson, 64);
+    round_trip(PayloadFormat::kVerboseJson, 64);
   });
 }
 

@@ -22,10 +22,10 @@ namespace flare::rpc::testing {
 inline Limits FuzzLimits() {
   Limits limits;
   limits.max_packet_size = 4096;
-  limits.max_http_header = 1024;
-  limits.max_http_header_fields = 20;
-  limits.max_http_pipeline = 8;
-  limits.max_http_reorder_bytes = 1 << 20;
+  limits.max_head_size = 1024;
+  limits.max_head_fields = 20;
+  limits.max_pipeline = 8;
+  limits.max_reorder_bytes = 1 << 20;
   limits.metadata = {.entries = 3, .bytes = 64};
   return limits;
 }
@@ -67,14 +67,15 @@ inline std::string Describe(const InboundRequest& request, ParseResult result,
                             std::uint64_t id) {
   if (result == ParseResult::kClose) return "close";
   if (result == ParseResult::kReject) return "refused";
-  if (request.is_http) {
-    std::string text(ToStringView(request.http.method()));
-    text += " " + request.http.uri();
-    for (std::size_t i = 0; i != request.http.headers()->size(); ++i) {
-      auto [name, value] = (*request.http.headers())[i];
+  if (request.own != nullptr) {
+    HttpRequest& http = HttpOf(request).request();
+    std::string text(ToStringView(http.method()));
+    text += " " + http.uri();
+    for (std::size_t i = 0; i != http.headers()->size(); ++i) {
+      auto [name, value] = (*http.headers())[i];
       text.append("\n").append(name).append(": ").append(value);
     }
-    return text + "\n" + *request.http.body();
+    return text + "\n" + *http.body();
   }
   return "call " + std::string(request.head.method) + " " + std::to_string(id) +
          " " + std::to_string(request.head.timeout_ms) + "\n" +

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/rpc/http/http_own_request.h"
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/protocol.h"
@@ -171,16 +172,22 @@ class ServerDriver {
       case ParseResult::kOk:
         break;
     }
-    if (request.is_http) {
+    if (request.own != nullptr) {
       HttpResponse response;
       response.headers()->Set("Date", "today");
       response.set_body(body);
-      protocol_->WriteHttp(request.ticket, std::move(response));
+      Reply(i, std::move(response));
     } else {
       OutboundResponse response;
       response.body = CreateBufferSlow(body);
       protocol_->Write(request.ticket, std::move(response));
     }
+  }
+  // As a handler of HTTP.
+  void Reply(std::size_t i, HttpResponse&& response) {
+    InboundRequest& request = received_[i]->request;
+    HttpOf(request).sender()->WriteHttp(TicketOf(&request),
+                                        std::move(response));
   }
   void AnswerAll(std::string_view body = "") {
     for (; answered_ != received_.size(); ++answered_) Answer(answered_, body);

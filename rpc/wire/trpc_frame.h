@@ -53,7 +53,7 @@ inline constexpr WireNumbers<CompressionAlgorithm, 6> kTrpcCompressions{
      {3, CompressionAlgorithm::kZlib},
      {6, CompressionAlgorithm::kLz4Frame}}};
 inline constexpr WireNumbers<PayloadFormat, 2> kTrpcFormats{
-    {{0, PayloadFormat::kProtobuf}, {2, PayloadFormat::kTrpcJson}}};
+    {{0, PayloadFormat::kProtobuf}, {2, PayloadFormat::kVerboseJson}}};
 
 inline constexpr ProtocolTraits kTrpcTraits{
     .attachments = true,

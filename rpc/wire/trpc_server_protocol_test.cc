@@ -119,7 +119,7 @@ TEST_F(TrpcServer, RepeatsWhatTheDocumentSays) {
   meta.content_type = 2u;
   driver_.Feed(Frame(Bytes(meta) + "\x4a\x06\x0a\x01k\x12\x01v", "{}"));
   ASSERT_EQ(driver_.result(), ParseResult::kOk);
-  EXPECT_EQ(driver_.request().head.format, PayloadFormat::kTrpcJson);
+  EXPECT_EQ(driver_.request().head.format, PayloadFormat::kVerboseJson);
   driver_.AnswerAll("{}");
   Sent sent(driver_.sink().Take());
   EXPECT_EQ(sent.meta.version, 3u);

@@ -5,25 +5,31 @@
 //
 // Set up before the server starts, by one thread; thread-safe afterwards.
 // Nothing blocks.
-#ifndef FLARE_RPC_SERVER_HTTP_METHOD_PATHS_H_
-#define FLARE_RPC_SERVER_HTTP_METHOD_PATHS_H_
+#ifndef FLARE_RPC_HTTP_HTTP_METHOD_PATHS_H_
+#define FLARE_RPC_HTTP_HTTP_METHOD_PATHS_H_
 
 #include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "flare/rpc/http/http_protocol.h"
-#include "flare/rpc/server/http_routes.h"
-#include "flare/rpc/server/method_table.h"
+#include "flare/rpc/http/http_routes.h"
+
+namespace google::protobuf {
+class MethodDescriptor;
+}  // namespace google::protobuf
 
 namespace flare::rpc {
 
 class HttpMethodPaths final : public HttpCallPaths {
  public:
-  // Both must outlive this object, and have all that they are to have.
-  void SetUp(const MethodTable& methods, const HttpRoutes& routes);
+  // `methods` are all that the server has. `routes` must outlive this object,
+  // and have all that it is to have.
+  using Methods = std::vector<const google::protobuf::MethodDescriptor*>;
+  void SetUp(const Methods& methods, const HttpRoutes& routes);
 
   // Knows the paths of methods that aren't there, too, if their service is.
   bool Read(std::string_view path, std::string* method) const override;
@@ -47,4 +53,4 @@ class HttpMethodPaths final : public HttpCallPaths {
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_SERVER_HTTP_METHOD_PATHS_H_
+#endif  // FLARE_RPC_HTTP_HTTP_METHOD_PATHS_H_

@@ -1,7 +1,7 @@
 // Which handler answers a path. Filled in before the server starts, by one
 // thread; afterwards thread-safe. Nothing blocks.
-#ifndef FLARE_RPC_SERVER_HTTP_ROUTES_H_
-#define FLARE_RPC_SERVER_HTTP_ROUTES_H_
+#ifndef FLARE_RPC_HTTP_HTTP_ROUTES_H_
+#define FLARE_RPC_HTTP_HTTP_ROUTES_H_
 
 #include <functional>
 #include <map>
@@ -45,6 +45,9 @@ class HttpRoutes {
   // itself: without a default handler one of ours answers for it.
   HttpHandler* Find(std::string_view path) const;
 
+  // What answers for paths without a handler; null unless Wrap() was called.
+  HttpHandler* nothing() const { return nothing_.get(); }
+
   // Whether it was added by AddExemptPath().
   bool IsExempt(std::string_view path) const { return exempt_.contains(path); }
 
@@ -61,4 +64,4 @@ class HttpRoutes {
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_SERVER_HTTP_ROUTES_H_
+#endif  // FLARE_RPC_HTTP_HTTP_ROUTES_H_

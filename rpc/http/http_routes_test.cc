@@ -1,4 +1,4 @@
-#include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/http/http_routes.h"
 
 #include <map>
 #include <random>
@@ -28,6 +28,28 @@ TEST(HttpRoutes, AnyHandlerMakesItNotEmpty) {
   EXPECT_FALSE(prefix.empty());
   rest.SetDefault(NewHandler());
   EXPECT_FALSE(rest.empty());
+}
+
+// What answers 404 through interceptors takes no path from calls.
+TEST(HttpRoutes, WrappingAddsNoPaths) {
+  HttpRoutes routes;
+  ASSERT_TRUE(routes.AddPath("/a", NewHandler()).ok());
+  HttpHandler* const unwrapped = routes.Find("/a");
+  EXPECT_EQ(routes.nothing(), nullptr);
+  HttpHandler* wrapped = nullptr;
+  routes.Wrap([&](HttpHandlerPtr handler) -> HttpHandlerPtr {
+    if (handler.get() != unwrapped) return handler;
+    std::unique_ptr<HttpHandler> another = NewHandler();
+    wrapped = another.get();
+    return another;
+  });
+  EXPECT_EQ(routes.Find("/a"), wrapped);
+  EXPECT_EQ(routes.Find("/b"), nullptr);
+  HttpRequest request;
+  request.set_uri("/b");
+  HttpResponse response;
+  routes.nothing()->HandleRequest(request, &response, nullptr);
+  EXPECT_EQ(response.status(), HttpStatus::NotFound);
 }
 
 TEST(HttpRoutes, ExactBeforePrefixBeforeDefault) {

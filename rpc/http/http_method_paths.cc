@@ -1,4 +1,4 @@
-#include "flare/rpc/server/http_method_paths.h"
+#include "flare/rpc/http/http_method_paths.h"
 
 #include <google/protobuf/descriptor.h>
 
@@ -17,17 +17,16 @@ void Add(std::string path, const std::string& name, Names* names) {
 
 }  // namespace
 
-void HttpMethodPaths::SetUp(const MethodTable& methods,
-                            const HttpRoutes& routes) {
+void HttpMethodPaths::SetUp(const Methods& methods, const HttpRoutes& routes) {
   routes_ = &routes;
-  for (const Method* const method : methods.All()) {
-    const auto& service = *method->descriptor->service();
+  for (const auto* const method : methods) {
+    const auto& service = *method->service();
     for (const std::string_view name : {std::string_view(service.full_name()),
                                         std::string_view(service.name())}) {
       const std::string path = "/" + std::string(name) + "/";
       Add(path, std::string(service.full_name()), &services_);
-      Add(path + std::string(method->descriptor->name()),
-          std::string(method->name()), &methods_);
+      Add(path + std::string(method->name()), std::string(method->full_name()),
+          &methods_);
     }
   }
 }

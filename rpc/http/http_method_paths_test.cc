@@ -1,17 +1,23 @@
-#include "flare/rpc/server/http_method_paths.h"
+#include "flare/rpc/http/http_method_paths.h"
 
 #include <memory>
 #include <string>
 
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
+#include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc {
 namespace {
 
 class HttpMethodPathsTest : public ::testing::Test {
  protected:
-  HttpMethodPathsTest() { EXPECT_TRUE(methods_.Add(&service_).ok()); }
+  HttpMethodPathsTest() {
+    const auto* const service = testing::TestService::descriptor();
+    for (int i = 0; i != service->method_count(); ++i) {
+      methods_.push_back(service->method(i));
+    }
+  }
 
   void AddHandler(std::string path) {
     ASSERT_TRUE(routes_.AddPath(std::move(path), Handler()).ok());
@@ -29,8 +35,7 @@ class HttpMethodPathsTest : public ::testing::Test {
     return method;
   }
 
-  testing::FlexibleService service_;
-  MethodTable methods_;
+  HttpMethodPaths::Methods methods_;
   HttpRoutes routes_;
 };
 

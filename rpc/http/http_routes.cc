@@ -1,4 +1,4 @@
-#include "flare/rpc/server/http_routes.h"
+#include "flare/rpc/http/http_routes.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -116,7 +116,7 @@ HttpHandler* HttpRoutes::Find(std::string_view path) const {
         rest.substr(0, static_cast<std::size_t>(differs.first - rest.begin()));
   }
   if (default_ == nullptr && path == "*") return server_itself_.get();
-  return default_ != nullptr ? default_.get() : nothing_.get();
+  return default_.get();
 }
 
 }  // namespace flare::rpc

@@ -1,0 +1,124 @@
+#include "flare/rpc/http/http_own_request.h"
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/object_pool.h"
+#include "flare/rpc/http/http_cors.h"
+#include "flare/rpc/http/http_routes.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+namespace {
+
+flare::Status Closed() {
+  return flare::Status(STATUS_IO_ERROR, "the connection is closed");
+}
+
+}  // namespace
+
+HttpOwnRequest* HttpOwnRequest::New(const HttpUses* uses,
+                                    HttpReplySender* sender, bool preflight) {
+  HttpOwnRequest* const request = ObjectPool<HttpOwnRequest>::Get();
+  request->uses_ = uses;
+  request->sender_ = sender;
+  request->preflight_ = preflight;
+  return request;
+}
+
+void HttpOwnRequest::Recycle() {
+  request_.clear();
+  response_.clear();
+  pieces_.reset();
+  ObjectPool<HttpOwnRequest>::Put(this);
+}
+
+void HttpOwnRequest::Serve(OwnRequestHost* host) {
+  host_ = host;
+  if (preflight_) [[unlikely]] {
+    uses_->cors->AnswerPreflight(request_, &response_);
+  } else if (HttpHandler* const handler = FindHandler()) {
+    CallHandler(handler);
+  } else {
+    FillHttpError(HttpStatus::NotFound,
+                  "There is nothing at " + std::string(request_.path()) + ".",
+                  &response_);
+  }
+  if (IsFailure(response_.status()) && !pieces_) host->CountFailure();
+  host->WaitToReply(response_.body_size());
+  host->LeaveLimits();
+  if (pieces_) {
+    sender_->EndHttp(*pieces_);
+  } else {
+    sender_->WriteHttp(host->ticket().As<HttpTicket>(), std::move(response_));
+  }
+}
+
+HttpHandler* HttpOwnRequest::FindHandler() const {
+  if (uses_->routes == nullptr) return nullptr;
+  HttpHandler* const handler = uses_->routes->Find(request_.path());
+  return handler != nullptr ? handler : uses_->routes->nothing();
+}
+
+void HttpOwnRequest::CallHandler(HttpHandler* handler) {
+  HttpServerContext context;
+  context.remote_peer = host_->peer();
+  context.received_at = ToTimePoint(host_->received_ns());
+  context.dispatched_at = ToTimePoint(host_->dispatched_ns());
+  context.body = this;
+  try {
+    host_->Run([this, handler, &context] {
+      handler->HandleRequest(request_, &response_, &context);
+    });
+  } catch (...) {
+    host_->LogException("the HTTP handler of " + std::string(request_.path()));
+    if (pieces_) {
+      host_->CountFailure();
+      return Abort();  // Or what was sent would be taken for all of it.
+    }
+    FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
+                  &response_);
+  }
+}
+
+void HttpOwnRequest::Refuse(std::string_view text, OwnRequestHost* host) {
+  FillHttpError(HttpStatus::ServiceUnavailable, std::string(text), &response_);
+  sender_->WriteHttp(host->ticket().As<HttpTicket>(), std::move(response_));
+}
+
+bool HttpOwnRequest::IsExempt() const {
+  return uses_->routes != nullptr && uses_->routes->IsExempt(request_.path());
+}
+
+flare::Status HttpOwnRequest::Write(Buffer piece) {
+  if (!pieces_ && !Begin()) return Closed();
+  if (pieces_->head_only) {
+    return flare::Status(STATUS_IO_ERROR, "this reply has no body");
+  }
+  host_->WaitForRoom();
+  return sender_->WriteHttpPiece(*pieces_, std::move(piece)) ? flare::Status()
+                                                             : Closed();
+}
+
+void HttpOwnRequest::Abort() {
+  host_->Close(flare::Status(ECONNABORTED, "a handler gave its reply up"));
+}
+
+bool HttpOwnRequest::Begin() {
+  // There are no chunks: the end of the connection is that of the body.
+  if (request_.version() == HttpVersion::kHttp10) host_->ResetOnClose();
+  HttpTicket ticket = host_->ticket().As<HttpTicket>();
+  const ReplyTurn turn = host_->WaitForTurn([this,
+                                             &ticket](ReplyTurnWaiter* waiter) {
+    return sender_->BeginHttp(request_.version(), response_, &ticket, waiter);
+  });
+  if (turn != ReplyTurn::kNow) return false;
+  pieces_ = ticket;
+  if (IsFailure(response_.status())) host_->CountFailure();
+  return true;
+}
+
+}  // namespace flare::rpc

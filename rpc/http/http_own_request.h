@@ -1,0 +1,92 @@
+// A request for an HTTP handler, as it is served: finds the handler, calls it,
+// and sends its reply, in one piece or in several. Pooled, with the memory of
+// request and response.
+#ifndef FLARE_RPC_HTTP_HTTP_OWN_REQUEST_H_
+#define FLARE_RPC_HTTP_HTTP_OWN_REQUEST_H_
+
+#include <optional>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/base/status.h"
+#include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/http/http_ticket.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/own_request.h"
+#include "flare/rpc/server_protocol.h"
+
+namespace flare::rpc {
+
+// Whether a reply with this status of a handler counts as failed: so do
+// statuses that aren't final, in whose place 500 is sent.
+inline bool IsFailure(HttpStatus status) {
+  return static_cast<unsigned>(status) - 200 >= 200;
+}
+
+// Sends the replies of handlers: a connection's protocol. Thread-safe; doesn't
+// block.
+class HttpReplySender {
+ public:
+  // Fills in the header fields that frame the reply (Content-Length,
+  // Connection).
+  virtual void WriteHttp(const HttpTicket& ticket, HttpResponse&& response) = 0;
+
+  // In place of WriteHttp, in pieces: BeginHttp until it says kNow, by then the
+  // head was sent, with which *ticket is filled in further; WriteHttpPiece any
+  // number of times unless that is head_only (false: the connection is closed),
+  // and EndHttp. One thread at a time. After kNever WriteHttp is due.
+  virtual ReplyTurn BeginHttp(HttpVersion version, const HttpResponse& head,
+                              HttpTicket* ticket, ReplyTurnWaiter* waiter) = 0;
+  virtual bool WriteHttpPiece(const HttpTicket& ticket, Buffer&& piece) = 0;
+  virtual void EndHttp(const HttpTicket& ticket) = 0;
+
+ protected:
+  ~HttpReplySender() = default;
+};
+
+class HttpOwnRequest final : public OwnRequest, private HttpBodyWriter {
+ public:
+  // From the pool, with a cleared request. Both must outlive it. `preflight`:
+  // it is an OPTIONS for a call, as browsers ask.
+  static HttpOwnRequest* New(const HttpUses* uses, HttpReplySender* sender,
+                             bool preflight);
+
+  HttpRequest& request() { return request_; }
+  bool preflight() const { return preflight_; }
+  HttpReplySender* sender() const { return sender_; }
+
+  void Serve(OwnRequestHost* host) override;
+  void Refuse(std::string_view text, OwnRequestHost* host) override;
+  bool IsExempt() const override;
+  void Recycle() override;
+
+ private:
+  HttpHandler* FindHandler() const;
+  void CallHandler(HttpHandler* handler);
+
+  // HttpBodyWriter, while the handler runs.
+  flare::Status Write(Buffer piece) override;
+  void Abort() override;
+  // False: the connection is closed.
+  bool Begin();
+
+  const HttpUses* uses_ = nullptr;
+  HttpReplySender* sender_ = nullptr;
+  OwnRequestHost* host_ = nullptr;  // Of Serve.
+  bool preflight_ = false;
+  // Of a reply in pieces, as soon as its head was sent: the status was counted
+  // by then.
+  std::optional<HttpTicket> pieces_;
+  HttpRequest request_;
+  HttpResponse response_;
+};
+
+// The HTTP request in *request, which has one.
+inline HttpOwnRequest& HttpOf(const InboundRequest& request) {
+  return static_cast<HttpOwnRequest&>(*request.own);
+}
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_HTTP_HTTP_OWN_REQUEST_H_

@@ -1,0 +1,38 @@
+// What a server has for HTTP beside its services: handlers, the paths of calls,
+// and the web pages that may make calls.
+//
+// Set up by one thread before the server starts; thread-safe afterwards.
+// Nothing blocks.
+#ifndef FLARE_RPC_HTTP_HTTP_SITE_H_
+#define FLARE_RPC_HTTP_HTTP_SITE_H_
+
+#include <string_view>
+
+#include "flare/base/status.h"
+#include "flare/rpc/http/http_cors.h"
+#include "flare/rpc/http/http_method_paths.h"
+#include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/http/http_routes.h"
+
+namespace flare::rpc {
+
+class HttpSite {
+ public:
+  HttpRoutes routes;
+
+  // When `routes` has all handlers. Fails if a piece of `cors_origins`
+  // (HttpCors) is no origin.
+  flare::Status SetUp(std::string_view cors_origins,
+                      const HttpMethodPaths::Methods& methods);
+
+  // For the protocols, which must not outlive this object. After SetUp().
+  HttpUses uses() const;
+
+ private:
+  HttpMethodPaths paths_;
+  HttpCors cors_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_HTTP_HTTP_SITE_H_
