@@ -215,7 +215,7 @@ void AppendReplyHead(const BareMessage& request, std::string* out) {
   meta.method_type = flare::rpc::kMethodTypeSingle;
   meta.has_response = true;
   meta.status = flare::rpc::STATUS_SUCCESS;
-  char encoded[128];
+  char encoded[256];
   CHECK_LE(RpcMetaBound(meta), sizeof(encoded));
   const std::string_view head(
       encoded,
