@@ -80,13 +80,6 @@ flare::Status CheckOptions(const google::protobuf::MethodDescriptor& method) {
   return flare::Status();
 }
 
-bool IsMethodName(std::string_view name) {
-  const auto is_part = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
-  };
-  return !name.empty() && std::all_of(name.begin(), name.end(), is_part);
-}
-
 }  // namespace
 
 Method::Method(google::protobuf::Service* service,
@@ -215,28 +208,6 @@ flare::Status MethodTable::ExplainMissing(std::string_view name) {
   }
   return flare::Status(STATUS_METHOD_NOT_FOUND, "Method [" + std::string(name) +
                                                     "] is not implemented.");
-}
-
-Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text) {
-  MethodLimits limits;
-  for (std::string_view piece : Split(text, ',')) {
-    piece = Trim(piece);
-    if (piece.empty()) continue;
-    const std::size_t colon = piece.rfind(':');
-    const auto limit =
-        colon == std::string_view::npos
-            ? std::nullopt
-            : TryParse<std::uint32_t>(Trim(piece.substr(colon + 1)));
-    const std::string_view name =
-        Trim(piece.substr(0, limit ? colon : piece.size()));
-    if (!limit || *limit == 0 || !IsMethodName(name)) {
-      return flare::Status(EINVAL, "\"" + std::string(piece) +
-                                       "\" isn't package.Service.Method:limit "
-                                       "with a limit of at least 1");
-    }
-    limits.emplace_back(std::string(name), *limit);
-  }
-  return limits;
 }
 
 }  // namespace flare::rpc

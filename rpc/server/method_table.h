@@ -26,6 +26,7 @@
 #include "flare/base/status.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_counters.h"
+#include "flare/rpc/server/method_limits.h"
 #include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {
@@ -145,10 +146,6 @@ class MethodTable {
   std::unordered_map<const google::protobuf::ServiceDescriptor*, Interceptors>
       interceptors_;
 };
-
-// Fails with a text that names the piece that isn't "name:number".
-using MethodLimits = std::vector<std::pair<std::string, std::size_t>>;
-Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text);
 
 }  // namespace flare::rpc
 

@@ -9,7 +9,7 @@
 
 #include "flare/base/cgroup.h"
 #include "flare/rpc/http/http_cors.h"
-#include "flare/rpc/server/method_table.h"
+#include "flare/rpc/server/method_limits.h"
 #include "flare/rpc/start/flag_check.h"
 #include "flare/rpc/start/runtime_flags.h"
 
