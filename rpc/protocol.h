@@ -117,6 +117,8 @@ struct ProtocolTraits {
   // Codes of failed calls are translated into those of the protocol, so that
   // another in place of STATUS_OVERLOADED would be taken for a service's own.
   bool translates_codes = false;
+  // Streams share connections with other calls, whoever the server is.
+  bool streams_share = false;
   // Which codes of failed calls are a service's own, and not to be retried.
   bool (*is_from_service)(int code) = IsFromService;
 

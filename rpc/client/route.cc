@@ -214,8 +214,9 @@ Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
   choice->peers = static_cast<std::uint32_t>(table.peers);
   PeerConnections* const set = table.SetOf(taken, group);
   if (kind == kForStream) {
-    kind = set->streams_can_share() ? ConnectionKind::kMultiplexed
-                                    : ConnectionKind::kShort;
+    kind = traits_.streams_share || set->streams_can_share()
+               ? ConnectionKind::kMultiplexed
+               : ConnectionKind::kShort;
   }
   return set->Acquire(preferred, patience, kind);
 }

@@ -49,9 +49,8 @@ constexpr std::int64_t kRoomSliceNs = 50'000'000;
 // The connection of a peer that takes nothing for so long is given up.
 constexpr std::int64_t kMaxStallNs = 10'000'000'000;
 
-std::size_t Cost(std::size_t bytes) {
-  return bytes + StreamWindow::kPerMessage;
-}
+// Messages that wait to be read, however little they count for.
+constexpr std::size_t kMaxQueued = 1 << 17;
 
 flare::Status CancelledStatus() {
   return flare::Status(STATUS_FAILED, "the call was cancelled");
@@ -78,6 +77,7 @@ CallStream::~CallStream() = default;
 bool CallStream::Start(std::unique_ptr<StreamWire> wire,
                        RefPtr<io::StreamConnection> output) {
   credits_ = wire->has_credits();
+  if (credits_) message_cost_ = wire->message_cost();
   output_ = std::move(output);
   ScopedLock guard(lock_);
   wire_ = std::move(wire);
@@ -505,7 +505,8 @@ void CallStream::OnMessage(Buffer&& message, bool last) {
     if (reading_closed_) {
       owed_ += cost;
       GrantLocked();
-    } else if (credits_ && queued_ >= 2 * window_) {
+    } else if (credits_ &&
+               (queued_ >= 2 * window_ || incoming_.size() >= kMaxQueued)) {
       FailLocked(flare::Status(STATUS_MALFORMED_DATA,
                                "the peer sends more than it may"),
                  /*tell=*/true, &after);

@@ -173,6 +173,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   Sent TryToSend(OutboundBody* message, bool last, fiber::Event* event);
   bool WaitForRoom(std::int64_t deadline_ns);
   bool OutputOver() const;
+  std::size_t Cost(std::size_t bytes) const { return bytes + message_cost_; }
   StreamError ErrorLocked() const FLARE_REQUIRES(lock_);
   void Settle() FLARE_REQUIRES(lock_);
   void GrantLocked() FLARE_REQUIRES(lock_);
@@ -187,7 +188,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   const bool is_server_;
   const std::int64_t deadline_ns_;
   RpcClientController* const controller_;
-  bool credits_ = false;  // Constant since Start().
+  // Constant since Start().
+  bool credits_ = false;
+  std::size_t message_cost_ = StreamWindow::kPerMessage;
   RefPtr<io::StreamConnection> output_;
 
   // Of who reads alone.

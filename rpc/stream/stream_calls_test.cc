@@ -112,16 +112,19 @@ class TestedService : public StreamService {
   }
 };
 
-class StreamCallsTest : public RpcTest {
+// Over each protocol that has streams of all kinds.
+class StreamCallsTest : public RpcTest,
+                        public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
     server_.emplace(Server::Options{.service_name = "test"});
     server_->AddService(&service_);
-    server_->AddProtocols({"flare", "http+pb", "http"});
+    server_->AddProtocols({"flare", "trpc", "http+pb", "http"});
     server_->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
     ASSERT_TRUE(server_->Start()) << server_->error().ToString();
-    ASSERT_TRUE(channel_.Open("flare://" + server_->endpoint().ToString()));
+    ASSERT_TRUE(channel_.Open(std::string(GetParam()) + "://" +
+                              server_->endpoint().ToString()));
   }
   void TearDown() override {
     ShutdownClientSide();
@@ -159,7 +162,7 @@ std::vector<int> UpTo(int n) {
   return numbers;
 }
 
-TEST_F(StreamCallsTest, ServerStreams) {
+TEST_P(StreamCallsTest, ServerStreams) {
   OnFiber([&] {
     for (int n : {0, 1, 2, 1000}) {
       RpcClientController controller;
@@ -174,7 +177,7 @@ TEST_F(StreamCallsTest, ServerStreams) {
   });
 }
 
-TEST_F(StreamCallsTest, ClientStreams) {
+TEST_P(StreamCallsTest, ClientStreams) {
   OnFiber([&] {
     for (int n : {0, 1, 2, 1000}) {
       auto stream = Open("Upload");
@@ -190,7 +193,7 @@ TEST_F(StreamCallsTest, ClientStreams) {
   });
 }
 
-TEST_F(StreamCallsTest, TheLastMessageMaySayThatItIs) {
+TEST_P(StreamCallsTest, TheLastMessageMaySayThatItIs) {
   OnFiber([&] {
     auto stream = Open("Upload");
     EXPECT_TRUE(stream->WriteMessage(Numbered(17), /*last=*/true, kNever));
@@ -200,7 +203,7 @@ TEST_F(StreamCallsTest, TheLastMessageMaySayThatItIs) {
   });
 }
 
-TEST_F(StreamCallsTest, BothStream) {
+TEST_P(StreamCallsTest, BothStream) {
   OnFiber([&] {
     auto stream = Open("Chat");
     StreamMessage message;
@@ -217,7 +220,7 @@ TEST_F(StreamCallsTest, BothStream) {
   });
 }
 
-TEST_F(StreamCallsTest, MoreThanAWindowIsHeldBack) {
+TEST_P(StreamCallsTest, MoreThanAWindowIsHeldBack) {
   fiber::Event go;
   service_.on_chat = [&](TestedService::Call call) {
     go.Wait();
@@ -244,7 +247,7 @@ TEST_F(StreamCallsTest, MoreThanAWindowIsHeldBack) {
   });
 }
 
-TEST_F(StreamCallsTest, AFailureComesBehindTheMessages) {
+TEST_P(StreamCallsTest, AFailureComesBehindTheMessages) {
   service_.on_download = [](TestedService::Call call) {
     TestedService::Count(call);
     call.controller->SetFailed(1234, "that was all");
@@ -261,7 +264,7 @@ TEST_F(StreamCallsTest, AFailureComesBehindTheMessages) {
   });
 }
 
-TEST_F(StreamCallsTest, ACancelledCallEndsOnTheServer) {
+TEST_P(StreamCallsTest, ACancelledCallEndsOnTheServer) {
   OnFiber([&] {
     for (int round = 0; round != 3; ++round) {
       fiber::Event began;
@@ -292,7 +295,7 @@ TEST_F(StreamCallsTest, ACancelledCallEndsOnTheServer) {
   });
 }
 
-TEST_F(StreamCallsTest, TheDeadlineEndsBothSides) {
+TEST_P(StreamCallsTest, TheDeadlineEndsBothSides) {
   fiber::Event ended;
   StreamError at_server{};
   service_.on_chat = [&](TestedService::Call call) {
@@ -316,7 +319,7 @@ TEST_F(StreamCallsTest, TheDeadlineEndsBothSides) {
   });
 }
 
-TEST_F(StreamCallsTest, AReadMayTimeOutAndGoOn) {
+TEST_P(StreamCallsTest, AReadMayTimeOutAndGoOn) {
   fiber::Event go;
   service_.on_download = [&](TestedService::Call call) {
     go.Wait();
@@ -336,7 +339,7 @@ TEST_F(StreamCallsTest, AReadMayTimeOutAndGoOn) {
   });
 }
 
-TEST_F(StreamCallsTest, TheWrongKindOfCallFails) {
+TEST_P(StreamCallsTest, TheWrongKindOfCallFails) {
   OnFiber([&] {
     // A stream where one message is expected.
     RpcClientController controller;
@@ -355,11 +358,11 @@ TEST_F(StreamCallsTest, TheWrongKindOfCallFails) {
   });
 }
 
-TEST_F(StreamCallsTest, AProtocolWithoutStreamsSaysSo) {
-  RpcChannel trpc("trpc://" + server_->endpoint().ToString());
+TEST_P(StreamCallsTest, AProtocolWithoutStreamsSaysSo) {
+  RpcChannel without("bolt://" + server_->endpoint().ToString());
   OnFiber([&] {
     RpcClientController controller;
-    auto stream = OpenStream(&trpc, Method("Chat"), &controller, nullptr);
+    auto stream = OpenStream(&without, Method("Chat"), &controller, nullptr);
     StreamMessage message;
     StreamError error;
     EXPECT_FALSE(stream->ReadMessage(&message, kNever, &error));
@@ -367,7 +370,7 @@ TEST_F(StreamCallsTest, AProtocolWithoutStreamsSaysSo) {
   });
 }
 
-TEST_F(StreamCallsTest, TheEndOfTheServerEndsStreams) {
+TEST_P(StreamCallsTest, TheEndOfTheServerEndsStreams) {
   fiber::Event began;
   StreamError at_server{};
   service_.on_chat = [&](TestedService::Call call) {
@@ -390,7 +393,7 @@ TEST_F(StreamCallsTest, TheEndOfTheServerEndsStreams) {
   });
 }
 
-TEST_F(StreamCallsTest, ManyAtOnceOnOneConnection) {
+TEST_P(StreamCallsTest, ManyAtOnceOnOneConnection) {
   constexpr int kStreams = 200;
   OnFiber([&] {
     // After one of them the peer is known to share connections.
@@ -412,6 +415,8 @@ TEST_F(StreamCallsTest, ManyAtOnceOnOneConnection) {
     }
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(, StreamCallsTest, ::testing::Values("flare", "trpc"));
 
 }  // namespace
 }  // namespace flare::rpc::testing

@@ -89,6 +89,8 @@ class StreamWire {
   virtual void SendCredit(std::size_t bytes) = 0;
   // The protocol has credits, and the peer heeds them.
   virtual bool has_credits() const = 0;
+  // What a message counts for beside its bytes, where there are credits.
+  virtual std::size_t message_cost() const { return StreamWindow::kPerMessage; }
   virtual void HoldInput() = 0;
   virtual void ReleaseInput() = 0;
 };

@@ -9,7 +9,9 @@
 // Accept calls JoinMethodName(), and these static functions, where Message is
 // an InboundRequest or an InboundResponse:
 //   // Takes what `frame` says into the message, beside the sizes. A client's
-//   // returns an empty text, or why the connection must end. May be left out.
+//   // returns an empty text, or why the connection must end; it may be a
+//   member
+//   // that isn't static. May be left out.
 //   void Describe(const Frame& frame, InboundRequest* request);
 //   std::string_view Describe(const Frame& frame, InboundResponse* response);
 //   // *meta is fresh. Returns an empty text or what is wrong with `bytes`.
@@ -172,7 +174,9 @@ class FramedClientProtocol : public ClientProtocol {
     if (result != CutResult::kMessage) return result;
     response->wire_size = frame.total();
     response->meta_size = frame.meta_size;
-    if (std::string_view why = Self::Describe(frame, response); !why.empty()) {
+    if (std::string_view why =
+            static_cast<Self*>(this)->Describe(frame, response);
+        !why.empty()) {
       error->assign(Frame::kName).append(": ").append(why);
       return CutResult::kError;
     }

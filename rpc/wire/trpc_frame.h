@@ -25,6 +25,8 @@ struct TrpcFrame {
   static constexpr std::uint8_t kUnary = 0;
   static constexpr std::uint8_t kStream = 1;
   // Values of stream_type.
+  static constexpr std::uint8_t kStreamInit = 1;
+  static constexpr std::uint8_t kStreamData = 2;
   static constexpr std::uint8_t kStreamFeedback = 3;
   static constexpr std::uint8_t kStreamClose = 4;
 
@@ -61,7 +63,8 @@ inline constexpr ProtocolTraits kTrpcTraits{
     .compression = true,
     .compressions = CompressionBits(kTrpcCompressions),
     .attachment_compression = false,
-    .translates_codes = true};
+    .translates_codes = true,
+    .streams_share = true};
 
 // An outcome: one of both is not 0 in a failure.
 struct TrpcCodes {

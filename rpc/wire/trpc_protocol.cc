@@ -9,6 +9,7 @@
 #include "flare/rpc/wire/protobuf_fields.h"
 #include "flare/rpc/wire/trpc_frame.h"
 #include "flare/rpc/wire/trpc_meta.h"
+#include "flare/rpc/wire/trpc_streams.h"
 #include "flare/rpc/wire/utf8.h"
 
 namespace flare::rpc {
@@ -43,25 +44,6 @@ void AppendTrpc(TrpcFrame frame, std::size_t bound, Encode&& encode,
               std::move(attachment), out);
 }
 
-// A stream's last frame: {close_type = reset, ret, msg}.
-Buffer StreamReset(const TrpcTicket& ticket, std::string_view text) {
-  std::size_t size = 4 + fields::BytesFieldSize(text.size());
-  TrpcFrame frame = ReplyFrame(ticket);
-  frame.type = TrpcFrame::kStream;
-  frame.stream_type = TrpcFrame::kStreamClose;
-  frame.size = static_cast<std::uint32_t>(TrpcFrame::kHeaderSize + size);
-  BufferBuilder out;
-  AppendHead(
-      frame.size,
-      [&](char* at) {
-        at = fields::PutVarintField(1, 1, PutTrpcHeader(frame, at));
-        at = fields::PutVarintField(2, kTrpcSystemError, at);
-        return fields::PutBytesField(3, text, at);
-      },
-      &out);
-  return out.DestructiveGet();
-}
-
 // --------------------------------------------------------------------------
 
 class TrpcServerProtocol final
@@ -69,7 +51,7 @@ class TrpcServerProtocol final
                                   TrpcRequestMeta> {
  public:
   TrpcServerProtocol(const Limits& limits, ReplySink* sink)
-      : FramedServerProtocol(limits, sink) {}
+      : FramedServerProtocol(limits, sink), streams_(sink) {}
 
   ProtocolTraits traits() const override { return kTrpcTraits; }
 
@@ -77,20 +59,31 @@ class TrpcServerProtocol final
                 std::string* error) override {
     const CutResult result =
         FramedServerProtocol::Cut(in, request, need, error);
+    if (result != CutResult::kMessage) return result;
+    const auto& ticket = request->ticket.As<TrpcTicket>();
+    if (!ticket.is_stream) [[likely]]
+      return result;
+    if (streams_.Take(ticket.stream_type, ticket.stream_id, request) ==
+        CutResult::kHandled) {
+      return CutResult::kHandled;
+    }
     // Of streams that aren't there, and isn't answered.
-    if (result == CutResult::kMessage &&
-        request->ticket.As<TrpcTicket>().one_way && !unanswered_.Admit(NowNs()))
-        [[unlikely]] {
+    if (ticket.one_way && !unanswered_.Admit(NowNs())) [[unlikely]] {
       *error = "trpc: frames of streams without end";
       return CutResult::kError;
     }
     return result;
   }
 
+  void EndInput() override {
+    streams_.EndInput("the caller's input ended, or the server stops");
+  }
+  void OnClosed(const flare::Status& why) override { streams_.Close(why); }
+
   ParseResult Parse(InboundRequest* request) const override {
-    return request->ticket.As<TrpcTicket>().is_stream
-               ? ParseResult::kReject
-               : FramedServerProtocol::Parse(request);
+    if (!request->ticket.As<TrpcTicket>().is_stream) [[likely]]
+      return FramedServerProtocol::Parse(request);
+    return request->stream != nullptr ? ParseResult::kOk : ParseResult::kReject;
   }
 
   void Write(const ReplyTicket& reply_ticket,
@@ -101,7 +94,8 @@ class TrpcServerProtocol final
     const std::string_view text =
         AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
     if (ticket.is_stream) [[unlikely]]
-      return RefuseStream(ticket, text);
+      return RefuseStream(ticket,
+                          StatusToTrpc(response.status, response.detail), text);
     TrpcResponseMeta meta;
     meta.request_id = ticket.request_id;
     if (!ticket.request_header.empty()) {
@@ -145,6 +139,7 @@ class TrpcServerProtocol final
     ticket.version = frame.version;
     if (frame.type != TrpcFrame::kStream) return;
     ticket.is_stream = true;
+    ticket.stream_type = frame.stream_type;
     // What tells of a stream's end, or of room for more, wants no reply.
     ticket.one_way = frame.stream_type == TrpcFrame::kStreamClose ||
                      frame.stream_type == TrpcFrame::kStreamFeedback;
@@ -210,8 +205,10 @@ class TrpcServerProtocol final
   }
 
   [[gnu::cold, gnu::noinline]] void RefuseStream(const TrpcTicket& ticket,
+                                                 TrpcCodes codes,
                                                  std::string_view text) {
-    sink()->Write(StreamReset(ticket, text));
+    sink()->Write(TrpcStreamClose(ticket.stream_id, ticket.version,
+                                  /*reset=*/true, codes, text));
   }
 
   // What a reply repeats of its request.
@@ -252,6 +249,7 @@ class TrpcServerProtocol final
   }
 
   FloodGuard unanswered_{FloodGuard::kMaxNotices};
+  TrpcServerStreams streams_;
 };
 
 // --------------------------------------------------------------------------
@@ -295,11 +293,35 @@ class TrpcClientProtocol final
     return flare::Status();
   }
 
+  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
+                std::string* error) override {
+    stream_type_ = 0;
+    const CutResult result =
+        FramedClientProtocol::Cut(in, response, need, error);
+    if (stream_type_ == 0 || result != CutResult::kMessage) [[likely]]
+      return result;
+    if (streams_.Take(stream_type_, stream_id_, response)) {
+      return CutResult::kHandled;
+    }
+    *error = "trpc: a frame of a stream, of which there is none";
+    return CutResult::kError;
+  }
+
+  std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
+                                         StreamOutput* output) override {
+    return streams_.Open(opening, output);
+  }
+  bool has_streams() const override { return true; }
+  bool streams_can_share() const override { return true; }
+  void OnClosed(const flare::Status& why) override { streams_.Close(why); }
+
   // For FramedClientProtocol.
-  static std::string_view Describe(const TrpcFrame& frame, InboundResponse*) {
-    return frame.type == TrpcFrame::kStream
-               ? "a frame of a stream, of which there is none"
-               : "";
+  std::string_view Describe(const TrpcFrame& frame, InboundResponse*) {
+    if (frame.type == TrpcFrame::kStream) [[unlikely]] {
+      stream_type_ = frame.stream_type;
+      stream_id_ = frame.stream_id;
+    }
+    return {};
   }
 
   static std::string_view Decode(std::string_view bytes,
@@ -351,6 +373,11 @@ class TrpcClientProtocol final
         .append(std::to_string(by_framework ? meta.ret : meta.func_ret));
     response->description = response->scratch;
   }
+
+  TrpcClientStreams streams_;
+  // Of the frame at hand; type 0: it isn't one of a stream.
+  std::uint8_t stream_type_ = 0;
+  std::uint32_t stream_id_ = 0;
 };
 
 }  // namespace

@@ -64,6 +64,7 @@ struct TrpcTicket {
   std::uint32_t stream_id = 0;  // this and `version`: of the frame's header
   std::uint8_t version = 0;
   bool is_stream = false;  // the frame belongs to a stream
+  std::uint8_t stream_type = 0;
   bool one_way = false;
   // Of a request whose reply repeats parts of it: its protobuf header.
   std::string_view request_header;

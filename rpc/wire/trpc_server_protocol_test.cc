@@ -324,8 +324,11 @@ TEST_F(TrpcServer, ClosesOnImpossibleHeaders) {
 }
 
 TEST_F(TrpcServer, ResetsStreams) {
-  driver_.Feed("\x09\x30\x01\x01\0\0\0\x13\0\0\x01\x02\x03\x04\x01\0xyz"s +
-               kRequest);
+  // INIT of /a.S/M, to a sink without streams.
+  driver_.Feed(
+      "\x09\x30\x01\x01\0\0\0\x1a\0\0\x01\x02\x03\x04\x01\0"
+      "\x0a\x08\x1a\x06/a.S/M"s +
+      kRequest);
   ASSERT_EQ(driver_.count(), 2u);
   EXPECT_EQ(driver_.result(0), ParseResult::kReject);
   EXPECT_EQ(driver_.request().reject_status, STATUS_NOT_SUPPORTED);
@@ -335,6 +338,18 @@ TEST_F(TrpcServer, ResetsStreams) {
             "\x09\x30\x01\x04\0\0\0\x30\0\0\x01\x02\x03\x04\x01\0"
             "\x08\x01\x10\x1f\x1a\x1a"s +
                 "this server has no streams");
+}
+
+TEST_F(TrpcServer, ResetsStreamsThatItCannotRead) {
+  driver_.Feed("\x09\x30\x01\x01\0\0\0\x13\0\0\x01\x02\x03\x04\x01\0xyz"s);
+  ASSERT_EQ(driver_.count(), 1u);
+  EXPECT_EQ(driver_.result(0), ParseResult::kReject);
+  EXPECT_EQ(driver_.request().reject_status, STATUS_MALFORMED_DATA);
+  driver_.Answer(0);
+  EXPECT_EQ(driver_.sink().Take(),
+            "\x09\x30\x01\x04\0\0\0\x29\0\0\x01\x02\x03\x04\x01\0"
+            "\x08\x01\x10\x01\x1a\x13"s +
+                "a number is cut off");
 }
 
 // Or two servers like us would reset each other's resets for ever.
