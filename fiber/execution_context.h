@@ -167,6 +167,7 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
  private:
   template <class T>
   friend class ExecutionLocal;
+  friend class BorrowedExecutionContextScope;
   friend class ExecutionContextScope;
   template <class T, class... Args>
   friend RefPtr<T> flare::MakeRefCounted(Args&&... args);
@@ -215,10 +216,6 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
 // The scope runs in `context` (nullptr: in none), which it keeps alive.
 class ExecutionContextScope {
  public:
-  // ... which somebody else keeps alive.
-  explicit ExecutionContextScope(ExecutionContext* context)
-      : place_(ExecutionContext::Place()),
-        previous_(std::exchange(*place_, context)) {}
   explicit ExecutionContextScope(RefPtr<ExecutionContext> context)
       : context_(std::move(context)),
         place_(ExecutionContext::Place()),
@@ -231,6 +228,22 @@ class ExecutionContextScope {
   const RefPtr<ExecutionContext> context_;
   // The fiber's own: stays where it is when the fiber moves.
   ExecutionContext** const place_;
+  ExecutionContext* const previous_;
+};
+
+// The same for one that somebody else keeps alive.
+class BorrowedExecutionContextScope {
+ public:
+  explicit BorrowedExecutionContextScope(ExecutionContext* context)
+      : place_(ExecutionContext::Place()),
+        previous_(std::exchange(*place_, context)) {}
+  BorrowedExecutionContextScope(const BorrowedExecutionContextScope&) = delete;
+  BorrowedExecutionContextScope& operator=(
+      const BorrowedExecutionContextScope&) = delete;
+  ~BorrowedExecutionContextScope() { *place_ = previous_; }
+
+ private:
+  ExecutionContext** const place_;  // The fiber's own.
   ExecutionContext* const previous_;
 };
 

@@ -17,6 +17,7 @@
 #include "example/rpc/serving.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/interceptor.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "glog/logging.h"
 
@@ -25,6 +26,9 @@ DEFINE_int32(port, 5567, "Port to listen on; 0: one that is free.");
 DEFINE_int32(fail_with, 0,
              "If not 0, every call fails with this code. Codes up to 1000 "
              "belong to the framework.");
+
+DEFINE_int32(interceptors, 0,
+             "How many interceptors that do nothing wrap each call.");
 
 DEFINE_string(work, "none",
               "What each call costs: none, sleep_thread, sleep_fiber, spin.");
@@ -64,6 +68,12 @@ class EchoServiceImpl : public SyncEchoService {
 
  private:
   const WorkSource work_;
+};
+
+class IdleInterceptor : public flare::ServerInterceptor {
+  void Intercept(flare::InterceptedCall&, flare::ServerNext& next) override {
+    next.Run();
+  }
 };
 
 constexpr auto kIndexPage = R"(<!DOCTYPE html>
@@ -112,6 +122,9 @@ int Entry(int argc, char** argv) {
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
                        "http", "baidu-std", "trpc", "bolt"});
   server.AddService(std::make_unique<EchoServiceImpl>(*work));
+  for (int i = 0; i < FLAGS_interceptors; ++i) {
+    server.AddInterceptor(std::make_shared<IdleInterceptor>());
+  }
   AddPages(&server);
   server.ListenOn(*address);
   return ServeUntilQuitSignal(&server, requests);

@@ -58,7 +58,10 @@ template <class Request>
 flare::Status WorkOn(const Request& request, const WorkSource& usual) {
   const auto requested = RequestedWork(request);
   if (!requested) return requested.error();
-  return DoWork(requested->kind == WorkKind::kNone ? usual.Draw() : *requested);
+  const Work work =
+      requested->kind == WorkKind::kNone ? usual.Draw() : *requested;
+  if (work.kind == WorkKind::kNone) return flare::Status();
+  return DoWork(work);
 }
 
 // Starts `server` and blocks the fiber until the process is told to quit,

@@ -72,7 +72,7 @@ static_assert(sizeof(ServerCall) <= 664);
 namespace {
 
 using Failure = ServerState::Failure;
-using fiber::ExecutionContextScope;
+using fiber::BorrowedExecutionContextScope;
 using fiber::StopCause;
 
 constexpr std::uint8_t kReturned = 1;
@@ -180,12 +180,18 @@ void ServerCall::ReleaseRequest() {
   ObjectPool<InboundRequest>::Put(std::exchange(request_, nullptr));
 }
 
-void ServerCall::Recycle() {
-  ReleaseRequest();
-  if (context_ != nullptr && !context_->IsAsNew()) [[unlikely]] {
-    context_->Disown();  // [CE4]
-    context_.Reset();    // May block, in destructors of values.
-  }
+void ServerCall::Recycle() { GiveBack(); }
+
+void ServerCall::DropContext() {
+  context_->Disown();  // [CE4]
+  context_.Reset();    // May block, in destructors of values.
+}
+
+[[gnu::always_inline]] inline void ServerCall::GiveBack() {
+  if (request_ != nullptr) [[unlikely]]
+    ReleaseRequest();
+  if (context_ != nullptr && !context_->IsAsNew()) [[unlikely]]
+    DropContext();
   ObjectPool<ServerCall>::Put(this);
 }
 
@@ -229,7 +235,7 @@ void ServerCall::Serve() {
     // acq_rel: as above, and pairs with Finish on the other side.
     progress = progress_.fetch_or(kReturned, std::memory_order_acq_rel);
   }
-  if ((progress & kOver) != 0) Recycle();
+  if ((progress & kOver) != 0) GiveBack();
 }
 
 void ServerCall::FailWithoutMemory() {
@@ -481,7 +487,7 @@ void ServerCall::FinishStream() {
   progress_.store(0, std::memory_order_relaxed);
   std::exception_ptr exception;  // Fibers mustn't be suspended in handlers.
   try {
-    const ExecutionContextScope scope(context_.Get());  // [CE2]
+    const BorrowedExecutionContextScope scope(context_.Get());  // [CE2]
     method.service->CallMethod(method.descriptor, &controller_,
                                messages_.request(), messages_.response(), this);
   } catch (...) {
@@ -501,7 +507,7 @@ void ServerCall::ServeIntercepted(const Method& method) {
   progress_.store(kIntercepted, std::memory_order_relaxed);
   bool thrown = false;
   {
-    const ExecutionContextScope scope(context_.Get());
+    const BorrowedExecutionContextScope scope(context_.Get());
     const google::protobuf::MethodDescriptor* const descriptor =
         method.descriptor;
     InterceptedCall call(
@@ -646,7 +652,7 @@ class ServerCall::OwnHost final : public OwnRequestHost {
 
   void Run(const Function<void()>& code) override {
     call_->OpenContext();
-    const ExecutionContextScope scope(call_->context_.Get());
+    const BorrowedExecutionContextScope scope(call_->context_.Get());
     code();
   }
   void LogException(const std::string& what) override {
@@ -916,7 +922,7 @@ void ServerCall::Finish() {
   const bool is_stream = is_stream_;
   // acq_rel: pairs with Serve(), both ways [CE2].
   if ((progress_.fetch_or(kOver, std::memory_order_acq_rel) & kReturned) != 0) {
-    Recycle();
+    GiveBack();
   }
   connection->CallFinished(is_stream);
 }

@@ -154,6 +154,8 @@ class ServerCall final : public fiber::Task,
   fiber::StopCause OnWatched() override;
   static std::string Describe(const Owner* owner);
   [[gnu::cold, gnu::noinline]] void EndWatch();
+  [[gnu::cold, gnu::noinline]] void DropContext();
+  void GiveBack();
   void OpenContext() {
     if (context_ == nullptr) [[unlikely]] {
       context_ = fiber::ExecutionContext::Create(0, this);
