@@ -1,83 +1,103 @@
-// The connections of the client side, shared by all channels of the process:
-// one PeerConnections (peer_connections.h) for each scheduling group, protocol,
-// server and packet size. Replies are read, and calls complete, in the group
-// that made the call. Those flare_rpc_client_max_connections_per_server that a
-// server may have are dealt out to the groups; a set may have its share, but at
-// least one.
+// The connections of the client side.
 //
-// Connections without traffic for flare_rpc_client_connection_max_idle seconds
-// are closed.
+// All channels of a process share one pool, unless their options name another:
+//
+//   flare::RpcChannel::Options options;
+//   options.pool = flare::ConnectionPool::Create();
+//   flare::RpcChannel bulk("flare://10.0.0.1:5567", options);
+//
+// Calls of `bulk` then neither wait behind those of other channels nor make
+// them wait. In one pool, channels share the connections that lead to the same
+// server with the same protocol and the same settings (timeout to connect,
+// sizes and limits), in each scheduling group: replies are read, and calls
+// complete, in the group that made the call. The connections that a server may
+// have are dealt out to the groups; each group has at least one shared one.
+//
+// Connections without traffic for RpcChannel::Options::connection_max_idle are
+// closed.
 
 #ifndef FLARE_RPC_CONNECTION_POOL_H_
 #define FLARE_RPC_CONNECTION_POOL_H_
 
+#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
 
-#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/fiber/timer.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/client/peer_connections.h"
 
-namespace flare::rpc {
+namespace flare {
 
-// The set for `key` in scheduling group `group`, made if there is none. Any
-// thread; doesn't block, but takes a lock of the whole group: keep the result.
-// While the client side is shut down: a set of its own that refuses all calls.
-std::shared_ptr<PeerConnections> FindPeerConnections(std::size_t group,
-                                                     const ConnectionKey& key);
-
-// Ends the client side: closes all connections (calls under way fail with
-// STATUS_CHANNEL_SHUTDOWN, and so do later ones of channels that exist), stops
-// the refreshing of names, and waits until nothing of it runs any more. Blocks
-// the fiber (or thread). For flare::Start(), before the runtime ends; a runtime
-// started later has a client side again, for channels opened then.
-void ShutdownClientSide();
-
-// While it exists, the client side stays shut once ShutdownClientSide() has
-// run, whoever opens channels: fibers may still run until the runtime has
-// ended, and connections and refreshes of names that they began would be left
-// behind. For flare::Start(). One at a time.
-class ClientSideEnd {
+// Counted; channels hold references. All functions are thread-safe; none
+// blocks.
+class ConnectionPool final
+    : public std::enable_shared_from_this<ConnectionPool>,
+      private rpc::ClientSideMember {
  public:
-  ClientSideEnd();
-  ~ClientSideEnd();
+  struct Options {
+    // Between two looks for idle connections. 0: none.
+    // --flare_rpc_client_remove_idle_connection_interval
+    std::optional<std::chrono::nanoseconds> idle_check_interval = {};
+  };
 
-  ClientSideEnd(const ClientSideEnd&) = delete;
-  ClientSideEnd& operator=(const ClientSideEnd&) = delete;
+  static std::shared_ptr<ConnectionPool> Create();
+  static std::shared_ptr<ConnectionPool> Create(const Options& options);
+  // The pool of the process, for channels that name none. Never destroyed.
+  static const std::shared_ptr<ConnectionPool>& Default();
+
+  // Its idle connections are closed. Those that carry calls go to the pool of
+  // the process, and are closed after these.
+  ~ConnectionPool();
+  ConnectionPool(const ConnectionPool&) = delete;
+  ConnectionPool& operator=(const ConnectionPool&) = delete;
+
+  struct Statistics {
+    std::size_t shared = 0;     // Connections that carry many calls at a time.
+    std::size_t dedicated = 0;  // Connections that carry a call of their own.
+    std::size_t kept = 0;       // Pooled ones without a call.
+  };
+  Statistics statistics() const;
+
+  // For channels: the set for `key` in scheduling group `group`, made if there
+  // is none. Takes a lock of the client side: keep the result. While that is
+  // shut down: a set of its own that refuses all calls.
+  std::shared_ptr<rpc::PeerConnections> Find(std::size_t group,
+                                             const rpc::ConnectionKey& key);
+
+ private:
+  struct GroupedKey {
+    std::size_t group;
+    rpc::ConnectionKey key;
+    bool operator==(const GroupedKey&) const = default;
+  };
+  struct GroupedKeyHash {
+    std::size_t operator()(const GroupedKey& k) const;
+  };
+  using Set = std::shared_ptr<rpc::PeerConnections>;
+
+  explicit ConnectionPool(const Options& options) : options_(options) {}
+
+  void Shutdown() override;
+  void Adopt(Set set);
+  void StartSweeping() FLARE_REQUIRES(mutex_);
+  void Sweep();
+
+  const Options options_;
+  // Taken with the lock of the client side held (client_side.h), or alone.
+  mutable ThreadMutex mutex_;
+  std::unordered_map<GroupedKey, Set, GroupedKeyHash> sets_
+      FLARE_GUARDED_BY(mutex_);
+  // Of pools that are gone: closed as soon as they carry no call.
+  std::vector<Set> adopted_ FLARE_GUARDED_BY(mutex_);
+  fiber::TimerId sweeper_ FLARE_GUARDED_BY(mutex_) = 0;
 };
 
-// A channel is being opened: there is a client side again, which refreshes
-// names, except while ShutdownClientSide() runs or the runtime is about to end.
-// Any thread; doesn't block.
-void OpenClientSide();
-// Any thread; takes the lock of FindPeerConnections().
-bool IsClientSideOpen();
-// What calls end with while it isn't.
-flare::Status ShutDownStatus();
-
-// Counted since the start of the process.
-struct ClientStatistics {
-  std::uint64_t connections_opened = 0;
-  std::uint64_t connections_failed = 0;  // Could not be established.
-  std::uint64_t connections_broken = 0;  // Established, then closed by others.
-  std::uint64_t connections_idle_closed = 0;
-  std::uint64_t late_replies = 0;  // Nobody waited for them (any more).
-};
-ClientStatistics GetClientStatistics();
-
-// One of these. For ClientConnection.
-enum class ClientEvent {
-  kOpened,
-  kFailed,
-  kBroken,
-  kIdleClosed,
-  kLateReply,
-};
-void CountClientEvent(ClientEvent event);
-// Connections whose OnClosed() is still to come, for ShutdownClientSide().
-void ConnectionBorn();
-void ConnectionGone();
-
-}  // namespace flare::rpc
+}  // namespace flare
 
 #endif  // FLARE_RPC_CONNECTION_POOL_H_

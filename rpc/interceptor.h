@@ -1,5 +1,6 @@
-// Interceptors wrap the calls of a server: for authentication, logging,
-// metrics, limits of one's own.
+// Interceptors wrap calls, those of a server (ServerInterceptor) or of a
+// channel (ClientInterceptor): for authentication, logging, metrics, limits of
+// one's own.
 //
 //   class Authentication : public flare::ServerInterceptor {
 //     void Intercept(flare::InterceptedCall& call,
@@ -12,7 +13,18 @@
 //
 //   server.AddInterceptor(std::make_shared<Authentication>());
 //
-// See docs/interceptors.md.
+//   class LogFailures : public flare::ClientInterceptor {
+//     void Intercept(flare::ClientInterceptedCall& call,
+//                    flare::ClientNext& next) override {
+//       next.Run();                               // The rest, and the call.
+//       if (call.controller().Failed()) LOG(WARNING) << "...";
+//     }
+//   };
+//
+//   flare::RpcChannel channel(
+//       uri, {.interceptors = {std::make_shared<LogFailures>()}});
+//
+// See docs/interceptors.md, and docs/client_options.md for channels.
 #ifndef FLARE_RPC_INTERCEPTOR_H_
 #define FLARE_RPC_INTERCEPTOR_H_
 
@@ -30,6 +42,8 @@
 #include "flare/rpc/rpc_server_controller.h"
 
 namespace flare {
+
+class RpcClientController;
 
 namespace rpc {
 class InterceptorChain;
@@ -150,6 +164,70 @@ class ServerNext {
   const rpc::InterceptorChain* const chain_;
   const std::size_t index_;
   bool ran_ = false;
+};
+
+// --------------------------------------------------------------------------
+// The calling side: RpcChannel::Options::interceptors
+// --------------------------------------------------------------------------
+
+// A call that a channel is about to make, or has made.
+class ClientInterceptedCall {
+ public:
+  ClientInterceptedCall(const google::protobuf::MethodDescriptor* method,
+                        RpcClientController* controller,
+                        const google::protobuf::Message* request,
+                        google::protobuf::Message* response)
+      : method_(method),
+        controller_(controller),
+        request_(request),
+        response_(response) {}
+  ClientInterceptedCall(const ClientInterceptedCall&) = delete;
+  ClientInterceptedCall& operator=(const ClientInterceptedCall&) = delete;
+
+  const google::protobuf::MethodDescriptor& method() const { return *method_; }
+
+  // The caller's; or one of the channel's if the caller has none, or one of
+  // another class. Before the call it takes timeout, attachment and so on;
+  // after it, it has the outcome, times and the server's address. SetFailed()
+  // on it decides, or changes, how the call ends.
+  RpcClientController& controller() const { return *controller_; }
+
+  // Null if the caller sends raw bytes.
+  const google::protobuf::Message* request() const { return request_; }
+
+  // Filled in by the call, or by an interceptor that answers by itself. Null if
+  // the caller wants raw bytes.
+  google::protobuf::Message* response() const { return response_; }
+
+ private:
+  const google::protobuf::MethodDescriptor* const method_;
+  RpcClientController* const controller_;
+  const google::protobuf::Message* const request_;
+  google::protobuf::Message* const response_;
+};
+
+// The interceptors behind one, and the call itself.
+class ClientNext {
+ public:
+  // Runs them, and returns when the call has ended: blocks the fiber (or the
+  // thread). May be run again: that is another call, with the request of the
+  // first and a timeout of its own.
+  virtual void Run() = 0;
+
+ protected:
+  ~ClientNext() = default;
+};
+
+// Used by many calls at the same time.
+class ClientInterceptor {
+ public:
+  virtual ~ClientInterceptor() = default;
+
+  // Runs on the caller's fiber, or thread, for calls that block; else on a
+  // fiber of its own, for which the request is copied. In the execution context
+  // of the caller. Time that passes before next.Run() isn't part of the call's
+  // timeout.
+  virtual void Intercept(ClientInterceptedCall& call, ClientNext& next) = 0;
 };
 
 }  // namespace flare

@@ -174,8 +174,11 @@ class ListResolution final
     : public NameResolution,
       public std::enable_shared_from_this<ListResolution> {
  public:
-  explicit ListResolution(std::vector<Entry> entries)
-      : all_literal_(std::all_of(entries.begin(), entries.end(),
+  using Interval = std::optional<std::chrono::nanoseconds>;
+
+  ListResolution(std::vector<Entry> entries, const Interval& interval)
+      : interval_(interval),
+        all_literal_(std::all_of(entries.begin(), entries.end(),
                                  [](const Entry& e) { return e.literal; })),
         entries_(std::move(entries)),
         next_refresh_ns_(NowNs() + IntervalNs()) {}
@@ -205,8 +208,9 @@ class ListResolution final
   }
 
  private:
-  static std::int64_t IntervalNs() {
-    return ToNs(ClientDefaultsFromFlags().name_resolver_update_interval);
+  std::int64_t IntervalNs() const {
+    return ToNs(interval_.value_or(
+        ClientDefaultsFromFlags().name_resolver_update_interval));
   }
 
   void RefreshIfDue() {
@@ -253,6 +257,7 @@ class ListResolution final
     }
   }
 
+  const Interval interval_;  // None: the flag's.
   const bool all_literal_;
   fiber::Mutex refresh_mutex_;
   Spinlock lock_;  // For the endpoints in entries_.
@@ -262,7 +267,8 @@ class ListResolution final
 };
 
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveList(
-    std::string_view address, std::shared_ptr<NameResolution>* later) {
+    std::string_view address, std::shared_ptr<NameResolution>* later,
+    const std::optional<std::chrono::nanoseconds>& interval) {
   std::vector<Entry> entries;
   flare::Status unknown;
   for (std::string_view text : Split(address, ',', /*keep_empty=*/true)) {
@@ -272,7 +278,7 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveList(
     entries.push_back(*std::move(entry));
   }
   std::shared_ptr<NameResolution> resolution =
-      std::make_shared<ListResolution>(std::move(entries));
+      std::make_shared<ListResolution>(std::move(entries), interval);
   if (unknown.ok()) return resolution;
   if (later != nullptr) *later = std::move(resolution);
   return unknown;
@@ -283,7 +289,7 @@ constexpr std::string_view kList = "list";
 NamedRegistry<NameResolver>& Resolvers() {
   static auto* registry = new NamedRegistry<NameResolver>(
       {{std::string(kList), [](std::string_view address) {
-          return ResolveList(address, nullptr);
+          return ResolveList(address, nullptr, {});
         }}});
   return *registry;
 }
@@ -296,8 +302,9 @@ bool RegisterNameResolver(std::string name, NameResolver resolver) {
 
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address,
-    std::shared_ptr<NameResolution>* later) {
-  if (resolver == kList) return ResolveList(address, later);
+    std::shared_ptr<NameResolution>* later,
+    std::optional<std::chrono::nanoseconds> update_interval) {
+  if (resolver == kList) return ResolveList(address, later, update_interval);
   const std::optional<NameResolver> found = Resolvers().Find(resolver);
   if (!found) return Invalid(Resolvers().Unknown("name resolver", resolver));
   return (*found)(address);

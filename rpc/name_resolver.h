@@ -8,9 +8,11 @@
 #ifndef FLARE_RPC_NAME_RESOLVER_H_
 #define FLARE_RPC_NAME_RESOLVER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,11 +63,15 @@ bool RegisterNameResolver(std::string name, NameResolver resolver);
 // there is no such resolver, with STATUS_INVALID_CHANNEL and a text that lists
 // the known ones. Thread-safe; blocks as the resolver does.
 //
+// A "list" looks up its hosts again after each `update_interval`, or what the
+// flag says.
+//
 // If it fails only because hosts of a "list" aren't known now, *later is a
 // resolution that has the other servers, and looks those up again.
 Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
     std::string_view resolver, std::string_view address,
-    std::shared_ptr<NameResolution>* later = nullptr);
+    std::shared_ptr<NameResolution>* later = nullptr,
+    std::optional<std::chrono::nanoseconds> update_interval = {});
 
 // Ends the refreshes that go on in the background, without waiting for the
 // look-ups that they wait for; none begins any more until

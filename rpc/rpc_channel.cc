@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "flare/rpc/client/client_call.h"
+#include "flare/rpc/client/intercepted_call.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
@@ -23,13 +24,13 @@ RpcChannel::~RpcChannel() = default;
 bool RpcChannel::Open(const std::string& uri) { return Open(uri, Options()); }
 
 bool RpcChannel::Open(const std::string& uri, const Options& options) {
+  interceptors_ = nullptr;
+  if (!options.interceptors.empty()) {
+    interceptors_ =
+        std::make_shared<const rpc::ClientInterceptors>(options.interceptors);
+  }
   RefPtr<rpc::Route> later;
-  auto route =
-      rpc::Route::Create(uri,
-                         {.max_packet_size = options.maximum_packet_size,
-                          .nslb = options.override_nslb,
-                          .kind = options.connection_kind},
-                         &later);
+  auto route = rpc::Route::Create(uri, options, &later);
   if (!route) {
     route_ = std::move(later);
     status_ = std::move(route).error();
@@ -46,13 +47,17 @@ void RpcChannel::CallMethod(const google::protobuf::MethodDescriptor* method,
                             const google::protobuf::Message* request,
                             google::protobuf::Message* response,
                             google::protobuf::Closure* done) {
-  rpc::ClientCall::Run({.route = route_.Get(),
-                        .refusal = &status_,
-                        .method = method,
-                        .controller = controller,
-                        .request = request,
-                        .response = response,
-                        .done = done});
+  const rpc::ClientCall::Arguments arguments{.route = route_.Get(),
+                                             .refusal = &status_,
+                                             .method = method,
+                                             .controller = controller,
+                                             .request = request,
+                                             .response = response,
+                                             .done = done};
+  if (interceptors_ != nullptr && route_ != nullptr) [[unlikely]] {
+    return rpc::InterceptedClientCall::Run(interceptors_, arguments);
+  }
+  rpc::ClientCall::Run(arguments);
 }
 
 }  // namespace flare

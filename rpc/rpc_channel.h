@@ -13,9 +13,8 @@
 //   stock.Echo(&controller, &request, &response, done);     // doesn't
 //
 // A channel is cheap: connections don't belong to it. They are shared by all
-// channels of the process that lead to the same server with the same protocol
-// and packet size, separately in each scheduling group: together at most
-// flare_rpc_client_max_connections_per_server, but at least one of each group.
+// channels of its pool (connection_pool.h; one for the process by default) that
+// lead to the same server with the same protocol and the same settings.
 //
 // URI: protocol "://" address.
 //   protocol  flare, http+pb (or http), http+proto3-json, http+pb-text,
@@ -33,12 +32,13 @@
 
 #include <google/protobuf/service.h>
 
-#include <cstddef>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/rpc/connection_kind.h"
+#include "flare/rpc/rpc_channel_options.h"
 
 namespace flare {
 
@@ -54,18 +54,7 @@ class Route;
 // calls that don't block are under way.
 class RpcChannel : public google::protobuf::RpcChannel {
  public:
-  struct Options {
-    // Bytes of one reply, framing included: a larger one fails its call with
-    // STATUS_MALFORMED_DATA. If it doesn't announce its size (chunked HTTP) or
-    // is over 64 MiB, too, its connection ends, and the other calls on it fail
-    // with STATUS_IO_ERROR; over HTTP that call itself does so, too. 0: what
-    // flare_rpc_channel_max_packet_size says.
-    std::size_t maximum_packet_size = 0;
-    // "resolver+balancer" instead of the default "list+rr".
-    std::string override_nslb = {};
-    // How calls use connections.
-    ConnectionKind connection_kind = ConnectionKind::kMultiplexed;
-  };
+  using Options = RpcChannelOptions;
 
   // Not open: every call fails with STATUS_INVALID_CHANNEL.
   RpcChannel();
@@ -124,6 +113,9 @@ class RpcChannel : public google::protobuf::RpcChannel {
 
  private:
   RefPtr<rpc::Route> route_;
+  // Null: there are none.
+  std::shared_ptr<const std::vector<std::shared_ptr<ClientInterceptor>>>
+      interceptors_;
   Status status_;
 };
 

@@ -150,7 +150,8 @@ void RpcClientController::SetTimeoutSpan(std::int64_t ns) {
   timeout_ns_ = ns;
 }
 
-std::int64_t RpcClientController::DeadlineFrom(std::int64_t now_ns) const {
+std::optional<std::int64_t> RpcClientController::DeadlineFrom(
+    std::int64_t now_ns) const {
   switch (timeout_kind_) {
     case TimeoutKind::kDeadline:
       return timeout_ns_;
@@ -159,19 +160,13 @@ std::int64_t RpcClientController::DeadlineFrom(std::int64_t now_ns) const {
     case TimeoutKind::kDefault:
       break;
   }
-  return SaturatingAdd(now_ns,
-                       ToNs(rpc::ClientDefaultsFromFlags().rpc_timeout));
-}
-
-std::int64_t RpcClientController::StreamDeadlineFrom(
-    std::int64_t now_ns) const {
-  if (timeout_kind_ != TimeoutKind::kDefault) return DeadlineFrom(now_ns);
-  return SaturatingAdd(now_ns,
-                       ToNs(rpc::ClientDefaultsFromFlags().stream_timeout));
+  return std::nullopt;
 }
 
 std::chrono::steady_clock::time_point RpcClientController::GetTimeout() const {
-  return ToTimePoint(DeadlineFrom(NowNs()));
+  const std::int64_t now = NowNs();
+  return ToTimePoint(DeadlineFrom(now).value_or(
+      SaturatingAdd(now, ToNs(rpc::ClientDefaultsFromFlags().rpc_timeout))));
 }
 
 std::chrono::nanoseconds RpcClientController::GetElapsedTime() const {

@@ -44,6 +44,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,6 +63,7 @@ namespace flare {
 namespace rpc {
 class CallStream;
 class ClientCall;
+class InterceptedClientCall;
 }  // namespace rpc
 
 template <class T>
@@ -139,8 +141,10 @@ class RpcClientController final : public google::protobuf::RpcController {
   // Whether the call belongs to the one in whose execution context it is made
   // (fiber/execution_context.h), as those that a server's method makes do: it
   // takes no longer than what that one has left, and is cancelled when that one
-  // is (docs/cancellation.md). True is the default;
-  // --flare_rpc_propagate_deadline=false turns it off for all.
+  // is (docs/cancellation.md). True is the default.
+  // RpcChannel::Options::inherits_context says it for all calls of a channel,
+  // --flare_rpc_propagate_deadline for all of the program: false by any of the
+  // three holds.
   void SetInheritsContext(bool inherits) { inherits_context_ = inherits; }
   bool GetInheritsContext() const { return inherits_context_; }
 
@@ -272,14 +276,13 @@ class RpcClientController final : public google::protobuf::RpcController {
 
  private:
   friend class rpc::ClientCall;
+  friend class rpc::InterceptedClientCall;
   friend class RpcChannel;
 
   void SetDeadline(std::int64_t steady_ns);
   void SetTimeoutSpan(std::int64_t ns);
-  // On the clock of NowNs().
-  std::int64_t DeadlineFrom(std::int64_t now_ns) const;
-  // The same for a streaming call.
-  std::int64_t StreamDeadlineFrom(std::int64_t now_ns) const;
+  // On the clock of NowNs(); nullopt: none was set.
+  std::optional<std::int64_t> DeadlineFrom(std::int64_t now_ns) const;
 
   // For ClientCall: makes the call known to StartCancel(); false if that was
   // called already. EndAttempt() waits (a few instructions) until a

@@ -23,11 +23,6 @@ class FrontImpl : public echo::SyncEchoService {
     for (std::string& part : parts) {
       group.Spawn([&](const std::stop_token& stop) -> flare::Status {
         flare::RpcClientController call;
-        // No longer than our caller waits for us; if it doesn't say, as long
-        // as --flare_rpc_client_default_rpc_timeout_ms.
-        if (auto deadline = controller->GetTimeout()) {
-          call.SetTimeout(*deadline);
-        }
         call.SetMaxRetries(2);  // Attempts: an Echo may run twice.
         // If the other call fails, nobody waits for this one.
         std::stop_callback cancel(stop, [&] { call.StartCancel(); });

@@ -161,7 +161,7 @@ class HelloTest(unittest.TestCase):
                                check=True)
         self.assertEqual(calls.stdout.decode(),
                          'body, and 100000 bytes beside it: aaa...\n'
-                         'cancelled\none\ntwo\n')
+                         'cancelled\none\ntwo\noptional\noptional\n')
 
     def test_front_calls_its_backend_twice(self):
         # Without a deadline that is handed on nobody has the patience for this.

@@ -13,6 +13,7 @@
 #include "example/rpc/work.h"
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/rpc/connection_kind.h"
 
 namespace example {
 
@@ -26,7 +27,8 @@ enum class CallerKind {
 struct LoadOptions {
   // As for RpcChannel::Open(); or "http://host:port/path": plain HTTP.
   std::string server_addr;
-  std::string override_nslb;    // Empty: the default.
+  std::string override_nslb;  // Empty: the default.
+  flare::ConnectionKind connection_kind = flare::ConnectionKind::kMultiplexed;
   bool relay_stub = false;      // RelayService.Relay, not EchoService.Echo.
   std::size_t max_pending = 1;  // Callers.
   CallerKind caller_kind = CallerKind::kLoop;

@@ -37,9 +37,9 @@ DEFINE_int32(callers, 0,
 DEFINE_string(caller_kind, "fiber",
               "What a synchronous caller is: fiber or thread.");
 DEFINE_string(connections, "",
-              "To each server: single (one of each scheduling group) or pooled "
-              "(as many as calls); empty: as "
-              "flare_rpc_client_max_connections_per_server says.");
+              "To each server: single (one of each scheduling group), pooled "
+              "(a call has one for itself) or short (a new one for each call); "
+              "empty: as flare_rpc_client_max_connections_per_server says.");
 DEFINE_int32(timeout, 1000, "Milliseconds after which a call has failed.");
 DEFINE_string(body, "", "The body of each request.");
 DEFINE_string(body_size, "0",
@@ -233,23 +233,24 @@ Status ReadConnections(PressOptions* options) {
         "--connections and --flare_rpc_client_max_connections_per_server "
         "exclude each other.");
   }
+  const bool has_plain_http = std::any_of(
+      options->targets.begin(), options->targets.end(),
+      [](const LoadOptions& t) { return IsPlainHttp(t.server_addr); });
+  if (FLAGS_connections != "pooled" && has_plain_http) {
+    return Bad("--connections=" + FLAGS_connections +
+               " doesn't go with plain HTTP: each caller has a connection.");
+  }
   if (FLAGS_connections == "single") {
     options->max_connections = 1;
-    for (const LoadOptions& target : options->targets) {
-      if (!IsPlainHttp(target.server_addr)) continue;
-      return Bad("--connections=single doesn't go with plain HTTP (" +
-                 target.server_addr + "): each caller has a connection.");
+  } else if (FLAGS_connections == "pooled" || FLAGS_connections == "short") {
+    for (LoadOptions& target : options->targets) {
+      target.connection_kind = FLAGS_connections == "short"
+                                   ? flare::ConnectionKind::kShort
+                                   : flare::ConnectionKind::kPooled;
     }
-  } else if (FLAGS_connections == "pooled") {
-    // The first target has the most callers. Each scheduling group may have as
-    // many connections as any: threads are dealt out from any of them on.
-    const std::size_t callers = options->targets.front().max_pending;
-    const std::size_t groups = flare::fiber::GetSchedulingGroupCount();
-    options->max_connections =
-        static_cast<int>((callers + groups - 1) / groups * groups);
   } else {
     return Bad("--connections=" + FLAGS_connections +
-               " is not known; known are single and pooled.");
+               " is not known; known are single, pooled and short.");
   }
   return Status();
 }

@@ -90,7 +90,12 @@ class RpcTarget final : public Target {
   flare::Status Open() {
     if (auto carried = CheckAttachment(); !carried.ok()) return carried;
     const flare::RpcChannel::Options channel_options{
-        .override_nslb = options_.override_nslb};
+        .override_nslb = options_.override_nslb,
+        .connection_kind = options_.connection_kind,
+        // As many as calls, and a part of that for each scheduling group.
+        .max_dedicated_connections_per_server =
+            (options_.max_pending + 1) *
+            flare::fiber::GetSchedulingGroupCount()};
     for (std::size_t i = 0; i != flare::fiber::GetSchedulingGroupCount(); ++i) {
       auto channel = std::make_unique<flare::RpcChannel>();
       if (!channel->Open(options_.server_addr, channel_options)) {

@@ -37,6 +37,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <optional>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -48,7 +49,6 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/start/flags.h"
 
 namespace flare::rpc {
 
@@ -94,12 +94,10 @@ void ClientCall::Run(const Arguments& arguments) {
   } catch (const std::bad_alloc&) {
     return FailToBegin(arguments);
   }
-  call->Begin(arguments);
+  fiber::ExecutionContext* const context = fiber::ExecutionContext::Current();
+  call->Begin(arguments, context);
   if (call->done_ != nullptr) {
-    call->context_ = nullptr;
-    if (fiber::ExecutionContext::AnyLocals()) [[unlikely]] {
-      call->context_ = fiber::ExecutionContext::Capture().Leak();
-    }
+    call->context_ = RefPtr<fiber::ExecutionContext>(ref_ptr, context).Leak();
     call->StartAttempt();
     // `done` is never run from here, even if the call has ended already: it may
     // make the next call, and so on without end.
@@ -168,7 +166,8 @@ void ClientCall::GoOnInContext() {
   GoOn();
 }
 
-void ClientCall::Begin(const Arguments& arguments) {
+void ClientCall::Begin(const Arguments& arguments,
+                       fiber::ExecutionContext* context) {
   method_ = arguments.method;
   response_ = arguments.response;
   done_ = arguments.done;
@@ -185,7 +184,6 @@ void ClientCall::Begin(const Arguments& arguments) {
   controller_->ClearOutcome();
   const std::int64_t now = NowNs();
   controller_->started_ns_ = now;
-  deadline_ns_ = controller_->DeadlineFrom(now);
   attempts_left_ = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
   parts_sent_ = false;
@@ -193,20 +191,24 @@ void ClientCall::Begin(const Arguments& arguments) {
   refusals_ = 0;
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
+  const std::optional<std::int64_t> deadline = controller_->DeadlineFrom(now);
+  deadline_ns_ = deadline ? *deadline : DefaultDeadline(now);
   failure_ = route_ == nullptr ? *arguments.refusal
                                : TryToSerialize(arguments.request);
   if (failure_.ok() && attempts_left_ > 1) {
     KeepRoute();
   }
-  if (auto* const context = fiber::ExecutionContext::Current();
-      context != nullptr && controller_->inherits_context_) {
-    BeginIn(context);
-  }
+  if (context != nullptr && controller_->inherits_context_) BeginIn(context);
+}
+
+std::int64_t ClientCall::DefaultDeadline(std::int64_t now_ns) const {
+  if (route_ == nullptr) return now_ns;
+  return SaturatingAdd(now_ns, ToNs(route_->settings().timeout));
 }
 
 // Not inlined, as most callers have none.
 void ClientCall::BeginIn(fiber::ExecutionContext* context) {
-  if (!FLAGS_flare_rpc_propagate_deadline) return;
+  if (route_ == nullptr || !route_->settings().inherits_context) return;
   deadline_ns_ = DeadlineIn(context, deadline_ns_);
   try {
     context_stop_ =
@@ -346,11 +348,8 @@ void ClientCall::EvaluateOutcome() {
       failure_ = TimeoutStatus();
       break;
     case Outcome::kCancelled:
-      failure_ =
-          context_stop_ != nullptr && context_stop_->stopped()
-              ? context_stop_->status()
-              : flare::Status(STATUS_FAILED, "the caller cancelled the call");
-      controller_->canceled_ = true;
+      failure_ = CancelledStatus();
+      controller_->canceled_ = failure_.code() == STATUS_FAILED;
       break;
     case Outcome::kFailed:
     case Outcome::kNone:
@@ -358,6 +357,18 @@ void ClientCall::EvaluateOutcome() {
   }
   controller_->error_code_ = failure_.code();
   if (!failure_.ok()) controller_->ForBytes().error_text = failure_.message();
+}
+
+// By StartCancel(), or as the context was stopped. If that was by its deadline,
+// the call's own is over, too, which ends calls in the same way.
+flare::Status ClientCall::CancelledStatus() const {
+  if (context_stop_ == nullptr || !context_stop_->stopped()) {
+    return flare::Status(STATUS_FAILED, "the caller cancelled the call");
+  }
+  if (context_stop_->cause() != fiber::StopCause::kDeadline) {
+    return context_stop_->status();
+  }
+  return connection_ != nullptr ? TimeoutStatus() : TooLateStatus();
 }
 
 // What the deadline has ended. What was queued for a server that wasn't

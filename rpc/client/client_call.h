@@ -85,7 +85,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
 
   [[gnu::cold, gnu::noinline]] static void FailToBegin(
       const Arguments& arguments);
-  void Begin(const Arguments& arguments);
+  void Begin(const Arguments& arguments, fiber::ExecutionContext* context);
+  std::int64_t DefaultDeadline(std::int64_t now_ns) const;
   [[gnu::noinline]] void BeginIn(fiber::ExecutionContext* context);
   [[gnu::noinline]] void LeaveContext();
   flare::Status Serialize(const google::protobuf::Message* request);
@@ -128,6 +129,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void SendOrFail();
   flare::Status TryToSerialize(const google::protobuf::Message* request);
   [[gnu::cold, gnu::noinline]] flare::Status TimeoutStatus() const;
+  [[gnu::cold, gnu::noinline]] flare::Status TooLateStatus() const;
+  [[gnu::cold, gnu::noinline]] flare::Status CancelledStatus() const;
   flare::Status ReadReply();
   [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();
   flare::Status ReadAttachment();
@@ -163,7 +166,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   union {
     fiber::Carrier* carrier_ = nullptr;  // The fiber's that blocks; null: none.
     // For calls with `done`: a counted reference to the caller's execution
-    // context, in which `done` runs; null if the program has no ExecutionLocal.
+    // context, in which `done` runs; null if there is none.
     fiber::ExecutionContext* context_;
   };
   flare::Status failure_;   // The completer's.

@@ -12,7 +12,6 @@
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/start/flags.h"
 #include "flare/rpc/wire/payload.h"
 #include "glog/logging.h"
 
@@ -37,9 +36,11 @@ void NoteUncompressed(CompressionAlgorithm algorithm,
   }
 }
 
-flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part) {
+flare::Status DecompressPart(const ClientConnection* connection,
+                             CompressionAlgorithm algorithm, Buffer* part) {
   if (algorithm == CompressionAlgorithm::kNone) return {};
-  return DecompressInPlace(algorithm, MaxDecompressedSizeFromFlags(),
+  return DecompressInPlace(algorithm,
+                           connection->settings().max_decompressed_size,
                            "the reply can't be decompressed", part);
 }
 
@@ -167,7 +168,8 @@ flare::Status ClientCall::ReadFailure() {
 flare::Status ClientCall::ReadAttachment() {
   InboundResponse& reply = *inbound_;
   if (reply.attachment_compressed) {
-    flare::Status status = DecompressPart(reply.compression, &reply.attachment);
+    flare::Status status =
+        DecompressPart(connection_, reply.compression, &reply.attachment);
     if (!status.ok()) return status;
   }
   if (!reply.attachment.empty()) {
@@ -183,7 +185,8 @@ flare::Status ClientCall::ReadBody() {
     controller_->ForBytes().response_raw_bytes = std::move(reply.body);
     return {};
   }
-  flare::Status status = DecompressPart(reply.compression, &reply.body);
+  flare::Status status =
+      DecompressPart(connection_, reply.compression, &reply.body);
   if (status.ok()) {
     status = ParsePayload(format_, reply.body, response_);
   }

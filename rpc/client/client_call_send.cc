@@ -72,11 +72,13 @@ void ClientCall::KeepParts() {
 // texts would take most of the frame of SendRequest(). That lies on the stack
 // of a fiber, and the fewer cache lines that takes, the better.
 void ClientCall::FailTooLate() {
-  FailAttempt(
-      Outcome::kFailed,
-      flare::Status(STATUS_TIMEOUT,
-                    "the deadline had passed before the request to " +
-                        std::string(method_->full_name()) + " was sent"));
+  FailAttempt(Outcome::kFailed, TooLateStatus());
+}
+
+flare::Status ClientCall::TooLateStatus() const {
+  return flare::Status(STATUS_TIMEOUT,
+                       "the deadline had passed before the request to " +
+                           std::string(method_->full_name()) + " was sent");
 }
 
 void ClientCall::FailRefused() {

@@ -15,6 +15,8 @@
 #include "flare/fiber/testing/eventually.h"
 #include "flare/io/socket_options.h"
 #include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/client/client_defaults.h"
+#include "flare/rpc/connection_pool.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "gtest/gtest.h"
@@ -29,10 +31,11 @@ using std::chrono::seconds;
 class ClientConnectTest : public ClientTest {
  protected:
   static std::shared_ptr<PeerConnections> SetOf(const Endpoint& endpoint) {
-    return FindPeerConnections(fiber::GetCurrentSchedulingGroupIndex(),
-                               {"flare",
-                                {endpoint, endpoint.ToString()},
-                                ClientDefaultsFromFlags().max_packet_size});
+    return ConnectionPool::Default()->Find(
+        fiber::GetCurrentSchedulingGroupIndex(),
+        {"flare",
+         {endpoint, endpoint.ToString()},
+         FillDefaults({}).connections});
   }
 
   // Nothing that hangs ends by itself before the test has failed.
@@ -143,6 +146,7 @@ TEST_F(ClientConnectTest, SilentServerIsPassedOver) {
 // first one, which does work.
 TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   FLAGS_flare_rpc_client_max_connections_per_server = 2;
+  FLAGS_flare_rpc_client_connect_timeout_ms = 3000;
   RawServer server(0, /*backlog=*/0);  // Room for one.
   RpcChannel channel(server.uri());
   const std::uint64_t opened = GetClientStatistics().connections_opened;
@@ -150,7 +154,6 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   Start(&opens_first, &channel);
   const auto set = SetOf(server.endpoint());
   ASSERT_TRUE(Eventually([&] { return set->Promising(); }));
-  FLAGS_flare_rpc_client_connect_timeout_ms = 1000;
   TestedCall opens_second;
   Start(&opens_second, &channel);
   // Not how many there are: on a busy machine it has failed already.

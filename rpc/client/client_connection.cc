@@ -22,9 +22,9 @@
 #include "flare/base/object_pool.h"
 #include "flare/io/socket_options.h"
 #include "flare/rpc/client/client_call.h"
-#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/client/peer_connections.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/start/flags.h"
 
 namespace flare::rpc {
 namespace {
@@ -55,14 +55,14 @@ io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
 
 ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
                                    std::unique_ptr<ClientProtocol> protocol,
-                                   const Endpoint& peer, std::size_t group,
-                                   std::size_t max_packet_size)
+                                   std::size_t group)
     : fiber::Timer(&ClientConnection::OnConnectTimeout),
       set_(std::move(set)),
       protocol_(std::move(protocol)),
       peer_timeout_ns_(kPeerTimeoutNs),
-      stream_(io::StreamConnection::Connect(peer, group, this,
-                                            StreamOptions(max_packet_size))) {
+      stream_(io::StreamConnection::Connect(
+          set_->key().peer.endpoint, group, this,
+          StreamOptions(settings().max_packet_size))) {
   ConnectionBorn();
 }
 
@@ -73,9 +73,13 @@ ClientConnection::~ClientConnection() {
   }
 }
 
+const ConnectionSettings& ClientConnection::settings() const {
+  return set_->key().settings;
+}
+
 void ClientConnection::SetStart(std::int64_t at_ns) {
-  connect_timeout_ = ClientDefaultsFromFlags().connect_timeout;
-  fiber::ArmTimer(this, at_ns + ToNs(connect_timeout_));  // [UC3]
+  // [UC3]
+  fiber::ArmTimer(this, SaturatingAdd(at_ns, ToNs(settings().connect_timeout)));
 }
 
 flare::Status ClientConnection::LastFailure() const {
@@ -87,9 +91,10 @@ void ClientConnection::ReturnToSet(bool keep) { set_->Return(this, keep); }
 void ClientConnection::OnConnectTimeout(fiber::Timer* timer) {
   auto* const self = static_cast<ClientConnection*>(timer);
   self->stream_->Close(flare::Status(
-      ETIMEDOUT, "connect to " + self->peer().ToString() +
-                     ": no answer within " +
-                     std::to_string(self->connect_timeout_.count()) + " ms"));
+      ETIMEDOUT,
+      "connect to " + self->peer().ToString() + ": no answer within " +
+          std::to_string(ToNs(self->settings().connect_timeout) / kNsPerMs) +
+          " ms"));
 }
 
 void ClientConnection::Close(const flare::Status& why) {

@@ -35,6 +35,7 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/client/call_table.h"
+#include "flare/rpc/client/connection_settings.h"
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/stream/input_hold.h"
@@ -52,13 +53,11 @@ class ClientConnection final : public io::StreamHandler,
   // A connection for `set`, watched by the poller of `group`. It has two users:
   // the caller and the stream. Nothing happens until SetStart() and Start().
   ClientConnection(std::shared_ptr<PeerConnections> set,
-                   std::unique_ptr<ClientProtocol> protocol,
-                   const Endpoint& peer, std::size_t group,
-                   std::size_t max_packet_size);
+                   std::unique_ptr<ClientProtocol> protocol, std::size_t group);
   ~ClientConnection() override;
 
-  // When Start() will be called; the connection gives up
-  // flare_rpc_client_connect_timeout_ms later. Once, before anything else uses
+  // When Start() will be called; the connection gives up the settings'
+  // connect_timeout later. Once, before anything else uses
   // it; from then on requests may be sent.
   void SetStart(std::int64_t at_ns);
   // Begins to connect, unless it is closed already. Doesn't block.
@@ -101,6 +100,7 @@ class ClientConnection final : public io::StreamHandler,
   ClientProtocol& protocol() { return *protocol_; }
   const RefPtr<io::StreamConnection>& output() const { return stream_; }
   const Endpoint& peer() const { return stream_->remote_endpoint(); }
+  const ConnectionSettings& settings() const;
 
   // Queues the bytes of one request. Any thread; doesn't block. After kClosed
   // OnClosed() is running or yet to come, and ends all calls in calls().

@@ -20,6 +20,8 @@
 #include "flare/fiber/latch.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/client/client_defaults.h"
+#include "flare/rpc/connection_pool.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -134,10 +136,10 @@ TEST_P(ClientRaceTest, DeadlinesAndReplies) {
   std::thread closing([&] {
     const ConnectionKey key{"flare",
                             {endpoint(), endpoint().ToString()},
-                            ClientDefaultsFromFlags().max_packet_size};
+                            FillDefaults({}).connections};
     while (!done) {
       for (std::size_t g = 0; g != fiber::GetSchedulingGroupCount(); ++g) {
-        FindPeerConnections(g, key)->CloseIdle(NowNs());
+        ConnectionPool::Default()->Find(g, key)->CloseIdle(NowNs());
       }
       AwaitTime(NowNs() + 500'000);
     }

@@ -8,6 +8,8 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/testing/eventually.h"
+#include "flare/rpc/client/client_defaults.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/client/peer_connections.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/start/flags.h"
@@ -39,10 +41,11 @@ class ClientWaitTest : public ClientTest {
 
   // When the server is tried again.
   std::int64_t RetryAt() const {
-    return FindPeerConnections(fiber::GetCurrentSchedulingGroupIndex(),
-                               {"flare",
-                                {dead_.endpoint(), dead_.endpoint().ToString()},
-                                ClientDefaultsFromFlags().max_packet_size})
+    return ConnectionPool::Default()
+        ->Find(fiber::GetCurrentSchedulingGroupIndex(),
+               {"flare",
+                {dead_.endpoint(), dead_.endpoint().ToString()},
+                FillDefaults({}).connections})
         ->retry_at_ns();
   }
 

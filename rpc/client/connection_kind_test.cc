@@ -14,7 +14,7 @@
 #include "flare/fiber/latch.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_connection.h"
-#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server_fixture.h"

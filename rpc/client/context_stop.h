@@ -54,6 +54,7 @@ class ContextStop {
   }
 
   bool stopped() const { return context_->stop_requested(); }
+  fiber::StopCause cause() const { return context_->stop_cause(); }
   flare::Status status() const { return ContextEnded(*context_); }
 
  private:

@@ -1,4 +1,4 @@
-// One set of connections; for the sets of the process, see connection_pool.cc.
+// One set of connections; for the sets of a pool, see ../connection_pool.cc.
 //
 // Rules:
 //  [CS1] A connection is in connections_ or, after Retire, in retired_, from
@@ -30,7 +30,7 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/client/client_connection.h"
-#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
 
@@ -271,11 +271,11 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Launch(
 }
 
 Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
-  auto protocol = NewClientProtocol(
-      key_.protocol, ClientLimits(key_.max_packet_size), key_.peer.host);
+  auto protocol = NewClientProtocol(key_.protocol,
+                                    ClientLimits(key_.settings.max_packet_size),
+                                    key_.peer.host);
   if (!protocol) return protocol.error();
-  return new ClientConnection(shared_from_this(), *std::move(protocol),
-                              key_.peer.endpoint, group_, key_.max_packet_size);
+  return new ClientConnection(shared_from_this(), *std::move(protocol), group_);
 }
 
 // Of the connection that is, or was, waiting_; the caller is a user of it.

@@ -13,8 +13,8 @@
 // being established get calls only if there are no others.
 //
 // A connection that breaks fails its calls and leaves the set; the next call
-// opens a new one. If that can't be connected (in good time:
-// flare_rpc_client_connect_timeout_ms), or breaks before it has brought a whole
+// opens a new one. If that can't be connected (within the
+// settings' connect_timeout), or breaks before it has brought a whole
 // reply, attempts are spaced out: 20 ms at first, doubling up to a second. In
 // between, calls that find no connection wait for the next attempt, all on one
 // connection that isn't started yet (or each on one of its own, if dedicated);
@@ -35,6 +35,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/mutex.h"
+#include "flare/rpc/client/connection_settings.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/name_resolver.h"
 
@@ -46,7 +47,7 @@ class ClientConnection;
 struct ConnectionKey {
   std::string protocol;  // A name known to NewClientProtocol.
   Peer peer;
-  std::size_t max_packet_size = 0;
+  ConnectionSettings settings;
 
   friend bool operator==(const ConnectionKey&, const ConnectionKey&) = default;
 };

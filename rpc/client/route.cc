@@ -8,10 +8,10 @@
 
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/start/flags.h"
 
 namespace flare::rpc {
 namespace {
@@ -30,32 +30,36 @@ std::pair<std::string_view, std::string_view> SplitNslb(std::string_view nslb) {
 
 }  // namespace
 
-Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
-                                                     const Options& options,
-                                                     RefPtr<Route>* later) {
+Expected<RefPtr<Route>, flare::Status> Route::Create(
+    const std::string& uri, const RpcChannelOptions& options,
+    RefPtr<Route>* later) {
   const std::size_t colon = uri.find("://");
   if (colon == std::string::npos || colon == 0 || colon + 3 == uri.size()) {
     return Invalid(uri,
                    "a URI is protocol://address, as in flare://127.0.0.1:5567");
   }
   RefPtr<Route> route(adopt_ref, new Route());
-  route->max_packet_size_ = std::min(options.max_packet_size, kMaxLimit);
+  route->options_ = options;
+  if (options.pool == nullptr) route->options_.pool = ConnectionPool::Default();
+  if (const flare::Status checked = CheckOptions(options); !checked.ok()) {
+    return Invalid(uri, checked.message());
+  }
   auto protocol = NewClientProtocol(uri.substr(0, colon), Limits{}, "");
   if (!protocol) return Invalid(uri, protocol.error().message());
   route->address_ = uri.substr(colon + 3);
   route->protocol_ = (*protocol)->name();
   route->format_ = (*protocol)->format();
   route->traits_ = (*protocol)->traits();
-  route->kind_ = options.kind;
   if (!route->traits_.multiplexed &&
-      options.kind == ConnectionKind::kMultiplexed) {
+      options.connection_kind == ConnectionKind::kMultiplexed) {
     return Invalid(uri, route->protocol_ +
                             " carries one call at a time on a connection: "
                             "Options::connection_kind must be kPooled or "
                             "kShort");
   }
 
-  const std::string nslb = options.nslb.empty() ? "list+rr" : options.nslb;
+  const std::string nslb =
+      options.override_nslb.empty() ? "list+rr" : options.override_nslb;
   const auto [resolver, balancer] = SplitNslb(nslb);
   if (resolver.empty() || balancer.empty()) {
     return Invalid(uri, "\"" + nslb +
@@ -65,7 +69,8 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(const std::string& uri,
   auto load_balancer = NewLoadBalancer(balancer);
   if (!load_balancer) return Invalid(uri, load_balancer.error().message());
   route->balancer_ = *std::move(load_balancer);
-  auto resolution = ResolveName(resolver, route->address_, &route->resolution_);
+  auto resolution = ResolveName(resolver, route->address_, &route->resolution_,
+                                options.name_update_interval);
   if (!resolution) {
     if (route->resolution_ != nullptr) {
       OpenClientSide();
@@ -109,7 +114,7 @@ bool Route::Hopeful() noexcept {
     const std::size_t group =
         fiber::GetCurrentSchedulingGroupIndex() % table.groups;
     if (table.peers == 1) {
-      return table.SetOf(0, group)->Promising(kind_ !=
+      return table.SetOf(0, group)->Promising(connection_kind() !=
                                               ConnectionKind::kMultiplexed);
     }
     for (std::size_t i = 0; i != table.peers; ++i) {
@@ -150,20 +155,29 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   // Peers() may already be of a later version; then the next call makes the
   // same table again, which does no harm.
   const std::vector<Peer> peers = resolution_->Peers();
-  const std::size_t max_packet_size =
-      max_packet_size_ != 0 ? max_packet_size_
-                            : ClientDefaultsFromFlags().max_packet_size;
   auto table = MakeRefCounted<Table>();
   table->version = version;
   table->groups = fiber::GetSchedulingGroupCount();
   table->peers = peers.size();
   for (const Peer& peer : peers) {
     for (std::size_t group = 0; group != table->groups; ++group) {
-      table->sets.push_back(
-          FindPeerConnections(group, {protocol_, peer, max_packet_size}));
+      table->sets.push_back(options_.pool->Find(
+          group, {protocol_, peer, settings().connections}));
     }
   }
   return table;
+}
+
+const ClientSettings& Route::FillSettings() {
+  auto settings =
+      std::make_unique<const ClientSettings>(FillDefaults(options_));
+  ScopedLock guard(lock_);
+  if (own_settings_ == nullptr) {
+    own_settings_ = std::move(settings);
+    // release: pairs with the acquire in settings() [RT2].
+    settings_.store(own_settings_.get(), std::memory_order_release);
+  }
+  return *own_settings_;
 }
 
 flare::Status Route::NoPeer() const {

@@ -19,28 +19,24 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/mutex.h"
+#include "flare/rpc/client/client_defaults.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/load_balancer.h"
 #include "flare/rpc/name_resolver.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/rpc_channel_options.h"
 
 namespace flare::rpc {
 
 class Route : public RefCounted<Route> {
  public:
-  struct Options {
-    std::size_t max_packet_size = 0;  // 0: the flag's.
-    std::string nslb;                 // "resolver+balancer"; empty: "list+rr".
-    ConnectionKind kind = ConnectionKind::kMultiplexed;
-  };
-
   // Reads "protocol://address". Fails with STATUS_INVALID_CHANNEL and a text;
   // may block while names are resolved. If it fails only because of hosts that
   // aren't known now, *later is a route that looks them up again.
-  static Expected<RefPtr<Route>, flare::Status> Create(const std::string& uri,
-                                                       const Options& options,
-                                                       RefPtr<Route>* later);
+  static Expected<RefPtr<Route>, flare::Status> Create(
+      const std::string& uri, const RpcChannelOptions& options,
+      RefPtr<Route>* later);
 
   // No server yet, in place of a server's number.
   static constexpr std::uint32_t kNoPeer =
@@ -77,7 +73,14 @@ class Route : public RefCounted<Route> {
   bool Hopeful() noexcept;
 
   // For the channel's calls.
-  ConnectionKind connection_kind() const { return kind_; }
+  ConnectionKind connection_kind() const { return options_.connection_kind; }
+  // Filled in from the flags once, at the first call. A load from then on.
+  const ClientSettings& settings() {
+    // acquire: pairs with the release in FillSettings [RT2].
+    const ClientSettings* const settings =
+        settings_.load(std::memory_order_acquire);
+    return settings != nullptr ? *settings : FillSettings();
+  }
 
   // Of the protocol.
   const std::string& protocol() const { return protocol_; }
@@ -120,12 +123,12 @@ class Route : public RefCounted<Route> {
                                                          std::int64_t patience,
                                                          Choice* choice);
 
+  [[gnu::cold, gnu::noinline]] const ClientSettings& FillSettings();
+
+  RpcChannelOptions options_;
   std::string protocol_;
   std::string address_;
-  // 0: the flag's, which may be set after the channel is opened.
-  std::size_t max_packet_size_ = 0;
   PayloadFormat format_ = PayloadFormat::kProtobuf;
-  ConnectionKind kind_ = ConnectionKind::kMultiplexed;
   ProtocolTraits traits_;
   std::shared_ptr<NameResolution> resolution_;
   std::unique_ptr<LoadBalancer> balancer_;
@@ -134,6 +137,8 @@ class Route : public RefCounted<Route> {
   fiber::Mutex rebuild_mutex_;
   Spinlock lock_;
   RefPtr<Table> table_ FLARE_GUARDED_BY(lock_);
+  std::unique_ptr<const ClientSettings> own_settings_ FLARE_GUARDED_BY(lock_);
+  std::atomic<const ClientSettings*> settings_{nullptr};
   // table_, once it is made, if the resolution is static: no lock is needed.
   std::atomic<const Table*> final_table_{nullptr};
 };

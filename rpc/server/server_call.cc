@@ -12,14 +12,14 @@
 //
 //   kIntercepted  there are interceptors
 //   kWaiting      the task waits in done_event_ for kEnded
-//   kClosed       the interceptors have returned: the task has claimed the end
+//   kSealed       the interceptors have returned: the task has claimed the end
 //
 // [CE1] Whoever sets kEnded answers the call and releases it, nobody else. An
 //       exception that leaves the method sets it, too: the call fails if that
 //       was first; if `done` was, the exception is only logged. A watcher of
 //       the context that finds it set begins nothing; one that comes before it
 //       is ended with the call (call_watch.cc [CW1]). With interceptors all
-//       this goes for kClosed; `done` only lets their fiber go on.
+//       this goes for kSealed; `done` only lets their fiber go on.
 // [CE2] Of kReturned and kOver, the second to be set gives the call back. So
 //       call and context last as long as the method.
 // [CE3] A call whose method threw before `done` isn't given back soon: what the
@@ -82,7 +82,7 @@ constexpr std::uint8_t kOver = 8;
 constexpr std::uint8_t kWatched = 16;
 constexpr std::uint8_t kIntercepted = 32;
 constexpr std::uint8_t kWaiting = 64;
-constexpr std::uint8_t kClosed = 128;
+constexpr std::uint8_t kSealed = 128;
 
 constexpr char kOverloadedText[] = "Server overloaded.";
 
@@ -518,7 +518,7 @@ void ServerCall::ServeIntercepted(const Method& method) {
     InterceptorChain(*method.interceptors, &call, last).Run();
   }
   // acq_rel: pairs with OnWatched() [CE1].
-  progress_.fetch_or(kClosed | kReturned, std::memory_order_acq_rel);
+  progress_.fetch_or(kSealed | kReturned, std::memory_order_acq_rel);
   if (thrown) [[unlikely]] {
     RespondThrown(method);
     return FinishThrown();
@@ -833,7 +833,7 @@ StopCause ServerCall::OnWatched() {
   // acq_rel: pairs with Run(), ClaimForException() and ServeOwn() [CE1].
   const std::uint8_t before =
       progress_.fetch_or(kWatched, std::memory_order_acq_rel);
-  const std::uint8_t end = (before & kIntercepted) != 0 ? kClosed : kEnded;
+  const std::uint8_t end = (before & kIntercepted) != 0 ? kSealed : kEnded;
   if ((before & end) != 0) return StopCause::kNone;
   watch_ = new CallWatch(context_);
   return watch_->Begin(&connection_->watched_calls(), controller_.deadline_ns_);

@@ -119,6 +119,10 @@ DEFINE_int32(flare_rpc_client_connect_timeout_ms, 1000,
 DEFINE_int32(flare_rpc_client_max_connections_per_server, 8,
              "Connections per server and protocol, shared by all scheduling "
              "groups (each has at least one).");
+DEFINE_int32(flare_rpc_client_max_dedicated_connections_per_server, 4096,
+             "Connections per server and protocol that carry one call, or one "
+             "stream, at a time, shared by all scheduling groups (each has at "
+             "least one). Further calls fail.");
 DEFINE_int32(
     flare_rpc_client_connection_max_idle, 45,
     "Seconds without traffic after which a client closes a "
@@ -176,6 +180,9 @@ const FlagRange kRpcRanges[] = {
      &FLAGS_flare_rpc_client_connect_timeout_ms, 1, kNoMaxFlag},
     {"flare_rpc_client_max_connections_per_server",
      &FLAGS_flare_rpc_client_max_connections_per_server, 1, 65536},
+    {"flare_rpc_client_max_dedicated_connections_per_server",
+     &FLAGS_flare_rpc_client_max_dedicated_connections_per_server, 1,
+     kNoMaxFlag},
     {"flare_rpc_client_connection_max_idle",
      &FLAGS_flare_rpc_client_connection_max_idle, 0, kMaxFlagSeconds},
     {"flare_rpc_client_remove_idle_connection_interval",
@@ -246,16 +253,20 @@ ClientDefaults ClientDefaultsFromFlags() {
           milliseconds(FLAGS_flare_rpc_client_default_rpc_timeout_ms),
       .stream_timeout =
           milliseconds(FLAGS_flare_rpc_client_default_streaming_rpc_timeout_ms),
+      .inherits_context = FLAGS_flare_rpc_propagate_deadline,
       .connect_timeout =
           milliseconds(FLAGS_flare_rpc_client_connect_timeout_ms),
       .max_connections_per_server = static_cast<std::size_t>(
           FLAGS_flare_rpc_client_max_connections_per_server),
+      .max_dedicated_connections_per_server = static_cast<std::size_t>(
+          FLAGS_flare_rpc_client_max_dedicated_connections_per_server),
       .connection_max_idle =
           seconds(FLAGS_flare_rpc_client_connection_max_idle),
       .remove_idle_connection_interval =
           seconds(FLAGS_flare_rpc_client_remove_idle_connection_interval),
       .max_packet_size =
           static_cast<std::size_t>(FLAGS_flare_rpc_channel_max_packet_size),
+      .max_decompressed_size = MaxDecompressedSizeFromFlags(),
       .name_resolver_update_interval =
           seconds(FLAGS_flare_name_resolver_update_interval_seconds),
   };

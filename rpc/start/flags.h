@@ -28,6 +28,7 @@ DECLARE_int32(flare_rpc_client_default_streaming_rpc_timeout_ms);
 DECLARE_bool(flare_rpc_propagate_deadline);
 DECLARE_int32(flare_rpc_client_connect_timeout_ms);
 DECLARE_int32(flare_rpc_client_max_connections_per_server);
+DECLARE_int32(flare_rpc_client_max_dedicated_connections_per_server);
 DECLARE_int32(flare_rpc_client_connection_max_idle);
 DECLARE_int32(flare_rpc_client_remove_idle_connection_interval);
 DECLARE_int32(flare_rpc_channel_max_packet_size);
@@ -61,17 +62,20 @@ struct ServerDefaults {
 };
 ServerDefaults ServerDefaultsFromFlags();
 
-// What channels start from.
+// What the options of channels (rpc_channel_options.h) leave open.
 struct ClientDefaults {
   std::chrono::milliseconds rpc_timeout;
   std::chrono::milliseconds stream_timeout;  // Of a streaming call.
+  bool inherits_context;
   std::chrono::milliseconds connect_timeout;
   // Per protocol and server, in the whole process: dealt out to the scheduling
   // groups, each of which has at least one.
   std::size_t max_connections_per_server;
+  std::size_t max_dedicated_connections_per_server;
   std::chrono::seconds connection_max_idle;
   std::chrono::seconds remove_idle_connection_interval;
-  std::size_t max_packet_size;  // bytes
+  std::size_t max_packet_size;        // bytes
+  std::size_t max_decompressed_size;  // bytes
   std::chrono::seconds name_resolver_update_interval;
 };
 ClientDefaults ClientDefaultsFromFlags();

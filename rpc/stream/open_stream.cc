@@ -14,7 +14,6 @@
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/start/flags.h"
 
 namespace flare::rpc {
 namespace {
@@ -69,15 +68,17 @@ RefPtr<rpc::CallStream> RpcChannel::OpenStream(
 
   if (route_ == nullptr) return rpc::FailedStream(status_, controller);
   const std::int64_t now = NowNs();
+  const rpc::ClientSettings& settings = route_->settings();
   const RpcClientController defaults;
   const RpcClientController& wishes =
       controller != nullptr ? *controller : defaults;
   fiber::ExecutionContext* const context =
-      FLAGS_flare_rpc_propagate_deadline && wishes.GetInheritsContext()
+      settings.inherits_context && wishes.GetInheritsContext()
           ? fiber::ExecutionContext::Current()
           : nullptr;
   const std::int64_t deadline =
-      rpc::DeadlineIn(context, wishes.StreamDeadlineFrom(now));
+      rpc::DeadlineIn(context, wishes.DeadlineFrom(now).value_or(SaturatingAdd(
+                                   now, ToNs(settings.stream_timeout))));
   if (deadline <= now) {
     return rpc::FailedStream(Status(rpc::STATUS_TIMEOUT,
                                     "the deadline had passed before the "

@@ -12,7 +12,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
-#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"

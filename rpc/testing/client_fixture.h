@@ -25,7 +25,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
-#include "flare/rpc/connection_pool.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"

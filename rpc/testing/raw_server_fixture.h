@@ -9,6 +9,8 @@
 #include <string>
 
 #include "flare/base/clock.h"
+#include "flare/rpc/client/client_defaults.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
@@ -55,10 +57,10 @@ class RawServerTest : public ClientTest {
   static std::shared_ptr<PeerConnections> SetOf(
       const RawServer& server,
       std::size_t group = fiber::GetCurrentSchedulingGroupIndex()) {
-    return FindPeerConnections(
+    return ConnectionPool::Default()->Find(
         group, {"flare",
                 {server.endpoint(), server.endpoint().ToString()},
-                ClientDefaultsFromFlags().max_packet_size});
+                FillDefaults({}).connections});
   }
 
   static int CallOnce(RpcChannel* channel, std::string* text = nullptr) {

@@ -137,8 +137,7 @@ class Callers(LoadTest):
 
   def test_single_and_pooled_connections(self):
     server = self.start_server("--flare_concurrency_hint=2")
-    # Callers that begin at the same moment may come to share one for good.
-    for kind, expected in (("single", (1,)), ("pooled", range(2, 7))):
+    for kind, expected in (("single", (1,)), ("pooled", (6,)), ("short", (6,))):
       with self.subTest(kind=kind):
         press = self.start(
             "press", f"--server_addr=flare://127.0.0.1:{server.port}",
@@ -467,6 +466,7 @@ class BadFlags(LoadTest):
                           [flare, "--max_pending=5", "--caller_kind=fiber"]],
         "--connections": [
             [flare, "--connections=many"], [plain, "--connections=single"],
+            [plain, "--connections=short"],
             [flare, "--connections=single",
              "--flare_rpc_client_max_connections_per_server=2"]],
         "--override_nslb": [[plain, "--override_nslb=list+rr"]],

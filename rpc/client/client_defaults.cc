@@ -1,0 +1,73 @@
+#include "flare/rpc/client/client_defaults.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/start/flags.h"
+
+namespace flare::rpc {
+namespace {
+
+template <class T>
+flare::Status CheckLeast(const std::optional<T>& value, T least,
+                         const char* option, const char* rule) {
+  if (!value || *value >= least) return {};
+  return flare::Status(EINVAL,
+                       std::string("Options::") + option + " must be " + rule);
+}
+
+}  // namespace
+
+flare::Status CheckOptions(const RpcChannelOptions& options) {
+  using std::chrono::nanoseconds;
+  for (flare::Status status :
+       {CheckLeast(options.timeout, nanoseconds(1), "timeout", "positive"),
+        CheckLeast(options.stream_timeout, nanoseconds(1), "stream_timeout",
+                   "positive"),
+        CheckLeast(options.connect_timeout, nanoseconds(1), "connect_timeout",
+                   "positive"),
+        CheckLeast(options.connection_max_idle, nanoseconds(0),
+                   "connection_max_idle", "0 (for ever) or more"),
+        CheckLeast(options.name_update_interval, nanoseconds(1),
+                   "name_update_interval", "positive"),
+        CheckLeast(options.max_connections_per_server, std::size_t{1},
+                   "max_connections_per_server", "at least 1"),
+        CheckLeast(options.max_dedicated_connections_per_server, std::size_t{1},
+                   "max_dedicated_connections_per_server", "at least 1")}) {
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+ClientSettings FillDefaults(const RpcChannelOptions& options) {
+  const ClientDefaults flags = ClientDefaultsFromFlags();
+  const auto limit = [](std::size_t bytes) {
+    return std::min(bytes, kMaxLimit);
+  };
+  return {
+      .timeout = options.timeout.value_or(flags.rpc_timeout),
+      .stream_timeout = options.stream_timeout.value_or(flags.stream_timeout),
+      .inherits_context =
+          options.inherits_context.value_or(flags.inherits_context),
+      .connections = {
+          .max_packet_size = options.maximum_packet_size != 0
+                                 ? limit(options.maximum_packet_size)
+                                 : flags.max_packet_size,
+          .max_decompressed_size = limit(options.max_decompressed_size.value_or(
+              flags.max_decompressed_size)),
+          .max_connections = options.max_connections_per_server.value_or(
+              flags.max_connections_per_server),
+          .max_dedicated_connections =
+              options.max_dedicated_connections_per_server.value_or(
+                  flags.max_dedicated_connections_per_server),
+          .connect_timeout =
+              options.connect_timeout.value_or(flags.connect_timeout),
+          .max_idle =
+              options.connection_max_idle.value_or(flags.connection_max_idle)}};
+}
+
+}  // namespace flare::rpc

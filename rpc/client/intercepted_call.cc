@@ -1,0 +1,121 @@
+#include "flare/rpc/client/intercepted_call.h"
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "flare/base/describe_exception.h"
+#include "flare/base/string.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/fiber/task.h"
+#include "flare/rpc/log_throttle.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+namespace {
+
+// In a `catch (...)`: logs the exception, and fails the call with it. What ends
+// a thread (pthread_exit, pthread_cancel) comes by, too, and is let go on.
+void FailByException(const ClientInterceptedCall& call) {
+  const std::exception_ptr exception = std::current_exception();
+  if (exception == nullptr) throw;  // No exception of C++.
+  std::string what = "an exception left an interceptor of " +
+                     std::string(call.method().full_name()) + ": " +
+                     DescribeException(exception);
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(ERROR) << OneLine(what) << LogThrottle::NoteOthers(*left_out);
+  }
+  call.controller().SetFailed(STATUS_FAILED, std::move(what));
+}
+
+class Chain final : public ClientNext {
+ public:
+  // `arguments` has a controller of ours, and no `done`.
+  Chain(const ClientInterceptors& interceptors,
+        const ClientCall::Arguments& arguments, RpcClientController* controller)
+      : interceptors_(interceptors),
+        arguments_(arguments),
+        call_(arguments.method, controller, arguments.request,
+              arguments.response) {}
+
+  void Run() override {
+    if (at_ == interceptors_.size()) return ClientCall::Run(arguments_);
+    ClientInterceptor* const interceptor = interceptors_[at_++].get();
+    // Exceptions end here, so that those before this one see a failed call.
+    try {
+      interceptor->Intercept(call_, *this);
+    } catch (...) {
+      FailByException(call_);
+    }
+    --at_;
+  }
+
+ private:
+  const ClientInterceptors& interceptors_;
+  const ClientCall::Arguments& arguments_;
+  ClientInterceptedCall call_;
+  std::size_t at_ = 0;
+};
+
+// Of a call with `done`, from CallMethod to its end.
+struct Background {
+  std::shared_ptr<const ClientInterceptors> interceptors;
+  RefPtr<Route> route;
+  std::unique_ptr<const google::protobuf::Message> request;
+  RefPtr<fiber::ExecutionContext> context;
+};
+
+}  // namespace
+
+// Blocks until the call has ended.
+void InterceptedClientCall::RunChain(const ClientInterceptors& interceptors,
+                                     const ClientCall::Arguments& arguments) {
+  google::protobuf::RpcController* const callers = arguments.controller;
+  if (callers != nullptr && typeid(*callers) == typeid(RpcClientController)) {
+    auto* const controller = static_cast<RpcClientController*>(callers);
+    controller->ClearOutcome();  // One that answers by itself finds it so.
+    return Chain(interceptors, arguments, controller).Run();
+  }
+  RpcClientController controller;
+  ClientCall::Arguments own = arguments;
+  own.controller = &controller;
+  Chain(interceptors, own, &controller).Run();
+  if (callers != nullptr && controller.Failed()) {
+    callers->SetFailed(controller.ErrorText());
+  }
+}
+
+void InterceptedClientCall::Run(
+    const std::shared_ptr<const ClientInterceptors>& interceptors,
+    const ClientCall::Arguments& arguments) {
+  if (arguments.done == nullptr) return RunChain(*interceptors, arguments);
+  Background background{.interceptors = interceptors,
+                        .route = RefPtr<Route>(ref_ptr, arguments.route),
+                        .request = nullptr,
+                        .context = fiber::ExecutionContext::Capture()};
+  if (arguments.request != nullptr) {
+    std::unique_ptr<google::protobuf::Message> copy(arguments.request->New());
+    copy->CopyFrom(*arguments.request);
+    background.request = std::move(copy);
+  }
+  fiber::Spawn([background = std::move(background),
+                call = ClientCall::Arguments(arguments)]() mutable {
+    const fiber::ExecutionContextScope scope(std::move(background.context));
+    google::protobuf::Closure* const done = call.done;
+    call.done = nullptr;
+    call.request = background.request.get();
+    RunChain(*background.interceptors, call);
+    // What belongs to the channel isn't used any more when `done` runs.
+    background.route.Reset();
+    background.interceptors.reset();
+    background.request.reset();
+    done->Run();
+  });
+}
+
+}  // namespace flare::rpc
