@@ -13,6 +13,7 @@
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server.h"
+#include "flare/rpc/start/flags.h"
 #include "flare/rpc/testing/raw_client.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -240,9 +241,24 @@ TEST_F(ForwardingTest, NothingOfAMalformedReplyIsPassedOn) {
   EXPECT_EQ(reply->body, "");
 }
 
+TEST_F(ForwardingTest, AStoppedProxyAnswersWhatItHasForwarded) {
+  RawServer silent;
+  StartProxy("*=" + silent.uri());
+  RawClient client(proxy_->endpoint());
+  client.Call(1, kCall, MakeRequest("x"), 3'600'000);
+  auto peer = silent.Accept();
+  EXPECT_TRUE(peer->ReadRequest());
+  proxy_.reset();
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_NE(reply->status, 0);
+  EXPECT_TRUE(client.AtEnd());
+}
+
 // The proxy has stopped, and all that it was made of is gone but for the calls
 // that it has abandoned.
 TEST_F(ForwardingTest, AbandonedCallsCanEnd) {
+  FLAGS_flare_rpc_propagate_deadline = false;  // Or they wouldn't be abandoned.
   RawServer late, broken;
   StartProxy(std::string(kCall) + "=" + late.uri() + ";" + kOther + "=" +
              broken.uri());

@@ -211,8 +211,8 @@ void ClientCall::BeginIn(fiber::ExecutionContext* context) {
   if (route_ == nullptr || !route_->settings().inherits_context) return;
   deadline_ns_ = DeadlineIn(context, deadline_ns_);
   try {
-    context_stop_ =
-        new ContextStop<CancelByContext>(context, CancelByContext{controller_});
+    context_stop_ = new ContextStop<CancelByContext>(
+        context, CancelByContext{controller_, context});
   } catch (const std::bad_alloc&) {  // It isn't told of a stop.
   }
 }

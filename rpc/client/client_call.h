@@ -70,7 +70,12 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // Of the context in which the call was made.
   struct CancelByContext {
     RpcClientController* controller;
-    void operator()() const { controller->StartCancel(); }
+    fiber::ExecutionContext* context;
+    void operator()() const {
+      // Its deadline is the call's, whose own timer says so.
+      if (context->stop_cause() == fiber::StopCause::kDeadline) return;
+      controller->StartCancel();
+    }
   };
 
   enum class Outcome : std::uint8_t {

@@ -29,7 +29,11 @@ RefPtr<CallStream> FailedStream(const flare::Status& why,
 struct FailWithContext {
   RefPtr<CallStream> stream;
   fiber::ExecutionContext* context;
-  void operator()() const { stream->Fail(ContextEnded(*context)); }
+  void operator()() const {
+    // Its deadline is the stream's, whose own timer says so.
+    if (context->stop_cause() == fiber::StopCause::kDeadline) return;
+    stream->Fail(ContextEnded(*context));
+  }
 };
 
 // What is left until then, as the server is told; 0: no limit.

@@ -211,11 +211,17 @@ CutResult FlareServerStreams::Take(const RpcMeta& meta, bool too_large,
   RefPtr<StreamReceiver> stream = table_.Find(meta.correlation_id);
   CutResult result = CutResult::kHandled;
   if (stream == nullptr) {
-    // Not the first: of a call that has ended, or was refused.
     if ((meta.flags & kFlagStartOfStream) == 0) {
-      request->Clear();
-      return CutResult::kHandled;
+      // Of a call that has ended, or was refused.
+      if (opened_) {
+        request->Clear();
+        return CutResult::kHandled;
+      }
+      request->reject_status = STATUS_MALFORMED_DATA;
+      request->reject_reason = "a stream that doesn't begin with its start";
+      return CutResult::kMessage;
     }
+    opened_ = true;
     // What is wrong with it, if something is, Parse() finds out; its messages
     // are passed over then.
     result = CutResult::kMessage;

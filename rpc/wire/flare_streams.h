@@ -45,6 +45,7 @@ class FlareServerStreams {
 
  private:
   ReplySink* const sink_;
+  bool opened_ = false;  // The reader's: some stream began.
   StreamTable table_;
 };
 
