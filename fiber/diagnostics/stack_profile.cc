@@ -14,8 +14,9 @@ namespace flare::fiber {
 std::vector<StackProfileEntry> GetStackProfile() {
   std::vector<StackProfileEntry> profile;
   for (const StackUse& use : ListStackUses()) {
-    profile.push_back({reinterpret_cast<Task::Run>(use.entry), std::string(),
-                       use.max_bytes, use.tasks});
+    profile.push_back(
+        {reinterpret_cast<Task::Run>(const_cast<void*>(use.entry)),
+         std::string(), use.max_bytes, use.tasks});
   }
   RunOnThreadStack([&] {
     for (StackProfileEntry& each : profile) {
