@@ -73,7 +73,10 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
     fiber::ExecutionContext* context;
     void operator()() const {
       // Its deadline is the call's, whose own timer says so.
-      if (context->stop_cause() == fiber::StopCause::kDeadline) return;
+      if (context->stop_cause() == fiber::StopCause::kDeadline &&
+          context->deadline_ns() != 0) {
+        return;
+      }
       controller->StartCancel();
     }
   };

@@ -31,7 +31,10 @@ struct FailWithContext {
   fiber::ExecutionContext* context;
   void operator()() const {
     // Its deadline is the stream's, whose own timer says so.
-    if (context->stop_cause() == fiber::StopCause::kDeadline) return;
+    if (context->stop_cause() == fiber::StopCause::kDeadline &&
+        context->deadline_ns() != 0) {
+      return;
+    }
     stream->Fail(ContextEnded(*context));
   }
 };
