@@ -220,10 +220,11 @@ void ClientCall::BeginIn(fiber::ExecutionContext* context) {
 // From here on the context cancels nothing; nor does what it has cancelled hold
 // for later calls of the same controller.
 void ClientCall::LeaveContext() {
-  const bool stopped = context_stop_->stopped();
+  const RefPtr<fiber::ExecutionContext> context = context_stop_->context();
+  // First: a stop that comes now would leave its wish behind.
   delete std::exchange(context_stop_, nullptr);
   // relaxed: a StartCancel() at the same time isn't meant for the next call.
-  if (stopped) {
+  if (context->stop_requested()) {
     controller_->cancel_requested_.store(false, std::memory_order_relaxed);
   }
 }

@@ -53,6 +53,7 @@ class ContextStop {
     PoolFree<sizeof(ContextStop)>(memory);
   }
 
+  const RefPtr<fiber::ExecutionContext>& context() const { return context_; }
   bool stopped() const { return context_->stop_requested(); }
   fiber::StopCause cause() const { return context_->stop_cause(); }
   flare::Status status() const { return ContextEnded(*context_); }
