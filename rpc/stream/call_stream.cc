@@ -12,12 +12,11 @@
 //        failed.
 //  [SX2] A failure ends both directions; the first one counts. It is told to
 //        the peer if it began here.
-//  [SX3] Who waits has put its event in reader_ or writer_ under lock_, after
-//  it
-//        saw nothing to do. Each transition that gives it something to do takes
-//        the event out under lock_ and sets it: once. Who times out takes it
-//        out by itself, or, if it is gone, waits for the Set() on its way: so
-//        the event outlives its setter.
+//  [SX3] Who waits has put its event in reader_ or writer_ under lock_, having
+//        seen nothing to do. Each transition that gives it something to do
+//        takes the event out under lock_ and sets it: once. Who times out takes
+//        it out by itself, or, if it is gone, waits for the Set() on its way:
+//        so the event outlives its setter.
 //  [SX4] The wire is used under lock_ only, while it is there. Detaching takes
 //        it out, once; on_detached is called after it was destroyed. So the
 //        connection, which lives until then, outlives all uses of it. A client
