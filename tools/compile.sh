@@ -44,7 +44,9 @@ sources_of_base_and_fiber() {
   for folder in base fiber; do
     one="as_one_source/$folder.cc"
     mkdir -p "$build/as_one_source"
-    find "$folder" -name '*.cc' -not -path '*/testing/*' | sort |
+    # base/ is flat: what is below it belongs to other programs.
+    find "$folder" -name '*.cc' -not -path '*/testing/*' -not -path 'base/*/*' |
+      sort |
       grep -vE '_(test|benchmark)\.cc$' |
       sed 's/.*/#include "&"/' > "$build/$one.new"
     # Its time stays if nothing has changed.
