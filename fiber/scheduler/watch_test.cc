@@ -181,7 +181,7 @@ TEST(WatchTest, HeldThreadDoesNotDelayOthers) {
     Latch holder_left(1);
     Spawn([&] {
       const std::int64_t start = NowNs();
-      Spawn([&] {
+      Spawn([&, start] {
         // Holds its thread until the others are through, however long it takes.
         const std::int64_t give_up = start + 30'000'000'000;
         while (!queued_ran.try_wait() && NowNs() < give_up) {

@@ -49,8 +49,10 @@ class ServerCancelStressTest : public InEachShape<ServerTest> {
         fiber::Spawn([call] { call.Reply(); });
         return Wait(ExecutionContext::Current()->stop_token(), length);
       case 3:  // Somebody asks for it later, maybe after the end.
-        static_cast<void>(fiber::Async([length] {
+        ++begun_;
+        static_cast<void>(fiber::Async([this, length] {
           Wait(ExecutionContext::Current()->stop_token(), length);
+          ++ended_;
         }));
         return call.Reply();
       case 4:
@@ -117,6 +119,10 @@ class ServerCancelStressTest : public InEachShape<ServerTest> {
     EXPECT_EQ(server().statistics().calls_running, 0u);
     EXPECT_TRUE(
         fiber::testing::Eventually([this] { return notified_ == asked_; }));
+    // The server doesn't wait for these, and the runtime abandons fibers that
+    // wait.
+    EXPECT_TRUE(
+        fiber::testing::Eventually([this] { return ended_ == begun_; }));
   }
 
  private:
@@ -138,6 +144,9 @@ class ServerCancelStressTest : public InEachShape<ServerTest> {
 
   std::atomic<int> asked_{0};
   std::atomic<int> notified_{0};
+  // Fibers that outlive their calls.
+  std::atomic<int> begun_{0};
+  std::atomic<int> ended_{0};
 };
 FLARE_INSTANTIATE_RUNTIME_TEST(ServerCancelStressTest);
 
