@@ -72,6 +72,8 @@ struct ClientStreamOpening {
   std::uint32_t timeout_ms = 0;  // 0: not sent
   // The connection carries other calls, too.
   bool shared = false;
+  // Null: none. Only if ProtocolTraits::metadata; not used after OpenStream().
+  const Metadata* metadata = nullptr;
 };
 
 // One connection's view of one protocol on the calling side.

@@ -10,10 +10,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "flare/base/buffer.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
 
 namespace flare::rpc {
@@ -43,6 +45,13 @@ class StreamReceiver : public RefCounted<StreamReceiver> {
   // The peer takes so many bytes of messages more. What came before the first
   // of these is unlimited where the protocol has no credits.
   virtual void OnCredit(std::size_t bytes) = 0;
+  // Of a wire without has_credits(): the peer takes so many bytes of messages,
+  // counted from the first one, and more by OnCredit(); and it heeds the
+  // credits that it is sent. Once at most.
+  virtual void OnWindow(std::size_t /*bytes*/) {}
+  // Of a client: metadata of the server, before its first message or right
+  // before the end. Entries of several calls add up.
+  virtual void OnMetadata(std::unique_ptr<Metadata> /*metadata*/) {}
   // The call is over without an end: the peer has given it up, or is gone.
   virtual void OnReset(const flare::Status& why) = 0;
   // Of a server: the call isn't served, and nothing of the connection is used
@@ -89,10 +98,23 @@ class StreamWire {
   virtual void SendCredit(std::size_t bytes) = 0;
   // The protocol has credits, and the peer heeds them.
   virtual bool has_credits() const = 0;
+  // Whether a stream that is full holds the connection's input (HoldInput()).
+  // Else a peer that sends more than it may breaks the call.
+  virtual bool holds_input() const { return !has_credits(); }
   // What a message counts for beside its bytes, where there are credits.
   virtual std::size_t message_cost() const { return StreamWindow::kPerMessage; }
   virtual void HoldInput() = 0;
   virtual void ReleaseInput() = 0;
+
+  // Of a server: metadata for the client, which isn't used after the return.
+  // kInitial: before the first message, or with it; called once, before that.
+  // kTrailing: with the end, which is what is sent next. False: the protocol
+  // can't carry any there.
+  enum class MetadataPlace { kInitial, kTrailing };
+  virtual bool AddMetadata(MetadataPlace /*place*/,
+                           const Metadata& /*metadata*/) {
+    return false;
+  }
 };
 
 }  // namespace flare::rpc
