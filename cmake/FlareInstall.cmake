@@ -93,7 +93,8 @@ if(FLARE_BUILD_RPC)
     DESCRIPTION "RPC servers and clients on fibers"
     VARIABLES
       "protoc_gen_flare_rpc=${CMAKE_INSTALL_FULL_BINDIR}/protoc-gen-flare-rpc\n"
-    REQUIRES "flare-io = ${PROJECT_VERSION}" gflags protobuf)
+    REQUIRES "flare-io = ${PROJECT_VERSION}" gflags protobuf
+    PRIVATE_REQUIRES libnghttp2)
 endif()
 
 if(FLARE_BUILD_RPC AND FLARE_BUILD_PROGRAMS)
