@@ -1,10 +1,12 @@
 #include "flare/rpc/protocol_registry.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
 #include "flare/base/named_registry.h"
+#include "flare/rpc/grpc/grpc_server_protocol.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/wire/baidu_std_protocol.h"
 #include "flare/rpc/wire/bolt_protocol.h"
@@ -39,6 +41,7 @@ ServerRegistry& Servers() {
       {"baidu-std", NewBaiduStdServerProtocol},
       {"bolt", NewBoltServerProtocol},
       {"flare", NewFlareServerProtocol},
+      {"grpc", NewGrpcServerProtocol},
       {"http", nullptr},
       {"http+pb", nullptr},
       {"http+pb-text", nullptr},
@@ -89,6 +92,13 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
     bool is_http = AddHttpUse(*name, &uses);
     if (is_http && http_at) continue;
     if (is_http) http_at = set.factories_.size();
+    // HTTP/1 would answer the first bytes of HTTP/2, if it were asked before.
+    if (*name == "grpc" && http_at) {
+      set.factories_.insert(
+          set.factories_.begin() + static_cast<std::ptrdiff_t>((*http_at)++),
+          *std::move(factory));
+      continue;
+    }
     set.factories_.push_back(*std::move(factory));
   }
   if (http_at) {

@@ -8,9 +8,10 @@
 //   }
 //
 // Known from the start: "flare", "http+pb", "http+pb-text",
-// "http+proto3-json", "baidu-std", "bolt", "trpc", and "http" on the server
-// side. Others are added with RegisterServerProtocol / RegisterClientProtocol
-// before the servers are set up, and the channels opened, that name them.
+// "http+proto3-json", "baidu-std", "bolt", "trpc", and "http" and "grpc" on the
+// server side. Others are added with RegisterServerProtocol /
+// RegisterClientProtocol before the servers are set up, and the channels
+// opened, that name them.
 //
 // All functions are thread-safe and don't block on anything but a short lock;
 // New of a set takes no lock.
@@ -56,7 +57,8 @@ bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory);
 
 // The protocols of one server, in the order they were added. The HTTP names
 // become one entry, at the place of the first of them, because they share the
-// order of replies on a connection.
+// order of replies on a connection. "grpc" comes before it, since HTTP/1 would
+// refuse what a connection of HTTP/2 begins with.
 class ServerProtocolSet {
  public:
   // Fails with STATUS_NOT_SUPPORTED and a text that lists the known names. A

@@ -43,9 +43,17 @@ TEST(ServerProtocolSetTest, NamesWhatItKnowsIfAskedForMore) {
   EXPECT_EQ(set.error().code(), STATUS_NOT_SUPPORTED);
   EXPECT_EQ(
       set.error().message().find(
-          "unknown protocol \"qzone\"; known are baidu-std bolt flare http"),
+          "unknown protocol \"qzone\"; known are baidu-std bolt flare grpc "
+          "http"),
       0u)
       << set.error();
+}
+
+TEST(ServerProtocolSetTest, PutsGrpcBeforeHttp) {
+  const auto set =
+      ServerProtocolSet::FromNames({"http", "flare", "grpc", "http+pb"});
+  ASSERT_TRUE(set);
+  EXPECT_EQ(NamesOf(*set), (std::vector<std::string>{"grpc", "http", "flare"}));
 }
 
 TEST(ServerProtocolSetTest, PassesLimitsOn) {

@@ -201,9 +201,10 @@ class Server {
   // here blocks.
 
   // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http",
-  // "baidu-std", "bolt", "trpc"; the order is that in which a connection's
-  // first bytes are tried. "http" need not be added: Start() does it, behind
-  // the others, if there is a handler or there are the built-in pages.
+  // "baidu-std", "bolt", "trpc", "grpc"; the order is that in which a
+  // connection's first bytes are tried. "http" need not be added: Start() does
+  // it, behind the others, if there is a handler or there are the built-in
+  // pages.
   bool AddProtocol(const std::string& name);
   bool AddProtocols(const std::vector<std::string>& names);
 

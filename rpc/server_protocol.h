@@ -159,6 +159,9 @@ struct OutboundResponse {
   const Metadata* metadata = nullptr;  // null: none; need not outlive Write
 };
 
+// What a server knows of a method by its name.
+enum class MethodKind : std::uint8_t { kUnknown, kUnary, kStreaming };
+
 // A streaming call that a peer has begun.
 struct StreamOpening {
   PayloadFormat format = PayloadFormat::kProtobuf;
@@ -178,6 +181,14 @@ class ReplySink : public StreamOutput {
       const StreamOpening& /*opening*/, std::unique_ptr<StreamWire> /*wire*/) {
     return nullptr;
   }
+  // For protocols whose requests don't say it: by Cut(), whether the method of
+  // that name ("package.Service.Method") has streams.
+  virtual MethodKind KindOfMethod(std::string_view /*name*/) {
+    return MethodKind::kUnknown;
+  }
+  // By Cut(): some callers have left (ServerProtocol::CallerLeft), whose calls
+  // are to stop.
+  virtual void StopLeftCalls() {}
   bool WriteSoon(Buffer&& bytes) override { return Write(std::move(bytes)); }
   void HoldInput() override {}
   void ReleaseInput() override {}
@@ -253,6 +264,10 @@ class ServerProtocol {
   // Thread-safe, doesn't block.
   virtual void Write(const ReplyTicket& ticket,
                      OutboundResponse&& response) = 0;
+
+  // The caller doesn't wait for the reply any more, though the connection goes
+  // on. Thread-safe, doesn't block.
+  virtual bool CallerLeft(const ReplyTicket& /*ticket*/) const { return false; }
 
   // What comes next belongs to a message of which a part was taken off the
   // input before. As Cut, by the reader.

@@ -120,7 +120,7 @@ int Entry(int argc, char** argv) {
   }
   flare::Server server;
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
-                       "http", "baidu-std", "trpc", "bolt"});
+                       "http", "baidu-std", "trpc", "bolt", "grpc"});
   server.AddService(std::make_unique<EchoServiceImpl>(*work));
   for (int i = 0; i < FLAGS_interceptors; ++i) {
     server.AddInterceptor(std::make_shared<IdleInterceptor>());

@@ -70,7 +70,7 @@ int Entry(int, char**) {
     return 1;
   }
   flare::Server server;
-  server.AddProtocol("flare");
+  server.AddProtocols({"flare", "grpc"});
   server.AddService(std::make_unique<DemoImpl>());
   server.ListenOn(*address);
   if (!server.Start()) return 1;

@@ -267,6 +267,16 @@ GrpcMessageCutter::Result GrpcMessageCutter::Next(GrpcMessage* message,
   return Result::kMessage;
 }
 
+std::size_t GrpcMessageCutter::missing() const {
+  if (in_.empty()) return 0;
+  if (in_.size() < kGrpcPrefixSize) return kGrpcPrefixSize - in_.size();
+  char scratch[kGrpcPrefixSize];
+  const std::size_t all =
+      kGrpcPrefixSize +
+      ReadBigEndian32(in_.Peek(kGrpcPrefixSize, scratch).data() + 1);
+  return all - std::min(all, in_.size());
+}
+
 Expected<Buffer, flare::Status> UnpackGrpcMessage(
     GrpcMessage&& message, std::optional<CompressionAlgorithm> encoding,
     std::size_t max_size) {

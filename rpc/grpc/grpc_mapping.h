@@ -115,6 +115,9 @@ class GrpcMessageCutter {
   }
   // The next message. kError, from then on: *error says why.
   Result Next(GrpcMessage* message, flare::Status* error);
+  // Bytes that the message lacks which has begun, as far as its prefix says; 0:
+  // none has.
+  std::size_t missing() const;
   // No part of a message is left.
   bool empty() const { return in_.empty(); }
 

@@ -209,6 +209,10 @@ class Http2Session::Callbacks {
   static int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame,
                          void* user) {
     Http2Session* const self = Self(user);
+    if (frame->hd.type == NGHTTP2_GOAWAY &&
+        frame->goaway.error_code != NGHTTP2_NO_ERROR) {
+      self->terminated_ = true;
+    }
     const bool ends =
         (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
         (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;

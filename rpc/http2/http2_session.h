@@ -153,6 +153,9 @@ class Http2Session {
   // Nothing more is read or sent: both sides have said GOAWAY, and no stream is
   // open, or the session has failed.
   bool over() const;
+  // It is over for what the peer has done, or for lack of memory.
+  bool broken() const { return failed_ || terminated_; }
+  // The text for a log, where it is broken.
   const std::string& error() const { return error_; }
 
   // The peer's stream of that number; null if it is closed.
@@ -200,7 +203,7 @@ class Http2Session {
   nghttp2_session* session_ = nullptr;
   std::string error_;
   bool failed_ = false;
-  bool terminated_ = false;  // By us, for what the peer has done.
+  bool terminated_ = false;  // By GOAWAY, for what the peer has done.
   FloodGuard control_frames_;
   FloodGuard resets_;
   // While the handler is told of them.

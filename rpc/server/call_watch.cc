@@ -16,6 +16,9 @@
 // [CW4] The timer has a reference to the context, and none to the watch. So
 //       nobody waits for it, and a stop that it is about to request may come
 //       after the call's end.
+// [CW5] A caller may leave alone, of the connection's. The protocol notes that
+//       before StopLeft() looks at the list, and a watch asks the protocol when
+//       it is in the list.
 #include "flare/rpc/server/call_watch.h"
 
 #include <optional>
@@ -103,6 +106,21 @@ std::size_t WatchedCalls::StopAll(StopCause cause) {
   }
 }
 
+void WatchedCalls::StopLeft() {
+  for (;;) {
+    RefPtr<ExecutionContext> context;
+    {
+      ScopedLock guard(lock_);
+      CallWatch* watch = first_;
+      while (watch != nullptr && !watch->CallerLeft()) watch = watch->next_;
+      if (watch == nullptr) return;
+      Unlink(watch);
+      context = watch->context_;  // [CW3]
+    }
+    context->RequestStop(StopCause::kCallerGone);
+  }
+}
+
 StopCause WatchedCalls::Add(CallWatch* watch) {
   ScopedLock guard(lock_);
   // relaxed: under the lock.
@@ -143,7 +161,11 @@ StopCause CallWatch::Begin(WatchedCalls* calls, std::int64_t deadline_ns) {
                              });
   }
   calls_ = calls;
-  return calls->Add(this);
+  const StopCause cause = calls->Add(this);
+  // Behind Add(): either this sees that the caller has left, or StopLeft() sees
+  // the watch [CW5].
+  return cause == StopCause::kNone && CallerLeft() ? StopCause::kCallerGone
+                                                   : cause;
 }
 
 void CallWatch::NotifyOnStop(google::protobuf::Closure* callback) {

@@ -20,6 +20,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/timer.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 
@@ -36,6 +37,9 @@ class WatchedCalls {
   // Stops all calls that are watched, or will be. The first cause stays. Runs
   // callbacks of their tokens. Returns how many calls it has stopped.
   std::size_t StopAll(fiber::StopCause cause) FLARE_EXCLUDES(lock_);
+
+  // Stops those whose callers have left (ServerProtocol::CallerLeft).
+  void StopLeft() FLARE_EXCLUDES(lock_);
 
   // Of StopAll(); kNone: it wasn't called.
   fiber::StopCause cause() const {
@@ -62,8 +66,9 @@ class WatchedCalls {
 // Of one call.
 class CallWatch {
  public:
-  explicit CallWatch(RefPtr<fiber::ExecutionContext> context)
-      : context_(std::move(context)) {}
+  CallWatch(RefPtr<fiber::ExecutionContext> context,
+            const ServerProtocol* protocol, const ReplyTicket& ticket)
+      : context_(std::move(context)), protocol_(protocol), ticket_(ticket) {}
 
   // Of ExecutionContext::Owner::OnWatched(). `deadline_ns` of 0: none. `calls`
   // must live until End().
@@ -87,7 +92,11 @@ class CallWatch {
 
   ~CallWatch() = default;
 
+  bool CallerLeft() const { return protocol_->CallerLeft(ticket_); }
+
   const RefPtr<fiber::ExecutionContext> context_;
+  const ServerProtocol* const protocol_;
+  const ReplyTicket ticket_;
   WatchedCalls* calls_ = nullptr;
   // Guarded by the list's lock. What points to this watch; null: it isn't
   // listed.

@@ -819,6 +819,7 @@ void ServerCall::RunOtherwise(std::uint8_t before) {
 bool ServerCall::IsCanceled() const {
   return context_->stop_requested() ||
          connection_->watched_calls().cause() != StopCause::kNone ||
+         protocol_->CallerLeft(ticket()) ||
          (controller_.deadline_ns_ != 0 && NowNs() >= controller_.deadline_ns_);
 }
 
@@ -835,7 +836,7 @@ StopCause ServerCall::OnWatched() {
       progress_.fetch_or(kWatched, std::memory_order_acq_rel);
   const std::uint8_t end = (before & kIntercepted) != 0 ? kSealed : kEnded;
   if ((before & end) != 0) return StopCause::kNone;
-  watch_ = new CallWatch(context_);
+  watch_ = new CallWatch(context_, protocol_, ticket());
   return watch_->Begin(&connection_->watched_calls(), controller_.deadline_ns_);
 }
 

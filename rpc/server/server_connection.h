@@ -162,6 +162,12 @@ class ServerConnection final : public io::StreamHandler,
   bool Write(Buffer&& bytes) override;
   RefPtr<StreamReceiver> OpenStream(const StreamOpening& opening,
                                     std::unique_ptr<StreamWire> wire) override;
+  MethodKind KindOfMethod(std::string_view name) override {
+    const Method* const method = FindMethod(name);
+    if (method == nullptr) return MethodKind::kUnknown;
+    return method->streaming() ? MethodKind::kStreaming : MethodKind::kUnary;
+  }
+  void StopLeftCalls() override { watched_calls_.StopLeft(); }
   bool WriteSoon(Buffer&& bytes) override {
     return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
   }

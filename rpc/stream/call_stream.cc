@@ -278,6 +278,7 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool last,
     credit_ -= static_cast<std::int64_t>(Cost(message->size()));
     // Of the connection's end OnReset() is told.
     if (!wire_->SendMessage(std::move(*message), last)) return Sent::kNever;
+    credit_ += static_cast<std::int64_t>(wire_->TakeCredit());
     if (!last) return Sent::kYes;
     EndOutputLocked(&after);
   }

@@ -93,6 +93,9 @@ class StreamWire {
   virtual bool SendEnd(const flare::Status& status) = 0;
   // The peer is told, as far as the protocol allows, that the call is given up.
   virtual void SendReset(const flare::Status& why) = 0;
+  // So many bytes of messages have left since the last call, which count as
+  // OnCredit(). Asked behind SendMessage().
+  virtual std::size_t TakeCredit() { return 0; }
   // So many bytes (StreamWindow::kPerMessage included) were read: the peer may
   // send as many again. Without credits nothing is said.
   virtual void SendCredit(std::size_t bytes) = 0;

@@ -1,0 +1,908 @@
+// The connection's reader (Cut) and the fibers of calls (Write, GrpcServerWire)
+// share one session.
+//
+// [GS1] session_, all streams, and the order in which output reaches the sink
+//       are guarded by lock_: who changes the session flushes it, and hands the
+//       bytes to the sink, before it lets go. Nothing under lock_ blocks.
+// [GS2] Receivers of streams are called without lock_: they take their own, and
+//       call the wire, which takes lock_, under it. So the reader puts what
+//       comes into events_, and delivers that when lock_ is free. Only it does:
+//       their order is that of the frames.
+// [GS3] A stream belongs to the session from OnStream() to OnClosed(), which
+//       deletes it. Others know its number, and look it up: a call whose stream
+//       is gone is answered in vain.
+// [GS4] Cut feeds whole frames, one at a time, so that at most one request is
+//       complete behind each. The rest of the input stays for the next Cut.
+// [GS5] Bytes that a flush sends are credit for the stream's writer. A flush of
+//       the writer's own returns it by TakeCredit(), the reader's by
+//       OnCredit().
+#include "flare/rpc/grpc/grpc_server_protocol.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/base/intrusive_list.h"
+#include "flare/base/object_pool.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/rpc/grpc/grpc_mapping.h"
+#include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream/stream_wire.h"
+
+namespace flare::rpc {
+namespace {
+
+struct GrpcTicket {
+  std::int32_t stream = 0;
+  PayloadFormat format = PayloadFormat::kProtobuf;
+};
+
+// Of a failure's text, in bytes.
+constexpr std::size_t kMaxText = 4096;
+
+// What no other protocol begins with.
+constexpr std::size_t kDistinctive = 4;  // "PRI "
+
+// The stream of one call.
+struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
+  enum class Phase : std::uint8_t {
+    kHead,       // Its fields come.
+    kUnary,      // Its message comes.
+    kStreaming,  // Its messages go to the receiver.
+    kAnswered,   // Nothing of the request is wanted any more.
+  };
+
+  explicit GrpcServerStream(const Limits& limits)
+      : messages(limits.max_packet_size, kServerSizeLimit),
+        metadata(limits.metadata) {}
+
+  static void* operator new(std::size_t) {
+    return PoolAllocate<sizeof(GrpcServerStream)>();
+  }
+  static void operator delete(void* memory) {
+    PoolFree<sizeof(GrpcServerStream)>(memory);
+  }
+
+  Phase phase = Phase::kHead;
+  bool is_post = false;
+  bool has_path = false;
+  bool bad_timeout = false;
+  bool head_sent = false;
+  bool status_sent = false;
+  bool ended = false;    // By the peer.
+  bool is_call = false;  // Unary, and running.
+  bool unequal = false;  // Messages are larger than they came.
+  std::optional<PayloadFormat> format;
+  std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
+  std::uint32_t timeout_ms = 0;
+  std::uint64_t acceptable = 0;
+  std::string method;  // "package.Service.Method"
+  GrpcMessageCutter messages;
+  GrpcMetadataReader metadata;
+  std::unique_ptr<Metadata> request_metadata;  // Of a unary call.
+  std::size_t kept = 0;       // Bytes of an incomplete message.
+  std::size_t advanced = 0;   // Granted before the receiver did.
+  std::size_t ungranted = 0;  // Received.
+  std::size_t credit = 0;     // [GS5]
+  RefPtr<StreamReceiver> receiver;
+};
+
+class GrpcServerWire;
+
+class GrpcServerProtocol final : public ServerProtocol, public Http2Handler {
+ public:
+  GrpcServerProtocol(const Limits& limits, ReplySink* sink)
+      : ServerProtocol(sink), limits_(limits) {}
+  ~GrpcServerProtocol() override {
+    ScopedLock guard(lock_);
+    session_.reset();
+    while (!streams_.empty()) delete streams_.PopFront();
+  }
+
+  std::string_view name() const override { return "grpc"; }
+  ProtocolTraits traits() const override {
+    return {.metadata = true,
+            .compression = true,
+            .compressions = GrpcCompressions(),
+            .attachment_compression = false,
+            .unpacked_within_packet = true,
+            .translates_codes = true,
+            .streams_share = true};
+  }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override;
+  ParseResult Parse(InboundRequest*) const override { return ParseResult::kOk; }
+  void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
+  bool WithinMessage() const override {
+    // relaxed, here and below: the reader's own, or a hint.
+    return frame_left_ != 0 || incomplete_.load(std::memory_order_relaxed) != 0;
+  }
+  std::size_t KeptOfMessage() const override {
+    return kept_.load(std::memory_order_relaxed);
+  }
+  void EndInput() override;
+  void OnClosed(const flare::Status& why) override;
+  bool CallerLeft(const ReplyTicket& ticket) const override {
+    ScopedLock guard(lock_);
+    return left_.contains(ticket.As<GrpcTicket>().stream);
+  }
+
+ private:
+  friend class GrpcServerWire;
+  using Stream = GrpcServerStream;
+  using Phase = GrpcServerStream::Phase;
+
+  struct Event {
+    enum class Kind { kMessage, kEnd, kCredit, kReset };
+    RefPtr<StreamReceiver> receiver;
+    Kind kind;
+    Buffer message = {};
+    std::size_t credit = 0;
+    flare::Status status = {};
+  };
+
+  // Http2Handler; with lock_.
+  Http2Stream* OnStream() override;
+  bool OnField(Http2Stream* stream, std::string_view name,
+               std::string_view value) override;
+  void OnHeaders(Http2Stream* stream, bool trailers, bool end) override;
+  void OnData(Http2Stream* stream, Buffer&& bytes) override;
+  void OnEnd(Http2Stream* stream) override;
+  void OnSent(Http2Stream* stream, std::size_t bytes) override;
+  void OnClosed(Http2Stream* stream, Http2Error error, bool by_peer) override;
+
+  // Of a request whose head has come.
+  void Begin(Stream* stream);
+  void TakeMessages(Stream* stream);
+  void TakeUnary(Stream* stream);
+  void Advance(Stream* stream);
+  void SetKept(Stream* stream, std::size_t bytes);
+  void Leave(Stream* stream, Phase phase);
+  // Answers without a call.
+  void Refuse(Stream* stream, int status, std::string_view text);
+  void RefuseHttp(Stream* stream, std::string_view status);
+
+  // The request is complete, or its stream is to be opened.
+  void Complete(Stream* stream, Buffer&& body);
+  CutResult OpenStream(InboundRequest* request);
+
+  void SendHead(Stream* stream, CompressionAlgorithm compression,
+                const std::vector<Http2Field>& metadata) FLARE_REQUIRES(lock_);
+  void SendStatus(Stream* stream, int status, std::string_view text,
+                  const std::vector<Http2Field>& metadata);
+  bool FlushLocked() FLARE_REQUIRES(lock_) {
+    Buffer out = session_->Flush();
+    return out.empty() ? !closed_ : sink()->WriteSoon(std::move(out));
+  }
+  void Deliver();
+  void CreditWriters() FLARE_REQUIRES(lock_);
+
+  std::vector<RefPtr<StreamReceiver>> Receivers() const FLARE_REQUIRES(lock_);
+
+  Stream* Find(std::int32_t id) const FLARE_REQUIRES(lock_) {
+    return session_ == nullptr ? nullptr
+                               : static_cast<Stream*>(session_->Find(id));
+  }
+
+  const Limits limits_;
+
+  // The reader's.
+  std::size_t frame_left_ = 0;  // Of the frame that has begun.
+  std::vector<Event> events_;   // [GS2]
+  InboundRequest* request_ = nullptr;
+  std::int32_t complete_ = 0;  // The stream of the request above.
+  bool opens_stream_ = false;  // ... which is a streaming call.
+  bool reading_ = false;       // The reader has lock_.
+  bool caller_left_ = false;   // Of a call that runs.
+  bool over_ = false;
+
+  std::atomic<std::size_t> kept_{0};
+  std::atomic<std::size_t> incomplete_{0};  // Unary requests.
+
+  mutable ThreadMutex lock_;
+  std::unique_ptr<Http2Session> session_;  // [GS1]
+  IntrusiveList<Stream> streams_;
+  std::vector<std::int32_t> credited_;  // Streams with credit.
+  // Unary calls that run for nobody.
+  std::unordered_set<std::int32_t> left_;
+  // Not destroyed under lock_, since their destructors may call their wires.
+  std::vector<RefPtr<StreamReceiver>> dropped_;
+  bool closed_ = false;
+};
+
+std::vector<Http2Field> FieldsOf(
+    const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::vector<Http2Field> fields;
+  fields.reserve(entries.size());
+  for (const auto& [name, value] : entries) fields.push_back({name, value});
+  return fields;
+}
+
+// The messages of one streaming call to its client.
+class GrpcServerWire final : public StreamWire {
+ public:
+  GrpcServerWire(std::int32_t id, GrpcServerProtocol* protocol)
+      : id_(id), protocol_(protocol) {}
+  ~GrpcServerWire() override {
+    RefPtr<StreamReceiver> dropped;
+    ScopedLock guard(protocol_->lock_);
+    GrpcServerStream* const stream = protocol_->Find(id_);
+    if (stream == nullptr) return;
+    dropped = std::move(stream->receiver);
+    protocol_->Leave(stream, GrpcServerStream::Phase::kAnswered);
+    if (!stream->status_sent) {
+      protocol_->session_->SendReset(stream, Http2Error::kCancel);
+      protocol_->FlushLocked();
+    }
+  }
+
+  bool Begin(RefPtr<StreamReceiver> receiver) override {
+    ScopedLock guard(protocol_->lock_);
+    GrpcServerStream* const stream = protocol_->Find(id_);
+    if (stream == nullptr || protocol_->closed_) return false;
+    stream->receiver = std::move(receiver);
+    return true;
+  }
+
+  bool SendMessage(OutboundBody&& body, bool last) override {
+    BufferBuilder out;
+    if (!AppendGrpcMessage(std::move(body), /*compressed=*/false, &out)) {
+      return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
+                                   "a message of the stream exceeds 4 GiB"));
+    }
+    Buffer message = out.DestructiveGet();
+    ScopedLock guard(protocol_->lock_);
+    GrpcServerStream* const stream = protocol_->Find(id_);
+    // Of the reset its receiver is told.
+    if (stream == nullptr || stream->status_sent) return !protocol_->closed_;
+    SendHeadOnce(stream);
+    protocol_->session_->SendData(stream, std::move(message));
+    if (last) End(stream, flare::Status());
+    const bool sent = protocol_->FlushLocked();
+    TakeCreditLocked();
+    return sent;
+  }
+
+  bool SendEnd(const flare::Status& status) override {
+    ScopedLock guard(protocol_->lock_);
+    GrpcServerStream* const stream = protocol_->Find(id_);
+    if (stream == nullptr) return !protocol_->closed_;
+    // A failure without messages has it all in its head.
+    if (status.ok() || !initial_.empty()) SendHeadOnce(stream);
+    End(stream, status);
+    return protocol_->FlushLocked();
+  }
+
+  void SendReset(const flare::Status& why) override {
+    static_cast<void>(SendEnd(why));
+  }
+
+  void SendCredit(std::size_t bytes) override {
+    ScopedLock guard(protocol_->lock_);
+    GrpcServerStream* const stream = protocol_->Find(id_);
+    if (stream == nullptr || stream->ended) return;
+    const std::size_t early = std::min(bytes, stream->advanced);
+    stream->advanced -= early;
+    bytes -= early;
+    // Credit is counted in bytes that were unpacked.
+    if (stream->unequal) bytes = std::min(bytes, stream->ungranted);
+    stream->ungranted -= std::min(bytes, stream->ungranted);
+    protocol_->session_->Grant(stream, bytes);
+    static_cast<void>(protocol_->FlushLocked());
+  }
+  bool has_credits() const override { return true; }
+  std::size_t message_cost() const override { return kGrpcPrefixSize; }
+  std::size_t TakeCredit() override { return std::exchange(credit_, 0); }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+
+  bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
+    auto& entries = place == MetadataPlace::kInitial ? initial_ : trailing_;
+    ForEachGrpcField(metadata,
+                     [&](std::string_view name, std::string_view value) {
+                       entries.emplace_back(name, value);
+                     });
+    return true;
+  }
+
+ private:
+  void SendHeadOnce(GrpcServerStream* stream) FLARE_REQUIRES(protocol_->lock_) {
+    if (stream->head_sent) return;
+    protocol_->SendHead(stream, CompressionAlgorithm::kNone,
+                        FieldsOf(initial_));
+  }
+  void End(GrpcServerStream* stream, const flare::Status& status)
+      FLARE_REQUIRES(protocol_->lock_) {
+    protocol_->SendStatus(stream, status.code(), status.message(),
+                          FieldsOf(trailing_));
+  }
+  void TakeCreditLocked() FLARE_REQUIRES(protocol_->lock_) {
+    if (GrpcServerStream* const stream = protocol_->Find(id_)) {
+      credit_ += std::exchange(stream->credit, 0);
+    }
+  }
+
+  const std::int32_t id_;
+  GrpcServerProtocol* const protocol_;
+  std::size_t credit_ = 0;  // Of its call's, which calls one at a time.
+  std::vector<std::pair<std::string, std::string>> initial_;
+  std::vector<std::pair<std::string, std::string>> trailing_;
+};
+
+// --------------------------------------------------------------------------
+// Input
+// --------------------------------------------------------------------------
+
+CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
+                                  std::size_t* need, std::string* error) {
+  if (over_) {
+    in.Clear();
+    return CutResult::kHandled;
+  }
+  if (session_ == nullptr) [[unlikely]] {
+    char scratch[Http2Session::kPreface.size()];
+    const std::string_view start =
+        in.Peek(std::min(in.size(), Http2Session::kPreface.size()), scratch);
+    if (!Http2Session::kPreface.starts_with(start)) return CutResult::kNotMine;
+    if (start.size() < kDistinctive) return CutResult::kUnsure;
+    if (start.size() < Http2Session::kPreface.size()) {
+      *need = Http2Session::kPreface.size();
+      return CutResult::kNeedMore;
+    }
+    frame_left_ = start.size();
+  }
+  CutResult result = CutResult::kHandled;
+  bool caller_left = false;
+  std::string_view broken;
+  std::vector<RefPtr<StreamReceiver>> dropped;
+  {
+    ScopedLock guard(lock_);
+    reading_ = true;
+    request_ = request;
+    complete_ = 0;
+    bool fine = true;
+    if (session_ == nullptr) {
+      session_ = std::make_unique<Http2Session>(
+          Http2Session::Role::kServer,
+          Http2Session::Options{
+              .max_concurrent_streams =
+                  static_cast<std::uint32_t>(std::min<std::size_t>(
+                      limits_.max_pipeline, std::numeric_limits<int>::max())),
+              .stream_window = StreamWindow::kInitial,
+              .max_header_list = limits_.max_head_size +
+                                 limits_.metadata.bytes +
+                                 32 * limits_.metadata.entries,
+          },
+          this);
+    }
+    while (!in.empty() && complete_ == 0) {  // [GS4]
+      if (frame_left_ == 0) {
+        if (in.size() < Http2Session::kFrameHeaderSize) {
+          *need = Http2Session::kFrameHeaderSize;
+          result = CutResult::kNeedMore;
+          break;
+        }
+        char scratch[3];
+        const std::string_view size = in.Peek(sizeof(scratch), scratch);
+        const auto byte = [&](int i) {
+          return static_cast<std::size_t>(static_cast<unsigned char>(size[i]));
+        };
+        frame_left_ = Http2Session::kFrameHeaderSize +
+                      (byte(0) << 16 | byte(1) << 8 | byte(2));
+      }
+      const std::size_t size = std::min(frame_left_, in.size());
+      frame_left_ -= size;
+      fine = session_->Receive(in.Cut(size));
+      if (!fine) break;
+    }
+    static_cast<void>(FlushLocked());
+    CreditWriters();
+    if (!fine || session_->over()) {
+      over_ = true;
+      frame_left_ = 0;
+      broken = session_->broken() ? session_->error() : std::string_view();
+    }
+    reading_ = false;
+    request_ = nullptr;
+    caller_left = std::exchange(caller_left_, false);
+    dropped.swap(dropped_);
+  }
+  Deliver();
+  if (caller_left) sink()->StopLeftCalls();
+  if (complete_ != 0) {
+    return opens_stream_ ? OpenStream(request) : CutResult::kMessage;
+  }
+  if (over_) {
+    if (!broken.empty()) {
+      error->assign(broken);
+      return CutResult::kError;
+    }
+    in.Clear();
+    sink()->CloseAfterReplies();
+    return CutResult::kHandled;
+  }
+  return result;
+}
+
+void GrpcServerProtocol::Deliver() {
+  for (Event& event : events_) {
+    switch (event.kind) {
+      case Event::Kind::kMessage:
+        event.receiver->OnMessage(std::move(event.message), /*last=*/false);
+        break;
+      case Event::Kind::kEnd:
+        event.receiver->OnEnd(flare::Status());
+        break;
+      case Event::Kind::kCredit:
+        event.receiver->OnCredit(event.credit);
+        break;
+      case Event::Kind::kReset:
+        event.receiver->OnReset(event.status);
+        break;
+    }
+  }
+  events_.clear();
+}
+
+void GrpcServerProtocol::CreditWriters() {
+  for (const std::int32_t id : credited_) {
+    Stream* const stream = Find(id);
+    if (stream == nullptr || stream->receiver == nullptr) continue;
+    const std::size_t credit = std::exchange(stream->credit, 0);
+    if (credit == 0) continue;
+    events_.push_back({.receiver = stream->receiver,
+                       .kind = Event::Kind::kCredit,
+                       .credit = credit});
+  }
+  credited_.clear();
+}
+
+Http2Stream* GrpcServerProtocol::OnStream() {
+  auto* const stream = new Stream(limits_);
+  streams_.PushBack(stream);
+  return stream;
+}
+
+bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
+                                 std::string_view value) {
+  auto* const stream = static_cast<Stream*>(base);
+  if (stream->phase != Phase::kHead) return true;  // Of trailers.
+  if (name == ":path") {
+    stream->has_path = MethodOfGrpcPath(value, &stream->method);
+  } else if (name == ":method") {
+    stream->is_post = value == "POST";
+  } else if (name == "content-type") {
+    stream->format = ParseGrpcContentType(value);
+  } else if (name == "grpc-timeout") {
+    const std::optional<std::int64_t> ns = ParseGrpcTimeout(value);
+    stream->bad_timeout = !ns;
+    if (ns) {
+      stream->timeout_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+          *ns / kNsPerMs + (*ns % kNsPerMs != 0 ? 1 : 0), 1,
+          std::numeric_limits<std::uint32_t>::max()));
+    }
+  } else if (name == "grpc-encoding") {
+    stream->encoding = ParseGrpcEncoding(value);
+  } else if (name == "grpc-accept-encoding") {
+    stream->acceptable = ParseGrpcAcceptEncoding(value);
+  } else {
+    stream->metadata.Add(name, value);
+  }
+  return true;
+}
+
+void GrpcServerProtocol::OnHeaders(Http2Stream* stream, bool trailers,
+                                   bool /*end*/) {
+  if (!trailers) Begin(static_cast<Stream*>(stream));
+}
+
+void GrpcServerProtocol::Begin(Stream* stream) {
+  if (!stream->is_post) return RefuseHttp(stream, "405");
+  if (!stream->format) return RefuseHttp(stream, "415");
+  if (!stream->has_path) {
+    return Refuse(stream, STATUS_METHOD_NOT_FOUND,
+                  "the path isn't /package.Service/Method");
+  }
+  if (!stream->encoding) {
+    Leave(stream, Phase::kAnswered);
+    return SendStatus(stream, StatusFromGrpc(GrpcCode::kUnimplemented),
+                      "an unknown grpc-encoding",
+                      {{"grpc-accept-encoding", kGrpcAcceptEncoding}});
+  }
+  if (stream->bad_timeout) {
+    return Refuse(stream, StatusFromGrpc(GrpcCode::kInternal),
+                  "a malformed grpc-timeout");
+  }
+  if (const std::string error = stream->metadata.Take(&request_->metadata);
+      !error.empty()) {
+    request_->metadata.reset();
+    return Refuse(stream, StatusFromGrpc(GrpcCode::kResourceExhausted), error);
+  }
+  switch (sink()->KindOfMethod(stream->method)) {
+    case MethodKind::kStreaming:
+      Leave(stream, Phase::kStreaming);
+      opens_stream_ = true;
+      return Complete(stream, Buffer());
+    case MethodKind::kUnknown:
+      // The call fails by that. Its messages needn't come.
+      Leave(stream, Phase::kAnswered);
+      opens_stream_ = false;
+      return Complete(stream, Buffer());
+    case MethodKind::kUnary:
+      stream->phase = Phase::kUnary;
+      incomplete_.fetch_add(1, std::memory_order_relaxed);
+      // Another request may be complete before this one.
+      stream->request_metadata = std::move(request_->metadata);
+      return;
+  }
+}
+
+void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
+  InboundRequest* const request = request_;
+  complete_ = stream->id();
+  stream->is_call = !opens_stream_;
+  request->ticket.Emplace<GrpcTicket>(
+      {.stream = stream->id(), .format = *stream->format});
+  request->scratch.assign(stream->method);
+  RequestHead& head = request->head;
+  head.method = request->scratch;
+  head.timeout_ms = stream->timeout_ms;
+  head.acceptable_compressions = stream->acceptable;
+  head.format = *stream->format;
+  request->wire_size = body.size() + stream->method.size();
+  request->body = std::move(body);
+}
+
+// Without lock_: the stream that is made calls its wire.
+CutResult GrpcServerProtocol::OpenStream(InboundRequest* request) {
+  const auto id = request->ticket.As<GrpcTicket>().stream;
+  request->stream =
+      sink()->OpenStream({.format = request->head.format,
+                          .timeout_ms = request->head.timeout_ms,
+                          .send_window = StreamWindow::kInitial},
+                         std::make_unique<GrpcServerWire>(id, this));
+  if (request->stream == nullptr) {  // The connection is closed.
+    request->Clear();
+    return CutResult::kHandled;
+  }
+  bool ended = false;
+  {
+    ScopedLock guard(lock_);
+    const Stream* const stream = Find(id);
+    ended = stream != nullptr && stream->ended;
+  }
+  if (ended) request->stream->OnEnd(flare::Status());
+  return CutResult::kMessage;
+}
+
+void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes) {
+  auto* const stream = static_cast<Stream*>(base);
+  if (stream->phase == Phase::kUnary) {
+    SetKept(stream, stream->kept + bytes.size());
+    stream->messages.Add(std::move(bytes));
+    Advance(stream);
+  } else if (stream->phase == Phase::kStreaming) {
+    stream->ungranted += bytes.size();
+    SetKept(stream, stream->kept + bytes.size());
+    stream->messages.Add(std::move(bytes));
+    TakeMessages(stream);
+  }
+  // Else nobody wants it: what its window has left it may fill.
+}
+
+// Lets the message that has begun come as a whole.
+void GrpcServerProtocol::Advance(Stream* stream) {
+  const std::size_t missing = stream->messages.missing();
+  if (missing > limits_.max_packet_size) {
+    return Refuse(
+        stream, StatusFromGrpc(GrpcCode::kResourceExhausted),
+        "grpc: " + SizeLimitText("message", missing, limits_.max_packet_size,
+                                 kServerSizeLimit));
+  }
+  const std::size_t window = session_->Window(*stream);
+  // Before it is used up, so that the peer needn't wait.
+  const std::size_t soon =
+      std::min<std::size_t>(missing, StreamWindow::kInitial) / 2;
+  if (missing == 0 || window > soon) return;
+  const std::size_t more =
+      std::min<std::size_t>(missing, StreamWindow::kMax) - window;
+  stream->advanced += more;
+  stream->ungranted -= std::min(more, stream->ungranted);
+  session_->Grant(stream, more);
+}
+
+void GrpcServerProtocol::TakeMessages(Stream* stream) {
+  for (;;) {
+    GrpcMessage message;
+    flare::Status error;
+    switch (stream->messages.Next(&message, &error)) {
+      case GrpcMessageCutter::Result::kNeedMore:
+        return Advance(stream);
+      case GrpcMessageCutter::Result::kError:
+        break;
+      case GrpcMessageCutter::Result::kMessage: {
+        SetKept(stream, stream->kept - kGrpcPrefixSize - message.body.size());
+        stream->unequal |= message.compressed;
+        auto unpacked = UnpackGrpcMessage(std::move(message), stream->encoding,
+                                          limits_.max_packet_size);
+        if (unpacked) {
+          events_.push_back({.receiver = stream->receiver,
+                             .kind = Event::Kind::kMessage,
+                             .message = *std::move(unpacked)});
+          continue;
+        }
+        error = unpacked.error();
+        break;
+      }
+    }
+    events_.push_back({.receiver = stream->receiver,
+                       .kind = Event::Kind::kReset,
+                       .status = error});
+    stream->receiver = nullptr;
+    return Refuse(stream, error.code(), error.message());
+  }
+}
+
+void GrpcServerProtocol::OnEnd(Http2Stream* base) {
+  auto* const stream = static_cast<Stream*>(base);
+  stream->ended = true;
+  if (stream->phase == Phase::kUnary) return TakeUnary(stream);
+  if (stream->phase != Phase::kStreaming || stream->receiver == nullptr) return;
+  if (!stream->messages.empty()) {
+    const flare::Status why(StatusFromGrpc(GrpcCode::kInternal),
+                            "grpc: the stream ends within a message");
+    events_.push_back({.receiver = std::move(stream->receiver),
+                       .kind = Event::Kind::kReset,
+                       .status = why});
+    return Refuse(stream, why.code(), why.message());
+  }
+  events_.push_back({.receiver = stream->receiver, .kind = Event::Kind::kEnd});
+}
+
+void GrpcServerProtocol::TakeUnary(Stream* stream) {
+  GrpcMessage message;
+  flare::Status error;
+  switch (stream->messages.Next(&message, &error)) {
+    case GrpcMessageCutter::Result::kNeedMore:
+      error = flare::Status(StatusFromGrpc(GrpcCode::kInternal),
+                            "grpc: a unary call without a whole message");
+      break;
+    case GrpcMessageCutter::Result::kError:
+      break;
+    case GrpcMessageCutter::Result::kMessage:
+      if (!stream->messages.empty()) {
+        error = flare::Status(StatusFromGrpc(GrpcCode::kInternal),
+                              "grpc: a unary call with several messages");
+      } else if (message.compressed && !IsCompressed(*stream->encoding)) {
+        error = flare::Status(
+            StatusFromGrpc(GrpcCode::kInternal),
+            "grpc: a compressed message of a call without grpc-encoding");
+      }
+      break;
+  }
+  if (!error.ok()) return Refuse(stream, error.code(), error.message());
+  Leave(stream, Phase::kAnswered);
+  request_->metadata = std::move(stream->request_metadata);
+  if (message.compressed) request_->head.compression = *stream->encoding;
+  opens_stream_ = false;
+  Complete(stream, std::move(message.body));
+}
+
+void GrpcServerProtocol::OnSent(Http2Stream* base, std::size_t bytes) {
+  auto* const stream = static_cast<Stream*>(base);
+  if (stream->receiver == nullptr) return;
+  stream->credit += bytes;
+  if (reading_) credited_.push_back(stream->id());
+}
+
+void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
+                                  bool by_peer) {
+  auto* const stream = static_cast<Stream*>(base);
+  const Phase phase = stream->phase;
+  Leave(stream, Phase::kAnswered);
+  if (phase == Phase::kStreaming && reading_ && stream->receiver != nullptr &&
+      error != Http2Error::kNoError) {
+    events_.push_back(
+        {.receiver = std::move(stream->receiver),
+         .kind = Event::Kind::kReset,
+         .status = flare::Status(
+             STATUS_FAILED, by_peer ? "the caller gave the call up"
+                                    : "the caller broke the rules of HTTP/2")});
+  }
+  if (by_peer && stream->is_call && !stream->status_sent) {
+    left_.insert(stream->id());
+    caller_left_ = true;
+  }
+  if (stream->receiver != nullptr) {
+    dropped_.push_back(std::move(stream->receiver));
+  }
+  streams_.Remove(stream);
+  delete stream;
+}
+
+void GrpcServerProtocol::SetKept(Stream* stream, std::size_t bytes) {
+  kept_.fetch_add(bytes - stream->kept, std::memory_order_relaxed);
+  stream->kept = bytes;
+}
+
+void GrpcServerProtocol::Leave(Stream* stream, Phase phase) {
+  if (stream->phase == Phase::kUnary) {
+    incomplete_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  SetKept(stream, 0);
+  stream->phase = phase;
+}
+
+// --------------------------------------------------------------------------
+// Output
+// --------------------------------------------------------------------------
+
+void GrpcServerProtocol::RefuseHttp(Stream* stream, std::string_view status) {
+  Leave(stream, Phase::kAnswered);
+  stream->head_sent = true;
+  session_->SendHeaders(stream, {{":status", status}}, /*end=*/true);
+}
+
+void GrpcServerProtocol::Refuse(Stream* stream, int status,
+                                std::string_view text) {
+  Leave(stream, Phase::kAnswered);
+  SendStatus(stream, status, text, {});
+}
+
+void GrpcServerProtocol::SendHead(Stream* stream,
+                                  CompressionAlgorithm compression,
+                                  const std::vector<Http2Field>& metadata) {
+  stream->head_sent = true;
+  std::vector<Http2Field> fields;
+  fields.reserve(3 + metadata.size());
+  fields.push_back({":status", "200"});
+  fields.push_back({"content-type", GrpcContentTypeOf(*stream->format)});
+  if (IsCompressed(compression)) {
+    fields.push_back({"grpc-encoding", GrpcEncodingOf(compression)});
+  }
+  fields.insert(fields.end(), metadata.begin(), metadata.end());
+  session_->SendHeaders(stream, fields, /*end=*/false);
+}
+
+// Ends the call. Before the head it is all in one block.
+void GrpcServerProtocol::SendStatus(Stream* stream, int status,
+                                    std::string_view text,
+                                    const std::vector<Http2Field>& metadata) {
+  if (std::exchange(stream->status_sent, true)) return;
+  const GrpcCode code = GrpcFromStatus(status);
+  const std::string number = std::to_string(static_cast<int>(code));
+  std::string exact;
+  std::string message;
+  std::vector<Http2Field> fields;
+  fields.reserve(5 + metadata.size());
+  if (!stream->head_sent) {
+    fields.push_back({":status", "200"});
+    fields.push_back({"content-type", GrpcContentTypeOf(stream->format.value_or(
+                                          PayloadFormat::kProtobuf))});
+  }
+  fields.push_back({"grpc-status", number});
+  if (code != GrpcCode::kOk) {
+    message = EncodeGrpcMessage(text.substr(0, kMaxText));
+    if (!message.empty()) fields.push_back({"grpc-message", message});
+    if (IsLostInGrpc(status)) {
+      exact = std::to_string(status);
+      fields.push_back({kGrpcExactStatusField, exact});
+    }
+  }
+  fields.insert(fields.end(), metadata.begin(), metadata.end());
+  if (stream->head_sent) return session_->SendTrailers(stream, fields);
+  stream->head_sent = true;
+  session_->SendHeaders(stream, fields, /*end=*/true);
+}
+
+void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
+                               OutboundResponse&& response) {
+  const auto& ticket = reply_ticket.As<GrpcTicket>();
+  int status = response.status;
+  std::string_view text = response.description;
+  if (response.detail == FailureDetail::kExpired) {
+    status = StatusFromGrpc(GrpcCode::kDeadlineExceeded);
+    text = "the deadline had passed before the call began";
+  }
+  Buffer message;
+  if (status == STATUS_SUCCESS) {
+    BufferBuilder out;
+    if (AppendGrpcMessage(std::move(response.body),
+                          IsCompressed(response.compression), &out)) {
+      message = out.DestructiveGet();
+    } else {
+      status = STATUS_SERIALIZE_RESPONSE;
+      text = "the response exceeds 4 GiB";
+    }
+  }
+  std::vector<std::pair<std::string, std::string>> entries;
+  if (response.metadata != nullptr) {
+    ForEachGrpcField(*response.metadata,
+                     [&](std::string_view name, std::string_view value) {
+                       entries.emplace_back(name, value);
+                     });
+  }
+  const std::vector<Http2Field> metadata = FieldsOf(entries);
+  ScopedLock guard(lock_);
+  Stream* const stream = Find(ticket.stream);
+  if (stream == nullptr) {  // [GS3]
+    left_.erase(ticket.stream);
+    return;
+  }
+  if (status == STATUS_SUCCESS) {
+    SendHead(stream, response.compression, metadata);
+    session_->SendData(stream, std::move(message));
+    SendStatus(stream, status, {}, {});
+  } else {
+    SendStatus(stream, status, text, metadata);
+  }
+  Buffer out = session_->Flush();
+  if (!out.empty()) sink()->Write(std::move(out));
+}
+
+// --------------------------------------------------------------------------
+// Ends
+// --------------------------------------------------------------------------
+
+std::vector<RefPtr<StreamReceiver>> GrpcServerProtocol::Receivers() const {
+  std::vector<RefPtr<StreamReceiver>> receivers;
+  for (const Stream& stream : streams_) {
+    if (stream.receiver != nullptr) receivers.push_back(stream.receiver);
+  }
+  return receivers;
+}
+
+void GrpcServerProtocol::EndInput() {
+  std::vector<RefPtr<StreamReceiver>> receivers;
+  {
+    ScopedLock guard(lock_);
+    over_ = true;
+    if (session_ == nullptr) return;
+    frame_left_ = 0;
+    if (!session_->broken()) session_->SendGoAway(Http2Error::kNoError, "");
+    static_cast<void>(FlushLocked());
+    receivers = Receivers();
+  }
+  const flare::Status why(STATUS_IO_ERROR,
+                          "the caller's input ended, or the server stops");
+  for (const auto& receiver : receivers) receiver->OnInputLost(why);
+}
+
+void GrpcServerProtocol::OnClosed(const flare::Status& why) {
+  std::vector<RefPtr<StreamReceiver>> receivers;
+  std::vector<RefPtr<StreamReceiver>> dropped;
+  {
+    ScopedLock guard(lock_);
+    closed_ = true;
+    receivers = Receivers();
+    dropped.swap(dropped_);
+  }
+  if (receivers.empty()) return;
+  const flare::Status reason =
+      flare::Status::Lenient(STATUS_IO_ERROR, why.message());
+  for (const auto& receiver : receivers) receiver->OnReset(reason);
+}
+
+}  // namespace
+
+std::unique_ptr<ServerProtocol> NewGrpcServerProtocol(const Limits& limits,
+                                                      ReplySink* sink) {
+  return std::make_unique<GrpcServerProtocol>(limits, sink);
+}
+
+}  // namespace flare::rpc

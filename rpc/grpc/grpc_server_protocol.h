@@ -1,0 +1,35 @@
+// gRPC over HTTP/2, as a server: calls of gRPC's clients, of all four kinds of
+// methods. In clear text, by prior knowledge: a connection begins with HTTP/2's
+// preface, by which it is told from other protocols on the port.
+//
+// How the server treats what it can't serve; the connection goes on:
+//
+//   :status 405   another method than POST
+//   :status 415   a content-type that isn't gRPC's
+//   UNIMPLEMENTED an unknown service or method, or grpc-encoding
+//   INTERNAL      a malformed grpc-timeout, or message; a unary call with no
+//                 message, or with several
+//   RESOURCE_EXHAUSTED  a message or metadata beyond the limits
+//   reset, ENHANCE_YOUR_CALM  a head larger than Limits::max_head_size and the
+//                 metadata's together
+//
+// Of a connection: at most Limits::max_pipeline streams at a time (more are
+// refused), and the floods that Http2Session bounds, which close it.
+//
+// Not here: TLS with ALPN, upgrades from HTTP/1.1, and plain HTTP requests.
+#ifndef FLARE_RPC_GRPC_GRPC_SERVER_PROTOCOL_H_
+#define FLARE_RPC_GRPC_GRPC_SERVER_PROTOCOL_H_
+
+#include <memory>
+
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
+
+namespace flare::rpc {
+
+std::unique_ptr<ServerProtocol> NewGrpcServerProtocol(const Limits& limits,
+                                                      ReplySink* sink);
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_GRPC_GRPC_SERVER_PROTOCOL_H_
