@@ -56,6 +56,15 @@ class BackPressure {
   // (kNoDeadline: none). Any number of waiters. Blocks the fiber or thread.
   [[nodiscard]] RoomResult Wait(std::int64_t deadline_ns);
 
+  // HasRoom() is for `bytes` at most from here on, if that was for more. Any
+  // thread.
+  void LowerRoom(std::size_t bytes) noexcept {
+    // relaxed: an estimate; who has found room before writes once more.
+    if (bytes < room_.load(std::memory_order_relaxed)) {
+      room_.store(std::max(bytes, few_), std::memory_order_relaxed);
+    }
+  }
+
   // Wakes all waiters, for ever. Any thread.
   void Close() noexcept;
 
@@ -70,7 +79,9 @@ class BackPressure {
   bool IsRoom(std::size_t queued) const noexcept {
     if (queued <= few_) [[likely]]
       return true;
-    return queued <= limit_ / 2 && (budget_ == nullptr || !budget_->tight());
+    // relaxed: see LowerRoom().
+    return queued <= room_.load(std::memory_order_relaxed) &&
+           (budget_ == nullptr || !budget_->tight());
   }
   void Count(std::size_t before, std::size_t after) noexcept {
     if (MemoryBudget::Counts(before, after)) [[unlikely]] {
@@ -83,6 +94,7 @@ class BackPressure {
   const std::size_t limit_;
   // Never many, however tight the budget is.
   const std::size_t few_ = std::min(limit_ / 2, MemoryBudget::kStep);
+  std::atomic<std::size_t> room_{limit_ / 2};
   MemoryBudget* const budget_;  // May be null.
   std::atomic<std::size_t> queued_{0};
   std::atomic<bool> waited_for_{false};  // By `waiters_` or the asker.

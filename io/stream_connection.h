@@ -175,6 +175,14 @@ class StreamConnection final : public Descriptor {
   // Options::budget is tight. Any thread.
   bool HasOutputRoom() const noexcept { return output_bytes_.HasRoom(); }
 
+  // From here on HasOutputRoom() is false from `bytes` on already, if that is
+  // less than half of max_output: for a connection with a single writer, of
+  // which more would only lie here. Write() refuses what it did before. Any
+  // thread.
+  void LowerOutputRoom(std::size_t bytes) noexcept {
+    output_bytes_.LowerRoom(bytes);
+  }
+
   // After kOverLimit: waits until HasOutputRoom() (kRoom), the connection is
   // closed (kClosed), or NowNs() reaches the deadline (kTimedOut). Blocks the
   // fiber, or the thread. Not from callbacks.
