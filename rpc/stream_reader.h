@@ -21,32 +21,28 @@
 
 #include <google/protobuf/message.h>
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
-#include "flare/base/clock.h"
 #include "flare/base/expected.h"
 #include "flare/base/future.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/fiber/async.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/call_stream.h"
-#include "flare/rpc/stream/nesting_bound.h"
-#include "glog/logging.h"
+#include "flare/rpc/stream/stream_side.h"
 
 namespace flare {
 
 // Not thread-safe; a StreamWriter of the same call may be used at the same
 // time. Only reads block: the fiber, or a plain thread.
+//
+// SetExpiration() (stream_side.h) limits how long reads wait.
 template <class T>
-class StreamReader {
+class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
   static_assert(std::is_base_of_v<google::protobuf::Message, T>);
 
  public:
@@ -58,19 +54,7 @@ class StreamReader {
   // For generated code and for tests. `only_one`: the peer's single message is
   // handed out once its call has succeeded.
   explicit StreamReader(RefPtr<rpc::CallStream> stream, bool only_one = false)
-      : stream_(std::move(stream)), only_one_(only_one) {}
-
-  StreamReader(StreamReader&& other) noexcept { Take(&other); }
-  StreamReader& operator=(StreamReader&& other) noexcept {
-    if (this == &other) return *this;
-    Drop();
-    Take(&other);
-    return *this;
-  }
-  ~StreamReader() { Drop(); }
-
-  // Is there a stream?
-  explicit operator bool() const { return stream_ != nullptr; }
+      : StreamSide(std::move(stream)), only_one_(only_one) {}
 
   // The next message, or the reason why there is none:
   //   EndOfStream  the peer has sent all; a client's call has succeeded
@@ -110,21 +94,10 @@ class StreamReader {
   // somebody writes.
   void Close() {
     peeked_ = nullptr;
-    if (stream_ == nullptr || ended_) return;
-    ended_ = true;
+    if (!open()) return;
+    over_ = true;
     error_ = StreamError::EndOfStream;
     stream_->CloseReading();
-  }
-
-  // Reads give up at this time (of any clock), or so far from now. It may be
-  // changed between reads. Without it they wait as long as the call lives.
-  template <class Clock, class Duration>
-  void SetExpiration(std::chrono::time_point<Clock, Duration> expires_at) {
-    expires_at_ns_ = ToSteadyNs(expires_at);
-  }
-  template <class Rep, class Period>
-  void SetExpiration(std::chrono::duration<Rep, Period> expires_in) {
-    expires_at_ns_ = ToSteadyNs(expires_in);
   }
 
   // Why the last read gave no message, or EndOfStream after Close(). Only
@@ -166,35 +139,22 @@ class StreamReader {
   std::default_sentinel_t end() { return std::default_sentinel; }
 
  private:
-  template <class U>
-  friend class AsyncStreamReader;
-
-  void Take(StreamReader* other) {
-    stream_ = std::move(other->stream_);
-    peeked_ = std::move(other->peeked_);
-    expires_at_ns_ = other->expires_at_ns_;
-    only_one_ = other->only_one_;
-    ended_ = other->ended_;
-    error_ = other->error_;
-  }
-
-  void Drop() {
-    if (stream_ != nullptr && !ended_) stream_->DropReader();
-  }
+  template <class Side>
+  friend class rpc::AsyncStreamSide;
 
   bool ReadStream(T* message) {
-    if (ended_ || stream_ == nullptr) return false;
+    if (!open()) return false;
     if (stream_->ReadMessage(message, expires_at_ns_, &error_)) {
       return !only_one_ || EndAfterMessage();
     }
-    ended_ = error_ != StreamError::Timeout;
+    over_ = error_ != StreamError::Timeout;
     return false;
   }
 
   // The only message has come: has its call succeeded?
   bool EndAfterMessage() {
     T none;
-    ended_ = true;
+    over_ = true;
     if (stream_->ReadMessage(&none, expires_at_ns_, &error_)) {
       error_ = StreamError::IoError;
     } else if (error_ == StreamError::EndOfStream) {
@@ -205,16 +165,14 @@ class StreamReader {
   }
 
   // Would Read() return at once?
-  bool ReadyToRead() const {
-    return peeked_ != nullptr || ended_ || stream_ == nullptr ||
+  bool Ready() const {
+    return peeked_ != nullptr || !open() ||
            (!only_one_ && stream_->ReadyToRead());
   }
 
-  RefPtr<rpc::CallStream> stream_;
   std::unique_ptr<Result> peeked_;
-  std::int64_t expires_at_ns_ = kNoDeadline;
   bool only_one_ = false;
-  bool ended_ = false;  // Reads give error_ from now on.
+  // Of all reads, once it is over.
   StreamError error_ = StreamError::IoError;
 };
 
@@ -234,109 +192,39 @@ class StreamReader {
 // be dropped meanwhile, which cancels the call and makes the future ready.
 // Nothing blocks. Reads need a running fiber runtime.
 template <class T>
-class AsyncStreamReader {
+class AsyncStreamReader : public rpc::AsyncStreamSide<StreamReader<T>> {
+  using Base = rpc::AsyncStreamSide<StreamReader<T>>;
+
  public:
   using Result = Expected<T, StreamError>;
 
   AsyncStreamReader() = default;
   explicit AsyncStreamReader(RefPtr<rpc::CallStream> stream,
                              bool only_one = false)
-      : state_(MakeRefCounted<State>()) {
-    state_->reader = StreamReader<T>(std::move(stream), only_one);
-  }
-  AsyncStreamReader(AsyncStreamReader&&) noexcept = default;
-  AsyncStreamReader& operator=(AsyncStreamReader&& other) noexcept {
-    if (this == &other) return *this;
-    Drop();
-    state_ = std::move(other.state_);
-    return *this;
-  }
-  ~AsyncStreamReader() { Drop(); }
+      : Base(StreamReader<T>(std::move(stream), only_one)) {}
 
-  explicit operator bool() const {
-    return state_ != nullptr && static_cast<bool>(state_->reader);
-  }
-
-  // As those of StreamReader.
+  // As those of StreamReader, as are Close() and SetExpiration().
   Future<Result> Read() {
-    return Run<Result>(Result(StreamError::IoError),
-                       [](StreamReader<T>* reader) { return reader->Read(); });
+    return Base::template Run<Result>(
+        "Read", Result(StreamError::IoError),
+        [](StreamReader<T>* reader) { return reader->Read(); });
   }
   // Null for a reader without a stream.
   Future<Result*> Peek() {
-    return Run<Result*>(static_cast<Result*>(nullptr),
-                        [](StreamReader<T>* reader) { return reader->Peek(); });
-  }
-  Future<> Close() {
-    if (state_ != nullptr && state_->Begin("Close")) {
-      state_->reader.Close();
-      state_->End();
-    }
-    return MakeReadyFuture<>();
-  }
-
-  template <class When>
-  void SetExpiration(When when) {
-    if (state_ != nullptr) state_->reader.SetExpiration(when);
+    return Base::template Run<Result*>(
+        "Peek", nullptr,
+        [](StreamReader<T>* reader) { return reader->Peek(); });
   }
 
   // When no read is under way.
   StreamError error() const {
-    return state_ != nullptr ? state_->reader.error() : StreamError::IoError;
+    return this->side() != nullptr ? this->side()->error()
+                                   : StreamError::IoError;
   }
   Status status() const {
-    return state_ != nullptr ? state_->reader.status()
-                             : StreamReader<T>().status();
+    return this->side() != nullptr ? this->side()->status()
+                                   : StreamReader<T>().status();
   }
-
- private:
-  // Lives until the last read is over.
-  struct State : RefCounted<State> {
-    bool Begin(const char* what) {
-      // acq_rel: pairs with End() of the read before, so that this one sees how
-      // it left the reader [ASR1].
-      if (!busy.exchange(true, std::memory_order_acq_rel)) return true;
-      LOG(DFATAL) << what << "() of an AsyncStreamReader that is still reading";
-      return false;
-    }
-    // release: pairs with Begin(), and with Drop() [ASR1].
-    void End() { busy.store(false, std::memory_order_release); }
-
-    StreamReader<T> reader;
-    rpc::NestingBound nesting;
-    std::atomic<bool> busy{false};
-  };
-
-  template <class R, class F>
-  Future<R> Run(R misuse, F read) {
-    if (state_ == nullptr || !state_->Begin("Read")) {
-      return MakeReadyFuture(std::move(misuse));
-    }
-    const bool nested = state_->nesting.Exceeded();
-    if (!nested && state_->reader.ReadyToRead()) {
-      R result = read(&state_->reader);
-      state_->End();
-      return MakeReadyFuture(std::move(result));
-    }
-    return fiber::Async([state = state_, read, nested] {
-      if (nested) rpc::NestingBound::LetCallerLeave();
-      R result = read(&state->reader);
-      state->End();
-      return result;
-    });
-  }
-
-  void Drop() {
-    if (state_ == nullptr) return;
-    // acquire: pairs with End() [ASR1]. A read that is under way ends by the
-    // cancellation, and its fiber drops the reader.
-    if (state_->busy.load(std::memory_order_acquire)) {
-      state_->reader.stream_->Cancel();
-    }
-    state_ = nullptr;
-  }
-
-  RefPtr<State> state_;
 };
 
 }  // namespace flare
