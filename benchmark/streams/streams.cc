@@ -4,21 +4,27 @@
 //   streams --mode=download --size=65536        one-way, from the server
 //   streams --mode=chat --streams=20            each message is echoed
 //   streams --mode=unary --streams=20           calls, to compare with
+//   streams --streams=5000 --slow_streams=5000 --connections=1000
+//                            beside as many whose readers stop at once
 //
-// Prints messages and bytes a second. See docs/performance.md.
+// Prints messages and bytes a second, and memory. See docs/performance.md.
 #include <gflags/gflags.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "benchmark/streams/stream_service.pb.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/task_group.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
+#include "flare/rpc/connection_pool.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
@@ -29,6 +35,9 @@
 DEFINE_string(mode, "chat", "upload, download, chat or unary.");
 DEFINE_int32(size, 64, "Bytes of each message's body.");
 DEFINE_int32(streams, 1, "Streams, or callers, at a time.");
+DEFINE_int32(slow_streams, 0,
+             "Downloads beside these, of which one message is read.");
+DEFINE_int32(connections, 1, "That all of them share.");
 DEFINE_int32(seconds, 3, "How long.");
 
 namespace {
@@ -124,6 +133,53 @@ std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
   return count;
 }
 
+// Bytes that the process has in memory.
+std::int64_t ResidentBytes() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * 4096;
+}
+
+// Whose messages nobody reads but the first.
+void ReadOne(flare::RpcChannel* channel, const StreamMessage& message) {
+  flare::RpcClientController controller;
+  controller.SetTimeout(std::chrono::hours(1));
+  auto stream = flare::rpc::OpenStream(
+      channel,
+      stream_benchmark::StreamService::descriptor()->FindMethodByName(
+          "Download"),
+      &controller, &message);
+  StreamMessage reply;
+  flare::StreamError error;
+  if (!stream->ReadMessage(&reply, kNever, &error)) {
+    std::fprintf(stderr, "%s\n", controller.ErrorText().c_str());
+  }
+  while (!over) flare::this_fiber::SleepFor(std::chrono::milliseconds(100));
+  stream->Cancel();
+}
+
+// Channels with a connection each, of which the server is known to have
+// credits.
+std::vector<std::unique_ptr<flare::RpcChannel>> OpenChannels(
+    const std::string& uri) {
+  std::vector<std::unique_ptr<flare::RpcChannel>> channels;
+  for (int i = 0; i != FLAGS_connections; ++i) {
+    channels.push_back(std::make_unique<flare::RpcChannel>(
+        uri,
+        flare::RpcChannel::Options{.pool = flare::ConnectionPool::Create()}));
+    flare::RpcClientController controller;
+    StreamMessage reply;
+    flare::StreamError error;
+    auto stream = flare::rpc::OpenStream(
+        channels.back().get(),
+        stream_benchmark::StreamService::descriptor()->FindMethodByName("Chat"),
+        &controller, nullptr);
+    stream->CloseWriting();
+    while (stream->ReadMessage(&reply, kNever, &error)) continue;
+  }
+  return channels;
+}
+
 int Run(int, char**) {
   Service service;
   flare::Server server;
@@ -136,24 +192,36 @@ int Run(int, char**) {
   }
   const std::string uri = "flare://" + server.endpoint().ToString();
   std::atomic<std::int64_t> messages{0};
+  std::int64_t grown = 0;
   const std::int64_t began_ns = flare::NowNs();
   {
-    flare::RpcChannel channel(uri);
+    const auto channels = OpenChannels(uri);
+    const auto channel = [&](int i) {
+      return channels[static_cast<std::size_t>(i % FLAGS_connections)].get();
+    };
     StreamMessage message;
     message.set_body(std::string(static_cast<std::size_t>(FLAGS_size), 'x'));
     flare::fiber::TaskGroup callers;
+    const std::int64_t before = ResidentBytes();
+    for (int i = 0; i != FLAGS_slow_streams; ++i) {
+      callers.Spawn([&, i] { ReadOne(channel(i), message); });
+    }
     for (int i = 0; i != FLAGS_streams; ++i) {
-      callers.Spawn([&] { messages += RunOne(&channel, message); });
+      callers.Spawn([&, i] { messages += RunOne(channel(i), message); });
     }
     flare::this_fiber::SleepFor(std::chrono::seconds(FLAGS_seconds));
+    grown = ResidentBytes() - before;
     over = true;
     static_cast<void>(callers.Wait());
   }
   const double seconds = static_cast<double>(flare::NowNs() - began_ns) / 1e9;
   const double rate = static_cast<double>(messages.load()) / seconds;
-  std::printf("%s size=%d streams=%d: %.0f messages/s, %.1f MB/s\n",
-              FLAGS_mode.c_str(), FLAGS_size, FLAGS_streams, rate,
-              rate * FLAGS_size / 1e6);
+  std::printf(
+      "%s size=%d streams=%d slow=%d connections=%d: %.0f messages/s, "
+      "%.1f MB/s, memory grew by %.1f MB\n",
+      FLAGS_mode.c_str(), FLAGS_size, FLAGS_streams, FLAGS_slow_streams,
+      FLAGS_connections, rate, rate * FLAGS_size / 1e6,
+      static_cast<double>(grown) / 1e6);
   server.Stop();
   server.Join();
   return 0;
