@@ -36,9 +36,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "flare/base/endpoint.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/message_observer.h"
 #include "flare/rpc/rpc_server_controller.h"
 
 namespace flare {
@@ -97,6 +99,15 @@ class InterceptedCall {
   // sent it in pieces (HttpBodyWriter), changes come too late.
   const HttpRequest* http_request() const { return http_request_; }
   HttpResponse* http_response() const { return http_response_; }
+
+  // Has `observer` told of each message of a streaming call, both ways, from
+  // here on. To be called before next.Run(); next.Run() returns when the method
+  // has, and the observer isn't called after the call. The single request of a
+  // method whose client doesn't stream isn't among them: it is request(). Of
+  // other calls nothing happens.
+  void ObserveMessages(MessageObserver observer) {
+    controller_->ObserveMessages(std::move(observer));
+  }
 
   // Whether the call fails as things are: for HTTP a status of 400 or more.
   bool failed() const;
@@ -192,11 +203,27 @@ class ClientInterceptedCall {
   // on it decides, or changes, how the call ends.
   RpcClientController& controller() const { return *controller_; }
 
-  // Null if the caller sends raw bytes.
+  // Has `observer` told of each message of a streaming call, both ways. To be
+  // called before next.Run(). Reads may go on after that has returned, by when
+  // the last message has come from the server. Of other calls nothing happens.
+  void ObserveMessages(MessageObserver observer) {
+    if (!observer_) {
+      observer_ = std::move(observer);
+      return;
+    }
+    observer_ = [first = std::move(observer_),
+                 second = std::move(observer)](const ObservedMessage& message) {
+      first(message);
+      second(message);
+    };
+  }
+  const MessageObserver& observer() const { return observer_; }
+
+  // Null if the caller sends raw bytes, or a stream of messages.
   const google::protobuf::Message* request() const { return request_; }
 
   // Filled in by the call, or by an interceptor that answers by itself. Null if
-  // the caller wants raw bytes.
+  // the caller wants raw bytes, and of streaming calls.
   google::protobuf::Message* response() const { return response_; }
 
  private:
@@ -204,6 +231,7 @@ class ClientInterceptedCall {
   RpcClientController* const controller_;
   const google::protobuf::Message* const request_;
   google::protobuf::Message* const response_;
+  MessageObserver observer_;
 };
 
 // The interceptors behind one, and the call itself.
@@ -211,7 +239,8 @@ class ClientNext {
  public:
   // Runs them, and returns when the call has ended: blocks the fiber (or the
   // thread). May be run again: that is another call, with the request of the
-  // first and a timeout of its own.
+  // first and a timeout of its own; of a streaming call only if it has failed
+  // before it began.
   virtual void Run() = 0;
 
  protected:
@@ -227,6 +256,12 @@ class ClientInterceptor {
   // fiber of its own, for which the request is copied. In the execution context
   // of the caller. Time that passes before next.Run() isn't part of the call's
   // timeout.
+  //
+  // A streaming call has a fiber of its own for the interceptors, too. Its
+  // caller reads and writes once next.Run() has begun the call, and next.Run()
+  // returns when the last message has come, or the call has failed. So outcome
+  // and metadata can be seen then, and not be changed; controller() isn't the
+  // caller's, but has what that asks for.
   virtual void Intercept(ClientInterceptedCall& call, ClientNext& next) = 0;
 };
 

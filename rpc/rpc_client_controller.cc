@@ -14,6 +14,7 @@
 
 #include <sched.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "flare/base/cpu.h"
@@ -38,9 +39,23 @@ rpc::ClientCall* Busy() {
   return reinterpret_cast<rpc::ClientCall*>(&nobody);
 }
 
+// A stream in the place of a call: its address is odd.
+rpc::ClientCall* AsCall(rpc::CallStream* stream) {
+  return reinterpret_cast<rpc::ClientCall*>(
+      reinterpret_cast<std::uintptr_t>(stream) | 1);
+}
+
+// Null if it is a call.
+rpc::CallStream* AsStream(rpc::ClientCall* call) {
+  const auto address = reinterpret_cast<std::uintptr_t>(call);
+  if ((address & 1) == 0) return nullptr;
+  return reinterpret_cast<rpc::CallStream*>(address - 1);
+}
+
 }  // namespace
 
 RpcClientController::~RpcClientController() {
+  if (bytes_ != nullptr) UnbindStream();
   // relaxed: a check of how it is used.
   DCHECK(cancelable_.load(std::memory_order_relaxed) == nullptr)
       << "a controller was destroyed while its call was under way";
@@ -102,6 +117,7 @@ void RpcClientController::Bytes::ClearOutcome() {
 }
 
 void RpcClientController::Reset() {
+  if (bytes_ != nullptr) UnbindStream();
   // relaxed: nobody else uses it now; a check of that.
   DCHECK(cancelable_.load(std::memory_order_relaxed) == nullptr)
       << "a controller was reset while its call was under way";
@@ -124,7 +140,10 @@ void RpcClientController::ClearOutcome() {
   error_code_ = rpc::STATUS_SUCCESS;
   canceled_ = false;
   sent_ns_ = received_ns_ = parsed_ns_ = ended_ns_ = 0;
-  if (bytes_ != nullptr) bytes_->ClearOutcome();
+  if (bytes_ != nullptr) {
+    UnbindStream();
+    bytes_->ClearOutcome();
+  }
   if (!remote_peer_.empty()) remote_peer_ = Endpoint();
 }
 
@@ -138,6 +157,46 @@ const Metadata& RpcClientController::GetResponseMetadata() const {
   static const Metadata kNone;
   const Metadata* const metadata = bytes().response_metadata.get();
   return metadata != nullptr ? *metadata : kNone;
+}
+
+void RpcClientController::BindStream(RefPtr<rpc::CallStream> stream) {
+  UnbindStream();
+  rpc::CallStream* const bound = stream.Get();
+  ForBytes().cancelable_stream = std::move(stream);
+  if (!BeginAttempt(AsCall(bound))) bound->Cancel();
+}
+
+void RpcClientController::UnbindStream() {
+  if (bytes().cancelable_stream == nullptr) return;
+  EndAttempt(AsCall(bytes_->cancelable_stream.Get()));
+  bytes_->cancelable_stream = nullptr;
+}
+
+void RpcClientController::AddStreamMetadata(
+    std::unique_ptr<Metadata> metadata) {
+  std::unique_ptr<Metadata>& all = ForBytes().response_metadata;
+  if (all == nullptr) {
+    all = std::move(metadata);
+    return;
+  }
+  for (const auto [name, value] : *metadata) all->AddReceived(name, value);
+}
+
+void RpcClientController::FailStream(const flare::Status& why) {
+  SetFailed(why.code(), why.message());
+  // relaxed: a wish that comes now has had no effect.
+  canceled_ = why.code() == rpc::STATUS_FAILED &&
+              cancel_requested_.load(std::memory_order_relaxed);
+}
+
+void RpcClientController::TakeWishesOf(const RpcClientController& other) {
+  timeout_kind_ = other.timeout_kind_;
+  timeout_ns_ = other.timeout_ns_;
+  wait_for_ready_ = other.wait_for_ready_;
+  inherits_context_ = other.inherits_context_;
+  if (other.bytes_ == nullptr) return;
+  ForBytes().request_metadata = other.bytes_->request_metadata;
+  bytes_->metadata_error = other.bytes_->metadata_error;
 }
 
 void RpcClientController::SetDeadline(std::int64_t steady_ns) {
@@ -218,7 +277,11 @@ void RpcClientController::StartCancel() {
           call, Busy(), std::memory_order_acquire, std::memory_order_relaxed)) {
     return;
   }
-  call->Cancel();
+  if (rpc::CallStream* const stream = AsStream(call)) {
+    stream->Cancel();
+  } else {
+    call->Cancel();
+  }
   // release: pairs with the acquire in EndAttempt [CC2].
   cancelable_.store(nullptr, std::memory_order_release);
 }

@@ -64,6 +64,8 @@ namespace rpc {
 class CallStream;
 class ClientCall;
 class InterceptedClientCall;
+class InterceptedStream;
+class StreamOpener;
 }  // namespace rpc
 
 template <class T>
@@ -195,9 +197,9 @@ class RpcClientController final : public google::protobuf::RpcController {
   // While the call is under way
   // ------------------------------------------------------------------------
 
-  // Ends the call, if it has not ended yet, with STATUS_FAILED; the server is
-  // not told. Any thread; doesn't block. Before the call: it ends at once. The
-  // wish lasts until Reset().
+  // Ends the call, if it has not ended yet, with STATUS_FAILED. The server is
+  // told of a streaming call, and not of others. Any thread; doesn't block.
+  // Before the call: it ends at once. The wish lasts until Reset().
   void StartCancel() override;
 
   // Messages of a streaming call that the stock X_Stub has begun
@@ -241,7 +243,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   bool IsCanceled() const override { return canceled_; }
 
   // What the server has sent beside its reply, also to a call that failed,
-  // unless it failed on the caller's side.
+  // unless it failed on the caller's side. Of a streaming call: what had come
+  // when the last read returned; all of it, once one has returned no message.
   const Metadata& GetResponseMetadata() const;
 
   const Buffer& GetResponseAttachment() const {
@@ -275,8 +278,11 @@ class RpcClientController final : public google::protobuf::RpcController {
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
 
  private:
+  friend class rpc::CallStream;
   friend class rpc::ClientCall;
   friend class rpc::InterceptedClientCall;
+  friend class rpc::InterceptedStream;
+  friend class rpc::StreamOpener;
   friend class RpcChannel;
 
   void SetDeadline(std::int64_t steady_ns);
@@ -290,6 +296,15 @@ class RpcClientController final : public google::protobuf::RpcController {
   [[nodiscard]] bool BeginAttempt(rpc::ClientCall* call);
   void EndAttempt(rpc::ClientCall* call);
   void ClearOutcome();
+
+  // For streaming calls: `stream`, which has begun, is what StartCancel() ends
+  // from here on, until the next call or Reset(). The others are for who reads.
+  void BindStream(RefPtr<rpc::CallStream> stream);
+  void UnbindStream();
+  void AddStreamMetadata(std::unique_ptr<Metadata> metadata);
+  void FailStream(const flare::Status& why);
+  // What is set for `other`, and concerns streaming calls.
+  void TakeWishesOf(const RpcClientController& other);
 
   enum class TimeoutKind : std::uint8_t { kDefault, kSpan, kDeadline };
 
@@ -305,6 +320,7 @@ class RpcClientController final : public google::protobuf::RpcController {
     std::string metadata_error;  // Of AddMetadata(); empty: none.
     std::unique_ptr<Metadata> response_metadata;  // Null: none.
     RefPtr<rpc::CallStream> stream;
+    RefPtr<rpc::CallStream> cancelable_stream;  // In cancelable_, or was there.
     bool stream_has_one_message = false;
     bool stream_has_reader = false;
 
@@ -330,7 +346,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::int64_t timeout_ns_ = 0;  // A span or a deadline.
   std::size_t max_attempts_ = 1;
 
-  // What StartCancel() would end: null, a call, or Busy() while one does so.
+  // What StartCancel() would end: null, a call, a stream (AsCall()), or Busy()
+  // while one does so.
   std::atomic<rpc::ClientCall*> cancelable_{nullptr};
   // Where the last call went; only compared, never followed. A controller used
   // again prefers that connection, so that replies that came in with one read

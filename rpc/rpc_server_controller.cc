@@ -83,6 +83,11 @@ RpcServerController::CallMetadata& RpcServerController::ForMetadata() {
   return *metadata_;
 }
 
+void RpcServerController::ObserveMessages(MessageObserver observer) {
+  const RefPtr<rpc::CallStream> ours = stream();
+  if (ours != nullptr) ours->AddObserver(std::move(observer));
+}
+
 const Endpoint& RpcServerController::GetRemotePeer() const {
   static const Endpoint kNobody;
   return remote_peer_ != nullptr ? *remote_peer_ : kNobody;

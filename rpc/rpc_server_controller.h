@@ -34,9 +34,12 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/rpc/compression_algorithm.h"
+#include "flare/rpc/message_observer.h"
 #include "flare/rpc/metadata.h"
 
 namespace flare {
+
+class InterceptedCall;
 
 namespace rpc {
 class CallStream;
@@ -137,7 +140,9 @@ class RpcServerController final : public google::protobuf::RpcController {
   // What the caller has sent, as far as its protocol says; baidu-std's log_id,
   // too, as "log-id". Names that protocols use themselves aren't among it.
   const Metadata& GetRequestMetadata() const;
-  // Adds to what goes with the response, also of a call that fails. What
+  // Adds to what goes with the response, also of a call that fails; of a
+  // streaming call with its first message, or, if that has been written, with
+  // its end (docs/metadata.md). What
   // Metadata::Add() refuses is left out, with a line in the log, and so is all
   // of it over a protocol that can't carry any: false is returned for the
   // former.
@@ -204,6 +209,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   void StartCancel() override {}
 
  private:
+  friend class InterceptedCall;
   friend class rpc::InterceptedHttpHandler;
   friend class rpc::ServerCall;
 
@@ -212,6 +218,7 @@ class RpcServerController final : public google::protobuf::RpcController {
     Metadata response;
   };
   CallMetadata& ForMetadata();  // To write to.
+  void ObserveMessages(MessageObserver observer);
 
   rpc::ServerCall* call_ = nullptr;  // Null outside of a server.
   int error_code_ = 0;

@@ -33,35 +33,6 @@ void FailByException(const ClientInterceptedCall& call) {
   call.controller().SetFailed(STATUS_FAILED, std::move(what));
 }
 
-class Chain final : public ClientNext {
- public:
-  // `arguments` has a controller of ours, and no `done`.
-  Chain(const ClientInterceptors& interceptors,
-        const ClientCall::Arguments& arguments, RpcClientController* controller)
-      : interceptors_(interceptors),
-        arguments_(arguments),
-        call_(arguments.method, controller, arguments.request,
-              arguments.response) {}
-
-  void Run() override {
-    if (at_ == interceptors_.size()) return ClientCall::Run(arguments_);
-    ClientInterceptor* const interceptor = interceptors_[at_++].get();
-    // Exceptions end here, so that those before this one see a failed call.
-    try {
-      interceptor->Intercept(call_, *this);
-    } catch (...) {
-      FailByException(call_);
-    }
-    --at_;
-  }
-
- private:
-  const ClientInterceptors& interceptors_;
-  const ClientCall::Arguments& arguments_;
-  ClientInterceptedCall call_;
-  std::size_t at_ = 0;
-};
-
 // Of a call with `done`, from CallMethod to its end.
 struct Background {
   std::shared_ptr<const ClientInterceptors> interceptors;
@@ -72,6 +43,28 @@ struct Background {
 
 }  // namespace
 
+void ClientInterceptorChain::Run() {
+  if (at_ == interceptors_.size()) return call_(argument_);
+  ClientInterceptor* const interceptor = interceptors_[at_++].get();
+  // Exceptions end here, so that those before this one see a failed call.
+  try {
+    interceptor->Intercept(*intercepted_, *this);
+  } catch (...) {
+    FailByException(*intercepted_);
+  }
+  --at_;
+}
+
+// `arguments` has a controller of ours, and no `done`.
+void InterceptedClientCall::RunWith(const ClientInterceptors& interceptors,
+                                    const ClientCall::Arguments& arguments,
+                                    RpcClientController* controller) {
+  ClientInterceptedCall call(arguments.method, controller, arguments.request,
+                             arguments.response);
+  const auto run = [&arguments] { ClientCall::Run(arguments); };
+  ClientInterceptorChain(interceptors, &call, run).Run();
+}
+
 // Blocks until the call has ended.
 void InterceptedClientCall::RunChain(const ClientInterceptors& interceptors,
                                      const ClientCall::Arguments& arguments) {
@@ -79,12 +72,12 @@ void InterceptedClientCall::RunChain(const ClientInterceptors& interceptors,
   if (callers != nullptr && typeid(*callers) == typeid(RpcClientController)) {
     auto* const controller = static_cast<RpcClientController*>(callers);
     controller->ClearOutcome();  // One that answers by itself finds it so.
-    return Chain(interceptors, arguments, controller).Run();
+    return RunWith(interceptors, arguments, controller);
   }
   RpcClientController controller;
   ClientCall::Arguments own = arguments;
   own.controller = &controller;
-  Chain(interceptors, own, &controller).Run();
+  RunWith(interceptors, own, &controller);
   if (callers != nullptr && controller.Failed()) {
     callers->SetFailed(controller.ErrorText());
   }

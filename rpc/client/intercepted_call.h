@@ -3,6 +3,7 @@
 #ifndef FLARE_RPC_CLIENT_INTERCEPTED_CALL_H_
 #define FLARE_RPC_CLIENT_INTERCEPTED_CALL_H_
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -10,10 +11,33 @@
 #include "flare/rpc/client/client_call.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/interceptor.h"
+#include "flare/rpc/rpc_client_controller.h"
 
 namespace flare::rpc {
 
 using ClientInterceptors = std::vector<std::shared_ptr<ClientInterceptor>>;
+
+// Runs interceptors, one within the other, and then the call itself, `call`,
+// which blocks. What they throw fails the call. All must outlive it.
+class ClientInterceptorChain final : public ClientNext {
+ public:
+  template <class F>
+  ClientInterceptorChain(const ClientInterceptors& interceptors,
+                         ClientInterceptedCall* intercepted, const F& call)
+      : interceptors_(interceptors),
+        intercepted_(intercepted),
+        call_([](const void* f) { (*static_cast<const F*>(f))(); }),
+        argument_(&call) {}
+
+  void Run() override;
+
+ private:
+  const ClientInterceptors& interceptors_;
+  ClientInterceptedCall* const intercepted_;
+  void (*const call_)(const void*);
+  const void* const argument_;
+  std::size_t at_ = 0;
+};
 
 class InterceptedClientCall {
  public:
@@ -23,6 +47,9 @@ class InterceptedClientCall {
                   const ClientCall::Arguments& arguments);
 
  private:
+  static void RunWith(const ClientInterceptors& interceptors,
+                      const ClientCall::Arguments& arguments,
+                      RpcClientController* controller);
   static void RunChain(const ClientInterceptors& interceptors,
                        const ClientCall::Arguments& arguments);
 };

@@ -84,6 +84,18 @@ constexpr std::uint8_t kIntercepted = 32;
 constexpr std::uint8_t kWaiting = 64;
 constexpr std::uint8_t kSealed = 128;
 
+// Why a call stops whose stream has failed.
+StopCause CauseOf(const flare::Status& why) {
+  switch (why.code()) {
+    case STATUS_TIMEOUT:
+      return StopCause::kDeadline;
+    case STATUS_IO_ERROR:
+      return StopCause::kCallerGone;
+    default:
+      return StopCause::kCancelled;
+  }
+}
+
 constexpr char kOverloadedText[] = "Server overloaded.";
 
 // How long a call waits for the replies before its own to be made, at most.
@@ -408,8 +420,8 @@ bool ServerCall::ParseHead() {
 
 // What the method does for its caller is over when that gives the call up.
 void ServerCall::StopWithStream() {
-  stream_->SetOnFailed([context = context_] {
-    context->RequestStop(fiber::StopCause::kCancelled);
+  stream_->SetOnFailed([context = context_](const flare::Status& why) {
+    context->RequestStop(CauseOf(why));
   });
 }
 
@@ -433,6 +445,13 @@ bool ServerCall::AdmitStream(const Method& method) {
 bool ServerCall::BeginStream() {
   stream_ = RefPtr<CallStream>(
       adopt_ref, static_cast<CallStream*>(request_->stream.Leak()));
+  if (request_->metadata != nullptr) [[unlikely]] {
+    controller_.ForMetadata().request = std::move(*request_->metadata);
+  }
+  stream_->SetMetadataSource([this]() -> Metadata* {
+    return controller_.metadata_ != nullptr ? &controller_.metadata_->response
+                                            : nullptr;
+  });
   messages_.Acquire(*method_);
   request_bytes_ = 0;
   if (method_->descriptor->client_streaming()) return true;

@@ -25,7 +25,7 @@
 //  [SX5] The timer holds a reference while it is armed: given back by who
 //        cancels it in time, or by its callback.
 //  [SX6] Nobody calls out with lock_ but to the wire, which neither blocks nor
-//        calls back: see After.
+//        calls back, and the source of metadata: see After.
 #include "flare/rpc/stream/call_stream.h"
 
 #include <algorithm>
@@ -34,9 +34,12 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/string.h"
+#include "flare/rpc/log_throttle.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/wire/payload.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {
@@ -50,6 +53,27 @@ constexpr std::int64_t kMaxStallNs = 10'000'000'000;
 
 // Messages that wait to be read, however little they count for.
 constexpr std::size_t kMaxQueued = 1 << 17;
+
+// What a stream without credits has waiting to be sent, at most, beside one
+// message.
+constexpr std::size_t kRoomWithoutCredits = 1 << 20;
+
+// A server's metadata comes in two parts: before its messages, and behind.
+constexpr int kMostMetadataParts = 2;
+
+void AddTo(Metadata* metadata, const Metadata& more) {
+  for (const auto [name, value] : more) metadata->AddReceived(name, value);
+}
+
+void NoteDroppedMetadata(std::size_t entries) {
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "a stream ends without metadata, "
+                 << CountOf(entries, "value")
+                 << ": its protocol doesn't carry any there"
+                 << LogThrottle::Note(*left_out);
+  }
+}
 
 flare::Status CancelledStatus() {
   return flare::Status(STATUS_FAILED, "the call was cancelled");
@@ -67,18 +91,25 @@ CallStream::CallStream(Options options)
       is_server_(options.is_server),
       deadline_ns_(options.deadline_ns),
       controller_(options.controller),
+      observer_(std::move(options.observer)),
       window_(options.receive_window),
       credit_(static_cast<std::int64_t>(options.send_window)),
-      on_detached_(std::move(options.on_detached)) {}
+      on_detached_(std::move(options.on_detached)),
+      metadata_copy_(std::move(options.metadata)) {}
 
 CallStream::~CallStream() = default;
 
 bool CallStream::Start(std::unique_ptr<StreamWire> wire,
                        RefPtr<io::StreamConnection> output) {
-  credits_ = wire->has_credits();
-  if (credits_) message_cost_ = wire->message_cost();
+  const bool credits = wire->has_credits();
+  holds_input_ = wire->holds_input();
+  message_cost_ = wire->message_cost();
   output_ = std::move(output);
+  if (!credits) output_->LowerOutputRoom(kRoomWithoutCredits);
   ScopedLock guard(lock_);
+  credits_ = credits;
+  // Else what is sent by OnWindow() counts, too.
+  if (!credits_) credit_ = 0;
   wire_ = std::move(wire);
   if (deadline_ns_ != kNever) {
     timer_armed_ = true;
@@ -88,11 +119,32 @@ bool CallStream::Start(std::unique_ptr<StreamWire> wire,
   return wire_->Begin(RefPtr<StreamReceiver>(ref_ptr, this));
 }
 
+void CallStream::AddObserver(MessageObserver observer) {
+  if (!observer_) {
+    observer_ = std::move(observer);
+    return;
+  }
+  observer_ = [first = std::move(observer_),
+               second = std::move(observer)](const ObservedMessage& message) {
+    first(message);
+    second(message);
+  };
+}
+
+void CallStream::SetMetadataSource(Function<Metadata*()> source) {
+  ScopedLock guard(lock_);
+  metadata_source_ = std::move(source);
+}
+
 void CallStream::Do(After* after) {
   // First: who goes on may look at what it has done.
-  if (after->on_failed) after->on_failed();
+  if (after->on_failed) after->on_failed(after->failure);
+  if (after->dropped_metadata != 0) {
+    NoteDroppedMetadata(after->dropped_metadata);
+  }
   if (after->reader != nullptr) after->reader->Set();
   if (after->writer != nullptr) after->writer->Set();
+  if (after->ender != nullptr) after->ender->Set();
   after->wire.reset();
   if (after->on_detached) after->on_detached();
   if (after->cancel_timer && fiber::CancelTimer(this)) Deref();  // [SX5]
@@ -129,7 +181,15 @@ bool CallStream::Read(Buffer* message, std::int64_t deadline_ns,
   if (at_ == batch_.size() && !Refill(deadline_ns, error)) return false;
   *message = std::move(batch_[at_++]);
   consumed_ += Cost(message->size());
+  if (observer_) [[unlikely]] {
+    Observe(ObservedMessage::Direction::kReceived, message->size());
+  }
   return true;
+}
+
+void CallStream::Observe(ObservedMessage::Direction direction,
+                         std::size_t bytes) const {
+  observer_({.direction = direction, .bytes = bytes});
 }
 
 bool CallStream::WaitToRead(std::int64_t deadline_ns) {
@@ -149,35 +209,42 @@ bool CallStream::Refill(std::int64_t deadline_ns, StreamError* error) {
   for (;;) {
     fiber::Event event;
     flare::Status failure;
+    std::unique_ptr<Metadata> metadata;
+    bool over = false;
     {
       ScopedLock guard(lock_);
       Settle();
+      metadata = std::move(metadata_);
       if (!incoming_.empty()) {
         batch_.clear();
         at_ = 0;
         batch_.swap(incoming_);
-        return true;
-      }
-      if (input_over_) {
+      } else if (input_over_) {
+        over = true;
         *error = ErrorLocked();
-        if (controller_ != nullptr && !status_.ok()) {
-          failure = status_;
-        } else {
-          return false;
-        }
+        failure = status_;
       } else {
         reader_ = &event;  // [SX3]
       }
     }
-    if (!failure.ok()) {
-      controller_->SetFailed(failure.code(), failure.message());
-      return false;
+    if (controller_ != nullptr && (metadata != nullptr || !failure.ok())) {
+      TellController(std::move(metadata), failure);
     }
+    if (over) return false;
+    if (at_ != batch_.size()) return true;
     if (!Wait(&event, &reader_, deadline_ns)) {
       *error = StreamError::Timeout;
       return false;
     }
   }
+}
+
+void CallStream::TellController(std::unique_ptr<Metadata> metadata,
+                                const flare::Status& failure) {
+  if (metadata != nullptr) {
+    controller_->AddStreamMetadata(std::move(metadata));
+  }
+  if (!failure.ok()) controller_->FailStream(failure);
 }
 
 // False: the deadline has passed, and the event isn't set. [SX3]
@@ -248,11 +315,15 @@ bool CallStream::WriteMessage(const google::protobuf::Message& message,
 
 bool CallStream::Write(OutboundBody&& message, bool last,
                        std::int64_t deadline_ns) {
+  const std::size_t bytes = message.size();
   for (;;) {
     if (!WaitForRoom(deadline_ns)) return false;
     fiber::Event event;
     switch (TryToSend(&message, last, &event)) {
       case Sent::kYes:
+        if (observer_) [[unlikely]] {
+          Observe(ObservedMessage::Direction::kSent, bytes);
+        }
         return true;
       case Sent::kNever:
         return false;
@@ -273,9 +344,17 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool last,
     }
     if (credits_ && credit_ <= 0) {
       writer_ = event;  // [SX3]
+      // The credit may come behind the messages that are too many.
+      if (std::exchange(holding_, false)) wire_->ReleaseInput();
       return Sent::kLater;
     }
     credit_ -= static_cast<std::int64_t>(Cost(message->size()));
+    if (is_server_) {
+      if (!std::exchange(sent_, true)) {
+        PutMetadata(StreamWire::MetadataPlace::kInitial);
+      }
+      if (last) PutMetadataLast(&after);
+    }
     // Of the connection's end OnReset() is told.
     if (!wire_->SendMessage(std::move(*message), last)) return Sent::kNever;
     credit_ += static_cast<std::int64_t>(wire_->TakeCredit());
@@ -284,6 +363,24 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool last,
   }
   Do(&after);
   return Sent::kYes;
+}
+
+// What the server's method has for the client by now.
+void CallStream::PutMetadata(StreamWire::MetadataPlace place) {
+  Metadata* const metadata = metadata_source_ ? metadata_source_() : nullptr;
+  if (metadata == nullptr || metadata->empty()) [[likely]]
+    return;
+  if (wire_->AddMetadata(place, *metadata)) metadata->Clear();
+}
+
+// The end follows.
+void CallStream::PutMetadataLast(After* after) {
+  if (!metadata_source_) return;
+  PutMetadata(StreamWire::MetadataPlace::kTrailing);
+  if (!sent_) PutMetadata(StreamWire::MetadataPlace::kInitial);
+  if (const Metadata* const rest = metadata_source_()) {
+    after->dropped_metadata = rest->size();
+  }
 }
 
 // While much output waits for the peer to take it. False: the call is over, or
@@ -400,8 +497,10 @@ void CallStream::Finish(const flare::Status& status) {
     ScopedLock guard(lock_);
     if (status_.ok()) status_ = status;
     if (!output_over_ && wire_ != nullptr) {
+      PutMetadataLast(&after);
       wire_->SendEnd(status.ok() ? status_ : status);
     }
+    metadata_source_ = nullptr;
     EndOutputLocked(&after);
     EndInputLocked(&after);
     after.dropped.swap(incoming_);
@@ -413,6 +512,7 @@ void CallStream::Detach() {
   After after;
   {
     ScopedLock guard(lock_);
+    metadata_source_ = nullptr;
     // Whoever is left with a reader or a writer finds it at its end.
     EndOutputLocked(&after);
     EndInputLocked(&after);
@@ -431,15 +531,27 @@ bool CallStream::over() const {
   return input_over_ && output_over_;
 }
 
-void CallStream::SetOnFailed(Function<void()> on_failed) {
+void CallStream::SetOnFailed(Function<void(const flare::Status&)> on_failed) {
+  flare::Status why;
   {
     ScopedLock guard(lock_);
     if (!failed_) {
       on_failed_ = std::move(on_failed);
       return;
     }
+    why = status_;
   }
-  on_failed();
+  on_failed(why);
+}
+
+void CallStream::WaitForEnd() {
+  fiber::Event event;
+  {
+    ScopedLock guard(lock_);
+    if (detached_) return;
+    ender_ = &event;  // [SX3]
+  }
+  event.Wait();
 }
 
 void CallStream::KeepUntilDetached(std::shared_ptr<const void> thing) {
@@ -459,7 +571,10 @@ void CallStream::FailLocked(const flare::Status& why, bool tell, After* after) {
     }
   }
   after->dropped.swap(incoming_);
-  after->on_failed = std::move(on_failed_);
+  if (on_failed_) {
+    after->on_failed = std::move(on_failed_);
+    after->failure = why;
+  }
   EndOutputLocked(after);
   EndInputLocked(after);
 }
@@ -489,6 +604,7 @@ void CallStream::DetachLocked(After* after) {
   after->on_detached = std::move(on_detached_);
   after->unused = std::move(on_failed_);
   after->kept = std::move(kept_);
+  after->ender = std::exchange(ender_, nullptr);
   after->cancel_timer = std::exchange(timer_armed_, false);
 }
 
@@ -505,7 +621,7 @@ void CallStream::OnMessage(Buffer&& message, bool last) {
     if (reading_closed_) {
       owed_ += cost;
       GrantLocked();
-    } else if (credits_ &&
+    } else if (credits_ && !holds_input_ &&
                (queued_ >= 2 * window_ || incoming_.size() >= kMaxQueued)) {
       FailLocked(flare::Status(STATUS_MALFORMED_DATA,
                                "the peer sends more than it may"),
@@ -514,7 +630,11 @@ void CallStream::OnMessage(Buffer&& message, bool last) {
       queued_ += cost;
       incoming_.push_back(std::move(message));
       after.reader = std::exchange(reader_, nullptr);
-      if (!credits_ && !holding_ && queued_ > window_ && wire_ != nullptr) {
+      // Who heeds the window may overrun it by a message. While somebody waits
+      // for credit all that comes is taken: of a peer that can grant some no
+      // more than it had sent before it knew the window.
+      if (holds_input_ && !holding_ && wire_ != nullptr && writer_ == nullptr &&
+          queued_ > (credits_ ? 2 * window_ : window_)) {
         holding_ = true;
         wire_->HoldInput();
       }
@@ -550,6 +670,24 @@ void CallStream::OnCredit(std::size_t bytes) {
     if (credit_ > 0) after.writer = std::exchange(writer_, nullptr);
   }
   Do(&after);
+}
+
+void CallStream::OnWindow(std::size_t bytes) {
+  ScopedLock guard(lock_);
+  if (std::exchange(credits_, true)) return;
+  credit_ += static_cast<std::int64_t>(std::min(bytes, std::size_t{1} << 31));
+}
+
+void CallStream::OnMetadata(std::unique_ptr<Metadata> metadata) {
+  ScopedLock guard(lock_);
+  if (input_over_ || metadata_parts_ == kMostMetadataParts) return;
+  ++metadata_parts_;
+  if (metadata_copy_ != nullptr) AddTo(metadata_copy_.get(), *metadata);
+  if (metadata_ == nullptr) {
+    metadata_ = std::move(metadata);
+    return;
+  }
+  AddTo(metadata_.get(), *metadata);
 }
 
 void CallStream::OnReset(const flare::Status& why) {

@@ -31,6 +31,8 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
+#include "flare/rpc/message_observer.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/stream/stream_wire.h"
@@ -62,8 +64,13 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     // What the peer may be sent before it grants more. Only with credits.
     std::size_t send_window = StreamWindow::kInitial;
     std::size_t receive_window = StreamWindow::kInitial;
-    // Of a client: told by who reads how the call failed. May be null.
+    // Of a client: told by who reads of the server's metadata, and how the call
+    // failed. May be null.
     RpcClientController* controller = nullptr;
+    MessageObserver observer = {};
+    // Of a client: gets a copy of the server's metadata, and is constant from
+    // the end on. May be null.
+    std::shared_ptr<Metadata> metadata = nullptr;
     // Called once, when nothing of the connection is needed any more. Of a
     // server: by Detach() alone.
     Function<void()> on_detached = {};
@@ -77,6 +84,15 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // to say so by OnReset().
   [[nodiscard]] bool Start(std::unique_ptr<StreamWire> wire,
                            RefPtr<io::StreamConnection> output);
+
+  // Another observer, after those that there are. Before the first message.
+  void AddObserver(MessageObserver observer);
+
+  // Of a server, before its method is called: where its metadata for the client
+  // is; null, for none, is fine. Asked for with the first message and at the
+  // end, by who writes, and not after Finish() or Detach(). What is sent is
+  // taken out.
+  void SetMetadataSource(Function<Metadata*()> source);
 
   // --- Messages. They block the fiber (or thread). ---
 
@@ -130,10 +146,16 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // How the call ended: OK while it hasn't.
   flare::Status status() const;
   bool over() const;
+  // Start() was called. To be asked by who would have.
+  bool started() const { return output_ != nullptr; }
 
   // Called once, when the call is given up, or lost: by whom that is noticed,
   // so it mustn't block. At once, if it is so already.
-  void SetOnFailed(Function<void()> on_failed);
+  void SetOnFailed(Function<void(const flare::Status&)> on_failed);
+
+  // Of a client: until nothing comes or goes any more. Messages may be left to
+  // be read. Blocks the fiber (or thread); one at a time.
+  void WaitForEnd();
 
   // Drops it when nothing of the connection is needed any more, or at once.
   void KeepUntilDetached(std::shared_ptr<const void> thing);
@@ -145,6 +167,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   void OnCredit(std::size_t bytes) override;
   void OnReset(const flare::Status& why) override;
   void OnInputLost(const flare::Status& why) override;
+  void OnWindow(std::size_t bytes) override;
+  void OnMetadata(std::unique_ptr<Metadata> metadata) override;
   void Drop() override { Detach(); }
 
  private:
@@ -154,9 +178,12 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   struct After {
     fiber::Event* reader = nullptr;
     fiber::Event* writer = nullptr;
-    Function<void()> on_failed;
+    fiber::Event* ender = nullptr;
+    Function<void(const flare::Status&)> on_failed;
+    flare::Status failure;  // For on_failed.
     Function<void()> on_detached;
-    Function<void()> unused;
+    Function<void(const flare::Status&)> unused;
+    std::size_t dropped_metadata = 0;  // Entries.
     std::shared_ptr<const void> kept;
     std::unique_ptr<StreamWire> wire;
     std::vector<Buffer> dropped;
@@ -174,7 +201,12 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   bool WaitForRoom(std::int64_t deadline_ns);
   bool OutputOver() const;
   std::size_t Cost(std::size_t bytes) const { return bytes + message_cost_; }
+  void TellController(std::unique_ptr<Metadata> metadata,
+                      const flare::Status& failure);
+  void Observe(ObservedMessage::Direction direction, std::size_t bytes) const;
   StreamError ErrorLocked() const FLARE_REQUIRES(lock_);
+  void PutMetadata(StreamWire::MetadataPlace place) FLARE_REQUIRES(lock_);
+  void PutMetadataLast(After* after) FLARE_REQUIRES(lock_);
   void Settle() FLARE_REQUIRES(lock_);
   void GrantLocked() FLARE_REQUIRES(lock_);
   void FailLocked(const flare::Status& why, bool tell, After* after)
@@ -188,8 +220,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   const bool is_server_;
   const std::int64_t deadline_ns_;
   RpcClientController* const controller_;
+  MessageObserver observer_;  // Constant since the first message.
   // Constant since Start().
-  bool credits_ = false;
+  bool holds_input_ = false;
   std::size_t message_cost_ = StreamWindow::kPerMessage;
   RefPtr<io::StreamConnection> output_;
 
@@ -207,6 +240,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   std::int64_t credit_ FLARE_GUARDED_BY(lock_);     // Of what is sent.
   fiber::Event* reader_ FLARE_GUARDED_BY(lock_) = nullptr;  // Who waits.
   fiber::Event* writer_ FLARE_GUARDED_BY(lock_) = nullptr;
+  fiber::Event* ender_ FLARE_GUARDED_BY(lock_) = nullptr;
+  bool credits_ FLARE_GUARDED_BY(lock_) = false;
+  bool sent_ FLARE_GUARDED_BY(lock_) = false;  // The first message.
   bool input_over_ FLARE_GUARDED_BY(lock_) = false;
   bool output_over_ FLARE_GUARDED_BY(lock_) = false;
   bool reading_closed_ FLARE_GUARDED_BY(lock_) = false;
@@ -217,9 +253,14 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   bool timer_armed_ FLARE_GUARDED_BY(lock_) = false;
   bool detached_ FLARE_GUARDED_BY(lock_) = false;
   flare::Status status_ FLARE_GUARDED_BY(lock_);
-  Function<void()> on_failed_ FLARE_GUARDED_BY(lock_);
+  Function<void(const flare::Status&)> on_failed_ FLARE_GUARDED_BY(lock_);
   Function<void()> on_detached_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<const void> kept_ FLARE_GUARDED_BY(lock_);
+  // The server's, until who reads tells the controller; so many parts came.
+  std::unique_ptr<Metadata> metadata_ FLARE_GUARDED_BY(lock_);
+  std::shared_ptr<Metadata> metadata_copy_ FLARE_GUARDED_BY(lock_);
+  int metadata_parts_ FLARE_GUARDED_BY(lock_) = 0;
+  Function<Metadata*()> metadata_source_ FLARE_GUARDED_BY(lock_);
 };
 
 }  // namespace rpc

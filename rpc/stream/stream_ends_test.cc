@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
@@ -123,6 +124,49 @@ TEST_F(StreamEndsTest, ConnectionIsLost) {
   EXPECT_FALSE(reader_.status().ok());
 }
 
+TEST_F(StreamEndsTest, ClientCancelsByItsController) {
+  {
+    BlockedReaders blocked({&reader_, &server_reader_});
+    std::jthread([&] { controller_.StartCancel(); }).join();
+  }
+  EXPECT_TRUE(server_controller_->GetStopToken().stop_requested());
+  ExpectServerSideBroken();
+  ExpectClientSideBroken(STATUS_FAILED);
+  EXPECT_TRUE(controller_.IsCanceled());
+}
+
+class CancelledStreamTest : public StreamerTest {};
+
+TEST_F(CancelledStreamTest, BeforeItBegins) {
+  controller_.StartCancel();
+  auto reader = stub_.Count(MakeNumber(1), &controller_);
+  EXPECT_EQ(reader.Read().error(), StreamError::IoError);
+  EXPECT_TRUE(controller_.IsCanceled());
+  controller_.Reset();
+  auto again = stub_.Count(MakeNumber(1), &controller_);
+  EXPECT_TRUE(again.Read());
+  EXPECT_FALSE(controller_.IsCanceled());
+}
+
+// The wish is the controller's, and no call's that has ended.
+TEST_F(CancelledStreamTest, AfterItsEnd) {
+  auto reader = stub_.Count(MakeNumber(1), &controller_);
+  while (reader.Read()) continue;
+  controller_.StartCancel();
+  EXPECT_TRUE(reader.status().ok());
+  EXPECT_FALSE(controller_.IsCanceled());
+}
+
+TEST_F(CancelledStreamTest, WhileItEnds) {
+  for (int i = 0; i != 100; ++i) {
+    controller_.Reset();
+    auto reader = stub_.Count(MakeNumber(i % 3), &controller_);
+    std::jthread canceller([&] { controller_.StartCancel(); });
+    while (reader.Read()) continue;
+    EXPECT_EQ(reader.error() == StreamError::IoError, controller_.IsCanceled());
+  }
+}
+
 // Of both sides, also where both only write.
 class StreamDeadlineTest : public StreamerTest {
  protected:
@@ -149,6 +193,28 @@ TEST_F(StreamDeadlineTest, EndsReads) {
   EXPECT_NE(at_server, StreamError::EndOfStream);
 }
 
+// The method's context says so.
+TEST_F(StreamDeadlineTest, IsTheCauseForWhatTheMethodDoes) {
+  {  // From then on streams share connections.
+    auto first = stub_.Count(MakeNumber(1));
+    while (first.Read()) continue;
+  }
+  fiber::StopCause cause{};
+  fiber::Event ended;
+  service_.on_echo = [&](StreamReader<Number> reader, StreamWriter<Number>,
+                         RpcServerController*) {
+    while (reader.Read()) continue;
+    cause = fiber::ExecutionContext::Current()->stop_cause();
+    ended.Set();
+  };
+  controller_.SetTimeout(50ms);
+  auto [reader, writer] = stub_.Echo(&controller_);
+  ASSERT_TRUE(writer.Write(MakeNumber(1)));
+  EXPECT_EQ(reader.Read().error(), StreamError::Timeout);
+  ended.Wait();
+  EXPECT_EQ(cause, fiber::StopCause::kDeadline);
+}
+
 TEST_F(StreamDeadlineTest, EndsWrites) {
   service_.on_echo = [&](StreamReader<Number>, StreamWriter<Number>,
                          RpcServerController*) { go_.Wait(); };
@@ -167,7 +233,12 @@ TEST_F(StreamDeadlineTest, MayBeOverBeforeTheCallBegins) {
   EXPECT_EQ(reader.status().code(), STATUS_TIMEOUT);
 }
 
-class SlowReaderTest : public StreamerTest {};
+class SlowReaderTest : public StreamerTest {
+ protected:
+  // Outlive the methods that use them.
+  fiber::Event go_;
+  fiber::Event done_;
+};
 
 // The writer stops soon, and the other calls of the connection don't.
 TEST_F(SlowReaderTest, HoldsABoundedPartOfTheMessages) {
@@ -198,6 +269,52 @@ TEST_F(SlowReaderTest, HoldsABoundedPartOfTheMessages) {
   for (const Number& number : slow) EXPECT_EQ(number.value(), next++);
   EXPECT_EQ(next, written);
   EXPECT_EQ(slow.error(), StreamError::EndOfStream);
+}
+
+// Without a stream before, the server isn't known to have credits.
+TEST_F(SlowReaderTest, IsHeldBackFromTheFirstStreamOn) {
+  constexpr std::size_t kPadding = 10'000;
+  std::size_t written = 0;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    writer.SetExpiration(200ms);
+    while (writer.Write(MakeNumber(1, kPadding))) ++written;
+    done_.Set();
+  };
+  auto slow = stub_.Count(MakeNumber(1), &controller_);
+  done_.Wait();
+  EXPECT_LT(written * kPadding, 1u << 20);
+}
+
+// The client may have sent more than the window before it knows that there is
+// one: that holds up no credit of its own.
+TEST_F(SlowReaderTest, ABurstOnANewConnectionComesBack) {
+  constexpr int kMessages = 500;
+  auto [reader, writer] = stub_.Echo(&controller_);
+  std::jthread writing([&writer = writer] {
+    for (int i = 0; i != kMessages; ++i) {
+      ASSERT_TRUE(writer.Write(MakeNumber(i, 10'000)));
+    }
+    writer.Close();
+  });
+  int next = 0;
+  for (const Number& number : reader) EXPECT_EQ(number.value(), next++);
+  EXPECT_EQ(next, kMessages);
+  EXPECT_EQ(reader.error(), StreamError::EndOfStream);
+}
+
+// The connection's own output is bounded, too, where the peer says nothing.
+TEST_F(SlowReaderTest, OfAServerHoldsTheFirstStreamBack) {
+  constexpr std::size_t kPadding = 10'000;
+  service_.on_sum = [&](StreamReader<Number>, Number*, RpcServerController*) {
+    go_.Wait();
+  };
+  auto [reader, writer] = stub_.Sum(&controller_);
+  writer.SetExpiration(200ms);
+  std::size_t written = 0;
+  while (writer.Write(MakeNumber(1, kPadding))) ++written;
+  EXPECT_LT(written * kPadding, 16u << 20);
+  go_.Set();
 }
 
 // Each ends in its own way while the others go on.

@@ -42,6 +42,13 @@ class StreamTable {
     if (found == streams_.end()) return;
     dropped = std::move(found->second);
     streams_.erase(found);
+    ++removed_;
+  }
+
+  // How many were removed since it was asked before.
+  std::size_t TakeRemoved() {
+    ScopedLock guard(lock_);
+    return std::exchange(removed_, 0);
   }
 
   std::size_t size() const {
@@ -81,6 +88,8 @@ class StreamTable {
 
   mutable ThreadMutex lock_;
   bool closed_ FLARE_GUARDED_BY(lock_) = false;
+  // See TakeRemoved().
+  std::size_t removed_ FLARE_GUARDED_BY(lock_) = 0;
   std::unordered_map<std::uint64_t, RefPtr<StreamReceiver>> streams_
       FLARE_GUARDED_BY(lock_);
 };

@@ -92,7 +92,8 @@ class StreamerTest : public RpcTest {
     ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
     server_.emplace(Server::Options{.service_name = "test"});
     server_->AddService(&service());
-    server_->AddProtocol("flare");
+    AddInterceptors(&*server_);
+    server_->AddProtocols({"flare", "trpc"});
     server_->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
     ASSERT_TRUE(server_->Start());
     ASSERT_TRUE(channel_.Open("flare://" + server_->endpoint().ToString()));
@@ -104,6 +105,7 @@ class StreamerTest : public RpcTest {
   }
 
   virtual google::protobuf::Service& service() { return service_; }
+  virtual void AddInterceptors(Server*) {}
 
   FlexibleStreamer service_;
   std::optional<Server> server_;

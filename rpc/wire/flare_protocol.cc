@@ -72,7 +72,7 @@ class FlareServerProtocol final
     // What is malformed is refused by Parse().
     if (!DecodeRpcMeta(bytes, &meta).empty()) return result;
     const bool too_large = request->reject_status != STATUS_SUCCESS;
-    return streams_.Take(meta, too_large, request);
+    return streams_.Take(meta, too_large, request, error);
   }
 
   void EndInput() override {
@@ -177,7 +177,7 @@ class FlareClientProtocol final
     : public FramedClientProtocol<FlareClientProtocol, FlareFrame, RpcMeta> {
  public:
   explicit FlareClientProtocol(const Limits& limits)
-      : FramedClientProtocol(limits) {}
+      : FramedClientProtocol(limits), streams_(limits.metadata) {}
 
   ProtocolTraits traits() const override { return kFlareTraits; }
 

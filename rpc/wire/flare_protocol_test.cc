@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "flare/rpc/wire/client_protocol_testing.h"
+#include "flare/rpc/wire/flood_guard.h"
 #include "flare/rpc/wire/rpc_meta.h"
 #include "gtest/gtest.h"
 
@@ -155,6 +156,27 @@ TEST_F(FlareServer, EchoesA64BitCorrelationId) {
   std::string sent = driver_.sink().Take();
   ASSERT_EQ(DecodeRpcMeta(std::string_view(sent).substr(16), &meta), "");
   EXPECT_EQ(meta.correlation_id, 0xfedcba9876543210);
+}
+
+// --- streams ---------------------------------------------------------------
+
+RpcMeta StreamPacket(std::uint64_t id, std::uint64_t flags) {
+  RpcMeta meta = SingleCall(id);
+  meta.method_type = kMethodTypeStream;
+  meta.flags = flags;
+  return meta;
+}
+
+TEST_F(FlareServer, PacketsOfStreamsThatHaveEndedHaveAnEnd) {
+  // Refused, as the sink has no streams.
+  std::string bytes = Frame(Bytes(StreamPacket(7, kFlagStartOfStream)));
+  const std::string late = Frame(Bytes(StreamPacket(7, 0)), "message");
+  // That many may come within a second, which the test takes less than.
+  for (int i = 0; i != 10 * FloodGuard::kMaxNotices; ++i) bytes += late;
+  EXPECT_EQ(driver_.Feed(bytes), CutResult::kError);
+  EXPECT_EQ(driver_.error(),
+            "flare: packets without end of streams that have ended");
+  EXPECT_EQ(driver_.count(), 1u);
 }
 
 // --- requests that crash or are dropped by the published implementation ----
@@ -414,6 +436,111 @@ TEST_F(FlareClient, ClosesOnAResponseOfNobody) {
   InboundResponse response;
   ASSERT_EQ(Cut(Frame("\x38\x01"), &response), CutResult::kMessage);
   EXPECT_EQ(protocol_->Parse(&response), ParseResult::kClose);
+}
+
+// --- streams of clients ------------------------------------------------------
+
+class RecordingReceiver final : public StreamReceiver {
+ public:
+  void OnMessage(Buffer&&, bool) override { ++messages; }
+  void OnEnd(const flare::Status&) override { ++ends; }
+  void OnCredit(std::size_t bytes) override { credit += bytes; }
+  void OnReset(const flare::Status&) override { ++resets; }
+  void Drop() override {}
+  void OnInputLost(const flare::Status&) override {}
+  void OnWindow(std::size_t bytes) override { window += bytes; }
+
+  int messages = 0;
+  int ends = 0;
+  int resets = 0;
+  std::size_t credit = 0;
+  std::size_t window = 0;
+};
+
+class RecordingOutput final : public StreamOutput {
+ public:
+  bool WriteSoon(Buffer&& bytes) override {
+    sent += FlattenSlow(bytes);
+    return true;
+  }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+  std::string sent;
+};
+
+class FlareClientStream : public FlareClient {
+ protected:
+  void Open(bool shared) {
+    wire_ =
+        protocol_->OpenStream({.method = "a.B.C", .shared = shared}, &output_);
+    ASSERT_TRUE(wire_->Begin(receiver_));
+    ASSERT_TRUE(wire_->SendMessage(Buffer(), false));
+    ASSERT_EQ(DecodeRpcMeta(std::string_view(output_.sent).substr(16), &sent_),
+              "");
+  }
+  // From the server.
+  void Feed(std::uint64_t flags, std::uint32_t window, std::uint32_t credit) {
+    RpcMeta meta;
+    meta.correlation_id = sent_.correlation_id;
+    meta.method_type = kMethodTypeStream;
+    meta.has_response = true;
+    meta.flags = flags;
+    meta.hello = true;
+    meta.window = window;
+    meta.credit = credit;
+    EXPECT_EQ(CutAll(Frame(Bytes(meta))), CutResult::kNeedMore);
+  }
+  CutResult CutAll(const std::string& bytes) {
+    InboundResponse response;
+    return Cut(bytes, &response);
+  }
+
+  RecordingOutput output_;
+  RefPtr<RecordingReceiver> receiver_ = MakeRefCounted<RecordingReceiver>();
+  std::unique_ptr<StreamWire> wire_;
+  RpcMeta sent_;
+};
+
+TEST_F(FlareClientStream, HasTheWindowThatTheServerAnnounces) {
+  Open(/*shared=*/true);
+  EXPECT_TRUE(sent_.hello);
+  EXPECT_EQ(sent_.window, StreamWindow::kInitial);
+  EXPECT_TRUE(wire_->has_credits());
+  // 64 KiB of it were assumed.
+  Feed(kFlagStartOfStream, 100'000, 0);
+  EXPECT_EQ(receiver_->credit, 100'000 - StreamWindow::kInitial);
+  Feed(0, 0, 5000);
+  EXPECT_EQ(receiver_->credit, 105'000 - StreamWindow::kInitial);
+  EXPECT_EQ(receiver_->window, 0u);
+}
+
+TEST_F(FlareClientStream, HasNoWindowOfItsOwnConnectionUntilItIsTold) {
+  Open(/*shared=*/false);
+  EXPECT_EQ(sent_.window, StreamWindow::kInitial);
+  EXPECT_FALSE(wire_->has_credits());
+  Feed(kFlagNoPayload, 100'000, 0);
+  EXPECT_EQ(receiver_->window, 100'000u);
+  EXPECT_EQ(receiver_->credit, 0u);
+  EXPECT_EQ(receiver_->messages, 0);
+}
+
+TEST_F(FlareClientStream, PassesOverABoundedNumberOfLatePackets) {
+  Open(/*shared=*/true);
+  wire_ = nullptr;
+  RpcMeta meta;
+  meta.correlation_id = sent_.correlation_id;
+  meta.method_type = kMethodTypeStream;
+  meta.has_response = true;
+  const std::string late = Frame(Bytes(meta), "message");
+  std::string bytes;
+  for (int i = 0; i != 1000; ++i) bytes += late;
+  EXPECT_EQ(CutAll(bytes), CutResult::kNeedMore);
+  // From then on each counts as a reply that nobody has asked for.
+  bool bounded = false;
+  for (int i = 0; !bounded && i != 300; ++i) {
+    bounded = CutAll(bytes) == CutResult::kMessage;
+  }
+  EXPECT_TRUE(bounded);
 }
 
 }  // namespace

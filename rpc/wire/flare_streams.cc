@@ -1,13 +1,17 @@
 #include "flare/rpc/wire/flare_streams.h"
 
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "flare/base/clock.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/wire/flare_frame.h"
 #include "flare/rpc/wire/framing.h"
+#include "flare/rpc/wire/metadata_fields.h"
 #include "flare/rpc/wire/rpc_meta.h"
 #include "flare/rpc/wire/utf8.h"
 
@@ -72,8 +76,24 @@ class FlareStreamWire : public StreamWire {
     return flags;
   }
   bool begun() const { return begun_; }
+  bool shared() const { return id_ >= kFirstSharedId; }
   bool Send(const RpcMeta& meta, OutboundBody&& body) {
     return output_->WriteSoon(Frame(meta, std::move(body)));
+  }
+  // With the metadata that is to go along.
+  bool SendNext(RpcMeta* meta, OutboundBody&& body) {
+    const auto metadata = std::move(metadata_);
+    meta->metadata.written = metadata.get();
+    return Send(*meta, std::move(body));
+  }
+  void AddMetadata(const Metadata& metadata) {
+    if (metadata_ == nullptr) {
+      metadata_ = std::make_unique<Metadata>(metadata);
+      return;
+    }
+    for (const auto [name, value] : metadata) {
+      metadata_->AddReceived(name, value);
+    }
   }
 
  private:
@@ -81,6 +101,7 @@ class FlareStreamWire : public StreamWire {
   StreamTable* const table_;
   StreamOutput* const output_;
   bool begun_ = false;
+  std::unique_ptr<Metadata> metadata_;  // For the next packet; null: none.
 };
 
 // --- the server's ----------------------------------------------------------
@@ -93,7 +114,24 @@ class FlareServerStreamWire final : public FlareStreamWire {
         hello_(begin.hello),
         has_credits_(begin.window != 0) {}
 
+  // On a connection of its own the caller writes until it knows the window, of
+  // which it is told at once.
+  bool Begin(RefPtr<StreamReceiver> receiver) override {
+    if (!FlareStreamWire::Begin(std::move(receiver))) return false;
+    if (shared() || !hello_ || !has_credits_) return true;
+    RpcMeta meta = NewReplyMeta();
+    meta.flags = kFlagNoPayload;
+    told_ = true;
+    return Send(meta, Buffer());
+  }
+
   bool has_credits() const override { return has_credits_; }
+  bool holds_input() const override { return !has_credits_ || !shared(); }
+
+  bool AddMetadata(MetadataPlace, const Metadata& metadata) override {
+    FlareStreamWire::AddMetadata(metadata);
+    return true;
+  }
 
   bool SendMessage(OutboundBody&& body, bool last) override {
     if (body.size() > kMostBody) {
@@ -102,7 +140,7 @@ class FlareServerStreamWire final : public FlareStreamWire {
     }
     RpcMeta meta = NewReplyMeta();
     meta.flags = Flags(last, /*has_payload=*/true);
-    return Send(meta, std::move(body));
+    return SendNext(&meta, std::move(body));
   }
 
   bool SendEnd(const flare::Status& status) override {
@@ -112,7 +150,7 @@ class FlareServerStreamWire final : public FlareStreamWire {
     std::string scratch;
     meta.description =
         AsUtf8(CutUtf8(status.message(), kMaxErrorText), &scratch);
-    return Send(meta, Buffer());
+    return SendNext(&meta, Buffer());
   }
 
   void SendReset(const flare::Status& why) override {
@@ -132,7 +170,7 @@ class FlareServerStreamWire final : public FlareStreamWire {
   RpcMeta NewReplyMeta() const {
     RpcMeta meta = NewMeta();
     meta.has_response = true;
-    if (!begun()) {
+    if (!begun() && !told_) {
       meta.hello = hello_;
       if (has_credits_) meta.window = StreamWindow::kInitial;
     }
@@ -141,6 +179,7 @@ class FlareServerStreamWire final : public FlareStreamWire {
 
   const bool hello_;
   const bool has_credits_;
+  bool told_ = false;  // Of the window, before the first packet.
 };
 
 // --- the client's ----------------------------------------------------------
@@ -151,27 +190,29 @@ class FlareClientStreamWire final : public FlareStreamWire {
                         StreamTable* table, StreamOutput* output)
       : FlareStreamWire(id, table, output),
         method_(opening.method),
-        timeout_ms_(opening.timeout_ms),
-        shared_(opening.shared) {}
+        timeout_ms_(opening.timeout_ms) {
+    if (opening.metadata != nullptr) AddMetadata(*opening.metadata);
+  }
 
-  bool has_credits() const override { return shared_; }
+  // Else OnWindow() may come.
+  bool has_credits() const override { return shared(); }
 
   bool SendMessage(OutboundBody&& body, bool last) override {
     RpcMeta meta = NewRequestMeta();
     meta.flags = Flags(last, /*has_payload=*/true);
-    return Send(meta, std::move(body));
+    return SendNext(&meta, std::move(body));
   }
 
   bool SendEnd(const flare::Status&) override {
     RpcMeta meta = NewRequestMeta();
     meta.flags = Flags(/*last=*/true, /*has_payload=*/false);
-    return Send(meta, Buffer());
+    return SendNext(&meta, Buffer());
   }
 
   void SendReset(const flare::Status& why) override {
     // Else it is the connection's end that says so. Of what hasn't begun the
     // peer knows nothing.
-    if (!shared_ || !begun()) return;
+    if (!shared() || !begun()) return;
     RpcMeta meta = NewRequestMeta();
     meta.flags = Flags(/*last=*/true, /*has_payload=*/false);
     meta.reset = why.code();
@@ -179,7 +220,6 @@ class FlareClientStreamWire final : public FlareStreamWire {
   }
 
   void SendCredit(std::size_t bytes) override {
-    if (!shared_) return;
     RpcMeta meta = NewRequestMeta();
     meta.flags = kFlagNoPayload;
     meta.credit = static_cast<std::uint32_t>(bytes);
@@ -194,26 +234,30 @@ class FlareClientStreamWire final : public FlareStreamWire {
     meta.timeout = timeout_ms_;
     if (!begun()) {
       meta.hello = true;
-      if (shared_) meta.window = StreamWindow::kInitial;
+      meta.window = StreamWindow::kInitial;
     }
     return meta;
   }
 
   const std::string method_;
   const std::uint32_t timeout_ms_;
-  const bool shared_;
 };
 
 }  // namespace
 
 CutResult FlareServerStreams::Take(const RpcMeta& meta, bool too_large,
-                                   InboundRequest* request) {
+                                   InboundRequest* request,
+                                   std::string* error) {
   RefPtr<StreamReceiver> stream = table_.Find(meta.correlation_id);
   CutResult result = CutResult::kHandled;
   if (stream == nullptr) {
     if ((meta.flags & kFlagStartOfStream) == 0) {
       // Of a call that has ended, or was refused.
       if (opened_) {
+        if (!late_.Admit(NowNs(), &table_)) {
+          *error = "flare: packets without end of streams that have ended";
+          return CutResult::kError;
+        }
         request->Clear();
         return CutResult::kHandled;
       }
@@ -265,6 +309,19 @@ std::unique_ptr<StreamWire> FlareClientStreams::Open(
   return std::make_unique<FlareClientStreamWire>(id, opening, &table_, output);
 }
 
+// How much the server takes before it grants more.
+void FlareClientStreams::TakeWindow(const RpcMeta& meta,
+                                    StreamReceiver* stream) {
+  if (meta.window == 0) return;
+  if (meta.correlation_id < kFirstSharedId) {
+    stream->OnWindow(meta.window);
+  } else if ((meta.flags & kFlagStartOfStream) != 0 &&
+             meta.window > StreamWindow::kInitial) {
+    // The rest was assumed from the start.
+    stream->OnCredit(meta.window - StreamWindow::kInitial);
+  }
+}
+
 bool FlareClientStreams::Take(const RpcMeta& meta, bool too_large,
                               InboundResponse* response) {
   // relaxed: see can_share().
@@ -273,10 +330,25 @@ bool FlareClientStreams::Take(const RpcMeta& meta, bool too_large,
   }
   const RefPtr<StreamReceiver> stream = table_.Find(meta.correlation_id);
   if (stream == nullptr) {
-    // Maybe in answer to a call of one message.
-    if (meta.correlation_id < kFirstSharedId) return false;
+    // Maybe in answer to a call of one message. Too many late ones count as
+    // replies that nobody asked for.
+    if (meta.correlation_id < kFirstSharedId ||
+        !late_.Admit(NowNs(), &table_)) {
+      return false;
+    }
     response->Clear();
     return true;
+  }
+  TakeWindow(meta, stream.Get());
+  if (meta.metadata.count.entries != 0) {
+    std::unique_ptr<Metadata> metadata;
+    const std::string why =
+        TakeMetadata(meta.metadata, metadata_limits_, &metadata);
+    if (!why.empty()) {
+      stream->OnReset(flare::Status(STATUS_MALFORMED_DATA, why));
+    } else if (metadata != nullptr) {
+      stream->OnMetadata(std::move(metadata));
+    }
   }
   if (too_large) {
     stream->OnReset(TooLarge());

@@ -23,6 +23,7 @@
 #include "flare/rpc/server_protocol.h"
 #include "flare/rpc/stream/stream_table.h"
 #include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/wire/late_frames.h"
 
 namespace flare::rpc {
 
@@ -37,8 +38,10 @@ class FlareServerStreams {
 
   // A frame of a stream, all of which is in request->wire unless it was too
   // large. kMessage: it begins a call, whose stream is in the request.
-  // kHandled: it belongs to one, and the request is cleared.
-  CutResult Take(const RpcMeta& meta, bool too_large, InboundRequest* request);
+  // kHandled: it belongs to one, and the request is cleared. kError: too many
+  // belong to none.
+  CutResult Take(const RpcMeta& meta, bool too_large, InboundRequest* request,
+                 std::string* error);
 
   void EndInput(std::string_view why) { table_.EndInput(why); }
   void Close(const flare::Status& why) { table_.Close(why); }
@@ -47,15 +50,20 @@ class FlareServerStreams {
   ReplySink* const sink_;
   bool opened_ = false;  // The reader's: some stream began.
   StreamTable table_;
+  LateFrames late_;
 };
 
 class FlareClientStreams {
  public:
+  explicit FlareClientStreams(const MetadataLimits& metadata)
+      : metadata_limits_(metadata) {}
+
   std::unique_ptr<StreamWire> Open(const ClientStreamOpening& opening,
                                    StreamOutput* output);
 
   // A frame of a stream, all of which is in response->wire unless it was too
   // large. True: it was one of ours, or of one that has ended, and is cleared.
+  // False: of none, or of too many that have ended.
   [[nodiscard]] bool Take(const RpcMeta& meta, bool too_large,
                           InboundResponse* response);
 
@@ -68,7 +76,11 @@ class FlareClientStreams {
   }
 
  private:
+  static void TakeWindow(const RpcMeta& meta, StreamReceiver* stream);
+
+  const MetadataLimits metadata_limits_;
   StreamTable table_;
+  LateFrames late_;
   std::atomic<std::uint64_t> opened_{0};
   std::atomic<bool> can_share_{false};
 };

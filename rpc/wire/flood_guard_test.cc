@@ -1,5 +1,14 @@
 #include "flare/rpc/wire/flood_guard.h"
 
+#include <cstdint>
+
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/rpc/stream/stream_table.h"
+#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/wire/late_frames.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -23,6 +32,40 @@ TEST(FloodGuard, AdmitsAnyNumberInTheLongRun) {
   for (std::int64_t i = 0; i != 1000; ++i) {
     ASSERT_TRUE(guard.Admit(i * kSecond / 100));
   }
+}
+
+class AnyStream final : public StreamReceiver {
+ public:
+  void OnMessage(Buffer&&, bool) override {}
+  void OnEnd(const flare::Status&) override {}
+  void OnCredit(std::size_t) override {}
+  void OnReset(const flare::Status&) override {}
+  void Drop() override {}
+  void OnInputLost(const flare::Status&) override {}
+};
+
+TEST(LateFramesTest, AreThoseOfStreamsThatHaveEnded) {
+  StreamTable table;
+  LateFrames late;
+  std::int64_t now = kNsPerSecond;
+  int admitted = 0;
+  const auto count = [&] {
+    for (admitted = 0; admitted != 1'000'000; ++admitted) {
+      if (!late.Admit(now, &table)) return;
+    }
+  };
+  count();
+  EXPECT_EQ(admitted, FloodGuard::kMaxNotices);
+  // Each stream that ends accounts for what its windows hold.
+  for (std::uint64_t id : {1, 2}) {
+    ASSERT_TRUE(table.Add(id, MakeRefCounted<AnyStream>()));
+    table.Remove(id);
+  }
+  count();
+  EXPECT_EQ(admitted, 2 * 65536);
+  now += kNsPerSecond;
+  count();
+  EXPECT_EQ(admitted, FloodGuard::kMaxNotices);
 }
 
 }  // namespace

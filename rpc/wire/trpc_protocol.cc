@@ -51,7 +51,7 @@ class TrpcServerProtocol final
                                   TrpcRequestMeta> {
  public:
   TrpcServerProtocol(const Limits& limits, ReplySink* sink)
-      : FramedServerProtocol(limits, sink), streams_(sink) {}
+      : FramedServerProtocol(limits, sink), streams_(limits.metadata, sink) {}
 
   ProtocolTraits traits() const override { return kTrpcTraits; }
 
@@ -259,7 +259,7 @@ class TrpcClientProtocol final
                                   TrpcResponseMeta> {
  public:
   explicit TrpcClientProtocol(const Limits& limits)
-      : FramedClientProtocol(WithRepeated(limits)) {}
+      : FramedClientProtocol(WithRepeated(limits)), streams_(limits.metadata) {}
 
   ProtocolTraits traits() const override { return kTrpcTraits; }
 

@@ -1,6 +1,7 @@
 #include "flare/rpc/wire/trpc_streams.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "flare/rpc/wire/framed_protocol.h"
 #include "flare/rpc/wire/framing.h"
 #include "flare/rpc/wire/meta_codec.h"
+#include "flare/rpc/wire/metadata_fields.h"
 #include "flare/rpc/wire/utf8.h"
 
 namespace flare::rpc {
@@ -24,6 +26,7 @@ struct InitMeta {
   std::string_view caller;
   std::string_view callee;
   std::string_view func;
+  MetadataFields metadata;
   bool has_response = false;
   std::int32_t ret = 0;
   std::string_view error_msg;
@@ -32,10 +35,13 @@ struct InitMeta {
   std::uint32_t content_encoding = 0;
 };
 using InitCodec = codec::Message<
-    codec::Submessage<1, &InitMeta::has_request,
-                      codec::Message<codec::Field<1, &InitMeta::caller>,
-                                     codec::Field<2, &InitMeta::callee>,
-                                     codec::Field<3, &InitMeta::func>>>,
+    codec::Submessage<
+        1, &InitMeta::has_request,
+        codec::Message<codec::Field<1, &InitMeta::caller>,
+                       codec::Field<2, &InitMeta::callee>,
+                       codec::Field<3, &InitMeta::func>,
+                       codec::MetadataField<5, &InitMeta::metadata,
+                                            MetadataValues::kBytes>>>,
     codec::Submessage<2, &InitMeta::has_response,
                       codec::Message<codec::Field<1, &InitMeta::ret>,
                                      codec::Field<2, &InitMeta::error_msg>>>,
@@ -54,12 +60,15 @@ struct CloseMeta {
   std::int32_t close_type = 0;  // 1: a reset
   std::int32_t ret = 0;
   std::string_view msg;
+  MetadataFields metadata;
   std::int32_t func_ret = 0;
 };
-using CloseCodec = codec::Message<codec::Field<1, &CloseMeta::close_type>,
-                                  codec::Field<2, &CloseMeta::ret>,  //
-                                  codec::Field<3, &CloseMeta::msg>,  //
-                                  codec::Field<6, &CloseMeta::func_ret>>;
+using CloseCodec = codec::Message<
+    codec::Field<1, &CloseMeta::close_type>,
+    codec::Field<2, &CloseMeta::ret>,  //
+    codec::Field<3, &CloseMeta::msg>,  //
+    codec::MetadataField<5, &CloseMeta::metadata, MetadataValues::kBytes>,
+    codec::Field<6, &CloseMeta::func_ret>>;
 
 TrpcFrame FrameOf(std::uint8_t type, std::uint32_t id) {
   TrpcFrame frame;
@@ -149,18 +158,28 @@ class TrpcStreamWire : public StreamWire {
   void HoldInput() override { output_->HoldInput(); }
   void ReleaseInput() override { output_->ReleaseInput(); }
 
+  // INIT, which would have it before the messages, goes before the method runs,
+  // and has no place for a server's.
+  bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
+    if (place == MetadataPlace::kInitial) return false;
+    metadata_ = std::make_unique<Metadata>(metadata);
+    return true;
+  }
+
  protected:
   virtual InitMeta Init() const = 0;
 
  private:
   bool SendClose(bool reset, const flare::Status& status) {
-    return output_->WriteSoon(TrpcStreamClose(
-        id_, 0, reset, StatusToTrpc(status.code()), status.message()));
+    return output_->WriteSoon(
+        TrpcStreamClose(id_, 0, reset, StatusToTrpc(status.code()),
+                        status.message(), metadata_.get()));
   }
 
   const std::uint32_t id_;
   StreamTable* const table_;
   StreamOutput* const output_;
+  std::unique_ptr<Metadata> metadata_;  // For CLOSE; null: none.
 };
 
 class TrpcServerStreamWire final : public TrpcStreamWire {
@@ -183,11 +202,13 @@ class TrpcServerStreamWire final : public TrpcStreamWire {
 
 class TrpcClientStreamWire final : public TrpcStreamWire {
  public:
-  TrpcClientStreamWire(std::uint32_t id, std::string_view service,
-                       std::string_view method, StreamTable* table,
+  TrpcClientStreamWire(std::uint32_t id, const MethodName& name,
+                       const Metadata* metadata, StreamTable* table,
                        StreamOutput* output)
-      : TrpcStreamWire(id, table, output), callee_(service) {
-    func_.append("/").append(service).append("/").append(method);
+      : TrpcStreamWire(id, table, output),
+        callee_(name.service),
+        metadata_(metadata != nullptr ? *metadata : Metadata()) {
+    func_.append("/").append(name.service).append("/").append(name.method);
   }
 
  private:
@@ -196,26 +217,31 @@ class TrpcClientStreamWire final : public TrpcStreamWire {
     init.has_request = true;
     init.callee = callee_;
     init.func = func_;
+    init.metadata.written = &metadata_;
     init.window = StreamWindow::kInitial;
     return init;
   }
 
   const std::string callee_;
   std::string func_;  // Constant.
+  const Metadata metadata_;
 };
 
 }  // namespace
 
 Buffer TrpcStreamClose(std::uint32_t id, std::uint8_t version, bool reset,
-                       TrpcCodes codes, std::string_view text) {
+                       TrpcCodes codes, std::string_view text,
+                       const Metadata* metadata) {
   std::string scratch;
   TrpcFrame frame = FrameOf(TrpcFrame::kStreamClose, id);
   frame.version = version;
-  return MetaFrame<CloseCodec>(
-      frame, CloseMeta{.close_type = reset ? 1 : 0,
-                       .ret = codes.ret,
-                       .msg = AsUtf8(CutUtf8(text, kMaxErrorText), &scratch),
-                       .func_ret = codes.func_ret});
+  CloseMeta close{.close_type = reset ? 1 : 0,
+                  .ret = codes.ret,
+                  .msg = AsUtf8(CutUtf8(text, kMaxErrorText), &scratch),
+                  .metadata = {},
+                  .func_ret = codes.func_ret};
+  close.metadata.written = metadata;
+  return MetaFrame<CloseCodec>(frame, close);
 }
 
 CutResult TrpcServerStreams::Take(std::uint8_t stream_type, std::uint32_t id,
@@ -242,8 +268,11 @@ CutResult TrpcServerStreams::Take(std::uint8_t stream_type, std::uint32_t id,
     if (close.close_type == 0) {
       stream->OnEnd(flare::Status());
     } else {
+      const int status =
+          StatusFromTrpc({.ret = close.ret, .func_ret = close.func_ret});
       stream->OnReset(
-          flare::Status(STATUS_FAILED, "the caller gave the call up"));
+          flare::Status(status != STATUS_SUCCESS ? status : STATUS_FAILED,
+                        "the caller gave the call up"));
     }
   }
   request->Clear();
@@ -277,6 +306,11 @@ void TrpcServerStreams::Begin(std::uint32_t id, InboundRequest* request) {
     return refuse(STATUS_OVERLOADED,
                   "too many streams are open on this connection");
   }
+  if (init.metadata.count.entries != 0) {
+    const std::string why =
+        TakeMetadata(init.metadata, metadata_limits_, &request->metadata);
+    if (!why.empty()) return refuse(STATUS_MALFORMED_DATA, why);
+  }
   RequestHead* const head = &request->head;
   head->method = JoinMethodName(init.func.substr(1, slash - 1),
                                 init.func.substr(slash + 1), &request->scratch);
@@ -298,7 +332,7 @@ std::unique_ptr<StreamWire> TrpcClientStreams::Open(
   const std::uint32_t id =
       kFirstId +
       opened_.fetch_add(1, std::memory_order_relaxed) % (0xffffffff - kFirstId);
-  return std::make_unique<TrpcClientStreamWire>(id, name.service, name.method,
+  return std::make_unique<TrpcClientStreamWire>(id, name, opening.metadata,
                                                 &table_, output);
 }
 
@@ -312,7 +346,8 @@ bool TrpcClientStreams::Take(std::uint8_t stream_type, std::uint32_t id,
   if (stream == nullptr) {
     response->Clear();
     // relaxed: whoever opened one did so before a frame of it could come.
-    return opened_.load(std::memory_order_relaxed) != 0 && late_.Admit(NowNs());
+    return opened_.load(std::memory_order_relaxed) != 0 &&
+           late_.Admit(NowNs(), &table_);
   }
   if (too_large) {
     stream->OnReset(flare::Status(STATUS_MALFORMED_DATA,
@@ -334,6 +369,12 @@ bool TrpcClientStreams::Take(std::uint8_t stream_type, std::uint32_t id,
     }
   } else if (stream_type == TrpcFrame::kStreamClose) {
     static_cast<void>(DecodePayload<CloseCodec>(response, &close));
+    std::unique_ptr<Metadata> metadata;
+    if (close.metadata.count.entries != 0 &&
+        TakeMetadata(close.metadata, metadata_limits_, &metadata).empty() &&
+        metadata != nullptr) {
+      stream->OnMetadata(std::move(metadata));
+    }
     const int status =
         StatusFromTrpc({.ret = close.ret, .func_ret = close.func_ret});
     if (status != STATUS_SUCCESS) {

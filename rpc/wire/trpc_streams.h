@@ -20,21 +20,23 @@
 #include "flare/rpc/server_protocol.h"
 #include "flare/rpc/stream/stream_table.h"
 #include "flare/rpc/stream/stream_wire.h"
-#include "flare/rpc/wire/flood_guard.h"
+#include "flare/rpc/wire/late_frames.h"
 #include "flare/rpc/wire/trpc_frame.h"
 
 namespace flare::rpc {
 
-// The last frame of a stream, which says how it ended.
+// The last frame of a stream, which says how it ended. `metadata` may be null.
 Buffer TrpcStreamClose(std::uint32_t id, std::uint8_t version, bool reset,
-                       TrpcCodes codes, std::string_view text);
+                       TrpcCodes codes, std::string_view text,
+                       const Metadata* metadata = nullptr);
 
 class TrpcServerStreams {
  public:
   // As many at a time on one connection: more are refused.
   static constexpr std::size_t kMaxStreams = 100'000;
 
-  explicit TrpcServerStreams(ReplySink* sink) : sink_(sink) {}
+  TrpcServerStreams(const MetadataLimits& metadata, ReplySink* sink)
+      : metadata_limits_(metadata), sink_(sink) {}
 
   // A frame of a stream, all of which is in request->wire unless it was too
   // large. kMessage: it begins a call, whose head and stream are in the
@@ -49,12 +51,16 @@ class TrpcServerStreams {
  private:
   void Begin(std::uint32_t id, InboundRequest* request);
 
+  const MetadataLimits metadata_limits_;
   ReplySink* const sink_;
   StreamTable table_;
 };
 
 class TrpcClientStreams {
  public:
+  explicit TrpcClientStreams(const MetadataLimits& metadata)
+      : metadata_limits_(metadata) {}
+
   std::unique_ptr<StreamWire> Open(const ClientStreamOpening& opening,
                                    StreamOutput* output);
 
@@ -69,9 +75,10 @@ class TrpcClientStreams {
   // Numbers below belong to the protocol.
   static constexpr std::uint32_t kFirstId = 100;
 
+  const MetadataLimits metadata_limits_;
   StreamTable table_;
+  LateFrames late_;
   std::atomic<std::uint32_t> opened_{0};
-  FloodGuard late_{FloodGuard::kMaxNotices};
 };
 
 }  // namespace flare::rpc

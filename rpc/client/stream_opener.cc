@@ -1,0 +1,119 @@
+#include "flare/rpc/client/stream_opener.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/rpc/client/client_connection.h"
+#include "flare/rpc/client/context_stop.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+// A stream belongs to the call in whose context it was opened.
+struct FailWithContext {
+  RefPtr<CallStream> stream;
+  fiber::ExecutionContext* context;
+  void operator()() const {
+    // Its deadline is the stream's, whose own timer says so.
+    if (context->stop_cause() == fiber::StopCause::kDeadline &&
+        context->deadline_ns() != 0) {
+      return;
+    }
+    stream->Fail(ContextEnded(*context));
+  }
+};
+
+// What is left until then, as the server is told; 0: no limit.
+std::uint32_t TimeoutOnWire(std::int64_t deadline_ns, std::int64_t now_ns) {
+  if (deadline_ns == CallStream::kNever) return 0;
+  const std::int64_t ms = (deadline_ns - now_ns - 1) / kNsPerMs + 1;
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+      ms, 1, std::numeric_limits<std::uint32_t>::max()));
+}
+
+}  // namespace
+
+RefPtr<CallStream> StreamOpener::Failed(const flare::Status& why,
+                                        RpcClientController* controller) {
+  RefPtr<CallStream> stream = CallStream::Create({.controller = controller});
+  stream->Fail(why);
+  return stream;
+}
+
+RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
+  Route* const route = arguments.route;
+  RpcClientController* const controller = arguments.controller;
+  const RpcClientController& wishes = *arguments.wishes;
+  const auto fail = [controller](int code, std::string why) {
+    return Failed(flare::Status(code, std::move(why)), controller);
+  };
+  const RpcClientController::Bytes& bytes = wishes.bytes();
+  const Metadata& metadata = bytes.request_metadata;
+  if (!bytes.metadata_error.empty()) {
+    return fail(STATUS_NOT_SUPPORTED, bytes.metadata_error);
+  }
+  if (!metadata.empty() && !route->traits().metadata) {
+    return fail(STATUS_NOT_SUPPORTED,
+                route->protocol() + " doesn't carry metadata");
+  }
+  const std::int64_t now = NowNs();
+  const ClientSettings& settings = route->settings();
+  fiber::ExecutionContext* const context =
+      settings.inherits_context && wishes.GetInheritsContext()
+          ? fiber::ExecutionContext::Current()
+          : nullptr;
+  const std::int64_t deadline =
+      DeadlineIn(context, wishes.DeadlineFrom(now).value_or(SaturatingAdd(
+                              now, ToNs(settings.stream_timeout))));
+  if (deadline <= now) {
+    return fail(STATUS_TIMEOUT,
+                "the deadline had passed before the stream was opened");
+  }
+  Route::Choice choice;
+  auto acquired = route->AcquireForStream(deadline, &choice);
+  if (!acquired) return Failed(acquired.error(), controller);
+  ClientConnection* const connection = *acquired;
+  auto wire = connection->protocol().OpenStream(
+      {.method = arguments.method->full_name(),
+       .timeout_ms = TimeoutOnWire(deadline, now),
+       .shared = connection->kind() == ConnectionKind::kMultiplexed,
+       .metadata = metadata.empty() ? nullptr : &metadata},
+      connection);
+  if (wire == nullptr) {
+    connection->Release(/*clean=*/false);
+    return fail(STATUS_NOT_SUPPORTED,
+                route->protocol() + " has no streaming calls");
+  }
+  RefPtr<CallStream> stream = CallStream::Create(
+      {.format = route->format(),
+       .deadline_ns = deadline,
+       .controller = controller,
+       .observer = std::move(arguments.observer),
+       .metadata = std::move(arguments.metadata),
+       .on_detached = [connection] { connection->Release(/*clean=*/false); }});
+  if (controller != nullptr) controller->remote_peer_ = connection->peer();
+  if (!stream->Start(std::move(wire), connection->output())) {
+    stream->OnReset(connection->close_reason());
+    return stream;
+  }
+  if (controller != nullptr) controller->BindStream(stream);
+  if (context != nullptr) {
+    stream->KeepUntilDetached(std::make_shared<ContextStop<FailWithContext>>(
+        context, FailWithContext{stream, context}));
+  }
+  if (arguments.request != nullptr) {
+    // If it can't be sent the first read says why.
+    static_cast<void>(
+        stream->WriteMessage(*arguments.request, /*last=*/true, deadline));
+  }
+  return stream;
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,48 @@
+// Begins a streaming call on a connection of a route: behind the channel, and
+// behind its interceptors.
+#ifndef FLARE_RPC_CLIENT_STREAM_OPENER_H_
+#define FLARE_RPC_CLIENT_STREAM_OPENER_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <memory>
+
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/rpc/client/route.h"
+#include "flare/rpc/message_observer.h"
+#include "flare/rpc/metadata.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/stream/call_stream.h"
+
+namespace flare::rpc {
+
+class StreamOpener {
+ public:
+  struct Arguments {
+    Route* route = nullptr;
+    const google::protobuf::MethodDescriptor* method = nullptr;
+    // Takes timeout, metadata and so on. Not used after Open().
+    const RpcClientController* wishes = nullptr;
+    // Is told by who reads of metadata and failure. May be null.
+    RpcClientController* controller = nullptr;
+    // The only message of methods whose clients don't stream; else null.
+    const google::protobuf::Message* request = nullptr;
+    MessageObserver observer = {};
+    // Also gets the server's metadata (CallStream::Options).
+    std::shared_ptr<Metadata> metadata = nullptr;
+  };
+
+  // Never null: one that could not begin has failed, and isn't started().
+  // Blocks while a connection is opened.
+  static RefPtr<CallStream> Open(Arguments arguments);
+
+  // One that has failed.
+  static RefPtr<CallStream> Failed(const flare::Status& why,
+                                   RpcClientController* controller);
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_STREAM_OPENER_H_
