@@ -9,9 +9,16 @@
 namespace flare {
 namespace {
 
+// Takes over a reference to `block`, also if it throws.
 BufferSlice* NewSlice(BufferBlock* block, const char* data, std::size_t size) {
-  return ::new (PoolAllocate<sizeof(BufferSlice)>())
-      BufferSlice{nullptr, block, data, size, 1};
+  void* memory;
+  try {
+    memory = PoolAllocate<sizeof(BufferSlice)>();
+  } catch (...) {
+    block->Deref(1);
+    throw;
+  }
+  return ::new (memory) BufferSlice{nullptr, block, data, size, 1};
 }
 
 // Drops the slice's references, too.
@@ -51,18 +58,16 @@ void Buffer::FreeSlices() noexcept {
 void Buffer::AppendSlice(BufferBlock* block, const char* data,
                          std::size_t size) {
   DCHECK_GT(size, 0u);
-  size_ += size;
   if (!head_) {
     head_ = tail_ = NewSlice(block, data, size);
-    return;
-  }
-  if (tail_->block == block && tail_->data + tail_->size == data) {
+  } else if (tail_->block == block && tail_->data + tail_->size == data) {
     tail_->size += size;
     ++tail_->refs;
-    return;
+  } else {
+    tail_->next = NewSlice(block, data, size);
+    tail_ = tail_->next;
   }
-  tail_->next = NewSlice(block, data, size);
-  tail_ = tail_->next;
+  size_ += size;  // Last: NewSlice() may throw.
 }
 
 void Buffer::Link(Buffer& other) {
@@ -118,15 +123,20 @@ Buffer Buffer::Cut(std::size_t n) {
     left -= slice->size;
     last = slice;
   }
+  // First, as it may throw.
+  BufferSlice* const part =
+      left ? NewSlice(TakeRefOf(slice), slice->data, left) : nullptr;
+  front.size_ = n;
   if (last) {
     front.head_ = head_;
     front.tail_ = last;
-    last->next = nullptr;
-    front.size_ = n - left;
+    last->next = part;
     head_ = slice;
+  } else {
+    front.head_ = part;
   }
-  if (left) {
-    front.AppendSlice(TakeRefOf(slice), slice->data, left);
+  if (part) {
+    front.tail_ = part;
     slice->data += left;
     slice->size -= left;
   }

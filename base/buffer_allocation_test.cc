@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,16 @@
 namespace {
 
 std::atomic<long> allocations = 0;
+// The allocation that fails, and whether those after it do, too. 0: none.
+std::atomic<long> failing = 0;
+std::atomic<bool> all_fail = false;
 
 void* CountedAllocate(std::size_t size, std::size_t align) {
   ++allocations;
+  if (failing != 0 &&
+      (all_fail ? allocations >= failing : allocations == failing)) {
+    throw std::bad_alloc();
+  }
   size = (size + align - 1) / align * align;
   if (void* p = std::aligned_alloc(align, size)) return p;
   throw std::bad_alloc();
@@ -148,6 +156,76 @@ TEST(Allocations, NoneForFunctionsOf48Bytes) {
             }),
             0);
   EXPECT_EQ(calls, 120);
+}
+
+// The `n`-th allocation from now on fails; with `all`, those behind it, too.
+class Shortage {
+ public:
+  explicit Shortage(long n, bool all = false) {
+    all_fail = all;
+    failing = allocations + n;
+  }
+  ~Shortage() { failing = 0; }
+};
+
+struct Item {
+  std::array<char, 100> bytes;
+};
+
+TEST(Shortages, GivingBackNeedsNoMemory) {
+  std::vector<Item*> items(1000);
+  for (Item*& item : items) item = ObjectPool<Item>::Get();
+  const Shortage shortage(1, /*all=*/true);
+  // More than a thread keeps; there is no list yet to keep the others in.
+  for (Item* const item : items) ObjectPool<Item>::Put(item);
+}
+
+std::size_t BytesOf(const Buffer& buffer) {
+  std::size_t bytes = 0;
+  for (std::string_view slice : buffer) bytes += slice.size();
+  return bytes;
+}
+
+// Many blocks and slices, of each way to make them.
+void Make(std::vector<Buffer>* buffers) {
+  const std::string text(3000, 'x');
+  for (int i = 0; i != 30; ++i) {
+    {
+      BufferBuilder builder;
+      builder.Append(text);
+      buffers->push_back(builder.DestructiveGet());
+      builder.ExpectBytes(200'000);
+      for (int j = 0; j != 70; ++j) builder.Append(text);
+      buffers->push_back(builder.DestructiveGet());
+    }
+    ReadSpace space(300'000);
+    buffers->push_back(space.Commit(space.capacity()));
+    for (int j = 0; j != 20; ++j) {
+      buffers->push_back(buffers->back().Cut(100));
+      Buffer* const from = &buffers->at(buffers->size() - 2);
+      buffers->back().Append(*from);
+      std::swap(*from, buffers->back());
+    }
+  }
+}
+
+TEST(Shortages, BuffersStayWhole) {
+  int failed = 0;
+  std::vector<Buffer> kept;  // So that the pools are empty.
+  kept.reserve(100'000);
+  for (long n = 1; n != 60; ++n) {
+    const std::size_t before = kept.size();
+    try {
+      const Shortage shortage(n);
+      Make(&kept);
+    } catch (const std::bad_alloc&) {
+      ++failed;
+    }
+    for (std::size_t i = before; i != kept.size(); ++i) {
+      ASSERT_EQ(kept[i].size(), BytesOf(kept[i]));
+    }
+  }
+  EXPECT_GT(failed, 10);  // A ReadSpace does without what it would like.
 }
 
 }  // namespace

@@ -17,7 +17,9 @@ bool IsBig(const WritableBlock& space) {
 
 }  // namespace
 
-BufferBuilder::~BufferBuilder() { DisposeOfSpace(); }
+BufferBuilder::~BufferBuilder() {
+  if (space_) DisposeOfSpace();
+}
 
 void BufferBuilder::DisposeOfSpace() {
   space_.cursor = start_;  // nobody refers to what was not sealed
@@ -34,6 +36,8 @@ void BufferBuilder::NextBlock() {
   const bool big =
       expected_end_ > written && expected_end_ - written >= kBigWorthwhile;
   DisposeOfSpace();
+  space_ = WritableBlock();  // As there may be no memory for another one.
+  start_ = nullptr;
   if (big) {
     BufferBlock* block = NewBigBlock();
     space_ = MakeWritable(block, NativeData(block));

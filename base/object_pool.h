@@ -49,8 +49,9 @@ class PoolDepot {
 
   // Moves up to `n` items to `out`; returns how many.
   std::size_t Take(void** out, std::size_t n);
-  // Keeps up to `n` items of `items`, from its start; returns how many.
-  std::size_t Put(void* const* items, std::size_t n);
+  // Keeps up to `n` items of `items`, from its start; returns how many: none if
+  // there is no memory to keep them in.
+  std::size_t Put(void* const* items, std::size_t n) noexcept;
 
  private:
   // More share shelves, of a cache line each. With sockets that are cut up
@@ -67,6 +68,21 @@ class PoolDepot {
   const std::size_t capacity_;
   Shelf shelves_[kMaxNodes];
 };
+
+// What is to happen to one pool's items when their thread ends.
+struct PoolThreadExit {
+  void (*run)();
+  PoolThreadExit* next;
+};
+
+// At the end of the calling thread runs `exit`, which must live until then, the
+// last one first. Needs memory only for the first of a thread. False: the
+// thread has come too far in its end.
+bool AtPoolThreadExit(PoolThreadExit* exit) noexcept;
+
+// From here on the calling thread may use a pool for the first time though
+// there is no memory. Without it the C library ends the process then.
+void PrepareThreadForPools();
 
 // A pool of pointers. `Policy` has
 //   kThreadCache, kShared   how many items a thread / a node keeps,
@@ -101,37 +117,40 @@ class PointerPool {
 
   // Trivially constructed and destroyed, so that the hot path needs no check
   // whether it was initialised. `limit` is zero before the thread's first use
-  // and after its exit handler (ThreadExit) has run.
+  // and after EndThread() has run.
   struct Cache {
     std::uint32_t count;
     std::uint32_t limit;
     bool exited;
     void* items[Policy::kThreadCache];
+    PoolThreadExit exit;
   };
 
-  struct ThreadExit {
-    ~ThreadExit() {
-      Cache& cache = cache_;
-      cache.limit = 0;
-      cache.exited = true;
-      while (cache.count)
-        Evict(cache, cache.count < kBatch ? cache.count : kBatch);
-    }
-    void Register() {}
-  };
+  static void EndThread() {
+    Cache& cache = cache_;
+    cache.limit = 0;
+    cache.exited = true;
+    while (cache.count)
+      Evict(cache, cache.count < kBatch ? cache.count : kBatch);
+  }
 
   static PoolDepot& Depot() {
-    // Never destroyed: threads may outlive static objects.
-    static PoolDepot* const depot = new PoolDepot(Policy::kShared);
+    // Never destroyed: threads may outlive static objects. Not allocated: what
+    // is given back must not need memory.
+    alignas(PoolDepot) static std::byte place[sizeof(PoolDepot)];
+    static PoolDepot* const depot = ::new (place) PoolDepot(Policy::kShared);
     return *depot;
   }
 
   // Makes the cache usable, if this thread isn't exiting.
   static void Open(Cache& cache) {
     if (cache.limit || cache.exited) return;
-    static thread_local ThreadExit at_exit;
-    at_exit.Register();
-    cache.limit = Policy::kThreadCache;
+    cache.exit.run = &EndThread;
+    if (AtPoolThreadExit(&cache.exit)) {
+      cache.limit = Policy::kThreadCache;
+    } else {
+      cache.exited = true;
+    }
   }
 
   [[gnu::noinline]] static void* Refill(Cache& cache) {

@@ -1,6 +1,7 @@
 #include "flare/base/read_space.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "glog/logging.h"
@@ -11,7 +12,12 @@ ReadSpace::ReadSpace(std::size_t hint)
     : hot_(TakeHotBlock(HotBlock::kRead)), capacity_(hot_.room()) {
   iovecs_[0] = {hot_.cursor, hot_.room()};
   while (capacity_ < hint && big_count_ < kMaxBigBlocks) {
-    BufferBlock* block = NewBigBlock();
+    BufferBlock* block;
+    try {
+      block = NewBigBlock();
+    } catch (const std::bad_alloc&) {
+      break;  // It is a hint.
+    }
     big_[big_count_++] = block;
     iovecs_[big_count_] = {NativeData(block), block->capacity};
     capacity_ += block->capacity;
@@ -20,7 +26,9 @@ ReadSpace::ReadSpace(std::size_t hint)
 
 ReadSpace::~ReadSpace() {
   GiveBackHotBlock(HotBlock::kRead, hot_);
-  for (std::size_t i = 0; i < big_count_; ++i) big_[i]->Deref();
+  for (std::size_t i = 0; i < big_count_; ++i) {
+    if (big_[i] != nullptr) big_[i]->Deref();
+  }
 }
 
 Buffer ReadSpace::Commit(std::size_t n) {
@@ -42,6 +50,7 @@ Buffer ReadSpace::Commit(std::size_t n) {
     // The hot block is full. The last one filled is the next to be read to.
     hot_.Drop();
     hot_ = MakeWritable(block, NativeData(block) + size);
+    big_[used] = nullptr;  // Also if the next slice can't be made.
   }
   // Those used now belong to slices and to hot_.
   std::copy(big_ + used, big_ + big_count_, big_);
