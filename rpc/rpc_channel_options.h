@@ -49,6 +49,9 @@ struct RpcChannelOptions {
   // left of its deadline, and end when its caller leaves.
   // --flare_rpc_propagate_deadline
   std::optional<bool> inherits_context = {};
+  // Calls wait for a server that can be connected to, until their timeouts
+  // (RpcClientController::SetWaitForReady).
+  bool wait_for_ready = false;
   // Bytes of a compressed body, or of a compressed attachment, after
   // decompression. --flare_rpc_max_decompressed_size
   std::optional<std::size_t> max_decompressed_size = {};

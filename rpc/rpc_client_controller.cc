@@ -128,6 +128,7 @@ void RpcClientController::Reset() {
   has_request_raw_bytes_ = false;
   accept_raw_response_ = false;
   wait_for_ready_ = false;
+  wait_for_ready_set_ = false;
   inherits_context_ = true;
   // relaxed: a StartCancel at the same time isn't allowed.
   cancel_requested_.store(false, std::memory_order_relaxed);

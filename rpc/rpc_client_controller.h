@@ -136,8 +136,12 @@ class RpcClientController final : public google::protobuf::RpcController {
   // waiting for further attempts until its timeout, and then fails with
   // STATUS_TIMEOUT; these are no attempts in the sense of SetMaxRetries(), as
   // nothing was sent. Other failures aren't waited for, not even that no server
-  // is known (STATUS_NO_PEER).
-  void SetWaitForReady(bool wait) { wait_for_ready_ = wait; }
+  // is known (STATUS_NO_PEER). Has precedence over the channel's
+  // RpcChannel::Options::wait_for_ready.
+  void SetWaitForReady(bool wait) {
+    wait_for_ready_ = wait;
+    wait_for_ready_set_ = true;
+  }
   bool GetWaitForReady() const { return wait_for_ready_; }
 
   // Whether the call belongs to the one in whose execution context it is made
@@ -339,6 +343,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   bool has_request_raw_bytes_ = false;
   bool accept_raw_response_ : 1 = false;
   bool wait_for_ready_ : 1 = false;
+  bool wait_for_ready_set_ : 1 = false;
   bool inherits_context_ : 1 = true;
   bool canceled_ = false;
   std::atomic<bool> cancel_requested_{false};

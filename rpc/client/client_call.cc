@@ -316,7 +316,7 @@ bool ClientCall::DecideRetry() {
 // Route::Acquire() has the call wait for one, so it doesn't spin.
 bool ClientCall::UseFailOver(int code) {
   if (code != STATUS_FAIL_TO_CONNECT) return false;
-  if (controller_->wait_for_ready_) return true;
+  if (WaitsForReady()) return true;
   const std::uint32_t chances = std::clamp(choice_.peers, 2U, kMaxChances);
   if (refusals_ + 1U >= chances || !route_->Hopeful()) return false;
   ++refusals_;

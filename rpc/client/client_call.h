@@ -106,6 +106,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void StartAttempt();
   void WaitForEnd();
   [[nodiscard]] bool FinishAttempt();
+  bool WaitsForReady() const;
   std::int64_t Patience() const;
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);

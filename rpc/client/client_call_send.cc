@@ -22,10 +22,15 @@ constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
 }  // namespace
 
+bool ClientCall::WaitsForReady() const {
+  return controller_->wait_for_ready_set_ ? controller_->wait_for_ready_
+                                          : route_->settings().wait_for_ready;
+}
+
 // Until when it may wait for the next attempt to connect.
 std::int64_t ClientCall::Patience() const {
-  return controller_->wait_for_ready_ ? std::numeric_limits<std::int64_t>::max()
-                                      : deadline_ns_;
+  return WaitsForReady() ? std::numeric_limits<std::int64_t>::max()
+                         : deadline_ns_;
 }
 
 void ClientCall::SendRequest() {

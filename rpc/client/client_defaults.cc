@@ -53,6 +53,7 @@ ClientSettings FillDefaults(const RpcChannelOptions& options) {
       .stream_timeout = options.stream_timeout.value_or(flags.stream_timeout),
       .inherits_context =
           options.inherits_context.value_or(flags.inherits_context),
+      .wait_for_ready = options.wait_for_ready,
       .connections = {
           .max_packet_size = options.maximum_packet_size != 0
                                  ? limit(options.maximum_packet_size)

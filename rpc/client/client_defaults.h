@@ -16,6 +16,7 @@ struct ClientSettings {
   std::chrono::nanoseconds timeout{0};
   std::chrono::nanoseconds stream_timeout{0};
   bool inherits_context = true;
+  bool wait_for_ready = false;
   ConnectionSettings connections;
 };
 

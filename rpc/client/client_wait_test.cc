@@ -163,6 +163,23 @@ TEST_F(ClientWaitTest, WaitsUntilAServerAppears) {
   EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
 }
 
+TEST_F(ClientWaitTest, AChannelSaysItForItsCalls) {
+  RpcChannel channel(dead_.uri(), {.wait_for_ready = true});
+  TestedCall other;
+  other.controller.SetWaitForReady(false);
+  Start(&other, &channel);
+  EXPECT_EQ(other.Await(), STATUS_FAIL_TO_CONNECT);
+  const std::uint64_t failed = Failed();
+  TestedCall call;
+  Start(&call, &channel);
+  ASSERT_TRUE(Eventually([&] { return Failed() >= failed + 3; }));
+  EXPECT_FALSE(call.HasEnded());
+  RawServer server(&dead_);
+  auto peer = server.Accept();
+  peer->Reply(peer->ReadRequest()->id, "pong");
+  EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
+}
+
 TEST_F(ClientWaitTest, AnyServerMayAppear) {
   DeadAddress other;
   RpcChannel channel(dead_.uri() + "," + other.endpoint().ToString());
