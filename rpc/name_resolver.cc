@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -65,7 +67,10 @@ LookupResult LookUp(std::string_view name) {
 class RefreshGate {
  public:
   static RefreshGate* Instance() {
-    static RefreshGate* const gate = new RefreshGate();  // Never destroyed.
+    // Never destroyed. Not allocated: the end of a program without memory may
+    // be the first to ask.
+    alignas(RefreshGate) static std::byte place[sizeof(RefreshGate)];
+    static RefreshGate* const gate = ::new (place) RefreshGate();
     return gate;
   }
 

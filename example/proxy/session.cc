@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "example/proxy/session_side.h"
@@ -51,8 +52,13 @@ void Session::Begin(UniqueFd fd, flare::Endpoint client,
     fd.Reset();
     return registry->ReportRefused(report);
   }
-  auto* const session = new Session(std::move(fd), home, std::move(serving),
-                                    registry, std::move(report));
+  Session* session;
+  try {
+    session = new Session(std::move(fd), home, std::move(serving), registry,
+                          std::move(report));
+  } catch (const std::bad_alloc&) {
+    return registry->LeaveUnbegun(home);  // Whatever has `fd` closes it.
+  }
   registry->Add(session, home);
   flare::fiber::SubmitTo(home, session);
 }
@@ -97,7 +103,11 @@ void Session::Run() {
   const std::uint32_t events =
       events_.exchange(kQueued, std::memory_order_acquire);
   run_again_ = false;
-  Handle(events);
+  try {
+    Handle(events);
+  } catch (const std::bad_alloc&) {
+    EndForWantOfMemory();
+  }
   if (phase_ == Phase::kOver) return Finish();
   std::uint32_t expected = kQueued;
   // release: pairs with the acquire in Signal of who queues it next [SE1].
@@ -245,6 +255,13 @@ void Session::EndAs(SessionEnd end, int error) {
   phase_ = Phase::kOver;
   report_.end = end;
   report_.error = error;
+}
+
+// What was received and not passed on is lost: both are told by a reset.
+void Session::EndForWantOfMemory() {
+  flare::io::SetResetOnClose(client_->fd());
+  if (upstream_) flare::io::SetResetOnClose(upstream_->fd());
+  EndAs(SessionEnd::kNoMemory, ENOMEM);
 }
 
 // The last run's last act.

@@ -106,6 +106,7 @@ class Session final : public flare::RefCounted<Session>,
   void EndIfUpstreamIsSilent();
   void AccountBytes();
   void EndRelay();
+  void EndForWantOfMemory();
   void EndAs(SessionEnd end, int error);
   void Finish();
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -34,6 +35,8 @@ std::string_view ToString(SessionEnd end) {
       return "bad-header";
     case SessionEnd::kCut:
       return "cut";
+    case SessionEnd::kNoMemory:
+      return "no-memory";
   }
   return "unknown";
 }
@@ -76,12 +79,25 @@ void SessionRegistry::Add(Session* session, std::size_t home) {
 void SessionRegistry::Leave(Session* session, std::size_t home,
                             const SessionReport& report) {
   CountEnd(report);
-  if (on_end_) on_end_(report);
+  try {
+    if (on_end_) on_end_(report);
+  } catch (const std::bad_alloc&) {
+    // One report is lost; the session must still end.
+  }
   Group& group = groups_[home];
   {
     flare::ScopedLock guard(group.lock);
     group.sessions.Remove(session);
   }
+  CountLeft(group);
+}
+
+void SessionRegistry::LeaveUnbegun(std::size_t home) {
+  aborted_.fetch_add(1, kRelaxed);
+  CountLeft(groups_[home]);
+}
+
+void SessionRegistry::CountLeft(Group& group) {
   group.size.fetch_sub(1, kRelaxed);
   // release: pairs with the acquire in WaitUntilEmpty, for whom the session is
   // over with all that it did.
@@ -141,6 +157,7 @@ void SessionRegistry::CountEnd(const SessionReport& report) noexcept {
       break;
     case SessionEnd::kClientAborted:
     case SessionEnd::kUpstreamAborted:
+    case SessionEnd::kNoMemory:
       aborted_.fetch_add(1, kRelaxed);
       break;
     default:

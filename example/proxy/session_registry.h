@@ -29,7 +29,8 @@ class SessionRegistry {
   ~SessionRegistry();
 
   // Counts a client that was accepted in `group`. False: there are `max`
-  // already, and it must be refused. Else Leave() must follow; `*home` is the
+  // already, and it must be refused. Else Leave() or
+  // LeaveUnbegun() must follow; `*home` is the
   // group where its session is to live: `group`, unless another one has fewer.
   [[nodiscard]] bool Enter(std::size_t max, std::size_t group,
                            std::size_t* home);
@@ -39,6 +40,9 @@ class SessionRegistry {
 
   // The session is over: reports it and forgets it.
   void Leave(Session* session, std::size_t home, const SessionReport& report);
+
+  // In place of Leave(), where there was no memory for the session.
+  void LeaveUnbegun(std::size_t home);
 
   // A client that was not let in.
   void ReportRefused(const SessionReport& report);
@@ -69,6 +73,7 @@ class SessionRegistry {
   };
 
   void CountEnd(const SessionReport& report) noexcept;
+  void CountLeft(Group& group);
 
   const OnSessionEnd on_end_;
   std::vector<Group> groups_;

@@ -23,6 +23,7 @@ enum class SessionEnd {
   kOverLimit,   // More than max_connections: closed at once.
   kBadHeader,   // accept_proxy_protocol, and it sent none.
   kCut,         // By CutAll().
+  kNoMemory,    // For what a side has sent, or for the session itself.
 };
 
 // "finished", "client-aborted", ...: for logs.

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -294,10 +295,14 @@ void Supervisor::KeepTicking(std::chrono::nanoseconds interval) {
     while (goes_on) {
       // The last line is about a part of the interval: none is left out.
       goes_on = flare::this_fiber::SleepFor(stop, interval);
-      Snapshot now = TakeSnapshot();
-      LOG(INFO) << StatisticsLine(last_line_, now,
-                                  now.uptime_s - last_line_.uptime_s);
-      last_line_ = std::move(now);
+      try {
+        Snapshot now = TakeSnapshot();
+        LOG(INFO) << StatisticsLine(last_line_, now,
+                                    now.uptime_s - last_line_.uptime_s);
+        last_line_ = std::move(now);
+      } catch (const std::bad_alloc&) {
+        // The next line is about this interval, too.
+      }
     }
   });
 }

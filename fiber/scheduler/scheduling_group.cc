@@ -104,7 +104,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -525,7 +525,7 @@ bool SchedulingGroup::StartReserve() {
   try {
     workers_[next]->Start();
     return true;
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // No thread, or no memory for it.
     LOG_EVERY_N(ERROR, 1000)
         << "can't start another worker in place of one that is blocked: "
         << error.what();

@@ -14,6 +14,7 @@
 #include <bit>
 
 #include "flare/base/clock.h"
+#include "flare/base/malloc_arena.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
 
 namespace flare::fiber {
@@ -42,6 +43,10 @@ void Watch::Main() {
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default 50 us is half a period.
   policy_of_workers_ = ThreadPolicy::OfThisThread();
   policy_of_workers_.GivingWay().Apply();
+  // Its first allocation may be that of another worker, when there is no
+  // memory: jemalloc crashes in the first one of a thread for which it has no
+  // arena.
+  CurrentMallocArena();
   int quiet = 0;
   std::size_t first = 0;
   std::int64_t due = NowNs();

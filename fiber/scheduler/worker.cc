@@ -14,6 +14,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/cpu.h"
+#include "flare/base/object_pool.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/scheduler/fiber_locals.h"
 #include "flare/fiber/scheduler/membarrier.h"
@@ -81,6 +82,7 @@ void Worker::ThreadMain() {
       "flare_" + std::to_string(group_->index()) + "/" + std::to_string(index_);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   prctl(PR_SET_TIMERSLACK, 1000);  // ns
+  PrepareThreadForPools();
   group_->PlaceThread(index_);
   if (schedule_ != nullptr) schedule_->OnThreadStart();
 

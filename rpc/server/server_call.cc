@@ -574,19 +574,23 @@ bool ServerCall::CallAndWait(const Method& method) {
 // the controller has the exception.
 bool ServerCall::ClaimForException(const Method& method,
                                    const std::exception_ptr& exception) {
-  const std::string name = "ethod " + std::string(method.name());
-  std::string what;
+  std::string text = "out of memory";
   try {
-    std::rethrow_exception(exception);
-  } catch (...) {
-    what = TakeHandlerException("m" + name);
+    const std::string name = "ethod " + std::string(method.name());
+    try {
+      std::rethrow_exception(exception);
+    } catch (...) {
+      text = "M" + name + " has thrown " + TakeHandlerException("m" + name);
+    }
+  } catch (const std::bad_alloc&) {
+    // Which the exception, most likely, was as well.
   }
   // acq_rel: pairs with Run() and OnWatched() [CE1].
   if ((progress_.fetch_or(kEnded | kThrown, std::memory_order_acq_rel) &
        kEnded) != 0) {
     return false;
   }
-  controller_.SetFailed(STATUS_FAILED, "M" + name + " has thrown " + what);
+  controller_.SetFailed(STATUS_FAILED, std::move(text));
   return true;
 }
 

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/malloc_arena.h"
 #include "flare/base/nonblocking_write.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
@@ -160,6 +161,11 @@ class QuitWatcher {
 
  private:
   void Watch() {
+    // Gets the thread an arena: when it is to quit the process may have no
+    // memory left, and jemalloc crashes in a first allocation without any. The
+    // same for the probes, as far as there are groups by now.
+    CurrentMallocArena();
+    if (fiber::IsRuntimeRunning()) MakeProbes();
     while (!quit_requested && !ending_) {
       std::uint64_t count;
       // Blocks until the handler or StopWatching() writes, or has written to
@@ -174,11 +180,13 @@ class QuitWatcher {
     if (!ending_) rpc::RunningServer::StopAll();
   }
 
+  void MakeProbes() {
+    probes_ = std::vector<Probe>(fiber::GetSchedulingGroupCount());
+  }
+
   // Whether a group has left what was queued the last time.
   bool AreWorkersHeld() {
-    if (probes_.empty()) {
-      probes_ = std::vector<Probe>(fiber::GetSchedulingGroupCount());
-    }
+    if (probes_.empty()) MakeProbes();
     for (std::size_t group = 0; group != probes_.size(); ++group) {
       if (!probes_[group].done()) return true;
       probes_[group].QueueIn(group);
