@@ -608,11 +608,12 @@ void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes) {
 // Lets the message that has begun come as a whole.
 void GrpcServerProtocol::Advance(Stream* stream) {
   const std::size_t missing = stream->messages.missing();
-  if (missing > limits_.max_packet_size) {
+  const std::size_t size = stream->kept + missing;
+  if (size > limits_.max_packet_size + kGrpcPrefixSize) {
     return Refuse(
         stream, StatusFromGrpc(GrpcCode::kResourceExhausted),
-        "grpc: " + SizeLimitText("message", missing, limits_.max_packet_size,
-                                 kServerSizeLimit));
+        "grpc: " + SizeLimitText("message", size - kGrpcPrefixSize,
+                                 limits_.max_packet_size, kServerSizeLimit));
   }
   const std::size_t window = session_->Window(*stream);
   // Before it is used up, so that the peer needn't wait.

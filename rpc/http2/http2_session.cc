@@ -170,6 +170,7 @@ class Http2Session::Callbacks {
       Http2Stream* stream = nullptr;
       switch (frame->hd.type) {
         case NGHTTP2_HEADERS:
+          self->NoteMessageFrame();
           stream = StreamOf(session, frame->hd.stream_id);
           if (stream == nullptr) return 0;
           self->handler_->OnHeaders(
@@ -179,7 +180,11 @@ class Http2Session::Callbacks {
           if (ends && stream != nullptr) self->handler_->OnEnd(stream);
           return 0;
         case NGHTTP2_DATA:
-          if (frame->hd.length == 0 && !ends) self->AdmitControlFrame();
+          if (frame->hd.length != 0) {
+            self->NoteMessageFrame();
+          } else if (!ends) {
+            self->AdmitControlFrame();
+          }
           stream = StreamOf(session, frame->hd.stream_id);
           if (ends && stream != nullptr) self->handler_->OnEnd(stream);
           return 0;
@@ -212,6 +217,13 @@ class Http2Session::Callbacks {
     if (frame->hd.type == NGHTTP2_GOAWAY &&
         frame->goaway.error_code != NGHTTP2_NO_ERROR) {
       self->terminated_ = true;
+      static_cast<void>(Guard(self, [&] {
+        if (self->error_.empty()) {
+          self->error_.assign("HTTP/2: ")
+              .append(nghttp2_http2_strerror(frame->goaway.error_code));
+        }
+        return 0;
+      }));
     }
     const bool ends =
         (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
@@ -235,6 +247,7 @@ class Http2Session::Callbacks {
       self->output_->Append(View(header, kFrameHeaderSize));
       DCHECK_EQ(frame->data.padlen, 0u);  // Nobody asks for padding.
       if (length == 0) return 0;
+      self->NoteMessageFrame();
       self->output_->Append(stream->out_.Cut(length));
       if (StreamOf(session, stream->id_) != nullptr) {
         self->handler_->OnSent(stream, length);
@@ -370,8 +383,8 @@ Buffer Http2Session::Flush() {
 }
 
 bool Http2Session::over() const {
-  return failed_ || (nghttp2_session_want_read(session_) == 0 &&
-                     nghttp2_session_want_write(session_) == 0);
+  return broken() || (nghttp2_session_want_read(session_) == 0 &&
+                      nghttp2_session_want_write(session_) == 0);
 }
 
 void Http2Session::Fail(std::string_view why) {
@@ -379,22 +392,24 @@ void Http2Session::Fail(std::string_view why) {
   if (error_.empty()) error_.assign("HTTP/2: ").append(why);
 }
 
-bool Http2Session::AdmitControlFrame() {
-  if (control_frames_.Admit(NowNs())) return true;
+void Http2Session::AdmitControlFrame() {
+  if (free_control_frames_ > 0) {
+    --free_control_frames_;
+    return;
+  }
+  if (control_frames_.Admit(NowNs())) return;
   error_ = "HTTP/2: too many frames that are no messages";
   if (!std::exchange(terminated_, true)) {
     nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM);
   }
-  return false;
 }
 
-bool Http2Session::AdmitReset() {
-  if (resets_.Admit(NowNs())) return true;
+void Http2Session::AdmitReset() {
+  if (resets_.Admit(NowNs())) return;
   error_ = "HTTP/2: too many streams are reset";
   if (!std::exchange(terminated_, true)) {
     nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM);
   }
-  return false;
 }
 
 Http2Stream* Http2Session::Find(std::int32_t id) const {

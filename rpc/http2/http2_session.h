@@ -19,9 +19,9 @@
 #ifndef FLARE_RPC_HTTP2_HTTP2_SESSION_H_
 #define FLARE_RPC_HTTP2_HTTP2_SESSION_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -132,8 +132,8 @@ class Http2Session {
     // Names and values of one block, each with 32 bytes more. A stream with a
     // larger one is reset.
     std::size_t max_header_list = 64 << 10;
-    // Of frames that are neither heads nor data of a message, and of streams
-    // that the peer resets. More end the session.
+    // Of frames that are neither heads nor data of a message, beyond four for
+    // each of those, and of streams that the peer resets. More end the session.
     int max_control_frames_per_second = FloodGuard::kMaxNotices;
     int max_resets_per_second = 1000;
   };
@@ -193,9 +193,14 @@ class Http2Session {
   friend class Callbacks;
 
   void Fail(std::string_view why);
-  // False: they are too many, and the session ends.
-  bool AdmitControlFrame();
-  bool AdmitReset();
+  // Too many end the session.
+  void AdmitControlFrame();
+  void AdmitReset();
+  // Frames of messages, which ask for updates of windows, and for answers to
+  // pings.
+  void NoteMessageFrame() {
+    free_control_frames_ = std::min(free_control_frames_ + 4, 1000);
+  }
 
   const Role role_;
   const Options options_;
@@ -203,7 +208,8 @@ class Http2Session {
   nghttp2_session* session_ = nullptr;
   std::string error_;
   bool failed_ = false;
-  bool terminated_ = false;  // By GOAWAY, for what the peer has done.
+  bool terminated_ = false;      // By GOAWAY, for what the peer has done.
+  int free_control_frames_ = 0;  // Not counted, see NoteMessageFrame().
   FloodGuard control_frames_;
   FloodGuard resets_;
   // While the handler is told of them.

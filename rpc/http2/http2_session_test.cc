@@ -262,6 +262,17 @@ TEST_F(Http2SessionTest, FloodsOfPingsEndTheSession) {
   EXPECT_NE(server.error().find("too many frames"), std::string::npos);
 }
 
+TEST_F(Http2SessionTest, MessagesMayBringPingsAlong) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  for (int i = 0; i != 1000; ++i) {
+    client.SendData(&stream, CreateBufferSlow("d"));
+    client.Ping();
+    Exchange();
+    ASSERT_TRUE(server_fine) << i;
+  }
+}
+
 TEST_F(Http2SessionTest, FloodsOfResetsEndTheSession) {
   std::vector<std::unique_ptr<TestStream>> streams;
   for (int i = 0; i != 40; ++i) {

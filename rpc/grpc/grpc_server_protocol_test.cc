@@ -1,0 +1,545 @@
+#include "flare/rpc/grpc/grpc_server_protocol.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/rpc/grpc/grpc_mapping.h"
+#include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/wire/protocol_testing.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc {
+namespace {
+
+using testing::RecordingSink;
+using testing::SlicedBuffer;
+
+struct TestReceiver final : StreamReceiver {
+  void OnMessage(Buffer&& message, bool) override {
+    said += "message " + std::to_string(message.size()) + "\n";
+  }
+  void OnEnd(const flare::Status&) override { said += "end\n"; }
+  void OnCredit(std::size_t bytes) override { credit += bytes; }
+  void OnReset(const flare::Status& why) override {
+    said += "reset: " + why.message() + "\n";
+  }
+  void Drop() override {}
+  void OnInputLost(const flare::Status&) override { said += "lost\n"; }
+
+  std::string said;
+  std::size_t credit = 0;
+};
+
+// Knows a.B.Unary and a.B.Stream.
+class TestSink final : public RecordingSink {
+ public:
+  MethodKind KindOfMethod(std::string_view name) override {
+    if (name == "a.B.Unary") return MethodKind::kUnary;
+    return name == "a.B.Stream" ? MethodKind::kStreaming : MethodKind::kUnknown;
+  }
+  void StopLeftCalls() override { ++stops; }
+  RefPtr<StreamReceiver> OpenStream(
+      const StreamOpening& opening,
+      std::unique_ptr<StreamWire> new_wire) override {
+    timeout_ms = opening.timeout_ms;
+    wire = std::move(new_wire);
+    EXPECT_TRUE(wire->Begin(receiver));
+    return receiver;
+  }
+
+  int stops = 0;
+  std::uint32_t timeout_ms = 0;
+  RefPtr<TestReceiver> receiver = MakeRefCounted<TestReceiver>();
+  std::unique_ptr<StreamWire> wire;
+};
+
+struct ClientStream final : Http2Stream {
+  std::string head;
+  std::string trailers;
+  std::string data;
+  bool ended = false;
+  bool reset = false;
+  Http2Error error = Http2Error::kNoError;
+};
+
+class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
+ protected:
+  GrpcServerProtocolTest() { Remake({}); }
+  ~GrpcServerProtocolTest() override { sink.wire.reset(); }
+
+  void Remake(const Limits& limits) {
+    protocol = NewGrpcServerProtocol(limits, &sink);
+    client = std::make_unique<Http2Session>(Http2Session::Role::kClient,
+                                            Http2Session::Options{}, this);
+  }
+
+  // Http2Handler
+  Http2Stream* OnStream() override { return nullptr; }
+  bool OnField(Http2Stream* base, std::string_view name,
+               std::string_view value) override {
+    auto* const stream = static_cast<ClientStream*>(base);
+    const bool trailers = !stream->data.empty() || stream->head.ends_with("\n");
+    (trailers ? stream->trailers : stream->head)
+        .append(name)
+        .append("=")
+        .append(value)
+        .append(";");
+    return true;
+  }
+  void OnHeaders(Http2Stream* base, bool, bool) override {
+    static_cast<ClientStream*>(base)->head += "\n";
+  }
+  void OnData(Http2Stream* base, Buffer&& bytes) override {
+    static_cast<ClientStream*>(base)->data += FlattenSlow(bytes);
+    client->Grant(base, bytes.size());
+  }
+  void OnEnd(Http2Stream* base) override {
+    static_cast<ClientStream*>(base)->ended = true;
+  }
+  void OnSent(Http2Stream*, std::size_t) override {}
+  void OnClosed(Http2Stream* base, Http2Error error, bool) override {
+    static_cast<ClientStream*>(base)->reset = error != Http2Error::kNoError;
+    static_cast<ClientStream*>(base)->error = error;
+  }
+  void OnGoAway(std::int32_t, Http2Error error, std::string_view) override {
+    goaway = true;
+    goaway_error = error;
+  }
+
+  static std::string Message(std::size_t size, char flag = 0) {
+    std::string bytes(1, flag);
+    bytes += testing::BigEndian(size, 4);
+    return bytes + std::string(size, 'm');
+  }
+
+  void Open(ClientStream* stream, std::string_view method,
+            std::vector<Http2Field> more = {},
+            std::string_view type = "application/grpc",
+            std::string_view verb = "POST") {
+    std::vector<Http2Field> fields = {
+        {":method", verb},      {":scheme", "http"}, {":path", method},
+        {":authority", "here"}, {"te", "trailers"},  {"content-type", type}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    ASSERT_TRUE(client->Open(stream, fields, /*end=*/false));
+  }
+
+  // What the client has to say reaches the protocol. Requests that it cuts are
+  // in `requests`.
+  void Serve(std::size_t piece = 1 << 20) {
+    for (;;) {
+      Buffer bytes = client->Flush();
+      const std::string answer = sink.Take();
+      if (bytes.empty() && answer.empty()) return;
+      if (!answer.empty()) {
+        static_cast<void>(client->Receive(CreateBufferSlow(answer)));
+      }
+      Buffer in = SlicedBuffer(FlattenSlow(bytes), piece);
+      while (!in.empty()) {
+        auto request = std::make_unique<InboundRequest>();
+        std::size_t need = 0;
+        result = protocol->Cut(in, request.get(), &need, &error);
+        if (result == CutResult::kMessage) {
+          requests.push_back(std::move(request));
+        } else if (result != CutResult::kHandled) {
+          break;
+        }
+      }
+      ASSERT_TRUE(in.empty() || result == CutResult::kError);
+    }
+  }
+
+  void Answer(OutboundResponse&& response) {
+    ASSERT_FALSE(requests.empty());
+    protocol->Write(requests.back()->ticket, std::move(response));
+    Serve();
+  }
+
+  // Declared in this order: streams call their wires.
+  TestSink sink;
+  std::unique_ptr<ServerProtocol> protocol;
+  std::unique_ptr<Http2Session> client;
+  std::vector<std::unique_ptr<InboundRequest>> requests;
+  CutResult result = CutResult::kNeedMore;
+  std::string error;
+  bool goaway = false;
+  Http2Error goaway_error = Http2Error::kNoError;
+};
+
+TEST_F(GrpcServerProtocolTest, IsKnownByItsPreface) {
+  const auto cut = [&](std::string_view bytes) {
+    Buffer in = CreateBufferSlow(bytes);
+    InboundRequest request;
+    std::size_t need = 0;
+    return protocol->Cut(in, &request, &need, &error);
+  };
+  EXPECT_EQ(cut("P"), CutResult::kUnsure);
+  EXPECT_EQ(cut("PRI"), CutResult::kUnsure);
+  EXPECT_EQ(cut("PRI "), CutResult::kNeedMore);
+  EXPECT_EQ(cut(Http2Session::kPreface.substr(0, 23)), CutResult::kNeedMore);
+  EXPECT_EQ(cut("POST / HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(cut("PRI * HTTP/1.1\r\n"), CutResult::kNotMine);
+  EXPECT_EQ(cut("FRPC"), CutResult::kNotMine);
+  EXPECT_EQ(cut(Http2Session::kPreface), CutResult::kHandled);
+}
+
+TEST_F(GrpcServerProtocolTest, CutsUnaryRequests) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary",
+       {{"grpc-timeout", "1500u"},
+        {"grpc-accept-encoding", "gzip"},
+        {"key", "value"},
+        {"key-bin", "AAE"}});
+  client->SendData(&stream, CreateBufferSlow(Message(3)));
+  client->SendEnd(&stream);
+  Serve();
+  ASSERT_EQ(requests.size(), 1u);
+  const InboundRequest& request = *requests[0];
+  EXPECT_EQ(request.head.method, "a.B.Unary");
+  EXPECT_EQ(request.head.timeout_ms, 2u);
+  EXPECT_EQ(request.head.acceptable_compressions,
+            ParseGrpcAcceptEncoding("gzip"));
+  EXPECT_EQ(FlattenSlow(request.body), "mmm");
+  ASSERT_NE(request.metadata, nullptr);
+  EXPECT_EQ(request.metadata->Get("key"), "value");
+  EXPECT_EQ(request.metadata->Get("key-bin"), std::string_view("\0\1", 2));
+  EXPECT_EQ(request.metadata->size(), 2u);
+
+  Metadata metadata;
+  ASSERT_TRUE(metadata.Add("answer-bin", std::string_view("\0\1", 2)).ok());
+  Answer({.body = CreateBufferSlow("reply"), .metadata = &metadata});
+  EXPECT_EQ(stream.head,
+            ":status=200;content-type=application/grpc;answer-bin=AAE;\n\n");
+  EXPECT_EQ(stream.data, std::string("\0\0\0\0\5reply", 10));
+  EXPECT_EQ(stream.trailers, "grpc-status=0;");
+  EXPECT_TRUE(stream.ended);
+  EXPECT_FALSE(stream.reset);
+}
+
+TEST_F(GrpcServerProtocolTest, FailuresAreAllInTheHead) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(0)));
+  client->SendEnd(&stream);
+  Serve();
+  Answer({.status = 2000, .description = "r\xc3\xa9sum\xc3\xa9 100%"});
+  EXPECT_EQ(stream.head,
+            ":status=200;content-type=application/grpc;grpc-status=2;"
+            "grpc-message=r%C3%A9sum%C3%A9 100%25;rpc-error-code=2000;\n");
+  EXPECT_TRUE(stream.ended);
+}
+
+TEST_F(GrpcServerProtocolTest, GivesOneRequestAtATime) {
+  ClientStream streams[5];
+  for (ClientStream& stream : streams) {
+    Open(&stream, "/a.B/Unary");
+    client->SendData(&stream, CreateBufferSlow(Message(10)));
+    client->SendEnd(&stream);
+  }
+  Serve();
+  EXPECT_EQ(requests.size(), 5u);
+}
+
+TEST_F(GrpcServerProtocolTest, BytesMayComeOneByOne) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(1000)));
+  client->SendEnd(&stream);
+  Serve(/*piece=*/1);
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0]->body.size(), 1000u);
+}
+
+TEST_F(GrpcServerProtocolTest, CountsRequestsThatAreIncomplete) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(1000).substr(0, 600)));
+  Serve();
+  EXPECT_TRUE(protocol->WithinMessage());
+  EXPECT_EQ(protocol->KeptOfMessage(), 600u);
+  client->SendReset(&stream, Http2Error::kCancel);
+  Serve();
+  EXPECT_FALSE(protocol->WithinMessage());
+  EXPECT_EQ(protocol->KeptOfMessage(), 0u);
+  EXPECT_EQ(sink.stops, 0);  // No call has begun.
+  EXPECT_TRUE(requests.empty());
+}
+
+TEST_F(GrpcServerProtocolTest, RefusesWhatItCantServe) {
+  const auto head_for = [&](std::string_view path,
+                            std::vector<Http2Field> more = {},
+                            std::string_view type = "application/grpc",
+                            std::string_view verb = "POST") {
+    ClientStream stream;
+    Open(&stream, path, std::move(more), type, verb);
+    client->SendEnd(&stream);
+    Serve();
+    EXPECT_TRUE(stream.ended) << path;
+    EXPECT_TRUE(requests.empty()) << path;
+    return stream.head;
+  };
+  EXPECT_EQ(head_for("/a.B/Unary", {}, "text/html"), ":status=415;\n");
+  EXPECT_EQ(head_for("/a.B/Unary", {}, "application/grpc", "PUT"),
+            ":status=405;\n");
+  const auto has = [&](const std::string& head, std::string_view part) {
+    EXPECT_NE(head.find(part), std::string::npos) << head;
+  };
+  has(head_for("/nothing"), "grpc-status=12;");
+  has(head_for("/a.B/Unary", {{"grpc-timeout", "soon"}}), "grpc-status=13;");
+  has(head_for("/a.B/Unary", {{"grpc-encoding", "best"}}), "grpc-status=12;");
+  has(head_for("/a.B/Unary", {{"grpc-encoding", "best"}}),
+      "grpc-accept-encoding=identity,");
+  has(head_for("/a.B/Unary"), "grpc-status=13;");  // No message.
+}
+
+TEST_F(GrpcServerProtocolTest, UnknownMethodsNeedNoMessage) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Nothing");
+  Serve();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0]->head.method, "a.B.Nothing");
+  Answer({.status = STATUS_METHOD_NOT_FOUND, .description = "no"});
+  EXPECT_NE(stream.head.find("grpc-status=12;"), std::string::npos);
+  EXPECT_TRUE(stream.ended);
+  EXPECT_FALSE(stream.reset);
+}
+
+TEST_F(GrpcServerProtocolTest, RefusesLargeMessagesBeforeTheyCome) {
+  Remake({.max_packet_size = 1000});
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(1001).substr(0, 100)));
+  Serve();
+  EXPECT_NE(stream.head.find("grpc-status=8;"), std::string::npos)
+      << stream.head;
+  EXPECT_TRUE(stream.ended);
+  EXPECT_EQ(protocol->KeptOfMessage(), 0u);
+}
+
+TEST_F(GrpcServerProtocolTest, LargeMessagesGetTheWindowTheyNeed) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(3'000'000)));
+  client->SendEnd(&stream);
+  Serve();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0]->body.size(), 3'000'000u);
+}
+
+TEST_F(GrpcServerProtocolTest, BoundsMetadata) {
+  Remake({.metadata = {.entries = 3, .bytes = 1000}});
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary", {{"a", "1"}, {"b", "1"}, {"c", "1"}, {"d", "1"}});
+  Serve();
+  EXPECT_NE(stream.head.find("grpc-status=8;"), std::string::npos)
+      << stream.head;
+  ClientStream large;
+  const std::string value(20'000, 'v');
+  Open(&large, "/a.B/Unary", {{"large", value}});
+  Serve();
+  EXPECT_TRUE(large.reset);
+  EXPECT_EQ(large.error, Http2Error::kEnhanceYourCalm);
+  EXPECT_TRUE(requests.empty());
+}
+
+TEST_F(GrpcServerProtocolTest, BoundsStreams) {
+  Remake({.max_pipeline = 3});
+  ClientStream streams[5];
+  for (ClientStream& stream : streams) {
+    Open(&stream, "/a.B/Unary");
+    client->SendData(&stream, CreateBufferSlow(Message(10)));
+    client->SendEnd(&stream);
+  }
+  Serve();
+  // A client that doesn't know the limit yet is refused, and ours waits.
+  EXPECT_LE(requests.size(), 3u);
+  std::size_t served = 0;
+  while (served != requests.size()) {
+    protocol->Write(requests[served++]->ticket, {});
+    Serve();
+  }
+  for (const ClientStream& stream : streams) {
+    EXPECT_TRUE(stream.ended || stream.error == Http2Error::kRefusedStream);
+  }
+}
+
+TEST_F(GrpcServerProtocolTest, KnowsCallersThatHaveLeft) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(1)));
+  client->SendEnd(&stream);
+  Serve();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_FALSE(protocol->CallerLeft(requests[0]->ticket));
+  client->SendReset(&stream, Http2Error::kCancel);
+  Serve();
+  EXPECT_EQ(sink.stops, 1);
+  EXPECT_TRUE(protocol->CallerLeft(requests[0]->ticket));
+  protocol->Write(requests[0]->ticket, {});
+  EXPECT_EQ(sink.Take(), "");
+  EXPECT_FALSE(protocol->CallerLeft(requests[0]->ticket));
+}
+
+TEST_F(GrpcServerProtocolTest, CarriesStreams) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream", {{"grpc-timeout", "3S"}});
+  client->SendData(&stream, CreateBufferSlow(Message(5) + Message(6)));
+  Serve();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_NE(requests[0]->stream, nullptr);
+  EXPECT_EQ(sink.timeout_ms, 3000u);
+  EXPECT_EQ(sink.receiver->said, "message 5\nmessage 6\n");
+
+  EXPECT_TRUE(sink.wire->SendMessage(CreateBufferSlow("one"), false));
+  EXPECT_EQ(sink.wire->TakeCredit(), 8u);
+  EXPECT_EQ(sink.wire->TakeCredit(), 0u);
+  Serve();
+  EXPECT_EQ(stream.data, std::string("\0\0\0\0\3one", 8));
+  client->SendEnd(&stream);
+  Serve();
+  EXPECT_EQ(sink.receiver->said, "message 5\nmessage 6\nend\n");
+  EXPECT_TRUE(sink.wire->SendEnd(flare::Status()));
+  Serve();
+  EXPECT_EQ(stream.trailers, "grpc-status=0;");
+  EXPECT_TRUE(stream.ended);
+}
+
+TEST_F(GrpcServerProtocolTest, StreamsHaveMetadataAtBothEnds) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  Serve();
+  Metadata initial;
+  ASSERT_TRUE(initial.Add("first", "1").ok());
+  Metadata trailing;
+  ASSERT_TRUE(trailing.Add("last", "2").ok());
+  EXPECT_TRUE(
+      sink.wire->AddMetadata(StreamWire::MetadataPlace::kInitial, initial));
+  EXPECT_TRUE(sink.wire->SendMessage(CreateBufferSlow("m"), false));
+  EXPECT_TRUE(
+      sink.wire->AddMetadata(StreamWire::MetadataPlace::kTrailing, trailing));
+  EXPECT_TRUE(sink.wire->SendEnd(flare::Status(STATUS_TIMEOUT, "late")));
+  Serve();
+  EXPECT_NE(stream.head.find("first=1;"), std::string::npos);
+  EXPECT_EQ(stream.trailers, "grpc-status=4;grpc-message=late;last=2;");
+}
+
+TEST_F(GrpcServerProtocolTest, WritersWaitForThePeersWindow) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  Serve();
+  const std::string large(200'000, 'l');
+  EXPECT_TRUE(sink.wire->SendMessage(CreateBufferSlow(large), false));
+  // As much as the windows of the connection and the stream had, which the
+  // client's replies open again.
+  EXPECT_EQ(sink.wire->TakeCredit(), 65'536u);
+  Serve();
+  EXPECT_EQ(stream.data.size(), 200'005u);
+  EXPECT_EQ(sink.receiver->credit, 200'005u - 65'536u);
+}
+
+TEST_F(GrpcServerProtocolTest, ReadersHoldTheirStreamBack) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  for (int i = 0; i != 20; ++i) {
+    client->SendData(&stream, CreateBufferSlow(Message(10'000)));
+  }
+  Serve();
+  const std::size_t at_first = sink.receiver->said.size();
+  EXPECT_GT(at_first, 0u);
+  EXPECT_LE(at_first, std::string("message 10000\n").size() * 10);
+  // Others go on.
+  ClientStream other;
+  Open(&other, "/a.B/Unary");
+  client->SendData(&other, CreateBufferSlow(Message(1)));
+  client->SendEnd(&other);
+  Serve();
+  EXPECT_EQ(requests.size(), 2u);
+  sink.wire->SendCredit(6 * 10'005);
+  Serve();
+  EXPECT_GT(sink.receiver->said.size(), at_first);
+}
+
+TEST_F(GrpcServerProtocolTest, ResetsAndLossesReachTheStream) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  Serve();
+  client->SendReset(&stream, Http2Error::kCancel);
+  Serve();
+  EXPECT_EQ(sink.receiver->said, "reset: the caller gave the call up\n");
+  sink.receiver->said.clear();
+  sink.wire.reset();
+
+  ClientStream next;
+  Open(&next, "/a.B/Stream");
+  Serve();
+  protocol->EndInput();
+  EXPECT_EQ(sink.receiver->said, "lost\n");
+  Serve();
+  EXPECT_TRUE(goaway);
+  EXPECT_EQ(goaway_error, Http2Error::kNoError);
+  protocol->OnClosed(flare::Status(1, "gone"));
+  EXPECT_EQ(sink.receiver->said, "lost\nreset: gone\n");
+}
+
+TEST_F(GrpcServerProtocolTest, BadMessagesEndTheStream) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  client->SendData(&stream, CreateBufferSlow(Message(3, /*flag=*/7)));
+  Serve();
+  EXPECT_TRUE(sink.receiver->said.starts_with("reset: grpc: a message"));
+  EXPECT_TRUE(stream.ended);
+  EXPECT_FALSE(sink.wire->SendMessage(CreateBufferSlow("m"), false) &&
+               !sink.Take().empty());
+
+  sink.wire.reset();
+  ClientStream cut_short;
+  Open(&cut_short, "/a.B/Stream");
+  client->SendData(&cut_short, CreateBufferSlow(Message(3).substr(0, 6)));
+  client->SendEnd(&cut_short);
+  Serve();
+  EXPECT_NE((cut_short.head + cut_short.trailers).find("grpc-status=13;"),
+            std::string::npos);
+}
+
+TEST_F(GrpcServerProtocolTest, AWireThatIsDroppedResetsItsStream) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  Serve();
+  sink.wire.reset();
+  Serve();
+  EXPECT_TRUE(stream.reset);
+}
+
+TEST_F(GrpcServerProtocolTest, GarbageIsAnError) {
+  Serve();
+  Buffer in = CreateBufferSlow(std::string("\0\0\1\0\0\0\0\0\0x", 10));
+  InboundRequest request;
+  std::size_t need = 0;
+  EXPECT_EQ(protocol->Cut(in, &request, &need, &error), CutResult::kError);
+  EXPECT_TRUE(error.starts_with("HTTP/2: ")) << error;
+  static_cast<void>(client->Receive(CreateBufferSlow(sink.Take())));
+  EXPECT_EQ(goaway_error, Http2Error::kProtocolError);
+}
+
+TEST_F(GrpcServerProtocolTest, FloodsEndTheConnection) {
+  Serve();
+  for (int i = 0; i != 30'000; ++i) client->Ping();
+  Serve();
+  EXPECT_EQ(result, CutResult::kError);
+  EXPECT_TRUE(error.starts_with("HTTP/2: ")) << error;
+}
+
+TEST_F(GrpcServerProtocolTest, AClientThatLeavesEndsTheConnection) {
+  Serve();
+  client->SendGoAway(Http2Error::kNoError, "bye");
+  Serve();
+  EXPECT_TRUE(sink.closed());
+}
+
+}  // namespace
+}  // namespace flare::rpc
