@@ -114,6 +114,11 @@ class GrpcTest(unittest.TestCase):
         got = dict(call.initial_metadata())
         self.assertEqual(got[INITIAL], 'text')
         self.assertEqual(got[TRAILING], binary)
+        call = self.duplex(iter([self.want(1)]), timeout=PATIENCE_S,
+                           metadata=((INITIAL, 'text'), (TRAILING, binary)))
+        self.assertEqual(len(list(call)), 1)
+        self.assertEqual(dict(call.initial_metadata())[INITIAL], 'text')
+        self.assertEqual(dict(call.trailing_metadata())[TRAILING], binary)
 
     def test_status_and_message(self):
         pb = self.pb

@@ -19,6 +19,7 @@
 
 #include "example/grpc/testing.flare.pb.h"
 #include "flare/base/endpoint.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/rpc/grpc/grpc_status.h"
@@ -44,8 +45,8 @@ using grpc::testing::StreamingInputCallResponse;
 using grpc::testing::StreamingOutputCallRequest;
 using grpc::testing::StreamingOutputCallResponse;
 
-constexpr std::string_view kEchoed[] = {"x-grpc-test-echo-initial",
-                                        "x-grpc-test-echo-trailing-bin"};
+constexpr std::string_view kInitial = "x-grpc-test-echo-initial";
+constexpr std::string_view kTrailing = "x-grpc-test-echo-trailing-bin";
 constexpr char kWait[] = "x-test-wait-for-cancellation";
 constexpr int kMaxResponse = 64 << 20;
 
@@ -54,17 +55,28 @@ void Print(const std::string& line) {
   std::fflush(stdout);
 }
 
+void Echo(std::string_view name, RpcServerController* controller) {
+  if (const auto value = controller->GetRequestMetadata().Get(name)) {
+    controller->AddResponseMetadata(name, *value);
+  }
+}
+
 // False: the call is over.
-bool WaitAsAsked(const RpcServerController& controller) {
-  if (!controller.GetRequestMetadata().Contains(kWait)) return true;
+bool WaitAsAsked(RpcServerController* controller) {
+  if (!controller->GetRequestMetadata().Contains(kWait)) return true;
   Print("waiting");
-  while (!controller.IsCanceled()) {
-    if (!flare::this_fiber::SleepFor(controller.GetStopToken(),
+  while (!controller->IsCanceled()) {
+    if (!flare::this_fiber::SleepFor(controller->GetStopToken(),
                                      std::chrono::hours(1))) {
       break;
     }
   }
   Print("cancelled");
+  const bool late = flare::fiber::ExecutionContext::Current()->stop_cause() ==
+                    flare::fiber::StopCause::kDeadline;
+  controller->SetFailed(
+      StatusFromGrpc(late ? GrpcCode::kDeadlineExceeded : GrpcCode::kCancelled),
+      "The call was given up.");
   return false;
 }
 
@@ -88,17 +100,14 @@ bool SetPayload(int size, Payload* payload, RpcServerController* controller) {
 class TestServiceImpl final : public grpc::testing::SyncTestService {
   void EmptyCall(const Empty&, Empty*,
                  RpcServerController* controller) override {
-    static_cast<void>(WaitAsAsked(*controller));
+    static_cast<void>(WaitAsAsked(controller));
   }
 
   void UnaryCall(const SimpleRequest& request, SimpleResponse* response,
                  RpcServerController* controller) override {
-    for (const std::string_view name : kEchoed) {
-      if (const auto value = controller->GetRequestMetadata().Get(name)) {
-        controller->AddResponseMetadata(name, *value);
-      }
-    }
-    if (!WaitAsAsked(*controller)) return;
+    Echo(kInitial, controller);
+    Echo(kTrailing, controller);
+    if (!WaitAsAsked(controller)) return;
     if (FailAsAsked(request.response_status(), controller)) return;
     if (request.response_compressed().value()) {
       controller->SetCompressionAlgorithm(flare::CompressionAlgorithm::kGzip);
@@ -126,9 +135,11 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
   void FullDuplexCall(StreamReader<StreamingOutputCallRequest> reader,
                       StreamWriter<StreamingOutputCallResponse> writer,
                       RpcServerController* controller) override {
+    Echo(kInitial, controller);
     for (const StreamingOutputCallRequest& request : reader) {
       if (!Answer(request, &writer, controller)) return;
     }
+    Echo(kTrailing, controller);  // Behind the first message: with the status.
     writer.Close();
   }
 
@@ -155,7 +166,7 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
   static bool Answer(const StreamingOutputCallRequest& request,
                      StreamWriter<StreamingOutputCallResponse>* writer,
                      RpcServerController* controller) {
-    if (!WaitAsAsked(*controller)) return false;
+    if (!WaitAsAsked(controller)) return false;
     if (FailAsAsked(request.response_status(), controller)) return false;
     for (const auto& parameters : request.response_parameters()) {
       if (parameters.interval_us() > 0 &&

@@ -154,6 +154,13 @@ class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
     }
   }
 
+  static OutboundResponse Failure(int status, std::string_view text) {
+    OutboundResponse response;
+    response.status = status;
+    response.description = text;
+    return response;
+  }
+
   void Answer(OutboundResponse&& response) {
     ASSERT_FALSE(requests.empty());
     protocol->Write(requests.back()->ticket, std::move(response));
@@ -212,7 +219,10 @@ TEST_F(GrpcServerProtocolTest, CutsUnaryRequests) {
 
   Metadata metadata;
   ASSERT_TRUE(metadata.Add("answer-bin", std::string_view("\0\1", 2)).ok());
-  Answer({.body = CreateBufferSlow("reply"), .metadata = &metadata});
+  OutboundResponse response;
+  response.body = CreateBufferSlow("reply");
+  response.metadata = &metadata;
+  Answer(std::move(response));
   EXPECT_EQ(stream.head,
             ":status=200;content-type=application/grpc;answer-bin=AAE;\n\n");
   EXPECT_EQ(stream.data, std::string("\0\0\0\0\5reply", 10));
@@ -227,7 +237,7 @@ TEST_F(GrpcServerProtocolTest, FailuresAreAllInTheHead) {
   client->SendData(&stream, CreateBufferSlow(Message(0)));
   client->SendEnd(&stream);
   Serve();
-  Answer({.status = 2000, .description = "r\xc3\xa9sum\xc3\xa9 100%"});
+  Answer(Failure(2000, "r\xc3\xa9sum\xc3\xa9 100%"));
   EXPECT_EQ(stream.head,
             ":status=200;content-type=application/grpc;grpc-status=2;"
             "grpc-message=r%C3%A9sum%C3%A9 100%25;rpc-error-code=2000;\n");
@@ -303,7 +313,7 @@ TEST_F(GrpcServerProtocolTest, UnknownMethodsNeedNoMessage) {
   Serve();
   ASSERT_EQ(requests.size(), 1u);
   EXPECT_EQ(requests[0]->head.method, "a.B.Nothing");
-  Answer({.status = STATUS_METHOD_NOT_FOUND, .description = "no"});
+  Answer(Failure(STATUS_METHOD_NOT_FOUND, "no"));
   EXPECT_NE(stream.head.find("grpc-status=12;"), std::string::npos);
   EXPECT_TRUE(stream.ended);
   EXPECT_FALSE(stream.reset);
