@@ -20,15 +20,13 @@
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
-namespace {
 
-// Where the caller waits.
+// Where the caller waits. A member of a class that others name, and so not in
+// the anonymous namespace.
 struct Opened {
   fiber::Event event;
   RefPtr<CallStream> stream;
 };
-
-}  // namespace
 
 // On the interceptors' fiber.
 class InterceptedStream {
