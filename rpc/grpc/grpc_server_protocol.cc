@@ -97,6 +97,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   std::size_t kept = 0;       // Bytes of an incomplete message.
   std::size_t advanced = 0;   // Granted before the receiver did.
   std::size_t ungranted = 0;  // Received.
+  std::size_t counted = 0;    // Of a reply that waits: by the server.
   std::size_t credit = 0;     // [GS5]
   RefPtr<StreamReceiver> receiver;
 };
@@ -716,6 +717,7 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
   auto* const stream = static_cast<Stream*>(base);
   const Phase phase = stream->phase;
   Leave(stream, Phase::kAnswered);
+  if (stream->counted != 0) sink()->CountHeld(stream->counted, 0);
   if (phase == Phase::kStreaming && reading_ && stream->receiver != nullptr &&
       error != Http2Error::kNoError) {
     events_.push_back(
@@ -854,6 +856,12 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
   }
   Buffer out = session_->Flush();
   if (!out.empty()) sink()->Write(std::move(out));
+  // The peer's windows are full. Its streams bound how many replies wait.
+  if (Stream* const waiting = Find(ticket.stream);
+      waiting != nullptr && waiting->queued() != 0) [[unlikely]] {
+    waiting->counted = waiting->queued();
+    sink()->CountHeld(0, waiting->counted);
+  }
 }
 
 // --------------------------------------------------------------------------

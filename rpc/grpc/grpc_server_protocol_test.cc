@@ -1,5 +1,6 @@
 #include "flare/rpc/grpc/grpc_server_protocol.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -44,6 +45,10 @@ class TestSink final : public RecordingSink {
     return name == "a.B.Stream" ? MethodKind::kStreaming : MethodKind::kUnknown;
   }
   void StopLeftCalls() override { ++stops; }
+  void CountHeld(std::size_t before, std::size_t after) override {
+    held += after - before;
+    most_held = std::max(most_held, held);
+  }
   RefPtr<StreamReceiver> OpenStream(
       const StreamOpening& opening,
       std::unique_ptr<StreamWire> new_wire) override {
@@ -54,6 +59,8 @@ class TestSink final : public RecordingSink {
   }
 
   int stops = 0;
+  std::size_t held = 0;
+  std::size_t most_held = 0;
   std::uint32_t timeout_ms = 0;
   RefPtr<TestReceiver> receiver = MakeRefCounted<TestReceiver>();
   std::unique_ptr<StreamWire> wire;
@@ -241,6 +248,21 @@ TEST_F(GrpcServerProtocolTest, FailuresAreAllInTheHead) {
   EXPECT_EQ(stream.head,
             ":status=200;content-type=application/grpc;grpc-status=2;"
             "grpc-message=r%C3%A9sum%C3%A9 100%25;rpc-error-code=2000;\n");
+  EXPECT_TRUE(stream.ended);
+}
+
+TEST_F(GrpcServerProtocolTest, CountsRepliesThatWaitForTheWindow) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(0)));
+  client->SendEnd(&stream);
+  Serve();
+  OutboundResponse response;
+  response.body = CreateBufferSlow(std::string(200'000, 'r'));
+  Answer(std::move(response));
+  EXPECT_EQ(sink.most_held, 200'005u - 65'536u);
+  EXPECT_EQ(sink.held, 0u);
+  EXPECT_EQ(stream.data.size(), 200'005u);
   EXPECT_TRUE(stream.ended);
 }
 
