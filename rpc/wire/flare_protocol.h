@@ -1,7 +1,7 @@
 // The `flare` protocol: a header of 16 bytes (four little-endian numbers: the
 // magic "CPRF", sizes of meta, body and attachment), then these three parts.
-// The meta is an RpcMeta (rpc_meta.h). Unary calls; many at once on a
-// connection, replies in any order.
+// The meta is an RpcMeta (rpc_meta.h). Many calls at once on a connection,
+// replies in any order; streams are in flare_streams.h.
 //
 // What a request must be, and what happens otherwise:
 //   - A meta of more than 64 KiB, or one without a correlation id: the
@@ -11,7 +11,9 @@
 //     connection goes on; with more than Limits::max_skipped it is closed.
 //   - A malformed meta, an unknown method_type or compression algorithm, no
 //     request_meta, no method name, NO_PAYLOAD: STATUS_MALFORMED_DATA.
-//   - A stream (method_type 2): STATUS_NOT_SUPPORTED.
+//   - A stream (method_type 2) to a server that has none: STATUS_NOT_SUPPORTED.
+//   - More packets of streams that are over than they account for: the
+//     connection is closed (late_frames.h).
 // The client judges responses alike: the call they belong to fails with
 // STATUS_MALFORMED_DATA and a text.
 #ifndef FLARE_RPC_WIRE_FLARE_PROTOCOL_H_

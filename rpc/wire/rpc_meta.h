@@ -24,11 +24,15 @@ inline constexpr std::uint64_t kFlagEndOfStream = 2;
 inline constexpr std::uint64_t kFlagNoPayload = 4;
 
 // Fields of our own, which published peers pass over.
-//   1001 metadata  entries, of requests and replies
+//   1001 metadata  entries, of requests and replies; of a stream in the first
+//                packet of the caller, and in the first and the last one of the
+//                server
 //   1011 hello   "I know these fields"
 //   1012 window  bytes of messages that the sender takes on this stream before
 //                it grants more; in the first packet of either direction. Who
-//                has sent one heeds that of the other
+//                has sent one heeds that of the other. On a connection of its
+//                own (ids below 2^32) a caller sends without limit until it has
+//                the server's, which comes at once, in a packet of its own
 //   1013 credit  so many bytes more
 //   1014 reset   the caller gives the stream up, with this status
 
