@@ -194,6 +194,7 @@ void RpcClientController::TakeWishesOf(const RpcClientController& other) {
   timeout_kind_ = other.timeout_kind_;
   timeout_ns_ = other.timeout_ns_;
   wait_for_ready_ = other.wait_for_ready_;
+  wait_for_ready_set_ = other.wait_for_ready_set_;
   inherits_context_ = other.inherits_context_;
   if (other.bytes_ == nullptr) return;
   ForBytes().request_metadata = other.bytes_->request_metadata;
