@@ -85,9 +85,15 @@ class ClientProtocol {
   virtual ProtocolTraits traits() const = 0;
   virtual PayloadFormat format() const = 0;
 
-  // Appends the request to *out. Fails, having appended nothing, with
-  // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED (attachment, metadata) or
-  // STATUS_SERIALIZE_REQUEST (a part over 4 GiB). Thread-safe, doesn't block.
+  // Where the connection takes bytes. Once, before all else; not on objects
+  // that are asked for the three above alone.
+  virtual void SetOutput(StreamOutput* /*output*/) {}
+
+  // Appends the request to *out, or nothing, if it went to the output itself
+  // because its place among others matters. Fails, having appended nothing,
+  // with STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED (attachment,
+  // metadata) or STATUS_SERIALIZE_REQUEST (a part over 4 GiB). Thread-safe,
+  // doesn't block.
   virtual flare::Status Write(OutboundRequest&& request,
                               BufferBuilder* out) const = 0;
 
@@ -103,11 +109,17 @@ class ClientProtocol {
   // As ServerProtocol::Parse.
   virtual ParseResult Parse(InboundResponse* response) const = 0;
 
+  // Nobody waits any more for the reply to a request that Write() has taken.
+  // Any thread; doesn't block.
+  virtual void Abandon(std::uint64_t /*correlation_id*/) {}
+
   // Whether the protocol has streaming calls.
   virtual bool has_streams() const { return false; }
   // The peer has shown that its streams may share connections with other calls.
   // Until then each needs one of its own. Any thread.
   virtual bool streams_can_share() const { return false; }
+  // Some have begun and aren't over. Any thread.
+  virtual bool HasOpenStreams() const { return false; }
   // A stream, which is known to the protocol from StreamWire::Begin() on; its
   // messages come inside Cut(). Null: the protocol has none. Any thread;
   // doesn't block.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "flare/base/named_registry.h"
+#include "flare/rpc/grpc/grpc_client_protocol.h"
 #include "flare/rpc/grpc/grpc_server_protocol.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/wire/baidu_std_protocol.h"
@@ -56,6 +57,7 @@ ClientRegistry& Clients() {
       {"baidu-std", NewBaiduStdClientProtocol},
       {"bolt", NewBoltClientProtocol},
       {"flare", NewFlareClientProtocol},
+      {"grpc", NewGrpcClientProtocol},
       {"http", HttpClientFactory(PayloadFormat::kProtobuf)},
       {"http+pb", HttpClientFactory(PayloadFormat::kProtobuf)},
       {"http+pb-text", HttpClientFactory(PayloadFormat::kProtobufText)},

@@ -8,7 +8,7 @@
 //   }
 //
 // Known from the start: "flare", "http+pb", "http+pb-text",
-// "http+proto3-json", "baidu-std", "bolt", "trpc", and "http" and "grpc" on the
+// "http+proto3-json", "baidu-std", "bolt", "trpc", "grpc", and "http" on the
 // server side. Others are added with RegisterServerProtocol /
 // RegisterClientProtocol before the servers are set up, and the channels
 // opened, that name them.

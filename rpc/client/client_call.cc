@@ -270,6 +270,8 @@ bool ClientCall::FinishAttempt() {
   controller_->EndAttempt(this);  // [CA3]
   Evaluate();
   if (connection_ != nullptr) {
+    if (outcome_ != Outcome::kReply) [[unlikely]]
+      AbandonRequest();
     if (outcome_ == Outcome::kTimer) [[unlikely]] {
       const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
       try {
@@ -289,6 +291,15 @@ bool ClientCall::FinishAttempt() {
   }
   failure_ = flare::Status();
   return false;
+}
+
+// The protocol may tell the server that nobody waits for the reply.
+void ClientCall::AbandonRequest() {
+  if (id_ == 0) return;
+  try {
+    connection_->protocol().Abandon(id_);
+  } catch (const std::bad_alloc&) {  // It answers in vain.
+  }
 }
 
 bool ClientCall::DecideRetry() {

@@ -107,6 +107,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void WaitForEnd();
   [[nodiscard]] bool FinishAttempt();
   bool WaitsForReady() const;
+  [[gnu::cold, gnu::noinline]] void AbandonRequest();
   std::int64_t Patience() const;
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);

@@ -63,6 +63,7 @@ ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
       stream_(io::StreamConnection::Connect(
           set_->key().peer.endpoint, group, this,
           StreamOptions(settings().max_packet_size))) {
+  protocol_->SetOutput(this);
   ConnectionBorn();
 }
 
@@ -156,7 +157,7 @@ bool ClientConnection::OnData(Buffer& in, std::size_t* need,
   fiber::SubmitAll(std::move(ready));
   // Others may have been answered before the server decided so, in whatever
   // order: their replies, or the end, are awaited.
-  if (ok && last_reply_ && calls_.Empty()) {
+  if (ok && last_reply_ && calls_.Empty() && !protocol_->HasOpenStreams()) {
     *error = "the server ended it with its last reply";
     return false;
   }

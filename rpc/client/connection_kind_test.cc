@@ -114,7 +114,7 @@ TEST_P(KindsOfProtocolTest, PooledConnectionsCarryOneCallAtATime) {
 INSTANTIATE_TEST_SUITE_P(Protocols, KindsOfProtocolTest,
                          ::testing::Values("flare", "http+pb", "http+pb-text",
                                            "http+proto3-json", "baidu-std",
-                                           "bolt", "trpc"),
+                                           "bolt", "grpc", "trpc"),
                          [](const auto& test) {
                            std::string name = test.param;
                            for (char& c : name) {

@@ -100,7 +100,13 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
        .on_detached = [connection] { connection->Release(/*clean=*/false); }});
   if (controller != nullptr) controller->remote_peer_ = connection->peer();
   if (!stream->Start(std::move(wire), connection->output())) {
-    stream->OnReset(connection->close_reason());
+    flare::Status why = connection->close_reason();
+    if (why.ok()) {
+      why = flare::Status(STATUS_OUT_OF_SERVICE,
+                          "the server takes no further calls on this "
+                          "connection");
+    }
+    stream->OnReset(why);
     return stream;
   }
   if (controller != nullptr) controller->BindStream(stream);

@@ -167,9 +167,21 @@ TEST(GrpcMessages, AreCutWhereverTheyAreSplit) {
       }
     }
     EXPECT_EQ(next, sent.size());
+    EXPECT_EQ(cutter.missing(), 0u);
     EXPECT_TRUE(cutter.empty());
     EXPECT_EQ(cutter.Next(&message, &error), Result::kNeedMore);
   }
+}
+
+TEST(GrpcMessages, SayWhatTheyLack) {
+  GrpcMessageCutter cutter(10, "some_option");
+  EXPECT_EQ(cutter.missing(), 0u);
+  cutter.Add(std::string_view("\0\0\0", 3));
+  EXPECT_EQ(cutter.missing(), 2u);
+  cutter.Add(std::string_view("\0\x07xyz", 5));
+  EXPECT_EQ(cutter.missing(), 4u);
+  cutter.Add("abcd");
+  EXPECT_EQ(cutter.missing(), 0u);
 }
 
 TEST(GrpcMessages, WhatIsTooLargeIsRefusedByItsPrefix) {

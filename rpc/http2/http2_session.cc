@@ -200,6 +200,22 @@ class Http2Session::Callbacks {
           }
           self->AdmitControlFrame();
           return 0;
+        case NGHTTP2_WINDOW_UPDATE:
+          stream = StreamOf(session, frame->hd.stream_id);
+          if (stream != nullptr) {
+            self->handler_->OnWindow(
+                stream, static_cast<std::size_t>(
+                            frame->window_update.window_size_increment));
+          }
+          self->AdmitControlFrame();
+          return 0;
+        case NGHTTP2_SETTINGS:
+          if ((frame->hd.flags & NGHTTP2_FLAG_ACK) == 0) {
+            self->handler_->OnPeerWindow(nghttp2_session_get_remote_settings(
+                session, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE));
+          }
+          self->AdmitControlFrame();
+          return 0;
         case NGHTTP2_RST_STREAM:
           self->reset_by_peer_ = frame->hd.stream_id;
           self->AdmitReset();

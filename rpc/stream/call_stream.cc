@@ -116,7 +116,12 @@ bool CallStream::Start(std::unique_ptr<StreamWire> wire,
     Ref();  // [SX5]
     fiber::ArmTimer(this, deadline_ns_);
   }
-  return wire_->Begin(RefPtr<StreamReceiver>(ref_ptr, this));
+  enforced_ = wire_->enforces_window();
+  if (!wire_->Begin(RefPtr<StreamReceiver>(ref_ptr, this))) return false;
+  if (credits_ && !is_server_) {
+    credit_ = static_cast<std::int64_t>(wire_->send_window());
+  }
+  return true;
 }
 
 void CallStream::AddObserver(MessageObserver observer) {
@@ -621,7 +626,7 @@ void CallStream::OnMessage(Buffer&& message, bool last) {
     if (reading_closed_) {
       owed_ += cost;
       GrantLocked();
-    } else if (credits_ && !holds_input_ &&
+    } else if (credits_ && !holds_input_ && !enforced_ &&
                (queued_ >= 2 * window_ || incoming_.size() >= kMaxQueued)) {
       FailLocked(flare::Status(STATUS_MALFORMED_DATA,
                                "the peer sends more than it may"),

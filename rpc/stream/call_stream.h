@@ -223,6 +223,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   MessageObserver observer_;  // Constant since the first message.
   // Constant since Start().
   bool holds_input_ = false;
+  bool enforced_ = false;  // StreamWire::enforces_window()
   std::size_t message_cost_ = StreamWindow::kPerMessage;
   RefPtr<io::StreamConnection> output_;
 

@@ -120,7 +120,7 @@ class StreamCallsTest : public RpcTest,
     ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
     server_.emplace(Server::Options{.service_name = "test"});
     server_->AddService(&service_);
-    server_->AddProtocols({"flare", "trpc", "http+pb", "http"});
+    server_->AddProtocols({"flare", "grpc", "trpc", "http+pb", "http"});
     server_->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
     ASSERT_TRUE(server_->Start()) << server_->error().ToString();
     ASSERT_TRUE(channel_.Open(std::string(GetParam()) + "://" +
@@ -340,6 +340,9 @@ TEST_P(StreamCallsTest, AReadMayTimeOutAndGoOn) {
 }
 
 TEST_P(StreamCallsTest, TheWrongKindOfCallFails) {
+  if (GetParam() == std::string("grpc")) {
+    GTEST_SKIP() << "its calls don't say of which kind they are";
+  }
   OnFiber([&] {
     // A stream where one message is expected.
     RpcClientController controller;
@@ -416,7 +419,8 @@ TEST_P(StreamCallsTest, ManyAtOnceOnOneConnection) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, StreamCallsTest, ::testing::Values("flare", "trpc"));
+INSTANTIATE_TEST_SUITE_P(, StreamCallsTest,
+                         ::testing::Values("flare", "grpc", "trpc"));
 
 }  // namespace
 }  // namespace flare::rpc::testing

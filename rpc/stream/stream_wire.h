@@ -104,6 +104,11 @@ class StreamWire {
   // Whether a stream that is full holds the connection's input (HoldInput()).
   // Else a peer that sends more than it may breaks the call.
   virtual bool holds_input() const { return !has_credits(); }
+  // ... and the protocol itself breaks the call of a peer that doesn't.
+  virtual bool enforces_window() const { return false; }
+  // Of a client with credits, behind Begin(): what the server takes before it
+  // grants more.
+  virtual std::size_t send_window() const { return StreamWindow::kInitial; }
   // What a message counts for beside its bytes, where there are credits.
   virtual std::size_t message_cost() const { return StreamWindow::kPerMessage; }
   virtual void HoldInput() = 0;

@@ -1,0 +1,82 @@
+"""Our client calls a server by grpcio, and ours: gRPC's interoperability cases,
+and some of our own."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+import unittest_xml
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PATIENCE_S = 120
+# A Python without grpcio may come first in PATH: Debian's has it.
+PYTHON = '/usr/bin/python3'
+
+# The server can't see whether a request was compressed.
+CASES = """
+    empty_unary large_unary client_streaming server_streaming ping_pong
+    empty_stream timeout_on_sleeping_server cancel_after_begin
+    cancel_after_first_response status_code_and_message special_status_message
+    custom_metadata unimplemented_method unimplemented_service
+    server_compressed_unary server_compressed_streaming
+    large_stream many_streams
+    """.split()
+
+
+class InteropTest:
+
+    def run_cases(self, cases):
+        done = subprocess.run(
+            [os.path.join(HERE, 'interop_client'),
+             '--server_port=%d' % self.port, '--test_case=' + ','.join(cases)],
+            stdout=subprocess.PIPE, timeout=PATIENCE_S)
+        said = done.stdout.decode()
+        self.assertEqual(said, ''.join(c + ': passed\n' for c in cases))
+        self.assertEqual(done.returncode, 0)
+
+    @classmethod
+    def start(cls, command):
+        cls.server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        cls.addClassCleanup(cls.server.stdout.close)
+        cls.addClassCleanup(cls.server.wait)
+        cls.addClassCleanup(cls.server.kill)
+        cls.port = int(cls.server.stdout.readline())
+
+    def test_each_case(self):
+        for case in CASES:
+            with self.subTest(case):
+                self.run_cases([case])
+
+    def test_all_cases_on_one_connection(self):
+        self.run_cases(CASES + CASES)
+
+    def test_server_hears_of_a_call_that_has_timed_out(self):
+        self.run_cases(['unary_timeout'])
+        while self.server.stdout.readline() != b'cancelled\n':
+            self.assertIsNone(self.server.poll())
+
+
+class GrpcioServerTest(InteropTest, unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        subprocess.run(['protoc', '--proto_path=' + HERE,
+                        '--python_out=' + folder.name,
+                        os.path.join(HERE, 'testing.proto')], check=True)
+        cls.start([PYTHON, os.path.join(HERE, 'grpc_interop_server.py'),
+                   folder.name])
+
+
+class OurServerTest(InteropTest, unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.start([os.path.join(HERE, 'interop_server'), '--port=0',
+                   '--logtostderr'])
+
+
+if __name__ == '__main__':
+    unittest_xml.main()

@@ -1,0 +1,113 @@
+// Calls over gRPC, by both of our sides: what isn't the same over every
+// protocol.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/compression.h"
+#include "flare/fiber/event.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+class ClientGrpcTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    ServerTest::SetUp();
+    StartServer({"grpc"});
+    ASSERT_TRUE(channel_.Open("grpc://" + endpoint().ToString()));
+  }
+  void TearDown() override {
+    ShutdownClientSide();
+    ServerTest::TearDown();
+  }
+
+  RpcChannel channel_;
+};
+
+TEST_F(ClientGrpcTest, AStatusOfGrpcComesAsItIs) {
+  for (const GrpcCode code : {GrpcCode::kNotFound, GrpcCode::kAborted}) {
+    service().on_call = [code](TestCall call) {
+      call.controller->SetFailed(StatusFromGrpc(code), "50% \xe2\x98\xba\n");
+      call.done->Run();
+    };
+    TestedCall call;
+    EXPECT_EQ(call.Start(&channel_)->Await(), StatusFromGrpc(code));
+    EXPECT_EQ(call.controller.ErrorText(), "50% \xe2\x98\xba\n");
+  }
+}
+
+TEST_F(ClientGrpcTest, AStatusThatGrpcLacksComesAsItIs) {
+  service().on_call = [](TestCall call) {
+    call.controller->SetFailed(4711, "mine");
+    call.done->Run();
+  };
+  TestedCall call;
+  EXPECT_EQ(call.Start(&channel_)->Await(), 4711);
+}
+
+TEST_F(ClientGrpcTest, LargeMessagesGoBothWays) {
+  for (const CompressionAlgorithm algorithm :
+       {CompressionAlgorithm::kNone, CompressionAlgorithm::kGzip,
+        CompressionAlgorithm::kZlib, CompressionAlgorithm::kZstd,
+        CompressionAlgorithm::kSnappy}) {
+    TestedCall call;
+    call.request.set_body(std::string(3'000'000, 'x'));
+    call.controller.SetCompressionAlgorithm(algorithm);
+    EXPECT_EQ(call.Start(&channel_)->Await(), STATUS_SUCCESS)
+        << call.controller.ErrorText();
+    EXPECT_TRUE(call.response.body() == call.request.body());
+  }
+}
+
+TEST_F(ClientGrpcTest, TheServerHearsOfACancelledCall) {
+  fiber::Event begun;
+  fiber::Event cancelled;
+  service().on_call = [&](TestCall call) {
+    call.controller->NotifyOnCancel(
+        google::protobuf::NewCallback(&cancelled, &fiber::Event::Set));
+    begun.Set();
+    cancelled.Wait();
+    FlexibleService::Echo(call);
+  };
+  TestedCall call;
+  call.Start(&channel_);
+  begun.Wait();
+  call.controller.StartCancel();
+  EXPECT_EQ(call.Await(), STATUS_FAILED);
+  EXPECT_TRUE(call.controller.IsCanceled());
+  cancelled.Wait();
+  // The connection goes on.
+  service().on_call = FlexibleService::Echo;
+  TestedCall next;
+  EXPECT_EQ(next.Start(&channel_)->Await(), STATUS_SUCCESS);
+  EXPECT_EQ(server().statistics().connections_accepted, 1u);
+}
+
+TEST_F(ClientGrpcTest, ManyCallersShareConnections) {
+  constexpr int kCalls = 2000;
+  std::vector<std::unique_ptr<TestedCall>> calls;
+  for (int i = 0; i != kCalls; ++i) {
+    calls.push_back(std::make_unique<TestedCall>());
+    calls.back()->request.set_body(std::string(i % 7 * 1000, 'x') +
+                                   std::to_string(i));
+    calls.back()->Start(&channel_);
+  }
+  for (auto& call : calls) {
+    ASSERT_EQ(call->Await(), STATUS_SUCCESS) << call->controller.ErrorText();
+    EXPECT_TRUE(call->response.body() == call->request.body());
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

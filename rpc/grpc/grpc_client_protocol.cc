@@ -1,0 +1,154 @@
+#include "flare/rpc/grpc/grpc_client_protocol.h"
+
+#include <string>
+#include <utility>
+
+#include "flare/rpc/grpc/grpc_client_session.h"
+#include "flare/rpc/grpc/grpc_mapping.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/wire/framing.h"
+
+namespace flare::rpc {
+
+namespace {
+
+class GrpcClientStreamWire final : public StreamWire {
+ public:
+  GrpcClientStreamWire(GrpcClientSession::StreamHead head,
+                       GrpcClientSession* session)
+      : session_(session), head_(std::move(head)) {}
+  ~GrpcClientStreamWire() override {
+    if (call_ != nullptr) session_->StreamDrop(call_);
+  }
+
+  bool Begin(RefPtr<StreamReceiver> receiver) override {
+    call_ = session_->StreamBegin(head_, std::move(receiver), &window_);
+    return call_ != nullptr;
+  }
+  bool SendMessage(OutboundBody&& body, bool last) override {
+    BufferBuilder out;
+    if (!AppendGrpcMessage(std::move(body), /*compressed=*/false, &out)) {
+      session_->StreamReset(call_);
+      return false;
+    }
+    return session_->StreamSend(call_, out.DestructiveGet(), last);
+  }
+  bool SendEnd(const flare::Status&) override {
+    return session_->StreamSend(call_, Buffer(), /*last=*/true);
+  }
+  void SendReset(const flare::Status&) override {
+    if (call_ != nullptr) session_->StreamReset(call_);
+  }
+  void SendCredit(std::size_t bytes) override {
+    session_->StreamCredit(call_, bytes);
+  }
+  bool has_credits() const override { return true; }
+  // The session sees to it that the peer keeps to its window.
+  bool enforces_window() const override { return true; }
+  std::size_t send_window() const override { return window_; }
+  std::size_t message_cost() const override { return kGrpcPrefixSize; }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+
+ private:
+  GrpcClientSession* const session_;
+  const GrpcClientSession::StreamHead head_;
+  GrpcClientSession::Call* call_ = nullptr;
+  std::size_t window_ = 0;
+};
+
+class GrpcClientProtocol final : public ClientProtocol {
+ public:
+  GrpcClientProtocol(const Limits& limits, std::string_view host)
+      : limits_(limits), host_(host) {}
+
+  std::string_view name() const override { return "grpc"; }
+  ProtocolTraits traits() const override {
+    return {.metadata = true,
+            .compression = true,
+            .compressions = GrpcCompressions(),
+            .attachment_compression = false,
+            .translates_codes = true,
+            .streams_share = true};
+  }
+  PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
+
+  void SetOutput(StreamOutput* output) override {
+    session_ = std::make_unique<GrpcClientSession>(limits_, host_, output);
+  }
+
+  // Nothing is left to be sent by the caller. [GC2]
+  flare::Status Write(OutboundRequest&& request,
+                      BufferBuilder* out) const override {
+    std::string path;
+    if (!GrpcPathOf(request.method, &path)) {
+      return BadMethodName(request.method);
+    }
+    if (!request.attachment.empty()) {
+      return flare::Status(STATUS_NOT_SUPPORTED, "grpc carries no attachments");
+    }
+    const bool compressed =
+        IsCompressed(request.compression) && !request.body.empty();
+    if (!AppendGrpcMessage(std::move(request.body), compressed, out)) {
+      return flare::Status(STATUS_SERIALIZE_REQUEST,
+                           "the request is too large for a message");
+    }
+    return session_->Send(request, path, out->DestructiveGet());
+  }
+
+  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
+                std::string* error) override {
+    *need = 0;
+    if (session_->TakeReply(response)) return CutResult::kMessage;
+    if (failed_) {
+      *error = error_;
+      return CutResult::kError;
+    }
+    if (in.empty()) return CutResult::kNeedMore;
+    // Replies that came before the end are handed out.
+    failed_ = !session_->Read(in, &error_);
+    if (session_->TakeReply(response)) return CutResult::kMessage;
+    if (!failed_) return CutResult::kHandled;
+    *error = error_;
+    return CutResult::kError;
+  }
+  // Cut() has done it all.
+  ParseResult Parse(InboundResponse*) const override {
+    return ParseResult::kOk;
+  }
+
+  void Abandon(std::uint64_t correlation_id) override {
+    session_->Abandon(correlation_id);
+  }
+  bool has_streams() const override { return true; }
+  bool streams_can_share() const override { return true; }
+  bool HasOpenStreams() const override { return session_->HasCalls(); }
+  std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
+                                         StreamOutput*) override {
+    GrpcClientSession::StreamHead head;
+    // What isn't a method's name is answered as an unknown method is.
+    if (!GrpcPathOf(opening.method, &head.path)) head.path = "/";
+    head.timeout_ms = opening.timeout_ms;
+    if (opening.metadata != nullptr) head.metadata = *opening.metadata;
+    return std::make_unique<GrpcClientStreamWire>(std::move(head),
+                                                  session_.get());
+  }
+  void OnClosed(const flare::Status& why) override { session_->Close(why); }
+
+ private:
+  const Limits limits_;
+  const std::string host_;
+  std::unique_ptr<GrpcClientSession> session_;
+  // The reader's.
+  bool failed_ = false;
+  std::string error_;
+};
+
+}  // namespace
+
+std::unique_ptr<ClientProtocol> NewGrpcClientProtocol(const Limits& limits,
+                                                      std::string_view host) {
+  return std::make_unique<GrpcClientProtocol>(limits, host);
+}
+
+}  // namespace flare::rpc

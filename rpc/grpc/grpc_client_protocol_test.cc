@@ -1,0 +1,638 @@
+// The client's protocol against an HTTP/2 session in a server's role, without
+// connections.
+#include "flare/rpc/grpc/grpc_client_protocol.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/rpc/grpc/grpc_mapping.h"
+#include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/rpc_status.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc {
+namespace {
+
+struct ServerStream : Http2Stream {
+  std::vector<std::pair<std::string, std::string>> fields;
+  std::string data;
+  bool ended = false;
+  bool closed = false;
+  Http2Error error = Http2Error::kNoError;
+
+  std::string Field(std::string_view name) const {
+    for (const auto& [field, value] : fields) {
+      if (field == name) return value;
+    }
+    return "(none)";
+  }
+};
+
+class FakeServer : public Http2Handler {
+ public:
+  explicit FakeServer(Http2Session::Options options = {})
+      : session(Http2Session::Role::kServer, options, this) {}
+
+  Http2Stream* OnStream() override {
+    streams.push_back(std::make_unique<ServerStream>());
+    return streams.back().get();
+  }
+  bool OnField(Http2Stream* stream, std::string_view name,
+               std::string_view value) override {
+    static_cast<ServerStream*>(stream)->fields.emplace_back(name, value);
+    return true;
+  }
+  void OnHeaders(Http2Stream*, bool, bool) override {}
+  void OnData(Http2Stream* stream, Buffer&& bytes) override {
+    static_cast<ServerStream*>(stream)->data += FlattenSlow(bytes);
+  }
+  void OnEnd(Http2Stream* stream) override {
+    static_cast<ServerStream*>(stream)->ended = true;
+  }
+  void OnSent(Http2Stream*, std::size_t) override {}
+  void OnClosed(Http2Stream* stream, Http2Error error, bool) override {
+    auto* const mine = static_cast<ServerStream*>(stream);
+    mine->closed = true;
+    mine->error = error;
+  }
+
+  // What a response consists of.
+  void Head(ServerStream* stream, std::vector<Http2Field> more = {}) {
+    std::vector<Http2Field> fields{{":status", "200"},
+                                   {"content-type", "application/grpc"}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    session.SendHeaders(stream, fields, /*end=*/false);
+  }
+  void Message(ServerStream* stream, std::string_view text,
+               bool compressed = false) {
+    BufferBuilder builder;
+    ASSERT_TRUE(
+        AppendGrpcMessage(CreateBufferSlow(text), compressed, &builder));
+    session.SendData(stream, builder.DestructiveGet());
+  }
+
+  std::vector<std::unique_ptr<ServerStream>> streams;
+  Http2Session session;
+};
+
+class FakeReceiver : public StreamReceiver {
+ public:
+  void OnMessage(Buffer&& message, bool) override {
+    messages.push_back(FlattenSlow(message));
+  }
+  void OnEnd(const flare::Status& why) override {
+    ended = true;
+    status = why;
+  }
+  void OnCredit(std::size_t bytes) override { credit += bytes; }
+  void OnReset(const flare::Status& why) override {
+    reset = true;
+    status = why;
+  }
+  void Drop() override {}
+  void OnInputLost(const flare::Status&) override {}
+  void OnMetadata(std::unique_ptr<Metadata> more) override {
+    metadata.push_back(std::move(more));
+  }
+
+  std::vector<std::string> messages;
+  std::vector<std::unique_ptr<Metadata>> metadata;
+  bool ended = false;
+  bool reset = false;
+  flare::Status status;
+  std::size_t credit = 0;
+};
+
+struct Got {
+  std::uint64_t id;
+  int status;
+  std::string text;
+  std::string body;
+  CompressionAlgorithm compression;
+  std::unique_ptr<Metadata> metadata;
+  bool notice;
+  bool last;
+};
+
+class GrpcClientProtocolTest : public testing::Test, public StreamOutput {
+ protected:
+  GrpcClientProtocolTest() { Start({}); }
+
+  void Start(Http2Session::Options options, Limits limits = {}) {
+    server = std::make_unique<FakeServer>(options);
+    sent.Clear();
+    protocol = NewGrpcClientProtocol(limits, "127.0.0.1:80");
+    protocol->SetOutput(this);
+  }
+
+  // StreamOutput.
+  bool WriteSoon(Buffer&& bytes) override {
+    if (!room) return false;
+    sent.Append(std::move(bytes));
+    return true;
+  }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+
+  flare::Status Send(std::uint64_t id, std::string_view body,
+                     const std::function<void(OutboundRequest*)>& change = {}) {
+    OutboundRequest request;
+    request.correlation_id = id;
+    request.method = "pkg.Service.Method";
+    request.body = CreateBufferSlow(body);
+    if (change) change(&request);
+    BufferBuilder out;
+    const flare::Status status = protocol->Write(std::move(request), &out);
+    EXPECT_EQ(out.ByteSize(), 0u);
+    return status;
+  }
+
+  // Bytes go both ways until there are none.
+  void Exchange() {
+    for (;;) {
+      bool quiet = sent.empty();
+      if (!sent.empty()) {
+        server_ok = server->session.Receive(std::move(sent));
+        sent = Buffer();
+      }
+      Buffer reply = server->session.Flush();
+      quiet = quiet && reply.empty();
+      for (;;) {
+        InboundResponse response;
+        std::size_t need = 0;
+        const CutResult result = protocol->Cut(reply, &response, &need, &error);
+        if (result == CutResult::kHandled) continue;
+        if (result != CutResult::kMessage) {
+          broken = result == CutResult::kError;
+          break;
+        }
+        EXPECT_EQ(protocol->Parse(&response), ParseResult::kOk);
+        got.push_back({response.correlation_id, response.status,
+                       std::string(response.description),
+                       FlattenSlow(response.body), response.compression,
+                       std::move(response.metadata), response.is_notice,
+                       response.last_on_connection});
+      }
+      if (quiet || broken) return;
+    }
+  }
+
+  ServerStream* stream(std::size_t i = 0) { return server->streams[i].get(); }
+
+  std::unique_ptr<StreamWire> OpenStream(RefPtr<FakeReceiver> receiver) {
+    auto wire = protocol->OpenStream(
+        {.method = "pkg.Service.Stream", .shared = true}, this);
+    EXPECT_TRUE(wire->Begin(std::move(receiver)));
+    return wire;
+  }
+
+  bool room = true;
+  bool server_ok = true;
+  bool broken = false;
+  std::string error;
+  Buffer sent;
+  std::vector<Got> got;
+  std::unique_ptr<FakeServer> server;
+  std::unique_ptr<ClientProtocol> protocol;
+};
+
+std::string Prefixed(std::string_view text) {
+  BufferBuilder builder;
+  EXPECT_TRUE(AppendGrpcMessage(CreateBufferSlow(text), false, &builder));
+  return FlattenSlow(builder.DestructiveGet());
+}
+
+TEST_F(GrpcClientProtocolTest, UnaryCallGoesAndComes) {
+  Metadata metadata;
+  ASSERT_TRUE(metadata.Add("x-user", "a").ok());
+  ASSERT_TRUE(metadata.Add("trace-bin", std::string("\0\xff", 2)).ok());
+  ASSERT_TRUE(Send(7, "hello", [&](OutboundRequest* request) {
+                request->timeout_ms = 250;
+                request->metadata = &metadata;
+              }).ok());
+  Exchange();
+  ASSERT_EQ(server->streams.size(), 1u);
+  EXPECT_EQ(stream()->Field(":method"), "POST");
+  EXPECT_EQ(stream()->Field(":scheme"), "http");
+  EXPECT_EQ(stream()->Field(":authority"), "127.0.0.1:80");
+  EXPECT_EQ(stream()->Field(":path"), "/pkg.Service/Method");
+  EXPECT_EQ(stream()->Field("te"), "trailers");
+  EXPECT_EQ(stream()->Field("content-type"), "application/grpc");
+  EXPECT_EQ(stream()->Field("grpc-timeout"), "250m");
+  EXPECT_EQ(stream()->Field("grpc-encoding"), "(none)");
+  EXPECT_EQ(stream()->Field("x-user"), "a");
+  EXPECT_EQ(stream()->Field("trace-bin"), "AP8");
+  EXPECT_EQ(stream()->data, Prefixed("hello"));
+  EXPECT_TRUE(stream()->ended);
+
+  server->Head(stream(), {{"x-first", "1"}});
+  server->Message(stream(), "world");
+  server->session.SendTrailers(stream(),
+                               {{"grpc-status", "0"}, {"last-bin", "AP8="}});
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].id, 7u);
+  EXPECT_EQ(got[0].status, STATUS_SUCCESS);
+  EXPECT_EQ(got[0].body, "world");
+  ASSERT_NE(got[0].metadata, nullptr);
+  EXPECT_EQ(got[0].metadata->size(), 2u);
+  EXPECT_EQ(got[0].metadata->Get("x-first"), "1");
+  EXPECT_EQ(got[0].metadata->Get("last-bin"), std::string("\0\xff", 2));
+  EXPECT_FALSE(broken);
+}
+
+TEST_F(GrpcClientProtocolTest, RepliesComeInAnyOrder) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  ASSERT_TRUE(Send(2, "b").ok());
+  Exchange();
+  ASSERT_EQ(server->streams.size(), 2u);
+  for (const std::size_t i : {1, 0}) {
+    server->Head(stream(i));
+    server->Message(stream(i), "to " + stream(i)->data.substr(5));
+    server->session.SendTrailers(stream(i), {{"grpc-status", "0"}});
+  }
+  Exchange();
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[0].id, 2u);
+  EXPECT_EQ(got[0].body, "to b");
+  EXPECT_EQ(got[1].id, 1u);
+  EXPECT_EQ(got[1].body, "to a");
+}
+
+TEST_F(GrpcClientProtocolTest, TrailersOnlyIsAFailure) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();
+  server->session.SendHeaders(stream(),
+                              {{":status", "200"},
+                               {"content-type", "application/grpc"},
+                               {"grpc-status", "5"},
+                               {"grpc-message", "no %E2%98%BA"},
+                               {"x-why", "b"}},
+                              /*end=*/true);
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].status, StatusFromGrpc(GrpcCode::kNotFound));
+  EXPECT_EQ(got[0].text, "no \xe2\x98\xba");
+  ASSERT_NE(got[0].metadata, nullptr);
+  EXPECT_EQ(got[0].metadata->Get("x-why"), "b");
+}
+
+TEST_F(GrpcClientProtocolTest, OurServersSayExactStatuses) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();
+  server->session.SendHeaders(stream(),
+                              {{":status", "200"},
+                               {"content-type", "application/grpc"},
+                               {"grpc-status", "2"},
+                               {"rpc-error-code", "4711"}},
+                              /*end=*/true);
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].status, 4711);
+}
+
+TEST_F(GrpcClientProtocolTest, ResponsesOfOtherServersAreFailures) {
+  const struct {
+    std::vector<Http2Field> head;
+    bool ends;
+    GrpcCode code;
+  } kCases[] = {
+      {{{":status", "503"}, {"content-type", "text/html"}},
+       true,
+       GrpcCode::kUnavailable},
+      {{{":status", "404"}}, true, GrpcCode::kUnimplemented},
+      {{{":status", "200"}, {"content-type", "text/html"}},
+       true,
+       GrpcCode::kUnknown},
+      {{{":status", "200"}, {"content-type", "application/grpc"}},
+       true,
+       GrpcCode::kInternal},
+      // Success, but no message.
+      {{{":status", "200"},
+        {"content-type", "application/grpc"},
+        {"grpc-status", "0"}},
+       true,
+       GrpcCode::kInternal},
+      {{{":status", "200"},
+        {"content-type", "application/grpc"},
+        {"grpc-status", "no number"}},
+       true,
+       GrpcCode::kUnknown},
+  };
+  std::size_t i = 0;
+  for (const auto& [head, ends, code] : kCases) {
+    ASSERT_TRUE(Send(i + 1, "a").ok());
+    Exchange();
+    server->session.SendHeaders(stream(i), head, ends);
+    Exchange();
+    ASSERT_EQ(got.size(), i + 1);
+    EXPECT_EQ(GrpcFromStatus(got[i].status), code) << i << ' ' << got[i].text;
+    ++i;
+  }
+}
+
+TEST_F(GrpcClientProtocolTest, TwoMessagesInReplyAreAFailure) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();
+  server->Head(stream());
+  server->Message(stream(), "b");
+  server->Message(stream(), "c");
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(GrpcFromStatus(got[0].status), GrpcCode::kInternal);
+  EXPECT_TRUE(stream()->closed);
+}
+
+TEST_F(GrpcClientProtocolTest, TooLargeARepyIsAFailureByItsPrefix) {
+  Start({}, {.max_packet_size = 100});
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();
+  server->Head(stream());
+  server->Message(stream(), std::string(101, 'x'));
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].status, STATUS_OVERLOADED);
+  EXPECT_NE(got[0].text.find(kClientSizeLimit), std::string::npos);
+  EXPECT_TRUE(stream()->closed);
+}
+
+TEST_F(GrpcClientProtocolTest, CompressionIsSaid) {
+  ASSERT_TRUE(Send(1, "packed", [](OutboundRequest* request) {
+                request->compression = CompressionAlgorithm::kZlib;
+              }).ok());
+  Exchange();
+  EXPECT_EQ(stream()->Field("grpc-encoding"), "deflate");
+  EXPECT_EQ(stream()->data[0], 1);
+  server->Head(stream(), {{"grpc-encoding", "gzip"}});
+  server->Message(stream(), "packed reply", /*compressed=*/true);
+  server->session.SendTrailers(stream(), {{"grpc-status", "0"}});
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].compression, CompressionAlgorithm::kGzip);
+  EXPECT_EQ(got[0].body, "packed reply");
+}
+
+TEST_F(GrpcClientProtocolTest, AnAbandonedCallIsReset) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();
+  protocol->Abandon(1);
+  protocol->Abandon(1);
+  protocol->Abandon(17);
+  Exchange();
+  EXPECT_TRUE(stream()->closed);
+  EXPECT_EQ(stream()->error, Http2Error::kCancel);
+  EXPECT_TRUE(got.empty());
+  // The connection goes on.
+  ASSERT_TRUE(Send(2, "b").ok());
+  Exchange();
+  EXPECT_EQ(server->streams.size(), 2u);
+}
+
+TEST_F(GrpcClientProtocolTest, AResetIsAFailure) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  ASSERT_TRUE(Send(2, "b").ok());
+  Exchange();
+  server->session.SendReset(stream(0), Http2Error::kRefusedStream);
+  server->session.SendReset(stream(1), Http2Error::kCancel);
+  Exchange();
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[0].status, STATUS_OUT_OF_SERVICE);  // Which is retried.
+  EXPECT_EQ(got[1].status, StatusFromGrpc(GrpcCode::kCancelled));
+}
+
+TEST_F(GrpcClientProtocolTest, CallsWaitForTheServersLimit) {
+  Start({.max_concurrent_streams = 2});
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();  // From here on the limit is known.
+  for (std::uint64_t id = 2; id != 6; ++id) ASSERT_TRUE(Send(id, "b").ok());
+  Exchange();
+  EXPECT_EQ(server->streams.size(), 2u);
+  for (std::size_t i = 0; i != 5; ++i) {
+    ASSERT_GT(server->streams.size(), i);
+    server->Head(stream(i));
+    server->Message(stream(i), "c");
+    server->session.SendTrailers(stream(i), {{"grpc-status", "0"}});
+    Exchange();
+  }
+  EXPECT_EQ(got.size(), 5u);
+}
+
+TEST_F(GrpcClientProtocolTest, AfterGoAwayNothingIsSent) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();
+  server->session.SendGoAway(Http2Error::kNoError, "bye");
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_TRUE(got[0].notice);
+  EXPECT_TRUE(got[0].last);
+  EXPECT_EQ(Send(2, "b").code(), STATUS_OUT_OF_SERVICE);
+  // What the server has got is answered.
+  server->Head(stream());
+  server->Message(stream(), "c");
+  server->session.SendTrailers(stream(), {{"grpc-status", "0"}});
+  Exchange();
+  ASSERT_GE(got.size(), 2u);
+  EXPECT_EQ(got[1].id, 1u);
+  EXPECT_EQ(got[1].status, STATUS_SUCCESS);
+}
+
+TEST_F(GrpcClientProtocolTest, WhatTheServerHasNotLookedAtIsRetried) {
+  Start({.max_concurrent_streams = 1});
+  ASSERT_TRUE(Send(1, "a").ok());
+  Exchange();
+  ASSERT_TRUE(Send(2, "waits").ok());
+  Exchange();
+  EXPECT_EQ(server->streams.size(), 1u);
+  server->session.SendGoAway(Http2Error::kNoError, "");
+  Exchange();
+  ASSERT_EQ(got.size(), 2u);
+  for (const Got& reply : got) {
+    if (reply.notice) continue;
+    EXPECT_EQ(reply.id, 2u);
+    EXPECT_EQ(reply.status, STATUS_OUT_OF_SERVICE);
+  }
+}
+
+TEST_F(GrpcClientProtocolTest, GarbageEndsTheConnection) {
+  ASSERT_TRUE(Send(1, "a").ok());
+  Buffer in = CreateBufferSlow("HTTP/1.1 400 Bad Request\r\n\r\n");
+  InboundResponse response;
+  std::size_t need = 0;
+  EXPECT_EQ(protocol->Cut(in, &response, &need, &error), CutResult::kError);
+  EXPECT_NE(error.find("HTTP/2"), std::string::npos) << error;
+}
+
+TEST_F(GrpcClientProtocolTest, WhatHasNoRoomIsSentLater) {
+  room = false;
+  ASSERT_TRUE(Send(1, "a").ok());
+  EXPECT_TRUE(sent.empty());
+  room = true;
+  ASSERT_TRUE(Send(2, "b").ok());
+  Exchange();
+  EXPECT_TRUE(server_ok);
+  EXPECT_EQ(server->streams.size(), 2u);
+}
+
+TEST_F(GrpcClientProtocolTest, StreamGoesBothWays) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  EXPECT_TRUE(protocol->HasOpenStreams());
+  EXPECT_TRUE(wire->SendMessage(CreateBufferSlow("a"), /*last=*/false));
+  Exchange();
+  ASSERT_EQ(server->streams.size(), 1u);
+  EXPECT_EQ(stream()->Field(":path"), "/pkg.Service/Stream");
+  EXPECT_EQ(stream()->data, Prefixed("a"));
+  EXPECT_FALSE(stream()->ended);
+  server->Head(stream(), {{"x-first", "1"}});
+  server->Message(stream(), "b");
+  Exchange();
+  EXPECT_EQ(receiver->messages, std::vector<std::string>{"b"});
+  ASSERT_EQ(receiver->metadata.size(), 1u);
+  EXPECT_EQ(receiver->metadata[0]->Get("x-first"), "1");
+  EXPECT_TRUE(wire->SendMessage(CreateBufferSlow(""), /*last=*/true));
+  Exchange();
+  EXPECT_EQ(stream()->data, Prefixed("a") + Prefixed(""));
+  EXPECT_TRUE(stream()->ended);
+  server->Message(stream(), "c");
+  server->session.SendTrailers(stream(), {{"grpc-status", "0"}, {"z", "2"}});
+  Exchange();
+  EXPECT_EQ(receiver->messages, (std::vector<std::string>{"b", "c"}));
+  EXPECT_EQ(receiver->metadata.size(), 2u);
+  EXPECT_TRUE(receiver->ended);
+  EXPECT_TRUE(receiver->status.ok());
+  wire.reset();
+  EXPECT_FALSE(protocol->HasOpenStreams());
+}
+
+TEST_F(GrpcClientProtocolTest, CreditIsTheServersWindow) {
+  Start({.stream_window = 100'000});
+  auto early = MakeRefCounted<FakeReceiver>();
+  auto first = OpenStream(early);
+  EXPECT_EQ(first->send_window(), 65535u);
+  Exchange();
+  EXPECT_EQ(early->credit, 100'000u - 65535);
+  auto late = MakeRefCounted<FakeReceiver>();
+  auto second = OpenStream(late);
+  EXPECT_EQ(second->send_window(), 100'000u);
+  Exchange();
+  server->session.Grant(stream(1), 5000);
+  Exchange();
+  EXPECT_EQ(late->credit, 5000u);
+  EXPECT_EQ(early->credit, 100'000u - 65535);
+}
+
+TEST_F(GrpcClientProtocolTest, MessagesBeyondTheWindowArrive) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  Exchange();
+  server->Head(stream());
+  const std::string large(1'000'000, 'x');
+  server->Message(stream(), large);
+  server->Message(stream(), large);
+  Exchange();
+  // The second one waits until the first one is read.
+  ASSERT_EQ(receiver->messages.size(), 1u);
+  EXPECT_TRUE(receiver->messages[0] == large);
+  wire->SendCredit(large.size() + kGrpcPrefixSize);
+  Exchange();
+  ASSERT_EQ(receiver->messages.size(), 2u);
+  EXPECT_TRUE(receiver->messages[1] == large);
+}
+
+TEST_F(GrpcClientProtocolTest, UnreadMessagesHoldTheServerBack) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  Exchange();
+  server->Head(stream());
+  const std::string text(10'000, 'x');
+  for (int i = 0; i != 100; ++i) server->Message(stream(), text);
+  Exchange();
+  const std::size_t came = receiver->messages.size();
+  EXPECT_LE(came, 7u);
+  EXPECT_GE(came, 6u);
+  wire->SendCredit(3 * (text.size() + kGrpcPrefixSize));
+  Exchange();
+  EXPECT_GE(receiver->messages.size(), came + 2);
+  EXPECT_LE(receiver->messages.size(), came + 4);
+}
+
+TEST_F(GrpcClientProtocolTest, CompressedMessagesOfStreamsAreUnpacked) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  Exchange();
+  const std::string text(200'000, 'x');
+  auto packed = Compress(CompressionAlgorithm::kGzip, CreateBufferSlow(text));
+  ASSERT_TRUE(packed);
+  server->Head(stream(), {{"grpc-encoding", "gzip"}});
+  server->Message(stream(), FlattenSlow(*packed), /*compressed=*/true);
+  Exchange();
+  ASSERT_EQ(receiver->messages.size(), 1u);
+  EXPECT_TRUE(receiver->messages[0] == text);
+}
+
+TEST_F(GrpcClientProtocolTest, AStreamThatIsGivenUpIsReset) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  Exchange();
+  wire->SendReset(flare::Status(STATUS_FAILED));
+  wire.reset();
+  Exchange();
+  EXPECT_TRUE(stream()->closed);
+  EXPECT_EQ(stream()->error, Http2Error::kCancel);
+  EXPECT_FALSE(protocol->HasOpenStreams());
+}
+
+// As a server does that doesn't want the rest of the messages.
+TEST_F(GrpcClientProtocolTest, AnEarlyAnswerEndsTheStream) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  Exchange();
+  server->session.SendHeaders(stream(),
+                              {{":status", "200"},
+                               {"content-type", "application/grpc"},
+                               {"grpc-status", "7"},
+                               {"grpc-message", "not you"}},
+                              /*end=*/true);
+  Exchange();
+  EXPECT_TRUE(receiver->ended);
+  EXPECT_EQ(receiver->status.code(),
+            StatusFromGrpc(GrpcCode::kPermissionDenied));
+  EXPECT_EQ(receiver->status.message(), "not you");
+  EXPECT_TRUE(wire->SendMessage(CreateBufferSlow("late"), /*last=*/false));
+  wire.reset();
+  Exchange();
+  EXPECT_FALSE(protocol->HasOpenStreams());
+  EXPECT_FALSE(broken);
+}
+
+TEST_F(GrpcClientProtocolTest, TheConnectionsEndEndsStreams) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  Exchange();
+  protocol->OnClosed(flare::Status(STATUS_IO_ERROR, "it broke"));
+  EXPECT_TRUE(receiver->reset);
+  EXPECT_EQ(receiver->status.code(), STATUS_IO_ERROR);
+  EXPECT_FALSE(wire->SendMessage(CreateBufferSlow("late"), /*last=*/false));
+  auto another = protocol->OpenStream({.method = "a.b.c"}, this);
+  EXPECT_FALSE(another->Begin(MakeRefCounted<FakeReceiver>()));
+}
+
+TEST_F(GrpcClientProtocolTest, RefusesWhatItCannotCarry) {
+  EXPECT_EQ(Send(1, "a",
+                 [](OutboundRequest* request) { request->method = "nothing"; })
+                .code(),
+            STATUS_INVALID_METHOD_NAME);
+  EXPECT_EQ(Send(1, "a",
+                 [](OutboundRequest* request) {
+                   request->attachment = CreateBufferSlow("b");
+                 })
+                .code(),
+            STATUS_NOT_SUPPORTED);
+}
+
+}  // namespace
+}  // namespace flare::rpc

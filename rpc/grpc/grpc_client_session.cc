@@ -1,0 +1,610 @@
+#include "flare/rpc/grpc/grpc_client_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/http/http_text.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+namespace {
+
+// Of a unary call, granted anew in such pieces.
+constexpr std::size_t kGrantPiece = 32 << 10;
+
+// More than any server has reason for.
+constexpr int kMaxServerFrames = 1'000'000;
+
+constexpr std::string_view kUserAgent = "flare";
+
+}  // namespace
+
+struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
+  Call(const Limits& limits, std::uint64_t id)
+      : correlation_id(id),
+        cutter(limits.max_packet_size, kClientSizeLimit),
+        metadata(limits.metadata) {}
+
+  bool streams() const { return correlation_id == 0; }
+
+  // Of a unary call; 0: it streams.
+  const std::uint64_t correlation_id;
+  RefPtr<StreamReceiver> receiver;
+  // Who uses it. [GC4]
+  bool in_session = false;
+  bool has_wire = false;
+  bool ended = false;  // The outcome is known, or nobody wants it.
+  bool output_ended = false;
+
+  // The response.
+  int http_status = 0;
+  bool has_status = false;
+  std::string grpc_status;
+  std::string grpc_message;
+  std::string exact_status;
+  std::string content_type;
+  std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
+  GrpcMessageCutter cutter;
+  GrpcMetadataReader metadata;
+  std::unique_ptr<Metadata> taken_metadata;  // Of a unary call.
+  bool has_reply = false;
+  GrpcMessage reply;
+
+  // Bytes that the server may send: taken and not granted anew yet, or granted
+  // before they were taken.
+  std::size_t owed = 0;
+  std::size_t borrowed = 0;
+};
+
+// What the reader is to tell a stream.
+struct GrpcClientSession::Event {
+  enum class Kind {
+    kMessage,
+    kMetadata,
+    kCredit,
+    kEnd,
+    kReset,
+    kReply,
+    kNotice
+  };
+
+  Kind kind = Kind::kMessage;
+  RefPtr<StreamReceiver> receiver = nullptr;
+  Buffer message = {};
+  flare::Status status = {};
+  std::size_t credit = 0;
+  std::unique_ptr<Metadata> metadata = nullptr;
+  // Of a reply.
+  std::uint64_t correlation_id = 0;
+  CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+};
+
+Http2Session::Options GrpcClientSession::SessionOptions() {
+  Http2Session::Options options;
+  options.stream_window = StreamWindow::kInitial;
+  options.max_control_frames_per_second = kMaxServerFrames;
+  options.max_resets_per_second = kMaxServerFrames;
+  return options;
+}
+
+GrpcClientSession::GrpcClientSession(const Limits& limits,
+                                     std::string_view host,
+                                     StreamOutput* output)
+    : limits_(limits),
+      authority_(HttpHostOf(host)),
+      output_(output),
+      session_(Http2Session::Role::kClient, SessionOptions(), this) {}
+
+GrpcClientSession::~GrpcClientSession() {
+  ScopedLock guard(lock_);
+  while (!calls_.empty()) Delete(&*calls_.begin());
+}
+
+void GrpcClientSession::Delete(Call* call) {
+  calls_.Remove(call);
+  delete call;
+}
+
+// --------------------------------------------------------------------------
+// What is sent
+// --------------------------------------------------------------------------
+
+bool GrpcClientSession::Open(Call* call, std::string_view path,
+                             std::uint32_t timeout_ms,
+                             std::string_view encoding,
+                             const Metadata* metadata) {
+  std::string timeout;
+  std::vector<std::string> texts;  // Of binary values.
+  fields_.clear();
+  fields_.push_back({":method", "POST"});
+  fields_.push_back({":scheme", "http"});
+  fields_.push_back({":path", path});
+  fields_.push_back({":authority", authority_});
+  fields_.push_back({"te", "trailers"});
+  fields_.push_back({"content-type", "application/grpc"});
+  fields_.push_back({"user-agent", kUserAgent});
+  fields_.push_back({"grpc-accept-encoding", kGrpcAcceptEncoding});
+  if (!encoding.empty()) fields_.push_back({"grpc-encoding", encoding});
+  if (timeout_ms != 0) {
+    timeout = GrpcTimeout(timeout_ms);
+    fields_.push_back({"grpc-timeout", timeout});
+  }
+  if (metadata != nullptr) [[unlikely]] {
+    texts.reserve(metadata->size());
+    for (const Metadata::Entry entry : *metadata) {
+      std::string scratch;
+      texts.emplace_back(GrpcFieldValue(entry, &scratch));
+      fields_.push_back({entry.name, texts.back()});
+    }
+  }
+  if (!session_.Open(call, fields_, /*end=*/false)) return false;
+  call->in_session = true;
+  calls_.PushBack(call);
+  return true;
+}
+
+flare::Status GrpcClientSession::Send(const OutboundRequest& request,
+                                      std::string_view path, Buffer&& message) {
+  auto call = std::make_unique<Call>(limits_, request.correlation_id);
+  ScopedLock guard(lock_);
+  if (closed_) return {};  // The connection's end is the call's.
+  // Until the call is the session's it has a place without it: there may be no
+  // memory for what follows.
+  Call*& place = unary_[request.correlation_id];
+  if (going_away_ || !Open(call.get(), path, request.timeout_ms,
+                           IsCompressed(request.compression)
+                               ? GrpcEncodingOf(request.compression)
+                               : std::string_view(),
+                           request.metadata)) {
+    unary_.erase(request.correlation_id);
+    return flare::Status(STATUS_OUT_OF_SERVICE,
+                         "the server takes no further calls on this "
+                         "connection");
+  }
+  place = call.release();  // [GC4]
+  place->output_ended = true;
+  session_.SendData(place, std::move(message));
+  session_.SendEnd(place);
+  static_cast<void>(Flush());
+  return {};
+}
+
+void GrpcClientSession::Abandon(std::uint64_t correlation_id) {
+  ScopedLock guard(lock_);
+  const auto found = unary_.find(correlation_id);
+  if (found == unary_.end()) return;
+  Call* const call = found->second;
+  unary_.erase(found);  // [GC5]
+  if (call == nullptr) return;
+  call->ended = true;
+  session_.SendReset(call, Http2Error::kCancel);
+  static_cast<void>(Flush());
+}
+
+GrpcClientSession::Call* GrpcClientSession::StreamBegin(
+    const StreamHead& head, RefPtr<StreamReceiver> receiver,
+    std::size_t* window) {
+  auto call = std::make_unique<Call>(limits_, 0);
+  call->receiver = std::move(receiver);
+  call->has_wire = true;
+  ScopedLock guard(lock_);
+  if (closed_ || going_away_ ||
+      !Open(call.get(), head.path, head.timeout_ms, {},
+            head.metadata.empty() ? nullptr : &head.metadata)) {
+    return nullptr;
+  }
+  *window = peer_window_;
+  Call* const begun = call.release();  // [GC4]
+  static_cast<void>(Flush());
+  return begun;
+}
+
+bool GrpcClientSession::StreamSend(Call* call, Buffer&& bytes, bool last) {
+  ScopedLock guard(lock_);
+  if (closed_) return false;
+  if (!call->in_session || call->output_ended) return true;  // It is over.
+  if (!bytes.empty()) session_.SendData(call, std::move(bytes));
+  if (last) {
+    call->output_ended = true;
+    session_.SendEnd(call);
+  }
+  return Flush();
+}
+
+void GrpcClientSession::StreamReset(Call* call) {
+  ScopedLock guard(lock_);
+  call->ended = true;
+  call->output_ended = true;
+  if (closed_ || !call->in_session) return;
+  session_.SendReset(call, Http2Error::kCancel);
+  static_cast<void>(Flush());
+}
+
+void GrpcClientSession::StreamCredit(Call* call, std::size_t bytes) {
+  ScopedLock guard(lock_);
+  if (closed_ || !call->in_session || call->ended) return;
+  const std::size_t granted = std::min(bytes, call->borrowed);
+  call->borrowed -= granted;
+  session_.Grant(call, bytes - granted);
+  static_cast<void>(Flush());
+}
+
+void GrpcClientSession::StreamDrop(Call* call) {
+  RefPtr<StreamReceiver> dropped;  // Its destructor runs without the lock.
+  ScopedLock guard(lock_);
+  dropped = std::move(call->receiver);
+  call->has_wire = false;
+  call->ended = true;
+  if (!call->in_session) return Delete(call);
+  if (closed_ || call->output_ended) return;
+  // The server has answered before it had all: the rest isn't wanted.
+  call->output_ended = true;
+  session_.SendReset(call, Http2Error::kCancel);
+  static_cast<void>(Flush());
+}
+
+// False: the connection is closed. What the output has no room for goes with
+// what is sent next, at the latest when the server has made room.
+bool GrpcClientSession::Flush() {
+  unsent_.Append(session_.Flush());
+  if (unsent_.empty() || closed_) return !closed_;
+  // It is taken, or left as it is.
+  if (output_->WriteSoon(std::move(unsent_))) unsent_ = Buffer();
+  return true;
+}
+
+// --------------------------------------------------------------------------
+// What comes
+// --------------------------------------------------------------------------
+
+bool GrpcClientSession::OnField(Http2Stream* stream, std::string_view name,
+                                std::string_view value) {
+  Call* const call = static_cast<Call*>(stream);
+  if (call->ended) return true;
+  if (name == ":status") {
+    call->http_status = 0;
+    for (const char c : value) {
+      call->http_status = call->http_status * 10 + (c - '0');
+    }
+  } else if (name == "grpc-status") {
+    call->has_status = true;
+    call->grpc_status.assign(value);
+  } else if (name == "grpc-message") {
+    call->grpc_message.assign(value);
+  } else if (name == kGrpcExactStatusField) {
+    call->exact_status.assign(value);
+  } else if (name == "content-type") {
+    call->content_type.assign(value);
+  } else if (name == "grpc-encoding") {
+    call->encoding = ParseGrpcEncoding(value);
+  } else {
+    call->metadata.Add(name, value);
+  }
+  return true;
+}
+
+void GrpcClientSession::OnHeaders(Http2Stream* stream, bool /*trailers*/,
+                                  bool end) {
+  Call* const call = static_cast<Call*>(stream);
+  if (call->ended || end) return;
+  if (call->streams()) TakeMetadata(call);
+}
+
+// Of a unary call initial and trailing metadata are one.
+void GrpcClientSession::TakeMetadata(Call* call) {
+  std::unique_ptr<Metadata> metadata;
+  if (std::string why = call->metadata.Take(&metadata); !why.empty()) {
+    return FailAndReset(call, flare::Status(STATUS_MALFORMED_DATA, why));
+  }
+  if (metadata == nullptr) return;
+  if (call->streams()) {
+    events_.push_back({.kind = Event::Kind::kMetadata,
+                       .receiver = call->receiver,
+                       .metadata = std::move(metadata)});
+  } else {
+    call->taken_metadata = std::move(metadata);
+  }
+}
+
+void GrpcClientSession::OnData(Http2Stream* stream, Buffer&& bytes) {
+  Call* const call = static_cast<Call*>(stream);
+  if (call->ended) return;
+  if (!call->streams()) {
+    call->owed += bytes.size();
+    if (call->owed >= kGrantPiece) {
+      session_.Grant(call, std::exchange(call->owed, 0));
+    }
+  }
+  call->cutter.Add(std::move(bytes));
+  TakeMessages(call);
+}
+
+void GrpcClientSession::TakeMessages(Call* call) {
+  for (;;) {
+    GrpcMessage message;
+    flare::Status error;
+    switch (call->cutter.Next(&message, &error)) {
+      case GrpcMessageCutter::Result::kMessage:
+        if (!TakeMessage(call, std::move(message))) return;
+        break;
+      case GrpcMessageCutter::Result::kNeedMore:
+        if (call->streams()) GrantForMessage(call);
+        return;
+      case GrpcMessageCutter::Result::kError:
+        return FailAndReset(call, std::move(error));
+    }
+  }
+}
+
+// False: the call has failed.
+bool GrpcClientSession::TakeMessage(Call* call, GrpcMessage&& message) {
+  if (!call->streams()) {
+    if (call->has_reply) {
+      FailAndReset(call,
+                   flare::Status(StatusFromGrpc(GrpcCode::kInternal),
+                                 "grpc: several messages in response to a "
+                                 "single call"));
+      return false;
+    }
+    call->has_reply = true;
+    call->reply = std::move(message);
+    return true;
+  }
+  const std::size_t came = message.body.size();
+  auto body = UnpackGrpcMessage(std::move(message), call->encoding,
+                                limits_.max_decompressed_size);
+  if (!body) {
+    FailAndReset(call, std::move(body).error());
+    return false;
+  }
+  // The stream grants what it has read, which isn't what has come.
+  if (body->size() >= came) {
+    call->borrowed += body->size() - came;
+  } else {
+    session_.Grant(call, came - body->size());
+  }
+  events_.push_back({.kind = Event::Kind::kMessage,
+                     .receiver = call->receiver,
+                     .message = std::move(*body)});
+  return true;
+}
+
+// A message that is larger than the window is taken nevertheless: nothing of it
+// is read, and granted anew, before it is complete.
+void GrpcClientSession::GrantForMessage(Call* call) {
+  const std::size_t missing = call->cutter.missing();
+  const std::size_t window = session_.Window(*call);
+  if (missing <= window) return;
+  call->borrowed += missing - window;
+  session_.Grant(call, missing - window);
+}
+
+void GrpcClientSession::OnEnd(Http2Stream* stream) {
+  Call* const call = static_cast<Call*>(stream);
+  if (call->ended) return;
+  TakeMetadata(call);
+  if (call->ended) return;
+  End(call, OutcomeOf(*call));
+}
+
+flare::Status GrpcClientSession::OutcomeOf(const Call& call) {
+  if (call.has_status) {
+    const int status = StatusOfGrpcFields(call.grpc_status, call.exact_status);
+    if (status != STATUS_SUCCESS) {
+      return flare::Status::Lenient(status,
+                                    DecodeGrpcMessage(call.grpc_message));
+    }
+    if (!call.cutter.empty()) {
+      return flare::Status(StatusFromGrpc(GrpcCode::kInternal),
+                           "grpc: the response ends within a message");
+    }
+    if (!call.streams() && !call.has_reply) {
+      return flare::Status(StatusFromGrpc(GrpcCode::kInternal),
+                           "grpc: a response without a message");
+    }
+    return {};
+  }
+  const std::string status = std::to_string(call.http_status);
+  if (call.http_status != 200) {
+    return flare::Status(StatusFromGrpc(GrpcFromHttpStatus(call.http_status)),
+                         "HTTP status " + status + " without grpc-status");
+  }
+  if (!IsGrpcContentType(call.content_type)) {
+    return flare::Status(STATUS_FAILED,
+                         "a response that isn't gRPC's: its content-type is "
+                         "\"" +
+                             call.content_type + "\"");
+  }
+  return flare::Status(StatusFromGrpc(GrpcCode::kInternal),
+                       "grpc: the response ends without grpc-status");
+}
+
+void GrpcClientSession::FailAndReset(Call* call, flare::Status why) {
+  call->output_ended = true;
+  End(call, std::move(why));
+  session_.SendReset(call, Http2Error::kCancel);
+}
+
+void GrpcClientSession::End(Call* call, flare::Status status) {
+  if (std::exchange(call->ended, true)) return;
+  if (call->streams()) {
+    events_.push_back({.kind = Event::Kind::kEnd,
+                       .receiver = call->receiver,
+                       .status = std::move(status)});
+    return;
+  }
+  unary_.erase(call->correlation_id);  // [GC5]
+  Event event{.kind = Event::Kind::kReply,
+              .status = std::move(status),
+              .metadata = std::move(call->taken_metadata),
+              .correlation_id = call->correlation_id};
+  if (event.status.ok()) {
+    event.message = std::move(call->reply.body);
+    if (call->reply.compressed) {
+      if (!call->encoding || !IsCompressed(*call->encoding)) {
+        event.status = flare::Status(StatusFromGrpc(GrpcCode::kInternal),
+                                     "grpc: a message that is compressed by "
+                                     "no known grpc-encoding");
+        event.message.Clear();
+      } else {
+        event.compression = *call->encoding;
+      }
+    }
+  }
+  events_.push_back(std::move(event));
+}
+
+void GrpcClientSession::OnSent(Http2Stream*, std::size_t) {}
+
+void GrpcClientSession::OnClosed(Http2Stream* stream, Http2Error error,
+                                 bool by_peer) {
+  Call* const call = static_cast<Call*>(stream);
+  if (!call->ended) {
+    const GrpcCode code = GrpcFromHttp2Error(static_cast<std::uint32_t>(error));
+    End(call,
+        flare::Status(StatusFromGrpc(code),
+                      std::string(by_peer ? "the server has reset the stream: "
+                                          : "the stream has ended: ") +
+                          "HTTP/2 error " +
+                          std::to_string(static_cast<std::uint32_t>(error))));
+  }
+  call->in_session = false;
+  call->output_ended = true;
+  if (!call->has_wire) Delete(call);  // [GC4]
+}
+
+void GrpcClientSession::OnGoAway(std::int32_t last_id, Http2Error error,
+                                 std::string_view text) {
+  if (!std::exchange(going_away_, true)) {
+    events_.push_back({.kind = Event::Kind::kNotice});
+  }
+  for (Call& call : calls_) {
+    if (!call.in_session || call.ended || call.id() <= last_id) continue;
+    std::string why = "the server takes no further calls on this connection";
+    if (error != Http2Error::kNoError) {
+      why.append(" (HTTP/2 error ")
+          .append(std::to_string(static_cast<std::uint32_t>(error)))
+          .append(text.empty() ? "" : ", ")
+          .append(text.substr(0, 200))
+          .append(")");
+    }
+    call.output_ended = true;
+    End(&call, flare::Status::Lenient(STATUS_OUT_OF_SERVICE, why));
+  }
+}
+
+void GrpcClientSession::OnWindow(Http2Stream* stream, std::size_t bytes) {
+  Call* const call = static_cast<Call*>(stream);
+  if (!call->streams() || call->ended) return;
+  events_.push_back({.kind = Event::Kind::kCredit,
+                     .receiver = call->receiver,
+                     .credit = bytes});
+}
+
+// What is less isn't taken back: it waits in the session.
+void GrpcClientSession::OnPeerWindow(std::size_t bytes) {
+  const std::size_t before = std::exchange(peer_window_, bytes);
+  if (bytes <= before) return;
+  for (Call& call : calls_) {
+    if (call.in_session) OnWindow(&call, bytes - before);
+  }
+}
+
+// --------------------------------------------------------------------------
+// The reader
+// --------------------------------------------------------------------------
+
+bool GrpcClientSession::Read(Buffer& in, std::string* error) {
+  bool ok = true;
+  {
+    ScopedLock guard(lock_);
+    if (!in.empty()) ok = session_.Receive(std::move(in));
+    static_cast<void>(Flush());
+    // What the server has sent may be broken in a way that ends the session
+    // with the words just sent.
+    ok = ok && !session_.over();
+    if (!ok) {
+      *error = session_.error().empty()
+                   ? "the server has ended the HTTP/2 session"
+                   : session_.error();
+    }
+    telling_.swap(events_);
+  }
+  in.Clear();
+  for (Event& event : telling_) {
+    if (event.kind == Event::Kind::kReply ||
+        event.kind == Event::Kind::kNotice) {
+      replies_.push_back(std::move(event));
+    } else {
+      Tell(std::move(event));
+    }
+  }
+  telling_.clear();
+  return ok;
+}
+
+void GrpcClientSession::Tell(Event&& event) {
+  StreamReceiver* const receiver = event.receiver.Get();
+  switch (event.kind) {
+    case Event::Kind::kMessage:
+      return receiver->OnMessage(std::move(event.message), /*last=*/false);
+    case Event::Kind::kMetadata:
+      return receiver->OnMetadata(std::move(event.metadata));
+    case Event::Kind::kCredit:
+      return receiver->OnCredit(event.credit);
+    case Event::Kind::kEnd:
+      return receiver->OnEnd(event.status);
+    case Event::Kind::kReset:
+      return receiver->OnReset(event.status);
+    case Event::Kind::kReply:
+    case Event::Kind::kNotice:
+      return;
+  }
+}
+
+bool GrpcClientSession::TakeReply(InboundResponse* response) {
+  if (next_reply_ == replies_.size()) return false;
+  Event event = std::move(replies_[next_reply_]);
+  if (++next_reply_ == replies_.size()) {
+    replies_.clear();
+    next_reply_ = 0;
+  }
+  if (event.kind == Event::Kind::kNotice) {
+    response->is_notice = true;
+    response->last_on_connection = true;
+    return true;
+  }
+  response->correlation_id = event.correlation_id;
+  response->status = event.status.code();
+  response->scratch.assign(event.status.message());
+  response->description = response->scratch;
+  response->compression = event.compression;
+  response->wire_size = event.message.size();
+  response->body = std::move(event.message);
+  response->metadata = std::move(event.metadata);
+  return true;
+}
+
+bool GrpcClientSession::HasCalls() const {
+  ScopedLock guard(lock_);
+  return !calls_.empty();
+}
+
+void GrpcClientSession::Close(const flare::Status& why) {
+  std::vector<RefPtr<StreamReceiver>> receivers;
+  {
+    ScopedLock guard(lock_);
+    closed_ = true;
+    unary_.clear();
+    for (Call& call : calls_) {
+      if (call.receiver != nullptr) receivers.push_back(call.receiver);
+    }
+  }
+  const flare::Status reason =
+      flare::Status::Lenient(STATUS_IO_ERROR, why.message());
+  for (const auto& receiver : receivers) receiver->OnReset(reason);
+}
+
+}  // namespace flare::rpc

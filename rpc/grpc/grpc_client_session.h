@@ -1,0 +1,147 @@
+// The calls of one client connection of `grpc`: an HTTP/2 session that callers,
+// streams and the connection's reader share.
+//
+// Rules, kept in grpc_client_session.cc:
+//  [GC1] lock_ guards the session, all calls, and what they have for the reader
+//        (events_). It is held for as long as it takes to frame a message, and
+//        never while something is told what happened: receivers have locks of
+//        their own, with which they call us.
+//  [GC2] What the session has to send goes to the output under lock_: fields
+//        are compressed in the order in which they are sent.
+//  [GC3] Only the reader, in Read(), hands out events, in their order. What
+//        happens on other threads waits for it.
+//  [GC4] A call is the session's from Open() to OnClosed(), and its wire's from
+//        StreamBegin() to StreamDrop(). The last of the two deletes it.
+//  [GC5] A unary call gets one reply, unless its caller abandons it before: it
+//        is in unary_ exactly as long as it waits for one.
+#ifndef FLARE_RPC_GRPC_GRPC_CLIENT_SESSION_H_
+#define FLARE_RPC_GRPC_GRPC_CLIENT_SESSION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/intrusive_list.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/rpc/client_protocol.h"
+#include "flare/rpc/grpc/grpc_mapping.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/metadata.h"
+#include "flare/rpc/protocol.h"
+#include "flare/rpc/stream/stream_wire.h"
+
+namespace flare::rpc {
+
+class GrpcClientSession final : private Http2Handler {
+ public:
+  struct Call;
+
+  // `output` must outlive the session.
+  GrpcClientSession(const Limits& limits, std::string_view host,
+                    StreamOutput* output);
+  ~GrpcClientSession();
+
+  // --- callers; any thread, doesn't block ---
+
+  // Sends a request, whose body is a message with its prefix.
+  flare::Status Send(const OutboundRequest& request, std::string_view path,
+                     Buffer&& message);
+  // Nobody waits for that reply any more.
+  void Abandon(std::uint64_t correlation_id);
+
+  // A stream's call. Null: the server takes no more of them.
+  struct StreamHead {
+    std::string path;
+    std::uint32_t timeout_ms = 0;
+    Metadata metadata;
+  };
+  Call* StreamBegin(const StreamHead& head, RefPtr<StreamReceiver> receiver,
+                    std::size_t* window);
+  bool StreamSend(Call* call, Buffer&& bytes, bool last);
+  void StreamReset(Call* call);
+  void StreamCredit(Call* call, std::size_t bytes);
+  void StreamDrop(Call* call);
+
+  // --- the reader ---
+
+  // Takes all of `in`. False: the connection is to be closed, with *error.
+  bool Read(Buffer& in, std::string* error);
+  // The next reply, or notice that no more is to be sent. False: there is none.
+  bool TakeReply(InboundResponse* response);
+  bool HasCalls() const;
+  void Close(const flare::Status& why);
+
+ private:
+  struct Event;
+
+  static Http2Session::Options SessionOptions();
+
+  // Of the session, with lock_: libnghttp2 calls back.
+  Http2Stream* OnStream() override { return nullptr; }
+  bool OnField(Http2Stream* stream, std::string_view name,
+               std::string_view value) override FLARE_REQUIRES(lock_);
+  void OnHeaders(Http2Stream* stream, bool trailers, bool end) override
+      FLARE_REQUIRES(lock_);
+  void OnData(Http2Stream* stream, Buffer&& bytes) override
+      FLARE_REQUIRES(lock_);
+  void OnEnd(Http2Stream* stream) override FLARE_REQUIRES(lock_);
+  void OnSent(Http2Stream* stream, std::size_t bytes) override;
+  void OnClosed(Http2Stream* stream, Http2Error error, bool by_peer) override
+      FLARE_REQUIRES(lock_);
+  void OnGoAway(std::int32_t last_id, Http2Error error,
+                std::string_view text) override FLARE_REQUIRES(lock_);
+  void OnWindow(Http2Stream* stream, std::size_t bytes) override
+      FLARE_REQUIRES(lock_);
+  void OnPeerWindow(std::size_t bytes) override FLARE_REQUIRES(lock_);
+
+  bool Open(Call* call, std::string_view path, std::uint32_t timeout_ms,
+            std::string_view encoding, const Metadata* metadata)
+      FLARE_REQUIRES(lock_);
+  void TakeMessages(Call* call) FLARE_REQUIRES(lock_);
+  bool TakeMessage(Call* call, GrpcMessage&& message) FLARE_REQUIRES(lock_);
+  void GrantForMessage(Call* call) FLARE_REQUIRES(lock_);
+  void TakeMetadata(Call* call) FLARE_REQUIRES(lock_);
+  void FailAndReset(Call* call, flare::Status why) FLARE_REQUIRES(lock_);
+  // Hands the outcome out, once.
+  void End(Call* call, flare::Status status) FLARE_REQUIRES(lock_);
+  static flare::Status OutcomeOf(const Call& call);
+  bool Flush() FLARE_REQUIRES(lock_);
+  static void Tell(Event&& event);
+  void Delete(Call* call) FLARE_REQUIRES(lock_);
+
+  const Limits limits_;
+  const std::string authority_;
+  StreamOutput* const output_;
+
+  mutable ThreadMutex lock_;
+  Http2Session session_ FLARE_GUARDED_BY(lock_);
+  Buffer unsent_ FLARE_GUARDED_BY(lock_);  // The output had no room for it.
+  bool closed_ FLARE_GUARDED_BY(lock_) = false;
+  bool going_away_ FLARE_GUARDED_BY(lock_) = false;
+  // What a stream may send at first.
+  std::size_t peer_window_ FLARE_GUARDED_BY(lock_) = 65535;
+  IntrusiveList<Call> calls_ FLARE_GUARDED_BY(lock_);
+  std::unordered_map<std::uint64_t, Call*> unary_ FLARE_GUARDED_BY(lock_);
+  std::vector<Event> events_ FLARE_GUARDED_BY(lock_);  // [GC3]
+  // Of Open(), kept for their memory.
+  std::vector<Http2Field> fields_ FLARE_GUARDED_BY(lock_);
+
+  // The reader's.
+  std::vector<Event> telling_;
+  std::vector<Event> replies_;
+  std::size_t next_reply_ = 0;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_GRPC_GRPC_CLIENT_SESSION_H_
