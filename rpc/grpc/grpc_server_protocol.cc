@@ -32,12 +32,12 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
-#include "flare/base/intrusive_list.h"
-#include "flare/base/object_pool.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/grpc/grpc_mapping.h"
+#include "flare/rpc/grpc/grpc_server_session.h"
+#include "flare/rpc/grpc/grpc_server_wire.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/rpc_status.h"
@@ -51,68 +51,15 @@ struct GrpcTicket {
   PayloadFormat format = PayloadFormat::kProtobuf;
 };
 
-// Of a failure's text, in bytes.
-constexpr std::size_t kMaxText = 4096;
-
 // What no other protocol begins with.
 constexpr std::size_t kDistinctive = 4;  // "PRI "
 
-// The stream of one call.
-struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
-  enum class Phase : std::uint8_t {
-    kHead,       // Its fields come.
-    kUnary,      // Its message comes.
-    kStreaming,  // Its messages go to the receiver.
-    kAnswered,   // Nothing of the request is wanted any more.
-  };
-
-  explicit GrpcServerStream(const Limits& limits)
-      : messages(limits.max_packet_size, kServerSizeLimit),
-        metadata(limits.metadata) {}
-
-  static void* operator new(std::size_t) {
-    return PoolAllocate<sizeof(GrpcServerStream)>();
-  }
-  static void operator delete(void* memory) {
-    PoolFree<sizeof(GrpcServerStream)>(memory);
-  }
-
-  Phase phase = Phase::kHead;
-  bool is_post = false;
-  bool has_path = false;
-  bool bad_timeout = false;
-  bool head_sent = false;
-  bool status_sent = false;
-  bool ended = false;    // By the peer.
-  bool is_call = false;  // Unary, and running.
-  bool unequal = false;  // Messages are larger than they came.
-  std::optional<PayloadFormat> format;
-  std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
-  std::uint32_t timeout_ms = 0;
-  std::uint64_t acceptable = 0;
-  std::string method;  // "package.Service.Method"
-  GrpcMessageCutter messages;
-  GrpcMetadataReader metadata;
-  std::unique_ptr<Metadata> request_metadata;  // Of a unary call.
-  std::size_t kept = 0;       // Bytes of an incomplete message.
-  std::size_t advanced = 0;   // Granted before the receiver did.
-  std::size_t ungranted = 0;  // Received.
-  std::size_t counted = 0;    // Of a reply that waits: by the server.
-  std::size_t credit = 0;     // [GS5]
-  RefPtr<StreamReceiver> receiver;
-};
-
-class GrpcServerWire;
-
-class GrpcServerProtocol final : public ServerProtocol, public Http2Handler {
+class GrpcServerProtocol final : public ServerProtocol,
+                                 public Http2Handler,
+                                 public GrpcServerSession {
  public:
   GrpcServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), limits_(limits) {}
-  ~GrpcServerProtocol() override {
-    ScopedLock guard(lock_);
-    session_.reset();
-    while (!streams_.empty()) delete streams_.PopFront();
-  }
+      : ServerProtocol(sink), GrpcServerSession(sink), limits_(limits) {}
 
   std::string_view name() const override { return "grpc"; }
   ProtocolTraits traits() const override {
@@ -144,10 +91,6 @@ class GrpcServerProtocol final : public ServerProtocol, public Http2Handler {
   }
 
  private:
-  friend class GrpcServerWire;
-  using Stream = GrpcServerStream;
-  using Phase = GrpcServerStream::Phase;
-
   struct Event {
     enum class Kind { kMessage, kEnd, kCredit, kReset };
     RefPtr<StreamReceiver> receiver;
@@ -172,8 +115,6 @@ class GrpcServerProtocol final : public ServerProtocol, public Http2Handler {
   void TakeMessages(Stream* stream);
   void TakeUnary(Stream* stream);
   void Advance(Stream* stream);
-  void SetKept(Stream* stream, std::size_t bytes);
-  void Leave(Stream* stream, Phase phase);
   // Answers without a call.
   void Refuse(Stream* stream, int status, std::string_view text);
   void RefuseHttp(Stream* stream, std::string_view status);
@@ -182,23 +123,8 @@ class GrpcServerProtocol final : public ServerProtocol, public Http2Handler {
   void Complete(Stream* stream, Buffer&& body);
   CutResult OpenStream(InboundRequest* request);
 
-  void SendHead(Stream* stream, CompressionAlgorithm compression,
-                const std::vector<Http2Field>& metadata) FLARE_REQUIRES(lock_);
-  void SendStatus(Stream* stream, int status, std::string_view text,
-                  const std::vector<Http2Field>& metadata);
-  bool FlushLocked() FLARE_REQUIRES(lock_) {
-    Buffer out = session_->Flush();
-    return out.empty() ? !closed_ : sink()->WriteSoon(std::move(out));
-  }
   void Deliver();
   void CreditWriters() FLARE_REQUIRES(lock_);
-
-  std::vector<RefPtr<StreamReceiver>> Receivers() const FLARE_REQUIRES(lock_);
-
-  Stream* Find(std::int32_t id) const FLARE_REQUIRES(lock_) {
-    return session_ == nullptr ? nullptr
-                               : static_cast<Stream*>(session_->Find(id));
-  }
 
   const Limits limits_;
 
@@ -212,137 +138,12 @@ class GrpcServerProtocol final : public ServerProtocol, public Http2Handler {
   bool caller_left_ = false;   // Of a call that runs.
   bool over_ = false;
 
-  std::atomic<std::size_t> kept_{0};
-  std::atomic<std::size_t> incomplete_{0};  // Unary requests.
-
-  mutable ThreadMutex lock_;
-  std::unique_ptr<Http2Session> session_;  // [GS1]
-  IntrusiveList<Stream> streams_;
+  // Guarded by lock_.
   std::vector<std::int32_t> credited_;  // Streams with credit.
   // Unary calls that run for nobody.
   std::unordered_set<std::int32_t> left_;
   // Not destroyed under lock_, since their destructors may call their wires.
   std::vector<RefPtr<StreamReceiver>> dropped_;
-  bool closed_ = false;
-};
-
-std::vector<Http2Field> FieldsOf(
-    const std::vector<std::pair<std::string, std::string>>& entries) {
-  std::vector<Http2Field> fields;
-  fields.reserve(entries.size());
-  for (const auto& [name, value] : entries) fields.push_back({name, value});
-  return fields;
-}
-
-// The messages of one streaming call to its client.
-class GrpcServerWire final : public StreamWire {
- public:
-  GrpcServerWire(std::int32_t id, GrpcServerProtocol* protocol)
-      : id_(id), protocol_(protocol) {}
-  ~GrpcServerWire() override {
-    RefPtr<StreamReceiver> dropped;
-    ScopedLock guard(protocol_->lock_);
-    GrpcServerStream* const stream = protocol_->Find(id_);
-    if (stream == nullptr) return;
-    dropped = std::move(stream->receiver);
-    protocol_->Leave(stream, GrpcServerStream::Phase::kAnswered);
-    if (!stream->status_sent) {
-      protocol_->session_->SendReset(stream, Http2Error::kCancel);
-      protocol_->FlushLocked();
-    }
-  }
-
-  bool Begin(RefPtr<StreamReceiver> receiver) override {
-    ScopedLock guard(protocol_->lock_);
-    GrpcServerStream* const stream = protocol_->Find(id_);
-    if (stream == nullptr || protocol_->closed_) return false;
-    stream->receiver = std::move(receiver);
-    return true;
-  }
-
-  bool SendMessage(OutboundBody&& body, bool last) override {
-    BufferBuilder out;
-    if (!AppendGrpcMessage(std::move(body), /*compressed=*/false, &out)) {
-      return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
-                                   "a message of the stream exceeds 4 GiB"));
-    }
-    Buffer message = out.DestructiveGet();
-    ScopedLock guard(protocol_->lock_);
-    GrpcServerStream* const stream = protocol_->Find(id_);
-    // Of the reset its receiver is told.
-    if (stream == nullptr || stream->status_sent) return !protocol_->closed_;
-    SendHeadOnce(stream);
-    protocol_->session_->SendData(stream, std::move(message));
-    if (last) End(stream, flare::Status());
-    const bool sent = protocol_->FlushLocked();
-    TakeCreditLocked();
-    return sent;
-  }
-
-  bool SendEnd(const flare::Status& status) override {
-    ScopedLock guard(protocol_->lock_);
-    GrpcServerStream* const stream = protocol_->Find(id_);
-    if (stream == nullptr) return !protocol_->closed_;
-    // A failure without messages has it all in its head.
-    if (status.ok() || !initial_.empty()) SendHeadOnce(stream);
-    End(stream, status);
-    return protocol_->FlushLocked();
-  }
-
-  void SendReset(const flare::Status& why) override {
-    static_cast<void>(SendEnd(why));
-  }
-
-  void SendCredit(std::size_t bytes) override {
-    ScopedLock guard(protocol_->lock_);
-    GrpcServerStream* const stream = protocol_->Find(id_);
-    if (stream == nullptr || stream->ended) return;
-    const std::size_t early = std::min(bytes, stream->advanced);
-    stream->advanced -= early;
-    bytes -= early;
-    // Credit is counted in bytes that were unpacked.
-    if (stream->unequal) bytes = std::min(bytes, stream->ungranted);
-    stream->ungranted -= std::min(bytes, stream->ungranted);
-    protocol_->session_->Grant(stream, bytes);
-    static_cast<void>(protocol_->FlushLocked());
-  }
-  bool has_credits() const override { return true; }
-  std::size_t message_cost() const override { return kGrpcPrefixSize; }
-  std::size_t TakeCredit() override { return std::exchange(credit_, 0); }
-  void HoldInput() override {}
-  void ReleaseInput() override {}
-
-  bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
-    auto& entries = place == MetadataPlace::kInitial ? initial_ : trailing_;
-    ForEachGrpcField(metadata,
-                     [&](std::string_view name, std::string_view value) {
-                       entries.emplace_back(name, value);
-                     });
-    return true;
-  }
-
- private:
-  void SendHeadOnce(GrpcServerStream* stream) FLARE_REQUIRES(protocol_->lock_) {
-    if (stream->head_sent) return;
-    protocol_->SendHead(stream, CompressionAlgorithm::kNone,
-                        FieldsOf(initial_));
-  }
-  void End(GrpcServerStream* stream, const flare::Status& status)
-      FLARE_REQUIRES(protocol_->lock_) {
-    protocol_->SendStatus(stream, status.code(), status.message(),
-                          FieldsOf(trailing_));
-  }
-  void TakeCreditLocked() FLARE_REQUIRES(protocol_->lock_) {
-    if (GrpcServerStream* const stream = protocol_->Find(id_)) {
-      credit_ += std::exchange(stream->credit, 0);
-    }
-  }
-
-  const std::int32_t id_;
-  GrpcServerProtocol* const protocol_;
-  std::size_t credit_ = 0;  // Of its call's, which calls one at a time.
-  std::vector<std::pair<std::string, std::string>> initial_;
-  std::vector<std::pair<std::string, std::string>> trailing_;
 };
 
 // --------------------------------------------------------------------------
@@ -738,19 +539,6 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
   delete stream;
 }
 
-void GrpcServerProtocol::SetKept(Stream* stream, std::size_t bytes) {
-  kept_.fetch_add(bytes - stream->kept, std::memory_order_relaxed);
-  stream->kept = bytes;
-}
-
-void GrpcServerProtocol::Leave(Stream* stream, Phase phase) {
-  if (stream->phase == Phase::kUnary) {
-    incomplete_.fetch_sub(1, std::memory_order_relaxed);
-  }
-  SetKept(stream, 0);
-  stream->phase = phase;
-}
-
 // --------------------------------------------------------------------------
 // Output
 // --------------------------------------------------------------------------
@@ -765,52 +553,6 @@ void GrpcServerProtocol::Refuse(Stream* stream, int status,
                                 std::string_view text) {
   Leave(stream, Phase::kAnswered);
   SendStatus(stream, status, text, {});
-}
-
-void GrpcServerProtocol::SendHead(Stream* stream,
-                                  CompressionAlgorithm compression,
-                                  const std::vector<Http2Field>& metadata) {
-  stream->head_sent = true;
-  std::vector<Http2Field> fields;
-  fields.reserve(3 + metadata.size());
-  fields.push_back({":status", "200"});
-  fields.push_back({"content-type", GrpcContentTypeOf(*stream->format)});
-  if (IsCompressed(compression)) {
-    fields.push_back({"grpc-encoding", GrpcEncodingOf(compression)});
-  }
-  fields.insert(fields.end(), metadata.begin(), metadata.end());
-  session_->SendHeaders(stream, fields, /*end=*/false);
-}
-
-// Ends the call. Before the head it is all in one block.
-void GrpcServerProtocol::SendStatus(Stream* stream, int status,
-                                    std::string_view text,
-                                    const std::vector<Http2Field>& metadata) {
-  if (std::exchange(stream->status_sent, true)) return;
-  const GrpcCode code = GrpcFromStatus(status);
-  const std::string number = std::to_string(static_cast<int>(code));
-  std::string exact;
-  std::string message;
-  std::vector<Http2Field> fields;
-  fields.reserve(5 + metadata.size());
-  if (!stream->head_sent) {
-    fields.push_back({":status", "200"});
-    fields.push_back({"content-type", GrpcContentTypeOf(stream->format.value_or(
-                                          PayloadFormat::kProtobuf))});
-  }
-  fields.push_back({"grpc-status", number});
-  if (code != GrpcCode::kOk) {
-    message = EncodeGrpcMessage(text.substr(0, kMaxText));
-    if (!message.empty()) fields.push_back({"grpc-message", message});
-    if (IsLostInGrpc(status)) {
-      exact = std::to_string(status);
-      fields.push_back({kGrpcExactStatusField, exact});
-    }
-  }
-  fields.insert(fields.end(), metadata.begin(), metadata.end());
-  if (stream->head_sent) return session_->SendTrailers(stream, fields);
-  stream->head_sent = true;
-  session_->SendHeaders(stream, fields, /*end=*/true);
 }
 
 void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
@@ -840,7 +582,7 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
                        entries.emplace_back(name, value);
                      });
   }
-  const std::vector<Http2Field> metadata = FieldsOf(entries);
+  const std::vector<Http2Field> metadata = GrpcFieldsOf(entries);
   ScopedLock guard(lock_);
   Stream* const stream = Find(ticket.stream);
   if (stream == nullptr) {  // [GS3]
@@ -867,14 +609,6 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
 // --------------------------------------------------------------------------
 // Ends
 // --------------------------------------------------------------------------
-
-std::vector<RefPtr<StreamReceiver>> GrpcServerProtocol::Receivers() const {
-  std::vector<RefPtr<StreamReceiver>> receivers;
-  for (const Stream& stream : streams_) {
-    if (stream.receiver != nullptr) receivers.push_back(stream.receiver);
-  }
-  return receivers;
-}
 
 void GrpcServerProtocol::EndInput() {
   std::vector<RefPtr<StreamReceiver>> receivers;

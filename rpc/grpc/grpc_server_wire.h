@@ -1,0 +1,140 @@
+// The messages of one streaming call to its client, by gRPC. Thread-safe as
+// StreamWire says; nothing blocks.
+#ifndef FLARE_RPC_GRPC_GRPC_SERVER_WIRE_H_
+#define FLARE_RPC_GRPC_GRPC_SERVER_WIRE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/rpc/grpc/grpc_mapping.h"
+#include "flare/rpc/grpc/grpc_server_session.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/metadata.h"
+#include "flare/rpc/outbound_body.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream/stream_wire.h"
+
+namespace flare::rpc {
+
+class GrpcServerWire final : public StreamWire {
+ public:
+  GrpcServerWire(std::int32_t id, GrpcServerSession* session)
+      : id_(id), session_(session) {}
+  ~GrpcServerWire() override {
+    RefPtr<StreamReceiver> dropped;
+    ScopedLock guard(session_->lock_);
+    GrpcServerStream* const stream = session_->Find(id_);
+    if (stream == nullptr) return;
+    dropped = std::move(stream->receiver);
+    session_->Leave(stream, GrpcServerStream::Phase::kAnswered);
+    if (!stream->status_sent) {
+      session_->session_->SendReset(stream, Http2Error::kCancel);
+      session_->FlushLocked();
+    }
+  }
+
+  bool Begin(RefPtr<StreamReceiver> receiver) override {
+    ScopedLock guard(session_->lock_);
+    GrpcServerStream* const stream = session_->Find(id_);
+    if (stream == nullptr || session_->closed_) return false;
+    stream->receiver = std::move(receiver);
+    return true;
+  }
+
+  bool SendMessage(OutboundBody&& body, bool last) override {
+    BufferBuilder out;
+    if (!AppendGrpcMessage(std::move(body), /*compressed=*/false, &out)) {
+      return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
+                                   "a message of the stream exceeds 4 GiB"));
+    }
+    Buffer message = out.DestructiveGet();
+    ScopedLock guard(session_->lock_);
+    GrpcServerStream* const stream = session_->Find(id_);
+    // Of the reset its receiver is told.
+    if (stream == nullptr || stream->status_sent) return !session_->closed_;
+    SendHeadOnce(stream);
+    session_->session_->SendData(stream, std::move(message));
+    if (last) End(stream, flare::Status());
+    const bool sent = session_->FlushLocked();
+    TakeCreditLocked();
+    return sent;
+  }
+
+  bool SendEnd(const flare::Status& status) override {
+    ScopedLock guard(session_->lock_);
+    GrpcServerStream* const stream = session_->Find(id_);
+    if (stream == nullptr) return !session_->closed_;
+    // A failure without messages has it all in its head.
+    if (status.ok() || !initial_.empty()) SendHeadOnce(stream);
+    End(stream, status);
+    return session_->FlushLocked();
+  }
+
+  void SendReset(const flare::Status& why) override {
+    static_cast<void>(SendEnd(why));
+  }
+
+  void SendCredit(std::size_t bytes) override {
+    ScopedLock guard(session_->lock_);
+    GrpcServerStream* const stream = session_->Find(id_);
+    if (stream == nullptr || stream->ended) return;
+    const std::size_t early = std::min(bytes, stream->advanced);
+    stream->advanced -= early;
+    bytes -= early;
+    // Credit is counted in bytes that were unpacked.
+    if (stream->unequal) bytes = std::min(bytes, stream->ungranted);
+    stream->ungranted -= std::min(bytes, stream->ungranted);
+    session_->session_->Grant(stream, bytes);
+    static_cast<void>(session_->FlushLocked());
+  }
+  bool has_credits() const override { return true; }
+  std::size_t message_cost() const override { return kGrpcPrefixSize; }
+  std::size_t TakeCredit() override { return std::exchange(credit_, 0); }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+
+  bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
+    auto& entries = place == MetadataPlace::kInitial ? initial_ : trailing_;
+    ForEachGrpcField(metadata,
+                     [&](std::string_view name, std::string_view value) {
+                       entries.emplace_back(name, value);
+                     });
+    return true;
+  }
+
+ private:
+  void SendHeadOnce(GrpcServerStream* stream) FLARE_REQUIRES(session_->lock_) {
+    if (stream->head_sent) return;
+    session_->SendHead(stream, CompressionAlgorithm::kNone,
+                       GrpcFieldsOf(initial_));
+  }
+  void End(GrpcServerStream* stream, const flare::Status& status)
+      FLARE_REQUIRES(session_->lock_) {
+    session_->SendStatus(stream, status.code(), status.message(),
+                         GrpcFieldsOf(trailing_));
+  }
+  void TakeCreditLocked() FLARE_REQUIRES(session_->lock_) {
+    if (GrpcServerStream* const stream = session_->Find(id_)) {
+      credit_ += std::exchange(stream->credit, 0);
+    }
+  }
+
+  const std::int32_t id_;
+  GrpcServerSession* const session_;
+  std::size_t credit_ = 0;  // Of its call's, which calls one at a time.
+  std::vector<std::pair<std::string, std::string>> initial_;
+  std::vector<std::pair<std::string, std::string>> trailing_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_GRPC_GRPC_SERVER_WIRE_H_
