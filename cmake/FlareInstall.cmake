@@ -87,7 +87,8 @@ flare_pkg_config(fiber
   REQUIRES "flare-base = ${PROJECT_VERSION}")
 flare_pkg_config(io
   DESCRIPTION "Epoll, sockets and connections for fibers"
-  REQUIRES "flare-fiber = ${PROJECT_VERSION}")
+  REQUIRES "flare-fiber = ${PROJECT_VERSION}"
+  PRIVATE_REQUIRES libcrypto libssl)
 if(FLARE_BUILD_RPC)
   flare_pkg_config(rpc
     DESCRIPTION "RPC servers and clients on fibers"

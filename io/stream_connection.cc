@@ -6,13 +6,13 @@
 //        for it, and then leaves for good. A flusher that nobody was is left by
 //        the closer. One that has ended our direction ends the list itself and
 //        leaves [OL5].
-//  [SC2] Until Start() of an accepted, or the establishment of an outgoing
-//        connection, the flusher's role is held by the opening: by Start(), or
-//        by the reader, which leaves it if it never got that far. So nothing is
-//        sent early. The reader's role is held until Start() has succeeded:
-//        then edges, or EndInput(), may have come, and it is scheduled for
-//        them. Else by the closer. So no task of an unstarted connection is
-//        queued but its last one.
+//  [SC2] Until Start() of an accepted, the establishment of an outgoing
+//        connection, or the end of a transport's handshake, the flusher's role
+//        is held by the opening: by Start(), or by the reader, which leaves it
+//        if it never got that far. So nothing is sent early. The reader's role
+//        is held until Start() has succeeded: then edges, or EndInput(), may
+//        have come, and it is scheduled for them. Else by the closer. So no
+//        task of an unstarted connection is queued but its last one.
 //  [SC3] From Start() or Close() on, whichever is first, the connection holds a
 //        reference to itself. The last role to leave closes the file descriptor
 //        and drops that reference. So no system call meets a closed or reused
@@ -27,6 +27,9 @@
 //  [SC7] Our direction has ended (output_ended_) and the peer's has
 //        (input_ended_): who sets the second of these closes. Each side sets
 //        its own, then reads the other's, all seq_cst.
+//  [SC8] The timer of a transport's handshake holds a reference of its own. It
+//        is armed by Start(), before the reader can run, and cancelled by the
+//        reader, when the handshake is done or when it finishes.
 //
 // Lock order: none is taken inside lifecycle_lock_, except the timer wheel's
 // and the run queues' of fiber/.
@@ -51,34 +54,35 @@
 
 namespace flare::io {
 
-RefPtr<StreamConnection> StreamConnection::Accepted(UniqueFd fd,
-                                                    std::size_t group,
-                                                    StreamHandler* handler,
-                                                    const Options& options,
-                                                    Endpoint peer) {
+RefPtr<StreamConnection> StreamConnection::Accepted(
+    UniqueFd fd, std::size_t group, StreamHandler* handler,
+    const Options& options, Endpoint peer,
+    std::unique_ptr<Transport> transport) {
   if (peer.empty()) peer = GetRemoteEndpoint(fd.get());
   return RefPtr<StreamConnection>(
       adopt_ref, new StreamConnection(std::move(fd), group, handler, options,
-                                      std::move(peer)));
+                                      std::move(peer), std::move(transport)));
 }
 
-RefPtr<StreamConnection> StreamConnection::Connect(const Endpoint& peer,
-                                                   std::size_t group,
-                                                   StreamHandler* handler,
-                                                   const Options& options) {
+RefPtr<StreamConnection> StreamConnection::Connect(
+    const Endpoint& peer, std::size_t group, StreamHandler* handler,
+    const Options& options, std::unique_ptr<Transport> transport) {
   return RefPtr<StreamConnection>(
-      adopt_ref,
-      new StreamConnection(UniqueFd(), group, handler, options, peer));
+      adopt_ref, new StreamConnection(UniqueFd(), group, handler, options, peer,
+                                      std::move(transport)));
 }
 
 StreamConnection::StreamConnection(UniqueFd fd, std::size_t group,
                                    StreamHandler* handler,
-                                   const Options& options, Endpoint remote)
+                                   const Options& options, Endpoint remote,
+                                   std::unique_ptr<Transport> transport)
     : Descriptor(std::move(fd)),
       handler_(handler),
       options_(options),
       group_(group),
       remote_(std::move(remote)),
+      accepted_(this->fd() >= 0),
+      transport_(std::move(transport)),
       last_received_ns_(NowNs()),
       output_bytes_(options.max_output, options.budget.Get()),
       last_sent_ns_(NowNs()) {
@@ -109,10 +113,13 @@ void StreamConnection::Start() {
     if (closing_) return;
     started_ = true;
     Ref();  // [SC3]
-    if (fd() >= 0) {
+    if (fd() < 0) {
+      failure = BeginConnecting();
+    } else if (transport_ == nullptr) {
       OpenOutput();  // [SC2]
     } else {
-      failure = BeginConnecting();
+      transport_->Attach(fd());
+      BeginHandshakeTime();
     }
     if (failure.ok()) {
       failure = EpollPoller::OfGroup(group_)->Register(this);
@@ -133,6 +140,7 @@ Status StreamConnection::BeginConnecting() {
   }
   AdoptFd(std::move(*socket));
   SetUrgentInline(fd());
+  if (transport_ != nullptr) transport_->Attach(fd());
   sockaddr_storage address;
   const socklen_t length = remote_.ToSockaddr(&address);
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
@@ -142,6 +150,31 @@ Status StreamConnection::BeginConnecting() {
     return StatusFromErrno(errno, "connect to " + remote_.ToString());
   }
   return Status();
+}
+
+void StreamConnection::BeginHandshakeTime() {
+  const std::int64_t timeout_ns = transport_->handshake_timeout_ns();
+  if (timeout_ns <= 0) return;
+  handshake_ = std::make_unique<LingerTimer>();
+  handshake_->connection = this;
+  handshake_->set_callback(&StreamConnection::OnHandshakeTimeout);
+  Ref();  // The timer's [SC8].
+  fiber::ArmTimer(handshake_.get(), SaturatingAdd(NowNs(), timeout_ns));
+}
+
+void StreamConnection::EndHandshakeTime() noexcept {
+  if (handshake_ == nullptr) return;
+  if (fiber::CancelTimer(handshake_.get())) Deref();  // [SC8]
+  handshake_ = nullptr;
+}
+
+void StreamConnection::OnHandshakeTimeout(fiber::Timer* timer) {
+  StreamConnection* const self = static_cast<LingerTimer*>(timer)->connection;
+  const std::int64_t timeout_ns = self->transport_->handshake_timeout_ns();
+  self->Close(Status::Lenient(
+      ETIMEDOUT, "TLS: the handshake took longer than " +
+                     std::to_string(timeout_ns / kNsPerMs) + " ms"));
+  self->Deref();
 }
 
 // Ends the opening's hold on the flusher's role [SC2].
@@ -289,6 +322,10 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
                      (kind == CloseKind::kClose &&
                       reset_on_close_.load(std::memory_order_relaxed));
   if (started && fd() >= 0) {
+    // Output that was dropped must not look complete.
+    if (transport_ != nullptr && !reset && BufferedOutput() == 0) {
+      static_cast<void>(transport_->SendEnd());
+    }
     if (reset) SetResetOnClose(fd());
     ::shutdown(fd(), reset ? SHUT_RD : SHUT_RDWR);
   }

@@ -29,6 +29,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +50,7 @@
 #include "flare/io/memory_budget.h"
 #include "flare/io/output_list.h"
 #include "flare/io/readiness.h"
+#include "flare/io/transport.h"
 
 namespace flare::io {
 
@@ -60,7 +62,8 @@ class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
 
-  // An outgoing connection is established. Not called for accepted ones.
+  // An outgoing connection is established, its transport's handshake included.
+  // Not called for accepted ones.
   virtual void OnConnected() {}
 
   // `in` holds all bytes received and not consumed yet, including some new
@@ -130,12 +133,13 @@ class StreamConnection final : public Descriptor {
 
   // A connection over an accepted socket (see Acceptor), watched by `group`'s
   // poller. `peer` is its address; empty: the kernel is asked, which has
-  // forgotten that of a peer that has reset the connection meanwhile. Doesn't
-  // block.
-  static RefPtr<StreamConnection> Accepted(UniqueFd fd, std::size_t group,
-                                           StreamHandler* handler,
-                                           const Options& options,
-                                           Endpoint peer = {});
+  // forgotten that of a peer that has reset the connection meanwhile. With a
+  // `transport` nothing is delivered or sent before its handshake is done; if
+  // that fails OnClosed() follows. Doesn't block.
+  static RefPtr<StreamConnection> Accepted(
+      UniqueFd fd, std::size_t group, StreamHandler* handler,
+      const Options& options, Endpoint peer = {},
+      std::unique_ptr<Transport> transport = nullptr);
   static RefPtr<StreamConnection> Accepted(UniqueFd fd, std::size_t group,
                                            StreamHandler* handler) {
     return Accepted(std::move(fd), group, handler, Options());
@@ -145,10 +149,9 @@ class StreamConnection final : public Descriptor {
   // is written before it is established goes out then. Failure is reported by
   // OnClosed with a text like "connect to 1.2.3.4:5: Connection refused".
   // There is no connect time-out beyond the kernel's: use Close().
-  static RefPtr<StreamConnection> Connect(const Endpoint& peer,
-                                          std::size_t group,
-                                          StreamHandler* handler,
-                                          const Options& options);
+  static RefPtr<StreamConnection> Connect(
+      const Endpoint& peer, std::size_t group, StreamHandler* handler,
+      const Options& options, std::unique_ptr<Transport> transport = nullptr);
   static RefPtr<StreamConnection> Connect(const Endpoint& peer,
                                           std::size_t group,
                                           StreamHandler* handler) {
@@ -257,6 +260,12 @@ class StreamConnection final : public Descriptor {
   // local_endpoint() of an outgoing connection is set from OnConnected on.
   const Endpoint& local_endpoint() const noexcept { return local_; }
   const Endpoint& remote_endpoint() const noexcept { return remote_; }
+  // Who the peer is, by its certificate. Null: a plain connection, or the peer
+  // has shown none. From OnConnected(), or the first OnData(), on; lives as
+  // long as the connection.
+  const PeerIdentity* peer_identity() const noexcept {
+    return transport_ == nullptr ? nullptr : transport_->peer_identity();
+  }
   // The scheduling group whose poller watches this connection.
   std::size_t group() const noexcept { return group_; }
 
@@ -276,7 +285,8 @@ class StreamConnection final : public Descriptor {
   enum class CloseKind { kEnded, kClose, kReset };
 
   StreamConnection(UniqueFd fd, std::size_t group, StreamHandler* handler,
-                   const Options& options, Endpoint remote);
+                   const Options& options, Endpoint remote,
+                   std::unique_ptr<Transport> transport);
 
   // The tasks of both roles, as functions whose names reports show.
   static void ReadTask(fiber::Task* task);
@@ -286,6 +296,8 @@ class StreamConnection final : public Descriptor {
   void RunReader();
   [[nodiscard]] bool ReadInTurn();
   [[nodiscard]] bool FinishConnecting();
+  [[nodiscard]] bool FinishTcpConnecting();
+  [[nodiscard]] bool ShakeHands();
   ReadOutcome ReadOnce(std::size_t* bytes);
   ReadOutcome HandleEndOfInput();
   void CloseByPeer(bool gone);
@@ -305,11 +317,18 @@ class StreamConnection final : public Descriptor {
   void DropOutput();
   void ReleaseOutput(std::size_t bytes);
   [[nodiscard]] bool SendPending();
+  // Something is left to be sent, the transport's own end included.
+  bool HasPending() const {
+    return !pending_.empty() || (transport_ != nullptr && last_node_seen_ &&
+                                 !transport_->end_sent());
+  }
   SendOutcome SendOnce();
   void EndOutput(int error);
 
   // stream_connection.cc: life cycle.
   Status BeginConnecting();
+  void BeginHandshakeTime();
+  void EndHandshakeTime() noexcept;
   void OpenOutput();
   // `what` and the peer; without a text if there is no memory for it.
   Status ErrorOf(int error, std::string_view what) const;
@@ -325,15 +344,19 @@ class StreamConnection final : public Descriptor {
   [[nodiscard]] bool ProlongLinger();
   void GiveUpLingering();
   static void OnLinger(fiber::Timer* timer);
+  static void OnHandshakeTimeout(fiber::Timer* timer);
 
   StreamHandler* const handler_;
   const Options options_;
   const std::size_t group_;
   const Endpoint remote_;
   Endpoint local_;
+  const bool accepted_;
+  // Null: the socket itself.
+  const std::unique_ptr<Transport> transport_;
 
-  // Not started or not connected yet: the flusher's role is still held for
-  // Start() or, after it, for the reader.
+  // Not started or not connected yet, or the transport's handshake isn't done:
+  // the flusher's role is still held for Start() or, after it, for the reader.
   std::atomic<bool> opening_{true};
 
   Role read_task_;
@@ -402,6 +425,8 @@ class StreamConnection final : public Descriptor {
   // When a look last found more of these than the one before.
   std::int64_t taken_at_ns_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
   LingerTimer linger_;
+  // Of an accepted connection with a transport, until its handshake is done.
+  std::unique_ptr<LingerTimer> handshake_;
 };
 
 }  // namespace flare::io

@@ -167,7 +167,7 @@ void StreamConnection::DropOutput() {
 // sent, or will never be.
 bool StreamConnection::SendPending() {
   bool armed = false;
-  while (!pending_.empty()) {
+  while (HasPending()) {
     const SendOutcome outcome = SendOnce();
     if (outcome == SendOutcome::kFailed) break;
     if (outcome == SendOutcome::kSent) continue;
@@ -191,7 +191,9 @@ bool StreamConnection::SendPending() {
 StreamConnection::SendOutcome StreamConnection::SendOnce() {
   iovec pieces[kMaxIovecs];
   const std::size_t count = pending_.FillIovecs(pieces, kMaxIovecs);
-  const ssize_t n = SendPieces(fd(), pieces, count);
+  const ssize_t n = transport_ == nullptr ? SendPieces(fd(), pieces, count)
+                    : count == 0          ? transport_->SendEnd()
+                                          : transport_->Send(pieces, count);
   if (n < 0) {
     // Not `errno`: waiting may have moved this loop to another thread.
     const int error = fiber::GetLastError();

@@ -36,6 +36,9 @@ constexpr std::size_t kReadBudget = 256 * 1024;
 constexpr std::size_t kBudgetOfOne = 16 * 1024;
 constexpr std::size_t kMessagesOfOne = 4;
 
+// A transport has taken at most so much off the socket without having told us.
+constexpr std::size_t kHeldByTransport = 32 * 1024;
+
 // Is the socket beyond both reading and writing? Asked of the kernel, since an
 // event that says so may still be on its way.
 bool HasHungUp(int fd) {
@@ -96,7 +99,10 @@ bool StreamConnection::ReadInTurn() {
     // acquire: pairs with the release in EndInput; before the read, so that it
     // gets all that had arrived when that was called.
     const bool last = end_asked_.load(std::memory_order_acquire);
-    if (last && !left_to_end_) left_to_end_ = UnreadBytes(fd());
+    if (last && !left_to_end_) {
+      left_to_end_ =
+          UnreadBytes(fd()) + (transport_ != nullptr ? kHeldByTransport : 0);
+    }
     const bool drained =
         !FinishConnecting() || ReadOnce(&bytes) == ReadOutcome::kDrained;
     if (left_to_end_) *left_to_end_ -= std::min(*left_to_end_, bytes);
@@ -134,6 +140,30 @@ bool StreamConnection::DeliverLeft() {
 bool StreamConnection::FinishConnecting() {
   // relaxed: only this role changes it once it has run.
   if (!opening_.load(std::memory_order_relaxed)) return true;
+  if (!accepted_ && local_.empty() && !FinishTcpConnecting()) return false;
+  if (transport_ != nullptr && !ShakeHands()) return false;
+  if (!accepted_) handler_->OnConnected();
+  OpenOutput();
+  return true;
+}
+
+// True: the transport is ready for data.
+bool StreamConnection::ShakeHands() {
+  Transport::Progress progress = transport_->Handshake();
+  // The last edge may be behind us: read on until the end.
+  if (progress == Transport::Progress::kWaiting && reader_.hang_up()) {
+    progress = transport_->Handshake();
+  }
+  if (progress == Transport::Progress::kWaiting) return false;
+  EndHandshakeTime();
+  if (progress == Transport::Progress::kDone) return true;
+  const Status why = transport_->failure();
+  Close(Status(why.code(), (accepted_ ? "handshake with " : "connect to ") +
+                               remote_.ToString() + ": " + why.message()));
+  return false;
+}
+
+bool StreamConnection::FinishTcpConnecting() {
   const int error = TakeSocketError(fd());
   if (error != 0) {
     Close(StatusFromErrno(error, "connect to " + remote_.ToString()));
@@ -150,8 +180,6 @@ bool StreamConnection::FinishConnecting() {
     return false;
   }
   SetTcpNoDelay(fd());
-  handler_->OnConnected();
-  OpenOutput();
   return true;
 }
 
@@ -161,12 +189,21 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
   bool filled;
   {
     ReadSpace space(need_ > input_.size() ? need_ - input_.size() : 0);
-    const ssize_t n = ReceivePieces(fd(), space.iovecs(), space.iovec_count());
+    const ssize_t n =
+        transport_ == nullptr
+            ? ReceivePieces(fd(), space.iovecs(), space.iovec_count())
+            : transport_->Receive(space.iovecs(), space.iovec_count());
     if (n == 0) return HandleEndOfInput();
     if (n < 0) {
       // Not `errno`: the handler may have moved this loop to another thread.
       const int error = fiber::GetLastError();
       if (error == EINTR) return ReadOutcome::kMore;
+      if (error != EAGAIN && transport_ != nullptr) {
+        const Status why = transport_->failure();
+        Close(Status(why.code(),
+                     "read from " + remote_.ToString() + ": " + why.message()));
+        return ReadOutcome::kDrained;
+      }
       if (error != EAGAIN) {
         Close(StatusFromErrno(error, "read from " + remote_.ToString()));
         return ReadOutcome::kDrained;
@@ -187,8 +224,10 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
   // A short read has emptied the socket: what comes later makes a new edge. If
   // the peer has hung up its last edge may be behind us already: read on until
   // the end.
-  return filled || reader_.hang_up() ? ReadOutcome::kMore
-                                     : ReadOutcome::kDrained;
+  return filled || reader_.hang_up() ||
+                 (transport_ != nullptr && transport_->HasMore())
+             ? ReadOutcome::kMore
+             : ReadOutcome::kDrained;
 }
 
 void StreamConnection::Deliver() {
@@ -242,6 +281,11 @@ void StreamConnection::CloseByPeer(bool gone) {
   }
   if (error != 0) {
     Close(StatusFromErrno(error, "connection to " + peer));
+  } else if (!accepted_ && transport_ != nullptr && transport_->cut_short()) {
+    Close(Status(ECONNRESET,
+                 "the peer " + peer +
+                     " ended the connection without TLS's close_notify: what "
+                     "it sent may be cut short"));
   } else if (!input_.empty()) {
     Close(Status(ECONNRESET, "the peer " + peer +
                                  " closed the connection in the middle of a "
@@ -256,6 +300,11 @@ void StreamConnection::CloseByPeer(bool gone) {
 void StreamConnection::TellEndOfInput() {
   end_told_ = true;
   input_.Clear();
+  // relaxed: as in FinishConnecting.
+  if (transport_ != nullptr && opening_.load(std::memory_order_relaxed)) {
+    Close(Status(ECANCELED, "closed within its handshake"));
+    return;
+  }
   // relaxed, both: as in HandleEndOfInput, which may have told it already.
   if (input_ended_.load(std::memory_order_relaxed) ||
       output_refused_.load(std::memory_order_relaxed)) {
@@ -275,6 +324,7 @@ void StreamConnection::FinishReading() noexcept {
     lingering = flushing_;
   }
   if (lingering && fiber::CancelTimer(&linger_)) Deref();  // [SC6]
+  EndHandshakeTime();
   input_.Clear();
   // relaxed: only this role changes it once Start() has run or can't any more.
   const bool opening = opening_.load(std::memory_order_relaxed);

@@ -1,0 +1,124 @@
+// What connections with TLS share: certificates, keys, roots, sessions.
+//
+//   auto context = TlsServerContext::Create(options);
+//   if (!context) return context.error();
+//   auto c = StreamConnection::Accepted(fd, group, handler, stream_options,
+//                                       peer, (*context)->NewTransport());
+//
+// Thread-safe. Files are looked at by whoever makes a connection, at most once
+// in TlsServerOptions::reload_interval, and read if they have changed.
+#ifndef FLARE_IO_TLS_CONTEXT_H_
+#define FLARE_IO_TLS_CONTEXT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/io/tls_options.h"
+#include "flare/io/transport.h"
+
+struct ssl_session_st;
+
+namespace flare::io {
+
+// Files, and whether they are what they were.
+class TlsFiles {
+ public:
+  explicit TlsFiles(std::vector<std::string> paths);
+
+  // Whether one differs from what the last call of Note() saw.
+  bool Changed() const;
+  void Note();
+
+ private:
+  std::vector<std::string> paths_;
+  std::vector<std::string> seen_;
+};
+
+// What a set of files says; replaced as a whole.
+struct TlsServerKeys;
+struct TlsClientKeys;
+
+class TlsServerContext {
+ public:
+  // Fails with EINVAL and a text that names the file and what is wrong with it.
+  static Expected<std::shared_ptr<TlsServerContext>, Status> Create(
+      const TlsServerOptions& options);
+  ~TlsServerContext();
+
+  // For an accepted connection. Null: there are max_handshakes already, or
+  // there is no memory. Doesn't block, but may read files.
+  std::unique_ptr<Transport> NewTransport();
+
+  // Looks at the files now.
+  void CheckFiles();
+
+  // Handshakes that go on.
+  std::size_t handshakes() const {
+    // relaxed: a count on its own.
+    return handshakes_->load(std::memory_order_relaxed);
+  }
+  const TlsServerOptions& options() const { return options_; }
+
+ private:
+  explicit TlsServerContext(const TlsServerOptions& options);
+  std::shared_ptr<const TlsServerKeys> Current();
+
+  const TlsServerOptions options_;
+  const std::shared_ptr<std::atomic<std::size_t>> handshakes_;
+  std::atomic<std::int64_t> next_look_ns_{0};
+  ThreadMutex load_mutex_;  // Held while files are read.
+  TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);
+  std::string complaint_ FLARE_GUARDED_BY(load_mutex_);
+  ThreadMutex mutex_;
+  std::shared_ptr<const TlsServerKeys> keys_ FLARE_GUARDED_BY(mutex_);
+};
+
+class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
+ public:
+  // The one for `options` and this ALPN name (empty: none): it is shared by all
+  // who ask for the same, as long as one of them has it.
+  static Expected<std::shared_ptr<TlsClientContext>, Status> Get(
+      const TlsClientOptions& options, const std::string& alpn);
+  ~TlsClientContext();
+
+  // For a connection to `host` (a name, or an address, with or without a port).
+  // Null: there is no memory, or the name is none. `session_key` tells servers
+  // apart whose sessions can be resumed.
+  std::unique_ptr<Transport> NewTransport(const std::string& host,
+                                          const std::string& session_key);
+
+  void CheckFiles();
+
+  // For sessions: what the next connection to that server resumes.
+  // Takes `session`. Not if `keys` were replaced: other roots verified it.
+  void Remember(const std::string& session_key, const void* keys,
+                ssl_session_st* session);
+
+ private:
+  TlsClientContext(const TlsClientOptions& options, std::string alpn);
+  std::shared_ptr<const TlsClientKeys> Current();
+
+  const TlsClientOptions options_;
+  const std::string alpn_;
+  std::atomic<std::int64_t> next_look_ns_{0};
+  ThreadMutex load_mutex_;
+  TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);
+  std::string complaint_ FLARE_GUARDED_BY(load_mutex_);
+  ThreadMutex mutex_;
+  std::shared_ptr<const TlsClientKeys> keys_ FLARE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, ssl_session_st*> sessions_
+      FLARE_GUARDED_BY(mutex_);
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_TLS_CONTEXT_H_

@@ -1,0 +1,349 @@
+// Rules:
+//  [TS1] OpenSSL's object belongs to one thread at a time: mutex_. It is held
+//        for the records of one read or write, 10 us for 16 KiB, or for a step
+//        of the handshake, when nobody else wants it: the connection's flusher
+//        sends nothing before its end. Nothing under it blocks or suspends.
+//  [TS2] OpenSSL never writes to the socket. Records are appended to cipher_,
+//        which is sent in its order by whoever holds mutex_: Send(), and the
+//        reader for alerts and tickets. So OpenSSL never has to repeat a write.
+//  [TS3] Send() reports bytes as taken once all records up to them have been
+//        sent. Until then the caller passes the same bytes again, of which the
+//        first encrypted_ are in cipher_ already.
+//  [TS4] A read of the socket that gets less than there was room for has
+//        emptied it: OpenSSL's next read in the same call of ours is told to
+//        wait, without a system call. The poller's next edge brings us back.
+#include "flare/io/tls_session.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/io/tls_text.h"
+
+namespace flare::io {
+namespace {
+
+// Encrypted at once, as records of 16 KiB: what one system call sends.
+constexpr std::size_t kMostPlain = 64 << 10;
+constexpr std::size_t kRecord = 16 << 10;
+// An idle connection keeps no more than this of its buffer.
+constexpr std::size_t kKeptCipher = 1 << 10;
+
+TlsSession* SessionOf(BIO* bio) {
+  return static_cast<TlsSession*>(BIO_get_data(bio));
+}
+
+int ReadBio(BIO* bio, char* to, int size) {
+  BIO_clear_retry_flags(bio);
+  const int n = SessionOf(bio)->ReadSocket(to, size);
+  if (n < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
+  return n;
+}
+
+int WriteBio(BIO* bio, const char* from, int size) {
+  BIO_clear_retry_flags(bio);
+  return SessionOf(bio)->WriteCipher(from, size);
+}
+
+long ControlBio(BIO*, int command, long, void*) {
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+BIO_METHOD* MakeMethod() {
+  BIO_METHOD* const method =
+      BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "flare");
+  if (method == nullptr) throw std::bad_alloc();
+  BIO_meth_set_read(method, &ReadBio);
+  BIO_meth_set_write(method, &WriteBio);
+  BIO_meth_set_ctrl(method, &ControlBio);
+  return method;
+}
+
+BIO* NewBio(TlsSession* session) {
+  static const BIO_METHOD* const method = MakeMethod();
+  BIO* const bio = BIO_new(method);
+  if (bio == nullptr) throw std::bad_alloc();
+  BIO_set_data(bio, session);
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
+}  // namespace
+
+std::unique_ptr<TlsSession> TlsSession::Make(SSL* ssl, Setup setup) {
+  return std::unique_ptr<TlsSession>(new TlsSession(ssl, std::move(setup)));
+}
+
+TlsSession::TlsSession(SSL* ssl, Setup setup)
+    : setup_(std::move(setup)),
+      ssl_(ssl),
+      counted_(setup_.handshakes != nullptr) {
+  BIO* const bio = NewBio(this);
+  SSL_set_bio(ssl, bio, bio);
+  SSL_set_app_data(ssl, this);
+  setup_.is_server ? SSL_set_accept_state(ssl) : SSL_set_connect_state(ssl);
+}
+
+TlsSession::~TlsSession() {
+  EndHandshake();
+  // Else a session whose connection broke could not be resumed.
+  SSL_set_quiet_shutdown(ssl_, 1);
+  SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+  SSL_free(ssl_);
+}
+
+int TlsSession::ReadSocket(char* to, int size) FLARE_NO_THREAD_SAFETY_ANALYSIS {
+  if (drained_) {  // [TS4]
+    errno = EAGAIN;
+    return -1;
+  }
+  const ssize_t n =
+      ::recv(fd_, to, static_cast<std::size_t>(size), MSG_DONTWAIT);
+  if (n == 0) eof_ = true;
+  if (n < 0) {
+    if (errno == EINTR) errno = EAGAIN;
+    if (errno == EAGAIN) {
+      drained_ = true;
+    } else {
+      read_error_ = errno;
+    }
+    return -1;
+  }
+  drained_ = n < size && n != 0;
+  for (ssize_t i = 0; i < n && first_count_ != 2; ++i) {
+    first_bytes_[first_count_++] = static_cast<unsigned char>(to[i]);
+  }
+  return static_cast<int>(n);
+}
+
+int TlsSession::WriteCipher(const char* from,
+                            int size) FLARE_NO_THREAD_SAFETY_ANALYSIS {
+  try {
+    cipher_.append(from, static_cast<std::size_t>(size));  // [TS2]
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return -1;
+  }
+  return size;
+}
+
+Transport::Progress TlsSession::Handshake() {
+  const ScopedLock guard(mutex_);
+  if (input_ == Input::kBroken) return Progress::kFailed;
+  drained_ = false;
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl_);
+  const int error = SSL_get_error(ssl_, result);
+  if (result == 1) {
+    NoteHandshake();
+  } else if (error != SSL_ERROR_WANT_READ) {
+    failure_ = Status(
+        EPROTO, "TLS: " + (eof_ ? std::string("the peer ended the connection "
+                                              "within the handshake; does it "
+                                              "speak TLS on this port?")
+                                : DescribeFailure()));
+    input_ = Input::kBroken;
+  }
+  const bool sent = FlushCipher() == 0;
+  if (input_ == Input::kBroken || (!sent && errno != EAGAIN)) {
+    if (failure_.ok()) failure_ = StatusFromErrno(errno, "TLS handshake");
+    EndHandshake();
+    return Progress::kFailed;
+  }
+  // What the socket doesn't take now, the next event of it, or Send() does.
+  if (result != 1) return Progress::kWaiting;
+  EndHandshake();
+  // relaxed: SendEnd() by another thread may miss it, and tells no end then.
+  secure_.store(true, std::memory_order_relaxed);
+  return Progress::kDone;
+}
+
+std::string TlsSession::DescribeFailure() {
+  if (read_error_ != 0) {
+    ERR_clear_error();
+    return StatusFromErrno(read_error_, "read").message();
+  }
+  // A handshake record or an alert begins so.
+  const bool speaks_tls =
+      first_count_ != 2 ||
+      ((first_bytes_[0] == 0x16 || first_bytes_[0] == 0x15) &&
+       first_bytes_[1] == 0x03);
+  std::string why = DescribeTlsFailure(ssl_, setup_.is_server);
+  if (speaks_tls) return why;
+  const auto first = HexOf(first_bytes_[0]);
+  const auto second = HexOf(first_bytes_[1]);
+  why = "the peer speaks no TLS: what it sent begins with ";
+  why.append(first.data(), first.size());
+  why += ' ';
+  why.append(second.data(), second.size());
+  return why;
+}
+
+void TlsSession::NoteHandshake() {
+  X509* const certificate = SSL_get1_peer_certificate(ssl_);
+  if (certificate == nullptr) return;
+  identity_.emplace(
+      IdentityOf(certificate, SSL_get_verify_result(ssl_) == X509_V_OK));
+  X509_free(certificate);
+}
+
+void TlsSession::EndHandshake() {
+  if (!std::exchange(counted_, false)) return;
+  // relaxed: a count on its own.
+  setup_.handshakes->fetch_sub(1, std::memory_order_relaxed);
+}
+
+ssize_t TlsSession::Receive(const iovec* pieces, int count) {
+  has_more_ = false;
+  ssize_t received = 0;
+  if (input_ == Input::kOpen) {
+    const ScopedLock guard(mutex_);
+    drained_ = false;
+    for (int i = 0; i != count; ++i) {
+      const std::size_t n = ReceiveSome(pieces[i]);
+      received += static_cast<ssize_t>(n);
+      if (n != pieces[i].iov_len) break;
+    }
+    // Alerts, answers to new keys. What the socket doesn't take now leaves with
+    // the next output.
+    if (!cipher_.empty()) static_cast<void>(FlushCipher());
+  }
+  has_more_ = received != 0 && input_ != Input::kOpen;
+  if (received != 0) return received;
+  if (input_ == Input::kEnded) return 0;
+  errno = input_ == Input::kBroken ? EPROTO : EAGAIN;
+  return -1;
+}
+
+// Fills `piece` as far as records have arrived.
+std::size_t TlsSession::ReceiveSome(const iovec& piece) {
+  std::size_t received = 0;
+  while (received != piece.iov_len) {
+    std::size_t n = 0;
+    ERR_clear_error();
+    const int result =
+        SSL_read_ex(ssl_, static_cast<char*>(piece.iov_base) + received,
+                    piece.iov_len - received, &n);
+    if (result != 1) {
+      EndInput(result);
+      break;
+    }
+    received += n;
+  }
+  return received;
+}
+
+// SSL_read_ex() has no more.
+void TlsSession::EndInput(int result) {
+  switch (SSL_get_error(ssl_, result)) {
+    case SSL_ERROR_WANT_READ:
+      return;
+    case SSL_ERROR_ZERO_RETURN:
+      input_ = Input::kEnded;
+      return;
+    default:
+      break;
+  }
+  if (eof_) {
+    cut_short_ = true;
+    input_ = Input::kEnded;
+    ERR_clear_error();
+    return;
+  }
+  failure_ = Status(read_error_ != 0 ? read_error_ : EPROTO,
+                    "TLS: " + DescribeFailure());
+  input_ = Input::kBroken;
+}
+
+ssize_t TlsSession::Send(const iovec* pieces, std::size_t count) {
+  const ScopedLock guard(mutex_);
+  if (encrypted_ == 0 && !Encrypt(pieces, count)) {
+    errno = EPROTO;
+    return -1;
+  }
+  if (const ssize_t failed = FlushCipher(); failed < 0) return failed;
+  return static_cast<ssize_t>(std::exchange(encrypted_, 0));  // [TS3]
+}
+
+// Makes records of what is in `pieces`, up to kMostPlain. Small pieces share
+// one.
+bool TlsSession::Encrypt(const iovec* pieces, std::size_t count) {
+  char record[kRecord];
+  std::size_t filled = 0;
+  const auto write = [&](const void* data, std::size_t size) {
+    std::size_t n = 0;
+    ERR_clear_error();
+    if (SSL_write_ex(ssl_, data, size, &n) != 1) return false;
+    encrypted_ += n;
+    return n == size;
+  };
+  for (std::size_t i = 0; i != count && encrypted_ + filled < kMostPlain; ++i) {
+    const char* data = static_cast<const char*>(pieces[i].iov_base);
+    std::size_t left =
+        std::min(pieces[i].iov_len, kMostPlain - encrypted_ - filled);
+    while (left != 0) {
+      if (filled == 0 && (left >= kRecord || i + 1 == count)) {
+        const std::size_t n = std::min(left, kRecord);
+        if (!write(data, n)) return false;
+        data += n;
+        left -= n;
+        continue;
+      }
+      const std::size_t n = std::min(left, kRecord - filled);
+      std::copy_n(data, n, record + filled);
+      filled += n;
+      data += n;
+      left -= n;
+      if (filled == kRecord && !write(record, std::exchange(filled, 0))) {
+        return false;
+      }
+    }
+  }
+  return filled == 0 || write(record, filled);
+}
+
+// 0: the socket has all. -1: not all, or it failed.
+ssize_t TlsSession::FlushCipher() {
+  while (sent_ != cipher_.size()) {
+    const ssize_t n = ::send(fd_, cipher_.data() + sent_,
+                             cipher_.size() - sent_, MSG_NOSIGNAL);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return -1;
+    }
+    sent_ += static_cast<std::size_t>(n);
+  }
+  sent_ = 0;
+  cipher_.clear();
+  if (cipher_.capacity() > kKeptCipher) std::string().swap(cipher_);
+  return 0;
+}
+
+ssize_t TlsSession::SendEnd() {
+  // relaxed: see Handshake().
+  if (!secure_.load(std::memory_order_relaxed)) return 0;
+  const ScopedLock guard(mutex_);
+  if (encrypted_ != 0) {  // [TS3]
+    errno = EAGAIN;
+    return -1;
+  }
+  if (!std::exchange(ended_, true)) {
+    ERR_clear_error();
+    SSL_shutdown(ssl_);
+    ERR_clear_error();
+  }
+  return FlushCipher();
+}
+
+bool TlsSession::end_sent() const {
+  const ScopedLock guard(mutex_);
+  return ended_ && cipher_.empty();
+}
+
+}  // namespace flare::io

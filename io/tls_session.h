@@ -1,0 +1,103 @@
+// TLS on one connection, by OpenSSL. Made by tls_context.h.
+#ifndef FLARE_IO_TLS_SESSION_H_
+#define FLARE_IO_TLS_SESSION_H_
+
+#include <openssl/ssl.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/io/transport.h"
+
+namespace flare::io {
+
+class TlsSession final : public Transport {
+ public:
+  struct Setup {
+    bool is_server = false;
+    std::int64_t handshake_timeout_ns = 0;
+    // Keeps what `ssl` uses.
+    std::shared_ptr<const void> keys = nullptr;
+    // Of a server: counted down when the handshake has ended.
+    std::shared_ptr<std::atomic<std::size_t>> handshakes = nullptr;
+    // Of a client: takes a session that a later connection may resume.
+    std::function<void(SSL_SESSION*)> remember = nullptr;
+  };
+
+  // Takes `ssl`, which is new. Null: there is no memory.
+  static std::unique_ptr<TlsSession> Make(SSL* ssl, Setup setup);
+  ~TlsSession() override;
+
+  void Attach(int fd) override { fd_ = fd; }
+  Progress Handshake() override;
+  std::int64_t handshake_timeout_ns() const override {
+    return setup_.handshake_timeout_ns;
+  }
+  ssize_t Receive(const iovec* pieces, int count) override;
+  bool HasMore() const override { return has_more_; }
+  bool cut_short() const override { return cut_short_; }
+  ssize_t Send(const iovec* pieces, std::size_t count) override;
+  ssize_t SendEnd() override;
+  bool end_sent() const override;
+  Status failure() const override { return failure_; }
+  const PeerIdentity* peer_identity() const override {
+    return identity_ ? &*identity_ : nullptr;
+  }
+
+  // For the callback of new sessions, on the client's side.
+  void Remember(SSL_SESSION* session) { setup_.remember(session); }
+
+  // What its BIO does.
+  int ReadSocket(char* to, int size);
+  int WriteCipher(const char* from, int size);
+
+ private:
+  // Of the input, the reader's own.
+  enum class Input { kOpen, kEnded, kBroken };
+
+  TlsSession(SSL* ssl, Setup setup);
+  std::size_t ReceiveSome(const iovec& piece) FLARE_REQUIRES(mutex_);
+  void EndInput(int result) FLARE_REQUIRES(mutex_);
+  bool Encrypt(const iovec* pieces, std::size_t count) FLARE_REQUIRES(mutex_);
+  ssize_t FlushCipher() FLARE_REQUIRES(mutex_);
+  void NoteHandshake() FLARE_REQUIRES(mutex_);
+  void EndHandshake();
+  std::string DescribeFailure() FLARE_REQUIRES(mutex_);
+
+  const Setup setup_;
+  int fd_ = -1;
+
+  mutable ThreadMutex mutex_;
+  SSL* const ssl_ FLARE_PT_GUARDED_BY(mutex_);
+  // Records that the socket hasn't taken, from `sent_` on.
+  std::string cipher_ FLARE_GUARDED_BY(mutex_);
+  std::size_t sent_ FLARE_GUARDED_BY(mutex_) = 0;
+  // How much of the output is in cipher_.
+  std::size_t encrypted_ FLARE_GUARDED_BY(mutex_) = 0;
+  bool ended_ FLARE_GUARDED_BY(mutex_) = false;  // SSL_shutdown() was called.
+  bool drained_ FLARE_GUARDED_BY(mutex_) = false;
+  bool eof_ FLARE_GUARDED_BY(mutex_) = false;
+  int read_error_ FLARE_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> secure_{false};  // The handshake is done.
+
+  // The reader's own.
+  Input input_ = Input::kOpen;
+  bool has_more_ = false;
+  bool cut_short_ = false;
+  bool counted_;  // Among setup_.handshakes.
+  unsigned char first_bytes_[2] = {};
+  int first_count_ = 0;
+  Status failure_;
+  std::optional<const PeerIdentity> identity_;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_TLS_SESSION_H_

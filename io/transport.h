@@ -1,0 +1,63 @@
+// What a StreamConnection speaks to in place of its socket: TLS, for instance.
+// Connections without one use the socket directly, at the cost of a branch.
+//
+// Handshake() and Receive() are called in the reader's role, Send() and
+// SendEnd() in the flusher's; the two run at the same time on two workers.
+// Nothing blocks. Errors are those of the system calls that each function
+// stands for: -1 and errno.
+#ifndef FLARE_IO_TRANSPORT_H_
+#define FLARE_IO_TRANSPORT_H_
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "flare/base/status.h"
+#include "flare/io/tls_options.h"
+
+namespace flare::io {
+
+class Transport {
+ public:
+  enum class Progress { kDone, kWaiting, kFailed };
+
+  virtual ~Transport() = default;
+
+  // The socket, before anything else. It stays the caller's.
+  virtual void Attach(int fd) = 0;
+
+  // Goes on with the handshake. Called again at each event of the socket,
+  // until it is done or failed.
+  virtual Progress Handshake() = 0;
+  // How long it may take in all, in ns; 0: as long as it likes.
+  virtual std::int64_t handshake_timeout_ns() const = 0;
+
+  // As recv(2). Less than there is room for: all that had arrived was taken,
+  // unless HasMore(). EPROTO: see failure().
+  virtual ssize_t Receive(const iovec* pieces, int count) = 0;
+  // The next Receive() has something to tell, whatever the socket says.
+  virtual bool HasMore() const = 0;
+  // The end that Receive() told came from the network, not from the peer's
+  // session: what the peer sent before may be cut short.
+  virtual bool cut_short() const = 0;
+
+  // As sendmsg(2). What it doesn't take must be the beginning of the next call.
+  virtual ssize_t Send(const iovec* pieces, std::size_t count) = 0;
+  // Tells the peer's session that nothing follows. 0: done. Also by the one
+  // who closes the connection, if nothing waits to be sent.
+  virtual ssize_t SendEnd() = 0;
+  virtual bool end_sent() const = 0;
+
+  // Why Handshake() or Receive() failed.
+  virtual Status failure() const = 0;
+
+  // Null: the peer has shown no certificate. Constant once the handshake is
+  // done; lives as long as the transport.
+  virtual const PeerIdentity* peer_identity() const = 0;
+};
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_TRANSPORT_H_
