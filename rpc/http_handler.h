@@ -26,6 +26,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/function.h"
 #include "flare/base/status.h"
+#include "flare/io/tls_options.h"
 #include "flare/rpc/http_message.h"
 
 namespace flare {
@@ -66,6 +67,8 @@ class HttpBodyWriter {
 // What else is known of a request. Lives as long as the handler runs.
 struct HttpServerContext {
   Endpoint remote_peer;
+  // As RpcServerController::peer_identity().
+  const PeerIdentity* peer_identity = nullptr;
   // When the request was read off the socket, and when its fiber began to run;
   // it was parsed in between.
   std::chrono::steady_clock::time_point received_at;

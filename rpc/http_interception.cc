@@ -21,6 +21,7 @@ class InterceptedHttpHandler final : public HttpHandler {
                      HttpServerContext* context) override {
     RpcServerController controller;
     controller.remote_peer_ = &context->remote_peer;
+    controller.http_peer_ = context->peer_identity;
     controller.received_ns_ = ToSteadyNs(context->received_at);
     controller.dispatched_ns_ = ToSteadyNs(context->dispatched_at);
     InterceptedCall call(&controller, &request, response);

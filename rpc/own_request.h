@@ -13,6 +13,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/function.h"
 #include "flare/base/status.h"
+#include "flare/io/tls_options.h"
 
 namespace flare::rpc {
 
@@ -25,6 +26,8 @@ enum class ReplyTurn;
 class OwnRequestHost {
  public:
   virtual const Endpoint& peer() const = 0;
+  // Null: it has shown no certificate.
+  virtual const PeerIdentity* peer_identity() const = 0;
   // When the request was read, and when its task began (NowNs()).
   virtual std::int64_t received_ns() const = 0;
   virtual std::int64_t dispatched_ns() const = 0;

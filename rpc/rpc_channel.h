@@ -18,7 +18,8 @@
 //
 // URI: protocol "://" address.
 //   protocol  flare, http+pb (or http), http+proto3-json, http+pb-text,
-//             baidu-std, bolt, trpc, ...
+//             baidu-std, bolt, trpc, ...; each with "tls+" before it for
+//             TLS, as in tls+flare://10.0.0.1:5567 (Options::tls)
 //   address   what the name resolver understands. For "list", the default:
 //             one or more of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
 //             separated by commas. Host names are looked up when the channel

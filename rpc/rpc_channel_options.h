@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "flare/io/tls_options.h"
 #include "flare/rpc/connection_kind.h"
 
 namespace flare {
@@ -76,6 +77,10 @@ struct RpcChannelOptions {
   // A connection without traffic for so long is closed. 0: it never is.
   // --flare_rpc_client_connection_max_idle
   std::optional<std::chrono::nanoseconds> connection_max_idle = {};
+  // How "tls+..." channels check servers, and what they show to them
+  // (docs/security.md). Nothing: the defaults, the roots of the system. With
+  // other URIs it is an error.
+  std::optional<TlsClientOptions> tls = {};
   // Host names are looked up again after so long, by the resolver "list".
   // --flare_name_resolver_update_interval_seconds
   std::optional<std::chrono::nanoseconds> name_update_interval = {};

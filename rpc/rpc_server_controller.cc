@@ -93,6 +93,10 @@ const Endpoint& RpcServerController::GetRemotePeer() const {
   return remote_peer_ != nullptr ? *remote_peer_ : kNobody;
 }
 
+const PeerIdentity* RpcServerController::peer_identity() const {
+  return call_ != nullptr ? call_->peer_identity() : http_peer_;
+}
+
 std::chrono::nanoseconds RpcServerController::GetElapsedTime() const {
   return std::chrono::nanoseconds(received_ns_ == 0 ? 0
                                                     : NowNs() - received_ns_);
@@ -119,6 +123,7 @@ void RpcServerController::Reset() {
   acceptable_compressions_ = 0;
   deadline_ns_ = received_ns_ = dispatched_ns_ = parsed_ns_ = 0;
   remote_peer_ = nullptr;
+  http_peer_ = nullptr;
   if (!std::exchange(has_bytes_, false)) return;
   request_attachment_.Clear();
   response_attachment_.Clear();

@@ -33,6 +33,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
+#include "flare/io/tls_options.h"
 #include "flare/rpc/compression_algorithm.h"
 #include "flare/rpc/message_observer.h"
 #include "flare/rpc/metadata.h"
@@ -180,6 +181,11 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   // Empty outside of a server.
   const Endpoint& GetRemotePeer() const;
+  // Who the caller is, by the certificate that it has shown. Null: it has shown
+  // none, its connection is plain, or this is outside of a server. Look at
+  // `verified` where a server requests certificates without requiring them.
+  // Lives as long as the call.
+  const PeerIdentity* peer_identity() const;
   // Since the request was received; 0 outside of a server.
   std::chrono::nanoseconds GetElapsedTime() const;
   // When the request was read off the socket, taken up by its fiber, parsed.
@@ -233,6 +239,8 @@ class RpcServerController final : public google::protobuf::RpcController {
   std::int64_t dispatched_ns_ = 0;
   std::int64_t parsed_ns_ = 0;
   const Endpoint* remote_peer_ = nullptr;  // The connection's.
+  // Of a handler's request; calls ask their connection.
+  const PeerIdentity* http_peer_ = nullptr;
 
   // Of few calls. The others don't touch what is from here on.
   std::string error_text_;  // Empty unless error_code_ is set.

@@ -29,6 +29,7 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/fd.h"
+#include "flare/io/tls_context.h"
 #include "flare/rpc/admin/inspect_pages.h"
 #include "flare/rpc/http/http_site.h"
 #include "flare/rpc/http_interception.h"
@@ -38,6 +39,7 @@
 #include "flare/rpc/server/running_servers.h"
 #include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/server/server_state.h"
+#include "flare/rpc/tls_names.h"
 #include "glog/logging.h"
 
 namespace flare {
@@ -363,13 +365,15 @@ bool Server::Start() {
     });
   }
   if (Status fixed = FixProtocols(); !fixed.ok()) return Fail(fixed.message());
+  if (Status tls = SetUpTls(); !tls.ok()) return Fail(tls.message());
   auto running = Running::Start(address_, options, state_);
   if (!running) return Fail(running.error().message());
   running_ = *std::move(running);
   endpoint_ = running_->local_endpoint();
   NameByAddress(endpoint_);
   LOG(INFO) << state_->title() << " listens on " << endpoint_.ToString() << " ("
-            << state_->protocol_names() << ").";
+            << state_->protocol_names()
+            << (state_->tls() == nullptr ? ")." : "; TLS).");
   WarnOfFewDescriptors(*state_);
   return true;
 }
@@ -385,6 +389,28 @@ Status Server::FixProtocols() {
       protocols_, LimitsOf(state_->options()), http_->uses());
   if (!set) return set.error();
   return state_->Freeze(*std::move(set), protocols_, http_);
+}
+
+Status Server::SetUpTls() {
+  if (!state_->options().tls) return Status();
+  TlsServerOptions options = *state_->options().tls;
+  if (options.alpn.empty()) {
+    for (const std::string& protocol : protocols_) {
+      const std::string name = rpc::AlpnNameOf(protocol);
+      if (std::find(options.alpn.begin(), options.alpn.end(), name) ==
+          options.alpn.end()) {
+        options.alpn.push_back(name);
+      }
+    }
+    // Clients of HTTP handlers, which are served over HTTP/1 only, offer both.
+    std::stable_partition(
+        options.alpn.begin(), options.alpn.end(),
+        [](const std::string& name) { return name != "h2"; });
+  }
+  auto context = io::TlsServerContext::Create(options);
+  if (!context) return context.error();
+  state_->SetTls(*std::move(context));
+  return Status();
 }
 
 void Server::Stop() {

@@ -25,12 +25,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/io/tls_options.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_statistics.h"
 #include "flare/rpc/start/flags.h"
@@ -174,6 +176,9 @@ class Server {
     // made all the same are sent. False: only at the end of the whole
     // connection.
     bool cancel_calls_at_end_of_input = true;
+    // Speaks TLS, and nothing else, on its port (docs/security.md). Files that
+    // can't be used make Start() fail.
+    std::optional<TlsServerOptions> tls = std::nullopt;
   };
 
   // What one service has of its own.
@@ -288,6 +293,7 @@ class Server {
 
   bool Fail(std::string what);
   Status FixProtocols();
+  Status SetUpTls();
   void NameByAddress(const Endpoint& address);
 
   RefPtr<rpc::ServerState> state_;

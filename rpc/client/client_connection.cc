@@ -55,14 +55,15 @@ io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
 
 ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
                                    std::unique_ptr<ClientProtocol> protocol,
-                                   std::size_t group)
+                                   std::size_t group,
+                                   std::unique_ptr<io::Transport> transport)
     : fiber::Timer(&ClientConnection::OnConnectTimeout),
       set_(std::move(set)),
       protocol_(std::move(protocol)),
       peer_timeout_ns_(kPeerTimeoutNs),
       stream_(io::StreamConnection::Connect(
           set_->key().peer.endpoint, group, this,
-          StreamOptions(settings().max_packet_size))) {
+          StreamOptions(settings().max_packet_size), std::move(transport))) {
   protocol_->SetOutput(this);
   ConnectionBorn();
 }

@@ -52,8 +52,10 @@ class ClientConnection final : public io::StreamHandler,
  public:
   // A connection for `set`, watched by the poller of `group`. It has two users:
   // the caller and the stream. Nothing happens until SetStart() and Start().
+  // `transport`: null for a plain one.
   ClientConnection(std::shared_ptr<PeerConnections> set,
-                   std::unique_ptr<ClientProtocol> protocol, std::size_t group);
+                   std::unique_ptr<ClientProtocol> protocol, std::size_t group,
+                   std::unique_ptr<io::Transport> transport = nullptr);
   ~ClientConnection() override;
 
   // When Start() will be called; the connection gives up the settings'

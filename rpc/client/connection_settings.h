@@ -7,6 +7,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
+
+#include "flare/io/tls_context.h"
 
 namespace flare::rpc {
 
@@ -20,6 +23,8 @@ struct ConnectionSettings {
   std::size_t max_dedicated_connections = 0;
   std::chrono::nanoseconds connect_timeout{0};
   std::chrono::nanoseconds max_idle{0};  // 0: for ever.
+  // Null: plain connections.
+  std::shared_ptr<io::TlsClientContext> tls = nullptr;
 
   friend bool operator==(const ConnectionSettings&,
                          const ConnectionSettings&) = default;

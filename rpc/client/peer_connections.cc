@@ -275,7 +275,20 @@ Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
                                     ClientLimits(key_.settings.max_packet_size),
                                     key_.peer.host);
   if (!protocol) return protocol.error();
-  return new ClientConnection(shared_from_this(), *std::move(protocol), group_);
+  std::unique_ptr<io::Transport> transport;
+  if (const auto& tls = key_.settings.tls) {
+    transport = tls->NewTransport(
+        key_.peer.host, key_.peer.host + ' ' + key_.peer.endpoint.ToString());
+    if (transport == nullptr) {
+      return flare::Status(
+          STATUS_FAIL_TO_CONNECT,
+          "connect to " + key_.peer.endpoint.ToString() +
+              ": TLS: there is no host name to verify (Options::tls "
+              "server_name), or no memory");
+    }
+  }
+  return new ClientConnection(shared_from_this(), *std::move(protocol), group_,
+                              std::move(transport));
 }
 
 // Of the connection that is, or was, waiting_; the caller is a user of it.

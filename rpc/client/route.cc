@@ -12,6 +12,7 @@
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/tls_names.h"
 
 namespace flare::rpc {
 namespace {
@@ -44,12 +45,27 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
   if (const flare::Status checked = CheckOptions(options); !checked.ok()) {
     return Invalid(uri, checked.message());
   }
-  auto protocol = NewClientProtocol(uri.substr(0, colon), Limits{}, "");
+  const bool secure = uri.starts_with(kTlsPrefix);
+  auto protocol = NewClientProtocol(
+      secure ? uri.substr(kTlsPrefix.size(), colon - kTlsPrefix.size())
+             : uri.substr(0, colon),
+      Limits{}, "");
   if (!protocol) return Invalid(uri, protocol.error().message());
   route->address_ = uri.substr(colon + 3);
   route->protocol_ = (*protocol)->name();
   route->format_ = (*protocol)->format();
   route->traits_ = (*protocol)->traits();
+  if (secure) {
+    auto tls = io::TlsClientContext::Get(
+        options.tls.value_or(TlsClientOptions()), AlpnNameOf(route->protocol_));
+    if (!tls) return Invalid(uri, tls.error().message());
+    route->tls_ = *std::move(tls);
+  } else if (options.tls) {
+    return Invalid(uri,
+                   "Options::tls is given, but the URI doesn't ask for TLS: "
+                   "tls+" +
+                       uri);
+  }
   if (!route->traits_.multiplexed &&
       options.connection_kind == ConnectionKind::kMultiplexed) {
     return Invalid(uri, route->protocol_ +
@@ -169,8 +185,8 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
 }
 
 const ClientSettings& Route::FillSettings() {
-  auto settings =
-      std::make_unique<const ClientSettings>(FillDefaults(options_));
+  auto settings = std::make_unique<ClientSettings>(FillDefaults(options_));
+  settings->connections.tls = tls_;
   ScopedLock guard(lock_);
   if (own_settings_ == nullptr) {
     own_settings_ = std::move(settings);

@@ -19,6 +19,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/mutex.h"
+#include "flare/io/tls_context.h"
 #include "flare/rpc/client/client_defaults.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/connection_pool.h"
@@ -130,6 +131,7 @@ class Route : public RefCounted<Route> {
   std::string address_;
   PayloadFormat format_ = PayloadFormat::kProtobuf;
   ProtocolTraits traits_;
+  std::shared_ptr<io::TlsClientContext> tls_;  // Null: plain.
   std::shared_ptr<NameResolution> resolution_;
   std::unique_ptr<LoadBalancer> balancer_;
 

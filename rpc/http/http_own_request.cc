@@ -66,6 +66,7 @@ HttpHandler* HttpOwnRequest::FindHandler() const {
 void HttpOwnRequest::CallHandler(HttpHandler* handler) {
   HttpServerContext context;
   context.remote_peer = host_->peer();
+  context.peer_identity = host_->peer_identity();
   context.received_at = ToTimePoint(host_->received_ns());
   context.dispatched_at = ToTimePoint(host_->dispatched_ns());
   context.body = this;

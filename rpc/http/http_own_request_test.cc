@@ -26,6 +26,7 @@ class RecordingHost final : public OwnRequestHost {
   explicit RecordingHost(const ReplyTicket& ticket) : ticket_(ticket) {}
 
   const Endpoint& peer() const override { return peer_; }
+  const PeerIdentity* peer_identity() const override { return nullptr; }
   std::int64_t received_ns() const override { return 1; }
   std::int64_t dispatched_ns() const override { return 2; }
   const ReplyTicket& ticket() const override { return ticket_; }

@@ -222,6 +222,10 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   controller_.remote_peer_ = &connection->peer();
 }
 
+const PeerIdentity* ServerCall::peer_identity() const {
+  return connection_ == nullptr ? nullptr : connection_->peer_identity();
+}
+
 void ServerCall::CountHeld(std::size_t bytes) {
   connection_->CountHeld(std::exchange(held_bytes_, bytes), bytes);
 }
@@ -665,6 +669,9 @@ class ServerCall::OwnHost final : public OwnRequestHost {
   explicit OwnHost(ServerCall* call) : call_(call) {}
 
   const Endpoint& peer() const override { return connection()->peer(); }
+  const PeerIdentity* peer_identity() const override {
+    return connection()->peer_identity();
+  }
   std::int64_t received_ns() const override {
     return call_->controller_.received_ns_;
   }

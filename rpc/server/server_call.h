@@ -60,6 +60,9 @@ class ServerCall final : public fiber::Task,
   // Of a streaming call that has begun, else null.
   CallStream* stream() const { return stream_.Get(); }
 
+  // Of the call's connection, while the call is open.
+  const PeerIdentity* peer_identity() const;
+
   // The request was cut off `connection` by `protocol`. The connection counts
   // the call, and so lives until it has finished.
   void Prepare(ServerConnection* connection, ServerProtocol* protocol,

@@ -135,6 +135,13 @@ std::string FirstBytes(const Buffer& in) {
   return text;
 }
 
+// Of a record of a handshake.
+bool BeginsTls(const Buffer& in) {
+  char bytes[2];
+  return in.CopyTo(bytes, sizeof(bytes)) == sizeof(bytes) && bytes[0] == 0x16 &&
+         bytes[1] == 0x03;
+}
+
 }  // namespace
 
 void ServerConnection::Serve(RefPtr<ServerState> state, io::UniqueFd fd,
@@ -145,8 +152,18 @@ void ServerConnection::Serve(RefPtr<ServerState> state, io::UniqueFd fd,
     state->Count(&counters.refused);
     return state->LogConnection(peer, "refused by the filter");
   }
-  auto* const self =
-      new ServerConnection(std::move(state), std::move(fd), peer, group);
+  std::unique_ptr<io::Transport> transport;
+  if (state->tls() != nullptr) {
+    transport = state->tls()->NewTransport();
+    if (transport == nullptr) {
+      state->Count(&counters.refused);
+      return state->LogConnection(
+          peer, "refused: " + std::to_string(state->tls()->handshakes()) +
+                    " TLS handshakes are going on (max_handshakes)");
+    }
+  }
+  auto* const self = new ServerConnection(std::move(state), std::move(fd), peer,
+                                          group, std::move(transport));
   if (!self->state_->connections.Add(self)) {
     self->state_->Count(&counters.refused);
     self->state_->LogConnection(
@@ -162,7 +179,8 @@ void ServerConnection::Serve(RefPtr<ServerState> state, io::UniqueFd fd,
 }
 
 ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
-                                   const Endpoint& peer, std::size_t group)
+                                   const Endpoint& peer, std::size_t group,
+                                   std::unique_ptr<io::Transport> transport)
     : state_(std::move(state)),
       peer_(peer),
       max_calls_(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -170,7 +188,8 @@ ServerConnection::ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
           kCalls))),
       holds_(kReading | kOpen) {
   stream_ = io::StreamConnection::Accepted(std::move(fd), group, this,
-                                           StreamOptions(*state_), peer);
+                                           StreamOptions(*state_), peer,
+                                           std::move(transport));
   const ServerProtocolSet& set = state_->protocols();
   protocols_.reserve(set.size());
   for (std::size_t i = 0; i != set.size(); ++i) {
@@ -362,6 +381,7 @@ bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
   if (result == CutResult::kNotMine) {
     *error = "no protocol of this server (" + state_->protocol_names() +
              ") begins with " + FirstBytes(in);
+    if (BeginsTls(in)) *error += ": the peer speaks TLS, this server doesn't";
   }
   state_->LogConnection(peer_, *error);
   // relaxed: read by OnClosed(), a later callback, which io orders.

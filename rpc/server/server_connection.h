@@ -48,6 +48,8 @@ class ServerConnection final : public io::StreamHandler,
   ServerState& state() const { return *state_; }
   std::size_t group() const { return stream_->group(); }
   const Endpoint& peer() const { return peer_; }
+  // StreamConnection::peer_identity().
+  const PeerIdentity* peer_identity() const { return stream_->peer_identity(); }
 
   // The method of that name; null if the server doesn't have it. Any thread.
   const Method* FindMethod(std::string_view name);
@@ -130,7 +132,8 @@ class ServerConnection final : public io::StreamHandler,
 
  private:
   ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
-                   const Endpoint& peer, std::size_t group);
+                   const Endpoint& peer, std::size_t group,
+                   std::unique_ptr<io::Transport> transport);
   ~ServerConnection() override;
 
   // io::StreamHandler

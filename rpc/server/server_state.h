@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flare/base/cpu.h"
@@ -19,6 +20,7 @@
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/task.h"
 #include "flare/io/memory_budget.h"
+#include "flare/io/tls_context.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/server.h"
@@ -48,6 +50,12 @@ class ServerState : public RefCounted<ServerState> {
 
   const Server::Options& options() const { return options_; }
   const ServerProtocolSet& protocols() const { return protocols_; }
+  // Null: connections are plain.
+  io::TlsServerContext* tls() const { return tls_.get(); }
+  // Before the first connection.
+  void SetTls(std::shared_ptr<io::TlsServerContext> tls) {
+    tls_ = std::move(tls);
+  }
   // "one, other", for messages.
   const std::string& protocol_names() const { return protocol_names_; }
 
@@ -161,6 +169,7 @@ class ServerState : public RefCounted<ServerState> {
   Server::Options options_;  // Fixed, but for DropUserCode().
   std::shared_ptr<const void> used_by_protocols_;
   ServerProtocolSet protocols_;
+  std::shared_ptr<io::TlsServerContext> tls_;
   std::string protocol_names_;
   std::vector<Counters> counters_;
   std::vector<CallGate> gates_;  // One for each scheduling group.
