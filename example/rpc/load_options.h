@@ -13,6 +13,7 @@
 #include "example/rpc/work.h"
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/io/tls_options.h"
 #include "flare/rpc/connection_kind.h"
 
 namespace example {
@@ -27,7 +28,8 @@ enum class CallerKind {
 struct LoadOptions {
   // As for RpcChannel::Open(); or "http://host:port/path": plain HTTP.
   std::string server_addr;
-  std::string override_nslb;  // Empty: the default.
+  std::string override_nslb;                   // Empty: the default.
+  std::optional<flare::TlsClientOptions> tls;  // Of "tls+..." addresses.
   flare::ConnectionKind connection_kind = flare::ConnectionKind::kMultiplexed;
   bool relay_stub = false;      // RelayService.Relay, not EchoService.Echo.
   std::size_t max_pending = 1;  // Callers.

@@ -10,6 +10,7 @@
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/tls_names.h"
 
 namespace example {
 namespace {
@@ -95,7 +96,8 @@ class RpcTarget final : public Target {
         // As many as calls, and a part of that for each scheduling group.
         .max_dedicated_connections_per_server =
             (options_.max_pending + 1) *
-            flare::fiber::GetSchedulingGroupCount()};
+            flare::fiber::GetSchedulingGroupCount(),
+        .tls = options_.tls};
     for (std::size_t i = 0; i != flare::fiber::GetSchedulingGroupCount(); ++i) {
       auto channel = std::make_unique<flare::RpcChannel>();
       if (!channel->Open(options_.server_addr, channel_options)) {
@@ -118,8 +120,11 @@ class RpcTarget final : public Target {
   // Each call would fail.
   flare::Status CheckAttachment() const {
     if (options_.attachment.empty()) return {};
-    const std::string scheme =
+    std::string scheme =
         options_.server_addr.substr(0, options_.server_addr.find("://"));
+    if (scheme.starts_with(flare::rpc::kTlsPrefix)) {
+      scheme.erase(0, flare::rpc::kTlsPrefix.size());
+    }
     const auto protocol = flare::rpc::NewClientProtocol(scheme, {}, "");
     if (!protocol || (*protocol)->traits().attachments) return {};
     return flare::Status(EINVAL,

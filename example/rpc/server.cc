@@ -11,10 +11,13 @@
 #include <gflags/gflags.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
+#include "example/rpc/tls_server_flags.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
@@ -26,6 +29,10 @@ DEFINE_int32(port, 5567, "Port to listen on; 0: one that is free.");
 DEFINE_int32(fail_with, 0,
              "If not 0, every call fails with this code. Codes up to 1000 "
              "belong to the framework.");
+
+DEFINE_bool(tell_identity, false,
+            "Answer with who the caller is by its certificate, not with the "
+            "body.");
 
 DEFINE_int32(interceptors, 0,
              "How many interceptors that do nothing wrap each call.");
@@ -45,6 +52,12 @@ namespace {
 
 RequestCounter requests;
 
+std::string Tell(const flare::PeerIdentity* peer) {
+  if (peer == nullptr) return "nobody";
+  return (peer->verified ? "verified " : "unverified ") + peer->subject + ' ' +
+         peer->spiffe_id;
+}
+
 class EchoServiceImpl : public SyncEchoService {
  public:
   explicit EchoServiceImpl(const WorkSource& work) : work_(work) {}
@@ -60,6 +73,9 @@ class EchoServiceImpl : public SyncEchoService {
       return controller->SetFailed(worked.message());
     }
     response->set_body(request.body());
+    if (FLAGS_tell_identity) [[unlikely]] {
+      response->set_body(Tell(controller->peer_identity()));
+    }
     if (const auto& attachment = controller->GetRequestAttachment();
         !attachment.Empty()) {
       controller->SetResponseAttachment(attachment);
@@ -118,7 +134,14 @@ int Entry(int argc, char** argv) {
     LOG(ERROR) << work.error().message();
     return kBadFlags;
   }
-  flare::Server server;
+  auto tls = TlsFromServerFlags();
+  if (!tls) {
+    LOG(ERROR) << tls.error().message();
+    return kBadFlags;
+  }
+  flare::Server::Options options;
+  options.tls = *std::move(tls);
+  flare::Server server(std::move(options));
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
                        "http", "baidu-std", "trpc", "bolt", "grpc"});
   server.AddService(std::make_unique<EchoServiceImpl>(*work));
