@@ -194,6 +194,8 @@ int Entry(int, char**) {
     LOG(ERROR) << "Bad --port: " << address.error().message();
     return 1;
   }
+  // From here on a signal ends this in good order, however early it comes.
+  (void)flare::CheckForQuitSignal();
   flare::Server server;
   server.AddProtocols({"grpc", "flare", "http+pb", "http+proto3-json"});
   server.AddService(std::make_unique<TestServiceImpl>());
