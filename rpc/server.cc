@@ -403,9 +403,8 @@ Status Server::SetUpTls() {
       }
     }
     // Clients of HTTP handlers, which are served over HTTP/1 only, offer both.
-    std::stable_partition(
-        options.alpn.begin(), options.alpn.end(),
-        [](const std::string& name) { return name != "h2"; });
+    std::stable_partition(options.alpn.begin(), options.alpn.end(),
+                          [](const std::string& name) { return name != "h2"; });
   }
   auto context = io::TlsServerContext::Create(options);
   if (!context) return context.error();
