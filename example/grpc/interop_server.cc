@@ -61,6 +61,16 @@ void Echo(std::string_view name, RpcServerController* controller) {
   }
 }
 
+// The caller has left, or its deadline has passed.
+void FailGivenUp(RpcServerController* controller) {
+  Print("cancelled");
+  const bool late = flare::fiber::ExecutionContext::Current()->stop_cause() ==
+                    flare::fiber::StopCause::kDeadline;
+  controller->SetFailed(
+      StatusFromGrpc(late ? GrpcCode::kDeadlineExceeded : GrpcCode::kCancelled),
+      "The call was given up.");
+}
+
 // False: the call is over.
 bool WaitAsAsked(RpcServerController* controller) {
   if (!controller->GetRequestMetadata().Contains(kWait)) return true;
@@ -71,12 +81,7 @@ bool WaitAsAsked(RpcServerController* controller) {
       break;
     }
   }
-  Print("cancelled");
-  const bool late = flare::fiber::ExecutionContext::Current()->stop_cause() ==
-                    flare::fiber::StopCause::kDeadline;
-  controller->SetFailed(
-      StatusFromGrpc(late ? GrpcCode::kDeadlineExceeded : GrpcCode::kCancelled),
-      "The call was given up.");
+  FailGivenUp(controller);
   return false;
 }
 
@@ -173,7 +178,7 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
           !flare::this_fiber::SleepFor(
               controller->GetStopToken(),
               std::chrono::microseconds(parameters.interval_us()))) {
-        Print("cancelled");
+        FailGivenUp(controller);
         return false;
       }
       StreamingOutputCallResponse response;
