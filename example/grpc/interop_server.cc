@@ -64,8 +64,10 @@ void Echo(std::string_view name, RpcServerController* controller) {
 // The caller has left, or its deadline has passed.
 void FailGivenUp(RpcServerController* controller) {
   Print("cancelled");
-  const bool late = flare::fiber::ExecutionContext::Current()->stop_cause() ==
-                    flare::fiber::StopCause::kDeadline;
+  const auto cause = flare::fiber::ExecutionContext::Current()->stop_cause();
+  // kNone: IsCanceled() has seen the deadline before its timer.
+  const bool late = cause == flare::fiber::StopCause::kDeadline ||
+                    cause == flare::fiber::StopCause::kNone;
   controller->SetFailed(
       StatusFromGrpc(late ? GrpcCode::kDeadlineExceeded : GrpcCode::kCancelled),
       "The call was given up.");
