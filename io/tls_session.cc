@@ -276,13 +276,6 @@ ssize_t TlsSession::Send(const iovec* pieces, std::size_t count) {
 bool TlsSession::Encrypt(const iovec* pieces, std::size_t count) {
   char record[kRecord];
   std::size_t filled = 0;
-  const auto write = [&](const void* data, std::size_t size) {
-    std::size_t n = 0;
-    ERR_clear_error();
-    if (SSL_write_ex(ssl_, data, size, &n) != 1) return false;
-    encrypted_ += n;
-    return n == size;
-  };
   for (std::size_t i = 0; i != count && encrypted_ + filled < kMostPlain; ++i) {
     const char* data = static_cast<const char*>(pieces[i].iov_base);
     std::size_t left =
@@ -290,7 +283,7 @@ bool TlsSession::Encrypt(const iovec* pieces, std::size_t count) {
     while (left != 0) {
       if (filled == 0 && (left >= kRecord || i + 1 == count)) {
         const std::size_t n = std::min(left, kRecord);
-        if (!write(data, n)) return false;
+        if (!WriteRecord(data, n)) return false;
         data += n;
         left -= n;
         continue;
@@ -300,12 +293,20 @@ bool TlsSession::Encrypt(const iovec* pieces, std::size_t count) {
       filled += n;
       data += n;
       left -= n;
-      if (filled == kRecord && !write(record, std::exchange(filled, 0))) {
+      if (filled == kRecord && !WriteRecord(record, std::exchange(filled, 0))) {
         return false;
       }
     }
   }
-  return filled == 0 || write(record, filled);
+  return filled == 0 || WriteRecord(record, filled);
+}
+
+bool TlsSession::WriteRecord(const void* data, std::size_t size) {
+  std::size_t n = 0;
+  ERR_clear_error();
+  if (SSL_write_ex(ssl_, data, size, &n) != 1) return false;
+  encrypted_ += n;
+  return n == size;
 }
 
 // 0: the socket has all. -1: not all, or it failed.

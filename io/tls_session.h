@@ -66,6 +66,7 @@ class TlsSession final : public Transport {
   std::size_t ReceiveSome(const iovec& piece) FLARE_REQUIRES(mutex_);
   void EndInput(int result) FLARE_REQUIRES(mutex_);
   bool Encrypt(const iovec* pieces, std::size_t count) FLARE_REQUIRES(mutex_);
+  bool WriteRecord(const void* data, std::size_t size) FLARE_REQUIRES(mutex_);
   ssize_t FlushCipher() FLARE_REQUIRES(mutex_);
   void NoteHandshake() FLARE_REQUIRES(mutex_);
   void EndHandshake();
