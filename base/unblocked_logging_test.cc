@@ -107,7 +107,8 @@ TEST_F(UnblockedLoggingTest, NobodyWaitsForAFullPipe) {
   const std::uint64_t lost = LostLogLines() - lost_before;
   EXPECT_GT(lost, 2000u);
   EXPECT_LT(lost, 3500u);
-  // Now somebody reads, and gets the first ones, whole and in order.
+  // Now somebody reads, and gets what there was room for, whole and in order.
+  // Not just the first ones: the writer may take the first off a full queue.
   const std::string all = pipe.ReadUntil("lines of the log were lost");
   EXPECT_NE(all.find(std::to_string(lost) + " lines of the log were lost"),
             std::string::npos);
@@ -121,7 +122,8 @@ TEST_F(UnblockedLoggingTest, NobodyWaitsForAFullPipe) {
       continue;
     }
     EXPECT_EQ(all.compare(all.find('y', at), 1001, text + '\n'), 0);
-    EXPECT_EQ(next[thread]++, number);
+    EXPECT_LE(next[thread], number);
+    next[thread] = number + 1;
     ++lines;
   }
   EXPECT_EQ(lines, 4000 - lost);
