@@ -70,6 +70,7 @@ struct InboundResponse {
 struct ClientStreamOpening {
   std::string_view method;       // "package.Service.Method"
   std::uint32_t timeout_ms = 0;  // 0: not sent
+  bool client_streams = false;   // Else there is one request.
   // The connection carries other calls, too.
   bool shared = false;
   // Null: none. Only if ProtocolTraits::metadata; not used after OpenStream().

@@ -265,6 +265,24 @@ class ServerProtocol {
   virtual void Write(const ReplyTicket& ticket,
                      OutboundResponse&& response) = 0;
 
+  // Of a single request whose method streams its replies: why this protocol
+  // can't carry them, behind the method's name; empty if it can. Then
+  // AskToStream() is asked until it doesn't say kLater. After kNow,
+  // OpenReplyStream() is due, once, and what it returns sends the reply; after
+  // kNever, Write(). Thread-safe, don't block.
+  virtual std::string_view WhyNoReplyStream(
+      const ReplyTicket& /*ticket*/) const {
+    return "is a streaming method: it can't be called with a single message.";
+  }
+  virtual ReplyTurn AskToStream(const ReplyTicket& /*ticket*/,
+                                ReplyTurnWaiter* /*waiter*/) {
+    return ReplyTurn::kNow;
+  }
+  virtual std::unique_ptr<StreamWire> OpenReplyStream(
+      const ReplyTicket& /*ticket*/) {
+    return nullptr;
+  }
+
   // The caller doesn't wait for the reply any more, though the connection goes
   // on. Thread-safe, doesn't block.
   virtual bool CallerLeft(const ReplyTicket& /*ticket*/) const { return false; }

@@ -70,7 +70,7 @@ int Entry(int, char**) {
     return 1;
   }
   flare::Server server;
-  server.AddProtocols({"flare", "grpc"});
+  server.AddProtocols({"flare", "grpc", "http+pb", "http+proto3-json"});
   server.AddService(std::make_unique<DemoImpl>());
   server.ListenOn(*address);
   if (!server.Start()) return 1;

@@ -32,7 +32,7 @@ def accepts(path):
 
 class StreamingTest(unittest.TestCase):
 
-    def check(self, name):
+    def start(self, name):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = os.path.join(folder.name, 'socket')
@@ -45,6 +45,10 @@ class StreamingTest(unittest.TestCase):
             self.assertIsNone(server.poll(), 'the server did not start')
             self.assertLess(time.monotonic(), deadline, 'nobody listens')
             time.sleep(0.01)  # Between two looks.
+        return path
+
+    def check(self, name):
+        path = self.start(name)
         client = subprocess.run([os.path.join(HERE, 'client'),
                                  'flare://unix:' + path],
                                 stdout=subprocess.PIPE, timeout=PATIENCE_S,
@@ -56,6 +60,29 @@ class StreamingTest(unittest.TestCase):
 
     def test_service_with_futures(self):
         self.check('async_server')
+
+    def curl(self, path, value):
+        return subprocess.Popen(
+            ['curl', '-sN', '--unix-socket', path, '-d',
+             '{"value": "%d"}' % value, '-H', 'Content-Type: application/json',
+             'http://server/example.streaming.Demo/Count'],
+            stdout=subprocess.PIPE)
+
+    def test_curl_reads_a_stream_in_json(self):
+        path = self.start('server')
+        with self.curl(path, 3) as curl:
+            self.assertEqual(curl.stdout.read().decode(),
+                             '{"value":"1"}\n{"value":"2"}\n{"value":"3"}\n')
+        self.assertEqual(curl.returncode, 0)
+
+    def test_curl_reads_message_by_message(self):
+        path = self.start('server')
+        # One that doesn't end.
+        with self.curl(path, 1 << 60) as curl:
+            for i in range(1, 1000):
+                self.assertEqual(curl.stdout.readline().decode(),
+                                 '{"value":"%d"}\n' % i)
+            curl.kill()
 
 
 if __name__ == '__main__':

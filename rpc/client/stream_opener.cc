@@ -83,13 +83,16 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
   auto wire = connection->protocol().OpenStream(
       {.method = arguments.method->full_name(),
        .timeout_ms = TimeoutOnWire(deadline, now),
+       .client_streams = arguments.method->client_streaming(),
        .shared = connection->kind() == ConnectionKind::kMultiplexed,
        .metadata = metadata.empty() ? nullptr : &metadata},
       connection);
   if (wire == nullptr) {
+    const bool has_streams = connection->protocol().has_streams();
     connection->Release(/*clean=*/false);
     return fail(STATUS_NOT_SUPPORTED,
-                route->protocol() + " has no streaming calls");
+                route->protocol() + (has_streams ? " has no streams of requests"
+                                                 : " has no streaming calls"));
   }
   RefPtr<CallStream> stream = CallStream::Create(
       {.format = route->format(),

@@ -11,6 +11,7 @@
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_response_reader.h"
+#include "flare/rpc/http/http_streams.h"
 #include "flare/rpc/http/http_text.h"
 #include "flare/rpc/http/http_writer.h"
 
@@ -48,7 +49,10 @@ class HttpClientProtocol : public ClientProtocol {
  public:
   HttpClientProtocol(PayloadFormat format, const Limits& limits,
                      std::string_view host)
-      : format_(format), metadata_limits_(limits.metadata), reader_(limits) {
+      : format_(format),
+        metadata_limits_(limits.metadata),
+        reader_(limits),
+        streams_(limits) {
     after_method_.append(" HTTP/1.1\r\n");
     if (!host.empty()) {
       after_method_.append("Host: ").append(HttpHostOf(host)).append("\r\n");
@@ -67,12 +71,22 @@ class HttpClientProtocol : public ClientProtocol {
                       BufferBuilder* out) const override;
   CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
                 std::string* error) override;
-  bool WithinMessage() const override { return reader_.within_body(); }
+  bool WithinMessage() const override {
+    return reader_.within_body() || streams_.WithinMessage();
+  }
   // Cut has done it all.
   ParseResult Parse(InboundResponse* response) const override {
     return response->status == STATUS_MALFORMED_DATA ? ParseResult::kReject
                                                      : ParseResult::kOk;
   }
+
+  bool has_streams() const override { return true; }
+  std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
+                                         StreamOutput* output) override {
+    if (opening.client_streams) return nullptr;
+    return streams_.Open(opening, this, output);
+  }
+  void OnClosed(const flare::Status& why) override { streams_.Close(why); }
 
  private:
   // What the head says of the call. Copies what it needs of it, as the bytes
@@ -87,6 +101,7 @@ class HttpClientProtocol : public ClientProtocol {
   std::string after_method_;
   std::string before_length_;
   HttpResponseReader reader_;
+  HttpClientStreams streams_;
 };
 
 flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
@@ -125,6 +140,8 @@ flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
 
 CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
                                   std::size_t* need, std::string* error) {
+  if (streams_.opened()) [[unlikely]]
+    return streams_.Take(in, need, error);
   HttpHead head;
   if (CutResult result =
           reader_.Read(in, &response->scratch, &head, need, error);

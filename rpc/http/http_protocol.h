@@ -80,6 +80,8 @@ struct HttpUses {
   bool json = false;   // http+proto3-json
   bool plain = false;  // http
 
+  bool streams = false;  // Some method of the server streams.
+
   // All must outlive the connections. Null: there are none.
   const HttpCallPaths* paths = nullptr;
   const HttpCors* cors = nullptr;

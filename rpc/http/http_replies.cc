@@ -115,12 +115,12 @@ void AppendError(int code, std::string_view text, BufferBuilder* out) {
   out->Append("\r\n");
 }
 
-Buffer FormatFailure(const HttpTicket& ticket, int code, std::string_view text,
-                     const Metadata* metadata) {
+Buffer FormatFailure(const HttpTicket& ticket, int http_status, int code,
+                     std::string_view text, const Metadata* metadata) {
   const std::string body =
       IsJson(ticket.format) ? JsonFailure(code, text) : std::string();
   BufferBuilder out;
-  AppendStatusLine(HttpStatusOf(code), &out);
+  AppendStatusLine(http_status, &out);
   AppendCallFields(ticket, HttpTypeOf(ticket), metadata, &out);
   AppendError(code, text, &out);
   AppendEnd(ticket, body.size(), &out);
@@ -273,13 +273,14 @@ int RpcStatusOf(int http_status) {
 
 Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response) {
   if (response.status != STATUS_SUCCESS) {
-    return FormatFailure(ticket, response.status, response.description,
-                         response.metadata);
+    return FormatFailure(ticket, HttpStatusOf(response.status), response.status,
+                         response.description, response.metadata);
   }
   const bool compressed = IsCompressed(response.compression);
   if ((compressed || !response.attachment.empty()) &&
       !CanCarry(ticket, response)) [[unlikely]] {
-    return FormatFailure(ticket, STATUS_NOT_SUPPORTED,
+    return FormatFailure(ticket, HttpStatusOf(STATUS_NOT_SUPPORTED),
+                         STATUS_NOT_SUPPORTED,
                          "HTTP carries no attachments, and messages that are "
                          "compressed only as the caller accepts",
                          response.metadata);
@@ -299,6 +300,20 @@ Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response) {
   AppendEnd(ticket, response.body.size(), &out);
   std::move(response.body).AppendTo(&out);
   return out.DestructiveGet();
+}
+
+Buffer FormatStreamHead(const HttpTicket& ticket) {
+  BufferBuilder out;
+  AppendStatusLine(200, &out);
+  AppendCallFields(ticket, HttpTypeOf(ticket), nullptr, &out);
+  out.Append("Transfer-Encoding: chunked\r\nTrailer: Rpc-Error-Code\r\n");
+  AppendEndWithoutLength(ticket, &out);
+  return out.DestructiveGet();
+}
+
+Buffer FormatStreamFailure(const HttpTicket& ticket,
+                           const flare::Status& status) {
+  return FormatFailure(ticket, 200, status.code(), status.message(), nullptr);
 }
 
 Buffer FormatRefusal(const HttpTicket& ticket,

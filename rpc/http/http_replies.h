@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "flare/base/buffer.h"
+#include "flare/base/status.h"
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/server_protocol.h"
@@ -23,6 +24,12 @@ int RpcStatusOf(int http_status);
 // The reply to a call. One that succeeded with what HTTP can't carry (an
 // attachment, another compression than those of ticket.codings) fails.
 Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response);
+
+// The head of a reply that is a stream (http_streams.h), and the whole reply of
+// one that fails before its first message.
+Buffer FormatStreamHead(const HttpTicket& ticket);
+Buffer FormatStreamFailure(const HttpTicket& ticket,
+                           const flare::Status& status);
 
 // That a request wasn't accepted: the ticket has the HTTP status, `response`
 // why. The text is the body, or for calls in JSON a member of it, and for calls

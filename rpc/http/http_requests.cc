@@ -45,6 +45,7 @@ void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
                     HttpTicket* ticket) {
   const bool http_11 = head.minor_version != 0;
   ticket->is_call = IsHttpCall(uses, head);
+  ticket->http_10 = !http_11;
   ticket->head_only = head.method == HttpMethod::Head;
   ticket->close = head.close || (!http_11 && !head.keep_alive);
   ticket->keep_alive = !http_11 && !ticket->close;

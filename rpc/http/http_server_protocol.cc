@@ -16,6 +16,7 @@
 #include "flare/rpc/http/http_recognition.h"
 #include "flare/rpc/http/http_replies.h"
 #include "flare/rpc/http/http_requests.h"
+#include "flare/rpc/http/http_streams.h"
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http/ordered_replies.h"
 
@@ -67,6 +68,9 @@ class HttpServerProtocol final : public ServerProtocol,
   }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
   void EndInput() override { replies_.EndInput(); }
+  void OnClosed(const flare::Status& why) override {
+    if (streams_ != nullptr) streams_->Close(why);
+  }
   ReplyTurn AskToReply(const ReplyTicket& reply_ticket,
                        ReplyTurnWaiter* waiter) override {
     const auto& ticket = reply_ticket.As<HttpTicket>();
@@ -77,6 +81,19 @@ class HttpServerProtocol final : public ServerProtocol,
   }
   bool StopWaitingToReply(const ReplyTicket& ticket) override {
     return replies_.StopWaiting(ticket.As<HttpTicket>().order);
+  }
+  std::string_view WhyNoReplyStream(const ReplyTicket& ticket) const override {
+    return ticket.As<HttpTicket>().http_10
+               ? "streams its replies, which needs HTTP/1.1"
+               : "";
+  }
+  ReplyTurn AskToStream(const ReplyTicket& ticket,
+                        ReplyTurnWaiter* waiter) override {
+    return replies_.AskForTurn(ticket.As<HttpTicket>().order, waiter);
+  }
+  std::unique_ptr<StreamWire> OpenReplyStream(
+      const ReplyTicket& ticket) override {
+    return streams_->Open(ticket.As<HttpTicket>());
   }
 
  private:
@@ -104,6 +121,7 @@ class HttpServerProtocol final : public ServerProtocol,
   CutResult Finish(Buffer&& body, InboundRequest* request);
   // Gives the request its place among the replies.
   CutResult Admit(InboundRequest* request);
+  void PrepareForStream(InboundRequest* request);
 
   // `request` has its ticket if it is known who sent what.
   CutResult RefuseAndStop(const HttpFault& fault, Buffer& in,
@@ -129,6 +147,8 @@ class HttpServerProtocol final : public ServerProtocol,
   const HttpUses uses_;
   const Limits limits_;
   OrderedReplies replies_;
+  // From the first call of a streaming method on.
+  std::unique_ptr<HttpServerStreams> streams_;
 
   // What follows belongs to the reader.
   HttpHeadMemo heads_{PeekRequestHead};
@@ -334,6 +354,8 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
 
 CutResult HttpServerProtocol::Admit(InboundRequest* request) {
   HttpTicket& ticket = TicketOf(request);
+  if (uses_.streams && ticket.is_call) [[unlikely]]
+    PrepareForStream(request);
   if (!ticket.ordered) {
     if (const auto place = replies_.EnterUnordered()) [[unlikely]] {
       ticket.ordered = true;
@@ -349,6 +371,19 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
     ticket.order = *replies_.Enter(/*forced=*/true);
   }
   return CutResult::kMessage;
+}
+
+// Replies in parts need a place, whatever their Rpc-SeqNo.
+void HttpServerProtocol::PrepareForStream(InboundRequest* request) {
+  if (request->reject_status != STATUS_SUCCESS ||
+      sink()->KindOfMethod(request->head.method) != MethodKind::kStreaming) {
+    return;
+  }
+  TicketOf(request).ordered = true;
+  if (streams_ == nullptr) {
+    streams_ =
+        std::make_unique<HttpServerStreams>(uses_.cors, &replies_, sink());
+  }
 }
 
 // --- refusals and replies --------------------------------------------------

@@ -1,5 +1,8 @@
 #include "flare/rpc/http/http_site.h"
 
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace flare::rpc {
@@ -13,6 +16,9 @@ flare::Status HttpSite::SetUp(std::string_view cors_origins,
   }
   cors_ = *std::move(cors);
   paths_.SetUp(methods, routes);
+  streams_ = std::any_of(methods.begin(), methods.end(), [](auto* method) {
+    return method->client_streaming() || method->server_streaming();
+  });
   return flare::Status();
 }
 
@@ -21,6 +27,7 @@ HttpUses HttpSite::uses() const {
   uses.paths = &paths_;
   uses.cors = &cors_;
   uses.routes = &routes;
+  uses.streams = streams_;
   return uses;
 }
 

@@ -31,6 +31,7 @@ class HttpSite {
  private:
   HttpMethodPaths paths_;
   HttpCors cors_;
+  bool streams_ = false;  // Of some method.
 };
 
 }  // namespace flare::rpc

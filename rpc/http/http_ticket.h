@@ -27,6 +27,7 @@ struct HttpTicket {
   bool close = false;       // the connection ends with this reply
   bool keep_alive = false;  // an HTTP/1.0 peer asked to keep the connection
   bool chunked = false;     // pieces go out as chunks
+  bool http_10 = false;     // the peer knows no chunks
   bool http2 = false;       // the preface of HTTP/2, which is refused
 };
 

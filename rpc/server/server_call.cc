@@ -216,7 +216,7 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   responded_ = false;
   // relaxed: whoever runs the task has got the call through its queue.
   progress_.store(kReturned, std::memory_order_relaxed);
-  is_stream_ = request_->stream != nullptr;
+  is_stream_ = counted_as_stream_ = request_->stream != nullptr;
   controller_.call_ = this;
   controller_.received_ns_ = received_ns;
   controller_.remote_peer_ = &connection->peer();
@@ -407,6 +407,8 @@ bool ServerCall::ParseHead() {
     if (!BeginStream()) return false;
   } else if (flare::Status parsed = ParseBody(); !parsed.ok()) {
     return Fail(parsed, Failure::kMalformed), false;
+  } else if (method->streaming() && !StreamReply()) [[unlikely]] {
+    return false;
   }
   controller_.parsed_ns_ = NowNs();
   format_ = head.format;
@@ -429,19 +431,56 @@ void ServerCall::StopWithStream() {
   });
 }
 
-// False: the method has no streams, or has some, other than the caller thinks.
-// The call has failed.
+// False: the method has no streams, or has some, other than the caller thinks
+// or the protocol carries. The call has failed.
 bool ServerCall::AdmitStream(const Method& method) {
+  std::string_view why =
+      "isn't a streaming method: it is called with a single message.";
+  if (method.descriptor->client_streaming()) {
+    why = "is a streaming method: it can't be called with a single message.";
+  } else if (method.streaming()) {
+    why = protocol_->WhyNoReplyStream(ticket());
+    if (why.empty()) return true;
+  }
   Fail(flare::Status(
            STATUS_MALFORMED_DATA,
-           "Method [" + std::string(method.name()) +
-               (method.streaming()
-                    ? "] is a streaming method: it can't be called with a "
-                      "single message."
-                    : "] isn't a streaming method: it is called with a single "
-                      "message.")),
+           "Method [" + std::string(method.name()) + "] " + std::string(why)),
        Failure::kMalformed);
   return false;
+}
+
+// The request was a single message, and the reply is a stream. Waits for its
+// turn on the connection. False: the call has failed.
+bool ServerCall::StreamReply() {
+  for (;;) {
+    connection_->WaitForRoom();
+    ReplyTurnEvent event;
+    const ReplyTurn turn = protocol_->AskToStream(ticket(), &event);
+    if (turn == ReplyTurn::kNow) break;
+    if (turn == ReplyTurn::kNever) {
+      Fail(flare::Status(STATUS_IO_ERROR, "the connection is closed"),
+           Failure::kOther);
+      return false;
+    }
+    event.Wait();
+  }
+  StreamOpening opening{.format = request_->head.format};
+  if (controller_.deadline_ns_ != 0) {
+    opening.timeout_ms = static_cast<std::uint32_t>(
+        std::max<std::int64_t>(controller_.deadline_ns_ - NowNs(), 0) /
+            kNsPerMs +
+        1);
+  }
+  stream_ =
+      connection_->StartStream(opening, protocol_->OpenReplyStream(ticket()));
+  if (stream_ == nullptr) {
+    method_->counters.Refuse(fiber::GetCurrentWorkerIndex(), false);
+    FinishUnanswered();
+    return false;
+  }
+  is_stream_ = true;
+  stream_->OnEnd(flare::Status());  // No request follows.
+  return true;
 }
 
 // The messages of the call, of which a method that takes one gets the first.
@@ -634,7 +673,7 @@ void ServerCall::FinishThrown() {
   controller_.call_ = nullptr;
   controller_.remote_peer_ = nullptr;
   ServerConnection* const connection = std::exchange(connection_, nullptr);
-  const bool is_stream = is_stream_;
+  const bool is_stream = counted_as_stream_;
   if (ServerCall* const old = thrown_calls.Swap(this)) {
     old->ReleaseMessages();
     old->controller_.Reset();
@@ -950,7 +989,7 @@ void ServerCall::Finish() {
   ReleaseMessages();
   controller_.Reset();
   ServerConnection* const connection = std::exchange(connection_, nullptr);
-  const bool is_stream = is_stream_;
+  const bool is_stream = counted_as_stream_;
   // acq_rel: pairs with Serve(), both ways [CE2].
   if ((progress_.fetch_or(kOver, std::memory_order_acq_rel) & kReturned) != 0) {
     GiveBack();

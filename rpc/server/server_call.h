@@ -106,6 +106,7 @@ class ServerCall final : public fiber::Task,
   const Method* FindMethod() const;
   [[gnu::noinline]] bool AdmitStream(const Method& method);
   [[gnu::noinline]] bool BeginStream();
+  [[gnu::noinline]] bool StreamReply();
   [[gnu::noinline]] void StopWithStream();
   [[gnu::noinline]] void FinishStream();
   bool WaitToBegin();
@@ -180,7 +181,8 @@ class ServerCall final : public fiber::Task,
   bool responded_ = false;
   std::atomic<std::uint8_t> progress_{0};  // See server_call.cc.
   bool is_stream_ = false;
-  RefPtr<CallStream> stream_;  // Of a streaming call that has begun.
+  bool counted_as_stream_ = false;  // By the connection.
+  RefPtr<CallStream> stream_;       // Of a streaming call that has begun.
 
   // Of the request's head.
   PayloadFormat format_ = PayloadFormat::kProtobuf;

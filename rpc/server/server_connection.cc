@@ -327,6 +327,11 @@ void ServerConnection::Pause() {
 
 RefPtr<StreamReceiver> ServerConnection::OpenStream(
     const StreamOpening& opening, std::unique_ptr<StreamWire> wire) {
+  return StartStream(opening, std::move(wire));
+}
+
+RefPtr<CallStream> ServerConnection::StartStream(
+    const StreamOpening& opening, std::unique_ptr<StreamWire> wire) {
   RefPtr<CallStream> stream = CallStream::Create(
       {.format = opening.format,
        .is_server = true,

@@ -112,6 +112,11 @@ class ServerConnection final : public io::StreamHandler,
   // One call is answered and over. The last use of the connection by it.
   void CallFinished(bool is_stream);
 
+  // The messages of a call, which `wire` carries. Null: the connection is
+  // closed.
+  RefPtr<CallStream> StartStream(const StreamOpening& opening,
+                                 std::unique_ptr<StreamWire> wire);
+
   // --- For the server; the connection must be open. Any thread. ---
 
   // Answers what has been received by now, then closes.
