@@ -260,7 +260,9 @@ void ServerCall::FailWithoutMemory() {
   request_bytes_ = std::numeric_limits<std::size_t>::max();
   bool failed = false;
   try {
-    FailOverloaded();
+    // The request may be gone: its parts are needed no more.
+    Fail(flare::Status(OverloadedCode(), kOverloadedText),
+         Failure::kOverloaded);
     failed = true;
   } catch (const std::bad_alloc&) {
   }
