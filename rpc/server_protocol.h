@@ -197,8 +197,6 @@ class ReplySink : public StreamOutput {
   // Reads no more, and closes once everything queued is sent, and the replies
   // to what was read in other protocols.
   virtual void CloseAfterReplies() = 0;
-  // Closes at once.
-  virtual void Abort(const flare::Status& why) = 0;
   // What is held back for an earlier reply went from `before` to `after` bytes.
   // Must not block.
   virtual void CountHeld(std::size_t /*before*/, std::size_t /*after*/) {}

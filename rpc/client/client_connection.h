@@ -153,6 +153,7 @@ class ClientConnection final : public io::StreamHandler,
   bool WriteSoon(Buffer&& bytes) override {
     return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
   }
+  void Abort(const flare::Status& why) override { Close(why); }
   void HoldInput() override { hold_.Hold(); }
   void ReleaseInput() override { hold_.Release(stream_.Get()); }
 

@@ -135,6 +135,7 @@ class GrpcClientProtocolTest : public testing::Test, public StreamOutput {
     sent.Append(std::move(bytes));
     return true;
   }
+  void Abort(const flare::Status&) override { ADD_FAILURE(); }
   void HoldInput() override {}
   void ReleaseInput() override {}
 

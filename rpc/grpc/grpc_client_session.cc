@@ -249,6 +249,10 @@ void GrpcClientSession::StreamDrop(Call* call) {
 // what is sent next, at the latest when the server has made room.
 bool GrpcClientSession::Flush() {
   unsent_.Append(session_.Flush());
+  if (session_.failed() && !closed_) [[unlikely]] {
+    output_->Abort(flare::Status::Lenient(STATUS_IO_ERROR, session_.error()));
+    return false;
+  }
   if (unsent_.empty() || closed_) return !closed_;
   // It is taken, or left as it is.
   if (output_->WriteSoon(std::move(unsent_))) unsent_ = Buffer();

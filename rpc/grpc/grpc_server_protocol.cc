@@ -597,6 +597,10 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
     SendStatus(stream, status, text, metadata);
   }
   Buffer out = session_->Flush();
+  if (session_->failed()) [[unlikely]] {
+    FlushLocked();  // Closes the connection.
+    return;
+  }
   if (!out.empty()) sink()->Write(std::move(out));
   // The peer's windows are full. Its streams bound how many replies wait.
   if (Stream* const waiting = Find(ticket.stream);

@@ -1,7 +1,9 @@
 #include "flare/rpc/grpc/grpc_server_session.h"
 
+#include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
 namespace {
@@ -93,6 +95,10 @@ void GrpcServerSession::SendStatus(Stream* stream, int status,
 
 bool GrpcServerSession::FlushLocked() {
   Buffer out = session_->Flush();
+  if (session_->failed()) [[unlikely]] {
+    output_->Abort(flare::Status::Lenient(STATUS_IO_ERROR, session_->error()));
+    return false;
+  }
   return out.empty() ? !closed_ : output_->WriteSoon(std::move(out));
 }
 

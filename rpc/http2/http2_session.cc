@@ -3,7 +3,9 @@
 #include <nghttp2/nghttp2.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -29,6 +31,12 @@ nghttp2_nv ToNv(std::string_view name, std::string_view value) {
       .namelen = name.size(),
       .valuelen = value.size(),
       .flags = NGHTTP2_NV_FLAG_NONE};
+}
+
+// Of what can fail for want of memory alone.
+void ThrowUnlessOk(int result) {
+  if (result == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
+  CHECK_EQ(result, 0) << nghttp2_strerror(result);
 }
 
 std::vector<nghttp2_nv> ToNvs(const std::vector<Http2Field>& fields) {
@@ -96,8 +104,8 @@ class Http2Session::Callbacks {
   static int Guard(Http2Session* self, Code&& code) {
     try {
       return code();
-    } catch (...) {
-      self->failed_ = true;
+    } catch (const std::bad_alloc&) {
+      self->Fail("out of memory");
       return NGHTTP2_ERR_CALLBACK_FAILURE;
     }
   }
@@ -307,7 +315,7 @@ class Http2Session::Callbacks {
 
   static const nghttp2_session_callbacks* Make() {
     nghttp2_session_callbacks* callbacks = nullptr;
-    CHECK_EQ(nghttp2_session_callbacks_new(&callbacks), 0);
+    ThrowUnlessOk(nghttp2_session_callbacks_new(&callbacks));
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks,
                                                             OnBeginHeaders);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, OnHeader);
@@ -334,39 +342,42 @@ Http2Session::Http2Session(Role role, const Options& options,
       control_frames_(options.max_control_frames_per_second),
       resets_(options.max_resets_per_second) {
   nghttp2_option* option = nullptr;
-  CHECK_EQ(nghttp2_option_new(&option), 0);
+  ThrowUnlessOk(nghttp2_option_new(&option));
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
   nghttp2_option_set_peer_max_concurrent_streams(option, 100);
-  auto* const callbacks = Callbacks::Get();
-  CHECK_EQ(
+  const auto* const callbacks = Callbacks::Get();
+  nghttp2_session* made = nullptr;
+  const int result =
       role == Role::kServer
-          ? nghttp2_session_server_new2(&session_, callbacks, this, option)
-          : nghttp2_session_client_new2(&session_, callbacks, this, option),
-      0);
+          ? nghttp2_session_server_new2(&made, callbacks, this, option)
+          : nghttp2_session_client_new2(&made, callbacks, this, option);
   nghttp2_option_del(option);
-  std::vector<nghttp2_settings_entry> settings = {
+  ThrowUnlessOk(result);
+  session_.reset(made);
+  const std::array<nghttp2_settings_entry, 3> settings = {{
       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, options.stream_window},
       {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
        static_cast<std::uint32_t>(
            std::min<std::size_t>(options.max_header_list,
                                  std::numeric_limits<std::uint32_t>::max()))},
-  };
-  if (role == Role::kServer) {
-    settings.push_back({NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
-                        options.max_concurrent_streams});
-  } else {
-    settings.push_back({NGHTTP2_SETTINGS_ENABLE_PUSH, 0});
-  }
-  CHECK_EQ(nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings.data(),
-                                   settings.size()),
-           0);
-  nghttp2_session_set_local_window_size(
-      session_, NGHTTP2_FLAG_NONE, 0,
-      static_cast<std::int32_t>(options.connection_window));
+      role == Role::kServer
+          ? nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
+                                   options.max_concurrent_streams}
+          : nghttp2_settings_entry{NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
+  }};
+  ThrowUnlessOk(nghttp2_submit_settings(session_.get(), NGHTTP2_FLAG_NONE,
+                                        settings.data(), settings.size()));
+  ThrowUnlessOk(nghttp2_session_set_local_window_size(
+      session_.get(), NGHTTP2_FLAG_NONE, 0,
+      static_cast<std::int32_t>(options.connection_window)));
 }
 
-Http2Session::~Http2Session() { nghttp2_session_del(session_); }
+void Http2Session::Delete::operator()(nghttp2_session* session) const {
+  nghttp2_session_del(session);
+}
+
+Http2Session::~Http2Session() = default;
 
 bool Http2Session::Receive(Buffer&& bytes) {
   while (!bytes.empty() && !failed_) {
@@ -375,37 +386,48 @@ bool Http2Session::Receive(Buffer&& bytes) {
     input_begin_ = first.data();
     reset_by_peer_ = 0;
     const ssize_t taken = nghttp2_session_mem_recv(
-        session_, reinterpret_cast<const std::uint8_t*>(first.data()),
+        session_.get(), reinterpret_cast<const std::uint8_t*>(first.data()),
         first.size());
     input_.Clear();
     if (taken < 0) Fail(nghttp2_strerror(static_cast<int>(taken)));
   }
-  return !failed_ && !terminated_ && nghttp2_session_want_read(session_) != 0;
+  return !failed_ && !terminated_ &&
+         nghttp2_session_want_read(session_.get()) != 0;
 }
 
 Buffer Http2Session::Flush() {
-  Buffer out;
+  if (failed_) return Buffer();
   BufferBuilder builder;
   output_ = &builder;
-  for (;;) {
-    const std::uint8_t* data = nullptr;
-    const ssize_t size = nghttp2_session_mem_send(session_, &data);
-    if (size < 0) Fail(nghttp2_strerror(static_cast<int>(size)));
-    if (size <= 0) break;
-    builder.Append(View(data, static_cast<std::size_t>(size)));
+  try {
+    for (;;) {
+      const std::uint8_t* data = nullptr;
+      const ssize_t size = nghttp2_session_mem_send(session_.get(), &data);
+      if (size < 0) Fail(nghttp2_strerror(static_cast<int>(size)));
+      if (size <= 0) break;
+      builder.Append(View(data, static_cast<std::size_t>(size)));
+    }
+    output_ = nullptr;
+    return builder.DestructiveGet();
+  } catch (const std::bad_alloc&) {
+    output_ = nullptr;
+    Fail("out of memory");
+    return Buffer();
   }
-  output_ = nullptr;
-  return builder.DestructiveGet();
 }
 
 bool Http2Session::over() const {
-  return broken() || (nghttp2_session_want_read(session_) == 0 &&
-                      nghttp2_session_want_write(session_) == 0);
+  return broken() || (nghttp2_session_want_read(session_.get()) == 0 &&
+                      nghttp2_session_want_write(session_.get()) == 0);
 }
 
-void Http2Session::Fail(std::string_view why) {
+void Http2Session::Fail(std::string_view why) noexcept {
   failed_ = true;
-  if (error_.empty()) error_.assign("HTTP/2: ").append(why);
+  try {
+    if (error_.empty()) error_.assign("HTTP/2: ").append(why);
+  } catch (const std::bad_alloc&) {
+    error_ = "no memory";  // As short as to need none.
+  }
 }
 
 void Http2Session::AdmitControlFrame() {
@@ -416,7 +438,8 @@ void Http2Session::AdmitControlFrame() {
   if (control_frames_.Admit(NowNs())) return;
   error_ = "HTTP/2: too many frames that are no messages";
   if (!std::exchange(terminated_, true)) {
-    nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM);
+    nghttp2_session_terminate_session(session_.get(),
+                                      NGHTTP2_ENHANCE_YOUR_CALM);
   }
 }
 
@@ -424,13 +447,14 @@ void Http2Session::AdmitReset() {
   if (resets_.Admit(NowNs())) return;
   error_ = "HTTP/2: too many streams are reset";
   if (!std::exchange(terminated_, true)) {
-    nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM);
+    nghttp2_session_terminate_session(session_.get(),
+                                      NGHTTP2_ENHANCE_YOUR_CALM);
   }
 }
 
 Http2Stream* Http2Session::Find(std::int32_t id) const {
   return static_cast<Http2Stream*>(
-      nghttp2_session_get_stream_user_data(session_, id));
+      nghttp2_session_get_stream_user_data(session_.get(), id));
 }
 
 bool Http2Session::Open(Http2Stream* stream,
@@ -439,7 +463,7 @@ bool Http2Session::Open(Http2Stream* stream,
   nghttp2_data_provider provider = {.source = {.ptr = stream},
                                     .read_callback = &Callbacks::ReadData};
   const std::int32_t id =
-      nghttp2_submit_request(session_, nullptr, nvs.data(), nvs.size(),
+      nghttp2_submit_request(session_.get(), nullptr, nvs.data(), nvs.size(),
                              end ? nullptr : &provider, stream);
   if (id < 0) return false;
   stream->id_ = id;
@@ -452,15 +476,16 @@ void Http2Session::SendHeaders(Http2Stream* stream,
   const std::vector<nghttp2_nv> nvs = ToNvs(fields);
   nghttp2_data_provider provider = {.source = {.ptr = stream},
                                     .read_callback = &Callbacks::ReadData};
-  const int error = nghttp2_submit_response(
-      session_, stream->id_, nvs.data(), nvs.size(), end ? nullptr : &provider);
+  const int error =
+      nghttp2_submit_response(session_.get(), stream->id_, nvs.data(),
+                              nvs.size(), end ? nullptr : &provider);
   if (error != 0) Fail(nghttp2_strerror(error));
 }
 
 void Http2Session::SendData(Http2Stream* stream, Buffer&& bytes) {
   stream->out_.Append(std::move(bytes));
   if (std::exchange(stream->deferred_, false)) {
-    nghttp2_session_resume_data(session_, stream->id_);
+    nghttp2_session_resume_data(session_.get(), stream->id_);
   }
 }
 
@@ -473,38 +498,39 @@ void Http2Session::SendTrailers(Http2Stream* stream,
         {std::string(field.name), std::string(field.value)});
   }
   if (std::exchange(stream->deferred_, false)) {
-    nghttp2_session_resume_data(session_, stream->id_);
+    nghttp2_session_resume_data(session_.get(), stream->id_);
   }
 }
 
 void Http2Session::SendReset(Http2Stream* stream, Http2Error error) {
-  nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, stream->id_,
+  nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, stream->id_,
                             static_cast<std::uint32_t>(error));
 }
 
 void Http2Session::Grant(Http2Stream* stream, std::size_t bytes) {
   if (bytes == 0) return;
   nghttp2_submit_window_update(
-      session_, NGHTTP2_FLAG_NONE, stream->id_,
+      session_.get(), NGHTTP2_FLAG_NONE, stream->id_,
       static_cast<std::int32_t>(std::min<std::size_t>(bytes, 1 << 30)));
 }
 
 std::size_t Http2Session::Window(const Http2Stream& stream) const {
-  return static_cast<std::size_t>(std::max(
-      0, nghttp2_session_get_stream_local_window_size(session_, stream.id_)));
+  return static_cast<std::size_t>(
+      std::max(0, nghttp2_session_get_stream_local_window_size(session_.get(),
+                                                               stream.id_)));
 }
 
 void Http2Session::Ping() {
-  nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr);
+  nghttp2_submit_ping(session_.get(), NGHTTP2_FLAG_NONE, nullptr);
 }
 
 void Http2Session::SendShutdownNotice() {
-  nghttp2_submit_shutdown_notice(session_);
+  nghttp2_submit_shutdown_notice(session_.get());
 }
 
 void Http2Session::SendGoAway(Http2Error error, std::string_view text) {
-  nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
-                        nghttp2_session_get_last_proc_stream_id(session_),
+  nghttp2_submit_goaway(session_.get(), NGHTTP2_FLAG_NONE,
+                        nghttp2_session_get_last_proc_stream_id(session_.get()),
                         static_cast<std::uint32_t>(error),
                         reinterpret_cast<const std::uint8_t*>(text.data()),
                         text.size());

@@ -14,8 +14,9 @@
 // behind a Receive(), takes it.
 //
 // Not thread-safe: whoever shares one guards it with a lock, under which the
-// handler is called, too. Nothing blocks. Allocates as libnghttp2 does. Throws
-// nothing: without memory the session fails.
+// handler is called, too. Nothing blocks. Allocates as libnghttp2 does. Without
+// memory the constructor and the Send functions throw std::bad_alloc; Receive()
+// and Flush() fail the session.
 #ifndef FLARE_RPC_HTTP2_HTTP2_SESSION_H_
 #define FLARE_RPC_HTTP2_HTTP2_SESSION_H_
 
@@ -153,12 +154,15 @@ class Http2Session {
   // to be sent: it tells the peer why. After some failures only over() says so,
   // behind that Flush().
   [[nodiscard]] bool Receive(Buffer&& bytes);
-  // What is to be sent now; may be empty.
+  // What is to be sent now; may be empty. Without memory the session fails.
   [[nodiscard]] Buffer Flush();
   // Nothing more is read or sent: both sides have said GOAWAY, and no stream is
   // open, or the session has failed.
   bool over() const;
-  // It is over for what the peer has done, or for lack of memory.
+  // Nothing can be sent any more, mostly for want of memory: the connection is
+  // to be closed at once.
+  bool failed() const { return failed_; }
+  // It has failed, or is over for an error of the peer's.
   bool broken() const { return failed_ || terminated_; }
   // The text for a log, where it is broken.
   const std::string& error() const { return error_; }
@@ -197,7 +201,7 @@ class Http2Session {
   class Callbacks;
   friend class Callbacks;
 
-  void Fail(std::string_view why);
+  void Fail(std::string_view why) noexcept;
   // Too many end the session.
   void AdmitControlFrame();
   void AdmitReset();
@@ -210,7 +214,10 @@ class Http2Session {
   const Role role_;
   const Options options_;
   Http2Handler* const handler_;
-  nghttp2_session* session_ = nullptr;
+  struct Delete {
+    void operator()(nghttp2_session* session) const;
+  };
+  std::unique_ptr<nghttp2_session, Delete> session_;
   std::string error_;
   bool failed_ = false;
   bool terminated_ = false;      // By GOAWAY, for what the peer has done.

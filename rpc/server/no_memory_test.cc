@@ -102,7 +102,7 @@ class NoMemoryTest : public ServerTest {
       call.done->Run();
     };
     StartServer({"flare", "http+pb", "http+proto3-json", "baidu-std", "trpc",
-                 "bolt", "http"});
+                 "bolt", "http", "grpc"});
   }
 
   void TearDown() override {
@@ -146,7 +146,7 @@ TEST_F(NoMemoryTest, EachAllocationOfAServerMayFail) {
 }
 
 TEST_F(NoMemoryTest, EachAllocationOfAClientMayFail) {
-  for (const char* scheme : {"flare", "http+pb", "trpc"}) {
+  for (const char* scheme : {"flare", "http+pb", "trpc", "grpc"}) {
     SCOPED_TRACE(scheme);
     RpcChannel channel;
     ASSERT_TRUE(

@@ -67,6 +67,8 @@ class StreamOutput {
  public:
   // Queues bytes. False: the connection is closed, or about to be.
   virtual bool WriteSoon(Buffer&& bytes) = 0;
+  // Closes the connection at once.
+  virtual void Abort(const flare::Status& why) = 0;
   // Between the two no more is read off the connection, as one of its streams
   // is full, whose protocol has no credits. Counted.
   virtual void HoldInput() = 0;

@@ -463,6 +463,7 @@ class RecordingOutput final : public StreamOutput {
     sent += FlattenSlow(bytes);
     return true;
   }
+  void Abort(const flare::Status&) override { ADD_FAILURE(); }
   void HoldInput() override {}
   void ReleaseInput() override {}
   std::string sent;
