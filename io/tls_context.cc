@@ -407,11 +407,15 @@ std::unique_ptr<Transport> TlsServerContext::NewTransport() {
     handshakes_->fetch_sub(1, std::memory_order_relaxed);
     return nullptr;
   }
-  return TlsSession::Make(
+  std::unique_ptr<Transport> session = TlsSession::Make(
       ssl, {.is_server = true,
             .handshake_timeout_ns = ToNs(options_.handshake_timeout),
             .keys = std::move(keys),
             .handshakes = handshakes_});
+  if (session == nullptr) {
+    handshakes_->fetch_sub(1, std::memory_order_relaxed);
+  }
+  return session;
 }
 
 TlsClientContext::TlsClientContext(const TlsClientOptions& options,

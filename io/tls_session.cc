@@ -3,9 +3,9 @@
 //        for the records of one read or write, 10 us for 16 KiB, or for a step
 //        of the handshake, when nobody else wants it: the connection's flusher
 //        sends nothing before its end. Nothing under it blocks or suspends.
-//  [TS2] OpenSSL never writes to the socket. Records are appended to cipher_,
-//        which is sent in its order by whoever holds mutex_: Send(), and the
-//        reader for alerts and tickets. So OpenSSL never has to repeat a write.
+//  [TS2] OpenSSL never writes to the socket: it appends records to cipher_. The
+//        holder of mutex_ sends them in order: Send(), and the reader for
+//        alerts and tickets. So OpenSSL never has to repeat a write.
 //  [TS3] Send() reports bytes as taken once all records up to them have been
 //        sent. Until then the caller passes the same bytes again, of which the
 //        first encrypted_ are in cipher_ already.
@@ -77,7 +77,12 @@ BIO* NewBio(TlsSession* session) {
 }  // namespace
 
 std::unique_ptr<TlsSession> TlsSession::Make(SSL* ssl, Setup setup) {
-  return std::unique_ptr<TlsSession>(new TlsSession(ssl, std::move(setup)));
+  try {
+    return std::unique_ptr<TlsSession>(new TlsSession(ssl, std::move(setup)));
+  } catch (const std::bad_alloc&) {
+    SSL_free(ssl);
+    return nullptr;
+  }
 }
 
 TlsSession::TlsSession(SSL* ssl, Setup setup)
