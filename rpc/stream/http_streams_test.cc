@@ -114,7 +114,8 @@ TEST_P(HttpStreamsTest, TheDeadlineEndsBothSides) {
     ended.Set();
   };
   OnFiber([&] {
-    controller_.SetTimeout(std::chrono::milliseconds(50));
+    // Long enough for the method to begin on a busy machine.
+    controller_.SetTimeout(std::chrono::milliseconds(500));
     auto reader = stub_.Count(MakeNumber(1), &controller_);
     while (reader.Read()) continue;
     EXPECT_NE(reader.error(), StreamError::EndOfStream);

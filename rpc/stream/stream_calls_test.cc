@@ -305,7 +305,8 @@ TEST_P(StreamCallsTest, TheDeadlineEndsBothSides) {
   };
   OnFiber([&] {
     RpcClientController controller;
-    controller.SetTimeout(std::chrono::milliseconds(50));
+    // Long enough for the method to begin on a busy machine.
+    controller.SetTimeout(std::chrono::milliseconds(500));
     auto stream = Open("Chat", &controller);
     // Else nothing is known of it.
     static_cast<void>(stream->WriteMessage(Numbered(1), false, kNever));

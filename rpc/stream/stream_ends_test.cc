@@ -170,6 +170,9 @@ TEST_F(CancelledStreamTest, WhileItEnds) {
 // Of both sides, also where both only write.
 class StreamDeadlineTest : public StreamerTest {
  protected:
+  // Long enough for the method to begin on a busy machine.
+  static constexpr auto kTimeout = 500ms;
+
   fiber::Event go_;  // Outlives the methods that wait for it.
 };
 
@@ -182,7 +185,7 @@ TEST_F(StreamDeadlineTest, EndsReads) {
     at_server = reader.error();
     ended.Set();
   };
-  controller_.SetTimeout(50ms);
+  controller_.SetTimeout(kTimeout);
   auto [reader, writer] = stub_.Echo(&controller_);
   static_cast<void>(writer.Write(MakeNumber(1)));
   EXPECT_EQ(reader.Read().error(), StreamError::Timeout);
@@ -207,7 +210,7 @@ TEST_F(StreamDeadlineTest, IsTheCauseForWhatTheMethodDoes) {
     cause = fiber::ExecutionContext::Current()->stop_cause();
     ended.Set();
   };
-  controller_.SetTimeout(50ms);
+  controller_.SetTimeout(kTimeout);
   auto [reader, writer] = stub_.Echo(&controller_);
   ASSERT_TRUE(writer.Write(MakeNumber(1)));
   EXPECT_EQ(reader.Read().error(), StreamError::Timeout);
