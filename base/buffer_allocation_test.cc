@@ -225,7 +225,7 @@ TEST(Shortages, BuffersStayWhole) {
       ASSERT_EQ(kept[i].size(), BytesOf(kept[i]));
     }
   }
-  EXPECT_GT(failed, 10);  // A ReadSpace does without what it would like.
+  EXPECT_GT(failed, 10);  // A ReadSpace does without large blocks.
 }
 
 }  // namespace

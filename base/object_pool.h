@@ -69,7 +69,7 @@ class PoolDepot {
   Shelf shelves_[kMaxNodes];
 };
 
-// What is to happen to one pool's items when their thread ends.
+// The end of a thread, for the items that it keeps of one pool.
 struct PoolThreadExit {
   void (*run)();
   PoolThreadExit* next;

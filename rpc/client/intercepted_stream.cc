@@ -1,10 +1,9 @@
 // Two fibers: the caller's, which waits in OpenInterceptedStream(), and one for
 // the interceptors.
 //
-//  [IS1] The interceptors' fiber uses what belongs to the caller, its
-//  controller
-//        and `opened`, up to HandOver(), which comes once; and nothing of it
-//        afterwards. Interceptors have a controller of their own.
+//  [IS1] The interceptors' fiber uses the caller's controller and `opened` only
+//        until HandOver(), which comes once. Interceptors have a controller of
+//        their own.
 #include "flare/rpc/client/intercepted_stream.h"
 
 #include <google/protobuf/message.h>
