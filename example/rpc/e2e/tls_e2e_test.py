@@ -11,6 +11,7 @@ import subprocess
 import threading
 import unittest
 
+import grpc
 import harness
 
 MAKE_TEST_CA = os.path.join(harness.SOURCE_TREE, "tools", "make_test_ca")
@@ -117,30 +118,45 @@ class ServerTest(TlsTest):
         # Ends both directions, in good order.
         secure.unwrap()
 
+  def curl(self, server, size):
+    """Has so many bytes echoed. Returns the status and whether they came."""
+    body, echo = self.path("body"), self.path("echo")
+    with open(body, "wb") as f:
+      f.write(os.urandom(size))
+    done = subprocess.run(
+        ["curl", "-sS", "--max-time", "60", "--cacert", self.file("ca.crt"),
+         "--noproxy", "*", "-H", "Expect:", "--data-binary", "@" + body,
+         "-o", echo, "-w", "%{http_code}",
+         f"https://localhost:{server.port}/echo"],
+        capture_output=True, text=True)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    with open(body, "rb") as sent, open(echo, "rb") as received:
+      return int(done.stdout), sent.read() == received.read()
+
   def test_curl(self):
     server = self.start_tls_server()
-    size = 5 * 1000 * 1000
-    body = self.path("body")
-    with open(body, "wb") as f:
-      f.write(os.urandom(size // 2) * 2)
-    reply = subprocess.run(
-        ["curl", "-sS", "--max-time", "60", "--cacert", self.file("ca.crt"),
-         "--noproxy", "*", "-H", "Expect:", "--data-binary",
-         "@" + body, f"https://localhost:{server.port}/echo"],
-        capture_output=True)
-    self.assertEqual(reply.returncode, 0, reply.stderr)
+    self.assertEqual(self.curl(server, 3_000_000), (200, True))
     # Larger than a message may be.
-    self.assertIn(b"413", reply.stdout[:200] + b"413")
-    with open(body, "wb") as f:
-      f.write(os.urandom(3 * 1000 * 1000))
-    reply = subprocess.run(
-        ["curl", "-sS", "--max-time", "60", "--cacert", self.file("ca.crt"),
-         "--noproxy", "*", "-H", "Expect:", "--data-binary",
-         "@" + body, f"https://localhost:{server.port}/echo"],
-        capture_output=True)
-    self.assertEqual(reply.returncode, 0, reply.stderr)
-    with open(body, "rb") as f:
-      self.assertEqual(reply.stdout, f.read())
+    self.assertEqual(self.curl(server, 5_000_000), (413, False))
+
+  def test_grpcio(self):
+    server = self.start_tls_server()
+
+    def call(roots, request, method="/example.protobuf_echo.EchoService/Echo"):
+      with grpc.secure_channel(f"localhost:{server.port}",
+                               grpc.ssl_channel_credentials(roots)) as channel:
+        return channel.unary_unary(method)(request, timeout=60)
+
+    with open(self.file("ca.crt"), "rb") as f:
+      roots = f.read()
+    self.assertEqual(call(roots, b"\x0a\x05hello"), b"\x12\x05hello")
+    with self.assertRaises(grpc.RpcError) as unknown:
+      call(roots, b"", method="/a.B/C")
+    self.assertEqual(unknown.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+    # By the system's roots, which don't vouch for the server.
+    with self.assertRaises(grpc.RpcError) as untrusted:
+      call(None, b"")
+    self.assertEqual(untrusted.exception.code(), grpc.StatusCode.UNAVAILABLE)
 
   def s_client(self, server, *arguments):
     done = subprocess.run(
