@@ -86,7 +86,7 @@ class FlareStreamWire : public StreamWire {
     meta->metadata.written = metadata.get();
     return Send(*meta, std::move(body));
   }
-  void AddMetadata(const Metadata& metadata) {
+  void Enclose(const Metadata& metadata) {
     if (metadata_ == nullptr) {
       metadata_ = std::make_unique<Metadata>(metadata);
       return;
@@ -129,7 +129,7 @@ class FlareServerStreamWire final : public FlareStreamWire {
   bool holds_input() const override { return !has_credits_ || !shared(); }
 
   bool AddMetadata(MetadataPlace, const Metadata& metadata) override {
-    FlareStreamWire::AddMetadata(metadata);
+    Enclose(metadata);
     return true;
   }
 
@@ -191,7 +191,7 @@ class FlareClientStreamWire final : public FlareStreamWire {
       : FlareStreamWire(id, table, output),
         method_(opening.method),
         timeout_ms_(opening.timeout_ms) {
-    if (opening.metadata != nullptr) AddMetadata(*opening.metadata);
+    if (opening.metadata != nullptr) Enclose(*opening.metadata);
   }
 
   // Else OnWindow() may come.
