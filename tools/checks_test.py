@@ -607,6 +607,17 @@ class ProgramDocsTest(unittest.TestCase):
         self.assertIn('free (any). Default: 5567.', page)
         self.assertIn('\n\\&. Default: false.', page)
 
+    def test_man_page_has_what_precedes_the_flags(self):
+        self.assertEqual(program_docs.description(self.HELP), [])
+        more = program_docs.description(self.HELP.replace(
+            '; see docs\n', '; see docs\n\n  flare-x --quiet \\\n'))
+        self.assertEqual(more[:4], ['.SH DESCRIPTION', '.nf', '',
+                                    '  flare\\-x \\-\\-quiet \\e'])
+        page = program_docs.man_page('flare-x', '1.2.3', 'does', self.FLAGS,
+                                     more)
+        self.assertLess(page.index('.SH DESCRIPTION'),
+                        page.index('.SH FLAGS'))
+
     def test_completion(self):
         text = program_docs.completion('flare-x', self.FLAGS)
         result = subprocess.run(

@@ -14,11 +14,11 @@
 
 #include "example/rpc/http_call.h"
 #include "example/rpc/size_distribution.h"
+#include "example/rpc/tls_client_flags.h"
 #include "example/rpc/work.h"
 #include "flare/base/compression.h"
 #include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
-#include "flare/rpc/tls_names.h"
 
 DEFINE_string(server_addr, "",
               "Whom to call: protocol://address:port[,address:port...]; plain "
@@ -41,19 +41,6 @@ DEFINE_string(connections, "",
               "To each server: single (one of each scheduling group), pooled "
               "(a call has one for itself) or short (a new one for each call); "
               "empty: as flare_rpc_client_max_connections_per_server says.");
-DEFINE_string(tls_ca, "",
-              "tls+protocol://...: the roots that vouch for servers, in PEM; "
-              "empty: the system's.");
-DEFINE_string(
-    tls_certificate, "",
-    "tls+protocol://...: the certificate to show to servers, in PEM.");
-DEFINE_string(tls_key, "", "The private key to --tls_certificate, in PEM.");
-DEFINE_string(tls_crl, "", "Revoked certificates of servers, as PEM CRLs.");
-DEFINE_string(tls_server_name, "",
-              "tls+protocol://...: the host that certificates must be for; "
-              "empty: the one of --server_addr.");
-DEFINE_bool(tls_insecure_skip_verify, false,
-            "tls+protocol://...: take any certificate. For experiments only.");
 DEFINE_int32(timeout, 1000, "Milliseconds after which a call has failed.");
 DEFINE_string(body, "", "The body of each request.");
 DEFINE_string(body_size, "0",
@@ -225,15 +212,7 @@ Expected<std::vector<LoadOptions>, Status> ReadTargets(
   for (std::size_t i = 0; i != count; ++i) {
     LoadOptions target = common;
     target.server_addr = addresses[i];
-    if (target.server_addr.starts_with(flare::rpc::kTlsPrefix)) {
-      target.tls.emplace();
-      target.tls->ca = FLAGS_tls_ca;
-      target.tls->crl = FLAGS_tls_crl;
-      target.tls->certificate = FLAGS_tls_certificate;
-      target.tls->key = FLAGS_tls_key;
-      target.tls->server_name = FLAGS_tls_server_name;
-      target.tls->insecure_skip_verify = FLAGS_tls_insecure_skip_verify;
-    }
+    target.tls = TlsFromClientFlags(target.server_addr);
     target.max_pending = ShareOf(common.max_pending, i, count);
     target.requests = ShareOf(common.requests, i, count);
     target.qps = common.qps / static_cast<double>(count);

@@ -14,6 +14,7 @@ PROGRAMS = {
     "example/rpc/relay_server": "forward_to",
     "example/rpc/client": "server_addr",
     "example/rpc/press": "max_pending",
+    "example/rpc/flare_call": "describe",
     "example/http/server": "long_req_us",
     "example/proxy/tcp_proxy": "upstreams",
     "example/proxy/rpc_proxy": "routes",
@@ -41,7 +42,9 @@ class Programs(harness.TestCase):
           status, text, errors = self.ask(program, flag)
           self.assertEqual((status, errors), (0, ""))
           name = os.path.basename(program)
-          self.assertRegex(text, rf"^{name}: \w.*\n\n    -")
+          # Before the flags there may be examples and explanations.
+          self.assertRegex(text, rf"^{name}: \w.*\n\n((  )?\S.*\n|"
+                                 r"      \S.*\n|\n)*    -")
           flags = re.findall(r"^    -(\w+) \(", text, re.M)
           self.assertIn(own, flags)
           self.assertEqual(flags, sorted(flags))

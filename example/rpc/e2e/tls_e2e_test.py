@@ -426,6 +426,23 @@ class ClientTest(TlsTest):
                           *self.trusting())
         self.expect_all_answered(text)
 
+  def test_flare_call(self):
+    server = self.start_tls_server()
+    for protocol in PROTOCOLS:
+      call = ("flare_call", "--timeout=20000",
+              f"--server_addr=tls+{protocol}://localhost:{server.port}",
+              f"--proto={harness.PROTO_FILE}",
+              "--method=example.protobuf_echo.EchoService.Echo",
+              '--data={"body": "secret"}')
+      with self.subTest(protocol=protocol):
+        self.assertEqual(self.run_to_end(*call, *self.trusting()),
+                         (0, '{"body":"secret"}\n'))
+        self.assertEqual(self.run_to_end(*call, "--tls_insecure_skip_verify"),
+                         (0, '{"body":"secret"}\n'))
+        status, text = self.run_to_end(*call)
+        self.assertEqual(status, 3, text)  # Nobody vouches for the server.
+        self.assertIn("certificate", text)
+
   def test_large_messages(self):
     server = self.start_tls_server()
     text = self.press(f"tls+flare://127.0.0.1:{server.port}",

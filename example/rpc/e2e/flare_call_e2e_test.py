@@ -1,0 +1,358 @@
+#!/usr/bin/python3
+"""flare_call as people run it: against example/rpc/server over each protocol,
+against the streaming example, and with all that people do wrong."""
+
+import http.server
+import json
+import os
+import socket
+import subprocess
+import threading
+
+import harness
+
+ECHO = "example.protobuf_echo.EchoService"
+DEMO = "example.streaming.Demo"
+PROTOCOLS = ("flare", "http+pb", "http+proto3-json", "http+pb-text",
+             "baidu-std", "trpc", "bolt", "grpc")
+DEMO_PROTO = os.path.join(harness.HERE, "..", "..", "streaming", "demo.proto")
+FAILED, WRONG_INPUT, NOT_REACHED, TIMED_OUT = 1, 2, 3, 4
+
+
+class CallTest(harness.TestCase):
+
+  def command(self, *arguments):
+    return [harness.find_binary("flare_call"),
+            f"--timeout={int(harness.PATIENCE_S) * 1000}", *arguments]
+
+  def call(self, *arguments, text=None, **options):
+    """Runs it to its end; returns (exit status, stdout, stderr)."""
+    if text is not None:
+      options["input"] = text
+    else:
+      options.setdefault("stdin", subprocess.DEVNULL)
+    options.setdefault("stdout", subprocess.PIPE)
+    ended = subprocess.run(self.command(*arguments), **options,
+                           stderr=subprocess.PIPE, encoding="utf-8",
+                           timeout=2 * harness.PATIENCE_S)
+    return ended.returncode, ended.stdout, ended.stderr
+
+  def call_well(self, *arguments, text=None):
+    """The same where nothing may fail; returns the lines of stdout."""
+    status, output, errors = self.call(*arguments, text=text)
+    self.assertEqual((status, errors), (0, ""))
+    return output.splitlines()
+
+  def refused(self, pattern, *arguments, status=WRONG_INPUT, text=None):
+    """It must end with that status and say why in one line."""
+    got, output, errors = self.call(*arguments, text=text)
+    self.assertEqual((got, output), (status, ""), errors)
+    self.assertRegex(errors, rf"\Aflare_call: .*{pattern}.*\n\Z")
+
+  def descriptor_set(self, proto):
+    path = self.path("set.bin")
+    subprocess.run(["protoc", "--include_imports",
+                    f"--descriptor_set_out={path}",
+                    f"-I{os.path.dirname(proto)}", proto], check=True)
+    return path
+
+
+class Unary(CallTest):
+
+  def setUp(self):
+    super().setUp()
+    self.server = self.start_server()
+    self.proto = f"--proto={harness.PROTO_FILE}"
+
+  def address(self, protocol="flare", port=None):
+    return (f"--server_addr={protocol}://127.0.0.1:"
+            f"{port or self.server.port}")
+
+  def echo(self, *arguments, protocol="flare", method=f"{ECHO}.Echo"):
+    return (self.address(protocol), self.proto, f"--method={method}",
+            *arguments)
+
+  def test_all_protocols(self):
+    body = "gr\u00fc\u00dfe \"you\"\n" * 1000
+    for protocol in PROTOCOLS:
+      with self.subTest(protocol=protocol):
+        lines = self.call_well(*self.echo(
+            "--data=" + json.dumps({"body": body}), protocol=protocol))
+        self.assertEqual([json.loads(line) for line in lines],
+                         [{"body": body}])
+
+  def test_ways_to_write_a_method(self):
+    for method in (f"{ECHO}.Echo", f"{ECHO}/Echo", f"/{ECHO}/Echo"):
+      self.assertEqual(
+          self.call_well(*self.echo('--data={"body": "x"}', method=method)),
+          ['{"body":"x"}'])
+
+  def test_where_data_comes_from(self):
+    self.assertEqual(self.call_well(*self.echo()), ["{}"])
+    path = self.path("request.json")
+    with open(path, "w", encoding="utf-8") as f:
+      f.write('\n{\n  "body": "of a file"\n}\n')
+    self.assertEqual(self.call_well(*self.echo("--data=@" + path)),
+                     ['{"body":"of a file"}'])
+    self.assertEqual(
+        self.call_well(*self.echo("--data=@-"), text='{"body": "piped"}'),
+        ['{"body":"piped"}'])
+
+  def test_descriptor_set(self):
+    path = self.descriptor_set(harness.PROTO_FILE)
+    self.assertEqual(
+        self.call_well(self.address(), f"--descriptor_set={path}",
+                       f"--method={ECHO}.Echo", '--data={"body": "x"}'),
+        ['{"body":"x"}'])
+    self.assertEqual(self.call_well(f"--descriptor_set={path}", "--list"),
+                     [ECHO, "example.protobuf_echo.RelayService"])
+
+  def test_list_and_describe_need_no_server(self):
+    self.assertEqual(self.call_well(self.proto, "--list"),
+                     [ECHO, "example.protobuf_echo.RelayService"])
+    text = "\n".join(self.call_well(self.proto, f"--describe={ECHO}"))
+    self.assertRegex(text, r"\Aservice EchoService \{\n  rpc Echo\(")
+    text = "\n".join(self.call_well(self.proto, f"--describe={ECHO}/Echo"))
+    self.assertRegex(text, r"\Arpc Echo\([^}]*\nmessage EchoRequest \{\n"
+                           r"  string body = 1;[^}]*\}\n\n"
+                           r"message EchoResponse \{")
+    for name, first in (("EchoRequest", "message EchoRequest {"),
+                        ("Work", "enum Work {")):
+      lines = self.call_well(self.proto,
+                             f"--describe=example.protobuf_echo.{name}")
+      self.assertEqual(lines[0], first)
+
+  def test_failures_of_the_service(self):
+    server = self.start_server("--fail_with=1234")
+    for protocol in PROTOCOLS:
+      with self.subTest(protocol=protocol):
+        self.refused(r"the call has failed: .*\(1234\).*configured error",
+                     self.address(protocol, server.port), self.proto,
+                     f"--method={ECHO}.Echo", status=FAILED)
+
+  def test_servers_that_are_not_there(self):
+    port = harness.free_port()
+    self.refused(f"STATUS_FAIL_TO_CONNECT.*{port}.*refused",
+                 self.address("flare", port), self.proto,
+                 f"--method={ECHO}.Echo", status=NOT_REACHED)
+    with socket.socket() as silent:
+      silent.bind(("127.0.0.1", 0))
+      silent.listen()
+      self.refused(r"STATUS_TIMEOUT \(3\)",
+                   self.address("flare", silent.getsockname()[1]), self.proto,
+                   f"--method={ECHO}.Echo", "--timeout=1000",
+                   status=TIMED_OUT)
+
+  def test_no_time_out(self):
+    self.assertEqual(self.call_well(*self.echo("--timeout=0")), ["{}"])
+
+  def test_bad_flags(self):
+    for pattern, arguments in (
+        ("--method, --list or --describe is missing", ()),
+        ("exclude each other", ("--list", f"--method={ECHO}.Echo")),
+        ("give --proto", ("--list",)),
+        ("--descriptor_set and --proto exclude", (
+            "--list", self.proto, "--descriptor_set=x")),
+        ("--server_addr is missing", (self.proto, f"--method={ECHO}.Echo")),
+        ("unknown scheme \"smoke\"", self.echo(protocol="smoke")),
+        ("--timeout must not be negative", self.echo("--timeout=-1")),
+        (f"{ECHO} has no method Ecko; it has: Echo",
+         self.echo(method=f"{ECHO}.Ecko")),
+        (f"no service a.B; known are: {ECHO}, ", self.echo(method="a.B.C")),
+        ("'Echo' is no method", self.echo(method="Echo")),
+        ("nothing called a.B; known services are", (
+            self.proto, "--describe=a.B")),
+        ("-H 'x' has no colon", self.echo("-H", "x")),
+        ("-H 'grpc-x: y' can't be sent", self.echo("-H", "grpc-x: y")),
+        ("-H 'x-bin: z' needs a hexadecimal", self.echo("-H", "x-bin: z")),
+        ("can't read /no/file: No such file", ("--proto=/no/file", "--list")),
+        ("can't read .*: Is a directory", self.echo("--data=@/")),
+        ("is no descriptor set", (
+            f"--descriptor_set={harness.PROTO_FILE}", "--list"))):
+      with self.subTest(pattern=pattern):
+        self.refused(pattern, *arguments)
+
+  def test_words_that_are_no_flags(self):
+    status, _, errors = self.call("word")
+    self.assertEqual(status, WRONG_INPUT)
+    self.assertIn("'word' is no flag", errors)
+
+  def test_bad_data(self):
+    for pattern, data in (
+        (r"--data isn't JSON: 1:11: expects a comma or }", '{"body":""'),
+        (r"--data isn't JSON: 1:1: expects a value", "]"),
+        (r"EchoRequest: 1:\d+: .*no field 'bod'", '{"bod": ""}'),
+        (r"EchoRequest: 1:\d+: ", '{"workUs": -1}'),
+        (r"has 2 messages.* takes one request", "{} {}")):
+      with self.subTest(data=data):
+        self.refused(pattern, *self.echo("--data=" + data))
+
+  def test_bad_proto_files(self):
+    path = self.path("bad.proto")
+    for pattern, text in (
+        (r"bad.proto: bad.proto:2:1: ", 'syntax = "proto3";\nmessag A {}\n'),
+        (r"bad.proto: none.proto: File not found; --proto_path says",
+         'syntax = "proto3";\nimport "none.proto";\n'),
+        (r"\"B\" is not defined.*--proto_path",
+         'syntax = "proto3";\nmessage A { B b = 1; }\n')):
+      with self.subTest(text=text):
+        with open(path, "w", encoding="utf-8") as f:
+          f.write(text)
+        self.refused(pattern, f"--proto={path}", "--list")
+
+  def test_imports(self):
+    os.mkdir(self.path("imports"))
+    with open(self.path("imports/part.proto"), "w", encoding="utf-8") as f:
+      f.write('syntax = "proto3";\nimport "google/protobuf/any.proto";\n'
+              'import "flare/rpc/rpc_options.proto";\n'
+              'message Part { google.protobuf.Any any = 1; }\n'
+              'service S { rpc M(Part) returns (Part) {\n'
+              '  option (flare.max_ongoing_requests) = 3; } }\n')
+    whole = self.path("whole.proto")
+    with open(whole, "w", encoding="utf-8") as f:
+      f.write('syntax = "proto3";\nimport "part.proto";\n'
+              'service T { rpc M(Part) returns (Part); }\n')
+    self.refused("part.proto", f"--proto={whole}", "--list")
+    imports = f"--proto_path={self.path('imports')}"
+    self.assertEqual(
+        self.call_well(f"--proto={whole}", imports, "--list"), ["T"])
+    # Both files are of one folder each.
+    self.assertEqual(
+        self.call_well(f"--proto={self.path('imports/part.proto')},{whole}",
+                       "--list"), ["S", "T"])
+
+  def test_output_that_nobody_takes(self):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+      status, _, errors = self.call(*self.echo(), stdout=full)
+    self.assertEqual(status, FAILED)
+    self.assertRegex(errors, "can't write to stdout: No space left on device")
+
+
+class Metadata(CallTest):
+
+  def test_both_ways(self):
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+      protocol_version = "HTTP/1.1"
+
+      def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        seen.append(self.headers)
+        self.send_response(200)
+        for name, value in (("Content-Type", "application/x-proto3-json"),
+                            ("Rpc-SeqNo", self.headers["Rpc-SeqNo"]),
+                            ("x-served-by", "north"), ("x-bin", "Af8"),
+                            ("Content-Length", "2")):
+          self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+      def log_message(self, *_):
+        pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+      thread = threading.Thread(target=server.serve_forever)
+      thread.start()
+      try:
+        status, output, errors = self.call(
+            f"--server_addr=http+proto3-json://127.0.0.1:{server.server_port}",
+            f"--proto={harness.PROTO_FILE}", f"--method={ECHO}.Echo",
+            "--show_metadata", "-H", "X-Tenant: a: b", "--H=x-tenant:c",
+            "-H", "t-bin: 01fF")
+      finally:
+        server.shutdown()
+        thread.join()
+    self.assertEqual((status, output), (0, "{}\n"), errors)
+    self.assertEqual(seen[0].get_all("x-tenant"), ["a: b", "c"])
+    self.assertEqual(seen[0]["t-bin"].rstrip("="), "Af8")
+    lines = errors.lower().splitlines()
+    self.assertIn("x-served-by: north", lines)
+    self.assertIn("x-bin: 01ff", lines)
+
+
+class Streams(CallTest):
+
+  def setUp(self):
+    super().setUp()
+    port = harness.free_port()
+    self.server = self.start("streaming/server", "--logtostderr",
+                             f"--address=127.0.0.1:{port}")
+    self.server.wait_for("listens on")
+    self.port = port
+
+  def demo(self, method, *arguments):
+    return (f"--server_addr=flare://127.0.0.1:{self.port}",
+            f"--proto={DEMO_PROTO}", f"--method={DEMO}.{method}", *arguments)
+
+  def test_server_stream(self):
+    self.assertEqual(self.call_well(*self.demo("Count", '--data={"value": 3}')),
+                     ['{"value":"1"}', '{"value":"2"}', '{"value":"3"}'])
+    self.assertEqual(self.call_well(*self.demo("Count")), [])
+
+  def test_client_stream(self):
+    lines = "".join(f'{{"value": {n}}}\n\n' for n in range(1, 1001))
+    self.assertEqual(self.call_well(*self.demo("Sum"), text=lines),
+                     ['{"value":"500500"}'])
+    # Without the last line's end, and without a line.
+    self.assertEqual(self.call_well(*self.demo("Sum"), text='{"value": 7}'),
+                     ['{"value":"7"}'])
+    self.assertEqual(self.call_well(*self.demo("Sum"), text=""), ["{}"])
+    self.assertEqual(
+        self.call_well(*self.demo("Sum", '--data={"value": 1}\n{"value":2}')),
+        ['{"value":"3"}'])
+
+  def test_conversation(self):
+    """Each answer comes before the next request is written."""
+    process = subprocess.Popen(
+        self.command(*self.demo("Chat")), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+        preexec_fn=harness.die_with_parent)
+    self.addCleanup(process.kill)
+    for text in ("one", "two"):
+      process.stdin.write(json.dumps({"text": text}) + "\n")
+      process.stdin.flush()
+      self.assertEqual(json.loads(process.stdout.readline()),
+                       {"text": "You said: " + text})
+    output, errors = process.communicate(timeout=harness.PATIENCE_S)
+    self.assertEqual((process.returncode, output, errors), (0, "", ""))
+
+  def test_many_messages_both_ways(self):
+    text = "x" * 1000
+    lines = self.call_well(*self.demo("Chat"),
+                           text=(json.dumps({"text": text}) + "\n") * 3000)
+    self.assertEqual(len(lines), 3000)
+    self.assertEqual(set(lines), {json.dumps({"text": "You said: " + text},
+                                             separators=(",", ":"))})
+
+  def test_bad_line_gives_the_call_up(self):
+    self.refused(r"line 3 of stdin .*Number: 1:\d+: .*no field 'valu'",
+                 *self.demo("Sum"), text='{"value":1}\n\n{"valu":1}\n')
+
+  def test_call_that_ends_before_its_input(self):
+    """It ends though somebody still holds the pipe to its stdin open."""
+    reader, writer = os.pipe()
+    try:
+      status, output, errors = self.call(
+          *self.demo("Chat", "--timeout=1000"), stdin=reader)
+    finally:
+      os.close(reader)
+      os.close(writer)
+    self.assertEqual((status, output), (TIMED_OUT, ""), errors)
+
+  def test_failure_of_the_service(self):
+    self.refused(r"\(1001\): There is nothing to count",
+                 *self.demo("Count", '--data={"value": -1}'), status=FAILED)
+
+  def test_protocols_without_streams(self):
+    server = self.start_server()
+    for protocol in ("bolt", "baidu-std"):
+      with self.subTest(protocol=protocol):
+        self.refused(
+            f"{protocol} has no streaming calls",
+            f"--server_addr={protocol}://127.0.0.1:{server.port}",
+            f"--proto={DEMO_PROTO}", f"--method={DEMO}.Count", status=FAILED)
+
+
+if __name__ == "__main__":
+  harness.main()

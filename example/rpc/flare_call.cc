@@ -1,0 +1,283 @@
+// Calls any method of any service, and tells what services there are.
+//
+//   flare_call --server_addr=flare://127.0.0.1:5567 --proto=echo_service.proto
+//       --method=example.protobuf_echo.EchoService.Echo --data='{"body": "hi"}'
+//
+// docs/flare_call.md describes its flags, its output and its exit status.
+
+#include <gflags/gflags.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "example/rpc/flag_errors.h"
+#include "example/rpc/json_messages.h"
+#include "example/rpc/line_reader.h"
+#include "example/rpc/method_call.h"
+#include "example/rpc/method_flags.h"
+#include "example/rpc/method_source.h"
+#include "example/rpc/tls_client_flags.h"
+#include "flare/init/override_flag.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
+
+DEFINE_string(server_addr, "",
+              "Whom to call: protocol://address:port[,address:port...].");
+DEFINE_int32(timeout, 10000,
+             "Milliseconds after which the call has failed, a stream as a "
+             "whole; 0: never.");
+DEFINE_bool(list, false, "Print the names of all services.");
+DEFINE_string(describe, "",
+              "Print the definition of a service, a method, a message or an "
+              "enum of this full name.");
+DEFINE_bool(show_metadata, false,
+            "Print the metadata of the reply, to stderr.");
+
+FLARE_OVERRIDE_FLAG(logtostderr, true);
+FLARE_OVERRIDE_FLAG(logbufsecs, 0);
+FLARE_OVERRIDE_FLAG(minloglevel, 2);
+FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
+
+namespace example {
+namespace {
+
+using flare::Status;
+
+constexpr char kUsage[] =
+    R"(calls any method of any service, with JSON in and out
+
+  flare_call --server_addr=flare://127.0.0.1:5567 --proto=echo_service.proto \
+      --method=example.protobuf_echo.EchoService.Echo --data='{"body": "hi"}'
+  flare_call --proto=echo_service.proto --list
+  flare_call --proto=echo_service.proto --describe=example.protobuf_echo.Work
+
+Replies go to stdout, one line of JSON for each. The requests of a method whose
+client streams come from stdin, one line of JSON for each, unless --data has
+them.
+
+Exit status: 0 the call has succeeded, 1 it has failed, 2 flags or requests are
+wrong, 3 no server could be reached or the connection broke, 4 it timed out.
+docs/flare_call.md says more.)";
+
+enum ExitStatus : int {
+  kSucceeded = 0,
+  kFailed = 1,
+  kWrongInput = kBadFlags,
+  kNotReached = 3,
+  kTimedOut = 4,
+};
+
+void Complain(std::string_view text) {
+  std::fprintf(stderr, "flare_call: %.*s\n", static_cast<int>(text.size()),
+               text.data());
+}
+
+int Refuse(std::string_view text) {
+  Complain(text);
+  return kWrongInput;
+}
+
+int ExitStatusOf(int code) {
+  switch (code) {
+    case flare::rpc::STATUS_SUCCESS:
+      return kSucceeded;
+    case flare::rpc::STATUS_TIMEOUT:
+      return kTimedOut;
+    case flare::rpc::STATUS_FAIL_TO_CONNECT:
+    case flare::rpc::STATUS_NO_PEER:
+    case flare::rpc::STATUS_IO_ERROR:
+    case flare::rpc::STATUS_CHANNEL_SHUTDOWN:
+      return kNotReached;
+    default:
+      return kFailed;
+  }
+}
+
+Status PrintLine(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fputc('\n', stdout);
+  // At once: a stream's next message may be long in coming.
+  if (std::fflush(stdout) == 0) return {};
+  return flare::StatusFromErrno(errno, "can't write to stdout");
+}
+
+int Print(std::string_view text) {
+  const Status printed = PrintLine(text);
+  if (printed.ok()) return kSucceeded;
+  Complain(printed.message());
+  return kFailed;
+}
+
+Status CheckFlags() {
+  const int wishes = (FLAGS_list ? 1 : 0) + (FLAGS_describe.empty() ? 0 : 1) +
+                     (MethodFlag().empty() ? 0 : 1);
+  if (wishes == 0) {
+    return {EINVAL, "--method, --list or --describe is missing"};
+  }
+  if (wishes > 1) {
+    return {EINVAL, "--method, --list and --describe exclude each other"};
+  }
+  if (FLAGS_timeout < 0) return {EINVAL, "--timeout must not be negative"};
+  if (!MethodFlag().empty() && FLAGS_server_addr.empty()) {
+    return {EINVAL,
+            "--server_addr is missing: whom to call, such as "
+            "flare://127.0.0.1:5567"};
+  }
+  return {};
+}
+
+int ListServices(const MethodSource& source) {
+  std::string names;
+  for (const std::string& name : source.Services()) {
+    names += (names.empty() ? "" : "\n") + name;
+  }
+  if (names.empty()) return Refuse("there are no services");
+  return Print(names);
+}
+
+int Describe(const MethodSource& source) {
+  auto text = source.Describe(FLAGS_describe);
+  if (!text) return Refuse(text.error().message());
+  text->resize(text->find_last_not_of('\n') + 1);
+  return Print(*text);
+}
+
+void ShowMetadata(const flare::Metadata& metadata) {
+  for (const auto [name, value] : metadata) {
+    std::string text(value);
+    if (flare::IsBinaryMetadata(name)) {
+      text.clear();
+      for (const char byte : value) {
+        constexpr char kDigits[] = "0123456789abcdef";
+        text += kDigits[static_cast<unsigned char>(byte) >> 4];
+        text += kDigits[static_cast<unsigned char>(byte) & 15];
+      }
+    }
+    std::fprintf(stderr, "%s: %s\n", std::string(name).c_str(), text.c_str());
+  }
+}
+
+// The requests of one call: those of --data, or of stdin.
+class Requests {
+ public:
+  // Reads --data. Fails with a text.
+  Status Open(const MethodSource& source,
+              const google::protobuf::MethodDescriptor* method) {
+    from_stdin_ = method->client_streaming() && DataFlag().empty();
+    if (from_stdin_) return {};
+    auto read = ReadRequests(source, method, DataFlag());
+    if (!read) return read.error();
+    messages_ = *std::move(read);
+    return {};
+  }
+
+  flare::Expected<bool, Status> Next(google::protobuf::Message* request) {
+    if (from_stdin_) return NextLine(request);
+    if (next_ == messages_.size()) return false;
+    request->GetReflection()->Swap(request, messages_[next_++].get());
+    return true;
+  }
+
+  void Stop() { lines_.Stop(); }
+
+ private:
+  flare::Expected<bool, Status> NextLine(google::protobuf::Message* request) {
+    while (true) {
+      const auto line = lines_.Next();
+      if (!line) return line.error();
+      if (!*line) return false;
+      if ((*line)->find_first_not_of(" \t\r") == std::string::npos) continue;
+      if (const Status read = ParseJson(**line, request); !read.ok()) {
+        return Status(EINVAL, "line " + std::to_string(lines_.line()) +
+                                  " of stdin " + read.message());
+      }
+      return true;
+    }
+  }
+
+  bool from_stdin_ = false;
+  LineReader lines_{STDIN_FILENO};
+  Messages messages_;
+  std::size_t next_ = 0;
+};
+
+int Report(const CallOutcome& outcome) {
+  if (!outcome.input.ok()) return Refuse(outcome.input.message());
+  if (!outcome.output.ok()) {
+    Complain(outcome.output.message());
+    return kFailed;
+  }
+  const int code = outcome.call.code();
+  if (code != 0) {
+    const std::string name(flare::rpc::StatusName(code));
+    Complain("the call has failed: " + name + " (" + std::to_string(code) +
+             "): " + outcome.call.message());
+  }
+  return ExitStatusOf(code);
+}
+
+int Call(const MethodSource& source, flare::RpcChannel* channel) {
+  const auto method = source.FindMethod(MethodFlag());
+  if (!method) return Refuse(method.error().message());
+  Requests requests;
+  if (const Status opened = requests.Open(source, *method); !opened.ok()) {
+    return Refuse(opened.message());
+  }
+  const auto metadata = MetadataFromFlags();
+  if (!metadata) return Refuse(metadata.error().message());
+  flare::RpcClientController controller;
+  *controller.MutableMetadata() = *metadata;
+  if (FLAGS_timeout == 0) {
+    controller.SetTimeout(std::chrono::steady_clock::time_point::max());
+  } else {
+    controller.SetTimeout(std::chrono::milliseconds(FLAGS_timeout));
+  }
+  const CallOutcome outcome = CallMethod(
+      channel, source, *method, &controller,
+      {.next_request = [&](auto* request) { return requests.Next(request); },
+       .stop_requests = [&] { requests.Stop(); },
+       .take_reply = [](const auto& reply) -> Status {
+         const auto json = ToJson(reply);
+         return json ? PrintLine(*json) : json.error();
+       }});
+  if (FLAGS_show_metadata) ShowMetadata(controller.GetResponseMetadata());
+  return Report(outcome);
+}
+
+int Entry(int argc, char** argv) {
+  if (!HasOnlyFlags(argc, argv)) return kBadFlags;
+  // What fails is said below, in a line without a time and a thread.
+  if (FLAGS_minloglevel == google::GLOG_ERROR) {
+    FLAGS_minloglevel = google::GLOG_FATAL;
+  }
+  if (const Status good = CheckFlags(); !good.ok()) {
+    return Refuse(good.message() + "; see --help");
+  }
+  flare::RpcChannel channel;
+  if (!MethodFlag().empty() &&
+      !channel.Open(FLAGS_server_addr,
+                    {.tls = TlsFromClientFlags(FLAGS_server_addr)})) {
+    return Refuse("bad --server_addr: " + channel.status().message());
+  }
+  const auto source = SourceFromFlags();
+  if (!source) return Refuse(source.error().message());
+  if (FLAGS_list) return ListServices(**source);
+  if (!FLAGS_describe.empty()) return Describe(**source);
+  return Call(**source, &channel);
+}
+
+}  // namespace
+}  // namespace example
+
+int main(int argc, char** argv) {
+  return example::StartProgram(argc, argv, example::kUsage, example::Entry);
+}

@@ -1,0 +1,50 @@
+// One call of a method that is found at run time, unary or streaming.
+
+#ifndef EXAMPLE_RPC_METHOD_CALL_H_
+#define EXAMPLE_RPC_METHOD_CALL_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <functional>
+
+#include "example/rpc/method_source.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+
+namespace example {
+
+// Where requests come from, and replies go. All may block the fiber.
+struct CallEnds {
+  // Fills in the next request, an empty message. False: there is none. Called
+  // once if the method's client doesn't stream; otherwise on a fiber of its
+  // own until it says false, fails, or the call is over.
+  std::function<flare::Expected<bool, flare::Status>(
+      google::protobuf::Message* request)>
+      next_request;
+  // The call is over: next_request need not wait any more. May be null.
+  std::function<void()> stop_requests;
+  // Takes a reply. A failure gives the call up.
+  std::function<flare::Status(const google::protobuf::Message& reply)>
+      take_reply;
+};
+
+// How a call ended; the first that isn't OK is the reason.
+struct CallOutcome {
+  flare::Status input;   // Of next_request.
+  flare::Status output;  // Of take_reply.
+  flare::Status call;    // Codes as of RpcClientController.
+};
+
+// Makes the call, and blocks the fiber until it is over. `controller` has its
+// settings, and afterwards the metadata of the reply.
+CallOutcome CallMethod(flare::RpcChannel* channel, const MethodSource& source,
+                       const google::protobuf::MethodDescriptor* method,
+                       flare::RpcClientController* controller,
+                       const CallEnds& ends);
+
+}  // namespace example
+
+#endif  // EXAMPLE_RPC_METHOD_CALL_H_
