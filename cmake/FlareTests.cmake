@@ -66,5 +66,5 @@ if(FLARE_BUILD_RPC)
     LIBRARIES flare::rpc)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS rpc/*_test.cc)
   flare_tests(rpc FILES ${tests}
-    LIBRARIES flare_testing_services flare_rpc_testing)
+    LIBRARIES flare_testing_services flare_rpc_testing flare::services)
 endif()

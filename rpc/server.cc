@@ -131,9 +131,8 @@ class Server::Running final : public rpc::RunningServer {
 
   const Endpoint& local_endpoint() const { return acceptor_->local_endpoint(); }
 
+  // Once.
   void Stop() {
-    if (stopped_) return;
-    stopped_ = true;
     BeginStop();
     acceptor_->Join();  // [S1]
     if (sweeper_ != 0) fiber::KillTimer(sweeper_);
@@ -228,7 +227,6 @@ class Server::Running final : public rpc::RunningServer {
   const RefPtr<rpc::ServerState> state_;
   std::unique_ptr<io::Acceptor> acceptor_;
   fiber::TimerId sweeper_ = 0;
-  bool stopped_ = false;
   bool cut_ = false;
   bool added_ = false;
   std::atomic<std::int64_t> drain_deadline_ns_{0};  // 0: it doesn't stop.
@@ -284,6 +282,10 @@ bool Server::AddService(google::protobuf::Service* service,
 
 void Server::AddInterceptor(std::shared_ptr<ServerInterceptor> interceptor) {
   state_->interceptors.push_back(std::move(interceptor));
+}
+
+void Server::AddListener(std::shared_ptr<Listener> listener) {
+  listeners_.push_back(std::move(listener));
 }
 
 bool Server::AddHttpHandler(std::string path, HttpHandlerArgument handler) {
@@ -366,6 +368,8 @@ bool Server::Start() {
   }
   if (Status fixed = FixProtocols(); !fixed.ok()) return Fail(fixed.message());
   if (Status tls = SetUpTls(); !tls.ok()) return Fail(tls.message());
+  const auto services = state_->methods.Services();
+  for (const auto& listener : listeners_) listener->OnStart(services);
   auto running = Running::Start(address_, options, state_);
   if (!running) return Fail(running.error().message());
   running_ = *std::move(running);
@@ -413,12 +417,14 @@ Status Server::SetUpTls() {
 }
 
 void Server::Stop() {
-  if (running_ != nullptr) running_->Stop();
+  if (running_ == nullptr || std::exchange(stopped_, true)) return;
+  for (const auto& listener : listeners_) listener->OnStop();
+  running_->Stop();
 }
 
 std::size_t Server::Join() {
   if (running_ == nullptr) return 0;
-  running_->Stop();
+  Stop();
   return running_->Join();
 }
 

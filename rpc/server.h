@@ -187,6 +187,19 @@ class Server {
     std::vector<std::shared_ptr<ServerInterceptor>> interceptors;
   };
 
+  // Is told when the server starts and stops, for what depends on its services
+  // (services/health.h). Called by the fiber or thread that does.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // By Start(), before the first connection, with the services that were
+    // added. The address may yet turn out to be in use.
+    virtual void OnStart(
+        const std::vector<const google::protobuf::ServiceDescriptor*>&) {}
+    // By the first Stop(), before anything else: calls are served as before.
+    virtual void OnStop() {}
+  };
+
   // server_statistics.h.
   using Statistics = ServerStatistics;
   using MethodStatistics = ServerMethodStatistics;
@@ -230,6 +243,9 @@ class Server {
   // served while the server is overloaded.
   void AddInterceptor(std::shared_ptr<ServerInterceptor> interceptor);
 
+  // Told in the order in which they are added. Kept as long as the server.
+  void AddListener(std::shared_ptr<Listener> listener);
+
   // For the path alone, without query. Fails if there is one for this path, if
   // it doesn't begin with a slash, or has a '?', a '#', a blank or a control
   // character, as no request's has. Paths are compared as they are sent:
@@ -255,13 +271,14 @@ class Server {
   // Where it listens, after Start().
   const Endpoint& endpoint() const { return endpoint_; }
 
-  // Stops accepting, after having accepted what was queued; tells each
-  // connection to answer what it has received and then to close, which the last
-  // HTTP reply says, unless it has left already. Doesn't wait for that, but
-  // blocks the fiber or thread until running accept callbacks have returned. No
-  // effect a second time. The drain timeout is counted from the beginning;
-  // calls that a worker comes to after it aren't begun, but fail with
-  // STATUS_OUT_OF_SERVICE (over HTTP 503; baidu-std 2003; trpc 22).
+  // Tells listeners, then stops accepting, after having accepted what was
+  // queued; tells each connection to answer what it has received and then to
+  // close, which the last HTTP reply says, unless it has left already. Doesn't
+  // wait for that, but blocks the fiber or thread until running accept
+  // callbacks have returned. No effect a second time. The drain timeout is
+  // counted from the beginning; calls that a worker comes to after it aren't
+  // begun, but fail with STATUS_OUT_OF_SERVICE (over HTTP 503; baidu-std 2003;
+  // trpc 22).
   //
   // A thread of ours does the first part for the program if SIGINT, SIGQUIT or
   // SIGTERM comes (WaitForQuitSignal(), init.h) while the workers are held, so
@@ -301,6 +318,8 @@ class Server {
   std::vector<std::string> protocols_;
   Endpoint address_;
   int backlog_ = 0;
+  std::vector<std::shared_ptr<Listener>> listeners_;
+  bool stopped_ = false;
   Endpoint endpoint_;
   Status error_;
   std::unique_ptr<Running> running_;

@@ -3,7 +3,8 @@
 //   server --ip=0.0.0.0 --port=5567 --flare_concurrency_hint=4
 //
 // Speaks flare, baidu-std, trpc, bolt, HTTP with protobuf, JSON or text bodies,
-// and plain HTTP (an index page and /echo) on one port. See docs/press.md for
+// and plain HTTP (an index page and /echo), gRPC with health checks and
+// reflection, all on one port. See docs/press.md for
 // its counterpart, and for what --work makes of it.
 
 #include "flare/rpc/server.h"
@@ -22,6 +23,8 @@
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/services/health.h"
+#include "flare/rpc/services/reflection.h"
 #include "glog/logging.h"
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");
@@ -145,6 +148,8 @@ int Entry(int argc, char** argv) {
   server.AddProtocols({"flare", "http+pb", "http+proto3-json", "http+pb-text",
                        "http", "baidu-std", "trpc", "bolt", "grpc"});
   server.AddService(std::make_unique<EchoServiceImpl>(*work));
+  flare::AddHealthService(&server);
+  flare::AddReflection(&server);
   for (int i = 0; i < FLAGS_interceptors; ++i) {
     server.AddInterceptor(std::make_shared<IdleInterceptor>());
   }

@@ -125,7 +125,7 @@ flare::Status MethodTable::Add(google::protobuf::Service* service,
     if (!first) entry->second = nullptr;
   }
   interceptors_[descriptor] = std::move(interceptors);
-  services_.insert(descriptor->full_name());
+  services_.emplace(descriptor->full_name(), descriptor);
   KnownMethods::Instance().Add(*descriptor);
   return flare::Status();
 }
@@ -176,6 +176,13 @@ std::vector<ServerMethodStatistics> MethodTable::statistics() const {
   }
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
+  return all;
+}
+
+std::vector<const google::protobuf::ServiceDescriptor*> MethodTable::Services()
+    const {
+  std::vector<const google::protobuf::ServiceDescriptor*> all;
+  for (const auto& [name, service] : services_) all.push_back(service);
   return all;
 }
 

@@ -17,7 +17,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -120,6 +119,9 @@ class MethodTable {
   // What they have counted, by their names.
   std::vector<ServerMethodStatistics> statistics() const;
 
+  // The services, in any order.
+  std::vector<const google::protobuf::ServiceDescriptor*> Services() const;
+
   // All of them, in any order.
   std::vector<const Method*> All() const;
 
@@ -141,7 +143,9 @@ class MethodTable {
   std::unordered_map<std::string_view, std::unique_ptr<Method>> methods_;
   // Null where there are several.
   std::unordered_map<std::string_view, const Method*> by_short_name_;
-  std::unordered_set<std::string_view> services_;
+  std::unordered_map<std::string_view,
+                     const google::protobuf::ServiceDescriptor*>
+      services_;
   // By their services. Elements stay in place.
   std::unordered_map<const google::protobuf::ServiceDescriptor*, Interceptors>
       interceptors_;
