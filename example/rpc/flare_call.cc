@@ -172,40 +172,43 @@ class Requests {
   // Reads --data. Fails with a text.
   Status Open(const MethodSource& source,
               const google::protobuf::MethodDescriptor* method) {
-    from_stdin_ = method->client_streaming() && DataFlag().empty();
-    if (from_stdin_) return {};
+    if (method->client_streaming() && DataFlag().empty()) {
+      line_message_ = source.NewMessage(method->input_type());
+      return {};
+    }
     auto read = ReadRequests(source, method, DataFlag());
     if (!read) return read.error();
     messages_ = *std::move(read);
     return {};
   }
 
-  flare::Expected<bool, Status> Next(google::protobuf::Message* request) {
-    if (from_stdin_) return NextLine(request);
-    if (next_ == messages_.size()) return false;
-    request->GetReflection()->Swap(request, messages_[next_++].get());
-    return true;
+  // As CallEnds::next_request.
+  flare::Expected<const google::protobuf::Message*, Status> Next() {
+    if (line_message_ != nullptr) return NextLine();
+    return next_ == messages_.size() ? nullptr : messages_[next_++].get();
   }
 
   void Stop() { lines_.Stop(); }
 
  private:
-  flare::Expected<bool, Status> NextLine(google::protobuf::Message* request) {
+  flare::Expected<const google::protobuf::Message*, Status> NextLine() {
     while (true) {
       const auto line = lines_.Next();
       if (!line) return line.error();
-      if (!*line) return false;
+      if (!*line) return nullptr;
       if ((*line)->find_first_not_of(" \t\r") == std::string::npos) continue;
-      if (const Status read = ParseJson(**line, request); !read.ok()) {
+      line_message_->Clear();
+      if (const Status read = ParseJson(**line, line_message_.get());
+          !read.ok()) {
         return Status(EINVAL, "line " + std::to_string(lines_.line()) +
                                   " of stdin " + read.message());
       }
-      return true;
+      return line_message_.get();
     }
   }
 
-  bool from_stdin_ = false;
   LineReader lines_{STDIN_FILENO};
+  std::unique_ptr<google::protobuf::Message> line_message_;  // Null: --data.
   Messages messages_;
   std::size_t next_ = 0;
 };
@@ -241,14 +244,15 @@ int Call(const MethodSource& source, flare::RpcChannel* channel) {
   } else {
     controller.SetTimeout(std::chrono::milliseconds(FLAGS_timeout));
   }
-  const CallOutcome outcome = CallMethod(
-      channel, source, *method, &controller,
-      {.next_request = [&](auto* request) { return requests.Next(request); },
-       .stop_requests = [&] { requests.Stop(); },
-       .take_reply = [](const auto& reply) -> Status {
-         const auto json = ToJson(reply);
-         return json ? PrintLine(*json) : json.error();
-       }});
+  const auto reply = source.NewMessage((*method)->output_type());
+  const CallOutcome outcome =
+      CallMethod(channel, *method, &controller, reply.get(),
+                 {.next_request = [&] { return requests.Next(); },
+                  .stop_requests = [&] { requests.Stop(); },
+                  .take_reply = [&]() -> Status {
+                    const auto json = ToJson(*reply);
+                    return json ? PrintLine(*json) : json.error();
+                  }});
   if (FLAGS_show_metadata) ShowMetadata(controller.GetResponseMetadata());
   return Report(outcome);
 }

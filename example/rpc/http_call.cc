@@ -164,6 +164,10 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
                                      ") has no relay, attachments or "
                                      "compression; use http+pb://");
   }
+  if (options.any_method != nullptr) {
+    return flare::Status(EINVAL, "plain HTTP (" + options.server_addr +
+                                     ") has no methods; use http+pb://");
+  }
   if (!options.override_nslb.empty()) {
     return flare::Status(EINVAL, "plain HTTP (" + options.server_addr +
                                      ") goes to one server: --override_nslb "

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -17,6 +18,8 @@
 #include "flare/rpc/connection_kind.h"
 
 namespace example {
+
+struct AnyMethod;
 
 // Who makes the calls.
 enum class CallerKind {
@@ -31,7 +34,9 @@ struct LoadOptions {
   std::string override_nslb;                   // Empty: the default.
   std::optional<flare::TlsClientOptions> tls;  // Of "tls+..." addresses.
   flare::ConnectionKind connection_kind = flare::ConnectionKind::kMultiplexed;
-  bool relay_stub = false;      // RelayService.Relay, not EchoService.Echo.
+  bool relay_stub = false;  // RelayService.Relay, not EchoService.Echo.
+  // A method of any service in place of these (any_call.h); null: none.
+  std::shared_ptr<const AnyMethod> any_method;
   std::size_t max_pending = 1;  // Callers.
   CallerKind caller_kind = CallerKind::kLoop;
   std::chrono::milliseconds timeout{1000};

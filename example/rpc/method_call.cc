@@ -1,9 +1,6 @@
 #include "example/rpc/method_call.h"
 
-#include <memory>
-#include <utility>
-
-#include "flare/base/ref_ptr.h"
+#include "flare/base/buffer.h"
 #include "flare/fiber/fiber.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/call_stream.h"
@@ -21,34 +18,32 @@ bool Streams(const MethodDescriptor* method) {
   return method->client_streaming() || method->server_streaming();
 }
 
-CallOutcome CallUnary(flare::RpcChannel* channel, const MethodSource& source,
+CallOutcome CallUnary(flare::RpcChannel* channel,
                       const MethodDescriptor* method,
                       flare::RpcClientController* controller,
-                      const Message& request, const CallEnds& ends) {
+                      const Message& request, Message* reply,
+                      const CallEnds& ends) {
   CallOutcome outcome;
-  const auto reply = source.NewMessage(method->output_type());
-  channel->CallMethod(method, controller, &request, reply.get(), nullptr);
+  channel->CallMethod(method, controller, &request, reply, nullptr);
   if (controller->Failed()) {
     outcome.call = Status(controller->ErrorCode(), controller->ErrorText());
   } else {
-    outcome.output = ends.take_reply(*reply);
+    outcome.output = ends.take_reply();
   }
   return outcome;
 }
 
 // Sends requests until there are no more, or the call is over.
-Status SendRequests(CallStream* stream, const CallEnds& ends,
-                    Message* request) {
+Status SendRequests(CallStream* stream, const CallEnds& ends) {
   while (true) {
-    request->Clear();
-    const auto more = ends.next_request(request);
-    if (!more) {
+    const auto request = ends.next_request();
+    if (!request) {
       stream->Cancel();
-      return more.error();
+      return request.error();
     }
-    if (!*more) break;
-    if (!stream->WriteMessage(*request, /*last=*/false, CallStream::kNever)) {
-      return {};  // Whoever reads finds out why.
+    if (*request == nullptr) break;
+    if (!stream->WriteMessage(**request, /*last=*/false, CallStream::kNever)) {
+      return {};  // The reader of replies finds out why.
     }
   }
   stream->CloseWriting();
@@ -56,41 +51,34 @@ Status SendRequests(CallStream* stream, const CallEnds& ends,
 }
 
 // Reads the only reply of a call, which counts once the call has succeeded.
-bool ReadOnlyReply(CallStream* stream, const MethodSource& source,
-                   Message* reply, Status* why) {
+Status ReadOnlyReply(CallStream* stream, Message* reply) {
   flare::StreamError error;
   if (!stream->ReadMessage(reply, CallStream::kNever, &error)) {
-    *why = stream->status();
-    if (why->ok()) {
-      *why = Status(flare::rpc::STATUS_MALFORMED_DATA,
-                    "the call ended without a reply");
-    }
-    return false;
+    Status why = stream->status();
+    if (!why.ok()) return why;
+    return Status(flare::rpc::STATUS_MALFORMED_DATA,
+                  "the call ended without a reply");
   }
-  const auto none = source.NewMessage(reply->GetDescriptor());
-  if (stream->ReadMessage(none.get(), CallStream::kNever, &error)) {
+  flare::Buffer another;
+  if (stream->Read(&another, CallStream::kNever, &error)) {
     stream->Cancel();
-    *why = Status(flare::rpc::STATUS_MALFORMED_DATA,
+    return Status(flare::rpc::STATUS_MALFORMED_DATA,
                   "the server has sent more than one reply");
-    return false;
   }
-  *why = stream->status();
-  return why->ok();
+  return stream->status();
 }
 
-void ReadReplies(CallStream* stream, const MethodSource& source,
-                 const MethodDescriptor* method, const CallEnds& ends,
-                 CallOutcome* outcome) {
-  const auto reply = source.NewMessage(method->output_type());
+void ReadReplies(CallStream* stream, const MethodDescriptor* method,
+                 Message* reply, const CallEnds& ends, CallOutcome* outcome) {
+  reply->Clear();
   if (!method->server_streaming()) {
-    if (ReadOnlyReply(stream, source, reply.get(), &outcome->call)) {
-      outcome->output = ends.take_reply(*reply);
-    }
+    outcome->call = ReadOnlyReply(stream, reply);
+    if (outcome->call.ok()) outcome->output = ends.take_reply();
     return;
   }
   flare::StreamError error;
-  while (stream->ReadMessage(reply.get(), CallStream::kNever, &error)) {
-    outcome->output = ends.take_reply(*reply);
+  while (stream->ReadMessage(reply, CallStream::kNever, &error)) {
+    outcome->output = ends.take_reply();
     if (!outcome->output.ok()) return stream->Cancel();
     reply->Clear();
   }
@@ -99,31 +87,31 @@ void ReadReplies(CallStream* stream, const MethodSource& source,
 
 }  // namespace
 
-CallOutcome CallMethod(flare::RpcChannel* channel, const MethodSource& source,
+CallOutcome CallMethod(flare::RpcChannel* channel,
                        const MethodDescriptor* method,
-                       flare::RpcClientController* controller,
+                       flare::RpcClientController* controller, Message* reply,
                        const CallEnds& ends) {
   CallOutcome outcome;
-  const auto request = source.NewMessage(method->input_type());
+  const Message* only_request = nullptr;
   if (!method->client_streaming()) {
-    if (auto filled = ends.next_request(request.get()); !filled) {
-      outcome.input = filled.error();
+    const auto request = ends.next_request();
+    if (!request) {
+      outcome.input = request.error();
       return outcome;
     }
+    only_request = *request;
   }
   if (!Streams(method)) {
-    return CallUnary(channel, source, method, controller, *request, ends);
+    return CallUnary(channel, method, controller, *only_request, reply, ends);
   }
-  const auto stream = flare::rpc::OpenStream(
-      channel, method, controller,
-      method->client_streaming() ? nullptr : request.get());
+  const auto stream =
+      flare::rpc::OpenStream(channel, method, controller, only_request);
   flare::Fiber sender;
   if (method->client_streaming()) {
-    sender = flare::Fiber([&] {
-      outcome.input = SendRequests(stream.Get(), ends, request.get());
-    });
+    sender =
+        flare::Fiber([&] { outcome.input = SendRequests(stream.Get(), ends); });
   }
-  ReadReplies(stream.Get(), source, method, ends, &outcome);
+  ReadReplies(stream.Get(), method, reply, ends, &outcome);
   if (ends.stop_requests) ends.stop_requests();
   if (sender.joinable()) sender.join();
   return outcome;

@@ -8,7 +8,6 @@
 
 #include <functional>
 
-#include "example/rpc/method_source.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/rpc_channel.h"
@@ -18,17 +17,18 @@ namespace example {
 
 // Where requests come from, and replies go. All may block the fiber.
 struct CallEnds {
-  // Fills in the next request, an empty message. False: there is none. Called
-  // once if the method's client doesn't stream; otherwise on a fiber of its
-  // own until it says false, fails, or the call is over.
-  std::function<flare::Expected<bool, flare::Status>(
-      google::protobuf::Message* request)>
+  // The next request, which must live until the next one is asked for or
+  // CallMethod() returns. Null: there is none. Called once if the method's
+  // client doesn't stream; otherwise on a fiber of its own until it returns
+  // null, fails, or the call is over.
+  std::function<
+      flare::Expected<const google::protobuf::Message*, flare::Status>()>
       next_request;
   // The call is over: next_request need not wait any more. May be null.
   std::function<void()> stop_requests;
-  // Takes a reply. A failure gives the call up.
-  std::function<flare::Status(const google::protobuf::Message& reply)>
-      take_reply;
+  // A reply has been read into CallMethod()'s `reply`. A failure gives the call
+  // up.
+  std::function<flare::Status()> take_reply;
 };
 
 // How a call ended; the first that isn't OK is the reason.
@@ -38,12 +38,13 @@ struct CallOutcome {
   flare::Status call;    // Codes as of RpcClientController.
 };
 
-// Makes the call, and blocks the fiber until it is over. `controller` has its
-// settings, and afterwards the metadata of the reply.
-CallOutcome CallMethod(flare::RpcChannel* channel, const MethodSource& source,
+// Makes the call, and blocks the fiber (or thread) until it is over.
+// `controller` has its settings, and afterwards the metadata of the reply.
+// `reply`, a message of the method's output, is where each reply is put.
+CallOutcome CallMethod(flare::RpcChannel* channel,
                        const google::protobuf::MethodDescriptor* method,
                        flare::RpcClientController* controller,
-                       const CallEnds& ends);
+                       google::protobuf::Message* reply, const CallEnds& ends);
 
 }  // namespace example
 

@@ -1,4 +1,5 @@
-// Puts load on an echo server and says how fast it answers.
+// Puts load on an echo server, or on any method of any service, and says how
+// fast it answers.
 //
 //   press --server_addr=flare://127.0.0.1:5567 --max_pending=20 --duration=10
 //
@@ -136,7 +137,6 @@ int Entry(int argc, char** argv) {
 }  // namespace example
 
 int main(int argc, char** argv) {
-  return example::StartProgram(argc, argv,
-                               "puts load on an echo server; see docs/press.md",
-                               example::Entry);
+  return example::StartProgram(
+      argc, argv, "puts load on a server; see docs/press.md", example::Entry);
 }

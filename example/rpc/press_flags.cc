@@ -8,11 +8,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string_view>
 #include <utility>
 
+#include "example/rpc/any_call.h"
 #include "example/rpc/http_call.h"
+#include "example/rpc/method_flags.h"
 #include "example/rpc/size_distribution.h"
 #include "example/rpc/tls_client_flags.h"
 #include "example/rpc/work.h"
@@ -186,6 +189,49 @@ Status ReadTail(LoadOptions* options) {
   return Status();
 }
 
+// Flags that shape calls of the echo service.
+Status CheckEchoFlags() {
+  for (const char* flag : {"body", "body_size", "relay_stub", "gdt_stub",
+                           "tail_ratio", "verify"}) {
+    if (!IsGiven(flag)) continue;
+    return Bad("--" + std::string(flag) +
+               " is of calls to the echo service, and doesn't go with "
+               "--method; --data has the request.");
+  }
+  return Status();
+}
+
+Status ReadMethod(LoadOptions* options) {
+  if (MethodFlag().empty()) {
+    const std::string given = GivenMethodFlag();
+    if (given.empty()) return Status();
+    return Bad(given + " goes with --method only.");
+  }
+  if (auto checked = CheckEchoFlags(); !checked.ok()) return checked;
+  auto any = std::make_shared<AnyMethod>();
+  auto source = SourceFromFlags();
+  if (!source) return Bad(source.error().message() + ".");
+  any->source = *std::move(source);
+  const auto method = any->source->FindMethod(MethodFlag());
+  if (!method) return Bad("--method: " + method.error().message() + ".");
+  any->method = *method;
+  auto requests = ReadRequests(*any->source, *method, DataFlag());
+  if (!requests) return Bad(requests.error().message() + ".");
+  any->requests = *std::move(requests);
+  auto metadata = MetadataFromFlags();
+  if (!metadata) return Bad(metadata.error().message() + ".");
+  any->metadata = *std::move(metadata);
+  if (any->streams() &&
+      (IsGiven("attachment_size") || IsGiven("compression_algorithm"))) {
+    return Bad(
+        "--attachment_size and --compression_algorithm are of unary "
+        "calls, and " +
+        any->method->full_name() + " streams.");
+  }
+  options->any_method = std::move(any);
+  return Status();
+}
+
 // What target `i` of `targets` gets of `whole`.
 template <class T>
 T ShareOf(T whole, std::size_t i, std::size_t targets) {
@@ -281,7 +327,7 @@ Expected<PressOptions, Status> PressOptionsFromFlags() {
   common.requests = static_cast<std::uint64_t>(FLAGS_requests);
   common.verify = FLAGS_verify;
   if (auto checked = CheckNumbers(); !checked.ok()) return checked;
-  for (const auto read : {ReadCallers, ReadBody, ReadTail}) {
+  for (const auto read : {ReadCallers, ReadBody, ReadTail, ReadMethod}) {
     if (auto done = read(&common); !done.ok()) return done;
   }
   PressOptions options;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "example/rpc/any_call.h"
 #include "example/rpc/echo_service.flare.pb.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/protocol_registry.h"
@@ -110,6 +111,7 @@ class RpcTarget final : public Target {
 
   std::unique_ptr<Call> NewCall(std::size_t group) const override {
     flare::RpcChannel* const channel = channels_[group].get();
+    if (options_.any_method != nullptr) return NewAnyCall(options_, channel);
     if (options_.relay_stub) {
       return std::make_unique<RelayCall>(options_, channel);
     }

@@ -1,4 +1,5 @@
-// Calls of EchoService and RelayService over the RPC stack.
+// Calls of EchoService, RelayService and methods found at run time, over the
+// RPC stack.
 
 #ifndef EXAMPLE_RPC_RPC_CALL_H_
 #define EXAMPLE_RPC_RPC_CALL_H_

@@ -480,5 +480,97 @@ class OtherPrograms(harness.TestCase):
         self.assertIn("status 101 (STATUS_NOT_SUPPORTED): 10", log)
 
 
+class AnyMethod(PressTest):
+  """Methods of any service, found by .proto files."""
+
+  ECHO = (f"--proto={harness.PROTO_FILE}",
+          "--method=example.protobuf_echo.EchoService.Echo")
+  DEMO = "--proto=" + os.path.join(harness.HERE, "..", "..", "streaming",
+                                   "demo.proto")
+
+  def start_streaming_server(self):
+    port = harness.free_port()
+    self.start("streaming/server", "--logtostderr",
+               f"--address=127.0.0.1:{port}").wait_for("listens on")
+    return port
+
+  def test_over_all_protocols(self):
+    server = self.start_server()
+    protocols = ("flare", "http+pb", "http+proto3-json", "http+pb-text",
+                 "baidu-std", "trpc", "bolt", "grpc")
+    for scheme in protocols:
+      with self.subTest(scheme=scheme):
+        log, figures = self.press_cleanly(
+            server.port, *self.ECHO, '--data={"body": "hi"}',
+            "--requests=200", "--max_pending=8", scheme=scheme)
+        self.assertEqual(figures["requests"], 200)
+        self.assertRegex(log, LATENCY_LINE)
+    self.assertEqual(server.stop(), 0)
+    self.assertIn(f"Processed {200 * len(protocols)} request(s) in total.",
+                  server.log())
+
+  def test_requests_are_those_of_data(self):
+    """The server works for as long as the request says."""
+    server = self.start_server()
+    _, figures = self.press_cleanly(
+        server.port, *self.ECHO, "--requests=3", "--max_pending=1",
+        '--data={"work": "SLEEP_FIBER", "workUs": 20000}')
+    self.assertGreaterEqual(figures["p50_us"], 20000)
+
+  def test_failures_of_the_service(self):
+    server = self.start_server("--fail_with=1234")
+    status, _, figures = self.press(server.port, *self.ECHO, "--requests=10")
+    self.assertEqual(status, 1)
+    self.assertEqual(figures["failures_by_status"], {"1234": 10})
+
+  def test_streams(self):
+    port = self.start_streaming_server()
+    numbers = "".join(f'{{"value": {n}}}' for n in range(1, 11))
+    texts = "".join(f'{{"text": "{n}"}}' for n in range(200))
+    for method, data in (("Echo", '{"text": "x"}'), ("Sum", numbers),
+                         ("Count", '{"value": 10}'), ("Chat", texts)):
+      for callers in (["--max_pending=4"], ["--callers=4"],
+                      ["--callers=4", "--caller_kind=thread"]):
+        with self.subTest(method=method, callers=callers):
+          _, figures = self.press_cleanly(
+              port, self.DEMO, f"--method=example.streaming.Demo/{method}",
+              f"--data={data}", "--requests=50", *callers)
+          self.assertEqual(figures["requests"], 50)
+
+  def test_streams_that_fail(self):
+    port = self.start_streaming_server()
+    status, log, figures = self.press(
+        port, self.DEMO, "--method=example.streaming.Demo/Count",
+        '--data={"value": -1}', "--requests=10")
+    self.assertEqual(status, 1, log)
+    self.assertEqual(figures["failures_by_status"], {"1001": 10})
+    self.assertIn("There is nothing to count.", log)
+
+  def test_bad_flags(self):
+    count = (self.DEMO, "--method=example.streaming.Demo.Count")
+    for pattern, *flags in (
+        ("--data goes with --method only", "--data={}"),
+        ("-H goes with --method only", "-H", "a: b"),
+        ("--body is of calls to the echo service", *self.ECHO, "--body=x"),
+        ("--verify is of calls to the echo", *self.ECHO, "--verify"),
+        ("EchoService has no method Ecko; it has: Echo", self.ECHO[0],
+         "--method=example.protobuf_echo.EchoService.Ecko"),
+        ("no field 'bod'", *self.ECHO, '--data={"bod": 1}'),
+        ("give --proto", self.ECHO[1]),
+        ("takes one request", *count, "--data={} {}"),
+        ("Count streams", *count, "--attachment_size=1")):
+      with self.subTest(pattern=pattern):
+        status, log, _ = self.press(1, "--requests=1", *flags)
+        self.assertEqual(status, 2, log)
+        self.assertIn(pattern, log)
+
+  def test_plain_http_has_no_methods(self):
+    status, log = self.run_to_end(
+        "press", "--server_addr=http://127.0.0.1:1/echo", "--requests=1",
+        *self.ECHO)
+    self.assertEqual(status, 2, log)
+    self.assertIn("has no methods; use http+pb://", log)
+
+
 if __name__ == "__main__":
   harness.main()
