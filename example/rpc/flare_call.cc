@@ -25,6 +25,7 @@
 #include "example/rpc/method_source.h"
 #include "example/rpc/tls_client_flags.h"
 #include "flare/init/override_flag.h"
+#include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
@@ -55,10 +56,14 @@ using flare::Status;
 constexpr char kUsage[] =
     R"(calls any method of any service, with JSON in and out
 
-  flare_call --server_addr=flare://127.0.0.1:5567 --proto=echo_service.proto \
+  flare_call --server_addr=flare://127.0.0.1:5567 --list
+  flare_call --server_addr=flare://127.0.0.1:5567 \
+      --describe=example.protobuf_echo.EchoService
+  flare_call --server_addr=flare://127.0.0.1:5567 \
       --method=example.protobuf_echo.EchoService.Echo --data='{"body": "hi"}'
-  flare_call --proto=echo_service.proto --list
-  flare_call --proto=echo_service.proto --describe=example.protobuf_echo.Work
+
+The server says what its services look like, if it has gRPC's reflection;
+otherwise --proto or --descriptor_set does.
 
 Replies go to stdout, one line of JSON for each. The requests of a method whose
 client streams come from stdin, one line of JSON for each, unless --data has
@@ -135,12 +140,22 @@ Status CheckFlags() {
   return {};
 }
 
-int ListServices(const MethodSource& source) {
+// Why there is no source: the flags, or a server that was asked.
+int RefuseSource(const Status& why) {
+  Complain(why.message());
+  const bool wrong_flag =
+      why.code() == EINVAL || why.code() == flare::rpc::STATUS_NOT_SUPPORTED;
+  return wrong_flag ? kWrongInput : ExitStatusOf(why.code());
+}
+
+int ListServices(const DescribingServer& server) {
+  const auto services = ServicesFromFlags(server);
+  if (!services) return RefuseSource(services.error());
+  if (services->empty()) return Refuse("there are no services");
   std::string names;
-  for (const std::string& name : source.Services()) {
+  for (const std::string& name : *services) {
     names += (names.empty() ? "" : "\n") + name;
   }
-  if (names.empty()) return Refuse("there are no services");
   return Print(names);
 }
 
@@ -213,6 +228,16 @@ class Requests {
   std::size_t next_ = 0;
 };
 
+// Codes that only gRPC has go by gRPC's names.
+std::string NameOf(int code) {
+  constexpr int kFirst = flare::rpc::kGrpcStatusBase;
+  if (code > kFirst && code < kFirst + 17) {
+    return std::string(flare::rpc::GrpcCodeName(
+        static_cast<flare::rpc::GrpcCode>(code - kFirst)));
+  }
+  return std::string(flare::rpc::StatusName(code));
+}
+
 int Report(const CallOutcome& outcome) {
   if (!outcome.input.ok()) return Refuse(outcome.input.message());
   if (!outcome.output.ok()) {
@@ -221,9 +246,8 @@ int Report(const CallOutcome& outcome) {
   }
   const int code = outcome.call.code();
   if (code != 0) {
-    const std::string name(flare::rpc::StatusName(code));
-    Complain("the call has failed: " + name + " (" + std::to_string(code) +
-             "): " + outcome.call.message());
+    Complain("the call has failed: " + NameOf(code) + " (" +
+             std::to_string(code) + "): " + outcome.call.message());
   }
   return ExitStatusOf(code);
 }
@@ -239,11 +263,7 @@ int Call(const MethodSource& source, flare::RpcChannel* channel) {
   if (!metadata) return Refuse(metadata.error().message());
   flare::RpcClientController controller;
   *controller.MutableMetadata() = *metadata;
-  if (FLAGS_timeout == 0) {
-    controller.SetTimeout(std::chrono::steady_clock::time_point::max());
-  } else {
-    controller.SetTimeout(std::chrono::milliseconds(FLAGS_timeout));
-  }
+  SetTimeout(std::chrono::milliseconds(FLAGS_timeout), &controller);
   const auto reply = source.NewMessage((*method)->output_type());
   const CallOutcome outcome =
       CallMethod(channel, *method, &controller, reply.get(),
@@ -272,9 +292,12 @@ int Entry(int argc, char** argv) {
                     {.tls = TlsFromClientFlags(FLAGS_server_addr)})) {
     return Refuse("bad --server_addr: " + channel.status().message());
   }
-  const auto source = SourceFromFlags();
-  if (!source) return Refuse(source.error().message());
-  if (FLAGS_list) return ListServices(**source);
+  const DescribingServer server{FLAGS_server_addr,
+                                std::chrono::milliseconds(FLAGS_timeout)};
+  if (FLAGS_list) return ListServices(server);
+  const auto source = SourceFromFlags(
+      server, FLAGS_describe.empty() ? MethodFlag() : FLAGS_describe);
+  if (!source) return RefuseSource(source.error());
   if (!FLAGS_describe.empty()) return Describe(**source);
   return Call(**source, &channel);
 }

@@ -209,7 +209,9 @@ Status ReadMethod(LoadOptions* options) {
   }
   if (auto checked = CheckEchoFlags(); !checked.ok()) return checked;
   auto any = std::make_shared<AnyMethod>();
-  auto source = SourceFromFlags();
+  const std::string first_server =
+      FLAGS_server_addr.substr(0, FLAGS_server_addr.find(';'));
+  auto source = SourceFromFlags({first_server, options->timeout}, MethodFlag());
   if (!source) return Bad(source.error().message() + ".");
   any->source = *std::move(source);
   const auto method = any->source->FindMethod(MethodFlag());

@@ -2,14 +2,22 @@
 """flare_call as people run it: against example/rpc/server over each protocol,
 against the streaming example, and with all that people do wrong."""
 
+from concurrent import futures
 import http.server
 import json
 import os
 import socket
 import subprocess
+import sys
 import threading
 
 import harness
+
+# Debian's grpcio is for Debian's Python, which need not be the first one.
+sys.path.append("/usr/lib/python3/dist-packages")
+
+import grpc  # noqa: E402
+from google.protobuf import descriptor_pb2  # noqa: E402
 
 ECHO = "example.protobuf_echo.EchoService"
 DEMO = "example.streaming.Demo"
@@ -151,8 +159,10 @@ class Unary(CallTest):
         ("--method, --list or --describe is missing", ()),
         ("exclude each other", ("--list", f"--method={ECHO}.Echo")),
         ("give --proto", ("--list",)),
-        ("--descriptor_set and --proto exclude", (
+        ("--proto, --descriptor_set and --reflection_addr exclude", (
             "--list", self.proto, "--descriptor_set=x")),
+        ("--proto_path goes with --proto only", ("--list", "--proto_path=x")),
+        ("bad address smoke://x", ("--list", "--reflection_addr=smoke://x")),
         ("--server_addr is missing", (self.proto, f"--method={ECHO}.Echo")),
         ("unknown scheme \"smoke\"", self.echo(protocol="smoke")),
         ("--timeout must not be negative", self.echo("--timeout=-1")),
@@ -226,6 +236,125 @@ class Unary(CallTest):
       status, _, errors = self.call(*self.echo(), stdout=full)
     self.assertEqual(status, FAILED)
     self.assertRegex(errors, "can't write to stdout: No space left on device")
+
+
+def field(number, data):
+  """A field of a message, as bytes: text, bytes or another message."""
+  data = data.encode() if isinstance(data, str) else data
+  size = len(data)
+  varint = b""
+  while size > 127:
+    varint += bytes([size & 127 | 128])
+    size >>= 7
+  return bytes([number << 3 | 2]) + varint + bytes([size]) + data
+
+
+class OldReflection(grpc.GenericRpcHandler):
+  """A server by grpcio that knows v1alpha of reflection only. It gives files
+  one by one, doesn't know methods by their names, and has protobuf's own files
+  not at all. Its method T.M echoes."""
+
+  VERSION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+
+  def __init__(self, files):
+    self.files = {file.name: file.SerializeToString() for file in files}
+
+  def service(self, details):
+    if details.method == self.VERSION:
+      return grpc.stream_stream_rpc_method_handler(self.converse)
+    if details.method == "/T/M":
+      return grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+    return None
+
+  def converse(self, requests, _):
+    for request in requests:
+      number, text = request[0] >> 3, request[2:].decode()
+      if number == 7:
+        yield field(6, field(1, field(1, "T")))
+        continue
+      name = "whole.proto" if number == 4 and text == "T" else text
+      if name in self.files and (number == 3 or text == "T"):
+        yield field(4, field(1, self.files[name]))
+      else:
+        yield field(7, b"\x08\x05" + field(2, "not found"))
+
+
+class Reflection(CallTest):
+
+  def test_by_the_protocols_that_have_streams(self):
+    server = self.start_server()
+    for protocol in ("flare", "trpc", "grpc"):
+      address = f"--server_addr={protocol}://127.0.0.1:{server.port}"
+      with self.subTest(protocol=protocol):
+        services = self.call_well(address, "--list")
+        self.assertEqual(services, sorted(services))
+        self.assertIn(ECHO, services)
+        self.assertIn("grpc.reflection.v1.ServerReflection", services)
+        self.assertEqual(
+            self.call_well(address, f"--method={ECHO}/Echo",
+                           '--data={"body": "hi"}'), ['{"body":"hi"}'])
+        self.assertEqual(
+            self.call_well(address, f"--describe={ECHO}")[0],
+            "service EchoService {")
+        self.assertEqual(
+            self.call_well(address, f"--describe={ECHO}.Echo")[:3:2],
+            ["rpc Echo(.example.protobuf_echo.EchoRequest) returns "
+             "(.example.protobuf_echo.EchoResponse);", "message EchoRequest {"])
+        self.refused(f"{ECHO} has no method Ecko; it has: Echo", address,
+                     f"--method={ECHO}.Ecko")
+        self.refused(f"server doesn't know a.B.C; its services are: {ECHO}, ",
+                     address, "--method=a.B.C")
+        self.refused("server doesn't know a.B", address, "--describe=a.B")
+
+  def test_from_another_address(self):
+    server = self.start_server()
+    for protocol in PROTOCOLS:
+      address = f"--server_addr={protocol}://127.0.0.1:{server.port}"
+      with self.subTest(protocol=protocol):
+        self.assertEqual(
+            self.call_well(
+                address, f"--method={ECHO}/Echo", '--data={"body": "hi"}',
+                f"--reflection_addr=grpc://127.0.0.1:{server.port}"),
+            ['{"body":"hi"}'])
+        if protocol in ("flare", "trpc", "grpc"):
+          continue
+        self.refused("reflection goes over flare, trpc and grpc, so give "
+                     "--reflection_addr, --proto or --descriptor_set",
+                     address, "--list")
+
+  def test_servers_without_it(self):
+    port = harness.free_port()
+    self.refused("refused", f"--server_addr=flare://127.0.0.1:{port}",
+                 "--list", status=NOT_REACHED)
+    self.start("streaming/server", "--logtostderr",
+               f"--address=127.0.0.1:{port}").wait_for("listens on")
+    self.refused("it has no reflection, so give --reflection_addr, --proto or",
+                 f"--server_addr=flare://127.0.0.1:{port}", "--list",
+                 status=FAILED)
+
+  def test_older_version_of_a_foreign_server(self):
+    with open(self.path("part.proto"), "w", encoding="utf-8") as f:
+      f.write('syntax = "proto3";\nimport "google/protobuf/duration.proto";\n'
+              'message Part { google.protobuf.Duration time = 1; }\n')
+    with open(self.path("whole.proto"), "w", encoding="utf-8") as f:
+      f.write('syntax = "proto3";\nimport "part.proto";\n'
+              'service T { rpc M(Part) returns (Part); }\n')
+    with open(self.descriptor_set(self.path("whole.proto")), "rb") as f:
+      files = descriptor_pb2.FileDescriptorSet.FromString(f.read()).file
+    server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[
+        OldReflection(file for file in files if "google" not in file.name)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+      address = f"--server_addr=grpc://127.0.0.1:{port}"
+      self.assertEqual(self.call_well(address, "--list"), ["T"])
+      self.assertEqual(
+          self.call_well(address, "--method=T.M", '--data={"time": "1.5s"}'),
+          ['{"time":"1.500s"}'])
+      self.refused("server doesn't know U.M; its services are: T$", address,
+                   "--method=U.M")
+    finally:
+      server.stop(None).wait()
 
 
 class Metadata(CallTest):

@@ -509,6 +509,20 @@ class AnyMethod(PressTest):
     self.assertIn(f"Processed {200 * len(protocols)} request(s) in total.",
                   server.log())
 
+  def test_by_reflection(self):
+    server = self.start_server()
+    for scheme, more in (("grpc", ()), ("bolt", (
+        f"--reflection_addr=flare://127.0.0.1:{server.port}",))):
+      with self.subTest(scheme=scheme):
+        _, figures = self.press_cleanly(
+            server.port, self.ECHO[1], '--data={"body": "hi"}',
+            "--requests=200", *more, scheme=scheme)
+        self.assertEqual(figures["requests"], 200)
+    status, log, _ = self.press(server.port, self.ECHO[1], "--requests=1",
+                                scheme="bolt")
+    self.assertEqual(status, 2, log)
+    self.assertIn("bolt has no streaming calls; reflection goes over", log)
+
   def test_requests_are_those_of_data(self):
     """The server works for as long as the request says."""
     server = self.start_server()
@@ -556,7 +570,6 @@ class AnyMethod(PressTest):
         ("EchoService has no method Ecko; it has: Echo", self.ECHO[0],
          "--method=example.protobuf_echo.EchoService.Ecko"),
         ("no field 'bod'", *self.ECHO, '--data={"bod": 1}'),
-        ("give --proto", self.ECHO[1]),
         ("takes one request", *count, "--data={} {}"),
         ("Count streams", *count, "--attachment_size=1")):
       with self.subTest(pattern=pattern):
