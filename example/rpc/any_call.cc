@@ -67,7 +67,11 @@ class AnyStreamCall final : public AnyCall {
       : AnyCall(options, channel),
         ends_{.next_request = [this] { return NextRequest(); },
               .stop_requests = nullptr,
-              .take_reply = [] { return flare::Status(); }} {
+              .take_reply =
+                  [this] {
+                    ++messages_.received;
+                    return flare::Status();
+                  }} {
     for (const auto& request : method_.requests) {
       requests_.push_back(
           method_.source->NewMessage(method_.method->input_type()));
@@ -84,13 +88,16 @@ class AnyStreamCall final : public AnyCall {
   }
   int status() const override { return status_.code(); }
   std::string error() const override { return status_.message(); }
+  MessageCounts messages() const override { return messages_; }
 
  private:
   void Run() {
     next_ = 0;
+    messages_ = {};
     status_ =
         CallMethod(channel_, method_.method, &controller_, reply_.get(), ends_)
             .call;
+    messages_.sent = next_;
   }
 
   flare::Expected<const google::protobuf::Message*, flare::Status>
@@ -101,6 +108,7 @@ class AnyStreamCall final : public AnyCall {
   const CallEnds ends_;
   Messages requests_;
   std::size_t next_ = 0;
+  MessageCounts messages_;
   flare::Status status_;
 };
 

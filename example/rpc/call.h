@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "example/rpc/call_recorder.h"
 #include "example/rpc/load_options.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
@@ -41,6 +42,8 @@ class Call {
   virtual bool FailedByService() const = 0;
   // Did the reply hold what the request did?
   virtual bool ReplyIsEcho() const = 0;
+  // Of a streaming call.
+  virtual MessageCounts messages() const { return {}; }
 };
 
 // Whom calls go to.

@@ -14,6 +14,7 @@ std::uint64_t CallStatistics::failure_count() const {
 void CallStatistics::Merge(const CallStatistics& other) {
   latency_ns.Merge(other.latency_ns);
   for (const auto& [status, count] : other.failures) failures[status] += count;
+  messages.Add(other.messages);
 }
 
 CallStatistics& CallRecorder::Slot::MadeStatistics() {
@@ -33,6 +34,12 @@ void CallRecorder::Failed(int status) {
   ++slot.MadeStatistics().failures[status];
 }
 
+void CallRecorder::HadMessages(const MessageCounts& messages) {
+  Slot& slot = slots_[ThreadSlot()];
+  flare::ScopedLock guard(slot.lock);
+  slot.MadeStatistics().messages.Add(messages);
+}
+
 CallStatistics CallRecorder::Take() {
   CallStatistics total;
   // Always empty when it is swapped in.
@@ -40,8 +47,10 @@ CallStatistics CallRecorder::Take() {
   for (Slot& slot : slots_) {
     {
       flare::ScopedLock guard(slot.lock);
-      if (slot.statistics == nullptr || (slot.statistics->successes() == 0 &&
-                                         slot.statistics->failures.empty())) {
+      if (slot.statistics == nullptr ||
+          (slot.statistics->successes() == 0 &&
+           slot.statistics->failures.empty() &&
+           slot.statistics->messages.total() == 0)) {
         continue;
       }
       std::swap(slot.statistics, spare);
@@ -49,6 +58,7 @@ CallStatistics CallRecorder::Take() {
     total.Merge(*spare);
     spare->latency_ns.Reset();
     spare->failures.clear();
+    spare->messages = {};
   }
   return total;
 }

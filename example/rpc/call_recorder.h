@@ -15,10 +15,23 @@
 
 namespace example {
 
+// Messages of streaming calls.
+struct MessageCounts {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+
+  std::uint64_t total() const { return sent + received; }
+  void Add(const MessageCounts& other) {
+    sent += other.sent;
+    received += other.received;
+  }
+};
+
 // A plain value.
 struct CallStatistics {
   flare::Histogram latency_ns;            // Of calls that succeeded.
   std::map<int, std::uint64_t> failures;  // By status.
+  MessageCounts messages;                 // Of streams that succeeded.
 
   std::uint64_t successes() const { return latency_ns.count(); }
   std::uint64_t failure_count() const;
@@ -32,6 +45,8 @@ class CallRecorder {
  public:
   void Succeeded(std::int64_t latency_ns);
   void Failed(int status);
+  // After Succeeded(), of a streaming call.
+  void HadMessages(const MessageCounts& messages);
 
   // Returns what was recorded since the last call, and forgets it.
   CallStatistics Take();

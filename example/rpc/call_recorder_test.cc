@@ -34,6 +34,22 @@ TEST(CallStatistics, MergeAddsLatenciesAndFailures) {
   EXPECT_EQ(b.failure_count(), 6u);
 }
 
+TEST(CallRecorder, CountsMessages) {
+  CallRecorder recorder;
+  recorder.Succeeded(1000);
+  recorder.HadMessages({.sent = 2, .received = 3});
+  recorder.HadMessages({.sent = 1, .received = 0});
+  CallStatistics taken = recorder.Take();
+  EXPECT_EQ(taken.messages.sent, 3u);
+  EXPECT_EQ(taken.messages.received, 3u);
+  EXPECT_EQ(taken.messages.total(), 6u);
+  // Of a call that was taken between the two.
+  recorder.HadMessages({.sent = 0, .received = 7});
+  taken.Merge(recorder.Take());
+  EXPECT_EQ(taken.messages.received, 10u);
+  EXPECT_EQ(recorder.Take().messages.total(), 0u);
+}
+
 TEST(CallRecorder, TakeReturnsWhatWasRecordedOnce) {
   CallRecorder recorder;
   recorder.Succeeded(1000);

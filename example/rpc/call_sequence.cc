@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "example/rpc/any_call.h"
 #include "example/rpc/report.h"
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
@@ -104,6 +105,11 @@ void CallSequence::Ended(std::int64_t now_ns) {
   } else {
     // max: clocks of two threads may differ by a microsecond.
     recorder_->Succeeded(std::max<std::int64_t>(now_ns - claim_.due_ns, 0));
+    if (load_.options.any_method != nullptr) [[unlikely]] {
+      if (load_.options.any_method->streams()) {
+        recorder_->HadMessages(call_->messages());
+      }
+    }
     pause_ns_ = 0;
   }
 }

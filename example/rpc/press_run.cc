@@ -34,14 +34,15 @@ struct Calls {
   }
 };
 
-// Adds the rate at which the calls of `load` succeeded in so many seconds.
+// Adds the rates at which calls of `load` succeeded, and their messages went,
+// in so many seconds.
 void AddRate(const LoadSummary& load, double seconds, LoadSummary* sum) {
-  const auto rate = [seconds](const CallSummary& part) {
-    return static_cast<double>(part.calls.successes()) /
-           std::max(seconds, 1e-9);
+  const auto rate = [seconds](std::uint64_t count) {
+    return static_cast<double>(count) / std::max(seconds, 1e-9);
   };
-  sum->qps += rate(load);
-  if (load.tail) sum->tail->qps += rate(*load.tail);
+  sum->qps += rate(load.calls.successes());
+  sum->mps += rate(load.calls.messages.total());
+  if (load.tail) sum->tail->qps += rate(load.tail->calls.successes());
 }
 
 // Figures since some moment, for a line that is written again and again.

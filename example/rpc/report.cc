@@ -125,10 +125,22 @@ void AddFailureLines(const CallSummary& summary, const std::string& prefix,
   }
 }
 
+// Of streaming calls; others have no such line.
+void AddMessageLine(const CallSummary& summary, const std::string& prefix,
+                    std::vector<std::string>* lines) {
+  const MessageCounts& messages = summary.calls.messages;
+  if (messages.total() == 0) return;
+  lines->push_back(prefix + "Messages: " + std::to_string(messages.sent) +
+                   " sent, " + std::to_string(messages.received) +
+                   " received, " + FormatFixed(summary.mps, 0) +
+                   " per second.");
+}
+
 void AddLines(const CallSummary& summary, double seconds,
               const std::string& prefix, std::vector<std::string>* lines) {
   lines->push_back(prefix + CountLine(summary, seconds));
   lines->push_back(prefix + LatencyLine(summary.calls.latency_ns));
+  AddMessageLine(summary, prefix, lines);
   AddFailureLines(summary, prefix, lines);
 }
 
@@ -143,6 +155,7 @@ void AddUnsentLine(const LoadSummary& load, const std::string& prefix,
 void AddMeasuredLines(const Summary& summary, std::vector<std::string>* lines) {
   lines->push_back("Finished: " + CountLine(summary, summary.seconds));
   lines->push_back(LatencyLine(summary.calls.latency_ns));
+  AddMessageLine(summary, "", lines);
   AddFailureLines(summary, "", lines);
   if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", lines);
   AddUnsentLine(summary, "", lines);

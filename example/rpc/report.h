@@ -39,6 +39,7 @@ std::string ProgressLine(const CallStatistics& calls, double seconds,
 struct CallSummary {
   CallStatistics calls;    // Without the warm-up.
   double qps = 0;          // Calls that succeeded in the window, per second.
+  double mps = 0;          // Messages of streaming ones among them.
   CallStatistics warm_up;  // Calls that ended before the window.
 
   bool HasFailures() const {

@@ -77,6 +77,11 @@ void AddFigures(const CallSummary& summary, double seconds,
     const auto ns = static_cast<double>(latency.ValueAtQuantile(share));
     object->Add(name, FormatFixed(ns / 1000, 3));
   }
+  if (const MessageCounts& messages = calls.messages; messages.total() != 0) {
+    object->Add("messages_sent", messages.sent);
+    object->Add("messages_received", messages.received);
+    object->Add("messages_per_second", FormatFixed(summary.mps, 3));
+  }
   object->Add("warmup_requests",
               summary.warm_up.successes() + summary.warm_up.failure_count());
   object->Add("warmup_failures_by_status", FailuresJson(summary.warm_up));

@@ -298,5 +298,23 @@ TEST(LoadSummary, MergesTailsTooAndNoRates) {
   EXPECT_EQ(total.tail->warm_up.failures[3], 2u);
 }
 
+TEST(Summary, HasMessagesOfStreamsAlone) {
+  Summary summary;
+  summary.calls = Thousand();
+  summary.qps = 500;
+  summary.seconds = 2;
+  EXPECT_EQ(SummaryLines(summary).size(), 2u);
+  EXPECT_FALSE(Parse(SummaryJson(summary)).contains("messages_sent"));
+  summary.calls.messages = {.sent = 1000, .received = 9000};
+  summary.mps = 5000;
+  ASSERT_EQ(SummaryLines(summary).size(), 3u);
+  EXPECT_EQ(SummaryLines(summary)[2],
+            "Messages: 1000 sent, 9000 received, 5000 per second.");
+  const auto json = Parse(SummaryJson(summary));
+  EXPECT_EQ(json.at("messages_sent").number_value(), 1000);
+  EXPECT_EQ(json.at("messages_received").number_value(), 9000);
+  EXPECT_EQ(json.at("messages_per_second").number_value(), 5000);
+}
+
 }  // namespace
 }  // namespace example

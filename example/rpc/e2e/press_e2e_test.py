@@ -541,15 +541,27 @@ class AnyMethod(PressTest):
     port = self.start_streaming_server()
     numbers = "".join(f'{{"value": {n}}}' for n in range(1, 11))
     texts = "".join(f'{{"text": "{n}"}}' for n in range(200))
-    for method, data in (("Echo", '{"text": "x"}'), ("Sum", numbers),
-                         ("Count", '{"value": 10}'), ("Chat", texts)):
+    for method, data, sent, received in (
+        ("Echo", '{"text": "x"}', None, None), ("Sum", numbers, 10, 1),
+        ("Count", '{"value": 10}', 1, 10), ("Chat", texts, 200, 200)):
       for callers in (["--max_pending=4"], ["--callers=4"],
                       ["--callers=4", "--caller_kind=thread"]):
         with self.subTest(method=method, callers=callers):
-          _, figures = self.press_cleanly(
+          log, figures = self.press_cleanly(
               port, self.DEMO, f"--method=example.streaming.Demo/{method}",
               f"--data={data}", "--requests=50", *callers)
           self.assertEqual(figures["requests"], 50)
+          if sent is None:
+            self.assertNotIn("essages", log)
+            self.assertNotIn("messages_sent", figures)
+            continue
+          self.assertEqual((figures["messages_sent"],
+                            figures["messages_received"]),
+                           (50 * sent, 50 * received))
+          self.assertAlmostEqual(figures["messages_per_second"],
+                                 figures["qps"] * (sent + received), delta=1)
+          self.assertRegex(log, rf"Messages: {50 * sent} sent, "
+                                rf"{50 * received} received, \d+ per second")
 
   def test_streams_that_fail(self):
     port = self.start_streaming_server()
