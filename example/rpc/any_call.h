@@ -15,7 +15,7 @@
 
 namespace example {
 
-// What each call is to be.
+// A method, with the requests and the metadata of each call.
 struct AnyMethod {
   std::unique_ptr<MethodSource> source;
   const google::protobuf::MethodDescriptor* method = nullptr;  // Of `source`.

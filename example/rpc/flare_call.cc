@@ -53,13 +53,14 @@ namespace {
 
 using flare::Status;
 
+// PROGRAM is how it is called: packages have a name of their own for it.
 constexpr char kUsage[] =
     R"(calls any method of any service, with JSON in and out
 
-  flare_call --server_addr=flare://127.0.0.1:5567 --list
-  flare_call --server_addr=flare://127.0.0.1:5567 \
+  PROGRAM --server_addr=flare://127.0.0.1:5567 --list
+  PROGRAM --server_addr=flare://127.0.0.1:5567 \
       --describe=example.protobuf_echo.EchoService
-  flare_call --server_addr=flare://127.0.0.1:5567 \
+  PROGRAM --server_addr=flare://127.0.0.1:5567 \
       --method=example.protobuf_echo.EchoService.Echo --data='{"body": "hi"}'
 
 The server says what its services look like, if it has gRPC's reflection;
@@ -82,8 +83,8 @@ enum ExitStatus : int {
 };
 
 void Complain(std::string_view text) {
-  std::fprintf(stderr, "flare_call: %.*s\n", static_cast<int>(text.size()),
-               text.data());
+  std::fprintf(stderr, "%s: %.*s\n", google::ProgramInvocationShortName(),
+               static_cast<int>(text.size()), text.data());
 }
 
 int Refuse(std::string_view text) {
@@ -140,7 +141,7 @@ Status CheckFlags() {
   return {};
 }
 
-// Why there is no source: the flags, or a server that was asked.
+// For a source that can't be made: flags are wrong, or the server doesn't tell.
 int RefuseSource(const Status& why) {
   Complain(why.message());
   const bool wrong_flag =
@@ -302,9 +303,20 @@ int Entry(int argc, char** argv) {
   return Call(**source, &channel);
 }
 
+std::string Usage(std::string_view program) {
+  constexpr std::string_view kPlace = "PROGRAM";
+  program.remove_prefix(program.rfind('/') + 1);  // npos + 1 is 0.
+  std::string usage = kUsage;
+  for (std::size_t at = 0; (at = usage.find(kPlace, at)) != usage.npos;) {
+    usage.replace(at, kPlace.size(), program);
+  }
+  return usage;
+}
+
 }  // namespace
 }  // namespace example
 
 int main(int argc, char** argv) {
-  return example::StartProgram(argc, argv, example::kUsage, example::Entry);
+  const std::string usage = example::Usage(argc > 0 ? argv[0] : "flare_call");
+  return example::StartProgram(argc, argv, usage.c_str(), example::Entry);
 }

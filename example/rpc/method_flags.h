@@ -1,6 +1,5 @@
-// Which method to call, and what is known of it, by flags that programs share:
-// --method, --data, -H, --proto, --proto_path, --descriptor_set,
-// --reflection_addr.
+// Flags that programs share, for calls of any method: --method, --data, -H,
+// --proto, --proto_path, --descriptor_set, --reflection_addr.
 
 #ifndef EXAMPLE_RPC_METHOD_FLAGS_H_
 #define EXAMPLE_RPC_METHOD_FLAGS_H_
@@ -29,11 +28,12 @@ struct DescribingServer {
   std::chrono::milliseconds timeout{0};  // 0: none.
 };
 
-// Makes what --proto or --descriptor_set name, or the server has on `symbol`: a
-// method (with a '/' or a '.' before its last part), or anything else that
-// has a full name. A failure has the code EINVAL if a flag or a file is wrong,
-// or else those of RpcClientController, and says which flag to change. Blocks
-// the thread while it reads files, and the fiber while it asks the server.
+// Reads the files of --proto or --descriptor_set, or else asks the server for
+// the one that defines `symbol`: the full name of a method (its last part may
+// follow a '/'), or of anything else. A failure has the code EINVAL if a flag
+// or a file is wrong, or else those of RpcClientController, and says which flag
+// to change. Blocks the thread while it reads files, and the fiber while it
+// asks the server.
 flare::Expected<std::unique_ptr<MethodSource>, flare::Status> SourceFromFlags(
     const DescribingServer& server, const std::string& symbol);
 

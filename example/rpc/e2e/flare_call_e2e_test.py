@@ -473,6 +473,37 @@ class Streams(CallTest):
     self.refused(r"\(1001\): There is nothing to count",
                  *self.demo("Count", '--data={"value": -1}'), status=FAILED)
 
+  def test_conversation_over_each_protocol(self):
+    server = self.start_server()
+    for protocol in ("flare", "trpc", "grpc"):
+      with self.subTest(protocol=protocol):
+        lines = self.call_well(
+            f"--server_addr={protocol}://127.0.0.1:{server.port}",
+            "--method=grpc.reflection.v1.ServerReflection.ServerReflectionInfo",
+            text='{"listServices": "*"}\n{"fileByFilename": "none"}\n')
+        listed, failed = map(json.loads, lines)
+        self.assertIn({"name": ECHO},
+                      listed["listServicesResponse"]["service"])
+        self.assertIn("errorResponse", failed)
+
+  def test_replies_are_printed_as_they_come(self):
+    """Of a stream that has no end."""
+    server = self.start_server()
+    for protocol in ("flare", "trpc", "grpc", "http+pb", "http+proto3-json"):
+      with self.subTest(protocol=protocol):
+        process = subprocess.Popen(
+            self.command(f"--server_addr={protocol}://127.0.0.1:{server.port}",
+                         f"--reflection_addr=grpc://127.0.0.1:{server.port}",
+                         "--method=grpc.health.v1.Health.Watch"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",
+            preexec_fn=harness.die_with_parent)
+        try:
+          self.assertEqual(process.stdout.readline(),
+                           '{"status":"SERVING"}\n')
+        finally:
+          process.kill()
+          process.communicate()
+
   def test_protocols_without_streams(self):
     server = self.start_server()
     for protocol in ("bolt", "baidu-std"):
