@@ -93,8 +93,10 @@ class ClientProtocol {
   // Appends the request to *out, or nothing, if it went to the output itself
   // because its place among others matters. Fails, having appended nothing,
   // with STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED (attachment,
-  // metadata) or STATUS_SERIALIZE_REQUEST (a part over 4 GiB). Thread-safe,
-  // doesn't block.
+  // metadata) or STATUS_SERIALIZE_REQUEST (a part over 4 GiB); or with
+  // STATUS_FAIL_TO_CONNECT: the server takes no further calls on this
+  // connection, `request` is as it was, and another connection may serve.
+  // Thread-safe, doesn't block.
   virtual flare::Status Write(OutboundRequest&& request,
                               BufferBuilder* out) const = 0;
 

@@ -4,7 +4,9 @@
 //      kernel's queue, and waits until no accept callback runs: the set of
 //      connections only shrinks from then on.
 // [S2] Each connection is then told to end its input once more having read all
-//      that had arrived. It answers what was read, flushes, and closes.
+//      that had arrived. It answers what was read, flushes, and closes. Where a
+//      peer can be told first, that waits until it has said that it knows, for
+//      a second at most: what it began before is still served.
 // [S3] Join() waits for that until the drain timeout. Running calls are told to
 //      stop then, and those that watch for it have a moment to answer. What is
 //      still open is cut; calls that still run keep their connection and the
@@ -87,6 +89,9 @@ void DrainOverdueConnections(rpc::ServerState* state) {
 // these, and for refusals.
 constexpr std::int64_t kLeastDrainNs = kNsPerSecond;
 
+// How long a peer that was told of the end has to say that it knows.
+constexpr std::int64_t kMaxNoticeNs = kNsPerSecond;
+
 // What is beyond the system's limit waits in the backlog without an answer.
 void WarnOfFewDescriptors(const rpc::ServerState& state) {
   const std::size_t wanted = state.options().max_concurrent_connections;
@@ -137,14 +142,21 @@ class Server::Running final : public rpc::RunningServer {
     acceptor_->Join();  // [S1]
     if (sweeper_ != 0) fiber::KillTimer(sweeper_);
     state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
-      connection->Drain();  // [S2]
+      connection->AnnounceEnd();  // [S2]
     });
+    announced_until_ns_ = SaturatingAdd(
+        NowNs(),
+        std::min(ToNs(state_->options().drain_timeout) / 2, kMaxNoticeNs));
     // relaxed: see BeginStop().
     cut_at_ns_ = std::max(drain_deadline_ns_.load(std::memory_order_relaxed),
                           SaturatingAdd(NowNs(), LeastDrainNs()));
   }
 
   std::size_t Join() {  // [S3]
+    if (state_->connections.WaitUntilGone(announced_until_ns_)) return 0;
+    state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
+      connection->EndAnnounced();  // [S2]
+    });
     if (state_->connections.WaitUntilGone(cut_at_ns_)) return 0;
     if (!std::exchange(cut_, true)) {
       if (StopCalls() && state_->connections.WaitUntilGone(
@@ -230,6 +242,7 @@ class Server::Running final : public rpc::RunningServer {
   bool cut_ = false;
   bool added_ = false;
   std::atomic<std::int64_t> drain_deadline_ns_{0};  // 0: it doesn't stop.
+  std::int64_t announced_until_ns_ = 0;
   std::int64_t cut_at_ns_ = 0;
 };
 

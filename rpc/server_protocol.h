@@ -293,6 +293,12 @@ class ServerProtocol {
   // reader.
   virtual std::size_t KeptOfMessage() const { return 0; }
 
+  // The server stops: the peer is told, so that it begins no further calls
+  // here. True: it will say when it knows, upon which the protocol calls
+  // CloseAfterReplies(); until then requests come as before. False: there is no
+  // way to tell it. Any thread; doesn't block.
+  virtual bool AnnounceEnd() { return false; }
+
   // Called in place of further Cuts: the connection closes behind the replies
   // to what was cut, the last of which may say so. Doesn't block.
   virtual void EndInput() {}

@@ -58,6 +58,8 @@ static_assert(sizeof(ClientCall) <= 448);
 namespace {
 
 constexpr std::uint32_t kMaxChances = 1000;  // Counted in 16 bits.
+// Connections that may turn a call away, as their servers stop.
+constexpr int kMaxTurns = 8;
 constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
 
 // Failures that would be the same everywhere, or after which there is no time
@@ -235,6 +237,7 @@ void ClientCall::StartAttempt() {
   holders_.store(2, std::memory_order_relaxed);
   --attempts_left_;
   kept_ = false;
+  turned_away_ = false;
   outcome_ = Outcome::kNone;
   id_ = 0;
   if (failure_.ok()) {
@@ -313,8 +316,11 @@ bool ClientCall::DecideRetry() {
     return false;
   }
   // Nothing was sent: that was no attempt yet.
-  if (kept_ && outcome_ == Outcome::kFailed &&
-      UseFailOver(controller_->error_code_)) {
+  if (turned_away_ && outcome_ == Outcome::kFailed &&
+      ++refusals_ <= kMaxTurns) {
+    ++attempts_left_;
+  } else if (kept_ && outcome_ == Outcome::kFailed &&
+             UseFailOver(controller_->error_code_)) {
     ++attempts_left_;
   }
   return attempts_left_ > 0;

@@ -148,6 +148,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[nodiscard]] bool DecideRetry();
   [[nodiscard, gnu::cold, gnu::noinline]] bool UseFailOver(int code);
   [[gnu::cold, gnu::noinline]] void KeepParts();
+  [[gnu::cold, gnu::noinline]] void TakeBack(OutboundRequest* request);
   void KeepRoute() {
     route_->Ref();
     route_kept_ = true;
@@ -189,7 +190,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // body_ and attachment_ are kept, though this may be the last attempt: the
   // connection isn't established, and another one may be needed.
   bool kept_ : 1 = false;
-  std::uint16_t refusals_ = 0;  // Connections that could not be made.
+  bool turned_away_ : 1 = false;  // See TakeBack().
+  std::uint16_t refusals_ = 0;    // Connections that could not be made.
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   Route::Choice choice_;  // The last attempt's.
   std::int64_t deadline_ns_ = 0;

@@ -131,9 +131,25 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   BufferBuilder builder;
   flare::Status status =
       connection_->protocol().Write(std::move(request), &builder);
-  if (!status.ok()) return status;
+  if (!status.ok()) [[unlikely]] {
+    if (status.code() == STATUS_FAIL_TO_CONNECT) TakeBack(&request);
+    return status;
+  }
   controller_->sent_ns_ = now_ns;
   return Send(builder.DestructiveGet());
+}
+
+// The server takes no further calls on this connection, and of this one it
+// knows nothing: another connection gets it.
+void ClientCall::TakeBack(OutboundRequest* request) {
+  if (parts_sent_) {
+    body_ = std::move(request->body);
+    attachment_ = std::move(request->attachment);
+    parts_sent_ = false;
+  }
+  if (!route_kept_) KeepRoute();
+  turned_away_ = true;
+  connection_->Retire();
 }
 
 flare::Status ClientCall::ReadReply() {

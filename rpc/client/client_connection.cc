@@ -218,6 +218,8 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 
+void ClientConnection::Retire() { set_->Retire(this); }
+
 // A message of a stream.
 void ClientConnection::OnHandled() {
   if (!proven_) {

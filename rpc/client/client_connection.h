@@ -84,6 +84,8 @@ class ClientConnection final : public io::StreamHandler,
       ReturnToSet(clean && kind_ == ConnectionKind::kPooled);
     }
   }
+  // No further call gets it. Those under way go on.
+  void Retire();
   std::uint32_t users() const {
     return users_.load(std::memory_order_relaxed);  // A hint.
   }

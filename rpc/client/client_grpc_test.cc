@@ -3,9 +3,11 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "flare/base/compression.h"
+#include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/grpc/grpc_status.h"
@@ -13,6 +15,7 @@
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
@@ -92,6 +95,48 @@ TEST_F(ClientGrpcTest, TheServerHearsOfACancelledCall) {
   TestedCall next;
   EXPECT_EQ(next.Start(&channel_)->Await(), STATUS_SUCCESS);
   EXPECT_EQ(server().statistics().connections_accepted, 1u);
+  // The method may yet have to look at the events.
+  while (server().statistics().calls_running != 0) std::this_thread::yield();
+}
+
+// The first of two servers stops while calls go to both.
+TEST_F(ClientGrpcTest, NoCallFailsWhenAServerStops) {
+  Server other(Server::Options{.service_name = "other"});
+  FlexibleService other_service;
+  other.AddProtocol("grpc");
+  other.AddService(&other_service);
+  other.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(other.Start());
+  RpcChannel both;
+  ASSERT_TRUE(both.Open("grpc://" + endpoint().ToString() + "," +
+                        other.endpoint().ToString()));
+  std::atomic<bool> stopped{false};
+  std::atomic<int> served{0};
+  service().on_call = [&](TestCall call) {
+    ++served;
+    FlexibleService::Echo(call);
+  };
+  constexpr int kCallers = 8;
+  fiber::Event ended[kCallers];
+  for (fiber::Event& each : ended) {
+    fiber::Spawn([&] {
+      // Some after it has stopped.
+      for (int more = 20; more != 0; more -= stopped ? 1 : 0) {
+        TestedCall call;
+        EXPECT_EQ(call.Start(&both)->Await(), STATUS_SUCCESS)
+            << call.controller.ErrorText();
+      }
+      each.Set();
+    });
+  }
+  while (served < 100) std::this_thread::yield();
+  server().Stop();
+  EXPECT_EQ(server().Join(), 0u);
+  stopped = true;
+  for (fiber::Event& each : ended) each.Wait();
+  ShutdownClientSide();
+  other.Stop();
+  EXPECT_EQ(other.Join(), 0u);
 }
 
 TEST_F(ClientGrpcTest, ManyCallersShareConnections) {

@@ -93,7 +93,14 @@ class GrpcClientProtocol final : public ClientProtocol {
       return flare::Status(STATUS_SERIALIZE_REQUEST,
                            "the request is too large for a message");
     }
-    return session_->Send(request, path, out->DestructiveGet());
+    Buffer message = out->DestructiveGet();
+    if (session_->Send(request, path, &message)) [[likely]]
+      return {};
+    message.Skip(kGrpcPrefixSize);
+    request.body = OutboundBody(std::move(message));
+    return flare::Status(
+        STATUS_FAIL_TO_CONNECT,
+        "the server takes no further calls on this connection");
   }
 
   CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,

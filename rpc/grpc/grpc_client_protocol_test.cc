@@ -430,7 +430,7 @@ TEST_F(GrpcClientProtocolTest, AfterGoAwayNothingIsSent) {
   ASSERT_EQ(got.size(), 1u);
   EXPECT_TRUE(got[0].notice);
   EXPECT_TRUE(got[0].last);
-  EXPECT_EQ(Send(2, "b").code(), STATUS_OUT_OF_SERVICE);
+  EXPECT_EQ(Send(2, "b").code(), STATUS_FAIL_TO_CONNECT);
   // What the server has got is answered.
   server->Head(stream());
   server->Message(stream(), "c");

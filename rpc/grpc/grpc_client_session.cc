@@ -145,11 +145,11 @@ bool GrpcClientSession::Open(Call* call, std::string_view path,
   return true;
 }
 
-flare::Status GrpcClientSession::Send(const OutboundRequest& request,
-                                      std::string_view path, Buffer&& message) {
+bool GrpcClientSession::Send(const OutboundRequest& request,
+                             std::string_view path, Buffer* message) {
   auto call = std::make_unique<Call>(limits_, request.correlation_id);
   ScopedLock guard(lock_);
-  if (closed_) return {};  // The connection's end is the call's.
+  if (closed_) return false;
   // Until the call is the session's it has a place without it: there may be no
   // memory for what follows.
   Call*& place = unary_[request.correlation_id];
@@ -159,16 +159,14 @@ flare::Status GrpcClientSession::Send(const OutboundRequest& request,
                                : std::string_view(),
                            request.metadata)) {
     unary_.erase(request.correlation_id);
-    return flare::Status(STATUS_OUT_OF_SERVICE,
-                         "the server takes no further calls on this "
-                         "connection");
+    return false;
   }
   place = call.release();  // [GC4]
   place->output_ended = true;
-  session_.SendData(place, std::move(message));
+  session_.SendData(place, std::move(*message));
   session_.SendEnd(place);
   static_cast<void>(Flush());
-  return {};
+  return true;
 }
 
 void GrpcClientSession::Abandon(std::uint64_t correlation_id) {

@@ -53,9 +53,10 @@ class GrpcClientSession final : private Http2Handler {
 
   // --- callers; any thread, doesn't block ---
 
-  // Sends a request, whose body is a message with its prefix.
-  flare::Status Send(const OutboundRequest& request, std::string_view path,
-                     Buffer&& message);
+  // Sends a request, whose body is a message with its prefix. False: the server
+  // takes no further calls on this connection; *message is as it was.
+  [[nodiscard]] bool Send(const OutboundRequest& request, std::string_view path,
+                          Buffer* message);
   // Nobody waits for that reply any more.
   void Abandon(std::uint64_t correlation_id);
 

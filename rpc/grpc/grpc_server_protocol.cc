@@ -54,6 +54,14 @@ struct GrpcTicket {
 // What no other protocol begins with.
 constexpr std::size_t kDistinctive = 4;  // "PRI "
 
+// Answers to requests that aren't gRPC's.
+constexpr std::string_view kNotPost =
+    "Over HTTP/2 this server speaks gRPC, which needs POST. Plain requests are "
+    "served over HTTP/1.1.\n";
+constexpr std::string_view kNotGrpc =
+    "Over HTTP/2 this server speaks gRPC, whose content-type is "
+    "application/grpc. Plain requests are served over HTTP/1.1.\n";
+
 class GrpcServerProtocol final : public ServerProtocol,
                                  public Http2Handler,
                                  public GrpcServerSession {
@@ -83,6 +91,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   std::size_t KeptOfMessage() const override {
     return kept_.load(std::memory_order_relaxed);
   }
+  bool AnnounceEnd() override;
   void EndInput() override;
   void OnClosed(const flare::Status& why) override;
   bool CallerLeft(const ReplyTicket& ticket) const override {
@@ -109,6 +118,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   void OnEnd(Http2Stream* stream) override;
   void OnSent(Http2Stream* stream, std::size_t bytes) override;
   void OnClosed(Http2Stream* stream, Http2Error error, bool by_peer) override;
+  void OnPong() override;
 
   // Of a request whose head has come.
   void Begin(Stream* stream);
@@ -117,7 +127,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   void Advance(Stream* stream);
   // Answers without a call.
   void Refuse(Stream* stream, int status, std::string_view text);
-  void RefuseHttp(Stream* stream, std::string_view status);
+  void RefuseHttp(Stream* stream);
 
   // The request is complete, or its stream is to be opened.
   void Complete(Stream* stream, Buffer&& body);
@@ -136,10 +146,12 @@ class GrpcServerProtocol final : public ServerProtocol,
   bool opens_stream_ = false;  // ... which is a streaming call.
   bool reading_ = false;       // The reader has lock_.
   bool caller_left_ = false;   // Of a call that runs.
+  bool end_known_ = false;     // The peer has answered to AnnounceEnd().
   bool over_ = false;
 
   // Guarded by lock_.
   std::vector<std::int32_t> credited_;  // Streams with credit.
+  bool announced_ = false;              // See AnnounceEnd().
   // Unary calls that run for nobody.
   std::unordered_set<std::int32_t> left_;
   // Not destroyed under lock_, since their destructors may call their wires.
@@ -170,6 +182,7 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
   }
   CutResult result = CutResult::kHandled;
   bool caller_left = false;
+  bool end_known = false;
   std::string_view broken;
   std::vector<RefPtr<StreamReceiver>> dropped;
   {
@@ -199,11 +212,13 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
           result = CutResult::kNeedMore;
           break;
         }
-        char scratch[3];
-        const std::string_view size = in.Peek(sizeof(scratch), scratch);
+        char scratch[Http2Session::kFrameHeaderSize];
+        const std::string_view header = in.Peek(sizeof(scratch), scratch);
         const auto byte = [&](int i) {
-          return static_cast<std::size_t>(static_cast<unsigned char>(size[i]));
+          return static_cast<std::size_t>(
+              static_cast<unsigned char>(header[i]));
         };
+        session_->CheckFrame(header);
         frame_left_ = Http2Session::kFrameHeaderSize +
                       (byte(0) << 16 | byte(1) << 8 | byte(2));
       }
@@ -222,10 +237,12 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
     reading_ = false;
     request_ = nullptr;
     caller_left = std::exchange(caller_left_, false);
+    end_known = std::exchange(end_known_, false);
     dropped.swap(dropped_);
   }
   Deliver();
   if (caller_left) sink()->StopLeftCalls();
+  if (end_known) sink()->CloseAfterReplies();
   if (complete_ != 0) {
     return opens_stream_ ? OpenStream(request) : CutResult::kMessage;
   }
@@ -288,6 +305,7 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
     stream->has_path = MethodOfGrpcPath(value, &stream->method);
   } else if (name == ":method") {
     stream->is_post = value == "POST";
+    stream->is_head = value == "HEAD";
   } else if (name == "content-type") {
     stream->format = ParseGrpcContentType(value);
   } else if (name == "grpc-timeout") {
@@ -314,8 +332,11 @@ void GrpcServerProtocol::OnHeaders(Http2Stream* stream, bool trailers,
 }
 
 void GrpcServerProtocol::Begin(Stream* stream) {
-  if (!stream->is_post) return RefuseHttp(stream, "405");
-  if (!stream->format) return RefuseHttp(stream, "415");
+  if (!stream->is_post || !stream->format) {
+    stream->phase = Phase::kRefused;
+    incomplete_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   if (!stream->has_path) {
     return Refuse(stream, STATUS_METHOD_NOT_FOUND,
                   "the path isn't /package.Service/Method");
@@ -403,6 +424,9 @@ void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes) {
     SetKept(stream, stream->kept + bytes.size());
     stream->messages.Add(std::move(bytes));
     TakeMessages(stream);
+  } else if (stream->phase == Phase::kRefused) {
+    stream->ungranted += bytes.size();
+    if (stream->ungranted > StreamWindow::kInitial / 2) RefuseHttp(stream);
   }
   // Else nobody wants it: what its window has left it may fill.
 }
@@ -465,6 +489,7 @@ void GrpcServerProtocol::OnEnd(Http2Stream* base) {
   auto* const stream = static_cast<Stream*>(base);
   stream->ended = true;
   if (stream->phase == Phase::kUnary) return TakeUnary(stream);
+  if (stream->phase == Phase::kRefused) return RefuseHttp(stream);
   if (stream->phase != Phase::kStreaming || stream->receiver == nullptr) return;
   if (!stream->messages.empty()) {
     const flare::Status why(StatusFromGrpc(GrpcCode::kInternal),
@@ -543,10 +568,20 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
 // Output
 // --------------------------------------------------------------------------
 
-void GrpcServerProtocol::RefuseHttp(Stream* stream, std::string_view status) {
+void GrpcServerProtocol::RefuseHttp(Stream* stream) {
+  const std::string_view text = stream->is_post ? kNotGrpc : kNotPost;
   Leave(stream, Phase::kAnswered);
   stream->head_sent = true;
-  session_->SendHeaders(stream, {{":status", status}}, /*end=*/true);
+  stream->status_sent = true;
+  const std::string length = std::to_string(text.size());
+  session_->SendHeaders(stream,
+                        {{":status", stream->is_post ? "415" : "405"},
+                         {"content-type", "text/plain"},
+                         {"content-length", length}},
+                        /*end=*/stream->is_head);
+  if (stream->is_head) return;
+  session_->SendData(stream, CreateBufferSlow(text));
+  session_->SendEnd(stream);
 }
 
 void GrpcServerProtocol::Refuse(Stream* stream, int status,
@@ -613,6 +648,18 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
 // --------------------------------------------------------------------------
 // Ends
 // --------------------------------------------------------------------------
+
+bool GrpcServerProtocol::AnnounceEnd() {
+  ScopedLock guard(lock_);
+  if (session_ == nullptr || closed_ || session_->over()) return false;
+  if (std::exchange(announced_, true)) return true;
+  session_->SendShutdownNotice();
+  session_->Ping();
+  return FlushLocked();
+}
+
+// Calls that the peer began before it knew have come by now: they are ahead.
+void GrpcServerProtocol::OnPong() { end_known_ |= announced_; }
 
 void GrpcServerProtocol::EndInput() {
   std::vector<RefPtr<StreamReceiver>> receivers;

@@ -114,8 +114,10 @@ class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
     static_cast<ClientStream*>(base)->reset = error != Http2Error::kNoError;
     static_cast<ClientStream*>(base)->error = error;
   }
-  void OnGoAway(std::int32_t, Http2Error error, std::string_view) override {
+  void OnGoAway(std::int32_t last_id, Http2Error error,
+                std::string_view) override {
     goaway = true;
+    goaway_last = last_id;
     goaway_error = error;
   }
 
@@ -182,6 +184,7 @@ class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
   CutResult result = CutResult::kNeedMore;
   std::string error;
   bool goaway = false;
+  std::int32_t goaway_last = 0;
   Http2Error goaway_error = Http2Error::kNoError;
 };
 
@@ -287,6 +290,57 @@ TEST_F(GrpcServerProtocolTest, BytesMayComeOneByOne) {
   EXPECT_EQ(requests[0]->body.size(), 1000u);
 }
 
+TEST_F(GrpcServerProtocolTest, SaysThatPlainRequestsBelongElsewhere) {
+  ClientStream stream;
+  Open(&stream, "/", {}, "text/plain");
+  client->SendData(&stream, CreateBufferSlow("hello"));
+  Serve();
+  EXPECT_EQ(stream.head, "");  // The rest may be wrong.
+  EXPECT_TRUE(protocol->WithinMessage());
+  client->SendEnd(&stream);
+  Serve();
+  EXPECT_TRUE(stream.ended);
+  EXPECT_FALSE(protocol->WithinMessage());
+  EXPECT_EQ(stream.data.size(), 118u);
+  EXPECT_NE(stream.data.find("over HTTP/1.1.\n"), std::string::npos);
+
+  // A body isn't waited for that doesn't fit.
+  ClientStream large;
+  Open(&large, "/", {}, "text/plain");
+  client->SendData(&large, CreateBufferSlow(std::string(40'000, 'x')));
+  Serve();
+  EXPECT_TRUE(large.ended);
+  EXPECT_FALSE(protocol->WithinMessage());
+}
+
+TEST_F(GrpcServerProtocolTest, TheClientIsToldBeforeTheEnd) {
+  EXPECT_FALSE(protocol->AnnounceEnd());  // There is no session yet.
+  ClientStream first;
+  Open(&first, "/a.B/Unary");
+  Serve();
+  ClientStream second;  // Begun before the client knows.
+  Open(&second, "/a.B/Unary");
+  client->SendData(&second, CreateBufferSlow(Message(3)));
+  client->SendEnd(&second);
+  Buffer on_its_way = client->Flush();
+  EXPECT_TRUE(protocol->AnnounceEnd());
+  static_cast<void>(client->Receive(CreateBufferSlow(sink.Take())));
+  EXPECT_TRUE(goaway);
+  EXPECT_EQ(goaway_last, 0x7fffffff);
+  EXPECT_TRUE(protocol->AnnounceEnd());  // Once is enough.
+  EXPECT_EQ(sink.Take(), "");
+  while (!on_its_way.empty()) {
+    auto request = std::make_unique<InboundRequest>();
+    std::size_t need = 0;
+    result = protocol->Cut(on_its_way, request.get(), &need, &error);
+    if (result == CutResult::kMessage) requests.push_back(std::move(request));
+  }
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_FALSE(sink.closed());
+  Serve();  // The answer to the ping.
+  EXPECT_TRUE(sink.closed());
+}
+
 TEST_F(GrpcServerProtocolTest, CountsRequestsThatAreIncomplete) {
   ClientStream stream;
   Open(&stream, "/a.B/Unary");
@@ -315,9 +369,10 @@ TEST_F(GrpcServerProtocolTest, RefusesWhatItCantServe) {
     EXPECT_TRUE(requests.empty()) << path;
     return stream.head;
   };
-  EXPECT_EQ(head_for("/a.B/Unary", {}, "text/html"), ":status=415;\n");
-  EXPECT_EQ(head_for("/a.B/Unary", {}, "application/grpc", "PUT"),
-            ":status=405;\n");
+  EXPECT_EQ(head_for("/a.B/Unary", {}, "text/html"),
+            ":status=415;content-type=text/plain;content-length=118;\n");
+  EXPECT_EQ(head_for("/a.B/Unary", {}, "application/grpc", "HEAD"),
+            ":status=405;content-type=text/plain;content-length=96;\n");
   const auto has = [&](const std::string& head, std::string_view part) {
     EXPECT_NE(head.find(part), std::string::npos) << head;
   };

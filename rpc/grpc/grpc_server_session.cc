@@ -41,7 +41,7 @@ void GrpcServerSession::SetKept(Stream* stream, std::size_t bytes) {
 }
 
 void GrpcServerSession::Leave(Stream* stream, Phase phase) {
-  if (stream->phase == Phase::kUnary) {
+  if (stream->phase == Phase::kUnary || stream->phase == Phase::kRefused) {
     incomplete_.fetch_sub(1, std::memory_order_relaxed);
   }
   SetKept(stream, 0);

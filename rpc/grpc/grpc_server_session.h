@@ -34,7 +34,9 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
     kHead,       // Its fields come.
     kUnary,      // Its message comes.
     kStreaming,  // Its messages go to the receiver.
-    kAnswered,   // Nothing of the request is wanted any more.
+    // Not gRPC's: answered at its end, or before it has filled its window.
+    kRefused,
+    kAnswered,  // Nothing of the request is wanted any more.
   };
 
   explicit GrpcServerStream(const Limits& limits)
@@ -50,6 +52,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
 
   Phase phase = Phase::kHead;
   bool is_post = false;
+  bool is_head = false;
   bool has_path = false;
   bool bad_timeout = false;
   bool head_sent = false;

@@ -118,6 +118,8 @@ class Http2Session::Callbacks {
       if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
       Http2Stream* const stream = self->handler_->OnStream();
       const std::int32_t id = frame->hd.stream_id;
+      self->first_skipped_ = self->last_opened_ + 1;
+      self->last_opened_ = id;
       if (stream == nullptr) {
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id,
                                   NGHTTP2_REFUSED_STREAM);
@@ -286,6 +288,10 @@ class Http2Session::Callbacks {
     Http2Stream* const stream = StreamOf(session, id);
     if (stream == nullptr) return 0;
     nghttp2_session_set_stream_user_data(session, id, nullptr);
+    if (self->reset_by_peer_ == id ||
+        nghttp2_session_get_stream_remote_close(session, id) == 1) {
+      self->ended_[self->next_ended_++ % self->ended_.size()] = id;
+    }
     return Guard(self, [&] {
       self->handler_->OnClosed(stream, static_cast<Http2Error>(error),
                                self->reset_by_peer_ == id);
@@ -436,19 +442,40 @@ void Http2Session::AdmitControlFrame() {
     return;
   }
   if (control_frames_.Admit(NowNs())) return;
-  error_ = "HTTP/2: too many frames that are no messages";
-  if (!std::exchange(terminated_, true)) {
-    nghttp2_session_terminate_session(session_.get(),
-                                      NGHTTP2_ENHANCE_YOUR_CALM);
-  }
+  Terminate(Http2Error::kEnhanceYourCalm,
+            "HTTP/2: too many frames that are no messages");
 }
 
 void Http2Session::AdmitReset() {
   if (resets_.Admit(NowNs())) return;
-  error_ = "HTTP/2: too many streams are reset";
-  if (!std::exchange(terminated_, true)) {
-    nghttp2_session_terminate_session(session_.get(),
-                                      NGHTTP2_ENHANCE_YOUR_CALM);
+  Terminate(Http2Error::kEnhanceYourCalm, "HTTP/2: too many streams are reset");
+}
+
+void Http2Session::Terminate(Http2Error error, std::string why) {
+  error_ = std::move(why);
+  if (std::exchange(terminated_, true)) return;
+  nghttp2_session_terminate_session(session_.get(),
+                                    static_cast<std::uint32_t>(error));
+}
+
+void Http2Session::CheckFrame(std::string_view header) {
+  const auto byte = [header](std::size_t i) {
+    return static_cast<std::uint32_t>(static_cast<unsigned char>(header[i]));
+  };
+  const std::uint32_t type = byte(3);
+  const auto id = static_cast<std::int32_t>(
+      (byte(5) & 0x7f) << 24 | byte(6) << 16 | byte(7) << 8 | byte(8));
+  // Of what follows the last stream libnghttp2 takes care.
+  if (type > NGHTTP2_HEADERS || id > last_opened_) return;
+  if (id != 0 && std::find(ended_.begin(), ended_.end(), id) != ended_.end())
+      [[unlikely]] {
+    return Terminate(Http2Error::kStreamClosed,
+                     "HTTP/2: a frame of a stream that has ended");
+  }
+  if (type == NGHTTP2_HEADERS && id >= first_skipped_ && id < last_opened_)
+      [[unlikely]] {
+    Terminate(Http2Error::kProtocolError,
+              "HTTP/2: a stream whose number is lower than the last one's");
   }
 }
 

@@ -21,6 +21,7 @@
 #define FLARE_RPC_HTTP2_HTTP2_SESSION_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,7 @@ enum class Http2Error : std::uint32_t {
   kProtocolError = 1,
   kInternalError = 2,
   kFlowControlError = 3,
+  kStreamClosed = 5,
   kRefusedStream = 7,
   kCancel = 8,
   kEnhanceYourCalm = 11,
@@ -154,6 +156,11 @@ class Http2Session {
   // to be sent: it tells the peer why. After some failures only over() says so,
   // behind that Flush().
   [[nodiscard]] bool Receive(Buffer&& bytes);
+  // On servers, of a frame that Receive() is given next, with the
+  // kFrameHeaderSize bytes of its header: data and heads for a stream that the
+  // peer has ended or passed over break the session. libnghttp2 would need
+  // memory of each closed stream to see it, and ignores them.
+  void CheckFrame(std::string_view header);
   // What is to be sent now; may be empty. Without memory the session fails.
   [[nodiscard]] Buffer Flush();
   // Nothing more is read or sent: both sides have said GOAWAY, and no stream is
@@ -202,6 +209,8 @@ class Http2Session {
   friend class Callbacks;
 
   void Fail(std::string_view why) noexcept;
+  // GOAWAY, for what the peer has done.
+  void Terminate(Http2Error error, std::string why);
   // Too many end the session.
   void AdmitControlFrame();
   void AdmitReset();
@@ -228,6 +237,13 @@ class Http2Session {
   Buffer input_;
   const char* input_begin_ = nullptr;
   BufferBuilder* output_ = nullptr;
+  // On servers: the last stream that was opened, those that were passed over
+  // before it, from the first one on, and the latest that were closed when the
+  // peer had ended them.
+  std::int32_t last_opened_ = 0;
+  std::int32_t first_skipped_ = 0;
+  std::array<std::int32_t, 8> ended_ = {};
+  std::size_t next_ended_ = 0;
   // Of the block that comes in.
   std::size_t header_list_ = 0;
   std::int32_t reset_by_peer_ = 0;  // Of the frame at hand.

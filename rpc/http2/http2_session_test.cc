@@ -308,6 +308,60 @@ TEST_F(Http2SessionTest, BadFramesAreAnsweredWithGoAway) {
   EXPECT_EQ(at_client.goaway_error, Http2Error::kProtocolError);
 }
 
+// DATA or HEADERS, without content.
+std::string HeaderOf(int type, std::int32_t id) {
+  return std::string("\0\0\0", 3) + static_cast<char>(type) + '\4' +
+         std::string("\0\0\0", 3) + static_cast<char>(id);
+}
+
+TEST_F(Http2SessionTest, FramesOfEndedStreamsBreakTheSession) {
+  TestStream first;
+  Open(&first, /*end=*/true);
+  server.CheckFrame(HeaderOf(0, 1));  // It is open: libnghttp2 will see.
+  server.SendHeaders(at_server.streams[0].get(), {{":status", "200"}},
+                     /*end=*/true);
+  Exchange();
+  EXPECT_TRUE(first.ended);
+  server.CheckFrame(HeaderOf(3, 1));  // A reset may have crossed the end.
+  server.CheckFrame(HeaderOf(1, 3));  // A new one.
+  EXPECT_FALSE(server.broken());
+  server.CheckFrame(HeaderOf(0, 1));
+  EXPECT_TRUE(server.broken());
+  EXPECT_EQ(server.error(), "HTTP/2: a frame of a stream that has ended");
+  Exchange();
+  EXPECT_EQ(at_client.goaway_error, Http2Error::kStreamClosed);
+}
+
+TEST_F(Http2SessionTest, FramesOfStreamsThatWeEndedAreIgnored) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  server.SendHeaders(at_server.streams[0].get(), {{":status", "200"}},
+                     /*end=*/true);
+  Exchange();
+  EXPECT_TRUE(stream.closed);
+  server.CheckFrame(HeaderOf(0, 1));  // It was on its way.
+  server.CheckFrame(HeaderOf(1, 1));
+  EXPECT_FALSE(server.broken());
+}
+
+TEST_F(Http2SessionTest, AStreamThatWasPassedOverCantBeOpened) {
+  TestStream first;
+  Open(&first, /*end=*/false);
+  Exchange();
+  // HEADERS of stream 7, with the fields of GET http://x/.
+  const std::string head = "\x82\x86\x84\x41\x01x";
+  std::string frame = HeaderOf(1, 7) + head;
+  frame[2] = static_cast<char>(head.size());
+  EXPECT_TRUE(server.Receive(CreateBufferSlow(frame)));
+  EXPECT_EQ(at_server.streams.size(), 2u);
+  server.CheckFrame(HeaderOf(1, 1));  // Trailers.
+  EXPECT_FALSE(server.broken());
+  server.CheckFrame(HeaderOf(1, 5));
+  EXPECT_TRUE(server.broken());
+  Exchange();
+  EXPECT_EQ(at_client.goaway_error, Http2Error::kProtocolError);
+}
+
 TEST_F(Http2SessionTest, GoAwayLetsOpenStreamsEnd) {
   TestStream stream;
   Open(&stream, /*end=*/true);

@@ -119,9 +119,21 @@ class ServerConnection final : public io::StreamHandler,
 
   // --- For the server; the connection must be open. Any thread. ---
 
+  // Has the peer told that the server stops, and drains the connection when it
+  // knows; at once where the peer's protocol has no word for that.
+  void AnnounceEnd() {
+    bool told = false;
+    for (const auto& protocol : protocols_) told |= protocol->AnnounceEnd();
+    if (!told) Drain();
+  }
+  // Drains it if the peer hasn't answered to that.
+  void EndAnnounced() {
+    // relaxed: draining twice does no harm.
+    if (!drained_.load(std::memory_order_relaxed)) Drain();
+  }
   // Answers what has been received by now, then closes.
   void Drain() {
-    // relaxed: for a log line.
+    // relaxed: for a log line, and for EndAnnounced().
     drained_.store(true, std::memory_order_relaxed);
     stream_->EndInput();
   }
