@@ -60,7 +60,8 @@ flare::Status Refuse(std::string_view name, std::string_view why) {
 }  // namespace
 
 bool IsReservedMetadata(std::string_view name) {
-  return name.starts_with("rpc-") || name.starts_with("grpc-") ||
+  return name.starts_with("rpc-") ||
+         (name.starts_with("grpc-") && name != kGrpcStatusDetails) ||
          std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end();
 }
 

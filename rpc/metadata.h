@@ -132,9 +132,16 @@ inline bool IsBinaryMetadata(std::string_view name) {
   return name.ends_with("-bin");
 }
 
+// The bytes of a google.rpc.Status, which say more of a call's failure than its
+// status and text. gRPC's libraries read it with the status; over all protocols
+// it is an entry like others.
+inline constexpr std::string_view kGrpcStatusDetails =
+    "grpc-status-details-bin";
+
 // Whether protocols need that name, in lower case, for themselves: those of
 // fields that frame an HTTP message or say how to read it, such as
-// "content-length", and all that begin with "rpc-" or "grpc-".
+// "content-length", and all that begin with "rpc-" or "grpc-", except
+// kGrpcStatusDetails.
 bool IsReservedMetadata(std::string_view name);
 
 }  // namespace flare

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/logged_lines.h"
@@ -29,8 +30,9 @@ class MetadataCalls : public ServerTest,
   }
 
   RpcChannel* Serve() {
-    StartServer(
-        {"flare", "http+pb", "http+proto3-json", "baidu-std", "bolt", "trpc"});
+    if (channel_ != nullptr) return channel_.get();
+    StartServer({"flare", "http+pb", "http+proto3-json", "baidu-std", "bolt",
+                 "trpc", "grpc"});
     channel_ = std::make_unique<RpcChannel>(std::string(GetParam()) + "://" +
                                             endpoint().ToString());
     return channel_.get();
@@ -269,10 +271,41 @@ TEST_F(BareMetadataCalls, RepliesAreSentWithout) {
       << warnings.All();
 }
 
+TEST_P(MetadataCalls, StatusDetailsGoWithAFailure) {
+  service().on_call = [](TestCall call) {
+    call.controller->AddResponseMetadata(kGrpcStatusDetails, kBinary);
+    call.controller->SetFailed(4711, "more");
+    call.Reply();
+  };
+  RpcChannel* const channel = Serve();
+  TestedCall call;
+  EXPECT_EQ(call.Start(channel)->Await(), 4711);
+  EXPECT_EQ(call.controller.GetResponseMetadata().Get(kGrpcStatusDetails),
+            kBinary);
+}
+
+TEST_P(MetadataCalls, TrailersFollowTheRest) {
+  for (const bool fails : {false, true}) {
+    service().on_call = [fails](TestCall call) {
+      EXPECT_TRUE(call.controller->AddResponseTrailer("cost-bin", kBinary));
+      EXPECT_TRUE(call.controller->AddResponseMetadata("from", "north"));
+      EXPECT_FALSE(call.controller->AddResponseTrailer("host", "no"));
+      if (fails) call.controller->SetFailed(4711, "later");
+      FlexibleService::Echo(call);
+    };
+    RpcChannel* const channel = Serve();
+    TestedCall call;
+    EXPECT_EQ(call.Start(channel)->Await(), fails ? 4711 : 0);
+    const Metadata& received = call.controller.GetResponseMetadata();
+    EXPECT_EQ(received.Get("from"), "north");
+    EXPECT_EQ(received.Get("cost-bin"), kBinary);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AllProtocols, MetadataCalls,
                          ::testing::Values("flare", "http+pb",
                                            "http+proto3-json", "baidu-std",
-                                           "bolt", "trpc"),
+                                           "bolt", "trpc", "grpc"),
                          [](const auto& info) {
                            std::string name;
                            for (const char c : std::string_view(info.param)) {

@@ -89,6 +89,7 @@ TEST(MetadataTest, RefusesNames) {
   }
   EXPECT_EQ(Refusal("hosts", "v"), "");
   EXPECT_EQ(Refusal("rpcs", "v"), "");
+  EXPECT_EQ(Refusal("grpc-status-details-bin", "v"), "");
 }
 
 TEST(MetadataTest, RefusesValuesThatAreNoText) {

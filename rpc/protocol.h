@@ -112,6 +112,8 @@ struct ProtocolTraits {
   bool attachment_compression = true;
   // A compressed body may have Limits::max_packet_size bytes unpacked, no more.
   bool unpacked_within_packet = false;
+  // A reply has a place for metadata behind its message, too.
+  bool trailers = false;
   // A failed call's reply may bring message and attachment, too.
   bool failures_have_messages = false;
   // Codes of failed calls are translated into those of the protocol, so that

@@ -61,9 +61,12 @@ const Metadata& RpcServerController::GetRequestMetadata() const {
   return metadata_ != nullptr ? metadata_->request : kNone;
 }
 
-bool RpcServerController::AddResponseMetadata(std::string_view name,
-                                              std::string_view value) {
-  const flare::Status added = MutableResponseMetadata()->Add(name, value);
+namespace {
+
+// False: it is refused, with a line in the log.
+bool AddOrNote(Metadata* metadata, std::string_view name,
+               std::string_view value) {
+  const flare::Status added = metadata->Add(name, value);
   if (added.ok()) return true;
   static rpc::LogThrottle throttle;
   if (const auto left_out = throttle.Admit()) {
@@ -71,6 +74,18 @@ bool RpcServerController::AddResponseMetadata(std::string_view name,
                  << rpc::LogThrottle::Note(*left_out);
   }
   return false;
+}
+
+}  // namespace
+
+bool RpcServerController::AddResponseMetadata(std::string_view name,
+                                              std::string_view value) {
+  return AddOrNote(&ForMetadata().response, name, value);
+}
+
+bool RpcServerController::AddResponseTrailer(std::string_view name,
+                                             std::string_view value) {
+  return AddOrNote(&ForMetadata().trailing, name, value);
 }
 
 Metadata* RpcServerController::MutableResponseMetadata() {

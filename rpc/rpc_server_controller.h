@@ -150,6 +150,12 @@ class RpcServerController final : public google::protobuf::RpcController {
   bool AddResponseMetadata(std::string_view name, std::string_view value);
   // ... to be read and changed.
   Metadata* MutableResponseMetadata();
+  // The same for what goes behind the response, with the status: over gRPC as
+  // trailing metadata. Other protocols have one place for both, and a call that
+  // fails has, too; there these entries follow the others. Both together keep
+  // to Metadata's limits: what exceeds them is left out, with a line in the
+  // log.
+  bool AddResponseTrailer(std::string_view name, std::string_view value);
 
   // --- Streams: of streaming methods ---
 
@@ -222,6 +228,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   struct CallMetadata {
     Metadata request;
     Metadata response;
+    Metadata trailing;
   };
   CallMetadata& ForMetadata();  // To write to.
   void ObserveMessages(MessageObserver observer);

@@ -157,6 +157,8 @@ struct OutboundResponse {
   OutboundBody body;  // in RequestHead::format, and compressed
   Buffer attachment;
   const Metadata* metadata = nullptr;  // null: none; need not outlive Write
+  // Likewise. Of a call that succeeds, over protocols that have trailers.
+  const Metadata* trailers = nullptr;
 };
 
 // What a server knows of a method by its name.

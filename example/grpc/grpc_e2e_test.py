@@ -111,9 +111,9 @@ class GrpcTest(unittest.TestCase):
         _, call = self.unary.with_call(
             self.pb.SimpleRequest(), timeout=PATIENCE_S,
             metadata=((INITIAL, 'text'), (TRAILING, binary)))
-        got = dict(call.initial_metadata())
-        self.assertEqual(got[INITIAL], 'text')
-        self.assertEqual(got[TRAILING], binary)
+        self.assertEqual(dict(call.initial_metadata())[INITIAL], 'text')
+        self.assertNotIn(TRAILING, dict(call.initial_metadata()))
+        self.assertEqual(dict(call.trailing_metadata())[TRAILING], binary)
         call = self.duplex(iter([self.want(1)]), timeout=PATIENCE_S,
                            metadata=((INITIAL, 'text'), (TRAILING, binary)))
         self.assertEqual(len(list(call)), 1)
@@ -139,6 +139,17 @@ class GrpcTest(unittest.TestCase):
                 code=2, message='no'))]), timeout=PATIENCE_S)))
         self.assertEqual(error.code(), grpc.StatusCode.UNKNOWN)
         self.assertEqual(error.details(), 'no')
+
+    def test_status_details(self):
+        details = bytes(range(256))
+        error = self.failure(lambda: self.unary(
+            self.pb.SimpleRequest(response_status=self.pb.EchoStatus(
+                code=9, message='no')), timeout=PATIENCE_S,
+            metadata=(('x-test-status-details-bin', details),)))
+        self.assertEqual(error.code(), grpc.StatusCode.FAILED_PRECONDITION)
+        self.assertEqual(
+            dict(error.trailing_metadata())['grpc-status-details-bin'],
+            details)
 
     def test_unimplemented(self):
         for path in (SERVICE + 'UnimplementedCall', SERVICE + 'Nothing',

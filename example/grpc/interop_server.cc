@@ -23,6 +23,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/server.h"
 #include "glog/logging.h"
 
@@ -47,6 +48,8 @@ using grpc::testing::StreamingOutputCallResponse;
 
 constexpr std::string_view kInitial = "x-grpc-test-echo-initial";
 constexpr std::string_view kTrailing = "x-grpc-test-echo-trailing-bin";
+// What of a failed call's request becomes its status details.
+constexpr std::string_view kDetails = "x-test-status-details-bin";
 constexpr char kWait[] = "x-test-wait-for-cancellation";
 constexpr int kMaxResponse = 64 << 20;
 
@@ -55,9 +58,13 @@ void Print(const std::string& line) {
   std::fflush(stdout);
 }
 
-void Echo(std::string_view name, RpcServerController* controller) {
-  if (const auto value = controller->GetRequestMetadata().Get(name)) {
-    controller->AddResponseMetadata(name, *value);
+void EchoMetadata(RpcServerController* controller) {
+  const flare::Metadata& metadata = controller->GetRequestMetadata();
+  if (const auto value = metadata.Get(kInitial)) {
+    controller->AddResponseMetadata(kInitial, *value);
+  }
+  if (const auto value = metadata.Get(kTrailing)) {
+    controller->AddResponseTrailer(kTrailing, *value);
   }
 }
 
@@ -89,6 +96,9 @@ bool WaitAsAsked(RpcServerController* controller) {
 
 bool FailAsAsked(const EchoStatus& status, RpcServerController* controller) {
   if (status.code() == 0) return false;
+  if (const auto details = controller->GetRequestMetadata().Get(kDetails)) {
+    controller->AddResponseMetadata(flare::kGrpcStatusDetails, *details);
+  }
   controller->SetFailed(StatusFromGrpc(static_cast<GrpcCode>(status.code())),
                         status.message());
   return true;
@@ -112,8 +122,7 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
 
   void UnaryCall(const SimpleRequest& request, SimpleResponse* response,
                  RpcServerController* controller) override {
-    Echo(kInitial, controller);
-    Echo(kTrailing, controller);
+    EchoMetadata(controller);
     if (!WaitAsAsked(controller)) return;
     if (FailAsAsked(request.response_status(), controller)) return;
     if (request.response_compressed().value()) {
@@ -142,11 +151,10 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
   void FullDuplexCall(StreamReader<StreamingOutputCallRequest> reader,
                       StreamWriter<StreamingOutputCallResponse> writer,
                       RpcServerController* controller) override {
-    Echo(kInitial, controller);
+    EchoMetadata(controller);
     for (const StreamingOutputCallRequest& request : reader) {
       if (!Answer(request, &writer, controller)) return;
     }
-    Echo(kTrailing, controller);  // Behind the first message: with the status.
     writer.Close();
   }
 

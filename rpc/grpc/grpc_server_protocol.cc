@@ -51,6 +51,18 @@ struct GrpcTicket {
   PayloadFormat format = PayloadFormat::kProtobuf;
 };
 
+// Names and values as fields. Null: there are none.
+std::vector<std::pair<std::string, std::string>> GrpcEntriesOf(
+    const Metadata* metadata) {
+  std::vector<std::pair<std::string, std::string>> entries;
+  if (metadata == nullptr) return entries;
+  ForEachGrpcField(*metadata,
+                   [&](std::string_view name, std::string_view value) {
+                     entries.emplace_back(name, value);
+                   });
+  return entries;
+}
+
 // What no other protocol begins with.
 constexpr std::size_t kDistinctive = 4;  // "PRI "
 
@@ -76,6 +88,7 @@ class GrpcServerProtocol final : public ServerProtocol,
             .compressions = GrpcCompressions(),
             .attachment_compression = false,
             .unpacked_within_packet = true,
+            .trailers = true,
             .translates_codes = true,
             .streams_share = true};
   }
@@ -610,13 +623,8 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
       text = "the response exceeds 4 GiB";
     }
   }
-  std::vector<std::pair<std::string, std::string>> entries;
-  if (response.metadata != nullptr) {
-    ForEachGrpcField(*response.metadata,
-                     [&](std::string_view name, std::string_view value) {
-                       entries.emplace_back(name, value);
-                     });
-  }
+  const auto entries = GrpcEntriesOf(response.metadata);
+  const auto trailers = GrpcEntriesOf(response.trailers);
   const std::vector<Http2Field> metadata = GrpcFieldsOf(entries);
   ScopedLock guard(lock_);
   Stream* const stream = Find(ticket.stream);
@@ -627,7 +635,7 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
   if (status == STATUS_SUCCESS) {
     SendHead(stream, response.compression, metadata);
     session_->SendData(stream, std::move(message));
-    SendStatus(stream, status, {}, {});
+    SendStatus(stream, status, {}, GrpcFieldsOf(trailers));
   } else {
     SendStatus(stream, status, text, metadata);
   }

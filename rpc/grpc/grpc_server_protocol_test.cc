@@ -232,11 +232,14 @@ TEST_F(GrpcServerProtocolTest, CutsUnaryRequests) {
   OutboundResponse response;
   response.body = CreateBufferSlow("reply");
   response.metadata = &metadata;
+  Metadata trailers;
+  ASSERT_TRUE(trailers.Add("cost", "3").ok());
+  response.trailers = &trailers;
   Answer(std::move(response));
   EXPECT_EQ(stream.head,
             ":status=200;content-type=application/grpc;answer-bin=AAE;\n\n");
   EXPECT_EQ(stream.data, std::string("\0\0\0\0\5reply", 10));
-  EXPECT_EQ(stream.trailers, "grpc-status=0;");
+  EXPECT_EQ(stream.trailers, "grpc-status=0;cost=3;");
   EXPECT_TRUE(stream.ended);
   EXPECT_FALSE(stream.reset);
 }

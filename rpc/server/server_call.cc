@@ -493,10 +493,12 @@ bool ServerCall::BeginStream() {
   if (request_->metadata != nullptr) [[unlikely]] {
     controller_.ForMetadata().request = std::move(*request_->metadata);
   }
-  stream_->SetMetadataSource([this]() -> Metadata* {
-    return controller_.metadata_ != nullptr ? &controller_.metadata_->response
-                                            : nullptr;
-  });
+  stream_->SetMetadataSource(
+      [this](StreamWire::MetadataPlace place) -> Metadata* {
+        if (controller_.metadata_ == nullptr) return nullptr;
+        if (place == StreamWire::MetadataPlace::kTrailing) JoinTrailers();
+        return &controller_.metadata_->response;
+      });
   messages_.Acquire(*method_);
   request_bytes_ = 0;
   if (method_->descriptor->client_streaming()) return true;

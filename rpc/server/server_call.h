@@ -134,7 +134,8 @@ class ServerCall final : public fiber::Task,
   flare::Status FillResponse(OutboundResponse* response);
   flare::Status FitToCaller(OutboundResponse* response);
   void CompressForCaller(OutboundResponse* response) const;
-  void TakeMetadata(OutboundResponse* response) const;
+  void TakeMetadata(OutboundResponse* response);
+  void JoinTrailers();
   // `last`: the call ends with it.
   void Respond(bool last);
   flare::Status TryToFill(OutboundResponse* response);

@@ -1,5 +1,6 @@
 // What calls receive and answer: bytes into messages, and back.
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -28,12 +29,12 @@ void DropAttachment(std::string_view protocol, OutboundResponse* response) {
   response->attachment.Clear();
 }
 
-void NoteDroppedMetadata(std::string_view protocol, std::size_t entries) {
+void NoteDroppedMetadata(std::size_t entries, const std::string& why) {
   static LogThrottle throttle;
   if (const auto left_out = throttle.Admit()) {
     LOG(WARNING) << "a response is sent without its metadata, "
-                 << CountOf(entries, "value") << ": " << protocol
-                 << " doesn't carry any" << LogThrottle::Note(*left_out);
+                 << CountOf(entries, "value") << ": " << why
+                 << LogThrottle::Note(*left_out);
   }
 }
 
@@ -126,13 +127,40 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
   return FitToCaller(response);
 }
 
-void ServerCall::TakeMetadata(OutboundResponse* response) const {
-  const Metadata& metadata = controller_.metadata_->response;
+void ServerCall::TakeMetadata(OutboundResponse* response) {
+  Metadata& metadata = controller_.metadata_->response;
+  if (const Metadata& trailing = controller_.metadata_->trailing;
+      !trailing.empty()) {
+    // The caller's limits are those of both together.
+    if (protocol_->traits().trailers && !controller_.Failed() &&
+        metadata.size() + trailing.size() <= Metadata::kMaxEntries &&
+        metadata.byte_size() + trailing.byte_size() <= Metadata::kMaxBytes) {
+      response->trailers = &trailing;
+    } else {
+      JoinTrailers();
+    }
+  }
   if (metadata.empty()) return;
   if (protocol_->traits().metadata) {
     response->metadata = &metadata;
   } else {
-    NoteDroppedMetadata(protocol_->name(), metadata.size());
+    NoteDroppedMetadata(metadata.size(),
+                        std::string(protocol_->name()) + " doesn't carry any");
+  }
+}
+
+// Where there is one place for all metadata. What exceeds the limits is
+// dropped.
+void ServerCall::JoinTrailers() {
+  RpcServerController::CallMetadata& all = *controller_.metadata_;
+  if (all.trailing.empty()) return;
+  std::size_t dropped = 0;
+  for (const auto [name, value] : all.trailing) {
+    if (!all.response.Add(name, value).ok()) ++dropped;
+  }
+  all.trailing.Clear();
+  if (dropped != 0) {
+    NoteDroppedMetadata(dropped, "with its trailers it exceeds the limits");
   }
 }
 

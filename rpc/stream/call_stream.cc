@@ -136,7 +136,8 @@ void CallStream::AddObserver(MessageObserver observer) {
   };
 }
 
-void CallStream::SetMetadataSource(Function<Metadata*()> source) {
+void CallStream::SetMetadataSource(
+    Function<Metadata*(StreamWire::MetadataPlace)> source) {
   ScopedLock guard(lock_);
   metadata_source_ = std::move(source);
 }
@@ -372,7 +373,8 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool last,
 
 // What the server's method has for the client by now.
 void CallStream::PutMetadata(StreamWire::MetadataPlace place) {
-  Metadata* const metadata = metadata_source_ ? metadata_source_() : nullptr;
+  Metadata* const metadata =
+      metadata_source_ ? metadata_source_(place) : nullptr;
   if (metadata == nullptr || metadata->empty()) [[likely]]
     return;
   if (wire_->AddMetadata(place, *metadata)) metadata->Clear();
@@ -383,7 +385,8 @@ void CallStream::PutMetadataLast(After* after) {
   if (!metadata_source_) return;
   PutMetadata(StreamWire::MetadataPlace::kTrailing);
   if (!sent_) PutMetadata(StreamWire::MetadataPlace::kInitial);
-  if (const Metadata* const rest = metadata_source_()) {
+  if (const Metadata* const rest =
+          metadata_source_(StreamWire::MetadataPlace::kTrailing)) {
     after->dropped_metadata = rest->size();
   }
 }

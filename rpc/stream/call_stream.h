@@ -92,7 +92,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // is; null, for none, is fine. Asked for with the first message and at the
   // end, by who writes, and not after Finish() or Detach(). What is sent is
   // taken out.
-  void SetMetadataSource(Function<Metadata*()> source);
+  void SetMetadataSource(Function<Metadata*(StreamWire::MetadataPlace)> source);
 
   // --- Messages. They block the fiber (or thread). ---
 
@@ -261,7 +261,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   std::unique_ptr<Metadata> metadata_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<Metadata> metadata_copy_ FLARE_GUARDED_BY(lock_);
   int metadata_parts_ FLARE_GUARDED_BY(lock_) = 0;
-  Function<Metadata*()> metadata_source_ FLARE_GUARDED_BY(lock_);
+  Function<Metadata*(StreamWire::MetadataPlace)> metadata_source_
+      FLARE_GUARDED_BY(lock_);
 };
 
 }  // namespace rpc

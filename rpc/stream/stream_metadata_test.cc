@@ -106,6 +106,24 @@ TEST_P(StreamMetadataTest, ComesWithAFailure) {
   EXPECT_EQ(Received("retry-after"), "7");
 }
 
+TEST_P(StreamMetadataTest, TrailersWaitForTheEnd) {
+  service_.on_echo = [&](StreamReader<Number> reader,
+                         StreamWriter<Number> writer,
+                         RpcServerController* controller) {
+    EXPECT_TRUE(controller->AddResponseTrailer("late", "1"));
+    EXPECT_TRUE(writer.Write(MakeNumber(1)));
+    while (reader.Read()) continue;
+    writer.Close();
+  };
+  auto [reader, writer] = stub_.Echo(&controller_);
+  EXPECT_TRUE(writer.Write(MakeNumber(1)));
+  EXPECT_TRUE(reader.Read());
+  EXPECT_EQ(Received("late"), "-");
+  writer.Close();
+  EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
+  EXPECT_EQ(Received("late"), "1");
+}
+
 TEST_P(StreamMetadataTest, ComesWithTheReplyToAStream) {
   service_.on_sum = [&](StreamReader<Number> reader, Number* response,
                         RpcServerController* controller) {
