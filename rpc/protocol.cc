@@ -13,10 +13,10 @@ std::string SizeLimitText(std::string_view what, std::uint64_t size,
   return text;
 }
 
-std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
-                                  std::string* scratch) {
-  if (in.FirstContiguous().size() < size) scratch->resize(size);
-  return in.Peek(size, scratch->data());
+std::string_view CopyPrefix(const Buffer& in, std::size_t size,
+                            std::string* scratch) {
+  scratch->resize(size);
+  return {scratch->data(), in.CopyTo(scratch->data(), size)};
 }
 
 }  // namespace flare::rpc

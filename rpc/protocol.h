@@ -152,10 +152,19 @@ enum class ParseResult {
   kClose,
 };
 
+// The first `size` bytes of `in` (which has them), copied to *scratch.
+std::string_view CopyPrefix(const Buffer& in, std::size_t size,
+                            std::string* scratch);
+
 // For protocols: the first `size` bytes of `in` (which has them) in one piece,
 // where they are if they lie in one block, else copied to *scratch.
-std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
-                                  std::string* scratch);
+inline std::string_view ContiguousPrefix(const Buffer& in, std::size_t size,
+                                         std::string* scratch) {
+  const std::string_view first = in.FirstContiguous();
+  if (first.size() < size) [[unlikely]]
+    return CopyPrefix(in, size, scratch);
+  return {first.data(), size};
+}
 
 }  // namespace flare::rpc
 

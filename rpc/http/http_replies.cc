@@ -32,18 +32,26 @@ void AppendConnection(const HttpTicket& ticket, BufferBuilder* out) {
   }
 }
 
-// The last fields, and the end of the head.
-void AppendEnd(const HttpTicket& ticket, std::uint64_t content_length,
-               BufferBuilder* out) {
-  out->Append("Content-Length: ");
-  AppendDecimal(content_length, out);
-  out->Append("\r\n");
-  AppendConnection(ticket, out);
-  out->Append("\r\n");
-}
 void AppendEndWithoutLength(const HttpTicket& ticket, BufferBuilder* out) {
   AppendConnection(ticket, out);
   out->Append("\r\n");
+}
+
+// The last fields, and the end of the head. In one piece, as each reply has it.
+void AppendEnd(const HttpTicket& ticket, std::uint64_t content_length,
+               BufferBuilder* out) {
+  constexpr std::string_view kName = "Content-Length: ";
+  constexpr std::string_view kEnd = "\r\n\r\n";
+  constexpr std::size_t kMostDigits = 20;
+  const bool says_more = ticket.close || ticket.keep_alive;
+  char* const begin =
+      out->DataWithRoom(kName.size() + kMostDigits + kEnd.size());
+  char* at = begin + kName.copy(begin, kName.size());
+  at = std::to_chars(at, at + kMostDigits, content_length).ptr;
+  kEnd.copy(at, kEnd.size());
+  at += says_more ? kEnd.size() / 2 : kEnd.size();
+  out->MarkWritten(static_cast<std::size_t>(at - begin));
+  if (says_more) AppendEndWithoutLength(ticket, out);
 }
 
 // What a success begins with, up to the value of Rpc-SeqNo.

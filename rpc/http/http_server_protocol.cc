@@ -151,6 +151,7 @@ class HttpServerProtocol final : public ServerProtocol,
   std::unique_ptr<HttpServerStreams> streams_;
 
   // What follows belongs to the reader.
+  std::string single_;  // the latest unary method called
   HttpHeadMemo heads_{PeekRequestHead};
   bool spoken_ = false;          // there was a message before
   bool stopped_ = false;         // what comes is no longer read
@@ -376,9 +377,12 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
 // Replies in parts need a place, whatever their Rpc-SeqNo.
 void HttpServerProtocol::PrepareForStream(InboundRequest* request) {
   if (request->reject_status != STATUS_SUCCESS ||
-      sink()->KindOfMethod(request->head.method) != MethodKind::kStreaming) {
+      request->head.method == single_) {
     return;
   }
+  const MethodKind kind = sink()->KindOfMethod(request->head.method);
+  if (kind == MethodKind::kUnary) single_ = request->head.method;
+  if (kind != MethodKind::kStreaming) return;
   TicketOf(request).ordered = true;
   if (streams_ == nullptr) {
     streams_ =

@@ -66,7 +66,7 @@ class FlareServerProtocol final
         FramedServerProtocol::Cut(in, request, need, error);
     if (result != CutResult::kMessage) return result;
     const std::string_view bytes = MetaOf<FlareFrame>(request);
-    if (!IsStreamMeta(bytes)) [[likely]]
+    if (IsPlainlySingle(bytes) || !IsStreamMeta(bytes)) [[likely]]
       return result;
     RpcMeta meta;
     // What is malformed is refused by Parse().
@@ -100,8 +100,10 @@ class FlareServerProtocol final
     meta.has_response = true;
     meta.status = response.status;
     std::string scratch;
-    meta.description =
-        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
+    if (!response.description.empty()) [[unlikely]] {
+      meta.description =
+          AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
+    }
     SetCompression(response.compression, response.attachment_compressed,
                    !response.attachment.empty(), &meta);
     meta.metadata.written = response.metadata;
@@ -211,7 +213,7 @@ class FlareClientProtocol final
         FramedClientProtocol::Cut(in, response, need, error);
     if (result != CutResult::kMessage) return result;
     const std::string_view bytes = MetaOf<FlareFrame>(response);
-    if (!IsStreamMeta(bytes)) [[likely]]
+    if (IsPlainlySingle(bytes) || !IsStreamMeta(bytes)) [[likely]]
       return result;
     RpcMeta meta;
     if (!DecodeRpcMeta(bytes, &meta).empty()) return result;

@@ -87,6 +87,26 @@ struct RpcMeta {
 // false for what is malformed.
 [[nodiscard]] bool IsStreamMeta(std::string_view bytes);
 
+// True only if it isn't of a stream; false where IsStreamMeta() must look. Of
+// the shape that calls of one message and their replies mostly have: a
+// correlation id, a short request_meta or response_meta, and the method's type.
+[[nodiscard]] inline bool IsPlainlySingle(std::string_view bytes) {
+  std::size_t at = 1;
+  const auto byte = [&bytes, &at](std::size_t i) {
+    return static_cast<std::uint8_t>(bytes[at + i]);
+  };
+  if (bytes.size() < 6 || bytes[0] != 0x08) return false;
+  while (byte(0) >= 0x80) {
+    if (++at + 5 > bytes.size()) return false;
+  }
+  ++at;
+  const std::size_t size = byte(1);
+  if ((byte(0) != 0x2a && byte(0) != 0x32) || size >= 0x80) return false;
+  at += 2 + size;
+  return at + 2 <= bytes.size() && byte(0) == 0x38 &&
+         byte(1) == kMethodTypeSingle;
+}
+
 // No encoding of the meta has more bytes; quicker to say than how many it has.
 std::size_t RpcMetaBound(const RpcMeta& meta);
 

@@ -217,6 +217,25 @@ TEST(RpcMeta, LaterFieldsWinAndSubmessagesMerge) {
   EXPECT_EQ(meta.method_type, kMethodTypeStream);
 }
 
+TEST(RpcMeta, OrdinaryCallsArePlainlySingle) {
+  auto meta = RequestMeta("example.protobuf_echo.EchoService.Echo");
+  for (std::uint64_t id : {1ull, 127ull, 128ull, 1ull << 40, ~0ull}) {
+    meta.correlation_id = id;
+    EXPECT_TRUE(IsPlainlySingle(Encode(meta))) << id;
+  }
+  RpcMeta reply;
+  reply.correlation_id = 300;
+  reply.method_type = kMethodTypeSingle;
+  reply.has_response = true;
+  EXPECT_TRUE(IsPlainlySingle(Encode(reply)));
+  meta.method_type = kMethodTypeStream;
+  EXPECT_FALSE(IsPlainlySingle(Encode(meta)));
+  const std::string bytes = Encode(reply);
+  for (std::size_t n = 0; n != bytes.size(); ++n) {
+    EXPECT_FALSE(IsPlainlySingle(std::string_view(bytes).substr(0, n))) << n;
+  }
+}
+
 // --- against protobuf's own code -------------------------------------------
 
 class RpcMetaRandom : public testing::MetaRandom {
@@ -270,6 +289,7 @@ class RpcMetaRandom : public testing::MetaRandom {
   }
 
   static bool Decodes(const std::string& bytes, const Reference* same) {
+    EXPECT_FALSE(IsPlainlySingle(bytes) && IsStreamMeta(bytes));
     RpcMeta meta;
     const bool valid = DecodeRpcMeta(bytes, &meta).empty();
     if (!valid || same == nullptr) return valid;
@@ -290,6 +310,8 @@ TEST_F(RpcMetaRandom, BothCodecsAgreeOnValidMetas) {
     ASSERT_EQ(DecodeRpcMeta(bytes, &meta), "");
     ExpectSame(meta, reference);
     ASSERT_EQ(meta.method_type, reference.method_type());
+    ASSERT_EQ(IsStreamMeta(bytes), meta.method_type == kMethodTypeStream);
+    ASSERT_FALSE(IsPlainlySingle(bytes) && IsStreamMeta(bytes));
     ASSERT_EQ(Encode(meta), bytes) << reference.DebugString();
   }
 }
