@@ -107,9 +107,14 @@ TEST_F(ClientGrpcTest, NoCallFailsWhenAServerStops) {
   other.AddService(&other_service);
   other.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
   ASSERT_TRUE(other.Start());
+  // One connection to each: none is new, and unknown to the server, when that
+  // stops.
+  RpcChannel::Options options;
+  options.max_connections_per_server = 1;
   RpcChannel both;
-  ASSERT_TRUE(both.Open("grpc://" + endpoint().ToString() + "," +
-                        other.endpoint().ToString()));
+  ASSERT_TRUE(both.Open(
+      "grpc://" + endpoint().ToString() + "," + other.endpoint().ToString(),
+      options));
   std::atomic<bool> stopped{false};
   std::atomic<int> served{0};
   service().on_call = [&](TestCall call) {
