@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <mutex>
 #include <new>
@@ -140,14 +141,40 @@ class RefreshGate {
 struct Entry {
   std::string name;
   bool literal = false;
+  std::uint32_t weight = 1;
   std::vector<Endpoint> endpoints;
   flare::Status unknown;  // Why there are none, if that may change.
 };
 
+// "weight=3"; nothing: it is something else.
+std::optional<std::uint32_t> ReadWeight(std::string_view text) {
+  constexpr std::string_view kName = "weight=";
+  if (!text.starts_with(kName)) return std::nullopt;
+  text.remove_prefix(kName.size());
+  std::uint16_t weight = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), weight);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return weight;
+}
+
 Expected<Entry, flare::Status> ReadEntry(std::string_view text,
                                          std::string_view whole) {
   Entry entry;
-  entry.name = std::string(Trim(text));
+  const std::size_t mark = text.find(';');
+  entry.name = std::string(Trim(text.substr(0, mark)));
+  if (mark != std::string_view::npos) {
+    const std::optional<std::uint32_t> weight =
+        ReadWeight(Trim(text.substr(mark + 1)));
+    if (!weight) {
+      return Invalid("server \"" + std::string(Trim(text)) +
+                     "\" may have a number from 0 to 65535 behind it, as in "
+                     "10.0.0.1:5567;weight=3, and nothing else");
+    }
+    entry.weight = *weight;
+  }
   if (entry.name.empty()) {
     return Invalid("there is an empty server in the list \"" +
                    std::string(whole) + '"');
@@ -201,7 +228,7 @@ class ListResolution final
     std::vector<Peer> peers;
     for (const Entry& entry : entries_) {
       for (const Endpoint& endpoint : entry.endpoints) {
-        Peer peer{endpoint, entry.name};
+        Peer peer{endpoint, entry.name, entry.weight};
         if (std::none_of(peers.begin(), peers.end(), [&](const Peer& p) {
               return p.endpoint == endpoint;
             })) {

@@ -2,7 +2,8 @@
 //
 // Chosen by the part before '+' of a channel's `override_nslb` ("list+rr").
 // Known from the start: "list", a comma-separated list of 1.2.3.4:5, [::1]:5,
-// unix:/path and host:5. Others can be added with RegisterNameResolver before
+// unix:/path and host:5, each with a weight behind it if it is not 1, as in
+// "10.0.0.1:5;weight=3". Others can be added with RegisterNameResolver before
 // the channels that need them are opened.
 
 #ifndef FLARE_RPC_NAME_RESOLVER_H_
@@ -27,8 +28,14 @@ namespace flare::rpc {
 struct Peer {
   Endpoint endpoint;
   std::string host;  // As it was named; HTTP states it in its Host field.
+  // For load balancers that heed it: its share of the calls, as others' weights
+  // go. 0: it has no share with "wrr" and "random".
+  std::uint32_t weight = 1;
 
-  friend bool operator==(const Peer&, const Peer&) = default;
+  // The same server, whatever its weight.
+  friend bool operator==(const Peer& a, const Peer& b) {
+    return a.endpoint == b.endpoint && a.host == b.host;
+  }
 };
 
 // What one address stands for, now and later. Thread-safe. Nothing may throw:

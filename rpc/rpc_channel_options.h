@@ -22,6 +22,7 @@
 
 #include "flare/io/tls_options.h"
 #include "flare/rpc/connection_kind.h"
+#include "flare/rpc/health_options.h"
 
 namespace flare {
 
@@ -35,7 +36,8 @@ struct RpcChannelOptions {
   // with STATUS_IO_ERROR; over HTTP that call itself does so, too.
   // 0: --flare_rpc_channel_max_packet_size.
   std::size_t maximum_packet_size = 0;
-  // "resolver+balancer" instead of the default "list+rr".
+  // "resolver+balancer" instead of the default "list+rr" (name_resolver.h,
+  // load_balancer.h).
   std::string override_nslb = {};
 
   // --- Calls ---
@@ -84,6 +86,8 @@ struct RpcChannelOptions {
   // Host names are looked up again after so long, by the resolver "list".
   // --flare_name_resolver_update_interval_seconds
   std::optional<std::chrono::nanoseconds> name_update_interval = {};
+  // When servers of several are left alone for a while.
+  HealthOptions health = {};
   // The connections that the channel shares with others. Null: the pool of the
   // process, ConnectionPool::Default().
   std::shared_ptr<ConnectionPool> pool = nullptr;

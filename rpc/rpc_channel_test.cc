@@ -88,7 +88,7 @@ TEST_F(RpcChannelTest, UnusableOverrides) {
         Has(Refusal(uri, {.override_nslb = nslb}), "resolver+balancer"));
   }
   EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "etcd+rr"}), "known are "));
-  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "list+wrr"}), "known are "));
+  EXPECT_TRUE(Has(Refusal(uri, {.override_nslb = "list+magic"}), "known are "));
   EXPECT_EQ(Refusal(uri, {.override_nslb = "list+rr"}), "");
 }
 

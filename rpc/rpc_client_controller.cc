@@ -15,6 +15,8 @@
 #include <sched.h>
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/cpu.h"
@@ -72,6 +74,11 @@ RpcClientController::Bytes& RpcClientController::ForBytes() {
   return *bytes_;
 }
 
+void RpcClientController::SetBalancingKey(std::string_view key) {
+  ForBytes().balancing_key = std::hash<std::string_view>()(key);
+  ForBytes().has_balancing_key = true;
+}
+
 void RpcClientController::DropBytes() {
   if (bytes_ == nullptr) return;
   bytes_->Clear();
@@ -105,6 +112,7 @@ void RpcClientController::Bytes::Clear() {
   request_raw_bytes.Clear();
   request_metadata.Clear();
   ClearKeeping(&metadata_error);
+  has_balancing_key = false;
   if (stream != nullptr && !stream_has_reader) stream->Cancel();
   stream = nullptr;
 }

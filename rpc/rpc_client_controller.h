@@ -171,6 +171,16 @@ class RpcClientController final : public google::protobuf::RpcController {
     return bytes().request_attachment;
   }
 
+  // Calls with the same key go to the same server where the channel's load
+  // balancer is "chash" (load_balancer.h). Until Reset().
+  void SetBalancingKey(std::string_view key);
+  // A hash of it; nullptr: there is none.
+  const std::uint64_t* balancing_key() const {
+    return bytes_ != nullptr && bytes_->has_balancing_key
+               ? &bytes_->balancing_key
+               : nullptr;
+  }
+
   // Sends an entry along with the request (metadata.h). What Metadata::Add()
   // refuses fails the call with STATUS_NOT_SUPPORTED and its text, and so does
   // metadata over a protocol that can't carry it.
@@ -325,6 +335,8 @@ class RpcClientController final : public google::protobuf::RpcController {
     std::unique_ptr<Metadata> response_metadata;  // Null: none.
     RefPtr<rpc::CallStream> stream;
     RefPtr<rpc::CallStream> cancelable_stream;  // In cancelable_, or was there.
+    std::uint64_t balancing_key = 0;
+    bool has_balancing_key = false;
     bool stream_has_one_message = false;
     bool stream_has_reader = false;
 

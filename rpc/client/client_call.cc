@@ -60,7 +60,7 @@ namespace {
 constexpr std::uint32_t kMaxChances = 1000;  // Counted in 16 bits.
 // Connections that may turn a call away, as their servers stop.
 constexpr int kMaxTurns = 8;
-constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint32_t>::max();
+constexpr std::size_t kMaxAttempts = std::numeric_limits<std::uint16_t>::max();
 
 // Failures that would be the same everywhere, or after which there is no time
 // or no wish to go on.
@@ -186,11 +186,10 @@ void ClientCall::Begin(const Arguments& arguments,
   controller_->ClearOutcome();
   const std::int64_t now = NowNs();
   controller_->started_ns_ = now;
-  attempts_left_ = static_cast<std::uint32_t>(
+  attempts_left_ = static_cast<std::uint16_t>(
       std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
   parts_sent_ = false;
   choice_ = Route::Choice();
-  refusals_ = 0;
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
   const std::optional<std::int64_t> deadline = controller_->DeadlineFrom(now);
@@ -272,6 +271,8 @@ bool ClientCall::FinishAttempt() {
   timer_armed_ = false;
   controller_->EndAttempt(this);  // [CA3]
   Evaluate();
+  if (choice_.counted()) [[unlikely]]
+    EndCounted();
   if (connection_ != nullptr) {
     if (outcome_ != Outcome::kReply) [[unlikely]]
       AbandonRequest();
@@ -296,6 +297,19 @@ bool ClientCall::FinishAttempt() {
   return false;
 }
 
+// Tells the load balancer and who watches over the server's health. A deadline
+// before which nothing could be sent says nothing of an established connection.
+void ClientCall::EndCounted() {
+  const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
+  const std::int64_t began_ns =
+      sent_ns != 0 ? sent_ns : controller_->started_ns_;
+  const std::int64_t ended_ns =
+      outcome_ == Outcome::kReply && received_ns_ != 0 ? received_ns_ : NowNs();
+  Route::End(&choice_, controller_->error_code_,
+             outcome_ == Outcome::kTimer && sent_ns != 0,
+             std::max<std::int64_t>(0, ended_ns - began_ns));
+}
+
 // The protocol may tell the server that nobody waits for the reply.
 void ClientCall::AbandonRequest() {
   if (id_ == 0) return;
@@ -317,7 +331,7 @@ bool ClientCall::DecideRetry() {
   }
   // Nothing was sent: that was no attempt yet.
   if (turned_away_ && outcome_ == Outcome::kFailed &&
-      ++refusals_ <= kMaxTurns) {
+      ++choice_.refusals <= kMaxTurns) {
     ++attempts_left_;
   } else if (kept_ && outcome_ == Outcome::kFailed &&
              UseFailOver(controller_->error_code_)) {
@@ -334,9 +348,10 @@ bool ClientCall::DecideRetry() {
 bool ClientCall::UseFailOver(int code) {
   if (code != STATUS_FAIL_TO_CONNECT) return false;
   if (WaitsForReady()) return true;
-  const std::uint32_t chances = std::clamp(choice_.peers, 2U, kMaxChances);
-  if (refusals_ + 1U >= chances || !route_->Hopeful()) return false;
-  ++refusals_;
+  const std::uint32_t chances =
+      std::clamp(std::uint32_t{choice_.peers}, 2U, kMaxChances);
+  if (choice_.refusals + 1U >= chances || !route_->Hopeful()) return false;
+  ++choice_.refusals;
   return true;
 }
 

@@ -108,6 +108,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[nodiscard]] bool FinishAttempt();
   bool WaitsForReady() const;
   [[gnu::cold, gnu::noinline]] void AbandonRequest();
+  [[gnu::noinline]] void EndCounted();
   std::int64_t Patience() const;
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);
@@ -163,10 +164,22 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // is constant while it runs; what is of the attempt is written by its issuer,
   // which starts it, or by its completer.
   Outcome outcome_ = Outcome::kNone;  // The completer's.
-  bool timer_armed_ = false;
+  // The issuer's, and then the owner's.
+  bool timer_armed_ : 1 = false;
+  bool attachment_compressed_ : 1 = false;
+  // route_ is counted: only if there may be another attempt.
+  bool route_kept_ : 1 = false;
+  // body_ and attachment_ were moved into the request.
+  bool parts_sent_ : 1 = false;
+  // body_ and attachment_ are kept, though this may be the last attempt: the
+  // connection isn't established, and another one may be needed.
+  bool kept_ : 1 = false;
+  bool turned_away_ : 1 = false;           // See TakeBack().
   std::atomic<std::uint32_t> holders_{0};  // Of the attempt.
   std::uint32_t id_ = 0;
-  std::uint32_t attempts_left_ = 0;
+  std::uint16_t attempts_left_ = 0;
+  PayloadFormat format_{};  // The route's, which may be gone at the end.
+  CompressionAlgorithm compression_ : 8 = CompressionAlgorithm::kNone;
   RpcClientController* controller_ = nullptr;
   google::protobuf::Message* response_ = nullptr;
   google::protobuf::Closure* done_ = nullptr;
@@ -180,20 +193,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
     // context, in which `done` runs; null if there is none.
     fiber::ExecutionContext* context_;
   };
-  flare::Status failure_;   // The completer's.
-  PayloadFormat format_{};  // The route's, which may be gone at the end.
-  bool attachment_compressed_ : 1 = false;
-  // route_ is counted: only if there may be another attempt.
-  bool route_kept_ : 1 = false;
-  // body_ and attachment_ were moved into the request.
-  bool parts_sent_ : 1 = false;
-  // body_ and attachment_ are kept, though this may be the last attempt: the
-  // connection isn't established, and another one may be needed.
-  bool kept_ : 1 = false;
-  bool turned_away_ : 1 = false;  // See TakeBack().
-  std::uint16_t refusals_ = 0;    // Connections that could not be made.
-  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
-  Route::Choice choice_;  // The last attempt's.
+  flare::Status failure_;  // The completer's.
+  Route::Choice choice_;   // The last attempt's.
   std::int64_t deadline_ns_ = 0;
   Route* route_ = nullptr;
 

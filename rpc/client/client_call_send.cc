@@ -39,9 +39,9 @@ void ClientCall::SendRequest() {
     return FailTooLate();
   // A connection may close between Acquire and Insert; nothing was sent yet.
   for (int closed = 0;;) {
-    auto connection =
-        route_->Acquire(route_->connection_kind(),
-                        controller_->last_connection_, Patience(), &choice_);
+    auto connection = route_->Acquire(route_->connection_kind(),
+                                      controller_->last_connection_, Patience(),
+                                      controller_->balancing_key(), &choice_);
     if (!connection) {
       if (UseFailOver(connection.error().code())) continue;
       return FailUnsent(std::move(connection).error());

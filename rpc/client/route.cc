@@ -1,11 +1,14 @@
 #include "flare/rpc/client/route.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <string_view>
 #include <utility>
 
+#include "flare/base/clock.h"
+#include "flare/base/random.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/client_side.h"
@@ -85,6 +88,7 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
   auto load_balancer = NewLoadBalancer(balancer);
   if (!load_balancer) return Invalid(uri, load_balancer.error().message());
   route->balancer_ = *std::move(load_balancer);
+  route->group_ = std::make_shared<BackendGroup>(options.health);
   auto resolution = ResolveName(resolver, route->address_, &route->resolution_,
                                 options.name_update_interval);
   if (!resolution) {
@@ -101,17 +105,20 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
 
 template <class F>
 auto Route::WithTable(const F& f) {
-  if (const Table* table = FinalTable()) return f(*table);
+  if (Table* table = FinalTable()) return f(*table);
   const RefPtr<Table> table = CurrentTable();
   return f(*table);
 }
 
 Expected<ClientConnection*, flare::Status> Route::Acquire(
     ConnectionKind kind, const void* preferred, std::int64_t patience_ns,
-    Choice* choice) noexcept {
+    const std::uint64_t* key, Choice* choice) noexcept {
+  // The connection that it had got couldn't take it.
+  if (choice->counted()) [[unlikely]]
+    End(choice, STATUS_FAILED, false, -1);
   try {
-    return WithTable([&](const Table& table) {
-      return AcquireFrom(table, kind, preferred, patience_ns, choice);
+    return WithTable([&](Table& table) {
+      return AcquireFrom(table, kind, preferred, patience_ns, key, choice);
     });
   } catch (const std::bad_alloc&) {
     return flare::Status(STATUS_FAILED);
@@ -121,8 +128,9 @@ Expected<ClientConnection*, flare::Status> Route::Acquire(
 }
 
 Expected<ClientConnection*, flare::Status> Route::AcquireForStream(
-    std::int64_t patience_ns, Choice* choice) noexcept {
-  return Acquire(kForStream, nullptr, patience_ns, choice);
+    std::int64_t patience_ns, const std::uint64_t* key,
+    Choice* choice) noexcept {
+  return Acquire(kForStream, nullptr, patience_ns, key, choice);
 }
 
 bool Route::Hopeful() noexcept {
@@ -140,7 +148,7 @@ bool Route::Hopeful() noexcept {
   });
 }
 
-const Route::Table* Route::FinalTable() {
+Route::Table* Route::FinalTable() {
   // acquire: pairs with the release in CurrentTable [RT1].
   return final_table_.load(std::memory_order_acquire);
 }
@@ -170,7 +178,7 @@ RefPtr<Route::Table> Route::CurrentTable() {
 RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   // Peers() may already be of a later version; then the next call makes the
   // same table again, which does no harm.
-  const std::vector<Peer> peers = resolution_->Peers();
+  std::vector<Peer> peers = resolution_->Peers();
   auto table = MakeRefCounted<Table>();
   table->version = version;
   table->groups = fiber::GetSchedulingGroupCount();
@@ -181,6 +189,12 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
           group, {protocol_, peer, settings().connections}));
     }
   }
+  table->is_from_service = traits_.is_from_service;
+  table->balancer = balancer_;
+  table->group = group_;
+  table->backends = group_->Update(std::move(peers));
+  if (table->peers != 0) table->picker = balancer_->NewPicker(table->backends);
+  table->observes = table->picker != nullptr && table->picker->Observes();
   return table;
 }
 
@@ -203,15 +217,50 @@ flare::Status Route::NoPeer() const {
                        "no server is known for \"" + address_ + '"');
 }
 
-// The first one, from `first` on, that is likely to answer; or else that may
-// be; or else the one whose next attempt is due first.
+Admission Route::Admit(const Table& table, std::size_t number) {
+  return table.group->Admit(table.backends[number].state(), MixBits(ReadTsc()));
+}
+
+// The server that the balancer picks, or picks next if that one can't have the
+// call, or else one that follows.
+std::size_t Route::Pick(Table& table, std::size_t group, bool dedicated,
+                        const std::uint64_t* key, Choice* choice) {
+  constexpr std::uint32_t kPicks = 4;
+  PickedCall call;
+  if (key != nullptr) {
+    call.key = *key;
+    call.has_key = true;
+  }
+  std::size_t picked = 0;
+  while (call.refused != kPicks) {
+    picked = table.picker->Pick(call) % table.peers;
+    if (table.SetOf(picked, group)->Promising(dedicated)) {
+      const Admission admission = Admit(table, picked);
+      choice->probe = admission == Admission::kProbe;
+      if (admission != Admission::kRefused) return picked;
+    }
+    ++call.refused;
+    call.last_refused = picked;
+  }
+  return Choose(table, group, picked, dedicated, choice);
+}
+
+// The first one, from `first` on, that is likely to answer and is well; or else
+// that may be, and isn't ejected; or else, that is ejected; or else the one
+// whose next attempt is due first.
 std::size_t Route::Choose(const Table& table, std::size_t group,
-                          std::size_t first, bool dedicated) {
-  for (const bool promising : {true, false}) {
-    for (std::size_t i = 0; i != table.peers; ++i) {
-      const std::size_t number = (first + i) % table.peers;
-      const PeerConnections* const set = table.SetOf(number, group);
-      if (promising ? set->Promising(dedicated) : set->Hopeful()) return number;
+                          std::size_t first, bool dedicated, Choice* choice) {
+  choice->probe = 0;
+  for (const bool ejected : {false, true}) {
+    for (const bool promising : {true, false}) {
+      for (std::size_t i = 0; i != table.peers; ++i) {
+        const std::size_t number = (first + i) % table.peers;
+        const PeerConnections* const set = table.SetOf(number, group);
+        if (table.backends[number].state()->ejected() != ejected) continue;
+        if (promising ? set->Promising(dedicated) : set->Hopeful()) {
+          return number;
+        }
+      }
     }
   }
   std::size_t soonest = first;
@@ -226,29 +275,105 @@ std::size_t Route::Choose(const Table& table, std::size_t group,
 }
 
 Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
-    const Table& table, ConnectionKind kind, const void* preferred,
-    std::int64_t patience, Choice* choice) {
+    Table& table, ConnectionKind kind, const void* preferred,
+    std::int64_t patience, const std::uint64_t* key, Choice* choice) {
   if (table.peers == 0) return NoPeer();
   const std::size_t group =
       fiber::GetCurrentSchedulingGroupIndex() % table.groups;
-  // Of another table, maybe: then it is as good as any.
-  const std::size_t first =
-      (choice->peer == kNoPeer ? balancer_->Next(table.peers)
-                               : choice->peer + 1) %
-      table.peers;
-  const std::size_t taken =
-      table.peers == 1
-          ? first
-          : Choose(table, group, first, kind != ConnectionKind::kMultiplexed);
+  std::size_t taken = 0;
+  if (table.picker != nullptr) [[unlikely]] {
+    const bool dedicated = kind != ConnectionKind::kMultiplexed;
+    if (table.peers == 1) {
+      taken = table.picker->Pick({}) % table.peers;
+    } else if (choice->peer == kNoPeer) {
+      taken = Pick(table, group, dedicated, key, choice);
+    } else {
+      // Of another table, maybe: then it is as good as any.
+      taken =
+          Choose(table, group, (choice->peer + std::size_t{1}) % table.peers,
+                 dedicated, choice);
+    }
+  }
   choice->peer = static_cast<std::uint32_t>(taken);
-  choice->peers = static_cast<std::uint32_t>(table.peers);
+  choice->peers = std::min<std::size_t>(table.peers, 0x7fff) & 0x7fffU;
   PeerConnections* const set = table.SetOf(taken, group);
   if (kind == kForStream) {
     kind = traits_.streams_share || set->streams_can_share()
                ? ConnectionKind::kMultiplexed
                : ConnectionKind::kShort;
   }
-  return set->Acquire(preferred, patience, kind);
+  auto connection = set->Acquire(preferred, patience, kind);
+  if (table.picker != nullptr) [[unlikely]] {
+    Count(table, choice);
+    if (!connection) End(choice, connection.error().code(), false, -1);
+  }
+  return connection;
+}
+
+// The call is under way on its server.
+void Route::Count(Table& table, Choice* choice) {
+  table.Ref();
+  choice->table = &table;
+  table.backends[choice->peer].state()->Begin();
+  if (table.observes) table.picker->OnBegin(choice->peer);
+}
+
+namespace {
+
+// Connections have a back-off of their own, so failures to connect say nothing
+// here; nor does what the caller's side did.
+Verdict Judge(int status, bool silent, bool from_service) {
+  if (silent) return Verdict::kSilent;
+  if (from_service) return Verdict::kAnswered;
+  switch (status) {
+    case STATUS_FAIL_TO_CONNECT:
+    case STATUS_CHANNEL_SHUTDOWN:
+    case STATUS_TIMEOUT:
+    case STATUS_FAILED:
+    case STATUS_NO_PEER:
+    case STATUS_INVALID_CHANNEL:
+    case STATUS_NOT_SUPPORTED:
+      return Verdict::kNeutral;
+    case STATUS_IO_ERROR:
+    case STATUS_OVERLOADED:
+    case STATUS_OUT_OF_SERVICE:
+    case STATUS_MALFORMED_DATA:
+      return Verdict::kFailed;
+    default:
+      return Verdict::kAnswered;
+  }
+}
+
+}  // namespace
+
+void Route::End(Choice* choice, int status, bool silent,
+                std::int64_t latency_ns) noexcept {
+  const RefPtr<Table> table(adopt_ref, std::exchange(choice->table, nullptr));
+  const std::int64_t now = NowNs();
+  BackendGroup& group = *table->group;
+  group.End(table->backends[choice->peer].state(),
+            latency_ns < 0
+                ? Verdict::kNeutral
+                : Judge(status, silent, table->is_from_service(status)),
+            latency_ns, now, choice->probe != 0);
+  choice->probe = 0;
+  if (table->observes) {
+    table->picker->OnEnd(choice->peer,
+                         {status, std::chrono::nanoseconds(
+                                      std::max<std::int64_t>(0, latency_ns))});
+  }
+  if (!group.ReviewIsDue(now)) return;
+  try {
+    group.Review(now);
+  } catch (const std::bad_alloc&) {  // The next one has more calls to compare.
+  }
+  std::size_t usable = 0;
+  for (std::size_t i = 0; i != table->peers; ++i) {
+    // Connections of the first group stand for those of the others.
+    usable +=
+        !table->backends[i].state()->ejected() && table->SetOf(i, 0)->Hopeful();
+  }
+  group.NoteUsable(usable, table->peers);
 }
 
 }  // namespace flare::rpc

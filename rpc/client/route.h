@@ -20,6 +20,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/mutex.h"
 #include "flare/io/tls_context.h"
+#include "flare/rpc/balance/backend_group.h"
 #include "flare/rpc/client/client_defaults.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/connection_pool.h"
@@ -31,6 +32,9 @@
 namespace flare::rpc {
 
 class Route : public RefCounted<Route> {
+ private:
+  struct Table;
+
  public:
   // Reads "protocol://address". Fails with STATUS_INVALID_CHANNEL and a text;
   // may block while names are resolved. If it fails only because of hosts that
@@ -44,29 +48,43 @@ class Route : public RefCounted<Route> {
       std::numeric_limits<std::uint32_t>::max();
   // The number of a call's server, and how many there are.
   struct Choice {
+    // Where the call is counted, a reference, until End(); null: it isn't.
+    Table* table = nullptr;
     std::uint32_t peer = kNoPeer;
-    std::uint32_t peers = 0;
+    std::uint16_t peers : 15 = 0;  // Or more, if it is the greatest number.
+    std::uint16_t probe : 1 = 0;
+    std::uint16_t refusals = 0;  // The call's: connections not to be made.
+
+    bool counted() const { return table != nullptr; }
   };
 
   // A connection for one call (see PeerConnections::Acquire), which ends with
-  // ClientConnection::Release(). It leads to the server that the load balancer
-  // chooses; or, if there is one in *choice, to the one after that: so the
-  // attempts of a call go to different servers, whatever other calls do.
-  // Servers known to be down are passed over; if all are, it is the one that is
-  // tried again first, if that is before `patience_ns`. *choice is then the one
-  // taken, also if that fails. Fails with STATUS_NO_PEER, or as
-  // PeerConnections::Acquire does. Any thread in a running runtime. noexcept
-  // ends the process where a resolution or balancer throws: an exception would
-  // pass by all that belongs to the call.
+  // ClientConnection::Release() and, if the choice is counted, with End(). It
+  // leads to the server that the load balancer chooses; or, if there is one in
+  // *choice, to the one after that: so the attempts of a call go to different
+  // servers, whatever other calls do. Servers known to be down are passed over;
+  // if all are, it is the one that is tried again first, if that is before
+  // `patience_ns`. *choice is then the one taken, also if that fails. Fails
+  // with STATUS_NO_PEER, or as PeerConnections::Acquire does. Any thread in a
+  // running runtime. noexcept ends the process where a resolution or balancer
+  // throws: an exception would pass by all that belongs to the call.
   Expected<ClientConnection*, flare::Status> Acquire(ConnectionKind kind,
                                                      const void* preferred,
                                                      std::int64_t patience_ns,
+                                                     const std::uint64_t* key,
                                                      Choice* choice) noexcept;
+
+  // The call on the server of `choice`, which is counted, has ended with
+  // `status`. `silent`: by the caller's deadline. A latency below 0 says that
+  // nothing is known of the server by it. The route may be gone.
+  [[gnu::noinline]] static void End(Choice* choice, int status, bool silent,
+                                    std::int64_t latency_ns) noexcept;
 
   // The same for a stream: a shared connection, if the server has shown that
   // streams may have it with others, else one of its own.
   Expected<ClientConnection*, flare::Status> AcquireForStream(
-      std::int64_t patience_ns, Choice* choice) noexcept;
+      std::int64_t patience_ns, const std::uint64_t* key,
+      Choice* choice) noexcept;
 
   // Whether who could not be connected to a server should try again: another
   // one may be well, or, if there is one alone, it has a connection that is. A
@@ -98,6 +116,13 @@ class Route : public RefCounted<Route> {
     std::size_t groups = 0;
     std::size_t peers = 0;
     std::vector<std::shared_ptr<PeerConnections>> sets;
+    bool (*is_from_service)(int) = nullptr;
+    std::shared_ptr<LoadBalancer> balancer;
+    std::shared_ptr<BackendGroup> group;
+    Backends backends;
+    // Null: there is nothing to pick or to observe.
+    std::unique_ptr<Picker> picker;
+    bool observes = false;  // The picker does.
 
     PeerConnections* SetOf(std::size_t peer, std::size_t group) const {
       return sets[peer * groups + group].get();
@@ -106,7 +131,7 @@ class Route : public RefCounted<Route> {
 
   Route() = default;
   ~Route() = default;
-  const Table* FinalTable();
+  Table* FinalTable();
   // Not inlined, as few calls need it, and its frame is large.
   [[gnu::noinline]] RefPtr<Table> CurrentTable();
   RefPtr<Table> MakeTable(std::uint64_t version);
@@ -114,15 +139,17 @@ class Route : public RefCounted<Route> {
   template <class F>
   auto WithTable(const F& f);
   static std::size_t Choose(const Table& table, std::size_t group,
-                            std::size_t first, bool dedicated);
+                            std::size_t first, bool dedicated, Choice* choice);
+  static std::size_t Pick(Table& table, std::size_t group, bool dedicated,
+                          const std::uint64_t* key, Choice* choice);
+  static Admission Admit(const Table& table, std::size_t number);
+  static void Count(Table& table, Choice* choice);
   // Which of the two it is, the server tells.
   static constexpr auto kForStream = static_cast<ConnectionKind>(255);
 
-  Expected<ClientConnection*, flare::Status> AcquireFrom(const Table& table,
-                                                         ConnectionKind kind,
-                                                         const void* preferred,
-                                                         std::int64_t patience,
-                                                         Choice* choice);
+  Expected<ClientConnection*, flare::Status> AcquireFrom(
+      Table& table, ConnectionKind kind, const void* preferred,
+      std::int64_t patience, const std::uint64_t* key, Choice* choice);
 
   [[gnu::cold, gnu::noinline]] const ClientSettings& FillSettings();
 
@@ -133,7 +160,8 @@ class Route : public RefCounted<Route> {
   ProtocolTraits traits_;
   std::shared_ptr<io::TlsClientContext> tls_;  // Null: plain.
   std::shared_ptr<NameResolution> resolution_;
-  std::unique_ptr<LoadBalancer> balancer_;
+  std::shared_ptr<LoadBalancer> balancer_;
+  std::shared_ptr<BackendGroup> group_;
 
   // Making a table is long for lock_, which guards the pointer only.
   fiber::Mutex rebuild_mutex_;
@@ -142,7 +170,7 @@ class Route : public RefCounted<Route> {
   std::unique_ptr<const ClientSettings> own_settings_ FLARE_GUARDED_BY(lock_);
   std::atomic<const ClientSettings*> settings_{nullptr};
   // table_, once it is made, if the resolution is static: no lock is needed.
-  std::atomic<const Table*> final_table_{nullptr};
+  std::atomic<Table*> final_table_{nullptr};
 };
 
 }  // namespace flare::rpc

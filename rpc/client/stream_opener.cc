@@ -77,9 +77,17 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
                 "the deadline had passed before the stream was opened");
   }
   Route::Choice choice;
-  auto acquired = route->AcquireForStream(deadline, &choice);
+  auto acquired =
+      route->AcquireForStream(deadline, wishes.balancing_key(), &choice);
   if (!acquired) return Failed(acquired.error(), controller);
   ClientConnection* const connection = *acquired;
+  // Only under way, as far as the balancer knows: how long it takes, and how it
+  // ends, is the service's affair.
+  const auto release = [connection, choice] {
+    Route::Choice counted = choice;
+    if (counted.counted()) Route::End(&counted, STATUS_SUCCESS, false, -1);
+    connection->Release(/*clean=*/false);
+  };
   auto wire = connection->protocol().OpenStream(
       {.method = arguments.method->full_name(),
        .timeout_ms = TimeoutOnWire(deadline, now),
@@ -89,18 +97,18 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
       connection);
   if (wire == nullptr) {
     const bool has_streams = connection->protocol().has_streams();
-    connection->Release(/*clean=*/false);
+    release();
     return fail(STATUS_NOT_SUPPORTED,
                 route->protocol() + (has_streams ? " has no streams of requests"
                                                  : " has no streaming calls"));
   }
-  RefPtr<CallStream> stream = CallStream::Create(
-      {.format = route->format(),
-       .deadline_ns = deadline,
-       .controller = controller,
-       .observer = std::move(arguments.observer),
-       .metadata = std::move(arguments.metadata),
-       .on_detached = [connection] { connection->Release(/*clean=*/false); }});
+  RefPtr<CallStream> stream =
+      CallStream::Create({.format = route->format(),
+                          .deadline_ns = deadline,
+                          .controller = controller,
+                          .observer = std::move(arguments.observer),
+                          .metadata = std::move(arguments.metadata),
+                          .on_detached = release});
   if (controller != nullptr) controller->remote_peer_ = connection->peer();
   if (!stream->Start(std::move(wire), connection->output())) {
     flare::Status why = connection->close_reason();

@@ -1,0 +1,85 @@
+// The servers of one channel and their health: which of them are ejected, and
+// when they may come back (health_options.h). The same for all balancers.
+
+#ifndef FLARE_RPC_BALANCE_BACKEND_GROUP_H_
+#define FLARE_RPC_BALANCE_BACKEND_GROUP_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/rpc/balance/backend_state.h"
+#include "flare/rpc/health_options.h"
+#include "flare/rpc/load_balancer.h"
+
+namespace flare::rpc {
+
+// Thread-safe. Nothing blocks for longer than another thread takes to look at
+// all servers.
+class BackendGroup {
+ public:
+  explicit BackendGroup(const HealthOptions& options);
+
+  // From now on the group is these. Those that it had before keep their states.
+  Backends Update(std::vector<Peer> peers);
+
+  // --- For each call ---
+
+  Admission Admit(BackendState* state, std::uint64_t random) const {
+    // relaxed: a hint.
+    if (panic_.load(std::memory_order_relaxed)) [[unlikely]] {
+      return Admission::kAdmitted;
+    }
+    return state->Admit(random, slow_start_ns_);
+  }
+  // A call has ended on the server. `probe`: it was admitted as one.
+  void End(BackendState* state, Verdict verdict, std::int64_t latency_ns,
+           std::int64_t now_ns, bool probe);
+
+  // --- From time to time ---
+
+  // Once for each interval.
+  bool ReviewIsDue(std::int64_t now_ns);
+  // Compares the servers' calls since the last review, and ejects.
+  void Review(std::int64_t now_ns);
+  // So many of all servers can be connected to and aren't ejected.
+  void NoteUsable(std::size_t usable, std::size_t all);
+  bool panic() const { return panic_.load(std::memory_order_relaxed); }
+
+  std::size_t ejected() const;
+
+ private:
+  using State = std::shared_ptr<BackendState>;
+  struct Member {
+    Peer peer;
+    State state;
+  };
+
+  void Silent(BackendState* state, std::int64_t now_ns);
+  void ProbeEnded(BackendState* state, Verdict verdict, std::int64_t now_ns);
+  void ReviewErrors(const std::vector<BackendState::Window>& windows,
+                    std::int64_t now_ns) FLARE_REQUIRES(mutex_);
+  void ReviewLatencies(const std::vector<BackendState::Window>& windows,
+                       std::int64_t now_ns) FLARE_REQUIRES(mutex_);
+  std::size_t MinCalls(const BackendState& state) const;
+  bool TryToEject(BackendState* state, EjectionReason reason,
+                  std::int64_t now_ns) FLARE_REQUIRES(mutex_);
+  void Prolong(BackendState* state, EjectionReason reason, std::int64_t now_ns)
+      FLARE_REQUIRES(mutex_);
+  std::size_t EjectedLocked() const FLARE_REQUIRES(mutex_);
+
+  const HealthOptions options_;
+  const std::int64_t slow_start_ns_;
+  std::atomic<bool> panic_{false};
+  std::atomic<std::int64_t> next_review_ns_{0};
+  mutable ThreadMutex mutex_;
+  std::vector<Member> members_ FLARE_GUARDED_BY(mutex_);
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_BALANCE_BACKEND_GROUP_H_

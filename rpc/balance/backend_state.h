@@ -1,0 +1,124 @@
+// What a channel knows of one of its servers, whatever the balancer: calls
+// under way, latency, and whether it is well. Outlives changes of the list.
+//
+// The rules of its states are at the top of backend_state.cc.
+
+#ifndef FLARE_RPC_BALANCE_BACKEND_STATE_H_
+#define FLARE_RPC_BALANCE_BACKEND_STATE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace flare::rpc {
+
+// May a call go to the server?
+enum class Admission : std::uint8_t {
+  kRefused,
+  kAdmitted,
+  kProbe,  // Yes, and its end decides whether others may.
+};
+
+// What the end of a call says about the server.
+enum class Verdict : std::uint8_t {
+  kNeutral,   // Nothing.
+  kAnswered,  // It is well.
+  kFailed,    // It could be better.
+  kSilent,    // It didn't answer in time.
+};
+
+enum class EjectionReason : std::uint8_t { kNone, kSilent, kErrors, kSlow };
+const char* ToString(EjectionReason reason);
+
+// Thread-safe; nothing blocks.
+class alignas(64) BackendState {
+ public:
+  enum class Mode : std::uint8_t { kWell, kEjected, kRecovering };
+
+  // --- For each call ---
+
+  // One load if the server is well. `random`: any number.
+  Admission Admit(std::uint64_t random, std::int64_t slow_start_ns) {
+    // relaxed: a hint; nothing is read by it but other hints.
+    if (mode_.load(std::memory_order_relaxed) == Mode::kWell) [[likely]] {
+      return Admission::kAdmitted;
+    }
+    return AdmitSlowly(random, slow_start_ns);
+  }
+  bool ejected() const { return mode() == Mode::kEjected; }
+
+  // relaxed, here and below: numbers to compare, or to show.
+  void Begin() { in_flight_.fetch_add(1, std::memory_order_relaxed); }
+  // Counts the end. Returns how many calls in a row got no answer.
+  std::size_t End(Verdict verdict, std::int64_t latency_ns,
+                  std::int64_t now_ns);
+
+  std::uint32_t in_flight() const {
+    return in_flight_.load(std::memory_order_relaxed);
+  }
+  std::int64_t latency_ns() const {
+    return latency_ns_.load(std::memory_order_relaxed);
+  }
+  std::int64_t DecayedLatencyNs(std::int64_t now_ns) const;
+
+  // --- For the group, under its lock (backend_group.h) ---
+
+  void Eject(EjectionReason reason, std::int64_t retry_at_ns);
+  // The probe was answered, or the server is new.
+  void Recover(std::int64_t now_ns);
+  void SetWell();
+  // An ejected server shows signs of life: the next call is a probe.
+  void AllowProbe(std::int64_t now_ns);
+
+  // What has ended since the last call of this.
+  struct Window {
+    std::uint64_t calls = 0;
+    std::uint64_t failures = 0;
+    std::uint64_t latency_sum_ns = 0;  // Of calls - failures.
+  };
+  Window TakeWindow();
+
+  Mode mode() const { return mode_.load(std::memory_order_relaxed); }
+  EjectionReason reason() const {
+    return reason_.load(std::memory_order_relaxed);
+  }
+  std::int64_t retry_at_ns() const {
+    return retry_at_ns_.load(std::memory_order_relaxed);
+  }
+  // Since the channel knows the server.
+  std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  std::uint64_t failures() const {
+    return failures_.load(std::memory_order_relaxed);
+  }
+  std::uint64_t ejections() const {
+    return ejections_.load(std::memory_order_relaxed);
+  }
+
+  // Doublings of the next ejection's time. The group's, under its lock.
+  unsigned doublings = 0;
+
+ private:
+  Admission AdmitSlowly(std::uint64_t random, std::int64_t slow_start_ns);
+  void NoteLatency(std::int64_t latency_ns, std::int64_t now_ns,
+                   bool only_if_longer);
+
+  // Read by each pick.
+  std::atomic<Mode> mode_{Mode::kWell};
+  std::atomic<EjectionReason> reason_{EjectionReason::kNone};
+  std::atomic<std::uint32_t> in_flight_{0};
+  std::atomic<std::int64_t> latency_ns_{0};
+  std::atomic<std::int64_t> latency_at_ns_{0};
+  std::atomic<std::int64_t> retry_at_ns_{0};
+  std::atomic<std::int64_t> recovered_at_ns_{0};
+  // Written by the ends of calls.
+  std::atomic<std::uint32_t> silent_in_row_{0};
+  std::atomic<std::uint64_t> calls_{0};
+  std::atomic<std::uint64_t> failures_{0};
+  std::atomic<std::uint64_t> latency_sum_ns_{0};
+  std::atomic<std::uint64_t> ejections_{0};
+  Window taken_;  // The group's, under its lock.
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_BALANCE_BACKEND_STATE_H_

@@ -1,0 +1,275 @@
+// The distribution of each balancer over the servers, against its definition.
+#include "flare/rpc/load_balancer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/base/random.h"
+#include "flare/rpc/balance/backend_state.h"
+#include "flare/rpc/rpc_status.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc {
+namespace {
+
+Backends MakeBackends(const std::vector<std::uint32_t>& weights) {
+  Backends backends;
+  for (std::size_t i = 0; i != weights.size(); ++i) {
+    const std::string name = "10.0." + std::to_string(i / 250) + "." +
+                             std::to_string(1 + i % 250) + ":5567";
+    Peer peer{*EndpointFromString(name), name, weights[i]};
+    backends.emplace_back(std::move(peer), std::make_shared<BackendState>());
+  }
+  return backends;
+}
+
+// A balancer with a list.
+struct Tested {
+  Tested(std::string_view name, const std::vector<std::uint32_t>& weights)
+      : backends(MakeBackends(weights)) {
+    auto made = NewLoadBalancer(name);
+    EXPECT_TRUE(made);
+    balancer = *std::move(made);
+    picker = balancer->NewPicker(backends);
+  }
+
+  std::size_t Pick() { return picker->Pick({}); }
+  std::size_t PickFor(std::uint64_t key) {
+    return picker->Pick({.key = key, .has_key = true});
+  }
+  std::vector<double> Counts(int picks) {
+    std::vector<double> counts(backends.size());
+    for (int i = 0; i != picks; ++i) ++counts[Pick()];
+    return counts;
+  }
+
+  Backends backends;
+  std::unique_ptr<LoadBalancer> balancer;
+  std::unique_ptr<Picker> picker;
+};
+
+// Pearson's statistic, as a number of standard deviations from its mean.
+double ChiSquareSigmas(const std::vector<double>& counts,
+                       const std::vector<double>& expected) {
+  double sum = 0;
+  for (std::size_t i = 0; i != counts.size(); ++i) {
+    sum += (counts[i] - expected[i]) * (counts[i] - expected[i]) / expected[i];
+  }
+  const double freedom = static_cast<double>(counts.size() - 1);
+  return (sum - freedom) / std::sqrt(2 * freedom);
+}
+
+TEST(LoadBalancerTest, RoundRobinTakesTurns) {
+  Tested rr("rr", {1, 1, 1});
+  std::size_t last = rr.Pick();
+  EXPECT_LT(last, 3);
+  for (int i = 0; i != 100; ++i) {
+    const std::size_t next = rr.Pick();
+    EXPECT_EQ(next, (last + 1) % 3);
+    last = next;
+  }
+}
+
+TEST(LoadBalancerTest, RoundRobinIsFairAmongThreads) {
+  Tested rr("rr", {1, 1, 1, 1, 1});
+  constexpr int kThreads = 4;
+  constexpr int kPerThread = 5000;
+  std::vector<std::atomic<int>> counts(5);
+  std::vector<std::thread> threads;
+  for (int t = 0; t != kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i != kPerThread; ++i) counts[rr.Pick()]++;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& count : counts) EXPECT_EQ(count, kThreads * kPerThread / 5);
+}
+
+TEST(LoadBalancerTest, NothingIsPickedAmongOneServer) {
+  for (const char* name : {"rr", "wrr", "random", "p2c", "la", "chash"}) {
+    EXPECT_EQ(Tested(name, {1}).picker, nullptr) << name;
+  }
+}
+
+TEST(LoadBalancerTest, WeightedRoundRobinIsExactAtAnyTime) {
+  const std::vector<std::uint32_t> weights = {1, 5, 0, 2, 12};
+  Tested wrr("wrr", weights);
+  std::vector<double> counts(weights.size());
+  for (int picks = 1; picks <= 20'000; ++picks) {
+    ++counts[wrr.Pick()];
+    if (picks % 100 != 0) continue;
+    for (std::size_t i = 0; i != weights.size(); ++i) {
+      EXPECT_NEAR(counts[i], picks * weights[i] / 20.0, 4) << i;
+    }
+  }
+}
+
+TEST(LoadBalancerTest, RandomHeedsWeights) {
+  Tested random("random", {1, 2, 3, 4});
+  EXPECT_LT(std::abs(ChiSquareSigmas(random.Counts(100'000),
+                                     {10'000, 20'000, 30'000, 40'000})),
+            12);
+}
+
+TEST(LoadBalancerTest, LeastOutstandingOfTwoIsEvenAmongEqualOnes) {
+  Tested p2c("p2c", std::vector<std::uint32_t>(10, 1));
+  EXPECT_LT(std::abs(ChiSquareSigmas(p2c.Counts(100'000),
+                                     std::vector<double>(10, 10'000))),
+            12);
+}
+
+// Of two different random servers: the busiest one is never the better one, the
+// least busy one always, when it is among them.
+TEST(LoadBalancerTest, LeastOutstandingOfTwoTakesTheLessBusyOne) {
+  Tested p2c("p2c", std::vector<std::uint32_t>(5, 1));
+  for (std::size_t i = 0; i != 5; ++i) {
+    for (std::size_t k = 0; k != i; ++k) p2c.backends[i].state()->Begin();
+  }
+  // Server i wins in pairs with those above it: 4 - i of 10 pairs.
+  const std::vector<double> counts = p2c.Counts(100'000);
+  EXPECT_EQ(counts[4], 0);
+  EXPECT_LT(std::abs(ChiSquareSigmas({counts.begin(), counts.end() - 1},
+                                     {40'000, 30'000, 20'000, 10'000})),
+            12);
+}
+
+TEST(LoadBalancerTest, LeastOutstandingOfTwoHeedsWeights) {
+  Tested p2c("p2c", {1, 4});
+  for (int i = 0; i != 3; ++i) p2c.backends[1].state()->Begin();
+  p2c.backends[0].state()->Begin();  // 1 of 1 is more than 3 of 4.
+  for (int i = 0; i != 100; ++i) EXPECT_EQ(p2c.Pick(), 1);
+}
+
+TEST(LoadBalancerTest, LatencyAwareAvoidsSlowServersForAWhile) {
+  Tested la("la", {1, 1});
+  std::int64_t now = 1'000'000'000'000;
+  SetVirtualNow(now);
+  for (int i = 0; i != 2; ++i) {
+    la.backends[i].state()->Begin();
+    la.backends[i].state()->End(Verdict::kAnswered,
+                                i == 0 ? 50'000'000 : 1'000'000, now);
+  }
+  for (int i = 0; i != 100; ++i) EXPECT_EQ(la.Pick(), 1);
+  // Calls under way count as if each took its time.
+  for (int i = 0; i != 60; ++i) la.backends[1].state()->Begin();
+  EXPECT_EQ(la.Pick(), 0);
+  for (int i = 0; i != 60; ++i) {
+    la.backends[1].state()->End(Verdict::kNeutral, 0, now);
+  }
+  EXPECT_EQ(la.Pick(), 1);
+  // What isn't tried is forgotten.
+  now += 5'000'000'000;
+  SetVirtualNow(now);
+  la.backends[1].state()->Begin();
+  la.backends[1].state()->End(Verdict::kAnswered, 1'000'000, now);
+  EXPECT_EQ(la.Pick(), 0);
+  EndVirtualNow();
+}
+
+TEST(LoadBalancerTest, LatencyFollowsCalls) {
+  BackendState state;
+  std::int64_t now = 1'000'000'000'000;
+  const auto call = [&](Verdict verdict, std::int64_t latency_ns) {
+    state.Begin();
+    state.End(verdict, latency_ns, now);
+  };
+  call(Verdict::kAnswered, 1'000'000);
+  EXPECT_EQ(state.latency_ns(), 1'000'000);
+  // A server that fails at once isn't fast.
+  call(Verdict::kFailed, 1'000);
+  EXPECT_EQ(state.latency_ns(), 1'000'000);
+  for (int i = 0; i != 100; ++i) {
+    now += 50'000'000;
+    call(Verdict::kAnswered, 4'000'000);
+  }
+  EXPECT_NEAR(static_cast<double>(state.latency_ns()), 4e6, 1e4);
+}
+
+TEST(LoadBalancerTest, ConsistentHashMovesFewKeys) {
+  constexpr std::uint64_t kKeys = 100'000;
+  for (const std::size_t servers : {2, 5, 20, 100}) {
+    const std::vector<std::uint32_t> weights(servers, 1);
+    Tested all("chash", weights);
+    Tested fewer("chash", weights);
+    for (const std::size_t gone : {std::size_t{0}, servers / 2}) {
+      fewer.backends = all.backends;
+      fewer.backends.erase(fewer.backends.begin() +
+                           static_cast<std::ptrdiff_t>(gone));
+      if (fewer.backends.size() == 1) continue;
+      fewer.picker = fewer.balancer->NewPicker(fewer.backends);
+      std::uint64_t moved = 0;
+      for (std::uint64_t key = 0; key != kKeys; ++key) {
+        const Endpoint& before = all.backends[all.PickFor(key)].peer().endpoint;
+        const Endpoint& after =
+            fewer.backends[fewer.PickFor(key)].peer().endpoint;
+        moved += before != after;
+      }
+      EXPECT_LE(static_cast<double>(moved),
+                1.2 * kKeys / static_cast<double>(servers));
+      EXPECT_GT(moved, 0);
+    }
+  }
+}
+
+TEST(LoadBalancerTest, ConsistentHashHeedsWeights) {
+  Tested chash("chash", {1, 3});
+  std::vector<double> counts(2);
+  for (std::uint64_t key = 0; key != 10'000; ++key) {
+    ++counts[chash.PickFor(MixBits(key))];
+  }
+  EXPECT_NEAR(counts[0], 2500, 500);
+}
+
+// No server has more than 1.25 times its share, though all calls have one key.
+TEST(LoadBalancerTest, ConsistentHashBoundsTheLoad) {
+  Tested chash("chash", std::vector<std::uint32_t>(4, 1));
+  for (int i = 1; i <= 400; ++i) {
+    const std::size_t picked = chash.PickFor(7);
+    chash.backends[picked].state()->Begin();
+    chash.picker->OnBegin(picked);
+    EXPECT_LE(chash.backends[picked].in_flight(), std::ceil(1.25 * i / 4.0))
+        << i;
+  }
+}
+
+TEST(LoadBalancerTest, UnknownNameListsTheKnown) {
+  for (const char* name : {"hash", "", "RR", "rr "}) {
+    const auto balancer = NewLoadBalancer(name);
+    ASSERT_FALSE(balancer);
+    EXPECT_EQ(balancer.error().code(), STATUS_INVALID_CHANNEL);
+    EXPECT_NE(balancer.error().message().find("known are "), std::string::npos);
+    EXPECT_NE(balancer.error().message().find(" rr"), std::string::npos);
+  }
+}
+
+TEST(LoadBalancerTest, OthersCanBeRegisteredOnce) {
+  struct Last : LoadBalancer {
+    std::size_t Next(std::size_t peers) override { return peers - 1; }
+  };
+  const auto make = [] { return std::make_unique<Last>(); };
+  EXPECT_TRUE(RegisterLoadBalancer("test-last", make));
+  EXPECT_FALSE(RegisterLoadBalancer("test-last", make));
+  EXPECT_FALSE(RegisterLoadBalancer("rr", make));
+  const auto balancer = NewLoadBalancer("test-last");
+  ASSERT_TRUE(balancer);
+  EXPECT_EQ((*balancer)->Next(7), 6);
+  const Backends backends = MakeBackends({1, 1, 1});
+  const auto picker = (*balancer)->NewPicker(backends);
+  EXPECT_EQ(picker->Pick({}), 2);
+  // If that one can't have the call, the following one has it.
+  EXPECT_EQ(picker->Pick({.refused = 1, .last_refused = 2}), 0);
+  EXPECT_NE(NewLoadBalancer("x").error().message().find("test-last"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace flare::rpc

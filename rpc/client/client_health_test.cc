@@ -1,0 +1,252 @@
+// Servers that stop answering while calls go to them (health_options.h).
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/testing/eventually.h"
+#include "flare/rpc/load_balancer.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A server whose calls may be held.
+struct HeldServer {
+  HeldServer() {
+    service.on_call = [this](TestCall call) {
+      ++calls;
+      if (hold) go.Wait();
+      FlexibleService::Echo(call);
+    };
+    Server::Options options;
+    options.max_request_queueing_delay = std::chrono::nanoseconds(0);
+    server = std::make_unique<Server>(options);
+    server->AddService(&service);
+    server->AddProtocols({"flare"});
+    server->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    EXPECT_TRUE(server->Start()) << server->error().ToString();
+  }
+  ~HeldServer() {
+    go.Set();
+    server->Stop();
+    server->Join();
+  }
+
+  std::string address() const { return server->endpoint().ToString(); }
+
+  std::atomic<bool> hold{false};
+  std::atomic<int> calls{0};
+  fiber::Event go;
+  FlexibleService service;
+  std::unique_ptr<Server> server;
+};
+
+class ClientHealthTest : public ClientTest {
+ protected:
+  struct Tally {
+    std::atomic<int> calls{0};
+    std::atomic<int> failed_there{0};  // On the server that is looked at.
+  };
+
+  // Calls one after the other on some fibers until the end.
+  void StartLoad(RpcChannel* channel, const Endpoint& there) {
+    for (int i = 0; i != 16; ++i) {
+      OnNewFiber([this, channel, there] {
+        while (!end_) {
+          RpcClientController controller;
+          controller.SetTimeout(seconds(1));
+          TestRequest request;
+          TestResponse response;
+          request.set_body("ping");
+          channel->CallMethod(MethodNamed("Call"), &controller, &request,
+                              &response, nullptr);
+          Tally& tally = late_ ? after_ : before_;
+          ++tally.calls;
+          if (controller.Failed() && controller.GetRemotePeer() == there) {
+            ++tally.failed_there;
+          }
+        }
+      });
+    }
+  }
+  template <class F>
+  void OnNewFiber(F f) {
+    auto ended = std::make_unique<fiber::Event>();
+    fiber::Spawn([f, event = ended.get()] {
+      f();
+      event->Set();
+    });
+    ended_.push_back(std::move(ended));
+  }
+  void EndLoad() {
+    end_ = true;
+    for (const auto& ended : ended_) ended->Wait();
+  }
+
+  // One of `servers` stops to answer under load. Two seconds later at most 0.5%
+  // of the calls fail there.
+  void OneStops(std::size_t count, const std::string& balancer) {
+    std::vector<std::unique_ptr<HeldServer>> servers;
+    std::string uri = "flare://";
+    for (std::size_t i = 0; i != count; ++i) {
+      servers.push_back(std::make_unique<HeldServer>());
+      uri += (i == 0 ? "" : ",") + servers[i]->address();
+    }
+    HeldServer& stopped = *servers[0];
+    RpcChannel channel(uri, {.override_nslb = "list+" + balancer});
+    StartLoad(&channel, stopped.server->endpoint());
+    AwaitCalls(before_, 200);
+    stopped.hold = true;
+    AwaitTime(NowNs() + 2 * kNsPerSecond);
+    late_ = true;
+    AwaitTime(NowNs() + 2 * kNsPerSecond);
+    AwaitCalls(after_, 2000);
+    const int calls = after_.calls;
+    const int failed = after_.failed_there;
+    EXPECT_LE(failed * 200, calls);
+    EXPECT_LE(failed, 10);
+    stopped.hold = false;
+    EndLoad();
+    servers.clear();
+  }
+
+  static void AwaitCalls(const Tally& tally, int calls) {
+    EXPECT_TRUE(
+        fiber::testing::Eventually([&] { return tally.calls >= calls; }));
+  }
+  static void AwaitTime(std::int64_t ns) {
+    EXPECT_TRUE(fiber::testing::Eventually([&] { return NowNs() >= ns; }));
+  }
+
+  Tally before_;
+  Tally after_;
+  std::atomic<bool> late_{false};
+  std::atomic<bool> end_{false};
+  std::vector<std::unique_ptr<fiber::Event>> ended_;
+};
+
+TEST_F(ClientHealthTest, OneOfTwoStopsToAnswer) { OneStops(2, "rr"); }
+TEST_F(ClientHealthTest, OneOfFiveStopsToAnswer) { OneStops(5, "rr"); }
+TEST_F(ClientHealthTest, OneOfFiveStopsToAnswerTwoChoices) {
+  OneStops(5, "p2c");
+}
+
+// Its kernel accepts connections, and nobody ever reads.
+TEST_F(ClientHealthTest, OneOfTwoIsABlackHole) {
+  HeldServer good;
+  RawServer hole;
+  RpcChannel channel("flare://" + good.address() + "," +
+                     hole.endpoint().ToString());
+  StartLoad(&channel, hole.endpoint());
+  AwaitTime(NowNs() + 2 * kNsPerSecond);
+  late_ = true;
+  AwaitTime(NowNs() + 2 * kNsPerSecond);
+  AwaitCalls(after_, 2000);
+  EXPECT_LE(after_.failed_there * 200, after_.calls);
+  EndLoad();
+}
+
+TEST_F(ClientHealthTest, AServerThatAnswersAgainGetsItsCallsBack) {
+  HeldServer good, held;
+  RpcChannel channel("flare://" + good.address() + "," + held.address(),
+                     {.health = {.first_ejection = milliseconds(100),
+                                 .slow_start = milliseconds(100)}});
+  StartLoad(&channel, held.server->endpoint());
+  AwaitCalls(before_, 100);
+  held.hold = true;
+  EXPECT_TRUE(
+      fiber::testing::Eventually([&] { return before_.failed_there >= 10; }));
+  held.hold = false;
+  held.go.Set();
+  const int calls = held.calls;
+  EXPECT_TRUE(
+      fiber::testing::Eventually([&] { return held.calls >= calls + 500; }));
+  EndLoad();
+}
+
+// A balancer of one's own sees servers, and how calls end.
+TEST_F(ClientHealthTest, ABalancerLearnsHowCallsEnd) {
+  struct Seen {
+    std::atomic<int> begun{0};
+    std::atomic<int> answered{0};
+    std::atomic<int> failed{0};
+    std::atomic<std::int64_t> latency_ns{0};
+    std::atomic<std::uint32_t> weight{0};
+  };
+  static Seen seen;
+  struct Observer : Picker {
+    std::size_t Pick(const PickedCall&) override { return 1; }
+    bool Observes() const override { return true; }
+    void OnBegin(std::size_t index) override { seen.begun += index == 1; }
+    void OnEnd(std::size_t, const EndedCall& call) override {
+      seen.latency_ns = call.latency.count();
+      ++(call.status == 0 ? seen.answered : seen.failed);
+    }
+  };
+  struct Observing : LoadBalancer {
+    std::unique_ptr<Picker> NewPicker(const Backends& backends) override {
+      seen.weight = backends[1].peer().weight;
+      return std::make_unique<Observer>();
+    }
+  };
+  RegisterLoadBalancer("test-observing",
+                       [] { return std::make_unique<Observing>(); });
+  HeldServer one, two;
+  RpcChannel channel(
+      "flare://" + one.address() + "," + two.address() + ";weight=7",
+      {.override_nslb = "list+test-observing"});
+  EXPECT_TRUE(channel.status().ok()) << channel.status().ToString();
+  TestedCall answered;
+  EXPECT_EQ(answered.Start(&channel)->Await(), STATUS_SUCCESS);
+  EXPECT_EQ(answered.controller.GetRemotePeer(), two.server->endpoint());
+  EXPECT_EQ(seen.weight, 7);
+  EXPECT_EQ(seen.begun, 1);
+  EXPECT_EQ(seen.answered, 1);
+  EXPECT_GT(seen.latency_ns, 0);
+  two.hold = true;
+  TestedCall late;
+  late.controller.SetTimeout(milliseconds(500));
+  EXPECT_EQ(late.Start(&channel)->Await(), STATUS_TIMEOUT);
+  EXPECT_EQ(seen.failed, 1);
+  two.go.Set();
+}
+
+TEST_F(ClientHealthTest, CallsWithOneKeyGoToOneServer) {
+  HeldServer servers[3];
+  RpcChannel channel("flare://" + servers[0].address() + "," +
+                         servers[1].address() + "," + servers[2].address(),
+                     {.override_nslb = "list+chash"});
+  Endpoint first;
+  for (int i = 0; i != 20; ++i) {
+    TestedCall call;
+    call.controller.SetBalancingKey("a user");
+    ASSERT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS);
+    if (i == 0) first = call.controller.GetRemotePeer();
+    EXPECT_EQ(call.controller.GetRemotePeer(), first);
+  }
+}
+
+TEST_F(ClientHealthTest, BadWeightsAreRefused) {
+  for (const char* weight : {";weight=", ";weight=-1", ";weight=x", ";w=1", ";",
+                             ";weight=70000", ";weight=1;weight=2"}) {
+    RpcChannel channel("flare://127.0.0.1:1" + std::string(weight));
+    EXPECT_NE(channel.status().message().find("weight=3"), std::string::npos)
+        << weight;
+  }
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

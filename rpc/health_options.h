@@ -1,0 +1,63 @@
+// When a channel leaves a server alone that takes calls but doesn't answer them
+// well: `RpcChannel::Options::health`. Of no effect with a single server.
+//
+//   options.health.consecutive_timeouts = 10;
+//
+// A server is *ejected* for one of three reasons: calls to it time out one
+// after the other, its calls fail more often than those of the others, or they
+// take much longer. It then gets no calls for a while. After that one call, the
+// probe, goes to it: if the probe fails, the server is left alone for twice as
+// long; if it is answered, the server's share of calls grows back slowly.
+//
+// Servers that can't be connected to aren't ejected: connections have a
+// back-off of their own (docs/calls.md#servers-that-are-down).
+// docs/resilience.md says what to expect.
+
+#ifndef FLARE_RPC_HEALTH_OPTIONS_H_
+#define FLARE_RPC_HEALTH_OPTIONS_H_
+
+#include <chrono>
+#include <cstddef>
+
+namespace flare {
+
+struct HealthOptions {
+  // False: nothing is ejected, and recovered servers get their share at once.
+  bool enabled = true;
+
+  // So many calls time out, and none is answered in between. 0: not a reason.
+  std::size_t consecutive_timeouts = 5;
+  // In the last `interval` this share of a server's calls failed by time-out,
+  // a broken connection or a refusal of the server, and that is three times the
+  // share of the other servers. Failures that a service reports don't count.
+  // 0: not a reason.
+  double error_rate = 0.05;
+  // In the last `interval` calls to the server took so many times the median of
+  // the other servers' means, and at least `slow_from`. 0: not a reason.
+  double latency_factor = 10;
+  std::chrono::nanoseconds slow_from = std::chrono::milliseconds(5);
+  // Rates and latencies of fewer calls in an interval say nothing.
+  std::size_t min_calls = 50;
+  std::chrono::nanoseconds interval = std::chrono::seconds(1);
+
+  // No more than this share of the servers is ejected at a time, but one of two
+  // may always be.
+  double max_ejected_share = 0.5;
+  // Ejections are ignored while fewer than this share of the servers are left,
+  // those that can't be connected to being gone, too: else the rest would get
+  // more than it can do.
+  double panic_below = 0.3;
+
+  // How long the first ejection lasts; each following one twice as long, up to
+  // the second number, less a random part of up to a quarter.
+  std::chrono::nanoseconds first_ejection = std::chrono::seconds(1);
+  std::chrono::nanoseconds max_ejection = std::chrono::seconds(30);
+  // So long after its recovery a server has its whole share again; it begins
+  // with a tenth. The same goes for servers that are added to a list. 0: at
+  // once.
+  std::chrono::nanoseconds slow_start = std::chrono::seconds(5);
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_HEALTH_OPTIONS_H_
