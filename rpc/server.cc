@@ -3,10 +3,10 @@
 // [S1] Stop() first ends accepting, including connections that wait in the
 //      kernel's queue, and waits until no accept callback runs: the set of
 //      connections only shrinks from then on.
-// [S2] Each connection is then told to end its input once more having read all
-//      that had arrived. It answers what was read, flushes, and closes. Where a
-//      peer can be told first, that waits until it has said that it knows, for
-//      a second at most: what it began before is still served.
+// [S2] Each connection then reads the input that has arrived, ends its input,
+//      answers these requests, flushes, and closes. A protocol with a notice of
+//      the end sends that first, and the input ends when the peer has confirmed
+//      it, or after a second: requests on their way are still served.
 // [S3] Join() waits for that until the drain timeout. Running calls are told to
 //      stop then, and those that watch for it have a moment to answer. What is
 //      still open is cut; calls that still run keep their connection and the
