@@ -1,5 +1,6 @@
 #include "flare/base/read_file.h"
 
+#include <array>
 #include <cerrno>
 #include <fstream>
 
@@ -12,10 +13,10 @@ Expected<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  if (file) {
-    text.resize(max_bytes + 1);
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
+  std::array<char, 1 << 14> piece;
+  while (file && text.size() <= max_bytes) {
+    file.read(piece.data(), piece.size());
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
   }
   if (!file && !file.eof()) {  // A folder can be opened.
     return StatusFromErrno(errno != 0 ? errno : EIO, failed);

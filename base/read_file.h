@@ -11,8 +11,8 @@
 namespace flare {
 
 // All of a file of at most `max_bytes`; of one without end, such as /dev/zero,
-// no more is read. Blocks the thread, not only the fiber. Errors: the system's,
-// EFBIG if there is more; the message names the file.
+// little more is read. Blocks the thread, not only the fiber. Errors: the
+// system's, EFBIG if there is more; the message names the file.
 Expected<std::string> ReadFile(const std::string& path, std::size_t max_bytes);
 
 }  // namespace flare

@@ -1,7 +1,6 @@
 #include "example/proxy/rpc_routes.h"
 
 #include <google/protobuf/empty.pb.h>
-#include <google/protobuf/stubs/common.h>
 
 #include <algorithm>
 #include <cctype>
@@ -10,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "example/rpc/descriptor_errors.h"
 #include "flare/base/string.h"
 
 namespace example::proxy {
@@ -22,28 +22,6 @@ using google::protobuf::FileDescriptorProto;
 using google::protobuf::FileDescriptorSet;
 
 constexpr std::string_view kEverything = "*";
-
-// Remembers the first thing that is wrong.
-class FirstError : public DescriptorPool::ErrorCollector {
- public:
-#if GOOGLE_PROTOBUF_VERSION < 4022000
-  void AddError(const std::string& file, const std::string& element,
-                const google::protobuf::Message*, ErrorLocation,
-                const std::string& message) override {
-#else
-  void RecordError(std::string_view file, std::string_view element,
-                   const google::protobuf::Message*, ErrorLocation,
-                   std::string_view message) override {
-#endif
-    if (!text_.empty()) return;
-    text_.append(file).append(": ").append(element).append(": ");
-    text_ += message;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 bool IsName(std::string_view text) {
   const auto parts = flare::Split(text, '.', /*keep_empty=*/true);
@@ -96,7 +74,7 @@ flare::Expected<const FileDescriptor*, Status> AddFile(
                               "--include_imports");
   }
   ClearMethodOptions(&proto);
-  FirstError errors;
+  FirstDescriptorError errors;
   const FileDescriptor* const file =
       pool->BuildFileCollectingErrors(proto, &errors);
   if (file == nullptr) return Status(EINVAL, inconsistent + errors.text());

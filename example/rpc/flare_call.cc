@@ -24,6 +24,7 @@
 #include "example/rpc/method_flags.h"
 #include "example/rpc/method_source.h"
 #include "example/rpc/tls_client_flags.h"
+#include "flare/base/string.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/rpc_channel.h"
@@ -173,9 +174,8 @@ void ShowMetadata(const flare::Metadata& metadata) {
     if (flare::IsBinaryMetadata(name)) {
       text.clear();
       for (const char byte : value) {
-        constexpr char kDigits[] = "0123456789abcdef";
-        text += kDigits[static_cast<unsigned char>(byte) >> 4];
-        text += kDigits[static_cast<unsigned char>(byte) & 15];
+        const auto digits = flare::HexOf(static_cast<unsigned char>(byte));
+        text.append(digits.data(), digits.size());
       }
     }
     std::fprintf(stderr, "%s: %s\n", std::string(name).c_str(), text.c_str());

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "example/rpc/text_file.h"
 #include "flare/base/buffer.h"
+#include "flare/base/read_file.h"
 #include "flare/rpc/wire/json_reader.h"
 #include "flare/rpc/wire/json_scanner.h"
 #include "flare/rpc/wire/json_writer.h"
@@ -16,6 +16,8 @@ namespace {
 // Of lists and objects, whatever messages they may be of: reading these has a
 // limit of its own.
 constexpr int kMaxNesting = 1000;
+
+constexpr std::size_t kMaxDataBytes = 256 << 20;
 
 flare::Status BadJson(std::string text) { return {EINVAL, std::move(text)}; }
 
@@ -59,7 +61,9 @@ flare::Expected<Messages, flare::Status> ReadRequests(
     const google::protobuf::MethodDescriptor* method, const std::string& data) {
   std::string text = data;
   if (data.starts_with('@')) {
-    auto read = ReadTextFile(data.substr(1));
+    const std::string path = data.substr(1);
+    auto read =
+        flare::ReadFile(path == "-" ? "/dev/stdin" : path, kMaxDataBytes);
     if (!read) return read.error();
     text = *std::move(read);
   }

@@ -105,7 +105,7 @@ TEST_F(ReadRequestsTest, OfAFile) {
   std::ofstream(path) << "{\n  \"n\": 1\n}\n{}\n";
   EXPECT_EQ(Read("S.Many", "@" + path), R"({"n":1}{})");
   EXPECT_EQ(Read("S.One", "@/no/file"),
-            "can't read /no/file: No such file or directory");
+            "can't read '/no/file': No such file or directory");
 }
 
 TEST_F(ReadRequestsTest, SaysWhatIsWrong) {

@@ -13,7 +13,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "example/rpc/text_file.h"
+#include "example/rpc/descriptor_errors.h"
+#include "flare/base/read_file.h"
 #include "flare/rpc/rpc_options.pb.h"
 
 namespace example {
@@ -28,6 +29,8 @@ using google::protobuf::ServiceDescriptor;
 using google::protobuf::compiler::DiskSourceTree;
 using google::protobuf::compiler::MultiFileErrorCollector;
 using google::protobuf::compiler::SourceTreeDescriptorDatabase;
+
+constexpr std::size_t kMaxFileBytes = 256 << 20;
 
 Status BadSource(std::string text) { return {EINVAL, std::move(text)}; }
 
@@ -102,8 +105,13 @@ class ProtoFiles final : public google::protobuf::DescriptorDatabase,
   }
 
  private:
+#if GOOGLE_PROTOBUF_VERSION < 4022000
   void AddError(const std::string& file, int line, int column,
                 const std::string& text) override {
+#else
+  void RecordError(std::string_view file, int line, int column,
+                   std::string_view text) override {
+#endif
     if (!error_.empty()) return;
     error_ = file;
     // Counted from 0; -1: of the file as a whole.
@@ -111,28 +119,13 @@ class ProtoFiles final : public google::protobuf::DescriptorDatabase,
       error_ +=
           ':' + std::to_string(line + 1) + ':' + std::to_string(column + 1);
     }
-    error_ += ": " + text;
+    error_.append(": ").append(text);
     if (error_.ends_with('.')) error_.pop_back();
   }
 
   DiskSourceTree tree_;
   SourceTreeDescriptorDatabase parsed_;
   std::string error_;
-};
-
-// Of descriptions that don't come from .proto files.
-class FirstError final : public DescriptorPool::ErrorCollector {
- public:
-  const std::string& text() const { return text_; }
-
- private:
-  void AddError(const std::string& file, const std::string& element,
-                const google::protobuf::Message*, ErrorLocation,
-                const std::string& text) override {
-    if (text_.empty()) text_ = file + ": " + element + ": " + text;
-  }
-
-  std::string text_;
 };
 
 std::string FolderOf(const std::string& path) {
@@ -201,7 +194,9 @@ Status MethodSource::LoadProtoFiles(const std::vector<std::string>& files,
   if (folders.empty()) protos->tree()->MapPath("", ".");
   for (const std::string& path : files) {
     // For the system's word on it, which protobuf's parser doesn't have.
-    if (auto text = ReadTextFile(path); !text) return text.error();
+    if (auto text = flare::ReadFile(path, kMaxFileBytes); !text) {
+      return text.error();
+    }
     const FileDescriptor* const file =
         pool_->FindFileByName(NameIn(protos->tree(), path));
     if (file == nullptr) {
@@ -214,7 +209,7 @@ Status MethodSource::LoadProtoFiles(const std::vector<std::string>& files,
 }
 
 MethodSource::Made MethodSource::FromDescriptorSet(const std::string& file) {
-  const auto bytes = ReadTextFile(file);
+  const auto bytes = flare::ReadFile(file, kMaxFileBytes);
   if (!bytes) return bytes.error();
   google::protobuf::FileDescriptorSet set;
   if (!set.ParseFromString(*bytes) || set.file_size() == 0) {
@@ -245,8 +240,8 @@ Status MethodSource::LoadDescriptions(
   }
   auto all = std::make_unique<google::protobuf::MergedDescriptorDatabase>(
       given.get(), databases_.front().get());
-  auto errors = std::make_unique<FirstError>();
-  const FirstError* const first_error = errors.get();
+  auto errors = std::make_unique<FirstDescriptorError>();
+  const FirstDescriptorError* const first_error = errors.get();
   pool_ = std::make_unique<DescriptorPool>(all.get(), errors.get());
   errors_ = std::move(errors);
   databases_.push_back(std::move(given));

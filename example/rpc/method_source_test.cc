@@ -150,7 +150,7 @@ TEST_F(MethodSourceTest, ReadsDescriptorSets) {
               std::string::npos);
   }
   EXPECT_EQ(ErrorOf(MethodSource::FromDescriptorSet("/no/file")),
-            "can't read /no/file: No such file or directory");
+            "can't read '/no/file': No such file or directory");
 }
 
 TEST_F(MethodSourceTest, ReadsProtoFilesOfAnyFolder) {

@@ -175,7 +175,7 @@ class Unary(CallTest):
         ("-H 'x' has no colon", self.echo("-H", "x")),
         ("-H 'grpc-x: y' can't be sent", self.echo("-H", "grpc-x: y")),
         ("-H 'x-bin: z' needs a hexadecimal", self.echo("-H", "x-bin: z")),
-        ("can't read /no/file: No such file", ("--proto=/no/file", "--list")),
+        ("can't read '/no/file': No such file", ("--proto=/no/file", "--list")),
         ("can't read .*: Is a directory", self.echo("--data=@/")),
         ("is no descriptor set", (
             f"--descriptor_set={harness.PROTO_FILE}", "--list"))):
