@@ -155,7 +155,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   bool GetInheritsContext() const { return inherits_context_; }
 
   // Of the request and its attachment; left out, with a line in the log, if the
-  // protocol can't say it.
+  // protocol can't say it. Of a stream's messages over gRPC; elsewhere these go
+  // as they are.
   void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
     compression_ = algorithm;
   }

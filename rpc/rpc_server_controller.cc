@@ -133,6 +133,7 @@ void RpcServerController::Reset() {
   call_ = nullptr;
   if (error_code_ != 0) ClearKeeping(&error_text_);
   error_code_ = 0;
+  request_compressed_ = false;
   attachment_precompressed_ = false;
   compression_ = CompressionAlgorithm::kNone;
   acceptable_compressions_ = 0;

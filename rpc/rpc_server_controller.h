@@ -96,8 +96,11 @@ class RpcServerController final : public google::protobuf::RpcController {
   CompressionAlgorithmSet GetAcceptableCompressionAlgorithms() const;
   // The best of these: zstd, lz4-frame, gzip, snappy, none, in this order.
   CompressionAlgorithm GetPreferredCompressionAlgorithm() const;
+  // The request came compressed. Of a stream its reader says it.
+  bool IsRequestCompressed() const { return request_compressed_; }
   // For the response and its attachment. Ignored if the protocol or the caller
-  // can't have it.
+  // can't have it. Of a stream: for its messages, set before the first one;
+  // over gRPC only (StreamWriter::SetCompressed()).
   void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
     compression_ = algorithm;
   }
@@ -235,6 +238,7 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   rpc::ServerCall* call_ = nullptr;  // Null outside of a server.
   int error_code_ = 0;
+  bool request_compressed_ = false;
   bool attachment_precompressed_ = false;
   bool has_bytes_ = false;  // A buffer or metadata below was filled in.
   bool has_raw_bytes_ = false;

@@ -100,6 +100,11 @@ class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
     stream_->CloseReading();
   }
 
+  // The message that was read last came compressed.
+  bool compressed() const {
+    return stream_ != nullptr && stream_->read_compressed();
+  }
+
   // Why the last read gave no message, or EndOfStream after Close(). Only
   // meaningful then.
   StreamError error() const { return error_; }

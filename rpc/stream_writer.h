@@ -64,6 +64,13 @@ class StreamWriter : public rpc::StreamSide<&rpc::CallStream::DropWriter> {
     return over_;
   }
 
+  // Whether messages are compressed from now on, as the call's controller says
+  // by SetCompressionAlgorithm(), which is asked before the first one. True at
+  // first. Only over gRPC; what doesn't get smaller goes as it is.
+  void SetCompressed(bool compressed) {
+    if (stream_ != nullptr) stream_->SetCompressed(compressed);
+  }
+
   // No message follows. The peer reads all of them, and then its end. Doesn't
   // wait for that.
   void Close() {

@@ -186,6 +186,20 @@ class GrpcTest(unittest.TestCase):
                  for n in (27182, 45904)),
                 compression=algorithm, timeout=PATIENCE_S)
             self.assertEqual(got.aggregated_payload_size, 73086)
+            # Their own windows hold all of these, unpacked by far not.
+            got = self.input(
+                (pb.StreamingInputCallRequest(
+                    expect_compressed=pb.BoolValue(value=True),
+                    payload=pb.Payload(body=bytes(100_000)))
+                 for _ in range(100)),
+                compression=algorithm, timeout=PATIENCE_S)
+            self.assertEqual(got.aggregated_payload_size, 10_000_000)
+        got = self.output(pb.StreamingOutputCallRequest(
+            response_parameters=[
+                pb.ResponseParameters(size=n, compressed=pb.BoolValue(value=c))
+                for n, c in ((31415, True), (92653, False), (0, True))]),
+            timeout=PATIENCE_S)
+        self.assertEqual([len(m.payload.body) for m in got], [31415, 92653, 0])
 
     def test_streams(self):
         pb = self.pb

@@ -319,6 +319,38 @@ void ClientCompressedUnary(const Stubs& stubs) {
   CheckLarge(stubs.test.UnaryCall(request, &plain));
 }
 
+void ClientCompressedStreaming(const Stubs& stubs) {
+  const auto message = [](int size, bool compressed) {
+    pb::StreamingInputCallRequest request;
+    request.mutable_payload()->set_body(
+        std::string(static_cast<std::size_t>(size), '\0'));
+    request.mutable_expect_compressed()->set_value(compressed);
+    return request;
+  };
+  {
+    flare::RpcClientController probe;
+    probe.SetTimeout(kPatience);
+    auto [reader, writer] = stubs.test.StreamingInputCall(&probe);
+    static_cast<void>(writer.WriteLast(message(kRequestSizes[0], true)));
+    Check(!reader.Read(), "a reply, though the message wasn't compressed");
+    CheckCode(reader.status().code(), reader.status().message(),
+              GrpcCode::kInvalidArgument);
+  }
+  flare::RpcClientController controller;
+  controller.SetTimeout(kPatience);
+  controller.SetCompressionAlgorithm(flare::rpc::COMPRESSION_ALGORITHM_GZIP);
+  auto [reader, writer] = stubs.test.StreamingInputCall(&controller);
+  Check(writer.Write(message(27182, true)), "a write failed");
+  writer.SetCompressed(false);
+  Check(writer.Write(message(45904, false)), "a write failed");
+  writer.Close();
+  const auto reply = reader.Read();
+  if (Check(static_cast<bool>(reply),
+            "no reply: " + reader.status().ToString())) {
+    Check(reply->aggregated_payload_size() == 73086, "another sum");
+  }
+}
+
 void ServerCompressedUnary(const Stubs& stubs) {
   for (const bool compressed : {true, false}) {
     flare::RpcClientController controller;
@@ -337,7 +369,10 @@ void ServerCompressedStreaming(const Stubs& stubs) {
   flare::RpcClientController controller;
   controller.SetTimeout(kPatience);
   auto reader = stubs.test.StreamingOutputCall(request, &controller);
-  if (CheckSize(reader.Read(), 31415) && CheckSize(reader.Read(), 92653)) {
+  if (CheckSize(reader.Read(), 31415) &&
+      Check(reader.compressed(), "the first message wasn't compressed") &&
+      CheckSize(reader.Read(), 92653) &&
+      Check(!reader.compressed(), "the second message was compressed")) {
     CheckEnd(&reader);
   }
 }
@@ -411,6 +446,7 @@ const std::map<std::string, Case, std::less<>> kCases{
     {"unimplemented_method", UnimplementedMethod},
     {"unimplemented_service", UnimplementedService},
     {"client_compressed_unary", ClientCompressedUnary},
+    {"client_compressed_streaming", ClientCompressedStreaming},
     {"server_compressed_unary", ServerCompressedUnary},
     {"server_compressed_streaming", ServerCompressedStreaming},
     {"large_stream", LargeStream},

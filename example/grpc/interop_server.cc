@@ -36,6 +36,7 @@ using flare::StreamReader;
 using flare::StreamWriter;
 using flare::rpc::GrpcCode;
 using flare::rpc::StatusFromGrpc;
+using grpc::testing::BoolValue;
 using grpc::testing::EchoStatus;
 using grpc::testing::Empty;
 using grpc::testing::Payload;
@@ -104,6 +105,22 @@ bool FailAsAsked(const EchoStatus& status, RpcServerController* controller) {
   return true;
 }
 
+// Messages came compressed, or not, as their sender says.
+bool CheckCompression(const BoolValue* expected, bool compressed,
+                      RpcServerController* controller) {
+  if (expected == nullptr || expected->value() == compressed) return true;
+  controller->SetFailed(StatusFromGrpc(GrpcCode::kInvalidArgument),
+                        compressed ? "a compressed message, unexpectedly"
+                                   : "a message that isn't compressed");
+  return false;
+}
+
+template <class T>
+const BoolValue* Expected(const T& request) {
+  return request.has_expect_compressed() ? &request.expect_compressed()
+                                         : nullptr;
+}
+
 bool SetPayload(int size, Payload* payload, RpcServerController* controller) {
   if (size < 0 || size > kMaxResponse) {
     controller->SetFailed(StatusFromGrpc(GrpcCode::kInvalidArgument),
@@ -125,6 +142,10 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
     EchoMetadata(controller);
     if (!WaitAsAsked(controller)) return;
     if (FailAsAsked(request.response_status(), controller)) return;
+    if (!CheckCompression(Expected(request), controller->IsRequestCompressed(),
+                          controller)) {
+      return;
+    }
     if (request.response_compressed().value()) {
       controller->SetCompressionAlgorithm(flare::CompressionAlgorithm::kGzip);
     }
@@ -140,9 +161,13 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
 
   void StreamingInputCall(StreamReader<StreamingInputCallRequest> reader,
                           StreamingInputCallResponse* response,
-                          RpcServerController*) override {
+                          RpcServerController* controller) override {
     std::int32_t size = 0;
     for (const StreamingInputCallRequest& request : reader) {
+      if (!CheckCompression(Expected(request), reader.compressed(),
+                            controller)) {
+        return;
+      }
       size += static_cast<std::int32_t>(request.payload().body().size());
     }
     response->set_aggregated_payload_size(size);
@@ -191,6 +216,10 @@ class TestServiceImpl final : public grpc::testing::SyncTestService {
         FailGivenUp(controller);
         return false;
       }
+      if (parameters.has_compressed()) {
+        controller->SetCompressionAlgorithm(flare::CompressionAlgorithm::kGzip);
+      }
+      writer->SetCompressed(parameters.compressed().value());
       StreamingOutputCallResponse response;
       if (!SetPayload(parameters.size(), response.mutable_payload(),
                       controller) ||

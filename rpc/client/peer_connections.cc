@@ -271,9 +271,9 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Launch(
 }
 
 Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
-  auto protocol = NewClientProtocol(key_.protocol,
-                                    ClientLimits(key_.settings.max_packet_size),
-                                    key_.peer.host);
+  Limits limits = ClientLimits(key_.settings.max_packet_size);
+  limits.max_decompressed_size = key_.settings.max_decompressed_size;
+  auto protocol = NewClientProtocol(key_.protocol, limits, key_.peer.host);
   if (!protocol) return protocol.error();
   std::unique_ptr<io::Transport> transport;
   if (const auto& tls = key_.settings.tls) {

@@ -106,6 +106,7 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
       CallStream::Create({.format = route->format(),
                           .deadline_ns = deadline,
                           .controller = controller,
+                          .compression = wishes.GetCompressionAlgorithm(),
                           .observer = std::move(arguments.observer),
                           .metadata = std::move(arguments.metadata),
                           .on_detached = release});

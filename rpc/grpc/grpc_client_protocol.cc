@@ -21,17 +21,19 @@ class GrpcClientStreamWire final : public StreamWire {
     if (call_ != nullptr) session_->StreamDrop(call_);
   }
 
+  bool UseCompression(CompressionAlgorithm algorithm) override {
+    head_.encoding = GrpcEncodingOf(algorithm);
+    return !head_.encoding.empty();
+  }
   bool Begin(RefPtr<StreamReceiver> receiver) override {
     call_ = session_->StreamBegin(head_, std::move(receiver), &window_);
     return call_ != nullptr;
   }
   bool SendMessage(OutboundBody&& body, bool last) override {
-    BufferBuilder out;
-    if (!AppendGrpcMessage(std::move(body), /*compressed=*/false, &out)) {
-      session_->StreamReset(call_);
-      return false;
-    }
-    return session_->StreamSend(call_, out.DestructiveGet(), last);
+    return Send(std::move(body), /*compressed=*/false, last);
+  }
+  bool SendCompressed(Buffer&& body, bool last) override {
+    return Send(std::move(body), /*compressed=*/true, last);
   }
   bool SendEnd(const flare::Status&) override {
     return session_->StreamSend(call_, Buffer(), /*last=*/true);
@@ -51,8 +53,17 @@ class GrpcClientStreamWire final : public StreamWire {
   void ReleaseInput() override {}
 
  private:
+  bool Send(OutboundBody&& body, bool compressed, bool last) {
+    BufferBuilder out;
+    if (!AppendGrpcMessage(std::move(body), compressed, &out)) {
+      session_->StreamReset(call_);
+      return false;
+    }
+    return session_->StreamSend(call_, out.DestructiveGet(), last);
+  }
+
   GrpcClientSession* const session_;
-  const GrpcClientSession::StreamHead head_;
+  GrpcClientSession::StreamHead head_;
   GrpcClientSession::Call* call_ = nullptr;
   std::size_t window_ = 0;
 };

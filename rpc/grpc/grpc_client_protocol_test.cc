@@ -84,6 +84,11 @@ class FakeReceiver : public StreamReceiver {
   void OnMessage(Buffer&& message, bool) override {
     messages.push_back(FlattenSlow(message));
   }
+  void OnCompressed(Buffer&& message, CompressionAlgorithm algorithm,
+                    std::size_t max_size) override {
+    messages.push_back(std::string(ToString(algorithm)) + " up to " +
+                       std::to_string(max_size) + ": " + FlattenSlow(message));
+  }
   void OnEnd(const flare::Status& why) override {
     ended = true;
     status = why;
@@ -561,18 +566,41 @@ TEST_F(GrpcClientProtocolTest, UnreadMessagesHoldTheServerBack) {
   EXPECT_LE(receiver->messages.size(), came + 4);
 }
 
-TEST_F(GrpcClientProtocolTest, CompressedMessagesOfStreamsAreUnpacked) {
+TEST_F(GrpcClientProtocolTest, CompressedMessagesOfStreamsComeAsTheyAre) {
+  Start({}, {.max_decompressed_size = 1000});
   auto receiver = MakeRefCounted<FakeReceiver>();
   auto wire = OpenStream(receiver);
   Exchange();
-  const std::string text(200'000, 'x');
-  auto packed = Compress(CompressionAlgorithm::kGzip, CreateBufferSlow(text));
-  ASSERT_TRUE(packed);
   server->Head(stream(), {{"grpc-encoding", "gzip"}});
-  server->Message(stream(), FlattenSlow(*packed), /*compressed=*/true);
+  server->Message(stream(), "packed", /*compressed=*/true);
+  server->Message(stream(), "plain");
   Exchange();
-  ASSERT_EQ(receiver->messages.size(), 1u);
-  EXPECT_TRUE(receiver->messages[0] == text);
+  EXPECT_EQ(receiver->messages,
+            (std::vector<std::string>{"gzip up to 1000: packed", "plain"}));
+}
+
+TEST_F(GrpcClientProtocolTest, ACompressedMessageNeedsAnEncoding) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = OpenStream(receiver);
+  Exchange();
+  server->Head(stream(), {});
+  server->Message(stream(), "packed", /*compressed=*/true);
+  Exchange();
+  EXPECT_TRUE(receiver->messages.empty());
+  EXPECT_EQ(GrpcFromStatus(receiver->status.code()), GrpcCode::kInternal);
+}
+
+TEST_F(GrpcClientProtocolTest, StreamsSendCompressedMessages) {
+  auto receiver = MakeRefCounted<FakeReceiver>();
+  auto wire = protocol->OpenStream({.method = "pkg.Service.Method"}, this);
+  EXPECT_FALSE(wire->UseCompression(CompressionAlgorithm::kLz4Frame));
+  EXPECT_TRUE(wire->UseCompression(CompressionAlgorithm::kZstd));
+  ASSERT_TRUE(wire->Begin(receiver));
+  EXPECT_TRUE(wire->SendCompressed(CreateBufferSlow("packed"), false));
+  EXPECT_TRUE(wire->SendMessage(CreateBufferSlow("plain"), true));
+  Exchange();
+  EXPECT_EQ(stream()->Field("grpc-encoding"), "zstd");
+  EXPECT_EQ(stream()->data, std::string("\1\0\0\0\6packed\0\0\0\0\5plain", 21));
 }
 
 TEST_F(GrpcClientProtocolTest, AStreamThatIsGivenUpIsReset) {

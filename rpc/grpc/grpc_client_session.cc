@@ -76,9 +76,8 @@ struct GrpcClientSession::Event {
   flare::Status status = {};
   std::size_t credit = 0;
   std::unique_ptr<Metadata> metadata = nullptr;
-  // Of a reply.
-  std::uint64_t correlation_id = 0;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  std::uint64_t correlation_id = 0;  // Of a reply.
 };
 
 Http2Session::Options GrpcClientSession::SessionOptions() {
@@ -189,7 +188,7 @@ GrpcClientSession::Call* GrpcClientSession::StreamBegin(
   call->has_wire = true;
   ScopedLock guard(lock_);
   if (closed_ || going_away_ ||
-      !Open(call.get(), head.path, head.timeout_ms, {},
+      !Open(call.get(), head.path, head.timeout_ms, head.encoding,
             head.metadata.empty() ? nullptr : &head.metadata)) {
     return nullptr;
   }
@@ -354,22 +353,17 @@ bool GrpcClientSession::TakeMessage(Call* call, GrpcMessage&& message) {
     call->reply = std::move(message);
     return true;
   }
-  const std::size_t came = message.body.size();
-  auto body = UnpackGrpcMessage(std::move(message), call->encoding,
-                                limits_.max_decompressed_size);
-  if (!body) {
-    FailAndReset(call, std::move(body).error());
+  if (flare::Status status = CheckGrpcCompression(message, call->encoding);
+      !status.ok()) {
+    FailAndReset(call, std::move(status));
     return false;
-  }
-  // The stream grants what it has read, which isn't what has come.
-  if (body->size() >= came) {
-    call->borrowed += body->size() - came;
-  } else {
-    session_.Grant(call, came - body->size());
   }
   events_.push_back({.kind = Event::Kind::kMessage,
                      .receiver = call->receiver,
-                     .message = std::move(*body)});
+                     .message = std::move(message.body),
+                     .compression = message.compressed
+                                        ? *call->encoding
+                                        : CompressionAlgorithm::kNone});
   return true;
 }
 
@@ -547,10 +541,15 @@ bool GrpcClientSession::Read(Buffer& in, std::string* error) {
   return ok;
 }
 
-void GrpcClientSession::Tell(Event&& event) {
+void GrpcClientSession::Tell(Event&& event) const {
   StreamReceiver* const receiver = event.receiver.Get();
   switch (event.kind) {
     case Event::Kind::kMessage:
+      if (IsCompressed(event.compression)) {
+        return receiver->OnCompressed(std::move(event.message),
+                                      event.compression,
+                                      limits_.max_decompressed_size);
+      }
       return receiver->OnMessage(std::move(event.message), /*last=*/false);
     case Event::Kind::kMetadata:
       return receiver->OnMetadata(std::move(event.metadata));

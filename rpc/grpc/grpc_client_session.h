@@ -64,6 +64,7 @@ class GrpcClientSession final : private Http2Handler {
   struct StreamHead {
     std::string path;
     std::uint32_t timeout_ms = 0;
+    std::string_view encoding;  // grpc-encoding; empty: none.
     Metadata metadata;
   };
   Call* StreamBegin(const StreamHead& head, RefPtr<StreamReceiver> receiver,
@@ -117,7 +118,7 @@ class GrpcClientSession final : private Http2Handler {
   void End(Call* call, flare::Status status) FLARE_REQUIRES(lock_);
   static flare::Status OutcomeOf(const Call& call);
   bool Flush() FLARE_REQUIRES(lock_);
-  static void Tell(Event&& event);
+  void Tell(Event&& event) const;
   void Delete(Call* call) FLARE_REQUIRES(lock_);
 
   const Limits limits_;

@@ -277,26 +277,15 @@ std::size_t GrpcMessageCutter::missing() const {
   return all - std::min(all, in_.size());
 }
 
-Expected<Buffer, flare::Status> UnpackGrpcMessage(
-    GrpcMessage&& message, std::optional<CompressionAlgorithm> encoding,
-    std::size_t max_size) {
-  if (!message.compressed) return std::move(message.body);
-  if (!encoding || !IsCompressed(*encoding)) {
-    return flare::Status(
-        StatusFromGrpc(encoding ? GrpcCode::kInternal
-                                : GrpcCode::kUnimplemented),
-        encoding ? "grpc: a compressed message on a stream whose grpc-encoding "
-                   "is identity"
-                 : "grpc: a message that is compressed by an unknown "
-                   "grpc-encoding");
-  }
-  auto unpacked = Decompress(*encoding, message.body, max_size);
-  if (!unpacked) {
-    return flare::Status(
-        StatusFromGrpc(GrpcCode::kInternal),
-        "grpc: a message can't be decompressed: " + unpacked.error().message());
-  }
-  return std::move(*unpacked);
+flare::Status CheckGrpcCompression(
+    const GrpcMessage& message, std::optional<CompressionAlgorithm> encoding) {
+  if (!message.compressed || (encoding && IsCompressed(*encoding))) return {};
+  return flare::Status(
+      StatusFromGrpc(encoding ? GrpcCode::kInternal : GrpcCode::kUnimplemented),
+      encoding ? "grpc: a compressed message on a stream whose grpc-encoding "
+                 "is identity"
+               : "grpc: a message that is compressed by an unknown "
+                 "grpc-encoding");
 }
 
 // --- metadata --------------------------------------------------------------

@@ -16,7 +16,6 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
-#include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
@@ -128,12 +127,11 @@ class GrpcMessageCutter {
   PacedCompaction compaction_;
 };
 
-// The bytes of the message. `encoding` is the stream's grpc-encoding. Fails
-// with the status for its call: a message that is compressed without or by an
-// unknown encoding, or corrupt, or larger than `max_size` when unpacked.
-[[nodiscard]] Expected<Buffer, flare::Status> UnpackGrpcMessage(
-    GrpcMessage&& message, std::optional<CompressionAlgorithm> encoding,
-    std::size_t max_size);
+// Whether the message may be compressed, if it is. `encoding` is the stream's
+// grpc-encoding. Fails with the status for its call: of a message that is
+// compressed without or by an unknown encoding.
+[[nodiscard]] flare::Status CheckGrpcCompression(
+    const GrpcMessage& message, std::optional<CompressionAlgorithm> encoding);
 
 // --- metadata ---
 

@@ -118,6 +118,7 @@ class GrpcServerProtocol final : public ServerProtocol,
     RefPtr<StreamReceiver> receiver;
     Kind kind;
     Buffer message = {};
+    CompressionAlgorithm compression = CompressionAlgorithm::kNone;
     std::size_t credit = 0;
     flare::Status status = {};
   };
@@ -275,7 +276,13 @@ void GrpcServerProtocol::Deliver() {
   for (Event& event : events_) {
     switch (event.kind) {
       case Event::Kind::kMessage:
-        event.receiver->OnMessage(std::move(event.message), /*last=*/false);
+        if (IsCompressed(event.compression)) {
+          event.receiver->OnCompressed(std::move(event.message),
+                                       event.compression,
+                                       limits_.max_packet_size);
+        } else {
+          event.receiver->OnMessage(std::move(event.message), /*last=*/false);
+        }
         break;
       case Event::Kind::kEnd:
         event.receiver->OnEnd(flare::Status());
@@ -475,20 +482,17 @@ void GrpcServerProtocol::TakeMessages(Stream* stream) {
         return Advance(stream);
       case GrpcMessageCutter::Result::kError:
         break;
-      case GrpcMessageCutter::Result::kMessage: {
+      case GrpcMessageCutter::Result::kMessage:
         SetKept(stream, stream->kept - kGrpcPrefixSize - message.body.size());
-        stream->unequal |= message.compressed;
-        auto unpacked = UnpackGrpcMessage(std::move(message), stream->encoding,
-                                          limits_.max_packet_size);
-        if (unpacked) {
-          events_.push_back({.receiver = stream->receiver,
-                             .kind = Event::Kind::kMessage,
-                             .message = *std::move(unpacked)});
-          continue;
-        }
-        error = unpacked.error();
-        break;
-      }
+        error = CheckGrpcCompression(message, stream->encoding);
+        if (!error.ok()) break;
+        events_.push_back({.receiver = stream->receiver,
+                           .kind = Event::Kind::kMessage,
+                           .message = std::move(message.body),
+                           .compression = message.compressed
+                                              ? *stream->encoding
+                                              : CompressionAlgorithm::kNone});
+        continue;
     }
     events_.push_back({.receiver = stream->receiver,
                        .kind = Event::Kind::kReset,
@@ -529,10 +533,8 @@ void GrpcServerProtocol::TakeUnary(Stream* stream) {
       if (!stream->messages.empty()) {
         error = flare::Status(StatusFromGrpc(GrpcCode::kInternal),
                               "grpc: a unary call with several messages");
-      } else if (message.compressed && !IsCompressed(*stream->encoding)) {
-        error = flare::Status(
-            StatusFromGrpc(GrpcCode::kInternal),
-            "grpc: a compressed message of a call without grpc-encoding");
+      } else {
+        error = CheckGrpcCompression(message, stream->encoding);
       }
       break;
   }

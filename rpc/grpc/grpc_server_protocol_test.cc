@@ -25,6 +25,12 @@ struct TestReceiver final : StreamReceiver {
   void OnMessage(Buffer&& message, bool) override {
     said += "message " + std::to_string(message.size()) + "\n";
   }
+  void OnCompressed(Buffer&& message, CompressionAlgorithm algorithm,
+                    std::size_t max_size) override {
+    said += std::string(ToString(algorithm)) + " " +
+            std::to_string(message.size()) + " up to " +
+            std::to_string(max_size) + "\n";
+  }
   void OnEnd(const flare::Status&) override { said += "end\n"; }
   void OnCredit(std::size_t bytes) override { credit += bytes; }
   void OnReset(const flare::Status& why) override {
@@ -497,6 +503,39 @@ TEST_F(GrpcServerProtocolTest, CarriesStreams) {
   Serve();
   EXPECT_EQ(stream.trailers, "grpc-status=0;");
   EXPECT_TRUE(stream.ended);
+}
+
+TEST_F(GrpcServerProtocolTest, StreamsTakeCompressedMessages) {
+  Remake({.max_packet_size = 100});
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream", {{"grpc-encoding", "deflate"}});
+  client->SendData(&stream,
+                   CreateBufferSlow(Message(5, /*flag=*/1) + Message(6)));
+  Serve();
+  EXPECT_EQ(sink.receiver->said, "zlib 5 up to 100\nmessage 6\n");
+}
+
+TEST_F(GrpcServerProtocolTest, ACompressedMessageNeedsAnEncoding) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  client->SendData(&stream, CreateBufferSlow(Message(5, /*flag=*/1)));
+  Serve();
+  EXPECT_TRUE(sink.receiver->said.starts_with("reset: grpc: a compressed"));
+  EXPECT_NE(stream.head.find("grpc-status=13;"), std::string::npos);
+}
+
+TEST_F(GrpcServerProtocolTest, StreamsAreCompressedAsTheClientAccepts) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream", {{"grpc-accept-encoding", "gzip, zstd, br"}});
+  Serve();
+  EXPECT_FALSE(sink.wire->UseCompression(CompressionAlgorithm::kSnappy));
+  EXPECT_FALSE(sink.wire->UseCompression(CompressionAlgorithm::kNone));
+  EXPECT_TRUE(sink.wire->UseCompression(CompressionAlgorithm::kGzip));
+  EXPECT_TRUE(sink.wire->SendMessage(CreateBufferSlow("plain"), false));
+  EXPECT_TRUE(sink.wire->SendCompressed(CreateBufferSlow("packed"), false));
+  Serve();
+  EXPECT_NE(stream.head.find("grpc-encoding=gzip;"), std::string::npos);
+  EXPECT_EQ(stream.data, std::string("\0\0\0\0\5plain\1\0\0\0\6packed", 21));
 }
 
 TEST_F(GrpcServerProtocolTest, StreamsHaveMetadataAtBothEnds) {

@@ -43,6 +43,13 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
       : messages(limits.max_packet_size, kServerSizeLimit),
         metadata(limits.metadata) {}
 
+  // The client can read messages that are compressed by it.
+  bool Accepts(CompressionAlgorithm algorithm) const {
+    return IsCompressed(algorithm) &&
+           (acceptable & GrpcCompressions() &
+            std::uint64_t{1} << static_cast<int>(algorithm)) != 0;
+  }
+
   static void* operator new(std::size_t) {
     return PoolAllocate<sizeof(GrpcServerStream)>();
   }
@@ -59,7 +66,6 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   bool status_sent = false;
   bool ended = false;    // By the peer.
   bool is_call = false;  // Unary, and running.
-  bool unequal = false;  // Messages are larger than they came.
   std::optional<PayloadFormat> format;
   std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
   std::uint32_t timeout_ms = 0;

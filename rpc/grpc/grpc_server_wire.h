@@ -50,23 +50,19 @@ class GrpcServerWire final : public StreamWire {
     return true;
   }
 
-  bool SendMessage(OutboundBody&& body, bool last) override {
-    BufferBuilder out;
-    if (!AppendGrpcMessage(std::move(body), /*compressed=*/false, &out)) {
-      return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
-                                   "a message of the stream exceeds 4 GiB"));
-    }
-    Buffer message = out.DestructiveGet();
+  bool UseCompression(CompressionAlgorithm algorithm) override {
     ScopedLock guard(session_->lock_);
-    GrpcServerStream* const stream = session_->Find(id_);
-    // Of the reset its receiver is told.
-    if (stream == nullptr || stream->status_sent) return !session_->closed_;
-    SendHeadOnce(stream);
-    session_->session_->SendData(stream, std::move(message));
-    if (last) End(stream, flare::Status());
-    const bool sent = session_->FlushLocked();
-    TakeCreditLocked();
-    return sent;
+    const GrpcServerStream* const stream = session_->Find(id_);
+    if (stream == nullptr || !stream->Accepts(algorithm)) return false;
+    compression_ = algorithm;
+    return true;
+  }
+
+  bool SendMessage(OutboundBody&& body, bool last) override {
+    return Send(std::move(body), /*compressed=*/false, last);
+  }
+  bool SendCompressed(Buffer&& body, bool last) override {
+    return Send(std::move(body), /*compressed=*/true, last);
   }
 
   bool SendEnd(const flare::Status& status) override {
@@ -90,8 +86,6 @@ class GrpcServerWire final : public StreamWire {
     const std::size_t early = std::min(bytes, stream->advanced);
     stream->advanced -= early;
     bytes -= early;
-    // Credit is counted in bytes that were unpacked.
-    if (stream->unequal) bytes = std::min(bytes, stream->ungranted);
     stream->ungranted -= std::min(bytes, stream->ungranted);
     session_->session_->Grant(stream, bytes);
     static_cast<void>(session_->FlushLocked());
@@ -112,10 +106,28 @@ class GrpcServerWire final : public StreamWire {
   }
 
  private:
+  bool Send(OutboundBody&& body, bool compressed, bool last) {
+    BufferBuilder out;
+    if (!AppendGrpcMessage(std::move(body), compressed, &out)) {
+      return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
+                                   "a message of the stream exceeds 4 GiB"));
+    }
+    Buffer message = out.DestructiveGet();
+    ScopedLock guard(session_->lock_);
+    GrpcServerStream* const stream = session_->Find(id_);
+    // Of the reset its receiver is told.
+    if (stream == nullptr || stream->status_sent) return !session_->closed_;
+    SendHeadOnce(stream);
+    session_->session_->SendData(stream, std::move(message));
+    if (last) End(stream, flare::Status());
+    const bool sent = session_->FlushLocked();
+    TakeCreditLocked();
+    return sent;
+  }
+
   void SendHeadOnce(GrpcServerStream* stream) FLARE_REQUIRES(session_->lock_) {
     if (stream->head_sent) return;
-    session_->SendHead(stream, CompressionAlgorithm::kNone,
-                       GrpcFieldsOf(initial_));
+    session_->SendHead(stream, compression_, GrpcFieldsOf(initial_));
   }
   void End(GrpcServerStream* stream, const flare::Status& status)
       FLARE_REQUIRES(session_->lock_) {
@@ -130,6 +142,7 @@ class GrpcServerWire final : public StreamWire {
 
   const std::int32_t id_;
   GrpcServerSession* const session_;
+  CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   std::size_t credit_ = 0;  // Of its call's, which calls one at a time.
   std::vector<std::pair<std::string, std::string>> initial_;
   std::vector<std::pair<std::string, std::string>> trailing_;

@@ -499,6 +499,8 @@ bool ServerCall::BeginStream() {
         if (place == StreamWire::MetadataPlace::kTrailing) JoinTrailers();
         return &controller_.metadata_->response;
       });
+  controller_.acceptable_compressions_ = request_->head.acceptable_compressions;
+  stream_->SetCompressionSource([this] { return controller_.compression_; });
   messages_.Acquire(*method_);
   request_bytes_ = 0;
   if (method_->descriptor->client_streaming()) return true;

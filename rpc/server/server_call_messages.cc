@@ -58,6 +58,7 @@ flare::Status ServerCall::ParseBody() {
                             &request_->attachment);
     }
     if (!status.ok()) return status;
+    controller_.request_compressed_ = true;
     decompressed_bytes_ = request_->body.size() + request_->attachment.size();
     connection_->state().AddDecompressed(decompressed_bytes_);
   }

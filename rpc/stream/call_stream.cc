@@ -38,6 +38,7 @@
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream/message_compression.h"
 #include "flare/rpc/wire/payload.h"
 #include "glog/logging.h"
 
@@ -92,6 +93,8 @@ CallStream::CallStream(Options options)
       deadline_ns_(options.deadline_ns),
       controller_(options.controller),
       observer_(std::move(options.observer)),
+      compression_(options.compression),
+      compression_chosen_(!options.is_server),
       window_(options.receive_window),
       credit_(static_cast<std::int64_t>(options.send_window)),
       on_detached_(std::move(options.on_detached)),
@@ -117,6 +120,9 @@ bool CallStream::Start(std::unique_ptr<StreamWire> wire,
     fiber::ArmTimer(this, deadline_ns_);
   }
   enforced_ = wire_->enforces_window();
+  if (IsCompressed(compression_) && !wire_->UseCompression(compression_)) {
+    compression_ = CompressionAlgorithm::kNone;
+  }
   if (!wire_->Begin(RefPtr<StreamReceiver>(ref_ptr, this))) return false;
   if (credits_ && !is_server_) {
     credit_ = static_cast<std::int64_t>(wire_->send_window());
@@ -140,6 +146,11 @@ void CallStream::SetMetadataSource(
     Function<Metadata*(StreamWire::MetadataPlace)> source) {
   ScopedLock guard(lock_);
   metadata_source_ = std::move(source);
+}
+
+void CallStream::SetCompressionSource(Function<CompressionAlgorithm()> source) {
+  ScopedLock guard(lock_);
+  compression_source_ = std::move(source);
 }
 
 void CallStream::Do(After* after) {
@@ -177,16 +188,40 @@ bool CallStream::ReadMessage(google::protobuf::Message* message,
   flare::Status status = ParsePayload(format_, bytes, message);
   if (status.ok()) [[likely]]
     return true;
-  Fail(status);
-  *error = StreamError::IoError;
+  FailReading(status, error);
   return false;
+}
+
+// A message is broken, though the call may have gone well.
+void CallStream::FailReading(const flare::Status& why, StreamError* error) {
+  *error = StreamError::IoError;
+  at_ = batch_.size();
+  After after;
+  {
+    ScopedLock guard(lock_);
+    FailLocked(why, /*tell=*/true, &after);
+    if (status_.ok()) status_ = why;
+    after.dropped.swap(incoming_);
+  }
+  Do(&after);
+  if (controller_ != nullptr) TellController(nullptr, status());
 }
 
 bool CallStream::Read(Buffer* message, std::int64_t deadline_ns,
                       StreamError* error) {
   if (at_ == batch_.size() && !Refill(deadline_ns, error)) return false;
-  *message = std::move(batch_[at_++]);
+  Incoming& next = batch_[at_++];
+  *message = std::move(next.bytes);
   consumed_ += Cost(message->size());
+  read_compressed_ = next.compression != CompressionAlgorithm::kNone;
+  if (read_compressed_) [[unlikely]] {
+    const flare::Status status =
+        DecompressMessage(next.compression, max_unpacked_, message);
+    if (!status.ok()) {
+      FailReading(status, error);
+      return false;
+    }
+  }
   if (observer_) [[unlikely]] {
     Observe(ObservedMessage::Direction::kReceived, message->size());
   }
@@ -225,6 +260,7 @@ bool CallStream::Refill(std::int64_t deadline_ns, StreamError* error) {
         batch_.clear();
         at_ = 0;
         batch_.swap(incoming_);
+        max_unpacked_ = max_size_;
       } else if (input_over_) {
         over = true;
         *error = ErrorLocked();
@@ -322,10 +358,14 @@ bool CallStream::WriteMessage(const google::protobuf::Message& message,
 bool CallStream::Write(OutboundBody&& message, bool last,
                        std::int64_t deadline_ns) {
   const std::size_t bytes = message.size();
+  if (!compression_chosen_) [[unlikely]]
+    ChooseCompression();
+  const bool compressed = compression_ != CompressionAlgorithm::kNone &&
+                          compress_ && CompressMessage(compression_, &message);
   for (;;) {
     if (!WaitForRoom(deadline_ns)) return false;
     fiber::Event event;
-    switch (TryToSend(&message, last, &event)) {
+    switch (TryToSend(&message, compressed, last, &event)) {
       case Sent::kYes:
         if (observer_) [[unlikely]] {
           Observe(ObservedMessage::Direction::kSent, bytes);
@@ -339,9 +379,21 @@ bool CallStream::Write(OutboundBody&& message, bool last,
   }
 }
 
+// Of a server, before its first message: the head says how messages may be
+// compressed.
+void CallStream::ChooseCompression() {
+  compression_chosen_ = true;
+  ScopedLock guard(lock_);
+  if (!compression_source_ || wire_ == nullptr) return;
+  const CompressionAlgorithm wanted = compression_source_();
+  if (IsCompressed(wanted) && wire_->UseCompression(wanted)) {
+    compression_ = wanted;
+  }
+}
+
 // kLater: `event` is set when there is credit.
-CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool last,
-                                       fiber::Event* event) {
+CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
+                                       bool last, fiber::Event* event) {
   After after;
   {
     ScopedLock guard(lock_);
@@ -362,7 +414,13 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool last,
       if (last) PutMetadataLast(&after);
     }
     // Of the connection's end OnReset() is told.
-    if (!wire_->SendMessage(std::move(*message), last)) return Sent::kNever;
+    if (compressed) [[unlikely]] {
+      if (!wire_->SendCompressed(std::move(*message).ToBuffer(), last)) {
+        return Sent::kNever;
+      }
+    } else if (!wire_->SendMessage(std::move(*message), last)) {
+      return Sent::kNever;
+    }
     credit_ += static_cast<std::int64_t>(wire_->TakeCredit());
     if (!last) return Sent::kYes;
     EndOutputLocked(&after);
@@ -438,7 +496,9 @@ void CallStream::CloseReading() {
     reading_closed_ = true;
     // By who reads, or when nobody does any more.
     after.dropped.swap(incoming_);
-    for (const Buffer& message : after.dropped) owed_ += Cost(message.size());
+    for (const Incoming& message : after.dropped) {
+      owed_ += Cost(message.bytes.size());
+    }
     queued_ = 0;
     if (!input_over_ && output_over_ && !is_server_) {
       FailLocked(CancelledStatus(), /*tell=*/true, &after);
@@ -509,6 +569,7 @@ void CallStream::Finish(const flare::Status& status) {
       wire_->SendEnd(status.ok() ? status_ : status);
     }
     metadata_source_ = nullptr;
+    compression_source_ = nullptr;
     EndOutputLocked(&after);
     EndInputLocked(&after);
     after.dropped.swap(incoming_);
@@ -521,6 +582,7 @@ void CallStream::Detach() {
   {
     ScopedLock guard(lock_);
     metadata_source_ = nullptr;
+    compression_source_ = nullptr;
     // Whoever is left with a reader or a writer finds it at its end.
     EndOutputLocked(&after);
     EndInputLocked(&after);
@@ -625,34 +687,52 @@ void CallStream::OnMessage(Buffer&& message, bool last) {
   {
     ScopedLock guard(lock_);
     if (input_over_) return;
-    const std::size_t cost = Cost(message.size());
-    if (reading_closed_) {
-      owed_ += cost;
-      GrantLocked();
-    } else if (credits_ && !holds_input_ && !enforced_ &&
-               (queued_ >= 2 * window_ || incoming_.size() >= kMaxQueued)) {
-      FailLocked(flare::Status(STATUS_MALFORMED_DATA,
-                               "the peer sends more than it may"),
-                 /*tell=*/true, &after);
-    } else {
-      queued_ += cost;
-      incoming_.push_back(std::move(message));
-      after.reader = std::exchange(reader_, nullptr);
-      // Who heeds the window may overrun it by a message. While somebody waits
-      // for credit all that comes is taken: of a peer that can grant some no
-      // more than it had sent before it knew the window.
-      if (holds_input_ && !holding_ && wire_ != nullptr && writer_ == nullptr &&
-          queued_ > (credits_ ? 2 * window_ : window_)) {
-        holding_ = true;
-        wire_->HoldInput();
-      }
-    }
+    Take({.bytes = std::move(message)}, &after);
     if (last) {
       if (!is_server_) EndOutputLocked(&after);  // The call is over.
       EndInputLocked(&after);
     }
   }
   Do(&after);
+}
+
+void CallStream::OnCompressed(Buffer&& message, CompressionAlgorithm algorithm,
+                              std::size_t max_size) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (input_over_) return;
+    max_size_ = max_size;
+    Take({.bytes = std::move(message), .compression = algorithm}, &after);
+  }
+  Do(&after);
+}
+
+void CallStream::Take(Incoming&& message, After* after) {
+  const std::size_t cost = Cost(message.bytes.size());
+  if (reading_closed_) {
+    owed_ += cost;
+    GrantLocked();
+    return;
+  }
+  if (credits_ && !holds_input_ && !enforced_ &&
+      (queued_ >= 2 * window_ || incoming_.size() >= kMaxQueued)) {
+    FailLocked(
+        flare::Status(STATUS_MALFORMED_DATA, "the peer sends more than it may"),
+        /*tell=*/true, after);
+    return;
+  }
+  queued_ += cost;
+  incoming_.push_back(std::move(message));
+  after->reader = std::exchange(reader_, nullptr);
+  // Who heeds the window may overrun it by a message. While somebody waits for
+  // credit all that comes is taken: of a peer that can grant some no more than
+  // it had sent before it knew the window.
+  if (holds_input_ && !holding_ && wire_ != nullptr && writer_ == nullptr &&
+      queued_ > (credits_ ? 2 * window_ : window_)) {
+    holding_ = true;
+    wire_->HoldInput();
+  }
 }
 
 void CallStream::OnEnd(const flare::Status& status) {

@@ -23,6 +23,7 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
+#include "flare/base/compression.h"
 #include "flare/base/function.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/spinlock.h"
@@ -67,6 +68,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     // Of a client: told by who reads of the server's metadata, and how the call
     // failed. May be null.
     RpcClientController* controller = nullptr;
+    // Of a client: of the messages that it sends, if the protocol has it.
+    CompressionAlgorithm compression = CompressionAlgorithm::kNone;
     MessageObserver observer = {};
     // Of a client: gets a copy of the server's metadata, and is constant from
     // the end on. May be null.
@@ -94,6 +97,12 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // taken out.
   void SetMetadataSource(Function<Metadata*(StreamWire::MetadataPlace)> source);
 
+  // Of a server, before its method is called: where the algorithm is that its
+  // messages are compressed by. Asked for once, by who writes, before the first
+  // message; not after Finish() or Detach(). The constructor of a client says
+  // it.
+  void SetCompressionSource(Function<CompressionAlgorithm()> source);
+
   // --- Messages. They block the fiber (or thread). ---
 
   // True: a message was read into *message. False: none will come, or none has
@@ -106,6 +115,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
                           StreamError* error);
   // Waits, as ReadMessage() does, until that returns at once.
   bool WaitToRead(std::int64_t deadline_ns);
+  // The message that was read last came compressed. To be asked by who reads.
+  bool read_compressed() const { return read_compressed_; }
   // ReadMessage() returns at once. To be asked by who reads.
   bool ReadyToRead();
 
@@ -116,6 +127,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
                                   bool last, std::int64_t deadline_ns);
   [[nodiscard]] bool Write(OutboundBody&& message, bool last,
                            std::int64_t deadline_ns);
+  // Whether messages are compressed from now on, where there is an algorithm
+  // for it. To be asked by who writes.
+  void SetCompressed(bool compressed) { compress_ = compressed; }
   // WriteMessage() returns at once. To be asked by who writes.
   bool ReadyToWrite();
 
@@ -163,6 +177,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // --- StreamReceiver ---
 
   void OnMessage(Buffer&& message, bool last) override;
+  void OnCompressed(Buffer&& message, CompressionAlgorithm algorithm,
+                    std::size_t max_size) override;
   void OnEnd(const flare::Status& status) override;
   void OnCredit(std::size_t bytes) override;
   void OnReset(const flare::Status& why) override;
@@ -173,6 +189,12 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
 
  private:
   explicit CallStream(Options options);
+
+  // As it came.
+  struct Incoming {
+    Buffer bytes;
+    CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  };
 
   // What a transition leaves to be done once lock_ is free.
   struct After {
@@ -186,7 +208,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     std::size_t dropped_metadata = 0;  // Entries.
     std::shared_ptr<const void> kept;
     std::unique_ptr<StreamWire> wire;
-    std::vector<Buffer> dropped;
+    std::vector<Incoming> dropped;
     bool cancel_timer = false;
   };
   void Do(After* after);
@@ -197,7 +219,11 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   bool Refill(std::int64_t deadline_ns, StreamError* error);
   bool Wait(fiber::Event* event, fiber::Event** place,
             std::int64_t deadline_ns);
-  Sent TryToSend(OutboundBody* message, bool last, fiber::Event* event);
+  void FailReading(const flare::Status& why, StreamError* error);
+  void ChooseCompression();
+  Sent TryToSend(OutboundBody* message, bool compressed, bool last,
+                 fiber::Event* event);
+  void Take(Incoming&& message, After* after) FLARE_REQUIRES(lock_);
   bool WaitForRoom(std::int64_t deadline_ns);
   bool OutputOver() const;
   std::size_t Cost(std::size_t bytes) const { return bytes + message_cost_; }
@@ -228,17 +254,25 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   RefPtr<io::StreamConnection> output_;
 
   // Of who reads alone.
-  std::vector<Buffer> batch_;
+  std::vector<Incoming> batch_;
   std::size_t at_ = 0;        // In batch_.
   std::size_t consumed_ = 0;  // Bytes, since Settle().
+  std::size_t max_unpacked_ = 0;
+  bool read_compressed_ = false;
+
+  // Of who writes alone.
+  CompressionAlgorithm compression_;
+  bool compression_chosen_;
+  bool compress_ = true;
 
   mutable Spinlock lock_;
   std::unique_ptr<StreamWire> wire_ FLARE_GUARDED_BY(lock_);
-  std::vector<Buffer> incoming_ FLARE_GUARDED_BY(lock_);
-  std::size_t queued_ FLARE_GUARDED_BY(lock_) = 0;  // Bytes, unread.
-  std::size_t owed_ FLARE_GUARDED_BY(lock_) = 0;    // Bytes to be granted.
-  std::size_t window_ FLARE_GUARDED_BY(lock_);      // Of what is received.
-  std::int64_t credit_ FLARE_GUARDED_BY(lock_);     // Of what is sent.
+  std::vector<Incoming> incoming_ FLARE_GUARDED_BY(lock_);
+  std::size_t max_size_ FLARE_GUARDED_BY(lock_) = 0;  // Of OnCompressed().
+  std::size_t queued_ FLARE_GUARDED_BY(lock_) = 0;    // Bytes, unread.
+  std::size_t owed_ FLARE_GUARDED_BY(lock_) = 0;      // Bytes to be granted.
+  std::size_t window_ FLARE_GUARDED_BY(lock_);        // Of what is received.
+  std::int64_t credit_ FLARE_GUARDED_BY(lock_);       // Of what is sent.
   fiber::Event* reader_ FLARE_GUARDED_BY(lock_) = nullptr;  // Who waits.
   fiber::Event* writer_ FLARE_GUARDED_BY(lock_) = nullptr;
   fiber::Event* ender_ FLARE_GUARDED_BY(lock_) = nullptr;
@@ -263,6 +297,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   int metadata_parts_ FLARE_GUARDED_BY(lock_) = 0;
   Function<Metadata*(StreamWire::MetadataPlace)> metadata_source_
       FLARE_GUARDED_BY(lock_);
+  Function<CompressionAlgorithm()> compression_source_ FLARE_GUARDED_BY(lock_);
 };
 
 }  // namespace rpc

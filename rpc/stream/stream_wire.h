@@ -13,10 +13,12 @@
 #include <memory>
 
 #include "flare/base/buffer.h"
+#include "flare/base/compression.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
+#include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
 
@@ -39,6 +41,15 @@ class StreamReceiver : public RefCounted<StreamReceiver> {
 
   // The next message, in the protocol's format. `last`: no other one follows.
   virtual void OnMessage(Buffer&& message, bool last) = 0;
+  // The next message, compressed; others or OnEnd() follow. It counts for the
+  // window as it came, and is unpacked when it is read: the call fails then if
+  // it is corrupt, or larger than `max_size` bytes.
+  virtual void OnCompressed(Buffer&& /*message*/,
+                            CompressionAlgorithm /*algorithm*/,
+                            std::size_t /*max_size*/) {
+    OnReset(flare::Status(STATUS_NOT_SUPPORTED,
+                          "this stream takes no compressed messages"));
+  }
   // No message follows. On a client `status` is how the call ended. On a server
   // it is OK.
   virtual void OnEnd(const flare::Status& status) = 0;
@@ -91,6 +102,17 @@ class StreamWire {
   // Takes *body. `last`: nothing follows in this direction; the call succeeded,
   // as far as a server is asked. False: the connection is closed.
   virtual bool SendMessage(OutboundBody&& body, bool last) = 0;
+  // Messages may be compressed by `algorithm`. At most once, before the first
+  // message, of a client before Begin(). False: they can't, as the protocol or
+  // the client doesn't know it.
+  virtual bool UseCompression(CompressionAlgorithm /*algorithm*/) {
+    return false;
+  }
+  // SendMessage() of a message that is compressed by the algorithm of
+  // UseCompression().
+  virtual bool SendCompressed(Buffer&& /*body*/, bool /*last*/) {
+    return false;
+  }
   // Nothing follows in this direction. On a server `status` is the call's.
   virtual bool SendEnd(const flare::Status& status) = 0;
   // The peer is told, as far as the protocol allows, that the call is given up.
