@@ -1,16 +1,17 @@
 // From the address in a channel's URI to the servers it stands for.
 //
 // Chosen by the part before '+' of a channel's `override_nslb` ("list+rr").
-// Known from the start: "list", a comma-separated list of 1.2.3.4:5, [::1]:5,
-// unix:/path and host:5, each with a weight behind it if it is not 1, as in
-// "10.0.0.1:5;weight=3". Others can be added with RegisterNameResolver before
-// the channels that need them are opened.
+// Known from the start:
+//   list  a comma-separated list of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
+//         each with a weight behind it if it is not 1: "10.0.0.1:5;weight=3"
+//   file  a path: such servers in a file that is read again when it changes
+// docs/discovery.md describes them. Others can be added with
+// RegisterNameResolver before the channels that need them are opened.
 
 #ifndef FLARE_RPC_NAME_RESOLVER_H_
 #define FLARE_RPC_NAME_RESOLVER_H_
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,40 +22,9 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
+#include "flare/rpc/name_resolution.h"
 
 namespace flare::rpc {
-
-// A server.
-struct Peer {
-  Endpoint endpoint;
-  std::string host;  // As it was named; HTTP states it in its Host field.
-  // For load balancers that heed it: its share of the calls, as others' weights
-  // go. 0: it has no share with "wrr" and "random".
-  std::uint32_t weight = 1;
-
-  // The same server, whatever its weight.
-  friend bool operator==(const Peer& a, const Peer& b) {
-    return a.endpoint == b.endpoint && a.host == b.host;
-  }
-};
-
-// What one address stands for, now and later. Thread-safe. Nothing may throw:
-// that ends the process.
-class NameResolution {
- public:
-  virtual ~NameResolution() = default;
-
-  // Will Peers() be the same for ever? Then Version() isn't asked for again.
-  virtual bool IsStatic() const { return false; }
-
-  // Changes, and only grows, when Peers() does. Doesn't block; part of every
-  // call, in whose execution context it runs, and which is also the occasion to
-  // begin a refresh in the background.
-  virtual std::uint64_t Version() = 0;
-
-  // The servers, in no particular order, none twice; maybe none. Doesn't block.
-  virtual std::vector<Peer> Peers() = 0;
-};
 
 // Starts to resolve `address`; may block for as long as a look-up takes. What
 // blocks the thread should do so in a BlockingRegion (fiber/blocking_region.h).
@@ -71,7 +41,7 @@ bool RegisterNameResolver(std::string name, NameResolver resolver);
 // the known ones. Thread-safe; blocks as the resolver does.
 //
 // A "list" looks up its hosts again after each `update_interval`, or what the
-// flag says.
+// flag says; a "file" those in it.
 //
 // If it fails only because hosts of a "list" aren't known now, *later is a
 // resolution that has the other servers, and looks those up again.

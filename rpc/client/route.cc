@@ -213,8 +213,10 @@ const ClientSettings& Route::FillSettings() {
 flare::Status Route::NoPeer() const {
   // Whoever tries for ever ends with the client side, too.
   if (!IsClientSideOpen()) return ShutDownStatus();
-  return flare::Status(STATUS_NO_PEER,
-                       "no server is known for \"" + address_ + '"');
+  std::string text = "no server is known for \"" + address_ + '"';
+  const flare::Status why = resolution_->Failure();
+  if (!why.ok()) text += ": " + why.message();
+  return flare::Status(STATUS_NO_PEER, std::move(text));
 }
 
 Admission Route::Admit(const Table& table, std::size_t number) {
