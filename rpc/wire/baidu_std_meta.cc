@@ -36,7 +36,7 @@ class CodeText {
 struct UserFields {
   static constexpr std::uint32_t kNumber = 9;
   static constexpr std::uint32_t kTag = Tag(kNumber, kLengthDelimited);
-  static constexpr std::size_t kMost = 0;
+  [[maybe_unused]] static constexpr std::size_t kMost = 0;
   static constexpr std::string_view kOwnErrorCode = "Rpc-Error-Code";
 
   // A fault in an entry is nobody's business: they are the users'.
@@ -101,7 +101,7 @@ struct CompressTypeField : Field<3, &BaiduStdMeta::compress_type> {
 // Stream settings, of which only the presence is read.
 struct StreamSettingsField {
   static constexpr std::uint32_t kTag = Tag(8, kLengthDelimited);
-  static constexpr std::size_t kMost = 0;
+  [[maybe_unused]] static constexpr std::size_t kMost = 0;
 
   static void Read(std::string_view /*message*/, FieldReader* reader,
                    BaiduStdMeta* meta, std::string_view* /*fault*/) {
