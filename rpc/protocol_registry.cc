@@ -9,6 +9,7 @@
 #include "flare/rpc/grpc/grpc_client_protocol.h"
 #include "flare/rpc/grpc/grpc_server_protocol.h"
 #include "flare/rpc/http/http_protocol.h"
+#include "flare/rpc/web/web_dialect.h"
 #include "flare/rpc/wire/baidu_std_protocol.h"
 #include "flare/rpc/wire/bolt_protocol.h"
 #include "flare/rpc/wire/flare_protocol.h"
@@ -83,6 +84,7 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
   ServerProtocolSet set;
   set.limits_ = limits;
   HttpUses uses = http;
+  uses.dialect = WebDialect();
   std::optional<std::size_t> http_at;
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::find(names.begin(), name, *name) != name) continue;

@@ -283,6 +283,12 @@ class ServerProtocol {
     return nullptr;
   }
 
+  // Whether the reply to this request has a place for metadata behind its
+  // message. Thread-safe, doesn't block.
+  virtual bool HasTrailers(const ReplyTicket& /*ticket*/) const {
+    return traits().trailers;
+  }
+
   // The caller doesn't wait for the reply any more, though the connection goes
   // on. Thread-safe, doesn't block.
   virtual bool CallerLeft(const ReplyTicket& /*ticket*/) const { return false; }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <string>
 
 #include "flare/base/string.h"
 #include "flare/rpc/http/http_coding.h"
@@ -94,10 +95,13 @@ bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
 }
 
 [[gnu::noinline]] bool ReadUnusualFormat(const HttpUses& uses,
-                                         std::string_view content_type,
+                                         const HttpHead& head,
                                          HttpTicket* ticket) {
+  if (uses.dialect != nullptr && uses.dialect->Recognise(uses, head, ticket)) {
+    return true;
+  }
   const std::string_view type =
-      Trim(content_type.substr(0, content_type.find(';')));
+      Trim(head.content_type.substr(0, head.content_type.find(';')));
   for (auto own : {PayloadFormat::kProtobuf, PayloadFormat::kProtobufText,
                    PayloadFormat::kProto3Json}) {
     if (!IEquals(type, ContentTypeOf(own)) || !Speaks(uses, own)) continue;
@@ -129,15 +133,15 @@ bool IsHttpPreflight(const HttpUses& uses, const HttpHead& head) {
          (IsCallTarget(head.target) || IsForeignTarget(uses, head.target));
 }
 
-bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
+bool ReadHttpFormat(const HttpUses& uses, const HttpHead& head,
                     HttpTicket* ticket) {
   // As a rule it is just that.
   ticket->format = PayloadFormat::kProtobuf;
   ticket->type = kOwnHttpType;
-  if (uses.pb && content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
+  if (uses.pb && head.content_type == ContentTypeOf(PayloadFormat::kProtobuf)) {
     return true;
   }
-  return ReadUnusualFormat(uses, content_type, ticket);
+  return ReadUnusualFormat(uses, head, ticket);
 }
 
 std::string_view HttpTypeOf(const HttpTicket& ticket) {
@@ -150,7 +154,7 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
                                         const HttpHead& head,
                                         InboundRequest* request) {
   HttpTicket& ticket = TicketOf(request);
-  const bool spoken = ReadHttpFormat(uses, head.content_type, &ticket);
+  const bool spoken = ReadHttpFormat(uses, head, &ticket);
   if (head.method != HttpMethod::Post) {
     return HttpRefusal{
         405, "calls are made by POST, not by " + std::string(head.method_name)};
@@ -187,6 +191,8 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
   request->head.format = ticket.format;
   request->head.method = request->scratch;
   request->head.timeout_ms = static_cast<std::uint32_t>(timeout);
+  if (IsDialect(ticket)) [[unlikely]]
+    return uses.dialect->ReadFields(head, request);
   return std::nullopt;
 }
 

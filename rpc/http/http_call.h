@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
+#include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_ticket.h"
@@ -23,22 +23,16 @@ bool IsHttpCall(const HttpUses& uses, const HttpHead& head);
 // Whether it is the OPTIONS by which a browser asks for leave to call.
 bool IsHttpPreflight(const HttpUses& uses, const HttpHead& head);
 
-// Why a request isn't served, as an HTTP status and as a text.
-struct HttpRefusal {
-  int status;
-  std::string text;
-};
-
 // Fills in the format of a call, and of the reply. False: it has none that the
 // server speaks.
-bool ReadHttpFormat(const HttpUses& uses, std::string_view content_type,
+bool ReadHttpFormat(const HttpUses& uses, const HttpHead& head,
                     HttpTicket* ticket);
 
 // HttpTicket::type of a call whose Content-Type is ContentTypeOf(format);
-// those of other frameworks have greater ones.
+// those of other frameworks have greater ones, and below kDialectHttpType.
 inline constexpr std::uint8_t kOwnHttpType = 1;
 
-// The Content-Type of the reply to a call.
+// The Content-Type of the reply to a call that is in no dialect.
 std::string_view HttpTypeOf(const HttpTicket& ticket);
 
 // Makes *request the call that `head` is the head of. request->ticket must be

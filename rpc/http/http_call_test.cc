@@ -444,7 +444,9 @@ TEST(HttpCalls, RepliesToPagesOfKnownOriginsSaySo) {
   const std::string lines =
       "Access-Control-Allow-Origin: http://b:8080\r\n"
       "Access-Control-Expose-Headers: Rpc-SeqNo, Rpc-Error-Code, "
-      "Rpc-Error-Reason\r\nVary: Origin\r\n";
+      "Rpc-Error-Reason, Grpc-Status, Grpc-Message, "
+      "Grpc-Status-Details-Bin, Content-Encoding, "
+      "Connect-Content-Encoding, *\r\nVary: Origin\r\n";
   std::string reply = SuccessReply(9, "body");
   reply.insert(reply.find("\r\n") + 2, lines);
   EXPECT_EQ(ReplyTo(CallWith("Origin: http://b:8080"), uses), reply);

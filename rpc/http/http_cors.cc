@@ -29,7 +29,8 @@ std::string FieldsOf(std::string_view origin) {
   std::string lines = "Access-Control-Allow-Origin: ";
   lines.append(origin).append(
       "\r\nAccess-Control-Expose-Headers: Rpc-SeqNo, Rpc-Error-Code, "
-      "Rpc-Error-Reason\r\n");
+      "Rpc-Error-Reason, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, "
+      "Content-Encoding, Connect-Content-Encoding, *\r\n");
   // Caches keep a reply for each origin.
   if (origin != "*") lines.append("Vary: Origin\r\n");
   return lines;

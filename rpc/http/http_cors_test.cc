@@ -63,7 +63,9 @@ TEST(HttpCors, AllOriginsNeedNoList) {
   EXPECT_EQ(cors->FieldsFor(1),
             "Access-Control-Allow-Origin: *\r\n"
             "Access-Control-Expose-Headers: Rpc-SeqNo, Rpc-Error-Code, "
-            "Rpc-Error-Reason\r\n");
+            "Rpc-Error-Reason, Grpc-Status, Grpc-Message, "
+            "Grpc-Status-Details-Bin, Content-Encoding, "
+            "Connect-Content-Encoding, *\r\n");
 }
 
 TEST(HttpCors, AnswersPreflights) {

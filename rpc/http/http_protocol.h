@@ -60,6 +60,7 @@
 
 namespace flare::rpc {
 
+class HttpDialect;
 class HttpRoutes;
 
 // Paths that are calls beside /rpc/<method>. Thread-safe; nothing blocks.
@@ -86,6 +87,7 @@ struct HttpUses {
   const HttpCallPaths* paths = nullptr;
   const HttpCors* cors = nullptr;
   const HttpRoutes* routes = nullptr;
+  const HttpDialect* dialect = nullptr;
 
   bool calls() const { return pb || text || json; }
 };

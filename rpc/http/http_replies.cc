@@ -279,6 +279,16 @@ int RpcStatusOf(int http_status) {
   }
 }
 
+void AppendLengthAndEnd(const HttpTicket& ticket, std::uint64_t content_length,
+                        BufferBuilder* out) {
+  AppendEnd(ticket, content_length, out);
+}
+
+void AppendChunkedAndEnd(const HttpTicket& ticket, BufferBuilder* out) {
+  out->Append("Transfer-Encoding: chunked\r\n");
+  AppendEndWithoutLength(ticket, out);
+}
+
 Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response) {
   if (response.status != STATUS_SUCCESS) {
     return FormatFailure(ticket, HttpStatusOf(response.status), response.status,

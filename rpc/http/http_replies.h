@@ -6,6 +6,7 @@
 #ifndef FLARE_RPC_HTTP_HTTP_REPLIES_H_
 #define FLARE_RPC_HTTP_HTTP_REPLIES_H_
 
+#include <cstdint>
 #include <string_view>
 
 #include "flare/base/buffer.h"
@@ -24,6 +25,12 @@ int RpcStatusOf(int http_status);
 // The reply to a call. One that succeeded with what HTTP can't carry (an
 // attachment, another compression than those of ticket.codings) fails.
 Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response);
+
+// The last fields of a head, and its end: of a body of so many bytes, and of
+// one in chunks.
+void AppendLengthAndEnd(const HttpTicket& ticket, std::uint64_t content_length,
+                        BufferBuilder* out);
+void AppendChunkedAndEnd(const HttpTicket& ticket, BufferBuilder* out);
 
 // The head of a reply that is a stream (http_streams.h), and the whole reply of
 // one that fails before its first message.

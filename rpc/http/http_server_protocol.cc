@@ -8,6 +8,7 @@
 #include "flare/rpc/http/chunked_decoder.h"
 #include "flare/rpc/http/http_call.h"
 #include "flare/rpc/http/http_coding.h"
+#include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_head_memo.h"
 #include "flare/rpc/http/http_metadata.h"
 #include "flare/rpc/http/http_own_request.h"
@@ -63,6 +64,8 @@ class HttpServerProtocol final : public ServerProtocol,
   }
   // Cut has done it all: there is hardly anything to it.
   ParseResult Parse(InboundRequest* request) const override {
+    if (IsDialect(TicketOf(request))) [[unlikely]]
+      ReadDialect(request);
     return request->reject_status == STATUS_SUCCESS ? ParseResult::kOk
                                                     : ParseResult::kReject;
   }
@@ -83,9 +86,12 @@ class HttpServerProtocol final : public ServerProtocol,
     return replies_.StopWaiting(ticket.As<HttpTicket>().order);
   }
   std::string_view WhyNoReplyStream(const ReplyTicket& ticket) const override {
-    return ticket.As<HttpTicket>().http_10
-               ? "streams its replies, which needs HTTP/1.1"
-               : "";
+    const auto& http = ticket.As<HttpTicket>();
+    if (http.http_10) return "streams its replies, which needs HTTP/1.1";
+    return IsDialect(http) ? uses_.dialect->WhyNoStream(http) : "";
+  }
+  bool HasTrailers(const ReplyTicket& ticket) const override {
+    return IsDialect(ticket.As<HttpTicket>());
   }
   ReplyTurn AskToStream(const ReplyTicket& ticket,
                         ReplyTurnWaiter* waiter) override {
@@ -112,6 +118,7 @@ class HttpServerProtocol final : public ServerProtocol,
 
   // Of calls.
   void FillMetadata(const HttpHead& head, InboundRequest* request) const;
+  void ReadDialect(InboundRequest* request) const;
 
   // Bodies.
   CutResult CutChunked(Buffer& in, InboundRequest* request);
@@ -195,7 +202,7 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
   if (announced > limits_.max_packet_size ||
       head_size_ + announced > limits_.max_packet_size) {
     if (TicketOf(request).is_call) {
-      ReadHttpFormat(uses_, head.content_type, &TicketOf(request));
+      ReadHttpFormat(uses_, head, &TicketOf(request));
     }
     // A caller that asks first may leave the body out when it is told.
     return announced <= limits_.max_skipped && !head.chunked &&
@@ -294,6 +301,12 @@ void HttpServerProtocol::FillMetadata(const HttpHead& head,
   if (!why.empty()) RefuseHttpRequest(431, why, request);
 }
 
+[[gnu::noinline]] void HttpServerProtocol::ReadDialect(
+    InboundRequest* request) const {
+  if (request->reject_status != STATUS_SUCCESS) return;
+  uses_.dialect->ReadBody(limits_, request);
+}
+
 CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
   const ChunkedDecoder::Result result = chunks_.Feed(in, &chunked_body_);
   if (result == ChunkedDecoder::Result::kNeedMore) {
@@ -311,7 +324,7 @@ CutResult HttpServerProtocol::CutChunked(Buffer& in, InboundRequest* request) {
     FillHttpRequest(uses_, head, this, request);
     if (TicketOf(request).is_call) FillMetadata(head, request);
   } else if (TicketOf(request).is_call) {
-    ReadHttpFormat(uses_, head.content_type, &TicketOf(request));
+    ReadHttpFormat(uses_, head, &TicketOf(request));
   }
   chunked_head_.Clear();
   switch (result) {
@@ -385,8 +398,7 @@ void HttpServerProtocol::PrepareForStream(InboundRequest* request) {
   if (kind != MethodKind::kStreaming) return;
   TicketOf(request).ordered = true;
   if (streams_ == nullptr) {
-    streams_ =
-        std::make_unique<HttpServerStreams>(uses_.cors, &replies_, sink());
+    streams_ = std::make_unique<HttpServerStreams>(&uses_, &replies_, sink());
   }
 }
 
@@ -437,9 +449,14 @@ CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
 void HttpServerProtocol::Write(const ReplyTicket& reply_ticket,
                                OutboundResponse&& response) {
   const auto& ticket = reply_ticket.As<HttpTicket>();
-  Buffer bytes = ticket.http_status != 0
-                     ? FormatAnyRefusal(ticket, response)
-                     : FormatCallReply(ticket, std::move(response));
+  Buffer bytes;
+  if (IsDialect(ticket)) [[unlikely]] {
+    bytes = uses_.dialect->FormatReply(ticket, std::move(response));
+  } else {
+    bytes = ticket.http_status != 0
+                ? FormatAnyRefusal(ticket, response)
+                : FormatCallReply(ticket, std::move(response));
+  }
   if (ticket.cors != 0) [[unlikely]] {
     bytes = InsertFields(uses_.cors->FieldsFor(ticket.cors), std::move(bytes));
   }

@@ -8,6 +8,8 @@
 
 #include "flare/base/string.h"
 #include "flare/rpc/http/http_call.h"
+#include "flare/rpc/http/http_cors.h"
+#include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_replies.h"
 #include "flare/rpc/http/http_writer.h"
 #include "flare/rpc/http_message.h"
@@ -86,11 +88,12 @@ Buffer FormatMessage(PayloadFormat format, OutboundBody&& message) {
 
 class HttpServerStreamWire final : public StreamWire {
  public:
-  HttpServerStreamWire(const HttpTicket& ticket, const HttpCors* cors,
+  HttpServerStreamWire(const HttpTicket& ticket, const HttpUses& uses,
                        StreamTable* table, OrderedReplies* replies,
                        ReplySink* sink)
       : ticket_(ticket),
-        cors_(cors),
+        cors_(uses.cors),
+        dialect_(IsDialect(ticket) ? uses.dialect : nullptr),
         table_(table),
         replies_(replies),
         sink_(sink) {}
@@ -108,15 +111,28 @@ class HttpServerStreamWire final : public StreamWire {
   }
 
   bool SendMessage(OutboundBody&& body, bool last) override {
+    Buffer message;
+    if (dialect_ == nullptr) {
+      message = FormatMessage(ticket_.format, std::move(body));
+    } else {
+      message = dialect_->FormatStreamMessage(ticket_, std::move(body));
+      if (message.empty()) {
+        return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
+                                     "a message of the stream exceeds 4 GiB"));
+      }
+      message = FormatChunk(std::move(message));
+    }
     Buffer bytes = Head();
-    bytes.Append(FormatMessage(ticket_.format, std::move(body)));
+    bytes.Append(std::move(message));
     if (last) return SendLast(std::move(bytes), flare::Status());
     return replies_->SendPart(std::move(bytes));
   }
 
   bool SendEnd(const flare::Status& status) override {
     if (ended_) return true;
-    if (begun_ || status.ok()) return SendLast(Head(), status);
+    if (begun_ || status.ok() || dialect_ != nullptr) {
+      return SendLast(Head(), status);
+    }
     NoteClose();
     return Send(WithCors(FormatStreamFailure(ticket_, status)));
   }
@@ -130,12 +146,20 @@ class HttpServerStreamWire final : public StreamWire {
   void HoldInput() override {}
   void ReleaseInput() override {}
 
+  bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
+    if (dialect_ == nullptr) return false;
+    (place == MetadataPlace::kInitial ? metadata_ : trailers_) = metadata;
+    return true;
+  }
+
  private:
   // Empty once it was sent.
   Buffer Head() {
     if (std::exchange(begun_, true)) return Buffer();
     NoteClose();
-    return WithCors(FormatStreamHead(ticket_));
+    return WithCors(dialect_ != nullptr
+                        ? dialect_->FormatStreamHead(ticket_, metadata_)
+                        : FormatStreamHead(ticket_));
   }
   void NoteClose() {
     if (replies_->IsLast(ticket_.order)) ticket_.close = true;
@@ -146,7 +170,13 @@ class HttpServerStreamWire final : public StreamWire {
   }
 
   bool SendLast(Buffer&& bytes, const flare::Status& status) {
-    bytes.Append(FormatStreamEnd(status));
+    if (dialect_ == nullptr) {
+      bytes.Append(FormatStreamEnd(status));
+    } else {
+      bytes.Append(
+          FormatChunk(dialect_->FormatStreamEnd(ticket_, status, trailers_)));
+      bytes.Append(FormatLastChunk());
+    }
     return Send(std::move(bytes));
   }
   bool Send(Buffer&& bytes) {
@@ -158,6 +188,9 @@ class HttpServerStreamWire final : public StreamWire {
 
   HttpTicket ticket_;
   const HttpCors* const cors_;
+  const HttpDialect* const dialect_;  // Null: none.
+  Metadata metadata_;
+  Metadata trailers_;
   StreamTable* const table_;
   OrderedReplies* const replies_;
   ReplySink* const sink_;
@@ -251,7 +284,7 @@ CutResult Fail(std::string_view text, std::string* error) {
 }  // namespace
 
 std::unique_ptr<StreamWire> HttpServerStreams::Open(const HttpTicket& ticket) {
-  return std::make_unique<HttpServerStreamWire>(ticket, cors_, &table_,
+  return std::make_unique<HttpServerStreamWire>(ticket, *uses_, &table_,
                                                 replies_, sink_);
 }
 

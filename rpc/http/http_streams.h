@@ -34,8 +34,8 @@
 #include "flare/base/buffer.h"
 #include "flare/base/status.h"
 #include "flare/rpc/client_protocol.h"
-#include "flare/rpc/http/http_cors.h"
 #include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http/ordered_replies.h"
 #include "flare/rpc/protocol.h"
@@ -48,10 +48,10 @@ namespace flare::rpc {
 // Thread-safe; nothing blocks.
 class HttpServerStreams {
  public:
-  // All of these must outlive this object; `cors` may be null.
-  HttpServerStreams(const HttpCors* cors, OrderedReplies* replies,
+  // All of these must outlive this object.
+  HttpServerStreams(const HttpUses* uses, OrderedReplies* replies,
                     ReplySink* sink)
-      : cors_(cors), replies_(replies), sink_(sink) {}
+      : uses_(uses), replies_(replies), sink_(sink) {}
 
   // Sends the reply of `ticket`, whose turn it must be.
   std::unique_ptr<StreamWire> Open(const HttpTicket& ticket);
@@ -59,7 +59,7 @@ class HttpServerStreams {
   void Close(const flare::Status& why) { table_.Close(why); }
 
  private:
-  const HttpCors* const cors_;
+  const HttpUses* const uses_;
   OrderedReplies* const replies_;
   ReplySink* const sink_;
   StreamTable table_;

@@ -481,8 +481,18 @@ bool ServerCall::StreamReply() {
     return false;
   }
   is_stream_ = true;
+  GiveMetadataToStream();
   stream_->OnEnd(flare::Status());  // No request follows.
   return true;
+}
+
+void ServerCall::GiveMetadataToStream() {
+  stream_->SetMetadataSource(
+      [this](StreamWire::MetadataPlace place) -> Metadata* {
+        if (controller_.metadata_ == nullptr) return nullptr;
+        if (place == StreamWire::MetadataPlace::kTrailing) JoinTrailers();
+        return &controller_.metadata_->response;
+      });
 }
 
 // The messages of the call, of which a method that takes one gets the first.
@@ -493,12 +503,7 @@ bool ServerCall::BeginStream() {
   if (request_->metadata != nullptr) [[unlikely]] {
     controller_.ForMetadata().request = std::move(*request_->metadata);
   }
-  stream_->SetMetadataSource(
-      [this](StreamWire::MetadataPlace place) -> Metadata* {
-        if (controller_.metadata_ == nullptr) return nullptr;
-        if (place == StreamWire::MetadataPlace::kTrailing) JoinTrailers();
-        return &controller_.metadata_->response;
-      });
+  GiveMetadataToStream();
   controller_.acceptable_compressions_ = request_->head.acceptable_compressions;
   stream_->SetCompressionSource([this] { return controller_.compression_; });
   messages_.Acquire(*method_);

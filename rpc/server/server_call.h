@@ -106,6 +106,7 @@ class ServerCall final : public fiber::Task,
   const Method* FindMethod() const;
   [[gnu::noinline]] bool AdmitStream(const Method& method);
   [[gnu::noinline]] bool BeginStream();
+  void GiveMetadataToStream();
   [[gnu::noinline]] bool StreamReply();
   [[gnu::noinline]] void StopWithStream();
   [[gnu::noinline]] void FinishStream();

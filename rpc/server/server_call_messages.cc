@@ -133,7 +133,7 @@ void ServerCall::TakeMetadata(OutboundResponse* response) {
   if (const Metadata& trailing = controller_.metadata_->trailing;
       !trailing.empty()) {
     // The caller's limits are those of both together.
-    if (protocol_->traits().trailers && !controller_.Failed() &&
+    if (protocol_->HasTrailers(ticket()) && !controller_.Failed() &&
         metadata.size() + trailing.size() <= Metadata::kMaxEntries &&
         metadata.byte_size() + trailing.byte_size() <= Metadata::kMaxBytes) {
       response->trailers = &trailing;
