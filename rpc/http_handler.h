@@ -19,6 +19,7 @@
 #include <concepts>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,8 @@ struct HttpServerContext {
   Endpoint remote_peer;
   // As RpcServerController::peer_identity().
   const PeerIdentity* peer_identity = nullptr;
+  // As RpcServerController::caller().
+  std::string caller;
   // When the request was read off the socket, and when its fiber began to run;
   // it was parsed in between.
   std::chrono::steady_clock::time_point received_at;

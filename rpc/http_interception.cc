@@ -27,6 +27,7 @@ class InterceptedHttpHandler final : public HttpHandler {
     InterceptedCall call(&controller, &request, response);
     std::exception_ptr exception;
     const auto last = [&] {
+      context->caller = controller.caller();
       try {
         handler_->HandleRequest(request, response, context);
       } catch (...) {

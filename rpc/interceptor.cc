@@ -17,6 +17,12 @@ HttpStatus HttpStatusOf(int code) {
       return HttpStatus::ServiceUnavailable;
     case rpc::STATUS_TIMEOUT:
       return HttpStatus::GatewayTimeout;
+    case rpc::STATUS_OUT_OF_SERVICE:
+      return HttpStatus::ServiceUnavailable;
+    case rpc::STATUS_UNAUTHENTICATED:
+      return HttpStatus::Unauthorized;
+    case rpc::STATUS_PERMISSION_DENIED:
+      return HttpStatus::Forbidden;
     default:
       return HttpStatus::InternalServerError;
   }
@@ -38,6 +44,9 @@ void InterceptedCall::SetFailed(int code, std::string reason) {
     return controller_->SetFailed(code, std::move(reason));
   }
   FillHttpError(HttpStatusOf(code), reason, http_response_);
+  if (code == rpc::STATUS_UNAUTHENTICATED) {
+    http_response_->headers()->Set("WWW-Authenticate", "Bearer");
+  }
 }
 
 void ServerNext::Run() {

@@ -115,7 +115,9 @@ class InterceptedCall {
   // status.
   int status() const;
   // Makes it fail: as the controller's SetFailed(); over plain HTTP with a
-  // short text and 503 (STATUS_OVERLOADED), 504 (STATUS_TIMEOUT) or 500.
+  // short text and 503 (STATUS_OVERLOADED, STATUS_OUT_OF_SERVICE), 504
+  // (STATUS_TIMEOUT), 401 (STATUS_UNAUTHENTICATED, with "WWW-Authenticate:
+  // Bearer"), 403 (STATUS_PERMISSION_DENIED) or 500.
   void SetFailed(int code, std::string reason);
 
   // When the caller stops waiting; empty if it hasn't said.

@@ -40,8 +40,8 @@ class OwnRequestHost {
   // In a `catch (...)`: logs that the exception has left `what`.
   virtual void LogException(const std::string& what) = 0;
 
-  // Counts the request as failed.
-  virtual void CountFailure() = 0;
+  // Counts the request as failed, with that status (rpc_status.h).
+  virtual void CountFailure(int status) = 0;
 
   // Before a reply of so many bytes is made: blocks while the connection has no
   // room for it, and while many replies wait for an earlier one.

@@ -26,6 +26,7 @@
 
 namespace flare {
 
+class ChannelCredentials;
 class ClientInterceptor;
 class ConnectionPool;
 
@@ -60,6 +61,9 @@ struct RpcChannelOptions {
   std::optional<std::size_t> max_decompressed_size = {};
   // Code around each call, the outermost first (interceptor.h).
   std::vector<std::shared_ptr<ClientInterceptor>> interceptors = {};
+  // A credential that each call carries (channel_credentials.h). With URIs that
+  // don't begin with "tls+" it is an error, unless it allows that.
+  std::shared_ptr<ChannelCredentials> credentials = nullptr;
 
   // --- Connections ---
 

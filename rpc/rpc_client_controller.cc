@@ -111,6 +111,7 @@ void RpcClientController::Bytes::Clear() {
   request_attachment.Clear();
   request_raw_bytes.Clear();
   request_metadata.Clear();
+  sent_metadata.Clear();
   ClearKeeping(&metadata_error);
   has_balancing_key = false;
   if (stream != nullptr && !stream_has_reader) stream->Cancel();

@@ -332,6 +332,7 @@ class RpcClientController final : public google::protobuf::RpcController {
     Buffer response_attachment;
     Buffer response_raw_bytes;
     Metadata request_metadata;
+    Metadata sent_metadata;  // ... with the channel's credential, if it has one
     std::string metadata_error;  // Of AddMetadata(); empty: none.
     std::unique_ptr<Metadata> response_metadata;  // Null: none.
     RefPtr<rpc::CallStream> stream;

@@ -195,6 +195,12 @@ class RpcServerController final : public google::protobuf::RpcController {
   // `verified` where a server requests certificates without requiring them.
   // Lives as long as the call.
   const PeerIdentity* peer_identity() const;
+  // Who the caller is, as an interceptor has found out (access_control.h).
+  // Empty: none has.
+  const std::string& caller() const;
+  void SetCaller(std::string caller) {
+    ForMetadata().caller = std::move(caller);
+  }
   // Since the request was received; 0 outside of a server.
   std::chrono::nanoseconds GetElapsedTime() const;
   // When the request was read off the socket, taken up by its fiber, parsed.
@@ -232,6 +238,7 @@ class RpcServerController final : public google::protobuf::RpcController {
     Metadata request;
     Metadata response;
     Metadata trailing;
+    std::string caller;
   };
   CallMetadata& ForMetadata();  // To write to.
   void ObserveMessages(MessageObserver observer);

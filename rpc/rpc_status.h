@@ -39,6 +39,11 @@ enum Status : int {
   STATUS_INVALID_CHANNEL = 103,
   STATUS_IO_ERROR = 104,
   STATUS_RESERVED_MAX = 1000,
+  // Calls that their caller may not make, and calls whose caller hasn't shown
+  // good credentials (access_control.h). As codes of a service they are final:
+  // no other server is tried. They are gRPC's 7 and 16 (StatusFromGrpc()).
+  STATUS_PERMISSION_DENIED = 1'000'007,
+  STATUS_UNAUTHENTICATED = 1'000'016,
 };
 
 // Whether a service itself has failed a call that has this code. Services of

@@ -22,7 +22,7 @@ TEST(RpcStatus, NamesEveryCode) {
   for (int code = 0; code <= 17; ++code) {
     EXPECT_NE(StatusName(code), "STATUS_UNKNOWN") << code;
   }
-  for (int code : {99, 100, 101, 102, 103, 104, 1000}) {
+  for (int code : {99, 100, 101, 102, 103, 104, 1000, 1'000'007, 1'000'016}) {
     EXPECT_NE(StatusName(code), "STATUS_UNKNOWN") << code;
   }
   EXPECT_EQ(StatusName(STATUS_GET_ROUTE_ALL_DISABLED),

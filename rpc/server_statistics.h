@@ -29,6 +29,10 @@ struct ServerStatistics {
   std::uint64_t calls_overloaded = 0;  // ... of these over some limit
   std::uint64_t calls_malformed = 0;   // ... of these not understood
   std::uint64_t calls_unknown = 0;     // ... of these no such method
+  // ... of these whose caller has shown no good credentials, and of these that
+  // their caller may not make; over plain HTTP answered 401 and 403.
+  std::uint64_t calls_unauthenticated = 0;
+  std::uint64_t calls_denied = 0;
   // Those that were told to stop before they had been answered, and watched
   // for it (docs/cancellation.md), or didn't begin, as their connection had
   // been closed.

@@ -83,8 +83,10 @@ void WriteServer(const ServerStatistics& s, std::ostream& out) {
       << "\ncalls_running " << s.calls_running            //
       << "\ncalls_failed " << s.calls_failed              //
       << "\ncalls_overloaded " << s.calls_overloaded << "\ncalls_malformed "
-      << s.calls_malformed                          //
-      << "\ncalls_unknown " << s.calls_unknown      //
+      << s.calls_malformed                      //
+      << "\ncalls_unknown " << s.calls_unknown  //
+      << "\ncalls_unauthenticated " << s.calls_unauthenticated
+      << "\ncalls_denied " << s.calls_denied        //
       << "\ncalls_cancelled " << s.calls_cancelled  //
       << "\nlog_lines_lost " << LostLogLines() << "\n";
 }

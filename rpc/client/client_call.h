@@ -100,6 +100,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   flare::Status Serialize(const google::protobuf::Message* request);
   flare::Status CompressParts();
   [[gnu::cold, gnu::noinline]] flare::Status CheckMetadata() const;
+  [[gnu::noinline]] flare::Status AddCredentials();
 
   // One attempt, in this order. WaitForEnd is for calls that block;
   // FinishAttempt returns whether that was the last one.

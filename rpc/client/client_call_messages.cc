@@ -7,6 +7,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
+#include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/client/client_call.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/log_throttle.h"
@@ -109,6 +110,17 @@ flare::Status ClientCall::CompressParts() {
   return {};
 }
 
+// Of each attempt, as the credential may have been renewed.
+flare::Status ClientCall::AddCredentials() {
+  if (!route_->traits().metadata) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         route_->protocol() + " doesn't carry metadata");
+  }
+  RpcClientController::Bytes& bytes = controller_->ForBytes();
+  bytes.sent_metadata = bytes.request_metadata;
+  return route_->credentials()->AddTo(&bytes.sent_metadata);
+}
+
 flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   OutboundRequest request;
   request.correlation_id = id_;
@@ -119,6 +131,10 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   if (controller_->bytes_ != nullptr &&
       !controller_->bytes_->request_metadata.empty()) [[unlikely]] {
     request.metadata = &controller_->bytes_->request_metadata;
+  }
+  if (route_->credentials() != nullptr) [[unlikely]] {
+    if (flare::Status added = AddCredentials(); !added.ok()) return added;
+    request.metadata = &controller_->bytes_->sent_metadata;
   }
   if (attempts_left_ > 0 || kept_) {
     request.body = body_;

@@ -10,6 +10,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
 #include "flare/fiber/runtime.h"
+#include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/connection_pool.h"
@@ -68,6 +69,14 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
                    "Options::tls is given, but the URI doesn't ask for TLS: "
                    "tls+" +
                        uri);
+  } else if (options.credentials != nullptr &&
+             !options.credentials->allows_plaintext()) {
+    return Invalid(uri,
+                   "Options::credentials would be sent in the clear; use "
+                   "tls+" +
+                       uri +
+                       ", or ChannelCredentialsOptions::allow_plaintext where "
+                       "nobody else can listen");
   }
   if (!route->traits_.multiplexed &&
       options.connection_kind == ConnectionKind::kMultiplexed) {

@@ -93,6 +93,10 @@ class Route : public RefCounted<Route> {
 
   // For the channel's calls.
   ConnectionKind connection_kind() const { return options_.connection_kind; }
+  // Null: none.
+  const ChannelCredentials* credentials() const {
+    return options_.credentials.get();
+  }
   // Filled in from the flags once, at the first call. A load from then on.
   const ClientSettings& settings() {
     // acquire: pairs with the release in FillSettings [RT2].

@@ -9,6 +9,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/execution_context.h"
+#include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/context_stop.h"
 #include "flare/rpc/rpc_status.h"
@@ -55,9 +56,17 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
     return Failed(flare::Status(code, std::move(why)), controller);
   };
   const RpcClientController::Bytes& bytes = wishes.bytes();
-  const Metadata& metadata = bytes.request_metadata;
+  Metadata with_credentials;
+  const Metadata& metadata = route->credentials() != nullptr
+                                 ? with_credentials
+                                 : bytes.request_metadata;
   if (!bytes.metadata_error.empty()) {
     return fail(STATUS_NOT_SUPPORTED, bytes.metadata_error);
+  }
+  if (route->credentials() != nullptr) {
+    with_credentials = bytes.request_metadata;
+    const flare::Status added = route->credentials()->AddTo(&with_credentials);
+    if (!added.ok()) return Failed(added, controller);
   }
   if (!metadata.empty() && !route->traits().metadata) {
     return fail(STATUS_NOT_SUPPORTED,

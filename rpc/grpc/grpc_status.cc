@@ -27,6 +27,11 @@ constexpr std::array<std::string_view, 17> kGrpcCodeNames{"OK",
                                                           "DATA_LOSS",
                                                           "UNAUTHENTICATED"};
 
+static_assert(STATUS_PERMISSION_DENIED ==
+              kGrpcStatusBase + static_cast<int>(GrpcCode::kPermissionDenied));
+static_assert(STATUS_UNAUTHENTICATED ==
+              kGrpcStatusBase + static_cast<int>(GrpcCode::kUnauthenticated));
+
 bool IsGrpcCode(GrpcCode code) {
   return static_cast<std::size_t>(code) < kGrpcCodeNames.size();
 }

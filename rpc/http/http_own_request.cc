@@ -18,6 +18,18 @@ flare::Status Closed() {
   return flare::Status(STATUS_IO_ERROR, "the connection is closed");
 }
 
+// For what is counted.
+int RpcStatusOfReply(HttpStatus status) {
+  switch (status) {
+    case HttpStatus::Unauthorized:
+      return STATUS_UNAUTHENTICATED;
+    case HttpStatus::Forbidden:
+      return STATUS_PERMISSION_DENIED;
+    default:
+      return STATUS_FAILED;
+  }
+}
+
 }  // namespace
 
 HttpOwnRequest* HttpOwnRequest::New(const HttpUses* uses,
@@ -47,7 +59,9 @@ void HttpOwnRequest::Serve(OwnRequestHost* host) {
                   "There is nothing at " + std::string(request_.path()) + ".",
                   &response_);
   }
-  if (IsFailure(response_.status()) && !pieces_) host->CountFailure();
+  if (IsFailure(response_.status()) && !pieces_) {
+    host->CountFailure(RpcStatusOfReply(response_.status()));
+  }
   host->WaitToReply(response_.body_size());
   host->LeaveLimits();
   if (pieces_) {
@@ -77,7 +91,7 @@ void HttpOwnRequest::CallHandler(HttpHandler* handler) {
   } catch (...) {
     host_->LogException("the HTTP handler of " + std::string(request_.path()));
     if (pieces_) {
-      host_->CountFailure();
+      host_->CountFailure(STATUS_FAILED);
       return Abort();  // Or what was sent would be taken for all of it.
     }
     FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
@@ -118,7 +132,9 @@ bool HttpOwnRequest::Begin() {
   });
   if (turn != ReplyTurn::kNow) return false;
   pieces_ = ticket;
-  if (IsFailure(response_.status())) host_->CountFailure();
+  if (IsFailure(response_.status())) {
+    host_->CountFailure(RpcStatusOfReply(response_.status()));
+  }
   return true;
 }
 

@@ -37,7 +37,7 @@ class RecordingHost final : public OwnRequestHost {
   void LogException(const std::string& what) override {
     asked.push_back("log " + what);
   }
-  void CountFailure() override { asked.emplace_back("failure"); }
+  void CountFailure(int) override { asked.emplace_back("failure"); }
   void WaitToReply(std::size_t bytes) override {
     asked.push_back("reply " + std::to_string(bytes));
   }

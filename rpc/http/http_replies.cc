@@ -130,6 +130,11 @@ Buffer FormatFailure(const HttpTicket& ticket, int http_status, int code,
   BufferBuilder out;
   AppendStatusLine(http_status, &out);
   AppendCallFields(ticket, HttpTypeOf(ticket), metadata, &out);
+  // A reply of 401 must have it.
+  if (http_status == 401 &&
+      (metadata == nullptr || !metadata->Contains("www-authenticate"))) {
+    out.Append("WWW-Authenticate: Bearer\r\n");
+  }
   AppendError(code, text, &out);
   AppendEnd(ticket, body.size(), &out);
   out.Append(body);
@@ -257,6 +262,10 @@ int HttpStatusOf(int rpc_status) {
       return 404;
     case STATUS_OUT_OF_SERVICE:
       return 503;
+    case STATUS_UNAUTHENTICATED:
+      return 401;
+    case STATUS_PERMISSION_DENIED:
+      return 403;
     default:
       return 500;
   }
@@ -331,7 +340,10 @@ Buffer FormatStreamHead(const HttpTicket& ticket) {
 
 Buffer FormatStreamFailure(const HttpTicket& ticket,
                            const flare::Status& status) {
-  return FormatFailure(ticket, 200, status.code(), status.message(), nullptr);
+  const bool denied = status.code() == STATUS_UNAUTHENTICATED ||
+                      status.code() == STATUS_PERMISSION_DENIED;
+  return FormatFailure(ticket, denied ? HttpStatusOf(status.code()) : 200,
+                       status.code(), status.message(), nullptr);
 }
 
 Buffer FormatRefusal(const HttpTicket& ticket,

@@ -533,7 +533,8 @@ void ServerCall::FinishStream() {
   }
   const bool lost = !failed && !stream_->status().ok();
   if (failed || lost) {
-    connection_->state().CountFailure(connection_->group(), Failure::kOther);
+    connection_->state().CountFailure(
+        connection_->group(), ServerState::FailureOf(controller_.error_code_));
   }
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
   method_->counters.End(worker, failed || lost, controller_.received_ns_,
@@ -738,8 +739,9 @@ class ServerCall::OwnHost final : public OwnRequestHost {
   void LogException(const std::string& what) override {
     TakeHandlerException(what);
   }
-  void CountFailure() override {
-    connection()->state().CountFailure(connection()->group(), Failure::kOther);
+  void CountFailure(int status) override {
+    connection()->state().CountFailure(connection()->group(),
+                                       ServerState::FailureOf(status));
   }
 
   void WaitToReply(std::size_t bytes) override {
@@ -950,7 +952,8 @@ void ServerCall::Respond(bool last) {
   response.status = controller_.error_code_;
   if (response.status != STATUS_SUCCESS) {
     response.description = controller_.error_text_;
-    connection_->state().CountFailure(connection_->group(), Failure::kOther);
+    connection_->state().CountFailure(connection_->group(),
+                                      ServerState::FailureOf(response.status));
   }
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
   method_->counters.End(worker, response.status != STATUS_SUCCESS,

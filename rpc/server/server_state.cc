@@ -173,6 +173,21 @@ void ServerState::CountFailure(std::size_t group, Failure failure) {
       return Count(&mine.malformed);
     case Failure::kUnknown:
       return Count(&mine.unknown);
+    case Failure::kUnauthenticated:
+      return Count(&mine.unauthenticated);
+    case Failure::kDenied:
+      return Count(&mine.denied);
+  }
+}
+
+ServerState::Failure ServerState::FailureOf(int status) {
+  switch (status) {
+    case STATUS_UNAUTHENTICATED:
+      return Failure::kUnauthenticated;
+    case STATUS_PERMISSION_DENIED:
+      return Failure::kDenied;
+    default:
+      return Failure::kOther;
   }
 }
 
@@ -205,6 +220,8 @@ Server::Statistics ServerState::statistics() const {
     sum.calls_overloaded += get(counters.overloaded);
     sum.calls_malformed += get(counters.malformed);
     sum.calls_unknown += get(counters.unknown);
+    sum.calls_unauthenticated += get(counters.unauthenticated);
+    sum.calls_denied += get(counters.denied);
     sum.calls_cancelled += get(counters.cancelled);
   }
   return sum;

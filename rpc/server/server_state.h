@@ -101,7 +101,17 @@ class ServerState : public RefCounted<ServerState> {
     decompressed_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
-  enum class Failure { kOther, kOverloaded, kMalformed, kUnknown };
+  enum class Failure {
+    kOther,
+    kOverloaded,
+    kMalformed,
+    kUnknown,
+    kUnauthenticated,
+    kDenied,
+  };
+  // Of a call that ends with that status by the will of its service or an
+  // interceptor.
+  static Failure FailureOf(int status);
   void CountFailure(std::size_t group, Failure failure);
   void CountCancelled(std::size_t group) { Count(&counters_[group].cancelled); }
 
@@ -146,6 +156,8 @@ class ServerState : public RefCounted<ServerState> {
     std::atomic<std::uint64_t> overloaded{0};
     std::atomic<std::uint64_t> malformed{0};
     std::atomic<std::uint64_t> unknown{0};
+    std::atomic<std::uint64_t> unauthenticated{0};
+    std::atomic<std::uint64_t> denied{0};
     std::atomic<std::uint64_t> cancelled{0};
   };
 

@@ -1,0 +1,157 @@
+#include "flare/rpc/access_control.h"
+
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/read_file.h"
+#include "flare/base/string.h"
+#include "flare/rpc/access/access_rules.h"
+#include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
+
+namespace flare {
+
+const PeerIdentity* CallCredentials::peer_identity() const {
+  const PeerIdentity* const shown = call_.controller().peer_identity();
+  return shown != nullptr && shown->verified ? shown : nullptr;
+}
+
+std::optional<std::string_view> CallCredentials::Get(
+    std::string_view name) const {
+  if (call_.http_request() != nullptr) {
+    return call_.http_request()->headers()->TryGet(name);
+  }
+  return call_.controller().GetRequestMetadata().Get(name);
+}
+
+std::optional<std::string_view> CallCredentials::BearerToken() const {
+  constexpr std::string_view kScheme = "Bearer ";
+  const auto value = Get("authorization");
+  if (!value || value->size() <= kScheme.size() ||
+      !IEquals(value->substr(0, kScheme.size()), kScheme)) {
+    return std::nullopt;
+  }
+  return Trim(value->substr(kScheme.size()));
+}
+
+Expected<std::shared_ptr<AccessControl>> AccessControl::Create(
+    AccessControlOptions options) {
+  std::shared_ptr<AccessControl> access(new AccessControl(std::move(options)));
+  if (access->options_.rules_file.empty()) return access;
+  access->version_ = access->VersionOfFile();
+  auto rules = access->ReadRules();
+  if (!rules) return rules.error();
+  ScopedLock guard(access->lock_);
+  access->rules_ = *std::move(rules);
+  return access;
+}
+
+AccessControl::AccessControl(AccessControlOptions options)
+    : options_(std::move(options)),
+      next_look_ns_(NowNs() + ToNs(options_.reload_interval)) {}
+
+AccessControl::~AccessControl() = default;
+
+void AccessControl::Intercept(InterceptedCall& call, ServerNext& next) {
+  const CallCredentials credentials(call);
+  std::string identity;
+  if (options_.authenticate) {
+    auto found = options_.authenticate(credentials);
+    if (!found)
+      return Deny(found.error().code(), found.error().message(), &call);
+    identity = *std::move(found);
+  }
+  if (!options_.rules_file.empty()) {
+    ReloadIfChanged();
+    const rpc::AccessCaller caller{.identity = identity,
+                                   .certificate = credentials.peer_identity()};
+    if (!rules()->Allows(caller, call.method())) {
+      if (caller.anonymous()) {
+        return Deny(rpc::STATUS_UNAUTHENTICATED,
+                    std::string(call.method()) +
+                        " isn't for anonymous callers: show credentials",
+                    &call);
+      }
+      const std::string& name =
+          identity.empty() ? caller.certificate->subject : identity;
+      return Deny(rpc::STATUS_PERMISSION_DENIED,
+                  name + " may not call " + std::string(call.method()), &call);
+    }
+  }
+  if (!identity.empty()) call.controller().SetCaller(std::move(identity));
+  next.Run();
+}
+
+void AccessControl::Deny(int code, std::string reason, InterceptedCall* call) {
+  if (auto left_out = denied_log_.Admit()) {
+    LOG(WARNING) << "a call of " << OneLine(std::string(call->method()))
+                 << " by " << OneLine(call->peer().ToString())
+                 << " is denied: " << OneLine(reason)
+                 << rpc::LogThrottle::Note(*left_out);
+  }
+  call->SetFailed(code, std::move(reason));
+  if (code != rpc::STATUS_UNAUTHENTICATED) return;
+  if (HttpResponse* const response = call->http_response()) {
+    response->headers()->Set("WWW-Authenticate", options_.challenge);
+  } else {
+    call->controller().AddResponseMetadata("www-authenticate",
+                                           options_.challenge);
+  }
+}
+
+// --- the file --------------------------------------------------------------
+
+std::string AccessControl::VersionOfFile() const {
+  struct stat info;
+  if (::stat(options_.rules_file.c_str(), &info) != 0) return "";
+  return std::to_string(info.st_ino) + ' ' + std::to_string(info.st_size) +
+         ' ' + std::to_string(info.st_mtim.tv_sec) + ' ' +
+         std::to_string(info.st_mtim.tv_nsec);
+}
+
+Expected<AccessControl::Rules> AccessControl::ReadRules() const {
+  const auto text = ReadFile(options_.rules_file, rpc::AccessRules::kMaxBytes);
+  if (!text) return text.error();
+  auto rules = rpc::AccessRules::Parse(*text);
+  if (!rules) {
+    return flare::Status(rules.error().code(),
+                         options_.rules_file + ':' + rules.error().message());
+  }
+  return Rules(std::make_shared<const rpc::AccessRules>(*std::move(rules)));
+}
+
+void AccessControl::ReloadIfChanged() {
+  const std::int64_t now_ns = NowNs();
+  // relaxed: a time that orders nothing.
+  if (now_ns < next_look_ns_.load(std::memory_order_relaxed) ||
+      options_.reload_interval.count() <= 0) {
+    return;
+  }
+  // acquire: pairs with the release below, for version_.
+  if (reloading_.exchange(true, std::memory_order_acquire)) return;
+  next_look_ns_.store(now_ns + ToNs(options_.reload_interval),
+                      std::memory_order_relaxed);
+  if (std::string version = VersionOfFile(); version != version_) {
+    version_ = std::move(version);
+    if (auto rules = ReadRules()) {
+      LOG(INFO) << "rules of access are now those of " << options_.rules_file
+                << ": " << (*rules)->size();
+      ScopedLock guard(lock_);
+      rules_.swap(*rules);
+    } else {
+      LOG(ERROR) << "rules of access stay as they were: "
+                 << rules.error().message();
+    }
+  }
+  // release: pairs with the acquire above.
+  reloading_.store(false, std::memory_order_release);
+}
+
+AccessControl::Rules AccessControl::rules() const {
+  ScopedLock guard(lock_);
+  return rules_;
+}
+
+}  // namespace flare
