@@ -15,6 +15,7 @@ check_docs = load('check_docs')
 check_includes = load('check_includes')
 check_layers = load('check_layers')
 check_orderings = load('check_orderings')
+check_prose = load('check_prose')
 count_tests = load('count_tests')
 program_docs = load('program_docs')
 
@@ -660,6 +661,67 @@ class SetupTest(unittest.TestCase):
             result = self.set_up(states)
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn('apt-get update failed', result.stderr)
+
+
+class CheckProseTest(unittest.TestCase):
+
+    def find(self, text):
+        """The words that are found, without places and cures."""
+        return [line.split('"')[1] for line in check_prose.find('x.md', text)]
+
+    def test_finds_each_pattern(self):
+        for text, words in (
+                ('It runs what is queued.', 'what is'),
+                ('A text for who writes.', 'for who'),
+                ('Whoever took it waits.', 'Whoever'),
+                ('It ends. Who writes waits.', 'Who'),
+                ('| x | What comes late |', 'What'),
+                ('It ends. Of these one runs.', 'Of'),
+                ('Not the worker, but the watch.', 'Not'),
+                ('The same, but later.', 'The same'),
+                ('The list stands in a file.', 'stands'),
+                ('They run by turns.', 'by turns'),
+                ('All but for one.', 'but for'),
+                ('The rules as above.', 'as above'),
+                ('It can be had.', 'be had'),
+                ('A restless machine.', 'restless')):
+            with self.subTest(text):
+                self.assertEqual(self.find(text), [words])
+
+    def test_names_line_and_cure(self):
+        self.assertEqual(
+            list(check_prose.find('x.md', 'One.\n\nIt runs by turns.\n')),
+            ['x.md:3: "by turns": interleaved'])
+
+    def test_passes_over_plain_english(self):
+        for text in ('Clients who leave lose their calls.',
+                     'A server stands still.', 'It stands for a name.',
+                     'Not every call is measured.',
+                     '## What is a fiber?\n', 'Who may call it? Everybody.',
+                     'The same worker is asked again.',
+                     'Offers, whose prices differ.'):
+            with self.subTest(text):
+                self.assertEqual(self.find(text), [])
+
+    def test_passes_over_code_and_quotations(self):
+        self.assertEqual(
+            self.find('A.\n\n```cpp\n// Of what is by turns.\n```\n\n'
+                      'The log says "what is it by turns", `by turns`, '
+                      'see [it](by/turns.md).<!-- by turns -->\n'), [])
+
+    def test_pages_have_allowances(self):
+        findings = {'a.md': ['a', 'b'], 'b.md': ['c'], 'c.md': ['d']}
+        allowances = check_prose.read_allowances('# x\n* 1\na.md 1\nb.md 0\n')
+        self.assertEqual(
+            list(check_prose.over_allowance(findings, allowances)),
+            ['a.md: 2 findings, of which 1 are allowed', 'a', 'b',
+             'b.md: 1 findings, of which 0 are allowed', 'c'])
+
+    def test_allowances_only_fall(self):
+        self.assertEqual(
+            check_prose.lower_allowances('# x\n* 1\na.md 5\nb.md 0\n',
+                                         {'a.md': ['a'], 'b.md': ['b']}),
+            '# x\n* 1\na.md 1\nb.md 0\n')
 
 
 if __name__ == '__main__':
