@@ -112,6 +112,7 @@ TEST_F(OwnRequestTest, ServesItselfAmongCalls) {
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "meanwhile");
   stage_.go.Set();
   EXPECT_EQ(client.ReadExactly(1), "W");
+  client.Close();
   StopServer();
   EXPECT_EQ(stage_.recycled, 2);
   EXPECT_EQ(server().statistics().calls, 4u);
@@ -146,6 +147,7 @@ TEST_F(OwnRequestTest, CountsUnderTheLimitsOfCalls) {
   EXPECT_EQ(client.ReadExactly(1), "W");
   client.Send("a");
   EXPECT_EQ(client.ReadExactly(1), "A");
+  client.Close();
   StopServer();
   EXPECT_EQ(stage_.recycled, 4);
   EXPECT_EQ(server().statistics().calls_overloaded, 1u);

@@ -228,6 +228,8 @@ TEST_F(ServerBoltTest, ClosesOnWhatIsNoBolt1) {
   RawClient idle(endpoint(), "bolt");
   idle.Send(kBoltHeartbeatVector + BoltResponseParts().Bytes());
   EXPECT_EQ(idle.ReadAll(), heartbeat_reply_);
+  client.Close();
+  idle.Close();
   StopServer();
   EXPECT_EQ(server().statistics().connections_malformed, bad.size() + 2);
 }

@@ -234,6 +234,7 @@ TEST_F(ServerLimitsTest, MethodsHaveTheLimitsOfTheirProtoFile) {
   EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
   client.Call(10, kOneAtATime, MakeRequest(""));
   EXPECT_EQ(client.ReadReply()->status, STATUS_SUCCESS);
+  client.Close();
   StopServer();  // The service ends before the fixture.
 }
 

@@ -16,6 +16,12 @@ namespace {
 
 class ServerMethodsTest : public ServerTest {
  protected:
+  // A connection that is still open would hold up the server's stop.
+  void TearDown() override {
+    client_.reset();
+    ServerTest::TearDown();
+  }
+
   // Starts the server with a call of kCall that runs until `finish_`.
   void StartWithACall() {
     service().on_call = FlexibleService::EchoAfter(&finish_, &inside_);
