@@ -84,7 +84,6 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
   ServerProtocolSet set;
   set.limits_ = limits;
   HttpUses uses = http;
-  uses.dialect = WebDialect();
   std::optional<std::size_t> http_at;
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::find(names.begin(), name, *name) != name) continue;
@@ -106,8 +105,10 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
     set.factories_.push_back(*std::move(factory));
   }
   if (http_at) {
-    set.factories_[*http_at] = [uses](const Limits& limits, ReplySink* sink) {
-      return NewHttpServerProtocol(uses, limits, sink);
+    HttpUses http_1 = uses;
+    http_1.dialect = WebDialect();
+    set.factories_[*http_at] = [http_1](const Limits& limits, ReplySink* sink) {
+      return NewHttpServerProtocol(http_1, limits, sink);
     };
   }
   return set;
