@@ -22,6 +22,7 @@
 #include "flare/base/cpu.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/string.h"
+#include "flare/rpc/cancel_target.h"
 #include "flare/rpc/client/client_call.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/start/flags.h"
@@ -47,7 +48,20 @@ rpc::ClientCall* AsCall(rpc::CallStream* stream) {
       reinterpret_cast<std::uintptr_t>(stream) | 1);
 }
 
-// Null if it is a call.
+// A composite call in the place of a call: its address has the second bit.
+rpc::ClientCall* AsCall(rpc::CancelTarget* target) {
+  return reinterpret_cast<rpc::ClientCall*>(
+      reinterpret_cast<std::uintptr_t>(target) | 2);
+}
+
+// Null if it is something else.
+rpc::CancelTarget* AsTarget(rpc::ClientCall* call) {
+  const auto address = reinterpret_cast<std::uintptr_t>(call);
+  if ((address & 2) == 0) return nullptr;
+  return reinterpret_cast<rpc::CancelTarget*>(address - 2);
+}
+
+// Null if it is something else.
 rpc::CallStream* AsStream(rpc::ClientCall* call) {
   const auto address = reinterpret_cast<std::uintptr_t>(call);
   if ((address & 1) == 0) return nullptr;
@@ -290,6 +304,8 @@ void RpcClientController::StartCancel() {
   }
   if (rpc::CallStream* const stream = AsStream(call)) {
     stream->Cancel();
+  } else if (rpc::CancelTarget* const target = AsTarget(call)) {
+    target->Cancel();
   } else {
     call->Cancel();
   }
@@ -301,6 +317,14 @@ bool RpcClientController::BeginAttempt(rpc::ClientCall* call) {
   // seq_cst: this store before the load of cancel_requested_ [CC3].
   cancelable_.store(call, std::memory_order_seq_cst);
   return !cancel_requested_.load(std::memory_order_seq_cst);
+}
+
+bool RpcClientController::BeginComposite(rpc::CancelTarget* target) {
+  return BeginAttempt(AsCall(target));
+}
+
+void RpcClientController::EndComposite(rpc::CancelTarget* target) {
+  EndAttempt(AsCall(target));
 }
 
 void RpcClientController::EndAttempt(rpc::ClientCall* call) {

@@ -62,7 +62,9 @@ namespace flare {
 
 namespace rpc {
 class CallStream;
+class CancelTarget;
 class ClientCall;
+class CompositeCall;
 class InterceptedClientCall;
 class InterceptedStream;
 class StreamOpener;
@@ -295,6 +297,7 @@ class RpcClientController final : public google::protobuf::RpcController {
  private:
   friend class rpc::CallStream;
   friend class rpc::ClientCall;
+  friend class rpc::CompositeCall;
   friend class rpc::InterceptedClientCall;
   friend class rpc::InterceptedStream;
   friend class rpc::StreamOpener;
@@ -310,6 +313,9 @@ class RpcClientController final : public google::protobuf::RpcController {
   // StartCancel() that found the call has let go of it.
   [[nodiscard]] bool BeginAttempt(rpc::ClientCall* call);
   void EndAttempt(rpc::ClientCall* call);
+  // The same for CompositeCall, of which `target` ends the parts.
+  [[nodiscard]] bool BeginComposite(rpc::CancelTarget* target);
+  void EndComposite(rpc::CancelTarget* target);
   void ClearOutcome();
 
   // For streaming calls: `stream`, which has begun, is what StartCancel() ends
@@ -365,8 +371,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::int64_t timeout_ns_ = 0;  // A span or a deadline.
   std::size_t max_attempts_ = 1;
 
-  // What StartCancel() would end: null, a call, a stream (AsCall()), or Busy()
-  // while one does so.
+  // What StartCancel() would end: null, a call, a stream or a composite call
+  // (AsCall()), or Busy() while one does so.
   std::atomic<rpc::ClientCall*> cancelable_{nullptr};
   // Where the last call went; only compared, never followed. A controller used
   // again prefers that connection, so that replies that came in with one read

@@ -95,6 +95,17 @@ class HelloTest(unittest.TestCase):
             method + ' failed', method + ' succeeded',
             'say the word', 'sesame'])
 
+    def test_one_call_reaches_several_servers(self):
+        done = subprocess.run([os.path.join(HERE, 'fan_out')],
+                              capture_output=True, timeout=PATIENCE_S,
+                              check=True)
+        north, south, any_of_them, apple, again, one = (
+            done.stdout.decode().splitlines())
+        self.assertEqual([north, south, one], [
+            'all from north', 'all from south', 'one from south'])
+        self.assertIn(any_of_them, ('any from north', 'any from south'))
+        self.assertEqual(apple, again)
+
     def test_calls_end_when_nobody_waits(self):
         done = subprocess.run([os.path.join(HERE, 'cancelled')],
                               capture_output=True, timeout=PATIENCE_S,

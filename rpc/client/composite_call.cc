@@ -1,0 +1,89 @@
+#include "flare/rpc/client/composite_call.h"
+
+#include <typeinfo>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+CompositeCall::CompositeCall(google::protobuf::RpcController* controller) {
+  if (controller != nullptr) {
+    if (typeid(*controller) == typeid(RpcClientController)) {
+      ours_ = static_cast<RpcClientController*>(controller);
+    } else {
+      foreign_ = controller;
+    }
+  }
+  ours_->ClearOutcome();
+  const std::int64_t now = NowNs();
+  ours_->started_ns_ = now;
+  deadline_ns_ = ours_->DeadlineFrom(now);
+}
+
+flare::Status CompositeCall::CheckHasMessages() const {
+  if (!ours_->has_request_raw_bytes_ && !ours_->accept_raw_response_) {
+    return flare::Status();
+  }
+  return flare::Status(STATUS_NOT_SUPPORTED,
+                       "calls to several channels have messages: neither "
+                       "SetRequestRawBytes() nor SetAcceptResponseRawBytes() "
+                       "is for them");
+}
+
+void CompositeCall::Prepare(RpcClientController* part) const {
+  part->TakeWishesOf(*ours_);
+  if (deadline_ns_) part->SetDeadline(*deadline_ns_);
+  part->compression_ = ours_->compression_;
+  part->max_attempts_ = ours_->max_attempts_;
+  if (ours_->bytes_ == nullptr) return;
+  part->SetRequestAttachment(ours_->GetRequestAttachment());
+  const std::uint64_t* const key = ours_->balancing_key();
+  if (key == nullptr) return;
+  part->ForBytes().balancing_key = *key;
+  part->ForBytes().has_balancing_key = true;
+}
+
+void CompositeCall::Begin(CancelTarget* target) {
+  target_ = target;
+  if (!ours_->BeginComposite(target)) target->Cancel();
+}
+
+void CompositeCall::End() {
+  if (target_ != nullptr) ours_->EndComposite(std::exchange(target_, nullptr));
+}
+
+void CompositeCall::TakeOutcome(RpcClientController* part) {
+  ours_->error_code_ = part->error_code_;
+  ours_->canceled_ = part->canceled_;
+  ours_->remote_peer_ = part->remote_peer_;
+  ours_->sent_ns_ = part->sent_ns_;
+  ours_->received_ns_ = part->received_ns_;
+  ours_->parsed_ns_ = part->parsed_ns_;
+  if (part->bytes_ == nullptr) return;
+  RpcClientController::Bytes& from = *part->bytes_;
+  RpcClientController::Bytes& to = ours_->ForBytes();
+  to.error_text = std::move(from.error_text);
+  to.response_attachment = std::move(from.response_attachment);
+  to.response_raw_bytes = std::move(from.response_raw_bytes);
+  to.response_metadata = std::move(from.response_metadata);
+}
+
+void CompositeCall::Fail(int code, std::string text) {
+  ours_->SetFailed(code, std::move(text));
+}
+
+void CompositeCall::FailAsCancelled() {
+  Fail(STATUS_FAILED, "the caller cancelled the call");
+  ours_->canceled_ = true;
+}
+
+void CompositeCall::Tell() {
+  ours_->ended_ns_ = NowNs();
+  if (foreign_ != nullptr && ours_->Failed()) {
+    foreign_->SetFailed(ours_->ErrorText());
+  }
+}
+
+}  // namespace flare::rpc
