@@ -4,6 +4,8 @@
 // Known from the start:
 //   list  a comma-separated list of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
 //         each with a weight behind it if it is not 1: "10.0.0.1:5;weight=3"
+//   dns   host:5: all addresses of a name; a name without a port: the targets
+//         of its SRV records. Asked for again when these get old
 //   file  a path: such servers in a file that is read again when it changes
 // docs/discovery.md describes them. Others can be added with
 // RegisterNameResolver before the channels that need them are opened.
@@ -41,7 +43,8 @@ bool RegisterNameResolver(std::string name, NameResolver resolver);
 // the known ones. Thread-safe; blocks as the resolver does.
 //
 // A "list" looks up its hosts again after each `update_interval`, or what the
-// flag says; a "file" those in it.
+// flag says; a "file" those in it. "dns" asks again after `update_interval`, or
+// by the records' time to live.
 //
 // If it fails only because hosts of a "list" aren't known now, *later is a
 // resolution that has the other servers, and looks those up again.

@@ -87,7 +87,8 @@ struct RpcChannelOptions {
   // (docs/security.md). Nothing: the defaults, the roots of the system. With
   // other URIs it is an error.
   std::optional<TlsClientOptions> tls = {};
-  // Host names are looked up again after so long, by "list" and "file".
+  // Host names are looked up again after so long, by "list" and "file"; by
+  // "dns", which has times to live else, too.
   // --flare_name_resolver_update_interval_seconds
   std::optional<std::chrono::nanoseconds> name_update_interval = {};
   // When servers of several are left alone for a while.

@@ -11,6 +11,7 @@
 #include "flare/base/named_registry.h"
 #include "flare/base/status.h"
 #include "flare/rpc/naming/background_resolution.h"
+#include "flare/rpc/naming/dns_resolution.h"
 #include "flare/rpc/naming/file_resolution.h"
 #include "flare/rpc/naming/list_resolution.h"
 #include "flare/rpc/naming/refresh_gate.h"
@@ -32,6 +33,11 @@ struct Known {
 
 constexpr Known kKnown[] = {
     {"list", ResolveList},
+    {"dns",
+     [](std::string_view address, std::shared_ptr<NameResolution>*,
+        const UpdateInterval& interval) {
+       return ResolveDns(address, interval);
+     }},
     {"file",
      [](std::string_view address, std::shared_ptr<NameResolution>*,
         const UpdateInterval& interval) {
