@@ -23,11 +23,13 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/histogram.h"
+#include "flare/base/string.h"
 #include "flare/base/unblocked_logging.h"
 #include "flare/fiber/blocking_region.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/stack_profile.h"
+#include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server/method_counters.h"
 
@@ -48,6 +50,7 @@ struct Page {
 constexpr Page kPages[] = {
     {"/inspect/server", "what this server has counted"},
     {"/inspect/methods", "the same of each method, with latencies"},
+    {"/inspect/channels", "channels of this process, and their servers"},
     {"/inspect/scheduler", "what the fiber runtime has counted"},
     {"/inspect/fibers", "all fibers, with backtraces"},
     {"/inspect/stacks", "how deep their stacks get"},
@@ -114,28 +117,76 @@ Row MethodRow(const ServerMethodStatistics& s) {
   return row;
 }
 
-void WriteMethods(const std::vector<ServerMethodStatistics>& methods,
-                  std::ostream& out) {
-  std::vector<Row> rows = {{"calls", "running", "failed", "overloaded",
-                            "mean_us", "p50_us", "p90_us", "p99_us", "p999_us",
-                            "max_us", "method"}};
-  for (const auto& method : methods) rows.push_back(MethodRow(method));
+// In columns.
+void WriteTable(const std::vector<Row>& rows, std::ostream& out) {
   std::vector<std::size_t> widths(rows[0].size() - 1);  // Of all but the name.
   for (const Row& row : rows) {
     for (std::size_t i = 0; i != widths.size(); ++i) {
       widths[i] = std::max(widths[i], row[i].size());
     }
   }
-  out << "# microseconds from a request's arrival to its reply, of calls that "
-         "the service answered; where a worker has over "
-      << MethodCounters::kFewCalls << " a second, of one in "
-      << MethodCounters::kPeriod << "\n";
   for (const Row& row : rows) {
     for (std::size_t i = 0; i != widths.size(); ++i) {
       out << std::setw(static_cast<int>(widths[i])) << row[i] << "  ";
     }
     out << row.back() << "\n";
   }
+}
+
+void WriteMethods(const std::vector<ServerMethodStatistics>& methods,
+                  std::ostream& out) {
+  std::vector<Row> rows = {{"calls", "running", "failed", "overloaded",
+                            "mean_us", "p50_us", "p90_us", "p99_us", "p999_us",
+                            "max_us", "method"}};
+  for (const auto& method : methods) rows.push_back(MethodRow(method));
+  out << "# microseconds from a request's arrival to its reply, of calls that "
+         "the service answered; where a worker has over "
+      << MethodCounters::kFewCalls << " a second, of one in "
+      << MethodCounters::kPeriod << "\n";
+  WriteTable(rows, out);
+}
+
+Row ServerRow(const ChannelState& channel, const ChannelServerState& s) {
+  const auto count = [&](std::uint64_t n) {
+    return s.counted ? std::to_string(n) : "-";
+  };
+  return {s.state,
+          std::to_string(s.retry_in_ns / kNsPerMs),
+          std::to_string(s.weight),
+          count(s.in_flight),
+          count(s.calls),
+          count(s.failures),
+          count(s.ejections),
+          s.latency_ns == 0 ? "-" : std::to_string(s.latency_ns / 1000),
+          s.server,
+          channel.uri};
+}
+
+void WriteChannels(std::ostream& out) {
+  constexpr std::size_t kMostChannels = 1000;
+  constexpr std::size_t kMostServers = 20'000;
+  std::size_t all = 0;
+  const std::vector<ChannelState> channels =
+      DescribeChannels(kMostChannels, &all);
+  std::vector<Row> rows = {{"state", "retry_ms", "weight", "in_flight", "calls",
+                            "failed", "ejections", "latency_us", "server",
+                            "channel"}};
+  out << "# " << CountOf(all, "channel");
+  if (channels.size() < all) out << ", of which " << channels.size() << " here";
+  out << "; servers since a channel's first call\n";
+  for (const ChannelState& channel : channels) {
+    out << "# " << channel.uri << " by " << channel.nslb << ": "
+        << CountOf(channel.servers.size(), "server")
+        << (channel.panic ? ", ejections ignored as few are left" : "");
+    if (!channel.failure.ok()) out << "; " << channel.failure.message();
+    out << "\n";
+    for (const ChannelServerState& server : channel.servers) {
+      if (rows.size() <= kMostServers) {
+        rows.push_back(ServerRow(channel, server));
+      }
+    }
+  }
+  WriteTable(rows, out);
 }
 
 void WriteDelays(const Histogram& delays, std::ostream& out) {
@@ -292,6 +343,7 @@ void AddInspectPages(
         WriteMethods(method_statistics(), out);
       },
       routes);
+  AddSlowTextPage("/inspect/channels", WriteChannels, routes);
   AddTextPage("/inspect/scheduler", WriteScheduler, routes);
   AddSlowTextPage("/inspect/fibers", WriteFibers, routes);
   AddSlowTextPage("/inspect/stacks", WriteStacks, routes);

@@ -5,6 +5,9 @@
 //   /inspect/server      what this server has counted (ServerStatistics)
 //   /inspect/methods     what it has counted of each method, with latencies
 //                        (ServerMethodStatistics)
+//   /inspect/channels    channels of the process, their servers and what they
+//                        know of these; of 1,000 channels and 20,000 servers at
+//                        most
 //   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
 //                        how long ready tasks waited to be run
 //   /inspect/fibers      fibers: what each runs, what it waits for, where; of
@@ -13,9 +16,9 @@
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
 //
-// The pages of methods, fibers and stacks are made one at a time in a process,
-// on a thread of their own; who asks meanwhile is answered 503. Places in code
-// are offsets in files, not addresses.
+// The pages of methods, channels, fibers and stacks are made one at a time in a
+// process, on a thread of their own; who asks meanwhile is answered 503. Places
+// in code are offsets in files, not addresses.
 //
 // Plain text; of server and scheduler one "name value" a line, of methods a
 // table, whose columns are named by the first line without a "#". They are not

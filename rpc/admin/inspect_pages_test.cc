@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -15,9 +16,13 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http/http_routes.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
 
@@ -44,6 +49,24 @@ class InspectPagesTest : public ServerTest {
   }
 };
 
+// For tests with channels.
+class InspectChannelsTest : public InspectPagesTest {
+ protected:
+  void TearDown() override {
+    ShutdownClientSide();
+    InspectPagesTest::TearDown();
+  }
+
+  // The words of the line of that server; none: there is none.
+  std::vector<std::string> RowOf(const Endpoint& server);
+
+  static int Call(RpcChannel* channel) {
+    TestedCall call;
+    call.controller.SetTimeout(std::chrono::seconds(1));
+    return call.Start(channel)->Await();
+  }
+};
+
 std::vector<std::string> Words(const std::string& line) {
   std::istringstream in(line);
   return {std::istream_iterator<std::string>(in), {}};
@@ -63,14 +86,83 @@ Strict MakeStrict(std::string body) {
   return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
 }
 
+std::vector<std::string> InspectChannelsTest::RowOf(const Endpoint& server) {
+  std::istringstream page(Get("/inspect/channels"));
+  for (std::string line; std::getline(page, line);) {
+    const std::vector<std::string> words = Words(line);
+    if (words.size() == 10 && words[8] == server.ToString()) return words;
+  }
+  return {};
+}
+
+TEST_F(InspectChannelsTest, ChannelsHaveServersAndTheirHealth) {
+  StartServer();
+  RawServer hole;  // Nobody answers.
+  DeadAddress dead;
+  const std::string uri = "flare://" + endpoint().ToString() + ";weight=3," +
+                          hole.endpoint().ToString() + "," +
+                          dead.endpoint().ToString();
+  RpcChannel::Options options;
+  options.health.consecutive_timeouts = 1;
+  options.health.first_ejection = std::chrono::seconds(30);
+  RpcChannel channel(uri, options);
+  EXPECT_TRUE(RowOf(endpoint()).empty());  // No call, no servers.
+  ASSERT_TRUE(fiber::testing::Eventually([&] {
+    Call(&channel);
+    const auto row = RowOf(hole.endpoint());
+    return !row.empty() && row[0] == "ejected:timeouts";
+  }));
+  ASSERT_TRUE(fiber::testing::Eventually([&] {
+    return Call(&channel) == STATUS_SUCCESS &&
+           RowOf(dead.endpoint())[0] == "down";
+  }));
+  const auto ejected = RowOf(hole.endpoint());
+  EXPECT_GT(std::stoi(ejected[1]), 0);
+  EXPECT_LE(std::stoi(ejected[1]), 30'000);
+  EXPECT_EQ(ejected[2], "1");
+  EXPECT_EQ(ejected[3], "0");
+  EXPECT_NE(ejected[5], "0");
+  EXPECT_EQ(ejected[6], "1");
+  EXPECT_EQ(ejected[9], uri);
+  const auto well = RowOf(endpoint());
+  EXPECT_EQ(well[0], "well");
+  EXPECT_EQ(well[1], "0");
+  EXPECT_EQ(well[2], "3");
+  EXPECT_EQ(well[3], "0");
+  EXPECT_NE(well[4], "0");
+  EXPECT_NE(well[7], "-");
+  EXPECT_TRUE(
+      Has(Get("/inspect/channels"), "\n# " + uri + " by list+rr: 3 servers\n"));
+}
+
+TEST_F(InspectChannelsTest, ChannelsSayWhatIsWrongWithTheirNames) {
+  StartServer();
+  auto channel = std::make_unique<RpcChannel>(
+      "http+pb:///no/such/file",
+      RpcChannel::Options{.override_nslb = "file+p2c"});
+  RpcChannel single("flare://" + endpoint().ToString());
+  EXPECT_EQ(Call(channel.get()), STATUS_NO_PEER);
+  EXPECT_EQ(Call(&single), STATUS_SUCCESS);
+  const std::string page = Get("/inspect/channels");
+  EXPECT_TRUE(Has(page, "\n# 2 channels;"));
+  EXPECT_TRUE(Has(page,
+                  "/no/such/file by file+p2c: 0 servers; can't read "
+                  "'/no/such/file': No such file"));
+  // Of the only server nothing is counted.
+  EXPECT_EQ(RowOf(endpoint())[0], "well");
+  EXPECT_EQ(RowOf(endpoint())[4], "-");
+  channel = nullptr;
+  EXPECT_TRUE(Has(Get("/inspect/channels"), "\n# 1 channel;"));
+}
+
 TEST_F(InspectPagesTest, IndexNamesThePages) {
   StartServer();
   const std::string index = Get("/inspect");
   EXPECT_TRUE(Has(index, "HTTP/1.1 200 OK"));
   EXPECT_TRUE(Has(index, "text/plain"));
   for (const char* page :
-       {"/inspect/server", "/inspect/methods", "/inspect/scheduler",
-        "/inspect/fibers", "/inspect/stacks"}) {
+       {"/inspect/server", "/inspect/methods", "/inspect/channels",
+        "/inspect/scheduler", "/inspect/fibers", "/inspect/stacks"}) {
     EXPECT_TRUE(Has(index, page));
     EXPECT_TRUE(Has(Get(page), "HTTP/1.1 200 OK"));
   }

@@ -26,6 +26,10 @@ flare::Status Invalid(const std::string& uri, const std::string& why) {
                        "can't open a channel to \"" + uri + "\": " + why);
 }
 
+std::string NslbOf(const RpcChannelOptions& options) {
+  return options.override_nslb.empty() ? "list+rr" : options.override_nslb;
+}
+
 // "list", "rr" out of "list+rr"; one of them empty if it isn't of that form.
 std::pair<std::string_view, std::string_view> SplitNslb(std::string_view nslb) {
   const std::size_t plus = nslb.find('+');
@@ -86,8 +90,7 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
                             "kShort");
   }
 
-  const std::string nslb =
-      options.override_nslb.empty() ? "list+rr" : options.override_nslb;
+  const std::string nslb = NslbOf(options);
   const auto [resolver, balancer] = SplitNslb(nslb);
   if (resolver.empty() || balancer.empty()) {
     return Invalid(uri, "\"" + nslb +
@@ -103,12 +106,14 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
   if (!resolution) {
     if (route->resolution_ != nullptr) {
       OpenClientSide();
+      AddListedChannel(route.Get());
       *later = std::move(route);
     }
     return Invalid(uri, resolution.error().message());
   }
   route->resolution_ = *std::move(resolution);
   OpenClientSide();
+  AddListedChannel(route.Get());
   return route;
 }
 
@@ -331,6 +336,31 @@ void Route::Count(Table& table, Choice* choice) {
 
 namespace {
 
+ChannelServerState DescribeServer(const Backend& backend, bool hopeful,
+                                  bool counted) {
+  const BackendState& known = *backend.state();
+  ChannelServerState server;
+  server.server = backend.peer().endpoint.ToString();
+  server.weight = backend.peer().weight;
+  if (known.ejected()) {
+    server.state = std::string("ejected:") + ToString(known.reason());
+    server.retry_in_ns =
+        std::max<std::int64_t>(0, known.retry_at_ns() - NowNs());
+  } else if (!hopeful) {
+    server.state = "down";
+  } else {
+    server.state =
+        known.mode() == BackendState::Mode::kWell ? "well" : "recovering";
+  }
+  server.counted = counted;
+  server.in_flight = known.in_flight();
+  server.calls = known.calls();
+  server.failures = known.failures();
+  server.ejections = known.ejections();
+  server.latency_ns = known.latency_ns();
+  return server;
+}
+
 // Connections have a back-off of their own, so failures to connect say nothing
 // here; nor does what the caller's side did.
 Verdict Judge(int status, bool silent, bool from_service) {
@@ -385,6 +415,28 @@ void Route::End(Choice* choice, int status, bool silent,
         !table->backends[i].state()->ejected() && table->SetOf(i, 0)->Hopeful();
   }
   group.NoteUsable(usable, table->peers);
+}
+
+ChannelState Route::Describe() {
+  ChannelState channel;
+  channel.uri = (tls_ != nullptr ? std::string(kTlsPrefix) : std::string()) +
+                protocol_ + "://" + address_;
+  channel.nslb = NslbOf(options_);
+  channel.failure = resolution_->Failure();
+  channel.panic = group_->panic();
+  RefPtr<Table> table;
+  {
+    ScopedLock guard(lock_);
+    table = table_;
+  }
+  if (table == nullptr) return channel;
+  for (std::size_t i = 0; i != table->peers; ++i) {
+    // Connections of the first group stand for those of the others.
+    channel.servers.push_back(
+        DescribeServer(table->backends[i], table->SetOf(i, 0)->Hopeful(),
+                       /*counted=*/table->picker != nullptr));
+  }
+  return channel;
 }
 
 }  // namespace flare::rpc

@@ -21,6 +21,7 @@
 #include "flare/fiber/mutex.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/balance/backend_group.h"
+#include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/client/client_defaults.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/connection_pool.h"
@@ -31,7 +32,7 @@
 
 namespace flare::rpc {
 
-class Route : public RefCounted<Route> {
+class Route final : public RefCounted<Route>, private ListedChannel {
  private:
   struct Table;
 
@@ -134,7 +135,8 @@ class Route : public RefCounted<Route> {
   };
 
   Route() = default;
-  ~Route() = default;
+  ~Route() { RemoveListedChannel(this); }
+  ChannelState Describe() override;
   Table* FinalTable();
   // Not inlined, as few calls need it, and its frame is large.
   [[gnu::noinline]] RefPtr<Table> CurrentTable();
