@@ -22,6 +22,7 @@
 #include "flare/init/override_flag.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
+#include "flare/rpc/metrics.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/services/health.h"
 #include "flare/rpc/services/reflection.h"
@@ -108,19 +109,28 @@ curl -d hello http://ADDRESS/echo
 )";
 
 void AddPages(flare::Server* server) {
+  // On /metrics, beside what the library counts.
+  const auto pages = flare::metrics::NewCounterFamily(
+      "echo_pages_total", "Plain HTTP requests, by their page.", {"page"});
+  CHECK(pages) << pages.error();
+  flare::metrics::Counter* const index = pages->With("/");
+  flare::metrics::Counter* const echo = pages->With("/echo");
   server->AddHttpHandler(
-      "/", flare::NewHttpGetHandler([](const flare::HttpRequest&,
-                                       flare::HttpResponse* response,
-                                       flare::HttpServerContext*) {
+      "/", flare::NewHttpGetHandler([index](const flare::HttpRequest&,
+                                            flare::HttpResponse* response,
+                                            flare::HttpServerContext*) {
         requests.Add();
+        index->Add();
         response->headers()->Set("Content-Type", "text/html; charset=utf-8");
         response->set_body(kIndexPage);
       }));
   server->AddHttpHandler(
-      "/echo", flare::NewHttpPostHandler([](const flare::HttpRequest& request,
-                                            flare::HttpResponse* response,
-                                            flare::HttpServerContext*) {
+      "/echo",
+      flare::NewHttpPostHandler([echo](const flare::HttpRequest& request,
+                                       flare::HttpResponse* response,
+                                       flare::HttpServerContext*) {
         requests.Add();
+        echo->Add();
         response->set_body(*request.noncontiguous_body());
       }));
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <iomanip>
 #include <memory>
 #include <ostream>
@@ -29,6 +30,8 @@
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/stack_profile.h"
+#include "flare/rpc/admin/metrics_page.h"
+#include "flare/rpc/admin/metrics_text.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server/method_counters.h"
@@ -54,6 +57,7 @@ constexpr Page kPages[] = {
     {"/inspect/scheduler", "what the fiber runtime has counted"},
     {"/inspect/fibers", "all fibers, with backtraces"},
     {"/inspect/stacks", "how deep their stacks get"},
+    {"/metrics", "all counters and latencies, for Prometheus"},
 };
 
 // Browsers get links.
@@ -291,30 +295,49 @@ std::string MakeApart(const std::function<void(std::ostream&)>& write) {
   return std::move(text).str();
 }
 
-// Of all servers of the process, one of these pages is made at a time: who can
-// connect can ask for them, as often as they like and past all limits.
+// How many pages are being made, and at most. Of all servers of the process:
+// who can connect can ask for them, as often as they like and past all limits.
+struct PageLimit {
+  const int most;
+  std::atomic<int> now{0};
+};
+
+void AddSlowPage(std::string path, const char* type, PageLimit* limit,
+                 std::function<void(std::ostream&)> write, HttpRoutes* routes) {
+  const auto make = [type, limit, write = std::move(write)](
+                        const HttpRequest&, HttpResponse* response,
+                        HttpServerContext*) {
+    struct Turn {
+      // relaxed, both: nothing but this number is shared.
+      explicit Turn(std::atomic<int>* now)
+          : now_(now), before(now->fetch_add(1, std::memory_order_relaxed)) {}
+      ~Turn() { now_->fetch_sub(1, std::memory_order_relaxed); }
+      std::atomic<int>* const now_;
+      const int before;
+    } const turn(&limit->now);
+    if (turn.before >= limit->most) {
+      return FillHttpError(HttpStatus::ServiceUnavailable,
+                           "Another such page is being made: there is a limit "
+                           "to how many are made at a time. Ask again.",
+                           response);
+    }
+    Fill(type, fiber::RunBlocking([&] { return MakeApart(write); }), response);
+  };
+  AddPage(std::move(path), NewHttpGetHandler(make), routes);
+}
+
+// One at a time.
 void AddSlowTextPage(std::string path, std::function<void(std::ostream&)> write,
                      HttpRoutes* routes) {
-  static std::atomic<bool> busy{false};
-  AddPage(std::move(path),
-          NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
-                                                       HttpResponse* response,
-                                                       HttpServerContext*) {
-            // relaxed, both: nothing but this flag is shared.
-            if (busy.exchange(true, std::memory_order_relaxed)) {
-              return FillHttpError(HttpStatus::ServiceUnavailable,
-                                   "Another such page is being made: they "
-                                   "are made one at a time. Ask again.",
-                                   response);
-            }
-            struct Done {
-              ~Done() { busy.store(false, std::memory_order_relaxed); }
-            } const done;
-            Fill("text/plain",
-                 fiber::RunBlocking([&] { return MakeApart(write); }),
-                 response);
-          }),
-          routes);
+  static PageLimit limit{.most = 1};
+  AddSlowPage(std::move(path), "text/plain", &limit, std::move(write), routes);
+}
+
+// Two that collect metrics don't meet each other's 503.
+void AddMetricsPage(std::function<void(std::ostream&)> write,
+                    HttpRoutes* routes) {
+  static PageLimit limit{.most = 4};
+  AddSlowPage("/metrics", kMetricsTextType, &limit, std::move(write), routes);
 }
 
 // What a stranger may have this process do for one page.
@@ -331,6 +354,11 @@ void AddInspectPages(
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
     HttpRoutes* routes) {
   AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
+  AddMetricsPage(
+      [statistics, method_statistics](std::ostream& out) {
+        WriteMetricsPage(statistics(), method_statistics(), out);
+      },
+      routes);
   AddTextPage(
       "/inspect/server",
       [statistics = std::move(statistics)](std::ostream& out) {

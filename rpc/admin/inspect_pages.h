@@ -15,6 +15,9 @@
 //   /inspect/stacks      how deep stacks got, by the function that tasks start
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
+//   /metrics             all counters and latencies, and the program's own
+//                        (metrics.h), as Prometheus reads them; four at a time
+//                        in a process, on threads of their own
 //
 // The pages of methods, channels, fibers and stacks are made one at a time in a
 // process, on a thread of their own; who asks meanwhile is answered 503. Places

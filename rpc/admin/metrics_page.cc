@@ -1,0 +1,307 @@
+#include "flare/rpc/admin/metrics_page.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "flare/base/histogram.h"
+#include "flare/base/unblocked_logging.h"
+#include "flare/fiber/runtime.h"
+#include "flare/io/fd.h"
+#include "flare/rpc/admin/metrics_text.h"
+#include "flare/rpc/metrics.h"
+
+namespace flare::rpc {
+namespace {
+
+using metrics::Series;
+using metrics::Snapshot;
+using MetricType = Snapshot::Type;
+
+void WriteValue(const char* name, const char* help, MetricType type,
+                double value, std::ostream& out) {
+  WriteMetric({.name = name,
+               .help = help,
+               .type = type,
+               .series = {Series{.value = value}}},
+              out);
+}
+
+void WriteCounterMetric(const char* name, const char* help, std::uint64_t value,
+                        std::ostream& out) {
+  WriteValue(name, help, MetricType::kCounter, static_cast<double>(value), out);
+}
+
+void WriteGaugeMetric(const char* name, const char* help, double value,
+                      std::ostream& out) {
+  WriteValue(name, help, MetricType::kGauge, value, out);
+}
+
+// Of nanoseconds, in seconds; three buckets for each power of ten, from 10 us
+// on. A value is counted by the bucket that the histogram has put it into,
+// which is known to 1/128.
+metrics::Histogram::Values SecondsOf(const Histogram& nanoseconds) {
+  metrics::Histogram::Values values;
+  values.bounds = metrics::LatencyBounds();
+  values.bounds.insert(values.bounds.begin(), {0.00001, 0.000025, 0.00005});
+  values.counts.resize(values.bounds.size() + 1);
+  std::size_t at = 0;
+  nanoseconds.ForEachBucket([&](const Histogram::Bucket& bucket) {
+    const double middle = (static_cast<double>(bucket.lower) +
+                           static_cast<double>(bucket.upper)) /
+                          2e9;
+    while (at != values.bounds.size() && middle > values.bounds[at]) ++at;
+    values.counts[at] += bucket.count;
+  });
+  values.sum = static_cast<double>(nanoseconds.sum()) / 1e9;
+  return values;
+}
+
+void WriteConnectionMetrics(const ServerStatistics& s, std::ostream& out) {
+  WriteCounterMetric("flare_server_connections_accepted_total",
+                     "Connections that were accepted.", s.connections_accepted,
+                     out);
+  WriteGaugeMetric("flare_server_connections_open",
+                   "Connections that are open.",
+                   static_cast<double>(s.connections_open), out);
+  Snapshot closed{.name = "flare_server_connections_closed_total",
+                  .help =
+                      "Connections that ended otherwise than by their "
+                      "peers' wish, by the reason.",
+                  .label_names = {"reason"}};
+  const std::pair<const char*, std::uint64_t> reasons[] = {
+      {"broken", s.connections_broken},
+      {"greedy", s.connections_greedy},
+      {"idle", s.connections_idle},
+      {"malformed", s.connections_malformed},
+      {"refused", s.connections_refused},
+      {"slow", s.connections_slow}};
+  for (const auto& [reason, count] : reasons) {
+    closed.series.push_back(
+        Series{.label_values = {reason}, .value = static_cast<double>(count)});
+  }
+  WriteMetric(closed, out);
+  WriteGaugeMetric("flare_server_buffered_bytes",
+                   "Bytes that connections hold of the limit for all.",
+                   static_cast<double>(s.buffered_bytes), out);
+}
+
+void WriteCallMetrics(const ServerStatistics& s, std::ostream& out) {
+  WriteCounterMetric("flare_server_calls_total",
+                     "Messages that were taken off connections.", s.calls, out);
+  WriteGaugeMetric("flare_server_calls_running", "Calls that aren't finished.",
+                   static_cast<double>(s.calls_running), out);
+  WriteCounterMetric("flare_server_calls_failed_total",
+                     "Calls that were answered with a failure.", s.calls_failed,
+                     out);
+  WriteCounterMetric("flare_server_calls_overloaded_total",
+                     "Failed calls that were over some limit.",
+                     s.calls_overloaded, out);
+  WriteCounterMetric("flare_server_calls_malformed_total",
+                     "Failed calls that were not understood.",
+                     s.calls_malformed, out);
+  WriteCounterMetric("flare_server_calls_unknown_total",
+                     "Failed calls of methods that the server doesn't have.",
+                     s.calls_unknown, out);
+  WriteCounterMetric("flare_server_calls_unauthenticated_total",
+                     "Failed calls without good credentials.",
+                     s.calls_unauthenticated, out);
+  WriteCounterMetric("flare_server_calls_denied_total",
+                     "Failed calls that their callers may not make.",
+                     s.calls_denied, out);
+  WriteCounterMetric("flare_server_calls_cancelled_total",
+                     "Calls that were told to stop, or didn't begin as their "
+                     "connection had been closed.",
+                     s.calls_cancelled, out);
+}
+
+void WriteMethodMetrics(const std::vector<ServerMethodStatistics>& methods,
+                        std::ostream& out) {
+  const auto write = [&](const char* name, const char* help, MetricType type,
+                         std::uint64_t ServerMethodStatistics::*value) {
+    Snapshot metric{
+        .name = name, .help = help, .type = type, .label_names = {"method"}};
+    for (const ServerMethodStatistics& method : methods) {
+      metric.series.push_back(
+          Series{.label_values = {method.name},
+                 .value = static_cast<double>(method.*value)});
+    }
+    WriteMetric(metric, out);
+  };
+  write("flare_server_method_calls_total", "Calls of the method that came.",
+        MetricType::kCounter, &ServerMethodStatistics::calls);
+  write("flare_server_method_calls_running",
+        "Calls of the method that aren't answered.", MetricType::kGauge,
+        &ServerMethodStatistics::running);
+  write("flare_server_method_calls_failed_total",
+        "Calls of the method that were answered with a failure.",
+        MetricType::kCounter, &ServerMethodStatistics::failed);
+  write("flare_server_method_calls_overloaded_total",
+        "Failed calls of the method that were over some limit.",
+        MetricType::kCounter, &ServerMethodStatistics::overloaded);
+  Snapshot latency{.name = "flare_server_method_latency_seconds",
+                   .help =
+                       "From the arrival of requests to their replies, of "
+                       "calls that the service answered; where a worker "
+                       "has many, of a sample that stands for all.",
+                   .type = MetricType::kHistogram,
+                   .label_names = {"method"}};
+  for (const ServerMethodStatistics& method : methods) {
+    latency.series.push_back(
+        Series{.label_values = {method.name},
+               .histogram = SecondsOf(method.latencies_ns)});
+  }
+  WriteMetric(latency, out);
+}
+
+void WriteSchedulerMetrics(std::ostream& out) {
+  const fiber::RuntimeStatistics s = fiber::GetRuntimeStatistics();
+  WriteGaugeMetric("flare_scheduler_groups", "Scheduling groups.",
+                   static_cast<double>(fiber::GetSchedulingGroupCount()), out);
+  WriteGaugeMetric("flare_scheduler_workers_per_group",
+                   "Workers of each scheduling group.",
+                   static_cast<double>(fiber::GetSchedulingGroupSize()), out);
+  const std::pair<std::pair<const char*, const char*>, std::uint64_t>
+      counters[] = {
+          {{"tasks", "Tasks that were run, resumed fibers included."}, s.tasks},
+          {{"suspends", "Fibers that blocked."}, s.suspends},
+          {{"steals", "Thefts from queues of other workers."}, s.steals},
+          {{"near_steals", "Thefts from other groups of the node."},
+           s.near_steals},
+          {{"far_steals", "Thefts from groups of other nodes."}, s.far_steals},
+          {{"wakes", "Idle workers that were woken."}, s.wakes},
+          {{"watch_wakes", "Idle workers that the watch woke."}, s.watch_wakes},
+          {{"blocked_workers", "Workers found blocked by their tasks."},
+           s.blocked_workers},
+          {{"reserve_workers", "Workers of the reserve that were started."},
+           s.reserve_workers},
+          {{"parks", "Workers that went to sleep."}, s.parks},
+          {{"polls", "Looks for events."}, s.polls},
+          {{"overflows", "Run queues that were full."}, s.overflows},
+          {{"stuck_reports", "Tasks that held a worker too long."},
+           s.stuck_reports},
+          {{"stack_shortages", "Workers that could get no spare stack."},
+           s.stack_shortages},
+          {{"rejected_tasks", "Tasks that were refused."}, s.rejected_tasks}};
+  for (const auto& [text, value] : counters) {
+    const std::string name =
+        "flare_scheduler_" + std::string(text.first) + "_total";
+    WriteCounterMetric(name.c_str(), text.second, value, out);
+  }
+  WriteGaugeMetric("flare_scheduler_blocking_threads",
+                   "Threads of blocking regions.",
+                   static_cast<double>(s.blocking_threads), out);
+  WriteGaugeMetric("flare_scheduler_stacks",
+                   "Stacks in use, spare ones included.",
+                   static_cast<double>(s.stacks), out);
+  WriteGaugeMetric("flare_scheduler_tasks_aside",
+                   "Tasks that wait for a stack.",
+                   static_cast<double>(s.tasks_aside), out);
+  WriteMetric(
+      {.name = "flare_scheduler_ready_delay_seconds",
+       .help = "Time that ready tasks waited to be run, of a sample.",
+       .type = MetricType::kHistogram,
+       .series = {Series{.histogram = SecondsOf(fiber::GetReadyDelays())}}},
+      out);
+}
+
+// Seconds since 1970 at which the process was started, by the kernel.
+std::optional<double> ProcessStartTime() {
+  std::ifstream process("/proc/self/stat");
+  std::string text;
+  std::getline(process, text);
+  // Behind the name, which may have blanks and brackets in it.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string skipped;
+  for (int i = 3; i != 22; ++i) fields >> skipped;
+  double ticks = 0;
+  if (!(fields >> ticks)) return std::nullopt;
+  std::ifstream system("/proc/stat");
+  for (std::string line; std::getline(system, line);) {
+    std::istringstream words(line);
+    std::string name;
+    double boot = 0;
+    if (words >> name >> boot && name == "btime") {
+      return boot + ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<double> OpenDescriptors() {
+  std::error_code error;
+  std::filesystem::directory_iterator entries("/proc/self/fd", error);
+  if (error) return std::nullopt;
+  double count = -1;  // The one that looks.
+  for (const std::filesystem::directory_iterator end; entries != end;
+       entries.increment(error)) {
+    if (error) return std::nullopt;
+    ++count;
+  }
+  return count;
+}
+
+// What Prometheus' own client libraries call the same.
+void WriteProcessMetrics(std::ostream& out) {
+  timespec cpu{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+  WriteValue(
+      "process_cpu_seconds_total", "CPU time, of user and system.",
+      MetricType::kCounter,
+      static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) / 1e9,
+      out);
+  if (const auto count = OpenDescriptors()) {
+    WriteGaugeMetric("process_open_fds", "Descriptors that are open.", *count,
+                     out);
+  }
+  const std::size_t limit = io::DescriptorLimit();
+  WriteGaugeMetric("process_max_fds", "Descriptors that the system allows.",
+                   limit == std::numeric_limits<std::size_t>::max()
+                       ? std::numeric_limits<double>::infinity()
+                       : static_cast<double>(limit),
+                   out);
+  std::ifstream memory("/proc/self/statm");
+  double virtual_pages = 0, resident_pages = 0;
+  if (memory >> virtual_pages >> resident_pages) {
+    const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
+    WriteGaugeMetric("process_virtual_memory_bytes", "Address space.",
+                     virtual_pages * page, out);
+    WriteGaugeMetric("process_resident_memory_bytes",
+                     "Memory that is resident.", resident_pages * page, out);
+  }
+  static const std::optional<double> start = ProcessStartTime();
+  if (start) {
+    WriteGaugeMetric("process_start_time_seconds",
+                     "When it was started, since 1970.", *start, out);
+  }
+}
+
+}  // namespace
+
+void WriteMetricsPage(const ServerStatistics& server,
+                      const std::vector<ServerMethodStatistics>& methods,
+                      std::ostream& out) {
+  WriteConnectionMetrics(server, out);
+  WriteCallMetrics(server, out);
+  WriteMethodMetrics(methods, out);
+  WriteSchedulerMetrics(out);
+  WriteCounterMetric("flare_log_lines_lost_total",
+                     "Log lines that nobody took.", LostLogLines(), out);
+  WriteProcessMetrics(out);
+  for (const Snapshot& metric : metrics::Collect()) WriteMetric(metric, out);
+}
+
+}  // namespace flare::rpc
