@@ -84,6 +84,12 @@ bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
          uses.paths->Read(PathOfTarget(target), nullptr);
 }
 
+bool IsDialectGet(const HttpUses& uses, const HttpHead& head) {
+  HttpTicket ticket;
+  return uses.dialect != nullptr &&
+         uses.dialect->Recognise(uses, head, &ticket);
+}
+
 // Not inlined, here and below: all calls would pay for the frame.
 [[gnu::noinline]] bool IsUnusualCall(const HttpUses& uses,
                                      const HttpHead& head) {
@@ -91,6 +97,7 @@ bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
   if (IsCallTarget(head.target)) {
     return head.method == HttpMethod::Post || !IsHttpPreflight(uses, head);
   }
+  if (head.method == HttpMethod::Get) return IsDialectGet(uses, head);
   return head.method == HttpMethod::Post && IsForeignTarget(uses, head.target);
 }
 
@@ -155,7 +162,7 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
                                         InboundRequest* request) {
   HttpTicket& ticket = TicketOf(request);
   const bool spoken = ReadHttpFormat(uses, head, &ticket);
-  if (head.method != HttpMethod::Post) {
+  if (head.method != HttpMethod::Post && !IsDialect(ticket)) {
     return HttpRefusal{
         405, "calls are made by POST, not by " + std::string(head.method_name)};
   }

@@ -81,10 +81,10 @@ void HttpCors::AnswerPreflight(const HttpRequest& request,
   }
   response->set_status(HttpStatus::NoContent);
   HttpHeaders& fields = *response->headers();
-  fields.Set("Allow", "OPTIONS, POST");
+  fields.Set("Allow", "GET, OPTIONS, POST");
   if (!origin) return;
   fields.Set("Access-Control-Allow-Origin", origins_[place - 1u]);
-  fields.Set("Access-Control-Allow-Methods", "POST");
+  fields.Set("Access-Control-Allow-Methods", "GET, POST");
   // Fields that nobody knows are passed over.
   if (const auto asked =
           request.headers()->TryGet("Access-Control-Request-Headers")) {

@@ -74,9 +74,9 @@ TEST(HttpCors, AnswersPreflights) {
   cors.AnswerPreflight(Preflight("http://a"), &response);
   EXPECT_EQ(response.status(), HttpStatus::NoContent);
   EXPECT_EQ(response.headers()->lines(),
-            "Allow: OPTIONS, POST\r\n"
+            "Allow: GET, OPTIONS, POST\r\n"
             "Access-Control-Allow-Origin: http://a\r\n"
-            "Access-Control-Allow-Methods: POST\r\n"
+            "Access-Control-Allow-Methods: GET, POST\r\n"
             "Access-Control-Allow-Headers: content-type,rpc-timeout\r\n"
             "Access-Control-Max-Age: 600\r\n"
             "Vary: Origin, Access-Control-Request-Headers\r\n");
@@ -95,7 +95,7 @@ TEST(HttpCors, TellsTheMethodsToAnybody) {
   HttpResponse response;
   cors.AnswerPreflight(Preflight(""), &response);
   EXPECT_EQ(response.status(), HttpStatus::NoContent);
-  EXPECT_EQ(response.headers()->lines(), "Allow: OPTIONS, POST\r\n");
+  EXPECT_EQ(response.headers()->lines(), "Allow: GET, OPTIONS, POST\r\n");
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ inline bool IsDialect(const HttpTicket& ticket) {
 class HttpDialect {
  public:
   // Whether a call is in this dialect, by its head; then *ticket gets its
-  // format and type. A dialect needs the use of its format.
+  // format and type. A dialect needs the use of its format. It is
+  // asked of all GETs, too: one is a call only if this says so, which it may
+  // where HttpCallPaths::MayGet() does.
   virtual bool Recognise(const HttpUses& uses, const HttpHead& head,
                          HttpTicket* ticket) const = 0;
 

@@ -1,6 +1,7 @@
 #include "flare/rpc/http/http_method_paths.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
 
 #include <cstddef>
 #include <utility>
@@ -21,6 +22,10 @@ void HttpMethodPaths::SetUp(const Methods& methods, const HttpRoutes& routes) {
   routes_ = &routes;
   for (const auto* const method : methods) {
     const auto& service = *method->service();
+    if (method->options().idempotency_level() ==
+        google::protobuf::MethodOptions::NO_SIDE_EFFECTS) {
+      safe_.emplace(method->full_name());
+    }
     for (const std::string_view name : {std::string_view(service.full_name()),
                                         std::string_view(service.name())}) {
       const std::string path = "/" + std::string(name) + "/";
@@ -51,6 +56,11 @@ bool HttpMethodPaths::Read(std::string_view path, std::string* method) const {
   }
   if (method != nullptr) method->assign(*name);
   return true;
+}
+
+bool HttpMethodPaths::MayGet(std::string_view path) const {
+  std::string method;
+  return !safe_.empty() && Read(path, &method) && safe_.contains(method);
 }
 
 }  // namespace flare::rpc

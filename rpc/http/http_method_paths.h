@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "flare/rpc/http/http_protocol.h"
@@ -33,6 +34,8 @@ class HttpMethodPaths final : public HttpCallPaths {
 
   // Knows the paths of methods that aren't there, too, if their service is.
   bool Read(std::string_view path, std::string* method) const override;
+  // Of methods with `option idempotency_level = NO_SIDE_EFFECTS`.
+  bool MayGet(std::string_view path) const override;
 
  private:
   struct Hash {
@@ -48,6 +51,7 @@ class HttpMethodPaths final : public HttpCallPaths {
 
   Names methods_;
   Names services_;
+  std::unordered_set<std::string> safe_;  // Full names of methods.
   const HttpRoutes* routes_ = nullptr;
 };
 

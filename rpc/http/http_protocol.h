@@ -69,6 +69,9 @@ class HttpCallPaths {
   // Whether a POST to `path` is a call. If so *method, unless it is null,
   // becomes the method's full name, which the server may not have.
   virtual bool Read(std::string_view path, std::string* method) const = 0;
+  // Whether it is one whose method has no side effects, so that dialects may
+  // call it by GET.
+  virtual bool MayGet(std::string_view /*path*/) const { return false; }
 
  protected:
   ~HttpCallPaths() = default;

@@ -79,6 +79,37 @@ TEST_F(WebCallsTest, UnaryCallsOfAllKinds) {
             Frame(0, R"({"value":"8"})") + Frame(2, "{}"));
 }
 
+TEST_F(WebCallsTest, MethodsWithoutSideEffectsMayBeCalledByGet) {
+  RawClient client(server_->endpoint());
+  const auto get = [&client](const std::string& target) {
+    client.Send("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n");
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    const std::size_t at = head.find("Content-Length: ");
+    return head.substr(9, 3) + " " +
+           client.ReadExactly(std::stoul(head.substr(at + 16)));
+  };
+  const std::string path = "/flare.rpc.testing.Streamer/";
+  EXPECT_EQ(get(path + "Double?connect=v1&encoding=json&message=%7B%22value%22"
+                       ":+4%7D"),
+            R"(200 {"value":"8"})");
+  EXPECT_EQ(get(path + "Double?message=CAQ&base64=1&encoding=proto&connect=v1"),
+            "200 \x08\x08");
+  EXPECT_EQ(get(path + "Double?connect=v1&encoding=json&message=*&base64=1"),
+            R"(400 {"code":"invalid_argument","message":)"
+            R"("the query's message isn't base64"})");
+  EXPECT_THAT(get(path + "Double?connect=v1&encoding=json&message=%7B%7D&"
+                         "compression=br"),
+              StartsWith(R"(415 {"code":"unimplemented","message":"compres)"));
+  for (const std::string& other :
+       {path + "Double?encoding=json&message=%7B%7D",
+        path + "Double?connect=v1&encoding=xml&message=%7B%7D",
+        path + "Count?connect=v1&encoding=json&message=%7B%7D",
+        "/rpc/flare.rpc.testing.Streamer.Count?connect=v1&encoding=json"s,
+        "/rpc/flare.rpc.testing.Streamer.Double?connect=v1&encoding=json"s}) {
+    EXPECT_THAT(get(other), StartsWith("40")) << other;
+  }
+}
+
 TEST_F(WebCallsTest, FailuresOfUnaryCalls) {
   RawClient client(server_->endpoint());
   client.Send(Ask("Nothing", "application/json", "{}", kVersion));

@@ -17,6 +17,7 @@
 #include "flare/rpc/http/http_coding.h"
 #include "flare/rpc/http/http_metadata.h"
 #include "flare/rpc/http/http_replies.h"
+#include "flare/rpc/http/http_text.h"
 #include "flare/rpc/http/http_writer.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/web/connect_error.h"
@@ -28,6 +29,7 @@ namespace flare::rpc {
 namespace {
 
 enum class WebKind : std::uint8_t {
+  kConnectGet,
   kConnectUnary,
   kConnectStream,
   kGrpcWeb,
@@ -41,6 +43,8 @@ struct WebType {
   PayloadFormat format;
 };
 constexpr WebType kWebTypes[] = {
+    {"application/proto", WebKind::kConnectGet, PayloadFormat::kProtobuf},
+    {"application/json", WebKind::kConnectGet, PayloadFormat::kLenientJson},
     {"application/proto", WebKind::kConnectUnary, PayloadFormat::kProtobuf},
     {"application/json", WebKind::kConnectUnary, PayloadFormat::kLenientJson},
     {"application/connect+proto", WebKind::kConnectStream,
@@ -73,7 +77,59 @@ std::optional<std::string_view> FindWebField(std::string_view fields,
   return std::nullopt;
 }
 
+bool IsUnary(WebKind kind) {
+  return kind == WebKind::kConnectGet || kind == WebKind::kConnectUnary;
+}
+
 // --- requests --------------------------------------------------------------
+
+// A value of a query, decoded as forms encode it.
+std::optional<std::string> FindQueryValue(std::string_view target,
+                                          std::string_view name) {
+  for (const std::string_view piece : Split(QueryOfTarget(target), '&')) {
+    const std::size_t mark = piece.find('=');
+    if (mark == std::string_view::npos || piece.substr(0, mark) != name) {
+      continue;
+    }
+    std::string value(piece.substr(mark + 1));
+    std::replace(value.begin(), value.end(), '+', ' ');
+    return DecodeGrpcMessage(value);  // It has the same '%'s.
+  }
+  return std::nullopt;
+}
+
+// The name of the type of a call by GET; empty if it is none.
+std::string ConnectGetType(const HttpUses& uses, const HttpHead& head) {
+  if (uses.paths == nullptr || !uses.paths->MayGet(PathOfTarget(head.target)) ||
+      FindQueryValue(head.target, "connect") != "v1") {
+    return {};
+  }
+  const auto encoding = FindQueryValue(head.target, "encoding");
+  return encoding ? "application/" + *encoding : std::string();
+}
+
+// The message of a call by GET, which ReadBody() takes from request->wire.
+std::optional<HttpRefusal> ReadConnectQuery(const HttpHead& head,
+                                            InboundRequest* request) {
+  std::string message =
+      FindQueryValue(head.target, "message").value_or(std::string());
+  if (FindQueryValue(head.target, "base64") == "1") {
+    auto bytes = ParseBase64(message);
+    if (!bytes) return HttpRefusal{400, "the query's message isn't base64"};
+    message = *std::move(bytes);
+  }
+  const auto compression = FindQueryValue(head.target, "compression");
+  if (compression && !compression->empty()) {
+    const auto algorithm = ParseGrpcEncoding(*compression);
+    if (!algorithm) {
+      return HttpRefusal{415, "compression must be one of " +
+                                  std::string(kGrpcAcceptEncoding)};
+    }
+    request->head.compression = *algorithm;
+  }
+  request->wire = CreateBufferSlow(message);
+  return std::nullopt;
+}
 
 std::uint32_t WebTimeout(std::uint64_t ms) {
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -334,11 +390,18 @@ class WebCalls final : public HttpDialect {
  public:
   bool Recognise(const HttpUses& uses, const HttpHead& head,
                  HttpTicket* ticket) const override {
+    const bool get = head.method == HttpMethod::Get;
+    const std::string query_type =
+        get ? ConnectGetType(uses, head) : std::string();
     const std::string_view type =
-        Trim(head.content_type.substr(0, head.content_type.find(';')));
-    const auto* const found = std::find_if(
-        std::begin(kWebTypes), std::end(kWebTypes),
-        [type](const WebType& known) { return IEquals(type, known.name); });
+        get ? query_type
+            : Trim(head.content_type.substr(0, head.content_type.find(';')));
+    const auto* const found =
+        std::find_if(std::begin(kWebTypes), std::end(kWebTypes),
+                     [type, get](const WebType& known) {
+                       return get == (known.kind == WebKind::kConnectGet) &&
+                              IEquals(type, known.name);
+                     });
     if (found == std::end(kWebTypes) ||
         !(found->format == PayloadFormat::kProtobuf ? uses.pb : uses.json)) {
       return false;
@@ -357,6 +420,9 @@ class WebCalls final : public HttpDialect {
   std::optional<HttpRefusal> ReadFields(
       const HttpHead& head, InboundRequest* request) const override {
     switch (WebTypeOf(TicketOf(request)).kind) {
+      case WebKind::kConnectGet:
+        if (auto refusal = ReadConnectQuery(head, request)) return refusal;
+        return ReadConnectFields(head, request);
       case WebKind::kConnectUnary:
         return ReadConnectFields(head, request);
       case WebKind::kConnectStream:
@@ -377,7 +443,8 @@ class WebCalls final : public HttpDialect {
 
   void ReadBody(const Limits& limits, InboundRequest* request) const override {
     const WebKind kind = WebTypeOf(TicketOf(request)).kind;
-    if (kind == WebKind::kConnectUnary) return;
+    if (kind == WebKind::kConnectGet) request->body = std::move(request->wire);
+    if (IsUnary(kind)) return;
     flare::Status status;
     if (kind == WebKind::kGrpcWebText) {
       if (auto bytes = ParseBase64(Trim(FlattenSlow(request->body)))) {
@@ -397,7 +464,7 @@ class WebCalls final : public HttpDialect {
 
   Buffer FormatReply(const HttpTicket& ticket,
                      OutboundResponse&& response) const override {
-    if (WebTypeOf(ticket).kind != WebKind::kConnectUnary) {
+    if (!IsUnary(WebTypeOf(ticket).kind)) {
       return FormatWebFrames(ticket, std::move(response));
     }
     const WebOutcome outcome = WebOutcomeOf(ticket, response);
@@ -407,7 +474,7 @@ class WebCalls final : public HttpDialect {
   }
 
   std::string_view WhyNoStream(const HttpTicket& ticket) const override {
-    return WebTypeOf(ticket).kind == WebKind::kConnectUnary
+    return IsUnary(WebTypeOf(ticket).kind)
                ? "streams its replies, which needs Content-Type "
                  "application/connect+proto or application/connect+json"
                : "";
