@@ -250,6 +250,15 @@ inline std::vector<std::string> SeedBytes() {
       "PUT /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n"
       "Connection: keep-alive\r\nContent-Length: 2\r\n\r\nab\r\n"
       "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+      bytes("POST /rpc/a.B.C HTTP/1.1\r\nContent-Type: application/grpc-web\r\n"
+            "grpc-timeout: 20m\r\ngrpc-encoding: gzip\r\n"
+            "Content-Length: 7\r\n\r\n\0\0\0\0\2hi"sv),
+      "POST /rpc/a.B.C HTTP/1.1\r\nRpc-SeqNo: 7\r\n"
+      "Content-Type: application/grpc-web-text\r\n"
+      "Content-Length: 12\r\n\r\nAAAAAAJoaQ==",
+      "POST /rpc/a.B.C HTTP/1.1\r\nContent-Type: application/proto\r\n"
+      "Connect-Protocol-Version: 1\r\nConnect-Timeout-Ms: 20\r\n"
+      "Content-Length: 4\r\n\r\nbody",
       "HTTP/1.1 200 OK\r\nRpc-SeqNo: 7\r\nContent-Length: 4\r\n\r\nbody",
       "HTTP/1.1 500 Internal Server Error\r\nRpc-SeqNo: 7\r\n"
       "Rpc-Error-Code: 99\r\nRpc-Error-Reason: why\r\nContent-Length: 0\r\n"

@@ -138,9 +138,10 @@ TEST(ProtocolMutation, SeedsAreValid) {
     }
     messages.push_back(count);
   }
-  EXPECT_EQ(messages, (std::vector<std::size_t>{
-                          1, 2, 1, 1, 1, 1, 2, 2, 1, 1, 1, 2, 2, 0, 1, 1, 1,
-                          1, 1, 2, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1}));
+  EXPECT_EQ(messages,
+            (std::vector<std::size_t>{1, 2, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1,
+                                      1, 1, 2, 2, 0, 1, 1, 1, 1, 1, 2, 0,
+                                      1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1}));
 }
 
 }  // namespace
