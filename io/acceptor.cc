@@ -199,6 +199,15 @@ Status ListenError(const Endpoint& address, const Status& cause) {
 
 }  // namespace
 
+Expected<UniqueFd, Status> OpenListeningSocket(const Endpoint& address,
+                                               int backlog) {
+  Acceptor::Options options;
+  options.backlog = backlog;
+  auto sockets = OpenAll(address, options, /*groups=*/1);
+  if (!sockets) return ListenError(address, sockets.error());
+  return std::move(sockets->front());
+}
+
 Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
     const Endpoint& address, const Options& options, OnAccept on_accept) {
   std::vector<std::size_t> groups =

@@ -110,6 +110,12 @@ class Acceptor {
   std::atomic<std::uint64_t> file_inode_{0};
 };
 
+// A socket that listens on `address`, for accepting by code of one's own, which
+// also removes the file of a Unix socket. Non-blocking. Errors and blocking as
+// of Acceptor::Listen().
+Expected<UniqueFd, Status> OpenListeningSocket(const Endpoint& address,
+                                               int backlog);
+
 }  // namespace flare::io
 
 #endif  // FLARE_IO_ACCEPTOR_H_

@@ -24,14 +24,18 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/fd.h"
 #include "flare/io/tls_context.h"
+#include "flare/rpc/admin/admin_port.h"
 #include "flare/rpc/admin/inspect_pages.h"
 #include "flare/rpc/http/http_site.h"
 #include "flare/rpc/http_interception.h"
@@ -69,6 +73,23 @@ rpc::Limits LimitsOf(const Server::Options& options) {
       std::max<std::size_t>(options.max_concurrent_requests_per_connection, 1);
   limits.compress_unasked_from = options.compress_http_replies_from;
   return limits;
+}
+
+// Of those on the port of the service.
+std::optional<rpc::PagesFor> PagesOf(const Server::Options& options) {
+  if (options.no_builtin_pages) return std::nullopt;
+  switch (options.builtin_pages) {
+    case BuiltinPages::kNone:
+      return std::nullopt;
+    case BuiltinPages::kLoopback:
+      return rpc::PagesFor::kLoopback;
+    case BuiltinPages::kEveryone:
+      return rpc::PagesFor::kEveryone;
+    case BuiltinPages::kDefault:
+      break;
+  }
+  if (!options.admin_address.empty()) return std::nullopt;
+  return rpc::PagesFor::kLoopback;
 }
 
 // Starts draining the connections that have been idle, or within a message, for
@@ -348,7 +369,7 @@ bool Server::Start() {
   if (running_ != nullptr) return Fail("it was started before");
   if (address_.empty()) return Fail("there was no ListenOn()");
   // Handlers and pages are served anyway.
-  const bool pages = !state_->options().no_builtin_pages;
+  const std::optional<rpc::PagesFor> pages = PagesOf(state_->options());
   if (protocols_.empty() &&
       (!state_->methods.empty() || (http_->routes.empty() && !pages))) {
     return Fail("there was no AddProtocol()");
@@ -362,12 +383,7 @@ bool Server::Start() {
   auto groups = fiber::FindSchedulingGroups(set);
   if (!groups) return Fail(groups.error().message());
   if (!set.empty()) options.groups = *std::move(groups);
-  if (pages) {
-    rpc::AddInspectPages(
-        [state = state_.Get()] { return state->statistics(); },
-        [state = state_.Get()] { return state->methods.statistics(); },
-        &http_->routes);
-  }
+  if (pages) AddPages(*pages, &http_->routes);
   // Handlers that nobody can reach would be of no use. Behind the others: it
   // takes no connection from what was asked for.
   if (!http_->routes.empty() && std::find(protocols_.begin(), protocols_.end(),
@@ -381,16 +397,25 @@ bool Server::Start() {
   }
   if (Status fixed = FixProtocols(); !fixed.ok()) return Fail(fixed.message());
   if (Status tls = SetUpTls(); !tls.ok()) return Fail(tls.message());
+  if (Status admin = StartAdmin(); !admin.ok()) {
+    return Fail(admin.message());
+  }
   const auto services = state_->methods.Services();
   for (const auto& listener : listeners_) listener->OnStart(services);
   auto running = Running::Start(address_, options, state_);
-  if (!running) return Fail(running.error().message());
+  if (!running) {
+    admin_.reset();
+    return Fail(running.error().message());
+  }
   running_ = *std::move(running);
   endpoint_ = running_->local_endpoint();
   NameByAddress(endpoint_);
   LOG(INFO) << state_->title() << " listens on " << endpoint_.ToString() << " ("
             << state_->protocol_names()
-            << (state_->tls() == nullptr ? ")." : "; TLS).");
+            << (state_->tls() == nullptr ? ")." : "; TLS).")
+            << (admin_ == nullptr
+                    ? ""
+                    : " Pages are on " + admin_endpoint_.ToString() + ".");
   WarnOfFewDescriptors(*state_);
   return true;
 }
@@ -406,6 +431,30 @@ Status Server::FixProtocols() {
       protocols_, LimitsOf(state_->options()), http_->uses());
   if (!set) return set.error();
   return state_->Freeze(*std::move(set), protocols_, http_);
+}
+
+void Server::AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes) {
+  rpc::AddInspectPages(
+      [state = state_.Get()] { return state->statistics(); },
+      [state = state_.Get()] { return state->methods.statistics(); }, who,
+      routes);
+}
+
+Status Server::StartAdmin() {
+  const std::string& text = state_->options().admin_address;
+  if (text.empty()) return Status();
+  auto address = EndpointFromString(text);
+  if (!address) {
+    return Status(
+        address.error().code(),
+        "the admin address \"" + text + "\": " + address.error().message());
+  }
+  auto admin = rpc::AdminPort::Listen(*address);
+  if (!admin) return admin.error();
+  admin_ = *std::move(admin);
+  AddPages(rpc::PagesFor::kAdminPort, admin_->routes());
+  admin_endpoint_ = admin_->local_endpoint();
+  return admin_->Start();
 }
 
 Status Server::SetUpTls() {
@@ -438,7 +487,10 @@ void Server::Stop() {
 std::size_t Server::Join() {
   if (running_ == nullptr) return 0;
   Stop();
-  return running_->Join();
+  const std::size_t abandoned = running_->Join();
+  // It asks the runtime, which may end now. Its thread may be making a page.
+  if (admin_ != nullptr) fiber::RunBlocking([&] { admin_.reset(); });
+  return abandoned;
 }
 
 Server::Statistics Server::statistics() const { return state_->statistics(); }

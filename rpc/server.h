@@ -33,6 +33,7 @@
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/io/tls_options.h"
+#include "flare/rpc/builtin_pages.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_statistics.h"
 #include "flare/rpc/start/flags.h"
@@ -40,7 +41,10 @@
 namespace flare {
 
 namespace rpc {
+class AdminPort;
+class HttpRoutes;
 class HttpSite;
+enum class PagesFor;
 class ServerState;
 }  // namespace rpc
 
@@ -53,8 +57,7 @@ class Server {
   struct Options {
     // For log lines; the address if empty.
     std::string service_name = "";
-    // Leaves out the pages under /inspect (inspect_pages.h), for which every
-    // server speaks "http".
+    // As BuiltinPages::kNone (below), whatever that says.
     bool no_builtin_pages = rpc::ServerDefaultsFromFlags().no_builtin_pages;
     // Bytes of one message, header and attachment included. A longer one is
     // answered with an error, or closes its connection where it can't be. One
@@ -179,6 +182,15 @@ class Server {
     // Speaks TLS, and nothing else, on its port (docs/security.md). Files that
     // can't be used make Start() fail.
     std::optional<TlsServerOptions> tls = std::nullopt;
+    // Who is answered on this port by the pages under /inspect and /metrics
+    // (inspect_pages.h), for which every server speaks "http".
+    BuiltinPages builtin_pages = rpc::ServerDefaultsFromFlags().builtin_pages;
+    // An address of their own for these pages: "127.0.0.1:9100", port 0 for one
+    // that is free, "unix:/path". Everyone who can connect is answered there,
+    // without TLS and interceptors, by a thread of its own, while all workers
+    // are stuck, too. Empty: none. One that is malformed or in use makes
+    // Start() fail: servers of one process need different ones.
+    std::string admin_address = rpc::ServerDefaultsFromFlags().admin_address;
   };
 
   // What one service has of its own.
@@ -270,6 +282,8 @@ class Server {
 
   // Where it listens, after Start().
   const Endpoint& endpoint() const { return endpoint_; }
+  // ... of Options::admin_address; empty if there is none.
+  const Endpoint& admin_endpoint() const { return admin_endpoint_; }
 
   // Tells listeners, then stops accepting, after having accepted what was
   // queued; tells each connection to answer what it has received and then to
@@ -311,6 +325,8 @@ class Server {
   bool Fail(std::string what);
   Status FixProtocols();
   Status SetUpTls();
+  Status StartAdmin();
+  void AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes);
   void NameByAddress(const Endpoint& address);
 
   RefPtr<rpc::ServerState> state_;
@@ -321,8 +337,10 @@ class Server {
   std::vector<std::shared_ptr<Listener>> listeners_;
   bool stopped_ = false;
   Endpoint endpoint_;
+  Endpoint admin_endpoint_;
   Status error_;
   std::unique_ptr<Running> running_;
+  std::unique_ptr<rpc::AdminPort> admin_;
 };
 
 }  // namespace flare

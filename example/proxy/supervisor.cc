@@ -147,6 +147,8 @@ Status Supervisor::StartAdmin(const ProxyConfig& config) {
   if (config.admin.empty()) return Status();
   flare::Server::Options options;
   options.service_name = "admin";
+  // The address is for pages, and chosen by the user.
+  options.builtin_pages = flare::BuiltinPages::kEveryone;
   admin_ = std::make_unique<flare::Server>(options);
   admin_->AddProtocol("http");
   AddAdminPages([this] { return TakeSnapshot(); }, admin_.get());

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/endpoint.h"
 #include "flare/base/histogram.h"
 #include "flare/base/string.h"
 #include "flare/base/unblocked_logging.h"
@@ -251,13 +252,60 @@ void WriteStacks(std::ostream& out) {
   }
 }
 
+// A proxy on this host makes all of its callers look as if they were here, too;
+// most proxies say so.
+bool IsPassedOn(const HttpRequest& request) {
+  for (const char* field :
+       {"Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"}) {
+    if (request.headers()->contains(field)) return true;
+  }
+  return false;
+}
+
+// On a socket for both versions of IP, too.
+bool IsOnThisHost(const Endpoint& peer) {
+  return peer.IsLoopback() || peer.host().starts_with("::ffff:127.");
+}
+
+// Answers others with 403.
+class LoopbackPage final : public HttpHandler {
+ public:
+  explicit LoopbackPage(HttpHandlerPtr page) : page_(std::move(page)) {}
+
+  void HandleRequest(const HttpRequest& request, HttpResponse* response,
+                     HttpServerContext* context) override {
+    if (IsOnThisHost(context->remote_peer) && !IsPassedOn(request)) {
+      return page_->HandleRequest(request, response, context);
+    }
+    FillHttpError(HttpStatus::Forbidden,
+                  "This page is for callers on the server's host. Its option "
+                  "--flare_rpc_server_pages=everyone "
+                  "(Server::Options::builtin_pages) opens it to all, and "
+                  "--flare_rpc_server_admin_address gives it an address of its "
+                  "own.",
+                  response);
+  }
+
+ private:
+  const HttpHandlerPtr page_;
+};
+
+struct PageRoutes {
+  HttpRoutes* routes;
+  PagesFor who;
+};
+
 // Who has a page of that path keeps it: the status says no more than that.
-void AddPage(std::string path, HttpHandlerPtr handler, HttpRoutes* routes) {
-  static_cast<void>(routes->AddExemptPath(std::move(path), std::move(handler)));
+void AddPage(std::string path, HttpHandlerPtr handler, PageRoutes to) {
+  if (to.who == PagesFor::kLoopback) {
+    handler = std::make_unique<LoopbackPage>(std::move(handler));
+  }
+  static_cast<void>(
+      to.routes->AddExemptPath(std::move(path), std::move(handler)));
 }
 
 void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
-                 HttpRoutes* routes) {
+                 PageRoutes routes) {
   AddPage(std::move(path),
           NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
                                                        HttpResponse* response,
@@ -303,8 +351,10 @@ struct PageLimit {
 };
 
 void AddSlowPage(std::string path, const char* type, PageLimit* limit,
-                 std::function<void(std::ostream&)> write, HttpRoutes* routes) {
-  const auto make = [type, limit, write = std::move(write)](
+                 std::function<void(std::ostream&)> write, PageRoutes routes) {
+  // There one thread makes all pages, and mustn't depend on how workers get on.
+  const bool admin = routes.who == PagesFor::kAdminPort;
+  const auto make = [type, limit, admin, write = std::move(write)](
                         const HttpRequest&, HttpResponse* response,
                         HttpServerContext*) {
     struct Turn {
@@ -315,7 +365,7 @@ void AddSlowPage(std::string path, const char* type, PageLimit* limit,
       std::atomic<int>* const now_;
       const int before;
     } const turn(&limit->now);
-    if (turn.before >= limit->most) {
+    if (turn.before >= limit->most && !admin) {
       return FillHttpError(HttpStatus::ServiceUnavailable,
                            "Another such page is being made: there is a limit "
                            "to how many are made at a time. Ask again.",
@@ -328,14 +378,14 @@ void AddSlowPage(std::string path, const char* type, PageLimit* limit,
 
 // One at a time.
 void AddSlowTextPage(std::string path, std::function<void(std::ostream&)> write,
-                     HttpRoutes* routes) {
+                     PageRoutes routes) {
   static PageLimit limit{.most = 1};
   AddSlowPage(std::move(path), "text/plain", &limit, std::move(write), routes);
 }
 
 // Two that collect metrics don't meet each other's 503.
 void AddMetricsPage(std::function<void(std::ostream&)> write,
-                    HttpRoutes* routes) {
+                    PageRoutes routes) {
   static PageLimit limit{.most = 4};
   AddSlowPage("/metrics", kMetricsTextType, &limit, std::move(write), routes);
 }
@@ -352,7 +402,8 @@ void WriteFibers(std::ostream& out) {
 void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
-    HttpRoutes* routes) {
+    PagesFor who, HttpRoutes* to) {
+  const PageRoutes routes{.routes = to, .who = who};
   AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
   AddMetricsPage(
       [statistics, method_statistics](std::ostream& out) {

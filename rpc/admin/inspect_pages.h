@@ -24,10 +24,11 @@
 // in code are offsets in files, not addresses.
 //
 // Plain text; of server and scheduler one "name value" a line, of methods a
-// table, whose columns are named by the first line without a "#". They are not
-// protected: who can connect can read them. --flare_rpc_server_no_builtin_pages
-// (or Server::Options) leaves them out, and with them the protocol "http" where
-// neither it nor a handler was added.
+// table, whose columns are named by the first line without a "#". Who is
+// answered on the port of the service: builtin_pages.h.
+// --flare_rpc_server_pages=none (or Server::Options) leaves them out there, and
+// with them the protocol "http" where neither it nor a handler was added. An
+// admin port has all of them.
 #ifndef FLARE_RPC_ADMIN_INSPECT_PAGES_H_
 #define FLARE_RPC_ADMIN_INSPECT_PAGES_H_
 
@@ -39,13 +40,19 @@
 
 namespace flare::rpc {
 
+enum class PagesFor {
+  kEveryone,
+  kLoopback,   // Others are answered 403.
+  kAdminPort,  // Everyone there; one at a time anyway.
+};
+
 // Adds them to `routes`, exempt from the limits of calls, except where there is
 // a handler for the path already. The functions are called from any worker
 // while the routes exist.
 void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
-    HttpRoutes* routes);
+    PagesFor who, HttpRoutes* routes);
 
 }  // namespace flare::rpc
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/testing/eventually.h"
@@ -133,6 +134,9 @@ TEST_F(InspectChannelsTest, ChannelsHaveServersAndTheirHealth) {
   EXPECT_NE(well[7], "-");
   EXPECT_TRUE(
       Has(Get("/inspect/channels"), "\n# " + uri + " by list+rr: 3 servers\n"));
+  EXPECT_TRUE(Has(Get("/metrics"),
+                  "\nflare_client_server_ejections_total{channel=\"" + uri +
+                      "\",server=\"" + hole.endpoint().ToString() + "\"} 1\n"));
 }
 
 TEST_F(InspectChannelsTest, ChannelsSayWhatIsWrongWithTheirNames) {
@@ -160,9 +164,9 @@ TEST_F(InspectPagesTest, IndexNamesThePages) {
   const std::string index = Get("/inspect");
   EXPECT_TRUE(Has(index, "HTTP/1.1 200 OK"));
   EXPECT_TRUE(Has(index, "text/plain"));
-  for (const char* page :
-       {"/inspect/server", "/inspect/methods", "/inspect/channels",
-        "/inspect/scheduler", "/inspect/fibers", "/inspect/stacks"}) {
+  for (const char* page : {"/inspect/server", "/inspect/methods",
+                           "/inspect/channels", "/inspect/scheduler",
+                           "/inspect/fibers", "/inspect/stacks", "/metrics"}) {
     EXPECT_TRUE(Has(index, page));
     EXPECT_TRUE(Has(Get(page), "HTTP/1.1 200 OK"));
   }
@@ -352,7 +356,7 @@ class SlowPageTest : public InspectPagesTest {
                       finish_.Wait();
                       return std::vector<Server::MethodStatistics>();
                     },
-                    &routes_);
+                    PagesFor::kEveryone, &routes_);
   }
 
   HttpStatus StatusOf(const std::string& path) {
@@ -440,6 +444,69 @@ TEST_F(InspectPagesTest, CanBeLeftOut) {
   server_options().no_builtin_pages = true;
   StartServer();
   EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 404"));
+}
+
+TEST_F(InspectPagesTest, CanBeLeftOutByTheOtherOption) {
+  server_options().builtin_pages = BuiltinPages::kNone;
+  StartServer();
+  EXPECT_TRUE(Has(Get("/inspect"), "HTTP/1.1 404"));
+  EXPECT_TRUE(Has(Get("/metrics"), "HTTP/1.1 404"));
+}
+
+constexpr char kOpensThem[] = "--flare_rpc_server_pages=everyone";
+
+TEST_F(InspectPagesTest, ArentPassedOnByProxies) {
+  StartServer();
+  for (const char* field : {"X-Forwarded-For: 192.0.2.1", "Via: 1.1 proxy",
+                            "forwarded: for=192.0.2.1"}) {
+    RawClient client(endpoint());
+    client.Send("GET /metrics HTTP/1.0\r\n" + std::string(field) + "\r\n\r\n");
+    const std::string reply = client.ReadAll();
+    EXPECT_TRUE(Has(reply, " 403 ")) << field;
+    EXPECT_TRUE(Has(reply, kOpensThem));
+  }
+}
+
+TEST_F(InspectPagesTest, CanBeOpenedToEveryone) {
+  server_options().builtin_pages = BuiltinPages::kEveryone;
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(
+      "GET /inspect/server HTTP/1.0\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n");
+  EXPECT_TRUE(Has(client.ReadAll(), "connections_accepted 1"));
+}
+
+// What peers of these addresses are answered.
+TEST_F(InspectPagesTest, AnswersPeersOnThisHostOnly) {
+  HttpRoutes routes;
+  AddInspectPages([] { return Server::Statistics(); },
+                  [] { return std::vector<Server::MethodStatistics>(); },
+                  PagesFor::kLoopback, &routes);
+  const auto get = [&](const Endpoint& peer, const char* path) {
+    HttpRequest request;
+    request.set_method(HttpMethod::Get);
+    HttpResponse response;
+    HttpServerContext context;
+    context.remote_peer = peer;
+    routes.Find(path)->HandleRequest(request, &response, &context);
+    return response;
+  };
+  for (const char* path : {"/inspect", "/inspect/server", "/inspect/methods",
+                           "/inspect/channels", "/inspect/scheduler",
+                           "/inspect/fibers", "/inspect/stacks", "/metrics"}) {
+    for (const Endpoint& peer :
+         {EndpointFromIpv4("127.3.2.1", 7), EndpointFromIpv6("::1", 7),
+          EndpointFromIpv6("::ffff:127.0.0.1", 7), EndpointFromUnix("/x")}) {
+      EXPECT_EQ(get(peer, path).status(), HttpStatus::OK) << peer << path;
+    }
+    for (const Endpoint& peer :
+         {EndpointFromIpv4("192.0.2.1", 7), EndpointFromIpv6("2001:db8::1", 7),
+          EndpointFromIpv6("::ffff:192.0.2.1", 7), Endpoint()}) {
+      const HttpResponse refusal = get(peer, path);
+      EXPECT_EQ(refusal.status(), HttpStatus::Forbidden) << peer << path;
+      EXPECT_TRUE(Has(*refusal.body(), kOpensThem));
+    }
+  }
 }
 
 TEST_F(InspectPagesTest, AUsersOwnPageWins) {

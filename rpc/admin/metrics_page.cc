@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -20,6 +21,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/admin/metrics_text.h"
+#include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/metrics.h"
 
 namespace flare::rpc {
@@ -216,6 +218,53 @@ void WriteSchedulerMetrics(std::ostream& out) {
       out);
 }
 
+// Of channels with the same URI together.
+void WriteChannelMetrics(std::ostream& out) {
+  constexpr std::size_t kMostServers = 2000;
+  struct Counted {
+    std::uint64_t calls = 0, failures = 0, ejections = 0, in_flight = 0;
+  };
+  std::map<std::vector<std::string>, Counted> servers;
+  std::size_t channels = 0;
+  for (const ChannelState& channel :
+       DescribeChannels(kMostServers, &channels)) {
+    for (const ChannelServerState& server : channel.servers) {
+      if (!server.counted || servers.size() == kMostServers) continue;
+      Counted& counted = servers[{channel.uri, server.server}];
+      counted.calls += server.calls;
+      counted.failures += server.failures;
+      counted.ejections += server.ejections;
+      counted.in_flight += server.in_flight;
+    }
+  }
+  WriteGaugeMetric("flare_client_channels", "Channels of the process.",
+                   static_cast<double>(channels), out);
+  const auto write = [&](const char* name, const char* help, MetricType type,
+                         std::uint64_t Counted::*value) {
+    Snapshot metric{.name = name,
+                    .help = help,
+                    .type = type,
+                    .label_names = {"channel", "server"}};
+    for (const auto& [labels, counted] : servers) {
+      metric.series.push_back(
+          Series{.label_values = labels,
+                 .value = static_cast<double>(counted.*value)});
+    }
+    WriteMetric(metric, out);
+  };
+  write("flare_client_server_calls_total",
+        "Calls that channels with several servers sent to the server.",
+        MetricType::kCounter, &Counted::calls);
+  write("flare_client_server_calls_failed_total", "Those of them that failed.",
+        MetricType::kCounter, &Counted::failures);
+  write("flare_client_server_ejections_total",
+        "How often channels left the server alone for a while.",
+        MetricType::kCounter, &Counted::ejections);
+  write("flare_client_server_calls_in_flight",
+        "Calls that the server hasn't answered.", MetricType::kGauge,
+        &Counted::in_flight);
+}
+
 // Seconds since 1970 at which the process was started, by the kernel.
 std::optional<double> ProcessStartTime() {
   std::ifstream process("/proc/self/stat");
@@ -297,6 +346,7 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteConnectionMetrics(server, out);
   WriteCallMetrics(server, out);
   WriteMethodMetrics(methods, out);
+  WriteChannelMetrics(out);
   WriteSchedulerMetrics(out);
   WriteCounterMetric("flare_log_lines_lost_total",
                      "Log lines that nobody took.", LostLogLines(), out);

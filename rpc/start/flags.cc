@@ -8,6 +8,8 @@
 #include <string>
 
 #include "flare/base/cgroup.h"
+#include "flare/base/endpoint.h"
+#include "flare/rpc/builtin_pages.h"
 #include "flare/rpc/http/http_cors.h"
 #include "flare/rpc/server/method_limits.h"
 #include "flare/rpc/start/flag_check.h"
@@ -80,8 +82,18 @@ DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
               "\"package.Service.Method:10,...\". Of one in the .proto file "
               "(max_ongoing_requests) and one here the smaller holds.");
 DEFINE_bool(flare_rpc_server_no_builtin_pages, false,
-            "Leaves out the pages under /inspect, for which every server "
-            "speaks \"http\".");
+            "Leaves out the pages under /inspect and /metrics on the port of "
+            "the service, for which every server speaks \"http\".");
+DEFINE_string(flare_rpc_server_pages, "",
+              "Who may read the pages under /inspect and /metrics on the port "
+              "of the service: \"loopback\" (peers on the same host), "
+              "\"everyone\", or \"none\". Empty: none where there is "
+              "--flare_rpc_server_admin_address, else loopback.");
+DEFINE_string(flare_rpc_server_admin_address, "",
+              "Address of its own for these pages, for everyone who can "
+              "connect to it: \"127.0.0.1:9100\", \"unix:/run/admin.sock\". A "
+              "thread of its own answers there while all workers are stuck. "
+              "Empty: none.");
 DEFINE_int32(
     flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
     "Status with which calls over some limit are answered, but for those over "
@@ -242,6 +254,9 @@ ServerDefaults ServerDefaultsFromFlags() {
       .status_code_for_overloaded =
           FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded,
       .no_builtin_pages = FLAGS_flare_rpc_server_no_builtin_pages,
+      .builtin_pages = ParseBuiltinPages(FLAGS_flare_rpc_server_pages)
+                           .value_or(BuiltinPages::kDefault),
+      .admin_address = FLAGS_flare_rpc_server_admin_address,
   };
 }
 
@@ -295,6 +310,16 @@ flare::Status ValidateFlags() {
   if (auto cors = HttpCors::FromText(FLAGS_flare_http_cors_origins); !cors) {
     return BadFlag("flare_http_cors_origins", FLAGS_flare_http_cors_origins,
                    "a list https://host,...; " + cors.error().message());
+  }
+  if (!ParseBuiltinPages(FLAGS_flare_rpc_server_pages)) {
+    return BadFlag("flare_rpc_server_pages", FLAGS_flare_rpc_server_pages,
+                   "loopback, everyone or none");
+  }
+  const std::string& admin = FLAGS_flare_rpc_server_admin_address;
+  if (auto parsed = EndpointFromString(admin); !admin.empty() && !parsed) {
+    return BadFlag(
+        "flare_rpc_server_admin_address", admin,
+        "an address with its port, or unix:/path; " + parsed.error().message());
   }
   return flare::Status();
 }

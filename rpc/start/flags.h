@@ -19,6 +19,7 @@
 #include <string>
 
 #include "flare/base/status.h"
+#include "flare/rpc/builtin_pages.h"
 
 // For tests and programs that set a flag in code before Start().
 DECLARE_bool(flare_abort_on_double_quit_signal);
@@ -59,6 +60,8 @@ struct ServerDefaults {
   std::string max_ongoing_calls_per_method;  // "pkg.Service.Method:10,..."
   int status_code_for_overloaded;
   bool no_builtin_pages;
+  BuiltinPages builtin_pages;
+  std::string admin_address;
 };
 ServerDefaults ServerDefaultsFromFlags();
 

@@ -272,6 +272,8 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_http_max_header_size", "1", "from 64"},
            {"flare_http_compress_replies_from", "-1", "at least 0"},
            {"flare_http_cors_origins", "example.com", "https://host"},
+           {"flare_rpc_server_pages", "all", "loopback, everyone or none"},
+           {"flare_rpc_server_admin_address", "9100", "with its port"},
            {"flare_rpc_client_default_rpc_timeout_ms", "0", "at least 1"},
            {"flare_rpc_client_connect_timeout_ms", "0", "at least 1"},
            {"flare_rpc_client_max_connections_per_server", "0", "from 1"},

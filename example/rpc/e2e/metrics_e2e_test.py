@@ -3,6 +3,7 @@
 
 import os
 import sys
+import urllib.error
 import urllib.request
 
 import harness
@@ -42,8 +43,9 @@ class Metrics:
 
 class MetricsPage(harness.TestCase):
 
-  def metrics_of(self, server):
-    text, content_type = get(f"http://127.0.0.1:{server.port}/metrics")
+  def metrics_of(self, server, address=None):
+    address = address or f"127.0.0.1:{server.port}"
+    text, content_type = get(f"http://{address}/metrics")
     self.assertEqual(content_type, "text/plain; version=0.0.4; charset=utf-8")
     return Metrics(text)
 
@@ -92,6 +94,28 @@ class MetricsPage(harness.TestCase):
     self.assertEqual(buckets[-1], (float("inf"), count))
     self.assertEqual(metrics.value(name + "_count", **labels), count)
     self.assertGreater(metrics.value(name + "_sum", **labels), 0)
+
+  def test_an_admin_address_has_it_instead(self):
+    server = self.start_server("--flare_rpc_server_admin_address=127.0.0.1:0")
+    address = server.wait_for(r"Pages are on (\S+)\.$").group(1)
+    self.assertTrue(wire.echo_works(server.port))
+    metrics = self.metrics_of(server, address)
+    self.assertEqual(
+        metrics.value("flare_server_method_calls_total", method=ECHO), 1)
+    with self.assertRaisesRegex(urllib.error.HTTPError, "404"):
+      self.metrics_of(server)
+    self.assertEqual(server.stop(), 0)
+
+  def test_callers_behind_a_proxy_are_told_how_to_open_it(self):
+    server = self.start_server()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/metrics",
+        headers={"X-Forwarded-For": "192.0.2.1"})
+    with self.assertRaises(urllib.error.HTTPError) as refusal:
+      urllib.request.urlopen(request, timeout=harness.PATIENCE_S)
+    with refusal.exception as reply:
+      self.assertEqual(reply.code, 403)
+      self.assertIn("--flare_rpc_server_pages=everyone", reply.read().decode())
 
   def test_it_tells_of_the_process(self):
     server = self.start_server()

@@ -1,0 +1,240 @@
+#include "flare/rpc/admin/admin_port.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <limits>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/io/acceptor.h"
+#include "flare/io/socket_options.h"
+#include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_message.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::int64_t kMaxAdminConnectionNs = 10 * kNsPerSecond;
+constexpr std::int64_t kNoDeadline = std::numeric_limits<std::int64_t>::max();
+constexpr int kAdminBacklog = 128;
+
+// How long the thread accepts nothing when it has no descriptors left.
+constexpr std::int64_t kAdminAcceptPauseNs = kNsPerSecond / 10;
+
+bool IsWorthAnotherTry() {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+std::string AdminReplyText(const HttpResponse& response, bool head_only) {
+  const int status = static_cast<int>(response.status());
+  std::string text = "HTTP/1.1 " + std::to_string(status) + ' ' +
+                     std::string(HttpReasonPhrase(status)) + "\r\n" +
+                     response.headers()->ToString() +
+                     "Content-Length: " + std::to_string(response.body_size()) +
+                     "\r\nConnection: close\r\n\r\n";
+  if (!head_only) text += *response.body();
+  return text;
+}
+
+// Without a writer: the pages send no pieces.
+HttpServerContext AdminContextOf(const Endpoint& peer) {
+  HttpServerContext context;
+  context.remote_peer = peer;
+  context.received_at = std::chrono::steady_clock::now();
+  context.dispatched_at = context.received_at;
+  return context;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<AdminPort>, flare::Status> AdminPort::Listen(
+    const Endpoint& address) {
+  auto listening = io::OpenListeningSocket(address, kAdminBacklog);
+  if (!listening) return listening.error();
+  return std::unique_ptr<AdminPort>(new AdminPort(*std::move(listening)));
+}
+
+AdminPort::AdminPort(io::UniqueFd listening)
+    : listening_(std::move(listening)),
+      local_(io::GetLocalEndpoint(listening_.get())),
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+AdminPort::~AdminPort() {
+  if (thread_.joinable()) {
+    io::SignalEventFd(stop_.get());
+    thread_.join();
+  }
+  const std::string_view path = local_.path();
+  if (!path.empty() && path.front() != '\0') {
+    // Nobody else has taken it while this one listens.
+    static_cast<void>(::unlink(std::string(path).c_str()));
+  }
+}
+
+flare::Status AdminPort::Start() {
+  if (!stop_) return flare::Status(EMFILE, "no eventfd for the admin port");
+  // The program's signals are for other threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  flare::Status status;
+  try {
+    thread_ = std::thread([this] { Main(); });
+  } catch (const std::system_error& error) {
+    status = flare::Status(
+        EAGAIN, std::string("no thread for the admin port: ") + error.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+void AdminPort::Main() {
+  pthread_setname_np(pthread_self(), "admin");
+  while (WaitForEvents()) {
+    Accept();
+    connections_.remove_if(
+        [this](Connection& connection) { return !Advance(&connection); });
+  }
+}
+
+bool AdminPort::WaitForEvents() {
+  std::vector<pollfd> events = {{stop_.get(), POLLIN, 0}};
+  std::int64_t deadline_ns = kNoDeadline;
+  if (connections_.size() < kMaxConnections) {
+    if (can_accept_) {
+      events.push_back({listening_.get(), POLLIN, 0});
+    } else {
+      deadline_ns = NowNs() + kAdminAcceptPauseNs;
+    }
+  }
+  for (const Connection& connection : connections_) {
+    const bool sends = !connection.output.empty() && !connection.ended;
+    events.push_back(
+        {connection.fd.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+    deadline_ns = std::min(deadline_ns, connection.deadline_ns);
+  }
+  int timeout_ms = -1;
+  if (deadline_ns != kNoDeadline) {
+    const std::int64_t rest_ns = deadline_ns - NowNs();
+    timeout_ms = static_cast<int>(
+        std::clamp<std::int64_t>(rest_ns / kNsPerMs + 1, 0, 60'000));
+  }
+  static_cast<void>(::poll(events.data(), events.size(), timeout_ms));
+  can_accept_ = true;
+  return events[0].revents == 0;
+}
+
+void AdminPort::Accept() {
+  while (connections_.size() < kMaxConnections) {
+    sockaddr_storage storage;
+    socklen_t length = sizeof(storage);
+    auto* const address = reinterpret_cast<sockaddr*>(&storage);
+    io::UniqueFd fd(::accept4(listening_.get(), address, &length,
+                              SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      can_accept_ = IsWorthAnotherTry() || errno == ECONNABORTED;
+      return;
+    }
+    connections_.push_back({.fd = std::move(fd),
+                            .peer = Endpoint::FromSockaddr(address, length),
+                            .deadline_ns = NowNs() + kMaxAdminConnectionNs,
+                            .input = {},
+                            .output = {}});
+  }
+}
+
+bool AdminPort::Advance(Connection* connection) {
+  // Input that has arrived is read even if pages of others took long.
+  if (connection->output.empty() && !Read(connection)) return false;
+  if (NowNs() >= connection->deadline_ns) return false;
+  if (connection->output.empty()) return true;
+  if (!connection->ended) return Send(connection);
+  // A close with unread input would reset the connection, and the peer might
+  // lose the reply.
+  char rest[4096];
+  ssize_t n;
+  while ((n = ::recv(connection->fd.get(), rest, sizeof(rest), 0)) > 0) {
+  }
+  return n < 0 && IsWorthAnotherTry();
+}
+
+bool AdminPort::Read(Connection* connection) {
+  std::string& input = connection->input;
+  char bytes[4096];
+  const ssize_t n = ::recv(connection->fd.get(), bytes, sizeof(bytes), 0);
+  if (n <= 0) return n < 0 && IsWorthAnotherTry();
+  input.append(bytes, static_cast<std::size_t>(n));
+  constexpr std::string_view kEnd = "\r\n\r\n";
+  const std::size_t end = input.find(kEnd);
+  if (end != std::string::npos) {
+    Answer(std::string_view(input).substr(0, end + kEnd.size()), connection);
+  } else if (input.size() > kMaxHeadSize) {
+    HttpResponse response;
+    FillHttpError(HttpStatus::RequestHeaderFieldsTooLarge,
+                  "The head of the request is too large.", &response);
+    connection->output = AdminReplyText(response, /*head_only=*/false);
+  }
+  return true;
+}
+
+void AdminPort::Answer(std::string_view head, Connection* connection) {
+  HttpRequest request;
+  HttpResponse response;
+  HttpHead parsed;
+  constexpr std::size_t kMaxFields = 100;
+  const HttpFault fault = ParseRequestHead(head, kMaxFields, &parsed);
+  if (fault) {
+    FillHttpError(static_cast<HttpStatus>(fault.status), fault.text, &response);
+  } else {
+    request.set_method(parsed.method);
+    request.set_uri(parsed.target);
+    request.headers()->AssignLines(parsed.fields);
+    HttpServerContext context = AdminContextOf(connection->peer);
+    HttpHandler* const handler = routes_.Find(request.path());
+    try {
+      if (handler == nullptr) {
+        FillHttpError(HttpStatus::NotFound,
+                      "There is no such page: /inspect lists them.", &response);
+      } else {
+        handler->HandleRequest(request, &response, &context);
+      }
+    } catch (const std::exception& error) {
+      LOG(ERROR) << "A page of the admin port has failed: " << error.what();
+      response.clear();
+      FillHttpError(HttpStatus::InternalServerError, "The page has failed.",
+                    &response);
+    }
+  }
+  connection->output =
+      AdminReplyText(response, !fault && parsed.method == HttpMethod::Head);
+  // Others may have had their pages made meanwhile.
+  connection->deadline_ns = NowNs() + kMaxAdminConnectionNs;
+}
+
+bool AdminPort::Send(Connection* connection) {
+  const std::string& output = connection->output;
+  while (connection->sent != output.size()) {
+    const ssize_t n =
+        ::send(connection->fd.get(), output.data() + connection->sent,
+               output.size() - connection->sent, MSG_NOSIGNAL);
+    if (n < 0) return IsWorthAnotherTry();
+    connection->sent += static_cast<std::size_t>(n);
+  }
+  connection->ended = true;
+  return ::shutdown(connection->fd.get(), SHUT_WR) == 0;
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,88 @@
+// A small HTTP server on a thread of its own, for pages that answer while all
+// workers are stuck.
+//
+//   auto port = AdminPort::Listen(address);
+//   if (!port) return port.error();
+//   AddInspectPages(..., (*port)->routes());
+//   if (flare::Status s = (*port)->Start(); !s.ok()) return s;
+//
+// Serves GET and HEAD, one request of each connection; pages are made one after
+// the other, by handlers that run on that thread and must not wait for workers.
+// A connection has ten seconds for its request, and ten for its reply. Beyond
+// kMaxConnections further ones wait in the kernel's queue.
+#ifndef FLARE_RPC_ADMIN_ADMIN_PORT_H_
+#define FLARE_RPC_ADMIN_ADMIN_PORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
+#include "flare/io/fd.h"
+#include "flare/rpc/http/http_routes.h"
+
+namespace flare::rpc {
+
+class AdminPort {
+ public:
+  static constexpr std::size_t kMaxConnections = 32;
+  static constexpr std::size_t kMaxHeadSize = 16 << 10;
+
+  // Any endpoint, Unix sockets included. Errors: as io::Acceptor::Listen().
+  static Expected<std::unique_ptr<AdminPort>, flare::Status> Listen(
+      const Endpoint& address);
+
+  // Ends the thread, having waited for the page that is being made.
+  ~AdminPort();
+  AdminPort(const AdminPort&) = delete;
+  AdminPort& operator=(const AdminPort&) = delete;
+
+  // Filled in before Start().
+  HttpRoutes* routes() { return &routes_; }
+
+  // Once. Fails if the system has no more threads or descriptors.
+  flare::Status Start();
+
+  const Endpoint& local_endpoint() const { return local_; }
+
+ private:
+  struct Connection {
+    io::UniqueFd fd;
+    Endpoint peer;
+    std::int64_t deadline_ns = 0;
+    std::string input;
+    std::string output;  // Empty: the request isn't complete.
+    std::size_t sent = 0;
+    bool ended = false;  // Our side; what comes is thrown away.
+  };
+
+  explicit AdminPort(io::UniqueFd listening);
+
+  void Main();
+  // False: stop.
+  bool WaitForEvents();
+  void Accept();
+  // These return false when the connection is to be closed.
+  bool Advance(Connection* connection);
+  bool Read(Connection* connection);
+  bool Send(Connection* connection);
+  void Answer(std::string_view head, Connection* connection);
+
+  HttpRoutes routes_;
+  io::UniqueFd listening_;
+  const Endpoint local_;
+  io::UniqueFd stop_;  // An eventfd.
+  std::list<Connection> connections_;
+  bool can_accept_ = true;
+  std::thread thread_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_ADMIN_ADMIN_PORT_H_
