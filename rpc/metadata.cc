@@ -61,7 +61,8 @@ flare::Status Refuse(std::string_view name, std::string_view why) {
 
 bool IsReservedMetadata(std::string_view name) {
   return name.starts_with("rpc-") ||
-         (name.starts_with("grpc-") && name != kGrpcStatusDetails) ||
+         (name.starts_with("grpc-") && name != kGrpcStatusDetails &&
+          name != kRetryPushback) ||
          std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end();
 }
 

@@ -137,6 +137,8 @@ inline bool IsBinaryMetadata(std::string_view name) {
 // it is an entry like others.
 inline constexpr std::string_view kGrpcStatusDetails =
     "grpc-status-details-bin";
+// In a reply that fails: when the call may be repeated (docs/retries.md).
+inline constexpr std::string_view kRetryPushback = "grpc-retry-pushback-ms";
 
 // Whether protocols need that name, in lower case, for themselves: those of
 // fields that frame an HTTP message or say how to read it, such as

@@ -90,6 +90,7 @@ TEST(MetadataTest, RefusesNames) {
   EXPECT_EQ(Refusal("hosts", "v"), "");
   EXPECT_EQ(Refusal("rpcs", "v"), "");
   EXPECT_EQ(Refusal("grpc-status-details-bin", "v"), "");
+  EXPECT_EQ(Refusal("grpc-retry-pushback-ms", "250"), "");
 }
 
 TEST(MetadataTest, RefusesValuesThatAreNoText) {

@@ -29,6 +29,8 @@ bool RpcChannel::Open(const std::string& uri, const Options& options) {
     interceptors_ =
         std::make_shared<const rpc::ClientInterceptors>(options.interceptors);
   }
+  policies_ = options.policies;
+  wraps_calls_ = interceptors_ != nullptr || policies_ != nullptr;
   RefPtr<rpc::Route> later;
   auto route = rpc::Route::Create(uri, options, &later);
   if (!route) {
@@ -54,8 +56,9 @@ void RpcChannel::CallMethod(const google::protobuf::MethodDescriptor* method,
                                              .request = request,
                                              .response = response,
                                              .done = done};
-  if (interceptors_ != nullptr && route_ != nullptr) [[unlikely]] {
-    return rpc::InterceptedClientCall::Run(interceptors_, arguments);
+  if (wraps_calls_ && route_ != nullptr) [[unlikely]] {
+    return rpc::InterceptedClientCall::Run({interceptors_, policies_},
+                                           arguments);
   }
   rpc::ClientCall::Run(arguments);
 }

@@ -43,6 +43,7 @@
 
 namespace flare {
 
+class CallPolicies;
 class RpcClientController;
 
 namespace rpc {
@@ -117,6 +118,8 @@ class RpcChannel : public google::protobuf::RpcChannel {
   // Null: there are none.
   std::shared_ptr<const std::vector<std::shared_ptr<ClientInterceptor>>>
       interceptors_;
+  std::shared_ptr<const CallPolicies> policies_;  // Null: there are none.
+  bool wraps_calls_ = false;                      // There is one of the two.
   Status status_;
 };
 

@@ -27,6 +27,7 @@
 namespace flare {
 
 class ChannelCredentials;
+class CallPolicies;
 class ClientInterceptor;
 class ConnectionPool;
 
@@ -59,6 +60,8 @@ struct RpcChannelOptions {
   // Bytes of a compressed body, or of a compressed attachment, after
   // decompression. --flare_rpc_max_decompressed_size
   std::optional<std::size_t> max_decompressed_size = {};
+  // Retries and hedged calls, by method (policy/call_policies.h).
+  std::shared_ptr<const CallPolicies> policies = nullptr;
   // Code around each call, the outermost first (interceptor.h).
   std::vector<std::shared_ptr<ClientInterceptor>> interceptors = {};
   // A credential that each call carries (channel_credentials.h). With URIs that

@@ -67,6 +67,7 @@ class ClientCall;
 class CompositeCall;
 class InterceptedClientCall;
 class InterceptedStream;
+class PolicyCall;
 class StreamOpener;
 }  // namespace rpc
 
@@ -300,6 +301,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   friend class rpc::CompositeCall;
   friend class rpc::InterceptedClientCall;
   friend class rpc::InterceptedStream;
+  friend class rpc::PolicyCall;
   friend class rpc::StreamOpener;
   friend class RpcChannel;
 
@@ -365,6 +367,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   bool wait_for_ready_ : 1 = false;
   bool wait_for_ready_set_ : 1 = false;
   bool inherits_context_ : 1 = true;
+  // The deadline is that of an attempt, before that of the call.
+  bool ends_early_ : 1 = false;
   bool canceled_ = false;
   std::atomic<bool> cancel_requested_{false};
   int error_code_ = 0;

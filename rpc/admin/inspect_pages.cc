@@ -35,6 +35,7 @@
 #include "flare/rpc/admin/metrics_text.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/server/method_counters.h"
 
 namespace flare::rpc {
@@ -167,6 +168,18 @@ Row ServerRow(const ChannelState& channel, const ChannelServerState& s) {
           channel.uri};
 }
 
+// Nothing if no channel has a policy.
+void WriteRetryBudget(std::ostream& out) {
+  const RetryBudget& budget = RetryBudget::Default();
+  const RetryBudget::Counters counters = budget.counters();
+  if (counters.calls == 0) return;
+  out << "# " << CountOf(counters.calls, "call")
+      << " with a policy: " << counters.retries << " retried, "
+      << counters.hedges << " hedged, " << counters.refused
+      << " refused by the budget, which has "
+      << static_cast<std::int64_t>(budget.left()) << " left\n";
+}
+
 void WriteChannels(std::ostream& out) {
   constexpr std::size_t kMostChannels = 1000;
   constexpr std::size_t kMostServers = 20'000;
@@ -179,6 +192,7 @@ void WriteChannels(std::ostream& out) {
   out << "# " << CountOf(all, "channel");
   if (channels.size() < all) out << ", of which " << channels.size() << " here";
   out << "; servers since a channel's first call\n";
+  WriteRetryBudget(out);
   for (const ChannelState& channel : channels) {
     out << "# " << channel.uri << " by " << channel.nslb << ": "
         << CountOf(channel.servers.size(), "server")

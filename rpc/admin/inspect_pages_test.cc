@@ -21,6 +21,8 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/http/http_routes.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/policy/call_policies.h"
+#include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
@@ -137,6 +139,22 @@ TEST_F(InspectChannelsTest, ChannelsHaveServersAndTheirHealth) {
   EXPECT_TRUE(Has(Get("/metrics"),
                   "\nflare_client_server_ejections_total{channel=\"" + uri +
                       "\",server=\"" + hole.endpoint().ToString() + "\"} 1\n"));
+}
+
+TEST_F(InspectChannelsTest, RetriesAreCounted) {
+  StartServer();
+  auto policies = std::make_shared<CallPolicies>();
+  EXPECT_TRUE(policies->Set("", {.retry = RetryPolicy()}).ok());
+  RpcChannel channel("flare://" + endpoint().ToString(),
+                     RpcChannel::Options{.policies = policies});
+  const RetryBudget::Counters before = RetryBudget::Default().counters();
+  EXPECT_EQ(Call(&channel), STATUS_SUCCESS);
+  EXPECT_EQ(RetryBudget::Default().counters().calls, before.calls + 1);
+  EXPECT_TRUE(Has(Get("/inspect/channels"),
+                  " with a policy: " + std::to_string(before.retries) +
+                      " retried, " + std::to_string(before.hedges) +
+                      " hedged, " + std::to_string(before.refused) +
+                      " refused by the budget, which has "));
 }
 
 TEST_F(InspectChannelsTest, ChannelsSayWhatIsWrongWithTheirNames) {

@@ -101,6 +101,8 @@ void ClientCall::Run(const Arguments& arguments) {
   if (call->done_ != nullptr) {
     call->context_ = RefPtr<fiber::ExecutionContext>(ref_ptr, context).Leak();
     call->StartAttempt();
+    if (arguments.chosen != nullptr) [[unlikely]]
+      *arguments.chosen = call->choice_.peer;
     // `done` is never run from here, even if the call has ended already: it may
     // make the next call, and so on without end.
     if (call->LetGo()) fiber::Submit(call);
@@ -110,7 +112,11 @@ void ClientCall::Run(const Arguments& arguments) {
   for (;;) {
     call->StartAttempt();
     call->WaitForEnd();
-    if (call->FinishAttempt()) return call->End();
+    if (call->FinishAttempt()) {
+      if (arguments.chosen != nullptr) [[unlikely]]
+        *arguments.chosen = call->choice_.peer;
+      return call->End();
+    }
     this_fiber::Yield();  // Many attempts may fail at once.
   }
 }
@@ -190,6 +196,7 @@ void ClientCall::Begin(const Arguments& arguments,
       std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
   parts_sent_ = false;
   choice_ = Route::Choice();
+  choice_.peer = arguments.after;
   route_ = arguments.route;
   if (route_ != nullptr) format_ = route_->format();
   const std::optional<std::int64_t> deadline = controller_->DeadlineFrom(now);
@@ -298,16 +305,18 @@ bool ClientCall::FinishAttempt() {
 }
 
 // Tells the load balancer and who watches over the server's health. A deadline
-// before which nothing could be sent says nothing of an established connection.
+// before which nothing could be sent says nothing of an established connection;
+// nor does one that the caller doesn't know, of an attempt (policy_call.h).
 void ClientCall::EndCounted() {
   const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
   const std::int64_t began_ns =
       sent_ns != 0 ? sent_ns : controller_->started_ns_;
   const std::int64_t ended_ns =
       outcome_ == Outcome::kReply && received_ns_ != 0 ? received_ns_ : NowNs();
-  Route::End(&choice_, controller_->error_code_,
-             outcome_ == Outcome::kTimer && sent_ns != 0,
-             std::max<std::int64_t>(0, ended_ns - began_ns));
+  Route::End(
+      &choice_, controller_->error_code_,
+      outcome_ == Outcome::kTimer && sent_ns != 0 && !controller_->ends_early_,
+      std::max<std::int64_t>(0, ended_ns - began_ns));
 }
 
 // The protocol may tell the server that nobody waits for the reply.

@@ -44,6 +44,11 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
     const google::protobuf::Message* request = nullptr;
     google::protobuf::Message* response = nullptr;
     google::protobuf::Closure* done = nullptr;  // Null: block until the end.
+    // Goes to a server after this one (Route::Choice::peer), if there are more.
+    std::uint32_t after = Route::kNoPeer;
+    // Gets the number of the call's server: of a call with `done` the first
+    // one, before Run() returns. Null: nobody asks.
+    std::uint32_t* chosen = nullptr;
   };
   // Everything that CallMethod does.
   static void Run(const Arguments& arguments);

@@ -37,6 +37,10 @@ void CompositeCall::Prepare(RpcClientController* part) const {
   if (deadline_ns_) part->SetDeadline(*deadline_ns_);
   part->compression_ = ours_->compression_;
   part->max_attempts_ = ours_->max_attempts_;
+  part->accept_raw_response_ = ours_->accept_raw_response_;
+  if (ours_->has_request_raw_bytes_) {
+    part->SetRequestRawBytes(ours_->GetRequestRawBytes());
+  }
   if (ours_->bytes_ == nullptr) return;
   part->SetRequestAttachment(ours_->GetRequestAttachment());
   const std::uint64_t* const key = ours_->balancing_key();

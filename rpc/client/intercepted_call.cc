@@ -10,6 +10,7 @@
 #include "flare/base/string.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
+#include "flare/rpc/client/policy_call.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
@@ -35,7 +36,7 @@ void FailByException(const ClientInterceptedCall& call) {
 
 // Of a call with `done`, from CallMethod to its end.
 struct Background {
-  std::shared_ptr<const ClientInterceptors> interceptors;
+  InterceptedClientCall::Wraps wraps;
   RefPtr<Route> route;
   std::unique_ptr<const google::protobuf::Message> request;
   RefPtr<fiber::ExecutionContext> context;
@@ -56,38 +57,45 @@ void ClientInterceptorChain::Run() {
 }
 
 // `arguments` has a controller of ours, and no `done`.
-void InterceptedClientCall::RunWith(const ClientInterceptors& interceptors,
+void InterceptedClientCall::RunWith(const Wraps& wraps,
                                     const ClientCall::Arguments& arguments,
                                     RpcClientController* controller) {
+  const auto run = [&wraps, &arguments] {
+    if (wraps.policies == nullptr) return ClientCall::Run(arguments);
+    PolicyCall::Run(*wraps.policies, arguments);
+  };
+  if (wraps.interceptors == nullptr) return run();
   ClientInterceptedCall call(arguments.method, controller, arguments.request,
                              arguments.response);
-  const auto run = [&arguments] { ClientCall::Run(arguments); };
-  ClientInterceptorChain(interceptors, &call, run).Run();
+  ClientInterceptorChain(*wraps.interceptors, &call, run).Run();
 }
 
 // Blocks until the call has ended.
-void InterceptedClientCall::RunChain(const ClientInterceptors& interceptors,
+void InterceptedClientCall::RunChain(const Wraps& wraps,
                                      const ClientCall::Arguments& arguments) {
   google::protobuf::RpcController* const callers = arguments.controller;
   if (callers != nullptr && typeid(*callers) == typeid(RpcClientController)) {
     auto* const controller = static_cast<RpcClientController*>(callers);
     controller->ClearOutcome();  // One that answers by itself finds it so.
-    return RunWith(interceptors, arguments, controller);
+    return RunWith(wraps, arguments, controller);
   }
   RpcClientController controller;
   ClientCall::Arguments own = arguments;
   own.controller = &controller;
-  RunWith(interceptors, own, &controller);
+  RunWith(wraps, own, &controller);
   if (callers != nullptr && controller.Failed()) {
     callers->SetFailed(controller.ErrorText());
   }
 }
 
-void InterceptedClientCall::Run(
-    const std::shared_ptr<const ClientInterceptors>& interceptors,
-    const ClientCall::Arguments& arguments) {
-  if (arguments.done == nullptr) return RunChain(*interceptors, arguments);
-  Background background{.interceptors = interceptors,
+void InterceptedClientCall::Run(const Wraps& wraps,
+                                const ClientCall::Arguments& arguments) {
+  if (wraps.interceptors == nullptr &&
+      wraps.policies->Find(*arguments.method).policy == nullptr) {
+    return ClientCall::Run(arguments);
+  }
+  if (arguments.done == nullptr) return RunChain(wraps, arguments);
+  Background background{.wraps = wraps,
                         .route = RefPtr<Route>(ref_ptr, arguments.route),
                         .request = nullptr,
                         .context = fiber::ExecutionContext::Capture()};
@@ -102,10 +110,10 @@ void InterceptedClientCall::Run(
     google::protobuf::Closure* const done = call.done;
     call.done = nullptr;
     call.request = background.request.get();
-    RunChain(*background.interceptors, call);
+    RunChain(background.wraps, call);
     // What belongs to the channel isn't used any more when `done` runs.
     background.route.Reset();
-    background.interceptors.reset();
+    background.wraps = {};
     background.request.reset();
     done->Run();
   });

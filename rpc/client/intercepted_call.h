@@ -1,4 +1,5 @@
-// A call through the interceptors of a channel (interceptor.h).
+// A call through the interceptors of a channel (interceptor.h), and by its
+// policy (policy/call_policies.h).
 
 #ifndef FLARE_RPC_CLIENT_INTERCEPTED_CALL_H_
 #define FLARE_RPC_CLIENT_INTERCEPTED_CALL_H_
@@ -11,6 +12,7 @@
 #include "flare/rpc/client/client_call.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/interceptor.h"
+#include "flare/rpc/policy/call_policies.h"
 #include "flare/rpc/rpc_client_controller.h"
 
 namespace flare::rpc {
@@ -41,16 +43,20 @@ class ClientInterceptorChain final : public ClientNext {
 
 class InterceptedClientCall {
  public:
-  // As ClientCall::Run(), through `interceptors`, of which there is at least
-  // one; there is a route. For calls with `done` both are kept.
-  static void Run(const std::shared_ptr<const ClientInterceptors>& interceptors,
-                  const ClientCall::Arguments& arguments);
+  // Code around the calls of a channel. Both may be null.
+  struct Wraps {
+    std::shared_ptr<const ClientInterceptors> interceptors;
+    std::shared_ptr<const CallPolicies> policies;  // Within the interceptors.
+  };
+  // As ClientCall::Run(), within `wraps`; there is a route. For calls with
+  // `done` both are kept.
+  static void Run(const Wraps& wraps, const ClientCall::Arguments& arguments);
 
  private:
-  static void RunWith(const ClientInterceptors& interceptors,
+  static void RunWith(const Wraps& wraps,
                       const ClientCall::Arguments& arguments,
                       RpcClientController* controller);
-  static void RunChain(const ClientInterceptors& interceptors,
+  static void RunChain(const Wraps& wraps,
                        const ClientCall::Arguments& arguments);
 };
 

@@ -125,6 +125,12 @@ DEFINE_int32(flare_rpc_client_default_streaming_rpc_timeout_ms, 30000,
 DEFINE_bool(flare_rpc_propagate_deadline, true,
             "Calls that the method of a server makes take no longer than what "
             "its own call has left, and are cancelled with it.");
+DEFINE_int32(flare_rpc_retry_budget_percent, 20,
+             "Retries and hedged calls by policy that there may be for each "
+             "hundred calls.");
+DEFINE_int32(flare_rpc_retry_budget_per_second, 10,
+             "Retries and hedged calls by policy that there may be in any "
+             "second, however few calls there are.");
 DEFINE_int32(flare_rpc_client_connect_timeout_ms, 1000,
              "Milliseconds that establishing a connection may take. The calls "
              "that wait for it then fail.");
@@ -154,6 +160,10 @@ namespace flare::rpc {
 namespace {
 
 const FlagRange kRpcRanges[] = {
+    {"flare_rpc_retry_budget_percent", &FLAGS_flare_rpc_retry_budget_percent, 0,
+     kNoMaxFlag},
+    {"flare_rpc_retry_budget_per_second",
+     &FLAGS_flare_rpc_retry_budget_per_second, 0, kNoMaxFlag},
     {"flare_rpc_server_max_ongoing_calls",
      &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kNoMaxFlag},
     {"flare_rpc_server_max_ongoing_calls_per_connection",
@@ -285,6 +295,11 @@ ClientDefaults ClientDefaultsFromFlags() {
       .name_resolver_update_interval =
           seconds(FLAGS_flare_name_resolver_update_interval_seconds),
   };
+}
+
+RetryBudgetDefaults RetryBudgetFromFlags() {
+  return {.percent = FLAGS_flare_rpc_retry_budget_percent,
+          .per_second = FLAGS_flare_rpc_retry_budget_per_second};
 }
 
 std::size_t MaxDecompressedSizeFromFlags() {

@@ -83,6 +83,13 @@ struct ClientDefaults {
 };
 ClientDefaults ClientDefaultsFromFlags();
 
+// What RetryBudget::Default() starts from.
+struct RetryBudgetDefaults {
+  int percent;  // Of calls.
+  int per_second;
+};
+RetryBudgetDefaults RetryBudgetFromFlags();
+
 // Bytes of a body or an attachment, of a request or a reply.
 std::size_t MaxDecompressedSizeFromFlags();
 
