@@ -113,17 +113,64 @@ class WeightedRoundRobin final : public Picker {
   std::atomic<std::uint64_t>* const turn_;
 };
 
+// Walker's alias method: as many cells of one size as there are servers, each
+// of which belongs to one server up to a limit and to another one from there
+// on. So a choice is two looks, however many servers there are.
 class RandomPicker final : public Picker {
  public:
   RandomPicker(const Backends& backends, std::atomic<std::uint64_t>* turn)
-      : line_(backends), turn_(turn) {}
+      : cells_(backends.size()), turn_(turn) {
+    std::vector<std::uint64_t> weights;
+    for (const Backend& backend : backends) {
+      weights.push_back(backend.peer().weight);
+      cell_size_ += weights.back();
+    }
+    if (cell_size_ == 0) {  // All weights are 0: that is no wish.
+      weights.assign(weights.size(), 1);
+      cell_size_ = weights.size();
+    }
+    Fill(std::move(weights));
+  }
 
   std::size_t Pick(const PickedCall&) override {
-    return line_.At(NextRandom(turn_));
+    const std::uint64_t random = NextRandom(turn_);
+    const std::size_t number = Scale(random, cells_.size());
+    const Cell& cell = cells_[number];
+    // The high half of the product chose the cell, the low one is a place in
+    // it.
+    const std::uint64_t place = Scale(random * cells_.size(), cell_size_);
+    return place < cell.limit ? number : cell.other;
   }
 
  private:
-  const WeightLine line_;
+  struct Cell {
+    std::uint64_t limit = 0;
+    std::uint32_t other = 0;
+  };
+
+  // In units by which a cell is the sum of all weights long, and a server has
+  // its weight times the number of servers.
+  void Fill(std::vector<std::uint64_t> weights) {
+    std::vector<std::uint32_t> small, large;
+    for (std::uint32_t i = 0; i != weights.size(); ++i) {
+      weights[i] *= weights.size();
+      (weights[i] < cell_size_ ? small : large).push_back(i);
+    }
+    while (!small.empty()) {
+      const std::uint32_t one = small.back();
+      const std::uint32_t other = large.back();
+      small.pop_back();
+      cells_[one] = {weights[one], other};
+      weights[other] -= cell_size_ - weights[one];
+      if (weights[other] >= cell_size_) continue;
+      large.pop_back();
+      small.push_back(other);
+    }
+    for (const std::uint32_t one : large) cells_[one] = {cell_size_, one};
+  }
+
+  std::vector<Cell> cells_;
+  std::uint64_t cell_size_ = 0;
   std::atomic<std::uint64_t>* const turn_;
 };
 
@@ -198,6 +245,10 @@ class ConsistentHash final : public Picker {
       sum_of_weights_ += WeightOf(backend);
       weighted = weighted || WeightOf(backend) != WeightOf(backends[0]);
     }
+    for (const Backend& backend : backends) {
+      bounds_.push_back(kLoadBound * static_cast<double>(WeightOf(backend)) /
+                        static_cast<double>(sum_of_weights_));
+    }
     for (std::size_t slot = 0; slot != kSlots; ++slot) {
       owners_.push_back(static_cast<std::uint32_t>(
           weighted ? HeaviestOf(slot, names) : HighestOf(slot, names)));
@@ -242,13 +293,11 @@ class ConsistentHash final : public Picker {
     return owners_[hash % kSlots];
   }
 
-  // Has it more than kLoadBound times its share of the calls under way?
+  // Would one more call make more than kLoadBound times its share of the calls
+  // under way, rounded up? As these are whole numbers, that is the same as:
   bool IsFull(std::size_t index) const {
-    const Backend& backend = backends_[index];
     const double all = in_flight_.load(std::memory_order_relaxed) + 1.0;
-    const double share = static_cast<double>(WeightOf(backend)) /
-                         static_cast<double>(sum_of_weights_);
-    return backend.in_flight() + 1.0 > std::ceil(kLoadBound * all * share);
+    return backends_[index].in_flight() >= bounds_[index] * all;
   }
 
   static std::size_t HighestOf(std::size_t slot,
@@ -283,6 +332,7 @@ class ConsistentHash final : public Picker {
   const Backends& backends_;
   std::atomic<std::uint64_t>* const turn_;
   std::uint64_t sum_of_weights_ = 0;
+  std::vector<double> bounds_;  // Each server's share, times kLoadBound.
   std::vector<std::uint32_t> owners_;
   std::atomic<std::uint32_t> in_flight_{0};
 };

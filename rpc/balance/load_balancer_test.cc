@@ -114,6 +114,8 @@ TEST(LoadBalancerTest, WeightedRoundRobinIsExactAtAnyTime) {
 }
 
 TEST(LoadBalancerTest, RandomHeedsWeights) {
+  Tested one("random", {0, 3, 0});
+  EXPECT_EQ(one.Counts(1000), (std::vector<double>{0, 1000, 0}));
   Tested random("random", {1, 2, 3, 4});
   EXPECT_LT(std::abs(ChiSquareSigmas(random.Counts(100'000),
                                      {10'000, 20'000, 30'000, 40'000})),
