@@ -698,6 +698,7 @@ class CheckProseTest(unittest.TestCase):
                      'A server stands still.', 'It stands for a name.',
                      'Not every call is measured.',
                      '## What is a fiber?\n', 'Who may call it? Everybody.',
+                     '**What is there?** A list.',
                      'The same worker is asked again.',
                      'Offers, whose prices differ.'):
             with self.subTest(text):
