@@ -8,6 +8,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 #include "example/rpc/echo_service.flare.pb.h"
 #include "flare/fiber/condition_variable.h"
