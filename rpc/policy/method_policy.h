@@ -43,7 +43,7 @@ class MethodPolicy {
   std::atomic<std::int64_t> delay_ns_{0};
   Spinlock lock_;
   std::size_t noted_ FLARE_GUARDED_BY(lock_) = 0;
-  std::array<std::int64_t, kSamples> samples_ FLARE_GUARDED_BY(lock_);
+  std::array<std::int64_t, kSamples> samples_ FLARE_GUARDED_BY(lock_) = {};
 };
 
 // How long a call waits before its n-th retry, n from 1: `random` is any
