@@ -193,6 +193,7 @@ TEST_F(FileResolutionTest, ChannelOpensBeforeTheFileIsThere) {
   std::unique_ptr<TestedCall> call;
   ASSERT_TRUE(fiber::testing::Eventually([&] {
     if (call == nullptr || call->HasEnded()) {
+      if (call != nullptr) call->Await();  // Before it is destroyed.
       call = std::make_unique<TestedCall>();
       call->Start(&channel);
     }
