@@ -106,6 +106,16 @@ class HelloTest(unittest.TestCase):
         self.assertIn(any_of_them, ('any from north', 'any from south'))
         self.assertEqual(apple, again)
 
+    def test_calls_are_allowed_by_rules(self):
+        done = subprocess.run([os.path.join(HERE, 'authorized'),
+                               os.path.join(HERE, 'access.json')],
+                              capture_output=True, timeout=PATIENCE_S,
+                              check=True)
+        self.assertEqual(done.stdout.decode().splitlines(), [
+            'alice says hello',
+            'bob may not call example.protobuf_echo.EchoService.Echo',
+            'the token is unknown'])
+
     def test_calls_end_when_nobody_waits(self):
         done = subprocess.run([os.path.join(HERE, 'cancelled')],
                               capture_output=True, timeout=PATIENCE_S,

@@ -51,6 +51,10 @@ struct UpstreamConfig {
   std::string name;
   flare::Endpoint address;
   std::string where;
+  // Hosts whose clients go there (`sni_routes`): "a.example", "*.a.example".
+  std::vector<std::string> hosts = {};
+  // Clients of other hosts do, too (`upstreams`).
+  bool is_default = true;
 
   bool operator==(const UpstreamConfig&) const = default;
 };
@@ -83,6 +87,9 @@ struct ProxyConfig {
   std::vector<ListenerConfig> listeners;
   std::vector<UpstreamConfig> upstreams;
   LoadBalancing lb = LoadBalancing::kRoundRobin;
+  // An upstream has hosts: clients begin with a ClientHello of TLS, which says
+  // where they go, and those that don't are closed.
+  bool routes_by_host = false;
 
   // Connecting. A client is given up after `connect_attempts` upstreams in turn
   // (fewer if there are no more) each failed or took longer than the time-out.

@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "example/proxy/client_hello.h"
 #include "example/proxy/config_value.h"
 #include "flare/base/string.h"
 #include "flare/io/resolver.h"
@@ -156,29 +159,72 @@ Status AddListener(const PlacedText& value, ProxyConfig* config) {
   return Status();
 }
 
-Status AddUpstream(const PlacedText& value, ProxyConfig* config) {
-  const auto addresses = ResolveAll(value.text);
+// Adds the servers at `text`, or finds those that are there already. `use` says
+// what each is for, and false if it was that before.
+template <class Use>
+Status AddServers(const std::string& text, const std::string& where,
+                  const Use& use, ProxyConfig* config) {
+  const auto addresses = ResolveAll(text);
   if (!addresses) return addresses.error();
   // What an address of a name is called doesn't depend on the others: a reload
   // that finds more or fewer of them knows those that stay.
-  const bool is_name = !flare::EndpointFromString(value.text);
+  const bool is_name = !flare::EndpointFromString(text);
   for (const Endpoint& address : *addresses) {
     if (address.family() != AF_UNIX && address.port() == 0) {
-      return Status(EINVAL, "'" + value.text +
+      return Status(EINVAL, "'" + text +
                                 "' has port 0, which nobody can be connected "
                                 "to; write the server's port");
     }
-    for (const UpstreamConfig& other : config->upstreams) {
-      if (other.address == address) {
-        return Status(EINVAL, "'" + value.text + "' is the same server as in " +
-                                  other.where + "; leave one out");
-      }
+    auto it = std::find_if(
+        config->upstreams.begin(), config->upstreams.end(),
+        [&](const UpstreamConfig& u) { return u.address == address; });
+    if (it == config->upstreams.end()) {
+      it = config->upstreams.insert(
+          it, {is_name ? text + "@" + address.ToString() : text,
+               address,
+               where,
+               {},
+               /*is_default=*/false});
     }
-    config->upstreams.push_back(
-        {is_name ? value.text + "@" + address.ToString() : value.text, address,
-         value.where});
+    if (!use(&*it)) {
+      return Status(EINVAL, "'" + text + "' is the same server as in " +
+                                it->where + "; leave one out");
+    }
   }
   return Status();
+}
+
+Status AddUpstream(const PlacedText& value, ProxyConfig* config) {
+  return AddServers(
+      value.text, value.where,
+      [](UpstreamConfig* u) { return !std::exchange(u->is_default, true); },
+      config);
+}
+
+// "host=address"
+Status AddSniRoute(const PlacedText& value, ProxyConfig* config) {
+  if (value.text.empty()) return Status();  // A flag that takes them away.
+  const std::size_t equals = value.text.find('=');
+  const std::string host =
+      flare::ToLower(std::string_view(value.text).substr(0, equals));
+  if (equals == std::string::npos || !IsHostPattern(host)) {
+    return Status(EINVAL, "'" + value.text +
+                              "' is no route; write host=address, as in "
+                              "www.example.org=10.0.0.1:443 or "
+                              "*.example.org=10.0.0.1:443");
+  }
+  config->routes_by_host = true;
+  return AddServers(
+      value.text.substr(equals + 1), value.where,
+      [&host](UpstreamConfig* u) {
+        if (std::find(u->hosts.begin(), u->hosts.end(), host) !=
+            u->hosts.end()) {
+          return false;
+        }
+        u->hosts.push_back(host);
+        return true;
+      },
+      config);
 }
 
 Status SetAdmin(const PlacedText& value, ProxyConfig* config) {
@@ -212,6 +258,7 @@ using HealthType = HealthCheckConfig::Type;
 constexpr Field kFields[] = {
     {"listen", "listen", true, AddListener},
     {"upstreams", "upstreams", true, AddUpstream},
+    {"sni_routes", "sni_routes", true, AddSniRoute},
     Single<[](Text text, Config* c) {
       return SetChoice<LoadBalancing>(
           text,

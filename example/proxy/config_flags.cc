@@ -18,6 +18,9 @@ DEFINE_string(listen, "",
               "[IPv6]:port, unix:/path. Port 0: one that is free.");
 DEFINE_string(upstreams, "",
               "Servers to pass connections to: host:port,unix:/path,...");
+DEFINE_string(sni_routes, "",
+              "Servers for clients of TLS by the host that they name: "
+              "host=host:port,*.example.org=unix:/path,...");
 DEFINE_string(lb, "round_robin",
               "How an upstream is chosen: round_robin, least_connections, or "
               "source_hash (the same for the same client address).");

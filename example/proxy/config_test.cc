@@ -118,6 +118,7 @@ access_log: /tmp/access.log
 statistics_interval: 1h
 admin: 127.0.0.1:9090
 drain_deadline: 5s
+sni_routes: [a.example=127.0.0.1:1]
 )");
   ASSERT_TRUE(config) << config.error();
   EXPECT_EQ(config->where.size(), Fields().size()) << "not all are above";
@@ -206,7 +207,8 @@ TEST(ConfigTest, MistakesInFiles) {
       // Names.
       {"conect_timeout: 1s\n",
        "F:1: conect_timeout: there is no such setting: 'conect_timeout' is "
-       "not known; there are listen, upstreams, lb, connect_timeout, "
+       "not known; there are listen, upstreams, sni_routes, lb, "
+       "connect_timeout, "
        "connect_attempts, max_failures, failure_pause, idle_timeout, "
        "tcp_user_timeout, tcp_keepalive, tcp_keepalive_interval, "
        "max_connections, max_connections_per_upstream, "
@@ -286,6 +288,15 @@ TEST(ConfigTest, MistakesInFiles) {
       {"upstreams: [127.0.0.1:0]\n",
        "F:1: upstreams[0]: '127.0.0.1:0' has port 0, which nobody can be "
        "connected to; write the server's port"},
+      {u + "listen: 127.0.0.1:1\nsni_routes: [a.example]\n",
+       "F:3: sni_routes[0]: 'a.example' is no route; write host=address, as in "
+       "www.example.org=10.0.0.1:443 or *.example.org=10.0.0.1:443"},
+      {u + "listen: 127.0.0.1:1\nsni_routes: ['a.*=127.0.0.1:2']\n",
+       "F:3: sni_routes[0]: 'a.*=127.0.0.1:2' is no route; write host=address, "
+       "as in www.example.org=10.0.0.1:443 or *.example.org=10.0.0.1:443"},
+      {u + "sni_routes: [a.example=127.0.0.1:2, A.example=127.0.0.1:2]\n",
+       "F:2: sni_routes[1]: '127.0.0.1:2' is the same server as in F:1: "
+       "upstreams; leave one out"},
       // Together.
       {kMinimal + "low_watermark: 256KiB\n"s,
        "F:3: low_watermark: low_watermark (262144) must be less than "
@@ -302,6 +313,34 @@ TEST(ConfigTest, MistakesInFiles) {
        "ever"},
   };
   for (const Case& c : cases) EXPECT_EQ(FileError(c.text), c.error) << c.text;
+}
+
+TEST(ConfigTest, ServersByHost) {
+  const auto config = LoadFile(
+      "listen: 127.0.0.1:1\n"
+      "sni_routes:\n"
+      "  - A.example=127.0.0.1:2\n"
+      "  - '*.b.example=127.0.0.1:3'\n"
+      "  - c.example=127.0.0.1:2\n"
+      "upstreams: 127.0.0.1:3\n");
+  ASSERT_TRUE(config) << config.error();
+  EXPECT_TRUE(config->routes_by_host);
+  ASSERT_EQ(config->upstreams.size(), 2u);
+  using Hosts = std::vector<std::string>;
+  EXPECT_EQ(config->upstreams[0].name, "127.0.0.1:2");
+  EXPECT_EQ(config->upstreams[0].hosts, (Hosts{"a.example", "c.example"}));
+  EXPECT_FALSE(config->upstreams[0].is_default);
+  EXPECT_EQ(config->upstreams[1].hosts, Hosts{"*.b.example"});
+  EXPECT_TRUE(config->upstreams[1].is_default);
+
+  // No others are needed, and by default nothing is routed.
+  const auto alone =
+      LoadFile("listen: 127.0.0.1:1\nsni_routes: a.example=127.0.0.1:2\n");
+  EXPECT_TRUE(alone) << alone.error();
+  const auto none = LoadFile(kMinimal);
+  ASSERT_TRUE(none);
+  EXPECT_FALSE(none->routes_by_host);
+  EXPECT_TRUE(none->upstreams[0].is_default);
 }
 
 TEST(ConfigTest, UnknownHosts) {

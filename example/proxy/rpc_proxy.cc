@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,10 +22,12 @@
 #include "example/proxy/rpc_routes.h"
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
+#include "example/rpc/tls_server_flags.h"
 #include "flare/base/string.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
+#include "flare/rpc/tls_names.h"
 #include "glog/logging.h"
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");
@@ -44,6 +47,18 @@ DEFINE_string(
     override_nslb, "",
     "Name resolver and load balancer of all routes, such as list+rr.");
 
+DEFINE_string(backend_tls_ca, "",
+              "Routes to tls+protocol://...: the roots that vouch for servers, "
+              "in PEM; empty: the system's.");
+DEFINE_string(backend_tls_certificate, "",
+              "Routes to tls+protocol://...: the certificate to show to "
+              "servers, in PEM.");
+DEFINE_string(backend_tls_key, "",
+              "The private key to --backend_tls_certificate, in PEM.");
+DEFINE_string(backend_tls_server_name, "",
+              "Routes to tls+protocol://...: the host that certificates must "
+              "be for; empty: that of the route.");
+
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(logbufsecs, 0);
 FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
@@ -61,6 +76,9 @@ int RefuseFlags(const std::string& reason) {
 
 // JSON and text name fields, which opaque messages don't know.
 bool NeedsDescriptors(std::string_view protocol_or_uri) {
+  if (protocol_or_uri.starts_with(flare::rpc::kTlsPrefix)) {
+    protocol_or_uri.remove_prefix(flare::rpc::kTlsPrefix.size());
+  }
   return protocol_or_uri.starts_with("http+proto3-json") ||
          protocol_or_uri.starts_with("http+pb-text");
 }
@@ -102,6 +120,16 @@ flare::Expected<RoutedMethods, flare::Status> MethodsFromFlags(
   return RoutedMethods::Build(*set, routes);
 }
 
+std::optional<flare::TlsClientOptions> TlsOfBackend(const std::string& uri) {
+  if (!uri.starts_with(flare::rpc::kTlsPrefix)) return std::nullopt;
+  flare::TlsClientOptions tls;
+  tls.ca = FLAGS_backend_tls_ca;
+  tls.certificate = FLAGS_backend_tls_certificate;
+  tls.key = FLAGS_backend_tls_key;
+  tls.server_name = FLAGS_backend_tls_server_name;
+  return tls;
+}
+
 // One for each URI, also those that no method needs: each is checked. Empty if
 // one can't be opened, which has been logged.
 using ChannelsByUri = std::map<std::string, std::shared_ptr<flare::RpcChannel>>;
@@ -111,7 +139,10 @@ ChannelsByUri OpenChannels(const RpcRoutes& routes) {
     auto& channel = channels[uri];
     if (channel) continue;
     channel = std::make_shared<flare::RpcChannel>();
-    if (!channel->Open(uri, {.override_nslb = FLAGS_override_nslb})) return {};
+    if (!channel->Open(uri, {.override_nslb = FLAGS_override_nslb,
+                             .tls = TlsOfBackend(uri)})) {
+      return {};
+    }
   }
   return channels;
 }
@@ -149,7 +180,10 @@ int Entry(int argc, char** argv) {
   if (channels.empty()) return kBadFlags;
 
   if (protocols.empty()) return RefuseFlags("Bad --protocols: there is none.");
+  auto tls = TlsFromServerFlags();
+  if (!tls) return RefuseFlags(tls.error().message());
   flare::Server::Options options;
+  options.tls = *std::move(tls);
   // Callers may speak what they were told, and see the inside only with "http".
   if (std::find(protocols.begin(), protocols.end(), "http") ==
       protocols.end()) {

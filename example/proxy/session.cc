@@ -14,8 +14,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <set>
 #include <utility>
 
+#include "example/proxy/client_hello.h"
 #include "example/proxy/session_side.h"
 #include "flare/base/clock.h"
 #include "flare/io/socket_options.h"
@@ -35,6 +37,52 @@ constexpr std::uint64_t kAccountingStep = 256 << 10;
 constexpr std::int64_t kBrokenPatienceNs = flare::kNsPerSecond;
 
 }  // namespace
+
+// --- routes ----------------------------------------------------------------
+
+ServingState::ServingState(std::shared_ptr<const ProxyConfig> settings,
+                           std::vector<flare::RefPtr<Upstream>> servers)
+    : config(std::move(settings)),
+      upstreams(std::move(servers), config->lb,
+                config->max_connections_per_upstream) {
+  if (!config->routes_by_host) return;
+  std::set<std::string> hosts;
+  for (const UpstreamConfig& upstream : config->upstreams) {
+    hosts.insert(upstream.hosts.begin(), upstream.hosts.end());
+  }
+  for (const std::string& host : hosts) {
+    routes_.push_back({host, SetOf([&host](const UpstreamConfig& upstream) {
+                         return std::find(upstream.hosts.begin(),
+                                          upstream.hosts.end(),
+                                          host) != upstream.hosts.end();
+                       })});
+  }
+  std::stable_partition(routes_.begin(), routes_.end(), [](const Route& route) {
+    return !route.host.starts_with('*');
+  });
+  others_ = SetOf([](const UpstreamConfig& u) { return u.is_default; });
+}
+
+std::unique_ptr<const UpstreamSet> ServingState::SetOf(
+    const std::function<bool(const UpstreamConfig&)>& is_in) const {
+  std::vector<flare::RefPtr<Upstream>> servers;
+  for (std::size_t i = 0; i != config->upstreams.size(); ++i) {
+    if (!is_in(config->upstreams[i])) continue;
+    servers.push_back(upstreams.upstreams()[i]);
+  }
+  if (servers.empty()) return nullptr;
+  return std::make_unique<const UpstreamSet>(
+      std::move(servers), config->lb, config->max_connections_per_upstream);
+}
+
+const UpstreamSet* ServingState::SetFor(std::string_view host) const {
+  for (const Route& route : routes_) {
+    if (MatchesHost(route.host, host)) return route.upstreams.get();
+  }
+  return others_.get();
+}
+
+// --- sessions --------------------------------------------------------------
 
 void Session::Begin(UniqueFd fd, flare::Endpoint client,
                     const flare::Endpoint& listener, std::size_t group,
@@ -72,6 +120,7 @@ Session::Session(UniqueFd fd, std::size_t home,
       registry_(std::move(registry)),
       home_(home),
       events_(kQueued | kStart),
+      choices_(&serving_->upstreams),
       report_(std::move(report)) {
   run = [](Task* self) { static_cast<Session*>(self)->Run(); };
   client_ = flare::MakeRefCounted<Side>(std::move(fd), kClientShift, this);
@@ -127,6 +176,7 @@ void Session::Handle(std::uint32_t events) {
   if ((events & kCutAsked) != 0) return EndAs(SessionEnd::kCut, 0);
   if ((events & kStart) != 0) OnStart();
   if (phase_ == Phase::kHeader) ReadHeader();
+  if (phase_ == Phase::kHello) ReadHello();
   if (phase_ == Phase::kConnecting) OnClientWhileConnecting(events);
   if (phase_ == Phase::kConnecting) OnConnecting(events);
   if (phase_ == Phase::kRelaying) {
@@ -148,8 +198,10 @@ void Session::OnStart() {
   if (const flare::Status status = client_->Register(); !status.ok()) {
     return EndAs(SessionEnd::kNoUpstream, status.code());
   }
-  if (!config.accept_proxy_protocol) return ConnectToNext();
-  SetDeadline(SaturatingAdd(NowNs(), config.connect_timeout.count()));
+  if (config.accept_proxy_protocol || config.routes_by_host) {
+    SetDeadline(SaturatingAdd(NowNs(), config.connect_timeout.count()));
+  }
+  if (!config.accept_proxy_protocol) Choose();
 }
 
 void Session::SetDeadline(std::int64_t deadline_ns) {
@@ -165,6 +217,8 @@ void Session::OnTime() {
   switch (phase_) {
     case Phase::kHeader:
       return EndAs(SessionEnd::kBadHeader, ETIMEDOUT);
+    case Phase::kHello:
+      return EndAs(SessionEnd::kNoRoute, ETIMEDOUT);
     case Phase::kConnecting:
       return OnConnectTime(now);
     case Phase::kRelaying:

@@ -13,9 +13,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,14 +38,27 @@ namespace example::proxy {
 
 // What sessions that begin at a time have in common. A reload makes a new one.
 struct ServingState {
+  // The servers of settings->upstreams, in that order.
   ServingState(std::shared_ptr<const ProxyConfig> settings,
-               std::vector<flare::RefPtr<Upstream>> servers)
-      : config(std::move(settings)),
-        upstreams(std::move(servers), config->lb,
-                  config->max_connections_per_upstream) {}
+               std::vector<flare::RefPtr<Upstream>> servers);
+
+  // Those for a client that names this host, or none. Null: there are none.
+  const UpstreamSet* SetFor(std::string_view host) const;
 
   const std::shared_ptr<const ProxyConfig> config;
-  const UpstreamSet upstreams;
+  const UpstreamSet upstreams;  // All of them.
+
+ private:
+  struct Route {
+    std::string host;
+    std::unique_ptr<const UpstreamSet> upstreams;
+  };
+
+  std::unique_ptr<const UpstreamSet> SetOf(
+      const std::function<bool(const UpstreamConfig&)>& is_in) const;
+
+  std::vector<Route> routes_;  // Those of single hosts before others.
+  std::unique_ptr<const UpstreamSet> others_;  // Null: there is no route.
 };
 
 class Session final : public flare::RefCounted<Session>,
@@ -73,7 +88,7 @@ class Session final : public flare::RefCounted<Session>,
   struct SessionTimer : flare::fiber::Timer {
     Session* session = nullptr;
   };
-  enum class Phase { kHeader, kConnecting, kRelaying, kOver };
+  enum class Phase { kHeader, kHello, kConnecting, kRelaying, kOver };
 
   Session(flare::io::UniqueFd fd, std::size_t home,
           std::shared_ptr<const ServingState> serving,
@@ -89,6 +104,8 @@ class Session final : public flare::RefCounted<Session>,
   void SetDeadline(std::int64_t deadline_ns);
 
   void ReadHeader();
+  void Choose();
+  void ReadHello();
   void ConnectToNext();
   bool BeginOrWait();
   int BeginConnecting();
@@ -135,6 +152,7 @@ class Session final : public flare::RefCounted<Session>,
   flare::RefPtr<Side> client_;
   flare::RefPtr<Side> upstream_;
   std::optional<Relay> relay_;
+  const UpstreamSet* choices_;   // In serving_.
   std::string received_;         // Before there was a relay.
   flare::Endpoint destination_;  // As the client's PROXY header says.
   std::vector<const Upstream*> tried_;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "example/proxy/client_hello.h"
 #include "example/proxy/proxy_protocol.h"
 #include "example/proxy/session.h"
 #include "example/proxy/session_side.h"
@@ -72,8 +73,37 @@ void Session::ReadHeader() {
       received_.erase(0, header.size);
       destination_ = std::move(header.destination);
       if (!header.source.empty()) report_.source = std::move(header.source);
+      return Choose();
+    }
+  }
+}
+
+void Session::Choose() {
+  if (!serving_->config->routes_by_host) return ConnectToNext();
+  phase_ = Phase::kHello;
+}
+
+// Reads no more than it takes to know the host. The upstream gets it all.
+void Session::ReadHello() {
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const ParsedClientHello hello = ParseClientHello(received_);
+    if (hello.outcome == ParsedClientHello::Outcome::kMalformed) {
+      return EndAs(SessionEnd::kNoRoute, EPROTO);
+    }
+    if (hello.outcome == ParsedClientHello::Outcome::kComplete) {
+      choices_ = serving_->SetFor(hello.server_name);
+      if (choices_ == nullptr) return EndAs(SessionEnd::kNoRoute, 0);
       return ConnectToNext();
     }
+    const std::size_t room =
+        std::min(bytes.size(), kMaxClientHello - received_.size());
+    const ssize_t n = ::recv(client_->fd(), bytes.data(), room, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n < 0) return EndAs(SessionEnd::kClientAborted, errno);
+    if (n == 0) return EndAs(SessionEnd::kNoRoute, 0);
+    received_.append(bytes.data(), static_cast<std::size_t>(n));
   }
 }
 
@@ -85,7 +115,7 @@ void Session::ConnectToNext() {
     RefPtr<Upstream> next;
     if (client_ended_) return EndAs(SessionEnd::kClientAborted, 0);
     if (!out_of_means_ && report_.attempts < config.connect_attempts) {
-      next = serving_->upstreams.Acquire(report_.source, tried_, now);
+      next = choices_->Acquire(report_.source, tried_, now);
     }
     if (!next) {
       return EndAs(SessionEnd::kNoUpstream,

@@ -33,6 +33,8 @@ std::string_view ToString(SessionEnd end) {
       return "over-limit";
     case SessionEnd::kBadHeader:
       return "bad-header";
+    case SessionEnd::kNoRoute:
+      return "no-route";
     case SessionEnd::kCut:
       return "cut";
     case SessionEnd::kNoMemory:

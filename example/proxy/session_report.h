@@ -22,6 +22,7 @@ enum class SessionEnd {
   kNoUpstream,  // Could be connected to none: `error` says why the last failed.
   kOverLimit,   // More than max_connections: closed at once.
   kBadHeader,   // accept_proxy_protocol, and it sent none.
+  kNoRoute,     // sni_routes, and none was for it; or it didn't speak TLS.
   kCut,         // By CutAll().
   kNoMemory,    // For what a side has sent, or for the session itself.
 };

@@ -267,7 +267,8 @@ void Supervisor::OnSessionEnd(const SessionReport& report) {
   access_log_.Write(report);
   const bool unusual = report.end == SessionEnd::kNoUpstream ||
                        report.end == SessionEnd::kOverLimit ||
-                       report.end == SessionEnd::kBadHeader;
+                       report.end == SessionEnd::kBadHeader ||
+                       report.end == SessionEnd::kNoRoute;
   if (!unusual) return;
   if (const auto left_out = session_log_.Admit()) {
     LOG(WARNING) << "Client " << flare::OneLine(report.client.ToString())

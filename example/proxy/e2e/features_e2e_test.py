@@ -4,7 +4,9 @@
 import contextlib
 import os
 import socket
+import ssl
 import struct
+import subprocess
 import threading
 
 import proxy_harness
@@ -239,6 +241,50 @@ class ProxyProtocol(proxy_harness.ProxyTest):
       client.connect(path)
       client.sendall(b"GET / HTTP/1.1\r\n\r\n")
       proxy.wait_for(r"Client unix:.*/a\\x0aE b was turned away: bad-header")
+
+
+class ServerNames(proxy_harness.ProxyTest):
+  """Clients of TLS, which the proxy passes through by the host they name."""
+
+  def setUp(self):
+    super().setUp()
+    self.ca = self.path("ca")
+    subprocess.run([os.path.join(harness.SOURCE_TREE, "tools", "make_test_ca"),
+                    self.ca, "ca", "server", "other"], check=True)
+
+  def tls_upstream(self, name):
+    """Ends TLS by that certificate, and says its name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(os.path.join(self.ca, name + ".crt"),
+                            os.path.join(self.ca, name + ".key"))
+
+    def serve(connection):
+      with context.wrap_socket(connection, server_side=True) as secure:
+        secure.sendall(name.encode())
+        secure.recv(1)  # Until the client goes.
+
+    return self.upstream(serve)
+
+  def ask(self, proxy, host):
+    context = ssl.create_default_context(
+        cafile=os.path.join(self.ca, "ca.crt"))
+    with context.wrap_socket(self.connect(proxy),
+                             server_hostname=host) as secure:
+      return secure.recv(100).decode()
+
+  def test_routes(self):
+    server, other = self.tls_upstream("server"), self.tls_upstream("other")
+    proxy = self.start_proxy(
+        f"--sni_routes=localhost={server.address},"
+        f"other.example={other.address},*.wild.example={other.address}")
+    self.assertEqual(self.ask(proxy, "localhost"), "server")
+    self.assertEqual(self.ask(proxy, "other.example"), "other")
+    self.assertEqual(self.ask(proxy, "a.wild.example"), "other")
+    with self.assertRaises(OSError):
+      self.ask(proxy, "elsewhere.example")
+    self.assertEqual(self.exchange(proxy, b"GET / HTTP/1.1\r\n\r\n"), b"")
+    ends = [line["end"] for line in self.access_lines(5)]
+    self.assertEqual(ends.count("no-route"), 2)
 
 
 class UnixSockets(proxy_harness.ProxyTest):

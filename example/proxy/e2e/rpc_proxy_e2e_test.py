@@ -117,6 +117,60 @@ class Pairs(RpcProxyTest):
                "--compression_algorithm=gzip")
 
 
+class Tls(RpcProxyTest):
+  """On both sides of the proxy, by certificates of tools/make_test_ca."""
+
+  def setUp(self):
+    super().setUp()
+    self.ca = self.path("ca")
+    subprocess.run([os.path.join(harness.SOURCE_TREE, "tools", "make_test_ca"),
+                    self.ca], check=True)
+
+  def file(self, name):
+    return os.path.join(self.ca, name)
+
+  def pair(self, name, prefix="--tls"):
+    return (f"{prefix}_certificate={self.file(name + '.crt')}",
+            f"{prefix}_key={self.file(name + '.key')}")
+
+  def test_listener_and_backend(self):
+    # Whom the backend serves by its certificate is the proxy.
+    server = self.start_server(*self.pair("server"), "--tell_identity",
+                               f"--tls_client_ca={self.file('ca.crt')}")
+    proxy = self.start_proxy(
+        f"*=tls+flare://localhost:{server.port}", *self.pair("server"),
+        f"--backend_tls_ca={self.file('ca.crt')}",
+        *self.pair("client", "--backend_tls"))
+    # curl ...
+    done = subprocess.run(
+        ["curl", "-sS", "--max-time", "60", "--noproxy", "*", "--cacert",
+         self.file("ca.crt"), "-H", "Content-Type: application/x-proto3-json",
+         "-d", '{"body":"hello"}',
+         f"https://localhost:{proxy.port}/rpc/{ECHO}"],
+        capture_output=True, text=True, timeout=harness.PATIENCE_S)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertIn("CN=alice", json.loads(done.stdout)["body"])
+    # ... and our own client.
+    _, text = self.run_to_end(
+        "press", f"--server_addr=tls+flare://localhost:{proxy.port}",
+        "--requests=20", "--max_pending=4", "--timeout=20000", "--logtostderr",
+        f"--tls_ca={self.file('ca.crt')}")
+    self.assertRegex(text, r"Finished: 20 call.* failures: 0\.")
+
+  def test_a_backend_of_unknown_root_is_refused(self):
+    server = self.start_server(*self.pair("unknown"))
+    proxy = self.start_proxy(f"*=tls+flare://localhost:{server.port}",
+                             f"--backend_tls_ca={self.file('ca.crt')}")
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port,
+                                            timeout=harness.PATIENCE_S)
+    self.addCleanup(connection.close)
+    connection.request("POST", f"/rpc/{ECHO}", '{"body":"hello"}',
+                       {"Content-Type": "application/x-proto3-json"})
+    reply = connection.getresponse()
+    self.assertEqual(reply.status, 500)
+    self.assertIn("its root is unknown here", reply.read().decode())
+
+
 class Json(RpcProxyTest):
   """Calls whose protocol has a number for what their messages are."""
 
