@@ -3,14 +3,13 @@
 // It is the caller's side of it: which wishes the parts get, what StartCancel()
 // does, and how the outcome gets into the caller's controller.
 //
-//   CompositeCall call(controller);            // of any class, or null
+//   CompositeCall call(controller);  // Of any class, or null.
 //   for (auto& part : parts) call.Prepare(&part.controller);
-//   call.Begin(this);                          // cancel target: ends the parts
-//   ...parts are made, and end...
-//   call.End();                                // Cancel() isn't called any
-//   more call.TakeOutcome(&parts[0].controller);    // or Fail(), or nothing:
-//   success call.Tell();                               // controllers of other
-//   classes
+//   call.Begin(this);  // Whom StartCancel() tells, to end the parts.
+//   ...                // Parts are made, and end.
+//   call.End();        // Nobody is told any more.
+//   call.TakeOutcome(&parts[0].controller);  // Or Fail(); or a success.
+//   call.Tell();       // To controllers of other classes.
 //
 // Not thread-safe; nothing blocks.
 #ifndef FLARE_RPC_CLIENT_COMPOSITE_CALL_H_
