@@ -21,8 +21,8 @@ namespace flare::rpc {
 // Of the reads, or writes, of one stream. Not thread-safe.
 class NestingBound {
  public:
-  // Is the caller's frame far below the one that a row began with? Then the
-  // next one begins a new row.
+  // Is the caller's frame far below the one that a row began with? Those that
+  // are yet deeper are, too: the caller may still go on where it is.
   [[gnu::noinline]] bool Exceeded() {
     const auto here =
         reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
@@ -34,20 +34,23 @@ class NestingBound {
       return false;
     }
     if (depth < kMaxDepth) return false;
-    first_ = 0;
+    // Not just where it was: a frame near here may be on a stack that lies
+    // below the row's, and goes on elsewhere after one hand-over.
+    first_ = here + (kMaxDepth - kMoreDepth);
     return true;
   }
 
   // On the fiber that was handed over to, before it sets the future's value.
   // By then the caller has attached its continuation, which runs on this
-  // fiber's stack. If it was preempted just there, the next row begins deeper;
-  // an overflow would take that several times in a row.
+  // fiber's stack. If it was preempted just there, it goes one turn deeper; an
+  // overflow would take that dozens of times in a row.
   static void LetCallerLeave() {
     this_fiber::SleepFor(std::chrono::microseconds(20));
   }
 
  private:
   static constexpr std::uintptr_t kMaxDepth = 16 << 10;
+  static constexpr std::uintptr_t kMoreDepth = 1 << 10;
   static constexpr std::uintptr_t kOtherStack = 64 << 10;
 
   std::uintptr_t first_ = 0;
