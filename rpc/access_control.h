@@ -111,7 +111,8 @@ class AccessControl final : public ServerInterceptor {
 
   // What tells one version of the file from another; empty: there is none.
   std::string VersionOfFile() const;
-  Expected<Rules> ReadRules() const;
+  // *was_read: whether the file could be read, whatever is in it.
+  Expected<Rules> ReadRules(bool* was_read) const;
   void ReloadIfChanged() FLARE_EXCLUDES(lock_);
   Rules rules() const FLARE_EXCLUDES(lock_);
   void Deny(int code, std::string reason, InterceptedCall* call);

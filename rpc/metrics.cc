@@ -379,6 +379,9 @@ Expected<Histogram*, Status> NewHistogram(std::string name, std::string help,
 Status NewGaugeFunction(std::string name, std::string help,
                         std::function<double()> value) {
   if (Status s = CheckName(name); !s.ok()) return s;
+  if (value == nullptr) {
+    return Status(EINVAL, "the metric \"" + name + "\" has no function");
+  }
   auto family =
       std::make_unique<FunctionFamily>(name, std::move(help), std::move(value));
   return Registry::Get()->Add(name, /*histogram=*/false, std::move(family));

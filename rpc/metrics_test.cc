@@ -180,6 +180,7 @@ TEST(MetricNamesTest, ErrorsSayWhatIsWrong) {
   ExpectError(NewGauge("flare_x", "x").error(), "the library's own");
   ExpectError(NewGaugeFunction("process_x", "x", [] { return 0.0; }),
               "the library's own");
+  ExpectError(NewGaugeFunction("test_bad", "x", nullptr), "no function");
   ExpectError(NewCounterFamily("test_bad", "x", {"a:b"}).error(), "\"a:b\"");
   ExpectError(NewCounterFamily("test_bad", "x", {"__a"}).error(), "\"__a\"");
   ExpectError(NewHistogramFamily("test_bad", "x", {"le"}).error(), "\"le\"");

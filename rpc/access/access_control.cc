@@ -41,7 +41,8 @@ Expected<std::shared_ptr<AccessControl>> AccessControl::Create(
   std::shared_ptr<AccessControl> access(new AccessControl(std::move(options)));
   if (access->options_.rules_file.empty()) return access;
   access->version_ = access->VersionOfFile();
-  auto rules = access->ReadRules();
+  bool was_read = false;
+  auto rules = access->ReadRules(&was_read);
   if (!rules) return rules.error();
   ScopedLock guard(access->lock_);
   access->rules_ = *std::move(rules);
@@ -111,8 +112,9 @@ std::string AccessControl::VersionOfFile() const {
          std::to_string(info.st_mtim.tv_nsec);
 }
 
-Expected<AccessControl::Rules> AccessControl::ReadRules() const {
+Expected<AccessControl::Rules> AccessControl::ReadRules(bool* was_read) const {
   const auto text = ReadFile(options_.rules_file, rpc::AccessRules::kMaxBytes);
+  *was_read = static_cast<bool>(text);
   if (!text) return text.error();
   auto rules = rpc::AccessRules::Parse(*text);
   if (!rules) {
@@ -131,22 +133,30 @@ void AccessControl::ReloadIfChanged() {
   }
   // acquire: pairs with the release below, for version_.
   if (reloading_.exchange(true, std::memory_order_acquire)) return;
+  struct End {
+    ~End() {
+      // release: pairs with the acquire above.
+      reloading->store(false, std::memory_order_release);
+    }
+    std::atomic<bool>* const reloading;
+  } const end{&reloading_};
   next_look_ns_.store(now_ns + ToNs(options_.reload_interval),
                       std::memory_order_relaxed);
-  if (std::string version = VersionOfFile(); version != version_) {
-    version_ = std::move(version);
-    if (auto rules = ReadRules()) {
-      LOG(INFO) << "rules of access are now those of " << options_.rules_file
-                << ": " << (*rules)->size();
-      ScopedLock guard(lock_);
-      rules_.swap(*rules);
-    } else {
-      LOG(ERROR) << "rules of access stay as they were: "
-                 << rules.error().message();
-    }
+  std::string version = VersionOfFile();
+  if (version == version_) return;
+  bool was_read = false;
+  auto rules = ReadRules(&was_read);
+  // A file that is there but can't be read now is read at the next look.
+  if (was_read || version.empty()) version_ = std::move(version);
+  if (!rules) {
+    LOG(ERROR) << "rules of access stay as they were: "
+               << rules.error().message();
+    return;
   }
-  // release: pairs with the acquire above.
-  reloading_.store(false, std::memory_order_release);
+  LOG(INFO) << "rules of access are now those of " << options_.rules_file
+            << ": " << (*rules)->size();
+  ScopedLock guard(lock_);
+  rules_.swap(*rules);
 }
 
 AccessControl::Rules AccessControl::rules() const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/wire/json_scanner.h"
 
@@ -43,8 +44,11 @@ bool AccessRules::Who::Matches(const AccessCaller& caller) const {
   switch (kind) {
     case Kind::kSubject:
       return pattern.Matches(shown->subject);
-    case Kind::kDns:
-      return any_of(shown->dns_names);
+    case Kind::kDns:  // The pattern is in lower case.
+      return std::any_of(shown->dns_names.begin(), shown->dns_names.end(),
+                         [this](const std::string& name) {
+                           return pattern.Matches(ToLower(name));
+                         });
     case Kind::kIp:
       return any_of(shown->ip_addresses);
     case Kind::kEmail:
@@ -215,6 +219,8 @@ class AccessRules::Parser {
           "subject:..., dns:..., ip:..., email:..., uri:...";
       return false;
     }
+    std::string lower;
+    if (kind == AccessRules::Kind::kDns) text = lower = ToLower(text);
     Pattern pattern;
     if (!ToPattern(text, &pattern, why)) return false;
     rule->who.push_back({*kind, std::move(pattern)});

@@ -29,7 +29,7 @@ std::string ErrorOf(std::string_view json) {
 PeerIdentity Alice() {
   return {.verified = true,
           .subject = "CN=alice,O=Example",
-          .dns_names = {"a.example", "b.ops.example"},
+          .dns_names = {"a.example", "B.Ops.example"},
           .ip_addresses = {"10.0.0.1"},
           .emails = {"alice@example.org"},
           .uris = {"spiffe://example.org/alice", "urn:alice"},
@@ -52,7 +52,7 @@ TEST(AccessRules, KnowsCallersByEachOfTheirNames) {
   const AccessCaller caller{.certificate = &alice};
   for (const char* who :
        {"*", "authenticated", "subject:CN=alice,O=Example", "subject:CN=alice*",
-        "dns:a.example", "dns:*.ops.example", "ip:10.0.0.1", "ip:10.0.*",
+        "dns:a.example", "dns:*.ops.EXAMPLE", "ip:10.0.0.1", "ip:10.0.*",
         "email:*@example.org", "uri:urn:alice", "spiffe://example.org/alice",
         "spiffe://example.org/*", "uri:spiffe://example.org/alice"}) {
     const std::string rule =

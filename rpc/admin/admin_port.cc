@@ -1,6 +1,5 @@
 #include "flare/rpc/admin/admin_port.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -11,9 +10,9 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <new>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
@@ -70,7 +69,9 @@ Expected<std::unique_ptr<AdminPort>, flare::Status> AdminPort::Listen(
 AdminPort::AdminPort(io::UniqueFd listening)
     : listening_(std::move(listening)),
       local_(io::GetLocalEndpoint(listening_.get())),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  events_.reserve(kMaxConnections + 2);
+}
 
 AdminPort::~AdminPort() {
   if (thread_.joinable()) {
@@ -104,14 +105,32 @@ flare::Status AdminPort::Start() {
 void AdminPort::Main() {
   pthread_setname_np(pthread_self(), "admin");
   while (WaitForEvents()) {
-    Accept();
+    AcceptSome();
     connections_.remove_if(
-        [this](Connection& connection) { return !Advance(&connection); });
+        [this](Connection& connection) { return !AdvanceOrDrop(&connection); });
+  }
+}
+
+// Without memory the port waits, and a connection is lost; the thread goes on.
+void AdminPort::AcceptSome() {
+  try {
+    Accept();
+  } catch (const std::bad_alloc&) {
+    can_accept_ = false;
+  }
+}
+
+bool AdminPort::AdvanceOrDrop(Connection* connection) {
+  try {
+    return Advance(connection);
+  } catch (const std::bad_alloc&) {
+    return false;
   }
 }
 
 bool AdminPort::WaitForEvents() {
-  std::vector<pollfd> events = {{stop_.get(), POLLIN, 0}};
+  std::vector<pollfd>& events = events_;  // Has room for all.
+  events.assign(1, {stop_.get(), POLLIN, 0});
   std::int64_t deadline_ns = kNoDeadline;
   if (connections_.size() < kMaxConnections) {
     if (can_accept_) {
@@ -165,10 +184,13 @@ bool AdminPort::Advance(Connection* connection) {
   // A close with unread input would reset the connection, and the peer might
   // lose the reply.
   char rest[4096];
-  ssize_t n;
-  while ((n = ::recv(connection->fd.get(), rest, sizeof(rest), 0)) > 0) {
+  // So that who sends without end doesn't keep the thread.
+  constexpr int kReads = 16;
+  for (int i = 0; i != kReads; ++i) {
+    const ssize_t n = ::recv(connection->fd.get(), rest, sizeof(rest), 0);
+    if (n <= 0) return n < 0 && IsWorthAnotherTry();
   }
-  return n < 0 && IsWorthAnotherTry();
+  return true;
 }
 
 bool AdminPort::Read(Connection* connection) {
@@ -204,6 +226,12 @@ void AdminPort::Answer(std::string_view head, Connection* connection) {
     request.headers()->AssignLines(parsed.fields);
     HttpServerContext context = AdminContextOf(connection->peer);
     HttpHandler* const handler = routes_.Find(request.path());
+    const auto fail = [&response](const char* why) {
+      LOG(ERROR) << "A page of the admin port has failed: " << why;
+      response.clear();
+      FillHttpError(HttpStatus::InternalServerError, "The page has failed.",
+                    &response);
+    };
     try {
       if (handler == nullptr) {
         FillHttpError(HttpStatus::NotFound,
@@ -212,10 +240,9 @@ void AdminPort::Answer(std::string_view head, Connection* connection) {
         handler->HandleRequest(request, &response, &context);
       }
     } catch (const std::exception& error) {
-      LOG(ERROR) << "A page of the admin port has failed: " << error.what();
-      response.clear();
-      FillHttpError(HttpStatus::InternalServerError, "The page has failed.",
-                    &response);
+      fail(error.what());
+    } catch (...) {  // Of a gauge function of the program's.
+      fail("an exception of a class that isn't std::exception");
     }
   }
   connection->output =

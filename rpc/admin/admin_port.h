@@ -13,6 +13,8 @@
 #ifndef FLARE_RPC_ADMIN_ADMIN_PORT_H_
 #define FLARE_RPC_ADMIN_ADMIN_PORT_H_
 
+#include <poll.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -20,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
@@ -67,8 +70,10 @@ class AdminPort {
   void Main();
   // False: stop.
   bool WaitForEvents();
+  void AcceptSome();
   void Accept();
   // These return false when the connection is to be closed.
+  bool AdvanceOrDrop(Connection* connection);
   bool Advance(Connection* connection);
   bool Read(Connection* connection);
   bool Send(Connection* connection);
@@ -79,6 +84,7 @@ class AdminPort {
   const Endpoint local_;
   io::UniqueFd stop_;  // An eventfd.
   std::list<Connection> connections_;
+  std::vector<pollfd> events_;  // Of WaitForEvents().
   bool can_accept_ = true;
   std::thread thread_;
 };

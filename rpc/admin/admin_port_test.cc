@@ -1,6 +1,7 @@
 // A port of their own for pages, alone and as a server has it.
 #include "flare/rpc/admin/admin_port.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -69,6 +70,8 @@ std::unique_ptr<AdminPort> StartPort(const Endpoint& address = kAnyPort) {
   add("/throws", [](const HttpRequest&, HttpResponse*, HttpServerContext*) {
     throw std::runtime_error("no");
   });
+  add("/throws_anything",
+      [](const HttpRequest&, HttpResponse*, HttpServerContext*) { throw 1; });
   EXPECT_TRUE((*port)->Start().ok());
   return *std::move(port);
 }
@@ -95,6 +98,7 @@ TEST(AdminPortTest, RefusesOtherRequests) {
   const Endpoint address = port->local_endpoint();
   EXPECT_TRUE(Contains(GetPage(address, "/nothing"), "HTTP/1.1 404 "));
   EXPECT_TRUE(Contains(GetPage(address, "/throws"), "HTTP/1.1 500 "));
+  EXPECT_TRUE(Contains(GetPage(address, "/throws_anything"), "HTTP/1.1 500 "));
   EXPECT_TRUE(Contains(Ask(address,
                            "POST /hello HTTP/1.1\r\nHost: x\r\n"
                            "Content-Length: 3\r\n\r\nabc"),
@@ -122,6 +126,26 @@ TEST(AdminPortTest, UnfinishedRequestsHoldNobodyUp) {
   EXPECT_TRUE(Contains(others[0].ReadAll(), "hello 127.0.0.1"));
   others[1].Shutdown();
   EXPECT_TRUE(others[1].AtEnd());
+}
+
+// Bytes behind a request are thrown away, but not without end at a time.
+TEST(AdminPortTest, WhoGoesOnSendingHoldsNobodyUp) {
+  const auto port = StartPort();
+  const Endpoint address = port->local_endpoint();
+  std::atomic<bool> ended{false};
+  std::jthread sender([&] {
+    RawClient client(address);
+    client.Send("GET /hello HTTP/1.0\r\n\r\n");
+    const std::string bytes(1 << 20, 'x');
+    while (!ended) {
+      static_cast<void>(::send(client.fd(), bytes.data(), bytes.size(),
+                               MSG_NOSIGNAL | MSG_DONTWAIT));
+    }
+  });
+  for (int i = 0; i != 5; ++i) {
+    EXPECT_TRUE(Contains(GetPage(address, "/hello"), "hello 127.0.0.1"));
+  }
+  ended = true;
 }
 
 TEST(AdminPortTest, ListensOnUnixSockets) {

@@ -331,6 +331,13 @@ void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
           routes);
 }
 
+// On the admin port's thread, which must get on while workers spin.
+std::string MakeHere(const std::function<void(std::ostream&)>& write) {
+  std::ostringstream text;
+  write(text);
+  return std::move(text).str();
+}
+
 // Answers on a thread of its own, which leaves the CPUs to workers that want
 // them.
 std::string MakeApart(const std::function<void(std::ostream&)>& write) {
@@ -385,7 +392,10 @@ void AddSlowPage(std::string path, const char* type, PageLimit* limit,
                            "to how many are made at a time. Ask again.",
                            response);
     }
-    Fill(type, fiber::RunBlocking([&] { return MakeApart(write); }), response);
+    Fill(type, admin ? MakeHere(write) : fiber::RunBlocking([&] {
+           return MakeApart(write);
+         }),
+         response);
   };
   AddPage(std::move(path), NewHttpGetHandler(make), routes);
 }
