@@ -105,6 +105,10 @@ void ChannelCredentials::RunRenewals(std::chrono::nanoseconds first) {
   std::chrono::nanoseconds next = first;
   while (SleepFor(next)) {
     auto renewed = Ask();
+    if (renewed && (*renewed)->expires_ns <= NowNs()) {
+      renewed = Status(rpc::STATUS_UNAUTHENTICATED,
+                       "the new one has expired already");
+    }
     if (!renewed) {
       LOG(WARNING) << "a channel's credential (" << options_.name
                    << ") can't be renewed: " << renewed.error().ToString();

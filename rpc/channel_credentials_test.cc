@@ -110,6 +110,23 @@ TEST(ChannelCredentials, TheOldOneLastsWhileRenewalsFail) {
   }
 }
 
+TEST(ChannelCredentials, OneThatHasExpiredReplacesNone) {
+  std::atomic<int> fetched = 0;
+  auto made = ChannelCredentials::Create(
+      [&]() -> Expected<Credential> {
+        if (++fetched == 1) return Valid("Bearer first", 4s);
+        if (fetched == 2) return Valid("Bearer late", -1s);
+        return Credential{.value = "Bearer third"};
+      },
+      {.retry_after = 10ms});
+  ASSERT_TRUE(made);
+  std::string text = ValueOf(**made);
+  while (text != "Bearer third") {
+    ASSERT_EQ(text, "Bearer first");
+    text = ValueOf(**made);
+  }
+}
+
 // --- with channels ---------------------------------------------------------
 
 class CredentialedCalls : public ServerTest,

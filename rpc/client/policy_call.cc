@@ -127,7 +127,8 @@ void PolicyCall::Pause(std::int64_t until_ns) {
   stopped_.Reset();
   if (controller_->BeginComposite(this)) {
     fiber::ExecutionContext* const context = fiber::ExecutionContext::Current();
-    if (context != nullptr && controller_->inherits_context_) {
+    if (context != nullptr && controller_->inherits_context_ &&
+        arguments_.route->settings().inherits_context) {
       stopped_.WaitUntil(context->stop_token(), ToTimePoint(until_ns));
     } else {
       stopped_.WaitUntil(until_ns);
