@@ -93,6 +93,8 @@ class Resolver {
   std::chrono::seconds time_to_live() const {
     return std::chrono::seconds(seconds_);
   }
+  // What has come is a part of the answer: it is to be asked for again soon.
+  void NotePart() { seconds_ = 0; }
 
  private:
   static flare::Status Malformed(const std::string& name) {
@@ -154,7 +156,9 @@ bool AddAddress(const ns_rr& record, std::uint16_t port,
   return true;
 }
 
-// The addresses of one host as servers.
+// The addresses of one host as servers. Without an answer about IPv4 they are
+// none, so that those known before stay in use. Some name servers never answer
+// about IPv6.
 flare::Status AddHost(Resolver* resolver, const std::string& host,
                       std::uint16_t port, std::uint32_t weight,
                       std::vector<Peer>* peers) {
@@ -163,7 +167,9 @@ flare::Status AddHost(Resolver* resolver, const std::string& host,
     return AddAddress(record, port, &endpoints);
   };
   flare::Status failure = resolver->Ask(host, ns_t_a, add);
+  if (failure.code() == EAGAIN) return failure;
   const flare::Status second = resolver->Ask(host, ns_t_aaaa, add);
+  if (second.code() == EAGAIN) resolver->NotePart();
   if (endpoints.empty()) {
     if (failure.ok() || failure.code() == ENODATA) failure = second;
     return !failure.ok() ? failure
@@ -232,6 +238,8 @@ flare::Status AddServices(Resolver* resolver, const std::string& name,
     flare::Status added =
         AddHost(resolver, service.target, service.port,
                 std::max<std::uint32_t>(1, service.weight), peers);
+    // Not without its servers while it may have some.
+    if (added.code() == EAGAIN) return added;
     if (!added.ok()) failure = std::move(added);
   }
   return peers->empty() ? failure : flare::Status();

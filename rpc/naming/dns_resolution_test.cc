@@ -118,10 +118,14 @@ class DnsServer {
     ScopedLock guard(mutex_);
     names_.erase(name);
   }
-  // It says that it has a failure.
+  // It says that it has a failure; for one name and type: FailAt().
   void Fail(bool fail) {
     ScopedLock guard(mutex_);
     fail_ = fail;
+  }
+  void FailAt(const std::string& name, int type) {
+    ScopedLock guard(mutex_);
+    failing_ = {name, type};
   }
 
  private:
@@ -159,7 +163,8 @@ class DnsServer {
     std::string answers;
     int count = 0;
     const auto known = names_.find(name);
-    if (known != names_.end() && !fail_) {
+    const bool fails = fail_ || failing_ == std::pair(name, type);
+    if (known != names_.end() && !fails) {
       for (const Record& record : known->second) {
         if (record.type != type && record.type != kCname) continue;
         ++count;
@@ -175,7 +180,7 @@ class DnsServer {
     std::string reply(query.substr(0, 2));
     constexpr int kFailure = 2;
     constexpr int kNoSuchName = 3;
-    Put16(&reply, 0x8580 + (fail_                   ? kFailure
+    Put16(&reply, 0x8580 + (fails                   ? kFailure
                             : known == names_.end() ? kNoSuchName
                                                     : 0));
     Put16(&reply, 1);
@@ -190,6 +195,7 @@ class DnsServer {
   ThreadMutex mutex_;
   std::map<std::string, std::vector<Record>> names_ FLARE_GUARDED_BY(mutex_);
   bool fail_ FLARE_GUARDED_BY(mutex_) = false;
+  std::pair<std::string, int> failing_ FLARE_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
@@ -247,6 +253,23 @@ class DnsResolutionTest : public RawServerTest {
 
   DnsServer dns_;
 };
+
+TEST_F(DnsResolutionTest, NoServerIsLostByAnAnswerThatIsAPart) {
+  dns_.Set("echo.test", {A("10.0.0.1"), Aaaa("::1")});
+  dns_.FailAt("echo.test", kA);
+  EXPECT_EQ(Ask("echo.test:1").error().code(), EAGAIN);
+  // Not all name servers know of IPv6.
+  dns_.FailAt("echo.test", kAaaa);
+  const auto part = Ask("echo.test:1");
+  ASSERT_TRUE(part) << part.error();
+  EXPECT_EQ(ServersOf(part->peers), Servers{"10.0.0.1:1*1"});
+  EXPECT_EQ(part->time_to_live, 0s);
+  dns_.Set("_echo._tcp.test",
+           {Srv(0, 1, 1, "echo.test"), Srv(0, 1, 1, "other.test")});
+  dns_.Set("other.test", {A("10.0.0.2")});
+  dns_.FailAt("other.test", kA);
+  EXPECT_EQ(Ask("_echo._tcp.test").error().code(), EAGAIN);
+}
 
 TEST_F(DnsResolutionTest, AllAddressesAreServers) {
   dns_.Set("echo.test",
