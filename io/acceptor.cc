@@ -146,6 +146,52 @@ Expected<std::vector<UniqueFd>, Status> OpenAll(
   return sockets;
 }
 
+// Has a socket that listens already what OpenListening() gives to a new one.
+Status PrepareAdopted(int fd, int backlog) {
+  const std::string name =
+      "descriptor " + std::to_string(fd) + ", which was given to listen on";
+  int type = 0;
+  int listens = 0;
+  socklen_t size = sizeof(type);
+  if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+    return StatusFromErrno(errno, name);
+  }
+  size = sizeof(listens);
+  if (type != SOCK_STREAM ||
+      ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
+      listens == 0) {
+    return Status(EINVAL, name +
+                              ", is no stream socket that listens (a unit of "
+                              "systemd needs ListenStream= and Accept=no)");
+  }
+  if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0 ||
+      ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return StatusFromErrno(errno, "fcntl of " + name);
+  }
+  SetTcpNoDelay(fd);
+  SetUrgentInline(fd);
+  // It listens: only the backlog changes.
+  return ::listen(fd, backlog) == 0 ? Status()
+                                    : StatusFromErrno(errno, "listen");
+}
+
+// Checks the sockets, and that all have one address.
+Status PrepareAllAdopted(const std::vector<UniqueFd>& sockets, int backlog) {
+  if (sockets.empty()) {
+    return Status(EINVAL, "no sockets were given to listen on");
+  }
+  const Endpoint first = GetLocalEndpoint(sockets.front().get());
+  for (const UniqueFd& socket : sockets) {
+    Status status = PrepareAdopted(socket.get(), backlog);
+    if (!status.ok()) return status;
+    const Endpoint local = GetLocalEndpoint(socket.get());
+    if (local == first) continue;
+    return Status(EINVAL, "sockets of two addresses were given to listen on: " +
+                              first.ToString() + " and " + local.ToString());
+  }
+  return Status();
+}
+
 std::vector<std::size_t> AllGroups() {
   std::vector<std::size_t> groups(fiber::GetSchedulingGroupCount());
   std::iota(groups.begin(), groups.end(), std::size_t{0});
@@ -210,27 +256,40 @@ Expected<UniqueFd, Status> OpenListeningSocket(const Endpoint& address,
 
 Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
     const Endpoint& address, const Options& options, OnAccept on_accept) {
-  std::vector<std::size_t> groups =
-      options.groups.empty() ? AllGroups() : options.groups;
-  auto sockets = OpenAll(address, options, groups.size());
+  const std::size_t groups = options.groups.empty()
+                                 ? fiber::GetSchedulingGroupCount()
+                                 : options.groups.size();
+  auto sockets = OpenAll(address, options, groups);
   if (!sockets) return ListenError(address, sockets.error());
+  auto acceptor = Run(*std::move(sockets), options, std::move(on_accept));
+  if (!acceptor) return ListenError(address, acceptor.error());
+  return acceptor;
+}
+
+Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Adopt(
+    std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept) {
+  Status status = PrepareAllAdopted(sockets, options.backlog);
+  if (!status.ok()) return status;
+  return Run(std::move(sockets), options, std::move(on_accept));
+}
+
+Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Run(
+    std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept) {
   std::unique_ptr<Acceptor> acceptor(
-      new Acceptor(GetLocalEndpoint(sockets->front().get()), std::move(groups),
+      new Acceptor(GetLocalEndpoint(sockets.front().get()),
+                   options.groups.empty() ? AllGroups() : options.groups,
                    std::move(on_accept)));
   acceptor->RememberSocketFile();
-  const bool single = sockets->size() == 1;
-  for (std::size_t i = 0; i < sockets->size(); ++i) {
+  const auto& groups = acceptor->groups_;
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
     const std::size_t group =
-        single ? HomeAmong(acceptor->groups_) : acceptor->groups_[i];
-    acceptor->listeners_.push_back(
-        MakeRefCounted<Listener>(std::move((*sockets)[i]), group,
-                                 acceptor->groups_, &acceptor->on_accept_));
+        sockets.size() == 1 ? HomeAmong(groups) : groups[i % groups.size()];
+    acceptor->listeners_.push_back(MakeRefCounted<Listener>(
+        std::move(sockets[i]), group, groups, &acceptor->on_accept_));
   }
   for (const auto& listener : acceptor->listeners_) {
     // On failure the destructor stops those that have started.
-    if (Status status = listener->Start(); !status.ok()) {
-      return ListenError(address, status);
-    }
+    if (Status status = listener->Start(); !status.ok()) return status;
   }
   return acceptor;
 }
@@ -245,6 +304,18 @@ Acceptor::~Acceptor() { Join(); }
 
 void Acceptor::SetBacklog(int backlog) {
   for (const auto& listener : listeners_) listener->SetBacklog(backlog);
+}
+
+std::vector<int> Acceptor::sockets() const {
+  std::vector<int> sockets;
+  for (const auto& listener : listeners_) sockets.push_back(listener->fd());
+  return sockets;
+}
+
+void Acceptor::LeaveSockets() {
+  // relaxed: only the number counts, nothing is read through it.
+  file_inode_.store(0, std::memory_order_relaxed);
+  for (const auto& listener : listeners_) listener->LeaveBacklog();
 }
 
 void Acceptor::Stop() {

@@ -67,6 +67,14 @@ class Acceptor {
   static Expected<std::unique_ptr<Acceptor>, Status> Listen(
       const Endpoint& address, const Options& options, OnAccept on_accept);
 
+  // Starts accepting on sockets that listen already, at least one, all on one
+  // address: those of a service manager, or of the process that served before.
+  // They are spread over the groups. Errors: one of them doesn't listen, is no
+  // stream socket, or has another address. Any thread; doesn't block.
+  static Expected<std::unique_ptr<Acceptor>, Status> Adopt(
+      std::vector<UniqueFd> sockets, const Options& options,
+      OnAccept on_accept);
+
   // Stops and joins if that was not done.
   ~Acceptor();
 
@@ -80,6 +88,14 @@ class Acceptor {
 
   // What is listened on, with the real port number.
   const Endpoint& local_endpoint() const noexcept { return local_; }
+
+  // The sockets that listen, which stay the acceptor's. Valid until Stop().
+  std::vector<int> sockets() const;
+
+  // Another process has the sockets, too: Stop() leaves the file of a Unix
+  // socket, and connections that wait, to that process. Any thread, before
+  // Stop(); doesn't block.
+  void LeaveSockets();
 
   // Begins to stop: the file of a Unix socket goes, connections that the kernel
   // has already completed are still accepted and handed out rather than reset,
@@ -98,6 +114,9 @@ class Acceptor {
  private:
   Acceptor(Endpoint local, std::vector<std::size_t> groups, OnAccept on_accept);
 
+  static Expected<std::unique_ptr<Acceptor>, Status> Run(
+      std::vector<UniqueFd> sockets, const Options& options,
+      OnAccept on_accept);
   void RememberSocketFile();
   void RemoveSocketFile();
 

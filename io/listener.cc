@@ -208,7 +208,9 @@ void Listener::RetryLater(int error) {
 void Listener::Finish() {
   if (retry_used_) fiber::CancelTimer(&retry_);  // [LI2]
   if (registered_) {
-    for (int i = 0; i < kMaxDrained; ++i) {
+    // relaxed: see LeaveBacklog.
+    const bool leaves = leaves_backlog_.load(std::memory_order_relaxed);
+    for (int i = 0; !leaves && i < kMaxDrained; ++i) {
       const Outcome outcome = AcceptOne();
       if (outcome == Outcome::kEmpty || outcome == Outcome::kExhausted) break;
     }

@@ -38,6 +38,12 @@ class Listener final : public Descriptor {
   // As Acceptor::SetBacklog().
   void SetBacklog(int backlog);
 
+  // As Acceptor::LeaveSockets().
+  void LeaveBacklog() {
+    // relaxed: Stop() comes later; its hand-over of the role publishes this.
+    leaves_backlog_.store(true, std::memory_order_relaxed);
+  }
+
   // Accepts what the kernel has completed, then closes the socket. After
   // Start(); any thread, any number of times; doesn't block.
   void Stop();
@@ -79,6 +85,7 @@ class Listener final : public Descriptor {
   bool retry_used_ = false;
   std::int64_t complain_at_ns_ = 0;
   std::atomic<std::uint64_t> accepted_{0};
+  std::atomic<bool> leaves_backlog_{false};
   fiber::Event finished_;
 };
 

@@ -34,6 +34,7 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/fd.h"
+#include "flare/io/socket_options.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/admin/admin_port.h"
 #include "flare/rpc/admin/inspect_pages.h"
@@ -134,15 +135,20 @@ void WarnOfFewDescriptors(const rpc::ServerState& state) {
 // What runs between Start() and Join().
 class Server::Running final : public rpc::RunningServer {
  public:
+  // Adopts `sockets`, if there are any, rather than listen on `address`.
   static Expected<std::unique_ptr<Running>> Start(
-      const Endpoint& address, const io::Acceptor::Options& options,
+      const Endpoint& address, std::vector<io::UniqueFd> sockets,
+      const io::Acceptor::Options& options,
       const RefPtr<rpc::ServerState>& state) {
     auto running = std::unique_ptr<Running>(new Running(state));
-    auto acceptor = io::Acceptor::Listen(
-        address, options,
-        [state](io::UniqueFd fd, const Endpoint& peer, std::size_t group) {
-          rpc::ServerConnection::Serve(state, std::move(fd), peer, group);
-        });
+    const auto serve = [state](io::UniqueFd fd, const Endpoint& peer,
+                               std::size_t group) {
+      rpc::ServerConnection::Serve(state, std::move(fd), peer, group);
+    };
+    auto acceptor =
+        sockets.empty()
+            ? io::Acceptor::Listen(address, options, serve)
+            : io::Acceptor::Adopt(std::move(sockets), options, serve);
     if (!acceptor) return acceptor.error();
     running->acceptor_ = *std::move(acceptor);
     running->StartSweeping();
@@ -156,6 +162,9 @@ class Server::Running final : public rpc::RunningServer {
   }
 
   const Endpoint& local_endpoint() const { return acceptor_->local_endpoint(); }
+
+  std::vector<int> sockets() const { return acceptor_->sockets(); }
+  void LeaveSockets() { acceptor_->LeaveSockets(); }
 
   // Once.
   void Stop() {
@@ -354,6 +363,26 @@ bool Server::ListenOn(const Endpoint& address, int backlog) {
   return true;
 }
 
+bool Server::AdoptSockets(std::vector<io::UniqueFd> sockets, int backlog) {
+  if (sockets.empty()) return Fail("no sockets were given to listen on");
+  const Endpoint address = io::GetLocalEndpoint(sockets.front().get());
+  if (address.empty()) {
+    return Fail("descriptor " + std::to_string(sockets.front().get()) +
+                ", which was given to listen on, is no socket with an address");
+  }
+  if (!ListenOn(address, backlog)) return false;
+  sockets_ = std::move(sockets);
+  return true;
+}
+
+std::vector<int> Server::ListeningSockets() const {
+  return running_ == nullptr ? std::vector<int>() : running_->sockets();
+}
+
+void Server::LeaveSockets() {
+  if (running_ != nullptr) running_->LeaveSockets();
+}
+
 // For log lines.
 void Server::NameByAddress(const Endpoint& address) {
   if (state_->options().service_name.empty()) {
@@ -402,7 +431,7 @@ bool Server::Start() {
   }
   const auto services = state_->methods.Services();
   for (const auto& listener : listeners_) listener->OnStart(services);
-  auto running = Running::Start(address_, options, state_);
+  auto running = Running::Start(address_, std::move(sockets_), options, state_);
   if (!running) {
     admin_.reset();
     return Fail(running.error().message());

@@ -32,6 +32,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/io/fd.h"
 #include "flare/io/tls_options.h"
 #include "flare/rpc/builtin_pages.h"
 #include "flare/rpc/http_handler.h"
@@ -274,6 +275,19 @@ class Server {
   // Once. Port 0: the system picks one, see endpoint().
   bool ListenOn(const Endpoint& address, int backlog = 1024);
 
+  // In place of ListenOn(): adopts stream sockets that listen already, all on
+  // one address, as a service manager or the process before this one hands them
+  // over (hand_over.h). Start() fails if they aren't such sockets. Once.
+  bool AdoptSockets(std::vector<io::UniqueFd> sockets, int backlog = 1024);
+
+  // The sockets that listen, which stay the server's. Between Start() and
+  // Stop().
+  std::vector<int> ListeningSockets() const;
+  // Another process has these sockets, too, and goes on with them: Stop()
+  // leaves connections that wait in the kernel, and the file of a Unix socket,
+  // to that process. After Start(), before Stop(); any thread; doesn't block.
+  void LeaveSockets();
+
   // Starts serving. False: with the first error of the above, or the address
   // can't be listened on; error() says it, and it was logged. Doesn't block,
   // except for a Unix socket: the thread, for 200 ms at most (io/acceptor.h).
@@ -333,6 +347,7 @@ class Server {
   std::shared_ptr<rpc::HttpSite> http_;
   std::vector<std::string> protocols_;
   Endpoint address_;
+  std::vector<io::UniqueFd> sockets_;  // To adopt; empty: none.
   int backlog_ = 0;
   std::vector<std::shared_ptr<Listener>> listeners_;
   bool stopped_ = false;

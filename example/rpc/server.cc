@@ -20,6 +20,7 @@
 #include "example/rpc/serving.h"
 #include "example/rpc/tls_server_flags.h"
 #include "flare/init/override_flag.h"
+#include "flare/rpc/hand_over.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/metrics.h"
@@ -30,6 +31,10 @@
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");
 DEFINE_int32(port, 5567, "Port to listen on; 0: one that is free.");
+DEFINE_string(hand_over, "",
+              "Path of a Unix socket: takes over from the server that was "
+              "started with the same path, if there is one, and hands over to "
+              "the next one (docs/hand_over.md). Empty: neither.");
 DEFINE_int32(fail_with, 0,
              "If not 0, every call fails with this code. Codes up to 1000 "
              "belong to the framework.");
@@ -164,8 +169,19 @@ int Entry(int argc, char** argv) {
     server.AddInterceptor(std::make_shared<IdleInterceptor>());
   }
   AddPages(&server);
-  server.ListenOn(*address);
-  return ServeUntilQuitSignal(&server, requests);
+  std::unique_ptr<flare::HandOver> hand_over;
+  if (FLAGS_hand_over.empty()) {
+    server.ListenOn(*address);
+  } else {
+    auto begun = flare::HandOver::Begin(FLAGS_hand_over, *address);
+    if (!begun) {
+      LOG(ERROR) << begun.error().message();
+      return 1;
+    }
+    hand_over = *std::move(begun);
+    hand_over->ListenOn(&server);
+  }
+  return ServeUntilQuitSignal(&server, requests, std::move(hand_over));
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "example/rpc/serving.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
+#include <memory>
 #include <stop_token>
 #include <string>
 
@@ -38,10 +42,19 @@ flare::Status DoWork(const Work& work) {
                            ToString(context->stop_cause()));
 }
 
-int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter) {
+int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter,
+                         std::unique_ptr<flare::HandOver> hand_over) {
   // From here on a signal ends this in good order, however early it comes.
   (void)flare::CheckForQuitSignal();
   if (!server->Start()) return 1;
+  if (hand_over != nullptr) {
+    const flare::Status ready =
+        hand_over->Ready([] { ::kill(::getpid(), SIGTERM); });
+    if (!ready.ok()) {
+      LOG(ERROR) << ready.message();
+      return 1;
+    }
+  }
 
   flare::fiber::Event quit;
   flare::Fiber waiter([&quit] {
@@ -58,6 +71,7 @@ int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter) {
   }
   waiter.join();
 
+  hand_over.reset();
   server->Stop();
   server->Join();
   LOG(INFO) << "Processed " << counter.Total() << " request(s) in total.";

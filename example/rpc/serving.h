@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "example/rpc/thread_slot.h"
@@ -15,6 +16,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
+#include "flare/rpc/hand_over.h"
 #include "flare/rpc/server.h"
 
 namespace example {
@@ -67,8 +69,10 @@ flare::Status WorkOn(const Request& request, const WorkSource& usual) {
 // Starts `server` and blocks the fiber until the process is told to quit,
 // logging "Processed N request(s) in 1 second." each second; then stops the
 // server gracefully and logs the total. Returns the program's exit status: 1
-// if the server could not be started (it has logged why).
-int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter);
+// if the server could not be started (it has logged why). With `hand_over`, on
+// which the server listens, a successor may take over meanwhile.
+int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter,
+                         std::unique_ptr<flare::HandOver> hand_over = nullptr);
 
 }  // namespace example
 

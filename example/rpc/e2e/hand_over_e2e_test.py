@@ -1,0 +1,242 @@
+#!/usr/bin/python3
+"""Servers that take over from one another with --hand_over."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+
+import harness
+import wire
+
+NOBODY = 65534
+
+
+class FreshCallers:
+  """Threads that make each request on a connection of its own, until told to
+  end, and once more if the connection ends without an answer: a server that
+  stops may not have seen the request. They collect other errors."""
+
+  def __init__(self, port, threads=2):
+    self.port = port
+    self.answered = 0
+    self.errors = []
+    self._ends = threading.Event()
+    self._threads = [
+        threading.Thread(target=self._run, daemon=True) for _ in range(threads)
+    ]
+    for thread in self._threads:
+      thread.start()
+
+  def _run(self):
+    while not self._ends.is_set():
+      try:
+        self._call()
+        self.answered += 1
+      except (http.client.RemoteDisconnected, ConnectionResetError):
+        continue
+      except (OSError, http.client.HTTPException, AssertionError) as error:
+        self.errors.append(repr(error))
+
+  def _call(self):
+    connection = http.client.HTTPConnection("127.0.0.1", self.port,
+                                            timeout=harness.PATIENCE_S)
+    try:
+      connection.request("POST", "/echo", b"hello")
+      reply = connection.getresponse()
+      assert (reply.status, reply.read()) == (200, b"hello"), reply.status
+    finally:
+      connection.close()
+
+  def end(self):
+    self._ends.set()
+    for thread in self._threads:
+      thread.join(harness.PATIENCE_S)
+
+
+class HandOver(harness.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.door = self.path("hand_over")
+
+  def start_first(self, *arguments):
+    server = self.start_server(f"--hand_over={self.door}",
+                               "--flare_concurrency_hint=2", *arguments)
+    # It offers its sockets a moment after it listens.
+    harness.wait_until(lambda: os.path.exists(self.door), self.door)
+    return server
+
+  def start_next(self, port, *arguments, **options):
+    server = self.start("server", "--logtostderr", f"--port={port}",
+                        f"--hand_over={self.door}",
+                        "--flare_concurrency_hint=2", *arguments, **options)
+    server.port = port
+    return server
+
+  def take_sockets(self):
+    """The connection to the server, and descriptors of its sockets."""
+    door = socket.socket(socket.AF_UNIX)
+    self.addCleanup(door.close)
+    door.settimeout(harness.PATIENCE_S)
+    door.connect(self.door)
+    what, sockets, _, _ = socket.recv_fds(door, 1, 16)
+    self.assertEqual(what, b"S")
+    for fd in sockets:
+      self.addCleanup(os.close, fd)
+    return door, sockets
+
+
+class UnderLoad(HandOver):
+
+  def test_no_call_fails(self):
+    first = self.start_first()
+    report = self.path("press.json")
+    press = self.start("press", f"--server_addr=grpc://127.0.0.1:{first.port}",
+                       "--max_pending=20", "--timeout=30000",
+                       "--flare_concurrency_hint=2", f"--json={report}")
+    callers = FreshCallers(first.port)
+    self.addCleanup(callers.end)
+    server = first
+    for _ in range(2):
+      server.wait_for(r"Processed [1-9]\d* request\(s\) in 1 second")
+      successor = self.start_next(first.port)
+      successor.wait_for("Has taken over")
+      self.assertEqual(server.wait(), 0, server)
+      server = successor
+    served = callers.answered
+    server.wait_for(r"Processed [1-9]\d* request\(s\) in 1 second")
+    harness.wait_until(lambda: callers.answered > served, "an answer")
+    callers.end()
+    self.assertEqual(callers.errors, [])
+    self.assertEqual(press.stop(signal.SIGINT), 0, press)
+    with open(report) as f:
+      figures = json.load(f)
+    self.assertEqual(figures["failures"], 0, press)
+    self.assertGreater(figures["requests"], 0)
+    self.assertEqual(server.stop(), 0, server)
+    self.assertFalse(os.path.exists(self.door))
+
+
+class Rollback(HandOver):
+
+  def test_successors_that_end_before_they_are_ready(self):
+    first = self.start_first()
+    door, _ = self.take_sockets()
+    door.close()
+    first.wait_for("ended before it was ready; this process goes on")
+    self.assertTrue(wire.echo_works(first.port))
+
+    # It gets the sockets, but can't have this address for its pages.
+    seen = len(first.log())
+    failing = self.start_next(
+        first.port, f"--flare_rpc_server_admin_address=127.0.0.1:{first.port}")
+    self.assertEqual(failing.wait(), 1, failing)
+    first.wait_for("ended before it was ready; this process goes on", seen)
+    self.assertTrue(wire.echo_works(first.port))
+
+    successor = self.start_next(first.port)
+    successor.wait_for("Has taken over")
+    self.assertEqual(first.wait(), 0, first)
+    self.assertTrue(wire.echo_works(first.port))
+
+  def test_another_address(self):
+    first = self.start_first()
+    other = self.start_next(harness.free_port())
+    self.assertEqual(other.wait(), 1, other)
+    self.assertRegex(other.log(), "a successor has to take the same address")
+    self.assertTrue(wire.echo_works(first.port))
+
+  def test_server_that_stops_before_the_successor_is_ready(self):
+    first = self.start_first()
+    door, sockets = self.take_sockets()
+    self.assertEqual(first.stop(), 0, first)
+    # In place of an answer. The successor has the sockets and goes on.
+    self.assertEqual(door.recv(1), b"")
+    self.assertFalse(os.path.exists(self.door))
+    self.assertTrue(harness.can_connect(first.port))
+    self.assertGreaterEqual(len(sockets), 2)
+
+  def test_server_that_was_killed(self):
+    first = self.start_first()
+    first.kill()
+    self.assertTrue(os.path.exists(self.door))
+    second = self.start_server(f"--hand_over={self.door}", port=first.port)
+    self.assertTrue(wire.echo_works(second.port))
+    self.assertNotIn("Has taken over", second.log())
+
+
+class Refusals(HandOver):
+
+  def test_file_that_is_no_socket(self):
+    with open(self.door, "w") as f:
+      f.write("precious")
+    server = self.start_next(harness.free_port())
+    self.assertEqual(server.wait(), 1, server)
+    self.assertRegex(server.log(),
+                     f"hand-over at {self.door}: .*a file that is no socket")
+    with open(self.door) as f:
+      self.assertEqual(f.read(), "precious")
+
+  def test_path_that_is_too_long(self):
+    self.door = self.path("x" * 200)
+    server = self.start_next(harness.free_port())
+    self.assertEqual(server.wait(), 1, server)
+    self.assertRegex(server.log(), "hand-over at .*xxx: ")
+
+  def test_process_that_gives_no_sockets(self):
+    with socket.socket(socket.AF_UNIX) as stranger:
+      stranger.bind(self.door)
+      stranger.listen()
+      server = self.start_next(harness.free_port())
+      connection, _ = stranger.accept()
+      connection.send(b"?")
+      self.assertEqual(server.wait(), 1, server)
+      connection.close()
+    self.assertRegex(server.log(), "gives no sockets")
+
+  def run_as_nobody(self, code, **options):
+    """A process of another user that runs `code`, with the path as `door`."""
+    if os.geteuid() != 0:
+      raise unittest.SkipTest("only root can start processes of another user")
+    os.chmod(self.folder, 0o777)
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import socket; door = {self.door!r}; {code}"],
+        user=NOBODY, group=NOBODY, extra_groups=[], cwd="/",
+        stdout=subprocess.PIPE, stdin=subprocess.PIPE,
+        preexec_fn=harness.die_with_parent, text=True, **options)
+    for pipe in (process.stdin, process.stdout):
+      self.addCleanup(pipe.close)
+    self.addCleanup(process.wait)
+    self.addCleanup(process.kill)
+    return process
+
+  def test_sockets_are_not_for_other_users(self):
+    first = self.start_first()
+    self.assertEqual(os.stat(self.door).st_mode & 0o777, 0o600)
+    os.chmod(self.door, 0o777)
+    thief = self.run_as_nobody(
+        "s = socket.socket(socket.AF_UNIX); s.connect(door); "
+        "print(socket.recv_fds(s, 1, 9)[:2])")
+    output, _ = thief.communicate(timeout=harness.PATIENCE_S)
+    self.assertEqual(output, "(b'', [])\n")
+    first.wait_for(f"refused: process {thief.pid} belongs to user {NOBODY}")
+    self.assertTrue(wire.echo_works(first.port))
+
+  def test_sockets_are_not_taken_from_other_users(self):
+    other = self.run_as_nobody(
+        "s = socket.socket(socket.AF_UNIX); s.bind(door); s.listen(); "
+        "print('listens', flush=True); input()")
+    self.assertEqual(other.stdout.readline(), "listens\n")
+    server = self.start_next(harness.free_port())
+    self.assertEqual(server.wait(), 1, server)
+    self.assertRegex(server.log(), f"belongs to user {NOBODY}")
+
+
+if __name__ == "__main__":
+  harness.main()
