@@ -1,6 +1,9 @@
 #include "example/proxy/config.h"
 
+#include <sys/socket.h>
+
 #include <cerrno>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -14,6 +17,8 @@
 #include "flare/base/string.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
+#include "flare/io/tls_context.h"
+#include "flare/io/tls_options.h"
 
 namespace example::proxy {
 namespace {
@@ -115,6 +120,110 @@ Status CheckTogether(const ConfigSource& source, const ProxyConfig& config) {
   return Status();
 }
 
+// --- TLS
+
+Status BadTls(const ProxyConfig& config, const std::string& field,
+              const std::string& what) {
+  const auto where = config.where.find(field);
+  return Status(EINVAL, (where == config.where.end() ? field : where->second) +
+                            ": " + what);
+}
+
+// Settings that would do nothing, since another one is missing.
+Status CheckUnusedTls(const ProxyConfig& config) {
+  const TlsConfig& files = config.tls_files;
+  if (files.certificates.empty()) {
+    const char* const unused = !files.client_ca.empty() ? "tls_client_ca"
+                               : !files.crl.empty()     ? "tls_crl"
+                                                        : nullptr;
+    if (unused != nullptr) {
+      return BadTls(config, unused,
+                    "it goes with tls_certificate and tls_key only");
+    }
+  }
+  if (files.to_upstreams || files.upstream == flare::TlsClientOptions()) {
+    return Status();
+  }
+  for (const auto& [field, where] : config.where) {
+    if (!field.starts_with("upstream_tls_")) continue;
+    return Status(EINVAL, where +
+                              ": it goes with upstream_tls only; write "
+                              "'upstream_tls: true', or give "
+                              "--upstream_tls");
+  }
+  return Status();
+}
+
+Status UseClientTls(ProxyConfig* config) {
+  const TlsConfig& files = config->tls_files;
+  if (files.certificates.size() != files.keys.size()) {
+    return BadTls(*config, files.keys.empty() ? "tls_certificate" : "tls_key",
+                  "tls_certificate and tls_key must name as many files");
+  }
+  if (files.certificates.empty()) return Status();
+  if (config->routes_by_host) {
+    return BadTls(*config, "tls_certificate",
+                  "sni_routes pass TLS through, and this ends it; give either");
+  }
+  if (!files.crl.empty() && files.client_ca.empty()) {
+    return BadTls(*config, "tls_crl", "it goes with tls_client_ca only");
+  }
+  flare::TlsServerOptions options{
+      .client_ca = files.client_ca,
+      .crl = files.crl,
+      .client_certificates = files.client_ca.empty()
+                                 ? flare::ClientCertificates::kIgnore
+                                 : flare::ClientCertificates::kRequire,
+      .min_version = files.min_version,
+      .handshake_timeout = files.handshake_timeout};
+  for (std::size_t i = 0; i != files.keys.size(); ++i) {
+    options.certificates.push_back({files.certificates[i], files.keys[i]});
+  }
+  auto context = flare::io::TlsServerContext::Create(options);
+  if (!context) {
+    return BadTls(*config, "tls_certificate", context.error().message());
+  }
+  config->tls = std::move(*context);
+  return Status();
+}
+
+Status UseUpstreamTls(ProxyConfig* config) {
+  const TlsConfig& files = config->tls_files;
+  if (!files.to_upstreams) return Status();
+  if (config->routes_by_host) {
+    return BadTls(*config, "upstream_tls",
+                  "sni_routes pass TLS through, and this would put it into "
+                  "TLS again; give either");
+  }
+  if (config->health_check.type == HealthCheckConfig::Type::kHttp) {
+    return BadTls(*config, "health_check.type",
+                  "http checks speak no TLS, which upstream_tls asks for; "
+                  "write tcp");
+  }
+  for (const UpstreamConfig& upstream : config->upstreams) {
+    if (upstream.address.family() != AF_UNIX ||
+        !files.upstream.server_name.empty() ||
+        files.upstream.insecure_skip_verify) {
+      continue;
+    }
+    return Status(EINVAL, upstream.where + ": '" + upstream.name +
+                              "' has no host that its certificate could be "
+                              "for; give upstream_tls_server_name");
+  }
+  auto context = flare::io::TlsClientContext::Get(files.upstream, "");
+  if (!context) {
+    return BadTls(*config, "upstream_tls", context.error().message());
+  }
+  config->upstream_tls = std::move(*context);
+  return Status();
+}
+
+Status UseTls(ProxyConfig* config) {
+  if (Status status = CheckUnusedTls(*config); !status.ok()) return status;
+  if (Status status = UseClientTls(config); !status.ok()) return status;
+  return UseUpstreamTls(config);
+}
+
 // On a plain thread.
 Expected<ProxyConfig> Load(const ConfigSource& source) {
   const auto settings = GatherSettings(source);
@@ -126,6 +235,7 @@ Expected<ProxyConfig> Load(const ConfigSource& source) {
   if (Status status = CheckTogether(source, config); !status.ok()) {
     return status;
   }
+  if (Status status = UseTls(&config); !status.ok()) return status;
   return config;
 }
 

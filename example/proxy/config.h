@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
+#include "flare/io/tls_context.h"
+#include "flare/io/tls_options.h"
 
 namespace example::proxy {
 
@@ -82,6 +85,22 @@ struct HealthCheckConfig {
   bool operator==(const HealthCheckConfig&) const = default;
 };
 
+// What was written about TLS, with the files' names.
+struct TlsConfig {
+  // Of clients. No certificate: they speak as upstreams do.
+  std::vector<std::string> certificates = {};
+  std::vector<std::string> keys = {};  // As many.
+  std::string client_ca = "";          // Not empty: clients must show one, too.
+  std::string crl = "";
+  flare::TlsVersion min_version = flare::TlsVersion::k1_2;
+  std::chrono::nanoseconds handshake_timeout = std::chrono::seconds(10);
+  // Of upstreams, if `to_upstreams`.
+  bool to_upstreams = false;
+  flare::TlsClientOptions upstream = {};
+
+  bool operator==(const TlsConfig&) const = default;
+};
+
 struct ProxyConfig {
   // At least one of each; no address is listed twice.
   std::vector<ListenerConfig> listeners;
@@ -132,6 +151,11 @@ struct ProxyConfig {
   // the source; one without is closed.
   bool accept_proxy_protocol = false;
   ProxyProtocol send_proxy_protocol = ProxyProtocol::kNone;
+
+  TlsConfig tls_files;
+  // Made of that. Null: clients, or upstreams, are spoken to in the clear.
+  std::shared_ptr<flare::io::TlsServerContext> tls = nullptr;
+  std::shared_ptr<flare::io::TlsClientContext> upstream_tls = nullptr;
 
   HealthCheckConfig health_check;
 

@@ -227,6 +227,17 @@ Status AddSniRoute(const PlacedText& value, ProxyConfig* config) {
       config);
 }
 
+// An element of a list of files.
+Status AddFile(const PlacedText& value, std::vector<std::string>* files) {
+  if (!value.text.empty()) files->push_back(value.text);
+  return Status();
+}
+
+Status SetText(std::string_view text, std::string* out) {
+  *out = text;
+  return Status();
+}
+
 Status SetAdmin(const PlacedText& value, ProxyConfig* config) {
   if (value.text.empty()) {
     config->admin = Endpoint();
@@ -323,6 +334,47 @@ constexpr Field kFields[] = {
                                        {"v2", ProxyProtocol::kV2}},
                                       &c->send_proxy_protocol);
     }>("send_proxy_protocol"),
+    {"tls_certificate", "tls_certificate", true,
+     [](const PlacedText& value, Config* c) {
+       return AddFile(value, &c->tls_files.certificates);
+     }},
+    {"tls_key", "tls_key", true,
+     [](const PlacedText& value, Config* c) {
+       return AddFile(value, &c->tls_files.keys);
+     }},
+    Single<[](Text text, Config* c) {
+      return SetText(text, &c->tls_files.client_ca);
+    }>("tls_client_ca"),
+    Single<[](Text text, Config* c) {
+      return SetText(text, &c->tls_files.crl);
+    }>("tls_crl"),
+    Single<[](Text text, Config* c) {
+      return SetChoice<flare::TlsVersion>(
+          text,
+          {{"1.2", flare::TlsVersion::k1_2}, {"1.3", flare::TlsVersion::k1_3}},
+          &c->tls_files.min_version);
+    }>("tls_min_version"),
+    Single<[](Text text, Config* c) {
+      return SetDuration(text, 1ms, 1h, &c->tls_files.handshake_timeout);
+    }>("tls_handshake_timeout"),
+    Single<[](Text text, Config* c) {
+      return SetBool(text, &c->tls_files.to_upstreams);
+    }>("upstream_tls"),
+    Single<[](Text text, Config* c) {
+      return SetText(text, &c->tls_files.upstream.ca);
+    }>("upstream_tls_ca"),
+    Single<[](Text text, Config* c) {
+      return SetText(text, &c->tls_files.upstream.certificate);
+    }>("upstream_tls_certificate"),
+    Single<[](Text text, Config* c) {
+      return SetText(text, &c->tls_files.upstream.key);
+    }>("upstream_tls_key"),
+    Single<[](Text text, Config* c) {
+      return SetText(text, &c->tls_files.upstream.server_name);
+    }>("upstream_tls_server_name"),
+    Single<[](Text text, Config* c) {
+      return SetBool(text, &c->tls_files.upstream.insecure_skip_verify);
+    }>("upstream_tls_insecure_skip_verify"),
     Single<[](Text text, Config* c) {
       return SetChoice<HealthType>(text,
                                    {{"none", HealthType::kNone},

@@ -57,6 +57,30 @@ DEFINE_bool(accept_proxy_protocol, false,
             "Clients begin with a PROXY header, v1 or v2.");
 DEFINE_string(send_proxy_protocol, "none",
               "Begin with a PROXY header: none, v1 or v2.");
+DEFINE_string(tls_certificate, "",
+              "Clients speak TLS, which ends here, with the certificate and "
+              "its chain from this PEM file. Several, separated by commas: "
+              "clients choose by the host that they name (SNI).");
+DEFINE_string(tls_key, "",
+              "The private key to --tls_certificate, in PEM. As many.");
+DEFINE_string(tls_client_ca, "",
+              "Clients must show a certificate that a root in this PEM file "
+              "vouches for.");
+DEFINE_string(tls_crl, "", "Revoked certificates of clients, as PEM CRLs.");
+DEFINE_string(tls_min_version, "1.2",
+              "The oldest TLS version of clients: 1.2 or 1.3.");
+DEFINE_string(tls_handshake_timeout, "10s", "For a client's TLS handshake.");
+DEFINE_bool(upstream_tls, false, "Speak TLS to upstreams, and verify them.");
+DEFINE_string(upstream_tls_ca, "",
+              "Roots that vouch for upstreams, in PEM; empty: the system's.");
+DEFINE_string(upstream_tls_certificate, "",
+              "What is shown to upstreams that ask for a certificate, in PEM.");
+DEFINE_string(upstream_tls_key, "", "Its private key, in PEM.");
+DEFINE_string(upstream_tls_server_name, "",
+              "The name that upstreams' certificates must be for; empty: the "
+              "host in --upstreams.");
+DEFINE_bool(upstream_tls_insecure_skip_verify, false,
+            "Take any certificate of an upstream, an attacker's, too.");
 DEFINE_string(health_check, "none",
               "How upstreams are checked: none, tcp (connect) or http (GET).");
 DEFINE_string(health_check_interval, "5s", "Between two checks.");

@@ -119,6 +119,19 @@ statistics_interval: 1h
 admin: 127.0.0.1:9090
 drain_deadline: 5s
 sni_routes: [a.example=127.0.0.1:1]
+# They go neither with routes nor without files: see e2e/tls_e2e_test.py.
+tls_certificate: []
+tls_key: []
+tls_client_ca: ""
+tls_crl: ""
+tls_min_version: 1.3
+tls_handshake_timeout: 2s
+upstream_tls: no
+upstream_tls_ca: ""
+upstream_tls_certificate: ""
+upstream_tls_key: ""
+upstream_tls_server_name: ""
+upstream_tls_insecure_skip_verify: no
 )");
   ASSERT_TRUE(config) << config.error();
   EXPECT_EQ(config->where.size(), Fields().size()) << "not all are above";
@@ -160,6 +173,10 @@ sni_routes: [a.example=127.0.0.1:1]
   EXPECT_EQ(config->statistics_interval, 1h);
   EXPECT_EQ(config->admin.port(), 9090);
   EXPECT_EQ(config->drain_deadline, 5s);
+  EXPECT_EQ(config->tls_files.min_version, flare::TlsVersion::k1_3);
+  EXPECT_EQ(config->tls_files.handshake_timeout, 2s);
+  EXPECT_EQ(config->tls, nullptr);
+  EXPECT_EQ(config->upstream_tls, nullptr);
   EXPECT_TRUE(config->where.at("admin").ends_with(":37: admin"));
 }
 
@@ -213,7 +230,11 @@ TEST(ConfigTest, MistakesInFiles) {
        "tcp_user_timeout, tcp_keepalive, tcp_keepalive_interval, "
        "max_connections, max_connections_per_upstream, "
        "backlog, high_watermark, low_watermark, copy_mode, "
-       "accept_proxy_protocol, send_proxy_protocol, health_check, access_log, "
+       "accept_proxy_protocol, send_proxy_protocol, tls_certificate, "
+       "tls_key, tls_client_ca, tls_crl, tls_min_version, "
+       "tls_handshake_timeout, upstream_tls, upstream_tls_ca, "
+       "upstream_tls_certificate, upstream_tls_key, upstream_tls_server_name, "
+       "upstream_tls_insecure_skip_verify, health_check, access_log, "
        "statistics_interval, admin and drain_deadline"},
       {"health_check:\n  type: tcp\n  every: 5s\n",
        "F:3: health_check.every: there is no such setting: 'every' is not "

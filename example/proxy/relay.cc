@@ -38,6 +38,9 @@ constexpr std::size_t kBudget = 256 << 10;
 // has come.
 constexpr int kSmallSplices = 4;
 
+// With TLS, what one write is given at most of bytes that have waited.
+constexpr std::size_t kTlsPieceSize = 64 << 10;
+
 // Where bytes are between a read and the write that follows it at once.
 char* Scratch() {
   alignas(64) thread_local std::array<char, kLargePieceSize> scratch;
@@ -57,6 +60,15 @@ Relay::Relay(int client_fd, int upstream_fd, const Options& options)
   }
   flows_[kClient].source = flows_[kUpstream].sink = client_fd;
   flows_[kUpstream].source = flows_[kClient].sink = upstream_fd;
+  flows_[kClient].source_tls = flows_[kUpstream].sink_tls = options_.client_tls;
+  flows_[kUpstream].source_tls = flows_[kClient].sink_tls =
+      options_.upstream_tls;
+  for (Flow& flow : flows_) {
+    if (flow.source_tls == nullptr && flow.sink_tls == nullptr) continue;
+    flow.may_splice = false;
+    // The handshake may have taken bytes behind it from the socket.
+    flow.readable = flow.source_tls != nullptr;
+  }
 }
 
 void Relay::SendFirst(Side side, std::string_view bytes) {
@@ -88,7 +100,13 @@ void Relay::Note(Side side, std::uint32_t events) {
   Flow& to = flows_[Other(side)];
   if ((events & (EPOLLIN | kEnd)) != 0) from.readable = true;
   if ((events & kEnd) != 0) from.hang_up = true;  // [RE2]
-  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) to.blocked = false;
+  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) {
+    to.blocked = false;
+    // The last of a handshake, or an answer to new keys, may wait.
+    if (to.sink_tls != nullptr && to.PendingSize() == 0 && !to.done) {
+      static_cast<void>(to.sink_tls->Send(nullptr, 0));
+    }
+  }
   if ((events & EPOLLERR) != 0) broken_ = true;
   // Whoever is still to be read from tells by that what is wrong with it.
   if ((events & EPOLLERR) != 0 && from.source_ended && !to.done) {
@@ -102,7 +120,8 @@ void Relay::Pump(Side from) {
   std::size_t passed = 0;
   for (;;) {
     if (flow.PendingSize() != 0 && !flow.blocked) SendPending(from);
-    if (flow.source_ended && !flow.done && flow.PendingSize() == 0) {
+    if (flow.source_ended && !flow.done && flow.PendingSize() == 0 &&
+        !(flow.sink_tls != nullptr && flow.blocked)) {
       PassEndOn(from);
     }
     if (!flow.CanRead() || passed >= kBudget) return;
@@ -119,20 +138,35 @@ std::size_t Relay::Receive(Side from) {
   const std::size_t size =
       std::min(flow.large_pieces ? kLargePieceSize : kPieceSize,
                options_.high_watermark - flow.pending.size());
-  const ssize_t n = ::recv(flow.source, Scratch(), size, 0);
+  const iovec piece{Scratch(), size};
+  const ssize_t n = flow.source_tls != nullptr
+                        ? flow.source_tls->Receive(&piece, 1)
+                        : ::recv(flow.source, Scratch(), size, 0);
   if (n <= 0) {
     if (n == 0) {
-      EndSource(from, 0);
+      EndOfInput(from);
     } else {
       SourceFailed(from);
     }
     return 0;
   }
   const auto received = static_cast<std::size_t>(n);
-  if (received < size && !flow.hang_up) flow.readable = false;  // [RE2]
+  if (received < size && !flow.hang_up &&
+      (flow.source_tls == nullptr || !flow.source_tls->HasMore())) {
+    flow.readable = false;  // [RE2]
+  }
   Deliver(from, std::string_view(Scratch(), received));
   if (!flow.done) ChooseMode(from, received, received == size);
   return received;
+}
+
+void Relay::EndOfInput(Side from) {
+  const Flow& flow = flows_[from];
+  // A peer that was told the end may go without a word.
+  const bool cut_short = flow.source_tls != nullptr &&
+                         flow.source_tls->cut_short() &&
+                         !flows_[Other(from)].done;
+  EndSource(from, cut_short ? EPROTO : 0);
 }
 
 // After a read of `size` bytes, and the write that followed it.
@@ -230,8 +264,14 @@ std::size_t Relay::SendNow(Side from, std::string_view bytes) {
   Flow& flow = flows_[from];
   std::size_t sent = 0;
   while (sent < bytes.size()) {
-    const ssize_t n = ::send(flow.sink, bytes.data() + sent,
-                             bytes.size() - sent, MSG_NOSIGNAL);
+    const std::string_view rest = bytes.substr(sent);
+    ssize_t n;
+    if (flow.sink_tls != nullptr) {
+      const iovec piece{const_cast<char*>(rest.data()), rest.size()};
+      n = flow.sink_tls->Send(&piece, 1);
+    } else {
+      n = ::send(flow.sink, rest.data(), rest.size(), MSG_NOSIGNAL);
+    }
     if (n >= 0) {
       sent += static_cast<std::size_t>(n);
     } else if (errno == EAGAIN) {
@@ -250,7 +290,12 @@ void Relay::SendPending(Side from) {
   Flow& flow = flows_[from];
   if (flow.pipe) return DrainPipe(from);
   while (!flow.pending.empty() && !flow.blocked) {
-    const std::string_view slice = flow.pending.FirstContiguous();
+    std::string_view slice = flow.pending.FirstContiguous();
+    // A record of TLS for each block would be many. And no less may be given
+    // than what a write before has begun with.
+    if (flow.sink_tls != nullptr && slice.size() < flow.pending.size()) {
+      slice = {Scratch(), flow.pending.CopyTo(Scratch(), kTlsPieceSize)};
+    }
     const std::size_t sent = SendNow(from, slice);
     if (flow.done) return;
     const std::size_t uncounted = std::min(sent, flow.uncounted);
@@ -281,12 +326,26 @@ void Relay::EndSource(Side from, int error) {
 
 void Relay::PassEndOn(Side from) {
   Flow& flow = flows_[from];
-  flow.done = true;
   if (flow.source_broke) {
     result_.reset_other = true;
-  } else {
+  } else if (flow.sink_tls == nullptr) {
     ::shutdown(flow.sink, SHUT_WR);
+  } else if (!SendTlsEnd(from)) {
+    return;
   }
+  flow.done = true;
+}
+
+// False: not yet, or it can't be sent.
+bool Relay::SendTlsEnd(Side from) {
+  Flow& flow = flows_[from];
+  if (flow.sink_tls->SendEnd() == 0) return true;
+  if (errno == EAGAIN) {
+    flow.blocked = true;  // [RE1]
+  } else {
+    BreakSink(from, errno);
+  }
+  return false;
 }
 
 // The side that `from` sends to has broken.

@@ -24,6 +24,11 @@
 // other side takes nothing the relay doesn't end: broken() tells, and GiveUp()
 // ends it.
 //
+// A side may speak TLS: its bytes then go through a flare::io::Transport, and
+// none are spliced. The end of its direction is close_notify. An end without
+// that, while the other direction goes on, may be an attacker's: the connection
+// counts as broken.
+//
 // A state machine and nothing else: no threads, no poller, no timers. Not
 // thread-safe; doesn't block or suspend.
 
@@ -38,6 +43,7 @@
 #include "example/proxy/config.h"
 #include "example/proxy/splice_pipe.h"
 #include "flare/base/buffer.h"
+#include "flare/io/transport.h"
 
 namespace example::proxy {
 
@@ -52,6 +58,10 @@ class Relay {
     // a pause, until they come in small pieces.
     CopyMode copy_mode = CopyMode::kAuto;
     std::size_t splice_after = 1 << 20;
+    // What a side speaks in place of plain TCP, after its handshake. They stay
+    // the caller's. Null: nothing.
+    flare::io::Transport* client_tls = nullptr;
+    flare::io::Transport* upstream_tls = nullptr;
   };
 
   enum class Outcome {
@@ -119,6 +129,8 @@ class Relay {
   struct Flow {
     int source = -1;
     int sink = -1;
+    flare::io::Transport* source_tls = nullptr;
+    flare::io::Transport* sink_tls = nullptr;
     bool readable = false;  // There may be something to read.
     // Its last edge may be behind us: only the end of input stops reading.
     bool hang_up = false;
@@ -148,6 +160,7 @@ class Relay {
   void Note(Side side, std::uint32_t events);
   void Pump(Side from);
   std::size_t Receive(Side from);
+  void EndOfInput(Side from);
   void Deliver(Side from, std::string_view bytes);
   std::size_t SendNow(Side from, std::string_view bytes);
   void SendPending(Side from);
@@ -159,6 +172,7 @@ class Relay {
   void DropPending(Side from);
   void EndSource(Side from, int error);
   void PassEndOn(Side from);
+  bool SendTlsEnd(Side from);
   void BreakSink(Side from, int error);
   void Blame(Side side, int error);
   bool IsBlamed(Side side) const;

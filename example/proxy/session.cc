@@ -176,6 +176,7 @@ void Session::Handle(std::uint32_t events) {
   if ((events & kCutAsked) != 0) return EndAs(SessionEnd::kCut, 0);
   if ((events & kStart) != 0) OnStart();
   if (phase_ == Phase::kHeader) ReadHeader();
+  if (phase_ == Phase::kHandshake) Handshake();
   if (phase_ == Phase::kHello) ReadHello();
   if (phase_ == Phase::kConnecting) OnClientWhileConnecting(events);
   if (phase_ == Phase::kConnecting) OnConnecting(events);
@@ -201,7 +202,7 @@ void Session::OnStart() {
   if (config.accept_proxy_protocol || config.routes_by_host) {
     SetDeadline(SaturatingAdd(NowNs(), config.connect_timeout.count()));
   }
-  if (!config.accept_proxy_protocol) Choose();
+  if (!config.accept_proxy_protocol) BeginHandshake();
 }
 
 void Session::SetDeadline(std::int64_t deadline_ns) {
@@ -217,6 +218,8 @@ void Session::OnTime() {
   switch (phase_) {
     case Phase::kHeader:
       return EndAs(SessionEnd::kBadHeader, ETIMEDOUT);
+    case Phase::kHandshake:
+      return EndAs(SessionEnd::kTlsFailed, ETIMEDOUT);
     case Phase::kHello:
       return EndAs(SessionEnd::kNoRoute, ETIMEDOUT);
     case Phase::kConnecting:
@@ -318,6 +321,20 @@ void Session::EndForWantOfMemory() {
   EndAs(SessionEnd::kNoMemory, ENOMEM);
 }
 
+// Those of connections that are closed in order, though before their ends. A
+// relay that has come to the ends has told them.
+void Session::SayTlsEnds() {
+  if (report_.end != SessionEnd::kIdle && report_.end != SessionEnd::kCut) {
+    return;
+  }
+  if (client_tls_ && relay_->pending_to(Relay::kClient) == 0) {
+    static_cast<void>(client_tls_->SendEnd());
+  }
+  if (upstream_tls_ && relay_->pending_to(Relay::kUpstream) == 0) {
+    static_cast<void>(upstream_tls_->SendEnd());
+  }
+}
+
 // The last run's last act.
 void Session::Finish() {
   if (timer_used_) flare::fiber::CancelTimer(&timer_);
@@ -331,8 +348,11 @@ void Session::Finish() {
     }
     if (relay_->pending_to(Relay::kClient) != 0)
       flare::io::SetResetOnClose(client_->fd());
+    SayTlsEnds();
     relay_.reset();
   }
+  upstream_tls_.reset();
+  client_tls_.reset();
   if (upstream_) upstream_->Close();
   upstream_.Reset();
   client_->Close();

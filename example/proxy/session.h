@@ -33,6 +33,7 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
+#include "flare/io/transport.h"
 
 namespace example::proxy {
 
@@ -88,7 +89,14 @@ class Session final : public flare::RefCounted<Session>,
   struct SessionTimer : flare::fiber::Timer {
     Session* session = nullptr;
   };
-  enum class Phase { kHeader, kHello, kConnecting, kRelaying, kOver };
+  enum class Phase {
+    kHeader,
+    kHandshake,  // TLS with the client.
+    kHello,
+    kConnecting,
+    kRelaying,
+    kOver
+  };
 
   Session(flare::io::UniqueFd fd, std::size_t home,
           std::shared_ptr<const ServingState> serving,
@@ -104,19 +112,24 @@ class Session final : public flare::RefCounted<Session>,
   void SetDeadline(std::int64_t deadline_ns);
 
   void ReadHeader();
+  void TakeHeader();
+  void BeginHandshake();
+  void Handshake();
   void Choose();
   void ReadHello();
   void ConnectToNext();
   bool BeginOrWait();
   int BeginConnecting();
   void OnConnecting(std::uint32_t events);
+  void BeginUpstreamHandshake();
+  void UpstreamHandshake();
   void OnConnectTime(std::int64_t now);
   void OnClientWhileConnecting(std::uint32_t events);
-  void ConnectFailed(int error);
-  void LeaveUpstream(int error);
+  void ConnectFailed(int error, const std::string& why = "");
+  void LeaveUpstream(int error, const std::string& why = "");
   void ReleaseUpstream();
   void OnConnected();
-  void SendHeader();
+  std::string HeaderForUpstream();
   void RunRelay(std::uint32_t events);
   void OnRelayTime(std::int64_t now);
   std::int64_t RelayPatienceNs() const;
@@ -124,6 +137,7 @@ class Session final : public flare::RefCounted<Session>,
   void AccountBytes();
   void EndRelay();
   void EndForWantOfMemory();
+  void SayTlsEnds();
   void EndAs(SessionEnd end, int error);
   void Finish();
 
@@ -151,6 +165,9 @@ class Session final : public flare::RefCounted<Session>,
   std::uint64_t accounted_to_client_ = 0;
   flare::RefPtr<Side> client_;
   flare::RefPtr<Side> upstream_;
+  // Null: plain.
+  std::unique_ptr<flare::io::Transport> client_tls_;
+  std::unique_ptr<flare::io::Transport> upstream_tls_;
   std::optional<Relay> relay_;
   const UpstreamSet* choices_;   // In serving_.
   std::string received_;         // Before there was a relay.

@@ -1,5 +1,5 @@
-// What a session does before bytes can pass: the client's PROXY header, and
-// connecting to one upstream after the other.
+// What a session does before bytes can pass: the client's PROXY header, TLS
+// with the client, and connecting to one upstream after the other.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,7 +17,10 @@
 #include "example/proxy/session.h"
 #include "example/proxy/session_side.h"
 #include "flare/base/clock.h"
+#include "flare/base/string.h"
 #include "flare/io/socket_options.h"
+#include "flare/io/tls_context.h"
+#include "flare/io/transport.h"
 #include "flare/rpc/log_throttle.h"
 #include "glog/logging.h"
 
@@ -27,6 +30,7 @@ namespace {
 using flare::NowNs;
 using flare::RefPtr;
 using flare::SaturatingAdd;
+using flare::io::Transport;
 
 // Before a Unix socket whose backlog is full is tried again.
 constexpr std::int64_t kFirstPauseNs = 5'000'000;
@@ -37,11 +41,28 @@ constexpr std::int64_t kEndedClientPatienceNs = 250'000'000;
 
 // A server that is down fails once per client, and there are many clients.
 flare::rpc::LogThrottle connect_log;
+flare::rpc::LogThrottle handshake_log;
 
-void LogConnectFailure(const Upstream& upstream, int error) {
+void LogHandshakeFailure(const flare::Endpoint& client,
+                         const std::string& why) {
+  if (const auto left_out = handshake_log.Admit()) {
+    LOG(WARNING) << "Client " << flare::OneLine(client.ToString())
+                 << " was turned away: " << why
+                 << flare::rpc::LogThrottle::NoteOthers(*left_out);
+  }
+}
+
+// The host that an upstream's certificate must be for. Empty: it has none.
+std::string HostOf(const Upstream& upstream) {
+  if (upstream.address().family() == AF_UNIX) return "";
+  return upstream.name().substr(0, upstream.name().find('@'));
+}
+
+void LogConnectFailure(const Upstream& upstream, int error,
+                       const std::string& why) {
   if (const auto left_out = connect_log.Admit()) {
     LOG(WARNING) << "Can't connect to upstream " << upstream.name() << ": "
-                 << std::system_category().message(error)
+                 << (why.empty() ? std::system_category().message(error) : why)
                  << flare::rpc::LogThrottle::Note(*left_out);
   }
 }
@@ -55,6 +76,8 @@ bool IsConnectedToItself(int fd, const flare::Endpoint& peer) {
 }  // namespace
 
 void Session::ReadHeader() {
+  // Behind the header is TLS, which reads the socket itself.
+  if (serving_->config->tls != nullptr) return TakeHeader();
   std::array<char, kMaxProxyHeader> bytes;
   for (;;) {
     // Never more than a header may have, so that this can't go on for long.
@@ -73,8 +96,52 @@ void Session::ReadHeader() {
       received_.erase(0, header.size);
       destination_ = std::move(header.destination);
       if (!header.source.empty()) report_.source = std::move(header.source);
-      return Choose();
+      return BeginHandshake();
     }
+  }
+}
+
+// Reads the header and nothing behind it.
+void Session::TakeHeader() {
+  std::array<char, kMaxProxyHeader> bytes;
+  const ssize_t n = ::recv(client_->fd(), bytes.data(), bytes.size(), MSG_PEEK);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n < 0) return EndAs(SessionEnd::kClientAborted, errno);
+  if (n == 0) return EndAs(SessionEnd::kBadHeader, 0);
+  const std::string_view begin(bytes.data(), static_cast<std::size_t>(n));
+  ParsedProxyHeader header = ParseProxyHeader(begin);
+  if (header.outcome == ParsedProxyHeader::Outcome::kMalformed) {
+    return EndAs(SessionEnd::kBadHeader, EPROTO);
+  }
+  if (header.outcome != ParsedProxyHeader::Outcome::kComplete) return;
+  if (::recv(client_->fd(), bytes.data(), header.size, 0) !=
+      static_cast<ssize_t>(header.size)) {
+    return EndAs(SessionEnd::kClientAborted, errno);
+  }
+  destination_ = std::move(header.destination);
+  if (!header.source.empty()) report_.source = std::move(header.source);
+  BeginHandshake();
+}
+
+void Session::BeginHandshake() {
+  const auto& tls = serving_->config->tls;
+  if (tls == nullptr) return Choose();
+  client_tls_ = tls->NewTransport();
+  if (client_tls_ == nullptr) return EndAs(SessionEnd::kOverLimit, 0);
+  client_tls_->Attach(client_->fd());
+  SetDeadline(SaturatingAdd(NowNs(), client_tls_->handshake_timeout_ns()));
+  phase_ = Phase::kHandshake;
+}
+
+void Session::Handshake() {
+  switch (client_tls_->Handshake()) {
+    case Transport::Progress::kDone:
+      return Choose();
+    case Transport::Progress::kWaiting:
+      return;
+    case Transport::Progress::kFailed:
+      LogHandshakeFailure(report_.client, client_tls_->failure().message());
+      return EndAs(SessionEnd::kTlsFailed, client_tls_->failure().code());
   }
 }
 
@@ -178,6 +245,8 @@ void Session::OnClientWhileConnecting(std::uint32_t events) {
                  flare::io::TakeSocketError(client_->fd()));
   }
   if ((client & (EPOLLRDHUP | EPOLLHUP)) == 0 || !received_.empty()) return;
+  // TLS may have read what came before.
+  if (client_tls_) return;
   char byte;
   if (::recv(client_->fd(), &byte, 1, MSG_PEEK) != 0) return;
   // A Unix socket that is closed; those of TCP don't tell that from an end of
@@ -190,6 +259,7 @@ void Session::OnClientWhileConnecting(std::uint32_t events) {
 
 void Session::OnConnecting(std::uint32_t events) {
   if (!upstream_ || UnpackEvents(events, kUpstreamShift) == 0) return;
+  if (upstream_tls_) return UpstreamHandshake();
   const int fd = upstream_->fd();
   if (const int error = flare::io::TakeSocketError(fd); error != 0) {
     return ConnectFailed(error);
@@ -198,7 +268,39 @@ void Session::OnConnecting(std::uint32_t events) {
   const flare::Endpoint peer = flare::io::GetRemoteEndpoint(fd);
   if (peer.empty()) return;
   if (IsConnectedToItself(fd, peer)) return ConnectFailed(ECONNREFUSED);
+  if (serving_->config->upstream_tls != nullptr) {
+    return BeginUpstreamHandshake();
+  }
   OnConnected();
+}
+
+// Within the time for connecting.
+void Session::BeginUpstreamHandshake() {
+  // In front of TLS, as other proxies do. A new socket has room for it.
+  const std::string header = HeaderForUpstream();
+  if (::send(upstream_->fd(), header.data(), header.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(header.size())) {
+    return ConnectFailed(errno);
+  }
+  const Upstream& upstream = *report_.upstream;
+  upstream_tls_ = serving_->config->upstream_tls->NewTransport(HostOf(upstream),
+                                                               upstream.name());
+  if (upstream_tls_ == nullptr) return ConnectFailed(ENOMEM);
+  upstream_tls_->Attach(upstream_->fd());
+  UpstreamHandshake();
+}
+
+void Session::UpstreamHandshake() {
+  switch (upstream_tls_->Handshake()) {
+    case Transport::Progress::kDone:
+      return OnConnected();
+    case Transport::Progress::kWaiting:
+      return;
+    case Transport::Progress::kFailed: {
+      const flare::Status failure = upstream_tls_->failure();
+      return ConnectFailed(failure.code(), failure.message());
+    }
+  }
 }
 
 // The time is over for connecting, or for waiting until there is room.
@@ -211,12 +313,13 @@ void Session::OnConnectTime(std::int64_t now) {
   if (!BeginOrWait()) ConnectToNext();
 }
 
-void Session::ConnectFailed(int error) {
-  LeaveUpstream(error);
+void Session::ConnectFailed(int error, const std::string& why) {
+  LeaveUpstream(error, why);
   ConnectToNext();
 }
 
-void Session::LeaveUpstream(int error) {
+void Session::LeaveUpstream(int error, const std::string& why) {
+  upstream_tls_.reset();
   if (upstream_) upstream_->Close();
   upstream_.Reset();
   connect_error_ = error;
@@ -224,7 +327,7 @@ void Session::LeaveUpstream(int error) {
     out_of_means_ = true;
   } else {
     const ProxyConfig& config = *serving_->config;
-    LogConnectFailure(*report_.upstream, error);
+    LogConnectFailure(*report_.upstream, error, why);
     registry_->CountConnectFailure();
     report_.upstream->ReportFailure(config.max_failures,
                                     config.failure_pause.count(), NowNs());
@@ -239,8 +342,10 @@ void Session::OnConnected() {
   relay_.emplace(client_->fd(), upstream_->fd(),
                  Relay::Options{.high_watermark = config.high_watermark,
                                 .low_watermark = config.low_watermark,
-                                .copy_mode = config.copy_mode});
-  SendHeader();
+                                .copy_mode = config.copy_mode,
+                                .client_tls = client_tls_.get(),
+                                .upstream_tls = upstream_tls_.get()});
+  if (!upstream_tls_) relay_->SendFirst(Relay::kUpstream, HeaderForUpstream());
   relay_->AddReceived(Relay::kClient, received_);
   phase_ = Phase::kRelaying;
   received_ = std::string();
@@ -250,16 +355,16 @@ void Session::OnConnected() {
   }
 }
 
-void Session::SendHeader() {
+// Empty: it wants none.
+std::string Session::HeaderForUpstream() {
   const ProxyProtocol version = serving_->config->send_proxy_protocol;
-  if (version == ProxyProtocol::kNone) return;
+  if (version == ProxyProtocol::kNone) return "";
   if (destination_.empty()) {
     destination_ = flare::io::GetLocalEndpoint(client_->fd());
   }
-  relay_->SendFirst(Relay::kUpstream,
-                    version == ProxyProtocol::kV1
-                        ? FormatProxyHeaderV1(report_.source, destination_)
-                        : FormatProxyHeaderV2(report_.source, destination_));
+  return version == ProxyProtocol::kV1
+             ? FormatProxyHeaderV1(report_.source, destination_)
+             : FormatProxyHeaderV2(report_.source, destination_);
 }
 
 void Session::ReleaseUpstream() {

@@ -35,6 +35,8 @@ std::string_view ToString(SessionEnd end) {
       return "bad-header";
     case SessionEnd::kNoRoute:
       return "no-route";
+    case SessionEnd::kTlsFailed:
+      return "tls-failed";
     case SessionEnd::kCut:
       return "cut";
     case SessionEnd::kNoMemory:

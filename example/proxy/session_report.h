@@ -23,6 +23,7 @@ enum class SessionEnd {
   kOverLimit,   // More than max_connections: closed at once.
   kBadHeader,   // accept_proxy_protocol, and it sent none.
   kNoRoute,     // sni_routes, and none was for it; or it didn't speak TLS.
+  kTlsFailed,   // The handshake with it did.
   kCut,         // By CutAll().
   kNoMemory,    // For what a side has sent, or for the session itself.
 };
