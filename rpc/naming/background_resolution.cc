@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
+#include <cstdint>
 #include <mutex>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -14,15 +16,21 @@
 namespace flare::rpc {
 namespace {
 
-// Of lists that don't change.
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+using PeerKey = std::tuple<std::string, std::string, std::uint32_t>;
 
-// In any order.
+std::vector<PeerKey> SortedKeys(const std::vector<Peer>& peers) {
+  std::vector<PeerKey> keys;
+  keys.reserve(peers.size());
+  for (const Peer& peer : peers) {
+    keys.emplace_back(peer.endpoint.ToString(), peer.host, peer.weight);
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+// In any order. A list may have thousands of servers.
 bool AreTheSame(const std::vector<Peer>& a, const std::vector<Peer>& b) {
-  return std::is_permutation(a.begin(), a.end(), b.begin(), b.end(),
-                             [](const Peer& x, const Peer& y) {
-                               return x == y && x.weight == y.weight;
-                             });
+  return a.size() == b.size() && SortedKeys(a) == SortedKeys(b);
 }
 
 }  // namespace
@@ -49,15 +57,14 @@ std::int64_t BackgroundResolution::IntervalNs() const {
 }
 
 void BackgroundResolution::RefreshAfter(std::int64_t ns) {
-  const std::int64_t now = NowNs();
   // relaxed: this only decides who refreshes, and when.
-  next_refresh_ns_.store(ns < kNever - now ? now + ns : kNever,
-                         std::memory_order_relaxed);
+  next_refresh_ns_.store(SaturatingAdd(NowNs(), ns), std::memory_order_relaxed);
 }
 
 void BackgroundResolution::Set(std::vector<Peer> peers) {
+  // Before lock_ is taken, for which calls wait. There is one Set() at a time.
+  if (AreTheSame(peers, Peers())) return;
   ScopedLock guard(lock_);
-  if (AreTheSame(peers, peers_)) return;
   peers_ = std::move(peers);
   // release: pairs with the acquire in Version [NR1].
   version_.fetch_add(1, std::memory_order_release);
@@ -74,8 +81,9 @@ void BackgroundResolution::RefreshIfDue() {
   const std::int64_t now = NowNs();
   // relaxed, both: this only decides who refreshes, and when.
   std::int64_t due = next_refresh_ns_.load(std::memory_order_relaxed);
-  if (now < due || !next_refresh_ns_.compare_exchange_strong(
-                       due, now + IntervalNs(), std::memory_order_relaxed)) {
+  if (now < due ||
+      !next_refresh_ns_.compare_exchange_strong(
+          due, SaturatingAdd(now, IntervalNs()), std::memory_order_relaxed)) {
     return;
   }
   if (!RefreshGate::Instance()->Enter()) return;

@@ -14,14 +14,21 @@
 #include <limits>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/base/string.h"
 #include "flare/io/resolver.h"
+#include "flare/rpc/log_throttle.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {
 
 constexpr std::uint16_t kDnsPort = 53;
+
+// Targets of one SRV answer, which may name thousands. Each one takes two
+// look-ups, one after the other.
+constexpr std::size_t kMostTargets = 64;
 
 flare::Status NotAQuestion(std::string_view text, const std::string& why) {
   return flare::Status(
@@ -45,8 +52,11 @@ std::optional<Endpoint> ReadNameServer(std::string_view text) {
 // One use of the C library's resolver.
 class Resolver {
  public:
-  explicit Resolver(const DnsQuestion& question)
-      : question_(question), ready_(::res_ninit(&state_) == 0) {
+  // No query begins after `deadline_ns`.
+  Resolver(const DnsQuestion& question, std::int64_t deadline_ns)
+      : question_(question),
+        deadline_ns_(deadline_ns),
+        ready_(::res_ninit(&state_) == 0) {
     if (!ready_ || !question.name_server) return;
     sockaddr_storage address;
     question.name_server->ToSockaddr(&address);
@@ -66,6 +76,11 @@ class Resolver {
     if (!ready_) {
       return flare::Status(EAGAIN, "the C library's resolver can't be set up");
     }
+    const std::int64_t left_ns = deadline_ns_ - NowNs();
+    if (left_ns <= 0) return TooLate(name);
+    // Seconds before a query is repeated.
+    state_.retrans = static_cast<int>(
+        std::clamp<std::int64_t>(left_ns / kNsPerSecond, 1, state_.retrans));
     const int length =
         ::res_nsearch(&state_, name.c_str(), ns_c_in, type, answer_.data(),
                       static_cast<int>(answer_.size()));
@@ -102,6 +117,12 @@ class Resolver {
         EBADMSG, "the answer of DNS for \"" + name + "\" can't be read");
   }
 
+  static flare::Status TooLate(const std::string& name) {
+    return flare::Status(
+        EAGAIN,
+        "DNS was too slow: there was no time left to look \"" + name + "\" up");
+  }
+
   flare::Status Failure(const std::string& name) const {
     const std::string failed = "DNS has no answer for \"" + name + "\": ";
     switch (state_.res_h_errno) {
@@ -119,6 +140,7 @@ class Resolver {
   }
 
   const DnsQuestion& question_;
+  const std::int64_t deadline_ns_;
   struct __res_state state_ = {};
   const bool ready_;
   std::uint32_t seconds_ = std::numeric_limits<std::uint32_t>::max();
@@ -212,6 +234,25 @@ bool AddService(const ns_rr& record, const ns_msg& message,
   return true;
 }
 
+// Leaves the services that are to be used first, and not too many.
+void KeepFirst(const std::string& name, std::vector<ServiceRecord>* services) {
+  std::uint16_t first = services->front().priority;
+  for (const auto& service : *services) {
+    first = std::min(first, service.priority);
+  }
+  std::erase_if(*services, [&](const ServiceRecord& service) {
+    return service.priority != first;
+  });
+  if (services->size() <= kMostTargets) return;
+  static LogThrottle throttle;
+  if (const auto left_out = throttle.Admit()) {
+    LOG(WARNING) << "DNS names " << services->size() << " servers for \""
+                 << name << "\"; the first " << kMostTargets << " are used"
+                 << LogThrottle::Note(*left_out);
+  }
+  services->resize(kMostTargets);
+}
+
 flare::Status AddServices(Resolver* resolver, const std::string& name,
                           std::vector<Peer>* peers) {
   std::vector<ServiceRecord> services;
@@ -228,12 +269,8 @@ flare::Status AddServices(Resolver* resolver, const std::string& name,
     return flare::Status(ENODATA,
                          "DNS says that there is no service \"" + name + '"');
   }
-  std::uint16_t first = services.front().priority;
+  KeepFirst(name, &services);
   for (const auto& service : services) {
-    first = std::min(first, service.priority);
-  }
-  for (const auto& service : services) {
-    if (service.priority != first) continue;
     // A weight of 0 means a small share, not none.
     flare::Status added =
         AddHost(resolver, service.target, service.port,
@@ -283,8 +320,9 @@ Expected<DnsQuestion, flare::Status> ReadDnsQuestion(std::string_view text) {
   return question;
 }
 
-Expected<DnsAnswer, flare::Status> AskDns(const DnsQuestion& question) {
-  Resolver resolver(question);
+Expected<DnsAnswer, flare::Status> AskDns(const DnsQuestion& question,
+                                          std::chrono::nanoseconds limit) {
+  Resolver resolver(question, SaturatingAdd(NowNs(), ToNs(limit)));
   DnsAnswer answer;
   const flare::Status added =
       question.port ? AddHost(&resolver, question.name, *question.port,

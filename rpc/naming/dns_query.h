@@ -39,10 +39,13 @@ struct DnsAnswer {
 };
 
 // All addresses, IPv4 and IPv6; with SRV records those of the targets that are
-// to be used first, with their weights. At least one. Blocks the thread for as
-// long as name servers take, half a minute if they don't answer; needs more
-// stack than a fiber has. Errors: no such name, no answer; the text has both.
-Expected<DnsAnswer, flare::Status> AskDns(const DnsQuestion& question);
+// to be used first, 64 at most, with their weights. At least one. Blocks the
+// thread for as long as name servers take; no query begins after `limit`, and
+// the last one takes half a minute if they don't answer. Needs more stack than
+// a fiber has. Errors: no such name, no answer; the text has both.
+Expected<DnsAnswer, flare::Status> AskDns(
+    const DnsQuestion& question,
+    std::chrono::nanoseconds limit = std::chrono::seconds(30));
 
 }  // namespace flare::rpc
 

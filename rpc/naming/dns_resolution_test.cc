@@ -305,6 +305,31 @@ TEST_F(DnsResolutionTest, ServiceRecordsHavePortsWeightsAndPriorities) {
             std::string::npos);
 }
 
+// An answer has room for thousands.
+TEST_F(DnsResolutionTest, UsesTheFirst64TargetsOfAService) {
+  std::vector<Record> services;
+  for (int port = 1; port <= 100; ++port) {
+    services.push_back(Srv(0, 0, port, "a.test"));
+  }
+  dns_.Set("_many._tcp.test", services);
+  dns_.Set("a.test", {A("127.0.0.1")});
+  const auto answer = Ask("_many._tcp.test");
+  ASSERT_TRUE(answer) << answer.error().message();
+  ASSERT_EQ(answer->peers.size(), 64u);
+  EXPECT_EQ(answer->peers[63].endpoint.port(), 64);
+}
+
+TEST_F(DnsResolutionTest, NoQueryBeginsAfterTheLimit) {
+  dns_.Set("a.test", {A("127.0.0.1")});
+  const DnsQuestion question = *ReadDnsQuestion(dns_("a.test:1"));
+  EXPECT_TRUE(AskDns(question, std::chrono::nanoseconds::max()));
+  const auto answer = AskDns(question, 0ns);
+  ASSERT_FALSE(answer);
+  EXPECT_NE(answer.error().message().find("DNS was too slow"),
+            std::string::npos)
+      << answer.error().message();
+}
+
 TEST_F(DnsResolutionTest, LivesAsLongAsTheShortestRecord) {
   dns_.Set("a.test", {A("127.0.0.1", 300), A("127.0.0.2", 20)});
   EXPECT_EQ(Ask("a.test:1")->time_to_live, 20s);
