@@ -1,12 +1,28 @@
 #include "flare/rpc/client/composite_call.h"
 
+#include <exception>
+#include <new>
+#include <string>
 #include <typeinfo>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/describe_exception.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
+
+flare::Status StatusOfException(const char* where) {
+  const std::exception_ptr exception = std::current_exception();
+  if (exception == nullptr) throw;  // No exception of C++.
+  try {
+    return flare::Status(STATUS_FAILED, std::string("an exception left ") +
+                                            where + ": " +
+                                            DescribeException(exception));
+  } catch (const std::bad_alloc&) {
+    return flare::Status(STATUS_FAILED);
+  }
+}
 
 CompositeCall::CompositeCall(google::protobuf::RpcController* controller) {
   if (controller != nullptr) {
@@ -47,6 +63,14 @@ void CompositeCall::Prepare(RpcClientController* part) const {
   if (key == nullptr) return;
   part->ForBytes().balancing_key = *key;
   part->ForBytes().has_balancing_key = true;
+}
+
+void CompositeCall::FailPart(RpcClientController* part,
+                             const flare::Status& why) {
+  try {
+    part->SetFailed(why.code(), why.message());
+  } catch (const std::bad_alloc&) {  // It has the code, without a text.
+  }
 }
 
 void CompositeCall::Begin(CancelTarget* target) {

@@ -27,6 +27,10 @@
 
 namespace flare::rpc {
 
+// In a `catch (...)`: the failure of a call whose own code, `where`, has
+// thrown. Lets pthread_exit() go on. Without memory the status has no text.
+flare::Status StatusOfException(const char* where);
+
 class CompositeCall {
  public:
   // `controller` must live until End().
@@ -41,6 +45,8 @@ class CompositeCall {
   // Gives a part what the caller has asked for: deadline, metadata, attachment
   // and so on. A deadline that is a span began with this.
   void Prepare(RpcClientController* part) const;
+  // The outcome of a part that couldn't be started. Doesn't throw.
+  static void FailPart(RpcClientController* part, const flare::Status& why);
   // The caller's deadline; nullopt if it has named none.
   std::optional<std::int64_t> deadline_ns() const { return deadline_ns_; }
 

@@ -8,10 +8,11 @@
 #include "flare/rpc/client/hedged_call.h"
 
 #include <string_view>
-#include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/client/route.h"
 #include "flare/rpc/policy/retry_budget.h"
 
 namespace flare::rpc {
@@ -25,7 +26,15 @@ HedgedCall::HedgedCall(MethodPolicy* policy,
       deadline_ns_(deadline_ns),
       began_ns_(NowNs()),
       call_(arguments.controller),
-      peer_(arguments.after) {}
+      peer_(arguments.after) {
+  fiber::ExecutionContext* const context = fiber::ExecutionContext::Current();
+  const auto* const controller =
+      static_cast<RpcClientController*>(arguments.controller);
+  if (context != nullptr && controller->GetInheritsContext() &&
+      arguments.route->settings().inherits_context) {
+    stop_ = context->stop_token();
+  }
+}
 
 void HedgedCall::Run() {
   call_.Begin(this);
@@ -34,7 +43,14 @@ void HedgedCall::Run() {
   for (;;) {
     const bool more = MayBegin();
     if (under_way_ == 0 && !more) break;
-    Attempt* const ended = AwaitEnd(more ? next_ns_ : kNoDeadline);
+    // Attempts that are under way end by themselves when the context is
+    // stopped. One that begins then ends at once, and says so.
+    const bool stopped = stop_.stop_requested();
+    if (stopped && under_way_ == 0) {
+      Begin();
+      continue;
+    }
+    Attempt* const ended = AwaitEnd(more && !stopped ? next_ns_ : kNoDeadline);
     if (ended != nullptr) {
       last = ended;
       if (IsLast(*ended)) break;
@@ -57,23 +73,40 @@ bool HedgedCall::MayBegin() {
          next_ns_ < deadline_ns_ && IsClientSideOpen() && !IsCancelled();
 }
 
+// An attempt that can't be started, as there is no memory for it, has failed.
 void HedgedCall::Begin() {
-  Attempt* attempt;
-  bool cancelled;
-  {
-    ScopedLock guard(lock_);
-    attempt = &attempts_.emplace_back();
-    cancelled = cancelled_;
+  Attempt* attempt = nullptr;
+  try {
+    attempt = AddAttempt();
+    ++under_way_;
+    Start(attempt);
+  } catch (...) {
+    const flare::Status why = StatusOfException("the start of an attempt");
+    if (attempt == nullptr) {
+      no_more_ = true;
+      if (begun_ == 0) refusal_ = why;
+      return;
+    }
+    CompositeCall::FailPart(&attempt->controller, why);
+    attempt->Run();
   }
+}
+
+HedgedCall::Attempt* HedgedCall::AddAttempt() {
+  ScopedLock guard(lock_);
+  Attempt* const attempt = &attempts_.emplace_back();
   attempt->owner = this;
+  ++begun_;
+  return attempt;
+}
+
+void HedgedCall::Start(Attempt* attempt) {
+  next_ns_ = SaturatingAdd(NowNs(), policy_->HedgingDelayNs());
   if (arguments_.response != nullptr) {
     attempt->response.reset(arguments_.response->New());
   }
   call_.Prepare(&attempt->controller);
-  if (cancelled) attempt->controller.StartCancel();
-  next_ns_ = SaturatingAdd(NowNs(), policy_->HedgingDelayNs());
-  ++begun_;
-  ++under_way_;
+  if (IsCancelled()) attempt->controller.StartCancel();
   ClientCall::Arguments own = arguments_;
   own.controller = &attempt->controller;
   own.response = attempt->response.get();
@@ -85,22 +118,25 @@ void HedgedCall::Begin() {
 
 void HedgedCall::Attempt::Run() {
   ScopedLock guard(owner->lock_);  // [HG1]
-  owner->ended_.push_back(this);
+  (owner->last_ended_ == nullptr ? owner->first_ended_
+                                 : owner->last_ended_->next_ended) = this;
+  owner->last_ended_ = this;
   owner->news_.release();
 }
 
 // An attempt that has ended; null: there is none by then, or the call was
-// cancelled.
+// cancelled, or its context is stopped.
 HedgedCall::Attempt* HedgedCall::AwaitEnd(std::int64_t until_ns) {
   if (until_ns == kNoDeadline) {
     news_.acquire();
-  } else if (!news_.try_acquire_until(ToTimePoint(until_ns))) {
+  } else if (!news_.try_acquire_until(stop_, ToTimePoint(until_ns))) {
     return nullptr;
   }
   ScopedLock guard(lock_);  // [HG1]
-  if (ended_.empty()) return nullptr;
-  Attempt* const ended = ended_.front();
-  ended_.pop_front();
+  if (first_ended_ == nullptr) return nullptr;
+  Attempt* const ended = first_ended_;
+  first_ended_ = ended->next_ended;
+  if (first_ended_ == nullptr) last_ended_ = nullptr;
   --under_way_;
   return ended;
 }
@@ -133,14 +169,14 @@ bool HedgedCall::IsCancelled() {
 
 // Those that have ended don't mind.
 void HedgedCall::CancelAttempts() {
-  std::vector<RpcClientController*> controllers;
-  {
-    ScopedLock guard(lock_);
-    for (Attempt& attempt : attempts_) {
-      controllers.push_back(&attempt.controller);
+  for (std::size_t i = 0;; ++i) {
+    RpcClientController* controller;
+    {
+      ScopedLock guard(lock_);
+      if (i == attempts_.size()) return;
+      controller = &attempts_[i].controller;
     }
-  }
-  for (RpcClientController* const controller : controllers) {
+    // Outside of the lock: it stays where it is until the end of the call.
     controller->StartCancel();
   }
 }
@@ -154,13 +190,17 @@ void HedgedCall::Cancel() {
   CancelAttempts();
 }
 
-// `attempt` is null if the call was cancelled before any has ended.
+// `attempt` is null if the call was cancelled before any has ended, or if none
+// could be made.
 void HedgedCall::TakeOutcome(Attempt* attempt) {
-  if (attempt == nullptr || (attempt->controller.Failed() && IsCancelled())) {
+  if (attempt == nullptr && !refusal_.ok() && !IsCancelled()) {
+    call_.Fail(refusal_.code(), refusal_.message());
+  } else if (attempt == nullptr ||
+             (attempt->controller.Failed() && IsCancelled())) {
     call_.FailAsCancelled();
   } else {
     call_.TakeOutcome(&attempt->controller);
-    if (arguments_.response != nullptr) {
+    if (attempt->response != nullptr) {
       arguments_.response->GetReflection()->Swap(arguments_.response,
                                                  attempt->response.get());
     }

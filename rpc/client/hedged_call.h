@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <stop_token>
 
 #include "flare/base/spinlock.h"
+#include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/semaphore.h"
 #include "flare/rpc/cancel_target.h"
@@ -37,9 +39,12 @@ class HedgedCall final : private CancelTarget {
     HedgedCall* owner = nullptr;
     RpcClientController controller;
     std::unique_ptr<google::protobuf::Message> response;
+    Attempt* next_ended = nullptr;
   };
 
   void Begin();
+  Attempt* AddAttempt();
+  void Start(Attempt* attempt);
   [[nodiscard]] bool MayBegin();
   Attempt* AwaitEnd(std::int64_t until_ns);
   [[nodiscard]] bool IsLast(const Attempt& ended);
@@ -54,16 +59,21 @@ class HedgedCall final : private CancelTarget {
   const std::int64_t deadline_ns_;
   const std::int64_t began_ns_;
   CompositeCall call_;
+  // That of the context in which the call is made, if it counts.
+  std::stop_token stop_;
   std::uint32_t peer_;         // Of the last attempt.
   std::size_t begun_ = 0;      // Attempts, ...
   std::size_t under_way_ = 0;  // ... and those of them whose end wasn't seen.
   std::int64_t next_ns_ = 0;   // When another attempt is due.
   bool no_more_ = false;       // No further attempt may begin.
+  flare::Status refusal_;      // No attempt could be made.
   fiber::Semaphore news_{0};   // An end, or a cancellation.
 
   Spinlock lock_;
   std::deque<Attempt> attempts_ FLARE_GUARDED_BY(lock_);
-  std::deque<Attempt*> ended_ FLARE_GUARDED_BY(lock_);
+  // Those that have ended, and weren't seen: linked, as that takes no memory.
+  Attempt* first_ended_ FLARE_GUARDED_BY(lock_) = nullptr;
+  Attempt* last_ended_ FLARE_GUARDED_BY(lock_) = nullptr;
   bool cancelled_ FLARE_GUARDED_BY(lock_) = false;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/policy/call_policies.h"
 #include "flare/rpc/policy/retry_budget.h"
@@ -409,6 +410,23 @@ TEST_F(HedgedCallTest, OtherFailuresEndTheCall) {
   TestedCall never;
   EXPECT_EQ(never.Start(&channel)->Await(), STATUS_OVERLOADED);
   EXPECT_EQ(calls_, 1);
+}
+
+// No attempt is under way that would hear of it.
+TEST_F(HedgedCallTest, TheStopOfItsContextEndsAPause) {
+  StartServers(1);
+  service(0).on_call = FailsAtFirst(9, STATUS_OVERLOADED, "100000");
+  RpcChannel channel(uri(0), With({.hedging = After(seconds(15))}));
+  const auto context = fiber::ExecutionContext::Create();
+  TestedCall call;
+  call.controller.SetTimeout(seconds(200));
+  context->Execute([&] { call.Start(&channel); });
+  while (calls_ != 1) std::this_thread::yield();
+  context->RequestStop(fiber::StopCause::kCallerGone);
+  EXPECT_EQ(call.Await(), STATUS_FAILED);
+  EXPECT_TRUE(call.controller.IsCanceled());
+  EXPECT_EQ(calls_, 1);
+  EXPECT_LT(call.controller.GetElapsedTime(), seconds(50));
 }
 
 TEST_F(HedgedCallTest, OnlyMethodsThatMayRunTwice) {

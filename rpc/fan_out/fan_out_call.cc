@@ -6,25 +6,13 @@
 #include "flare/rpc/fan_out/fan_out_call.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
-#include "flare/base/describe_exception.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
 namespace {
-
-// In a `catch (...)`. What ends a thread (pthread_exit) comes by, too, and is
-// let go on.
-flare::Status StatusOfException(const char* where) {
-  const std::exception_ptr exception = std::current_exception();
-  if (exception == nullptr) throw;  // No exception of C++.
-  return flare::Status(STATUS_FAILED, std::string("an exception left ") +
-                                          where + ": " +
-                                          DescribeException(exception));
-}
 
 flare::Status MergeReply(const FanOutMerger& merge, const FanOutReply& reply,
                          google::protobuf::Message* response) {
@@ -115,10 +103,17 @@ void FanOutCall::SetLimits() {
 
 void FanOutCall::Start(const google::protobuf::Message& request) {
   for (const std::unique_ptr<PartCall>& part : parts_) {
-    settings_->channels[part->part.channel]->CallMethod(
-        arguments_.method, &part->controller,
-        part->part.own != nullptr ? part->part.own.get() : &request,
-        part->response.get(), part.get());
+    try {
+      settings_->channels[part->part.channel]->CallMethod(
+          arguments_.method, &part->controller,
+          part->part.own != nullptr ? part->part.own.get() : &request,
+          part->response.get(), part.get());
+    } catch (...) {
+      // There was no memory for it, say. Others are under way.
+      CompositeCall::FailPart(&part->controller,
+                              StatusOfException("the start of a call"));
+      part->Run();
+    }
   }
 }
 

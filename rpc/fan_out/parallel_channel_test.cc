@@ -72,6 +72,25 @@ TEST_F(ParallelChannelTest, BlocksWithoutDone) {
   OnFiber(call);
 }
 
+// Others of the call are under way by then.
+TEST_F(ParallelChannelTest, APartThatThrowsHasFailed) {
+  StartServers(1);
+  std::vector<std::shared_ptr<google::protobuf::RpcChannel>> channels;
+  channels.push_back(std::make_shared<RpcChannel>(uri(0)));
+  channels.push_back(std::make_shared<ThrowingChannel>());
+  ParallelChannel all(channels);
+  AnyChannelCall call;
+  EXPECT_EQ(call.StartOn(&all)->Await(), STATUS_FAILED);
+  EXPECT_NE(call.controller.ErrorText().find(
+                "an exception left the start of a call: std::runtime_error: "
+                "no start"),
+            std::string::npos)
+      << call.controller.ErrorText();
+  ParallelChannel one(channels, {.needed = 1});
+  AnyChannelCall other;
+  EXPECT_EQ(other.StartOn(&one)->Await(), STATUS_SUCCESS);
+}
+
 TEST_F(ParallelChannelTest, MergesAsProtobufDoesByDefault) {
   StartServers(2);
   service(0).on_call = [](TestCall call) {

@@ -80,8 +80,7 @@ class SelectiveCall final : private google::protobuf::Closure,
   // Frees the call, at its end.
   void Start() {
     const bool blocks = done_ == nullptr;
-    if (refusal_.ok()) {
-      BeginAttempt();
+    if (refusal_.ok() && BeginAttempt()) {
       if (!blocks) return;
       ended_.Wait();
     } else if (!blocks) {  // `done` is never run from CallMethod.
@@ -122,8 +121,18 @@ class SelectiveCall final : private google::protobuf::Closure,
     return channels_->channels[order_[attempt_]];
   }
 
-  // When this returns the call may have ended, and be gone.
-  void BeginAttempt() {
+  // True: the call may have ended, and be gone. False: there is a refusal_.
+  bool BeginAttempt() {
+    try {
+      StartAttempt();
+      return true;
+    } catch (...) {
+      refusal_ = rpc::StatusOfException("the start of a call");
+      return false;
+    }
+  }
+
+  void StartAttempt() {
     RpcClientController* controller;
     bool cancelled;
     {
@@ -149,12 +158,22 @@ class SelectiveCall final : private google::protobuf::Closure,
     current().down_until_ns.store(
         rpc::WasNotRun(code) ? NowNs() + kLeftAloneNs : 0,
         std::memory_order_relaxed);
-    if (TriesAnother(code)) {
+    if (AsksForAnother(code)) {
       ++attempt_;
       response_->Clear();
-      return BeginAttempt();
+      if (BeginAttempt()) return;
     }
     done_ == nullptr ? ended_.Set() : Finish();
+  }
+
+  // False also if the user's code throws: the call fails with that.
+  bool AsksForAnother(int code) {
+    try {
+      return TriesAnother(code);
+    } catch (...) {
+      refusal_ = rpc::StatusOfException("try_another");
+      return false;
+    }
   }
 
   bool TriesAnother(int code) {
@@ -201,7 +220,7 @@ class SelectiveCall final : private google::protobuf::Closure,
   const std::shared_ptr<SelectiveChannels> channels_;
   const google::protobuf::MethodDescriptor* const method_;
   rpc::CompositeCall call_;
-  Status refusal_;  // Nothing was called.
+  Status refusal_;  // Nothing was called, or something has thrown.
   std::unique_ptr<google::protobuf::Message> own_request_;
   const google::protobuf::Message* request_;
   google::protobuf::Message* const response_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +105,37 @@ TEST_F(SelectiveChannelTest, AnswersAreFinal) {
   AnyChannelCall repeated;
   EXPECT_EQ(repeated.StartOn(other.get())->Await(), STATUS_SUCCESS);
   EXPECT_EQ(repeated.controller.ErrorText(), "");
+}
+
+TEST_F(SelectiveChannelTest, CodeThatThrowsFailsTheCall) {
+  StartServers(2);
+  service(0).on_call = FailsWith(STATUS_OVERLOADED);
+  const auto channel = Open(
+      {uri(0), uri(1)},
+      {.in_order = true,
+       .try_another = [](const google::protobuf::MethodDescriptor&,
+                         int) -> bool { throw std::runtime_error("oops"); }});
+  AnyChannelCall call;
+  EXPECT_EQ(call.StartOn(channel.get())->Await(), STATUS_FAILED);
+  EXPECT_EQ(call.controller.ErrorText(),
+            "an exception left try_another: std::runtime_error: oops");
+}
+
+// The first one, or one after another has failed.
+TEST_F(SelectiveChannelTest, AChannelThatThrowsFailsTheCall) {
+  StartServers(1);
+  service(0).on_call = FailsWith(STATUS_OVERLOADED);
+  for (const bool first : {true, false}) {
+    std::vector<std::shared_ptr<google::protobuf::RpcChannel>> channels;
+    if (!first) channels.push_back(std::make_shared<RpcChannel>(uri(0)));
+    channels.push_back(std::make_shared<ThrowingChannel>());
+    SelectiveChannel channel(std::move(channels), {.in_order = true});
+    AnyChannelCall call;
+    EXPECT_EQ(call.StartOn(&channel)->Await(), STATUS_FAILED);
+    EXPECT_EQ(call.controller.ErrorText(),
+              "an exception left the start of a call: std::runtime_error: "
+              "no start");
+  }
 }
 
 // The method isn't idempotent.

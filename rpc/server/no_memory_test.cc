@@ -5,6 +5,7 @@
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -13,6 +14,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/policy/call_policies.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -182,6 +184,43 @@ TEST_F(NoMemoryTest, EachAllocationOfAClientMayFail) {
     }
     EXPECT_GT(failed, 0);
   }
+}
+
+// Attempts that are under way when the next one can't be made are waited for.
+TEST_F(NoMemoryTest, EachAllocationOfAHedgedCallMayFail) {
+  auto policies = std::make_shared<CallPolicies>();
+  HedgingPolicy hedging;
+  hedging.max_attempts = 3;
+  hedging.delay = std::chrono::nanoseconds(0);
+  ASSERT_TRUE(policies->Set(kCall, {.hedging = hedging}).ok());
+  RpcChannel::Options options;
+  options.policies = policies;
+  RpcChannel channel;
+  ASSERT_TRUE(channel.Open("flare://" + endpoint().ToString(), options));
+  const TestRequest request = MakeRequest("x");
+  int failed = 0;
+  for (int n = -1; n != 40; ++n) {
+    int code = -1;
+    OnFiber([&] {
+      auto controller = std::make_unique<RpcClientController>();
+      auto response = std::make_unique<TestResponse>();
+      before_failure.store(n);
+      try {
+        TestService_Stub(&channel).Call(controller.get(), &request,
+                                        response.get(), nullptr);
+        code = controller->ErrorCode();
+      } catch (const std::bad_alloc&) {
+        code = STATUS_FAILED;  // Nothing has begun.
+      }
+      before_failure.store(-1);
+    });
+    if (n == -1) {
+      EXPECT_EQ(code, STATUS_SUCCESS);
+    } else if (code != STATUS_SUCCESS) {
+      ++failed;
+    }
+  }
+  EXPECT_GT(failed, 0);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,6 +82,17 @@ class ServersTest : public ClientTest {
   fiber::Event go_;
   std::vector<std::unique_ptr<FlexibleService>> services_;
   std::vector<std::unique_ptr<Server>> servers_;
+};
+
+// Throws before it has begun a call, as a channel without memory does.
+class ThrowingChannel : public google::protobuf::RpcChannel {
+ public:
+  void CallMethod(const google::protobuf::MethodDescriptor*,
+                  google::protobuf::RpcController*,
+                  const google::protobuf::Message*, google::protobuf::Message*,
+                  google::protobuf::Closure*) override {
+    throw std::runtime_error("no start");
+  }
 };
 
 // TestedCall, on a channel of any class.
