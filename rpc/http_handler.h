@@ -40,25 +40,26 @@ namespace flare {
 //     if (!context->body->Write(*std::move(rows)).ok()) return;
 //   }
 //
-// To HTTP/1.1 it goes in chunks, to HTTP/1.0 up to the end of the connection.
+// To HTTP/1.1 it goes in chunks, to HTTP/1.0 up to the end of the connection,
+// and to HTTP/2 as far as its stream's window goes.
 // It ends when the handler returns, or is given up by Abort().
 class HttpBodyWriter {
  public:
   // Sends `piece` behind those before; the first time behind status and fields
   // as *response has them then. From then on *response isn't looked at, and its
   // own body never. Blocks the fiber until it is this reply's turn on the
-  // connection, and while much output waits for the peer. Fails, with
-  // STATUS_IO_ERROR, if the connection is closed: by the peer, because it takes
-  // nothing, or because the server has stopped; the handler should return. So
-  // it does for replies without a body (to HEAD, and with some statuses) when
-  // their head was sent. By one thread at a time.
+  // connection, and while much output waits for the peer (over HTTP/2 64 KiB of
+  // this reply, too). Fails, with STATUS_IO_ERROR, if the connection is closed:
+  // by the peer, because it takes nothing, or because the server has stopped;
+  // the handler should return. So it does for replies without a body (to HEAD,
+  // and with some statuses) when their head was sent. By one thread at a time.
   virtual Status Write(Buffer piece) = 0;
 
-  // For a body that can't be completed: closes the connection where it stands,
-  // by a reset where its end would be that of the body (HTTP/1.0). Nothing of
-  // this reply is sent any more, nor of earlier ones that still wait for the
-  // peer. While nothing has been written a reply that says what is wrong is
-  // better.
+  // For a body that can't be completed: over HTTP/2 resets the stream. Over
+  // HTTP/1 closes the connection where it stands, by a reset where its end
+  // would be that of the body (HTTP/1.0): nothing of this reply is sent any
+  // more, nor of earlier ones that still wait for the peer. While nothing has
+  // been written a reply that says what is wrong is better.
   virtual void Abort() = 0;
 
  protected:

@@ -37,13 +37,14 @@ ClientProtocolFactory HttpClientFactory(PayloadFormat format) {
 using ServerRegistry = NamedRegistry<ServerProtocolFactory>;
 using ClientRegistry = NamedRegistry<ClientProtocolFactory>;
 
-// The HTTP entries only hold their names: a set merges them.
+// The entries of HTTP and gRPC only hold their names: a set merges the former,
+// and tells the latter of them.
 ServerRegistry& Servers() {
   static auto* registry = new ServerRegistry({
       {"baidu-std", NewBaiduStdServerProtocol},
       {"bolt", NewBoltServerProtocol},
       {"flare", NewFlareServerProtocol},
-      {"grpc", NewGrpcServerProtocol},
+      {"grpc", nullptr},
       {"http", nullptr},
       {"http+pb", nullptr},
       {"http+pb-text", nullptr},
@@ -85,6 +86,7 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
   set.limits_ = limits;
   HttpUses uses = http;
   std::optional<std::size_t> http_at;
+  std::optional<std::size_t> grpc_at;
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::find(names.begin(), name, *name) != name) continue;
     std::optional<ServerProtocolFactory> factory = Servers().Find(*name);
@@ -96,10 +98,11 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
     if (is_http && http_at) continue;
     if (is_http) http_at = set.factories_.size();
     // HTTP/1 would answer the first bytes of HTTP/2, if it were asked before.
-    if (*name == "grpc" && http_at) {
+    if (*name == "grpc") {
+      grpc_at = http_at ? (*http_at)++ : set.factories_.size();
       set.factories_.insert(
-          set.factories_.begin() + static_cast<std::ptrdiff_t>((*http_at)++),
-          *std::move(factory));
+          set.factories_.begin() + static_cast<std::ptrdiff_t>(*grpc_at),
+          nullptr);
       continue;
     }
     set.factories_.push_back(*std::move(factory));
@@ -109,6 +112,11 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
     http_1.dialect = WebDialect();
     set.factories_[*http_at] = [http_1](const Limits& limits, ReplySink* sink) {
       return NewHttpServerProtocol(http_1, limits, sink);
+    };
+  }
+  if (grpc_at) {
+    set.factories_[*grpc_at] = [uses](const Limits& limits, ReplySink* sink) {
+      return NewGrpcServerProtocol(limits, sink, uses);
     };
   }
   return set;

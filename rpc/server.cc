@@ -497,7 +497,8 @@ Status Server::SetUpTls() {
         options.alpn.push_back(name);
       }
     }
-    // Clients of HTTP handlers, which are served over HTTP/1 only, offer both.
+    // Clients of HTTP offer both, and calls with streams of replies need
+    // HTTP/1.1.
     std::stable_partition(options.alpn.begin(), options.alpn.end(),
                           [](const std::string& name) { return name != "h2"; });
   }

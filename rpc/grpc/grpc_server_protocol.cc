@@ -16,6 +16,9 @@
 // [GS5] Bytes that a flush sends are credit for the stream's writer. A flush of
 //       the writer's own returns it by TakeCredit(), the reader's by
 //       OnCredit().
+// [GS6] The writer of a reply of plain HTTP that has no room leaves a waiter
+//       with its stream, under lock_. Sent bytes, the stream's end and the
+//       connection's take it out under lock_, and wake it, once.
 #include "flare/rpc/grpc/grpc_server_protocol.h"
 
 #include <algorithm>
@@ -39,6 +42,8 @@
 #include "flare/rpc/grpc/grpc_server_session.h"
 #include "flare/rpc/grpc/grpc_server_wire.h"
 #include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/grpc/http2_site.h"
+#include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/stream_wire.h"
@@ -46,10 +51,9 @@
 namespace flare::rpc {
 namespace {
 
-struct GrpcTicket {
-  std::int32_t stream = 0;
-  PayloadFormat format = PayloadFormat::kProtobuf;
-};
+std::int32_t StreamOf(const ReplyTicket& ticket) {
+  return static_cast<std::int32_t>(ticket.As<HttpTicket>().order);
+}
 
 // Names and values as fields. Null: there are none.
 std::vector<std::pair<std::string, std::string>> GrpcEntriesOf(
@@ -78,8 +82,12 @@ class GrpcServerProtocol final : public ServerProtocol,
                                  public Http2Handler,
                                  public GrpcServerSession {
  public:
-  GrpcServerProtocol(const Limits& limits, ReplySink* sink)
-      : ServerProtocol(sink), GrpcServerSession(sink), limits_(limits) {}
+  GrpcServerProtocol(const Limits& limits, ReplySink* sink,
+                     const HttpUses& uses)
+      : ServerProtocol(sink),
+        GrpcServerSession(sink),
+        limits_(limits),
+        site_(uses, limits, this) {}
 
   std::string_view name() const override { return "grpc"; }
   ProtocolTraits traits() const override {
@@ -95,7 +103,10 @@ class GrpcServerProtocol final : public ServerProtocol,
 
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override;
-  ParseResult Parse(InboundRequest*) const override { return ParseResult::kOk; }
+  ParseResult Parse(InboundRequest* request) const override {
+    return request->reject_status == STATUS_SUCCESS ? ParseResult::kOk
+                                                    : ParseResult::kReject;
+  }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
   bool WithinMessage() const override {
     // relaxed, here and below: the reader's own, or a hint.
@@ -104,12 +115,15 @@ class GrpcServerProtocol final : public ServerProtocol,
   std::size_t KeptOfMessage() const override {
     return kept_.load(std::memory_order_relaxed);
   }
+  bool HasTrailers(const ReplyTicket& ticket) const override {
+    return ticket.As<HttpTicket>().type == kGrpcTicketType;
+  }
   bool AnnounceEnd() override;
   void EndInput() override;
   void OnClosed(const flare::Status& why) override;
   bool CallerLeft(const ReplyTicket& ticket) const override {
     ScopedLock guard(lock_);
-    return left_.contains(ticket.As<GrpcTicket>().stream);
+    return left_.contains(StreamOf(ticket));
   }
 
  private:
@@ -143,6 +157,9 @@ class GrpcServerProtocol final : public ServerProtocol,
   void Refuse(Stream* stream, int status, std::string_view text);
   void RefuseHttp(Stream* stream);
 
+  // Of plain HTTP.
+  void CompleteHttp(Stream* stream);
+
   // The request is complete, or its stream is to be opened.
   void Complete(Stream* stream, Buffer&& body);
   CutResult OpenStream(InboundRequest* request);
@@ -151,8 +168,10 @@ class GrpcServerProtocol final : public ServerProtocol,
   void CreditWriters() FLARE_REQUIRES(lock_);
 
   const Limits limits_;
+  Http2Site site_;
 
   // The reader's.
+  bool reads_head_ = false;     // It may be one of plain HTTP.
   std::size_t frame_left_ = 0;  // Of the frame that has begun.
   std::vector<Event> events_;   // [GS2]
   InboundRequest* request_ = nullptr;
@@ -313,6 +332,8 @@ void GrpcServerProtocol::CreditWriters() {
 
 Http2Stream* GrpcServerProtocol::OnStream() {
   auto* const stream = new Stream(limits_);
+  reads_head_ = site_.enabled();
+  if (reads_head_) site_.Clear();
   streams_.PushBack(stream);
   return stream;
 }
@@ -321,6 +342,7 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
                                  std::string_view value) {
   auto* const stream = static_cast<Stream*>(base);
   if (stream->phase != Phase::kHead) return true;  // Of trailers.
+  if (reads_head_) site_.OnField(name, value);
   if (name == ":path") {
     stream->has_path = MethodOfGrpcPath(value, &stream->method);
   } else if (name == ":method") {
@@ -328,6 +350,7 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
     stream->is_head = value == "HEAD";
   } else if (name == "content-type") {
     stream->format = ParseGrpcContentType(value);
+    if (stream->format && stream->is_post) reads_head_ = false;
   } else if (name == "grpc-timeout") {
     const std::optional<std::int64_t> ns = ParseGrpcTimeout(value);
     stream->bad_timeout = !ns;
@@ -353,9 +376,8 @@ void GrpcServerProtocol::OnHeaders(Http2Stream* stream, bool trailers,
 
 void GrpcServerProtocol::Begin(Stream* stream) {
   if (!stream->is_post || !stream->format) {
-    stream->phase = Phase::kRefused;
-    incomplete_.fetch_add(1, std::memory_order_relaxed);
-    return;
+    if (site_.enabled()) return site_.Begin(stream);
+    return Take(stream, Phase::kRefused);
   }
   if (!stream->has_path) {
     return Refuse(stream, STATUS_METHOD_NOT_FOUND,
@@ -387,8 +409,7 @@ void GrpcServerProtocol::Begin(Stream* stream) {
       opens_stream_ = false;
       return Complete(stream, Buffer());
     case MethodKind::kUnary:
-      stream->phase = Phase::kUnary;
-      incomplete_.fetch_add(1, std::memory_order_relaxed);
+      Take(stream, Phase::kUnary);
       // Another request may be complete before this one.
       stream->request_metadata = std::move(request_->metadata);
       return;
@@ -399,8 +420,10 @@ void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
   InboundRequest* const request = request_;
   complete_ = stream->id();
   stream->is_call = !opens_stream_;
-  request->ticket.Emplace<GrpcTicket>(
-      {.stream = stream->id(), .format = *stream->format});
+  request->ticket.Emplace<HttpTicket>(
+      {.order = static_cast<std::uint64_t>(stream->id()),
+       .format = *stream->format,
+       .type = kGrpcTicketType});
   request->scratch.assign(stream->method);
   RequestHead& head = request->head;
   head.method = request->scratch;
@@ -411,9 +434,16 @@ void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
   request->body = std::move(body);
 }
 
+void GrpcServerProtocol::CompleteHttp(Stream* stream) {
+  if (!site_.Complete(stream, request_)) return;
+  complete_ = stream->id();
+  opens_stream_ = false;
+  stream->is_call = request_->own == nullptr;
+}
+
 // Without lock_: the stream that is made calls its wire.
 CutResult GrpcServerProtocol::OpenStream(InboundRequest* request) {
-  const auto id = request->ticket.As<GrpcTicket>().stream;
+  const std::int32_t id = StreamOf(request->ticket);
   request->stream =
       sink()->OpenStream({.format = request->head.format,
                           .timeout_ms = request->head.timeout_ms,
@@ -444,6 +474,8 @@ void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes) {
     SetKept(stream, stream->kept + bytes.size());
     stream->messages.Add(std::move(bytes));
     TakeMessages(stream);
+  } else if (stream->phase == Phase::kHttp) {
+    site_.OnData(stream, std::move(bytes));
   } else if (stream->phase == Phase::kRefused) {
     stream->ungranted += bytes.size();
     if (stream->ungranted > StreamWindow::kInitial / 2) RefuseHttp(stream);
@@ -506,6 +538,7 @@ void GrpcServerProtocol::OnEnd(Http2Stream* base) {
   auto* const stream = static_cast<Stream*>(base);
   stream->ended = true;
   if (stream->phase == Phase::kUnary) return TakeUnary(stream);
+  if (stream->phase == Phase::kHttp) return CompleteHttp(stream);
   if (stream->phase == Phase::kRefused) return RefuseHttp(stream);
   if (stream->phase != Phase::kStreaming || stream->receiver == nullptr) return;
   if (!stream->messages.empty()) {
@@ -548,7 +581,7 @@ void GrpcServerProtocol::TakeUnary(Stream* stream) {
 
 void GrpcServerProtocol::OnSent(Http2Stream* base, std::size_t bytes) {
   auto* const stream = static_cast<Stream*>(base);
-  if (stream->receiver == nullptr) return;
+  if (stream->receiver == nullptr) return Wake(stream);
   stream->credit += bytes;
   if (reading_) credited_.push_back(stream->id());
 }
@@ -558,6 +591,7 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
   auto* const stream = static_cast<Stream*>(base);
   const Phase phase = stream->phase;
   Leave(stream, Phase::kAnswered);
+  Wake(stream);
   if (stream->counted != 0) sink()->CountHeld(stream->counted, 0);
   if (phase == Phase::kStreaming && reading_ && stream->receiver != nullptr &&
       error != Http2Error::kNoError) {
@@ -607,7 +641,14 @@ void GrpcServerProtocol::Refuse(Stream* stream, int status,
 
 void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
                                OutboundResponse&& response) {
-  const auto& ticket = reply_ticket.As<GrpcTicket>();
+  const auto& ticket = reply_ticket.As<HttpTicket>();
+  const std::int32_t id = StreamOf(reply_ticket);
+  if (ticket.type != kGrpcTicketType) {
+    if (site_.Write(ticket, std::move(response))) return;
+    ScopedLock guard(lock_);
+    left_.erase(id);
+    return;
+  }
   int status = response.status;
   std::string_view text = response.description;
   if (response.detail == FailureDetail::kExpired) {
@@ -629,9 +670,9 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
   const auto trailers = GrpcEntriesOf(response.trailers);
   const std::vector<Http2Field> metadata = GrpcFieldsOf(entries);
   ScopedLock guard(lock_);
-  Stream* const stream = Find(ticket.stream);
+  Stream* const stream = Find(id);
   if (stream == nullptr) {  // [GS3]
-    left_.erase(ticket.stream);
+    left_.erase(id);
     return;
   }
   if (status == STATUS_SUCCESS) {
@@ -641,18 +682,7 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
   } else {
     SendStatus(stream, status, text, metadata);
   }
-  Buffer out = session_->Flush();
-  if (session_->failed()) [[unlikely]] {
-    FlushLocked();  // Closes the connection.
-    return;
-  }
-  if (!out.empty()) sink()->Write(std::move(out));
-  // The peer's windows are full. Its streams bound how many replies wait.
-  if (Stream* const waiting = Find(ticket.stream);
-      waiting != nullptr && waiting->queued() != 0) [[unlikely]] {
-    waiting->counted = waiting->queued();
-    sink()->CountHeld(0, waiting->counted);
-  }
+  FlushReply(id);
 }
 
 // --------------------------------------------------------------------------
@@ -676,7 +706,9 @@ void GrpcServerProtocol::EndInput() {
   {
     ScopedLock guard(lock_);
     over_ = true;
+    input_over_ = true;
     if (session_ == nullptr) return;
+    for (Stream& stream : streams_) Wake(&stream);
     frame_left_ = 0;
     if (!session_->broken()) session_->SendGoAway(Http2Error::kNoError, "");
     static_cast<void>(FlushLocked());
@@ -693,6 +725,7 @@ void GrpcServerProtocol::OnClosed(const flare::Status& why) {
   {
     ScopedLock guard(lock_);
     closed_ = true;
+    for (Stream& stream : streams_) Wake(&stream);
     receivers = Receivers();
     dropped.swap(dropped_);
   }
@@ -705,8 +738,9 @@ void GrpcServerProtocol::OnClosed(const flare::Status& why) {
 }  // namespace
 
 std::unique_ptr<ServerProtocol> NewGrpcServerProtocol(const Limits& limits,
-                                                      ReplySink* sink) {
-  return std::make_unique<GrpcServerProtocol>(limits, sink);
+                                                      ReplySink* sink,
+                                                      const HttpUses& uses) {
+  return std::make_unique<GrpcServerProtocol>(limits, sink, uses);
 }
 
 }  // namespace flare::rpc

@@ -40,8 +40,14 @@ void GrpcServerSession::SetKept(Stream* stream, std::size_t bytes) {
   stream->kept = bytes;
 }
 
+void GrpcServerSession::Take(Stream* stream, Phase phase) {
+  incomplete_.fetch_add(1, std::memory_order_relaxed);
+  stream->phase = phase;
+}
+
 void GrpcServerSession::Leave(Stream* stream, Phase phase) {
-  if (stream->phase == Phase::kUnary || stream->phase == Phase::kRefused) {
+  if (stream->phase == Phase::kUnary || stream->phase == Phase::kHttp ||
+      stream->phase == Phase::kRefused) {
     incomplete_.fetch_sub(1, std::memory_order_relaxed);
   }
   SetKept(stream, 0);
@@ -100,6 +106,29 @@ bool GrpcServerSession::FlushLocked() {
     return false;
   }
   return out.empty() ? !closed_ : output_->WriteSoon(std::move(out));
+}
+
+bool GrpcServerSession::FlushReply(std::int32_t id) {
+  Buffer out = session_->Flush();
+  if (session_->failed()) [[unlikely]]
+    return FlushLocked();  // Closes the connection.
+  const bool sent = out.empty() ? !closed_ : output_->Write(std::move(out));
+  // The peer's windows are full. Its streams bound how many replies wait.
+  if (Stream* const waiting = Find(id);
+      waiting != nullptr && waiting->queued() != waiting->counted)
+      [[unlikely]] {
+    output_->CountHeld(waiting->counted, waiting->queued());
+    waiting->counted = waiting->queued();
+  }
+  return sent;
+}
+
+void GrpcServerSession::Wake(Stream* stream) {
+  if (stream->http == nullptr) return;
+  if (ReplyTurnWaiter* const waiter =
+          std::exchange(stream->http->waiter, nullptr)) {
+    waiter->OnTurn();
+  }
 }
 
 }  // namespace flare::rpc

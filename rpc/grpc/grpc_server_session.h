@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/compression.h"
 #include "flare/base/intrusive_list.h"
 #include "flare/base/object_pool.h"
@@ -24,9 +25,24 @@
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/protocol.h"
+#include "flare/rpc/server_protocol.h"
 #include "flare/rpc/stream/stream_wire.h"
 
 namespace flare::rpc {
+
+// HttpTicket::type of gRPC's calls, which have `order`, the number of their
+// stream, and `format` besides. In others `order` is that number, too.
+inline constexpr std::uint8_t kGrpcTicketType = 0;
+
+// A request of plain HTTP, and its reply.
+struct Http2Exchange {
+  std::string head;  // In the text of HTTP/1.1.
+  Buffer body;
+  PacedCompaction compaction;
+  std::size_t skipped = 0;            // Bytes of a body that is too large.
+  bool too_large = false;             // Refused when all of it has come.
+  ReplyTurnWaiter* waiter = nullptr;  // For room to send a piece. [GS6]
+};
 
 // The stream of one call.
 struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
@@ -34,7 +50,9 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
     kHead,       // Its fields come.
     kUnary,      // Its message comes.
     kStreaming,  // Its messages go to the receiver.
-    // Not gRPC's: answered at its end, or before it has filled its window.
+    kHttp,       // Not gRPC's: its body comes.
+    // Nor is HTTP served: answered at its end, or before it has filled its
+    // window.
     kRefused,
     kAnswered,  // Nothing of the request is wanted any more.
   };
@@ -80,6 +98,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   std::size_t counted = 0;    // Of a reply that waits: by the server.
   std::size_t credit = 0;     // [GS5]
   RefPtr<StreamReceiver> receiver;
+  std::unique_ptr<Http2Exchange> http;  // Of plain HTTP.
 };
 
 // Names and values as Http2Session takes them.
@@ -89,10 +108,11 @@ std::vector<Http2Field> GrpcFieldsOf(
 class GrpcServerSession {
  protected:
   friend class GrpcServerWire;
+  friend class Http2Site;
   using Stream = GrpcServerStream;
   using Phase = GrpcServerStream::Phase;
 
-  explicit GrpcServerSession(StreamOutput* output) : output_(output) {}
+  explicit GrpcServerSession(ReplySink* output) : output_(output) {}
   ~GrpcServerSession();
 
   // Null: it is closed.
@@ -106,6 +126,8 @@ class GrpcServerSession {
 
   // Bytes of an incomplete message that are kept.
   void SetKept(Stream* stream, std::size_t bytes);
+  // The request of a stream begins, whose end is waited for; or is over.
+  void Take(Stream* stream, Phase phase);
   void Leave(Stream* stream, Phase phase);
 
   void SendHead(Stream* stream, CompressionAlgorithm compression,
@@ -115,14 +137,20 @@ class GrpcServerSession {
                   const std::vector<Http2Field>& metadata);
   // False: the connection is closed.
   bool FlushLocked();
+  // The same for a reply: at once, if it is the only one. Counts what waits of
+  // it for the peer's windows.
+  bool FlushReply(std::int32_t id);
+  // Tells the writer of a stream's reply, if one waits, to ask again. [GS6]
+  static void Wake(Stream* stream);
 
-  StreamOutput* const output_;
+  ReplySink* const output_;
   std::atomic<std::size_t> kept_{0};
   std::atomic<std::size_t> incomplete_{0};  // Unary requests.
   mutable ThreadMutex lock_;
   std::unique_ptr<Http2Session> session_;  // [GS1]
   IntrusiveList<Stream> streams_;
   bool closed_ = false;
+  bool input_over_ = false;
 };
 
 }  // namespace flare::rpc

@@ -114,11 +114,21 @@ flare::Status HttpOwnRequest::Write(Buffer piece) {
     return flare::Status(STATUS_IO_ERROR, "this reply has no body");
   }
   host_->WaitForRoom();
+  if (sender_->replies_share() &&
+      host_->WaitForTurn([this](ReplyTurnWaiter* waiter) {
+        return sender_->AskForRoom(*pieces_, waiter);
+      }) != ReplyTurn::kNow) {
+    return Closed();
+  }
   return sender_->WriteHttpPiece(*pieces_, std::move(piece)) ? flare::Status()
                                                              : Closed();
 }
 
 void HttpOwnRequest::Abort() {
+  if (sender_->replies_share()) {
+    return sender_->AbortHttp(pieces_ ? *pieces_
+                                      : host_->ticket().As<HttpTicket>());
+  }
   host_->Close(flare::Status(ECONNABORTED, "a handler gave its reply up"));
 }
 

@@ -41,6 +41,17 @@ class HttpReplySender {
   virtual bool WriteHttpPiece(const HttpTicket& ticket, Buffer&& piece) = 0;
   virtual void EndHttp(const HttpTicket& ticket) = 0;
 
+  // Whether replies share the connection, each with a window of its own. Then
+  // each piece has to wait until AskForRoom() doesn't say kLater (kNever: the
+  // reply can't be sent any more), and AbortHttp() gives a reply up without the
+  // connection.
+  virtual bool replies_share() const { return false; }
+  virtual ReplyTurn AskForRoom(const HttpTicket& /*ticket*/,
+                               ReplyTurnWaiter* /*waiter*/) {
+    return ReplyTurn::kNow;
+  }
+  virtual void AbortHttp(const HttpTicket& /*ticket*/) {}
+
  protected:
   ~HttpReplySender() = default;
 };

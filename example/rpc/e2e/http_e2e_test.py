@@ -1,9 +1,12 @@
 #!/usr/bin/python3
-"""Plain HTTP/1.1 on the server's port, down to the bytes: the pages `/` (an
-index, GET only) and `/echo` (answers with the body it was sent)."""
+"""Plain HTTP/1.1 on the server's port, down to the bytes, and by curl over
+HTTP/2: the pages `/` (an index, GET only) and `/echo` (answers with the body it
+was sent)."""
 
 import re
 import socket
+import subprocess
+import tempfile
 
 import harness
 import wire
@@ -302,6 +305,54 @@ MALFORMED = {
         b"POST /echo HTTP/1.1\r\nHost: x\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n",
 }
+
+
+class Http2(HttpTest):
+
+  def curl(self, *arguments, path="/echo"):
+    """Returns the status, the version of HTTP, and the body."""
+    done = subprocess.run(
+        ["curl", "-sS", "--http2-prior-knowledge", "--noproxy", "*",
+         "--max-time", "60", "-w", "\n%{http_code} %{http_version}",
+         *arguments, f"http://127.0.0.1:{self.port}{path}"],
+        capture_output=True)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    body, _, said = done.stdout.rpartition(b"\n")
+    status, version = said.decode().split()
+    return int(status), version, body
+
+  def test_pages(self):
+    for path in ("/", "/inspect", "/inspect/server"):
+      status, version, body = self.curl(path=path)
+      self.assertEqual((status, version), (200, "2"))
+      self.assertTrue(body, path)
+    self.assertEqual(self.curl(path="/nowhere")[:2], (404, "2"))
+    self.assertEqual(self.curl("--head", path="/")[:2], (200, "2"))
+    self.assertEqual(self.curl()[:2], (405, "2"))
+
+  def test_bodies(self):
+    with tempfile.NamedTemporaryFile() as file:
+      body = bytes(range(256)) * 8000
+      file.write(body)
+      file.flush()
+      self.assertEqual(self.curl("--data-binary", "@" + file.name),
+                       (200, "2", body))
+      # Larger than a message may be.
+      file.truncate(5_000_000)
+      self.assertEqual(self.curl("--data-binary", "@" + file.name)[:2],
+                       (413, "2"))
+
+  def test_calls(self):
+    path = "/rpc/example.protobuf_echo.EchoService.Echo"
+    self.assertEqual(
+        self.curl("-H", "Content-Type: application/x-proto3-json",
+                  "-d", '{"body": "hello"}', path=path),
+        (200, "2", b'{"body":"hello"}'))
+    status, version, body = self.curl(
+        "-H", "Content-Type: application/x-proto3-json", "-d", "no",
+        path=path)
+    self.assertEqual((status, version), (500, "2"))
+    self.assertIn(b'"code":', body)
 
 
 class Malformed(HttpTest):

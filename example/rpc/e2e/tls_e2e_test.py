@@ -139,6 +139,30 @@ class ServerTest(TlsTest):
     # Larger than a message may be.
     self.assertEqual(self.curl(server, 5_000_000), (413, False))
 
+  def test_page_over_http2(self):
+    server = self.start_tls_server()
+    context = self.context()
+    context.set_alpn_protocols(["h2"])
+    with self.connect(server, context) as secure:
+      self.assertEqual(secure.selected_alpn_protocol(), "h2")
+      # SETTINGS, and the head of GET https://localhost/ with the stream's end.
+      head = b"\x82\x87\x84\x41\x09localhost"
+      secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+                     b"\0\0\0\4\0\0\0\0\0"
+                     b"\0\0" + bytes([len(head)]) + b"\1\5\0\0\0\1" + head)
+      replies = secure.makefile("rb")
+      page = b""
+      while True:
+        frame = replies.read(9)
+        payload = replies.read(int.from_bytes(frame[:3], "big"))
+        if frame[3] == 1:
+          self.assertEqual(payload[:1], b"\x88")  # :status 200
+        elif frame[3] == 0:
+          page += payload
+        if frame[3] in (0, 1) and frame[4] & 1:
+          break
+      self.assertIn(b"flare echo server", page)
+
   def test_grpcio(self):
     server = self.start_tls_server()
 

@@ -1,0 +1,214 @@
+#include "flare/rpc/grpc/http2_site.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/rpc/http/http_metadata.h"
+#include "flare/rpc/http/http_replies.h"
+#include "flare/rpc/http/http_requests.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+namespace {
+
+// Of a reply in pieces, that wait for the stream's window: no more are taken.
+constexpr std::size_t kMostQueued = 64 << 10;
+
+std::int32_t StreamIdOf(const HttpTicket& ticket) {
+  return static_cast<std::int32_t>(ticket.order);
+}
+
+}  // namespace
+
+void Http2Site::Begin(GrpcServerStream* stream) {
+  stream->http = std::make_unique<Http2Exchange>();
+  std::string& text = stream->http->head;
+  text = head_.Take();
+  session_->Take(stream, GrpcServerStream::Phase::kHttp);
+  if (text.size() > limits_.max_head_size) {
+    return Refuse(stream, {431, "the request head is too large"});
+  }
+  HttpHead head;
+  if (const HttpFault fault =
+          ParseRequestHead(text, limits_.max_head_fields, &head)) {
+    return Refuse(stream, fault);
+  }
+  session_->SetKept(stream, text.size());
+  const std::uint64_t announced = head.content_length.value.value_or(0);
+  if (announced > limits_.max_packet_size) Skip(stream, announced);
+}
+
+void Http2Site::OnData(GrpcServerStream* stream, Buffer&& bytes) {
+  Http2Exchange& http = *stream->http;
+  stream->ungranted += bytes.size();
+  if (http.too_large) {
+    http.skipped += bytes.size();
+    if (http.skipped > limits_.max_skipped) return RefuseSize(stream);
+  } else {
+    http.body.Append(std::move(bytes));
+    http.compaction.AfterAppend(&http.body);
+    const std::size_t size = http.head.size() + http.body.size();
+    session_->SetKept(stream, size);
+    if (size > limits_.max_packet_size) Skip(stream, 0);
+  }
+  if (stream->ungranted < StreamWindow::kInitial / 2) return;
+  session_->session_->Grant(stream, std::exchange(stream->ungranted, 0));
+}
+
+bool Http2Site::Complete(GrpcServerStream* stream, InboundRequest* request) {
+  Http2Exchange& http = *stream->http;
+  if (http.too_large) {
+    RefuseSize(stream);
+    return false;
+  }
+  HttpHead head;
+  // It was accepted before, so it is now.
+  static_cast<void>(
+      ParseRequestHead(http.head, limits_.max_head_fields, &head));
+  HttpTicket& ticket = request->ticket.Emplace<HttpTicket>();
+  FillHttpTicket(uses_, head, &ticket);
+  ticket.order = static_cast<std::uint64_t>(stream->id());
+  ticket.ordered = false;
+  ticket.close = false;
+  FillHttpRequest(uses_, head, this, request);
+  if (head.has_others && ticket.is_call &&
+      request->reject_status == STATUS_SUCCESS) {
+    const std::string why =
+        ReadMetadata(head.fields, limits_.metadata, &request->metadata);
+    if (!why.empty()) RefuseHttpRequest(431, why, request);
+  }
+  request->wire_size = http.head.size() + http.body.size();
+  if (request->own != nullptr) {
+    HttpOf(*request).request().set_body(std::move(http.body));
+  } else {
+    request->body = std::move(http.body);
+  }
+  http.body.Clear();
+  http.head = std::string();
+  session_->Leave(stream, GrpcServerStream::Phase::kAnswered);
+  return true;
+}
+
+void Http2Site::Refuse(GrpcServerStream* stream, const HttpFault& fault) {
+  HttpTicket ticket;
+  ticket.is_call = false;
+  ticket.http_status = static_cast<std::uint16_t>(fault.status);
+  ticket.head_only = stream->is_head;
+  session_->Leave(stream, GrpcServerStream::Phase::kAnswered);
+  stream->http->body.Clear();
+  OutboundResponse response;
+  response.description = fault.text;
+  SendLocked(stream, FormatRefusal(ticket, response));
+}
+
+// Some clients take an answer that comes before they have sent all for a
+// failure of the connection.
+void Http2Site::Skip(GrpcServerStream* stream, std::uint64_t announced) {
+  if (announced > limits_.max_skipped) return RefuseSize(stream);
+  Http2Exchange& http = *stream->http;
+  http.too_large = true;
+  http.skipped = http.body.size();
+  http.body.Clear();
+  session_->SetKept(stream, http.head.size());
+}
+
+void Http2Site::RefuseSize(GrpcServerStream* stream) {
+  const std::string text = "the message has more than " +
+                           std::to_string(limits_.max_packet_size) +
+                           " bytes (" + std::string(kServerSizeLimit) + ")";
+  Refuse(stream, {413, text});
+}
+
+bool Http2Site::Write(const HttpTicket& ticket, OutboundResponse&& response) {
+  Buffer bytes = ticket.http_status != 0
+                     ? FormatRefusal(ticket, response)
+                     : FormatCallReply(ticket, std::move(response));
+  if (ticket.cors != 0) {
+    bytes = InsertFields(uses_.cors->FieldsFor(ticket.cors), std::move(bytes));
+  }
+  return Send(ticket, std::move(bytes));
+}
+
+GrpcServerStream* Http2Site::Find(const HttpTicket& ticket) const {
+  return session_->Find(StreamIdOf(ticket));
+}
+
+bool Http2Site::Send(const HttpTicket& ticket, Buffer&& http1) {
+  ScopedLock guard(session_->lock_);
+  GrpcServerStream* const stream = Find(ticket);
+  if (stream == nullptr) return false;
+  SendLocked(stream, std::move(http1));
+  session_->FlushReply(StreamIdOf(ticket));
+  return true;
+}
+
+void Http2Site::SendLocked(GrpcServerStream* stream, Buffer&& http1) {
+  Http2Reply reply(std::move(http1));
+  stream->head_sent = true;
+  stream->status_sent = true;
+  const bool whole = reply.body.empty();
+  session_->session_->SendHeaders(stream, reply.fields(), whole);
+  if (whole) return;
+  session_->session_->SendData(stream, std::move(reply.body));
+  session_->session_->SendEnd(stream);
+}
+
+void Http2Site::WriteHttp(const HttpTicket& request, HttpResponse&& response) {
+  HttpTicket ticket = request;
+  Send(request, FormatHandlerReply(&ticket, std::move(response)));
+}
+
+ReplyTurn Http2Site::BeginHttp(HttpVersion version, const HttpResponse& head,
+                               HttpTicket* ticket, ReplyTurnWaiter*) {
+  const Http2Reply reply(FormatHandlerHead(version, head, ticket));
+  ScopedLock guard(session_->lock_);
+  GrpcServerStream* const stream = Find(*ticket);
+  if (stream == nullptr) return ReplyTurn::kNever;
+  stream->head_sent = true;
+  session_->session_->SendHeaders(stream, reply.fields(), ticket->head_only);
+  session_->FlushReply(StreamIdOf(*ticket));
+  return ReplyTurn::kNow;
+}
+
+bool Http2Site::WriteHttpPiece(const HttpTicket& ticket, Buffer&& piece) {
+  ScopedLock guard(session_->lock_);
+  GrpcServerStream* const stream = Find(ticket);
+  if (stream == nullptr) return false;
+  if (!piece.empty()) session_->session_->SendData(stream, std::move(piece));
+  return session_->FlushReply(StreamIdOf(ticket));
+}
+
+void Http2Site::EndHttp(const HttpTicket& ticket) {
+  ScopedLock guard(session_->lock_);
+  GrpcServerStream* const stream = Find(ticket);
+  if (stream == nullptr || ticket.head_only) return;
+  stream->status_sent = true;
+  session_->session_->SendEnd(stream);
+  session_->FlushReply(StreamIdOf(ticket));
+}
+
+ReplyTurn Http2Site::AskForRoom(const HttpTicket& ticket,
+                                ReplyTurnWaiter* waiter) {
+  ScopedLock guard(session_->lock_);
+  GrpcServerStream* const stream = Find(ticket);
+  if (stream == nullptr || session_->closed_) return ReplyTurn::kNever;
+  if (stream->queued() < kMostQueued) return ReplyTurn::kNow;
+  // The windows don't open any more.
+  if (session_->input_over_) return ReplyTurn::kNever;
+  stream->http->waiter = waiter;  // [GS6]
+  return ReplyTurn::kLater;
+}
+
+void Http2Site::AbortHttp(const HttpTicket& ticket) {
+  ScopedLock guard(session_->lock_);
+  GrpcServerStream* const stream = Find(ticket);
+  if (stream == nullptr) return;
+  session_->session_->SendReset(stream, Http2Error::kInternalError);
+  session_->FlushReply(StreamIdOf(ticket));
+}
+
+}  // namespace flare::rpc

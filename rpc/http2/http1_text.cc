@@ -1,0 +1,102 @@
+#include "flare/rpc/http2/http1_text.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http_message.h"
+
+namespace flare::rpc {
+namespace {
+
+constexpr std::size_t kStatusAt = 9;  // Behind "HTTP/1.1 ".
+constexpr std::size_t kStatusDigits = 3;
+
+// RFC 9113, 8.2.2.
+bool IsOfConnection(std::string_view name) {
+  return name == "connection" || name == "transfer-encoding" ||
+         name == "keep-alive" || name == "upgrade" ||
+         name == "proxy-connection";
+}
+
+}  // namespace
+
+void Http1RequestText::Clear() {
+  method_.clear();
+  target_.clear();
+  authority_.clear();
+  cookie_.clear();
+  lines_.clear();
+}
+
+void Http1RequestText::Add(std::string_view name, std::string_view value) {
+  if (name.starts_with(':')) {
+    if (name == ":method") {
+      method_.assign(value);
+    } else if (name == ":path") {
+      target_.assign(value);
+    } else if (name == ":authority") {
+      authority_.assign(value);
+    }
+  } else if (name == "cookie") {
+    if (!cookie_.empty()) cookie_.append("; ");
+    cookie_.append(value);
+  } else if (name == "te" || name == "expect" ||
+             (name == "host" && !authority_.empty())) {
+    return;
+  } else {
+    AddLine(name, value);
+  }
+}
+
+void Http1RequestText::AddLine(std::string_view name, std::string_view value) {
+  lines_.append(name).append(": ").append(value).append("\r\n");
+}
+
+std::string Http1RequestText::Take() {
+  if (!cookie_.empty()) AddLine("cookie", cookie_);
+  // CONNECT has no path.
+  const std::string& target = target_.empty() ? authority_ : target_;
+  std::string text;
+  text.reserve(method_.size() + target.size() + authority_.size() +
+               lines_.size() + 32);
+  text.append(method_).append(" ").append(target).append(" HTTP/1.1\r\n");
+  if (!authority_.empty()) {
+    text.append("host: ").append(authority_).append("\r\n");
+  }
+  text.append(lines_).append("\r\n");
+  Clear();
+  return text;
+}
+
+Http2Reply::Http2Reply(Buffer&& http1) {
+  std::size_t scanned = 0;
+  std::size_t size = 0;
+  static_cast<void>(FindHeadEnd(http1, http1.size(), &scanned, &size));
+  const std::string head = FlattenSlow(http1.Cut(size));
+  body = std::move(http1);
+  status_ = head.substr(std::min(kStatusAt, head.size()), kStatusDigits);
+  const std::size_t line = head.find("\r\n");
+  if (line == std::string::npos) return;
+  HttpHeaders::const_iterator field(
+      std::string_view(head).substr(line + 2, head.size() - line - 4));
+  for (; field != HttpHeaders::const_iterator({}); ++field) {
+    std::string name(field->first);
+    for (char& c : name) c = ToLower(c);
+    if (IsOfConnection(name)) continue;
+    lines_.append(name).append(": ").append(field->second).append("\r\n");
+  }
+}
+
+std::vector<Http2Field> Http2Reply::fields() const {
+  std::vector<Http2Field> fields{{":status", status_}};
+  HttpHeaders::const_iterator field(lines_);
+  for (; field != HttpHeaders::const_iterator({}); ++field) {
+    fields.push_back({field->first, field->second});
+  }
+  return fields;
+}
+
+}  // namespace flare::rpc

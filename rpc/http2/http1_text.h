@@ -1,0 +1,64 @@
+// Requests and replies of plain HTTP over HTTP/2 in the text of HTTP/1.1, by
+// which one parser, one set of handlers and one form of replies serve both.
+//
+//   Http1RequestText text;
+//   text.Add(":method", "GET"); ...    // As the fields of the head come.
+//   ParseRequestHead(text.Take(), ...);
+//
+//   Http2Reply reply = ToHttp2(FormatHandlerReply(...));
+//   session.SendHeaders(stream, reply.fields(), reply.body.empty());
+//
+// Not thread-safe; nothing blocks.
+#ifndef FLARE_RPC_HTTP2_HTTP1_TEXT_H_
+#define FLARE_RPC_HTTP2_HTTP1_TEXT_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/rpc/http2/http2_session.h"
+
+namespace flare::rpc {
+
+// The head of one request. Pseudo header fields come first, as HTTP/2 has it.
+class Http1RequestText {
+ public:
+  // Forgets what was added.
+  void Clear();
+  // Passes over "te" and "expect", which are the connection's affair, and over
+  // "host" behind ":authority". Fields "cookie" become one.
+  void Add(std::string_view name, std::string_view value);
+  // The head with its last line, after which this is as new. Whether it is well
+  // the parser finds out: what HTTP/2 lets pass may still be no target.
+  std::string Take();
+
+ private:
+  void AddLine(std::string_view name, std::string_view value);
+
+  std::string method_;
+  std::string target_;
+  std::string authority_;
+  std::string cookie_;
+  std::string lines_;
+};
+
+// A reply, or its head alone. Fields that concern a connection of HTTP/1 are
+// left out, and names are in lower case.
+class Http2Reply {
+ public:
+  explicit Http2Reply(Buffer&& http1);
+
+  // Valid as long as this lives.
+  std::vector<Http2Field> fields() const;
+  // What is behind the head.
+  Buffer body;
+
+ private:
+  std::string status_;
+  std::string lines_;  // Of the fields.
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_HTTP2_HTTP1_TEXT_H_

@@ -1,0 +1,366 @@
+// Plain HTTP over HTTP/2: handlers and calls of HTTP, beside gRPC.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/endpoint.h"
+#include "flare/fiber/event.h"
+#include "flare/io/socket_options.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kWindow = 64 << 10;  // Of a client's stream.
+constexpr std::size_t kPiece = 10'000;
+
+struct ClientStream final : Http2Stream {
+  std::string head;
+  std::string data;
+  bool takes = true;  // What has come is granted anew.
+  bool ended = false;
+  bool closed = false;
+  Http2Error error = Http2Error::kNoError;
+};
+
+class Http2Client final : private Http2Handler {
+ public:
+  explicit Http2Client(const Endpoint& server)
+      : raw_(server), session_(Http2Session::Role::kClient, {}, this) {}
+
+  ClientStream* Ask(std::string_view method, std::string_view path,
+                    std::string_view body = {},
+                    const std::vector<Http2Field>& more = {}) {
+    streams_.push_back(std::make_unique<ClientStream>());
+    ClientStream* const stream = streams_.back().get();
+    std::vector<Http2Field> fields = {{":method", method},
+                                      {":scheme", "http"},
+                                      {":authority", "here"},
+                                      {":path", path}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    EXPECT_TRUE(session_.Open(stream, fields, /*end=*/body.empty()));
+    if (!body.empty()) {
+      session_.SendData(stream, CreateBufferSlow(body));
+      session_.SendEnd(stream);
+    }
+    return stream;
+  }
+
+  // Reads until that is so.
+  void Await(const std::function<bool()>& condition) {
+    for (;;) {
+      raw_.Send(FlattenSlow(session_.Flush()));
+      if (condition()) return;
+      const std::string header = raw_.ReadExactly(9);
+      ASSERT_EQ(header.size(), 9u) << "the connection has ended";
+      const auto byte = [&](std::size_t i) {
+        return static_cast<std::size_t>(static_cast<unsigned char>(header[i]));
+      };
+      const std::size_t size = byte(0) << 16 | byte(1) << 8 | byte(2);
+      ASSERT_TRUE(
+          session_.Receive(CreateBufferSlow(header + raw_.ReadExactly(size))));
+    }
+  }
+  void AwaitEnd(ClientStream* stream) {
+    Await([stream] { return stream->ended || stream->closed; });
+  }
+  // Its head, and its body.
+  std::string Reply(ClientStream* stream) {
+    AwaitEnd(stream);
+    return stream->head + "\n" + stream->data;
+  }
+
+  void Take(ClientStream* stream) {
+    stream->takes = true;
+    session_.Grant(stream, stream->data.size());
+  }
+  void Reset(ClientStream* stream) {
+    session_.SendReset(stream, Http2Error::kCancel);
+    raw_.Send(FlattenSlow(session_.Flush()));
+  }
+  void Close() { raw_.Close(); }
+  Endpoint address() const { return io::GetLocalEndpoint(raw_.fd()); }
+
+ private:
+  Http2Stream* OnStream() override { return nullptr; }
+  bool OnField(Http2Stream* base, std::string_view name,
+               std::string_view value) override {
+    static_cast<ClientStream*>(base)
+        ->head.append(name)
+        .append("=")
+        .append(value)
+        .append(";");
+    return true;
+  }
+  void OnHeaders(Http2Stream*, bool, bool) override {}
+  void OnData(Http2Stream* base, Buffer&& bytes) override {
+    auto* const stream = static_cast<ClientStream*>(base);
+    stream->data += FlattenSlow(bytes);
+    if (stream->takes) session_.Grant(stream, bytes.size());
+  }
+  void OnEnd(Http2Stream* base) override {
+    static_cast<ClientStream*>(base)->ended = true;
+  }
+  void OnSent(Http2Stream*, std::size_t) override {}
+  void OnClosed(Http2Stream* base, Http2Error error, bool) override {
+    static_cast<ClientStream*>(base)->closed = true;
+    static_cast<ClientStream*>(base)->error = error;
+  }
+
+  RawClient raw_;
+  std::vector<std::unique_ptr<ClientStream>> streams_;
+  Http2Session session_;
+};
+
+class ServerHttp2Test : public ServerTest {
+ protected:
+  using Pieces = std::function<void(HttpBodyWriter*)>;
+
+  // Echoes at /echo; `pieces` writes the body of /pieces.
+  void Start(Pieces pieces = {}) {
+    server().AddHttpHandler(
+        "/echo",
+        NewHttpHandler({HttpMethod::Get, HttpMethod::Post},
+                       [](const HttpRequest& request, HttpResponse* response,
+                          auto*) { Echo(request, response); }));
+    server().AddHttpHandler(
+        "/pieces", NewHttpGetHandler([pieces = std::move(pieces)](
+                                         const HttpRequest&, HttpResponse*,
+                                         HttpServerContext* context) {
+          pieces(context->body);
+        }));
+    StartServer({"grpc", "http", "http+pb", "http+proto3-json"});
+  }
+
+  static void Echo(const HttpRequest& request, HttpResponse* response) {
+    response->headers()->Set("Date", "today");
+    for (const char* name : {"host", "cookie", "x-a"}) {
+      if (const auto value = request.headers()->TryGet(name)) {
+        response->headers()->Append(
+            "Had", std::string(name) + ":" + std::string(*value));
+      }
+    }
+    response->headers()->Append("Uri", request.uri());
+    response->set_body(*request.noncontiguous_body());
+  }
+
+  // The connection goes on.
+  static void ExpectAnswers(Http2Client* client) {
+    EXPECT_THAT(client->Reply(client->Ask("GET", "/echo")),
+                HasSubstr(":status=200;"));
+  }
+};
+
+TEST_F(ServerHttp2Test, HandlersAreServed) {
+  Start();
+  Http2Client client(endpoint());
+  ClientStream* const get =
+      client.Ask("GET", "/echo?a=b", {},
+                 {{"x-a", "1"}, {"cookie", "c=1"}, {"cookie", "d=2"}});
+  ClientStream* const head = client.Ask("HEAD", "/echo");
+  ClientStream* const post = client.Ask("POST", "/echo", "hello");
+  ClientStream* const other = client.Ask("DELETE", "/echo");
+  ClientStream* const nowhere = client.Ask("GET", "/nowhere");
+  EXPECT_EQ(client.Reply(get),
+            ":status=200;date=today;had=host:here;had=cookie:c=1; d=2;"
+            "had=x-a:1;uri=/echo?a=b;content-length=0;\n");
+  EXPECT_EQ(client.Reply(head),
+            ":status=200;date=today;had=host:here;uri=/echo;\n");
+  EXPECT_EQ(client.Reply(post),
+            ":status=200;date=today;had=host:here;uri=/echo;content-length=5;\n"
+            "hello");
+  EXPECT_THAT(client.Reply(other), HasSubstr(":status=405;"));
+  EXPECT_THAT(client.Reply(nowhere), HasSubstr(":status=404;"));
+  EXPECT_THAT(client.Reply(client.Ask("GET", "/inspect/server")),
+              HasSubstr(":status=200;"));
+}
+
+TEST_F(ServerHttp2Test, HandlersSeeTheClientsAddress) {
+  server().AddHttpHandler(
+      "/peer", NewHttpGetHandler([](const HttpRequest&, HttpResponse* response,
+                                    HttpServerContext* context) {
+        response->set_body(context->remote_peer.ToString());
+      }));
+  Start();
+  Http2Client client(endpoint());
+  ClientStream* const stream = client.Ask("GET", "/peer");
+  client.AwaitEnd(stream);
+  EXPECT_EQ(stream->data, client.address().ToString());
+  // The rule of pages for callers on the same host.
+  EXPECT_THAT(client.Reply(client.Ask("GET", "/inspect")),
+              HasSubstr(":status=200;"));
+  EXPECT_THAT(client.Reply(client.Ask("GET", "/inspect", {},
+                                      {{"x-forwarded-for", "10.0.0.1"}})),
+              HasSubstr(":status=403;"));
+}
+
+TEST_F(ServerHttp2Test, PagesOfAllowedOriginsReadReplies) {
+  server_options().http_cors_origins = "https://page.example";
+  Start();
+  Http2Client client(endpoint());
+  const std::string path = std::string("/rpc/") + kCall;
+  const Http2Field origin = {"origin", "https://page.example"};
+  constexpr const char* kAllowed =
+      "access-control-allow-origin=https://page.example;";
+  EXPECT_THAT(client.Reply(client.Ask(
+                  "OPTIONS", path, {},
+                  {origin, {"access-control-request-method", "POST"}})),
+              HasSubstr(kAllowed));
+  for (const char* type : {"application/x-proto3-json", "text/html"}) {
+    EXPECT_THAT(client.Reply(client.Ask("POST", path, "{}",
+                                        {origin, {"content-type", type}})),
+                HasSubstr(kAllowed));
+  }
+}
+
+TEST_F(ServerHttp2Test, CallsAreServed) {
+  service().on_call = [](TestCall call) {
+    EXPECT_EQ(call.controller->GetRequestMetadata().Get("x-m"), "1");
+    call.controller->AddResponseMetadata("x-r", "2");
+    call.controller->AddResponseTrailer("x-t", "3");
+    if (call.request->body() == "no") call.controller->SetFailed(4711, "no");
+    FlexibleService::Echo(call);
+  };
+  Start();
+  Http2Client client(endpoint());
+  const std::string path = std::string("/rpc/") + kCall;
+  const auto call = [&](std::string_view type, std::string_view body) {
+    return client.Reply(
+        client.Ask("POST", path, body, {{"content-type", type}, {"x-m", "1"}}));
+  };
+  const std::string message = MakeRequest("hello").SerializeAsString();
+  EXPECT_EQ(call("application/x-protobuf", message),
+            ":status=200;content-type=application/x-protobuf;rpc-seqno=0;"
+            "x-r=2;x-t=3;content-length=9;\n" +
+                message);
+  EXPECT_THAT(call("application/x-proto3-json", "{\"body\":\"hello\"}"),
+              HasSubstr("\n{\"body\":\"hello\"}"));
+  const std::string failure =
+      call("application/x-proto3-json", "{\"body\":\"no\"}");
+  EXPECT_THAT(failure, HasSubstr(":status=500;"));
+  EXPECT_THAT(failure, HasSubstr("rpc-error-code=4711;"));
+  EXPECT_THAT(failure, HasSubstr("\n{\"code\":4711,\"message\":\"no\"}"));
+  EXPECT_THAT(call("text/html", "x"), HasSubstr(":status=415;"));
+}
+
+TEST_F(ServerHttp2Test, LargeBodiesGoBothWays) {
+  Start();
+  Http2Client client(endpoint());
+  const std::string body(3'000'000, 'x');
+  ClientStream* const echo = client.Ask("POST", "/echo", body);
+  client.AwaitEnd(echo);
+  EXPECT_TRUE(echo->data == body);
+}
+
+TEST_F(ServerHttp2Test, TooMuchIsRefused) {
+  server_options().maximum_packet_size = 100'000;
+  Start();
+  Http2Client client(endpoint());
+  const std::string body(200'000, 'x');
+  EXPECT_THAT(client.Reply(client.Ask("POST", "/echo", body)),
+              HasSubstr(":status=413;"));
+  // By its length, before it comes.
+  EXPECT_THAT(client.Reply(client.Ask("POST", "/echo", body,
+                                      {{"content-length", "200000"}})),
+              HasSubstr(":status=413;"));
+  EXPECT_THAT(client.Reply(client.Ask("GET", "/echo", {},
+                                      {{"x-a", std::string(9000, 'x')}})),
+              HasSubstr(":status=431;"));
+  const std::vector<Http2Field> fields(200, {"x-a", "1"});
+  EXPECT_THAT(client.Reply(client.Ask("GET", "/echo", {}, fields)),
+              HasSubstr(":status=431;"));
+  ExpectAnswers(&client);
+}
+
+TEST_F(ServerHttp2Test, PiecesWaitForTheStreamsWindow) {
+  constexpr std::size_t kPieces = 100;
+  std::atomic<std::size_t> written{0};
+  Start([&](HttpBodyWriter* body) {
+    for (std::size_t i = 0; i != kPieces; ++i) {
+      EXPECT_TRUE(body->Write(CreateBufferSlow(std::string(kPiece, 'x'))).ok());
+      written += kPiece;
+    }
+  });
+  Http2Client client(endpoint());
+  ClientStream* const slow = client.Ask("GET", "/pieces");
+  slow->takes = false;
+  client.Await([slow] { return slow->data.size() == kWindow; });
+  ExpectAnswers(&client);
+  EXPECT_LE(written.load(), kWindow + (64 << 10) + kPiece);
+  EXPECT_FALSE(slow->ended);
+  client.Take(slow);
+  client.AwaitEnd(slow);
+  EXPECT_EQ(slow->data.size(), kPieces * kPiece);
+  EXPECT_THAT(slow->head, HasSubstr(":status=200;"));
+}
+
+// Writes until that fails.
+void WriteOn(HttpBodyWriter* body) {
+  while (body->Write(CreateBufferSlow(std::string(kPiece, 'x'))).ok()) continue;
+}
+
+TEST_F(ServerHttp2Test, AResetEndsTheWriter) {
+  fiber::Event failed;
+  Start([&](HttpBodyWriter* body) {
+    WriteOn(body);
+    failed.Set();
+  });
+  Http2Client client(endpoint());
+  ClientStream* const stream = client.Ask("GET", "/pieces");
+  stream->takes = false;
+  client.Await([stream] { return stream->data.size() == kWindow; });
+  client.Reset(stream);
+  failed.Wait();
+  ExpectAnswers(&client);
+}
+
+TEST_F(ServerHttp2Test, TheConnectionsEndEndsTheWriter) {
+  fiber::Event failed;
+  Start([&](HttpBodyWriter* body) {
+    WriteOn(body);
+    failed.Set();
+  });
+  Http2Client client(endpoint());
+  ClientStream* const stream = client.Ask("GET", "/pieces");
+  stream->takes = false;
+  client.Await([stream] { return stream->data.size() == kWindow; });
+  client.Close();
+  failed.Wait();
+}
+
+TEST_F(ServerHttp2Test, AReplyThatIsGivenUpResetsItsStream) {
+  Start([&](HttpBodyWriter* body) {
+    EXPECT_TRUE(body->Write(CreateBufferSlow("begun")).ok());
+    body->Abort();
+    EXPECT_FALSE(body->Write(CreateBufferSlow("more")).ok());
+  });
+  Http2Client client(endpoint());
+  ClientStream* const stream = client.Ask("GET", "/pieces");
+  client.AwaitEnd(stream);
+  EXPECT_FALSE(stream->ended);
+  EXPECT_EQ(stream->error, Http2Error::kInternalError);
+  ExpectAnswers(&client);
+}
+
+TEST_F(ServerHttp2Test, WithoutHttpRequestsAreRefused) {
+  server_options().no_builtin_pages = true;
+  StartServer({"grpc"});
+  Http2Client client(endpoint());
+  EXPECT_THAT(client.Reply(client.Ask("GET", "/")), HasSubstr(":status=405;"));
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing
