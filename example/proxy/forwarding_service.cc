@@ -20,7 +20,7 @@ using google::protobuf::Closure;
 class ForwardedCall final : public Closure {
  public:
   // Ends, and is freed, by itself.
-  static void Start(flare::RpcChannel* channel,
+  static void Start(const ForwardingService::Target& target,
                     const google::protobuf::MethodDescriptor* method,
                     flare::RpcServerController* caller,
                     const google::protobuf::Message* request,
@@ -34,10 +34,14 @@ class ForwardedCall final : public Closure {
     if (!caller->GetRequestAttachment().empty()) {
       forwarding.SetRequestAttachment(caller->GetRequestAttachment());
     }
-    channel->CallMethod(method, &forwarding, request, response, call);
+    if (target.metadata) ForwardMetadata(*caller, &forwarding);
+    target.channel->CallMethod(method, &forwarding, request, response, call);
   }
 
   void Run() override {
+    for (const auto [name, value] : forwarding_.GetResponseMetadata()) {
+      caller_->AddResponseMetadata(name, value);
+    }
     if (forwarding_.Failed()) {
       // A reply that could not be parsed has left something in it.
       response_->Clear();
@@ -82,7 +86,7 @@ ForwardingService::ForwardingService(
     std::shared_ptr<const google::protobuf::DescriptorPool> pool,
     const google::protobuf::ServiceDescriptor* descriptor, Channels channels,
     std::function<void()> on_call)
-    : pool_(std::move(pool)),
+    : messages_(std::make_shared<Messages>(std::move(pool))),
       descriptor_(descriptor),
       channels_(std::move(channels)),
       on_call_(std::move(on_call)) {}
@@ -101,18 +105,23 @@ void ForwardingService::CallMethod(
         "There is no route for " + std::string(method->full_name()) + ".");
     return done->Run();
   }
-  ForwardedCall::Start(found->second.get(), method, caller, request, response,
-                       done);
+  const Target& target = found->second;
+  if (method->client_streaming() || method->server_streaming()) {
+    ForwardStream(target.channel.get(), method, messages_, target.metadata,
+                  caller, request, response);
+    return done->Run();
+  }
+  ForwardedCall::Start(target, method, caller, request, response, done);
 }
 
 const google::protobuf::Message& ForwardingService::GetRequestPrototype(
     const google::protobuf::MethodDescriptor* method) const {
-  return *messages_.GetPrototype(method->input_type());
+  return *messages_->factory.GetPrototype(method->input_type());
 }
 
 const google::protobuf::Message& ForwardingService::GetResponsePrototype(
     const google::protobuf::MethodDescriptor* method) const {
-  return *messages_.GetPrototype(method->output_type());
+  return *messages_->factory.GetPrototype(method->output_type());
 }
 
 }  // namespace example::proxy

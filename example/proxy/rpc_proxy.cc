@@ -25,6 +25,7 @@
 #include "example/rpc/tls_server_flags.h"
 #include "flare/base/string.h"
 #include "flare/init/override_flag.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/tls_names.h"
@@ -33,7 +34,8 @@
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");
 DEFINE_int32(port, 5568, "Port to listen on; 0: one that is free.");
 DEFINE_string(protocols,
-              "flare,http+pb,http+proto3-json,http+pb-text,baidu-std,trpc,bolt",
+              "flare,http+pb,http+proto3-json,http+pb-text,baidu-std,trpc,bolt,"
+              "grpc",
               "What callers may speak.");
 DEFINE_string(routes, "",
               "Where calls go: pattern=protocol://address;... A pattern is "
@@ -147,13 +149,24 @@ ChannelsByUri OpenChannels(const RpcRoutes& routes) {
   return channels;
 }
 
+// Whether calls to such a server can have the metadata of their callers.
+bool CarriesMetadata(std::string_view uri) {
+  if (uri.starts_with(flare::rpc::kTlsPrefix)) {
+    uri.remove_prefix(flare::rpc::kTlsPrefix.size());
+  }
+  const auto protocol = flare::rpc::NewClientProtocol(
+      uri.substr(0, uri.find("://")), flare::rpc::Limits(), "");
+  return protocol && (*protocol)->traits().metadata;
+}
+
 void AddServices(const RoutedMethods& routed, const ChannelsByUri& channels,
                  flare::Server* server) {
   for (const auto& [service, methods] : routed.services()) {
     ForwardingService::Channels to;
     for (const auto& [method, uri] : methods) {
       if (uri.empty()) continue;
-      to.emplace(method, channels.at(uri));
+      to.emplace(method, ForwardingService::Target(channels.at(uri),
+                                                   CarriesMetadata(uri)));
       LOG(INFO) << "Calls of " << method->full_name() << " go to " << uri
                 << ".";
     }

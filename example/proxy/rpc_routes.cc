@@ -34,14 +34,9 @@ bool IsName(std::string_view text) {
   });
 }
 
-bool IsStreaming(const google::protobuf::MethodDescriptor& method) {
-  return method.client_streaming() || method.server_streaming();
-}
-
 // Empty if there is none.
 std::string UriFor(const google::protobuf::MethodDescriptor& method,
                    const std::map<std::string, std::string>& routes) {
-  if (IsStreaming(method)) return "";
   for (const std::string& pattern :
        {std::string(method.full_name()),
         std::string(method.service()->full_name()), std::string(kEverything)}) {
@@ -89,11 +84,6 @@ Status CheckPattern(const DescriptorPool& pool, const std::string& pattern) {
   const auto* const method = pool.FindMethodByName(pattern);
   if (method == nullptr) {
     return Status(EINVAL, "the descriptors have no such service or method");
-  }
-  if (IsStreaming(*method)) {
-    return Status(EINVAL,
-                  "it is a streaming method; only those with one request and "
-                  "one reply can be routed");
   }
   return Status();
 }

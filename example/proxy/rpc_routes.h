@@ -47,15 +47,14 @@ DeclareOpaqueMethods(const RpcRoutes& routes);
 class RoutedMethods {
  public:
   // Fails if the set is inconsistent (a file is missing, say), if a pattern
-  // names nothing that is in it, or a streaming method, or if nothing would be
-  // routed.
+  // names nothing that is in it, or if nothing would be routed.
   static flare::Expected<RoutedMethods, flare::Status> Build(
       const google::protobuf::FileDescriptorSet& set, const RpcRoutes& routes);
 
   // Services of which at least one method is routed, and where each of their
-  // methods goes: to an empty URI if it isn't routed, as streaming methods
-  // never are. The descriptors live as long as pool(), and have no options of
-  // methods: limits there (rpc_options.proto) are the servers' own.
+  // methods goes: to an empty URI if it isn't routed. The descriptors live as
+  // long as pool(), and have no options of methods: limits there
+  // (rpc_options.proto) are the servers' own.
   using Methods =
       std::map<const google::protobuf::MethodDescriptor*, std::string>;
   const std::map<const google::protobuf::ServiceDescriptor*, Methods>&

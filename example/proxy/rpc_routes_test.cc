@@ -107,13 +107,14 @@ TEST(RpcRoutes, TheMorePrecisePatternWins) {
                                              {kStreaming, ""}}));
 }
 
-TEST(RpcRoutes, StreamingMethodsHaveNone) {
+TEST(RpcRoutes, StreamingMethodsAreRoutedLikeOthers) {
   const FileDescriptorSet set = TestDescriptors();
-  EXPECT_EQ(TargetsOf(set, "*=flare://x:1").at(kStreaming), "");
-  EXPECT_EQ(BuildError(set, std::string(kStreaming) + "=flare://x:1"),
-            "route 'flare.rpc.testing.TestService.CallStreaming=flare://x:1': "
-            "it is a streaming method; only those with one request and one "
-            "reply can be routed");
+  EXPECT_EQ(TargetsOf(set, "*=flare://x:1").at(kStreaming), "flare://x:1");
+  EXPECT_EQ(TargetsOf(set, std::string(kStreaming) + "=flare://x:1"),
+            (Targets{{kCall, ""},
+                     {kOther, ""},
+                     {kCallStrict, ""},
+                     {kStreaming, "flare://x:1"}}));
 }
 
 TEST(RpcRoutes, PatternsMustNameSomething) {

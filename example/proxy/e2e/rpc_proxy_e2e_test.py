@@ -22,7 +22,7 @@ from foreign_wire import BaiduStd, Message, Trpc, connect  # noqa: E402
 PROXY = "proxy/rpc_proxy"
 SERVICE = "example.protobuf_echo.EchoService"
 ECHO = SERVICE + ".Echo"
-NAMELESS = ("flare", "http+pb", "baidu-std", "trpc", "bolt")
+NAMELESS = ("flare", "http+pb", "baidu-std", "trpc", "bolt", "grpc")
 PROTOCOLS = NAMELESS + ("http+proto3-json", "http+pb-text")
 WITH_ATTACHMENTS = ("flare", "baidu-std", "trpc")
 
@@ -169,6 +169,47 @@ class Tls(RpcProxyTest):
     reply = connection.getresponse()
     self.assertEqual(reply.status, 500)
     self.assertIn("its root is unknown here", reply.read().decode())
+
+
+class Grpc(RpcProxyTest):
+  """gRPC's interoperability cases through the proxy."""
+
+  # With streams of requests, which HTTP/1.1 lacks.
+  STREAMS = ("client_streaming", "ping_pong", "empty_stream",
+             "cancel_after_begin", "cancel_after_first_response",
+             "timeout_on_sleeping_server", "large_stream")
+  CASES = ("empty_unary", "large_unary", "server_streaming", "custom_metadata",
+           "special_status_message", "unimplemented_method",
+           "unimplemented_service")
+
+  def setUp(self):
+    super().setUp()
+    self.protos = os.path.join(harness.SOURCE_TREE, "example", "grpc")
+    self.descriptors = self.path("testing.pb")
+    subprocess.run(
+        ["protoc", f"--descriptor_set_out={self.descriptors}",
+         f"--proto_path={self.protos}", "testing.proto"],
+        check=True, timeout=harness.PATIENCE_S)
+    server = self.start("grpc/interop_server", "--port=0", "--logtostderr")
+    self.port = int(server.wait_for(r"listens on [0-9.]+:(\d+)")[1])
+
+  def check(self, backend, cases):
+    proxy = self.start_proxy(f"*={backend}://127.0.0.1:{self.port}",
+                             "--protocols=grpc,flare")
+    client = self.start("grpc/interop_client", f"--server_port={proxy.port}",
+                        "--test_case=" + ",".join(cases))
+    self.assertEqual(client.wait(), 0, client)
+    self.assertEqual(proxy.stop(), 0, proxy)
+
+  def test_over_each_protocol_with_streams(self):
+    for backend in ("grpc", "flare"):
+      with self.subTest(backend):
+        self.check(backend, self.CASES + self.STREAMS)
+
+  def test_over_http(self):
+    # Whose statuses are one line.
+    self.check("http+pb",
+               [c for c in self.CASES if c != "special_status_message"])
 
 
 class Json(RpcProxyTest):
