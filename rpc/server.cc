@@ -380,7 +380,11 @@ std::vector<int> Server::ListeningSockets() const {
 }
 
 void Server::LeaveSockets() {
-  if (running_ != nullptr) running_->LeaveSockets();
+  if (running_ == nullptr) {
+    leaves_sockets_ = true;
+  } else {
+    running_->LeaveSockets();
+  }
 }
 
 // For log lines.
@@ -437,6 +441,7 @@ bool Server::Start() {
     return Fail(running.error().message());
   }
   running_ = *std::move(running);
+  if (leaves_sockets_) running_->LeaveSockets();
   endpoint_ = running_->local_endpoint();
   NameByAddress(endpoint_);
   LOG(INFO) << state_->title() << " listens on " << endpoint_.ToString() << " ("

@@ -285,7 +285,7 @@ class Server {
   std::vector<int> ListeningSockets() const;
   // Another process has these sockets, too, and goes on with them: Stop()
   // leaves connections that wait in the kernel, and the file of a Unix socket,
-  // to that process. After Start(), before Stop(); any thread; doesn't block.
+  // to that process. Before Stop(); from Start() on any thread; doesn't block.
   void LeaveSockets();
 
   // Starts serving. False: with the first error of the above, or the address
@@ -348,6 +348,7 @@ class Server {
   std::vector<std::string> protocols_;
   Endpoint address_;
   std::vector<io::UniqueFd> sockets_;  // To adopt; empty: none.
+  bool leaves_sockets_ = false;        // Said before the start.
   int backlog_ = 0;
   std::vector<std::shared_ptr<Listener>> listeners_;
   bool stopped_ = false;

@@ -11,6 +11,7 @@
 
 #include <gflags/gflags.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,8 @@
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
 #include "example/rpc/tls_server_flags.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/status.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/hand_over.h"
 #include "flare/rpc/http_handler.h"
@@ -27,6 +30,7 @@
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/services/health.h"
 #include "flare/rpc/services/reflection.h"
+#include "flare/rpc/socket_activation.h"
 #include "glog/logging.h"
 
 DEFINE_string(ip, "127.0.0.1", "Address to listen on.");
@@ -35,6 +39,10 @@ DEFINE_string(hand_over, "",
               "Path of a Unix socket: takes over from the server that was "
               "started with the same path, if there is one, and hands over to "
               "the next one (docs/hand_over.md). Empty: neither.");
+DEFINE_string(socket_name, "",
+              "Of the sockets that a service manager gives to this process "
+              "(LISTEN_FDS), those of this name; empty: all. They go before "
+              "--ip and --port (docs/hand_over.md).");
 DEFINE_int32(fail_with, 0,
              "If not 0, every call fails with this code. Codes up to 1000 "
              "belong to the framework.");
@@ -140,6 +148,34 @@ void AddPages(flare::Server* server) {
       }));
 }
 
+// On the sockets of the service manager, those of the server before this one,
+// or the address. Fails if it can't be known which; else Start() does.
+flare::Status Listen(const flare::Endpoint& address, flare::Server* server,
+                     std::unique_ptr<flare::HandOver>* hand_over) {
+  auto sockets = flare::TakeActivatedSockets(FLAGS_socket_name);
+  if (!sockets) return sockets.error();
+  if (!sockets->empty()) {
+    if (!FLAGS_hand_over.empty()) {
+      return flare::Status(
+          EINVAL,
+          "--hand_over is of no use, as the service manager keeps "
+          "the sockets; leave it out");
+    }
+    server->AdoptSockets(*std::move(sockets));
+    server->LeaveSockets();  // They outlive this process.
+    return flare::Status();
+  }
+  if (FLAGS_hand_over.empty()) {
+    server->ListenOn(address);
+    return flare::Status();
+  }
+  auto begun = flare::HandOver::Begin(FLAGS_hand_over, address);
+  if (!begun) return begun.error();
+  (*begun)->ListenOn(server);
+  *hand_over = *std::move(begun);
+  return flare::Status();
+}
+
 int Entry(int argc, char** argv) {
   if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   const auto address = ParseListenAddress(FLAGS_ip, FLAGS_port);
@@ -170,16 +206,10 @@ int Entry(int argc, char** argv) {
   }
   AddPages(&server);
   std::unique_ptr<flare::HandOver> hand_over;
-  if (FLAGS_hand_over.empty()) {
-    server.ListenOn(*address);
-  } else {
-    auto begun = flare::HandOver::Begin(FLAGS_hand_over, *address);
-    if (!begun) {
-      LOG(ERROR) << begun.error().message();
-      return 1;
-    }
-    hand_over = *std::move(begun);
-    hand_over->ListenOn(&server);
+  if (flare::Status listens = Listen(*address, &server, &hand_over);
+      !listens.ok()) {
+    LOG(ERROR) << listens.message();
+    return 1;
   }
   return ServeUntilQuitSignal(&server, requests, std::move(hand_over));
 }

@@ -163,10 +163,11 @@ class Pipe:
 
 class Program:
   """A running program whose output (both streams) goes to a file, unless
-  something else is given for one of them."""
+  something else is given for one of them. It inherits the descriptors
+  `pass_fds`."""
 
   def __init__(self, name, *arguments, prefix=(), stdout=None,
-               stderr=subprocess.STDOUT):
+               stderr=subprocess.STDOUT, pass_fds=()):
     self.name = name
     self.arguments = [str(argument) for argument in arguments]
     self._log = tempfile.NamedTemporaryFile(
@@ -174,7 +175,7 @@ class Program:
     command = [*prefix, find_binary(name), *self.arguments]
     self.process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=stdout or self._log,
-        stderr=stderr, preexec_fn=die_with_parent)
+        stderr=stderr, pass_fds=pass_fds, preexec_fn=die_with_parent)
 
   @property
   def pid(self):
