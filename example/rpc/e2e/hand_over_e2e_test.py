@@ -38,7 +38,8 @@ class FreshCallers:
       try:
         self._call()
         self.answered += 1
-      except (http.client.RemoteDisconnected, ConnectionResetError):
+      except (http.client.RemoteDisconnected, ConnectionResetError,
+              BrokenPipeError):
         continue
       except (OSError, http.client.HTTPException, AssertionError) as error:
         self.errors.append(repr(error))
