@@ -112,7 +112,9 @@ class Server {
     std::size_t max_concurrent_requests =
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;
     // While running calls hold this many bytes of decompressed requests,
-    // further compressed ones are answered "Server overloaded.". A few more may
+    // further compressed ones are answered "Server overloaded.", and streams
+    // that read a compressed message fail so. Of a stream the message that it
+    // has read last counts. A few more may
     // be decompressed at the same moment, one on each worker.
     std::size_t max_concurrent_decompressed_bytes =
         rpc::ServerDefaultsFromFlags().max_ongoing_decompressed_bytes;

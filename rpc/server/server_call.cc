@@ -382,7 +382,8 @@ bool ServerCall::ParseHead() {
   const RequestHead& head = request_->head;
   if (IsCompressed(head.compression)) {
     if (!WaitToUnpack()) return FinishUnanswered(), false;
-    if (!connection_->state().MayDecompress()) return FailOverloaded(), false;
+    if (!connection_->state().unpacked()->HasRoom())
+      return FailOverloaded(), false;
   }
   const std::int64_t waited_ns =
       controller_.dispatched_ns_ - controller_.received_ns_;
@@ -985,7 +986,7 @@ void ServerCall::LeaveLimits(std::size_t worker) {
   if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
   connection_->state().CallFinished(worker);
   if (decompressed_bytes_ != 0) [[unlikely]] {
-    connection_->state().RemoveDecompressed(
+    connection_->state().unpacked()->Remove(
         std::exchange(decompressed_bytes_, 0));
   }
 }

@@ -60,7 +60,7 @@ flare::Status ServerCall::ParseBody() {
     if (!status.ok()) return status;
     controller_.request_compressed_ = true;
     decompressed_bytes_ = request_->body.size() + request_->attachment.size();
-    connection_->state().AddDecompressed(decompressed_bytes_);
+    connection_->state().unpacked()->Add(decompressed_bytes_);
   }
   if (!request_->attachment.empty()) {
     controller_.request_attachment_ = std::move(request_->attachment);

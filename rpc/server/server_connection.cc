@@ -338,7 +338,8 @@ RefPtr<CallStream> ServerConnection::StartStream(
        .deadline_ns = opening.timeout_ms == 0
                           ? CallStream::kNever
                           : NowNs() + opening.timeout_ms * kNsPerMs,
-       .send_window = opening.send_window});
+       .send_window = opening.send_window,
+       .unpacked = state_->unpacked()});
   if (!stream->Start(std::move(wire), stream_)) {
     stream->Detach();
     return nullptr;

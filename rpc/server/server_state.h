@@ -29,6 +29,7 @@
 #include "flare/rpc/server/connection_set.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_table.h"
+#include "flare/rpc/stream/unpacked_bytes.h"
 
 namespace flare::rpc {
 
@@ -86,20 +87,9 @@ class ServerState : public RefCounted<ServerState> {
     for (CallGate& gate : gates_) gate.CloseAt(at_ns);
   }
 
-  // Requests are small as they come and may be large decompressed: whether
-  // there is room for another one, and the bytes of those that were, from then
-  // until their calls answer.
-  bool MayDecompress() const {
-    // relaxed, here and below: counters that order nothing.
-    return decompressed_bytes_.load(std::memory_order_relaxed) <
-           options_.max_concurrent_decompressed_bytes;
-  }
-  void AddDecompressed(std::size_t bytes) {
-    decompressed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  }
-  void RemoveDecompressed(std::size_t bytes) {
-    decompressed_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  }
+  // Requests are small as they come and may be large decompressed. Shared, as
+  // streams may be read from after the server's end.
+  const std::shared_ptr<UnpackedBytes>& unpacked() const { return unpacked_; }
 
   enum class Failure {
     kOther,
@@ -191,7 +181,9 @@ class ServerState : public RefCounted<ServerState> {
   ReliefTask relief_;
   std::atomic<bool> relief_asked_{false};    // relief_ is queued.
   std::atomic<bool> closing_greedy_{false};  // By one at a time.
-  alignas(kCacheLine) std::atomic<std::size_t> decompressed_bytes_{0};
+  const std::shared_ptr<UnpackedBytes> unpacked_ =
+      std::make_shared<UnpackedBytes>(
+          options_.max_concurrent_decompressed_bytes);
 };
 
 }  // namespace flare::rpc

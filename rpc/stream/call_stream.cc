@@ -93,6 +93,7 @@ CallStream::CallStream(Options options)
       deadline_ns_(options.deadline_ns),
       controller_(options.controller),
       observer_(std::move(options.observer)),
+      unpacked_(std::move(options.unpacked)),
       compression_(options.compression),
       compression_chosen_(!options.is_server),
       window_(options.receive_window),
@@ -100,7 +101,7 @@ CallStream::CallStream(Options options)
       on_detached_(std::move(options.on_detached)),
       metadata_copy_(std::move(options.metadata)) {}
 
-CallStream::~CallStream() = default;
+CallStream::~CallStream() { UncountUnpacked(); }
 
 bool CallStream::Start(std::unique_ptr<StreamWire> wire,
                        RefPtr<io::StreamConnection> output) {
@@ -209,14 +210,15 @@ void CallStream::FailReading(const flare::Status& why, StreamError* error) {
 
 bool CallStream::Read(Buffer* message, std::int64_t deadline_ns,
                       StreamError* error) {
+  if (counted_unpacked_ != 0) [[unlikely]]
+    UncountUnpacked();
   if (at_ == batch_.size() && !Refill(deadline_ns, error)) return false;
   Incoming& next = batch_[at_++];
   *message = std::move(next.bytes);
   consumed_ += Cost(message->size());
   read_compressed_ = next.compression != CompressionAlgorithm::kNone;
   if (read_compressed_) [[unlikely]] {
-    const flare::Status status =
-        DecompressMessage(next.compression, max_unpacked_, message);
+    const flare::Status status = Unpack(next.compression, message);
     if (!status.ok()) {
       FailReading(status, error);
       return false;
@@ -226,6 +228,26 @@ bool CallStream::Read(Buffer* message, std::int64_t deadline_ns,
     Observe(ObservedMessage::Direction::kReceived, message->size());
   }
   return true;
+}
+
+flare::Status CallStream::Unpack(CompressionAlgorithm algorithm,
+                                 Buffer* message) {
+  if (unpacked_ != nullptr && !unpacked_->HasRoom()) {
+    return flare::Status(STATUS_OVERLOADED,
+                         "too many compressed requests at the same time");
+  }
+  flare::Status status = DecompressMessage(algorithm, max_unpacked_, message);
+  if (unpacked_ != nullptr && status.ok()) {
+    counted_unpacked_ = message->size();
+    unpacked_->Add(counted_unpacked_);
+  }
+  return status;
+}
+
+// The caller has read on.
+void CallStream::UncountUnpacked() {
+  if (counted_unpacked_ == 0) return;
+  unpacked_->Remove(std::exchange(counted_unpacked_, 0));
 }
 
 void CallStream::Observe(ObservedMessage::Direction direction,

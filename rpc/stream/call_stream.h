@@ -37,6 +37,7 @@
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream/unpacked_bytes.h"
 
 namespace flare {
 
@@ -65,6 +66,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     // What the peer may be sent before it grants more. Only with credits.
     std::size_t send_window = StreamWindow::kInitial;
     std::size_t receive_window = StreamWindow::kInitial;
+    // Of a server: counts the message that was read last, if it came
+    // compressed. May be null.
+    std::shared_ptr<UnpackedBytes> unpacked = nullptr;
     // Of a client: told by who reads of the server's metadata, and how the call
     // failed. May be null.
     RpcClientController* controller = nullptr;
@@ -229,6 +233,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   std::size_t Cost(std::size_t bytes) const { return bytes + message_cost_; }
   void TellController(std::unique_ptr<Metadata> metadata,
                       const flare::Status& failure);
+  [[nodiscard]] flare::Status Unpack(CompressionAlgorithm algorithm,
+                                     Buffer* message);
+  void UncountUnpacked();
   void Observe(ObservedMessage::Direction direction, std::size_t bytes) const;
   StreamError ErrorLocked() const FLARE_REQUIRES(lock_);
   void PutMetadata(StreamWire::MetadataPlace place) FLARE_REQUIRES(lock_);
@@ -258,6 +265,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   std::size_t at_ = 0;        // In batch_.
   std::size_t consumed_ = 0;  // Bytes, since Settle().
   std::size_t max_unpacked_ = 0;
+  const std::shared_ptr<UnpackedBytes> unpacked_;
+  std::size_t counted_unpacked_ = 0;  // Of the message before.
   bool read_compressed_ = false;
 
   // Of who writes alone.

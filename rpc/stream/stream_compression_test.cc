@@ -7,6 +7,7 @@
 
 #include "flare/base/compression.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_status.h"
@@ -136,6 +137,56 @@ TEST_F(StreamCompressionTest, TheServersLimitIsThatOfTheUnpackedMessage) {
   EXPECT_EQ(GrpcFromStatus(reader.status().code()),
             GrpcCode::kResourceExhausted)
       << reader.status().ToString();
+}
+
+class UnpackedBytesTest : public StreamCompressionTest {
+ protected:
+  Server::Options server_options() override {
+    return {.service_name = "test",
+            .max_concurrent_decompressed_bytes = kPadding};
+  }
+};
+
+// Of each stream the message that was read last counts.
+TEST_F(UnpackedBytesTest, ReadMessagesCountForTheServersLimit) {
+  fiber::Event has_read;
+  fiber::Event go_on;
+  service_.on_sum = [&](StreamReader<Number> reader, Number* response,
+                        RpcServerController*) {
+    std::int64_t bytes = 0;
+    for (const Number& number : reader) {
+      bytes += static_cast<std::int64_t>(number.padding().size());
+      if (number.value() != 1) continue;
+      has_read.Set();
+      go_on.Wait();
+    }
+    response->set_value(bytes);
+  };
+  controller_.SetCompressionAlgorithm(CompressionAlgorithm::kGzip);
+  auto [reader, writer] = stub_.Sum(&controller_);
+  ASSERT_TRUE(writer.Write(MakeNumber(1, 2 * kPadding)));
+  has_read.Wait();
+  const auto sum_of_other = [&](std::int64_t* sum) {
+    RpcClientController controller;
+    controller.SetCompressionAlgorithm(CompressionAlgorithm::kGzip);
+    auto [in, out] = stub_.Sum(&controller);
+    EXPECT_TRUE(out.Write(MakeNumber(2, kPadding)));
+    out.Close();
+    if (auto number = in.Read()) *sum = number->value();
+    return in.status().code();
+  };
+  std::int64_t sum = 0;
+  EXPECT_EQ(GrpcFromStatus(sum_of_other(&sum)), GrpcCode::kResourceExhausted);
+  go_on.Set();
+  ASSERT_TRUE(writer.Write(MakeNumber(2, 2 * kPadding)));
+  writer.Close();
+  auto number = reader.Read();
+  ASSERT_TRUE(number) << reader.status().ToString();
+  EXPECT_EQ(number->value(), std::int64_t{4 * kPadding});
+  EXPECT_FALSE(reader.Read());  // Its end: the server's stream is gone soon.
+  ASSERT_TRUE(fiber::testing::Eventually(
+      [&] { return sum_of_other(&sum) == STATUS_SUCCESS; }));
+  EXPECT_EQ(sum, std::int64_t{kPadding});
 }
 
 TEST_F(StreamCompressionTest, SoIsTheClients) {

@@ -90,7 +90,7 @@ class StreamerTest : public RpcTest {
  protected:
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
-    server_.emplace(Server::Options{.service_name = "test"});
+    server_.emplace(server_options());
     server_->AddService(&service());
     AddInterceptors(&*server_);
     server_->AddProtocols({"flare", "trpc", "grpc"});
@@ -104,6 +104,7 @@ class StreamerTest : public RpcTest {
     RpcTest::TearDown();
   }
 
+  virtual Server::Options server_options() { return {.service_name = "test"}; }
   virtual google::protobuf::Service& service() { return service_; }
   virtual void AddInterceptors(Server*) {}
 
