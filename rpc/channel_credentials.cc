@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/blocking_region.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
 
@@ -53,7 +54,8 @@ ChannelCredentials::~ChannelCredentials() {
     ending_ = true;
   }
   ending_changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  // The last channel may end on a fiber: others of its worker go on meanwhile.
+  if (thread_.joinable()) fiber::RunBlocking([this] { thread_.join(); });
 }
 
 Status ChannelCredentials::AddTo(Metadata* metadata) const {

@@ -306,17 +306,20 @@ bool ClientCall::FinishAttempt() {
 
 // Tells the load balancer and who watches over the server's health. A deadline
 // before which nothing could be sent says nothing of an established connection;
-// nor does one that the caller doesn't know, of an attempt (policy_call.h).
+// nor does one that the caller doesn't know, of an attempt (policy_call.h); nor
+// a call for which the channel had no credential, and which wasn't sent.
 void ClientCall::EndCounted() {
   const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
   const std::int64_t began_ns =
       sent_ns != 0 ? sent_ns : controller_->started_ns_;
   const std::int64_t ended_ns =
       outcome_ == Outcome::kReply && received_ns_ != 0 ? received_ns_ : NowNs();
+  const bool refused_here = outcome_ == Outcome::kFailed &&
+                            controller_->error_code_ == STATUS_UNAUTHENTICATED;
   Route::End(
       &choice_, controller_->error_code_,
       outcome_ == Outcome::kTimer && sent_ns != 0 && !controller_->ends_early_,
-      std::max<std::int64_t>(0, ended_ns - began_ns));
+      refused_here ? -1 : std::max<std::int64_t>(0, ended_ns - began_ns));
 }
 
 // The protocol may tell the server that nobody waits for the reply.

@@ -11,6 +11,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/testing/eventually.h"
+#include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/load_balancer.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
@@ -222,6 +223,21 @@ TEST_F(ClientHealthTest, ABalancerLearnsHowCallsEnd) {
   EXPECT_EQ(late.Start(&channel)->Await(), STATUS_TIMEOUT);
   EXPECT_EQ(seen.failed, 1);
   two.go.Set();
+  // One that the channel has no credential for isn't sent: that is no fast
+  // answer of a server.
+  RpcChannel::Options options;
+  options.override_nslb = "list+test-observing";
+  options.credentials = *ChannelCredentials::Create(
+      []() -> Expected<Credential> {
+        return Credential{.value = "a",
+                          .expires = ReadSteadyClock() - seconds(1)};
+      },
+      {.allow_plaintext = true});
+  RpcChannel expired("flare://" + one.address() + "," + two.address(), options);
+  TestedCall unsent;
+  EXPECT_EQ(unsent.Start(&expired)->Await(), STATUS_UNAUTHENTICATED);
+  EXPECT_EQ(seen.failed, 2);
+  EXPECT_EQ(seen.latency_ns, 0);
 }
 
 TEST_F(ClientHealthTest, CallsWithOneKeyGoToOneServer) {
