@@ -1,6 +1,9 @@
 #include "flare/rpc/admin/inspect_pages.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -281,6 +284,26 @@ bool IsOnThisHost(const Endpoint& peer) {
   return peer.IsLoopback() || peer.host().starts_with("::ffff:127.");
 }
 
+// A browser here may be led to us under a name of a stranger, whose page could
+// read ours then (DNS rebinding). Browsers don't connect to Unix sockets.
+bool IsNamedAsThisHost(const HttpRequest& request, const Endpoint& peer) {
+  const auto field = request.headers()->TryGet("Host");
+  if (!field || field->empty() || peer.family() == AF_UNIX) return true;
+  std::string host = ToLower(*field);
+  const std::size_t colon = host.rfind(':');
+  if (host.front() == '[') {
+    const std::size_t end = host.find(']');
+    if (end == host.npos) return false;
+    host = host.substr(1, end - 1);
+  } else if (colon != host.npos) {
+    host.resize(colon);
+  }
+  in6_addr address;
+  return host == "localhost" ||
+         inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
 // Answers others with 403.
 class LoopbackPage final : public HttpHandler {
  public:
@@ -288,11 +311,13 @@ class LoopbackPage final : public HttpHandler {
 
   void HandleRequest(const HttpRequest& request, HttpResponse* response,
                      HttpServerContext* context) override {
-    if (IsOnThisHost(context->remote_peer) && !IsPassedOn(request)) {
+    if (IsOnThisHost(context->remote_peer) && !IsPassedOn(request) &&
+        IsNamedAsThisHost(request, context->remote_peer)) {
       return page_->HandleRequest(request, response, context);
     }
     FillHttpError(HttpStatus::Forbidden,
-                  "This page is for callers on the server's host. Its option "
+                  "This page is for callers on the server's host, at its "
+                  "address or at localhost. Its option "
                   "--flare_rpc_server_pages=everyone "
                   "(Server::Options::builtin_pages) opens it to all, and "
                   "--flare_rpc_server_admin_address gives it an address of its "

@@ -38,7 +38,7 @@ class InspectPagesTest : public ServerTest {
   std::string Get(const std::string& path) {
     RawClient client(endpoint());
     client.Send("GET " + path +
-                " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+                " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     return client.ReadAll();
   }
 
@@ -141,6 +141,24 @@ TEST_F(InspectChannelsTest, ChannelsHaveServersAndTheirHealth) {
                       "\",server=\"" + hole.endpoint().ToString() + "\"} 1\n"));
 }
 
+// A counter that falls looks like a restart to Prometheus.
+TEST_F(InspectChannelsTest, CountersKeepTheCallsOfEndedChannels) {
+  StartServer();
+  const DeadAddress dead;
+  const std::string uri = dead.uri() + "," + endpoint().ToString();
+  const std::string line = "\nflare_client_server_calls_total{channel=\"" +
+                           uri + "\",server=\"" + endpoint().ToString() +
+                           "\"} ";
+  for (int total = 1; total != 3; ++total) {
+    RpcChannel channel(uri);
+    TestedCall call;
+    EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS)
+        << call.controller.ErrorText();
+    EXPECT_TRUE(Has(Get("/metrics"), line + std::to_string(total) + "\n"));
+  }
+  EXPECT_TRUE(Has(Get("/metrics"), line + "2\n"));
+}
+
 TEST_F(InspectChannelsTest, RetriesAreCounted) {
   StartServer();
   auto policies = std::make_shared<CallPolicies>();
@@ -194,7 +212,7 @@ TEST_F(InspectPagesTest, IndexHasLinksForBrowsers) {
   StartServer();
   RawClient client(endpoint());
   client.Send(
-      "GET /inspect HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
+      "GET /inspect HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
       "Accept: text/html,application/xhtml+xml;q=0.9\r\n\r\n");
   const std::string index = client.ReadAll();
   EXPECT_TRUE(Has(index, "text/html"));
@@ -483,6 +501,30 @@ TEST_F(InspectPagesTest, ArentPassedOnByProxies) {
     EXPECT_TRUE(Has(reply, " 403 ")) << field;
     EXPECT_TRUE(Has(reply, kOpensThem));
   }
+}
+
+// Else a browser on the host would read them to a page of a stranger, whose
+// name has got the address of the host.
+TEST_F(InspectPagesTest, AnswerUnderTheNamesOfThisHostOnly) {
+  StartServer();
+  const auto get = [&](const std::string& host) {
+    RawClient client(endpoint());
+    client.Send("GET /inspect/server HTTP/1.1\r\nHost: " + host +
+                "\r\nConnection: close\r\n\r\n");
+    return client.ReadAll();
+  };
+  for (const char* host : {"localhost", "LocalHost:80", "127.0.0.1",
+                           "127.0.0.1:5567", "[::1]", "[::1]:80", "10.1.2.3"}) {
+    EXPECT_TRUE(Has(get(host), " 200 ")) << host;
+  }
+  for (const char* host :
+       {"evil.example", "evil.example:80", "localhost.evil.example",
+        "127.0.0.1.evil.example:80", "[evil]", "[::1"}) {
+    const std::string reply = get(host);
+    EXPECT_FALSE(Has(reply, " 200 ")) << host;
+    EXPECT_TRUE(Has(reply, " 40")) << host;
+  }
+  EXPECT_TRUE(Has(get("evil.example"), kOpensThem));
 }
 
 TEST_F(InspectPagesTest, CanBeOpenedToEveryone) {

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -218,7 +219,7 @@ void WriteSchedulerMetrics(std::ostream& out) {
       out);
 }
 
-// Of channels with the same URI together.
+// Of channels with the same URI together, those that have ended included.
 void WriteChannelMetrics(std::ostream& out) {
   constexpr std::size_t kMostServers = 2000;
   struct Counted {
@@ -226,11 +227,18 @@ void WriteChannelMetrics(std::ostream& out) {
   };
   std::map<std::vector<std::string>, Counted> servers;
   std::size_t channels = 0;
-  for (const ChannelState& channel :
-       DescribeChannels(kMostServers, &channels)) {
+  std::vector<ChannelState> ended;
+  std::vector<ChannelState> known =
+      DescribeChannels(kMostServers, &channels, &ended);
+  std::move(ended.begin(), ended.end(), std::back_inserter(known));
+  for (const ChannelState& channel : known) {
     for (const ChannelServerState& server : channel.servers) {
-      if (!server.counted || servers.size() == kMostServers) continue;
-      Counted& counted = servers[{channel.uri, server.server}];
+      std::vector<std::string> labels = {channel.uri, server.server};
+      if (!server.counted ||
+          (servers.size() >= kMostServers && !servers.contains(labels))) {
+        continue;
+      }
+      Counted& counted = servers[std::move(labels)];
       counted.calls += server.calls;
       counted.failures += server.failures;
       counted.ejections += server.ejections;

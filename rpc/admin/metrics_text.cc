@@ -76,7 +76,8 @@ std::string MetricLabels(const Snapshot& metric, const Series& series,
   return text;
 }
 
-// Buckets count all values up to their bounds.
+// Buckets count all values up to their bounds. Numbers are written as texts:
+// the stream may have a locale that groups digits.
 void WriteHistogramMetric(const Snapshot& metric, const Series& series,
                           std::ostream& out) {
   const metrics::Histogram::Values& values = series.histogram;
@@ -86,12 +87,13 @@ void WriteHistogramMetric(const Snapshot& metric, const Series& series,
     const std::string le =
         i == values.bounds.size() ? "+Inf" : MetricNumber(values.bounds[i]);
     out << metric.name << "_bucket" << MetricLabels(metric, series, le) << ' '
-        << count << '\n';
+        << std::to_string(count) << '\n';
   }
   const std::string labels = MetricLabels(metric, series, "");
   out << metric.name << "_sum" << labels << ' ' << MetricNumber(values.sum)
       << '\n'
-      << metric.name << "_count" << labels << ' ' << count << '\n';
+      << metric.name << "_count" << labels << ' ' << std::to_string(count)
+      << '\n';
 }
 
 }  // namespace

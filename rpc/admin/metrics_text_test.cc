@@ -2,6 +2,7 @@
 #include "flare/rpc/admin/metrics_text.h"
 
 #include <limits>
+#include <locale>
 #include <sstream>
 #include <string>
 
@@ -53,6 +54,25 @@ TEST(MetricsTextTest, BucketsAddUp) {
             "h_bucket{a=\"b\",le=\"0.25\"} 1\nh_bucket{a=\"b\",le=\"1\"} 1\n"
             "h_bucket{a=\"b\",le=\"+Inf\"} 3\nh_sum{a=\"b\"} 7.5\n"
             "h_count{a=\"b\"} 3\n");
+}
+
+struct GroupedDigits : std::numpunct<char> {
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(MetricsTextTest, DoesNotGroupDigits) {
+  std::ostringstream text;
+  text.imbue(std::locale(std::locale::classic(), new GroupedDigits));
+  WriteMetric({.name = "h",
+               .type = Snapshot::Type::kHistogram,
+               .series = {{.histogram = {.bounds = {},
+                                         .counts = {1234567},
+                                         .sum = 1234567}}}},
+              text);
+  EXPECT_EQ(text.str(),
+            "# HELP h \n# TYPE h histogram\nh_bucket{le=\"+Inf\"} 1234567\n"
+            "h_sum 1234567\nh_count 1234567\n");
 }
 
 TEST(MetricsTextTest, EscapesTexts) {

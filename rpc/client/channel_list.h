@@ -52,8 +52,12 @@ class ListedChannel {
 void AddListedChannel(ListedChannel* channel);
 void RemoveListedChannel(ListedChannel* channel);
 
-// At most so many, and how many there are. Any thread.
-std::vector<ChannelState> DescribeChannels(std::size_t most, std::size_t* all);
+// At most so many, and how many there are. *ended, if it isn't null: the totals
+// of channels that have ended, by their URIs, with `server`, `calls`,
+// `failures` and `ejections` of servers alone. Any thread.
+std::vector<ChannelState> DescribeChannels(
+    std::size_t most, std::size_t* all,
+    std::vector<ChannelState>* ended = nullptr);
 
 }  // namespace flare::rpc
 
