@@ -249,7 +249,10 @@ TEST_F(AccessControlTest, CallsOverHttpAreAnsweredLikewise) {
   EXPECT_THAT(anonymous, Not(HasSubstr("WWW-Authenticate")));
   // A stream, whose reply would have begun with 200.
   EXPECT_THAT(call("Streamer.Count", "bob"), HasSubstr("HTTP/1.1 403 "));
-  EXPECT_THAT(call("Streamer.Count", ""), HasSubstr("HTTP/1.1 401 "));
+  const std::string stream = call("Streamer.Count", "");
+  EXPECT_THAT(stream, HasSubstr("HTTP/1.1 401 "));
+  EXPECT_THAT(stream, HasSubstr("www-authenticate: Bearer realm=\"test\"\r\n"));
+  EXPECT_THAT(stream, Not(HasSubstr("WWW-Authenticate")));
 }
 
 TEST_F(AccessControlTest, FailuresOfTheAuthenticationAreTheCalls) {

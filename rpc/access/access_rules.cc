@@ -13,9 +13,45 @@ namespace flare::rpc {
 
 namespace {
 
+// -1: it is none.
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
 bool IsMethodChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
          (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
+
+// What a handler may take a path for. `plain`: without percent-escapes of
+// characters that need none. False: it has an escaped slash or backslash, or a
+// segment "." or "..", of which handlers differ in what they make.
+bool ToPlainPath(std::string_view path, std::string* plain) {
+  for (std::size_t i = 0; i != path.size(); ++i) {
+    const int high = i + 2 < path.size() ? HexDigit(path[i + 1]) : -1;
+    const int low = i + 2 < path.size() ? HexDigit(path[i + 2]) : -1;
+    if (path[i] != '%' || high < 0 || low < 0) {
+      plain->push_back(path[i]);
+      continue;
+    }
+    const char c = static_cast<char>(16 * high + low);
+    if (c == '/' || c == '\\' || c == '\0') return false;
+    if (IsMethodChar(c) || c == '-' || c == '~') {
+      plain->push_back(c);
+      i += 2;
+    } else {
+      plain->push_back('%');
+    }
+  }
+  for (std::string_view rest = *plain; !rest.empty();) {
+    const std::string_view segment = rest.substr(0, rest.find('/'));
+    if (segment == "." || segment == "..") return false;
+    rest.remove_prefix(std::min(rest.size(), segment.size() + 1));
+  }
+  return true;
 }
 
 }  // namespace
@@ -62,6 +98,11 @@ bool AccessRules::Who::Matches(const AccessCaller& caller) const {
 
 bool AccessRules::Allows(const AccessCaller& caller,
                          std::string_view method) const {
+  std::string plain;
+  if (method.starts_with('/') && has_paths_) {
+    if (!ToPlainPath(method, &plain)) return false;
+    method = plain;
+  }
   for (const Rule& rule : rules_) {
     const bool is_for_it =
         std::any_of(rule.methods.begin(), rule.methods.end(),
@@ -292,6 +333,11 @@ Expected<AccessRules> AccessRules::Parse(std::string_view json) {
   Parser parser(json);
   if (!parser.Parse(&rules.rules_)) {
     return flare::Status(STATUS_FAILED, parser.error());
+  }
+  for (const Rule& rule : rules.rules_) {
+    for (const Pattern& pattern : rule.methods) {
+      rules.has_paths_ |= pattern.begin.starts_with('/');
+    }
   }
   return rules;
 }

@@ -82,6 +82,7 @@ class AccessRules {
   };
 
   std::vector<Rule> rules_;
+  bool has_paths_ = false;  // Some rule is for paths of HTTP.
 };
 
 }  // namespace flare::rpc

@@ -95,6 +95,29 @@ TEST(AccessRules, KnowsMethodsAndPaths) {
   EXPECT_FALSE(allows("a.B.*", "/a.B.C"));
 }
 
+// Handlers may decode what they are asked for.
+TEST(AccessRules, ComparesPathsWithoutTheirEscapes) {
+  const AccessRules rules = Parsed(R"({
+    "rules": [
+      {"who": "*", "method": "/pages/secret/*", "allow": false},
+      {"who": "*", "method": ["/pages/*", "a.B.C"]}
+    ]
+  })");
+  for (const char* path :
+       {"/pages/x", "/%70ages/x", "/pages/%7e", "/pages/%20", "/pages/a%2",
+        "/pages/100%", "/pages/...", "/pages/%252e%252e"}) {
+    EXPECT_TRUE(rules.Allows({}, path)) << path;
+  }
+  for (const char* path :
+       {"/pages/secret/x", "/pages/%73ecret/x", "/pages/secret%2Fx",
+        "/pages/secret%5cx", "/pages/./secret/x", "/pages/x/../secret/x",
+        "/pages/%2e%2E/x", "/pages/..", "/pages/a%00"}) {
+    EXPECT_FALSE(rules.Allows({}, path)) << path;
+  }
+  // Without a rule for paths all are the same.
+  EXPECT_TRUE(Rule(R"("who": "*", "method": "*")").Allows({}, "/a%2Fb/.."));
+}
+
 TEST(AccessRules, TheFirstRuleForACallDecides) {
   const AccessRules rules = Parsed(R"({
     "rules": [

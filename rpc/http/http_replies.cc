@@ -339,11 +339,12 @@ Buffer FormatStreamHead(const HttpTicket& ticket) {
 }
 
 Buffer FormatStreamFailure(const HttpTicket& ticket,
-                           const flare::Status& status) {
+                           const flare::Status& status,
+                           const Metadata& challenge) {
   const bool denied = status.code() == STATUS_UNAUTHENTICATED ||
                       status.code() == STATUS_PERMISSION_DENIED;
   return FormatFailure(ticket, denied ? HttpStatusOf(status.code()) : 200,
-                       status.code(), status.message(), nullptr);
+                       status.code(), status.message(), &challenge);
 }
 
 Buffer FormatRefusal(const HttpTicket& ticket,

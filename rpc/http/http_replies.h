@@ -33,10 +33,12 @@ void AppendLengthAndEnd(const HttpTicket& ticket, std::uint64_t content_length,
 void AppendChunkedAndEnd(const HttpTicket& ticket, BufferBuilder* out);
 
 // The head of a reply that is a stream (http_streams.h), and the whole reply of
-// one that fails before its first message.
+// one that fails before its first message. `challenge`: what a client that
+// isn't authenticated is told.
 Buffer FormatStreamHead(const HttpTicket& ticket);
 Buffer FormatStreamFailure(const HttpTicket& ticket,
-                           const flare::Status& status);
+                           const flare::Status& status,
+                           const Metadata& challenge);
 
 // That a request wasn't accepted: the ticket has the HTTP status, `response`
 // why. The text is the body, or for calls in JSON a member of it, and for calls

@@ -134,7 +134,7 @@ class HttpServerStreamWire final : public StreamWire {
       return SendLast(Head(), status);
     }
     NoteClose();
-    return Send(WithCors(FormatStreamFailure(ticket_, status)));
+    return Send(WithCors(FormatStreamFailure(ticket_, status, metadata_)));
   }
   void SendReset(const flare::Status& why) override {
     static_cast<void>(SendEnd(why));
@@ -147,7 +147,12 @@ class HttpServerStreamWire final : public StreamWire {
   void ReleaseInput() override {}
 
   bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
-    if (dialect_ == nullptr) return false;
+    if (dialect_ == nullptr) {
+      // A failure has it, before the first message.
+      const auto challenge = metadata.Get("www-authenticate");
+      if (challenge) metadata_.AddReceived("www-authenticate", *challenge);
+      return false;
+    }
     (place == MetadataPlace::kInitial ? metadata_ : trailers_) = metadata;
     return true;
   }

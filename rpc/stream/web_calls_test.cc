@@ -85,6 +85,9 @@ TEST_F(WebCallsTest, MethodsWithoutSideEffectsMayBeCalledByGet) {
     client.Send("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n");
     const std::string head = client.ReadUntil("\r\n\r\n");
     const std::size_t at = head.find("Content-Length: ");
+    // Caches keep successes.
+    EXPECT_EQ(head.find("\r\nVary: Accept-Encoding\r\n") != head.npos,
+              head.substr(9, 3) == "200");
     return head.substr(9, 3) + " " +
            client.ReadExactly(std::stoul(head.substr(at + 16)));
   };

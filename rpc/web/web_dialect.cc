@@ -310,7 +310,12 @@ Buffer FormatConnectSuccess(const HttpTicket& ticket,
                        out.Append("\r\n");
                      });
   }
-  if (IsCompressed(response.compression)) {
+  // Caches that keep replies to GET mustn't give a packed one to everybody.
+  if (WebTypeOf(ticket).kind == WebKind::kConnectGet) {
+    out.Append("Vary: Accept-Encoding\r\n");
+  }
+  // A message of no bytes isn't packed.
+  if (IsCompressed(response.compression) && !response.body.empty()) {
     out.Append("Content-Encoding: ");
     out.Append(HttpCodingName(response.compression));
     out.Append("\r\n");

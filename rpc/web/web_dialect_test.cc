@@ -213,6 +213,12 @@ TEST(ConnectUnary, PackedRepliesSaySo) {
                                kVersion + "Accept-Encoding: gzip\r\n"s),
                        std::move(response)),
               HasSubstr("\r\nContent-Encoding: gzip\r\n"));
+  OutboundResponse empty;
+  empty.compression = CompressionAlgorithm::kGzip;
+  EXPECT_THAT(WebReply(WebCall("application/proto", "",
+                               kVersion + "Accept-Encoding: gzip\r\n"s),
+                       std::move(empty)),
+              Not(HasSubstr("Content-Encoding")));
 }
 
 // --- messages with a prefix ---
