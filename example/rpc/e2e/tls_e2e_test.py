@@ -21,13 +21,14 @@ HELLO = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 
 
 class TlsTest(harness.TestCase):
+  CERTIFICATES = ()  # Of tools/make_test_ca; none: all.
 
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
     cls.ca = harness.tempfile.mkdtemp(prefix="flare_ca_")
     cls.addClassCleanup(shutil.rmtree, cls.ca, ignore_errors=True)
-    subprocess.run([MAKE_TEST_CA, cls.ca], check=True)
+    subprocess.run([MAKE_TEST_CA, cls.ca, *cls.CERTIFICATES], check=True)
     cls.leave_openssl_to_itself()
 
   @classmethod
