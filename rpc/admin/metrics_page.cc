@@ -22,6 +22,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/admin/metrics_text.h"
+#include "flare/rpc/admission/admission_counters.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/metrics.h"
 
@@ -166,6 +167,11 @@ void WriteMethodMetrics(const std::vector<ServerMethodStatistics>& methods,
                .histogram = SecondsOf(method.latencies_ns)});
   }
   WriteMetric(latency, out);
+}
+
+void WriteAdmissionMetrics(std::ostream& out) {
+  const metrics::Snapshot limits = ReadAdmissionCounters();
+  if (!limits.series.empty()) WriteMetric(limits, out);
 }
 
 void WriteSchedulerMetrics(std::ostream& out) {
@@ -354,6 +360,7 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteConnectionMetrics(server, out);
   WriteCallMetrics(server, out);
   WriteMethodMetrics(methods, out);
+  WriteAdmissionMetrics(out);
   WriteChannelMetrics(out);
   WriteSchedulerMetrics(out);
   WriteCounterMetric("flare_log_lines_lost_total",

@@ -56,7 +56,7 @@ TEST(HttpCalls, WritesTheDocumentedFailures) {
       {STATUS_METHOD_NOT_FOUND, "404 Not Found"},
       {STATUS_SERVICE_NOT_FOUND, "404 Not Found"},
       {STATUS_FAILED, "500 Internal Server Error"},
-      {STATUS_OVERLOADED, "500 Internal Server Error"},
+      {STATUS_OVERLOADED, "503 Service Unavailable"},
       {1234, "500 Internal Server Error"},
       {-5, "500 Internal Server Error"},
   };

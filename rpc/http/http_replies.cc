@@ -261,6 +261,7 @@ int HttpStatusOf(int rpc_status) {
     case STATUS_METHOD_NOT_FOUND:
       return 404;
     case STATUS_OUT_OF_SERVICE:
+    case STATUS_OVERLOADED:
       return 503;
     case STATUS_UNAUTHENTICATED:
       return 401;

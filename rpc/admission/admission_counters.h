@@ -1,0 +1,28 @@
+// Counters of limits by their names, for the page /metrics.
+#ifndef FLARE_RPC_ADMISSION_ADMISSION_COUNTERS_H_
+#define FLARE_RPC_ADMISSION_ADMISSION_COUNTERS_H_
+
+#include <string>
+
+#include "flare/rpc/metrics.h"
+
+namespace flare::rpc {
+
+// Of all limits with one name.
+struct AdmissionCounters {
+  metrics::Counter admitted;
+  metrics::Counter refused;
+  metrics::Counter would_refuse;  // Of limits that only count.
+};
+
+// Those of the name, made if there are none. Stay until the process ends. All
+// names beyond metrics::kMaxSeries share those of "(other)". Thread-safe.
+AdmissionCounters* AdmissionCountersOf(const std::string& name);
+
+// flare_rate_limit_calls_total, with labels `limit` and `outcome`; without
+// series if there are no limits.
+metrics::Snapshot ReadAdmissionCounters();
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_ADMISSION_ADMISSION_COUNTERS_H_
