@@ -85,6 +85,7 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
   ServerProtocolSet set;
   set.limits_ = limits;
   HttpUses uses = http;
+  uses.dialect = WebDialect();
   std::optional<std::size_t> http_at;
   std::optional<std::size_t> grpc_at;
   for (auto name = names.begin(); name != names.end(); ++name) {
@@ -108,10 +109,8 @@ Expected<ServerProtocolSet, flare::Status> ServerProtocolSet::FromNames(
     set.factories_.push_back(*std::move(factory));
   }
   if (http_at) {
-    HttpUses http_1 = uses;
-    http_1.dialect = WebDialect();
-    set.factories_[*http_at] = [http_1](const Limits& limits, ReplySink* sink) {
-      return NewHttpServerProtocol(http_1, limits, sink);
+    set.factories_[*http_at] = [uses](const Limits& limits, ReplySink* sink) {
+      return NewHttpServerProtocol(uses, limits, sink);
     };
   }
   if (grpc_at) {

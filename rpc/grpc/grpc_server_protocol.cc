@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,6 +44,7 @@
 #include "flare/rpc/grpc/grpc_server_wire.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/grpc/http2_site.h"
+#include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/rpc_status.h"
@@ -104,6 +106,8 @@ class GrpcServerProtocol final : public ServerProtocol,
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override;
   ParseResult Parse(InboundRequest* request) const override {
+    if (IsDialect(TicketOf(request))) [[unlikely]]
+      site_.ReadBody(request);
     return request->reject_status == STATUS_SUCCESS ? ParseResult::kOk
                                                     : ParseResult::kReject;
   }
@@ -116,8 +120,17 @@ class GrpcServerProtocol final : public ServerProtocol,
     return kept_.load(std::memory_order_relaxed);
   }
   bool HasTrailers(const ReplyTicket& ticket) const override {
-    return ticket.As<HttpTicket>().type == kGrpcTicketType;
+    const auto& http = ticket.As<HttpTicket>();
+    return http.type == kGrpcTicketType || IsDialect(http);
   }
+  std::string_view WhyNoReplyStream(const ReplyTicket& ticket) const override {
+    const auto& http = ticket.As<HttpTicket>();
+    return http.type == kGrpcTicketType
+               ? ServerProtocol::WhyNoReplyStream(ticket)
+               : site_.WhyNoReplyStream(http);
+  }
+  std::unique_ptr<StreamWire> OpenReplyStream(
+      const ReplyTicket& ticket) override;
   bool AnnounceEnd() override;
   void EndInput() override;
   void OnClosed(const flare::Status& why) override;
@@ -321,7 +334,7 @@ void GrpcServerProtocol::CreditWriters() {
   for (const std::int32_t id : credited_) {
     Stream* const stream = Find(id);
     if (stream == nullptr || stream->receiver == nullptr) continue;
-    const std::size_t credit = std::exchange(stream->credit, 0);
+    const std::size_t credit = stream->TakeCredit();
     if (credit == 0) continue;
     events_.push_back({.receiver = stream->receiver,
                        .kind = Event::Kind::kCredit,
@@ -439,6 +452,17 @@ void GrpcServerProtocol::CompleteHttp(Stream* stream) {
   complete_ = stream->id();
   opens_stream_ = false;
   stream->is_call = request_->own == nullptr;
+}
+
+// From here on the stream's receiver is told that the caller leaves.
+std::unique_ptr<StreamWire> GrpcServerProtocol::OpenReplyStream(
+    const ReplyTicket& ticket) {
+  {
+    ScopedLock guard(lock_);
+    left_.erase(StreamOf(ticket));
+    if (Stream* const stream = Find(StreamOf(ticket))) stream->is_call = false;
+  }
+  return site_.OpenReplyStream(ticket.As<HttpTicket>());
 }
 
 // Without lock_: the stream that is made calls its wire.
@@ -593,7 +617,8 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
   Leave(stream, Phase::kAnswered);
   Wake(stream);
   if (stream->counted != 0) sink()->CountHeld(stream->counted, 0);
-  if (phase == Phase::kStreaming && reading_ && stream->receiver != nullptr &&
+  const bool streams = phase == Phase::kStreaming || stream->http != nullptr;
+  if (streams && reading_ && stream->receiver != nullptr &&
       error != Http2Error::kNoError) {
     events_.push_back(
         {.receiver = std::move(stream->receiver),

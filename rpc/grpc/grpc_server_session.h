@@ -42,6 +42,12 @@ struct Http2Exchange {
   std::size_t skipped = 0;            // Bytes of a body that is too large.
   bool too_large = false;             // Refused when all of it has come.
   ReplyTurnWaiter* waiter = nullptr;  // For room to send a piece. [GS6]
+  bool base64 = false;                // The reply is a stream in base64.
+
+  // So many bytes of messages are in these bytes of a stream.
+  static std::size_t CreditOf(std::size_t bytes, bool base64) {
+    return base64 ? bytes / 4 * 3 : bytes;
+  }
 };
 
 // The stream of one call.
@@ -66,6 +72,14 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
     return IsCompressed(algorithm) &&
            (acceptable & GrpcCompressions() &
             std::uint64_t{1} << static_cast<int>(algorithm)) != 0;
+  }
+
+  // What has left since the last call. [GS5]
+  std::size_t TakeCredit() {
+    if (http == nullptr || !http->base64) return std::exchange(credit, 0);
+    const std::size_t taken = Http2Exchange::CreditOf(credit, true);
+    credit %= 4;
+    return taken;
   }
 
   static void* operator new(std::size_t) {
@@ -108,6 +122,7 @@ std::vector<Http2Field> GrpcFieldsOf(
 class GrpcServerSession {
  protected:
   friend class GrpcServerWire;
+  friend class Http2ReplyWire;
   friend class Http2Site;
   using Stream = GrpcServerStream;
   using Phase = GrpcServerStream::Phase;

@@ -136,7 +136,7 @@ class GrpcServerWire final : public StreamWire {
   }
   void TakeCreditLocked() FLARE_REQUIRES(session_->lock_) {
     if (GrpcServerStream* const stream = session_->Find(id_)) {
-      credit_ += std::exchange(stream->credit, 0);
+      credit_ += stream->TakeCredit();
     }
   }
 

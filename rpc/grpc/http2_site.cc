@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "flare/rpc/grpc/http2_reply_wire.h"
+#include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_metadata.h"
 #include "flare/rpc/http/http_replies.h"
 #include "flare/rpc/http/http_requests.h"
@@ -124,13 +126,35 @@ void Http2Site::RefuseSize(GrpcServerStream* stream) {
 }
 
 bool Http2Site::Write(const HttpTicket& ticket, OutboundResponse&& response) {
-  Buffer bytes = ticket.http_status != 0
-                     ? FormatRefusal(ticket, response)
-                     : FormatCallReply(ticket, std::move(response));
+  Buffer bytes;
+  if (IsDialect(ticket)) {
+    bytes = uses_.dialect->FormatReply(ticket, std::move(response));
+  } else {
+    bytes = ticket.http_status != 0
+                ? FormatRefusal(ticket, response)
+                : FormatCallReply(ticket, std::move(response));
+  }
   if (ticket.cors != 0) {
     bytes = InsertFields(uses_.cors->FieldsFor(ticket.cors), std::move(bytes));
   }
   return Send(ticket, std::move(bytes));
+}
+
+void Http2Site::ReadBody(InboundRequest* request) const {
+  if (request->reject_status != STATUS_SUCCESS) return;
+  uses_.dialect->ReadBody(limits_, request);
+}
+
+std::string_view Http2Site::WhyNoReplyStream(const HttpTicket& ticket) const {
+  return IsDialect(ticket)
+             ? uses_.dialect->WhyNoStream(ticket)
+             : "streams its replies, which over HTTP/2 needs gRPC, gRPC-Web or "
+               "Connect";
+}
+
+std::unique_ptr<StreamWire> Http2Site::OpenReplyStream(
+    const HttpTicket& ticket) {
+  return std::make_unique<Http2ReplyWire>(ticket, uses_, session_);
 }
 
 GrpcServerStream* Http2Site::Find(const HttpTicket& ticket) const {

@@ -8,6 +8,7 @@
 #define FLARE_RPC_GRPC_HTTP2_SITE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "flare/base/buffer.h"
@@ -20,6 +21,7 @@
 #include "flare/rpc/http2/http1_text.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/server_protocol.h"
+#include "flare/rpc/stream/stream_wire.h"
 
 namespace flare::rpc {
 
@@ -53,6 +55,12 @@ class Http2Site final : public HttpReplySender {
   // The reply to a call, or to a request that was refused. False: its stream is
   // gone.
   bool Write(const HttpTicket& ticket, OutboundResponse&& response);
+
+  // Of calls of web pages: the message of a request, why the reply can't be a
+  // stream (empty: it can), and the stream.
+  void ReadBody(InboundRequest* request) const;
+  std::string_view WhyNoReplyStream(const HttpTicket& ticket) const;
+  std::unique_ptr<StreamWire> OpenReplyStream(const HttpTicket& ticket);
 
   // HttpReplySender.
   void WriteHttp(const HttpTicket& ticket, HttpResponse&& response) override;

@@ -1,4 +1,4 @@
-// Calls over HTTP/1.1 in the words of another protocol: other fields, other
+// Calls over HTTP in the words of another protocol: other fields, other
 // bodies, another form of a failure. They share paths, order of replies and
 // limits with the calls of http_call.h. rpc/web/ has those of web pages.
 #ifndef FLARE_RPC_HTTP_HTTP_DIALECT_H_
@@ -61,6 +61,8 @@ class HttpDialect {
   // the head, which says that chunks follow, and the bytes that go into the
   // chunks. No bytes: the message is too large.
   virtual std::string_view WhyNoStream(const HttpTicket& ticket) const = 0;
+  // Its bytes are in base64, each message in groups of its own.
+  virtual bool IsBase64(const HttpTicket& ticket) const = 0;
   virtual Buffer FormatStreamHead(const HttpTicket& ticket,
                                   const Metadata& metadata) const = 0;
   virtual Buffer FormatStreamMessage(const HttpTicket& ticket,

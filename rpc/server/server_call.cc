@@ -467,7 +467,8 @@ bool ServerCall::StreamReply() {
     }
     event.Wait();
   }
-  StreamOpening opening{.format = request_->head.format};
+  StreamOpening opening{.format = request_->head.format,
+                        .send_window = StreamWindow::kInitial};
   if (controller_.deadline_ns_ != 0) {
     opening.timeout_ms = static_cast<std::uint32_t>(
         std::max<std::int64_t>(controller_.deadline_ns_ - NowNs(), 0) /

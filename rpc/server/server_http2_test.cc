@@ -3,18 +3,16 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "flare/base/buffer.h"
-#include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
-#include "flare/io/socket_options.h"
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/testing/http2_client.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,106 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::size_t kWindow = 64 << 10;  // Of a client's stream.
 constexpr std::size_t kPiece = 10'000;
-
-struct ClientStream final : Http2Stream {
-  std::string head;
-  std::string data;
-  bool takes = true;  // What has come is granted anew.
-  bool ended = false;
-  bool closed = false;
-  Http2Error error = Http2Error::kNoError;
-};
-
-class Http2Client final : private Http2Handler {
- public:
-  explicit Http2Client(const Endpoint& server)
-      : raw_(server), session_(Http2Session::Role::kClient, {}, this) {}
-
-  ClientStream* Ask(std::string_view method, std::string_view path,
-                    std::string_view body = {},
-                    const std::vector<Http2Field>& more = {}) {
-    streams_.push_back(std::make_unique<ClientStream>());
-    ClientStream* const stream = streams_.back().get();
-    std::vector<Http2Field> fields = {{":method", method},
-                                      {":scheme", "http"},
-                                      {":authority", "here"},
-                                      {":path", path}};
-    fields.insert(fields.end(), more.begin(), more.end());
-    EXPECT_TRUE(session_.Open(stream, fields, /*end=*/body.empty()));
-    if (!body.empty()) {
-      session_.SendData(stream, CreateBufferSlow(body));
-      session_.SendEnd(stream);
-    }
-    return stream;
-  }
-
-  // Reads until that is so.
-  void Await(const std::function<bool()>& condition) {
-    for (;;) {
-      raw_.Send(FlattenSlow(session_.Flush()));
-      if (condition()) return;
-      const std::string header = raw_.ReadExactly(9);
-      ASSERT_EQ(header.size(), 9u) << "the connection has ended";
-      const auto byte = [&](std::size_t i) {
-        return static_cast<std::size_t>(static_cast<unsigned char>(header[i]));
-      };
-      const std::size_t size = byte(0) << 16 | byte(1) << 8 | byte(2);
-      ASSERT_TRUE(
-          session_.Receive(CreateBufferSlow(header + raw_.ReadExactly(size))));
-    }
-  }
-  void AwaitEnd(ClientStream* stream) {
-    Await([stream] { return stream->ended || stream->closed; });
-  }
-  // Its head, and its body.
-  std::string Reply(ClientStream* stream) {
-    AwaitEnd(stream);
-    return stream->head + "\n" + stream->data;
-  }
-
-  void Take(ClientStream* stream) {
-    stream->takes = true;
-    session_.Grant(stream, stream->data.size());
-  }
-  void Reset(ClientStream* stream) {
-    session_.SendReset(stream, Http2Error::kCancel);
-    raw_.Send(FlattenSlow(session_.Flush()));
-  }
-  void Close() { raw_.Close(); }
-  Endpoint address() const { return io::GetLocalEndpoint(raw_.fd()); }
-
- private:
-  Http2Stream* OnStream() override { return nullptr; }
-  bool OnField(Http2Stream* base, std::string_view name,
-               std::string_view value) override {
-    static_cast<ClientStream*>(base)
-        ->head.append(name)
-        .append("=")
-        .append(value)
-        .append(";");
-    return true;
-  }
-  void OnHeaders(Http2Stream*, bool, bool) override {}
-  void OnData(Http2Stream* base, Buffer&& bytes) override {
-    auto* const stream = static_cast<ClientStream*>(base);
-    stream->data += FlattenSlow(bytes);
-    if (stream->takes) session_.Grant(stream, bytes.size());
-  }
-  void OnEnd(Http2Stream* base) override {
-    static_cast<ClientStream*>(base)->ended = true;
-  }
-  void OnSent(Http2Stream*, std::size_t) override {}
-  void OnClosed(Http2Stream* base, Http2Error error, bool) override {
-    static_cast<ClientStream*>(base)->closed = true;
-    static_cast<ClientStream*>(base)->error = error;
-  }
-
-  RawClient raw_;
-  std::vector<std::unique_ptr<ClientStream>> streams_;
-  Http2Session session_;
-};
 
 class ServerHttp2Test : public ServerTest {
  protected:
@@ -167,21 +66,22 @@ class ServerHttp2Test : public ServerTest {
 TEST_F(ServerHttp2Test, HandlersAreServed) {
   Start();
   Http2Client client(endpoint());
-  ClientStream* const get =
+  Http2ClientStream* const get =
       client.Ask("GET", "/echo?a=b", {},
                  {{"x-a", "1"}, {"cookie", "c=1"}, {"cookie", "d=2"}});
-  ClientStream* const head = client.Ask("HEAD", "/echo");
-  ClientStream* const post = client.Ask("POST", "/echo", "hello");
-  ClientStream* const other = client.Ask("DELETE", "/echo");
-  ClientStream* const nowhere = client.Ask("GET", "/nowhere");
+  Http2ClientStream* const head = client.Ask("HEAD", "/echo");
+  Http2ClientStream* const post = client.Ask("POST", "/echo", "hello");
+  Http2ClientStream* const other = client.Ask("DELETE", "/echo");
+  Http2ClientStream* const nowhere = client.Ask("GET", "/nowhere");
   EXPECT_EQ(client.Reply(get),
-            ":status=200;date=today;had=host:here;had=cookie:c=1; d=2;"
+            ":status=200;date=today;had=host:localhost;had=cookie:c=1; d=2;"
             "had=x-a:1;uri=/echo?a=b;content-length=0;\n");
   EXPECT_EQ(client.Reply(head),
-            ":status=200;date=today;had=host:here;uri=/echo;\n");
-  EXPECT_EQ(client.Reply(post),
-            ":status=200;date=today;had=host:here;uri=/echo;content-length=5;\n"
-            "hello");
+            ":status=200;date=today;had=host:localhost;uri=/echo;\n");
+  EXPECT_EQ(
+      client.Reply(post),
+      ":status=200;date=today;had=host:localhost;uri=/echo;content-length=5;\n"
+      "hello");
   EXPECT_THAT(client.Reply(other), HasSubstr(":status=405;"));
   EXPECT_THAT(client.Reply(nowhere), HasSubstr(":status=404;"));
   EXPECT_THAT(client.Reply(client.Ask("GET", "/inspect/server")),
@@ -196,7 +96,7 @@ TEST_F(ServerHttp2Test, HandlersSeeTheClientsAddress) {
       }));
   Start();
   Http2Client client(endpoint());
-  ClientStream* const stream = client.Ask("GET", "/peer");
+  Http2ClientStream* const stream = client.Ask("GET", "/peer");
   client.AwaitEnd(stream);
   EXPECT_EQ(stream->data, client.address().ToString());
   // The rule of pages for callers on the same host.
@@ -260,7 +160,7 @@ TEST_F(ServerHttp2Test, LargeBodiesGoBothWays) {
   Start();
   Http2Client client(endpoint());
   const std::string body(3'000'000, 'x');
-  ClientStream* const echo = client.Ask("POST", "/echo", body);
+  Http2ClientStream* const echo = client.Ask("POST", "/echo", body);
   client.AwaitEnd(echo);
   EXPECT_TRUE(echo->data == body);
 }
@@ -295,11 +195,11 @@ TEST_F(ServerHttp2Test, PiecesWaitForTheStreamsWindow) {
     }
   });
   Http2Client client(endpoint());
-  ClientStream* const slow = client.Ask("GET", "/pieces");
+  Http2ClientStream* const slow = client.Ask("GET", "/pieces");
   slow->takes = false;
-  client.Await([slow] { return slow->data.size() == kWindow; });
+  client.Await([slow] { return slow->data.size() == Http2Client::kWindow; });
   ExpectAnswers(&client);
-  EXPECT_LE(written.load(), kWindow + (64 << 10) + kPiece);
+  EXPECT_LE(written.load(), Http2Client::kWindow + (64 << 10) + kPiece);
   EXPECT_FALSE(slow->ended);
   client.Take(slow);
   client.AwaitEnd(slow);
@@ -319,9 +219,10 @@ TEST_F(ServerHttp2Test, AResetEndsTheWriter) {
     failed.Set();
   });
   Http2Client client(endpoint());
-  ClientStream* const stream = client.Ask("GET", "/pieces");
+  Http2ClientStream* const stream = client.Ask("GET", "/pieces");
   stream->takes = false;
-  client.Await([stream] { return stream->data.size() == kWindow; });
+  client.Await(
+      [stream] { return stream->data.size() == Http2Client::kWindow; });
   client.Reset(stream);
   failed.Wait();
   ExpectAnswers(&client);
@@ -334,9 +235,10 @@ TEST_F(ServerHttp2Test, TheConnectionsEndEndsTheWriter) {
     failed.Set();
   });
   Http2Client client(endpoint());
-  ClientStream* const stream = client.Ask("GET", "/pieces");
+  Http2ClientStream* const stream = client.Ask("GET", "/pieces");
   stream->takes = false;
-  client.Await([stream] { return stream->data.size() == kWindow; });
+  client.Await(
+      [stream] { return stream->data.size() == Http2Client::kWindow; });
   client.Close();
   failed.Wait();
 }
@@ -348,7 +250,7 @@ TEST_F(ServerHttp2Test, AReplyThatIsGivenUpResetsItsStream) {
     EXPECT_FALSE(body->Write(CreateBufferSlow("more")).ok());
   });
   Http2Client client(endpoint());
-  ClientStream* const stream = client.Ask("GET", "/pieces");
+  Http2ClientStream* const stream = client.Ask("GET", "/pieces");
   client.AwaitEnd(stream);
   EXPECT_FALSE(stream->ended);
   EXPECT_EQ(stream->error, Http2Error::kInternalError);

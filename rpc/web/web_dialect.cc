@@ -485,6 +485,10 @@ class WebCalls final : public HttpDialect {
                : "";
   }
 
+  bool IsBase64(const HttpTicket& ticket) const override {
+    return WebTypeOf(ticket).kind == WebKind::kGrpcWebText;
+  }
+
   Buffer FormatStreamHead(const HttpTicket& ticket,
                           const Metadata& metadata) const override {
     BufferBuilder out;

@@ -1,4 +1,4 @@
-// The calls of web pages over HTTP/1.1: Connect and gRPC-Web, on the paths
+// The calls of web pages: Connect and gRPC-Web, on the paths
 // /package.Service/Method. docs/browser.md has the protocols from outside.
 //
 //   Content-Type                            body of request and reply

@@ -353,6 +353,13 @@ class Http2(HttpTest):
         path=path)
     self.assertEqual((status, version), (500, "2"))
     self.assertIn(b'"code":', body)
+    # By Connect.
+    self.assertEqual(
+        self.curl("-H", "Content-Type: application/json",
+                  "-H", "Connect-Protocol-Version: 1",
+                  "-d", '{"body": "hello"}',
+                  path="/example.protobuf_echo.EchoService/Echo"),
+        (200, "2", b'{"body":"hello"}'))
 
 
 class Malformed(HttpTest):

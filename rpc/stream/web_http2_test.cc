@@ -1,0 +1,261 @@
+// Calls as web pages make them, by Connect and gRPC-Web, over HTTP/2.
+#include <atomic>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flare/fiber/event.h"
+#include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/testing/http2_client.h"
+#include "flare/rpc/testing/streamer_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+using std::string_literals::operator""s;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kPage[] = ":status=200;access-control-allow-origin=http://page;";
+
+class WebHttp2Test : public StreamerTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
+    server_.emplace(Server::Options{.service_name = "test",
+                                    .http_cors_origins = "http://page"});
+    server_->AddService(&service_);
+    server_->AddProtocols({"grpc", "http+pb", "http+proto3-json", "http"});
+    server_->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    ASSERT_TRUE(server_->Start());
+    client_.emplace(server_->endpoint());
+  }
+  void TearDown() override {
+    client_.reset();
+    StreamerTest::TearDown();
+  }
+
+  Http2ClientStream* Post(std::string_view method, std::string_view type,
+                          std::string_view body,
+                          const std::vector<Http2Field>& more = {}) {
+    std::vector<Http2Field> fields = {{"origin", "http://page"},
+                                      {"content-type", type}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    return client_->Ask("POST", kPath + std::string(method), body, fields);
+  }
+  // Of a page that may read the reply.
+  std::string Data(Http2ClientStream* stream) {
+    client_->AwaitEnd(stream);
+    EXPECT_THAT(stream->head, StartsWith(kPage));
+    return stream->data;
+  }
+  std::string Get(std::string_view query) {
+    Http2ClientStream* const stream =
+        client_->Ask("GET", kPath + std::string(query));
+    client_->AwaitEnd(stream);
+    return stream->head.substr(8, 3) + " " + stream->data;
+  }
+  // The connection goes on.
+  void ExpectAnswers() {
+    EXPECT_EQ(Data(Post("Double", "application/proto", "\x08\x04", {kVersion})),
+              "\x08\x08");
+  }
+
+  static std::string Frame(char flag, std::string_view text) {
+    return flag + "\0\0\0"s + static_cast<char>(text.size()) +
+           std::string(text);
+  }
+
+  static constexpr Http2Field kVersion = {"connect-protocol-version", "1"};
+  static constexpr char kPath[] = "/flare.rpc.testing.Streamer/";
+  std::optional<Http2Client> client_;
+};
+
+TEST_F(WebHttp2Test, UnaryCallsOfAllKinds) {
+  EXPECT_EQ(Data(Post("Double", "application/json",
+                      R"({"value":4,"newer":true})", {kVersion})),
+            R"({"value":"8"})");
+  ExpectAnswers();
+  EXPECT_EQ(
+      Data(Post("Double", "application/grpc-web+proto", Frame(0, "\x08\x04"))),
+      Frame(0, "\x08\x08") + Frame('\x80', "grpc-status: 0\r\n"));
+  EXPECT_EQ(Data(Post("Double", "application/grpc-web-text", "AAAAAAIIBA==")),
+            "AAAAAAIICIAAAAAQZ3JwYy1zdGF0dXM6IDANCg==");
+  EXPECT_EQ(Data(Post("Double", "application/connect+json",
+                      Frame(0, R"({"value":4})"))),
+            Frame(0, R"({"value":"8"})") + Frame(2, "{}"));
+}
+
+TEST_F(WebHttp2Test, MethodsWithoutSideEffectsMayBeCalledByGet) {
+  EXPECT_EQ(Get("Double?connect=v1&encoding=json&message=%7B%22value%22:4%7D"),
+            R"(200 {"value":"8"})");
+  EXPECT_EQ(Get("Double?message=CAQ&base64=1&encoding=proto&connect=v1"),
+            "200 \x08\x08");
+  EXPECT_EQ(Get("Double?connect=v1&encoding=json&message=*&base64=1"),
+            R"(400 {"code":"invalid_argument","message":)"
+            R"("the query's message isn't base64"})");
+  EXPECT_THAT(Get("Count?connect=v1&encoding=json&message=%7B%7D"),
+              StartsWith("404 "));
+}
+
+TEST_F(WebHttp2Test, FailuresOfUnaryCalls) {
+  Http2ClientStream* const connect =
+      Post("Nothing", "application/json", "{}", {kVersion});
+  client_->AwaitEnd(connect);
+  EXPECT_THAT(connect->head, StartsWith(":status=501;"));
+  EXPECT_THAT(connect->data,
+              StartsWith(R"({"code":"unimplemented","message":"Method )"));
+  EXPECT_THAT(Data(Post("Nothing", "application/grpc-web", Frame(0, ""))),
+              HasSubstr("grpc-status: 12\r\ngrpc-message: Method "));
+  EXPECT_THAT(Data(Post("Double", "application/grpc-web-text", "*")),
+              HasSubstr("cnBjLXN0YXR1czogMw0K"));  // grpc-status: 3
+}
+
+// The first message is empty.
+TEST_F(WebHttp2Test, StreamsOfReplies) {
+  struct Case {
+    const char* type;
+    std::string request;
+    std::string body;
+  } cases[] = {
+      {"application/connect+proto", Frame(0, "\x08\x02"),
+       Frame(0, "") + Frame(0, "\x08\x01") + Frame(2, "{}")},
+      {"application/connect+json", Frame(0, R"({"value":2})"),
+       Frame(0, "{}") + Frame(0, R"({"value":"1"})") + Frame(2, "{}")},
+      {"application/grpc-web+proto", Frame(0, "\x08\x02"),
+       Frame(0, "") + Frame(0, "\x08\x01") +
+           Frame('\x80', "grpc-status: 0\r\n")},
+      {"application/grpc-web-text",
+       "AAAAAAIIAg==", "AAAAAAA=AAAAAAIIAQ==gAAAABBncnBjLXN0YXR1czogMA0K"},
+  };
+  for (const auto& [type, request, body] : cases) {
+    Http2ClientStream* const stream = Post("Count", type, request);
+    EXPECT_EQ(Data(stream), body) << type;
+    EXPECT_TRUE(stream->ended);
+    EXPECT_THAT(stream->head, HasSubstr("content-type="s + type + ";"));
+  }
+}
+
+TEST_F(WebHttp2Test, StreamsFailBehindTheirMessages) {
+  service_.on_count = [](const Number&, StreamWriter<Number> writer,
+                         RpcServerController* controller) {
+    EXPECT_TRUE(controller->AddResponseMetadata("a", "1"));
+    EXPECT_TRUE(writer.Write(MakeNumber(1)));
+    EXPECT_TRUE(controller->AddResponseTrailer("b", "2"));
+    controller->SetFailed(StatusFromGrpc(GrpcCode::kNotFound), "no more");
+  };
+  Http2ClientStream* stream =
+      Post("Count", "application/connect+proto", Frame(0, ""));
+  EXPECT_EQ(Data(stream),
+            Frame(0, "\x08\x01") +
+                Frame(2, R"({"error":{"code":"not_found","message":)"
+                         R"("no more"},"metadata":{"b":["2"]}})"));
+  EXPECT_THAT(stream->head, HasSubstr(";a=1;"));
+  stream = Post("Count", "application/grpc-web", Frame(0, ""));
+  EXPECT_EQ(
+      Data(stream),
+      Frame(0, "\x08\x01") +
+          Frame('\x80', "grpc-status: 5\r\ngrpc-message: no more\r\nb: 2\r\n"));
+}
+
+TEST_F(WebHttp2Test, OtherKindsOfMethodsAreRefused) {
+  Http2ClientStream* const unary =
+      Post("Count", "application/json", "{}", {kVersion});
+  client_->AwaitEnd(unary);
+  EXPECT_THAT(unary->data,
+              HasSubstr("needs Content-Type application/connect+proto or"));
+  Http2ClientStream* const other =
+      Post("Count", "application/x-proto3-json", "{}");
+  client_->AwaitEnd(other);
+  EXPECT_THAT(other->data, HasSubstr("needs gRPC, gRPC-Web or Connect"));
+  EXPECT_THAT(Data(Post("Sum", "application/grpc-web", Frame(0, ""))),
+              HasSubstr("grpc-status: 13\r\ngrpc-message: Method "));
+}
+
+// Much more than a stream's window, in messages of all remainders by three.
+TEST_F(WebHttp2Test, StreamsGoAsFastAsTheirClient) {
+  constexpr std::size_t kMessages = 300;
+  constexpr std::size_t kLeast = 3000;
+  std::atomic<std::size_t> written{0};
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    written = 0;
+    for (std::size_t i = 0; i != kMessages; ++i) {
+      ASSERT_TRUE(writer.Write(MakeNumber(1, kLeast + i)));
+      written += kLeast + i;
+    }
+    writer.Close();
+  };
+  for (const char* type :
+       {"application/connect+proto", "application/grpc-web-text"}) {
+    const bool text = type == "application/grpc-web-text"s;
+    Http2ClientStream* const stream =
+        Post("Count", type, text ? "AAAAAAA=" : Frame(0, ""));
+    stream->takes = false;
+    client_->Await(
+        [stream] { return stream->data.size() == Http2Client::kWindow; });
+    ExpectAnswers();  // Others aren't held up.
+    EXPECT_LE(written.load(), 2 * Http2Client::kWindow + kLeast + kMessages);
+    EXPECT_FALSE(stream->ended);
+    client_->Take(stream);
+    client_->AwaitEnd(stream);
+    EXPECT_GT(written.load(), kMessages * kLeast);
+    EXPECT_GT(stream->data.size(), written.load());
+  }
+}
+
+// Of a window of 64 KiB nothing gets lost by base64, whose groups have more
+// room than the bytes.
+TEST_F(WebHttp2Test, ManySmallMessagesInBase64) {
+  constexpr std::size_t kMessages = 35'000;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    for (std::size_t i = 0; i != kMessages; ++i) {
+      ASSERT_TRUE(writer.Write(MakeNumber(20'000)));  // Four bytes.
+    }
+    writer.Close();
+  };
+  EXPECT_EQ(Data(Post("Count", "application/grpc-web-text", "AAAAAAA=")).size(),
+            kMessages * 12 + "gAAAABBncnBjLXN0YXR1czogMA0K"s.size());
+}
+
+TEST_F(WebHttp2Test, AResetStopsTheStream) {
+  fiber::Event ended;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    while (writer.Write(MakeNumber(1, 10'000))) continue;
+    ended.Set();
+  };
+  for (const char* type :
+       {"application/grpc-web", "application/connect+proto"}) {
+    Http2ClientStream* const stream = Post("Count", type, Frame(0, ""));
+    stream->takes = false;
+    client_->Await([stream] { return !stream->data.empty(); });
+    client_->Reset(stream);
+    ended.Wait();
+    ended.Reset();
+    ExpectAnswers();
+  }
+}
+
+TEST_F(WebHttp2Test, APageThatLeavesStopsItsStream) {
+  fiber::Event ended;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    while (writer.Write(MakeNumber(1, 10'000))) continue;
+    ended.Set();
+  };
+  Http2ClientStream* const stream =
+      Post("Count", "application/grpc-web", Frame(0, ""));
+  client_->Await([stream] { return !stream->data.empty(); });
+  client_->Close();
+  ended.Wait();
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

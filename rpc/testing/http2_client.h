@@ -1,0 +1,130 @@
+// A client that speaks HTTP/2 to a server, for tests.
+//
+//   Http2Client client(endpoint());
+//   Http2ClientStream* const stream = client.Ask("GET", "/page");
+//   EXPECT_EQ(client.Reply(stream), ":status=200;...;\nbody");
+//
+// Of one thread; blocks it.
+#ifndef FLARE_RPC_TESTING_HTTP2_CLIENT_H_
+#define FLARE_RPC_TESTING_HTTP2_CLIENT_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flare/base/buffer.h"
+#include "flare/base/endpoint.h"
+#include "flare/io/socket_options.h"
+#include "flare/rpc/http2/http2_session.h"
+#include "flare/rpc/testing/raw_client.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc::testing {
+
+struct Http2ClientStream final : Http2Stream {
+  std::string head;
+  std::string data;
+  bool takes = true;  // What has come is granted anew.
+  bool ended = false;
+  bool closed = false;
+  Http2Error error = Http2Error::kNoError;
+};
+
+class Http2Client final : private Http2Handler {
+ public:
+  // Of each stream, in bytes.
+  static constexpr std::size_t kWindow = 64 << 10;
+
+  explicit Http2Client(const Endpoint& server)
+      : raw_(server), session_(Http2Session::Role::kClient, {}, this) {}
+
+  Http2ClientStream* Ask(std::string_view method, std::string_view path,
+                         std::string_view body = {},
+                         const std::vector<Http2Field>& more = {}) {
+    streams_.push_back(std::make_unique<Http2ClientStream>());
+    Http2ClientStream* const stream = streams_.back().get();
+    std::vector<Http2Field> fields = {{":method", method},
+                                      {":scheme", "http"},
+                                      {":authority", "localhost"},
+                                      {":path", path}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    EXPECT_TRUE(session_.Open(stream, fields, /*end=*/body.empty()));
+    if (!body.empty()) {
+      session_.SendData(stream, CreateBufferSlow(body));
+      session_.SendEnd(stream);
+    }
+    return stream;
+  }
+
+  // Reads until that is so.
+  void Await(const std::function<bool()>& condition) {
+    for (;;) {
+      raw_.Send(FlattenSlow(session_.Flush()));
+      if (condition()) return;
+      const std::string header = raw_.ReadExactly(9);
+      ASSERT_EQ(header.size(), 9u) << "the connection has ended";
+      const auto byte = [&](std::size_t i) {
+        return static_cast<std::size_t>(static_cast<unsigned char>(header[i]));
+      };
+      const std::size_t size = byte(0) << 16 | byte(1) << 8 | byte(2);
+      ASSERT_TRUE(
+          session_.Receive(CreateBufferSlow(header + raw_.ReadExactly(size))));
+    }
+  }
+  void AwaitEnd(Http2ClientStream* stream) {
+    Await([stream] { return stream->ended || stream->closed; });
+  }
+  // Its head, and its body.
+  std::string Reply(Http2ClientStream* stream) {
+    AwaitEnd(stream);
+    return stream->head + "\n" + stream->data;
+  }
+
+  void Take(Http2ClientStream* stream) {
+    stream->takes = true;
+    session_.Grant(stream, stream->data.size());
+  }
+  void Reset(Http2ClientStream* stream) {
+    session_.SendReset(stream, Http2Error::kCancel);
+    raw_.Send(FlattenSlow(session_.Flush()));
+  }
+  void Close() { raw_.Close(); }
+  Endpoint address() const { return io::GetLocalEndpoint(raw_.fd()); }
+
+ private:
+  Http2Stream* OnStream() override { return nullptr; }
+  bool OnField(Http2Stream* base, std::string_view name,
+               std::string_view value) override {
+    static_cast<Http2ClientStream*>(base)
+        ->head.append(name)
+        .append("=")
+        .append(value)
+        .append(";");
+    return true;
+  }
+  void OnHeaders(Http2Stream*, bool, bool) override {}
+  void OnData(Http2Stream* base, Buffer&& bytes) override {
+    auto* const stream = static_cast<Http2ClientStream*>(base);
+    stream->data += FlattenSlow(bytes);
+    if (stream->takes) session_.Grant(stream, bytes.size());
+  }
+  void OnEnd(Http2Stream* base) override {
+    static_cast<Http2ClientStream*>(base)->ended = true;
+  }
+  void OnSent(Http2Stream*, std::size_t) override {}
+  void OnClosed(Http2Stream* base, Http2Error error, bool) override {
+    static_cast<Http2ClientStream*>(base)->closed = true;
+    static_cast<Http2ClientStream*>(base)->error = error;
+  }
+
+  RawClient raw_;
+  std::vector<std::unique_ptr<Http2ClientStream>> streams_;
+  Http2Session session_;
+};
+
+}  // namespace flare::rpc::testing
+
+#endif  // FLARE_RPC_TESTING_HTTP2_CLIENT_H_
