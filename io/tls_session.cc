@@ -12,6 +12,8 @@
 //  [TS4] A read of the socket that gets less than there was room for has
 //        emptied it: OpenSSL's next read in the same call of ours is told to
 //        wait, without a system call. The poller's next edge brings us back.
+//        The input's end has no edge of its own if it came along with bytes: a
+//        call that got bytes, but no whole record, reads once more.
 #include "flare/io/tls_session.h"
 
 #include <openssl/bio.h>
@@ -34,6 +36,9 @@ constexpr std::size_t kMostPlain = 64 << 10;
 constexpr std::size_t kRecord = 16 << 10;
 // An idle connection keeps no more than this of its buffer.
 constexpr std::size_t kKeptCipher = 1 << 10;
+// Answers to handshake records, such as refused renegotiations, for a peer that
+// doesn't read them. Our own output is a few records at a time.
+constexpr std::size_t kMostCipher = 1 << 20;
 
 TlsSession* SessionOf(BIO* bio) {
   return static_cast<TlsSession*>(BIO_get_data(bio));
@@ -121,6 +126,7 @@ int TlsSession::ReadSocket(char* to, int size) FLARE_NO_THREAD_SAFETY_ANALYSIS {
     return -1;
   }
   drained_ = n < size && n != 0;
+  got_bytes_ = got_bytes_ || n != 0;
   for (ssize_t i = 0; i < n && first_count_ != 2; ++i) {
     first_bytes_[first_count_++] = static_cast<unsigned char>(to[i]);
   }
@@ -129,6 +135,10 @@ int TlsSession::ReadSocket(char* to, int size) FLARE_NO_THREAD_SAFETY_ANALYSIS {
 
 int TlsSession::WriteCipher(const char* from,
                             int size) FLARE_NO_THREAD_SAFETY_ANALYSIS {
+  if (cipher_.size() > kMostCipher) {
+    errno = ENOBUFS;
+    return -1;
+  }
   try {
     cipher_.append(from, static_cast<std::size_t>(size));  // [TS2]
   } catch (const std::bad_alloc&) {
@@ -209,11 +219,10 @@ ssize_t TlsSession::Receive(const iovec* pieces, int count) {
   ssize_t received = 0;
   if (input_ == Input::kOpen) {
     const ScopedLock guard(mutex_);
-    drained_ = false;
-    for (int i = 0; i != count; ++i) {
-      const std::size_t n = ReceiveSome(pieces[i]);
-      received += static_cast<ssize_t>(n);
-      if (n != pieces[i].iov_len) break;
+    got_bytes_ = false;
+    received = ReceiveAll(pieces, count);
+    if (received == 0 && input_ == Input::kOpen && got_bytes_) {
+      received = ReceiveAll(pieces, count);  // [TS4]
     }
     // Alerts, answers to new keys. What the socket doesn't take now leaves with
     // the next output.
@@ -226,7 +235,18 @@ ssize_t TlsSession::Receive(const iovec* pieces, int count) {
   return -1;
 }
 
-// Fills `piece` as far as records have arrived.
+// Fills `pieces` as far as records have arrived.
+ssize_t TlsSession::ReceiveAll(const iovec* pieces, int count) {
+  ssize_t received = 0;
+  drained_ = false;
+  for (int i = 0; i != count; ++i) {
+    const std::size_t n = ReceiveSome(pieces[i]);
+    received += static_cast<ssize_t>(n);
+    if (n != pieces[i].iov_len) break;
+  }
+  return received;
+}
+
 std::size_t TlsSession::ReceiveSome(const iovec& piece) {
   std::size_t received = 0;
   while (received != piece.iov_len) {

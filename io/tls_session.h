@@ -63,6 +63,7 @@ class TlsSession final : public Transport {
   enum class Input { kOpen, kEnded, kBroken };
 
   TlsSession(SSL* ssl, Setup setup);
+  ssize_t ReceiveAll(const iovec* pieces, int count) FLARE_REQUIRES(mutex_);
   std::size_t ReceiveSome(const iovec& piece) FLARE_REQUIRES(mutex_);
   void EndInput(int result) FLARE_REQUIRES(mutex_);
   bool Encrypt(const iovec* pieces, std::size_t count) FLARE_REQUIRES(mutex_);
@@ -84,6 +85,7 @@ class TlsSession final : public Transport {
   std::size_t encrypted_ FLARE_GUARDED_BY(mutex_) = 0;
   bool ended_ FLARE_GUARDED_BY(mutex_) = false;  // SSL_shutdown() was called.
   bool drained_ FLARE_GUARDED_BY(mutex_) = false;
+  bool got_bytes_ FLARE_GUARDED_BY(mutex_) = false;  // Since it was cleared.
   bool eof_ FLARE_GUARDED_BY(mutex_) = false;
   int read_error_ FLARE_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> secure_{false};  // The handshake is done.
