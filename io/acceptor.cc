@@ -261,7 +261,8 @@ Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
                                  : options.groups.size();
   auto sockets = OpenAll(address, options, groups);
   if (!sockets) return ListenError(address, sockets.error());
-  auto acceptor = Run(*std::move(sockets), options, std::move(on_accept));
+  auto acceptor = Run(*std::move(sockets), options, std::move(on_accept),
+                      /*adopted=*/false);
   if (!acceptor) return ListenError(address, acceptor.error());
   return acceptor;
 }
@@ -270,11 +271,13 @@ Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Adopt(
     std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept) {
   Status status = PrepareAllAdopted(sockets, options.backlog);
   if (!status.ok()) return status;
-  return Run(std::move(sockets), options, std::move(on_accept));
+  return Run(std::move(sockets), options, std::move(on_accept),
+             /*adopted=*/true);
 }
 
 Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Run(
-    std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept) {
+    std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept,
+    bool adopted) {
   std::unique_ptr<Acceptor> acceptor(
       new Acceptor(GetLocalEndpoint(sockets.front().get()),
                    options.groups.empty() ? AllGroups() : options.groups,
@@ -289,7 +292,11 @@ Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Run(
   }
   for (const auto& listener : acceptor->listeners_) {
     // On failure the destructor stops those that have started.
-    if (Status status = listener->Start(); !status.ok()) return status;
+    Status status = listener->Start();
+    if (status.ok()) continue;
+    // Another process may go on with them.
+    if (adopted) acceptor->LeaveSockets();
+    return status;
   }
   return acceptor;
 }

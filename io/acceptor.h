@@ -115,8 +115,8 @@ class Acceptor {
   Acceptor(Endpoint local, std::vector<std::size_t> groups, OnAccept on_accept);
 
   static Expected<std::unique_ptr<Acceptor>, Status> Run(
-      std::vector<UniqueFd> sockets, const Options& options,
-      OnAccept on_accept);
+      std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept,
+      bool adopted);
   void RememberSocketFile();
   void RemoveSocketFile();
 

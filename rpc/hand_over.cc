@@ -137,7 +137,10 @@ std::vector<io::UniqueFd> ReceiveSockets(int fd) {
       sockets.emplace_back(socket);
     }
   }
-  if (what != kSockets) sockets.clear();
+  // Some of the descriptors alone would leave connections unaccepted.
+  if (what != kSockets || (message.msg_flags & MSG_CTRUNC) != 0) {
+    sockets.clear();
+  }
   return sockets;
 }
 
@@ -285,7 +288,12 @@ void HandOver::Run() {
     if (WaitFor(door_.get(), quit_.get(), kLong)) {
       const io::UniqueFd successor(::accept4(door_.get(), nullptr, nullptr,
                                              SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (successor && Serve(successor.get())) return;
+      if (successor) {
+        if (Serve(successor.get())) return;
+      } else {
+        // The queue isn't empty: without descriptors this would spin.
+        static_cast<void>(WaitFor(quit_.get(), -1, milliseconds(100)));
+      }
     } else if (WaitFor(quit_.get(), -1, milliseconds(0))) {
       return;
     }
@@ -306,8 +314,15 @@ bool HandOver::Serve(int successor) {
     return false;
   }
   const char heard = Hear(successor, quit_.get(), kStartTime);
-  // The successor goes on then: it sees the end of the connection.
-  if (WaitFor(quit_.get(), -1, milliseconds(0))) return false;
+  // The successor goes on then: it sees the end of the connection. It needs the
+  // file of a Unix socket, and makes a new one at the path, so both are settled
+  // before that end.
+  if (WaitFor(quit_.get(), -1, milliseconds(0))) {
+    if (heard != kEnd) server_->LeaveSockets();
+    RemoveFile();
+    file_inode_ = 0;
+    return false;
+  }
   if (heard != kReady) {
     if (heard == kNothing) Tell(successor, kTooLate);
     LOG(WARNING) << "Hand-over at " << path_ << ": the successor "
@@ -316,9 +331,14 @@ bool HandOver::Serve(int successor) {
                  << "; this process goes on.";
     return false;
   }
+  if (!Tell(successor, kYours)) {
+    LOG(WARNING) << "Hand-over at " << path_
+                 << ": the successor ended when it was ready; this process "
+                    "goes on.";
+    return false;
+  }
   server_->LeaveSockets();
   file_inode_ = 0;
-  Tell(successor, kYours);
   LOG(INFO) << "Handed the sockets over at " << path_
             << "; this process is to stop.";
   sockets_.clear();
