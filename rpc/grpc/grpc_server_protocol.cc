@@ -618,8 +618,9 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
   Wake(stream);
   if (stream->counted != 0) sink()->CountHeld(stream->counted, 0);
   const bool streams = phase == Phase::kStreaming || stream->http != nullptr;
+  // A reset by the peer ends the call early whatever its code.
   if (streams && reading_ && stream->receiver != nullptr &&
-      error != Http2Error::kNoError) {
+      (by_peer || error != Http2Error::kNoError)) {
     events_.push_back(
         {.receiver = std::move(stream->receiver),
          .kind = Event::Kind::kReset,

@@ -243,6 +243,23 @@ TEST_F(WebHttp2Test, AResetStopsTheStream) {
   }
 }
 
+// The code of the reset says that nothing is wrong.
+TEST_F(WebHttp2Test, AResetWithoutAnErrorStopsTheStream) {
+  fiber::Event ended;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    while (writer.Write(MakeNumber(1, 10'000))) continue;
+    ended.Set();
+  };
+  Http2ClientStream* const stream =
+      Post("Count", "application/grpc-web", Frame(0, ""));
+  stream->takes = false;
+  client_->Await([stream] { return !stream->data.empty(); });
+  client_->Reset(stream, Http2Error::kNoError);
+  ended.Wait();
+  ExpectAnswers();
+}
+
 TEST_F(WebHttp2Test, APageThatLeavesStopsItsStream) {
   fiber::Event ended;
   service_.on_count = [&](const Number&, StreamWriter<Number> writer,

@@ -87,8 +87,9 @@ class Http2Client final : private Http2Handler {
     stream->takes = true;
     session_.Grant(stream, stream->data.size());
   }
-  void Reset(Http2ClientStream* stream) {
-    session_.SendReset(stream, Http2Error::kCancel);
+  void Reset(Http2ClientStream* stream,
+             Http2Error error = Http2Error::kCancel) {
+    session_.SendReset(stream, error);
     raw_.Send(FlattenSlow(session_.Flush()));
   }
   void Close() { raw_.Close(); }
