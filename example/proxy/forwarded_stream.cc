@@ -83,14 +83,15 @@ bool PassRepliesOn(const RefPtr<CallStream>& from, const RefPtr<CallStream>& to,
   return true;
 }
 
-// The single reply of a call.
-void ReadReply(const RefPtr<CallStream>& from, Message* response,
+// The single reply of a call. False: none came.
+bool ReadReply(const RefPtr<CallStream>& from, Message* response,
                ResponseMetadata* metadata) {
   StreamError error;
-  if (!from->ReadMessage(response, CallStream::kNever, &error)) return;
+  if (!from->ReadMessage(response, CallStream::kNever, &error)) return false;
   metadata->PassOn(/*trailing=*/false);
   flare::Buffer none;
   if (from->Read(&none, CallStream::kNever, &error)) from->Cancel();
+  return true;
 }
 
 }  // namespace
@@ -124,8 +125,9 @@ void ForwardStream(flare::RpcChannel* channel, const MethodDescriptor* method,
     }));
   }
   ResponseMetadata response_metadata(&forwarding, caller);
+  bool replied = true;
   if (!method->server_streaming()) {
-    ReadReply(server, response, &response_metadata);
+    replied = ReadReply(server, response, &response_metadata);
   } else if (!PassRepliesOn(
                  server, client,
                  NewMessage(messages.get(), method->output_type()).get(),
@@ -141,6 +143,9 @@ void ForwardStream(flare::RpcChannel* channel, const MethodDescriptor* method,
   if (!status.ok()) {
     if (response != nullptr) response->Clear();
     caller->SetFailed(status.code(), status.message());
+  } else if (!replied) {
+    caller->SetFailed(flare::rpc::STATUS_MALFORMED_DATA,
+                      "The server has ended the call without its reply.");
   } else if (method->server_streaming()) {
     client->CloseWriting();
   }

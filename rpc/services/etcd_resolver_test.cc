@@ -144,6 +144,7 @@ class EtcdResolverTest : public rpc::testing::RpcTest {
     etcdserverpb::DeleteRangeRequest request;
     request.set_key(key);
     RpcClientController controller;
+    controller.SetTimeout(30s);
     ASSERT_TRUE(stub.DeleteRange(request, &controller));
   }
 

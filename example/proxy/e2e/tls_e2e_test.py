@@ -318,7 +318,7 @@ class OfClients(TlsTest):
 class OfUpstreams(TlsTest):
 
   def start_tls(self, *flags, upstreams, **options):
-    return self.start_proxy("--upstream_tls",
+    return self.start_proxy("--upstream_tls", "--connect_timeout=30s",
                             f"--upstream_tls_ca={self.file('ca.crt')}", *flags,
                             upstreams=upstreams, **options)
 
@@ -408,6 +408,7 @@ class OfBoth(TlsTest):
 
   def start_tls(self, *flags):
     return self.start_proxy(*self.pair("server"), "--upstream_tls",
+                            "--connect_timeout=30s",
                             f"--upstream_tls_ca={self.file('ca.crt')}", *flags,
                             upstreams=[self.tls_upstream()])
 
