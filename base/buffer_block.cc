@@ -6,13 +6,14 @@
 //  B1  Bytes before a WritableBlock's cursor are never written again, unless
 //      the block has a sole owner; bytes from the cursor on are seen by nobody
 //      else. So slices of one block may be read while its rest is written.
-//  B2  A WritableBlock has one owner: a slot, or whoever took it from there.
+//  B2  A WritableBlock has one owner: a slot, or the code that took it from
+//      there.
 //  B3  refs = prepaid + the references of all slices (BufferSlice::refs);
 //      prepaid >= 1 as long as somebody owns the WritableBlock.
 //  B4  Only the functions marked noinline touch the slots, and none of them
 //      can suspend a fiber in between.
-//  B5  What was read or written through a reference happens before the block is
-//      used anew: each Deref() releases, and the last one acquires, as does
+//  B5  Reads and writes through a reference happen before the block is used
+//      anew: each Deref() releases, and the last one acquires, as does
 //      IsSoleOwner().
 
 #include "flare/base/buffer_block.h"

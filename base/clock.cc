@@ -5,16 +5,16 @@
 //        thread is interrupted between the reads the pair is thrown away; after
 //        a few failures the kernel's clock is returned as it is.
 //  [CK2] An anchor is used for a millisecond of counter time. In that time the
-//        measured rate (better than 100 ppm; where it can't be had in 50 ms,
-//        the kernel's clock is asked each time) and a slewed kernel clock
-//        (500 ppm at most) add up to 0.6 us; with [CK1] and [CK5] that is below
-//        1 us, or a few tens of nanoseconds in the ordinary case.
+//        measured rate (better than 100 ppm; where 50 ms don't yield that, the
+//        kernel's clock is asked each time) and a slewed kernel clock (500 ppm
+//        at most) add up to 0.6 us; with [CK1] and [CK5] that is below 1 us, or
+//        a few tens of nanoseconds in the ordinary case.
 //  [CK3] A new anchor may say a little less than the old one extrapolated to
 //        the same moment. `floor_ns` is that extrapolation: nothing that was
 //        returned before is greater, and nothing returned later is less.
-//  [CK4] Thread-local state is touched only inside NowNs() and what it calls,
-//        never inlined and never suspending: a fiber that moves between two
-//        calls can't carry an address from one thread to another.
+//  [CK4] Thread-local state is touched only inside NowNs() and the functions it
+//        calls, never inlined and never suspending: a fiber that moves between
+//        two calls can't carry an address from one thread to another.
 //  [CK5] A counter goes by steps, and anything read from it is off by as much.
 //        Those of processors are 1 to 50 ns; where they are more than 100 (1 us
 //        where QEMU translates AArch64) the kernel's clock is asked each time.

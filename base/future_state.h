@@ -4,8 +4,8 @@
 // Rules:
 //  [FS1] The values are written once, by the promise, before kValue is set; the
 //        callback once, by the future, before kCallback is set.
-//  [FS2] Whoever sets the second of these bits runs the callback: exactly one
-//        side sees the other's bit in what its fetch_or returns.
+//  [FS2] The side that sets the second of these bits runs the callback: exactly
+//        one side sees the other's bit in the result of its fetch_or.
 //  [FS3] A callback that is set owns a reference to the state, dropped after it
 //        has run or has been thrown away. So the promise and the future may be
 //        destroyed meanwhile, by the callback itself, too.
@@ -13,9 +13,9 @@
 //        state no more: the other side may destroy it.
 //  [FS5] kBroken (the promise has gone without a value) is set in the place of
 //        kValue; then the callback is called without values.
-//  [FS6] What a callback makes ready is not finished inside of it, but handed
-//        back as a FutureStep, which is done when the callback is no more: so
-//        chains, however long, run in a loop.
+//  [FS6] A future that a callback makes ready is not finished inside of it, but
+//        handed back as a FutureStep, which is done when the callback is no
+//        more: so chains, however long, run in a loop.
 
 #ifndef FLARE_BASE_FUTURE_STATE_H_
 #define FLARE_BASE_FUTURE_STATE_H_
