@@ -4,8 +4,8 @@
 //        fault, and only the copies are followed.
 //  [FL2] The carrier is read before and after its stack. It has a stack pointer
 //        from the switch away from it until just before the switch back, so if
-//        it says the same both times the stack is taken for what it was in
-//        between. It may still have been resumed and suspended again at the
+//        it says the same both times the copy is taken for the stack as it was
+//        in between. It may still have been resumed and suspended again at the
 //        very same place, or (AArch64) its stack have been seen to change
 //        before its pointer: then the backtrace is right where both agree, and
 //        bounded by the copy elsewhere.

@@ -7,15 +7,15 @@
 //   }
 //   Backtrace backtrace = slot.Await(deadline);
 //
-// [SS1] There is one slot. Only who holds the sampler's lock moves it from
+// [SS1] There is one slot. Only the holder of the sampler's lock moves it from
 //       kFree to kAsked; only the handler, on the thread asked, moves it from
 //       kAsked to kWriting and then to kDone. So the backtrace has one writer,
-//       and is read after kDone (release, acquire) by who asked.
-// [SS2] Who loses patience moves the slot from kAsked back to kFree, or finds
-//       that the handler writes and waits for it. A signal that arrives later
-//       finds no request for its thread, and does nothing. Requests are
-//       numbered, so a handler that has been kept from its CPU since it found
-//       one doesn't claim the next, which is another thread's.
+//       and is read after kDone (release, acquire) by the asker.
+// [SS2] An asker that loses patience moves the slot from kAsked back to kFree,
+//       or finds that the handler writes and waits for it. A signal that
+//       arrives later finds no request for its thread, and does nothing.
+//       Requests are numbered, so a handler that has been kept from its CPU
+//       since it found one doesn't claim the next, which is another thread's.
 
 #ifndef FLARE_FIBER_SAMPLE_SLOT_H_
 #define FLARE_FIBER_SAMPLE_SLOT_H_
