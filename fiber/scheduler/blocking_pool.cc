@@ -4,11 +4,12 @@
 //       becomes idle, and Run() looks for idle ones before it queues. So
 //       does each other one that leaves live_, under lock_: a thread that ends,
 //       and a Run() that fails to start one.
-// [BP2] A thread that is idle is in the idle list. What takes it out, under
-//       lock_, wakes it, by one Assign(). If its time is up it takes itself
-//       out, or finds that it has been taken out and waits for the assignment.
-//       A new thread waits for its first assignment without being in the list,
-//       so that its starter has filled in its member thread_ before.
+// [BP2] A thread that is idle is in the idle list. The code that takes it out,
+//       under lock_, wakes it, by one Assign(). If its time is up it takes
+//       itself out, or finds that it has been taken out and waits for the
+//       assignment. A new thread waits for its first assignment without being
+//       in the list, so that its starter has filled in its member thread_
+//       before.
 // [BP3] A thread that ends leaves itself to be joined and deleted by the next
 //       one to end, the last one by Stop(). So nobody else waits for it, and
 //       when Stop() has joined that last one, all have ended.

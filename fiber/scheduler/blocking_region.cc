@@ -8,8 +8,8 @@
 //   on a worker          the fiber arrives, as one that was suspended
 //
 // [BR1] As everywhere, nobody can switch to the fiber before its registers are
-//       saved: what makes it reachable runs on the stack that was switched to
-//       (carrier.h [C2]).
+//       saved: the step that makes it reachable runs on the stack that was
+//       switched to (carrier.h [C2]).
 // [BR2] errno and the exception globals go with the fiber at each step, and the
 //       thread that is left has none (carrier.h [C4]).
 // [BR3] From before the worker is left until after the fiber is queued again it

@@ -10,13 +10,13 @@
 // Rules:
 //  [C1] A carrier is on exactly one of: a worker (running), a wait (suspended),
 //       a run queue (its `resume` task queued), a worker's spare list.
-//  [C2] Nobody may switch to a carrier before its registers are saved. What
-//       makes a carrier reachable (publishing a waiter, unlocking its list,
-//       putting it on a spare list) is therefore done by an *after-switch
+//  [C2] Nobody may switch to a carrier before its registers are saved. The step
+//       that makes a carrier reachable (publishing a waiter, unlocking its
+//       list, putting it on a spare list) is therefore done by an *after-switch
 //       hook*, which runs on the next carrier.
-//  [C3] After any switch the thread may be another one. Who switches hands over
-//       its worker; everybody else looks it up anew through CurrentWorker(),
-//       the only, never inlined, accessor.
+//  [C3] After any switch the thread may be another one. The code that switches
+//       hands over its worker; all other code looks it up anew through
+//       CurrentWorker(), the only, never inlined, accessor.
 //  [C4] errno and the C++ exception globals belong to the fiber: they leave the
 //       thread with it and come back with it. Between tasks the thread's
 //       exception globals are zero.

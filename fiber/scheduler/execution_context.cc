@@ -1,11 +1,11 @@
 // [EC1] A value is published into its slot once, constructed, by a
-//       compare-exchange; whoever loses that drops its own.
+//       compare-exchange; a thread that loses that drops its own value.
 // [EC2] Chunks are added at the end, in the same way, and never removed while
 //       the context lives.
-// [EC3] A stop is requested once: whoever sets cause_, under stop_lock_, calls
-//       request_stop(), without it. The stop state is made once, under the same
-//       lock. So a token that was made before is told by that call, and one
-//       that is made later is born stopped.
+// [EC3] A stop is requested once: the thread that sets cause_, under
+//       stop_lock_, calls request_stop(), without it. The stop state is made
+//       once, under the same lock. So a token that was made before is told by
+//       that call, and one that is made later is born stopped.
 // [EC4] The owner is told of the first token under stop_lock_, and Disown()
 //       takes that: an owner that has called it isn't called any more, nor is
 //       it inside OnWatched().

@@ -13,9 +13,9 @@
 //   thread_.Start([this] { Main(); });
 //
 // [PT1] Before it sleeps without limit, the thread stores 1 to `asleep_`
-//       (seq_cst) and then asks whether there is anything; whoever makes that
-//       so does it (seq_cst) and then loads `asleep_`. So either the thread
-//       sees what there is, or the other one sees it asleep.
+//       (seq_cst) and then asks whether there is anything; another thread that
+//       makes that so does it (seq_cst) and then loads `asleep_`. So either the
+//       thread sees that there is something, or the other one sees it asleep.
 // [PT2] Stop() stores 1 to `stop_` (seq_cst) and then exchanges `asleep_`; the
 //       thread stores 1 to `asleep_` and then loads `stop_`. So it doesn't
 //       sleep through its end, either.

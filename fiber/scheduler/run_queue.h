@@ -3,11 +3,11 @@
 //
 // Rules:
 //  [RQ1] Only the owner writes `tail_`; slots [head, tail) hold queued tasks.
-//  [RQ2] Whoever moves `head_` by a successful compare-exchange owns the tasks
-//        between its old and new value. The slots were read before that: if the
-//        exchange succeeds nobody had taken them, and the owner could not have
-//        overwritten them, since it writes slot i + kCapacity only after having
-//        seen head_ > i.
+//  [RQ2] A thread that moves `head_` by a successful compare-exchange owns the
+//        tasks between its old and new value. The slots were read before that:
+//        if the exchange succeeds nobody had taken them, and the owner could
+//        not have overwritten them, since it writes slot i + kCapacity only
+//        after having seen head_ > i.
 //  [RQ3] Indices are 32 bit and wrap; only differences count. A thief that
 //        sleeps through exactly 2^32 pops would be fooled; between two looks at
 //        head_ there are a few instructions.

@@ -3,20 +3,21 @@
 //  [P1] A worker that goes to sleep sets its bit in `idle_` (seq_cst) and only
 //       then looks once more at the injection queue, the stop flag and the
 //       timers.
-//  [P2] Who adds to the injection queue, asks for or declares the end, or arms
-//       a timer on another worker's wheel does so first and then reads `idle_`
+//  [P2] A producer adds to the injection queue, asks for or declares the end,
+//       or arms a timer on another worker's wheel, and only then reads `idle_`
 //       and `searching_`; all of these accesses are seq_cst. So either the
 //       sleeper sees the work or the producer sees the bit: no lost wake-up.
-//  [P3] The idle bit is the right to wake: whoever clears it, by a fetch_and
-//       that found it set, must store 0 into that worker's parking word and
-//       rouse it; nobody else may. A worker that wakes by itself clears its own
-//       bit, and if it finds it cleared already, waits for that store.
+//  [P3] The idle bit is the right to wake: the thread that clears it, by a
+//       fetch_and that found it set, must store 0 into that worker's parking
+//       word and rouse it; nobody else may. A worker that wakes by itself
+//       clears its own bit, and if it finds it cleared already, waits for that
+//       store.
 //  [P4] A searcher (woken, or looking around before it sleeps) is counted in
 //       `searching_`. A producer that sees as many as it wants wakes nobody:
 //       after it has stopped being counted a searcher looks at the injection
 //       queue, before it runs anything as well as before it sleeps [P1].
-//  [P5] Timers: a sleeping worker's own wheel bounds its sleep; the one in the
-//       poller heeds all wheels of the group. Timers armed later belong to
+//  [P5] Timers: a sleeping worker's own wheel bounds its sleep; the worker in
+//       the poller heeds all wheels of the group. Timers armed later belong to
 //       workers that are awake, or come with a wake-up [P2].
 //  [P6] If all workers of a group sleep, one of them sleeps in the poller: the
 //       right to it (`polling_`) is only held by a worker that is awake, or by
@@ -34,17 +35,17 @@
 //       another; if all are held up, it makes them injected tasks, which
 //       neighbours take.
 //  [P8] A worker that finds the poller taken may sleep where the next event
-//       wakes it if whoever took the one before isn't back [SB1].
+//       wakes it if the worker that took the event before isn't back [SB1].
 //
 // A worker's own run queue is not part of this: its owner is awake. Whether a
 // helper is woken for it is a question of profit (Worker::MaybeWakeHelper).
 //
 // Workers in reserve, for tasks that block their threads.
 //
-//  [RV1] Of a group's workers limit() may run at a time, and one more for each
-//       that is marked in `blocked_`. Whichever others sleep are the reserve:
-//       all workers are alike, and the ones with the lowest numbers are woken
-//       first.
+//  [RV1] limit() of a group's workers may run at a time, and one more for each
+//       worker that is marked in `blocked_`. All others that sleep are the
+//       reserve: all workers are alike, and the ones with the lowest numbers
+//       are woken first.
 //  [RV2] Wake() wakes nobody beyond that. No wake-up is lost by it: where it
 //       refuses, limit() workers, at least one, are neither marked nor idle by
 //       a mask read after the work was queued, and each of them looks at the
@@ -58,7 +59,7 @@
 //       worker that goes to sleep does so itself. Where none of the reserve has
 //       started yet they limit nothing.
 //  [RV4] When a mark is gone more workers may run than should. One that has
-//       found it so for a while, between two tasks, gives what it has to the
+//       found it so for a while, between two tasks, gives its tasks to the
 //       injection queue and retires: it sets its idle bit by a
 //       compare-exchange, from a mask by which there is a surplus, and sleeps
 //       though there is work. At least limit() unmarked workers are awake then;
@@ -80,22 +81,22 @@
 // waits for the next event. While tasks block their threads (WantStandby()),
 // another worker therefore sleeps where that event wakes it (poller.h).
 //
-//  [SB1] For the rules of sleep [P1] to [P7] this is one
-//        more place, where a wake-up that comes early is kept, as in the
-//        poller. Events may miss who sleeps there; then the watch does what it
-//        does where nobody stands by. If nobody is in the poller any more when
-//        it is about to sleep, it doesn't, and tries for the poller.
-//  [SB2] Of two workers that serve all events by turns, the second to go to
+//  [SB1] For the rules of sleep [P1] to [P7] this is one more place, where a
+//        wake-up that comes early is kept, as in the poller. Events may miss
+//        the worker that sleeps there; then the watch acts as it does where
+//        nobody stands by. If nobody is in the poller any more when it is about
+//        to sleep, it doesn't, and tries for the poller.
+//  [SB2] If two workers serve all events in alternation, the second to go to
 //        sleep finds the poller taken, and stands by. One that goes to sleep in
 //        the poller finds nobody standing by if the other one still runs. If
 //        all that run have begun no other task since it last went to sleep
 //        there, they are held up: it has them marked if they sleep [RV3], and
-//        wakes one more worker to stand by. Not the first time, when it has
-//        just been woken itself, for it has an event to care for by then. Where
-//        nobody is left to wake, the watch starts one.
-//  [SB3] Whether there is room for who stands by [RV1] isn't
-//        asked: mostly it sleeps, and those that run are held up. If it turns
-//        out that they aren't, there is a surplus for a while [RV4].
+//        wakes one more worker to stand by. It doesn't do so the first time,
+//        when it has just been woken itself, for it has an event to care for by
+//        then. Where nobody is left to wake, the watch starts one.
+//  [SB3] Whether there is room for the worker that stands by [RV1] isn't asked:
+//        mostly it sleeps, and those that run are held up. If it turns out that
+//        they aren't, there is a surplus for a while [RV4].
 #include "flare/fiber/scheduler/scheduling_group.h"
 
 #include <sched.h>

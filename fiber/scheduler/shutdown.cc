@@ -10,9 +10,10 @@
 // [SD3] An outsider is added by a running worker, and removed after it has been
 //       queued. A pass that looked at its group before that, and found no
 //       outsider, is followed by one that sees the queue, or a worker that was
-//       roused for it. Who removes the last one may come after the workers'
-//       last looks, so it looks itself, if the end was requested; if it doesn't
-//       see the request, those who are woken by the request see it removed.
+//       roused for it. The thread that removes the last outsider may come after
+//       the workers' last looks, so it looks itself, if the end was requested;
+//       if it doesn't see the request, those that are woken by the request see
+//       it removed.
 #include "flare/fiber/scheduler/shutdown.h"
 
 #include <cstdint>

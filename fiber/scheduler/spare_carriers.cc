@@ -17,21 +17,21 @@
 //        one that puts a task aside looks at the idle bits after that, as in
 //        scheduling_group.cc [P1] [P2], and wakes one that isn't short. A
 //        worker was short when it set its bit if, and only if, its mark is
-//        there for whoever sees the bit.
+//        there for any thread that sees the bit.
 //  [ST4] While a worker of the group is short, the others give all spares but
 //        two back to the group's allocator, where it finds them when it next
 //        meets a task to put aside.
 //  [ST5] Every so often (half of Options::stack_idle_ns) a worker gives all
 //        spares but one to the group's allocator. A worker that sleeps wakes
 //        for it as long as it has more. The memory watch (memory_watch.h) trims
-//        the allocator as often, so that what isn't needed for that long loses
-//        its memory.
-//  [ST6] Stacks come back without a word to those who are short: shared by
-//        another worker [ST4], or by a group that has stolen fibers on them. So
-//        a worker that is short asks again before it sleeps, and does that for
-//        kStackRetryNs at most. While all workers of its group are short, tasks
-//        that are aside go to a neighbouring group where none is: that one may
-//        have the stacks.
+//        the allocator as often, so that stacks that aren't needed for that
+//        long lose their memory.
+//  [ST6] Stacks come back without a word to the workers that are short: shared
+//        by another worker [ST4], or by a group that has stolen fibers on them.
+//        So a worker that is short asks again before it sleeps, and does that
+//        for kStackRetryNs at most. While all workers of its group are short,
+//        tasks that are aside go to a neighbouring group where none is: that
+//        one may have the stacks.
 #include "flare/fiber/scheduler/spare_carriers.h"
 
 #include "flare/base/clock.h"
