@@ -1,9 +1,10 @@
-// [BA1] From the last arrival to EndPhase() nobody changes the barrier: all who
-//       are expected have arrived, and may not arrive again before the phase is
-//       over. So the completion function runs without the lock, and may block.
+// [BA1] From the last arrival to EndPhase() nobody changes the barrier: all
+//       expected parties have arrived, and may not arrive again before the
+//       phase is over. So the completion function runs without the lock, and
+//       may block.
 // [BA2] A party that the end of a phase let go on takes the lock before it
-//       returns, hence comes after the one that ended the phase: whoever lets
-//       all parties end may destroy the barrier.
+//       returns, hence comes after the one that ended the phase: a caller that
+//       lets all parties end may destroy the barrier.
 #include "flare/fiber/barrier.h"
 
 #include "flare/fiber/scheduler/carrier.h"

@@ -1,13 +1,13 @@
-// [CH1] A channel's lists, its slots and what is written into operations that
-//       are in its lists are guarded by its lock. A value goes from the one
-//       side's memory (or a slot) to the other's under that lock.
+// [CH1] A channel's lock guards its lists, its slots and the members written in
+//       operations that are in its lists. A value goes from the one side's
+//       memory (or a slot) to the other's under that lock.
 // [CH2] Several may want to end a wait: the other side of each channel, Close,
-//       the timer, a stop request. Who writes winner_ first does; the others
+//       the timer, a stop request. The first to write winner_ does; the others
 //       find it written and leave the waiter alone. Where only one channel's
 //       lock holder can want to, the lock is enough and no exchange is needed.
-// [CH3] Who has decided a wait wakes the waiter, once, after having let go of
-//       all locks, and touches neither it nor the channel after that. Until
-//       then the waiter can't go: its operations stay valid.
+// [CH3] The thread that has decided a wait wakes the waiter, once, after having
+//       let go of all locks, and touches neither it nor the channel after that.
+//       Until then the waiter can't go: its operations stay valid.
 // [CH4] Operations are tried and put into lists with all channels' locks held
 //       (taken by address, each once), so that nothing becomes possible in
 //       between unseen. A fiber lets go of them only after its registers are
@@ -21,8 +21,8 @@
 // [CH6] Timer and stop callbacks may come before the waiter is suspended, even
 //       on its own thread while it registers them. guard_ tells: they decide
 //       under it, and wake only a waiter that has marked itself as suspended
-//       under it. A fiber holds it until its registers are saved. Who finds the
-//       wait decided when it is about to suspend doesn't.
+//       under it. A fiber holds it until its registers are saved. A waiter that
+//       finds the wait decided when it is about to suspend doesn't suspend.
 #include "flare/fiber/sync/channel_base.h"
 
 #include <algorithm>

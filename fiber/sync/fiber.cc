@@ -4,12 +4,13 @@
 //  [FB1] Under lock_: the fiber sets `ended`, or finds `detached` and frees the
 //        body itself; the handle frees it if it finds `ended`, or else waits or
 //        sets `detached`.
-//  [FB2] Who ended the fiber doesn't touch the body after letting go of the
-//        lock, except if it frees it: a joiner that is woken, or gets the lock,
-//        may free it.
-//  [FB3] `carrier` is what the fiber runs on, from its start until it sets
-//        `ended`. Whoever finds its own there, under lock_ and before the end,
-//        is that fiber: it stays on its carrier, which then is nobody else's.
+//  [FB2] The code that ended the fiber doesn't touch the body after letting go
+//        of the lock, except if it frees it: a joiner that is woken, or gets
+//        the lock, may free it.
+//  [FB3] `carrier` is the one that the fiber runs on, from its start until it
+//        sets `ended`. A caller that finds its own there, under lock_ and
+//        before the end, is that fiber: it stays on its carrier, which then is
+//        nobody else's.
 #include "flare/fiber/fiber.h"
 
 #include <atomic>

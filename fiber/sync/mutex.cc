@@ -1,13 +1,14 @@
-// [MU1] What the holder did is visible to the next one: unlocking releases,
+// [MU1] A holder's actions are visible to the next one: unlocking releases,
 //       locking acquires state_, or, if the mutex is handed over, lock_.
 // [MU2] state_ becomes and ceases to be kContended under lock_ only. A waiter
 //       links itself only after it has made it kContended and found it held, so
-//       whoever unlocks after that takes lock_, hence finds the waiter.
-// [MU3] Who unlocks touches the mutex no more once somebody else may have
-//       locked and destroyed it. Freeing it without lock_ is the last access;
-//       it is freed or handed over under lock_ only for a waiter that has been
-//       woken, which comes for lock_ itself before it leaves. If all waiters
-//       have given up, it is made kHeld again, and then freed without lock_.
+//       a holder that unlocks after that takes lock_, hence finds the waiter.
+// [MU3] A holder that unlocks touches the mutex no more once somebody else may
+//       have locked and destroyed it. Freeing it without lock_ is the last
+//       access; it is freed or handed over under lock_ only for a waiter that
+//       has been woken, which comes for lock_ itself before it leaves. If all
+//       waiters have given up, it is made kHeld again, and then freed without
+//       lock_.
 // [MU4] A woken waiter competes for the free mutex and may find it taken again.
 //       After kMostInVain such wake-ups, or one that comes when it has waited
 //       for kLongWaitNs, it waits in starving_. While that list isn't empty

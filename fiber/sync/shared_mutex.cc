@@ -1,18 +1,20 @@
-// [SM1] What a writer did is visible to all who lock after it, and what readers
-//       did to the writers after them: unlocking releases, locking acquires
-//       state_. Who stores to it has acquired it before.
+// [SM1] A writer's actions are visible to all callers that lock after it, and
+//       readers' actions to the writers after them: unlocking releases, locking
+//       acquires state_. A caller that stores to it has acquired it before.
 // [SM2] While kWaiting is set, state_ is changed under lock_ only: everybody's
-//       short way fails. Who wants to wait sets it, under lock_. While a list
-//       isn't empty it is set; while it is set and lock_ is free, a list isn't
-//       empty, or a waiter that has given up is on its way to Grant().
-// [SM3] A list becomes non-empty only while somebody holds the mutex, and who
-//       gives it up while one isn't empty lets somebody in. So a free mutex has
-//       no waiters. A waiter that is woken holds the mutex already.
-// [SM4] Who unlocks touches the mutex no more once somebody else may have
-//       locked and destroyed it: its exchange without lock_ is the last access,
-//       or else it wakes, under lock_, somebody who comes for lock_ before
-//       leaving. If all waiters have given up, it clears kWaiting while it
-//       still holds the mutex, and unlocks the short way.
+//       short way fails. A caller that wants to wait sets it, under lock_.
+//       While a list isn't empty it is set; while it is set and lock_ is free,
+//       a list isn't empty, or a waiter that has given up is on its way to
+//       Grant().
+// [SM3] A list becomes non-empty only while somebody holds the mutex, and a
+//       holder that gives it up while one isn't empty lets somebody in. So a
+//       free mutex has no waiters. A waiter that is woken holds the mutex
+//       already.
+// [SM4] A holder that unlocks touches the mutex no more once somebody else may
+//       have locked and destroyed it: its exchange without lock_ is the last
+//       access, or else it wakes, under lock_, a waiter that comes for lock_
+//       before leaving. If all waiters have given up, it clears kWaiting while
+//       it still holds the mutex, and unlocks the short way.
 // [SM5] When a writer gives the mutex up, the readers that wait come first;
 //       when the last reader does, a writer.
 #include "flare/fiber/shared_mutex.h"

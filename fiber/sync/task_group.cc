@@ -1,9 +1,10 @@
-// [TG1] children_ counts those spawned and not ended. It falls to zero only
-//       under lock_, and a waiter looks at it under lock_: so who finds it zero
-//       knows that the last child is done with the group, or will only let go
-//       of the lock, and may destroy the group.
-// [TG2] Who ends the last child takes the waiters off their list under the lock
-//       and wakes them after it, without touching the group again.
+// [TG1] children_ counts the children spawned and not ended. It falls to zero
+//       only under lock_, and a waiter looks at it under lock_: so a waiter
+//       that finds it zero knows that the last child is done with the group, or
+//       will only let go of the lock, and may destroy the group.
+// [TG2] The thread that ends the last child takes the waiters off their list
+//       under the lock and wakes them after it, without touching the group
+//       again.
 // [TG3] The stop state is made when first asked for, outside of the lock, and
 //       put in place under it. A request marks stop_requested_ under the lock:
 //       whichever of the two comes second sees the other and requests the stop

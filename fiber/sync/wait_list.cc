@@ -1,6 +1,6 @@
 // [WL1] A waiter is linked under the primitive's lock. A fiber's lock is
-//       released only after its registers are saved (after-switch hook), so
-//       whoever finds it linked may resume it.
+//       released only after its registers are saved (after-switch hook), so any
+//       thread that finds it linked may resume it.
 // [WL2] Three may want to end a wait: a waker, the timer, a stop request. The
 //       one that unlinks the waiter, under the lock, decides its result and
 //       wakes it, exactly once, under the lock or after it. The others find it
@@ -19,11 +19,11 @@
 //       another thread: for as long as one critical section takes. On the
 //       thread that called request_stop() it doesn't wait, taking itself for
 //       part of the callback. A woken fiber can't get there while its own
-//       callback runs: the callback doesn't suspend, so what it queued runs on
-//       that thread only after it. But if *another* callback of the same
-//       request suspends its fiber, and that goes on elsewhere, the library
-//       takes the wrong thread for the requesting one. Therefore no callback of
-//       a token that waits are given may suspend its fiber.
+//       callback runs: the callback doesn't suspend, so the task that it queued
+//       runs on that thread only after it. But if *another* callback of the
+//       same request suspends its fiber, and that goes on elsewhere, the
+//       library takes the wrong thread for the requesting one. Therefore no
+//       callback of a token that waits are given may suspend its fiber.
 #include "flare/fiber/sync/wait_list.h"
 
 #include <utility>

@@ -1,6 +1,6 @@
-// [WQ1] drain_ is queued or running exactly while draining_ is set. Who makes
-//       the queue non-empty sets it and submits drain_; Drain() clears it when
-//       it finds the queue empty, under the lock.
+// [WQ1] drain_ is queued or running exactly while draining_ is set. The caller
+//       that makes the queue non-empty sets it and submits drain_; Drain()
+//       clears it when it finds the queue empty, under the lock.
 // [WQ2] done_ is set once: by Stop() if nothing is left then, else by the
 //       Drain() that finds the queue empty and stopped. Nobody touches the
 //       queue after that: it may be destroyed.
