@@ -2,13 +2,13 @@
 //  [EP1] The kernel holds a raw pointer for each registered descriptor, and the
 //        poller a reference for it. Retire() first removes the pointer from the
 //        kernel, then pushes the descriptor onto `retired_`.
-//  [EP2] Only Poll() drops those references (and the destructor), of what has
-//        been pushed by then, when no event is pending and before it fetches
-//        others. Poll() is exclusive, so a batch that was fetched before a
-//        removal has been delivered by then, and none fetched later contains
-//        it: OnEvents never meets a dead object.
-//  [EP3] A poller that sleeps keeps memory of what was retired meanwhile, and
-//        nothing else; it isn't woken for that.
+//  [EP2] Only Poll() drops those references (and the destructor), of
+//        descriptors that have been pushed by then, when no event is pending
+//        and before it fetches others. Poll() is exclusive, so a batch that was
+//        fetched before a removal has been delivered by then, and none fetched
+//        later contains it: OnEvents never meets a dead object.
+//  [EP3] A poller that sleeps keeps memory of descriptors that were retired
+//        meanwhile, and nothing else; it isn't woken for that.
 //  [EP4] Everything is edge-triggered. Each registration asks for all events
 //        and is never modified; a descriptor that doesn't care at the moment
 //        gets an event it ignores, once per change, not once per Poll().
@@ -18,10 +18,11 @@
 //  [EP6] The standby sleeps in an epoll instance of its own, which watches the
 //        other one for one event, from when a Poll() that has waited ends until
 //        the next one begins to wait; all the time, each event would wake both.
-//        `alert_` is set before that begins. Who ends it clears it afterwards:
-//        the next Poll(), or the standby that the event has woken. So it isn't
-//        true while nothing is watched but for a moment. False for too long
-//        means that the watch cares for the poller, or that an event wakes two.
+//        `alert_` is set before that begins. The one that ends it clears it
+//        afterwards: the next Poll(), or the standby that the event has woken.
+//        So it isn't true while nothing is watched, except for a moment. False
+//        for too long means that the watch cares for the poller, or that an
+//        event wakes two.
 #include "flare/io/epoll_poller.h"
 
 #include <sys/epoll.h>

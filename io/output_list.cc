@@ -6,9 +6,9 @@
 //                  nullptr; somebody has the role
 //   End()          closed
 //
-//  [OL1] Whoever changes nullptr to a node gets the role; whoever changes
-//        Busy() to nullptr, in Release, gives it up. Nobody else changes from
-//        or to nullptr, except Close.
+//  [OL1] The thread that changes nullptr to a node gets the role; the one that
+//        changes Busy() to nullptr, in Release, gives it up. Nobody else
+//        changes from or to nullptr, except Close.
 //  [OL2] Only the flusher takes nodes, all at once; so a node that is in the
 //        list has no other reader, and there is no ABA: Push links to whatever
 //        the head is at that moment.
@@ -16,12 +16,12 @@
 //        then stays taken: its holder learns of the end by TakeAll or Release.
 //        A role that was free stays free for ever.
 //  [OL4] Close and closed() are seq_cst, for a flusher that goes to sleep
-//        elsewhere: it publishes that, then asks closed(); who closes looks
-//        whether it sleeps after Close.
+//        elsewhere: it publishes that, then asks closed(); the closer looks,
+//        after Close, whether it sleeps.
 //  [OL5] A flusher that can't send any more closes the list, and its role ends
 //        with that. It doesn't wait for somebody else's Close: that one may be
-//        waiting for room, and only the flusher takes what is pushed meanwhile.
-//        A Close that comes later counts on a flusher, as in [OL3].
+//        waiting for room, and only the flusher takes the nodes that are pushed
+//        meanwhile. A Close that comes later counts on a flusher, as in [OL3].
 //
 // Orders: every successful change is release as well as acquire: a node's
 // contents go from Push to TakeAll or Close [OL2], what one flusher did goes

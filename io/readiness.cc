@@ -13,9 +13,10 @@
 //          Finish                Begin, Finish
 //
 //  [RD1] kActive is set only by Signal, Resume or Stop that returned true, and
-//        whoever got true schedules a reader; it is cleared only by that
-//        reader. So at most one is scheduled or running. A role that is held
-//        from the start counts as one, its owner being who schedules it.
+//        the caller that got true schedules a reader; it is cleared only by
+//        that reader. So at most one is scheduled or running. A role that is
+//        held from the start counts as one, its owner being the one that
+//        schedules it.
 //  [RD2] A reader leaves only by a compare-exchange that has seen no kAgain,
 //        or, when paused, by one that leaves kAgain set for Resume to see. So
 //        no edge is lost.

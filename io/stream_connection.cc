@@ -25,8 +25,8 @@
 //        lifecycle_lock_ with closing_ unset, and cancelled by the reader when
 //        it finishes: by then closing_ is set.
 //  [SC7] Our direction has ended (output_ended_) and the peer's has
-//        (input_ended_): who sets the second of these closes. Each side sets
-//        its own, then reads the other's, all seq_cst.
+//        (input_ended_): the side that sets the second of these closes. Each
+//        side sets its own, then reads the other's, all seq_cst.
 //  [SC8] The timer of a transport's handshake holds a reference of its own. It
 //        is armed by Start(), before the reader can run, and cancelled by the
 //        reader, when the handshake is done or when it finishes.
