@@ -4,9 +4,9 @@
 //        fiber. Those of the shared row change by read-modify-writes. All is
 //        relaxed: the numbers order nothing.
 //  [WC2] Rows are made when a worker first counts that has none, as many as
-//        there are workers, and published by a release; whoever finds them
-//        (acquire) finds zeros in them. A later runtime with more workers gets
-//        new ones; those before stay for their sums.
+//        there are workers, and published by a release; a thread that finds
+//        them (acquire) finds zeros in them. A later runtime with more workers
+//        gets new ones; those before stay for their sums.
 #include "flare/rpc/metrics.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // by itself and the controller is used for the next one.
 //
 //  [CC1] `cancelable_` names the call only during an attempt, from BeginAttempt
-//        to EndAttempt. Both are called by whoever has the call alone;
+//        to EndAttempt. Both are called by the one that has the call alone;
 //        EndAttempt comes before anything of the call is reused.
 //  [CC2] A canceller changes the name into kBusy, uses the call, and stores
 //        null. While it is kBusy EndAttempt waits: that is a Take from the call

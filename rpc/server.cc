@@ -8,17 +8,17 @@
 //      the end sends that first, and the input ends when the peer has confirmed
 //      it, or after a second: requests on their way are still served.
 // [S3] Join() waits for that until the drain timeout. Running calls are told to
-//      stop then, and those that watch for it have a moment to answer. What is
-//      still open is cut; calls that still run keep their connection and the
-//      ServerState alive and finish into the void.
+//      stop then, and those that watch for it have a moment to answer.
+//      Connections that are still open are cut; calls that still run keep their
+//      connection and the ServerState alive and finish into the void.
 // [S4] From the drain timeout on calls that come to their workers are refused,
-//      so that what is queued doesn't keep the process any longer. If the
-//      program was told to quit and its workers are held, another thread does
-//      the first part of [S1] in its place, and refuses them from then on.
+//      so that queued calls don't keep the process any longer. If the program
+//      was told to quit and its workers are held, another thread does the first
+//      part of [S1] in its place, and refuses them from then on.
 // [S5] The last connections, and a run of the sweeper, may keep the ServerState
 //      for a moment after Join() has returned 0, but use nothing of the user's
-//      by then. So ~Server() destroys what was given to it, unless calls were
-//      abandoned: then it goes with the last reference.
+//      by then. So ~Server() destroys the objects given to it, unless calls
+//      were abandoned: then they go with the last reference.
 #include "flare/rpc/server.h"
 
 #include <algorithm>

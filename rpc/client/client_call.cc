@@ -13,7 +13,7 @@
 //
 //  [CA1] There is at most one completer per attempt: CallTable::Take() gives
 //        the call to one. If Insert() never happened or was refused, the issuer
-//        is it. What comes later for the same id finds nothing.
+//        is it. A completion that comes later for the same id finds nothing.
 //  [CA2] Issuer and completer work at the same time on different members; the
 //        last of them to let go passes the call on, exactly once. So a reply
 //        that overtakes the issuer's return from the write does no harm.

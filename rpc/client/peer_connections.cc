@@ -3,8 +3,8 @@
 // Rules:
 //  [CS1] A connection is in connections_ or, after Retire, in retired_, from
 //        OpenLocked until Remove, and may be waiting_ before; the set is its
-//        user exactly as long. What takes it out says so in left_set_, also if
-//        it was not in yet; OpenLocked then doesn't put it in.
+//        user exactly as long. The code that takes it out says so in left_set_,
+//        also if it was not in yet; OpenLocked then doesn't put it in.
 //  [CS2] Calls become users of a connection under lock_ and while it is in
 //        connections_ or is waiting_; so one that is idle, looked at under
 //        lock_, stays idle once it is taken out.

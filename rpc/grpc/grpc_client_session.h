@@ -2,14 +2,14 @@
 // streams and the connection's reader share.
 //
 // Rules, kept in grpc_client_session.cc:
-//  [GC1] lock_ guards the session, all calls, and what they have for the reader
+//  [GC1] lock_ guards the session, all calls, and their events for the reader
 //        (events_). It is held for as long as it takes to frame a message, and
-//        never while something is told what happened: receivers have locks of
+//        never while a receiver is told of events: receivers have locks of
 //        their own, with which they call us.
-//  [GC2] What the session has to send goes to the output under lock_: fields
-//        are compressed in the order in which they are sent.
-//  [GC3] Only the reader, in Read(), hands out events, in their order. What
-//        happens on other threads waits for it.
+//  [GC2] The session's bytes go to the output under lock_: fields are
+//        compressed in the order in which they are sent.
+//  [GC3] Only the reader, in Read(), hands out events, in their order. Events
+//        of other threads wait for it.
 //  [GC4] A call is the session's from Open() to OnClosed(), and its wire's from
 //        StreamBegin() to StreamDrop(). The last of the two deletes it.
 //  [GC5] A unary call gets one reply, unless its caller abandons it before: it

@@ -2,12 +2,13 @@
 // share one session.
 //
 // [GS1] session_, all streams, and the order in which output reaches the sink
-//       are guarded by lock_: who changes the session flushes it, and hands the
-//       bytes to the sink, before it lets go. Nothing under lock_ blocks.
+//       are guarded by lock_: a thread that changes the session flushes it, and
+//       hands the bytes to the sink, before it lets go. Nothing under lock_
+//       blocks.
 // [GS2] Receivers of streams are called without lock_: they take their own, and
-//       call the wire, which takes lock_, under it. So the reader puts what
-//       comes into events_, and delivers that when lock_ is free. Only it does:
-//       their order is that of the frames.
+//       call the wire, which takes lock_, under it. So the reader puts arriving
+//       events into events_, and delivers them when lock_ is free. Only it
+//       does: their order is that of the frames.
 // [GS3] A stream belongs to the session from OnStream() to OnClosed(), which
 //       deletes it. Others know its number, and look it up: a call whose stream
 //       is gone is answered in vain.

@@ -9,9 +9,9 @@
 //   auto size = memo.Peek(in.FirstContiguous(), 8192, 100, &head);
 //
 // That what was compared means what parsing it would have said:
-// [HM1] What is remembered was parsed without a fault, and all of it is
-//       compared, but for the digits of the fields Content-Length, Rpc-SeqNo
-//       and Rpc-Timeout.
+// [HM1] The remembered head was parsed without a fault, and all of it is
+//       compared, except the digits of the fields Content-Length, Rpc-SeqNo and
+//       Rpc-Timeout.
 // [HM2] Each of those is there once and a number, so the blanks or the CRLF
 //       around its digits are compared, and other digits make it another number
 //       and change nothing else. A field that isn't so is compared as it is.

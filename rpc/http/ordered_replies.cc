@@ -11,10 +11,10 @@ namespace flare::rpc {
 
 // Invariants:
 //   [R1] Places are emitted in order, each once: next_ only grows, under lock_,
-//        by the thread that set emitting_, and only that calls
+//        by the thread that set emitting_, and only that thread calls
 //        ReplySink::Write, which may send at once and so isn't called under
-//        lock_. What becomes ready meanwhile is held, and found by that thread
-//        before it takes emitting_ away.
+//        lock_. Replies that become ready meanwhile are held, and found by that
+//        thread before it takes emitting_ away.
 //   [R2] A request counts in pending_ from before its message leaves the reader
 //        until after its bytes went to the sink, or are held by [R1] for one
 //        that counts. So when pending_ is zero with kClosing set, everything
@@ -23,28 +23,29 @@ namespace flare::rpc {
 //   [R3] After an ordered reply with `close` was emitted (ended_), nothing
 //        ordered is emitted any more.
 //   [R4] A reply with `close` says that nothing follows. In its turn it goes to
-//        last_, and to the sink by whoever closes: behind all that was pending.
+//        last_, and to the sink by the thread that closes: behind all that was
+//        pending.
 //   [R5] A reply in parts is emitted by its owner alone, from when its place is
-//        next_ and nobody is emitting, until EndParts: what other places have
-//        is held, since next_ stays. An owner that comes too early leaves a
+//        next_ and nobody is emitting, until EndParts: replies of other places
+//        are held, since next_ stays. An owner that comes too early leaves a
 //        waiter in its slot, which the emitter that gets there tells, or the
 //        one that sets ended_.
-//   [R6] A reply without a place isn't held by that. So kParts is set first:
-//        who enters from then on gets a place after all. Those who entered
-//        before are waited for: the last of them, who sees kParts, tells
-//        unordered_waiter_. kParts goes when the last part was written.
+//   [R6] A reply without a place isn't held by that. So kParts is set first: a
+//        request that enters from then on gets a place after all. Those that
+//        entered before are waited for: the last of them, which sees kParts,
+//        tells unordered_waiter_. kParts goes when the last part was written.
 //   [R7] After EndInput() it is decided under lock_ of each reply whether it is
 //        the last: of one with a place when it is emitted, of one without when
 //        it is ready. It is if those with a place are through and there are no
 //        others without but leaving_ ones, which weren't the last and are being
 //        written. So exactly one is, and is treated as one with `close`; none
 //        if others were being written when the input ended.
-//   [R8] Who waits before it makes its reply (AskToSend) leaves a waiter in its
-//        slot, as in [R5], and is told by the emitter who gets there, or who
-//        sets ended_: next_ then stays until it has sent. The reply at next_
-//        never waits, so that one of those before it always goes on; unless
-//        that depends on who waits: so none on which it can waits for long
-//        (StopWaiting).
+//   [R8] A caller that waits before it makes its reply (AskToSend) leaves a
+//        waiter in its slot, as in [R5], and is told by the emitter that gets
+//        there, or that sets ended_: next_ then stays until it has sent. The
+//        reply at next_ never waits, so that one of those before it always goes
+//        on; unless that depends on the waiting caller: so none on which it can
+//        waits for long (StopWaiting).
 
 namespace {
 

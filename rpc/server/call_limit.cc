@@ -3,24 +3,26 @@
 //        moves them, and calls that run are `limit_` together: a place is put
 //        where it goes after it was taken from where it was. So never do more
 //        run.
-//  [CL2] `put` and `taken` only grow. Whoever takes n raises `taken` by a
-//        compare-exchange, having read a `put` that is larger by n at least: by
-//        then it is no smaller, so there are as many. What it has read may be
-//        older, and it finds fewer than there are. They never pass 2^64.
+//  [CL2] `put` and `taken` only grow. The thread that takes n raises `taken` by
+//        a compare-exchange, having read a `put` that is larger by n at least:
+//        by then it is no smaller, so there are as many. The value that it has
+//        read may be older, and it finds fewer than there are. They never pass
+//        2^64.
 //  [CL3] Only a slot's worker changes its `put` and `entered`, by plain loads
 //        and stores: nothing in between suspends the fiber. Those that are
 //        shared change by read-modify-writes.
 //  [CL4] A slot with more than two batches gives one back, or the places would
-//        all lie where calls end, not where they are read. Who finds none, nor
-//        shared ones, takes what it needs from the others' slots: a call is
-//        refused only if there was none in any, one slot after the other.
-//        Batches on their way are found nowhere, a quarter of the limit at the
-//        very most. Where a batch would be one place or none, all are shared,
-//        and a call is refused only if as many run as may.
+//        all lie where calls end, not where they are read. A caller that finds
+//        none, nor shared ones, takes the places it needs from the others'
+//        slots: a call is refused only if there was none in any, one slot after
+//        the other. Batches on their way are found nowhere, a quarter of the
+//        limit at the very most. Where a batch would be one place or none, all
+//        are shared, and a call is refused only if as many run as may.
 //  [CL5] All is relaxed: places are numbers that order nothing. A call's place
-//        is free before its reply is sent, so that who has got that is let in,
-//        unless the place is in a batch on its way: what passes the reply on,
-//        here, in the kernel and at the peer, sees to it that this is seen.
+//        is free before its reply is sent, so that a client that has got the
+//        reply is let in, unless the place is in a batch on its way: the code
+//        that passes the reply on, here, in the kernel and at the peer, sees to
+//        it that this is seen.
 #include "flare/rpc/server/call_limit.h"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // Rules:
 //  [MC1] Only a slot's worker changes it, by plain loads and stores: nothing in
 //        between suspends the fiber. The shared one changes by
-//        read-modify-writes. All is relaxed: the numbers order nothing, and
-//        what passes a reply on, here, in the kernel and at the peer, sees to
-//        it that whoever has got it sees its call counted.
+//        read-modify-writes. All is relaxed: the numbers order nothing, and the
+//        code that passes a reply on, here, in the kernel and at the peer, sees
+//        to it that a client that has got it sees its call counted.
 //  [MC2] Which calls are measured doesn't depend on how long they took, or
 //        some lengths would be found too often: a worker's answers are cut into
 //        periods of kPeriod, and of each either all are measured or the last

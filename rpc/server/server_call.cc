@@ -14,17 +14,17 @@
 //   kWaiting      the task waits in done_event_ for kEnded
 //   kSealed       the interceptors have returned: the task has claimed the end
 //
-// [CE1] Whoever sets kEnded answers the call and releases it, nobody else. An
+// [CE1] Only the thread that sets kEnded answers the call and releases it. An
 //       exception that leaves the method sets it, too: the call fails if that
 //       was first; if `done` was, the exception is only logged. A watcher of
 //       the context that finds it set begins nothing; one that comes before it
 //       is ended with the call (call_watch.cc [CW1]). With interceptors all
 //       this goes for kSealed; `done` only lets their fiber go on.
-// [CE2] Of kReturned and kOver, the second to be set gives the call back. So
+// [CE2] The second of kReturned and kOver to be set gives the call back. So
 //       call and context last as long as the method.
-// [CE3] A call whose method threw before `done` isn't given back soon: what the
-//       method has passed `done` on to may still use it, and run it, which has
-//       no effect then (ThrownCalls).
+// [CE3] A call whose method threw before `done` isn't given back soon: the code
+//       that the method has passed `done` on to may still use it, and run it,
+//       which has no effect then (ThrownCalls).
 // [CE4] The context is kept for the next call if the call has the only
 //       reference, and nobody has stored anything in it, watched or stopped it.
 //       Otherwise the call disowns it, when it ends (if it was watched) or is

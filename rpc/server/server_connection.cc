@@ -10,21 +10,20 @@
 // [SN2] kReading is cleared once: by the reader at the end of the input, after
 //       bad input, or by OnClosed().
 // [SN3] When kReading is gone, kOpen is set and there is no call of either
-// kind,
-//       everything
-//       has been answered: whoever brings that about calls CloseAfterFlush().
-//       It does so while it still holds something, a call or the callback it is
-//       in, so that the connection isn't destroyed under it.
-// [SN4] Who brings the word to zero destroys the connection.
-// [SN5] The reader pauses the stream, then sets kPaused; whoever takes that
-//       away resumes the stream, so that happens once: the call that leaves
-//       only resume_calls() others, before it lets go, or, if there were no
-//       more already, the reader itself. While there is kPaused there is no
+//       kind, everything has been answered: the thread that brings that about
+//       calls CloseAfterFlush(). It does so while it still holds something, a
+//       call or the callback it is in, so that the connection isn't destroyed
+//       under it.
+// [SN4] The thread that brings the word to zero destroys the connection.
+// [SN5] The reader pauses the stream, then sets kPaused; the one that takes
+//       that away resumes the stream, so that happens once: the call that
+//       leaves only resume_calls() others, before it lets go, or, if there were
+//       no more already, the reader itself. While there is kPaused there is no
 //       reader.
 // [SN6] The reader pauses for one reason at a time, calls, output or a stream
 //       that is full, and looks at all again when it is resumed.
 // [SN7] Streams don't count for the limit that makes the reader pause, as they
-//       may wait for what it would read.
+//       may wait for input that it would read.
 // [SN8] Calls that are watched are stopped at the end of the peer's input and
 //       by OnClosed(), while it still holds kOpen: the list lives in here.
 //

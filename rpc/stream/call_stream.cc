@@ -8,24 +8,24 @@
 //                            a client also by OnEnd: the call is over then
 //
 //  [SX1] Each direction is over at most once, and for good. Nothing is queued
-//        or sent after that. What was queued before is read, unless the call
-//        failed.
+//        or sent after that. Messages that were queued before are read, unless
+//        the call failed.
 //  [SX2] A failure ends both directions; the first one counts. It is told to
 //        the peer if it began here.
-//  [SX3] Who waits has put its event in reader_ or writer_ under lock_, having
-//        seen nothing to do. Each transition that gives it something to do
-//        takes the event out under lock_ and sets it: once. Who times out takes
-//        it out by itself, or, if it is gone, waits for the Set() on its way:
-//        so the event outlives its setter.
+//  [SX3] A caller that waits has put its event in reader_ or writer_ under
+//        lock_, having seen nothing to do. Each transition that gives it
+//        something to do takes the event out under lock_ and sets it: once. A
+//        caller that times out takes it out by itself, or, if it is gone, waits
+//        for the Set() on its way: so the event outlives its setter.
 //  [SX4] The wire is used under lock_ only, while it is there. Detaching takes
 //        it out, once; on_detached is called after it was destroyed. So the
 //        connection, which lives until then, outlives all uses of it. A client
 //        detaches as soon as both directions are over, a server when its call
 //        ends.
-//  [SX5] The timer holds a reference while it is armed: given back by who
-//        cancels it in time, or by its callback.
-//  [SX6] Nobody calls out with lock_ but to the wire, which neither blocks nor
-//        calls back, and the source of metadata: see After.
+//  [SX5] The timer holds a reference while it is armed: given back by the
+//        thread that cancels it in time, or by its callback.
+//  [SX6] With lock_ nobody calls out, except to the wire, which neither blocks
+//        nor calls back, and the source of metadata: see After.
 #include "flare/rpc/stream/call_stream.h"
 
 #include <algorithm>

@@ -5,11 +5,10 @@
 //   if (hold.held()) return hold.Pause(stream);
 //
 //  [IH1] Hold() is the reader's, in Cut(). Release() is anybody's.
-//  [IH2] The reader pauses the stream, then sets kPaused. Whoever takes that
-//  away
-//        resumes it, so that happens once: the last one to release, or the
-//        reader itself, if there was none left to do so. While there is kPaused
-//        there is no reader.
+//  [IH2] The reader pauses the stream, then sets kPaused. The one that takes
+//        that away resumes it, so that happens once: the last one to release,
+//        or the reader itself, if there was none left to do so. While there is
+//        kPaused there is no reader.
 #ifndef FLARE_RPC_STREAM_INPUT_HOLD_H_
 #define FLARE_RPC_STREAM_INPUT_HOLD_H_
 
