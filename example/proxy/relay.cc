@@ -9,8 +9,8 @@
 //  [RE3] Bytes go out in the order in which they came in: directly only while
 //        nothing is pending.
 //  [RE4] A flow is done when its end was passed on, or can't be any more. A
-//        side that has broken takes nothing, so the flow to it is done at
-//        once; the flow from it when what was received has been delivered.
+//        side that has broken takes nothing, so the flow to it is done at once;
+//        the flow from it is done when the received bytes have been delivered.
 #include "example/proxy/relay.h"
 
 #include <sys/epoll.h>

@@ -1,9 +1,9 @@
 // Rules:
-//  [SE1] `events_` holds what has happened and not been looked at, and kQueued
-//        while the session is queued or running. Who sets kQueued queues it;
-//        the running session takes all events at once, and clears kQueued as
-//        the very last thing, if no more have come; afterwards it may be
-//        running elsewhere, or gone.
+//  [SE1] `events_` holds the events that have happened and not been looked at,
+//        and kQueued while the session is queued or running. The thread that
+//        sets kQueued queues it; the running session takes all events at once,
+//        and clears kQueued as the very last thing, if no more have come;
+//        afterwards it may be running elsewhere, or gone.
 //  [SE2] A session that is over leaves kQueued set for ever, so that late
 //        events, of a timer, the poller or Cut(), queue nothing.
 //  [SE3] Its own reference, which it is born with, is dropped when it is over.
