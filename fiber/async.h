@@ -3,8 +3,8 @@
 //   Future<int> f = fiber::Async([&] { return Fetch(); });
 //   int value = fiber::BlockingGet(std::move(f));   // future.h
 //
-// Where several are started and all must have ended before a scope does, or one
-// failure is to stop the others: TaskGroup (task_group.h).
+// Use TaskGroup (task_group.h) to start several functions that must all have
+// ended before a scope does, or that one failure is to stop.
 
 #ifndef FLARE_FIBER_ASYNC_H_
 #define FLARE_FIBER_ASYNC_H_
@@ -26,13 +26,13 @@
 
 namespace flare::fiber {
 
-// What the caller does after having queued the new fiber.
+// Says how the caller goes on after it has queued the new fiber.
 enum class Launch : std::uint8_t {
   Post,      // Goes on.
   Dispatch,  // Lets it run first, with whatever is queued before it.
 };
 
-// What Async gives for a function that returns R.
+// The result of Async for a function that returns R.
 template <class R>
 struct AsyncResult {
   using Future = flare::Future<R>;
@@ -80,7 +80,7 @@ auto Async(Launch policy, std::optional<std::size_t> scheduling_group,
   return future;
 }
 
-// The same in the caller's execution context.
+// Runs `f(args...)` in the same way, in the caller's execution context.
 template <class F, class... Args>
 requires std::invocable<std::decay_t<F>, std::decay_t<Args>...>
 auto Async(Launch policy, std::optional<std::size_t> scheduling_group, F&& f,

@@ -6,10 +6,10 @@
 //   ... in each party:
 //   for (...) { ComputeMyPart(); step.arrive_and_wait(); }
 //
-// A phase ends when as many have arrived as are expected: the last one runs the
-// completion function, and then all that wait go on, into the next phase. What
-// parties did before they arrived is visible to the completion function, and
-// what that did to all who have waited.
+// A phase ends when as many parties have arrived as are expected: the last one
+// runs the completion function, and then all waiting parties go on, into the
+// next phase. The actions of parties before they arrived are visible to the
+// completion function, and its actions to all parties that have waited.
 //
 // May be destroyed once all parties have returned from their last call.
 
@@ -30,21 +30,21 @@
 
 namespace flare::fiber {
 
-// What doesn't depend on the completion function.
+// The part that doesn't depend on the completion function.
 class BarrierBase {
  public:
   BarrierBase(const BarrierBase&) = delete;
   BarrierBase& operator=(const BarrierBase&) = delete;
 
-  // Says which phase was arrived in.
+  // Names the phase that was arrived in.
   using arrival_token = std::uint64_t;
 
   // Blocks the fiber (or thread) until the phase of `arrival` is over.
   void wait(arrival_token arrival) { WaitLimited(arrival, {}); }
 
-  // The same, with limits. False: the deadline passed, or a stop was requested,
-  // before that. The caller has still arrived and may wait again; until the
-  // phase is over it must not arrive again.
+  // Waits in the same way, with limits. False: the deadline passed, or a stop
+  // was requested, before that. The caller has still arrived and may wait
+  // again; until the phase is over it must not arrive again.
   [[nodiscard]] bool wait(const std::stop_token& stop, arrival_token arrival) {
     return WaitLimited(arrival, {kNoDeadline, &stop});
   }

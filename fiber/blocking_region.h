@@ -1,4 +1,4 @@
-// For calls that block the thread and that nobody can turn into something that
+// Runs calls that block the thread and that nobody can turn into something that
 // suspends the fiber: reading a file or a pipe, getaddrinfo(), a database
 // client's library, waiting for a child process.
 //
@@ -9,20 +9,22 @@
 //     legacy_query(...);
 //   }
 //
-// Without it such a call holds a worker, and all that this worker has queued
-// until somebody takes it over; as many of them as there are workers hold up
-// everything. A region takes the fiber off its worker: it goes on, on its own
-// stack, on a thread of a pool meant for that, and the worker runs other tasks.
-// At the region's end the fiber is queued in its scheduling group again.
+// Without a region such a call holds a worker, and all tasks that this worker
+// has queued until another one takes them over; as many such calls as there are
+// workers hold up everything. A region takes the fiber off its worker: it goes
+// on, on its own stack, on a thread of a pool meant for that, and the worker
+// runs other tasks. At the region's end the fiber is queued in its scheduling
+// group again.
 //
-// Costs two hand-overs between threads, 10 to 50 us in all: not for what takes
-// less, nor for computing (a long computation loses nothing by being on a
-// worker: others take over what is queued there).
+// A region costs two hand-overs between threads, 10 to 50 us in all. Don't use
+// it for calls that take less, nor for computing (a long computation loses
+// nothing by being on a worker: others take over the tasks that are queued
+// there).
 //
 // Inside of a region
 //  * IsFiberWorker() is false, and all primitives of fiber/ work as on a plain
-//    thread: waiting blocks the thread of the pool. Don't wait there for what
-//    needs a region itself: the pool is limited.
+//    thread: waiting blocks the thread of the pool. Don't wait there for code
+//    that needs a region itself: the pool is limited.
 //  * FiberLocal, this_fiber::GetId(), SetName(), the execution context, the
 //    stop token of the TaskGroup and the current scheduling group are the
 //    fiber's. errno and exceptions in flight go with it, in and out. A
@@ -31,7 +33,7 @@
 //  * thread_local variables are another thread's than before and after it, and
 //    compilers may keep their addresses: RunBlocking() takes care that they
 //    don't within the function given to it.
-//  * The stack is the fiber's, so of --flare_fiber_stack_size bytes.
+//  * The stack is the fiber's, so it has --flare_fiber_stack_size bytes.
 //
 // On plain threads, and inside of another region, it does nothing.
 //
@@ -54,7 +56,8 @@ namespace flare::fiber {
 
 class Worker;
 
-// The scope is the region. On the stack of the function that uses it only.
+// The scope is the region. Make it only on the stack of the function that uses
+// it.
 class BlockingRegion {
  public:
   BlockingRegion();
@@ -71,7 +74,7 @@ class BlockingRegion {
   BlockingVisit visit_;
 };
 
-// Calls `f` in a region; returns, or throws, what it does.
+// Calls `f` in a region; returns its result, or throws its exception.
 template <class F>
 [[gnu::noinline]] std::invoke_result_t<F> RunBlocking(F&& f) {
   // A call that can't be inlined: nothing thread-local is kept across it.

@@ -19,10 +19,11 @@
 //    longest is served first, on either side.
 //  * With capacity n, n values lie in the channel without anybody waiting. With
 //    capacity 0 (a rendezvous) each Send() waits for a receiver to take it.
-//  * What happened before a send is visible to the receiver of that value; with
+//  * Actions before a send are visible to the receiver of that value; with
 //    capacity 0 also the other way round.
 //  * Close(): senders, waiting or to come, get kClosed and keep their value.
-//    Receivers get what is in the channel, then kClosed. Closing twice is fine.
+//    Receivers get the values in the channel, then kClosed. Closing twice is
+//    fine.
 //  * An operation that can be done at once is done, though its deadline may
 //    have passed or its stop been requested. One that gives up has done
 //    nothing: no value is lost, a value that wasn't sent stays where it was.
@@ -39,8 +40,7 @@
 // for it: also by one that was just woken, though the other side has not
 // returned.
 //
-// For handing over one value use Future; for running closures in order
-// WorkQueue.
+// Use Future to hand over one value, and WorkQueue to run closures in order.
 
 #ifndef FLARE_FIBER_CHANNEL_H_
 #define FLARE_FIBER_CHANNEL_H_
@@ -75,8 +75,9 @@ class Channel final : private ChannelBase {
       : capacity_(capacity), slots_(new Slot[capacity]) {}
   ~Channel();
 
-  // Waits until the value has room, or a receiver. kDone or kClosed; with
-  // limits also kTimedOut, kStopped. `value` is moved from only by kDone.
+  // Sends `value`: waits until it has room, or a receiver. Returns kDone or
+  // kClosed; with limits also kTimedOut, kStopped. `value` is moved from only
+  // by kDone.
   ChannelResult Send(T&& value, const WaitLimit& limit = {}) {
     return SendFrom(&value, limit);
   }
@@ -92,10 +93,10 @@ class Channel final : private ChannelBase {
                           std::chrono::time_point<Clock, Duration> at) {
     return SendFrom(&value, WaitLimit{ToSteadyNs(at)});
   }
-  // Doesn't wait: kDone, kClosed or kWouldBlock.
+  // Sends `value` without waiting. Returns kDone, kClosed or kWouldBlock.
   ChannelResult TrySend(T&& value);
 
-  // The same with a copy.
+  // Send a copy in the same way.
   ChannelResult Send(const T& value, const WaitLimit& limit = {}) {
     return Send(T(value), limit);
   }
@@ -128,22 +129,22 @@ class Channel final : private ChannelBase {
   Received ReceiveUntil(std::chrono::time_point<Clock, Duration> at) {
     return Receive(WaitLimit{ToSteadyNs(at)});
   }
-  // Doesn't wait: a value, kClosed or kWouldBlock.
+  // Receives without waiting. Returns a value, kClosed or kWouldBlock.
   Received TryReceive();
 
-  // For Select(). What is pointed to must outlive that. `*value` is moved from
-  // only if this operation is the one that was done. `*out` is emptied here,
-  // and filled if it is.
+  // Make operations for Select(). The object pointed to must outlive that.
+  // `*value` is moved from only if this operation is the one that was done.
+  // `*out` is emptied here, and filled if it is.
   ChannelOperation Sending(T* value) { return Operation(this, value, true); }
   ChannelOperation Receiving(std::optional<T>* out) {
     out->reset();
     return Operation(this, out, false);
   }
 
-  // Never blocks. False: it was closed already.
+  // Closes the channel. Never blocks. False: it was closed already.
   bool Close() { return CloseAndWake(); }
 
-  // At some moment during the call.
+  // Say how the channel was at some moment during the call.
   bool closed() const;
   std::size_t size() const;
   std::size_t capacity() const noexcept { return capacity_; }
@@ -187,7 +188,8 @@ requires(std::is_same_v<Operations, ChannelOperation>&&...) SelectResult
   return ChannelSelector::Select(all, true, WaitLimit());
 }
 
-// With limits: kTimedOut or kStopped if none could be done before.
+// Waits in the same way, with limits: kTimedOut or kStopped if none could be
+// done before.
 template <class... Operations>
 requires(std::is_same_v<Operations, ChannelOperation>&&...) SelectResult
     Select(const WaitLimit& limit, Operations... operations) {
@@ -209,7 +211,7 @@ SelectResult SelectUntil(std::chrono::time_point<Clock, Duration> at,
   return Select(WaitLimit{ToSteadyNs(at)}, operations...);
 }
 
-// Doesn't wait: kWouldBlock if none can be done.
+// Does one of the operations without waiting: kWouldBlock if none can be done.
 template <class... Operations>
 requires(std::is_same_v<Operations, ChannelOperation>&&...) SelectResult
     TrySelect(Operations... operations) {
@@ -217,9 +219,9 @@ requires(std::is_same_v<Operations, ChannelOperation>&&...) SelectResult
   return ChannelSelector::Select(all, false, WaitLimit());
 }
 
-// For a number of operations known only at run time; `operations` is used
-// during the call. Make those that receive anew for each call: that empties
-// their `*out`.
+// Select() for a number of operations known only at run time; `operations` is
+// used during the call. Make those that receive anew for each call: that
+// empties their `*out`.
 inline SelectResult SelectOf(std::span<ChannelOperation> operations,
                              const WaitLimit& limit = {}) {
   return ChannelSelector::Select(operations, true, limit);

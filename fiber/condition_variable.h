@@ -32,7 +32,7 @@ class ConditionVariable {
   ConditionVariable(const ConditionVariable&) = delete;
   ConditionVariable& operator=(const ConditionVariable&) = delete;
 
-  // With or without the mutex held. Do not block.
+  // Wake one waiter, or all. With or without the mutex held. Do not block.
   void notify_one();
   void notify_all();
 
@@ -58,7 +58,7 @@ class ConditionVariable {
                                                    : std::cv_status::timeout;
   }
 
-  // Return what the predicate says at the end.
+  // Return the predicate's result at the end.
   template <class Clock, class Duration, class Predicate>
   bool wait_until(std::unique_lock<Mutex>& lock,
                   std::chrono::time_point<Clock, Duration> at, Predicate done) {
@@ -70,8 +70,8 @@ class ConditionVariable {
     return WaitWith(lock, {ToSteadyNs(length)}, done);
   }
 
-  // The same, and don't wait any longer once a stop is requested of the token.
-  // Whether it was tells stop.stop_requested().
+  // Wait in the same way, and don't wait any longer once a stop is requested of
+  // the token. Whether it was tells stop.stop_requested().
   template <class Predicate>
   bool wait(std::unique_lock<Mutex>& lock, const std::stop_token& stop,
             Predicate done) {

@@ -27,15 +27,17 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // Any thread. Wakes all waiters. Does not block. What happened before Set()
-  // is visible after a wait has returned, or IsSet() has returned true.
+  // Sets the event and wakes all waiters. Any thread. Does not block. Actions
+  // before Set() are visible after a wait has returned, or IsSet() has returned
+  // true.
   void Set();
 
   // Blocks the calling fiber (or thread) until the event is set.
   void Wait() { WaitLimited({}); }
 
-  // The same, with limits. False: the deadline passed, or a stop was requested,
-  // before it was set. An event that is set already gives true in any case.
+  // Wait in the same way, with limits. False: the deadline passed, or a stop
+  // was requested, before it was set. An event that is set already gives true
+  // in any case.
   bool Wait(const std::stop_token& stop) {
     return WaitLimited({kNoDeadline, &stop});
   }
@@ -66,7 +68,7 @@ class Event {
     return set_.load(std::memory_order_acquire);
   }
 
-  // Not while others wait or set.
+  // Clears the event. Must not be called while others wait or set.
   void Reset() noexcept {
     // relaxed: the caller excludes concurrent use.
     set_.store(false, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// An execution context is what belongs together logically, over several fibers:
-// one request, with all that is done for it.
+// An execution context groups work that belongs together logically, over
+// several fibers: one request, with all that is done for it.
 //
 //   fiber::ExecutionLocal<Trace> trace;            // static or long-lived
 //
@@ -12,10 +12,10 @@
 // A server runs the method or the HTTP handler of each request in a new one,
 // which lasts as long as the call, and for as long as somebody runs in it. It
 // travels with fiber::Async, with the children of a TaskGroup and with calls
-// that don't block: their `done`, and what waits for their futures, runs in the
-// context of the caller. Not with plain Spawn(), timers, work queues or a
-// Fiber, unless Attributes::execution_context says so. Elsewhere, and to have
-// another one, begin it:
+// that don't block: their `done`, and the code that waits for their futures,
+// runs in the context of the caller. It doesn't travel with plain Spawn(),
+// timers, work queues or a Fiber, unless Attributes::execution_context says so.
+// Elsewhere, and to have another one, begin it:
 //
 //   fiber::ExecutionContext::Create()->Execute([&] { ... });
 //
@@ -60,13 +60,13 @@ enum class StopCause : std::uint8_t {
 // "the caller is gone".
 const char* ToString(StopCause cause);
 
-// Counted; whoever runs in it (Execute) holds a reference. All functions are
-// callable from any thread and don't block. Values that it holds (see
-// ExecutionLocal) are destroyed with the last reference, wherever that is
+// Counted; a fiber or thread that runs in it (Execute) holds a reference. All
+// functions are callable from any thread and don't block. Values that it holds
+// (see ExecutionLocal) are destroyed with the last reference, wherever that is
 // dropped.
 class ExecutionContext : public RefCounted<ExecutionContext> {
  public:
-  // What a context works for, and what knows when it is to stop.
+  // The party that a context works for, and that knows when it is to stop.
   class Owner {
    public:
     // Somebody watches: stop_token() is called for the first time. From here on
@@ -85,11 +85,11 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   static RefPtr<ExecutionContext> Create(std::int64_t deadline_ns = 0,
                                          Owner* owner = nullptr);
 
-  // The one that the calling fiber (or plain thread) runs in; nullptr: none.
-  // Valid for as long as the caller stays in it.
+  // Returns the one that the calling fiber (or plain thread) runs in; nullptr:
+  // none. Valid for as long as the caller stays in it.
   static ExecutionContext* Current();
 
-  // The same with a reference, to take elsewhere.
+  // Returns Current() with a reference, to take elsewhere.
   static RefPtr<ExecutionContext> Capture() {
     return RefPtr<ExecutionContext>(ref_ptr, Current());
   }
@@ -104,13 +104,13 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   }
 
   // Calls `f()` in this context, here and now, and returns what it returns. May
-  // be nested; what the caller ran in before is put back at the end.
+  // be nested; the caller's context is put back at the end.
   template <class F>
   decltype(auto) Execute(F&& f);
 
-  // When what is done here should have ended, in NowNs() time; 0: no matter
-  // when. Calls that are made in the context take no longer by default. The
-  // context itself watches no clock: its owner does.
+  // The time when the work done here should have ended, in NowNs() time; 0: no
+  // matter when. Calls that are made in the context take no longer by default.
+  // The context itself watches no clock: its owner does.
   std::int64_t deadline_ns() const { return deadline_ns_; }
   // Before anybody else has a reference.
   void set_deadline_ns(std::int64_t deadline_ns) { deadline_ns_ = deadline_ns; }
@@ -141,21 +141,21 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   // Nobody else has a reference, has stored a value in it, or watches it: it
   // may serve as a new one.
   bool IsAsNew() const {
-    // relaxed: whoever has set it had a reference, whose drop HasOneRef()
+    // relaxed: the one that has set it had a reference, whose drop HasOneRef()
     // acquires.
     return HasOneRef() && !used_.load(std::memory_order_relaxed);
   }
 
   // --- For lists of fibers ---
 
-  // Says what an owner is, for whoever looks at fibers: "method of peer, 1.2
-  // s".
-  // "" if it doesn't know. The owner may change meanwhile, or be gone: memory
-  // is to be read by ReadOwnMemory() (base/backtrace.h) alone.
+  // Describes an owner for readers of fiber lists: "method of peer, 1.2 s". ""
+  // if it doesn't know. The owner may change meanwhile, or be gone: memory is
+  // to be read by ReadOwnMemory() (base/backtrace.h) alone.
   using Describer = std::string (*)(const Owner* owner);
   // The one for all owners of the process. Any thread.
   static void SetDescriber(Describer describer);
-  // Of the owner of `context`, which may be gone, too. "" without an owner.
+  // Describes the owner of `context`, which may be gone, too. "" without an
+  // owner.
   static std::string DescribeOwner(const ExecutionContext* context);
 
   // From the pool.
@@ -231,7 +231,7 @@ class ExecutionContextScope {
   ExecutionContext* const previous_;
 };
 
-// The same for one that somebody else keeps alive.
+// The scope runs in a context that somebody else keeps alive.
 class BorrowedExecutionContextScope {
  public:
   explicit BorrowedExecutionContextScope(ExecutionContext* context)
@@ -261,9 +261,10 @@ class ExecutionLocal {
   ExecutionLocal& operator=(const ExecutionLocal&) = delete;
 
   // The value in the current context, default-constructed when first asked for;
-  // nullptr: the caller runs in no context. Valid until the context ends. Who
-  // shares a context shares the T: it is T that must be thread-safe. If two ask
-  // first at the same time, two are constructed and one of them is dropped.
+  // nullptr: the caller runs in no context. Valid until the context ends.
+  // Fibers and threads that share a context share the T: it is T that must be
+  // thread-safe. If two ask first at the same time, two are constructed and one
+  // of them is dropped.
   T* get() const {
     ExecutionContext* const context = ExecutionContext::Current();
     return context == nullptr ? nullptr : GetFrom(context);

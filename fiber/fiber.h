@@ -4,8 +4,8 @@
 //   flare::Fiber f([&] { Work(); });
 //   f.join();                          // suspends the caller, fiber or thread
 //
-// Where nobody waits for the end, fiber::Spawn() (task.h) is cheaper; where a
-// result is wanted, fiber::Async() (async.h).
+// fiber::Spawn() (task.h) is cheaper if nobody waits for the end.
+// fiber::Async() (async.h) gives a result.
 
 #ifndef FLARE_FIBER_FIBER_H_
 #define FLARE_FIBER_FIBER_H_
@@ -33,8 +33,8 @@ struct Attributes {
   // Scheduling group; none: the caller's. One that doesn't exist ends the
   // process.
   std::optional<std::size_t> scheduling_group;
-  // What it runs in (execution_context.h); nullptr: none. Not inherited:
-  // ExecutionContext::Capture() is the caller's.
+  // The context that it runs in (execution_context.h); nullptr: none. It isn't
+  // inherited: ExecutionContext::Capture() is the caller's.
   RefPtr<ExecutionContext> execution_context;
 };
 
@@ -74,8 +74,8 @@ class Fiber {
   bool joinable() const noexcept { return body_ != nullptr; }
 
   // Blocks the calling fiber or thread until the fiber has ended, and its
-  // FiberLocals with it. What it did is visible after that. One caller at a
-  // time. Ends the process if the fiber isn't joinable, or is the caller.
+  // FiberLocals with it. The fiber's actions are visible after that. One caller
+  // at a time. Ends the process if the fiber isn't joinable, or is the caller.
   void join() { static_cast<void>(Join({})); }
 
   // join() with limits. False: the deadline passed, or a stop was requested,
@@ -117,7 +117,7 @@ class Fiber {
   Body* body_ = nullptr;
 };
 
-// For code on plain threads: runs `f` on a fiber, doesn't wait.
+// Runs `f` on a fiber and doesn't wait. For code on plain threads.
 void StartFiberFromPthread(Function<void()> f);
 
 }  // namespace flare

@@ -1,6 +1,6 @@
-// All fibers of the process at run time: what each runs, what it waits for and
-// since when, and the backtraces of the suspended ones. For status pages and
-// for finding out why a program stands still.
+// Lists all fibers of the process at run time: the function that each runs, the
+// thing that it waits for and since when, and the backtraces of the suspended
+// ones. For status pages and for finding out why a program makes no progress.
 //
 //   fiber::DumpFibers(std::cerr);
 //
@@ -38,7 +38,7 @@ enum class FiberState {
 struct FiberSnapshot {
   std::uint64_t id = 0;           // this_fiber::GetId(), 0 if never called.
   const void* carrier = nullptr;  // Tells fibers apart at one time.
-  // The same as an offset in all memory for stacks: no address.
+  // The carrier as an offset in all memory for stacks: no address.
   std::uintptr_t place = 0;
   std::string name;             // this_fiber::SetName(); may be empty.
   const void* entry = nullptr;  // Function of its task; see EntryName().
@@ -54,8 +54,8 @@ struct FiberSnapshot {
   Backtrace backtrace;  // Of suspended ones.
 };
 
-// What the fiber's task is, in words: the function given to Submit(), or the
-// closure given to Spawn().
+// Names the fiber's task: the function given to Submit(), or the closure given
+// to Spawn().
 std::string EntryName(const void* entry);
 
 // Calls `visit` for each fiber: running ones first.

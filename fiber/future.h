@@ -1,4 +1,4 @@
-// Waiting for futures (base/future.h): blocks the calling fiber, or the thread
+// Waits for futures (base/future.h): blocks the calling fiber, or the thread
 // where it isn't one.
 //
 //   int n = fiber::BlockingGet(fiber::Async([] { return 42; }));
@@ -25,7 +25,8 @@ class FutureWaiter {
     future->OnReady([token = Token(shared_)] {});
   }
 
-  // As Event::Wait, WaitFor and WaitUntil do. True: nothing more will come.
+  // Waits as Event::Wait, WaitFor and WaitUntil do. True: nothing more will
+  // come.
   template <class... Limits>
   bool Wait(const Limits&... limits) {
     if constexpr (sizeof...(limits) == 0) {
@@ -65,17 +66,18 @@ class FutureWaiter {
   RefPtr<Shared> shared_ = MakeRefCounted<Shared>();
 };
 
-// What the future holds: nothing for Future<>, T for Future<T>, a tuple for
-// more. Consumes the future. Dies if the promise was dropped without a value.
+// Waits for the future's value and returns it: nothing for Future<>, T for
+// Future<T>, a tuple for more. Consumes the future. Dies if the promise was
+// dropped without a value.
 template <class... Ts>
 auto BlockingGet(Future<Ts...> future) {
   FutureWaiter(&future).Wait();
   return future.Take();
 }
 
-// The same, with limits: an empty optional (false for Future<>) when `timeout`
-// passes, `at` is reached, or a stop is requested before there is a value; or
-// the promise was dropped. A result that comes later is dropped.
+// Waits in the same way, with limits: an empty optional (false for Future<>)
+// when `timeout` passes, `at` is reached, or a stop is requested before there
+// is a value; or the promise was dropped. A result that comes later is dropped.
 template <class... Ts, class Rep, class Period>
 auto BlockingTryGet(Future<Ts...> future,
                     std::chrono::duration<Rep, Period> timeout) {

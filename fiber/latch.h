@@ -29,8 +29,9 @@ class Latch {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // `n` >= 0, and at most what is left. Any thread; does not block. What
-  // happened before it is visible to all that have seen the count at zero.
+  // Counts down by `n`, which is >= 0 and at most the count that is left. Any
+  // thread; does not block. Actions before it are visible to all that have seen
+  // the count at zero.
   void count_down(std::ptrdiff_t n = 1);
 
   // Is the count at zero?
@@ -42,8 +43,8 @@ class Latch {
   // Blocks the fiber (or thread) until the count is zero.
   void wait() { WaitLimited({}); }
 
-  // The same, with limits. False: the deadline passed, or a stop was requested,
-  // before that.
+  // Waits in the same way, with limits. False: the deadline passed, or a stop
+  // was requested, before that.
   bool wait(const std::stop_token& stop) {
     return WaitLimited({kNoDeadline, &stop});
   }

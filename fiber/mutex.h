@@ -10,8 +10,8 @@
 //
 // Where waits are given a std::stop_token, of a Mutex or of anything else, no
 // std::stop_callback of it may suspend its fiber: neither lock a Mutex that may
-// be held nor wait. It may set an Event, or Spawn() what waits. Callbacks of a
-// request_stop() by a plain thread may do all that threads may.
+// be held nor wait. It may set an Event, or Spawn() the code that waits.
+// Callbacks of a request_stop() by a plain thread may do all that threads may.
 //
 // Nobody starves. A running fiber may overtake a waiter that is being woken,
 // which saves a switch, but not for ever: a waiter that has been woken in vain
@@ -19,9 +19,9 @@
 // handed the mutex by the next unlock().
 //
 // Not recursive, and there is no RecursiveMutex: the holder may be resumed on
-// another thread, and what wants one is better split into a public function
-// that locks and a private one that doesn't. For a few dozen instructions that
-// never suspend a Spinlock is cheaper.
+// another thread, and code that wants one is better split into a public
+// function that locks and a private one that doesn't. For a few dozen
+// instructions that never suspend a Spinlock is cheaper.
 
 #ifndef FLARE_FIBER_MUTEX_H_
 #define FLARE_FIBER_MUTEX_H_
@@ -91,8 +91,9 @@ class FLARE_CAPABILITY("mutex") Mutex {
     return try_lock() || LockSlow({ToSteadyNs(length), &stop});
   }
 
-  // By whoever locked it, though perhaps on another worker by now. Whoever
-  // locks it next may destroy it, even while this call is still returning.
+  // Unlocks the mutex. Only the holder may call it, though perhaps on another
+  // worker by now. The next one to lock it may destroy it, even while this call
+  // is still returning.
   void unlock() FLARE_RELEASE() {
     std::uint32_t expected = kHeld;
     // release: pairs with the acquires in try_lock and LockSlow [MU1].
@@ -109,7 +110,7 @@ class FLARE_CAPABILITY("mutex") Mutex {
   static constexpr std::uint32_t kHeld = 1;
   static constexpr std::uint32_t kContended = 2;
 
-  // No analysis: they are what the lock is made of.
+  // No analysis: the lock is made of them.
   bool LockSlow(const WaitLimit& limit) FLARE_NO_THREAD_SAFETY_ANALYSIS;
   void UnlockSlow() FLARE_NO_THREAD_SAFETY_ANALYSIS;
   void NoteTaken() FLARE_REQUIRES(lock_);

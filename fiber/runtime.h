@@ -1,4 +1,4 @@
-// Starting and stopping the fiber runtime, and what it looks like.
+// Starts, stops and describes the fiber runtime.
 //
 //   fiber::RuntimeOptions options;
 //   options.concurrency = 4;
@@ -34,26 +34,27 @@ void SetDefaultPoller(PollerMaker make) noexcept;
 
 // Starts the workers, and returns when their threads are there. Any thread, one
 // at a time. Errors: a value out of range, a CPU list that can't be read, a
-// runtime already running, no memory for stacks, no more threads, what
-// make_poller says.
+// runtime already running, no memory for stacks, no more threads, an error from
+// make_poller.
 Status StartRuntime(const RuntimeOptions& options = {});
 
-// What StartRuntime() would say in its log line about what it starts, on this
-// machine or that of options.topology_file. Starts nothing. Errors: as there.
+// Returns the text with which StartRuntime() would log the plan that it starts,
+// on this machine or that of options.topology_file. Starts nothing. Errors: as
+// those of StartRuntime().
 Expected<std::string, Status> DescribePlan(const RuntimeOptions& options);
 
-// Lets the workers finish what is queued, in all groups, then ends them. Blocks
-// the thread until that is done, and blocking regions have ended, too. Call it
-// from a plain thread (on a fiber, also in a blocking region, it ends the
-// process), after all fibers have ended and all calls into the runtime from
+// Lets the workers finish all queued tasks, in all groups, then ends them.
+// Blocks the thread until that is done, and blocking regions have ended, too.
+// Call it from a plain thread (on a fiber, also in a blocking region, it ends
+// the process), after all fibers have ended and all calls into the runtime from
 // other threads have returned (Submit(), Event::Set(), ...). Fibers still
 // suspended are counted in an error log line and abandoned; timers still armed
 // never fire.
 void TerminateRuntime();
 
-// What follows may be called by any thread or fiber, and doesn't block. Without
-// a running runtime, or with a group that doesn't exist, it ends the process
-// with a message; but IsRuntimeRunning(), IsFiberWorker() and
+// The functions below may be called by any thread or fiber, and don't block.
+// Without a running runtime, or with a group that doesn't exist, they end the
+// process with a message; but IsRuntimeRunning(), IsFiberWorker() and
 // GetCurrentWorkerIndex() may always be called.
 
 bool IsRuntimeRunning();

@@ -55,7 +55,7 @@ struct RuntimeOptions {
   // all busy while work waits is helped by an idle one at the latest after two
   // periods of the watch (watch.h). 0: never.
   int work_stealing_ratio = 16;
-  // As above for groups of other nodes, which are helped when they have been
+  // The ratio for groups of other nodes, which are helped when they have been
   // short of workers for this many periods of the watch. 0: never.
   int cross_numa_work_stealing_ratio = 0;
 
@@ -80,8 +80,9 @@ struct RuntimeOptions {
   std::string group_sets = "";
 
   // A file that describes the machine (Topology::FromDescription in
-  // base/topology.h), instead of what the kernel says: to plan for another one.
-  // Workers are bound to the CPUs described if the process may use them all.
+  // base/topology.h), used instead of the kernel's description: to plan for
+  // another one. Workers are bound to the CPUs described if the process may use
+  // them all.
   std::string topology_file = "";
 
   // A task that holds its worker for longer than this is reported with its
@@ -106,8 +107,8 @@ struct RuntimeOptions {
   // worker: nothing runs in parallel there.
   int reserve_workers = 8;
 
-  // For tests: decides in which order tasks are run (schedule.h). nullptr: what
-  // $FLARE_SHUFFLE_SEED asks for (shuffle.h), usually nothing.
+  // Decides in which order tasks are run (schedule.h). For tests. nullptr: the
+  // schedule that $FLARE_SHUFFLE_SEED asks for (shuffle.h), usually none.
   std::shared_ptr<Schedule> schedule = nullptr;
 
   // For how long a plain thread that waits for a fiber looks whether it has
@@ -124,10 +125,11 @@ struct RuntimeOptions {
   std::size_t max_blocking_threads = 256;
   std::chrono::nanoseconds blocking_thread_idle = std::chrono::seconds(10);
 
-  // What idle workers of a group wait in. Empty: what SetDefaultPoller() was
-  // given, so epoll in a program that links io/. They only wait for each other
-  // and for timers where there is no poller: where neither is given, or
-  // `make_poller` returns nullptr, or `schedule` is deterministic.
+  // Makes the poller that idle workers of a group wait in. Empty: the one that
+  // SetDefaultPoller() was given, so epoll in a program that links io/. They
+  // only wait for each other and for timers where there is no poller: where
+  // neither is given, or `make_poller` returns nullptr, or `schedule` is
+  // deterministic.
   std::function<Expected<std::unique_ptr<Poller>, Status>(std::size_t group)>
       make_poller = nullptr;
 };

@@ -33,7 +33,7 @@ class Semaphore {
   bool try_acquire();
 
   // acquire() with limits. False: the deadline passed, or a stop was requested,
-  // before there was one. Takes what is there in any case.
+  // before there was one. A unit that is there is taken in any case.
   [[nodiscard]] bool acquire(const std::stop_token& stop) {
     return AcquireLimited({kNoDeadline, &stop});
   }
@@ -56,7 +56,7 @@ class Semaphore {
     return AcquireLimited({ToSteadyNs(at), &stop});
   }
 
-  // `n` >= 0. Any thread; does not block.
+  // Gives `n` units back, `n` >= 0. Any thread; does not block.
   void release(std::ptrdiff_t n = 1);
 
  private:

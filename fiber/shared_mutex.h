@@ -52,7 +52,7 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
   }
 
   // lock() with limits. False: the deadline passed, or a stop was requested,
-  // before it was its turn; it is not locked then. Takes what is free in any
+  // before it was its turn; it is not locked then. A free mutex is taken in any
   // case.
   [[nodiscard]] bool lock(const std::stop_token& stop) FLARE_TRY_ACQUIRE(true) {
     return try_lock() || LockSlow({kNoDeadline, &stop});
@@ -80,8 +80,9 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
     return try_lock() || LockSlow({ToSteadyNs(length), &stop});
   }
 
-  // By whoever locked it. As for all unlocking here: whoever locks it next may
-  // destroy it, even while this call is still returning.
+  // Unlocks the mutex. Only the holder may call it. As for all unlocking here,
+  // the next one to lock it may destroy it, even while this call is still
+  // returning.
   void unlock() FLARE_RELEASE() {
     std::uint32_t expected = kWriter;
     // release: pairs with the acquires in try_lock and try_lock_shared [SM1].
@@ -113,7 +114,7 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
     return false;
   }
 
-  // As the limits of lock().
+  // lock_shared() with limits, as those of lock().
   [[nodiscard]] bool lock_shared(const std::stop_token& stop)
       FLARE_TRY_ACQUIRE_SHARED(true) {
     return try_lock_shared() || LockSharedSlow({kNoDeadline, &stop});
@@ -163,7 +164,7 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
 
   bool LockSlow(const WaitLimit& limit);
   bool LockSharedSlow(const WaitLimit& limit);
-  // No analysis: what the lock is made of.
+  // No analysis: the lock is made of it.
   void UnlockSlow(std::uint32_t held) FLARE_NO_THREAD_SAFETY_ANALYSIS;
   std::uint32_t TakeState() FLARE_REQUIRES(lock_);
   bool FinishWait(WaitResult result);

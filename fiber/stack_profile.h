@@ -1,14 +1,14 @@
-// How deep the stacks of tasks get, by the function that each starts with: to
-// choose --flare_fiber_stack_size by, which a guess makes too large or too
-// small.
+// Measures how deep the stacks of tasks get, by the function that each starts
+// with: to choose --flare_fiber_stack_size by, which a guess makes too large or
+// too small.
 //
 //   RuntimeOptions options;
 //   options.stack_profile = true;      // --flare_fiber_stack_profile
 //   ...                                // the service under its usual load
 //   for (const StackProfileEntry& each : GetStackProfile()) { ... }
 //
-// How the depth is found: stack_use.h. While the profile is on, that costs 1 to
-// 3 us for each task, and nothing otherwise.
+// stack_use.h says how the depth is found. While the profile is on, that costs
+// 1 to 3 us for each task, and nothing otherwise.
 //
 // Any thread or fiber may call these functions.
 
@@ -32,12 +32,12 @@ struct StackProfileEntry {
   std::uint64_t tasks = 0;  // That have ended.
 };
 
-// Deepest first; since the runtime was started. Empty if that was without the
-// profile. Looks names up, which may take a second.
+// Returns the profile since the runtime was started, deepest first. Empty if
+// that was without the profile. Looks names up, which may take a second.
 std::vector<StackProfileEntry> GetStackProfile();
 
-// Twice the deepest, plus the guard, in pages, and no less than what the
-// runtime allows. 0: nothing is known.
+// Returns twice the deepest, plus the guard, in pages, and no less than the
+// minimum that the runtime allows. 0: nothing is known.
 std::size_t SuggestedStackSize();
 
 }  // namespace flare::fiber

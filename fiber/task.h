@@ -9,7 +9,7 @@
 //
 //   fiber::Spawn([=] { Handle(request); });      // pooled closure
 //
-// Use `Fiber` (fiber.h) or `Async` (async.h) where somebody waits for the end.
+// Use `Fiber` (fiber.h) or `Async` (async.h) if somebody waits for the end.
 //
 // All functions may be called from any thread while the runtime runs, never
 // block, and fail only where they return a bool: beyond a full run queue, tasks
@@ -33,24 +33,24 @@ namespace flare::fiber {
 // from a plain thread into the injection queue of a nearby group.
 void Submit(Task* task);
 
-// The same for a batch, with a single decision about waking an idle worker. If
-// tasks of the group have taken long lately, its workers share the batch: it is
-// started in its order, and behind batches that came earlier, but for a few
-// tasks at its front (some 0.5 ms of work).
+// Queues a batch as Submit() does, with a single decision about waking an idle
+// worker. If tasks of the group have taken long lately, its workers share the
+// batch: it is started in its order, and behind batches that came earlier,
+// except a few tasks at its front (some 0.5 ms of work).
 void SubmitAll(TaskList&& tasks);
 
-// For a task that runs and would gain from being run after others, as one does
-// that sends what they write. True: it is queued again, behind all that is
-// queued on the calling worker, or that the next of the events which are known
-// makes ready (poller.h). False: that would be only a few tasks, or more work
-// than 0.5 ms, or more than `most_events` events are known; it is not queued,
-// and should go on. Ask for it a few times in a row at most, since others may
-// do the same. False on plain threads.
+// Queues `task`, which is running, again, behind others. For a task that would
+// gain from that, as one does that sends the others' output. True: it is queued
+// again, behind all tasks that are queued on the calling worker, or that the
+// next of the events which are known makes ready (poller.h). False: that would
+// be only a few tasks, or more work than 0.5 ms, or more than `most_events`
+// events are known; it is not queued, and should go on. Ask for it a few times
+// in a row at most, since others may do the same. False on plain threads.
 [[nodiscard]] bool SubmitBehindOthers(Task* task, std::size_t most_events);
 
-// The same for one that gains from waiting longer: it is run when a worker of
-// the caller's group has run out of other tasks, and no event is left of those
-// that are known. That may take a millisecond.
+// Does as SubmitBehindOthers() for a task that gains from waiting longer: it is
+// run when a worker of the caller's group has run out of other tasks, and no
+// event is left of those that are known. That may take a millisecond.
 [[nodiscard]] bool SubmitBehindEvents(Task* task);
 
 // Queues `task` in the scheduling group with that index (see runtime.h). On a
@@ -59,7 +59,7 @@ void SubmitAll(TaskList&& tasks);
 // process.
 void SubmitTo(std::size_t group, Task* task);
 
-// What a spawned closure is stored in: one pooled node. AllocateSpawnNode also
+// The pooled node that a spawned closure is stored in. AllocateSpawnNode also
 // returns the calling worker (nullptr on a plain thread) to be handed to
 // SubmitFrom(), if nothing in between can suspend the fiber.
 class Worker;
@@ -71,8 +71,8 @@ SpawnNode AllocateSpawnNode();
 void FreeSpawnNode(void* memory) noexcept;
 void SubmitFrom(Worker* worker, Task* task);
 
-// A T in a pooled node; to be destroyed, and the node freed, by whoever runs
-// it.
+// Makes a T in a pooled node; the code that runs it must destroy it, and free
+// the node.
 template <class T, class... Args>
 T* MakeInSpawnNode(Args&&... args) {
   void* const memory = AllocateSpawnNode().memory;
@@ -84,15 +84,15 @@ T* MakeInSpawnNode(Args&&... args) {
   }
 }
 
-// Whether a T goes into a pooled node. Not a constant of T's, which couldn't
-// know its size: T isn't complete there.
+// Whether a T goes into a pooled node. It can't be a constant of T's, which
+// couldn't know its size: T isn't complete there.
 template <class T>
 constexpr bool FitsSpawnNode() {
   return sizeof(T) <= kSpawnNodeBytes &&
          alignof(T) <= alignof(std::max_align_t);
 }
 
-// A T in a pooled node if it fits, else on the heap; for FreeSpawned().
+// Makes a T in a pooled node if it fits, else on the heap; for FreeSpawned().
 template <class T, class... Args>
 T* MakeSpawned(Args&&... args) {
   if constexpr (FitsSpawnNode<T>()) {
@@ -102,7 +102,7 @@ T* MakeSpawned(Args&&... args) {
   }
 }
 
-// Destroys and frees what MakeSpawned<T>() has made.
+// Destroys and frees a T that MakeSpawned<T>() has made.
 template <class T>
 void FreeSpawned(T* spawned) {
   if constexpr (FitsSpawnNode<T>()) {
@@ -150,11 +150,12 @@ void Spawn(F&& f) {
   }
 }
 
-// Is the caller's scheduling group out of stacks, so that tasks that have not
-// started wait until fibers have ended? Servers should refuse work then. Two
-// loads; any thread.
+// Returns whether the caller's scheduling group is out of stacks, so that tasks
+// that have not started wait until fibers have ended. Servers should refuse
+// work then. Two loads; any thread.
 bool ShortOfStacks();
-// False, and counted (RuntimeStatistics::rejected_tasks), if ShortOfStacks().
+// Returns false, and counts that (RuntimeStatistics::rejected_tasks), if
+// ShortOfStacks().
 bool AdmitTask();
 
 // Spawn() unless the group is short of stacks: false then, and `f` is left as

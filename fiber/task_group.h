@@ -21,9 +21,9 @@
 //
 // A group made by a child of another group, however deep in its calls, is
 // stopped together with that one. Each group below takes about 100 bytes of the
-// stack of who requests the stop (or ends the first child that failed): more
-// than a thousand groups inside of each other, all of whose stop tokens are in
-// use, overflow a fiber's 128 KiB.
+// stack of the fiber or thread that requests the stop (or ends the first child
+// that failed): more than a thousand groups inside of each other, all of whose
+// stop tokens are in use, overflow a fiber's 128 KiB.
 //
 // A child costs one pooled node (closures beyond about 90 bytes: the heap) and
 // a few atomic operations. The group's stop state is allocated only if somebody
@@ -54,8 +54,9 @@
 
 namespace flare::fiber {
 
-// The stop token of the group whose child the calling fiber is; one that can't
-// be stopped elsewhere. For waits deep inside of calls that pass no token.
+// Returns the stop token of the group whose child the calling fiber is; one
+// that can't be stopped elsewhere. For waits deep inside of calls that pass no
+// token.
 std::stop_token CurrentStopToken();
 
 // Usable from fibers and plain threads. Spawn(), RequestStop() and
@@ -84,7 +85,7 @@ class TaskGroup {
   void Spawn(F&& f) {
     Submit(MakeChild(std::forward<F>(f)));
   }
-  // The same in a given scheduling group (runtime.h).
+  // Spawns `f` in the same way, in a given scheduling group (runtime.h).
   template <class F>
   void SpawnTo(std::size_t scheduling_group, F&& f) {
     SubmitTo(scheduling_group, MakeChild(std::forward<F>(f)));
@@ -96,9 +97,9 @@ class TaskGroup {
   // a failure stays. Dies if called by a child of this group.
   Status Wait() { return Wait(WaitLimit()); }
 
-  // With limits: when the deadline passes or `stop` is requested, asks the
-  // children to stop, and goes on waiting for their end. Counts as a failure,
-  // with the code ETIMEDOUT or ECANCELED.
+  // Waits with limits: when the deadline passes or `stop` is requested, asks
+  // the children to stop, and goes on waiting for their end. Counts as a
+  // failure, with the code ETIMEDOUT or ECANCELED.
   Status Wait(const std::stop_token& stop) {
     return Wait(WaitLimit{kNoDeadline, &stop});
   }
@@ -121,8 +122,8 @@ class TaskGroup {
     return Wait(WaitLimit{ToSteadyNs(at), &stop});
   }
 
-  // Asks the children, also those to come, to stop. Not a failure. Callbacks of
-  // the token run here; they must not suspend their fiber.
+  // Asks the children, also those to come, to stop. That is no failure.
+  // Callbacks of the token run here; they must not suspend their fiber.
   void RequestStop();
   bool stop_requested() const noexcept {
     // relaxed: a request only; what it is about comes by other ways.
@@ -216,8 +217,8 @@ Task* TaskGroup::MakeChild(F&& f) {
   auto* const child = MakeSpawned<Child<std::decay_t<F>>>(std::forward<F>(f));
   child->group = this;
   child->context = ExecutionContext::Capture();
-  // relaxed: whoever spawns is known to the waiter already: the owner, or a
-  // child that hasn't ended [TG1].
+  // relaxed: the spawner is known to the waiter already: the owner, or a child
+  // that hasn't ended [TG1].
   children_.fetch_add(1, std::memory_order_relaxed);
   return child;
 }

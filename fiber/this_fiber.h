@@ -1,5 +1,5 @@
-// What a fiber can do to itself. All of it works on plain threads as well,
-// where it concerns the thread.
+// Functions of a fiber on itself. All of them work on plain threads as well,
+// where they concern the thread.
 
 #ifndef FLARE_FIBER_THIS_FIBER_H_
 #define FLARE_FIBER_THIS_FIBER_H_
@@ -28,7 +28,8 @@ void SleepUntil(std::chrono::time_point<Clock, Duration> at) {
   SleepUntilNs(ToSteadyNs(at));
 }
 
-// The same, until a stop is requested. False: it was, before that time.
+// Sleeps in the same way, or until a stop is requested. False: it was, before
+// that time.
 [[nodiscard]] bool SleepUntilNs(const std::stop_token& stop,
                                 std::int64_t deadline_ns);
 
@@ -44,7 +45,8 @@ template <class Clock, class Duration>
   return SleepUntilNs(stop, ToSteadyNs(at));
 }
 
-// A number that no other fiber of this process has or had; 0 on plain threads.
+// Returns a number that no other fiber of this process has or had; 0 on plain
+// threads.
 std::uint64_t GetId();
 
 // Names the fiber in fiber lists and debuggers, until it ends. `name` is a

@@ -6,10 +6,10 @@
 //   queue.Stop();
 //   queue.Join();                            // all of them have run
 //
-// What closures of one queue share needs no lock. A closure may block: the
-// others wait, but no thread does. An idle queue holds no fiber. Closures of
-// one queue don't always run on the same fiber, and in no execution context:
-// FiberLocals are not the queue's.
+// State that only closures of one queue share needs no lock. A closure may
+// block: the others wait, but no thread does. An idle queue holds no fiber.
+// Closures of one queue don't always run on the same fiber, and in no execution
+// context: FiberLocals are not the queue's.
 //
 // For a bounded queue, or values instead of closures, use Channel with a fiber
 // that receives.
@@ -39,17 +39,19 @@ class WorkQueue {
   // the process.
   ~WorkQueue();
 
-  // Has `f()` run after all that was pushed before, in the scheduling group of
-  // whoever pushes into an idle queue. `f` may be move-only; an exception that
-  // leaves it ends the process. False after Stop(): `f` is destroyed unrun.
-  // Never blocks. Allocates one pooled node (large closures: on the heap).
+  // Has `f()` run after all closures that were pushed before, in the scheduling
+  // group of the caller that pushes into an idle queue. `f` may be move-only;
+  // an exception that leaves it ends the process. False after Stop(): `f` is
+  // destroyed unrun. Never blocks. Allocates one pooled node (large closures:
+  // on the heap).
   template <class F>
   bool Push(F&& f) {
     return PushItem(MakeSpawned<Closure<std::decay_t<F>>>(std::forward<F>(f)));
   }
 
-  // No more is taken; what was pushed is still run. May be called repeatedly,
-  // also by closures of the queue. Never blocks.
+  // Ends the queue: no more closures are taken, and those that were pushed are
+  // still run. May be called repeatedly, also by closures of the queue. Never
+  // blocks.
   void Stop();
 
   // Blocks the calling fiber or thread until the queue was stopped and all
@@ -79,7 +81,7 @@ class WorkQueue {
   TaskList items_ FLARE_GUARDED_BY(lock_);
   bool draining_ FLARE_GUARDED_BY(lock_) = false;  // drain_ is queued or runs.
   bool stopped_ FLARE_GUARDED_BY(lock_) = false;
-  // Which fiber runs a closure.
+  // The fiber that runs a closure.
   const Carrier* fiber_ FLARE_GUARDED_BY(lock_) = nullptr;
   Event done_;
 };
