@@ -56,7 +56,7 @@ class BlockingThread {
 
   // This thread's, while it serves one.
   BlockingVisit* visit_ = nullptr;
-  SchedulingGroup* group_ = nullptr;  // Whose CPUs it is bound to.
+  SchedulingGroup* group_ = nullptr;  // The thread is bound to its CPUs.
   int* errno_ = nullptr;
   Carrier::ExceptionGlobals* exception_globals_ = nullptr;
   void* stack_pointer_ = nullptr;
@@ -99,7 +99,8 @@ class BlockingPool {
   void AddIdle(BlockingThread* thread) FLARE_REQUIRES(lock_);
   void RemoveIdle(BlockingThread* thread) FLARE_REQUIRES(lock_);
   void StartThread(BlockingVisit* visit, std::uint64_t number);
-  // What `thread` is to serve next; waits for it. nullptr: it is to end.
+  // Waits for the visit that `thread` is to serve next, and returns it.
+  // nullptr: the thread is to end.
   BlockingVisit* Next(BlockingThread* thread);
   // False: it isn't to end, there is something to serve.
   bool End(BlockingThread* thread);

@@ -53,7 +53,7 @@ void BlockingRegion::Enter(Worker* worker) {
   *worker->exception_globals_ = {};
   self->reason = {"BlockingRegion", this};
   self->suspended_at_ns = worker->estimate_since_ns_;
-  // relaxed: whoever looks knows that what it sees is a snapshot.
+  // relaxed: a reader knows that it sees a snapshot.
   self->suspended.store(true, std::memory_order_relaxed);
 
   worker->hook_ = [](void* visit) {  // [BR1]

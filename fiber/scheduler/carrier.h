@@ -44,20 +44,19 @@ class TaskGroup;
 class Worker;
 struct FiberLocals;  // fiber_locals.h
 
-// What a fiber is suspended for, for whoever looks at it: fiber lists and
-// debuggers.
+// The cause of a fiber's suspension, for readers: fiber lists and debuggers.
 struct WaitReason {
   const char* what = "";         // A literal: "Mutex", "sleep".
   const void* object = nullptr;  // Which one.
 };
 
 // Lives at the high end of its own stack. Everything in it is touched only by
-// the worker that runs it, or, while suspended, by whoever resumes it; handing
-// it over through a run queue orders the accesses.
+// the worker that runs it, or, while suspended, by the thread that resumes it;
+// handing it over through a run queue orders the accesses.
 class Carrier {
  public:
-  // What a carrier's stack begins with, when it is first switched to, with what
-  // the switch hands over. Doesn't return.
+  // The function that a carrier's stack begins with, when it is first switched
+  // to. It gets the argument that the switch hands over. Doesn't return.
   using Entry = void (*)(void* carrier, void* handed_over);
 
   // nullptr when there is no memory for a stack.
@@ -86,18 +85,18 @@ class Carrier {
   // Fiber-local values of the task that is running; nullptr: none yet.
   FiberLocals* locals = nullptr;
 
-  // What the running task inherits from others. Set and put back by scopes on
+  // The running task inherits these from others. Set and put back by scopes on
   // its stack, hence null again when it ends.
   ExecutionContext* execution_context = nullptr;
-  TaskGroup* task_group = nullptr;  // Whose child it is.
+  TaskGroup* task_group = nullptr;  // The group whose child it is.
 
-  // Told to whoever looks at the fiber. `entry` and `name` are of the task that
-  // is running, `reason` and `suspended_at_ns` of its latest suspension. The
-  // time is the worker's latest look at the clock, up to 100 us or one task
-  // old. `suspended` is false while the carrier runs a task or is a spare. Of a
-  // worker's carrier `entry` is null while that looks for work, or sleeps.
+  // Shown to readers of the fiber. `entry` and `name` are of the task that is
+  // running, `reason` and `suspended_at_ns` of its latest suspension. The time
+  // is the worker's latest look at the clock, up to 100 us or one task old.
+  // `suspended` is false while the carrier runs a task or is a spare. `entry`
+  // of a worker's carrier is null while the worker looks for work, or sleeps.
   Task::Run entry = nullptr;
-  const char* name = nullptr;  // Of this_fiber::SetName(); a literal.
+  const char* name = nullptr;  // By this_fiber::SetName(); a literal.
   WaitReason reason;
   std::int64_t suspended_at_ns = 0;
   std::atomic<bool> suspended{false};
@@ -125,7 +124,7 @@ class Carrier {
 
   static void Resume(Task* task);
 
-  // For whoever is about to switch to it: fiber_list.cc [FL2].
+  // For the code that is about to switch to it: fiber_list.cc [FL2].
   void* TakeStackPointer() noexcept {
     return std::exchange(stack_pointer_, nullptr);
   }
@@ -143,7 +142,7 @@ class Carrier {
   void* asan_fake_stack_ = nullptr;
 };
 
-// What a carrier takes of its stack's high end.
+// The bytes that a carrier takes of its stack's high end.
 inline constexpr std::size_t kCarrierBytes =
     (sizeof(Carrier) + kCacheLine - 1) & ~(kCacheLine - 1);
 

@@ -13,7 +13,7 @@
 
 namespace flare::fiber {
 
-// Of one worker. Its thread queues it; any worker's may run it.
+// The probe of one worker. Its thread queues it; any worker's may run it.
 class DelayProbe : public Task {
  public:
   // Its time goes to `delays`, which outlives it.

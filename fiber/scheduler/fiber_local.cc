@@ -22,7 +22,7 @@ namespace {
 
 // A plain pointer, as destructors of other thread-locals, and of statics, may
 // come after the end of the values and make new ones. Those end with the thread
-// like the first, but for what statics make: that stays.
+// like the first, except those that statics make: they stay.
 thread_local FiberLocals* thread_locals = nullptr;
 
 void EndThreadLocals(void*) {
@@ -36,7 +36,7 @@ void EndThreadLocals(void*) {
 [[gnu::noinline]] FiberLocals* ThreadLocals() {
   if (thread_locals == nullptr) {
     thread_locals = new FiberLocals();
-    // As destructors of thread-locals are registered, also while they run.
+    // Registered as destructors of thread-locals are, also while they run.
     abi::__cxa_thread_atexit(&EndThreadLocals, nullptr, &flare_own_object);
   }
   FiberLocals* locals = thread_locals;

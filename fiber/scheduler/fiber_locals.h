@@ -10,7 +10,7 @@ namespace flare::fiber {
 
 class Carrier;
 
-// Of one fiber or thread, by slot.
+// The values of one fiber or thread, by slot.
 struct FiberLocals {
   struct Value {
     void* object = nullptr;

@@ -27,7 +27,8 @@ namespace {
 std::atomic<void (*)()> forget_runtime{nullptr};
 std::atomic<bool> forked_child{false};
 
-// Never mapped readable: what a forked fiber's worker is replaced by.
+// A forked fiber's worker is replaced by this address, which is never mapped
+// readable.
 char* trap = nullptr;
 struct sigaction previous;
 

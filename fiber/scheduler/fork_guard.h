@@ -4,11 +4,11 @@
 // runtime, instead of hanging.
 //
 // fork() and exec, posix_spawn(), popen() and system() work as ever, from plain
-// threads and from fibers: up to the exec the child may do what a child of a
-// multi-threaded process may do anyway (async-signal-safe calls), and code that
-// never touches the runtime may run on. A process may be forked before the
-// runtime is started, or after it has ended, and parent and child may then
-// start their own.
+// threads and from fibers: up to the exec the child may do anything that a
+// child of a multi-threaded process may do anyway (async-signal-safe calls),
+// and code that never touches the runtime may run on. A process may be forked
+// before the runtime is started, or after it has ended, and parent and child
+// may then start their own.
 //
 // Nothing is checked where the runtime is fast. In the child there is no
 // runtime, which calls from plain threads notice as they always do; and if a
@@ -30,7 +30,7 @@ void DisarmForkGuard();
 // Is this process a child of one that ran the runtime when it was forked?
 bool IsForkedChild() noexcept;
 
-// What to say then.
+// The message of the child's death.
 extern const char kForkedChildMessage[];
 
 // Writes the message to stderr and aborts. Doesn't log: another thread of the

@@ -54,7 +54,7 @@ class InjectionQueue {
     } else {
       while (taken.size() < max) taken.PushBack(tasks_.PopFront());
     }
-    // release: pairs with the load in size(): whoever sees the tasks gone
+    // release: pairs with the load in size(): a thread that sees the tasks gone
     // sees that their taker is awake (shutdown.cc [SD1]).
     size_.store(tasks_.size(), std::memory_order_release);
     return taken;
@@ -71,7 +71,7 @@ class InjectionQueue {
     to->tasks_.TakeAll(&tasks_);
     // seq_cst: as in Push; pairs with the load in size().
     to->size_.store(to->tasks_.size(), std::memory_order_seq_cst);
-    // release: after the store above, for whoever loads them the other way
+    // release: after the store above, for threads that load them the other way
     // round in size() (shutdown.cc [SD1]).
     size_.store(0, std::memory_order_release);
     return moved;

@@ -1,5 +1,5 @@
 // Returns the memory that a burst of work has left behind: that of stacks that
-// aren't needed any more (stack.h), and what is free in the general allocator
+// aren't needed any more (stack.h), and free memory of the general allocator
 // (free_memory.h in base/).
 //
 // A thread of its own does it, since that takes long after a large burst, and

@@ -54,7 +54,7 @@ class Neighbours {
     // relaxed: only a pointer that has been valid from before the start.
     invitation_.store(victim, std::memory_order_relaxed);
   }
-  // Any thread: the invitation, for the first who asks.
+  // Returns the invitation to the first caller. Any thread.
   SchedulingGroup* TakeInvitation() noexcept {
     // relaxed, both: as in Invite; a first look saves the exchange.
     if (invitation_.load(std::memory_order_relaxed) == nullptr) return nullptr;

@@ -93,7 +93,7 @@ class PokedThread {
     if (!anything() && !stopping()) {
       FutexWait(&asleep_, 1, kNoDeadline);
     }
-    // seq_cst: as above; no memory is handed over.
+    // seq_cst: as the store of 1; no memory is handed over.
     asleep_.store(0, std::memory_order_seq_cst);
   }
 

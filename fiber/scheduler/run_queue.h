@@ -1,5 +1,5 @@
 // A worker's own queue of ready tasks: a fixed ring, first in, first out. Its
-// owner pushes and pops; any other worker steals half of what is there.
+// owner pushes and pops; any other worker steals half of the tasks.
 //
 // Rules:
 //  [RQ1] Only the owner writes `tail_`; slots [head, tail) hold queued tasks.
@@ -59,8 +59,8 @@ class BasicRunQueue {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - cached_head_ >= capacity_) {
       // acquire: pairs with the compare-exchanges in Claim, ClaimSeveral,
-      // StealInto and TakeHalf [RQ2]: the slots before it have been read by
-      // whoever took them.
+      // StealInto and TakeHalf [RQ2]: the slots before it have been read by the
+      // threads that took them.
       cached_head_ = head_.load(std::memory_order_acquire);
       if (tail - cached_head_ >= capacity_) return false;
     }
@@ -91,7 +91,7 @@ class BasicRunQueue {
     claim_limit_ = std::clamp<std::uint32_t>(limit, 1, kMostClaimed);
   }
 
-  // The watch: what is claimed waits for too long.
+  // Called by the watch when claimed tasks wait for too long.
   void AskForRescue() noexcept {
     // relaxed: a hint to thieves.
     rescue_wanted_.store(true, std::memory_order_relaxed);
@@ -128,8 +128,8 @@ class BasicRunQueue {
   Task* StealInto(BasicRunQueue* thief) noexcept {
     // relaxed: `thief` is ours [RQ1].
     const std::uint32_t to = thief->tail_.load(std::memory_order_relaxed);
-    // acquire: as in Push; it has room, but what was stolen from it has to have
-    // been read before its slots are written below [RQ2].
+    // acquire: as in Push; it has room, but tasks that were stolen from it have
+    // to have been read before their slots are written below [RQ2].
     thief->cached_head_ = thief->head_.load(std::memory_order_acquire);
     // acquire: orders the read of tail_ after it, so that the pair is sane.
     std::uint32_t head = head_.load(std::memory_order_acquire);

@@ -26,7 +26,8 @@ struct RuntimeState {
 
 // The running one; nullptr: none is. Any thread.
 RuntimeState* CurrentRuntime() noexcept;
-// The same, but ends the process with a clear message if none is running.
+// Returns the running state, or ends the process with a clear message if there
+// is none.
 RuntimeState* MustBeRunning();
 
 // Makes `state` the running one, before its workers start; nullptr: none, after

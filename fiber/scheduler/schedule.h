@@ -1,5 +1,5 @@
-// Who decides what a worker does next where the runtime leaves it open: for
-// tests that explore orders of events. Nothing, in ordinary operation: workers
+// Decides what a worker does next where the runtime leaves it open: for tests
+// that explore orders of events. There is none in ordinary operation: workers
 // take their oldest task, and no call of this interface is made.
 //
 //   RuntimeOptions options;
@@ -45,7 +45,7 @@ class Schedule {
   virtual bool GiveAway() { return false; }
 
   // A worker found nothing to run. True: time has been moved on, look again;
-  // false: sleep. `next_deadline_ns` as above.
+  // false: sleep. `next_deadline_ns`: see BeforeTask().
   virtual bool OnIdle(std::int64_t next_deadline_ns) = 0;
 };
 

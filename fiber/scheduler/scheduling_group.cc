@@ -75,11 +75,12 @@
 //       back; for [RV2] that is no loss, since with a reserve limit() is two or
 //       more, and another one of those counted was awake.
 //
-// Who stands by for the worker in the poller.
+// The standby of the worker in the poller.
 //
-// Whoever takes an event runs what it leads to, and if that holds it up, nobody
-// waits for the next event. While tasks block their threads (WantStandby()),
-// another worker therefore sleeps where that event wakes it (poller.h).
+// The worker that takes an event runs the tasks it leads to, and if those hold
+// it up, nobody waits for the next event. While tasks block their threads
+// (WantStandby()), another worker therefore sleeps where that event wakes it
+// (poller.h).
 //
 //  [SB1] For the rules of sleep [P1] to [P7] this is one more place, where a
 //        wake-up that comes early is kept, as in the poller. Events may miss
@@ -385,7 +386,7 @@ bool SchedulingGroup::FinishPark(WorkerState* worker) {
       if (++spins < 100) {
         CpuRelax();
       } else {
-        sched_yield();  // Who woke us may have been preempted.
+        sched_yield();  // The waker may have been preempted.
       }
     }
   }
@@ -493,7 +494,7 @@ void SchedulingGroup::MarkBlocked(std::uint64_t suspects) {
   WantStandby(NowNs() + kStandbyNs);
 }
 
-// Has what the worker had been given back before.
+// The caller has given the worker's tasks back before.
 bool SchedulingGroup::Retire(WorkerState* worker) {
   const std::uint64_t bit = std::uint64_t{1} << worker->index();
   WorkerState::Parking& parking = worker->parking();
@@ -532,8 +533,8 @@ bool SchedulingGroup::StartReserve() {
         << error.what();
     workers_[next]->spares().Keep(0);
     size_.store(next, std::memory_order_seq_cst);  // Pairs with size().
-    // Who has parked meanwhile took it for one that is awake, and may have left
-    // nobody in the poller [P6].
+    // A worker that has parked meanwhile took it for one that is awake, and may
+    // have left nobody in the poller [P6].
     Wake(1);
     if (shutdown_->requested()) shutdown_->FinishIfQuiescent();
     return false;

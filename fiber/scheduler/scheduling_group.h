@@ -52,8 +52,8 @@ class SchedulingGroup final : public Shutdown::Member {
     // in base/); empty: the allocator's choice.
     std::vector<unsigned> arenas;
     std::uint32_t run_queue_slots = RunQueue::kSlots;  // Of each worker.
-    // A worker wakes an idle sibling when what it has queued will take it
-    // longer than this.
+    // A worker wakes an idle sibling when its queued tasks will take it longer
+    // than this.
     std::int64_t wake_threshold_ns = 20'000;
     StackAllocator::Options stacks;
     // Within which time workers give up spare stacks that they don't need; 0:
@@ -73,10 +73,10 @@ class SchedulingGroup final : public Shutdown::Member {
   // The other groups whose work this one may take.
   Neighbours& neighbours() noexcept { return neighbours_; }
   const Neighbours& neighbours() const noexcept { return neighbours_; }
-  // What the watch asks of them (watch.cc): the one with the most sleeping
-  // workers, if any has some, a far one only if no near one has, after so many
-  // `periods` of shortage as its ratio is; nullptr: none. Does any, near or
-  // far, have a sleeping worker? Any thread.
+  // Returns the neighbour with the most sleeping workers, if any has some, a
+  // far one only if no near one has, after so many `periods` of shortage as its
+  // ratio is; nullptr: none. AnyNeighbourIsIdle(): does any, near or far, have
+  // a sleeping worker? For the watch (watch.cc). Any thread.
   SchedulingGroup* MostIdleNeighbour(int periods) const;
   bool AnyNeighbourIsIdle() const;
 
@@ -88,9 +88,11 @@ class SchedulingGroup final : public Shutdown::Member {
   // The thread of the watch, to poke when workers go to sleep or wake; before
   // Start().
   void SetWatch(PokedThread* thread) { watch_ = thread; }
-  // The same for stuck reports; nullptr: there are none.
+  // The thread of stuck reports, which is poked at the same times; nullptr:
+  // there is none.
   void SetStuckWatch(PokedThread* thread) { stuck_watch_ = thread; }
-  // The same for what returns memory; nullptr: nothing does.
+  // The thread that returns memory, which is poked at the same times; nullptr:
+  // there is none.
   void SetMemoryWatch(PokedThread* thread) { memory_watch_ = thread; }
 
   // Gets the stacks that the workers start with. False: there are none.
@@ -107,7 +109,7 @@ class SchedulingGroup final : public Shutdown::Member {
   // Any thread.
   void Inject(Task* task);
   void InjectAll(TaskList&& tasks);
-  // The same for tasks that are older than what is queued.
+  // Injects tasks that are older than the queued ones. Any thread.
   void Return(TaskList&& tasks);
 
   // For a worker of the group: `task` is to be run when some worker has run out
@@ -123,8 +125,8 @@ class SchedulingGroup final : public Shutdown::Member {
   // are idle ones to wake: at most kMaxSearchers. True: one or more were woken.
   // Any thread.
   bool Wake(int searchers);
-  // For what a queue holds: one searcher if it is short work, two if it is
-  // worth it; those wake others in their turn.
+  // Wakes for the tasks of a queue: one searcher if they are short work, two if
+  // they are worth it; those wake others in their turn.
   bool WakeFor(std::size_t tasks);
 
   // Wakes the worker `index` if it is idle, to look at its timers or at the
@@ -148,7 +150,7 @@ class SchedulingGroup final : public Shutdown::Member {
     return workers_[i].get();
   }
   Poller* poller() const noexcept { return options_.poller.get(); }
-  // Of the poller; 0 without one.
+  // The pending events of the poller; 0 without one.
   std::size_t pending_events() const noexcept {
     return options_.poller == nullptr ? 0 : options_.poller->pending();
   }
@@ -209,8 +211,8 @@ class SchedulingGroup final : public Shutdown::Member {
     return anybody_polls() || options_.poller->standby_is_alert();
   }
 
-  // Until `until_ns` (NowNs()), if not for longer already, a worker is to stand
-  // by for the one in the poller [SB1]. Any thread, all these.
+  // Has a worker stand by for the one in the poller [SB1] until `until_ns`
+  // (NowNs()), if not for longer already. Any thread, all these.
   void WantStandby(std::int64_t until_ns) noexcept {
     // relaxed, both: a preference.
     if (until_ns > standby_until_ns_.load(std::memory_order_relaxed)) {
@@ -309,7 +311,7 @@ class SchedulingGroup final : public Shutdown::Member {
   bool HasSurplus() const noexcept {
     return size() != limit() && Vacancies(idle_mask()) < 0;
   }
-  // The workers that run, but for `worker`, and how far they are.
+  // Returns the workers that run, except `worker`, and how far they are.
   WorkerState::Parking::Others LookAtOthers(
       const WorkerState& worker) const noexcept;
 
@@ -363,10 +365,11 @@ class SchedulingGroup final : public Shutdown::Member {
   alignas(kCacheLine) std::atomic<int> searching_{0};
   // Changes twice for each event that a poller hands out.
   alignas(kCacheLine) std::atomic<bool> polling_{false};
-  // What changes as workers sleep and wake, and now and then while they run.
+  // Members that change as workers sleep and wake, and now and then while they
+  // run.
   alignas(kCacheLine) std::atomic<std::uint64_t> rouses_{0};
   std::atomic<std::uint64_t> wakes_{0};
-  std::atomic<std::uint64_t> poller_bit_{0};  // Who sleeps in the poller.
+  std::atomic<std::uint64_t> poller_bit_{0};  // The worker in the poller.
   std::atomic<bool> standby_taken_{false};    // Somebody has the right to.
   std::atomic<std::int64_t> standby_until_ns_{0};
   std::atomic<std::int64_t> looked_at_ns_{0};
@@ -374,7 +377,8 @@ class SchedulingGroup final : public Shutdown::Member {
   std::atomic<std::uint64_t> marks_{0};
   ConcurrentHistogram ready_delays_;
 
-  // What each search and each look at timers reads, and that seldom changes.
+  // Members that each search and each look at timers reads, and that seldom
+  // change.
   alignas(kCacheLine) std::atomic<std::size_t> size_;
   std::atomic<std::uint64_t> blocked_{0};
   std::vector<std::unique_ptr<WorkerState>> workers_;

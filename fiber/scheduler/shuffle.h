@@ -2,7 +2,7 @@
 // to others, and dawdle at random moments. Finds code that relies on the order
 // in which tasks are run, and makes windows of races wider. Runs are not
 // repeatable, as threads aren't, but a seed makes a failure likelier to come
-// back; what has to be repeatable is for testing/deterministic.h.
+// back; use testing/deterministic.h for repeatable runs.
 //
 //   FLARE_SHUFFLE_SEED=random bazel-bin/fiber/mutex_test
 //   bazel test --config=shuffle //fiber/...
@@ -37,9 +37,10 @@ class ShuffledSchedule : public Schedule {
   std::atomic<std::uint64_t> drawn_{0};
 };
 
-// What $FLARE_SHUFFLE_SEED asks for: nullptr if it is not set or empty; a seed
-// of its own for "random". The seed is logged. StartRuntime() calls it if it is
-// given no schedule. Error: the value is neither a number nor "random".
+// Returns the schedule that $FLARE_SHUFFLE_SEED asks for: nullptr if it is not
+// set or empty; a seed of its own for "random". The seed is logged.
+// StartRuntime() calls it if it is given no schedule. Error: the value is
+// neither a number nor "random".
 Expected<std::shared_ptr<Schedule>, Status> ScheduleFromEnvironment();
 
 // Does $FLARE_SHUFFLE_SEED ask for shuffled schedules? For tests that check an

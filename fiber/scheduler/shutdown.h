@@ -1,6 +1,6 @@
 // The orderly end of a runtime: its workers leave together, once there is
-// nothing left to run in any group, so that what a last task hands to another
-// group still runs.
+// nothing left to run in any group, so that tasks that a last task hands to
+// another group still run.
 
 #ifndef FLARE_FIBER_SHUTDOWN_H_
 #define FLARE_FIBER_SHUTDOWN_H_

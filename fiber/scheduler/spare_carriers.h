@@ -14,7 +14,7 @@ namespace flare::fiber {
 
 class StackAllocator;
 
-// Of one worker; by its thread only, once that has started.
+// The spares of one worker. Used by its thread only, once that has started.
 class SpareCarriers {
  public:
   // They are made of `stacks` and begin in `enter`. Those that weren't needed

@@ -1,6 +1,5 @@
 // The memory that spawned closures are stored in (fiber/task.h: SpawnNode):
-// each worker keeps some, and those of a NUMA node pass on what they have too
-// much of.
+// each worker keeps some, and those of a NUMA node pass on their surplus.
 
 #ifndef FLARE_FIBER_SPAWN_NODES_H_
 #define FLARE_FIBER_SPAWN_NODES_H_

@@ -1,4 +1,4 @@
-// What a scheduling group does when it has no more stacks. Its workers go on
+// Keeps a scheduling group going when it has no more stacks. Its workers go on
 // with the fibers they have; tasks that have not started wait here until a
 // worker has a stack to spare, or go to a neighbouring group where all have
 // (spare_carriers.cc has the rules).
@@ -18,7 +18,7 @@
 
 namespace flare::fiber {
 
-// Of one group. Thread-safe.
+// The shortage of one group. Thread-safe.
 class StackShortage {
  public:
   // The worker `index` has no spare stack; it has one again. By that worker.

@@ -19,7 +19,7 @@ struct Task {
   Task* next = nullptr;  // The queue's, while the task is queued.
 };
 
-// For handing over a batch. Not thread-safe.
+// A list for handing over a batch. It isn't thread-safe.
 using TaskList = IntrusiveQueue<Task, &Task::next>;
 
 }  // namespace flare::fiber

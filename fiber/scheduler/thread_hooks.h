@@ -1,6 +1,6 @@
-// What is done on threads that run fibers besides running them: the guards of
-// fiber/diagnostics, which would otherwise be below what they look at. A
-// runtime puts them here as it starts.
+// Work that threads do besides running fibers: the guards of fiber/diagnostics,
+// which would otherwise be below the code that they look at. A runtime puts
+// them here as it starts.
 
 #ifndef FLARE_FIBER_THREAD_HOOKS_H_
 #define FLARE_FIBER_THREAD_HOOKS_H_
@@ -9,7 +9,7 @@ namespace flare::fiber {
 
 struct WaitReason;  // carrier.h
 
-// Of the three each may be null.
+// Each of the three may be null.
 struct ThreadHooks {
   // First and last on each thread that runs fibers: a worker's, or one of the
   // blocking pool's.

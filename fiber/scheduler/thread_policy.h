@@ -25,9 +25,9 @@ struct ThreadPolicy {
     pthread_setschedparam(pthread_self(), policy, &parameters);
   }
 
-  // That of a thread which takes no CPU from one that runs by this: it gets one
-  // that has nothing to do, or its turn. The same, if this isn't the default:
-  // then somebody has chosen it for all.
+  // Returns the policy of a thread which takes no CPU from one that runs by
+  // this: it gets one that has nothing to do, or its turn. Returns this one if
+  // this isn't the default: then somebody has chosen it for all.
   ThreadPolicy GivingWay() const noexcept {
     return policy == SCHED_OTHER ? ThreadPolicy{.policy = SCHED_BATCH} : *this;
   }

@@ -1,4 +1,4 @@
-// What the kernel says about a thread of this process.
+// The kernel's view of a thread of this process.
 
 #ifndef FLARE_FIBER_THREAD_STATE_H_
 #define FLARE_FIBER_THREAD_STATE_H_

@@ -56,8 +56,8 @@ class UserTimer : public Task {
     timer_.owner = this;
     timer_.set_callback([](Timer* timer) {
       UserTimer* const self = static_cast<Node*>(timer)->owner;
-      // release: pairs with the acquire in Kill. Not under the lock, under
-      // which Kill waits for this.
+      // release: pairs with the acquire in Kill. It can't be under the lock,
+      // under which Kill waits for this.
       self->armed_.store(false, std::memory_order_release);
       Submit(self);
     });

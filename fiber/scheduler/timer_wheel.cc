@@ -51,7 +51,7 @@ TimerWheel::TimerWheel(std::int64_t now_ns)
     : elapsed_(static_cast<std::uint64_t>(now_ns) >> kTickShift),
       next_deadline_(kNoDeadline) {}
 
-// Timers may also be destroyed by what is called here.
+// The callbacks called here may also destroy timers.
 void TimerWheel::End() {
   ScopedLock guard(lock_);
   for (Timer*& slot : slots_) {
@@ -126,7 +126,7 @@ bool TimerWheel::Cancel(Timer* timer) {
       return true;
     }
   }
-  // acquire: pairs with the release in Fire [TW2]: what the callback did is
+  // acquire: pairs with the release in Fire [TW2]: the callback's actions are
   // visible after this wait for its end.
   for (int spins = 0; running_.load(std::memory_order_acquire) == timer;) {
     if (++spins < 100) {

@@ -49,8 +49,9 @@ class TimerWheel {
   // No timer here is due before this (kNoDeadline: none armed). A hint that may
   // be early; exact enough to sleep by, as arming only ever lowers it.
   std::int64_t next_deadline() const noexcept {
-    // seq_cst: pairs with the store in Arm: whoever sleeps by it has armed the
-    // timers itself, or is woken by who arms later (scheduling_group.cc [P5]).
+    // seq_cst: pairs with the store in Arm: a worker that sleeps by it has
+    // armed the timers itself, or is woken by the thread that arms later
+    // (scheduling_group.cc [P5]).
     return next_deadline_.load(std::memory_order_seq_cst);
   }
 
@@ -70,7 +71,7 @@ class TimerWheel {
   void Link(Timer* timer, std::uint16_t slot) FLARE_REQUIRES(lock_);
   void Unlink(Timer* timer) FLARE_REQUIRES(lock_);
   Slot NextSlot() const FLARE_REQUIRES(lock_);
-  // Moves what is due at `now_tick` into the expired list.
+  // Moves timers that are due at `now_tick` into the expired list.
   void Advance(std::uint64_t now_tick) FLARE_REQUIRES(lock_);
   bool IsFiredBy(pthread_t thread);
   void Empty(const Slot& slot) FLARE_REQUIRES(lock_);

@@ -97,7 +97,7 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
   SchedulingGroup* const group = watched->group;
   look_.partly_idle = true;
   const Survey seen = LookAtWorkers(watched, idle, now_ns);
-  // Nobody should be needed for what is injected (scheduling_group.cc [P4]); a
+  // Nobody should be needed for injected tasks (scheduling_group.cc [P4]); a
   // net.
   const bool help =
       group->injected() != 0 || seen.held_up || IsNeglected(*group, seen);
@@ -107,8 +107,8 @@ void Watch::LookAtPartlyIdle(Watched* watched, std::uint64_t idle,
   if (help && group->Wake(1)) Add(1, &wakes_);
   // Before there is need: it may be that all that seem to run are blocked.
   MarkBlocked(watched, seen.same_task, now_ns);
-  // Whoever has marked them. Before others are blocked as well, so that a
-  // thread has time to start.
+  // It doesn't matter which thread has marked them. Act before others are
+  // blocked as well, so that a thread has time to start.
   const bool all_blocked = (seen.running & ~group->blocked_mask()) == 0;
   if (all_blocked && group->LacksStandby(now_ns) && !group->WakeToStandBy()) {
     StartReserve(group);
@@ -123,7 +123,7 @@ bool Watch::LookAtBusy(Watched* watched, std::uint64_t idle,
   watched->injected = injected;
   SchedulingGroup* const helper =
       group->MostIdleNeighbour(watched->shortage + 1);
-  // Far helpers are to be had later only: keep looking.
+  // Far helpers become available later only: keep looking.
   const bool neighbours = helper != nullptr || group->AnyNeighbourIsIdle();
   const bool reserve = group->capacity() != group->limit();
   if (!neighbours && !reserve) return false;
@@ -215,8 +215,8 @@ bool Watch::IsExposed(const SchedulingGroup& group, std::int64_t now_ns) {
          (group.WantsStandby(now_ns) && !group.WillSeeNextEvent());
 }
 
-// Does all that runs hold its worker up, so that nobody looks for IO, or runs
-// what has waited for it?
+// Do all running tasks hold their workers up, so that nobody looks for IO, or
+// runs the tasks that have waited for it?
 bool Watch::IsNeglected(const SchedulingGroup& group, const Survey& seen) {
   if (seen.running != seen.same_task) return false;
   if (group.deferred() != 0 || group.pending_events() != 0) return true;

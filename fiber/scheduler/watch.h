@@ -3,13 +3,13 @@
 // the other tasks do; five behind a task that begins when others have long had
 // their threads, nine the first time after a while in which nobody needed help.
 //
-// Workers wake each other only when a backlog is known to be worth it. What
-// they can't know is that the task they are about to run will block the thread,
-// or take long: then what is queued behind it, and the sockets nobody polls,
-// would wait for it. The watch looks at groups that have both sleeping and
-// running workers, once a period, and wakes a sleeper for a worker that has
-// been in the same task since the last look, or whose queue has not moved past
-// where it ended then.
+// Workers wake each other only when a backlog is known to be worth it. They
+// can't know that the task they are about to run will block the thread, or take
+// long: then the tasks queued behind it, and the sockets nobody polls, would
+// wait for it. The watch looks at groups that have both sleeping and running
+// workers, once a period, and wakes a sleeper for a worker that has been in the
+// same task since the last look, or whose queue has not moved past where it
+// ended then.
 //
 // A look costs some 10 us of CPU time on virtual machines, where timers are
 // slow. So they become rare while nobody needs help, or can have come to need
@@ -114,7 +114,7 @@ class Watch {
   bool StartReserve(SchedulingGroup* group);
   static bool IsExposed(const SchedulingGroup& group, std::int64_t now_ns);
   static bool IsNeglected(const SchedulingGroup& group, const Survey& seen);
-  // What a look at a worker says.
+  // The result of a look at a worker.
   struct Findings {
     bool held_up = false;    // Tasks or timers wait behind what it does.
     bool queued = false;     // Tasks wait, if not for long yet.

@@ -10,7 +10,7 @@
 
 namespace flare::fiber {
 
-// What one look has found.
+// The findings of one look.
 struct LookResult {
   bool need = false;         // Somebody has to be helped.
   bool partly_idle = false;  // Of some group's workers some run, some sleep.
@@ -26,7 +26,7 @@ struct LookResult {
   std::int64_t late_ns = 0;  // How much later than planned the look came.
 };
 
-// Not thread-safe: the watch's own.
+// Used by the watch alone: not thread-safe.
 class WatchPace {
  public:
   // Looks in a row that find nobody to help, before the time doubles.
@@ -47,12 +47,12 @@ class WatchPace {
   // docs/decisions/0031-who-takes-the-place-of-the-standby.md
   static constexpr int kGuarded = 16;
   // Looks that are so late on the mean find no CPU that has nothing to run, nor
-  // would whoever they wake: who seems held up waits for a CPU, most likely.
-  // Then the next one is so many times as far off as they are late. (With a
-  // weight of 1 in 32: single late ones are everyday.) None counts for more
-  // than kMostLateNs: a few that wait for the next tick of the CPU where a long
-  // task runs, 4 ms each, don't make a crowd; help is what that task calls for.
-  // docs/decisions/0024-late-looks.md
+  // would the workers they wake: a worker that seems held up waits for a CPU,
+  // most likely. Then the next one is so many times as far off as they are
+  // late. (With a weight of 1 in 32: single late ones are everyday.) None
+  // counts for more than kMostLateNs: a few that wait for the next tick of the
+  // CPU where a long task runs, 4 ms each, don't make a crowd; that task calls
+  // for help. docs/decisions/0024-late-looks.md
   static constexpr std::int64_t kCrowdedNs = 100'000;
   static constexpr std::int64_t kMostLateNs = 500'000;
   static constexpr int kTimesTheDelay = 16;

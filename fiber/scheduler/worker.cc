@@ -200,7 +200,7 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
 
   self->reason = reason;
   self->suspended_at_ns = worker->estimate_since_ns_;
-  // relaxed: whoever looks knows that what it sees is a snapshot.
+  // relaxed: a reader knows that it sees a snapshot.
   self->suspended.store(true, std::memory_order_relaxed);
 
   worker->hook_ = hook;
@@ -327,7 +327,7 @@ void Worker::Reorder() {
     return;
   }
   if (queued == 1) return;
-  // What is popped leaves room; thieves only make more.
+  // Popped tasks leave room; thieves only make more.
   for (std::size_t i = schedule_->ChooseTask(queued); i > 0; --i) {
     if (Task* const task = run_queue_.Pop()) run_queue_.Push(task);
   }
@@ -399,8 +399,8 @@ bool Worker::Sleep() {
   return searching;
 }
 
-// Whoever was awake meanwhile knows better how long tasks take: a worker that
-// takes them for shorter than they are takes more than its share.
+// Workers that were awake meanwhile know better how long tasks take: a worker
+// that takes them for shorter than they are takes more than its share.
 void Worker::BeginAfterSleep() {
   estimate_since_ns_ = NowNs();
   if (const std::int64_t known = group_->mean_task_ns();
@@ -411,9 +411,9 @@ void Worker::BeginAfterSleep() {
 }
 
 // The queues of workers that sleep in their tasks, or are stolen from, differ
-// in length: what is at the end of a long one would be overtaken by all that
-// comes later and finds a short one. The injection queue has one end for all;
-// once long tasks are there, later ones go behind them.
+// in length: the tasks at the end of a long one would be overtaken by all later
+// ones that find a short one. The injection queue has one end for all; once
+// long tasks are there, later ones go behind them.
 void Worker::PushAll(TaskList&& tasks) {
   const bool behind =
       keep_limit_ < run_queue_.capacity() && group_->injected() != 0;
@@ -450,7 +450,8 @@ void Worker::WakeHelper(std::uint32_t queued) {
   if (group_->CanWake()) group_->Wake(queued / wake_backlog_ > 1 ? 2 : 1);
 }
 
-// What producers did not wake anybody for, as we were searching [P4].
+// Wakes workers for tasks for which producers woke nobody, as we were searching
+// [P4].
 void Worker::WakeForInjected() {
   if (const std::size_t injected = group_->injected(); injected != 0) {
     group_->WakeFor(injected);
@@ -487,13 +488,13 @@ void Worker::SetEstimate(std::int64_t mean_task_ns) {
   wake_backlog_ = TasksIn(group_->wake_threshold_ns());
   keep_limit_ = TasksIn(kKeepNs);
   if (can_claim_) {
-    constexpr std::int64_t kClaimNs = 2000;  // What may be held up unseen.
+    constexpr std::int64_t kClaimNs = 2000;  // Work that may be held up unseen.
     run_queue_.set_claim_limit(static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(kClaimNs / mean_task_ns_, 1, 8)));
   }
 }
 
-// Half the room, or what is taken would spill what is there. Tasks that
+// Half the room, or the taken tasks would spill the queued ones. Tasks that
 // resubmit themselves may leave none for ever: then one, every fourth time. One
 // each time would make the ring grow, as tasks mostly queue others.
 std::size_t Worker::ShareOfInjected() {
@@ -547,8 +548,8 @@ void Worker::LookForIoBetweenTasks(std::int64_t now_ns) {
   }
 }
 
-// What is still pending is work for a sibling, too: a task for each event, and
-// one at least that it leads to.
+// Pending events are work for a sibling, too: a task for each event, and one at
+// least that it leads to.
 void Worker::KeepReady(TaskList&& tasks) {
   Keep(std::move(tasks));
   const std::size_t pending = group_->pending_events();
@@ -558,9 +559,9 @@ void Worker::KeepReady(TaskList&& tasks) {
   if (expected >= wake_backlog_) WakeHelper(expected);
 }
 
-// Of many workers some often find the poller taken. Who didn't wait would steal
-// half of a sibling's ring, each of whose tasks the sibling has in its cache,
-// or sleep.
+// Where there are many workers, some often find the poller taken. One that
+// didn't wait would steal half of a sibling's ring, each of whose tasks the
+// sibling has in its cache, or sleep.
 Task* Worker::FromPendingEvents() {
   int looks = group_->limit() > 2 ? kPollerLooks : 0;
   while (group_->pending_events() != 0) {
@@ -670,7 +671,7 @@ Task* Worker::StealFromNeighbours() {
 // their time.
 Task* Worker::FireNeighboursTimers(std::int64_t now_ns) {
   SchedulingGroup* const inviting = std::exchange(invited_by_, nullptr);
-  // What they submit goes to our queue, fibers that they wake to their own.
+  // Tasks that they submit go to our queue, fibers that they wake to their own.
   inviting->FireTimers(now_ns);
   if (Task* const task = Pop()) return task;
   Task* const task = StealFromGroup(inviting);
@@ -683,7 +684,7 @@ Task* Worker::StealFromGroup(SchedulingGroup* victim) {
     WorkerState* const worker = victim->worker((random_ + i) % victim->size());
     if (Task* const task = StealFrom(&worker->run_queue())) return task;
   }
-  // What is in its shared queue is its own workers' as long as one can be
+  // The tasks in its shared queue are its own workers' as long as one can be
   // woken.
   if (victim->CanWake()) return nullptr;
   const std::size_t most = std::max(keep_limit_ / 2, 1U);

@@ -1,6 +1,6 @@
 // A worker: one thread that runs tasks. Its loop, next -> run -> steal -> park,
-// lives at the bottom of every carrier (carrier.h); this class holds what the
-// loop needs, wherever it currently runs.
+// lives at the bottom of every carrier (carrier.h); this class holds the state
+// that the loop needs, wherever it currently runs.
 
 #ifndef FLARE_FIBER_WORKER_H_
 #define FLARE_FIBER_WORKER_H_
@@ -29,7 +29,7 @@ class Worker final : public WorkerState {
          Schedule* schedule);
   ~Worker() override;
 
-  // The same, as a group makes its workers (SchedulingGroup::Options).
+  // Makes a worker in the form that SchedulingGroup::Options asks for.
   static std::unique_ptr<WorkerState> Make(SchedulingGroup* group,
                                            std::size_t index,
                                            std::size_t number,
@@ -48,14 +48,14 @@ class Worker final : public WorkerState {
     }
     MaybeWakeHelper();
   }
-  // The same for a batch. If its tasks are long only the front stays here; the
-  // rest is left to whichever worker of the group comes first.
+  // Pushes a batch. If its tasks are long only the front stays here; the rest
+  // is left to whichever worker of the group comes first.
   void PushAll(TaskList&& tasks);
 
   // Push() if some short tasks are queued, or pending events, `most_events` at
-  // most, can be had that make some, which are worth waiting for.
+  // most, are available that make some, which are worth waiting for.
   bool PushBehindOthers(Task* task, std::size_t most_events);
-  // The same, but behind all that this worker has, and all pending events.
+  // Push(), but behind all tasks that this worker has, and all pending events.
   bool PushBehindEvents(Task* task);
 
   // Memory for spawned closures; its own thread only.
@@ -81,7 +81,7 @@ class Worker final : public WorkerState {
   static constexpr int kPollerLooks = 24;
   // Waiting behind so few costs more than it brings.
   static constexpr std::uint32_t kFewTasks = 8;
-  // Of a batch only so much work stays with the worker that queued it.
+  // The work of a batch that stays with the worker that queued it, at most.
   static constexpr std::int64_t kKeepNs = 500'000;
   // A worker retires after there has been a surplus for so long.
   static constexpr std::int64_t kSurplusNs = 1'000'000;
@@ -108,7 +108,7 @@ class Worker final : public WorkerState {
       Reorder();
     return run_queue_.Pop();
   }
-  // Brings what the schedule chooses to the front of the ring.
+  // Brings the task that the schedule chooses to the front of the ring.
   void Reorder();
   // Fires timers and polls IO without waiting, into the run queue.
   void Maintain();
@@ -123,7 +123,7 @@ class Worker final : public WorkerState {
   }
   std::size_t ShareOfInjected();
 
-  // Wakes an idle sibling if what is queued here is worth it.
+  // Wakes an idle sibling if the tasks queued here are worth it.
   void MaybeWakeHelper() {
     const std::uint32_t queued = run_queue_.size();
     if (queued >= wake_backlog_) [[unlikely]] {
@@ -144,13 +144,13 @@ class Worker final : public WorkerState {
   // Measures how long tasks wait, now and then.
   void Probe(std::int64_t now_ns);
 
-  // IO: when to look, what to do with what the poller hands out, and which
-  // tasks wait until nothing is left to hand out.
+  // IO: when to look, what to do with the poller's tasks, and which tasks wait
+  // until none is left.
 
   // Polls once without waiting.
   void LookForIo();
   void LookForIoBetweenTasks(std::int64_t now_ns);
-  // Keep() for what a poller has handed out.
+  // Keep() for tasks that a poller has handed out.
   void KeepReady(TaskList&& tasks);
   // The first task of pending events; nullptr: there are none.
   Task* FromPendingEvents();
@@ -172,8 +172,8 @@ class Worker final : public WorkerState {
 
   // More workers than should run [RV4].
 
-  // If there has been a surplus for long: what is queued here is the group's,
-  // and this worker is to retire.
+  // If there has been a surplus for long, the tasks queued here become the
+  // group's, and this worker is to retire.
   void NoteSurplus(std::int64_t now_ns);
   // Sleeps. True: as SchedulingGroup::Park.
   bool Retire();
@@ -195,7 +195,7 @@ class Worker final : public WorkerState {
     return Next();
   }
   Task* NextWithoutSpare();
-  // Of the tasks that wait for a stack.
+  // Takes some of the tasks that wait for a stack.
   TaskList TakeAside(std::size_t most);
   // For when some worker of the group is short, perhaps this one.
   void EaseShortage();
@@ -207,7 +207,8 @@ class Worker final : public WorkerState {
   Carrier* vacated_ = nullptr;
   void (*hook_)(void*) = nullptr;
   void* hook_argument_ = nullptr;
-  // Of ThreadMutexes whose holding is noted (thread_lock_check.h).
+  // The number of held ThreadMutexes whose holding is noted
+  // (thread_lock_check.h).
   std::uint32_t thread_locks_held_ = 0;
   int* errno_ = nullptr;  // This thread's.
   Carrier::ExceptionGlobals* exception_globals_ = nullptr;
@@ -240,8 +241,8 @@ class Worker final : public WorkerState {
   std::thread thread_;
 };
 
-// The worker whose thread this is; nullptr on other threads. Never inlined:
-// what it returns is stale after anything that may suspend the fiber.
+// The worker whose thread this is; nullptr on other threads. Never inlined: its
+// result is stale after anything that may suspend the fiber.
 Worker* CurrentWorker() noexcept;
 
 // In a forked child, whose thread is no worker any more: `instead` is not one,

@@ -1,6 +1,6 @@
-// The part of a worker that its group, the watches and other workers see: what
-// is queued, where it sleeps, what it has done. worker.h has the rest, which
-// only its own thread touches.
+// The part of a worker that its group, the watches and other workers see: its
+// queue, its place of sleep, its counters. worker.h has the rest, which only
+// its own thread touches.
 
 #ifndef FLARE_FIBER_WORKER_STATE_H_
 #define FLARE_FIBER_WORKER_STATE_H_
@@ -33,7 +33,8 @@ class WorkerState {
 
   std::size_t index() const noexcept { return index_; }    // Within the group.
   std::size_t number() const noexcept { return number_; }  // Among all workers.
-  // Of its thread, as of gettid(); 0 before that has started. Any thread.
+  // The id of its thread, as of gettid(); 0 before that has started. Any
+  // thread.
   pid_t thread_id() const noexcept {
     return thread_id_.load(std::memory_order_relaxed);  // Only the number.
   }
@@ -47,7 +48,7 @@ class WorkerState {
   SpareCarriers& spares() noexcept { return spares_; }
   const SpareCarriers& spares() const noexcept { return spares_; }
 
-  // What the parking protocol (scheduling_group.cc) keeps here.
+  // The state that the parking protocol (scheduling_group.cc) keeps here.
   struct alignas(kCacheLine) Parking {
     // 1 while it sleeps or is about to; the waker stores 0.
     std::atomic<std::uint32_t> word{0};
