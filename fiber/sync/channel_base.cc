@@ -98,7 +98,7 @@ class ChannelWaiter {
       winner_.store(winner, std::memory_order_relaxed);
       return true;
     }
-    // relaxed: only decides who ends the wait; what that one did reaches the
+    // relaxed: only decides which side ends the wait; its actions reach the
     // waiter by the wake-up.
     ChannelOperation* expected = nullptr;
     return winner_.compare_exchange_strong(expected, winner,
@@ -190,7 +190,7 @@ SelectResult ChannelWaiter::Wait(const WaitLimit& limit) {
           winner->result_};
 }
 
-// The locks are let go by ReleaseLocks(), in the end by who runs next.
+// ReleaseLocks() lets go of the locks, in the end in the code that runs next.
 void ChannelWaiter::Suspend(const WaitLimit& limit)
     FLARE_NO_THREAD_SAFETY_ANALYSIS {
   if (limited_) {

@@ -1,5 +1,5 @@
-// The part of channels that doesn't depend on what goes through them: who waits
-// and how one operation of several is decided. Use channel.h.
+// The part of channels that doesn't depend on the type of the values: the
+// waiters, and how one operation of several is decided. Use channel.h.
 
 #ifndef FLARE_FIBER_CHANNEL_BASE_H_
 #define FLARE_FIBER_CHANNEL_BASE_H_
@@ -136,7 +136,7 @@ class ChannelBase {
   std::uint32_t turn_ FLARE_GUARDED_BY(lock_) = 0;
 };
 
-// What Select() has done.
+// The result of Select().
 struct SelectResult {
   // Which operation, counted from 0; kNone if `result` is kWouldBlock,
   // kTimedOut or kStopped.

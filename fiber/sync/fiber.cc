@@ -44,7 +44,7 @@ struct Fiber::Body : fiber::Task {
     // relaxed: read by others only to see that it isn't theirs [FB3].
     carrier.store(fiber::CurrentCarrier(), std::memory_order_relaxed);
     f();
-    f = nullptr;              // What it captured ends before the join returns,
+    f = nullptr;              // Its captures end before the join returns,
     fiber::EndFiberLocals();  // and so do these.
     fiber::Waiter* joiner;
     {

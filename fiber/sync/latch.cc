@@ -30,8 +30,8 @@ bool Latch::WaitLimited(const WaitLimit& limit) {
       return false;
     }
   }
-  // Who counted to zero woke us with the lock held: wait until it has let go,
-  // so that the latch may be destroyed.
+  // The caller that counted to zero woke us with the lock held: wait until it
+  // has let go, so that the latch may be destroyed.
   ScopedLock guard(lock_);
   return true;
 }

@@ -30,8 +30,8 @@ namespace {
 constexpr int kPatience = 60;    // Pauses before a waiter sleeps, about.
 constexpr int kMostPauses = 16;  // Between two looks.
 
-// What a waiter puts up with before it is handed the mutex [MU4]. Handing over
-// costs a switch, during which nobody has it, so it is the exception.
+// A waiter puts up with so much before it is handed the mutex [MU4]. Handing
+// over costs a switch, during which nobody has it, so it is the exception.
 constexpr int kMostInVain = 16;
 constexpr std::int64_t kLongWaitNs = 1'000'000;
 
@@ -63,7 +63,7 @@ bool Mutex::LockSlow(const WaitLimit& limit) {
     if (list.Wait(&guard, {"Mutex", this}, limit) != WaitResult::kWoken) {
       return false;
     }
-    if (starves) {               // Whoever woke us has handed it over [MU4].
+    if (starves) {               // The waker has handed it over [MU4].
       ScopedLock taking(lock_);  // [MU1] [MU3]
       NoteTaken();
       return true;

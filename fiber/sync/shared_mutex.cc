@@ -73,13 +73,14 @@ void SharedMutex::UnlockSlow(std::uint32_t held) {
   }
 }
 
-// Makes state_ the property of who holds lock_ [SM2].
+// Makes state_ the property of the holder of lock_ [SM2].
 std::uint32_t SharedMutex::TakeState() {
   // acq_rel: pairs with the exchanges in the header [SM1].
   return state_.fetch_or(kWaiting, std::memory_order_acq_rel) & ~kWaiting;
 }
 
-// Lets in who may come in, and clears kWaiting if nobody waits after that.
+// Lets in the waiters that may come in, and clears kWaiting if nobody waits
+// after that.
 void SharedMutex::Grant(bool readers_first) {
   std::uint32_t state = TakeState();
   if (state != kWriter && (readers_first || writers_.empty())) {

@@ -108,7 +108,7 @@ void TaskGroup::ChildEnds() {
   // relaxed: the exchange looks again.
   std::size_t children = children_.load(std::memory_order_relaxed);
   while (children > 1) {
-    // release: pairs with the acquire of who finds zero [TG1].
+    // release: pairs with the acquire of the waiter that finds zero [TG1].
     if (children_.compare_exchange_weak(children, children - 1,
                                         std::memory_order_release,
                                         std::memory_order_relaxed)) {

@@ -54,8 +54,8 @@ bool ThreadWait::Until(std::int64_t deadline_ns) {
   return true;
 }
 
-// Not SpinPolicy::Wait(), which learns from sleeps in two parts now and then:
-// too many of them where hundreds of threads wait.
+// It isn't SpinPolicy::Wait(), which learns from sleeps in two parts now and
+// then: too many of them where hundreds of threads wait.
 bool ThreadWait::Look(std::int64_t deadline_ns) {
   SpinPolicy& policy = ThreadSpin();
   return policy.ShouldSpin() &&

@@ -1,4 +1,4 @@
-// What all blocking primitives are made of: a list of waiters, each a suspended
+// The base of all blocking primitives: a list of waiters, each a suspended
 // fiber or a blocked thread, guarded by the primitive's own spinlock.
 //
 //   bool Gate::Enter(WaitLimit limit) {
@@ -101,9 +101,10 @@ class WaitList {
   bool empty() const { return head_ == nullptr; }
 
   // Blocks the caller (fiber or thread) until it is woken or `limit` is
-  // reached; says which. `reason` names the primitive: {"Mutex", this}. Who
-  // needs the lock again after it takes it. `*guard` holds the lock that guards
-  // this list; on return that has been released, and `*guard` must not be used.
+  // reached; says which. `reason` names the primitive: {"Mutex", this}. A
+  // caller that needs the lock again after it takes it. `*guard` holds the lock
+  // that guards this list; on return that has been released, and `*guard` must
+  // not be used.
   WaitResult Wait(ScopedLock<Spinlock>* guard, WaitReason reason,
                   const WaitLimit& limit);
 
