@@ -36,7 +36,7 @@ inline std::size_t AsciiPrefix(std::string_view text) {
     if (others != 0) break;
   }
   if (others == 0 && at != end && text.size() >= sizeof(Word)) {
-    // What is left, by a word that begins before it.
+    // The rest, by a word that begins before it.
     others = (load(end - sizeof(Word), Word()) & kHighBits) >>
              (8 * (sizeof(Word) - left()));
     if (others == 0) at = end;

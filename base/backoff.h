@@ -1,7 +1,7 @@
 // How often to try what may be in vain: after each failure a number of
 // occasions pass without a try, 1 at first, then 5, 21, ... up to 1,023. Each
-// success halves what the next failure costs, so that what mostly pays is tried
-// often, and what never does once in a thousand times.
+// success halves the cost of the next failure, so that tries that mostly pay
+// are made often, and tries that never do once in a thousand times.
 //
 // Not thread-safe. Nothing blocks.
 

@@ -214,7 +214,7 @@ _Unwind_Reason_Code OnFrame(_Unwind_Context* context, void* argument) {
     --capture->skip;
     return _URC_NO_REASON;
   }
-  // What a signal has interrupted is at `pc`, not before it.
+  // The instruction that a signal has interrupted is at `pc`, not before it.
   const std::uintptr_t address = pc + (before_instruction != 0 ? 1 : 0);
   return capture->backtrace->Add(address) ? _URC_NO_REASON : _URC_END_OF_STACK;
 }

@@ -58,7 +58,7 @@ class Backtrace {
   std::uintptr_t frames_[kMaxFrames];
 };
 
-// What the first capture would allocate or load, done in advance. Afterwards
+// Allocates and loads in advance what the first capture would. Afterwards
 // CurrentBacktrace() and BacktraceFromSignal() are safe in signal handlers.
 void PrepareBacktraces();
 
@@ -96,7 +96,8 @@ struct StackEnds {
   std::size_t left_out = 0;
 };
 
-// The same walk, to both ends. Takes 1 KiB of stack, and time for each frame.
+// Walks to both ends in the same way. Takes 1 KiB of stack, and time for each
+// frame.
 StackEnds WalkToBothEnds(std::uintptr_t return_address,
                          std::uintptr_t frame_pointer,
                          const StackCopy& stack) noexcept;
@@ -118,7 +119,8 @@ struct Symbol {
   int line = 0;
 };
 
-// Of the instruction before `return_address`. As Backtrace::ToString().
+// Returns the symbol of the instruction before `return_address`. As
+// Backtrace::ToString().
 Symbol Symbolize(std::uintptr_t return_address);
 
 // Name of the function that starts at `function`, demangled; its file and

@@ -27,8 +27,8 @@ void FreeSlice(BufferSlice* slice) noexcept {
   PoolFree<sizeof(BufferSlice)>(slice);
 }
 
-// A reference for what is cut off `slice`. Taken for many cuts at a time, as
-// far as there is something to cut: the count is another core's as often as
+// Takes a reference for bytes cut off `slice`. Taken for many cuts at a time,
+// as far as there is something to cut: the count is another core's as often as
 // not.
 BufferBlock* TakeRefOf(BufferSlice* slice) {
   constexpr std::size_t kBytesForEach = 64;
@@ -195,8 +195,8 @@ std::size_t Buffer::SliceCount() const noexcept {
 }
 
 std::size_t Buffer::CompactIfSparse() {
-  // One slice per 4 KiB is what a stream of ordinary reads leaves behind. What
-  // a copy costs is paid for by the number of appends until the next one.
+  // A stream of ordinary reads leaves one slice per 4 KiB behind. The number of
+  // appends until the next copy pays for the cost of a copy.
   const std::size_t allowed = 16 + size_ / 4096;
   std::size_t count = 0;
   for (const BufferSlice* slice = head_; slice; slice = slice->next) {

@@ -322,7 +322,7 @@ class BufferBuilder {
   // Goes on in another block.
   void NextBlock();
   void AppendSlow(std::string_view bytes);
-  // Gives the block up, with what was written to it since Seal().
+  // Gives the block up, with the bytes written to it since Seal().
   void DisposeOfSpace();
 
   WritableBlock space_;

@@ -112,8 +112,8 @@ BufferBlock* NewBigBlock() { return BigPool::New(1); }
   if (!slot.block) return NewHotBlock(which);
   WritableBlock taken = MakeWritable(slot.block, slot.cursor, slot.prepaid);
   slot.block = nullptr;  // [B2]
-  // From the start whenever possible, not just when there is no room: what was
-  // written last is what the caches hold. [B1]
+  // From the start whenever possible, not just when there is no room: the
+  // caches hold the bytes that were written last. [B1]
   if (taken.IsSoleOwner()) taken.Rewind();
   if (taken.room() <
       (which == HotBlock::kBuild ? kMinBuildRoom : kMinReadRoom)) {

@@ -108,8 +108,8 @@ inline constexpr std::size_t kMinReadRoom = 8 * 1024;
 // move to another thread with it.
 WritableBlock TakeHotBlock(HotBlock which);
 
-// What GiveBackHotBlock does, with the parts in registers: copying the struct
-// would load, in one piece, what was just stored in several, and stall.
+// Does as GiveBackHotBlock, with the parts in registers: copying the struct
+// would load, in one piece, values that were just stored in several, and stall.
 void GiveBackHotBlockParts(HotBlock which, BufferBlock* block, char* cursor,
                            std::uint32_t prepaid);
 

@@ -42,7 +42,7 @@ bool HasItem(std::string_view list, std::string_view item) {
   return std::find(items.begin(), items.end(), item) != items.end();
 }
 
-// Of two at the same place the later one hides the other.
+// The later one of two mounts at the same place hides the other.
 void AddMount(Mount mount, std::vector<Mount>* mounts) {
   std::erase_if(*mounts,
                 [&](const Mount& old) { return old.point == mount.point; });

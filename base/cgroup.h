@@ -22,7 +22,7 @@ std::optional<double> ReadCpuQuota(const std::string& root);
 // (`ulimit -v`, `-d`). `root` as above; reads as many files.
 std::uint64_t UsableMemory(const std::string& root);
 
-// What the file holds; empty if it can't be read.
+// Returns the content of the file; empty if it can't be read.
 std::string ReadSmallFile(const std::string& path);
 
 }  // namespace flare

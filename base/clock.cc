@@ -61,10 +61,10 @@ struct alignas(kCacheLine) Anchor {
   std::int64_t floor_ns = 0;  // [CK3]
 };
 
-// initial-exec: no function call to find it, also in a shared library. Not in
-// an unnamed namespace: of such a variable gold, which is what Bazel links with
-// where there is one, forgets the offset in a shared library, and whatever
-// comes first in its thread-local storage is overwritten.
+// initial-exec: no function call to find it, also in a shared library. It can't
+// be in an unnamed namespace: gold, which Bazel links with where there is one,
+// forgets the offset of such a variable in a shared library, and whatever comes
+// first in its thread-local storage is overwritten.
 [[gnu::tls_model("initial-exec")]] thread_local Anchor anchor;
 
 }  // namespace clock_internal
@@ -162,7 +162,7 @@ Ratio MeasureRatio(std::uint64_t step) {
     end = ReadBestSample();
     const auto ticks = static_cast<double>(end.tsc - start.tsc);
     ratio.ticks_per_ns = ticks / static_cast<double>(end.ns - start.ns);
-    // Each read is off by half of what it took at most, and both by a step.
+    // Each read is off by half of its duration at most, and both by a step.
     const auto off = static_cast<double>((start.width + end.width) / 2 + step);
     ratio.exact = off <= kError * ticks;
   } while (!ratio.exact && end.ns - start.ns < kLongestNs);
@@ -205,7 +205,7 @@ inline std::int64_t Scale(std::uint64_t ticks, std::uint64_t ns_per_tick) {
     const Sample sample = ReadSample();
     if (sample.width > rate.max_read) continue;  // [CK1]
     if (mine.life != 0) {                        // [CK3]
-      // What the old anchor promised lies within its life.
+      // The promise of the old anchor lies within its life.
       const std::uint64_t age = std::min(sample.tsc - mine.tsc, mine.life);
       mine.floor_ns =
           std::max(mine.floor_ns, mine.ns + Scale(age, mine.ns_per_tick));

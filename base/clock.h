@@ -10,7 +10,7 @@
 // trusted (not invariant, or the kernel itself doesn't use it, or it goes by
 // steps of more than 100 ns) every call is a clock_gettime.
 //
-// What holds:
+// Promises:
 //  * Within one thread NowNs() never goes back.
 //  * It is within 1 us of CLOCK_MONOTONIC (in fact mostly within 100 ns); this
 //    includes the kernel slewing its clock by up to 500 ppm.
@@ -65,7 +65,7 @@ class CycleClock {
 
 // For tests that are to be the same each time: from here on NowNs() is `now_ns`
 // on the calling thread, until it is set anew. Costs NowNs() nothing while
-// unused. Clocks other than NowNs() and what is made of it stay as they are.
+// unused. Clocks other than NowNs() and those made of it stay as they are.
 void SetVirtualNow(std::int64_t now_ns);
 // Back to real time, which may be less.
 void EndVirtualNow();

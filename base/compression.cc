@@ -195,7 +195,7 @@ Result CompressSnappy(const Buffer& data) {
 }
 
 Result DecompressSnappy(const Buffer& data, std::size_t max_output) {
-  // The size stands in front, and the library holds the data to it.
+  // The size comes first, and the library holds the data to it.
   SnappySource header(data);
   std::uint32_t size = 0;
   if (!snappy::GetUncompressedLength(&header, &size)) {

@@ -51,7 +51,7 @@ constexpr bool IsCompressed(CompressionAlgorithm algorithm) {
 // Decompresses data from an untrusted source. Fails with EBADMSG if `data` is
 // corrupt, truncated, or followed by other bytes; with EMSGSIZE as soon as the
 // output turns out to exceed `max_output` bytes (memory for it is not taken
-// beyond the next block); ENOTSUP and ENOMEM as above.
+// beyond the next block); with ENOTSUP and ENOMEM as Compress() does.
 [[nodiscard]] Expected<Buffer, Status> Decompress(
     CompressionAlgorithm algorithm, const Buffer& data, std::size_t max_output);
 

@@ -22,7 +22,7 @@
 
 namespace flare {
 
-// What a codec made of one piece of input.
+// The result of a codec for one piece of input.
 struct CodecStep {
   enum Outcome { kMore, kEnd, kCorrupt, kNoMemory };
   std::size_t consumed = 0;

@@ -19,7 +19,7 @@ namespace flare {
 // `data`.
 std::uint32_t ExtendCrc32c(std::uint32_t crc, std::string_view data);
 
-// What ExtendCrc32c falls back to.
+// The fallback of ExtendCrc32c.
 std::uint32_t ExtendCrc32cByTable(std::uint32_t crc, std::string_view data);
 
 }  // namespace flare

@@ -9,7 +9,7 @@
 namespace flare {
 namespace {
 
-// Of the exception being handled.
+// Returns the type of the exception being handled.
 std::string CurrentType() {
   const std::type_info* const type = abi::__cxa_current_exception_type();
   if (type == nullptr) return "an exception of unknown type";

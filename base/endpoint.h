@@ -31,9 +31,9 @@ class Endpoint {
  public:
   Endpoint() = default;  // Empty: family AF_UNSPEC.
 
-  // What accept, getsockname and the like have filled in. An address of
-  // another family gives an empty endpoint; an unnamed Unix socket (a client
-  // that did not bind) an AF_UNIX endpoint without path.
+  // Makes an endpoint of the address that accept, getsockname and the like have
+  // filled in. An address of another family gives an empty endpoint; an unnamed
+  // Unix socket (a client that did not bind) an AF_UNIX endpoint without path.
   static Endpoint FromSockaddr(const sockaddr* address, socklen_t length);
 
   // Writes the address for bind or connect and returns its length; 0 for an
@@ -58,7 +58,7 @@ class Endpoint {
   bool IsLoopback() const;
 
   // "1.2.3.4:5", "[::1]:5", "[fe80::1%2]:5", "unix:/run/x", "unix:@abstract",
-  // "" when empty. EndpointFromString reads it back (but for a path of 108
+  // "" when empty. EndpointFromString reads it back (except a path of 108
   // bytes, which another program may have bound).
   std::string ToString() const;
 
@@ -93,7 +93,7 @@ class Endpoint {
 std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);
 
 // These give an empty endpoint if the text is malformed; where it comes from a
-// person use EndpointFromString, which says what is wrong.
+// person use EndpointFromString, which names the fault.
 
 // "1.2.3.4", four decimal numbers.
 Endpoint EndpointFromIpv4(std::string_view ip, std::uint16_t port);
@@ -109,7 +109,8 @@ Endpoint EndpointFromUnix(std::string_view path);
 // is wrong in it.
 Expected<Endpoint> EndpointFromString(std::string_view text);
 
-// The same for literals and tests: ends the process if it is malformed.
+// Parses an endpoint in literals and tests: ends the process if the text is
+// malformed.
 Endpoint MustParseEndpoint(std::string_view text);
 
 // The names by which users of the published framework know these.

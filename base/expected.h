@@ -10,7 +10,7 @@
 // can be mistaken for each other). Reading what isn't there ends the process
 // with a message. For operations without a value use Status.
 //
-// A plain value: as thread-safe as what is in it; nothing blocks.
+// A plain value: as thread-safe as its content; nothing blocks.
 
 #ifndef FLARE_BASE_EXPECTED_H_
 #define FLARE_BASE_EXPECTED_H_

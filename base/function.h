@@ -5,8 +5,8 @@
 //
 // Callables of up to 48 bytes that move without throwing are stored inside,
 // without an allocation; the whole object is one cache line. Larger ones cost
-// one `new`. Calling an empty Function is a programming error (crashes).
-// Not thread-safe per object, like any value.
+// one `new`. Calling an empty Function is a programming error (crashes). An
+// object isn't thread-safe, like any value.
 
 #ifndef FLARE_BASE_FUNCTION_H_
 #define FLARE_BASE_FUNCTION_H_

@@ -138,7 +138,7 @@ class [[nodiscard]] Future {
   }
 
   // Calls `callback` with the values, as rvalues, once they are there. Returns
-  // the future of what it returns; of the inner future's values if that is a
+  // the future of its result; of the inner future's values if the result is a
   // future itself. Consumes the future.
   template <class F>
   auto Then(F&& callback) ->
@@ -214,12 +214,12 @@ class Promise {
     RunFutureSteps(state_->SetValues(std::forward<Us>(values)...));
   }
 
-  // The same with the values together.
+  // Sets the values together.
   void SetTuple(std::tuple<Ts...> values) {
     RunFutureSteps(SetTupleStep(std::move(values)));
   }
-  // For callbacks of OnValues: hands back what is to be done with them, instead
-  // of doing it here.
+  // Sets the values, for callbacks of OnValues: hands back the step to be done
+  // with them, instead of doing it here.
   FutureStep SetTupleStep(std::tuple<Ts...> values) {
     return state_->SetTuple(std::move(values));
   }
@@ -256,7 +256,7 @@ auto Future<Ts...>::Then(F&& callback) ->
   using Result = typename FutureOf<R>::Type;
   const auto launch = [&]<class... Us>(Promise<Us...> promise) {
     Result result = promise.GetFuture();
-    // Each ends with what is left to do [FS6].
+    // Each ends with the steps that are left to do [FS6].
     RunFutureSteps(FutureState<Ts...>::SetCallback(
         std::move(state_),
         [promise = std::move(promise), callback = std::forward<F>(callback)](
@@ -291,8 +291,8 @@ auto Future<Ts...>::Then(F&& callback) ->
 // different threads at the same time; callbacks of the result run where the
 // future that decides it became ready.
 
-// What one input adds to the values of WhenAll's result: nothing for Future<>,
-// T for Future<T>, one tuple for several.
+// The part that one input adds to the values of WhenAll's result: nothing for
+// Future<>, T for Future<T>, one tuple for several.
 template <class... Ts>
 using FutureContribution =
     std::conditional_t<sizeof...(Ts) <= 1, std::tuple<Ts...>,
@@ -323,8 +323,8 @@ class FutureGatherer : public RefCounted<FutureGatherer<Contributions...>> {
 
  private:
   FutureStep CountDown() {
-    // acq_rel: release pairs with the acquire of whoever comes last, which then
-    // sees all parts [FG1].
+    // acq_rel: release pairs with the acquire of the last one, which then sees
+    // all parts [FG1].
     if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return {};
     return promise_.SetTupleStep(std::apply(
         [](auto&... parts) { return std::tuple_cat(std::move(*parts)...); },
@@ -336,7 +336,7 @@ class FutureGatherer : public RefCounted<FutureGatherer<Contributions...>> {
   std::tuple<std::optional<Contributions>...> parts_;
 };
 
-// The same for any number of futures of one type.
+// WhenAll() for any number of futures of one type.
 template <class... Ts>
 class FutureVectorGatherer : public RefCounted<FutureVectorGatherer<Ts...>> {
   using Value = typename FutureValueOf<Ts...>::Type;
@@ -395,7 +395,7 @@ class FutureRace : public RefCounted<FutureRace<Ts...>> {
   void Watch(std::size_t index, Future<Ts...> future) {
     future.OnValues([self = RefPtr<FutureRace>(ref_ptr, this),
                      index](std::tuple<Ts...>& values) {
-      // relaxed: only decides who is first; what it publishes goes through the
+      // relaxed: only decides which one is first; its values go through the
       // promise.
       if (self->decided_.exchange(true, std::memory_order_relaxed)) {
         return FutureStep();

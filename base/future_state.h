@@ -1,5 +1,6 @@
-// What a Promise and its Future share: room for the values and for one callback
-// and the word that says which of them are there. Internal to future.h.
+// The state that a Promise and its Future share: room for the values and for
+// one callback and the word that says which of them are there. Internal to
+// future.h.
 //
 // Rules:
 //  [FS1] The values are written once, by the promise, before kValue is set; the
@@ -35,7 +36,7 @@
 
 namespace flare {
 
-// What is left to be done for a state that has both its outcome and its
+// The step left to be done for a state that has both its outcome and its
 // callback; nothing if `run` is nullptr. Owns the callback's reference [FS3].
 struct [[nodiscard]] FutureStep {
   void* state = nullptr;

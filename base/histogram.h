@@ -12,7 +12,7 @@
 // Values are integers from 0 to 2^40 - 1 (18 minutes in nanoseconds), in any
 // unit; smaller and greater ones are counted as the nearest of these. The
 // buckets are log-linear: below 256 one per value, above that 128 per power of
-// two. A value is thus known to 1/128 of itself; what is reported is the
+// two. A value is thus known to 1/128 of itself; the reported value is the
 // middle of its bucket, at most 0.4% off, and never outside [min, max], which
 // are exact, as are count, sum and mean.
 //
@@ -46,7 +46,7 @@ class HistogramBuckets {
     return value < 0 ? 0 : value > kMaxValue ? kMaxValue : value;
   }
 
-  // Of a value in [0, kMaxValue].
+  // The bucket of a value in [0, kMaxValue].
   static constexpr std::size_t IndexOf(std::int64_t value) {
     const auto bits = static_cast<std::uint64_t>(value);
     // Shifts the value down to kPrecisionBits + 1 bits, the highest of them
@@ -151,12 +151,13 @@ class ConcurrentHistogram {
   void Record(std::int64_t value) { RecordMany(value, 1); }
   void RecordMany(std::int64_t value, std::uint64_t times);
 
-  // What has been recorded so far. A value that is being recorded at the same
-  // time may be in it in part (in the sum, but not yet among the counts, say).
+  // Returns the values recorded so far. A value that is being recorded at the
+  // same time may be in it in part (in the sum, but not yet among the counts,
+  // say).
   Histogram Snapshot() const;
 
-  // Forgets what has been recorded; what is being recorded at the same time may
-  // survive in part.
+  // Forgets the values recorded; a value that is being recorded at the same
+  // time may survive in part.
   void Reset();
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 // Beyond it lines are dropped.
 constexpr std::size_t kMostLogBytes = 1 << 20;
-// What a line takes besides its text, roughly.
+// The bytes that a line takes besides its text, roughly.
 constexpr std::size_t kLogLineCharge = sizeof(LogQueue::Line);
 
 }  // namespace

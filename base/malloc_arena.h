@@ -21,7 +21,7 @@ bool HasMallocArenas();
 // the process. nullopt: the allocator has no arenas, or no more of them.
 std::optional<unsigned> CreateMallocArena();
 
-// From now on the calling thread allocates from `arena`. What it holds in its
+// From now on the calling thread allocates from `arena`. The memory in its
 // cache goes back first. False: no such arena.
 bool UseMallocArena(unsigned arena);
 

@@ -1,12 +1,13 @@
-// What a text of a URI or a flag may name: protocols, balancers and the like,
-// those that are there from the start and those that programs add.
+// Holds the objects that a text of a URI or a flag may name: protocols,
+// balancers and the like, those that are there from the start and those that
+// programs add.
 //
 //   NamedRegistry<LoadBalancerFactory> balancers({{"rr", NewRoundRobin}});
 //   balancers.Add("first", NewFirst);
 //   if (auto factory = balancers.Find(name)) return (*factory)();
 //   return Status(code, balancers.Unknown("load balancer", name));
 //
-// Thread-safe. Blocks only while another thread is in it; what it holds is
+// Thread-safe. Blocks only while another thread is in it; its objects are
 // copied in there, and never called.
 
 #ifndef FLARE_BASE_NAMED_REGISTRY_H_
@@ -44,7 +45,7 @@ class NamedRegistry {
     return found->second;
   }
 
-  // What to say of a name that isn't there: which ones are.
+  // Makes the text for a name that isn't there: it lists those that are.
   std::string Unknown(std::string_view what, std::string_view name) const {
     std::string text = "unknown ";
     text.append(what).append(" \"").append(name).append("\"; known are");

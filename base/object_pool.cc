@@ -8,7 +8,7 @@
 namespace flare {
 namespace {
 
-// Of one thread.
+// The state of one thread.
 constinit thread_local PoolThreadExit* first_exit = nullptr;
 constinit thread_local bool thread_has_ended = false;
 

@@ -1,4 +1,4 @@
-// Pools for what is made and dropped per message: objects that stay
+// Pools for objects that are made and dropped per message: objects that stay
 // constructed, and raw memory of a fixed size.
 //
 //   Call* call = ObjectPool<Call>::Get();      // maybe used before: reset it
@@ -135,8 +135,8 @@ class PointerPool {
   }
 
   static PoolDepot& Depot() {
-    // Never destroyed: threads may outlive static objects. Not allocated: what
-    // is given back must not need memory.
+    // Never destroyed: threads may outlive static objects. It isn't allocated:
+    // giving memory back must not need memory.
     alignas(PoolDepot) static std::byte place[sizeof(PoolDepot)];
     static PoolDepot* const depot = ::new (place) PoolDepot(Policy::kShared);
     return *depot;
@@ -173,8 +173,8 @@ class PointerPool {
     cache.items[cache.count++] = item;
   }
 
-  // Gives the `n` items put first, the coldest, to the shared list; what that
-  // refuses to the allocator.
+  // Gives the `n` items put first, the coldest, to the shared list; those that
+  // it refuses to the allocator.
   static void Evict(Cache& cache, std::uint32_t n) noexcept {
     for (std::size_t i = Depot().Put(cache.items, n); i < n; ++i) {
       Policy::Destroy(cache.items[i]);

@@ -1,5 +1,5 @@
 // Random numbers for tests and for spreading load: fast, reproducible, and of
-// no use against anybody who wants to guess them.
+// no use against attackers that want to guess them.
 //
 //   std::uint64_t next = MixBits(seed + n);   // The n-th of a sequence.
 

@@ -35,7 +35,7 @@ class ReadSpace {
 
   // `hint`: how many bytes are known to be still missing, 0 if unknown.
   explicit ReadSpace(std::size_t hint = 0);
-  // Gives back what was not committed. May run on another thread.
+  // Gives back the space that was not committed. May run on another thread.
   ~ReadSpace();
   ReadSpace(const ReadSpace&) = delete;
   ReadSpace& operator=(const ReadSpace&) = delete;

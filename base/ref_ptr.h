@@ -22,9 +22,9 @@
 
 namespace flare {
 
-// Base of counted types; `T` is the derived class. A new object has a count
-// of one, owned by whoever created it. `Deleter` is called (as `Deleter()(p)`)
-// when the count reaches zero.
+// Base of counted types; `T` is the derived class. A new object has a count of
+// one, owned by its creator. `Deleter` is called (as `Deleter()(p)`) when the
+// count reaches zero.
 template <class T, class Deleter = std::default_delete<T>>
 class RefCounted {
  public:
@@ -34,8 +34,8 @@ class RefCounted {
   // Adds a reference. The caller must already hold one, directly or through
   // somebody who cannot drop it meanwhile.
   void Ref() const noexcept {
-    // relaxed: whoever can call this already sees the object; only the last
-    // drop has to be ordered after anything.
+    // relaxed: a thread that can call this already sees the object; only the
+    // last drop has to be ordered after anything.
     refs_.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -54,8 +54,8 @@ class RefCounted {
     return refs_.load(std::memory_order_relaxed);
   }
 
-  // Whether the caller's reference is the only one. If so, what the others did
-  // has happened before.
+  // Returns whether the caller's reference is the only one. If so, the actions
+  // of the others have happened before.
   bool HasOneRef() const noexcept {
     // acquire: pairs with the release of each drop in Deref [RP1].
     return refs_.load(std::memory_order_acquire) == 1;

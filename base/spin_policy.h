@@ -6,10 +6,10 @@
 // round trip. A thread that expects an answer sooner is better off awake. But
 // not always:
 //  - Somebody else may want the CPU, the peer, say. So looks are followed by
-//    offers to give it away; whoever takes it is waited for without sleeping,
+//    offers to give it away; a taker is waited for without sleeping,
 //    but not for long: it costs others time, where an idle CPU costs nobody
 //    any. Then it looks as long as the answer of a peer that has to be woken
-//    takes, about twice a wake-up, and learns what that is from how late sleeps
+//    takes, about twice a wake-up, and learns that time from how late sleeps
 //    end that nothing has ended.
 //  - Nothing may come for long. Each time that the limit was reached in vain is
 //    followed by sleeps without a look: one at first, up to a thousand.
@@ -37,7 +37,7 @@ namespace flare {
 
 class SpinPolicy {
  public:
-  // What a look that is a system call must be worth.
+  // A look that is a system call must be worth this.
   static constexpr std::int64_t kSystemCallIntervalNs = 2000;
 
   // Looks around for at most `limit_ns` before a sleep, every `interval_ns`; 0:
@@ -63,7 +63,7 @@ class SpinPolicy {
     return n;
   }
 
-  // What Wait() is made of.
+  // The parts of Wait().
 
   // For how long it looks around, by whether somebody has taken the CPU.
   std::int64_t limit_ns(bool taken) const {
@@ -86,7 +86,7 @@ class SpinPolicy {
     if (events > 0) batch_ += (std::min(events, 64) * kOne - batch_) / 4;
   }
   // ... or that it lasted `ns` longer than it should have. The limit becomes
-  // twice the lower quartile: what is longer has often waited for a CPU.
+  // twice the lower quartile: a longer sleep has often waited for a CPU.
   void Overslept(std::int64_t ns) {
     std::int64_t limit = taken_limit_ns_;
     limit += 2 * ns > limit ? limit / 16 : -3 * limit / 16;

@@ -1,15 +1,15 @@
 // A lock of one byte for critical sections of a few dozen instructions: no
 // system call, no allocation, no I/O inside, and a fiber must not suspend while
-// holding it (whoever else wants it would spin for as long). For anything
-// longer use fiber::Mutex.
+// holding it (others that want it would spin for as long). For anything longer
+// use fiber::Mutex.
 //
 //   Spinlock lock_;
 //   ...
 //   ScopedLock guard(lock_);  // or std::scoped_lock, std::unique_lock
 //
-// Costs one atomic exchange to lock and a plain store to unlock. Not fair, not
-// recursive. A waiter spins for about a microsecond, then offers its time slice
-// with every look, since the holder may have been preempted.
+// Costs one atomic exchange to lock and a plain store to unlock. It is neither
+// fair nor recursive. A waiter spins for about a microsecond, then offers its
+// time slice with every look, since the holder may have been preempted.
 
 #ifndef FLARE_BASE_SPINLOCK_H_
 #define FLARE_BASE_SPINLOCK_H_

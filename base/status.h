@@ -27,7 +27,8 @@ class [[nodiscard]] Status {
   Status() noexcept = default;  // OK.
   explicit Status(int code) noexcept : code_(code) {}
   Status(int code, std::string message);
-  // The same, or without the text if there is no memory for it.
+  // Makes a Status as the constructor does, or one without the text if there is
+  // no memory for it.
   static Status Lenient(int code, std::string_view message) noexcept;
 
   bool ok() const noexcept { return code_ == 0; }

@@ -38,7 +38,7 @@ std::string Join(const std::vector<std::string_view>& pieces,
 std::string Join(std::initializer_list<std::string_view> pieces,
                  std::string_view separator);
 
-// What is kept of a text's memory, or of the like, in an object that is used
+// The bytes kept of a text's memory, or of the like, in an object that is used
 // again and again.
 inline constexpr std::size_t kMaxKeptBytes = 4096;
 
@@ -65,7 +65,7 @@ constexpr char ToUpper(char c) {
 std::string ToLower(std::string_view text);
 std::string ToUpper(std::string_view text);
 
-// Equal but for the case of letters.
+// Returns whether the texts are equal, except for the case of letters.
 bool IEquals(std::string_view left, std::string_view right);
 
 constexpr bool StartsWith(std::string_view text, std::string_view prefix) {

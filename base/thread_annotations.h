@@ -59,8 +59,8 @@
 
 namespace flare {
 
-// Holds `lock` from construction to the end of the scope, but for what is
-// between unlock() and lock().
+// Holds `lock` from construction to the end of the scope, except between
+// unlock() and lock().
 template <class Lock>
 class FLARE_SCOPED_CAPABILITY ScopedLock {
  public:

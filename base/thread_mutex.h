@@ -39,7 +39,7 @@ class FLARE_CAPABILITY("mutex") ThreadMutex {
   // Blocks the thread while another one holds the mutex. Not recursive.
   void lock() FLARE_ACQUIRE() {
     mutex_.lock();
-    // relaxed: a switch that is set before what is to be checked starts.
+    // relaxed: a switch that is set before the code to be checked starts.
     if (check_.load(std::memory_order_relaxed)) [[unlikely]] {
       NoteLocked();
     }

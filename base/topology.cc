@@ -46,7 +46,8 @@ Status Malformed(const char* what, std::string_view item, const char* why) {
   return Status(EINVAL, std::move(message));
 }
 
-// What the file /sys/... holds, as a CPU list; empty if it can't be read.
+// Returns the content of the file /sys/... as a CPU list; empty if it can't be
+// read.
 std::vector<int> ReadList(const std::string& path) {
   auto list = ParseCpuList(Trim(ReadSmallFile(path)), kMaxCpu);
   return list ? *std::move(list) : std::vector<int>();
@@ -80,8 +81,8 @@ std::optional<std::vector<int>> AskForAffinity() {
   return cpus;
 }
 
-// What is assumed where that can't be known. No more than that: lxcfs shows a
-// container as many as its quota here, not those that it runs on.
+// The CPUs that are assumed where that can't be known. No more than that: lxcfs
+// shows a container as many as its quota here, not those that it runs on.
 std::vector<int> OnlineCpus(const std::string& root) {
   std::vector<int> cpus = ReadList(root + "/sys/devices/system/cpu/online");
   if (cpus.empty()) {
@@ -91,8 +92,8 @@ std::vector<int> OnlineCpus(const std::string& root) {
   return cpus;
 }
 
-// "3", "-1", "0-10", "-4--2": one item of a CPU list, as the CPUs it stands
-// for.
+// "3", "-1", "0-10", "-4--2": one item of a CPU list, as the CPUs that it
+// means.
 struct CpuRange {
   int first = 0;
   int last = 0;
@@ -109,7 +110,7 @@ std::optional<CpuRange> ParseCpuRange(std::string_view item, int cpu_count) {
   return CpuRange{resolve(*first), resolve(*last)};
 }
 
-// An item of a description, but for CPU lists of nodes.
+// An item of a description, except CPU lists of nodes.
 struct DescriptionOptions {
   std::vector<int> offline;
   std::optional<std::vector<int>> affinity;

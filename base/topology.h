@@ -36,7 +36,7 @@ class Topology {
   struct Source {
     std::string root;  // Put before "/sys/..." and "/proc/...".
     // The calling thread's affinity mask. nullopt: a sandbox forbids to ask for
-    // it, so that what the system says is online counts.
+    // it, so that the CPUs which the system reports as online count.
     std::optional<std::vector<int>> affinity;
   };
 
@@ -54,8 +54,9 @@ class Topology {
   // left.
   static Expected<Topology> FromDescription(std::string_view description);
 
-  // The same from a file: its lines are items, too, and what follows a '#' is a
-  // comment. Errors: as above, or that of reading the file.
+  // Reads a description from a file: its lines are items, too, and the text
+  // behind a '#' is a comment. Errors: those of FromDescription(), or that of
+  // reading the file.
   static Expected<Topology> FromFile(const std::string& path);
 
   // Nodes with at least one accessible CPU, by id; at least one.
@@ -72,20 +73,21 @@ class Topology {
   // if there is none.
   std::optional<double> quota() const { return quota_; }
 
-  // How many threads can run at once: the number of CPUs, or less if the quota
-  // (rounded up) is. At least 1. This, not cpus().size(), is what a number of
-  // workers should follow.
+  // Returns how many threads can run at once: the number of CPUs, or less if
+  // the quota (rounded up) is. At least 1. A number of workers should follow
+  // this, not cpus().size().
   int parallelism() const;
 
   // Position in nodes() of the node `cpu` belongs to; nullopt if it is not
   // accessible.
   std::optional<std::size_t> NodeIndexOf(int cpu) const;
 
-  // The same with only those of its CPUs that are in `cpus` too. Error EINVAL
-  // if none is left.
+  // Returns this topology with only those of its CPUs that are in `cpus` too.
+  // Error EINVAL if none is left.
   Expected<Topology> RestrictedTo(const std::vector<int>& cpus) const;
 
-  // The same without the CPUs that are in `cpus`. Error EINVAL if none is left.
+  // Returns this topology without the CPUs that are in `cpus`. Error EINVAL if
+  // none is left.
   Expected<Topology> Without(const std::vector<int>& cpus) const;
 
   // "node 0: CPUs 0-3; node 1: CPUs 4,6 (no memory); quota 2.5 CPUs"

@@ -46,8 +46,8 @@ bool InForkedChild() {
   return in_forked_child.load(std::memory_order_relaxed);
 }
 
-// What may be written at once after poll() has seen room: a pipe has it for
-// this many bytes, and takes them as a whole.
+// Returns the piece that may be written at once after poll() has seen room: a
+// pipe has it for this many bytes, and takes them as a whole.
 std::string_view PieceThatFits(std::string_view text) {
   if (text.size() <= PIPE_BUF) return text;
   const std::size_t end = text.rfind('\n', PIPE_BUF - 1);

@@ -5,7 +5,7 @@
 
 namespace flare {
 
-// Of semver.org. The only place that has it.
+// The version by the rules of semver.org. The only place that has it.
 inline constexpr char kVersion[] = "0.1.0";
 
 }  // namespace flare

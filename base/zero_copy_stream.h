@@ -40,7 +40,7 @@ class BufferInputStream : public google::protobuf::io::ZeroCopyInputStream {
   Buffer::const_iterator slice_;  // where the next byte is
   Buffer::const_iterator end_;
   std::size_t offset_ = 0;  // of the next byte in slice_; < its size
-  // What Next() returned last, for BackUp().
+  // The slice that Next() returned last, for BackUp().
   Buffer::const_iterator last_slice_;
   std::size_t last_end_ = 0;
   std::int64_t consumed_ = 0;
@@ -61,7 +61,7 @@ class BufferOutputStream : public google::protobuf::io::ZeroCopyOutputStream {
   void BackUp(int count) override;
   std::int64_t ByteCount() const override { return finished_ + pending_; }
 
-  // Hands what was written to the builder.
+  // Hands the written bytes to the builder.
   void Flush();
 
  private:

@@ -1,4 +1,4 @@
-// What tests of buffers share.
+// Code that tests of buffers share.
 
 #ifndef FLARE_BASE_TESTING_BUFFERS_H_
 #define FLARE_BASE_TESTING_BUFFERS_H_

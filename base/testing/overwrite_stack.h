@@ -7,7 +7,7 @@
 
 namespace flare::testing {
 
-// Overwrites what the last call left below the caller's frame.
+// Overwrites the bytes that the last call left below the caller's frame.
 [[gnu::noinline]] inline void OverwriteStack() {
   volatile std::byte bytes[1024];
   for (volatile std::byte& byte : bytes) byte = std::byte{0xff};
