@@ -42,11 +42,11 @@ std::string SocketFile(const Endpoint& address) {
 // a millisecond; what else locks folders isn't waited for.
 constexpr std::int64_t kMaxLockWaitNs = 200 * kNsPerMs;
 
-// Until what is returned is closed, other servers leave the socket files in the
-// folder of `path` alone. Of several at once each could take the file of
-// another for one left over, which it looks like between bind and listen. A
-// lock of the folder needs no file, and a process that dies leaves none behind.
-// Without one if there can't be any.
+// Until the returned descriptor is closed, other servers leave the socket files
+// in the folder of `path` alone. Otherwise each of several at once could take
+// the file of another for one left over, which it looks like between bind and
+// listen. A lock of the folder needs no file, and a process that dies leaves
+// none behind. Without one if there can't be any.
 UniqueFd LockFolderOf(const std::string& path) {
   if (path.empty()) return UniqueFd();
   const std::filesystem::path folder =
@@ -206,7 +206,7 @@ std::size_t HomeAmong(const std::vector<std::size_t>& groups) {
   return among ? here : groups.front();
 }
 
-// A hint at who uses the address.
+// A hint at the user of the address.
 const char* WhoHas(const Endpoint& address) {
   if (address.family() != AF_UNIX) {
     return " (is another server running? `ss -ltnp` shows who has it)";
@@ -220,7 +220,7 @@ const char* WhoHas(const Endpoint& address) {
   return " (is another server running? `ss -lxp` shows who has it)";
 }
 
-// What to do about an error of listening.
+// Returns advice for an error of listening.
 const char* AdviceFor(const Endpoint& address, int error) {
   const bool has_port = address.family() != AF_UNIX;
   if (error == EADDRINUSE) return WhoHas(address);
@@ -346,7 +346,7 @@ void Acceptor::RememberSocketFile() {
   const std::string path = SocketFile(local_);
   if (path.empty() || ::lstat(path.c_str(), &file) != 0) return;
   file_device_ = file.st_dev;
-  // relaxed: whoever stops the acceptor has been given it.
+  // relaxed: the thread that stops the acceptor has been given it.
   file_inode_.store(file.st_ino, std::memory_order_relaxed);
 }
 

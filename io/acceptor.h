@@ -48,7 +48,7 @@ class Acceptor {
     // Connections that the kernel completes before we accept them; it cuts
     // this to net.core.somaxconn.
     int backlog = 1024;
-    // Of [::], which otherwise takes IPv4, too: takes IPv6 only, so that
+    // Makes [::], which otherwise takes IPv4, too, take IPv6 only, so that
     // 0.0.0.0 with the same port is free for another one.
     bool ipv6_only = false;
     // The scheduling groups to accept in, and that connections live in. Empty:
@@ -81,12 +81,12 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // As Options::backlog, from now on; connections that wait already go on
+  // Sets Options::backlog from now on; connections that wait already go on
   // waiting. Any thread, but not once Stop() may have been called; doesn't
   // block.
   void SetBacklog(int backlog);
 
-  // What is listened on, with the real port number.
+  // Returns the address that is listened on, with the real port number.
   const Endpoint& local_endpoint() const noexcept { return local_; }
 
   // The sockets that listen, which stay the acceptor's. Valid until Stop().

@@ -29,7 +29,7 @@ BackPressure::~BackPressure() {
 }
 
 bool BackPressure::Admit(std::size_t n) noexcept {
-  // relaxed: a limit, exact to what others admit at the same moment.
+  // relaxed: a limit, exact to the bytes that others admit at the same moment.
   if (queued_.load(std::memory_order_relaxed) >= limit_) return false;
   Add(n);
   return true;

@@ -20,9 +20,9 @@ enum class RoomResult { kRoom, kTimedOut, kClosed };
 class BackPressure {
  public:
   // Admit() refuses from `limit` bytes on; more than limit / 2 are many, see
-  // HasRoom(). 0 is taken for 1: each when there is nothing else.
-  // What is queued counts in `budget`, which must outlive this, too; if that is
-  // tight, more than MemoryBudget::kStep are many.
+  // HasRoom(). 0 is taken for 1: each when there is nothing else. Queued bytes
+  // count in `budget`, which must outlive this, too; if that is tight, more
+  // than MemoryBudget::kStep are many.
   explicit BackPressure(std::size_t limit, MemoryBudget* budget = nullptr)
       : limit_(std::max<std::size_t>(limit, 1)), budget_(budget) {}
   ~BackPressure();
@@ -32,9 +32,10 @@ class BackPressure {
   // Counts `n` more bytes, unless the limit was already reached. Any thread.
   [[nodiscard]] bool Admit(std::size_t n) noexcept;
 
-  // The same, whatever the limit.
+  // Counts `n` more bytes, whatever the limit. Any thread.
   void Add(std::size_t n) noexcept {
-    // relaxed: a count on its own; see Release() for who waits for it to fall.
+    // relaxed: a count on its own; Release() has the callers that wait for it
+    // to fall.
     const std::size_t before = queued_.fetch_add(n, std::memory_order_relaxed);
     Count(before, before + n);
   }
@@ -59,7 +60,8 @@ class BackPressure {
   // HasRoom() is for `bytes` at most from here on, if that was for more. Any
   // thread.
   void LowerRoom(std::size_t bytes) noexcept {
-    // relaxed: an estimate; who has found room before writes once more.
+    // relaxed: an estimate; a writer that has found room before writes once
+    // more.
     if (bytes < room_.load(std::memory_order_relaxed)) {
       room_.store(std::max(bytes, few_), std::memory_order_relaxed);
     }

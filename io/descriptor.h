@@ -1,4 +1,4 @@
-// What an EpollPoller watches: a file descriptor and what to do on its events.
+// A file descriptor that an EpollPoller watches, and what to do on its events.
 
 #ifndef FLARE_IO_DESCRIPTOR_H_
 #define FLARE_IO_DESCRIPTOR_H_

@@ -172,15 +172,16 @@ void EpollPoller::DropRetired() {
   }
 }
 
-// Awake for a while, if that is promising, before it sleeps. Whoever wakes it
-// meanwhile makes an event like any other.
+// Waits awake for a while, if that is promising, before it sleeps. A thread
+// that wakes it meanwhile makes an event like any other.
 int EpollPoller::Wait(std::int64_t deadline_ns) {
   return spin_.Wait(deadline_ns, [this](std::int64_t until) {
     return EpollWait(fds_.epoll.get(), events_->list.data(), kMaxEvents, until);
   });
 }
 
-// Whose events they are, for serves_one(). After each fetch that brought some.
+// Notes whose events they are, for serves_one(). After each fetch that brought
+// some.
 void EpollPoller::NoteFetched() {
   // relaxed, all: as in HandOut.
   fetches_.store(fetches_.load(std::memory_order_relaxed) + 1,
@@ -232,8 +233,9 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
     PCHECK(errno == EINTR) << "epoll_wait";
     return;
   }
-  // acquire: pairs with the release in StandBy: what there is to alert. Who
-  // comes later misses what comes before the next Poll() that waits.
+  // acquire: pairs with the release in StandBy: what there is to alert. A
+  // standby that comes later misses events that come before the next Poll()
+  // that waits.
   if (blocks && standing_by_.load(std::memory_order_acquire)) Alert(true);
   // acquire: pairs with the release in Register [EP5].
   static_cast<void>(size_.load(std::memory_order_acquire));
@@ -278,7 +280,7 @@ void EpollPoller::StandBy(std::int64_t deadline_ns) {
       alert_.store(false, std::memory_order_relaxed);  // As in Alert.
     }
   }
-  // relaxed: who alerts nobody does no harm.
+  // relaxed: a poller that alerts nobody does no harm.
   standing_by_.store(false, std::memory_order_relaxed);
 }
 

@@ -9,12 +9,12 @@
 // RuntimeOptions::make_poller says otherwise: give that Factory() with options.
 //
 // One epoll instance per scheduling group, edge-triggered. A descriptor is
-// registered once, for everything, and never modified: its own state says what
-// it currently cares about, so waiting for output costs no system call.
+// registered once, for everything, and never modified: its own state says which
+// events it currently cares about, so waiting for output costs no system call.
 //
 // Many events are fetched by one system call, but handed out one by one, so
-// that what a worker reads is still in its cache when it is answered
-// (docs/decisions/0019-one-event-at-a-time.md).
+// that the bytes which a worker reads are still in its cache when they are
+// answered (docs/decisions/0019-one-event-at-a-time.md).
 
 #ifndef FLARE_IO_EPOLL_POLLER_H_
 #define FLARE_IO_EPOLL_POLLER_H_
@@ -66,11 +66,11 @@ class EpollPoller : public fiber::Poller {
   // All descriptors must have been retired by now.
   ~EpollPoller() override;
 
-  // Watches `descriptor` for input, output and hang-up from now on; what is
-  // ready already counts as an event. The poller takes a reference. Any
+  // Watches `descriptor` for input, output and hang-up from now on; readiness
+  // that exists already counts as an event. The poller takes a reference. Any
   // thread; one system call; doesn't block. Errors: ENOMEM, ENOSPC (the user's
-  // limit on watches), or a descriptor that can't be polled: a regular file.
-  // On error no reference is kept.
+  // limit on watches), or a descriptor that can't be polled: a regular file. On
+  // error no reference is kept.
   [[nodiscard]] Status Register(Descriptor* descriptor);
 
   // Stops watching. To be called once per successful Register(), before the
@@ -102,7 +102,7 @@ class EpollPoller : public fiber::Poller {
   }
   static constexpr int kMaxEvents = 128;  // Of one system call.
 
-  // How often events have been fetched: what is done between two of those is
+  // Returns how often events have been fetched: steps between two fetches are
   // done at about the same time. Any thread.
   std::uint64_t fetches() const noexcept {
     return fetches_.load(std::memory_order_relaxed);  // Only the number.
@@ -170,7 +170,7 @@ class EpollPoller : public fiber::Poller {
   static constexpr int kMostWaitsPaid = 64;
   std::atomic<int> waits_paid_{0};
   // How many of the fetched events, the last ones, aren't handed out. Written
-  // for each event, so it is on another cache line than what is above.
+  // for each event, so it is on another cache line than the members above.
   alignas(kCacheLine) std::atomic<int> pending_{0};
   int fetched_ = 0;  // Poll()'s: how many events_ holds.
   // Written for each fetch.

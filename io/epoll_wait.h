@@ -9,10 +9,10 @@
 
 namespace flare::io {
 
-// As epoll_wait(2), until NowNs() reaches `deadline_ns`; 0: without waiting,
-// kNoDeadline: without limit. How many of `events`, at most `max`, have been
-// filled in; -1: see errno. On kernels that only know milliseconds, up to one
-// later. Any thread; blocks the thread.
+// Waits as epoll_wait(2), until NowNs() reaches `deadline_ns`; 0: without
+// waiting, kNoDeadline: without limit. Returns how many of `events`, at most
+// `max`, have been filled in; -1: see errno. On kernels that only know
+// milliseconds, up to one later. Any thread; blocks the thread.
 int EpollWait(int epoll, epoll_event* events, int max,
               std::int64_t deadline_ns);
 

@@ -12,8 +12,9 @@
 namespace flare::io {
 namespace {
 
-// Some systems allow a thousand million. What closes all that may be open, as
-// programs do that are started by this one, would be at it for minutes.
+// Some systems allow a thousand million. Code that closes all descriptors that
+// may be open, as in programs that are started by this one, would be at it for
+// minutes.
 constexpr rlim_t kMostDescriptors = 1 << 20;
 
 }  // namespace
@@ -23,7 +24,7 @@ void UniqueFd::Reset(int fd) noexcept {
   const int old = std::exchange(fd_, fd);
   if (old < 0) return;
   const int saved = errno;
-  // Not repeated on EINTR: Linux has freed the number by then.
+  // It isn't repeated on EINTR: Linux has freed the number by then.
   ::close(old);
   errno = saved;
 }

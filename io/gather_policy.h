@@ -4,13 +4,13 @@
 // Threads that make one call after another on a common connection would each
 // send alone: a system call for each call, and another one for the peer to
 // receive it. While one of them has the right to send and lets others run,
-// these leave what they write to it, and one system call sends it all. That
-// pays if there are several. It doesn't if what runs meanwhile has nothing to
-// send: then all that has been written waits. So each wait is judged by what it
-// has brought and how long it took; while they don't pay, few are tried.
-// docs/decisions/0027-threads-that-send-together.md
+// these leave their output to it, and one system call sends it all. That pays
+// if there are several. It doesn't if the threads that run meanwhile have
+// nothing to send: then all that has been written waits. So each wait is judged
+// by what it has brought and how long it took; while they don't pay, few are
+// tried. docs/decisions/0027-threads-that-send-together.md
 //
-// Not thread-safe: for who has the right to send. Nothing blocks.
+// For the holder of the right to send: not thread-safe. Nothing blocks.
 
 #ifndef FLARE_IO_GATHER_POLICY_H_
 #define FLARE_IO_GATHER_POLICY_H_
@@ -33,7 +33,7 @@ class GatherPolicy {
     const auto counted = std::min(writes, kMostWrites);
     const std::int64_t saved =
         static_cast<std::int64_t>(counted) * kWriteNs - kWaitNs - ns;
-    // Not by one alone: what others have to write differs from time to time.
+    // One alone doesn't decide: the output of others differs from time to time.
     saved_ns_ = trying_ ? saved : saved_ns_ + (saved - saved_ns_) / 8;
     trying_ = saved_ns_ < 0;
     if (trying_) {
@@ -47,7 +47,8 @@ class GatherPolicy {
   // A system call to send and another one to receive, on either side.
   static constexpr std::int64_t kWriteNs = 20'000;
   static constexpr std::int64_t kWaitNs = 20'000;  // To be worth it.
-  // Of one wait that count, or a single good one would outweigh many in vain.
+  // The writes of one wait that count, at most, or a single good one would
+  // outweigh many in vain.
   static constexpr std::size_t kMostWrites = 100;
   static constexpr int kAtFirst = 16;  // Sends without a wait.
 

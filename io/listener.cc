@@ -81,7 +81,7 @@ Status Listener::Start() {
 }
 
 void Listener::SetBacklog(int backlog) {
-  // Of a socket that listens already it changes nothing else.
+  // It changes nothing else of a socket that listens already.
   PLOG_IF(ERROR, ::listen(fd(), backlog) != 0) << "listen on " << fd();
 }
 

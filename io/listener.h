@@ -44,8 +44,8 @@ class Listener final : public Descriptor {
     leaves_backlog_.store(true, std::memory_order_relaxed);
   }
 
-  // Accepts what the kernel has completed, then closes the socket. After
-  // Start(); any thread, any number of times; doesn't block.
+  // Accepts the connections that the kernel has completed, then closes the
+  // socket. After Start(); any thread, any number of times; doesn't block.
   void Stop();
 
   // Waits for the end of what Stop() began.

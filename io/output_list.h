@@ -5,10 +5,10 @@
 //   ...
 //   the flusher:  while (auto* n = list.TakeAll().nodes) ...;  list.Release()
 //
-// The flusher is a role, not a thread: whoever pushes onto a list without one
-// must see to it that a flusher runs, and whoever runs as the flusher keeps the
-// role until Release() says that it gave it up. See output_list.cc for the
-// states and their rules.
+// The flusher is a role, not a thread: a writer that pushes onto a list without
+// one must see to it that a flusher runs, and the code that runs as the flusher
+// keeps the role until Release() says that it gave it up. See output_list.cc
+// for the states and their rules.
 
 #ifndef FLARE_IO_OUTPUT_LIST_H_
 #define FLARE_IO_OUTPUT_LIST_H_
@@ -23,8 +23,8 @@
 namespace flare::io {
 
 // One Write(). Pooled: Make() and Free() call the general allocator only until
-// the pool is warm. A cache line, so that what one writer fills in isn't taken
-// from another one, who has the next node.
+// the pool is warm. A cache line, so that the node that one writer fills in
+// isn't taken from another one, which has the next node.
 struct alignas(kCacheLine) OutputNode {
   OutputNode* next = nullptr;
   Buffer data;
@@ -85,7 +85,7 @@ class OutputList {
   }
 
   // Ends the list: all later pushes are refused. By any thread, once; and by
-  // the flusher, who is the last one then.
+  // the flusher, which is the last one then.
   [[nodiscard]] Closed Close() noexcept;
 
  private:

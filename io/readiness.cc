@@ -23,8 +23,8 @@
 //  [RD3] kPaused takes effect in Begin; kStopped beats it everywhere. Once
 //        kStopped is set nobody clears kActive.
 //
-// All changes are acq_rel: what one reader did happens before what the next one
-// does, through the word, and what was done before Stop() is seen by the reader
+// All changes are acq_rel: the actions of one reader happen before those of the
+// next one, through the word, and actions before Stop() are seen by the reader
 // that gets kStopped. Tag [RD1] for each.
 //
 // WritableWait: one flusher at a time calls Arm, Wait, Disarm; OnWritable comes

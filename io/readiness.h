@@ -21,7 +21,7 @@ namespace flare::io {
 //              if (drained = read()) if (r.Finish()) return;
 //            }
 //
-// A reader that gets kStopped keeps its role for ever, so what it does then is
+// A reader that gets kStopped keeps its role for ever, so its actions then are
 // done once and after everything else that a reader did.
 class Readiness {
  public:

@@ -25,10 +25,10 @@ namespace flare::io {
 // input and the cause.
 Expected<std::vector<Endpoint>, Status> Resolve(std::string_view name);
 
-// Without those that this host has no route to now, such as a name's IPv6
-// addresses where there is only IPv4; all of them if it has a route to none.
-// For who asks again: routes come and go. Any thread; a few system calls for
-// each; doesn't block.
+// Returns the endpoints without those that this host has no route to now, such
+// as a name's IPv6 addresses where there is only IPv4; all of them if it has a
+// route to none. For callers that ask again: routes come and go. Any thread; a
+// few system calls for each; doesn't block.
 std::vector<Endpoint> WithRoute(std::vector<Endpoint> endpoints);
 
 }  // namespace flare::io

@@ -39,8 +39,8 @@ bool SetUrgentInline(int fd);
 bool SetSendBuffer(int fd, int bytes);     // The kernel doubles it.
 bool SetReceiveBuffer(int fd, int bytes);  // The kernel doubles it.
 
-// Closing the socket will reset the connection instead of ending it in order:
-// the peer doesn't take what it has got for all there is.
+// Makes closing the socket reset the connection instead of ending it in order:
+// the peer doesn't take the received bytes for all there are.
 bool SetResetOnClose(int fd);
 
 // SO_ERROR: the pending asynchronous error, 0 if none; clears it.

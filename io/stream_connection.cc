@@ -316,8 +316,8 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
   const std::size_t dropped = OutputNode::FreeAll(output.nodes);
   output_bytes_.Close();
   ReleaseOutput(dropped);
-  // relaxed: what was written after ResetOnClose() has come into the list,
-  // which publishes it, or never does.
+  // relaxed: bytes written after ResetOnClose() have come into the list, which
+  // publishes it, or never do.
   const bool reset = kind == CloseKind::kReset ||
                      (kind == CloseKind::kClose &&
                       reset_on_close_.load(std::memory_order_relaxed));
@@ -372,18 +372,18 @@ void StreamConnection::CloseAfterFlush(Status why) {
   }
 }
 
-// Notes what the peer has taken of the output; returns when it last took some,
-// as far as is known.
+// Notes how much of the output the peer has taken; returns when it last took
+// some, as far as is known.
 std::int64_t StreamConnection::NoteTaken() {
-  // relaxed: the flusher's, who adds to it after having sent. Before the call
-  // below, so that what is sent meanwhile looks as if it weren't taken.
+  // relaxed: the flusher's, which adds to it after having sent. Before the call
+  // below, so that bytes sent meanwhile look as if they weren't taken.
   const std::int64_t sent = sent_bytes_.load(std::memory_order_relaxed);
   int left = 0;
   // Bytes that were not acknowledged. Another kind of socket: none.
   if (fd() < 0 || ::ioctl(fd(), SIOCOUTQ, &left) != 0) left = 0;
   in_kernel_ = left;
-  // Not whether there is less than before: what the peer has taken may have
-  // been made up for since.
+  // It doesn't ask whether there is less than before: bytes that the peer has
+  // taken may have been made up for since.
   if (sent - left > taken_bytes_) {
     taken_bytes_ = sent - left;
     taken_at_ns_ = NowNs();

@@ -13,12 +13,12 @@
 //   c->Start();
 //   (void)c->Write(std::move(request));   // any thread; connected or not yet
 //
-// What runs where: reading, cutting and all handler callbacks happen in one
-// task at a time, on a worker: as a rule one of the connection's group, but
-// handlers must not rely on that. Write() only queues; the first Write() on a
-// quiet connection submits one flush task behind what its worker has already
-// queued, so that the replies of a batch of requests leave in one system call.
-// On a busy worker that task lets others go first a few times more.
+// Reading, cutting and all handler callbacks happen in one task at a time, on a
+// worker: as a rule one of the connection's group, but handlers must not rely
+// on that. Write() only queues; the first Write() on a quiet connection submits
+// one flush task behind the tasks that its worker has already queued, so that
+// the replies of a batch of requests leave in one system call. On a busy worker
+// that task lets others go first a few times more.
 //
 // For blocking-style reads and writes this is the wrong class.
 
@@ -54,10 +54,10 @@
 
 namespace flare::io {
 
-// What a connection tells its user. Callbacks run on workers, never two at
-// once for one connection, each seeing what the one before wrote, and must not
-// block. The handler must live until OnClosed() has been entered; that may
-// delete it.
+// Tells the user of a connection of its events. Callbacks run on workers, never
+// two at once for one connection, each seeing the writes of the one before, and
+// must not block. The handler must live until OnClosed() has been entered; that
+// may delete it.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
@@ -81,10 +81,10 @@ class StreamHandler {
 
   // Exactly once for each connection that was started or closed, as the last
   // callback. Must not throw; if another one throws std::bad_alloc, the
-  // connection is closed. `why` is never OK. Its code() is what Close() was
-  // given, or an errno value: ESHUTDOWN if the peer closed in good order,
+  // connection is closed. `why` is never OK. Its code() is the one given to
+  // Close(), or an errno value: ESHUTDOWN if the peer closed in good order,
   // EPROTO if OnData returned false, EMSGSIZE if max_input was exceeded,
-  // otherwise what the system said. message() is for people.
+  // otherwise the system's. message() is for people.
   virtual void OnClosed(const Status& why) = 0;
 };
 
@@ -94,7 +94,7 @@ enum class WriteResult {
   kOverLimit,  // Too much output is waiting already; see WaitWritable().
 };
 
-// When to send what is written.
+// When to send written bytes.
 enum class Flush {
   kSoon,  // With what else is written by then: as a task.
   kNow,   // By the writer, unless somebody is sending already.
@@ -111,8 +111,8 @@ class StreamConnection final : public Descriptor {
     // write counts as kWriteCharge more. A single message is accepted
     // whatever its size.
     std::size_t max_output = std::size_t{64} << 20;
-    // Whether Write() refuses what is beyond max_output. False: for writers
-    // that look at HasOutputRoom() before they make what they write.
+    // Whether Write() refuses bytes beyond max_output. False: for writers that
+    // look at HasOutputRoom() before they make their output.
     bool refuse_writes = true;
 
     // Whether a reset ends the connection also while reading is paused, with
@@ -120,8 +120,8 @@ class StreamConnection final : public Descriptor {
     // peers whose last words count.
     bool ends_when_broken = false;
 
-    // What waits to be sent counts in it; while it is tight more than
-    // MemoryBudget::kStep of it is taken for more than half of max_output.
+    // Bytes that wait to be sent count in it; while it is tight more than
+    // MemoryBudget::kStep of them are taken for more than half of max_output.
     // Null: none.
     RefPtr<MemoryBudget> budget = nullptr;
 
@@ -207,14 +207,14 @@ class StreamConnection final : public Descriptor {
   // The first `why` wins; it should not be OK. Any thread, also from callbacks;
   // doesn't block.
   void Close(Status why);
-  // The same, and the peer is told by a reset, so that it doesn't take what it
-  // has got for all there is.
+  // Closes, and tells the peer by a reset, so that it doesn't take the received
+  // bytes for all there are.
   void Reset(Status why);
   // From here on Close() does what Reset() does; an end in good order stays
   // one. For output whose end is that of the stream: call it before that is
   // written. Any thread; doesn't block.
   void ResetOnClose() noexcept {
-    // relaxed: what is written later publishes it (CloseNow).
+    // relaxed: bytes written later publish it (CloseNow).
     reset_on_close_.store(true, std::memory_order_relaxed);
   }
 
@@ -260,9 +260,9 @@ class StreamConnection final : public Descriptor {
   // local_endpoint() of an outgoing connection is set from OnConnected on.
   const Endpoint& local_endpoint() const noexcept { return local_; }
   const Endpoint& remote_endpoint() const noexcept { return remote_; }
-  // Who the peer is, by its certificate. Null: a plain connection, or the peer
-  // has shown none. From OnConnected(), or the first OnData(), on; lives as
-  // long as the connection.
+  // Returns the identity of the peer, by its certificate. Null: a plain
+  // connection, or the peer has shown none. From OnConnected(), or the first
+  // OnData(), on; lives as long as the connection.
   const PeerIdentity* peer_identity() const noexcept {
     return transport_ == nullptr ? nullptr : transport_->peer_identity();
   }
@@ -381,8 +381,8 @@ class StreamConnection final : public Descriptor {
   // The flusher's own.
   bool last_node_seen_ = false;  // The marker of CloseAfterFlush().
   Buffer pending_;
-  // What the nodes whose bytes are in `pending_` count in `output_bytes_`
-  // besides their bytes.
+  // The bytes that the nodes whose bytes are in `pending_` count in
+  // `output_bytes_` besides their bytes.
   std::size_t pending_charge_ = 0;
   // How often this flush has let other tasks go first.
   int turns_given_up_ = 0;

@@ -1,4 +1,4 @@
-// The flusher's role of a StreamConnection: collect what was written, send it,
+// The flusher's role of a StreamConnection: collect written nodes, send them,
 // wait for room, end our direction. See output_list.cc for how the role is
 // taken and left, readiness.cc for waiting, stream_connection.cc for the life
 // cycle [SC...].
@@ -33,15 +33,15 @@ constexpr int kMostTurnsGivenUp = 3;
 
 // With more pending events than this a flush doesn't let others go first: its
 // few turns would reach few of them, and if its thread loses the CPU meanwhile
-// what it holds back waits for milliseconds. Exceptions: waiting has paid
-// lately, or this is the connection's every kTryEvery-th flush, which finds out
-// (docs/decisions/0024-late-looks.md).
+// the bytes that it holds back wait for milliseconds. Exceptions: waiting has
+// paid lately, or this is the connection's every kTryEvery-th flush, which
+// finds out (docs/decisions/0024-late-looks.md).
 constexpr std::size_t kFewEvents = 16;
 constexpr std::size_t kAnyNumber = std::numeric_limits<std::size_t>::max();
 constexpr unsigned kTryEvery = 16;
 
-// How often a plain thread sends what others have written while it was sending,
-// before it leaves that to a worker, which may have to be woken.
+// How often a plain thread sends the bytes that others have written while it
+// was sending, before it leaves that to a worker, which may have to be woken.
 constexpr int kMostRoundsOfThread = 4;
 
 std::size_t BytesOf(const iovec* pieces, std::size_t count) {
@@ -91,8 +91,9 @@ bool StreamConnection::GiveUpTurn(bool long_one) {
   return false;
 }
 
-// Not by a task: often a worker would have to be woken for it. Who writes while
-// this thread waits finds the flusher's role taken, and leaves it to it [OL1].
+// It isn't done by a task: often a worker would have to be woken for it. A
+// writer that writes while this thread waits finds the flusher's role taken,
+// and leaves it to it [OL1].
 void StreamConnection::SendFromThread() {
   if (gather_policy_.ShouldWait()) {
     const std::int64_t start_ns = NowNs();
@@ -113,7 +114,8 @@ void StreamConnection::SendAll() {
     flush_now_.store(false, std::memory_order_relaxed);
     if (!CollectOutput()) break;
     if (!SendPending()) return;
-    // Not if it is cut short: the peer mustn't take that for the end.
+    // It isn't ended if it is cut short: the peer mustn't take that for the
+    // end.
     if (last_node_seen_ && pending_.empty()) EndOutput(0);
     // relaxed: written by this role only.
     if (output_ended_.load(std::memory_order_relaxed) >= 0) break;
@@ -155,7 +157,7 @@ bool StreamConnection::CollectOutput(std::size_t* writes) {
   return !taken.closed;
 }
 
-// Of what is still to be sent, nothing will be, nor of what comes later [OL5].
+// Drops the bytes that are still to be sent, and those that come later [OL5].
 void StreamConnection::DropOutput() {
   std::size_t bytes = pending_.size() + std::exchange(pending_charge_, 0);
   pending_.Clear();
@@ -171,8 +173,8 @@ bool StreamConnection::SendPending() {
     const SendOutcome outcome = SendOnce();
     if (outcome == SendOutcome::kFailed) break;
     if (outcome == SendOutcome::kSent) continue;
-    // What a short send has left will hardly fit at once: armed right away,
-    // it costs one send that says so, not two.
+    // The rest of a short send will hardly fit at once: armed right away, it
+    // costs one send that says so, not two.
     if (outcome == SendOutcome::kShort && armed) continue;
     if (!armed) {
       // From here on an edge is not lost; then one more try.

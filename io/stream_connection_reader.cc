@@ -25,13 +25,13 @@
 namespace flare::io {
 namespace {
 
-// What one run may read before others get their turn: other connections, and
+// Read budget of one run, before others get their turn: other connections, and
 // the calls that it has cut.
 constexpr std::size_t kReadBudget = 256 * 1024;
-// What one run may read while the group serves one connection alone: its first
-// replies are to leave soon, or client and server work by turns, each waiting
-// for all that the other has. At least this many bytes, or this many messages
-// as large as the one that is incomplete
+// Read budget of one run while the group serves a single connection: its first
+// replies are to leave soon, or client and server alternate, each waiting for
+// all that the other has. At least this many bytes, or this many messages as
+// large as the one that is incomplete
 // (docs/decisions/0032-one-connection-alone.md).
 constexpr std::size_t kBudgetOfOne = 16 * 1024;
 constexpr std::size_t kMessagesOfOne = 4;
@@ -64,7 +64,7 @@ void StreamConnection::RunReader() {
     try {
       if (ReadInTurn()) return;
     } catch (const std::bad_alloc&) {
-      // Still the reader, who reads no more.
+      // Still the reader, which reads no more.
       refused_ = true;
       Close(Status(ENOMEM));
     }
@@ -124,8 +124,8 @@ std::size_t StreamConnection::ReadBudget(std::size_t message) const {
   return std::clamp(kMessagesOfOne * message, kBudgetOfOne, kReadBudget);
 }
 
-// After a pause: gives OnData what it left. True: it has had something, and may
-// have paused again, or closed.
+// After a pause: gives OnData the bytes it left. True: it has had something,
+// and may have paused again, or closed.
 bool StreamConnection::DeliverLeft() {
   // relaxed, all: see PauseReading.
   if (!left_over_.load(std::memory_order_relaxed)) [[likely]]

@@ -281,11 +281,11 @@ std::vector<std::string> PathsOf(const TlsClientOptions& options) {
   return {options.ca, options.crl, options.certificate, options.key};
 }
 
-// Whether this caller is the one who looks at the files now.
+// Whether this caller is the one that looks at the files now.
 bool ClaimLook(std::chrono::nanoseconds interval,
                std::atomic<std::int64_t>* next_ns) {
   if (interval.count() <= 0) return false;
-  // relaxed, both: a time; what is looked at has its own lock.
+  // relaxed, both: a time; the files looked at have their own lock.
   std::int64_t next = next_ns->load(std::memory_order_relaxed);
   const std::int64_t now = NowNs();
   return now >= next && next_ns->compare_exchange_strong(
@@ -467,7 +467,7 @@ void TlsClientContext::CheckFiles() {
   complaint_.clear();
   const ScopedLock guard(mutex_);
   keys_ = *std::move(keys);
-  // What was verified by other files counts no more.
+  // Sessions that were verified by other files count no more.
   for (const auto& [key, session] : sessions_) SSL_SESSION_free(session);
   sessions_.clear();
 }

@@ -1,12 +1,14 @@
-// What connections with TLS share: certificates, keys, roots, sessions.
+// Holds the state that connections with TLS share: certificates, keys, roots,
+// sessions.
 //
 //   auto context = TlsServerContext::Create(options);
 //   if (!context) return context.error();
 //   auto c = StreamConnection::Accepted(fd, group, handler, stream_options,
 //                                       peer, (*context)->NewTransport());
 //
-// Thread-safe. Files are looked at by whoever makes a connection, at most once
-// in TlsServerOptions::reload_interval, and read if they have changed.
+// Thread-safe. Files are looked at by the thread that makes a connection, at
+// most once in TlsServerOptions::reload_interval, and read if they have
+// changed.
 #ifndef FLARE_IO_TLS_CONTEXT_H_
 #define FLARE_IO_TLS_CONTEXT_H_
 
@@ -29,12 +31,12 @@ struct ssl_session_st;
 
 namespace flare::io {
 
-// Files, and whether they are what they were.
+// Files, and whether they are unchanged.
 class TlsFiles {
  public:
   explicit TlsFiles(std::vector<std::string> paths);
 
-  // Whether one differs from what the last call of Note() saw.
+  // Returns whether one differs from its state at the last call of Note().
   bool Changed() const;
   void Note();
 
@@ -43,13 +45,14 @@ class TlsFiles {
   std::vector<std::string> seen_;
 };
 
-// What a set of files says; replaced as a whole.
+// The content of a set of files; replaced as a whole.
 struct TlsServerKeys;
 struct TlsClientKeys;
 
 class TlsServerContext {
  public:
-  // Fails with EINVAL and a text that names the file and what is wrong with it.
+  // Makes a context. Fails with EINVAL and a text that names the file and its
+  // fault.
   static Expected<std::shared_ptr<TlsServerContext>, Status> Create(
       const TlsServerOptions& options);
   ~TlsServerContext();
@@ -84,8 +87,8 @@ class TlsServerContext {
 
 class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
  public:
-  // The one for `options` and this ALPN name (empty: none): it is shared by all
-  // who ask for the same, as long as one of them has it.
+  // Returns the one for `options` and this ALPN name (empty: none): it is
+  // shared by all callers that ask for the same, as long as one of them has it.
   static Expected<std::shared_ptr<TlsClientContext>, Status> Get(
       const TlsClientOptions& options, const std::string& alpn);
   ~TlsClientContext();
@@ -98,8 +101,8 @@ class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
 
   void CheckFiles();
 
-  // For sessions: what the next connection to that server resumes.
-  // Takes `session`. Not if `keys` were replaced: other roots verified it.
+  // For sessions: the next connection to that server resumes it. Takes
+  // `session`. Drops it if `keys` were replaced: other roots verified it.
   void Remember(const std::string& session_key, const void* keys,
                 ssl_session_st* session);
 

@@ -1,5 +1,5 @@
 // TLS as users set it up: Server::Options::tls and RpcChannel::Options::tls;
-// and what is known of a peer that has shown a certificate. How to use them:
+// and the known facts of a peer that has shown a certificate. How to use them:
 // docs/security.md.
 //
 //   flare::Server server({.tls = flare::TlsServerOptions{
@@ -20,7 +20,7 @@ namespace flare {
 
 enum class TlsVersion { k1_2, k1_3 };
 
-// What a server does about certificates of its clients.
+// How a server treats certificates of its clients.
 enum class ClientCertificates {
   kIgnore,   // Asks for none.
   kRequest,  // Asks, and serves a client without one, or with one that can't be
@@ -39,7 +39,8 @@ struct TlsServerOptions {
   // At least one. A client that names a host (SNI) gets the first certificate
   // that is for it, or else the first of all.
   std::vector<TlsKeyPair> certificates = {};
-  // File: who vouches for clients. Needed unless they are ignored.
+  // File: the authorities that vouch for clients. Needed unless they are
+  // ignored.
   std::string client_ca = "";
   // File: lists of revoked certificates, one of each issuer. Empty: none is
   // looked at.
@@ -63,7 +64,7 @@ struct TlsClientOptions {
   std::string ca = "";
   // File: as TlsServerOptions::crl.
   std::string crl = "";
-  // What the client shows to servers that ask. Empty: nothing.
+  // The client shows this to servers that ask. Empty: nothing.
   std::string certificate = "";
   std::string key = "";
   // The name or the address that the server's certificate must be for, and the
@@ -79,7 +80,7 @@ struct TlsClientOptions {
                          const TlsClientOptions&) = default;
 };
 
-// Of the certificate that the peer of a TLS connection has shown.
+// Facts of the certificate that the peer of a TLS connection has shown.
 struct PeerIdentity {
   // Its chain ends at a trusted root, nothing of it has expired or is revoked.
   bool verified = false;

@@ -171,7 +171,8 @@ Transport::Progress TlsSession::Handshake() {
     EndHandshake();
     return Progress::kFailed;
   }
-  // What the socket doesn't take now, the next event of it, or Send() does.
+  // Bytes that the socket doesn't take now are sent by the next event of it, or
+  // by Send().
   if (result != 1) return Progress::kWaiting;
   EndHandshake();
   // relaxed: SendEnd() by another thread may miss it, and tells no end then.
@@ -224,8 +225,8 @@ ssize_t TlsSession::Receive(const iovec* pieces, int count) {
     if (received == 0 && input_ == Input::kOpen && got_bytes_) {
       received = ReceiveAll(pieces, count);  // [TS4]
     }
-    // Alerts, answers to new keys. What the socket doesn't take now leaves with
-    // the next output.
+    // Alerts, answers to new keys. Bytes that the socket doesn't take now leave
+    // with the next output.
     if (!cipher_.empty()) static_cast<void>(FlushCipher());
   }
   has_more_ = received != 0 && input_ != Input::kOpen;
@@ -296,7 +297,7 @@ ssize_t TlsSession::Send(const iovec* pieces, std::size_t count) {
   return static_cast<ssize_t>(std::exchange(encrypted_, 0));  // [TS3]
 }
 
-// Makes records of what is in `pieces`, up to kMostPlain. Small pieces share
+// Makes records of the bytes in `pieces`, up to kMostPlain. Small pieces share
 // one.
 bool TlsSession::Encrypt(const iovec* pieces, std::size_t count) {
   char record[kRecord];

@@ -54,7 +54,7 @@ class TlsSession final : public Transport {
   // For the callback of new sessions, on the client's side.
   void Remember(SSL_SESSION* session) { setup_.remember(session); }
 
-  // What its BIO does.
+  // The work of its BIO.
   int ReadSocket(char* to, int size);
   int WriteCipher(const char* from, int size);
 

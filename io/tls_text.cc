@@ -19,7 +19,7 @@ struct TlsReason {
   const char* text;
 };
 
-// What this side found.
+// Faults that this side found.
 constexpr TlsReason kOwnReasons[] = {
     {SSL_R_NO_SHARED_CIPHER, "the two sides have no cipher in common"},
     {SSL_R_UNSUPPORTED_PROTOCOL,
@@ -33,7 +33,7 @@ constexpr TlsReason kOwnReasons[] = {
     {SSL_R_NO_RENEGOTIATION, "the peer wants to renegotiate"},
 };
 
-// What the peer has told by an alert.
+// Faults that the peer has told by an alert.
 constexpr TlsReason kAlertReasons[] = {
     {SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED,
      "the server requires a client certificate"},

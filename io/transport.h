@@ -1,10 +1,10 @@
-// What a StreamConnection speaks to in place of its socket: TLS, for instance.
+// A StreamConnection speaks to this in place of its socket: TLS, for instance.
 // Connections without one use the socket directly, at the cost of a branch.
 //
 // Handshake() and Receive() are called in the reader's role, Send() and
 // SendEnd() in the flusher's; the two run at the same time on two workers.
 // Nothing blocks. Errors are those of the system calls that each function
-// stands for: -1 and errno.
+// replaces: -1 and errno.
 #ifndef FLARE_IO_TRANSPORT_H_
 #define FLARE_IO_TRANSPORT_H_
 
@@ -34,19 +34,20 @@ class Transport {
   // How long it may take in all, in ns; 0: as long as it likes.
   virtual std::int64_t handshake_timeout_ns() const = 0;
 
-  // As recv(2). Less than there is room for: all that had arrived was taken,
-  // unless HasMore(). EPROTO: see failure().
+  // Receives as recv(2). Less than there is room for: all that had arrived was
+  // taken, unless HasMore(). EPROTO: see failure().
   virtual ssize_t Receive(const iovec* pieces, int count) = 0;
   // The next Receive() has something to tell, whatever the socket says.
   virtual bool HasMore() const = 0;
   // The end that Receive() told came from the network, not from the peer's
-  // session: what the peer sent before may be cut short.
+  // session: the bytes that the peer sent before may be cut short.
   virtual bool cut_short() const = 0;
 
-  // As sendmsg(2). What it doesn't take must be the beginning of the next call.
+  // Sends as sendmsg(2). The bytes that it doesn't take must be the beginning
+  // of the next call.
   virtual ssize_t Send(const iovec* pieces, std::size_t count) = 0;
-  // Tells the peer's session that nothing follows. 0: done. Also by the one
-  // who closes the connection, if nothing waits to be sent.
+  // Tells the peer's session that nothing follows. 0: done. Also called by the
+  // closer of the connection, if nothing waits to be sent.
   virtual ssize_t SendEnd() = 0;
   virtual bool end_sent() const = 0;
 

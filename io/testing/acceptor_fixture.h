@@ -49,7 +49,7 @@ class Greeter {
       }
       std::scoped_lock guard(mutex_);
       fds_.push_back(std::move(fd));
-      // Fails for who only looked whether somebody listens.
+      // Fails for a client that only looked whether somebody listens.
       static_cast<void>(SendAll(fds_.back().get(), "hi"));
     };
   }

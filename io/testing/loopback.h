@@ -1,6 +1,7 @@
-// What tests of io/ share: a runtime with epoll pollers in several shapes,
-// plain blocking sockets for the other end of a connection, and a handler that
-// records what it is told. Nothing here waits without a limit.
+// Helpers that tests of io/ share: a runtime with epoll pollers in several
+// shapes, plain blocking sockets for the other end of a connection, and a
+// handler that records the events it is told of. Nothing here waits without a
+// limit.
 
 #ifndef FLARE_IO_TESTING_LOOPBACK_H_
 #define FLARE_IO_TESTING_LOOPBACK_H_
@@ -61,12 +62,13 @@ class DescriptorWithEnd final : public Descriptor {
   std::promise<void> end_;
 };
 
-// Waits until the pollers have dropped their references of what was retired
-// before, and have delivered the events that had come by then. Blocks the
-// thread: not for fibers, which the worker would have to run that it waits for.
+// Waits until the pollers have dropped their references of descriptors that
+// were retired before, and have delivered the events that had come by then.
+// Blocks the thread: not for fibers, which the worker would have to run that it
+// waits for.
 inline void DrainPollers() {
-  // What was retired is dropped in any order. So what the first descriptor was
-  // dropped with is certainly gone when the second one is.
+  // Retired descriptors are dropped in any order. So those that the first
+  // descriptor was dropped with are certainly gone when the second one is.
   for (int round = 0; round < 2; ++round) {
     for (std::size_t i = 0; i < fiber::GetSchedulingGroupCount(); ++i) {
       EpollPoller* const poller = EpollPoller::OfGroup(i);
@@ -326,7 +328,7 @@ class RecordingHandler : public StreamHandler {
   int times_closed_ = 0;
 };
 
-// Sends back what it gets, and deletes itself when closed.
+// Sends back its input, and deletes itself when closed.
 class EchoHandler : public StreamHandler {
  public:
   // `on_closed` is called last, on a worker.
