@@ -1,5 +1,6 @@
-// Who may call what: an interceptor of a server that finds out who calls, and
-// lets through only calls that the rules of a file allow.
+// Controls which callers may call which methods: an interceptor of a server
+// that finds out the caller, and lets through only calls that the rules of a
+// file allow.
 //
 //   auto access = flare::AccessControl::Create(
 //       {.authenticate =
@@ -46,7 +47,7 @@ namespace rpc {
 class AccessRules;
 }  // namespace rpc
 
-// What a call shows of its caller, to an authentication. Lives as long as that
+// Shows the credentials of a call to an authentication. Lives as long as that
 // runs. Nothing here blocks.
 class CallCredentials {
  public:
@@ -69,15 +70,15 @@ class CallCredentials {
 };
 
 struct AccessControlOptions {
-  // Says who the caller is: a name, or an empty text for an anonymous one. A
+  // Finds out the caller: a name, or an empty text for an anonymous one. A
   // failure is the call's: rpc::STATUS_UNAUTHENTICATED for credentials that are
   // wrong, rpc::STATUS_OUT_OF_SERVICE where they can't be checked now. Called
   // for each call, on its fiber, on many at a time; may block. Null: callers
   // have certificates, or are anonymous.
   std::function<Expected<std::string>(const CallCredentials&)> authenticate =
       nullptr;
-  // A file of rules. Empty: whoever isn't refused by `authenticate` may call
-  // everything; anonymous callers may, too.
+  // A file of rules. Empty: callers that aren't refused by `authenticate` may
+  // call everything; anonymous callers may, too.
   std::string rules_file = "";
   // The field WWW-Authenticate of replies that ask for credentials.
   std::string challenge = "Bearer";
@@ -109,7 +110,8 @@ class AccessControl final : public ServerInterceptor {
 
   explicit AccessControl(AccessControlOptions options);
 
-  // What tells one version of the file from another; empty: there is none.
+  // Returns a text that tells one version of the file from another; empty:
+  // there is none.
   std::string VersionOfFile() const;
   // *was_read: whether the file could be read, whatever is in it.
   Expected<Rules> ReadRules(bool* was_read) const;

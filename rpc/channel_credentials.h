@@ -101,8 +101,8 @@ class ChannelCredentials {
   std::shared_ptr<const Current> current_ FLARE_GUARDED_BY(lock_);
   std::string last_error_ FLARE_GUARDED_BY(lock_);
 
-  // Of the thread, and its end. A std::mutex, which a std::condition_variable
-  // takes.
+  // Belongs to the thread, and its end. A std::mutex, which a
+  // std::condition_variable takes.
   std::mutex ending_mutex_;
   std::condition_variable ending_changed_;
   bool ending_ = false;

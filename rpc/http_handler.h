@@ -66,7 +66,7 @@ class HttpBodyWriter {
   ~HttpBodyWriter() = default;
 };
 
-// What else is known of a request. Lives as long as the handler runs.
+// Other facts of a request. Lives as long as the handler runs.
 struct HttpServerContext {
   Endpoint remote_peer;
   // As RpcServerController::peer_identity().
@@ -116,8 +116,9 @@ class HttpHandler {
   virtual void OnPatch(const HttpRequest& request, HttpResponse* response,
                        HttpServerContext* context);
 
-  // What the Allow field of a 405 names. Found out by HttpHandlerArgument if
-  // nobody has set it. Not to be set once the handler serves.
+  // Returns the methods that the Allow field of a 405 names. Found out by
+  // HttpHandlerArgument if nobody has set it. Not to be set once the handler
+  // serves.
   HttpMethodSet allowed_methods() const { return allowed_methods_; }
   void set_allowed_methods(HttpMethodSet methods) {
     allowed_methods_ = methods;
@@ -142,7 +143,8 @@ HttpMethodSet OverriddenHttpMethods() {
   const auto add_unless = [&methods](bool inherited, HttpMethod method) {
     if (!inherited) methods.Add(method);
   };
-  // What can't be named here isn't inherited either: T has made it private.
+  // A member that can't be named here isn't inherited either: T has made it
+  // private.
   add_unless(
       requires { Inherited{&T::OnGet}; }, HttpMethod::Get);
   add_unless(

@@ -235,7 +235,7 @@ inline HttpHeaders::const_iterator HttpHeaders::end() const {
   return const_iterator({});
 }
 
-// What requests and responses have in common.
+// The common part of requests and responses.
 class HttpMessage {
  public:
   HttpVersion version() const { return version_; }

@@ -55,7 +55,7 @@ class InterceptorChain;
 // Intercept() runs. Not thread-safe.
 class InterceptedCall {
  public:
-  // Of a call of a method.
+  // For a call of a method.
   InterceptedCall(const google::protobuf::MethodDescriptor* descriptor,
                   RpcServerController* controller,
                   const google::protobuf::Message* request,
@@ -64,7 +64,7 @@ class InterceptedCall {
         controller_(controller),
         request_(request),
         response_(response) {}
-  // Of a request for an HTTP handler.
+  // For a request for an HTTP handler.
   InterceptedCall(RpcServerController* controller,
                   const HttpRequest* http_request, HttpResponse* http_response)
       : controller_(controller),
@@ -84,8 +84,9 @@ class InterceptedCall {
   }
   const Endpoint& peer() const { return controller_->GetRemotePeer(); }
 
-  // What the method sees, and changes. HTTP handlers don't see it, and it can't
-  // say whether their request is cancelled: ExecutionContext::Current() can.
+  // Returns the controller that the method sees, and changes. HTTP handlers
+  // don't see it, and it can't say whether their request is cancelled:
+  // ExecutionContext::Current() can.
   RpcServerController& controller() { return *controller_; }
   const RpcServerController& controller() const { return *controller_; }
 
@@ -111,8 +112,8 @@ class InterceptedCall {
 
   // Whether the call fails as things are: for HTTP a status of 400 or more.
   bool failed() const;
-  // What the caller is told: the code of the controller (0: success), or HTTP's
-  // status.
+  // Returns the status that the caller is told: the code of the controller (0:
+  // success), or HTTP's status.
   int status() const;
   // Makes it fail: as the controller's SetFailed(); over plain HTTP with a
   // short text and 503 (STATUS_OVERLOADED, STATUS_OUT_OF_SERVICE), 504
@@ -154,17 +155,17 @@ class ServerInterceptor {
   virtual void Intercept(InterceptedCall& call, ServerNext& next) = 0;
 };
 
-// What is behind an interceptor: those that were added later, and the method or
-// the HTTP handler.
+// Runs the rest behind an interceptor: those that were added later, and the
+// method or the HTTP handler.
 class ServerNext {
  public:
   ServerNext(const ServerNext&) = delete;
   ServerNext& operator=(const ServerNext&) = delete;
 
-  // Returns when the method has answered: of an asynchronous one, when it has
-  // run `done`, for which the fiber waits. What an interceptor or the method
-  // throws has failed the call by then, and goes no further. A second time
-  // nothing happens, but a line in the log.
+  // Returns when the method has answered: if it is asynchronous, when it has
+  // run `done`, for which the fiber waits. An exception of an interceptor or
+  // the method has failed the call by then, and goes no further. A second time
+  // nothing happens, except for a line in the log.
   void Run();
   void operator()(InterceptedCall&) { Run(); }
 

@@ -43,7 +43,7 @@ namespace flare::rpc {
 
 class BackendState;
 
-// A server in a list, and what a channel knows of it. Thread-safe; nothing
+// A server in a list, and a channel's knowledge of it. Thread-safe; nothing
 // blocks.
 class Backend {
  public:
@@ -57,7 +57,8 @@ class Backend {
   // A moving average over the last half second or so of calls; 0 before the
   // first call has ended. Time-outs count with their time.
   std::int64_t latency_ns() const;
-  // The same, halved for each half second in which no call has ended.
+  // Returns the latency, halved for each half second in which no call has
+  // ended.
   std::int64_t DecayedLatencyNs(std::int64_t now_ns) const;
 
   BackendState* state() const { return state_.get(); }

@@ -131,7 +131,8 @@ inline void WorkerCells::AddDouble(std::size_t column, double value) {
   place.cell->store(added(), std::memory_order_relaxed);
 }
 
-// What only grows: requests, errors, bytes. Names end in "_total".
+// Holds a number that only grows: of requests, errors, bytes. Names end in
+// "_total".
 class Counter {
  public:
   void Add(std::uint64_t n = 1) { cells_.Add(0, n); }
@@ -141,7 +142,7 @@ class Counter {
   WorkerCells cells_{1};
 };
 
-// What comes and goes: a length, a temperature.
+// Holds a value that rises and falls: a length, a temperature.
 class Gauge {
  public:
   // Add costs what Counter::Add does; Set reads the cells of all workers.
@@ -249,7 +250,7 @@ Expected<Family<Histogram, N>, Status> NewHistogramFamily(
   return Family<Histogram, N>(*std::move(find));
 }
 
-// What a page shows: all metrics of one name.
+// The metrics of one name, as a page shows them.
 struct Series {
   std::vector<std::string> label_values = {};
   double value = 0;                  // Not of histograms.

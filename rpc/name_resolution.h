@@ -26,7 +26,7 @@ struct Peer {
   }
 };
 
-// What one address stands for, now and later. Thread-safe. Nothing may throw:
+// The servers of one address, now and later. Thread-safe. Nothing may throw:
 // that ends the process.
 class NameResolution {
  public:

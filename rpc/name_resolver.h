@@ -28,9 +28,10 @@
 
 namespace flare::rpc {
 
-// Starts to resolve `address`; may block for as long as a look-up takes. What
-// blocks the thread should do so in a BlockingRegion (fiber/blocking_region.h).
-// Fails if `address` can't be read, or nothing is found at first.
+// Starts to resolve `address`; may block for as long as a look-up takes. Code
+// that blocks the thread should do so in a BlockingRegion
+// (fiber/blocking_region.h). Fails if `address` can't be read, or nothing is
+// found at first.
 using NameResolver =
     std::function<Expected<std::shared_ptr<NameResolution>, flare::Status>(
         std::string_view address)>;

@@ -58,10 +58,11 @@ class RpcChannel : public google::protobuf::RpcChannel {
  public:
   using Options = RpcChannelOptions;
 
-  // Not open: every call fails with STATUS_INVALID_CHANNEL.
+  // Makes a channel that isn't open: every call fails with
+  // STATUS_INVALID_CHANNEL.
   RpcChannel();
-  // As Open(), blocking included; look at status() for the outcome, or just see
-  // calls fail.
+  // Opens the channel as Open() does, blocking included; look at status() for
+  // the outcome, or just see calls fail.
   explicit RpcChannel(const std::string& uri);
   RpcChannel(const std::string& uri, const Options& options);
   ~RpcChannel() override;
@@ -82,8 +83,8 @@ class RpcChannel : public google::protobuf::RpcChannel {
   bool Open(const std::string& uri);
   bool Open(const std::string& uri, const Options& options);
 
-  // What Open() said: why the channel can't be used, or couldn't when it was
-  // opened; STATUS_INVALID_CHANNEL and a text.
+  // Returns the result of Open(): why the channel can't be used, or couldn't
+  // when it was opened; STATUS_INVALID_CHANNEL and a text.
   const Status& status() const { return status_; }
 
   // Called by stubs. `controller` may be null. With `done` == nullptr blocks

@@ -5,7 +5,7 @@
 //                              .connection_kind =
 //                              flare::ConnectionKind::kPooled});
 //
-// What an option leaves open (std::nullopt) is filled in from the flag named
+// An option that is left open (std::nullopt) is filled in from the flag named
 // beside it, once: when the channel makes its first call, so that flags may be
 // parsed after a channel with static storage was opened. Which of them to use:
 // docs/client_options.md.
@@ -50,8 +50,8 @@ struct RpcChannelOptions {
   // The same for a streaming call, to the end of its last message.
   // --flare_rpc_client_default_streaming_rpc_timeout_ms
   std::optional<std::chrono::nanoseconds> stream_timeout = {};
-  // Calls that are made while a request is served take no longer than what is
-  // left of its deadline, and end when its caller leaves.
+  // Calls that are made while a request is served take no longer than the rest
+  // of its deadline, and end when its caller leaves.
   // --flare_rpc_propagate_deadline
   std::optional<bool> inherits_context = {};
   // Calls wait for a server that can be connected to, until their timeouts

@@ -88,18 +88,19 @@ class RpcClientController final : public google::protobuf::RpcController {
   RpcClientController(const RpcClientController&) = delete;
   RpcClientController& operator=(const RpcClientController&) = delete;
 
-  // Back to how it was constructed. No call may be under way. Without it, a
-  // controller used again keeps what was set for the first call.
+  // Puts the controller back to how it was constructed. No call may be under
+  // way. Without it, a controller used again keeps the settings of the first
+  // call.
   void Reset() override;
 
   // ------------------------------------------------------------------------
   // Before the call
   // ------------------------------------------------------------------------
 
-  // When the call has to be over, whatever the number of attempts: a point in
-  // time of any clock, or a time span that starts with the call. Not later
-  // than now: the call ends at once with STATUS_TIMEOUT. The default is
-  // flare_rpc_client_default_rpc_timeout_ms.
+  // Sets the time at which the call has to be over, whatever the number of
+  // attempts: a point in time of any clock, or a time span that starts with the
+  // call. Not later than now: the call ends at once with STATUS_TIMEOUT. The
+  // default is flare_rpc_client_default_rpc_timeout_ms.
   template <class Clock, class Duration>
   void SetTimeout(std::chrono::time_point<Clock, Duration> deadline) {
     SetDeadline(ToSteadyNs(deadline));
@@ -132,14 +133,14 @@ class RpcClientController final : public google::protobuf::RpcController {
   void SetMaxRetries(std::size_t attempts) { max_attempts_ = attempts; }
   std::size_t GetMaxRetries() const { return max_attempts_; }
 
-  // What a call does while no server can be connected to. After a failure the
-  // next attempt is due 20 ms to a second later; calls that come before wait
-  // for it, if that is within their timeouts. False (the default): if it fails,
-  // too, the call fails with STATUS_FAIL_TO_CONNECT. True: the call goes on
-  // waiting for further attempts until its timeout, and then fails with
-  // STATUS_TIMEOUT; these are no attempts in the sense of SetMaxRetries(), as
-  // nothing was sent. Other failures aren't waited for, not even that no server
-  // is known (STATUS_NO_PEER). Has precedence over the channel's
+  // Says how a call goes on while no server can be connected to. After a
+  // failure the next attempt is due 20 ms to a second later; calls that come
+  // before wait for it, if that is within their timeouts. False (the default):
+  // if it fails, too, the call fails with STATUS_FAIL_TO_CONNECT. True: the
+  // call goes on waiting for further attempts until its timeout, and then fails
+  // with STATUS_TIMEOUT; these are no attempts in the sense of SetMaxRetries(),
+  // as nothing was sent. Other failures aren't waited for, not even that no
+  // server is known (STATUS_NO_PEER). Has precedence over the channel's
   // RpcChannel::Options::wait_for_ready.
   void SetWaitForReady(bool wait) {
     wait_for_ready_ = wait;
@@ -157,9 +158,9 @@ class RpcClientController final : public google::protobuf::RpcController {
   void SetInheritsContext(bool inherits) { inherits_context_ = inherits; }
   bool GetInheritsContext() const { return inherits_context_; }
 
-  // Of the request and its attachment; left out, with a line in the log, if the
-  // protocol can't say it. Of a stream's messages over gRPC; elsewhere these go
-  // as they are.
+  // Sets the compression of the request and its attachment; left out, with a
+  // line in the log, if the protocol can't say it. It also holds for a stream's
+  // messages over gRPC; elsewhere these go as they are.
   void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
     compression_ = algorithm;
   }
@@ -185,9 +186,9 @@ class RpcClientController final : public google::protobuf::RpcController {
                : nullptr;
   }
 
-  // Sends an entry along with the request (metadata.h). What Metadata::Add()
-  // refuses fails the call with STATUS_NOT_SUPPORTED and its text, and so does
-  // metadata over a protocol that can't carry it.
+  // Sends an entry along with the request (metadata.h). An entry that
+  // Metadata::Add() refuses fails the call with STATUS_NOT_SUPPORTED and its
+  // text, and so does metadata over a protocol that can't carry it.
   void AddMetadata(std::string_view name, std::string_view value);
   // ... to be read and changed. Used for all attempts and for later calls,
   // until Reset().
@@ -260,9 +261,10 @@ class RpcClientController final : public google::protobuf::RpcController {
   // Did the call end by StartCancel()?
   bool IsCanceled() const override { return canceled_; }
 
-  // What the server has sent beside its reply, also to a call that failed,
-  // unless it failed on the caller's side. Of a streaming call: what had come
-  // when the last read returned; all of it, once one has returned no message.
+  // Returns the metadata that the server has sent beside its reply, also to a
+  // call that failed, unless it failed on the caller's side. For a streaming
+  // call: the metadata that had come when the last read returned; all of it,
+  // once one has returned no message.
   const Metadata& GetResponseMetadata() const;
 
   const Buffer& GetResponseAttachment() const {
@@ -292,7 +294,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   void SetFailed(const std::string& reason) override;
   void SetFailed(int code, std::string reason);
 
-  // Of the server's side of a call: terminates the process with a message.
+  // Belongs to the server's side of a call: terminates the process with a
+  // message.
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
 
  private:
@@ -315,24 +318,24 @@ class RpcClientController final : public google::protobuf::RpcController {
   // StartCancel() that found the call has let go of it.
   [[nodiscard]] bool BeginAttempt(rpc::ClientCall* call);
   void EndAttempt(rpc::ClientCall* call);
-  // The same for CompositeCall, of which `target` ends the parts.
+  // For CompositeCall: does as BeginAttempt(); `target` ends the parts.
   [[nodiscard]] bool BeginComposite(rpc::CancelTarget* target);
   void EndComposite(rpc::CancelTarget* target);
   void ClearOutcome();
 
-  // For streaming calls: `stream`, which has begun, is what StartCancel() ends
-  // from here on, until the next call or Reset(). The others are for who reads.
+  // For streaming calls: StartCancel() ends `stream`, which has begun, from
+  // here on, until the next call or Reset(). The others are for the reader.
   void BindStream(RefPtr<rpc::CallStream> stream);
   void UnbindStream();
   void AddStreamMetadata(std::unique_ptr<Metadata> metadata);
   void FailStream(const flare::Status& why);
-  // What is set for `other`, and concerns streaming calls.
+  // Takes the settings of `other` that concern streaming calls.
   void TakeWishesOf(const RpcClientController& other);
 
   enum class TimeoutKind : std::uint8_t { kDefault, kSpan, kDeadline };
 
-  // What few calls have. Beside the controller, so that those of the others,
-  // which mostly lie on the stacks of fibers that wait, are small.
+  // Data that few calls have. Beside the controller, so that those of the
+  // others, which mostly lie on the stacks of fibers that wait, are small.
   struct Bytes {
     std::string error_text;
     Buffer request_attachment;
@@ -375,8 +378,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::int64_t timeout_ns_ = 0;  // A span or a deadline.
   std::size_t max_attempts_ = 1;
 
-  // What StartCancel() would end: null, a call, a stream or a composite call
-  // (AsCall()), or Busy() while one does so.
+  // The thing that StartCancel() would end: null, a call, a stream or a
+  // composite call (AsCall()), or Busy() while one does so.
   std::atomic<rpc::ClientCall*> cancelable_{nullptr};
   // Where the last call went; only compared, never followed. A controller used
   // again prefers that connection, so that replies that came in with one read

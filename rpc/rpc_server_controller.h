@@ -92,11 +92,13 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   // --- Compression ---
 
-  // What the caller can read; only kNone if it didn't say.
+  // Returns the algorithms that the caller can read; only kNone if it didn't
+  // say.
   CompressionAlgorithmSet GetAcceptableCompressionAlgorithms() const;
   // The best of these: zstd, lz4-frame, gzip, snappy, none, in this order.
   CompressionAlgorithm GetPreferredCompressionAlgorithm() const;
-  // The request came compressed. Of a stream its reader says it.
+  // Returns whether the request came compressed. For a stream see
+  // StreamReader::compressed().
   bool IsRequestCompressed() const { return request_compressed_; }
   // For the response and its attachment. Ignored if the protocol or the caller
   // can't have it. Of a stream: for its messages, set before the first one;
@@ -141,8 +143,9 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   // --- Metadata: names and values beside the message (metadata.h) ---
 
-  // What the caller has sent, as far as its protocol says; baidu-std's log_id,
-  // too, as "log-id". Names that protocols use themselves aren't among it.
+  // Returns the metadata that the caller has sent, as far as its protocol says;
+  // baidu-std's log_id, too, as "log-id". Names that protocols use themselves
+  // aren't among it.
   const Metadata& GetRequestMetadata() const;
   // Adds to what goes with the response, also of a call that fails; of a
   // streaming call with its first message, or, if that has been written, with
@@ -183,20 +186,20 @@ class RpcServerController final : public google::protobuf::RpcController {
   AsyncStreamWriter<T> GetAsyncStreamWriter() {
     return AsyncStreamWriter<T>(stream());
   }
-  // What these are made of; null for unary calls.
+  // The stream that these are made of; null for unary calls.
   RefPtr<rpc::CallStream> stream() const;
 
   // --- About the call ---
 
   // Empty outside of a server.
   const Endpoint& GetRemotePeer() const;
-  // Who the caller is, by the certificate that it has shown. Null: it has shown
-  // none, its connection is plain, or this is outside of a server. Look at
-  // `verified` where a server requests certificates without requiring them.
-  // Lives as long as the call.
+  // Returns the identity of the caller, by the certificate that it has shown.
+  // Null: it has shown none, its connection is plain, or this is outside of a
+  // server. Look at `verified` where a server requests certificates without
+  // requiring them. Lives as long as the call.
   const PeerIdentity* peer_identity() const;
-  // Who the caller is, as an interceptor has found out (access_control.h).
-  // Empty: none has.
+  // Returns the identity of the caller, as an interceptor has found out
+  // (access_control.h). Empty: none has.
   const std::string& caller() const;
   void SetCaller(std::string caller) {
     ForMetadata().caller = std::move(caller);
@@ -218,9 +221,10 @@ class RpcServerController final : public google::protobuf::RpcController {
   // server doesn't read from it), the caller's timeout has passed, or the
   // server doesn't wait for running calls any longer. Cheap enough for a loop.
   bool IsCanceled() const override;
-  // Stops when IsCanceled() becomes true: for waits that take a token. The same
-  // as ExecutionContext::Current()->stop_token() in the method. Its callbacks
-  // must not block. Never stops outside of a server.
+  // Returns a token that stops when IsCanceled() becomes true: for waits that
+  // take a token. It is the same as ExecutionContext::Current()->stop_token()
+  // in the method. Its callbacks must not block. Never stops outside of a
+  // server.
   std::stop_token GetStopToken() const;
   // Runs `callback` once: on a fiber of its own when the call is cancelled, or
   // behind the reply, before `done` returns; at once if it is cancelled

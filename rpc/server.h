@@ -146,7 +146,7 @@ class Server {
     // The status of calls that are refused because of a limit; not 0. Without
     // effect on those over trpc and bolt, which have codes of their own. Codes
     // above 1000 are a service's own for clients of this library, after which
-    // they don't try another server (but for 2004 over baidu-std).
+    // they don't try another server (except 2004 over baidu-std).
     int status_code_for_overloaded =
         rpc::ServerDefaultsFromFlags().status_code_for_overloaded;
     // Connections without traffic and without a running call for this long are
@@ -185,8 +185,8 @@ class Server {
     // Speaks TLS, and nothing else, on its port (docs/security.md). Files that
     // can't be used make Start() fail.
     std::optional<TlsServerOptions> tls = std::nullopt;
-    // Who is answered on this port by the pages under /inspect and /metrics
-    // (inspect_pages.h), for which every server speaks "http".
+    // Says which clients are answered on this port by the pages under /inspect
+    // and /metrics (inspect_pages.h), for which every server speaks "http".
     BuiltinPages builtin_pages = rpc::ServerDefaultsFromFlags().builtin_pages;
     // An address of their own for these pages: "127.0.0.1:9100", port 0 for one
     // that is free, "unix:/path". Everyone who can connect is answered there,
@@ -196,7 +196,7 @@ class Server {
     std::string admin_address = rpc::ServerDefaultsFromFlags().admin_address;
   };
 
-  // What one service has of its own.
+  // The options of one service.
   struct ServiceOptions {
     // Called behind those of AddInterceptor(), in this order.
     std::vector<std::shared_ptr<ServerInterceptor>> interceptors;
@@ -222,16 +222,16 @@ class Server {
   Server();
   explicit Server(Options options);
   // Does Join() if that wasn't done: may block for Options::drain_timeout, and
-  // abandon calls. If there is none, what was given to the server (services,
-  // handlers, filter) is destroyed by the time it returns; else with the last
+  // abandon calls. If there is none, the objects given to the server (services,
+  // handlers, filter) are destroyed by the time it returns; else with the last
   // of these calls, wherever that ends.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Setting up, before Start(). What fails here (false, logged with the
-  // reason) also makes Start() fail, so that it suffices to check that. Nothing
-  // here blocks.
+  // Functions for setting up, before Start(). A failure here (false, logged
+  // with the reason) also makes Start() fail, so that it suffices to check
+  // that. Nothing here blocks.
 
   // "flare", "http+pb", "http+pb-text", "http+proto3-json", "http",
   // "baidu-std", "bolt", "trpc", "grpc"; the order is that in which a
@@ -245,9 +245,10 @@ class Server {
   // methods (rpc_options.proto) makes no sense.
   bool AddService(std::unique_ptr<google::protobuf::Service> service,
                   ServiceOptions options = {});
-  // ... which stays the caller's and must live until Join() has returned 0, or,
-  // if that abandoned calls, until these have ended, too: see there. One that
-  // is given away, as above, is destroyed as ~Server() says.
+  // Adds a borrowed `service`: it must live until Join() has returned 0, or, if
+  // that abandoned calls, until these have ended, too (see Join()). A service
+  // that is given away to the other AddService() is destroyed as ~Server()
+  // says.
   bool AddService(google::protobuf::Service* service,
                   ServiceOptions options = {});
 
@@ -331,8 +332,8 @@ class Server {
   std::size_t Join();
 
   Statistics statistics() const;
-  // Of each method of the services, by their names, 34 KiB for each. HTTP
-  // handlers aren't counted one by one.
+  // Returns the statistics of each method of the services, by their names, 34
+  // KiB for each. HTTP handlers aren't counted one by one.
   std::vector<MethodStatistics> method_statistics() const;
 
  private:

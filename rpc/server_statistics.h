@@ -1,5 +1,5 @@
-// What a server has counted: Server::statistics() and method_statistics(), and
-// the pages /inspect/server and /inspect/methods. Plain values.
+// The counts of a server: Server::statistics() and method_statistics(), and the
+// pages /inspect/server and /inspect/methods. Plain values.
 #ifndef FLARE_RPC_SERVER_STATISTICS_H_
 #define FLARE_RPC_SERVER_STATISTICS_H_
 
@@ -21,7 +21,7 @@ struct ServerStatistics {
   std::uint64_t connections_malformed = 0;  // closed for what they sent
   // Ended by an IO error, or by the peer within a message.
   std::uint64_t connections_broken = 0;
-  // What connections hold of Server::Options::max_buffered_bytes.
+  // The bytes that connections hold of Server::Options::max_buffered_bytes.
   std::uint64_t buffered_bytes = 0;
   std::uint64_t calls = 0;             // messages taken off connections
   std::uint64_t calls_running = 0;     // ... of these not finished
@@ -39,9 +39,9 @@ struct ServerStatistics {
   std::uint64_t calls_cancelled = 0;
 };
 
-// Of one method, since Start(); approximate while the server runs, but
-// whoever has got a reply finds its call counted. Calls that were refused
-// before their method was looked for are counted, too, if it exists.
+// Statistics of one method, since Start(); approximate while the server runs,
+// but a client that has got a reply finds its call counted. Calls that were
+// refused before their method was looked for are counted, too, if it exists.
 struct ServerMethodStatistics {
   std::string name;              // package.Service.Method
   std::uint64_t calls = 0;       // that came

@@ -69,7 +69,7 @@ class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
     return message;
   }
 
-  // The same into an object that is used again, which saves allocations. False:
+  // Reads into an object that is used again, which saves allocations. False:
   // error() says why, and the object's contents are unspecified.
   bool Read(T* message) {
     if (peeked_ == nullptr) return ReadStream(message);
@@ -78,8 +78,8 @@ class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
     return peeked->has_value();
   }
 
-  // What the next Read() will return, which leaves it here. Blocks, too. Valid
-  // until the next call of a function that isn't const.
+  // Returns the result of the next Read(), which leaves it here. Blocks, too.
+  // Valid until the next call of a function that isn't const.
   Result* Peek() {
     if (peeked_ == nullptr) {
       T message;
@@ -177,7 +177,7 @@ class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
 
   std::unique_ptr<Result> peeked_;
   bool only_one_ = false;
-  // Of all reads, once it is over.
+  // The error of all reads, once it is over.
   StreamError error_ = StreamError::IoError;
 };
 

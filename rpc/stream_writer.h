@@ -51,7 +51,7 @@ class StreamWriter : public rpc::StreamSide<&rpc::CallStream::DropWriter> {
 
   // Queues a message for the peer; `message` isn't used after the return. Waits
   // while the peer reads more slowly than this side writes. False: the call is
-  // over, the expiration has passed, or the writer was closed. What was written
+  // over, the expiration has passed, or the writer was closed. Messages written
   // before may then not have arrived.
   bool Write(const T& message) {
     return open() && stream_->WriteMessage(message, false, expires_at_ns_);

@@ -1,5 +1,5 @@
-// What the code that protoc-gen-flare-rpc generates (x.flare.pb.h) stands on.
-// Users meet it as the base of their stubs:
+// Supports the code that protoc-gen-flare-rpc generates (x.flare.pb.h). Users
+// meet it as the base of their stubs:
 //
 //   EchoService_SyncStub stub("flare://127.0.0.1:5567");  // its own channel
 //   EchoService_SyncStub stub(&channel);                  // somebody else's
@@ -90,7 +90,7 @@ class StubBase {
       const google::protobuf::MethodDescriptor* method,
       const google::protobuf::Message& request) const;
 
-  // Doesn't block. What waits for the future runs where the channel runs
+  // Doesn't block. Code that waits for the future runs where the channel runs
   // completions: on a fiber, for flare::RpcChannel. `controller` must live
   // until the future has its value. Dropping the future doesn't end the call:
   // RpcClientController::StartCancel() does.
@@ -177,8 +177,9 @@ Expected<Response, ::flare::Status> TakeOutcome(
   return std::move(*response);
 }
 
-// What a call with a future keeps until it has ended: the closure that the
-// channel runs, and all that must live until then. One pooled piece of memory.
+// The state that a call with a future keeps until it has ended: the closure
+// that the channel runs, and all that must live until then. One pooled piece of
+// memory.
 template <class Response>
 class FutureCall final : public google::protobuf::Closure {
  public:
@@ -193,8 +194,8 @@ class FutureCall final : public google::protobuf::Closure {
   RpcClientController* controller() { return controller_; }
   Response* response() { return &response_; }
 
-  // The call has ended. Whoever waits for the future may free the controller,
-  // so it is set last, when nothing of this is left.
+  // The call has ended. The waiter for the future may free the controller, so
+  // it is set last, when nothing of this is left.
   void Run() override {
     Outcome outcome = TakeOutcome(*controller_, &response_);
     Promise<Outcome> promise = std::move(promise_);
