@@ -1,4 +1,5 @@
-// Who is answered by a server's own pages, /inspect and /metrics, on its port.
+// Says which clients a server's own pages, /inspect and /metrics, answer on its
+// port.
 #ifndef FLARE_RPC_BUILTIN_PAGES_H_
 #define FLARE_RPC_BUILTIN_PAGES_H_
 

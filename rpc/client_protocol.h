@@ -59,7 +59,7 @@ struct InboundResponse {
   bool is_notice = false;
   std::size_t wire_size = 0;  // valid after Cut
 
-  // Of the protocol's own use.
+  // For the protocol's own use.
   Buffer wire;
   std::string scratch;
   std::uint32_t meta_size = 0;

@@ -1,5 +1,5 @@
-// What calls may be compressed with, by the names of the wire and of the
-// published framework.
+// The algorithms that calls may be compressed with, by the names of the wire
+// and of the published framework.
 //
 //   controller->SetCompressionAlgorithm(flare::rpc::COMPRESSION_ALGORITHM_ZSTD);
 //   if (controller->GetAcceptableCompressionAlgorithms()
@@ -23,7 +23,7 @@ class CompressionAlgorithmSet : public std::bitset<64> {
   using std::bitset<64>::operator[];
   using std::bitset<64>::test;
 
-  // Whether it has `algorithm`; false for what is none.
+  // Returns whether it has `algorithm`; false for a value that is none.
   bool operator[](CompressionAlgorithm algorithm) const {
     const auto bit = static_cast<std::size_t>(algorithm);
     return bit < size() && (*this)[bit];

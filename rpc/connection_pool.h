@@ -93,7 +93,7 @@ class ConnectionPool final
   mutable ThreadMutex mutex_;
   std::unordered_map<GroupedKey, Set, GroupedKeyHash> sets_
       FLARE_GUARDED_BY(mutex_);
-  // Of pools that are gone: closed as soon as they carry no call.
+  // Sets of pools that are gone: closed as soon as they carry no call.
   std::vector<Set> adopted_ FLARE_GUARDED_BY(mutex_);
   fiber::TimerId sweeper_ FLARE_GUARDED_BY(mutex_) = 0;
 };

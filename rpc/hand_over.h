@@ -43,11 +43,11 @@ class Server;
 class HandOver {
  public:
   // Gets the sockets of the process that serves `address` at `path`; if there
-  // is none, listens at `path` for successors, who wait until Ready(). Errors:
-  // the path can't be used, as it is a file that is no socket; that process
-  // belongs to another user, serves another address (with port 0 any port is
-  // right), or doesn't answer within five seconds. Blocks the fiber or thread
-  // for so long.
+  // is none, listens at `path` for successors, which wait until Ready().
+  // Errors: the path can't be used, as it is a file that is no socket; that
+  // process belongs to another user, serves another address (with port 0 any
+  // port is right), or doesn't answer within five seconds. Blocks the fiber or
+  // thread for so long.
   static Expected<std::unique_ptr<HandOver>, Status> Begin(
       std::string path, const Endpoint& address);
 

@@ -1,5 +1,5 @@
-// Lets one log line per second through, so that whoever sends us garbage can't
-// fill the disk:
+// Lets one log line per second through, so that a peer that sends us garbage
+// can't fill the disk:
 //
 //   if (auto left_out = throttle.Admit()) {
 //     LOG(WARNING) << what << LogThrottle::Note(*left_out);

@@ -1,5 +1,4 @@
-// What interceptors may see of each message of a streaming call
-// (interceptor.h).
+// Shows interceptors each message of a streaming call (interceptor.h).
 #ifndef FLARE_RPC_MESSAGE_OBSERVER_H_
 #define FLARE_RPC_MESSAGE_OBSERVER_H_
 

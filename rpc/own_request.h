@@ -21,8 +21,8 @@ class ReplyTicket;
 class ReplyTurnWaiter;
 enum class ReplyTurn;
 
-// What such a request may ask of its server while it is served. By one thread
-// at a time.
+// Functions that such a request may ask of its server while it is served. By
+// one thread at a time.
 class OwnRequestHost {
  public:
   virtual const Endpoint& peer() const = 0;
@@ -52,8 +52,8 @@ class OwnRequestHost {
   // Blocks while much output waits for the peer to take it.
   virtual void WaitForRoom() = 0;
 
-  // Before the reply is sent: whoever has got it may send the next request, so
-  // this one must not count under the limits any more.
+  // Called before the reply is sent: a client that has got it may send the next
+  // request, so this one must not count under the limits any more.
   virtual void LeaveLimits() = 0;
 
   // The reply ends where the connection does: that must be a reset unless it

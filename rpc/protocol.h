@@ -1,6 +1,7 @@
-// Between bytes and messages: what a wire format implements and connections
-// call, a server's (server_protocol.h) and a client's (client_protocol.h). Here
-// is what both sides have in common. No IO and no fibers in any of the three.
+// Between bytes and messages: the interface that a wire format implements and
+// connections call, a server's (server_protocol.h) and a client's
+// (client_protocol.h). This file has the part common to both sides. No IO and
+// no fibers in any of the three.
 //
 // Rules every implementation keeps:
 //   - Limits are enforced on announced sizes, before bytes are gathered.
@@ -24,17 +25,18 @@
 
 namespace flare::rpc {
 
-// The largest limit: with what is added to it it is still a number of its type.
+// The largest limit: with the numbers that are added to it it is still a number
+// of its type.
 inline constexpr std::size_t kMaxLimit =
     std::numeric_limits<std::size_t>::max() / 2;
 
-// Of what peers send as metadata.
+// Limits of the metadata that peers send.
 struct MetadataLimits {
   std::size_t entries = Metadata::kMaxEntries;
   std::size_t bytes = Metadata::kMaxBytes;
 };
 
-// What a connection accepts. Sizes in bytes.
+// Limits of the input that a connection accepts. Sizes in bytes.
 struct Limits {
   // Header, meta, body and attachment of one message together.
   std::size_t max_packet_size = 4 << 20;
@@ -58,15 +60,15 @@ struct Limits {
   std::size_t max_reorder_bytes = 256 << 20;
   // More fails the call, before there is memory for it.
   MetadataLimits metadata = {};
-  // For whoever decompresses bodies and attachments.
+  // For the code that decompresses bodies and attachments.
   std::size_t max_decompressed_size = 64 << 20;
   // Replies of so many bytes are compressed where RequestHead allows that
   // though the service doesn't ask for it; 0: none are.
   std::size_t compress_unasked_from = 0;
 };
 
-// What sets max_packet_size, as texts of failures name it: so callers see on
-// which side it is too small.
+// Options that set max_packet_size, as texts of failures name them: so callers
+// see on which side it is too small.
 inline constexpr std::string_view kServerSizeLimit =
     "flare_rpc_server_max_packet_size";
 inline constexpr std::string_view kClientSizeLimit =
@@ -83,7 +85,7 @@ inline Limits ClientLimits(std::size_t max_packet_size) {
           .max_head_size = max_packet_size};
 }
 
-// How messages stand in `body`; see wire/payload.h for the conversion.
+// The form of messages in `body`; see wire/payload.h for the conversion.
 enum class PayloadFormat : std::uint8_t {
   kProtobuf,      // binary
   kProtobufText,  // text format, on one line
@@ -95,8 +97,8 @@ enum class PayloadFormat : std::uint8_t {
   kVerboseJson,
 };
 
-// What a protocol can carry. Where it can't compress, messages go uncompressed.
-// Where it can't carry attachments, a request with one fails
+// Tells what a protocol can carry. Where it can't compress, messages go
+// uncompressed. Where it can't carry attachments, a request with one fails
 // (STATUS_NOT_SUPPORTED), and a response is sent without it, with a line in the
 // log.
 struct ProtocolTraits {

@@ -58,7 +58,7 @@ bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory);
 // The protocols of one server, in the order they were added. The HTTP names
 // become one entry, at the place of the first of them, because they share the
 // order of replies on a connection. "grpc" comes before it, since HTTP/1 would
-// refuse what a connection of HTTP/2 begins with.
+// refuse the first bytes of a connection of HTTP/2.
 class ServerProtocolSet {
  public:
   // Fails with STATUS_NOT_SUPPORTED and a text that lists the known names. A

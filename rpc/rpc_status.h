@@ -1,4 +1,4 @@
-// The status codes of a call, as they stand on the wire and as
+// The status codes of a call, as they are on the wire and as
 // `flare::Status::code()` / `RpcClientController::ErrorCode()` return them.
 //
 //   if (controller.ErrorCode() == flare::rpc::STATUS_OVERLOADED) { ... }

@@ -8,7 +8,7 @@
 //   group.Stop();
 //   group.Join();
 //
-// Not thread-safe, as Server.
+// It isn't thread-safe, as Server isn't.
 #ifndef FLARE_RPC_SERVER_GROUP_H_
 #define FLARE_RPC_SERVER_GROUP_H_
 

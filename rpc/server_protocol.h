@@ -47,7 +47,8 @@ struct RequestHead {
   std::uint32_t timeout_ms = 0;  // relative to arrival; 0: none given
   // `method` may lack the package, as the names that some brpc clients send.
   bool short_service = false;
-  // Of the body, and of the attachment if `attachment_compressed`.
+  // The compression of the body, and of the attachment if
+  // `attachment_compressed`.
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
   // Bit n: the caller understands CompressionAlgorithm n. 0: not said.
@@ -55,33 +56,34 @@ struct RequestHead {
   // With what a large reply may be compressed though the service doesn't ask
   // for it; kNone: it may not.
   CompressionAlgorithm unasked_compression = CompressionAlgorithm::kNone;
-  // Of the request's message, and of the reply's.
+  // The format of the request's message, and of the reply's.
   PayloadFormat format = PayloadFormat::kProtobuf;
   // The reply repeats parts of the request, which is kept until then.
   bool reply_needs_request = false;
 };
 
-// What a protocol remembers of a request to write its reply: a small struct of
-// its own, into which nobody else looks.
+// Holds what a protocol remembers of a request to write its reply: a small
+// struct of its own, into which nobody else looks.
 //
 //   struct LineTicket { std::uint64_t id = 0; };
 //   request->ticket.Emplace<LineTicket>().id = 7;  // in Cut or Parse
 //   Send(ticket.As<LineTicket>().id, ...);         // in Write
 //
-// A plain value, copied into the call if the request is recycled earlier. What
-// it points to must outlive the reply; memory of the request does with
-// RequestHead::reply_needs_request.
+// A plain value, copied into the call if the request is recycled earlier.
+// Objects that it points to must outlive the reply; memory of the request does
+// with RequestHead::reply_needs_request.
 class ReplyTicket {
  public:
   static constexpr std::size_t kSize = 32;
 
-  // Replaces what was there.
+  // Replaces the struct that was there.
   template <class T>
   T& Emplace(const T& value = T()) {
     Check<T>();
     return *::new (bytes_) T(value);
   }
-  // What was put there last: undefined for another T, and for none.
+  // Returns the struct that was put there last: undefined for another T, and
+  // for none.
   template <class T>
   T& As() {
     Check<T>();
@@ -107,9 +109,9 @@ class ReplyTicket {
 };
 
 // One request, from Cut until its service is called, or until its reply where
-// that needs what is in here. Pooled by the server: Clear() keeps the capacity
-// of what is inside, up to kMaxKeptBytes (base/string.h) each. Neither copied
-// nor moved, because `head` may point into `scratch`.
+// that needs its content. Pooled by the server: Clear() keeps the capacity of
+// the parts, up to kMaxKeptBytes (base/string.h) each. Neither copied nor
+// moved, because `head` may point into `scratch`.
 struct InboundRequest {
   InboundRequest() = default;
   InboundRequest(const InboundRequest&) = delete;
@@ -129,17 +131,18 @@ struct InboundRequest {
   int reject_status = STATUS_SUCCESS;
   std::string reject_reason;
   std::size_t wire_size = 0;  // bytes the message took on the wire
-  // Of a streaming call, whose messages it has, the first one included.
+  // The stream of a streaming call. It has the call's messages, the first one
+  // included.
   RefPtr<StreamReceiver> stream;
 
-  // Of the protocol's own use.
+  // For the protocol's own use.
   Buffer wire;
   std::string scratch;
   std::uint32_t meta_size = 0;
   std::uint32_t body_size = 0;
 };
 
-// What some protocols tell apart within one status.
+// Failures that some protocols tell apart within one status.
 enum class FailureDetail : std::uint8_t {
   kNone,
   kExpired,    // The caller's timeout was over before the call began.
@@ -161,7 +164,7 @@ struct OutboundResponse {
   const Metadata* trailers = nullptr;
 };
 
-// What a server knows of a method by its name.
+// A server's knowledge of a method, by its name.
 enum class MethodKind : std::uint8_t { kUnknown, kUnary, kStreaming };
 
 // A streaming call that a peer has begun.
@@ -197,10 +200,10 @@ class ReplySink : public StreamOutput {
   // Queues bytes behind those of earlier calls. False: already closed.
   virtual bool Write(Buffer&& bytes) = 0;
   // Reads no more, and closes once everything queued is sent, and the replies
-  // to what was read in other protocols.
+  // to requests that were read in other protocols.
   virtual void CloseAfterReplies() = 0;
-  // What is held back for an earlier reply went from `before` to `after` bytes.
-  // Must not block.
+  // Tells that the bytes held back for an earlier reply went from `before` to
+  // `after`. Must not block.
   virtual void CountHeld(std::size_t /*before*/, std::size_t /*after*/) {}
   // Much is held back for an earlier reply, or no longer is: calls that can
   // wait ask for their turn before they make a reply
@@ -293,8 +296,8 @@ class ServerProtocol {
   // on. Thread-safe, doesn't block.
   virtual bool CallerLeft(const ReplyTicket& /*ticket*/) const { return false; }
 
-  // What comes next belongs to a message of which a part was taken off the
-  // input before. As Cut, by the reader.
+  // Returns whether the next input belongs to a message of which a part was
+  // taken off the input before. As Cut, by the reader.
   virtual bool WithinMessage() const { return false; }
 
   // Bytes of it that were taken off the input by then, and are kept. By the
@@ -308,7 +311,7 @@ class ServerProtocol {
   virtual bool AnnounceEnd() { return false; }
 
   // Called in place of further Cuts: the connection closes behind the replies
-  // to what was cut, the last of which may say so. Doesn't block.
+  // to the requests that were cut, the last of which may say so. Doesn't block.
   virtual void EndInput() {}
 
   // The connection is closed: its streams end. Called once, by the reader, as
