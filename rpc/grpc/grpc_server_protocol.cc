@@ -388,7 +388,8 @@ void GrpcServerProtocol::OnHeaders(Http2Stream* stream, bool trailers,
   if (!trailers) Begin(static_cast<Stream*>(stream));
 }
 
-void GrpcServerProtocol::Begin(Stream* stream) {
+// The session calls back under lock_, by which the site's lock is meant, too.
+void GrpcServerProtocol::Begin(Stream* stream) FLARE_NO_THREAD_SAFETY_ANALYSIS {
   if (!stream->is_post || !stream->format) {
     if (site_.enabled()) return site_.Begin(stream);
     return Take(stream, Phase::kRefused);
@@ -448,7 +449,9 @@ void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
   request->body = std::move(body);
 }
 
-void GrpcServerProtocol::CompleteHttp(Stream* stream) {
+// Under lock_, as Begin().
+void GrpcServerProtocol::CompleteHttp(Stream* stream)
+    FLARE_NO_THREAD_SAFETY_ANALYSIS {
   if (!site_.Complete(stream, request_)) return;
   complete_ = stream->id();
   opens_stream_ = false;
@@ -488,7 +491,9 @@ CutResult GrpcServerProtocol::OpenStream(InboundRequest* request) {
   return CutResult::kMessage;
 }
 
-void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes) {
+// Under lock_, as Begin().
+void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes)
+    FLARE_NO_THREAD_SAFETY_ANALYSIS {
   auto* const stream = static_cast<Stream*>(base);
   if (stream->phase == Phase::kUnary) {
     SetKept(stream, stream->kept + bytes.size());

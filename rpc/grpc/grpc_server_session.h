@@ -154,7 +154,7 @@ class GrpcServerSession {
   bool FlushLocked();
   // The same for a reply: at once, if it is the only one. Counts what waits of
   // it for the peer's windows.
-  bool FlushReply(std::int32_t id);
+  bool FlushReply(std::int32_t id) FLARE_REQUIRES(lock_);
   // Tells the writer of a stream's reply, if one waits, to ask again. [GS6]
   static void Wake(Stream* stream);
 
