@@ -134,11 +134,11 @@ class AccessRules::Parser {
     if (!json_.Take('{')) return json_.Fail("expects {\"rules\": [...]}");
     bool found = false;
     while (!json_.Take('}')) {
-      const std::size_t at = Here();
+      const std::size_t at = json_.NextPosition();
       std::string_view key;
       if (!json_.ReadKey(&key)) return false;
-      if (key != "rules") return FailAt(at, Unknown(key, "rules"));
-      if (std::exchange(found, true)) return FailAt(at, "rules: twice");
+      if (key != "rules") return json_.FailAtUnknown(at, key, "rules");
+      if (std::exchange(found, true)) return json_.FailAt(at, "rules: twice");
       if (!ReadRules(rules) || !json_.PassComma('}')) return false;
     }
     return found || json_.Fail("there is no \"rules\"");
@@ -155,38 +155,40 @@ class AccessRules::Parser {
   }
 
   bool ReadRule(Rule* rule) {
-    const std::size_t begin = Here();
+    const std::size_t begin = json_.NextPosition();
     if (!json_.Take('{')) {
       return json_.Fail("expects a rule: {\"who\": ..., \"method\": ...}");
     }
     bool has_allow = false;
     while (!json_.Take('}')) {
-      const std::size_t at = Here();
+      const std::size_t at = json_.NextPosition();
       std::string_view name;
       if (!json_.ReadKey(&name)) return false;
       const std::string key(name);
       bool read = false;
       if (key == "who") {
-        if (!rule->who.empty()) return FailAt(at, "who: twice");
+        if (!rule->who.empty()) return json_.FailAt(at, "who: twice");
         read = ReadTexts(key, [&](std::string_view text, std::string* why) {
           return AddWho(text, rule, why);
         });
       } else if (key == "method") {
-        if (!rule->methods.empty()) return FailAt(at, "method: twice");
+        if (!rule->methods.empty()) return json_.FailAt(at, "method: twice");
         read = ReadTexts(key, [&](std::string_view text, std::string* why) {
           return AddMethod(text, rule, why);
         });
       } else if (key == "allow") {
-        if (std::exchange(has_allow, true)) return FailAt(at, "allow: twice");
+        if (std::exchange(has_allow, true))
+          return json_.FailAt(at, "allow: twice");
         read = ReadAllow(&rule->allow);
       } else {
-        return FailAt(at, Unknown(key, "who, method, allow"));
+        return json_.FailAtUnknown(at, key, "who, method, allow");
       }
       if (!read || !json_.PassComma('}')) return false;
     }
-    if (rule->who.empty()) return FailAt(begin, "the rule has no \"who\"");
+    if (rule->who.empty())
+      return json_.FailAt(begin, "the rule has no \"who\"");
     if (rule->methods.empty()) {
-      return FailAt(begin, "the rule has no \"method\"");
+      return json_.FailAt(begin, "the rule has no \"method\"");
     }
     return true;
   }
@@ -205,8 +207,9 @@ class AccessRules::Parser {
   template <class Add>
   bool ReadTexts(const std::string& key, const Add& add) {
     if (!json_.Take('[')) return ReadText(key, add);
-    const std::size_t begin = Here();
-    if (json_.Take(']')) return FailAt(begin, key + ": the list is empty");
+    const std::size_t begin = json_.NextPosition();
+    if (json_.Take(']'))
+      return json_.FailAt(begin, key + ": the list is empty");
     do {
       if (!ReadText(key, add) || !json_.PassComma(']')) return false;
     } while (!json_.Take(']'));
@@ -215,7 +218,7 @@ class AccessRules::Parser {
 
   template <class Add>
   bool ReadText(const std::string& key, const Add& add) {
-    const std::size_t at = Here();
+    const std::size_t at = json_.NextPosition();
     if (json_.Peek() != Kind::kString) {
       return json_.Fail(key + ": expects a text, or a list of texts");
     }
@@ -223,7 +226,8 @@ class AccessRules::Parser {
     if (!json_.ReadString(&text)) return false;
     std::string why;
     const std::string copy(text);
-    return add(copy, &why) || FailAt(at, key + ": \"" + copy + "\" " + why);
+    return add(copy, &why) ||
+           json_.FailAt(at, key + ": \"" + copy + "\" " + why);
   }
 
   static bool AddWho(std::string_view text, Rule* rule, std::string* why) {
@@ -310,19 +314,6 @@ class AccessRules::Parser {
     pattern->begin = text.substr(0, star);
     if (pattern->has_star) pattern->end = text.substr(star + 1);
     return true;
-  }
-
-  static std::string Unknown(std::string_view key, std::string_view known) {
-    return "unknown \"" + std::string(key) + "\"; known: " + std::string(known);
-  }
-
-  std::size_t Here() {
-    json_.Peek();
-    return json_.position();
-  }
-  bool FailAt(std::size_t at, std::string_view what) {
-    json_.GoTo(at);
-    return json_.Fail(what);
   }
 
   JsonScanner json_;

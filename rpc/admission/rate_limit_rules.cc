@@ -40,11 +40,11 @@ class RateLimitParser {
     if (!json_.Take('{')) return json_.Fail("expects {\"limits\": [...]}");
     bool found = false;
     while (!json_.Take('}')) {
-      const std::size_t at = Here();
+      const std::size_t at = json_.NextPosition();
       std::string_view key;
       if (!json_.ReadKey(&key)) return false;
-      if (key != "limits") return FailAt(at, Unknown(key, "limits"));
-      if (std::exchange(found, true)) return FailAt(at, "limits: twice");
+      if (key != "limits") return json_.FailAtUnknown(at, key, "limits");
+      if (std::exchange(found, true)) return json_.FailAt(at, "limits: twice");
       if (!ReadLimits(limits) || !json_.PassComma('}')) return false;
     }
     if (!found) return json_.Fail("there is no \"limits\"");
@@ -58,11 +58,11 @@ class RateLimitParser {
   bool ReadLimits(std::vector<RateLimit>* limits) {
     if (!json_.Take('[')) return json_.Fail("limits: expects a list");
     while (!json_.Take(']')) {
-      const std::size_t begin = Here();
+      const std::size_t begin = json_.NextPosition();
       RateLimit limit;
       if (!ReadLimit(&limit)) return false;
       if (std::string mistake = MistakeOf(limit); !mistake.empty()) {
-        return FailAt(begin, mistake);
+        return json_.FailAt(begin, mistake);
       }
       limits->push_back(std::move(limit));
       if (!json_.PassComma(']')) return false;
@@ -76,11 +76,11 @@ class RateLimitParser {
     }
     std::set<std::string> seen;
     while (!json_.Take('}')) {
-      const std::size_t at = Here();
+      const std::size_t at = json_.NextPosition();
       std::string_view name;
       if (!json_.ReadKey(&name)) return false;
       const std::string key(name);
-      if (!seen.insert(key).second) return FailAt(at, key + ": twice");
+      if (!seen.insert(key).second) return json_.FailAt(at, key + ": twice");
       if (!ReadValue(key, at, limit) || !json_.PassComma('}')) return false;
     }
     return true;
@@ -97,14 +97,14 @@ class RateLimitParser {
       double number = 0;
       if (!ReadNumber(key, &number)) return false;
       if (number != std::floor(number) || number < 0 || number > 1e9) {
-        return FailAt(at, "max_callers: expects 1 to 1000000");
+        return json_.FailAt(at, "max_callers: expects 1 to 1000000");
       }
       limit->max_callers = static_cast<std::size_t>(number);
       return true;
     }
-    return FailAt(at, Unknown(key,
-                              "name, method, per, rate, burst, only_count, "
-                              "max_callers"));
+    return json_.FailAtUnknown(at, key,
+                               "name, method, per, rate, burst, only_count, "
+                               "max_callers");
   }
 
   bool ReadText(const std::string& key, std::string* text) {
@@ -130,7 +130,7 @@ class RateLimitParser {
   }
 
   bool ReadPer(RateLimit* limit) {
-    const std::size_t at = Here();
+    const std::size_t at = json_.NextPosition();
     std::string text;
     if (!ReadText("per", &text)) return false;
     const std::pair<std::string_view, RateLimit::Per> known[] = {
@@ -144,9 +144,10 @@ class RateLimitParser {
       return true;
     }
     if (!text.starts_with(kMetadataPrefix)) {
-      return FailAt(at, "per: \"" + text +
-                            "\" is none of server, method, caller, address, "
-                            "metadata:NAME");
+      return json_.FailAt(at,
+                          "per: \"" + text +
+                              "\" is none of server, method, caller, address, "
+                              "metadata:NAME");
     }
     limit->per = RateLimit::Per::kMetadata;
     limit->metadata = text.substr(kMetadataPrefix.size());
@@ -154,7 +155,7 @@ class RateLimitParser {
   }
 
   bool ReadNumber(const std::string& key, double* number) {
-    const std::size_t at = Here();
+    const std::size_t at = json_.NextPosition();
     std::string_view text;
     if (json_.Peek() != Kind::kNumber) {
       return json_.Fail(key + ": expects a number");
@@ -163,7 +164,8 @@ class RateLimitParser {
     const auto result =
         std::from_chars(text.data(), text.data() + text.size(), *number);
     if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
-      return FailAt(at, key + ": " + std::string(text) + " isn't a number");
+      return json_.FailAt(at,
+                          key + ": " + std::string(text) + " isn't a number");
     }
     return true;
   }
@@ -176,19 +178,6 @@ class RateLimitParser {
     *value = kind == Kind::kTrue;
     json_.PassWord(kind);
     return true;
-  }
-
-  static std::string Unknown(std::string_view key, std::string_view known) {
-    return "unknown \"" + std::string(key) + "\"; known: " + std::string(known);
-  }
-
-  std::size_t Here() {
-    json_.Peek();
-    return json_.position();
-  }
-  bool FailAt(std::size_t at, std::string_view what) {
-    json_.GoTo(at);
-    return json_.Fail(what);
   }
 
   JsonScanner json_;

@@ -60,12 +60,29 @@ class JsonScanner {
   [[nodiscard]] bool PassComma(char closing);
 
   std::size_t position() const { return at_; }
+  // The position of the next token: white space before it is passed.
+  std::size_t NextPosition() {
+    Peek();
+    return at_;
+  }
   // Goes back to where it was.
   void GoTo(std::size_t position) { at_ = position; }
 
   // Returns false, and error() is `what` with the line and column; the first
   // time it counts.
   bool Fail(std::string_view what);
+  // The same, with the line and column of a former position.
+  bool FailAt(std::size_t position, std::string_view what) {
+    GoTo(position);
+    return Fail(what);
+  }
+  // The same for a member that an object of a configuration file can't have.
+  // `known`: the names of those that it can.
+  bool FailAtUnknown(std::size_t position, std::string_view name,
+                     std::string_view known) {
+    return FailAt(position, "unknown \"" + std::string(name) +
+                                "\"; known: " + std::string(known));
+  }
   const std::string& error() const { return error_; }
 
  private:
