@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "flare/fiber/event.h"
@@ -231,33 +232,19 @@ TEST_F(WebHttp2Test, AResetStopsTheStream) {
     while (writer.Write(MakeNumber(1, 10'000))) continue;
     ended.Set();
   };
-  for (const char* type :
-       {"application/grpc-web", "application/connect+proto"}) {
+  using Reset = std::pair<const char*, Http2Error>;
+  for (const auto& [type, error] :
+       {Reset("application/grpc-web", Http2Error::kCancel),
+        Reset("application/connect+proto", Http2Error::kCancel),
+        Reset("application/grpc-web", Http2Error::kNoError)}) {
     Http2ClientStream* const stream = Post("Count", type, Frame(0, ""));
     stream->takes = false;
     client_->Await([stream] { return !stream->data.empty(); });
-    client_->Reset(stream);
+    client_->Reset(stream, error);
     ended.Wait();
     ended.Reset();
     ExpectAnswers();
   }
-}
-
-// The code of the reset says that nothing is wrong.
-TEST_F(WebHttp2Test, AResetWithoutAnErrorStopsTheStream) {
-  fiber::Event ended;
-  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
-                          RpcServerController*) {
-    while (writer.Write(MakeNumber(1, 10'000))) continue;
-    ended.Set();
-  };
-  Http2ClientStream* const stream =
-      Post("Count", "application/grpc-web", Frame(0, ""));
-  stream->takes = false;
-  client_->Await([stream] { return !stream->data.empty(); });
-  client_->Reset(stream, Http2Error::kNoError);
-  ended.Wait();
-  ExpectAnswers();
 }
 
 TEST_F(WebHttp2Test, APageThatLeavesStopsItsStream) {
