@@ -22,6 +22,7 @@
 
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
+#include "example/rpc/tls_server_flags.h"
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/this_fiber.h"
@@ -124,8 +125,14 @@ int Entry(int argc, char** argv) {
       !IsWithin("long_req_us", FLAGS_long_req_us, kMaxDelayUs)) {
     return kBadFlags;
   }
+  auto tls = TlsFromServerFlags();
+  if (!tls) {
+    LOG(ERROR) << tls.error().message();
+    return kBadFlags;
+  }
   flare::Server::Options options;
   options.no_builtin_pages = true;  // Those paths are answered like others.
+  options.tls = *std::move(tls);
   flare::Server server(options);
   server.AddProtocol("http");
   AddHandlers(flare::MakeForeignBuffer(

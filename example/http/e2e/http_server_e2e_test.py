@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))  # Bazel runs it by a link.
 sys.path.append(os.path.join(HERE, "..", "..", "rpc", "e2e"))
 import harness  # noqa: E402
 
+MAKE_TEST_CA = os.path.join(harness.SOURCE_TREE, "tools", "make_test_ca")
 SERVER = "http/server"
 LISTENS = r"listens on 127\.0\.0\.1:(\d+)"
 
@@ -110,6 +111,24 @@ class Replies(HttpServerTest):
     self.assertEqual(read_reply(stream)[0], "HTTP/1.1 200 OK")
 
   @unittest.skipUnless(shutil.which("curl"), "curl isn't installed")
+  def test_tls(self):
+    subprocess.run([MAKE_TEST_CA, self.folder, "ca", "server"], check=True,
+                   capture_output=True)
+    server = self.serve("--body_size=70000",
+                        f"--tls_certificate={self.path('server.crt')}",
+                        f"--tls_key={self.path('server.key')}")
+    reply = subprocess.run(
+        ["curl", "-sS", "--cacert", self.path("ca.crt"),
+         f"https://127.0.0.1:{server.port}/"], check=True, capture_output=True)
+    self.assertEqual(len(reply.stdout), 70000)
+    self.assertEqual(self.total(server), 1)
+
+  def test_a_certificate_without_its_key(self):
+    status, log = self.run_to_end(SERVER, "--port=0", "--tls_certificate=a.crt")
+    self.assertEqual(status, 2)
+    self.assertIn("--tls_certificate and --tls_key must name as many files",
+                  log)
+
   def test_curl(self):
     server = self.serve("--body_size=1000")
     done = subprocess.run(
