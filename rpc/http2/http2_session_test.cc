@@ -69,7 +69,7 @@ struct TestHandler final : Http2Handler {
   std::string goaway_text;
 };
 
-class Http2SessionTest : public testing::Test {
+class Http2SessionTest : public ::testing::Test {
  protected:
   // What both have to say goes over, until neither says anything.
   void Exchange() {
