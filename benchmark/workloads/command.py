@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 
-from . import (brpc, echo, machine, peers, plots, processes, proxy, report,
-               runner, servers, summary, trpc, web)
+from . import (brpc, echo, grpc, machine, peers, plots, processes, proxy,
+               report, runner, servers, summary, trpc, web)
 from .model import Scale
 from .store import Store
 
 WORKLOADS = {workload.name: workload
-             for family in (echo, trpc, web, brpc, proxy)
+             for family in (echo, trpc, web, brpc, proxy, grpc)
              for workload in family.ALL}
 OUTPUT = os.path.join(machine.TOP, 'docs', 'tables')
 CACHE = os.path.expanduser('~/.cache/flare_tables')
@@ -194,10 +194,16 @@ def leave_out(plan, absent, running):
     """Remembers what the workload lacks because peers aren't installed."""
     wanted = {}
     for row in plan.workload.rows(running.scale):
-        if row.system in absent:
+        if needed_peer(row) in absent:
             wanted[row.system] = row
-    for peer, row in wanted.items():
-        running.left_out.append((plan.workload.name, row, absent[peer]))
+    for row in wanted.values():
+        running.left_out.append((plan.workload.name, row,
+                                 absent[needed_peer(row)]))
+
+
+def needed_peer(row):
+    """The name of the peer without which it can't be measured, or ''."""
+    return row.peer or (row.system if row.system in servers.PEERS else '')
 
 
 def conditions(options, scale, commit):
@@ -223,10 +229,10 @@ def make_plans(options, scale, commit, present):
         store = Store(folder, name)
         if options.fresh or options.smoke:
             store.clear()
-        rows = [dataclasses.replace(row, version=versions.get(row.system, ''))
+        rows = [dataclasses.replace(row,
+                                    version=versions.get(needed_peer(row), ''))
                 for row in workload.rows(scale)
-                if row.system not in servers.PEERS
-                or row.system in present]
+                if needed_peer(row) in present | {''}]
         plans.append(runner.Plan(workload, rows, store))
     return plans
 
@@ -290,7 +296,7 @@ def conclude(plans, running, options):
         print('No plots: there is no matplotlib. `tools/peers matplotlib`, or '
               'the package python3-matplotlib, brings it.', file=sys.stderr)
     troubles = [entry for entry in running.failed + running.left_out
-                if entry[1].system not in servers.PEERS]
+                if not needed_peer(entry[1])]
     failures = failed_requests(plans, running.scale)
     entries = troubles + [entry for entry in running.failed
                           if entry not in troubles] + failures

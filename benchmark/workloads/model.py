@@ -91,7 +91,8 @@ class Row:
     given, runs once before the first repetition and gives a value (made of what
     JSON knows) that is handed to each `measure(bench, value)`: a search for the
     right load, say. `version`: of a peer, so that what was measured with
-    another one isn't taken for this one's.
+    another one isn't taken for this one's. `peer`: whose programs the row
+    needs though its system isn't called so.
     """
     system: str
     threads: typing.Optional[int]
@@ -99,6 +100,7 @@ class Row:
     measure: typing.Callable
     prepare: typing.Optional[typing.Callable] = None
     version: str = ''
+    peer: str = ''
 
     @property
     def key(self):

@@ -182,4 +182,5 @@ NOTES = {
         'sofa-pbrpc\'s calls badly.'),
     'proxy-bolt': (_PROXY_MACHINE + '.',),
     'proxy-http': (_PROXY_MACHINE + '; loaded by ab.',),
+    'grpc-echo': ('nothing of this kind.',),
 }

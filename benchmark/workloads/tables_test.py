@@ -286,7 +286,7 @@ class Commands(unittest.TestCase):
     def test_list(self):
         status, said = self.run_main('--list')
         self.assertEqual(status, 0)
-        self.assertEqual(len(said.split()), 17)
+        self.assertEqual(len(said.split()), 18)
         self.assertIn('brpc-many-clients\n', said)
 
     def test_wrong_arguments(self):
@@ -323,6 +323,12 @@ class Commands(unittest.TestCase):
                 systems = {one.system for one in command.WORKLOADS[name].rows(
                     scale)}
                 self.assertEqual(systems & {'gdt-tp'}, expected, name)
+
+    def test_rows_that_need_a_peer_are_left_out_without_it(self):
+        options = command.parse(['grpc-echo', '--peers=none'])
+        plan, = command.make_plans(options, command.scale_of(options), 'x',
+                                   set())
+        self.assertEqual({row.system for row in plan.rows}, {'flare'})
 
     def test_what_another_peer_gave_is_not_this_ones(self):
         folder = os.path.join(self.folder, 'nginx')
