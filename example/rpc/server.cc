@@ -28,6 +28,7 @@
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/metrics.h"
 #include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/services/etcd_registration.h"
 #include "flare/rpc/services/health.h"
 #include "flare/rpc/services/reflection.h"
 #include "flare/rpc/socket_activation.h"
@@ -43,6 +44,14 @@ DEFINE_string(socket_name, "",
               "Of the sockets that a service manager gives to this process "
               "(LISTEN_FDS), those of this name; empty: all. They go before "
               "--ip and --port (docs/hand_over.md).");
+DEFINE_string(register, "",
+              "Where in etcd clients look for this server, as in "
+              "etcd://10.0.0.1:2379/services/echo/ (docs/discovery.md). Empty: "
+              "nowhere.");
+DEFINE_string(register_as, "",
+              "What is registered there: the address by which clients know "
+              "this server, as in 10.0.0.5:5567;weight=3. Empty: the one that "
+              "it listens on.");
 DEFINE_int32(fail_with, 0,
              "If not 0, every call fails with this code. Codes up to 1000 "
              "belong to the framework.");
@@ -211,7 +220,22 @@ int Entry(int argc, char** argv) {
     LOG(ERROR) << listens.message();
     return 1;
   }
-  return ServeUntilQuitSignal(&server, requests, std::move(hand_over));
+  std::shared_ptr<flare::EtcdRegistration> registration;
+  if (!FLAGS_register.empty()) {
+    auto made = flare::EtcdRegistration::Create(FLAGS_register);
+    if (!made) {
+      LOG(ERROR) << "Bad --register: " << made.error().message();
+      return kBadFlags;
+    }
+    registration = *std::move(made);
+    server.AddListener(registration);  // Stop() takes the server out of etcd.
+  }
+  return ServeUntilQuitSignal(&server, requests, std::move(hand_over), [&] {
+    if (registration == nullptr) return flare::Status();
+    return registration->Start(FLAGS_register_as.empty()
+                                   ? server.endpoint().ToString()
+                                   : FLAGS_register_as);
+  });
 }
 
 }  // namespace

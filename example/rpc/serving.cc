@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -43,7 +44,8 @@ flare::Status DoWork(const Work& work) {
 }
 
 int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter,
-                         std::unique_ptr<flare::HandOver> hand_over) {
+                         std::unique_ptr<flare::HandOver> hand_over,
+                         const std::function<flare::Status()>& on_serving) {
   // From here on a signal ends this in good order, however early it comes.
   (void)flare::CheckForQuitSignal();
   if (!server->Start()) return 1;
@@ -52,6 +54,12 @@ int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter,
         hand_over->Ready([] { ::kill(::getpid(), SIGTERM); });
     if (!ready.ok()) {
       LOG(ERROR) << ready.message();
+      return 1;
+    }
+  }
+  if (on_serving) {
+    if (const flare::Status done = on_serving(); !done.ok()) {
+      LOG(ERROR) << done.message();
       return 1;
     }
   }

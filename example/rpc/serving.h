@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -70,9 +71,12 @@ flare::Status WorkOn(const Request& request, const WorkSource& usual) {
 // logging "Processed N request(s) in 1 second." each second; then stops the
 // server gracefully and logs the total. Returns the program's exit status: 1
 // if the server could not be started (it has logged why). With `hand_over`, on
-// which the server listens, a successor may take over meanwhile.
-int ServeUntilQuitSignal(flare::Server* server, const RequestCounter& counter,
-                         std::unique_ptr<flare::HandOver> hand_over = nullptr);
+// which the server listens, a successor may take over meanwhile. `on_serving`
+// is called when the server takes calls; if it fails the status is 1, too.
+int ServeUntilQuitSignal(
+    flare::Server* server, const RequestCounter& counter,
+    std::unique_ptr<flare::HandOver> hand_over = nullptr,
+    const std::function<flare::Status()>& on_serving = nullptr);
 
 }  // namespace example
 

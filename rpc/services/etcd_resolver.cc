@@ -3,36 +3,43 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/base/string.h"
-#include "flare/fiber/execution_context.h"
+#include "flare/rpc/client/client_side.h"
 #include "flare/rpc/name_resolver.h"
 #include "flare/rpc/naming/list_resolution.h"
 #include "flare/rpc/naming/refresh_gate.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/services/etcd_place.h"
+#include "flare/rpc/stream_reader.h"
+#include "flare/rpc/stream_writer.h"
 #include "glog/logging.h"
 #include "rpc/services/etcd.flare.pb.h"
 
 namespace flare {
 namespace {
 
-using etcdserverpb::RangeRequest;
-using etcdserverpb::RangeResponse;
-using rpc::ListEntries;
-
 constexpr std::int64_t kMaxServers = 4096;
-constexpr std::int64_t kAskEveryNs = kNsPerSecond;
-constexpr auto kTimeout = std::chrono::seconds(1);
+constexpr std::int64_t kMaxPauseNs = 3 * kNsPerSecond;
+// A watch that is told nothing is begun again after so long, which shows
+// whether etcd is there.
+constexpr std::int64_t kWatchForNs = 5 * kNsPerSecond;
+constexpr std::int64_t kShortestWatchNs = kNsPerSecond / 10;
 
 // The first key behind those that begin with `prefix`, which isn't empty.
 std::string EndOf(std::string prefix) {
@@ -42,101 +49,200 @@ std::string EndOf(std::string prefix) {
   return prefix;
 }
 
-flare::Status Invalid(std::string text) {
-  return flare::Status(rpc::STATUS_INVALID_CHANNEL, std::move(text));
+// Returns nothing if the look-up is to be given up.
+using LookUp =
+    std::optional<rpc::LookupResult> (*)(const std::string& host_and_port);
+
+std::optional<rpc::LookupResult> LookUpHere(const std::string& name) {
+  return rpc::LookUpHost(name);
 }
 
-class EtcdResolution final : public rpc::ListResolution {
+std::optional<rpc::LookupResult> LookUpAside(const std::string& name) {
+  return rpc::RefreshGate::Instance()->Ask(
+      [name] { return rpc::LookUpHost(name); });
+}
+
+// The servers below a prefix. A refresh reads the list and then watches it, as
+// long as etcd answers and nobody calls Stop(). If that fails the next refresh
+// begins after a pause, by the next call.
+class EtcdServers final : public rpc::ListResolution {
  public:
   // Asks nothing yet; look at status().
-  EtcdResolution(const std::string& hosts, std::string prefix)
-      : ListResolution({}, {}), prefix_(std::move(prefix)) {
-    request_.set_key(prefix_);
-    request_.set_range_end(EndOf(prefix_));
-    request_.set_limit(kMaxServers);
-    channel_.Open("grpc://" + hosts);
+  explicit EtcdServers(const EtcdPlace& place)
+      : ListResolution({}, {}),
+        prefix_(place.prefix),
+        end_(EndOf(place.prefix)) {
+    RpcChannel::Options options;
+    // A call that occasions a refresh may have a deadline, which isn't etcd's.
+    options.inherits_context = false;
+    channel_.Open("grpc://" + place.members, options);
   }
 
   bool IsStatic() const override { return false; }
   const flare::Status& status() const { return channel_.status(); }
 
-  void AskFirst() {
-    names_due_ns_ = NowNs() + IntervalNs();
-    Ask([](const std::string& name) {
-      return std::optional<rpc::LookupResult>(rpc::LookUpHost(name));
-    });
-  }
+  // Before any refresh.
+  void AskFirst() { RefreshAfter(List(LookUpHere) ? 0 : pauses_.NextNs()); }
+
+  // Nobody needs the servers any more. Any thread; doesn't block.
+  void Stop() { stop_.request_stop(); }
 
  private:
+  enum class Watched {
+    kNothing,  // For a while.
+    kGap,      // The list must be read again.
+    kFailed,
+  };
+
   void Refresh() override {
-    Ask([](const std::string& name) {
-      return rpc::RefreshGate::Instance()->Ask(
-          [name] { return rpc::LookUpHost(name); });
-    });
-    if (NowNs() < names_due_ns_) return;
-    names_due_ns_ = NowNs() + IntervalNs();
-    static_cast<void>(RefreshNames());
+    RefreshAfter(std::numeric_limits<std::int64_t>::max());
+    while (!stop_.stop_requested()) {
+      if (!listed_ && !List(LookUpAside)) break;
+      const Watched watched = Watch();
+      listed_ = watched == Watched::kNothing;
+      if (watched == Watched::kFailed) break;
+      if (NowNs() < names_due_ns_) continue;
+      names_due_ns_ = NowNs() + IntervalNs();
+      if (!RefreshNames()) break;
+    }
+    RefreshAfter(pauses_.NextNs());
   }
 
-  // `look_up` returns nothing if it is to be given up, and then so does this.
-  template <class F>
-  void Ask(const F& look_up) {
-    RefreshAfter(std::min(kAskEveryNs, IntervalNs()));
+  // Reads the whole list. False: etcd doesn't tell.
+  bool List(LookUp look_up) {
+    etcdserverpb::RangeRequest request;
+    request.set_key(prefix_);
+    request.set_range_end(end_);
+    request.set_limit(kMaxServers);
     RpcClientController controller;
-    controller.SetTimeout(kTimeout);
-    std::optional<Expected<RangeResponse, flare::Status>> reply;
-    // A call that occasions this may have a deadline, which isn't etcd's.
-    fiber::ExecutionContext::Create()->Execute(
-        [&] { reply.emplace(stub_.Range(request_, &controller)); });
-    if (!*reply) {
-      return SetState(Invalid("etcd can't be asked for \"" + prefix_ +
-                              "\": " + reply->error().ToString()));
+    controller.SetTimeout(kEtcdTimeout);
+    const auto reply =
+        etcdserverpb::KV_SyncStub(&channel_).Range(request, &controller);
+    if (!reply) {
+      Fail("etcd can't be asked for \"" + prefix_ +
+           "\": " + reply.error().ToString());
+      return false;
     }
-    const auto entries = Read(**reply, look_up);
-    if (!entries) return;
-    // As others do: servers that were known stay if none is found.
-    if (!entries->empty()) SetEntries(*entries);
-    SetState(mistake_);
+    values_.clear();
+    for (const auto& pair : reply->kvs()) values_[pair.key()] = pair.value();
+    count_ = reply->more() ? reply->count() : reply->kvs_size();
+    next_revision_ = reply->header().revision() + 1;
+    names_due_ns_ = NowNs() + IntervalNs();
+    listed_ = true;
+    UseValues(look_up);
+    return true;
+  }
+
+  // Follows changes from next_revision_ on.
+  Watched Watch() {
+    RpcClientController controller;
+    controller.SetTimeout(std::chrono::hours(24));
+    auto [reader, writer] =
+        etcdserverpb::Watch_SyncStub(&channel_).Watch_(&controller);
+    // At once, if it has been requested.
+    const std::stop_callback cancel(
+        stop_.get_token(), [&controller] { controller.StartCancel(); });
+    etcdserverpb::WatchRequest request;
+    auto* const create = request.mutable_create_request();
+    create->set_key(prefix_);
+    create->set_range_end(end_);
+    create->set_start_revision(next_revision_);
+    static_cast<void>(writer.Write(request));
+    reader.SetExpiration(kEtcdTimeout);
+    etcdserverpb::WatchResponse response;
+    bool answered = false;
+    while (reader.Read(&response)) {
+      answered = true;
+      pauses_.Reset();
+      if (response.compact_revision() != 0) return Watched::kGap;
+      if (response.canceled()) return FailWatch(response.cancel_reason());
+      // It may be of another history, or of a member that is behind the others.
+      if (response.header().revision() + 1 < next_revision_) {
+        return Watched::kGap;
+      }
+      if (response.events_size() != 0 && !Take(response)) return Watched::kGap;
+      reader.SetExpiration(std::chrono::nanoseconds(TermNs()));
+    }
+    if (reader.error() != StreamError::Timeout) {
+      return FailWatch(reader.status().ok() ? "the watch has ended"
+                                            : reader.status().ToString());
+    }
+    return answered ? Watched::kNothing : FailWatch("no answer in time");
+  }
+
+  // False: the list must be read again.
+  bool Take(const etcdserverpb::WatchResponse& response) {
+    if (count_ > kMaxServers) return false;  // Others may be among the first.
+    for (const auto& event : response.events()) {
+      if (event.type() == etcdserverpb::Event::DELETE) {
+        values_.erase(event.kv().key());
+      } else {
+        values_[event.kv().key()] = event.kv().value();
+      }
+      next_revision_ = std::max(next_revision_, event.kv().mod_revision() + 1);
+    }
+    count_ = static_cast<std::int64_t>(values_.size());
+    if (count_ > kMaxServers) return false;
+    UseValues(LookUpAside);
+    return true;
+  }
+
+  // How long a watch goes on without changes.
+  std::int64_t TermNs() const {
+    const bool literal =
+        std::all_of(entries().begin(), entries().end(),
+                    [](const rpc::ListEntry& e) { return e.literal; });
+    if (literal) return kWatchForNs;
+    return std::clamp(names_due_ns_ - NowNs(), kShortestWatchNs, kWatchForNs);
   }
 
   // A value that can't be read has no server, but doesn't take the others away.
-  template <class F>
-  std::optional<ListEntries> Read(const RangeResponse& reply,
-                                  const F& look_up) {
-    ListEntries read;
-    mistake_ = {};
-    if (reply.more()) {
-      mistake_ = Invalid("etcd has " + std::to_string(reply.count()) +
-                         " keys below \"" + prefix_ + "\"; the first " +
-                         std::to_string(kMaxServers) + " are used");
+  void UseValues(LookUp look_up) {
+    rpc::ListEntries read;
+    flare::Status mistake;
+    if (count_ > kMaxServers) {
+      mistake = EtcdError("etcd has " + std::to_string(count_) +
+                          " keys below \"" + prefix_ + "\"; the first " +
+                          std::to_string(kMaxServers) + " are used");
     }
-    for (const auto& pair : reply.kvs()) {
-      auto entry = rpc::ReadListEntry(Trim(pair.value()));
+    std::unordered_map<std::string_view, const rpc::ListEntry*> known;
+    for (const rpc::ListEntry& entry : entries()) known[entry.name] = &entry;
+    for (const auto& [key, value] : values_) {
+      auto entry = rpc::ReadListEntry(Trim(value));
       flare::Status state = entry ? flare::Status() : entry.error();
-      const auto old = entry ? std::find_if(entries().begin(), entries().end(),
-                                            [&](const rpc::ListEntry& e) {
-                                              return e.name == entry->name;
-                                            })
-                             : entries().end();
-      if (old != entries().end()) {
-        entry->endpoints = old->endpoints;
-        entry->unknown = old->unknown;
+      const auto old = entry ? known.find(entry->name) : known.end();
+      if (old != known.end()) {
+        entry->endpoints = old->second->endpoints;
+        entry->unknown = old->second->unknown;
       } else if (entry && !entry->literal) {
         auto found = look_up(entry->name);
-        if (!found) return std::nullopt;
+        if (!found) return;
         state = rpc::FillIn(*std::move(found), &*entry);
       }
       if (state.ok()) {
         read.push_back(*std::move(entry));
       } else {
-        mistake_ =
-            Invalid("etcd's key \"" + pair.key() + "\": " + state.message());
+        mistake = EtcdError("etcd's key \"" + key + "\": " + state.message());
       }
     }
-    if (read.empty() && mistake_.ok()) {
-      mistake_ = Invalid("etcd has no server below \"" + prefix_ + "\"");
+    if (read.empty() && mistake.ok()) {
+      mistake = EtcdError("etcd has no server below \"" + prefix_ + "\"");
     }
-    return read;
+    // As others do: servers that were known stay if none is found.
+    if (!read.empty()) SetEntries(std::move(read));
+    SetState(mistake);
+  }
+
+  Watched FailWatch(const std::string& why) {
+    Fail("etcd doesn't tell changes below \"" + prefix_ + "\": " + why);
+    return Watched::kFailed;
+  }
+
+  void Fail(std::string text) {
+    // Else it is our own doing.
+    if (!stop_.stop_requested() && rpc::IsClientSideOpen()) {
+      SetState(EtcdError(std::move(text)));
+    }
   }
 
   void SetState(const flare::Status& state) {
@@ -151,29 +257,43 @@ class EtcdResolution final : public rpc::ListResolution {
   }
 
   const std::string prefix_;
-  RangeRequest request_;
+  const std::string end_;
   RpcChannel channel_;
-  const etcdserverpb::KV_SyncStub stub_{&channel_};
+  std::stop_source stop_;
   // Of refreshes.
-  flare::Status mistake_;  // In the last reply.
-  flare::Status state_;    // Or why there was none.
+  bool listed_ = false;  // The values are those before next_revision_.
+  std::int64_t next_revision_ = 0;
+  std::map<std::string, std::string> values_;  // By key.
+  std::int64_t count_ = 0;                     // Keys that etcd has.
+  EtcdPauses pauses_{kMaxPauseNs};
+  flare::Status state_;
   std::int64_t names_due_ns_ = 0;
 };
 
+// Ends the watch with the channel.
+class EtcdResolution final : public rpc::NameResolution {
+ public:
+  explicit EtcdResolution(std::shared_ptr<EtcdServers> servers)
+      : servers_(std::move(servers)) {}
+  ~EtcdResolution() override { servers_->Stop(); }
+
+  std::uint64_t Version() override { return servers_->Version(); }
+  std::vector<rpc::Peer> Peers() override { return servers_->Peers(); }
+  flare::Status Failure() override { return servers_->Failure(); }
+
+ private:
+  const std::shared_ptr<EtcdServers> servers_;
+};
+
 rpc::Resolution ResolveEtcd(std::string_view address) {
-  const auto slash = address.find('/');
-  if (slash == 0 || slash == std::string_view::npos ||
-      slash + 1 == address.size()) {
-    return Invalid("\"" + std::string(address) +
-                   "\" isn't etcd's addresses and the beginning of keys, as in "
-                   "10.0.0.1:2379,10.0.0.2:2379/services/echo/");
-  }
-  auto resolution =
-      std::make_shared<EtcdResolution>(std::string(address.substr(0, slash)),
-                                       std::string(address.substr(slash)));
-  if (!resolution->status().ok()) return resolution->status();
-  resolution->AskFirst();
-  return std::shared_ptr<rpc::NameResolution>(std::move(resolution));
+  const auto place = ReadEtcdPlace(address);
+  if (!place) return place.error();
+  auto servers = std::make_shared<EtcdServers>(*place);
+  if (!servers->status().ok()) return servers->status();
+  servers->AskFirst();
+  std::shared_ptr<rpc::NameResolution> resolution =
+      std::make_shared<EtcdResolution>(std::move(servers));
+  return resolution;
 }
 
 }  // namespace

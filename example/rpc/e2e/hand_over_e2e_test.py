@@ -1,20 +1,24 @@
 #!/usr/bin/python3
-"""Servers that take over from one another with --hand_over."""
+"""Servers that take over from one another with --hand_over, and etcd's keys."""
 
+import base64
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import unittest
+import urllib.request
 
 import harness
 import wire
 
 NOBODY = 65534
+ETCD = "/usr/bin/etcd"
 
 
 class FreshCallers:
@@ -255,6 +259,84 @@ class Refusals(HandOver):
     server = self.start_next(harness.free_port())
     self.assertEqual(server.wait(), 1, server)
     self.assertRegex(server.log(), f"belongs to user {NOBODY}")
+
+
+class Etcd:
+  """A real etcd, and its keys through its JSON gateway."""
+
+  def __init__(self, test):
+    host = f"127.{random.randint(1, 250)}.{random.randint(0, 255)}.77"
+    self.address = f"{host}:2379"
+    peer = f"http://{host}:2380"
+    log = open(test.path("etcd.log"), "w")
+    test.addCleanup(log.close)
+    process = subprocess.Popen(
+        [ETCD, "--data-dir", test.path("etcd"),
+         "--listen-client-urls", f"http://{self.address}",
+         "--advertise-client-urls", f"http://{self.address}",
+         "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+         "--initial-cluster", f"default={peer}"],
+        stdout=log, stderr=log, preexec_fn=harness.die_with_parent,
+        env=dict(os.environ, ETCD_UNSUPPORTED_ARCH="arm64"))
+    test.addCleanup(process.wait)
+    test.addCleanup(process.kill)
+
+  def get(self, key):
+    """The pair with its value and its lease, or None."""
+    body = {"key": base64.b64encode(key.encode()).decode()}
+    try:
+      with urllib.request.urlopen(f"http://{self.address}/v3/kv/range",
+                                  json.dumps(body).encode(),
+                                  timeout=harness.PATIENCE_S) as reply:
+        pairs = json.load(reply).get("kvs")
+    except OSError:
+      return None
+    if not pairs:
+      return None
+    pairs[0]["value"] = base64.b64decode(pairs[0]["value"]).decode()
+    return pairs[0]
+
+
+@unittest.skipUnless(os.path.exists(ETCD), f"there is no {ETCD} (etcd-server)")
+class Registration(HandOver):
+
+  def test_key_lives_as_long_as_the_service(self):
+    etcd = Etcd(self)
+    where = f"--register=etcd://{etcd.address}/echo/"
+    first = self.start_first(where)
+    key = f"/echo/127.0.0.1:{first.port}"
+    harness.wait_until(lambda: etcd.get(key), key)
+    lease = etcd.get(key)["lease"]
+    self.assertEqual(etcd.get(key)["value"], f"127.0.0.1:{first.port}")
+
+    successor = self.start_next(first.port, where)
+    self.assertEqual(first.wait(), 0, first)
+    # The first server didn't take the key of the next one along.
+    harness.wait_until(lambda: (etcd.get(key) or {}).get("lease", lease) !=
+                       lease, "the successor's key")
+    self.assertEqual(successor.stop(), 0, successor)
+    self.assertIsNone(etcd.get(key))
+    successor.wait_for("isn't registered in etcd any more")
+
+  def test_address_and_weight(self):
+    etcd = Etcd(self)
+    server = self.start_server(
+        "--ip=0.0.0.0", f"--register=etcd://{etcd.address}/echo/",
+        "--register_as=127.0.0.1:5567;weight=3")
+    harness.wait_until(lambda: etcd.get("/echo/127.0.0.1:5567"), "the key")
+    self.assertEqual(etcd.get("/echo/127.0.0.1:5567")["value"],
+                     "127.0.0.1:5567;weight=3")
+    self.assertEqual(server.stop(), 0, server)
+
+  def test_wrong_flags(self):
+    server = self.start("server", "--logtostderr", "--port=0",
+                        "--register=127.0.0.1:2379")
+    self.assertEqual(server.wait(), 2, server)
+    self.assertRegex(server.log(), "Bad --register: .*etcd://")
+    server = self.start("server", "--logtostderr", "--port=0", "--ip=0.0.0.0",
+                        "--register=etcd://127.0.0.1:1/echo/")
+    self.assertEqual(server.wait(), 1, server)
+    self.assertRegex(server.log(), "no address that clients can connect to")
 
 
 class Activation(harness.TestCase):
