@@ -51,8 +51,10 @@ class HttpBodyWriter {
   // connection, and while much output waits for the peer (over HTTP/2 64 KiB of
   // this reply, too). Fails, with STATUS_IO_ERROR, if the connection is closed:
   // by the peer, because it takes nothing, or because the server has stopped;
-  // the handler should return. So it does for replies without a body (to HEAD,
-  // and with some statuses) when their head was sent. By one thread at a time.
+  // with STATUS_TIMEOUT if over HTTP/2 the client took nothing of this reply
+  // for Server::Options::output_timeout. The handler should return then. So it
+  // does for replies without a body (to HEAD, and with some statuses) when
+  // their head was sent. By one thread at a time.
   virtual Status Write(Buffer piece) = 0;
 
   // For a body that can't be completed: over HTTP/2 resets the stream. Over

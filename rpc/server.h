@@ -94,7 +94,7 @@ class Server {
     // Replies that a peer doesn't take, in bytes. With more than half of that
     // waiting nothing is read from its connection, and calls that run on fibers
     // wait before they answer, or before their requests are decompressed; if
-    // the peer takes nothing for ten seconds meanwhile, the connection is
+    // the peer takes nothing for `output_timeout` meanwhile, the connection is
     // closed. Plain threads don't wait: with replies from them it can be more.
     std::size_t max_output_per_connection =
         rpc::ServerDefaultsFromFlags().max_output_per_connection;
@@ -164,6 +164,11 @@ class Server {
     // 0: never.
     std::chrono::nanoseconds message_timeout =
         rpc::ServerDefaultsFromFlags().message_timeout;
+    // A peer that takes no replies for so long (a millisecond to a day), while
+    // a call waits for room to answer, is taken for gone: its connection is
+    // cut. Over HTTP/2 an HTTP handler that writes pieces of its reply waits
+    // for the stream's window, too; then only the stream is reset.
+    std::chrono::nanoseconds output_timeout = std::chrono::seconds(10);
     // How long after Stop() calls may begin, running ones go on, and replies be
     // sent. Where calls hold all workers for longer, connections have another
     // second (no more than this) for replies and refusals.

@@ -231,6 +231,7 @@ void Http2Site::AbortHttp(const HttpTicket& ticket) {
   ScopedLock guard(session_->lock_);
   GrpcServerStream* const stream = Find(ticket);
   if (stream == nullptr) return;
+  GrpcServerSession::Wake(stream);
   session_->session_->SendReset(stream, Http2Error::kInternalError);
   session_->FlushReply(StreamIdOf(ticket));
 }

@@ -18,6 +18,13 @@ flare::Status Closed() {
   return flare::Status(STATUS_IO_ERROR, "the connection is closed");
 }
 
+flare::Status Stalled() {
+  return flare::Status(STATUS_TIMEOUT,
+                       "the client takes nothing of this reply "
+                       "(Server::Options::output_timeout): its stream was "
+                       "reset");
+}
+
 // For what is counted.
 int RpcStatusOfReply(HttpStatus status) {
   switch (status) {
@@ -114,11 +121,17 @@ flare::Status HttpOwnRequest::Write(Buffer piece) {
     return flare::Status(STATUS_IO_ERROR, "this reply has no body");
   }
   host_->WaitForRoom();
-  if (sender_->replies_share() &&
-      host_->WaitForTurn([this](ReplyTurnWaiter* waiter) {
-        return sender_->AskForRoom(*pieces_, waiter);
-      }) != ReplyTurn::kNow) {
-    return Closed();
+  bool stalled = false;
+  if (sender_->replies_share() && host_->WaitForTurnOr(
+                                      [this](ReplyTurnWaiter* waiter) {
+                                        return sender_->AskForRoom(*pieces_,
+                                                                   waiter);
+                                      },
+                                      [this, &stalled] {
+                                        stalled = true;
+                                        sender_->AbortHttp(*pieces_);
+                                      }) != ReplyTurn::kNow) {
+    return stalled ? Stalled() : Closed();
   }
   return sender_->WriteHttpPiece(*pieces_, std::move(piece)) ? flare::Status()
                                                              : Closed();

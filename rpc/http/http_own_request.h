@@ -44,7 +44,7 @@ class HttpReplySender {
   // Whether replies share the connection, each with a window of its own. Then
   // each piece has to wait until AskForRoom() doesn't say kLater (kNever: the
   // reply can't be sent any more), and AbortHttp() gives a reply up without the
-  // connection.
+  // connection, and tells the one that waits for room.
   virtual bool replies_share() const { return false; }
   virtual ReplyTurn AskForRoom(const HttpTicket& /*ticket*/,
                                ReplyTurnWaiter* /*waiter*/) {

@@ -47,6 +47,12 @@ class RecordingHost final : public OwnRequestHost {
     testing::CountingWaiter waiter;
     return ask(&waiter);
   }
+  ReplyTurn WaitForTurnOr(const Function<ReplyTurn(ReplyTurnWaiter*)>& ask,
+                          const Function<void()>&) override {
+    asked.emplace_back("turn or give up");
+    testing::CountingWaiter waiter;
+    return ask(&waiter);
+  }
   void WaitForRoom() override { asked.emplace_back("room"); }
   void LeaveLimits() override { asked.emplace_back("leave"); }
   void ResetOnClose() override { asked.emplace_back("reset"); }

@@ -763,6 +763,19 @@ class ServerCall::OwnHost final : public OwnRequestHost {
       event.Wait();
     }
   }
+  ReplyTurn WaitForTurnOr(const Function<ReplyTurn(ReplyTurnWaiter*)>& ask,
+                          const Function<void()>& give_up) override {
+    for (;;) {
+      connection()->WaitForRoom();
+      ReplyTurnEvent event;
+      const ReplyTurn turn = ask(&event);
+      if (turn != ReplyTurn::kLater) return turn;
+      if (event.WaitFor(connection()->output_timeout())) continue;
+      give_up();
+      event.Wait();
+      return ReplyTurn::kNever;
+    }
+  }
   void WaitForRoom() override { connection()->WaitForRoom(); }
   void LeaveLimits() override {
     call_->LeaveLimits(fiber::GetCurrentWorkerIndex());

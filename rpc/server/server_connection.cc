@@ -57,10 +57,6 @@ constexpr std::uint64_t kWork = kCalls | kStreams;
 // pile up before the limits are looked at.
 constexpr std::size_t kBatch = 64;
 
-// The connection of a peer which for so long takes nothing, while there is no
-// room for more (Options::max_output_per_connection), is closed.
-constexpr std::int64_t kMaxWriteDelayNs = 10'000'000'000;
-
 // Whenever this many more bytes of a message have come, its time begins anew,
 // so that large ones may come on slow lines.
 constexpr std::size_t kProgress = 64 << 10;
@@ -550,11 +546,12 @@ bool ServerConnection::WaitForRoom() {
   stream_->PeerTakesOutput(0);  // The look that later ones are compared with.
   // Many calls may wait and be woken together: each looks again.
   while (!stream_->HasOutputRoom()) {
-    switch (stream_->WaitWritable(NowNs() + kMaxWriteDelayNs)) {
+    switch (stream_->WaitWritable(NowNs() + ToNs(output_timeout()))) {
       case io::RoomResult::kRoom:
         break;
       case io::RoomResult::kTimedOut:
-        if (stream_->PeerTakesOutput(kMaxWriteDelayNs)) break;  // If slowly.
+        if (stream_->PeerTakesOutput(ToNs(output_timeout())))
+          break;  // If slowly.
         stream_->Reset(
             flare::Status::Lenient(ETIMEDOUT, "the peer takes no replies"));
         return false;

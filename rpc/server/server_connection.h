@@ -6,8 +6,10 @@
 #ifndef FLARE_RPC_SERVER_SERVER_CONNECTION_H_
 #define FLARE_RPC_SERVER_SERVER_CONNECTION_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -66,6 +68,12 @@ class ServerConnection final : public io::StreamHandler,
   // until there is less. A peer that takes none for long is given up: the
   // connection is closed. False: it is.
   bool WaitForRoom();
+  // For how long that may be.
+  std::chrono::nanoseconds output_timeout() const {
+    return std::clamp<std::chrono::nanoseconds>(
+        state_->options().output_timeout, std::chrono::milliseconds(1),
+        std::chrono::hours(24));
+  }
 
   // Not much output waits for the peer to take it: another call may begin.
   bool HasOutputRoom() const { return stream_->HasOutputRoom(); }

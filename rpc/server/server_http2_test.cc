@@ -1,6 +1,7 @@
 // Plain HTTP over HTTP/2: handlers and calls of HTTP, beside gRPC.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -9,9 +10,11 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/status.h"
 #include "flare/fiber/event.h"
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/rpc_status.h"
 #include "flare/rpc/testing/http2_client.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gmock/gmock.h"
@@ -253,6 +256,28 @@ TEST_F(ServerHttp2Test, AReplyThatIsGivenUpResetsItsStream) {
   Http2ClientStream* const stream = client.Ask("GET", "/pieces");
   client.AwaitEnd(stream);
   EXPECT_FALSE(stream->ended);
+  EXPECT_EQ(stream->error, Http2Error::kInternalError);
+  ExpectAnswers(&client);
+}
+
+TEST_F(ServerHttp2Test, AWindowThatNeverOpensEndsTheWriter) {
+  server_options().output_timeout = std::chrono::milliseconds(50);
+  flare::Status last;
+  fiber::Event failed;
+  Start([&](HttpBodyWriter* body) {
+    while (last.ok()) {
+      last = body->Write(CreateBufferSlow(std::string(kPiece, 'x')));
+    }
+    failed.Set();
+  });
+  Http2Client client(endpoint());
+  Http2ClientStream* const stream = client.Ask("GET", "/pieces");
+  stream->takes = false;
+  client.Await([stream] { return stream->closed; });
+  failed.Wait();
+  EXPECT_EQ(last.code(), STATUS_TIMEOUT);
+  EXPECT_THAT(last.message(), HasSubstr("takes nothing"));
+  EXPECT_EQ(stream->data.size(), Http2Client::kWindow);
   EXPECT_EQ(stream->error, Http2Error::kInternalError);
   ExpectAnswers(&client);
 }
