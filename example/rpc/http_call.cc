@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -11,7 +12,9 @@
 #include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
 #include "flare/io/resolver.h"
+#include "flare/io/tls_context.h"
 #include "flare/rpc/http/http_text.h"
+#include "flare/rpc/tls_names.h"
 
 namespace example {
 namespace {
@@ -46,6 +49,8 @@ class RequestTemplate {
 
 struct HttpServer {
   flare::Endpoint endpoint;
+  std::string host;                                  // And its port.
+  std::shared_ptr<flare::io::TlsClientContext> tls;  // Null: without.
   RequestTemplate ordinary;
   RequestTemplate tail;
 };
@@ -107,7 +112,11 @@ class HttpCall final : public Call, private HttpConnection::Waiter {
       if (connection_->Send(request_, deadline)) return;
       connection_->Release();
     }
-    connection_ = new HttpConnection(server_.endpoint, group_, this);
+    connection_ = new HttpConnection(
+        server_.endpoint, group_, this,
+        server_.tls == nullptr
+            ? nullptr
+            : server_.tls->NewTransport(server_.host, server_.host));
     // A new one can't be closed.
     static_cast<void>(connection_->Send(request_, deadline));
   }
@@ -143,6 +152,13 @@ class HttpTarget final : public Target {
   const HttpServer server_;
 };
 
+std::string_view WithoutTls(std::string_view server_addr) {
+  if (server_addr.starts_with(flare::rpc::kTlsPrefix)) {
+    server_addr.remove_prefix(flare::rpc::kTlsPrefix.size());
+  }
+  return server_addr;
+}
+
 // Else its bytes would be no request, or another one.
 bool IsRequestTarget(std::string_view path) {
   return std::all_of(path.begin(), path.end(),
@@ -152,6 +168,7 @@ bool IsRequestTarget(std::string_view path) {
 }  // namespace
 
 bool IsPlainHttp(std::string_view server_addr) {
+  server_addr = WithoutTls(server_addr);
   return server_addr.starts_with(kScheme) &&
          server_addr.find('/', kScheme.size()) != server_addr.npos;
 }
@@ -173,7 +190,8 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
                                      ") goes to one server: --override_nslb "
                                      "has nothing to choose from");
   }
-  const std::string rest = options.server_addr.substr(kScheme.size());
+  const std::string rest(
+      WithoutTls(options.server_addr).substr(kScheme.size()));
   const std::string host = rest.substr(0, rest.find('/'));
   const std::string path = rest.substr(host.size());
   if (host == "unix:") {
@@ -190,8 +208,21 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
   }
   const auto endpoints = flare::io::Resolve(host);
   if (!endpoints) return endpoints.error();
+  std::shared_ptr<flare::io::TlsClientContext> tls;
+  if (options.tls) {
+    auto made = flare::io::TlsClientContext::Get(
+        *options.tls, flare::rpc::AlpnNameOf("http"));
+    if (!made) return made.error();
+    tls = *std::move(made);
+    if (tls->NewTransport(host, host) == nullptr) {
+      return flare::Status(EINVAL, "no certificate can be for the host of " +
+                                       options.server_addr +
+                                       "; --tls_server_name may name another");
+    }
+  }
   return std::unique_ptr<Target>(std::make_unique<HttpTarget>(
-      options, HttpServer{endpoints->front(), RequestTemplate(host, path),
+      options, HttpServer{endpoints->front(), host, std::move(tls),
+                          RequestTemplate(host, path),
                           RequestTemplate(host, options.tail_path)}));
 }
 

@@ -10,7 +10,8 @@
 
 namespace example {
 
-// "http://host:port/path". Without a path it's a call over the RPC stack.
+// "http://host:port/path", or "tls+http://...". Without a path it's a call over
+// the RPC stack.
 bool IsPlainHttp(std::string_view server_addr);
 
 // As OpenTarget(), if IsPlainHttp(options.server_addr). A call's status is 0

@@ -39,6 +39,8 @@ TEST(IsPlainHttp, IfThereIsAPath) {
   EXPECT_TRUE(IsPlainHttp("http://h:1/path?query"));
   EXPECT_FALSE(IsPlainHttp("http://h:1"));
   EXPECT_FALSE(IsPlainHttp("http+pb://h:1/"));
+  EXPECT_TRUE(IsPlainHttp("tls+http://h:1/"));
+  EXPECT_FALSE(IsPlainHttp("tls+http://h:1"));
   EXPECT_FALSE(IsPlainHttp("https://h:1/"));
   EXPECT_FALSE(IsPlainHttp(""));
 }

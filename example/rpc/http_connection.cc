@@ -1,6 +1,7 @@
 #include "example/rpc/http_connection.h"
 
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -27,14 +28,15 @@ flare::io::StreamConnection::Options StreamOptions() {
 }  // namespace
 
 HttpConnection::HttpConnection(const flare::Endpoint& peer, std::size_t group,
-                               Waiter* waiter)
+                               Waiter* waiter,
+                               std::unique_ptr<flare::io::Transport> transport)
     : flare::fiber::Timer([](Timer* timer) {
         static_cast<HttpConnection*>(timer)->stream_->Close(
             flare::Status(ETIMEDOUT, "no reply until the deadline"));
       }),
       waiter_(waiter),
-      stream_(flare::io::StreamConnection::Connect(peer, group, this,
-                                                   StreamOptions())),
+      stream_(flare::io::StreamConnection::Connect(
+          peer, group, this, StreamOptions(), std::move(transport))),
       reader_(LimitsFromFlags()) {}
 
 HttpConnection::~HttpConnection() = default;

@@ -23,6 +23,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "flare/base/buffer.h"
@@ -34,6 +35,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
+#include "flare/io/transport.h"
 #include "flare/rpc/http/http_response_reader.h"
 
 namespace example {
@@ -58,9 +60,9 @@ class HttpConnection final : private flare::io::StreamHandler,
   };
 
   // For one owner. Begins to connect with the first request. `waiter` must
-  // live until Release().
-  HttpConnection(const flare::Endpoint& peer, std::size_t group,
-                 Waiter* waiter);
+  // live until Release(). Null `transport`: without TLS.
+  HttpConnection(const flare::Endpoint& peer, std::size_t group, Waiter* waiter,
+                 std::unique_ptr<flare::io::Transport> transport);
 
   // Sends a request, all of its bytes; not while another is under way. False:
   // the connection has closed meanwhile, nothing will happen. Fails at

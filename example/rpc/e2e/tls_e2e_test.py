@@ -451,6 +451,15 @@ class ClientTest(TlsTest):
                           *self.trusting())
         self.expect_all_answered(text)
 
+  def test_plain_http(self):
+    server = self.start_tls_server()
+    address = f"tls+http://localhost:{server.port}/echo"
+    self.expect_all_answered(self.press(address, *self.trusting()))
+    # Nothing vouches for the server.
+    refused = self.press(address)
+    self.assertRegex(refused, r"Finished: 20 call.* failures: 20\.")
+    self.assertIn("certificate", refused)
+
   def test_flare_call(self):
     server = self.start_tls_server()
     for protocol in PROTOCOLS:
