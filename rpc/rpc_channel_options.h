@@ -22,6 +22,7 @@
 
 #include "flare/io/tls_options.h"
 #include "flare/rpc/connection_kind.h"
+#include "flare/rpc/health_check_options.h"
 #include "flare/rpc/health_options.h"
 
 namespace flare {
@@ -96,6 +97,8 @@ struct RpcChannelOptions {
   std::optional<std::chrono::nanoseconds> name_update_interval = {};
   // When servers of several are left alone for a while.
   HealthOptions health = {};
+  // Servers of several are asked whether they are well. None: they aren't.
+  HealthCheckOptions health_check = {};
   // The connections that the channel shares with others. Null: the pool of the
   // process, ConnectionPool::Default().
   std::shared_ptr<ConnectionPool> pool = nullptr;

@@ -16,6 +16,7 @@
 #include "flare/base/compression.h"
 #include "flare/io/tls_options.h"
 #include "flare/rpc/connection_kind.h"
+#include "flare/rpc/health_check_options.h"
 
 namespace example {
 
@@ -33,6 +34,7 @@ struct LoadOptions {
   std::string server_addr;
   std::string override_nslb;                   // Empty: the default.
   std::optional<flare::TlsClientOptions> tls;  // Of "tls+..." addresses.
+  flare::HealthCheckOptions health_check;
   flare::ConnectionKind connection_kind = flare::ConnectionKind::kMultiplexed;
   bool relay_stub = false;  // RelayService.Relay, not EchoService.Echo.
   // A method of any service in place of these (any_call.h); null: none.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "example/rpc/any_call.h"
+#include "example/rpc/health_check_flags.h"
 #include "example/rpc/http_call.h"
 #include "example/rpc/method_flags.h"
 #include "example/rpc/size_distribution.h"
@@ -256,11 +257,14 @@ Expected<std::vector<LoadOptions>, Status> ReadTargets(
         "--max_pending, --callers and --requests can't be less than the " +
         std::to_string(count) + " targets of --server_addr.");
   }
+  const auto health_check = HealthCheckFromFlags();
+  if (!health_check) return Bad("Bad " + health_check.error().message());
   std::vector<LoadOptions> targets;
   for (std::size_t i = 0; i != count; ++i) {
     LoadOptions target = common;
     target.server_addr = addresses[i];
     target.tls = TlsFromClientFlags(target.server_addr);
+    target.health_check = *health_check;
     target.max_pending = ShareOf(common.max_pending, i, count);
     target.requests = ShareOf(common.requests, i, count);
     target.qps = common.qps / static_cast<double>(count);

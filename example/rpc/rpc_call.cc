@@ -98,7 +98,8 @@ class RpcTarget final : public Target {
         .max_dedicated_connections_per_server =
             (options_.max_pending + 1) *
             flare::fiber::GetSchedulingGroupCount(),
-        .tls = options_.tls};
+        .tls = options_.tls,
+        .health_check = options_.health_check};
     for (std::size_t i = 0; i != flare::fiber::GetSchedulingGroupCount(); ++i) {
       auto channel = std::make_unique<flare::RpcChannel>();
       if (!channel->Open(options_.server_addr, channel_options)) {

@@ -203,6 +203,11 @@ void WriteChannels(std::ostream& out) {
     if (!channel.failure.ok()) out << "; " << channel.failure.message();
     out << "\n";
     for (const ChannelServerState& server : channel.servers) {
+      if (!server.check_failure.empty()) {
+        out << "# " << server.server
+            << " failed its last health check: " << server.check_failure
+            << "\n";
+      }
       if (rows.size() <= kMostServers) {
         rows.push_back(ServerRow(channel, server));
       }

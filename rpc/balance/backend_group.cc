@@ -1,6 +1,7 @@
 #include "flare/rpc/balance/backend_group.h"
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -82,17 +83,28 @@ void BackendGroup::Silent(BackendState* state, std::int64_t now_ns) {
 void BackendGroup::ProbeEnded(BackendState* state, Verdict verdict,
                               std::int64_t now_ns) {
   ScopedLock guard(mutex_);
-  if (!state->ejected()) return;
+  if (!state->ejected() || state->fails_checks()) return;
   switch (verdict) {
     case Verdict::kAnswered:
-      slow_start_ns_ > 0 ? state->Recover(now_ns) : state->SetWell();
-      return;
+      return Readmit(state, now_ns);
     case Verdict::kFailed:
     case Verdict::kSilent:
       return Prolong(state, state->reason(), now_ns);
     case Verdict::kNeutral:
       return state->AllowProbe(now_ns);
   }
+}
+
+void BackendGroup::NoteChecks(BackendState* state, bool healthy) {
+  ScopedLock guard(mutex_);
+  if (healthy == !state->fails_checks()) return;
+  if (healthy) return Readmit(state, NowNs());
+  state->Eject(EjectionReason::kChecks,
+               std::numeric_limits<std::int64_t>::max());
+}
+
+void BackendGroup::Readmit(BackendState* state, std::int64_t now_ns) {
+  slow_start_ns_ > 0 ? state->Recover(now_ns) : state->SetWell();
 }
 
 bool BackendGroup::ReviewIsDue(std::int64_t now_ns) {

@@ -42,6 +42,10 @@ class BackendGroup {
 
   // --- From time to time ---
 
+  // By health checks (health_check_options.h) the server is well, or isn't. One
+  // that isn't gets no calls until it is, whatever share is ejected already.
+  void NoteChecks(BackendState* state, bool healthy);
+
   // Once for each interval.
   bool ReviewIsDue(std::int64_t now_ns);
   // Compares the servers' calls since the last review, and ejects.
@@ -61,6 +65,7 @@ class BackendGroup {
 
   void Silent(BackendState* state, std::int64_t now_ns);
   void ProbeEnded(BackendState* state, Verdict verdict, std::int64_t now_ns);
+  void Readmit(BackendState* state, std::int64_t now_ns) FLARE_REQUIRES(mutex_);
   void ReviewErrors(const std::vector<BackendState::Window>& windows,
                     std::int64_t now_ns) FLARE_REQUIRES(mutex_);
   void ReviewLatencies(const std::vector<BackendState::Window>& windows,

@@ -230,5 +230,45 @@ TEST_F(BackendGroupTest, DoesNothingWhereItIsOff) {
   EXPECT_EQ(group.Admit(two[0].state(), 0), Admission::kAdmitted);
 }
 
+TEST_F(BackendGroupTest, FailedChecksKeepCallsAwayForAsLongAsTheyFail) {
+  const Backends four = group_.Update(MakePeers(0, 4));
+  group_.NoteChecks(four[0].state(), true);
+  EXPECT_EQ(Admit(four[0]), Admission::kAdmitted);
+  // No share of the servers limits it.
+  for (int i = 0; i != 3; ++i) group_.NoteChecks(four[i].state(), false);
+  Pass(3600'000);
+  for (int i = 0; i != 3; ++i) {
+    EXPECT_EQ(Admit(four[i]), Admission::kRefused);
+    EXPECT_TRUE(four[i].state()->fails_checks());
+  }
+  // It isn't for calls to say that it is well.
+  Call(four[0], Verdict::kAnswered);
+  EXPECT_EQ(Admit(four[0]), Admission::kRefused);
+  group_.NoteUsable(1, 4);
+  EXPECT_EQ(Admit(four[0]), Admission::kAdmitted);
+  group_.NoteUsable(4, 4);
+  // It comes back slowly.
+  group_.NoteChecks(four[0].state(), true);
+  EXPECT_NEAR(Admitted(four[0]), 100, 50);
+  Pass(5000);
+  EXPECT_EQ(Admitted(four[0]), 1000);
+}
+
+TEST_F(BackendGroupTest, ChecksGoBeforeEjections) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  Calls(5, two[0], Verdict::kSilent);
+  EXPECT_TRUE(Ejected(two[0]));
+  // Good checks don't say that calls are answered.
+  group_.NoteChecks(two[0].state(), true);
+  EXPECT_TRUE(Ejected(two[0]));
+  group_.NoteChecks(two[0].state(), false);
+  Pass(2000);
+  EXPECT_EQ(Admit(two[0]), Admission::kRefused);
+  Call(two[0], Verdict::kAnswered, 1, /*probe=*/true);  // Of before.
+  EXPECT_TRUE(two[0].state()->fails_checks());
+  group_.NoteChecks(two[0].state(), true);
+  EXPECT_FALSE(Ejected(two[0]));
+}
+
 }  // namespace
 }  // namespace flare::rpc

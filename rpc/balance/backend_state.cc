@@ -5,7 +5,8 @@
 //               that moves retry_at_ns_ on, by which it is the only one, and is
 //               the probe. Its end leads to "recovering", or to a longer
 //               ejection. A probe without a verdict is followed by another one
-//               when retry_at_ns_ has come again
+//               when retry_at_ns_ has come again. If it is ejected because of
+//               its health checks, that time never comes
 //   recovering  a share of the calls is admitted that grows from a tenth to the
 //               whole over the slow start; then the server is well
 //
@@ -40,6 +41,8 @@ const char* ToString(EjectionReason reason) {
       return "errors";
     case EjectionReason::kSlow:
       return "latency";
+    case EjectionReason::kChecks:
+      return "health checks";
     case EjectionReason::kNone:
       break;
   }

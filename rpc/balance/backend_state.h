@@ -27,7 +27,13 @@ enum class Verdict : std::uint8_t {
   kSilent,    // It didn't answer in time.
 };
 
-enum class EjectionReason : std::uint8_t { kNone, kSilent, kErrors, kSlow };
+enum class EjectionReason : std::uint8_t {
+  kNone,
+  kSilent,
+  kErrors,
+  kSlow,
+  kChecks,  // No probes: health checks find out when it is back.
+};
 const char* ToString(EjectionReason reason);
 
 // Thread-safe; nothing blocks.
@@ -46,6 +52,9 @@ class alignas(64) BackendState {
     return AdmitSlowly(random, slow_start_ns);
   }
   bool ejected() const { return mode() == Mode::kEjected; }
+  bool fails_checks() const {
+    return ejected() && reason() == EjectionReason::kChecks;
+  }
 
   // relaxed, here and below: numbers to compare, or to show.
   void Begin() { in_flight_.fetch_add(1, std::memory_order_relaxed); }

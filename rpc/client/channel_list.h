@@ -16,9 +16,10 @@ namespace flare::rpc {
 struct ChannelServerState {
   std::string server;
   std::uint32_t weight = 1;
-  // "well", "recovering", "down" (it can't be connected to), or "ejected:" and
-  // the reason.
+  // "well", "recovering", "down" (it can't be connected to), "unhealthy" (its
+  // health checks fail), or "ejected:" and the reason.
   std::string state;
+  std::string check_failure;     // Why the last check failed; empty: it didn't.
   std::int64_t retry_in_ns = 0;  // Of an ejected one: until its probe.
   // False: the numbers below aren't counted, as it is the only server.
   bool counted = false;

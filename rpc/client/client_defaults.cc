@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "flare/rpc/checks/check_text.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/start/flags.h"
 
@@ -39,6 +40,10 @@ flare::Status CheckOptions(const RpcChannelOptions& options) {
         CheckLeast(options.max_dedicated_connections_per_server, std::size_t{1},
                    "max_dedicated_connections_per_server", "at least 1")}) {
     if (!status.ok()) return status;
+  }
+  if (const flare::Status status = ValidateHealthCheck(options.health_check);
+      !status.ok()) {
+    return flare::Status(EINVAL, "Options::health_check: " + status.message());
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include "flare/base/random.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/channel_credentials.h"
+#include "flare/rpc/checks/server_check.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/connection_pool.h"
@@ -68,6 +69,13 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
         options.tls.value_or(TlsClientOptions()), AlpnNameOf(route->protocol_));
     if (!tls) return Invalid(uri, tls.error().message());
     route->tls_ = *std::move(tls);
+    // It can't fail where the other one didn't.
+    auto check_tls = io::TlsClientContext::Get(
+        options.tls.value_or(TlsClientOptions()),
+        AlpnNameOf(
+            ProtocolOfCheck(options.health_check.kind, route->protocol_)));
+    if (!check_tls) return Invalid(uri, check_tls.error().message());
+    route->check_tls_ = *std::move(check_tls);
   } else if (options.tls) {
     return Invalid(uri,
                    "Options::tls is given, but the URI doesn't ask for TLS: "
@@ -178,9 +186,12 @@ RefPtr<Route::Table> Route::CurrentTable() {
   if (RefPtr<Table> table = current()) return table;
   RefPtr<Table> table = MakeTable(version);
   RefPtr<Table> old = table;
+  // Those of servers that stay begin before the old ones end.
+  std::shared_ptr<const Watches> watches = WatchServers(table);
   {
     ScopedLock guard(lock_);
     table_.Swap(old);
+    watches_.swap(watches);
   }
   if (resolution_->IsStatic()) {
     // release: pairs with the acquire in FinalTable [RT1].
@@ -210,6 +221,28 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   if (table->peers != 0) table->picker = balancer_->NewPicker(table->backends);
   table->observes = table->picker != nullptr && table->picker->Observes();
   return table;
+}
+
+std::shared_ptr<const Route::Watches> Route::WatchServers(
+    const RefPtr<Table>& table) const {
+  const HealthCheckOptions& options = options_.health_check;
+  if (options.kind == HealthCheckKind::kNone || table->peers < 2) {
+    return nullptr;
+  }
+  auto watches = std::make_shared<Watches>();
+  for (std::size_t i = 0; i != table->peers; ++i) {
+    const Peer& peer = table->backends[i].peer();
+    const ServerCheck check{.options = options,
+                            .endpoint = peer.endpoint,
+                            .host = peer.host,
+                            .protocol = protocol_,
+                            .tls = check_tls_};
+    watches->push_back(ServerWatch::Begin(check, [table, i](bool healthy) {
+      table->group->NoteChecks(table->backends[i].state(), healthy);
+      table->CountUsable();
+    }));
+  }
+  return watches;
 }
 
 const ClientSettings& Route::FillSettings() {
@@ -342,7 +375,9 @@ ChannelServerState DescribeServer(const Backend& backend, bool hopeful,
   ChannelServerState server;
   server.server = backend.peer().endpoint.ToString();
   server.weight = backend.peer().weight;
-  if (known.ejected()) {
+  if (known.fails_checks()) {
+    server.state = "unhealthy";
+  } else if (known.ejected()) {
     server.state = std::string("ejected:") + ToString(known.reason());
     server.retry_in_ns =
         std::max<std::int64_t>(0, known.retry_at_ns() - NowNs());
@@ -408,13 +443,16 @@ void Route::End(Choice* choice, int status, bool silent,
     group.Review(now);
   } catch (const std::bad_alloc&) {  // The next one has more calls to compare.
   }
+  table->CountUsable();
+}
+
+void Route::Table::CountUsable() const {
   std::size_t usable = 0;
-  for (std::size_t i = 0; i != table->peers; ++i) {
+  for (std::size_t i = 0; i != peers; ++i) {
     // Connections of the first group stand for those of the others.
-    usable +=
-        !table->backends[i].state()->ejected() && table->SetOf(i, 0)->Hopeful();
+    usable += !backends[i].state()->ejected() && SetOf(i, 0)->Hopeful();
   }
-  group.NoteUsable(usable, table->peers);
+  group->NoteUsable(usable, peers);
 }
 
 ChannelState Route::Describe() {
@@ -425,9 +463,11 @@ ChannelState Route::Describe() {
   channel.failure = resolution_->Failure();
   channel.panic = group_->panic();
   RefPtr<Table> table;
+  std::shared_ptr<const Watches> watches;
   {
     ScopedLock guard(lock_);
     table = table_;
+    watches = watches_;
   }
   if (table == nullptr) return channel;
   for (std::size_t i = 0; i != table->peers; ++i) {
@@ -435,6 +475,9 @@ ChannelState Route::Describe() {
     channel.servers.push_back(
         DescribeServer(table->backends[i], table->SetOf(i, 0)->Hopeful(),
                        /*counted=*/table->picker != nullptr));
+    if (watches != nullptr) {
+      channel.servers.back().check_failure = (*watches)[i]->LastFailure();
+    }
   }
   return channel;
 }

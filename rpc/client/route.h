@@ -22,6 +22,7 @@
 #include "flare/io/tls_context.h"
 #include "flare/rpc/balance/backend_group.h"
 #include "flare/rpc/client/channel_list.h"
+#include "flare/rpc/client/checked_servers.h"
 #include "flare/rpc/client/client_defaults.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/connection_pool.h"
@@ -132,6 +133,8 @@ class Route final : public RefCounted<Route>, private ListedChannel {
     PeerConnections* SetOf(std::size_t peer, std::size_t group) const {
       return sets[peer * groups + group].get();
     }
+    // Tells the group how many servers are left.
+    void CountUsable() const;
   };
 
   Route() = default;
@@ -141,6 +144,9 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   // Not inlined, as few calls need it, and its frame is large.
   [[gnu::noinline]] RefPtr<Table> CurrentTable();
   RefPtr<Table> MakeTable(std::uint64_t version);
+  // The watches of a table, each with a reference to it.
+  using Watches = std::vector<std::unique_ptr<ServerWatch>>;
+  std::shared_ptr<const Watches> WatchServers(const RefPtr<Table>& table) const;
   [[gnu::cold, gnu::noinline]] flare::Status NoPeer() const;
   template <class F>
   auto WithTable(const F& f);
@@ -164,7 +170,8 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   std::string address_;
   PayloadFormat format_ = PayloadFormat::kProtobuf;
   ProtocolTraits traits_;
-  std::shared_ptr<io::TlsClientContext> tls_;  // Null: plain.
+  std::shared_ptr<io::TlsClientContext> tls_;        // Null: plain.
+  std::shared_ptr<io::TlsClientContext> check_tls_;  // Of health checks.
   std::shared_ptr<NameResolution> resolution_;
   std::shared_ptr<LoadBalancer> balancer_;
   std::shared_ptr<BackendGroup> group_;
@@ -173,6 +180,8 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   fiber::Mutex rebuild_mutex_;
   Spinlock lock_;
   RefPtr<Table> table_ FLARE_GUARDED_BY(lock_);
+  // Of the servers of table_, in their order. Null: they aren't checked.
+  std::shared_ptr<const Watches> watches_ FLARE_GUARDED_BY(lock_);
   std::unique_ptr<const ClientSettings> own_settings_ FLARE_GUARDED_BY(lock_);
   std::atomic<const ClientSettings*> settings_{nullptr};
   // table_, once it is made, if the resolution is static: no lock is needed.

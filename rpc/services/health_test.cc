@@ -1,5 +1,6 @@
 #include "flare/rpc/services/health.h"
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -9,6 +10,10 @@
 #include <utility>
 
 #include "flare/base/endpoint.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/testing/eventually.h"
+#include "flare/rpc/checks/probe.h"
+#include "flare/rpc/checks/server_check.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/rpc_channel.h"
@@ -130,6 +135,65 @@ INSTANTIATE_TEST_SUITE_P(All, HealthCheckTest,
                          ::testing::Values("flare", "http+pb",
                                            "http+proto3-json", "baidu-std",
                                            "trpc", "bolt", "grpc"));
+
+// What channels that check their servers ask (health_check_options.h).
+TEST_F(HealthTest, ChecksOfChannelsBelieveIt) {
+  ASSERT_TRUE(server_->Start());
+  rpc::ServerCheck check{.options = {.kind = HealthCheckKind::kGrpc,
+                                     .timeout = std::chrono::seconds(20)},
+                         .endpoint = server_->endpoint(),
+                         .host = server_->endpoint().ToString()};
+  const auto ask = [&](const std::string& service) {
+    check.options.target = service;
+    Status status;
+    Fiber([&] { status = rpc::CheckServer(check, {}); }).join();
+    return status;
+  };
+  EXPECT_EQ(ask(""), Status());
+  EXPECT_EQ(ask(kStreamer), Status());
+  health_->Set(kStreamer, Health::Status::kNotServing);
+  EXPECT_EQ(ask(kStreamer).message(),
+            "flare.rpc.testing.Streamer is NOT_SERVING");
+  EXPECT_EQ(ask(""), Status());
+  EXPECT_NE(ask("nobody").message().find("the check's call failed"),
+            std::string::npos);
+  health_->SetAll(Health::Status::kUnknown);
+  EXPECT_EQ(ask("").message(), "the server is UNKNOWN");
+}
+
+TEST_F(HealthTest, AServerThatIsNotServingGetsNoCalls) {
+  ASSERT_TRUE(server_->Start());
+  Server other({.service_name = "test"});
+  other.AddProtocols({"flare", "grpc"});
+  const std::shared_ptr<Health> others = AddHealthService(&other);
+  other.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(other.Start());
+  RpcChannel::Options options;
+  options.health.slow_start = std::chrono::nanoseconds(0);
+  options.health_check = {.kind = HealthCheckKind::kGrpc,
+                          .interval = std::chrono::milliseconds(5),
+                          .timeout = std::chrono::seconds(20)};
+  RpcChannel channel("flare://" + server_->endpoint().ToString() + "," +
+                         other.endpoint().ToString(),
+                     options);
+  const Health_SyncStub stub(&channel);
+  // How many of some calls in a row go to the second server.
+  const auto count = [&] {
+    int there = 0;
+    for (int i = 0; i != 20; ++i) {
+      RpcClientController controller;
+      EXPECT_TRUE(stub.Check(RequestFor(""), &controller));
+      there += controller.GetRemotePeer() == other.endpoint();
+    }
+    return there;
+  };
+  EXPECT_TRUE(fiber::testing::Eventually([&] { return count() == 10; }));
+  others->SetAll(Health::Status::kNotServing);
+  EXPECT_TRUE(fiber::testing::Eventually([&] { return count() == 0; }));
+  others->SetAll(Health::Status::kServing);
+  EXPECT_TRUE(fiber::testing::Eventually([&] { return count() == 10; }));
+  rpc::ShutdownClientSide();
+}
 
 class HealthWatchTest : public HealthCheckTest {
  protected:
