@@ -1,15 +1,12 @@
 #include "example/proxy/health_checker.h"
 
 #include <cerrno>
-#include <chrono>
-#include <random>
 #include <utility>
 
-#include "example/proxy/health_probe.h"
 #include "example/proxy/proxy_protocol.h"
 #include "flare/base/clock.h"
-#include "flare/base/random.h"
-#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/checks/probe.h"
+#include "flare/rpc/health_check_options.h"
 #include "glog/logging.h"
 
 namespace example::proxy {
@@ -32,33 +29,26 @@ std::string HeaderFor(ProxyProtocol protocol) {
 
 }  // namespace
 
-bool HealthVerdict::Note(bool good, int rise, int fall) {
-  if (!decided_) {
-    decided_ = true;
-    healthy_ = good;
-    return true;
-  }
-  if (good == healthy_) {
-    against_ = 0;
-    return false;
-  }
-  if (++against_ < (good ? rise : fall)) return false;
-  against_ = 0;
-  healthy_ = good;
-  return true;
-}
-
-CheckPauses::CheckPauses(const HealthCheckConfig& config)
-    : interval_(config.interval),
-      span_(config.interval / 100 * config.jitter),
-      seed_(flare::MixBits(std::random_device{}())) {}
-
-std::chrono::nanoseconds CheckPauses::Next() {
-  const auto random =
-      static_cast<double>(flare::MixBits(++seed_) >> 11) * 0x1p-52;
-  // From interval - span to interval + span.
-  return interval_ + std::chrono::nanoseconds(static_cast<std::int64_t>(
-                         static_cast<double>(span_.count()) * (random - 1)));
+flare::rpc::ServerCheck CheckOf(const ProxyConfig& config,
+                                const std::string& name,
+                                const flare::Endpoint& address) {
+  const HealthCheckConfig& wanted = config.health_check;
+  const bool is_http = wanted.type == HealthCheckConfig::Type::kHttp;
+  // Without the address that tells upstreams of one name apart.
+  const std::string host =
+      name.starts_with("unix:") ? name : name.substr(0, name.find('@'));
+  return {.options = {.kind = is_http ? flare::HealthCheckKind::kHttp
+                                      : flare::HealthCheckKind::kConnect,
+                      .target = is_http ? wanted.path : "",
+                      .interval = wanted.interval,
+                      .jitter_percent = wanted.jitter,
+                      .timeout = wanted.timeout,
+                      .rise = wanted.rise,
+                      .fall = wanted.fall},
+          .endpoint = address,
+          .host = wanted.host.empty() ? host : wanted.host,
+          .first_bytes = HeaderFor(config.send_proxy_protocol),
+          .http_status = wanted.status};
 }
 
 void HealthChecker::Update(
@@ -79,11 +69,17 @@ void HealthChecker::Update(
     }
     std::shared_ptr<Patient> patient = Find(*upstream);
     if (patient == nullptr) patient = std::make_shared<Patient>(upstream);
-    fibers_.emplace_back([this, config = config.health_check,
-                          header = HeaderFor(config.send_proxy_protocol),
-                          stop = stop_.get_token(), patient] {
-      Observe(config, header, stop, patient.get());
-    });
+    fibers_.emplace_back(
+        [this, check = CheckOf(config, upstream->name(), upstream->address()),
+         cuts = config.health_check.cut_sessions, stop = stop_.get_token(),
+         patient] {
+          flare::rpc::RepeatChecks(
+              check, stop, /*turn=*/nullptr,
+              [&](const flare::Status& status, std::int64_t began_ns) {
+                Note(check, status, patient.get());
+                if (cuts) NoteSilence(status, began_ns, patient.get());
+              });
+        });
     patients.push_back(std::move(patient));
   }
   flare::ScopedLock guard(lock_);
@@ -113,23 +109,7 @@ std::shared_ptr<HealthChecker::Patient> HealthChecker::Find(
   return nullptr;
 }
 
-void HealthChecker::Observe(const HealthCheckConfig& config,
-                            const std::string& header,
-                            const std::stop_token& stop, Patient* patient) {
-  flare::this_fiber::SetName("health_check");
-  CheckPauses pauses(config);
-  do {
-    const std::int64_t began_ns = flare::NowNs();
-    const flare::Status status =
-        ProbeServer(config, patient->upstream->name(),
-                    patient->upstream->address(), header, stop);
-    if (status.code() == ECANCELED) return;
-    Note(config, status, patient);
-    if (config.cut_sessions) NoteSilence(status, began_ns, patient);
-  } while (flare::this_fiber::SleepFor(stop, pauses.Next()));
-}
-
-void HealthChecker::Note(const HealthCheckConfig& config,
+void HealthChecker::Note(const flare::rpc::ServerCheck& check,
                          const flare::Status& status, Patient* patient) {
   {
     flare::ScopedLock guard(patient->lock);
@@ -137,10 +117,9 @@ void HealthChecker::Note(const HealthCheckConfig& config,
     if (!status.ok()) ++patient->statistics.failures;
     patient->statistics.last_error = status.message();
   }
-  if (IsShortage(status.code())) return;  // Held against nobody.
   Upstream& upstream = *patient->upstream;
   if (status.ok()) upstream.EndFailures();
-  if (!patient->verdict.Note(status.ok(), config.rise, config.fall)) return;
+  if (!patient->verdict.Note(status, check.options)) return;
   upstream.SetHealthy(patient->verdict.healthy());
   if (status.ok()) {
     LOG(INFO) << "Upstream " << upstream.name() << " is healthy.";
@@ -157,7 +136,7 @@ void HealthChecker::NoteSilence(const flare::Status& status,
   const bool silent = status.code() == ETIMEDOUT ||
                       status.code() == EHOSTUNREACH ||
                       status.code() == ENETUNREACH;
-  if (IsShortage(status.code())) return;
+  if (flare::rpc::IsShortage(status.code())) return;
   Upstream& upstream = *patient->upstream;
   if (!silent) {
     patient->silent_from_ns = patient->silent_for_ns = 0;

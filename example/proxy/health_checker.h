@@ -8,7 +8,6 @@
 #ifndef EXAMPLE_PROXY_HEALTH_CHECKER_H_
 #define EXAMPLE_PROXY_HEALTH_CHECKER_H_
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,45 +18,21 @@
 
 #include "example/proxy/config.h"
 #include "example/proxy/upstream.h"
+#include "flare/base/endpoint.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/spinlock.h"
+#include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/fiber.h"
+#include "flare/rpc/checks/check_loop.h"
+#include "flare/rpc/checks/server_check.h"
 
 namespace example::proxy {
 
-// What a row of checks says about a server. The first check decides alone;
-// after that `rise` good ones in a row make it healthy, `fall` bad ones
-// unhealthy. A plain value.
-class HealthVerdict {
- public:
-  // One more check. True: healthy() is another one than before, or was decided
-  // for the first time.
-  [[nodiscard]] bool Note(bool good, int rise, int fall);
-
-  bool healthy() const { return healthy_; }
-
- private:
-  bool decided_ = false;
-  bool healthy_ = true;
-  int against_ = 0;  // Checks in a row that contradict healthy_.
-};
-
-// The pauses between one server's checks: `config.interval` each, longer or
-// shorter by up to `config.jitter` percent. Each object draws others, so that
-// neither other proxies nor the checks of other servers keep in step with
-// these. A plain value.
-class CheckPauses {
- public:
-  explicit CheckPauses(const HealthCheckConfig& config);
-
-  std::chrono::nanoseconds Next();
-
- private:
-  std::chrono::nanoseconds interval_;
-  std::chrono::nanoseconds span_;
-  std::uint64_t seed_;
-};
+// The checks of `config` that an upstream of this name and address gets.
+flare::rpc::ServerCheck CheckOf(const ProxyConfig& config,
+                                const std::string& name,
+                                const flare::Endpoint& address);
 
 class HealthChecker {
  public:
@@ -96,18 +71,15 @@ class HealthChecker {
 
     const flare::RefPtr<Upstream> upstream;
     // Its fiber's own.
-    HealthVerdict verdict;
+    flare::rpc::CheckVerdict verdict;
     std::int64_t silent_from_ns = 0;  // The first of a row without an answer.
     std::int64_t silent_for_ns = 0;   // What made it unhealthy.
     mutable flare::Spinlock lock;
     Statistics statistics FLARE_GUARDED_BY(lock);
   };
 
-  // One fiber: until a stop is requested.
-  void Observe(const HealthCheckConfig& config, const std::string& header,
-               const std::stop_token& stop, Patient* patient);
-  static void Note(const HealthCheckConfig& config, const flare::Status& status,
-                   Patient* patient);
+  static void Note(const flare::rpc::ServerCheck& check,
+                   const flare::Status& status, Patient* patient);
   void NoteSilence(const flare::Status& status, std::int64_t began_ns,
                    Patient* patient);
 

@@ -16,11 +16,12 @@
 #include <vector>
 
 #include "example/proxy/full_server.h"
-#include "example/proxy/health_probe.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/testing/loopback.h"
+#include "flare/rpc/checks/probe.h"
+#include "flare/rpc/checks/server_check.h"
 #include "gtest/gtest.h"
 
 namespace example::proxy {
@@ -32,58 +33,6 @@ using flare::Status;
 using flare::io::UniqueFd;
 using namespace std::literals;
 using Type = HealthCheckConfig::Type;
-
-TEST(HealthVerdictTest, TheFirstCheckDecidesAlone) {
-  HealthVerdict verdict;
-  EXPECT_TRUE(verdict.Note(false, 2, 3));
-  EXPECT_FALSE(verdict.healthy());
-  HealthVerdict other;
-  EXPECT_TRUE(other.Note(true, 2, 3));
-  EXPECT_TRUE(other.healthy());
-}
-
-TEST(HealthVerdictTest, RowsOfRiseAndFall) {
-  HealthVerdict verdict;
-  EXPECT_TRUE(verdict.Note(true, 2, 3));
-  EXPECT_FALSE(verdict.Note(false, 2, 3));
-  EXPECT_FALSE(verdict.Note(false, 2, 3));
-  EXPECT_FALSE(verdict.Note(true, 2, 3));  // Breaks the row.
-  EXPECT_FALSE(verdict.Note(false, 2, 3));
-  EXPECT_FALSE(verdict.Note(false, 2, 3));
-  EXPECT_TRUE(verdict.healthy());
-  EXPECT_TRUE(verdict.Note(false, 2, 3));
-  EXPECT_FALSE(verdict.healthy());
-  EXPECT_FALSE(verdict.Note(true, 2, 3));
-  EXPECT_FALSE(verdict.Note(false, 2, 3));
-  EXPECT_FALSE(verdict.Note(true, 2, 3));
-  EXPECT_TRUE(verdict.Note(true, 2, 3));
-  EXPECT_TRUE(verdict.healthy());
-}
-
-// Other proxies, and these after a reload, don't check at the same moments.
-TEST(CheckPausesTest, NoTwoKeepInStep) {
-  const HealthCheckConfig config{.interval = 5s, .jitter = 20};
-  CheckPauses pauses(config);
-  CheckPauses others(config);
-  std::vector<std::chrono::nanoseconds> drawn[2];
-  for (int i = 0; i != 10; ++i) {
-    drawn[0].push_back(pauses.Next());
-    drawn[1].push_back(others.Next());
-  }
-  EXPECT_NE(drawn[0], drawn[1]);
-  for (const auto& row : drawn) {
-    for (const std::chrono::nanoseconds pause : row) {
-      EXPECT_GE(pause, 4s);
-      EXPECT_LE(pause, 6s);
-    }
-  }
-}
-
-TEST(CheckPausesTest, AreEqualWithoutJitter) {
-  const HealthCheckConfig config{.interval = 5s, .jitter = 0};
-  CheckPauses pauses(config);
-  for (int i = 0; i != 10; ++i) EXPECT_EQ(pauses.Next(), 5s);
-}
 
 // A server on a plain thread: gives each visitor `answer`, having read
 // something, and closes. Without an answer, or if it `stays`, it waits for the
@@ -159,12 +108,19 @@ class HealthTest : public flare::io::testing::IoTest {
     flare::Fiber(f).join();
   }
 
+  static ProxyConfig With(const HealthCheckConfig& health_check) {
+    ProxyConfig config;
+    config.health_check = health_check;
+    return config;
+  }
+
   static Status Probe(const HealthCheckConfig& config, const Endpoint& address,
                       const std::string& header = "",
                       const std::stop_token& stop = {}) {
+    flare::rpc::ServerCheck check = CheckOf(With(config), "server", address);
+    check.first_bytes = header;
     Status status;
-    OnFiber(
-        [&] { status = ProbeServer(config, "server", address, header, stop); });
+    OnFiber([&] { status = flare::rpc::CheckServer(check, stop); });
     return status;
   }
 
@@ -214,11 +170,9 @@ TEST_P(HealthTest, ProbeNamesTheHostAsHttpDoes) {
   for (const auto& [name, host] : {std::pair{"a.test:80@10.0.0.1", "a.test:80"},
                                    {"[fe80::1%eth0]:80", "[fe80::1]:80"},
                                    {"unix:@abstract", "localhost"}}) {
-    OnFiber([&, name = name] {
-      EXPECT_EQ(ProbeServer({.type = Type::kHttp, .timeout = 20s}, name,
-                            server.address(), "", {}),
-                Status());
-    });
+    const auto check = CheckOf(With({.type = Type::kHttp, .timeout = 20s}),
+                               name, server.address());
+    OnFiber([&] { EXPECT_EQ(flare::rpc::CheckServer(check, {}), Status()); });
     EXPECT_TRUE(server.request().starts_with(
         "GET / HTTP/1.1\r\nHost: " + std::string(host) + "\r\n"))
         << server.request();

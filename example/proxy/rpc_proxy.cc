@@ -21,10 +21,12 @@
 #include "example/proxy/forwarding_service.h"
 #include "example/proxy/rpc_routes.h"
 #include "example/rpc/flag_errors.h"
+#include "example/rpc/health_check_flags.h"
 #include "example/rpc/serving.h"
 #include "example/rpc/tls_server_flags.h"
 #include "flare/base/string.h"
 #include "flare/init/override_flag.h"
+#include "flare/rpc/health_check_options.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
@@ -135,14 +137,16 @@ std::optional<flare::TlsClientOptions> TlsOfBackend(const std::string& uri) {
 // One for each URI, also those that no method needs: each is checked. Empty if
 // one can't be opened, which has been logged.
 using ChannelsByUri = std::map<std::string, std::shared_ptr<flare::RpcChannel>>;
-ChannelsByUri OpenChannels(const RpcRoutes& routes) {
+ChannelsByUri OpenChannels(const RpcRoutes& routes,
+                           const flare::HealthCheckOptions& health_check) {
   ChannelsByUri channels;
   for (const auto& [pattern, uri] : routes) {
     auto& channel = channels[uri];
     if (channel) continue;
     channel = std::make_shared<flare::RpcChannel>();
     if (!channel->Open(uri, {.override_nslb = FLAGS_override_nslb,
-                             .tls = TlsOfBackend(uri)})) {
+                             .tls = TlsOfBackend(uri),
+                             .health_check = health_check})) {
       return {};
     }
   }
@@ -189,7 +193,11 @@ int Entry(int argc, char** argv) {
     return RefuseFlags("Bad --routes or --descriptors: " +
                        routed.error().message());
   }
-  const ChannelsByUri channels = OpenChannels(*routes);
+  const auto health_check = HealthCheckFromFlags();
+  if (!health_check) {
+    return RefuseFlags("Bad " + health_check.error().message());
+  }
+  const ChannelsByUri channels = OpenChannels(*routes, *health_check);
   if (channels.empty()) return kBadFlags;
 
   if (protocols.empty()) return RefuseFlags("Bad --protocols: there is none.");

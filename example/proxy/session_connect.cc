@@ -21,6 +21,7 @@
 #include "flare/io/socket_options.h"
 #include "flare/io/tls_context.h"
 #include "flare/io/transport.h"
+#include "flare/rpc/checks/probe.h"
 #include "flare/rpc/log_throttle.h"
 #include "glog/logging.h"
 
@@ -323,7 +324,7 @@ void Session::LeaveUpstream(int error, const std::string& why) {
   if (upstream_) upstream_->Close();
   upstream_.Reset();
   connect_error_ = error;
-  if (IsShortage(error)) {
+  if (flare::rpc::IsShortage(error)) {
     out_of_means_ = true;
   } else {
     const ProxyConfig& config = *serving_->config;

@@ -11,7 +11,6 @@
 
 #include "example/proxy/admin_pages.h"
 #include "example/proxy/config_value.h"
-#include "example/proxy/health_probe.h"
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
 #include "flare/base/unblocked_logging.h"
@@ -21,6 +20,8 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/io/fd.h"
+#include "flare/rpc/checks/probe.h"
+#include "flare/rpc/health_check_options.h"
 #include "flare/rpc/start/flags.h"
 #include "glog/logging.h"
 
@@ -79,15 +80,18 @@ const char* AdviceOnAccessLog(int error) {
 }  // namespace
 
 int CountUnreachable(const ProxyConfig& config) {
-  HealthCheckConfig check = config.health_check;
-  check.timeout = config.connect_timeout;
-  check.type = HealthCheckConfig::Type::kTcp;
+  flare::HealthCheckOptions connect;
+  connect.kind = flare::HealthCheckKind::kConnect;
+  connect.timeout = config.connect_timeout;
   std::atomic<int> unreachable{0};
   std::vector<flare::Fiber> fibers;
   for (const UpstreamConfig& upstream : config.upstreams) {
     fibers.emplace_back([&] {
       const Status status =
-          ProbeServer(check, upstream.name, upstream.address, "", {});
+          flare::rpc::CheckServer({.options = connect,
+                                   .endpoint = upstream.address,
+                                   .host = upstream.name},
+                                  {});
       if (status.ok()) return;
       // relaxed: join() orders it before the end.
       unreachable.fetch_add(1, std::memory_order_relaxed);

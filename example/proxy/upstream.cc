@@ -1,7 +1,6 @@
 #include "example/proxy/upstream.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -207,11 +206,6 @@ Upstream* UpstreamSet::ChooseByHash(std::span<Upstream* const> candidates,
     }
   }
   return candidates.front();  // Not reached: each upstream has points.
-}
-
-bool IsShortage(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
-         error == ENOMEM || error == ENOSPC;
 }
 
 }  // namespace example::proxy

@@ -27,11 +27,6 @@
 
 namespace example::proxy {
 
-// Whether a connect that failed with this errno says nothing of the upstream:
-// we are out of descriptors or memory ourselves. EADDRNOTAVAIL isn't such: that
-// no port or no address of ours leads to this one says nothing of the others.
-bool IsShortage(int error);
-
 // One server. Everything is thread-safe and doesn't block.
 class Upstream : public flare::RefCounted<Upstream> {
  public:

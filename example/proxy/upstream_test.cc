@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -239,17 +238,6 @@ TEST(UpstreamTest, ZeroFailuresNeverPause) {
   const auto upstream = MakeUpstreams(1).front();
   for (int i = 0; i < 100; ++i) upstream->ReportFailure(0, 1000, 0);
   EXPECT_FALSE(upstream->paused(1));
-}
-
-TEST(UpstreamTest, ShortagesAreWhatNoOtherUpstreamWouldHelp) {
-  for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC}) {
-    EXPECT_TRUE(IsShortage(error)) << error;
-  }
-  // [::1] where IPv6 is switched off is EADDRNOTAVAIL.
-  for (const int error :
-       {ECONNREFUSED, ETIMEDOUT, ENETUNREACH, EADDRNOTAVAIL, EAGAIN, ENOENT}) {
-    EXPECT_FALSE(IsShortage(error)) << error;
-  }
 }
 
 // Paused before unhealthy, and either rather than none.

@@ -430,6 +430,22 @@ class Faults(RpcProxyTest):
                          {"2", "104"})
     self.assertEqual(proxy.stop(), 0, proxy)
 
+  def test_backends_are_checked(self):
+    backends = [self.start_server() for _ in range(2)]
+    addresses = ",".join(f"127.0.0.1:{b.port}" for b in backends)
+    proxy = self.start_proxy(
+        f"*=flare://{addresses}", "--health_check=grpc:" + SERVICE,
+        "--health_check_interval_ms=20", "--health_check_timeout_ms=20000")
+    press = self.press(proxy.port, ["flare"])
+    backends[0].wait_for(r"Processed [1-9]\d* request")
+    backends[0].kill()
+    proxy.wait_for(
+        rf"server 127.0.0.1:{backends[0].port} fails its health checks")
+    self.start_server(port=backends[0].port)
+    proxy.wait_for(
+        rf"server 127.0.0.1:{backends[0].port} passes its health checks again")
+    press.stop(signal.SIGINT)
+
   def test_calls_under_way_are_answered_after_sigterm(self):
     server = self.start_server("--work=sleep_fiber", "--work_us=3000000")
     proxy = self.start_proxy(f"*=flare://127.0.0.1:{server.port}")
@@ -493,6 +509,8 @@ class WrongFlags(RpcProxyTest):
         ("Bad --ip or --port", "--ip=localhost.or.so"),
         ('unknown protocol "smoke"', "--protocols=flare,smoke"),
         ("Bad --protocols", "--protocols="),
+        ("Bad --health_check: 'tcp' is no health check", "--health_check=tcp"),
+        ("Bad --health_check_...: interval", "--health_check_interval_ms=0"),
         ("nonsense", "--nonsense=1"),
         ("'routes' is no flag", "routes")):
       with self.subTest(flag=flag):
