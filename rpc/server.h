@@ -34,6 +34,7 @@
 #include "flare/base/status.h"
 #include "flare/io/fd.h"
 #include "flare/io/tls_options.h"
+#include "flare/rpc/admission_options.h"
 #include "flare/rpc/builtin_pages.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_statistics.h"
@@ -199,6 +200,9 @@ class Server {
     // are stuck, too. Empty: none. One that is malformed or in use makes
     // Start() fail: servers of one process need different ones.
     std::string admin_address = rpc::ServerDefaultsFromFlags().admin_address;
+    // Rules by which calls are refused before the server is overloaded; all off
+    // by default (docs/admission.md).
+    AdmissionOptions admission = rpc::ServerDefaultsFromFlags().admission;
   };
 
   // The options of one service.

@@ -3,12 +3,30 @@
 #ifndef FLARE_RPC_SERVER_STATISTICS_H_
 #define FLARE_RPC_SERVER_STATISTICS_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "flare/base/histogram.h"
 
 namespace flare {
+
+// A rule of AdmissionOptions (admission_options.h), in the order in which calls
+// are judged.
+enum class AdmissionRule : std::size_t { kQueue, kLate, kLimit, kMethodLimit };
+inline constexpr std::size_t kAdmissionRules = 4;
+inline constexpr const char* kAdmissionRuleNames[kAdmissionRules] = {
+    "queue", "late", "limit", "method_limit"};
+
+struct AdmissionStatistics {
+  bool on = false;          // Some rule is.
+  std::uint64_t limit = 0;  // Of the server as it is now; 0: it has none.
+  // Calls by rules. A call that is refused is counted by one of them, one that
+  // is let in by each that only counts and would have refused it.
+  std::array<std::uint64_t, kAdmissionRules> refused = {};
+  std::array<std::uint64_t, kAdmissionRules> would_refuse = {};
+};
 
 // Totals since Start(); approximate while the server runs.
 struct ServerStatistics {
@@ -37,6 +55,7 @@ struct ServerStatistics {
   // for it (docs/cancellation.md), or didn't begin, as their connection had
   // been closed.
   std::uint64_t calls_cancelled = 0;
+  AdmissionStatistics admission;
 };
 
 // Statistics of one method, since Start(); approximate while the server runs,
@@ -53,6 +72,7 @@ struct ServerMethodStatistics {
   // measured, but where a worker answers more than 1,000 a second of this
   // method: there it is one of 101, which counts for all of these.
   Histogram latencies_ns;
+  std::uint64_t limit = 0;  // That adapts, as it is now; 0: none.
 };
 
 }  // namespace flare

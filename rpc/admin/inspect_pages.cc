@@ -103,6 +103,17 @@ void WriteServer(const ServerStatistics& s, std::ostream& out) {
       << "\nlog_lines_lost " << LostLogLines() << "\n";
 }
 
+void WriteAdmission(const AdmissionStatistics& s, std::ostream& out) {
+  if (!s.on) return;
+  if (s.limit != 0) out << "admission_limit " << s.limit << "\n";
+  for (std::size_t i = 0; i != kAdmissionRules; ++i) {
+    const char* const rule = kAdmissionRuleNames[i];
+    out << "admission_refused_" << rule << " " << s.refused[i]
+        << "\nadmission_would_refuse_" << rule << " " << s.would_refuse[i]
+        << "\n";
+  }
+}
+
 using Row = std::vector<std::string>;
 
 // "-" while nothing was measured.
@@ -467,7 +478,9 @@ void AddInspectPages(
   AddTextPage(
       "/inspect/server",
       [statistics = std::move(statistics)](std::ostream& out) {
-        WriteServer(statistics(), out);
+        const ServerStatistics now = statistics();
+        WriteServer(now, out);
+        WriteAdmission(now.admission, out);
       },
       routes);
   AddSlowTextPage(

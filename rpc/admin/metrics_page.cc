@@ -169,9 +169,41 @@ void WriteMethodMetrics(const std::vector<ServerMethodStatistics>& methods,
   WriteMetric(latency, out);
 }
 
-void WriteAdmissionMetrics(std::ostream& out) {
+void WriteAdmissionMetrics(const AdmissionStatistics& s,
+                           const std::vector<ServerMethodStatistics>& methods,
+                           std::ostream& out) {
   const metrics::Snapshot limits = ReadAdmissionCounters();
   if (!limits.series.empty()) WriteMetric(limits, out);
+  if (!s.on) return;
+  if (s.limit != 0) {
+    WriteGaugeMetric("flare_server_adaptive_limit",
+                     "Calls that may be under way, by the limit that adapts.",
+                     static_cast<double>(s.limit), out);
+  }
+  Snapshot adaptive{.name = "flare_server_method_adaptive_limit",
+                    .help = "Calls of the method that may run, likewise.",
+                    .type = MetricType::kGauge,
+                    .label_names = {"method"}};
+  for (const ServerMethodStatistics& method : methods) {
+    if (method.limit == 0) continue;
+    adaptive.series.push_back(
+        Series{.label_values = {method.name},
+               .value = static_cast<double>(method.limit)});
+  }
+  if (!adaptive.series.empty()) WriteMetric(adaptive, out);
+  Snapshot calls{.name = "flare_server_admission_calls_total",
+                 .help = "Calls that rules of admission refused, or would.",
+                 .label_names = {"rule", "outcome"}};
+  for (std::size_t i = 0; i != kAdmissionRules; ++i) {
+    const std::pair<const char*, std::uint64_t> outcomes[] = {
+        {"refused", s.refused[i]}, {"would_refuse", s.would_refuse[i]}};
+    for (const auto& [outcome, count] : outcomes) {
+      calls.series.push_back(
+          Series{.label_values = {kAdmissionRuleNames[i], outcome},
+                 .value = static_cast<double>(count)});
+    }
+  }
+  WriteMetric(calls, out);
 }
 
 void WriteSchedulerMetrics(std::ostream& out) {
@@ -360,7 +392,7 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteConnectionMetrics(server, out);
   WriteCallMetrics(server, out);
   WriteMethodMetrics(methods, out);
-  WriteAdmissionMetrics(out);
+  WriteAdmissionMetrics(server.admission, methods, out);
   WriteChannelMetrics(out);
   WriteSchedulerMetrics(out);
   WriteCounterMetric("flare_log_lines_lost_total",

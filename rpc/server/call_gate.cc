@@ -1,8 +1,8 @@
 // Rules:
 //  [CG1] Each call reads one word: how long it may have waited without being
 //        asked about. All other state is read and written by calls that are
-//        asked. kShedding and kGateClosed have all calls asked; kGateClosed
-//        stays.
+//        asked. kShedding, kAskAll and kGateClosed have all calls asked; the
+//        latter two stay.
 //  [CG2] All is relaxed: the words are limits that order no other memory. A
 //        call that reads an old one is judged as if it had come a moment
 //        sooner.
@@ -24,18 +24,19 @@ namespace {
 // For look_beyond_ns_.
 constexpr std::int64_t kShedding = -1;
 constexpr std::int64_t kGateClosed = -2;
+constexpr std::int64_t kAskAll = -3;
 
 // Shedding lasts no less.
 constexpr std::int64_t kLeastSheddingNs = 100 * kNsPerMs;
 
 }  // namespace
 
-void CallGate::SetUp(std::chrono::nanoseconds max_wait) {
+void CallGate::SetUp(std::chrono::nanoseconds max_wait, bool ask_all) {
   automatic_ = max_wait.count() < 0;
   if (max_wait.count() > 0) max_wait_ns_ = max_wait.count();
+  const std::int64_t usual = automatic_ ? kNeverLongNs : max_wait_ns_;
   // relaxed, here and below: [CG2].
-  look_beyond_ns_.store(automatic_ ? kNeverLongNs : max_wait_ns_,
-                        std::memory_order_relaxed);
+  look_beyond_ns_.store(ask_all ? kAskAll : usual, std::memory_order_relaxed);
 }
 
 CallGate::Verdict CallGate::Ask(const Call& call) {

@@ -50,8 +50,9 @@ class alignas(kCacheLine) CallGate {
   static constexpr std::int64_t kUsualPatienceNs = kNsPerSecond;
 
   // Before anything else. Calls that waited longer than `max_wait` are refused;
-  // 0: none are; negative: the default described at the top.
-  void SetUp(std::chrono::nanoseconds max_wait);
+  // 0: none are; negative: the default described at the top. `ask_all`: each
+  // call is asked about, as the caller has rules of its own.
+  void SetUp(std::chrono::nanoseconds max_wait, bool ask_all = false);
 
   // True: a call that waited for so long is begun. False: ask.
   bool IsOpen(std::int64_t waited_ns) const {

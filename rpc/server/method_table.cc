@@ -164,6 +164,13 @@ flare::Status MethodTable::SetLimits(std::string_view limits) {
   return flare::Status();
 }
 
+void MethodTable::SetUpAdmission(const AdmissionControl& control) {
+  for (const auto& [name, method] : methods_) {
+    method->admission = std::make_unique<MethodAdmission>();
+    control.SetUp(method->admission.get());
+  }
+}
+
 void MethodTable::SetUpCounters() {
   for (const auto& [name, method] : methods_) method->counters.SetUp();
 }
@@ -173,6 +180,9 @@ std::vector<ServerMethodStatistics> MethodTable::statistics() const {
   for (const auto& [name, method] : methods_) {
     all.push_back(method->counters.Read());
     all.back().name = name;
+    if (method->admission != nullptr && method->admission->limited) {
+      all.back().limit = method->admission->limit.limit();
+    }
   }
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });

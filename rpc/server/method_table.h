@@ -23,6 +23,7 @@
 #include "flare/base/cpu.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
+#include "flare/rpc/admission/admission_control.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_counters.h"
 #include "flare/rpc/server/method_limits.h"
@@ -80,6 +81,8 @@ class Method {
   std::size_t max_running;  // 0: no limit. Constant once started.
   // Null if there are none. Constant once started.
   const Interceptors* interceptors = nullptr;
+  // Null unless the server has rules of admission. Constant once started.
+  std::unique_ptr<MethodAdmission> admission;
   // From when a call was read until it begins. Without limit it is the largest
   // number, so that comparing suffices.
   const std::int64_t max_wait_ns;
@@ -113,6 +116,9 @@ class MethodTable {
   void PutInterceptorsFirst(const Interceptors& interceptors);
   // Destroys them. Nothing may be called any more.
   void DropInterceptors();
+
+  // Gives the methods their parts of it.
+  void SetUpAdmission(const AdmissionControl& control);
 
   // Has the methods count, once the runtime is running.
   void SetUpCounters();

@@ -214,6 +214,7 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   method_ = nullptr;
   admitted_ = true;
   responded_ = false;
+  metered_ = false;
   // relaxed: whoever runs the task has got the call through its queue.
   progress_.store(kReturned, std::memory_order_relaxed);
   is_stream_ = counted_as_stream_ = request_->stream != nullptr;
@@ -335,7 +336,7 @@ void ServerCall::FinishUnanswered() {
   }
   switch (gate->Ask(call)) {
     case CallGate::Verdict::kBegin:
-      return true;
+      break;
     case CallGate::Verdict::kOverloaded:
       FailOverloaded();
       return false;
@@ -343,7 +344,31 @@ void ServerCall::FinishUnanswered() {
       FailStopping();
       return false;
   }
-  return true;
+  AdmissionControl* const control = connection_->state().admission();
+  return control == nullptr || AskAdmission(control, call);
+}
+
+// By the rules of AdmissionOptions. False: the call was refused.
+bool ServerCall::AskAdmission(AdmissionControl* control,
+                              const CallGate::Call& asked) {
+  AdmissionControl::Call call{
+      .group = connection_->group(),
+      .now_ns = asked.now_ns,
+      .waited_ns = asked.waited_ns,
+      .timeout_ns = asked.timeout_ns,
+      .usual_ns = asked.usual_ns,
+      .under_way = connection_->state().calls_running()};
+  if (request_->own != nullptr) {
+    if (request_->own->IsExempt()) return true;
+  } else {
+    const Method* const method = FindMethod();
+    if (method == nullptr) return true;  // It fails.
+    call.method = method->admission.get();
+    call.streaming = method->streaming();
+  }
+  metered_ = control->Admit(call);
+  if (!metered_) FailOverloaded();
+  return metered_;
 }
 
 void ServerCall::Refuse() {
@@ -997,12 +1022,28 @@ void ServerCall::Respond(bool last) {
 // got it may send the next call at once.
 void ServerCall::LeaveLimits(std::size_t worker) {
   if (!std::exchange(admitted_, false)) return;
+  if (metered_) [[unlikely]]
+    LeaveAdmission();
   if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
   connection_->state().CallFinished(worker);
   if (decompressed_bytes_ != 0) [[unlikely]] {
     connection_->state().unpacked()->Remove(
         std::exchange(decompressed_bytes_, 0));
   }
+}
+
+// The method is known unless the call has failed before it was entered.
+void ServerCall::LeaveAdmission() {
+  metered_ = false;
+  const Method* method = method_;
+  if (method == nullptr && request_->own == nullptr) method = FindMethod();
+  AdmissionControl* const control = connection_->state().admission();
+  if (method == nullptr) {
+    return control->Leave(nullptr, false, controller_.received_ns_,
+                          controller_.dispatched_ns_);
+  }
+  control->Leave(method->admission.get(), method->streaming(),
+                 controller_.received_ns_, controller_.dispatched_ns_);
 }
 
 void ServerCall::Finish() {

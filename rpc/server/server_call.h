@@ -98,6 +98,7 @@ class ServerCall final : public fiber::Task,
   void Serve();
   bool PassGate();
   bool AskGate(CallGate* gate);
+  bool AskAdmission(AdmissionControl* control, const CallGate::Call& asked);
   bool Begin();
   bool BeginRpc();
   [[gnu::cold, gnu::noinline]] void FailWithoutMemory();
@@ -148,6 +149,7 @@ class ServerCall final : public fiber::Task,
   void RefuseOwn(std::string_view text, ServerState::Failure failure);
   void FailUnknown();
   void LeaveLimits(std::size_t worker);
+  [[gnu::noinline]] void LeaveAdmission();
   void CountRequest();
   void CountReply();
   void CountReply(std::size_t bytes);
@@ -184,6 +186,7 @@ class ServerCall final : public fiber::Task,
   std::atomic<std::uint8_t> progress_{0};  // See server_call.cc.
   bool is_stream_ = false;
   bool counted_as_stream_ = false;  // By the connection.
+  bool metered_ = false;            // The server's AdmissionControl let it in.
   RefPtr<CallStream> stream_;       // Of a streaming call that has begun.
 
   // Of the request's head.

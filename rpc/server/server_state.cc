@@ -66,11 +66,33 @@ flare::Status ServerState::Freeze(
     protocol_names_ += name;
   }
   counters_ = std::vector<Counters>(fiber::GetSchedulingGroupCount());
+  if (flare::Status status = SetUpAdmission(); !status.ok()) return status;
   gates_ = std::vector<CallGate>(fiber::GetSchedulingGroupCount());
-  for (CallGate& gate : gates_) gate.SetUp(options_.max_request_queueing_delay);
+  for (CallGate& gate : gates_) {
+    gate.SetUp(options_.max_request_queueing_delay, admission_ != nullptr);
+  }
   call_limit_.SetUp(options_.max_concurrent_requests);
   methods.SetUpCounters();
   return methods.SetLimits(options_.max_concurrent_requests_per_method);
+}
+
+flare::Status ServerState::SetUpAdmission() {
+  const AdmissionOptions& rules = options_.admission;
+  if (!rules.AnyIsOn()) return flare::Status();
+  if (rules.queue_target.count() <= 0 ||
+      rules.queue_interval <= rules.queue_target) {
+    return flare::Status(
+        STATUS_FAILED,
+        "admission.queue_target must be positive, and "
+        "queue_interval longer: they are " +
+            std::to_string(rules.queue_target.count()) + " ns and " +
+            std::to_string(rules.queue_interval.count()) + " ns");
+  }
+  admission_ = std::make_unique<AdmissionControl>(
+      rules, fiber::GetSchedulingGroupCount(),
+      options_.max_concurrent_requests);
+  methods.SetUpAdmission(*admission_);
+  return flare::Status();
 }
 
 std::size_t ServerState::AdmitCalls(std::size_t group, std::size_t n) {
@@ -214,6 +236,7 @@ Server::Statistics ServerState::statistics() const {
   sum.buffered_bytes = budget_->held();
   sum.calls = call_limit_.entered();
   sum.calls_running = call_limit_.running();
+  if (admission_ != nullptr) sum.admission = admission_->statistics();
   for (const Counters& counters : counters_) {
     sum.calls += get(counters.refused);
     sum.calls_failed += get(counters.failed);

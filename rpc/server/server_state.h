@@ -21,6 +21,7 @@
 #include "flare/fiber/task.h"
 #include "flare/io/memory_budget.h"
 #include "flare/io/tls_context.h"
+#include "flare/rpc/admission/admission_control.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/server.h"
@@ -82,6 +83,11 @@ class ServerState : public RefCounted<ServerState> {
 
   // Says whether a call of that group is begun when a worker comes to it.
   CallGate& gate(std::size_t group) { return gates_[group]; }
+  // Null: the server has no such rules.
+  AdmissionControl* admission() { return admission_.get(); }
+  // In queue and running; approximate while calls come and go.
+  std::uint64_t calls_running() const { return call_limit_.running(); }
+
   // Calls that come to their workers after `at_ns` (NowNs()) aren't begun.
   void CloseGates(std::int64_t at_ns) {
     for (CallGate& gate : gates_) gate.CloseAt(at_ns);
@@ -166,6 +172,8 @@ class ServerState : public RefCounted<ServerState> {
   void AskForRelief();
   static void RunRelief(fiber::Task* task);
 
+  flare::Status SetUpAdmission();
+
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
   Server::Options options_;  // Fixed, but for DropUserCode().
@@ -177,6 +185,7 @@ class ServerState : public RefCounted<ServerState> {
   std::vector<CallGate> gates_;  // One for each scheduling group.
   LogThrottle connection_log_;
   CallLimit call_limit_;
+  std::unique_ptr<AdmissionControl> admission_;
   RefPtr<io::MemoryBudget> budget_;
   ReliefTask relief_;
   std::atomic<bool> relief_asked_{false};    // relief_ is queued.

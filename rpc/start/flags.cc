@@ -9,6 +9,7 @@
 
 #include "flare/base/cgroup.h"
 #include "flare/base/endpoint.h"
+#include "flare/rpc/admission_options.h"
 #include "flare/rpc/builtin_pages.h"
 #include "flare/rpc/http/http_cors.h"
 #include "flare/rpc/server/method_limits.h"
@@ -100,6 +101,27 @@ DEFINE_int32(
     "trpc and bolt, which have codes of their own. Clients of this library "
     "then try another server (SetMaxRetries) if it is 11 or, over baidu-std, "
     "2004; other codes above 1000 they take for a service's own.");
+DEFINE_string(
+    flare_rpc_server_adaptive_limit, "off",
+    "A limit of a server's calls under way that adapts to the time "
+    "they take; further ones are answered \"Server overloaded.\". The "
+    "modes: off, count (which refuses none) or refuse.");
+DEFINE_string(flare_rpc_server_adaptive_method_limits, "off",
+              "Such a limit of each method's running calls: off, count or "
+              "refuse.");
+DEFINE_string(flare_rpc_server_queue_shedding, "off",
+              "Refuse calls that have waited for a worker for twice "
+              "--flare_rpc_server_queue_target_ms while none has waited for "
+              "less than that: off, count or refuse.");
+DEFINE_int32(flare_rpc_server_queue_target_ms, 5,
+             "Milliseconds that calls may wait for a worker all the time, for "
+             "--flare_rpc_server_queue_shedding.");
+DEFINE_int32(flare_rpc_server_queue_interval_ms, 100,
+             "Milliseconds after which a queue that was longer than the target "
+             "all the time is no burst. Longer than the target.");
+DEFINE_string(flare_rpc_server_refuse_late, "off",
+              "Refuse calls whose callers wait for less time than their method "
+              "has usually taken lately: off, count or refuse.");
 DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
              "Milliseconds that running calls are given when a server stops.");
 DEFINE_int32(flare_http_max_header_size, 8192,
@@ -188,6 +210,10 @@ const FlagRange kRpcRanges[] = {
     {"flare_rpc_protocol_buffers_status_code_for_overloaded",
      &FLAGS_flare_rpc_protocol_buffers_status_code_for_overloaded, 1,
      kNoMaxFlag},
+    {"flare_rpc_server_queue_target_ms",
+     &FLAGS_flare_rpc_server_queue_target_ms, 1, 1000000},
+    {"flare_rpc_server_queue_interval_ms",
+     &FLAGS_flare_rpc_server_queue_interval_ms, 2, 1000000},
     {"flare_rpc_server_drain_timeout_ms",
      &FLAGS_flare_rpc_server_drain_timeout_ms, 0, kNoMaxFlag},
     {"flare_http_max_header_size", &FLAGS_flare_http_max_header_size, 64,
@@ -224,6 +250,48 @@ std::size_t MaxBufferedBytesFromFlags() {
   }
   static const std::uint64_t memory = UsableMemory("");
   return static_cast<std::size_t>(memory / 4);
+}
+
+struct AdmissionFlag {
+  const char* name;
+  const std::string* value;
+};
+const AdmissionFlag kAdmissionFlags[] = {
+    {"flare_rpc_server_adaptive_limit", &FLAGS_flare_rpc_server_adaptive_limit},
+    {"flare_rpc_server_adaptive_method_limits",
+     &FLAGS_flare_rpc_server_adaptive_method_limits},
+    {"flare_rpc_server_queue_shedding", &FLAGS_flare_rpc_server_queue_shedding},
+    {"flare_rpc_server_refuse_late", &FLAGS_flare_rpc_server_refuse_late},
+};
+
+AdmissionOptions AdmissionFromFlags() {
+  using std::chrono::milliseconds;
+  const auto mode = [](const std::string& text) {
+    return ParseAdmissionMode(text).value_or(AdmissionOptions::Mode::kOff);
+  };
+  return {
+      .limit = mode(FLAGS_flare_rpc_server_adaptive_limit),
+      .method_limits = mode(FLAGS_flare_rpc_server_adaptive_method_limits),
+      .queue = mode(FLAGS_flare_rpc_server_queue_shedding),
+      .queue_target = milliseconds(FLAGS_flare_rpc_server_queue_target_ms),
+      .queue_interval = milliseconds(FLAGS_flare_rpc_server_queue_interval_ms),
+      .late = mode(FLAGS_flare_rpc_server_refuse_late)};
+}
+
+flare::Status CheckAdmissionFlags() {
+  for (const auto& [name, value] : kAdmissionFlags) {
+    if (!ParseAdmissionMode(*value)) {
+      return BadFlag(name, *value, "off, count or refuse");
+    }
+  }
+  if (FLAGS_flare_rpc_server_queue_interval_ms <=
+      FLAGS_flare_rpc_server_queue_target_ms) {
+    return BadFlag("flare_rpc_server_queue_interval_ms",
+                   std::to_string(FLAGS_flare_rpc_server_queue_interval_ms),
+                   "more than --flare_rpc_server_queue_target_ms, which is " +
+                       std::to_string(FLAGS_flare_rpc_server_queue_target_ms));
+  }
+  return flare::Status();
 }
 
 }  // namespace
@@ -267,6 +335,7 @@ ServerDefaults ServerDefaultsFromFlags() {
       .builtin_pages = ParseBuiltinPages(FLAGS_flare_rpc_server_pages)
                            .value_or(BuiltinPages::kDefault),
       .admin_address = FLAGS_flare_rpc_server_admin_address,
+      .admission = AdmissionFromFlags(),
   };
 }
 
@@ -309,6 +378,7 @@ std::size_t MaxDecompressedSizeFromFlags() {
 flare::Status ValidateFlags() {
   if (flare::Status s = ValidateRuntimeFlags(); !s.ok()) return s;
   if (flare::Status s = CheckFlagRanges(kRpcRanges); !s.ok()) return s;
+  if (flare::Status s = CheckAdmissionFlags(); !s.ok()) return s;
   if (FLAGS_flare_rpc_server_max_buffered_bytes < 0) {
     return BadFlag("flare_rpc_server_max_buffered_bytes",
                    std::to_string(FLAGS_flare_rpc_server_max_buffered_bytes),

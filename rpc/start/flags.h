@@ -19,6 +19,7 @@
 #include <string>
 
 #include "flare/base/status.h"
+#include "flare/rpc/admission_options.h"
 #include "flare/rpc/builtin_pages.h"
 
 // For tests and programs that set a flag in code before Start().
@@ -62,6 +63,7 @@ struct ServerDefaults {
   bool no_builtin_pages;
   BuiltinPages builtin_pages;
   std::string admin_address;
+  AdmissionOptions admission;
 };
 ServerDefaults ServerDefaultsFromFlags();
 

@@ -1,0 +1,97 @@
+// A limit of the calls under way that finds its own height.
+//
+//   AdaptiveLimit limit;
+//   limit.SetUp(/*most=*/10'000);
+//   if (!limit.Admits(under_way, share)) return Refuse();
+//   ...
+//   limit.Record(took_ns, NowNs());          // The call has ended.
+//
+// Calls that a server can't run at once wait in some queue, and so take longer
+// than they would if there were fewer. The limit compares the mean time of the
+// latest calls with the shortest mean of the last seconds: it falls in
+// proportion while the first is much longer, and grows by its square root
+// while it isn't, if that many calls come. Rules in adaptive_limit.cc.
+//
+// Any thread, except SetUp(); nothing blocks. A call takes a few additions to
+// words that all threads share.
+#ifndef FLARE_RPC_ADMISSION_ADAPTIVE_LIMIT_H_
+#define FLARE_RPC_ADMISSION_ADAPTIVE_LIMIT_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "flare/base/clock.h"
+#include "flare/base/cpu.h"
+
+namespace flare::rpc {
+
+class alignas(kCacheLine) AdaptiveLimit {
+ public:
+  static constexpr std::uint64_t kFewest = 4;
+  static constexpr std::uint64_t kFirst = 20;
+  // A window lasts so long at least, and until that many calls have ended.
+  static constexpr std::int64_t kWindowNs = 100 * kNsPerMs;
+  static constexpr std::uint64_t kSamples = 50;
+  // Means are remembered for one to two epochs.
+  static constexpr std::int64_t kEpochNs = 10 * kNsPerSecond;
+
+  // Before anything else. The limit never exceeds `most`.
+  void SetUp(std::uint64_t most);
+
+  // Whether a call may begin when with it `under_way` are, of which its kind
+  // may have a share of up to 1.
+  bool Admits(std::uint64_t under_way, double share = 1) {
+    // relaxed, both: [AL2].
+    if (under_way > peak_.load(std::memory_order_relaxed)) {
+      peak_.store(under_way, std::memory_order_relaxed);
+    }
+    const std::uint64_t limit = limit_.load(std::memory_order_relaxed);
+    return share >= 1 ? under_way <= limit
+                      : static_cast<double>(under_way) <=
+                            static_cast<double>(limit) * share;
+  }
+
+  // A call has ended, at `now_ns` (NowNs()), having taken so long.
+  void Record(std::int64_t took_ns, std::int64_t now_ns);
+
+  std::uint64_t limit() const {
+    return limit_.load(std::memory_order_relaxed);  // [AL2]
+  }
+
+ private:
+  struct Window {
+    std::int64_t mean_ns = 0;
+    std::uint64_t peak = 0;
+    std::int64_t now_ns = 0;
+  };
+
+  [[gnu::noinline]] void TryToClose(std::int64_t now_ns);
+  void Close(std::int64_t now_ns);
+  void BeginEpoch(const Window& window);
+  void Adapt(const Window& window);
+  void NoticeSlowness(const Window& window, double gradient);
+  double BaseNs() const;
+
+  std::atomic<std::uint64_t> limit_{kFirst};
+  std::atomic<std::uint64_t> peak_{0};  // Of calls under way in the window.
+  std::atomic<std::int64_t> sum_ns_{0};
+  std::atomic<std::uint64_t> count_{0};
+  std::atomic<std::int64_t> window_end_ns_{0};
+  std::atomic<std::int64_t> ignored_before_ns_{0};  // [AL5]
+  std::atomic<bool> closing_{false};                // [AL1]
+
+  // Of the thread that has set closing_ [AL1].
+  double most_ = 0;
+  double height_ = kFirst;  // The limit, unrounded, and without probes.
+  double epoch_min_ns_ = 0;
+  double last_epoch_min_ns_ = 0;  // 0: none.
+  std::int64_t epoch_ns_ = kNsPerSecond;
+  std::int64_t epoch_end_ns_ = 0;
+  bool probing_ = false;
+  double fell_from_ = 0;  // [AL6]; 0: it doesn't fall.
+  double fell_at_ns_ = 0;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_ADMISSION_ADAPTIVE_LIMIT_H_

@@ -1,0 +1,71 @@
+// Whether a queue is too long for longer than a burst would make it: its
+// shortest wait in an interval exceeds a target. After CoDel, "Controlling
+// Queue Delay" by Nichols and Jacobson, for calls in place of packets.
+//
+//   QueueWatch watch;
+//   watch.SetUp(/*target_ns=*/5'000'000, /*interval_ns=*/100'000'000);
+//   if (watch.Sheds(waited_ns, NowNs())) return Refuse();
+//
+// A queue that is short at least once in each interval is only a burst, however
+// long it is at other times: nothing is refused. One that is never short
+// doesn't help anybody: calls that have waited for more than twice the target
+// are refused until it is. Twice, so that the queue of an overloaded server
+// settles there, above the target, and shedding doesn't end and begin again.
+//
+// Any thread, except SetUp(); nothing blocks. All orders are relaxed: the words
+// are limits that order no other memory.
+#ifndef FLARE_RPC_ADMISSION_QUEUE_WATCH_H_
+#define FLARE_RPC_ADMISSION_QUEUE_WATCH_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "flare/base/cpu.h"
+
+namespace flare::rpc {
+
+class alignas(kCacheLine) QueueWatch {
+ public:
+  // Before anything else.
+  void SetUp(std::int64_t target_ns, std::int64_t interval_ns) {
+    target_ns_ = target_ns;
+    interval_ns_ = interval_ns;
+  }
+
+  // A call comes to its worker at `now_ns` (NowNs()) and has waited for so
+  // long. Returns whether it is to be refused. A share of less than 1 has it
+  // refused after a shorter wait.
+  bool Sheds(std::int64_t waited_ns, std::int64_t now_ns, double share = 1) {
+    std::int64_t end_ns = end_ns_.load(std::memory_order_relaxed);
+    if (now_ns >= end_ns &&
+        end_ns_.compare_exchange_strong(end_ns, now_ns + interval_ns_,
+                                        std::memory_order_relaxed)) {
+      // After a pause nothing is known: the queue was empty.
+      const bool paused = now_ns - end_ns > interval_ns_;
+      shedding_.store(
+          !paused && least_ns_.load(std::memory_order_relaxed) > target_ns_,
+          std::memory_order_relaxed);
+      least_ns_.store(waited_ns, std::memory_order_relaxed);
+    } else if (waited_ns < least_ns_.load(std::memory_order_relaxed)) {
+      least_ns_.store(waited_ns, std::memory_order_relaxed);
+    }
+    if (!shedding_.load(std::memory_order_relaxed)) return false;
+    const double bound = 2 * static_cast<double>(target_ns_) * share;
+    return static_cast<double>(waited_ns) >
+           std::max(bound, static_cast<double>(target_ns_));
+  }
+
+  bool shedding() const { return shedding_.load(std::memory_order_relaxed); }
+
+ private:
+  std::int64_t target_ns_ = 0;             // Constant once set up.
+  std::int64_t interval_ns_ = 0;           // Likewise.
+  std::atomic<std::int64_t> end_ns_{0};    // Of the interval.
+  std::atomic<std::int64_t> least_ns_{0};  // The shortest wait in it.
+  std::atomic<bool> shedding_{false};
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_ADMISSION_QUEUE_WATCH_H_

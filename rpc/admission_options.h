@@ -1,0 +1,51 @@
+// Rules by which a server refuses calls that it couldn't answer well
+// (docs/admission.md). A plain value: Server::Options::admission.
+#ifndef FLARE_RPC_ADMISSION_OPTIONS_H_
+#define FLARE_RPC_ADMISSION_OPTIONS_H_
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+namespace flare {
+
+struct AdmissionOptions {
+  enum class Mode {
+    kOff,
+    kCount,   // Counts the calls that it would refuse, and refuses none.
+    kRefuse,  // Refuses them, with rpc::STATUS_OVERLOADED.
+  };
+
+  // A limit of the server's calls in queue and running, which adapts: it falls
+  // while they take longer than with few of them, and grows otherwise. Streams
+  // aren't counted.
+  Mode limit = Mode::kOff;
+  // Such a limit of each method's running calls, by the time that they run.
+  Mode method_limits = Mode::kOff;
+  // While no call of an interval has waited for less than the target, calls
+  // that have waited for twice as long are refused.
+  Mode queue = Mode::kOff;
+  std::chrono::nanoseconds queue_target = std::chrono::milliseconds(5);
+  std::chrono::nanoseconds queue_interval = std::chrono::milliseconds(100);
+  // Calls are refused whose callers wait for less time than their method has
+  // taken lately.
+  Mode late = Mode::kOff;
+
+  bool AnyIsOn() const {
+    return limit != Mode::kOff || method_limits != Mode::kOff ||
+           queue != Mode::kOff || late != Mode::kOff;
+  }
+};
+
+// "off", "count" or "refuse"; nullopt: something else.
+constexpr std::optional<AdmissionOptions::Mode> ParseAdmissionMode(
+    std::string_view text) {
+  if (text == "off") return AdmissionOptions::Mode::kOff;
+  if (text == "count") return AdmissionOptions::Mode::kCount;
+  if (text == "refuse") return AdmissionOptions::Mode::kRefuse;
+  return std::nullopt;
+}
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_ADMISSION_OPTIONS_H_
