@@ -19,6 +19,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/string.h"
+#include "flare/io/tls_counters.h"
 #include "flare/io/tls_session.h"
 #include "flare/io/tls_text.h"
 #include "glog/logging.h"
@@ -400,6 +401,7 @@ std::unique_ptr<Transport> TlsServerContext::NewTransport() {
   if (handshakes_->fetch_add(1, std::memory_order_relaxed) >=
       options_.max_handshakes) {
     handshakes_->fetch_sub(1, std::memory_order_relaxed);
+    TlsCounters::Count(&TlsCountersOf(/*is_server=*/true).refused);
     return nullptr;
   }
   SSL* const ssl = SSL_new(keys->entries[0].context.get());

@@ -102,6 +102,7 @@ TlsSession::TlsSession(SSL* ssl, Setup setup)
 
 TlsSession::~TlsSession() {
   EndHandshake();
+  CountOutcome(&TlsCounters::abandoned);
   // Else a session whose connection broke could not be resumed.
   SSL_set_quiet_shutdown(ssl_, 1);
   SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
@@ -169,12 +170,15 @@ Transport::Progress TlsSession::Handshake() {
   if (input_ == Input::kBroken || (!sent && errno != EAGAIN)) {
     if (failure_.ok()) failure_ = StatusFromErrno(errno, "TLS handshake");
     EndHandshake();
+    CountOutcome(&TlsCounters::failed);
     return Progress::kFailed;
   }
   // Bytes that the socket doesn't take now are sent by the next event of it, or
   // by Send().
   if (result != 1) return Progress::kWaiting;
   EndHandshake();
+  CountOutcome(SSL_session_reused(ssl_) == 1 ? &TlsCounters::resumed
+                                             : &TlsCounters::full);
   // relaxed: SendEnd() by another thread may miss it, and tells no end then.
   secure_.store(true, std::memory_order_relaxed);
   return Progress::kDone;
@@ -213,6 +217,13 @@ void TlsSession::EndHandshake() {
   if (!std::exchange(counted_, false)) return;
   // relaxed: a count on its own.
   setup_.handshakes->fetch_sub(1, std::memory_order_relaxed);
+}
+
+// The first one counts. A session that never began has none.
+void TlsSession::CountOutcome(
+    std::atomic<std::uint64_t> TlsCounters::*outcome) {
+  if (fd_ < 0 || std::exchange(outcome_counted_, true)) return;
+  TlsCounters::Count(&(TlsCountersOf(setup_.is_server).*outcome));
 }
 
 ssize_t TlsSession::Receive(const iovec* pieces, int count) {

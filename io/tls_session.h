@@ -14,6 +14,7 @@
 
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/io/tls_counters.h"
 #include "flare/io/transport.h"
 
 namespace flare::io {
@@ -71,6 +72,7 @@ class TlsSession final : public Transport {
   ssize_t FlushCipher() FLARE_REQUIRES(mutex_);
   void NoteHandshake() FLARE_REQUIRES(mutex_);
   void EndHandshake();
+  void CountOutcome(std::atomic<std::uint64_t> TlsCounters::*outcome);
   std::string DescribeFailure() FLARE_REQUIRES(mutex_);
 
   const Setup setup_;
@@ -94,7 +96,8 @@ class TlsSession final : public Transport {
   Input input_ = Input::kOpen;
   bool has_more_ = false;
   bool cut_short_ = false;
-  bool counted_;  // Among setup_.handshakes.
+  bool counted_;                  // Among setup_.handshakes.
+  bool outcome_counted_ = false;  // In tls_counters.h.
   unsigned char first_bytes_[2] = {};
   int first_count_ = 0;
   Status failure_;

@@ -1,22 +1,22 @@
 #include "flare/io/tls_session.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
-#include <cstdio>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "flare/io/fd.h"
+#include "flare/io/testing/tls_certificate.h"
 #include "flare/io/tls_context.h"
+#include "flare/io/tls_counters.h"
 #include "flare/io/tls_options.h"
 #include "flare/io/transport.h"
 #include "gtest/gtest.h"
@@ -24,33 +24,13 @@
 namespace flare::io {
 namespace {
 
-// Writes a key and a certificate that it has signed to `folder`.
-void MakeCertificate(const std::string& folder) {
-  EVP_PKEY* const key = EVP_EC_gen("P-256");
-  X509* const certificate = X509_new();
-  ASSERT_TRUE(key && certificate);
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-  X509_set_pubkey(certificate, key);
-  ASSERT_NE(X509_sign(certificate, key, EVP_sha256()), 0);
-  std::FILE* file = std::fopen((folder + "/key").c_str(), "w");
-  PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
-  std::fclose(file);
-  file = std::fopen((folder + "/certificate").c_str(), "w");
-  PEM_write_X509(file, certificate);
-  std::fclose(file);
-  X509_free(certificate);
-  EVP_PKEY_free(key);
-}
-
 // The server's end is a TlsSession; the client's is OpenSSL's own.
 class TlsSessionTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string folder = ::testing::TempDir() + "/tls_session_XXXXXX";
     ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-    ASSERT_NO_FATAL_FAILURE(MakeCertificate(folder));
+    testing::MakeTlsCertificate(folder);
     TlsServerOptions options;
     options.certificates = {{folder + "/certificate", folder + "/key"}};
     auto context = TlsServerContext::Create(options);
@@ -123,6 +103,39 @@ TEST_F(TlsSessionTest, WaitsForTheRestOfARecord) {
   EXPECT_EQ(Receive(), -1);
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_FALSE(server_->cut_short());
+}
+
+std::uint64_t Read(const std::atomic<std::uint64_t>& counter) {
+  return counter.load(std::memory_order_relaxed);
+}
+
+TEST_F(TlsSessionTest, CountsHandshakesByTheirOutcome) {
+  const TlsCounters& counters = TlsCountersOf(/*is_server=*/true);
+  // By SetUp(), and maybe by tests before.
+  const std::uint64_t full = Read(counters.full);
+  EXPECT_GE(full, 1u);
+  const std::uint64_t failed = Read(counters.failed);
+  const std::uint64_t abandoned = Read(counters.abandoned);
+  server_.reset();
+  EXPECT_EQ(Read(counters.abandoned), abandoned);  // It had come to an end.
+
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  const UniqueFd near(fds[0]), far(fds[1]);
+  server_ = context_->NewTransport();
+  server_->Attach(near.get());
+  ASSERT_EQ(server_->Handshake(), Transport::Progress::kWaiting);
+  server_.reset();
+  EXPECT_EQ(Read(counters.abandoned), abandoned + 1);
+
+  server_ = context_->NewTransport();
+  server_->Attach(near.get());
+  ASSERT_EQ(::write(far.get(), "GET / HTTP/1.1\r\n\r\n", 18), 18);
+  ASSERT_EQ(server_->Handshake(), Transport::Progress::kFailed);
+  server_.reset();
+  EXPECT_EQ(Read(counters.failed), failed + 1);
+  EXPECT_EQ(Read(counters.abandoned), abandoned + 1);
+  EXPECT_EQ(Read(counters.full), full);
 }
 
 }  // namespace

@@ -36,9 +36,8 @@ WorkerCells::~WorkerCells() {
   delete rows_.load(std::memory_order_relaxed);  // Nobody else is here.
 }
 
-WorkerCells::Place WorkerCells::FindElsewhere(std::size_t worker,
-                                              std::size_t column) {
-  if (worker == fiber::kNoWorker) return {CellOf(shared_.get(), column), true};
+WorkerCells::Row WorkerCells::FindElsewhere(std::size_t worker) {
+  if (worker == fiber::kNoWorker) return {shared_.get(), true};
   Rows* found = rows_.load(std::memory_order_acquire);  // [WC2]
   while (worker >= found->count) {
     auto rows = std::make_unique<Rows>();
@@ -54,7 +53,7 @@ WorkerCells::Place WorkerCells::FindElsewhere(std::size_t worker,
       static_cast<void>(rows->earlier.release());  // It isn't ours.
     }
   }
-  return {CellOf(found->lines.get() + worker * lines_per_row_, column), false};
+  return {found->lines.get() + worker * lines_per_row_, false};
 }
 
 template <class Visitor>

@@ -62,6 +62,9 @@ class WorkerCells {
   // To the cell `column` of the caller's row, as an integer or as a double.
   void Add(std::size_t column, std::uint64_t n);
   void AddDouble(std::size_t column, double value);
+  // To two of its cells.
+  void AddToTwo(std::size_t column, std::uint64_t n, std::size_t other,
+                std::uint64_t m);
 
   // Over all rows.
   std::uint64_t Sum(std::size_t column) const;
@@ -77,25 +80,25 @@ class WorkerCells {
     std::unique_ptr<Line[]> lines;
     std::unique_ptr<Rows> earlier;  // From before there were more workers.
   };
-  struct Place {
-    Cell* cell;
+  struct Row {
+    Line* lines;
     bool shared;  // With other threads.
   };
 
-  Place Find(std::size_t column) {
+  Row Find() {
     const std::size_t worker = fiber::GetCurrentWorkerIndex();
     const Rows* const rows = rows_.load(std::memory_order_acquire);  // [WC2]
     if (worker < rows->count) [[likely]] {
-      return {CellOf(rows->lines.get() + worker * lines_per_row_, column),
-              false};
+      return {rows->lines.get() + worker * lines_per_row_, false};
     }
-    return FindElsewhere(worker, column);
+    return FindElsewhere(worker);
   }
+  static void AddTo(const Row& row, std::size_t column, std::uint64_t n);
   static Cell* CellOf(Line* row, std::size_t column) {
     constexpr std::size_t kCells = kCacheLine / sizeof(Cell);
     return &row[column / kCells].cells[column % kCells];
   }
-  [[gnu::noinline]] Place FindElsewhere(std::size_t worker, std::size_t column);
+  [[gnu::noinline]] Row FindElsewhere(std::size_t worker);
   template <class Visitor>
   void ForEach(std::size_t column, Visitor&& visit) const;
 
@@ -104,31 +107,44 @@ class WorkerCells {
   const std::unique_ptr<Line[]> shared_;  // One row.
 };
 
-inline void WorkerCells::Add(std::size_t column, std::uint64_t n) {
-  const Place place = Find(column);
+inline void WorkerCells::AddTo(const Row& row, std::size_t column,
+                               std::uint64_t n) {
+  Cell* const cell = CellOf(row.lines, column);
   // relaxed, all: [WC1].
-  if (place.shared) [[unlikely]] {
-    place.cell->fetch_add(n, std::memory_order_relaxed);
+  if (row.shared) [[unlikely]] {
+    cell->fetch_add(n, std::memory_order_relaxed);
     return;
   }
-  place.cell->store(place.cell->load(std::memory_order_relaxed) + n,
-                    std::memory_order_relaxed);
+  cell->store(cell->load(std::memory_order_relaxed) + n,
+              std::memory_order_relaxed);
+}
+
+inline void WorkerCells::Add(std::size_t column, std::uint64_t n) {
+  AddTo(Find(), column, n);
+}
+
+inline void WorkerCells::AddToTwo(std::size_t column, std::uint64_t n,
+                                  std::size_t other, std::uint64_t m) {
+  const Row row = Find();
+  AddTo(row, column, n);
+  AddTo(row, other, m);
 }
 
 inline void WorkerCells::AddDouble(std::size_t column, double value) {
-  const Place place = Find(column);
+  const Row row = Find();
+  Cell* const cell = CellOf(row.lines, column);
   // relaxed, all: [WC1].
-  std::uint64_t old = place.cell->load(std::memory_order_relaxed);
+  std::uint64_t old = cell->load(std::memory_order_relaxed);
   const auto added = [&] {
     return std::bit_cast<std::uint64_t>(std::bit_cast<double>(old) + value);
   };
-  if (place.shared) [[unlikely]] {
-    while (!place.cell->compare_exchange_weak(old, added(),
-                                              std::memory_order_relaxed)) {
+  if (row.shared) [[unlikely]] {
+    while (
+        !cell->compare_exchange_weak(old, added(), std::memory_order_relaxed)) {
     }
     return;
   }
-  place.cell->store(added(), std::memory_order_relaxed);
+  cell->store(added(), std::memory_order_relaxed);
 }
 
 // Holds a number that only grows: of requests, errors, bytes. Names end in

@@ -37,6 +37,7 @@
 #include "flare/io/socket_options.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/admin/admin_port.h"
+#include "flare/rpc/admin/http_counters.h"
 #include "flare/rpc/admin/inspect_pages.h"
 #include "flare/rpc/http/http_site.h"
 #include "flare/rpc/http_interception.h"
@@ -281,7 +282,8 @@ Server::Server() : Server(Options()) {}
 Server::Server(Options options)
     : state_(
           MakeRefCounted<rpc::ServerState>(WithinLimits(std::move(options)))),
-      http_(std::make_shared<rpc::HttpSite>()) {}
+      http_(std::make_shared<rpc::HttpSite>()),
+      http_counters_(std::make_shared<rpc::HttpCounters>()) {}
 
 Server::~Server() {
   if (Join() != 0) return;  // [S5]
@@ -423,6 +425,7 @@ bool Server::Start() {
                                           "http") == protocols_.end()) {
     protocols_.push_back("http");
   }
+  http_->routes.Count(http_counters_);
   if (!state_->interceptors.empty()) {
     http_->routes.Wrap([this](HttpHandlerPtr handler) {
       return rpc::InterceptHttp(std::move(handler), &state_->interceptors);
@@ -470,8 +473,8 @@ Status Server::FixProtocols() {
 void Server::AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes) {
   rpc::AddInspectPages(
       [state = state_.Get()] { return state->statistics(); },
-      [state = state_.Get()] { return state->methods.statistics(); }, who,
-      routes);
+      [state = state_.Get()] { return state->methods.statistics(); },
+      [counters = http_counters_] { return counters->Read(); }, who, routes);
 }
 
 Status Server::StartAdmin() {

@@ -44,6 +44,7 @@ namespace flare {
 
 namespace rpc {
 class AdminPort;
+class HttpCounters;
 class HttpRoutes;
 class HttpSite;
 enum class PagesFor;
@@ -357,6 +358,7 @@ class Server {
 
   RefPtr<rpc::ServerState> state_;
   std::shared_ptr<rpc::HttpSite> http_;
+  std::shared_ptr<rpc::HttpCounters> http_counters_;
   std::vector<std::string> protocols_;
   Endpoint address_;
   std::vector<io::UniqueFd> sockets_;  // To adopt; empty: none.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "flare/base/histogram.h"
@@ -67,6 +68,9 @@ struct ServerMethodStatistics {
   std::uint64_t running = 0;     // ... of these not answered
   std::uint64_t failed = 0;      // answered with a status that isn't 0
   std::uint64_t overloaded = 0;  // ... of these over some limit
+  // Failed ones by their status. The first 24 statuses that a method has had
+  // are told apart; `failed` counts the rest, too.
+  std::map<int, std::uint64_t> failures;
   // From the arrival of requests to their replies, in nanoseconds; of calls
   // that the service has answered, with whatever status. All calls are
   // measured, but where a worker answers more than 1,000 a second of this

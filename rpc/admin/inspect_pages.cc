@@ -467,12 +467,15 @@ void WriteFibers(std::ostream& out) {
 void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
+    std::function<std::map<std::string, CallCells::Values>()> http_statistics,
     PagesFor who, HttpRoutes* to) {
   const PageRoutes routes{.routes = to, .who = who};
   AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
   AddMetricsPage(
-      [statistics, method_statistics](std::ostream& out) {
-        WriteMetricsPage(statistics(), method_statistics(), out);
+      [statistics, method_statistics,
+       http_statistics = std::move(http_statistics)](std::ostream& out) {
+        WriteMetricsPage(statistics(), method_statistics(), http_statistics(),
+                         out);
       },
       routes);
   AddTextPage(

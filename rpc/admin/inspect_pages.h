@@ -33,8 +33,11 @@
 #define FLARE_RPC_ADMIN_INSPECT_PAGES_H_
 
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "flare/rpc/call_cells.h"
 #include "flare/rpc/http/http_routes.h"
 #include "flare/rpc/server_statistics.h"
 
@@ -52,6 +55,7 @@ enum class PagesFor {
 void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
+    std::function<std::map<std::string, CallCells::Values>()> http_statistics,
     PagesFor who, HttpRoutes* routes);
 
 }  // namespace flare::rpc

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -392,6 +393,7 @@ class SlowPageTest : public InspectPagesTest {
                       finish_.Wait();
                       return std::vector<Server::MethodStatistics>();
                     },
+                    [] { return std::map<std::string, CallCells::Values>(); },
                     PagesFor::kEveryone, &routes_);
   }
 
@@ -541,6 +543,7 @@ TEST_F(InspectPagesTest, AnswersPeersOnThisHostOnly) {
   HttpRoutes routes;
   AddInspectPages([] { return Server::Statistics(); },
                   [] { return std::vector<Server::MethodStatistics>(); },
+                  [] { return std::map<std::string, CallCells::Values>(); },
                   PagesFor::kLoopback, &routes);
   const auto get = [&](const Endpoint& peer, const char* path) {
     HttpRequest request;

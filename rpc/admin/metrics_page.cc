@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -16,15 +18,19 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "flare/base/histogram.h"
 #include "flare/base/unblocked_logging.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/fd.h"
+#include "flare/io/tls_counters.h"
 #include "flare/rpc/admin/metrics_text.h"
 #include "flare/rpc/admission/admission_counters.h"
+#include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/metrics.h"
+#include "flare/rpc/policy/retry_budget.h"
 
 namespace flare::rpc {
 namespace {
@@ -167,6 +173,127 @@ void WriteMethodMetrics(const std::vector<ServerMethodStatistics>& methods,
                .histogram = SecondsOf(method.latencies_ns)});
   }
   WriteMetric(latency, out);
+}
+
+// A series for each status of the same labels. `others`: of statuses that
+// aren't told apart.
+void AddStatuses(const std::vector<std::string>& labels,
+                 const std::map<int, std::uint64_t>& counts,
+                 std::uint64_t others, Snapshot* metric) {
+  const auto add = [&](std::string status, std::uint64_t count) {
+    Series series{.label_values = labels, .value = static_cast<double>(count)};
+    series.label_values.push_back(std::move(status));
+    metric->series.push_back(std::move(series));
+  };
+  for (const auto& [status, count] : counts) add(std::to_string(status), count);
+  if (others != 0) add("(other)", others);
+}
+
+void WriteMethodFailures(const std::vector<ServerMethodStatistics>& methods,
+                         std::ostream& out) {
+  Snapshot metric{.name = "flare_server_method_failures_total",
+                  .help = "Failed calls of the method by their status.",
+                  .label_names = {"method", "status"}};
+  for (const ServerMethodStatistics& method : methods) {
+    std::uint64_t rest = method.failed;
+    for (const auto& [status, count] : method.failures) {
+      rest -= std::min(rest, count);
+    }
+    AddStatuses({method.name}, method.failures, rest, &metric);
+  }
+  WriteMetric(metric, out);
+}
+
+void WriteHttpMetrics(const std::map<std::string, CallCells::Values>& handlers,
+                      std::ostream& out) {
+  Snapshot requests{.name = "flare_server_http_requests_total",
+                    .help =
+                        "Requests that an HTTP handler answered, by the "
+                        "status of the reply.",
+                    .label_names = {"handler", "status"}};
+  Snapshot latency{.name = "flare_server_http_latency_seconds",
+                   .help =
+                       "From the arrival of requests for an HTTP handler "
+                       "to their replies.",
+                   .type = MetricType::kHistogram,
+                   .label_names = {"handler"}};
+  for (const auto& [handler, values] : handlers) {
+    AddStatuses({handler}, values.counts, values.others, &requests);
+    latency.series.push_back(
+        Series{.label_values = {handler}, .histogram = values.seconds});
+  }
+  WriteMetric(requests, out);
+  WriteMetric(latency, out);
+}
+
+void WriteTlsMetrics(std::ostream& out) {
+  Snapshot handshakes{
+      .name = "flare_tls_handshakes_total",
+      .help =
+          "TLS handshakes by their outcome: full or resumed; failed, for a "
+          "bad certificate, say; abandoned, as the peer took too long or "
+          "the connection was closed; refused, as there were too many.",
+      .label_names = {"side", "outcome"}};
+  for (const bool is_server : {true, false}) {
+    const io::TlsCounters& counters = io::TlsCountersOf(is_server);
+    const std::pair<const char*, const std::atomic<std::uint64_t>*> outcomes[] =
+        {{"full", &counters.full},
+         {"resumed", &counters.resumed},
+         {"failed", &counters.failed},
+         {"abandoned", &counters.abandoned},
+         {"refused", &counters.refused}};
+    for (const auto& [outcome, counter] : outcomes) {
+      // relaxed: a number.
+      handshakes.series.push_back(Series{
+          .label_values = {is_server ? "server" : "client", outcome},
+          .value =
+              static_cast<double>(counter->load(std::memory_order_relaxed))});
+    }
+  }
+  WriteMetric(handshakes, out);
+}
+
+// Of unary methods, each attempt of a policy by itself.
+void WriteClientCalls(std::ostream& out) {
+  Snapshot calls{.name = "flare_client_calls_total",
+                 .help =
+                     "Calls of unary methods by clients, by the status "
+                     "that they ended with; attempts of policies count as "
+                     "calls.",
+                 .label_names = {"channel", "method", "status"}};
+  Snapshot latency{.name = "flare_client_call_latency_seconds",
+                   .help = "From the beginning of such a call to its end.",
+                   .type = MetricType::kHistogram,
+                   .label_names = {"channel", "method"}};
+  for (ClientCalls& each : ReadClientCalls()) {
+    AddStatuses({each.channel, each.method}, each.values.counts,
+                each.values.others, &calls);
+    latency.series.push_back(
+        Series{.label_values = {each.channel, each.method},
+               .histogram = std::move(each.values.seconds)});
+  }
+  WriteMetric(calls, out);
+  WriteMetric(latency, out);
+}
+
+// Of the budget that all channels of the process share.
+void WriteRetryMetrics(std::ostream& out) {
+  const RetryBudget& budget = RetryBudget::Default();
+  const RetryBudget::Counters counters = budget.counters();
+  WriteCounterMetric("flare_client_policy_calls_total",
+                     "Calls that a policy of their channel was for.",
+                     counters.calls, out);
+  WriteCounterMetric("flare_client_retries_total",
+                     "Attempts that policies made after a failed one.",
+                     counters.retries, out);
+  WriteCounterMetric("flare_client_hedges_total",
+                     "Attempts that policies made beside a slow one.",
+                     counters.hedges, out);
+  WriteCounterMetric("flare_client_retry_budget_refusals_total",
+                     "Attempts that the budget didn't allow.", counters.refused,
+                     out);
+  WriteGaugeMetric("flare_client_retry_budget_tokens",
+                   "Attempts that the budget allows now.", budget.left(), out);
 }
 
 void WriteAdmissionMetrics(const AdmissionStatistics& s,
@@ -388,12 +515,18 @@ void WriteProcessMetrics(std::ostream& out) {
 
 void WriteMetricsPage(const ServerStatistics& server,
                       const std::vector<ServerMethodStatistics>& methods,
+                      const std::map<std::string, CallCells::Values>& handlers,
                       std::ostream& out) {
   WriteConnectionMetrics(server, out);
   WriteCallMetrics(server, out);
   WriteMethodMetrics(methods, out);
+  WriteMethodFailures(methods, out);
+  WriteHttpMetrics(handlers, out);
+  WriteTlsMetrics(out);
   WriteAdmissionMetrics(server.admission, methods, out);
   WriteChannelMetrics(out);
+  WriteClientCalls(out);
+  WriteRetryMetrics(out);
   WriteSchedulerMetrics(out);
   WriteCounterMetric("flare_log_lines_lost_total",
                      "Log lines that nobody took.", LostLogLines(), out);

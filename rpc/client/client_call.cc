@@ -198,7 +198,11 @@ void ClientCall::Begin(const Arguments& arguments,
   choice_ = Route::Choice();
   choice_.peer = arguments.after;
   route_ = arguments.route;
-  if (route_ != nullptr) format_ = route_->format();
+  counters_ = MethodCallCounters::kNone;
+  if (route_ != nullptr) [[likely]] {
+    format_ = route_->format();
+    counters_ = route_->CountersOf(method_);
+  }
   const std::optional<std::int64_t> deadline = controller_->DeadlineFrom(now);
   deadline_ns_ = deadline ? *deadline : DefaultDeadline(now);
   failure_ = route_ == nullptr ? *arguments.refusal
@@ -436,6 +440,10 @@ void ClientCall::End() {
     LeaveContext();
   controller_->ended_ns_ =
       controller_->parsed_ns_ != 0 ? controller_->parsed_ns_ : NowNs();
+  if (counters_ != MethodCallCounters::kNone) [[likely]] {
+    MethodCallCounters::End(counters_, controller_->error_code_,
+                            controller_->ended_ns_ - controller_->started_ns_);
+  }
   if (done_ != nullptr && context_ != nullptr) [[unlikely]]
     return HandOverInContext();
   HandOver();

@@ -23,6 +23,7 @@
 #include "flare/fiber/scheduler/carrier.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
+#include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/context_stop.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/client_protocol.h"
@@ -184,8 +185,10 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   std::atomic<std::uint32_t> holders_{0};  // Of the attempt.
   std::uint32_t id_ = 0;
   std::uint16_t attempts_left_ = 0;
-  PayloadFormat format_{};  // The route's, which may be gone at the end.
-  CompressionAlgorithm compression_ : 8 = CompressionAlgorithm::kNone;
+  // The route's, which may be gone at the end.
+  std::uint16_t counters_ : 10 = MethodCallCounters::kNone;
+  PayloadFormat format_ : 3 = {};
+  CompressionAlgorithm compression_ : 3 = CompressionAlgorithm::kNone;
   RpcClientController* controller_ = nullptr;
   google::protobuf::Message* response_ = nullptr;
   google::protobuf::Closure* done_ = nullptr;

@@ -60,6 +60,7 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
              : uri.substr(0, colon),
       Limits{}, "");
   if (!protocol) return Invalid(uri, protocol.error().message());
+  route->call_counters_.emplace(uri);
   route->address_ = uri.substr(colon + 3);
   route->protocol_ = (*protocol)->name();
   route->format_ = (*protocol)->format();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "flare/fiber/mutex.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/balance/backend_group.h"
+#include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/client/checked_servers.h"
 #include "flare/rpc/client/client_defaults.h"
@@ -92,6 +94,11 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   // one may be well, or, if there is one alone, it has a connection that is. A
   // hint. Any thread in a running runtime.
   bool Hopeful() noexcept;
+
+  // Where calls of the method are counted (call_counters.h). Any thread.
+  std::uint16_t CountersOf(const google::protobuf::MethodDescriptor* method) {
+    return call_counters_->Of(method);
+  }
 
   // For the channel's calls.
   ConnectionKind connection_kind() const { return options_.connection_kind; }
@@ -170,6 +177,7 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   std::string address_;
   PayloadFormat format_ = PayloadFormat::kProtobuf;
   ProtocolTraits traits_;
+  std::optional<MethodCallCounters> call_counters_;  // Once it is made.
   std::shared_ptr<io::TlsClientContext> tls_;        // Null: plain.
   std::shared_ptr<io::TlsClientContext> check_tls_;  // Of health checks.
   std::shared_ptr<NameResolution> resolution_;

@@ -25,6 +25,12 @@ flare::Status Stalled() {
                        "reset");
 }
 
+// In the place of one that isn't final.
+HttpStatus StatusSent(HttpStatus status) {
+  return static_cast<int>(status) < 200 ? HttpStatus::InternalServerError
+                                        : status;
+}
+
 // For what is counted.
 int RpcStatusOfReply(HttpStatus status) {
   switch (status) {
@@ -59,12 +65,8 @@ void HttpOwnRequest::Serve(OwnRequestHost* host) {
   host_ = host;
   if (preflight_) [[unlikely]] {
     uses_->cors->AnswerPreflight(request_, &response_);
-  } else if (HttpHandler* const handler = FindHandler()) {
-    CallHandler(handler);
   } else {
-    FillHttpError(HttpStatus::NotFound,
-                  "There is nothing at " + std::string(request_.path()) + ".",
-                  &response_);
+    Answer();
   }
   if (IsFailure(response_.status()) && !pieces_) {
     host->CountFailure(RpcStatusOfReply(response_.status()));
@@ -78,10 +80,22 @@ void HttpOwnRequest::Serve(OwnRequestHost* host) {
   }
 }
 
-HttpHandler* HttpOwnRequest::FindHandler() const {
-  if (uses_->routes == nullptr) return nullptr;
-  HttpHandler* const handler = uses_->routes->Find(request_.path());
-  return handler != nullptr ? handler : uses_->routes->nothing();
+void HttpOwnRequest::Answer() {
+  HttpRoutes::Found found{.handler = nullptr, .counters = nullptr};
+  if (uses_->routes != nullptr) {
+    found = uses_->routes->FindCounted(request_.path());
+  }
+  if (found.handler != nullptr) {
+    CallHandler(found.handler);
+  } else {
+    FillHttpError(HttpStatus::NotFound,
+                  "There is nothing at " + std::string(request_.path()) + ".",
+                  &response_);
+  }
+  if (found.counters != nullptr) {
+    found.counters->End(StatusSent(response_.status()),
+                        NowNs() - host_->received_ns());
+  }
 }
 
 void HttpOwnRequest::CallHandler(HttpHandler* handler) {

@@ -73,7 +73,7 @@ class HttpOwnRequest final : public OwnRequest, private HttpBodyWriter {
   void Recycle() override;
 
  private:
-  HttpHandler* FindHandler() const;
+  void Answer();
   void CallHandler(HttpHandler* handler);
 
   // HttpBodyWriter, while the handler runs.

@@ -9,8 +9,26 @@
 namespace flare::rpc {
 namespace {
 
-template <class Map>
-flare::Status AddTo(Map* handlers, std::string path, HttpHandlerPtr handler) {
+// Answers for paths that nobody has.
+class Nothing : public HttpHandler {
+  void HandleRequest(const HttpRequest& request, HttpResponse* response,
+                     HttpServerContext*) override {
+    FillHttpError(HttpStatus::NotFound,
+                  "There is nothing at " + std::string(request.path()) + ".",
+                  response);
+  }
+};
+
+}  // namespace
+
+HttpRoutes::HttpRoutes()
+    : server_itself_(NewHttpOptionsHandler(
+          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->headers()->Set("Allow", HttpMethodSet::All().ToString());
+          })) {}
+
+flare::Status HttpRoutes::AddTo(Handlers* handlers, std::string path,
+                                HttpHandlerPtr handler) {
   if (handler == nullptr) {
     return flare::Status(EINVAL, "HTTP path \"" + path +
                                      "\" has a handler that is no object "
@@ -35,30 +53,13 @@ flare::Status AddTo(Map* handlers, std::string path, HttpHandlerPtr handler) {
                                      "no request would come to it; write %20 "
                                      "for a blank");
   }
-  if (!handlers->emplace(path, std::move(handler)).second) {
+  Route route{.handler = std::move(handler)};
+  if (!handlers->emplace(path, std::move(route)).second) {
     return flare::Status(EEXIST,
                          "HTTP path \"" + path + "\" has a handler already");
   }
   return flare::Status();
 }
-
-// Answers for paths that nobody has.
-class Nothing : public HttpHandler {
-  void HandleRequest(const HttpRequest& request, HttpResponse* response,
-                     HttpServerContext*) override {
-    FillHttpError(HttpStatus::NotFound,
-                  "There is nothing at " + std::string(request.path()) + ".",
-                  response);
-  }
-};
-
-}  // namespace
-
-HttpRoutes::HttpRoutes()
-    : server_itself_(NewHttpOptionsHandler(
-          [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
-            response->headers()->Set("Allow", HttpMethodSet::All().ToString());
-          })) {}
 
 flare::Status HttpRoutes::AddPath(std::string path, HttpHandlerPtr handler) {
   return AddTo(&paths_, std::move(path), std::move(handler));
@@ -76,10 +77,24 @@ flare::Status HttpRoutes::AddPrefix(std::string prefix,
   return AddTo(&prefixes_, std::move(prefix), std::move(handler));
 }
 
+void HttpRoutes::Count(std::shared_ptr<HttpCounterSet> counters) {
+  counters_ = std::move(counters);
+  for (auto& [path, route] : paths_) {
+    if (!IsExempt(path)) route.counters = counters_->Of(path);
+  }
+  for (auto& [prefix, route] : prefixes_) {
+    route.counters = counters_->Of(prefix + '*');
+  }
+  if (default_ != nullptr) default_counters_ = counters_->Of("(default)");
+  none_counters_ = counters_->Of("(none)");
+}
+
 void HttpRoutes::Wrap(
     const std::function<HttpHandlerPtr(HttpHandlerPtr)>& wrap) {
   for (Handlers* handlers : {&paths_, &prefixes_}) {
-    for (auto& [path, handler] : *handlers) handler = wrap(std::move(handler));
+    for (auto& [path, route] : *handlers) {
+      route.handler = wrap(std::move(route.handler));
+    }
   }
   if (default_ != nullptr) default_ = wrap(std::move(default_));
   nothing_ = wrap(std::make_unique<Nothing>());
@@ -98,9 +113,12 @@ void HttpRoutes::SetDefault(HttpHandlerPtr handler) {
   default_ = std::move(handler);
 }
 
-HttpHandler* HttpRoutes::Find(std::string_view path) const {
-  if (const auto found = paths_.find(path); found != paths_.end()) {
-    return found->second.get();
+HttpRoutes::Found HttpRoutes::Look(std::string_view path) const {
+  const auto found = [](const Route& route) {
+    return Found{route.handler.get(), route.counters};
+  };
+  if (const auto exact = paths_.find(path); exact != paths_.end()) {
+    return found(exact->second);
   }
   // A prefix of `path` sorts at or before it, the longest one last; whatever
   // stands between is cut down to what it has in common with `path`.
@@ -108,15 +126,21 @@ HttpHandler* HttpRoutes::Find(std::string_view path) const {
   while (!rest.empty()) {
     auto next = prefixes_.upper_bound(rest);
     if (next == prefixes_.begin()) break;
-    const auto& [prefix, handler] = *--next;
-    if (rest.starts_with(prefix)) return handler.get();
+    const auto& [prefix, route] = *--next;
+    if (rest.starts_with(prefix)) return found(route);
     const auto differs =
         std::mismatch(rest.begin(), rest.end(), prefix.begin(), prefix.end());
     rest =
         rest.substr(0, static_cast<std::size_t>(differs.first - rest.begin()));
   }
-  if (default_ == nullptr && path == "*") return server_itself_.get();
-  return default_.get();
+  if (default_ != nullptr) return {default_.get(), default_counters_};
+  return {path == "*" ? server_itself_.get() : nullptr, none_counters_};
+}
+
+HttpRoutes::Found HttpRoutes::FindCounted(std::string_view path) const {
+  Found found = Look(path);
+  if (found.handler == nullptr) found.handler = nothing_.get();
+  return found;
 }
 
 }  // namespace flare::rpc

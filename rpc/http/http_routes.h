@@ -3,6 +3,7 @@
 #ifndef FLARE_RPC_HTTP_HTTP_ROUTES_H_
 #define FLARE_RPC_HTTP_HTTP_ROUTES_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,8 +13,28 @@
 
 #include "flare/base/status.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_message.h"
 
 namespace flare::rpc {
+
+// Counts the requests for one handler. Thread-safe; doesn't block.
+class HttpRequestCounters {
+ public:
+  // A reply with this status is about to be sent, `ns` after its request came.
+  virtual void End(HttpStatus status, std::int64_t ns) = 0;
+
+ protected:
+  ~HttpRequestCounters() = default;
+};
+
+class HttpCounterSet {
+ public:
+  virtual ~HttpCounterSet() = default;
+
+  // Those of that name, made if there are none. They live as long as this. One
+  // thread, before the server starts.
+  virtual HttpRequestCounters* Of(std::string name) = 0;
+};
 
 class HttpRoutes {
  public:
@@ -26,6 +47,11 @@ class HttpRoutes {
   flare::Status AddExemptPath(std::string path, HttpHandlerPtr handler);
   flare::Status AddPrefix(std::string prefix, HttpHandlerPtr handler);
   void SetDefault(HttpHandlerPtr handler);
+
+  // Has the requests for each handler that isn't exempt counted from now on,
+  // and keeps `counters`. Names are the path, "/prefix*", "(default)", or
+  // "(none)" for paths without a handler.
+  void Count(std::shared_ptr<HttpCounterSet> counters);
 
   // Puts another handler in the place of each, and of what answers 404. Once,
   // as the last step. There is no exempt path from then on: such are served
@@ -43,7 +69,15 @@ class HttpRoutes {
   // The handler of exactly this path, else of its longest prefix, else the
   // default one, else null. "*" (as in "OPTIONS *") isn't a path but the server
   // itself: without a default handler one of ours answers for it.
-  HttpHandler* Find(std::string_view path) const;
+  HttpHandler* Find(std::string_view path) const { return Look(path).handler; }
+
+  // The same, and where its requests are counted. Without a handler it is
+  // nothing(). No counters: they aren't counted.
+  struct Found {
+    HttpHandler* handler;
+    HttpRequestCounters* counters;
+  };
+  Found FindCounted(std::string_view path) const;
 
   // What answers for paths without a handler; null unless Wrap() was called.
   HttpHandler* nothing() const { return nothing_.get(); }
@@ -52,13 +86,24 @@ class HttpRoutes {
   bool IsExempt(std::string_view path) const { return exempt_.contains(path); }
 
  private:
-  using Handlers = std::map<std::string, HttpHandlerPtr, std::less<>>;
+  struct Route {
+    HttpHandlerPtr handler;
+    HttpRequestCounters* counters = nullptr;
+  };
+  using Handlers = std::map<std::string, Route, std::less<>>;
+
+  static flare::Status AddTo(Handlers* handlers, std::string path,
+                             HttpHandlerPtr handler);
+  Found Look(std::string_view path) const;
 
   Handlers paths_;
   std::set<std::string, std::less<>> exempt_;
   Handlers prefixes_;
   const std::unique_ptr<HttpHandler> server_itself_;
   HttpHandlerPtr default_;
+  std::shared_ptr<HttpCounterSet> counters_;
+  HttpRequestCounters* default_counters_ = nullptr;
+  HttpRequestCounters* none_counters_ = nullptr;
   HttpHandlerPtr nothing_;  // Of paths that have none; null: not wrapped.
 };
 

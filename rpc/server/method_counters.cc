@@ -30,8 +30,9 @@ void MethodCounters::SetUp() {
   slot_ = std::make_unique<Slot[]>(slots_);
 }
 
-void MethodCounters::Refuse(std::size_t worker, bool overloaded) {
+void MethodCounters::Refuse(std::size_t worker, int status, bool overloaded) {
   Slot* const mine = SlotOf(worker);
+  failures_.Add(status);
   Add(&Slot::refused, mine);
   if (overloaded) Add(&Slot::overloaded, mine);
 }
@@ -74,6 +75,7 @@ ServerMethodStatistics MethodCounters::Read() const {
   for (std::size_t i = 0; i < slots_; ++i) add(slot_[i]);
   // Those that move while all are added up may be seen to end only.
   sum.running = sum.calls - std::min(sum.calls, ended);
+  sum.failures = failures_.Read().counts;
   sum.latencies_ns = latencies_ns_.Snapshot();
   return sum;
 }

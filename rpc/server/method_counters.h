@@ -17,6 +17,7 @@
 
 #include "flare/base/cpu.h"
 #include "flare/base/histogram.h"
+#include "flare/rpc/call_cells.h"
 #include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {
@@ -39,19 +40,23 @@ class MethodCounters {
 
   // The service has answered it. Before the reply is sent: whoever has got that
   // finds the call counted.
-  // `received_ns` and `dispatched_ns`: when it came, and when it began.
-  void End(std::size_t worker, bool failed, std::int64_t received_ns,
+  // `status`: 0 if it succeeded. `received_ns` and `dispatched_ns`: when it
+  // came, and when it began.
+  void End(std::size_t worker, int status, std::int64_t received_ns,
            std::int64_t dispatched_ns) {
     Slot* const mine = SlotOf(worker);
     const std::uint64_t answered = Add(&Slot::answered, mine);
-    if (failed) Add(&Slot::failed, mine);
+    if (status != 0) {
+      Add(&Slot::failed, mine);
+      failures_.Add(status);
+    }
     if (answered >= mine->measure_at) {
       Measure(mine, answered, received_ns, dispatched_ns);
     }
   }
 
-  // It was refused without asking the service.
-  void Refuse(std::size_t worker, bool overloaded);
+  // It was refused with `status`, without asking the service.
+  void Refuse(std::size_t worker, int status, bool overloaded);
 
   // How long calls take lately once they have begun, roughly; 0: not known.
   std::int64_t usual_ns() const {
@@ -90,6 +95,7 @@ class MethodCounters {
   std::size_t slots_ = 0;  // One for each worker.
   std::unique_ptr<Slot[]> slot_;
   Slot shared_;
+  StatusCells failures_;  // Of all that failed, refused ones included.
   std::atomic<std::int64_t> usual_ns_{0};
   alignas(kCacheLine) ConcurrentHistogram latencies_ns_;
 };

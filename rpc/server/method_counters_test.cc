@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -21,7 +22,7 @@ void CountAnswered(MethodCounters* counters, std::int64_t ns,
                    bool failed = false) {
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
   counters->Begin(worker);
-  counters->End(worker, failed, NowNs() - ns, NowNs() - ns);
+  counters->End(worker, failed ? 99 : 0, NowNs() - ns, NowNs() - ns);
 }
 
 class MethodCountersTest : public fiber::testing::RuntimeTest {};
@@ -33,16 +34,18 @@ TEST_P(MethodCountersTest, TellsCallsByHowTheyEnd) {
     counters.SetUp();
     const std::size_t worker = fiber::GetCurrentWorkerIndex();
     for (int i = 0; i < 7; ++i) counters.Begin(worker);
-    counters.End(worker, /*failed=*/false, NowNs(), NowNs());
-    counters.End(worker, /*failed=*/true, NowNs(), NowNs());
-    counters.Refuse(worker, /*overloaded=*/false);
-    counters.Refuse(worker, /*overloaded=*/true);
-    counters.Refuse(worker, /*overloaded=*/true);
+    counters.End(worker, /*status=*/0, NowNs(), NowNs());
+    counters.End(worker, /*status=*/1234, NowNs(), NowNs());
+    counters.Refuse(worker, /*status=*/5, /*overloaded=*/false);
+    counters.Refuse(worker, /*status=*/11, /*overloaded=*/true);
+    counters.Refuse(worker, /*status=*/11, /*overloaded=*/true);
     const Server::MethodStatistics s = counters.Read();
     EXPECT_EQ(s.calls, 7u);
     EXPECT_EQ(s.running, 2u);
     EXPECT_EQ(s.failed, 4u);
     EXPECT_EQ(s.overloaded, 2u);
+    EXPECT_EQ(s.failures,
+              (std::map<int, std::uint64_t>{{1234, 1}, {5, 1}, {11, 2}}));
     EXPECT_EQ(s.latencies_ns.count(), 2u);  // The service's.
   });
 }
@@ -69,9 +72,9 @@ TEST_P(MethodCountersTest, LosesNothing) {
       if (i % 8 == 0) this_fiber::Yield();
       const std::size_t worker = fiber::GetCurrentWorkerIndex();
       if (i % 10 == 9) {
-        counters.Refuse(worker, /*overloaded=*/true);
+        counters.Refuse(worker, /*status=*/11, /*overloaded=*/true);
       } else {
-        counters.End(worker, /*failed=*/i % 10 == 8, NowNs(), NowNs());
+        counters.End(worker, /*status=*/i % 10 == 8, NowNs(), NowNs());
       }
     }
   };
@@ -163,7 +166,7 @@ TEST(MethodCountersAfterwards, CallsMayEndInALaterRuntime) {
   counters.SetUp();
   const auto begin = [&] { counters.Begin(fiber::GetCurrentWorkerIndex()); };
   const auto end = [&] {
-    counters.End(fiber::GetCurrentWorkerIndex(), false, NowNs(), NowNs());
+    counters.End(fiber::GetCurrentWorkerIndex(), 0, NowNs(), NowNs());
   };
   Fiber([&] {
     for (int i = 0; i < 100; ++i) begin();

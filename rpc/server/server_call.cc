@@ -273,7 +273,7 @@ void ServerCall::FailWithoutMemory() {
 void ServerCall::GiveUp() {
   connection_->state().CountFailure(connection_->group(), Failure::kOther);
   if (method_ != nullptr) {
-    method_->counters.Refuse(fiber::GetCurrentWorkerIndex(),
+    method_->counters.Refuse(fiber::GetCurrentWorkerIndex(), STATUS_FAILED,
                              /*overloaded=*/false);
   }
   connection_->CloseOutOfMemory();
@@ -503,7 +503,8 @@ bool ServerCall::StreamReply() {
   stream_ =
       connection_->StartStream(opening, protocol_->OpenReplyStream(ticket()));
   if (stream_ == nullptr) {
-    method_->counters.Refuse(fiber::GetCurrentWorkerIndex(), false);
+    method_->counters.Refuse(fiber::GetCurrentWorkerIndex(), STATUS_IO_ERROR,
+                             /*overloaded=*/false);
     FinishUnanswered();
     return false;
   }
@@ -564,8 +565,9 @@ void ServerCall::FinishStream() {
         connection_->group(), ServerState::FailureOf(controller_.error_code_));
   }
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
-  method_->counters.End(worker, failed || lost, controller_.received_ns_,
-                        controller_.dispatched_ns_);
+  method_->counters.End(
+      worker, failed ? controller_.error_code_ : stream_->status().code(),
+      controller_.received_ns_, controller_.dispatched_ns_);
   LeaveLimits(worker);
   stream_->Finish(
       failed ? flare::Status(controller_.error_code_, controller_.error_text_)
@@ -681,7 +683,7 @@ void ServerCall::RespondThrown(const Method& method) {
   if (std::exchange(responded_, true)) return;
   connection_->state().CountFailure(connection_->group(), Failure::kOther);
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
-  method.counters.End(worker, /*failed=*/true, controller_.received_ns_,
+  method.counters.End(worker, controller_.error_code_, controller_.received_ns_,
                       controller_.dispatched_ns_);
   LeaveLimits(worker);
   OutboundResponse response;
@@ -898,7 +900,8 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
   if (const Method* method = method_ != nullptr ? method_ : FindMethod()) {
     if (method_ == nullptr) method->counters.Begin(worker);
-    method->counters.Refuse(worker, failure == Failure::kOverloaded);
+    method->counters.Refuse(worker, status.code(),
+                            failure == Failure::kOverloaded);
   }
   OutboundResponse response;
   response.detail = detail;
@@ -996,8 +999,8 @@ void ServerCall::Respond(bool last) {
                                       ServerState::FailureOf(response.status));
   }
   const std::size_t worker = fiber::GetCurrentWorkerIndex();
-  method_->counters.End(worker, response.status != STATUS_SUCCESS,
-                        controller_.received_ns_, controller_.dispatched_ns_);
+  method_->counters.End(worker, response.status, controller_.received_ns_,
+                        controller_.dispatched_ns_);
   if (last) LeaveLimits(worker);
   try {
     protocol_->Write(ticket(), std::move(response));

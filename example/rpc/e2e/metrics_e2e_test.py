@@ -95,6 +95,64 @@ class MetricsPage(harness.TestCase):
     self.assertEqual(metrics.value(name + "_count", **labels), count)
     self.assertGreater(metrics.value(name + "_sum", **labels), 0)
 
+  def test_it_counts_by_handler_status_and_handshake(self):
+    server = self.start_server("--fail_with=1234")
+    self.assertFalse(wire.echo_works(server.port))
+    url = f"http://127.0.0.1:{server.port}"
+    for _ in range(2):
+      get(url + "/echo", b"hello")
+    for path, status in ("/echo", 405), ("/nowhere", 404):
+      with self.assertRaisesRegex(urllib.error.HTTPError, str(status)):
+        get(url + path)
+    metrics = self.metrics_of(server)
+    self.assertEqual(
+        metrics.value("flare_server_method_failures_total", method=ECHO,
+                      status="1234"), 1)
+    requests = "flare_server_http_requests_total"
+    for handler, status, count in (("/echo", 200, 2), ("/echo", 405, 1),
+                                   ("(none)", 404, 1), ("/", 200, 0)):
+      self.assertEqual(
+          metrics.value(requests, handler=handler, status=str(status)), count)
+    self.check_histogram(metrics, "flare_server_http_latency_seconds", 3,
+                         handler="/echo")
+    for outcome in "full", "resumed", "failed", "abandoned", "refused":
+      self.assertEqual(
+          metrics.value("flare_tls_handshakes_total", side="server",
+                        outcome=outcome), 0)
+
+  def test_it_counts_calls_of_clients(self):
+    server = self.start_server()
+    backend = f"flare://127.0.0.1:{server.port}"
+    relay = self.start_server(f"--forward_to={backend}", name="relay_server")
+    url = (f"http://127.0.0.1:{relay.port}"
+           "/rpc/example.protobuf_echo.RelayService.Relay")
+
+    def call():
+      request = urllib.request.Request(
+          url, b'{"body": "x"}',
+          {"Content-Type": "application/x-proto3-json"})
+      with urllib.request.urlopen(request, timeout=harness.PATIENCE_S) as reply:
+        reply.read()
+
+    for _ in range(3):
+      call()
+    self.assertEqual(server.stop(), 0)
+    with self.assertRaises(urllib.error.HTTPError):
+      call()
+    metrics = self.metrics_of(relay)
+    calls = {dict(key[1:])["status"]: count
+             for key, count in metrics.samples.items()
+             if key[0] == "flare_client_calls_total"}
+    self.assertEqual(calls.pop("0"), 3)
+    self.assertEqual(list(calls.values()), [1])  # Of one failure or another.
+    self.assertEqual(
+        metrics.value("flare_client_calls_total", channel=backend, method=ECHO,
+                      status="0"), 3)
+    self.check_histogram(metrics, "flare_client_call_latency_seconds", 4,
+                         channel=backend, method=ECHO)
+    self.assertEqual(metrics.value("flare_client_retries_total"), 0)
+    self.assertGreater(metrics.value("flare_client_retry_budget_tokens"), 0)
+
   def test_an_admin_address_has_it_instead(self):
     server = self.start_server("--flare_rpc_server_admin_address=127.0.0.1:0")
     address = server.wait_for(r"Pages are on (\S+)\.$").group(1)

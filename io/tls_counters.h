@@ -1,0 +1,35 @@
+// How TLS handshakes of the process ended, for the page /metrics.
+#ifndef FLARE_IO_TLS_COUNTERS_H_
+#define FLARE_IO_TLS_COUNTERS_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace flare::io {
+
+// Since the start. All are relaxed: they order nothing, and a handshake costs
+// thousands of times as much as counting it.
+struct TlsCounters {
+  std::atomic<std::uint64_t> full{0};
+  std::atomic<std::uint64_t> resumed{0};
+  std::atomic<std::uint64_t> failed{0};
+  // The connection was closed before the end: by a timeout, or by either side.
+  std::atomic<std::uint64_t> abandoned{0};
+  std::atomic<std::uint64_t> refused{
+      0};  // Over TlsServerOptions::max_handshakes.
+
+  static void Count(std::atomic<std::uint64_t>* counter) {
+    counter->fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+// Those of servers, or of clients. Any thread; valid until the process ends.
+inline TlsCounters& TlsCountersOf(bool is_server) {
+  static constinit TlsCounters servers;
+  static constinit TlsCounters clients;
+  return is_server ? servers : clients;
+}
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_TLS_COUNTERS_H_

@@ -1,0 +1,60 @@
+#include "flare/rpc/call_cells.h"
+
+#include <utility>
+
+namespace flare::rpc {
+
+StatusCells::StatusCells() {
+  // relaxed: nobody else knows this yet.
+  for (auto& status : statuses_) status.store(kFree, std::memory_order_relaxed);
+}
+
+// relaxed, all: a cell never changes its status, and the numbers order nothing.
+std::size_t StatusCells::IndexOf(int status) {
+  for (std::size_t i = 0; i != kMost; ++i) {
+    int found = statuses_[i].load(std::memory_order_relaxed);
+    if (found == kFree && statuses_[i].compare_exchange_strong(
+                              found, status, std::memory_order_relaxed)) {
+      return i;
+    }
+    if (found == status) return i;
+  }
+  return kMost;
+}
+
+StatusCells::Values StatusCells::Read() const {
+  Values values;
+  for (std::size_t i = 0; i != kMost; ++i) {
+    // relaxed: as in IndexOf().
+    const int status = statuses_[i].load(std::memory_order_relaxed);
+    if (status == kFree) break;
+    values.counts[status] = cells_.Sum(i);
+  }
+  values.others = cells_.Sum(kMost);
+  return values;
+}
+
+CallCells::Values CallCells::Read() const {
+  Values values;
+  // Before the durations, which count the same calls: so the difference isn't
+  // negative.
+  StatusCells::Values unusual = unusual_.Read();
+  std::uint64_t rest = 0;
+  for (std::size_t i = 0; i != kBuckets; ++i) {
+    if (i + 1 != kBuckets) {
+      values.seconds.bounds.push_back(
+          static_cast<double>(std::uint64_t{1} << (kFirstBits + i)) / 1e9);
+    }
+    values.seconds.counts.push_back(durations_.Sum(i));
+    rest += values.seconds.counts.back();
+  }
+  values.seconds.sum = static_cast<double>(durations_.Sum(kBuckets)) / 1e9;
+  values.counts = std::move(unusual.counts);
+  values.others = unusual.others;
+  for (const auto& [status, count] : values.counts)
+    rest -= std::min(rest, count);
+  values.counts[usual_] = rest - std::min(rest, values.others);
+  return values;
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,102 @@
+// Rules:
+//  [MK1] A list only grows, at its front, by nodes that don't change any more.
+//  A
+//        method may get two nodes by threads that add it at once: both have the
+//        same number. The cells of a number were stored before: under the
+//        registry's lock, which each thread takes that makes a node.
+#include "flare/rpc/client/call_counters.h"
+
+#include <map>
+#include <memory>
+#include <new>
+
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/rpc/metrics.h"
+#include "flare/rpc/rpc_status.h"
+
+namespace flare::rpc {
+
+class ClientCallRegistry {
+ public:
+  // Never destroyed: calls may end while the process does.
+  static ClientCallRegistry* Get() {
+    static ClientCallRegistry* const registry = new ClientCallRegistry;
+    return registry;
+  }
+
+  std::uint16_t Find(const std::string& uri, std::string method)
+      FLARE_EXCLUDES(lock_) {
+    const ScopedLock guard(lock_);
+    Key key(uri, std::move(method));
+    if (numbers_.size() >= metrics::kMaxSeries && !numbers_.contains(key)) {
+      key = Key("(other)", "(other)");
+    }
+    const auto found = numbers_.find(key);
+    if (found != numbers_.end()) return found->second;
+    const auto number = static_cast<std::uint16_t>(numbers_.size() + 1);
+    auto cells = std::make_unique<CallCells>(STATUS_SUCCESS);
+    numbers_.emplace(std::move(key), number);
+    // relaxed: [MK1].
+    MethodCallCounters::numbered_[number].store(cells.release(),
+                                                std::memory_order_relaxed);
+    return number;
+  }
+
+  std::vector<ClientCalls> Read() const FLARE_EXCLUDES(lock_) {
+    std::vector<ClientCalls> all;
+    const ScopedLock guard(lock_);
+    for (const auto& [key, number] : numbers_) {
+      // relaxed: stored under the lock.
+      const CallCells* const cells =
+          MethodCallCounters::numbered_[number].load(std::memory_order_relaxed);
+      all.push_back({key.first, key.second, cells->Read()});
+    }
+    return all;
+  }
+
+ private:
+  using Key = std::pair<std::string, std::string>;
+  static_assert(metrics::kMaxSeries + 2 <= MethodCallCounters::kNumbers);
+
+  mutable ThreadMutex lock_;
+  std::map<Key, std::uint16_t> numbers_ FLARE_GUARDED_BY(lock_);
+};
+
+constinit std::array<std::atomic<CallCells*>, MethodCallCounters::kNumbers>
+    MethodCallCounters::numbered_{};
+
+MethodCallCounters::~MethodCallCounters() {
+  for (std::atomic<Node*>& list : lists_) {
+    // relaxed: nobody else is here.
+    Node* node = list.load(std::memory_order_relaxed);
+    while (node != nullptr) delete std::exchange(node, node->next);
+  }
+}
+
+std::uint16_t MethodCallCounters::Add(
+    const google::protobuf::MethodDescriptor* method) {
+  try {
+    const std::uint16_t number =
+        ClientCallRegistry::Get()->Find(uri_, std::string(method->full_name()));
+    std::atomic<Node*>* const list = ListOf(method);
+    // relaxed: the exchange below says what it has found.
+    auto node = std::make_unique<Node>(
+        Node{method, number, list->load(std::memory_order_relaxed)});
+    // release: pairs with the acquire in Of [MK1].
+    while (!list->compare_exchange_weak(node->next, node.get(),
+                                        std::memory_order_release,
+                                        std::memory_order_relaxed)) {
+    }
+    static_cast<void>(node.release());
+    return number;
+  } catch (const std::bad_alloc&) {
+    return kNone;
+  }
+}
+
+std::vector<ClientCalls> ReadClientCalls() {
+  return ClientCallRegistry::Get()->Read();
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,90 @@
+// Counters of calls by clients, by channel and method, for the page /metrics.
+//
+//   MethodCallCounters counters(uri);   // Of a channel.
+//   const std::uint16_t number = counters.Of(method);
+//   MethodCallCounters::End(number, status, ns);
+//
+// Channels with the same URI share counters, which stay until the process ends.
+// Calls of unary methods are counted when they end; so is each attempt that a
+// policy makes (call_policy.h).
+#ifndef FLARE_RPC_CLIENT_CALL_COUNTERS_H_
+#define FLARE_RPC_CLIENT_CALL_COUNTERS_H_
+
+#include <google/protobuf/descriptor.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/rpc/call_cells.h"
+
+namespace flare::rpc {
+
+// A channel's own list of the methods that it has called.
+class MethodCallCounters {
+ public:
+  explicit MethodCallCounters(std::string uri) : uri_(std::move(uri)) {}
+  ~MethodCallCounters();
+  MethodCallCounters(const MethodCallCounters&) = delete;
+  MethodCallCounters& operator=(const MethodCallCounters&) = delete;
+
+  // A number of 10 bits, which calls have room for. It is valid until the
+  // process ends.
+  static constexpr std::uint16_t kNumbers = 1024;
+  static constexpr std::uint16_t kNone = 0;
+
+  // Any thread. Takes no lock except at the first call of a method. kNone:
+  // there is no memory.
+  std::uint16_t Of(const google::protobuf::MethodDescriptor* method) {
+    // acquire: pairs with the release in Add [MK1].
+    const Node* node = ListOf(method)->load(std::memory_order_acquire);
+    for (; node != nullptr; node = node->next) {
+      if (node->method == method) return node->number;
+    }
+    return Add(method);
+  }
+
+  // A call has ended. `number`: of Of(), not kNone.
+  static void End(std::uint16_t number, int status, std::int64_t ns) {
+    // relaxed: the thread that had the number from Of() sees the cells [MK1].
+    numbered_[number].load(std::memory_order_relaxed)->End(status, ns);
+  }
+
+ private:
+  struct Node {
+    const google::protobuf::MethodDescriptor* method;
+    std::uint16_t number;
+    Node* next;
+  };
+  static constexpr std::size_t kLists = 8;
+
+  std::atomic<Node*>* ListOf(const google::protobuf::MethodDescriptor* method) {
+    const auto address = reinterpret_cast<std::uintptr_t>(method);
+    return &lists_[(address / alignof(std::max_align_t) ^ address / 256) %
+                   kLists];
+  }
+  [[gnu::cold, gnu::noinline]] std::uint16_t Add(
+      const google::protobuf::MethodDescriptor* method);
+
+  friend class ClientCallRegistry;
+  static std::array<std::atomic<CallCells*>, kNumbers> numbered_;
+
+  const std::string uri_;
+  std::array<std::atomic<Node*>, kLists> lists_{};
+};
+
+// Of all channels.
+struct ClientCalls {
+  std::string channel;
+  std::string method;
+  CallCells::Values values;
+};
+std::vector<ClientCalls> ReadClientCalls();
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_CLIENT_CALL_COUNTERS_H_
