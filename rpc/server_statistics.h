@@ -53,8 +53,7 @@ struct ServerStatistics {
   std::uint64_t calls_unauthenticated = 0;
   std::uint64_t calls_denied = 0;
   // Those that were told to stop before they had been answered, and watched
-  // for it (docs/cancellation.md), or didn't begin, as their connection had
-  // been closed.
+  // for it (docs/cancellation.md), or didn't begin, as their callers had left.
   std::uint64_t calls_cancelled = 0;
   AdmissionStatistics admission;
 };

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,11 +10,15 @@
 #include "example/proxy/routes_testing.h"
 #include "example/proxy/rpc_routes.h"
 #include "flare/base/clock.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/start/flags.h"
+#include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_client.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -31,6 +36,7 @@ using flare::rpc::testing::RawClient;
 using flare::rpc::testing::RawServer;
 using flare::rpc::testing::ServerTest;
 using flare::rpc::testing::TestCall;
+using flare::rpc::testing::TestedCall;
 using flare::rpc::testing::TestResponse;
 using google::protobuf::FileDescriptorSet;
 
@@ -173,6 +179,32 @@ TEST_F(ForwardingTest, TheDeadlineIsTheCallers) {
     EXPECT_LE(left,
               std::chrono::seconds(seconds) + std::chrono::milliseconds(1));
   }
+}
+
+// The caller's connection to the proxy, and the proxy's to the backend, go on.
+TEST_F(ForwardingTest, PassesOnThatTheCallerGivesUp) {
+  flare::fiber::Event started;
+  flare::fiber::Event ended;
+  service().on_call = [&](TestCall call) {
+    const std::stop_token stop = call.controller->GetStopToken();
+    started.Set();
+    EXPECT_FALSE(flare::this_fiber::SleepFor(stop, std::chrono::hours(1)));
+    EXPECT_EQ(flare::fiber::ExecutionContext::Current()->stop_cause(),
+              flare::fiber::StopCause::kCancelled);
+    call.Reply();
+    ended.Set();
+  };
+  StartServer();
+  StartProxy("*=" + BackendUri());
+  flare::RpcChannel channel("flare://" + proxy_->endpoint().ToString());
+  TestedCall call;
+  call.Start(&channel);
+  started.Wait();
+  call.controller.StartCancel();
+  EXPECT_EQ(call.Await(), flare::rpc::STATUS_FAILED);
+  ended.Wait();
+  EXPECT_EQ(Call(kOther, "next").As<TestResponse>().body(), "next");
+  EXPECT_EQ(server().statistics().connections_accepted, 1u);
 }
 
 TEST_F(ForwardingTest, ABackendThatIsTooLateIsATimeout) {

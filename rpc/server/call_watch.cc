@@ -117,7 +117,7 @@ void WatchedCalls::StopLeft() {
       Unlink(watch);
       context = watch->context_;  // [CW3]
     }
-    context->RequestStop(StopCause::kCallerGone);
+    context->RequestStop(StopCause::kCancelled);
   }
 }
 
@@ -164,7 +164,7 @@ StopCause CallWatch::Begin(WatchedCalls* calls, std::int64_t deadline_ns) {
   const StopCause cause = calls->Add(this);
   // Behind Add(): either this sees that the caller has left, or StopLeft() sees
   // the watch [CW5].
-  return cause == StopCause::kNone && CallerLeft() ? StopCause::kCallerGone
+  return cause == StopCause::kNone && CallerLeft() ? StopCause::kCancelled
                                                    : cause;
 }
 

@@ -291,11 +291,9 @@ void ServerCall::FinishUnanswered() {
 // False: the call is over. True: a method is to be called.
 [[gnu::always_inline]] inline bool ServerCall::Begin() {
   controller_.dispatched_ns_ = NowNs();
-  if (connection_->lost()) [[unlikely]] {
-    connection_->state().CountCancelled(connection_->group());
-    return FinishUnanswered(), false;
-  }
-  if (!ParseHead()) {
+  if (connection_->leavers() != ServerConnection::Leavers::kNone) [[unlikely]] {
+    if (!BeginAmongLeavers()) return false;
+  } else if (!ParseHead()) {
     Finish();
     return false;
   }
@@ -307,6 +305,27 @@ void ServerCall::FinishUnanswered() {
     return BeginRpc();
   ServeOwn();
   return false;
+}
+
+// False: the call is over, as its caller has left or the request is malformed.
+// True: the head is parsed.
+bool ServerCall::BeginAmongLeavers() {
+  if (connection_->leavers() == ServerConnection::Leavers::kAll) {
+    connection_->state().CountCancelled(connection_->group());
+    return FinishUnanswered(), false;
+  }
+  if (!ParseHead()) return Finish(), false;
+  if (request_->own != nullptr || is_stream_ ||
+      !protocol_->CallerLeft(request_->ticket)) {
+    return true;
+  }
+  connection_->state().CountCancelled(connection_->group());
+  // It isn't sent: by it the protocol learns that the call is over.
+  OutboundResponse response;
+  response.status = STATUS_FAILED;
+  response.description = "the caller has given the call up";
+  protocol_->Write(request_->ticket, std::move(response));
+  return Finish(), false;
 }
 
 // False: the call was refused.

@@ -96,6 +96,7 @@ class ServerCall final : public fiber::Task,
   // Named, as are those of other tasks: reports call fibers by it.
   static void RunTask(fiber::Task* self);
   void Serve();
+  [[gnu::cold, gnu::noinline]] bool BeginAmongLeavers();
   bool PassGate();
   bool AskGate(CallGate* gate);
   bool AskAdmission(AdmissionControl* control, const CallGate::Call& asked);

@@ -17,8 +17,13 @@
 #include "flare/fiber/future.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/connection_kind.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gtest/gtest.h"
 
@@ -27,8 +32,10 @@ namespace {
 
 using fiber::ExecutionContext;
 using fiber::StopCause;
+using fiber::testing::Eventually;
 using std::chrono::hours;
 using std::chrono::milliseconds;
+using std::string_literals::operator""s;
 
 // Closes it by a reset.
 void Reset(RawClient* client) {
@@ -336,6 +343,107 @@ TEST_F(OneWorkerServerCancelTest, CallsThatHaveNotBegunAreDropped) {
   EXPECT_GT(Cancelled(), 0u);
   EXPECT_LE(begun + Cancelled(), kCalls);
 }
+
+// The caller of each call gives it up before it begins.
+TEST_F(OneWorkerServerCancelTest, CallsThatAreGivenUpDontBegin) {
+  constexpr int kCalls = 10;
+  std::atomic<int> begun{0};
+  service().on_call = [&](TestCall call) {
+    ++begun;
+    static_cast<void>(
+        this_fiber::SleepFor(call.controller->GetStopToken(), hours(1)));
+    call.Reply();
+  };
+  StartServer();
+  RawClient client(endpoint());
+  std::string batch;
+  for (int i = 1; i <= kCalls; ++i) {
+    batch += client.Encode(i, kCall, MakeRequest(""));
+  }
+  for (char i = 1; i <= kCalls; ++i) {
+    // Id, method_type SINGLE, reset.
+    batch += "CPRF\x07\0\0\0\0\0\0\0\0\0\0\0\x08"s + i + "\x38\x01\xb0\x3f\x63";
+  }
+  client.Send(batch + client.Encode(kCalls + 1, kOther, MakeRequest("other")));
+  // The connection goes on. Nothing is sent for the others.
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->id, kCalls + 1u);
+  EXPECT_TRUE(Eventually([&] { return Cancelled() == kCalls; }));
+  EXPECT_EQ(begun, 0);
+}
+
+// --- by StartCancel() of our own client ------------------------------------
+
+struct CancelledCallCase {
+  const char* protocol;
+  ConnectionKind kind;
+  StopCause cause;
+};
+
+class CancelledCallTest
+    : public ServerCancelTest,
+      public ::testing::WithParamInterface<CancelledCallCase> {
+ protected:
+  void TearDown() override {
+    ShutdownClientSide();
+    ServerCancelTest::TearDown();
+  }
+};
+
+// No call of the connection was answered before.
+TEST_P(CancelledCallTest, EndsAtTheServerAndAlone) {
+  const auto& [protocol, kind, expected] = GetParam();
+  WaitForStop();
+  fiber::Event go;
+  fiber::Event other_started;
+  service().on_other = FlexibleService::EchoAfter(&go, &other_started);
+  StartServer({protocol});
+  RpcChannel channel(std::string(protocol) + "://" + endpoint().ToString(),
+                     RpcChannel::Options{.connection_kind = kind,
+                                         .max_connections_per_server = 1});
+  ASSERT_TRUE(channel.status().ok()) << channel.status().ToString();
+  RpcClientController other;
+  const TestRequest request = MakeRequest("unharmed");
+  TestResponse response;
+  fiber::Event answered;
+  SettingClosure done(&answered);
+  TestService_Stub(&channel).Other(&other, &request, &response, &done);
+  other_started.Wait();
+
+  TestedCall call;
+  call.Start(&channel);
+  started.Wait();
+  call.controller.StartCancel();
+  EXPECT_EQ(call.Await(), STATUS_FAILED);
+  EXPECT_TRUE(call.controller.IsCanceled());
+  ended.Wait();
+  EXPECT_EQ(cause, expected);
+
+  go.Set();
+  answered.Wait();
+  EXPECT_FALSE(other.Failed()) << other.ErrorText();
+  EXPECT_EQ(response.body(), "unharmed");
+  EXPECT_TRUE(Eventually([&] { return Cancelled() == 1; }));
+  EXPECT_EQ(server().statistics().connections_accepted,
+            kind == ConnectionKind::kMultiplexed ? 1u : 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Protocols, CancelledCallTest,
+    ::testing::Values(CancelledCallCase{"flare", ConnectionKind::kMultiplexed,
+                                        StopCause::kCancelled},
+                      CancelledCallCase{"grpc", ConnectionKind::kMultiplexed,
+                                        StopCause::kCancelled},
+                      // The connection was the call's own, and is closed.
+                      CancelledCallCase{"http+pb", ConnectionKind::kPooled,
+                                        StopCause::kCallerGone},
+                      CancelledCallCase{"baidu-std", ConnectionKind::kPooled,
+                                        StopCause::kCallerGone}),
+    [](const auto& test) {
+      const std::string name = test.param.protocol;
+      return name.substr(0, name.find_first_of("+-"));
+    });
 
 TEST(RpcServerControllerCancel, OutsideOfAServerNothingIsCancelled) {
   RpcServerController controller;

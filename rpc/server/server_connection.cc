@@ -486,8 +486,8 @@ void ServerConnection::OnClosed(const flare::Status& why) {
   } catch (const std::bad_alloc&) {  // It isn't logged.
   }
   CountHeld(std::exchange(input_held_, 0), 0);
-  // relaxed: see lost().
-  lost_.store(true, std::memory_order_relaxed);
+  // relaxed: see leavers().
+  leavers_.store(Leavers::kAll, std::memory_order_relaxed);
   watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN8]
   state_->connections.Closed(this);
   for (const auto& protocol : protocols_) protocol->OnClosed(why);

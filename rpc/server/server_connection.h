@@ -107,10 +107,12 @@ class ServerConnection final : public io::StreamHandler,
   // doesn't throw.
   void CloseOutOfMemory() { stream_->Close(flare::Status(ENOMEM)); }
 
-  // The connection is closed: nobody gets a reply.
-  bool lost() const {
+  // Callers that don't wait for their replies any more: some at times, by
+  // ServerProtocol::CallerLeft; or all, as the connection is closed.
+  enum class Leavers : std::uint8_t { kNone, kSome, kAll };
+  Leavers leavers() const {
     // relaxed: a hint; a call that begins in spite of it is answered in vain.
-    return lost_.load(std::memory_order_relaxed);
+    return leavers_.load(std::memory_order_relaxed);
   }
   // Those whose contexts somebody watches. They are stopped when the caller is
   // gone, or the server doesn't wait for them any longer.
@@ -195,7 +197,13 @@ class ServerConnection final : public io::StreamHandler,
     if (method == nullptr) return MethodKind::kUnknown;
     return method->streaming() ? MethodKind::kStreaming : MethodKind::kUnary;
   }
-  void StopLeftCalls() override { watched_calls_.StopLeft(); }
+  void StopLeftCalls() override {
+    // relaxed: see leavers(). This role is the only one to change it.
+    if (leavers() == Leavers::kNone) {
+      leavers_.store(Leavers::kSome, std::memory_order_relaxed);
+    }
+    watched_calls_.StopLeft();
+  }
   bool WriteSoon(Buffer&& bytes) override {
     return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
   }
@@ -223,7 +231,7 @@ class ServerConnection final : public io::StreamHandler,
   std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
   std::atomic<bool> drained_{false};    // Drain() was called.
   std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
-  std::atomic<bool> lost_{false};       // See lost().
+  std::atomic<Leavers> leavers_{Leavers::kNone};  // See leavers().
   std::atomic<const Method*> last_method_{nullptr};
 
   // What changes with each message is from here on, on other cache lines than

@@ -87,6 +87,9 @@ std::optional<RawPeer::Request> RawPeer::ReadRequest() {
     EXPECT_EQ(error, "");
     if (!ReadMore()) return std::nullopt;
   }
+  // It is a peer without abilities of ours: it doesn't answer to what asks for
+  // them.
+  static_cast<void>(sink_->Take());
   EXPECT_EQ(protocol_->Parse(&inbound), ParseResult::kOk)
       << inbound.reject_reason;
   Request request;

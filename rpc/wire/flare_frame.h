@@ -59,22 +59,30 @@ struct FlareFrame {
   }
 };
 
+// Whether the meta begins with the field `heeds_resets`: in front of the
+// others, so that IsPlainlySingle() finds it without looking for it.
+enum class FlareAsk { kNothing, kForResets };
+
+template <FlareAsk kAsk = FlareAsk::kNothing>
 inline void AppendFlare(const RpcMeta& meta, OutboundBody&& body,
                         Buffer&& attachment, BufferBuilder* out) {
+  constexpr std::string_view kBefore =
+      kAsk == FlareAsk::kForResets ? "\xb8\x3f\x01" : "";
   const std::size_t body_size = body.size();
   const std::size_t attachment_size = attachment.size();
   // How long the meta is, is known when it has been written.
   const auto put_head = [&](char* header) {
     char* const encoded = header + FlareFrame::kHeaderSize;
-    char* const end = EncodeRpcMeta(meta, encoded);
+    char* const end =
+        EncodeRpcMeta(meta, encoded + kBefore.copy(encoded, kBefore.size()));
     char* at = header + FlareFrame::kMagic.copy(header, 4);
     at = PutLittleEndian(static_cast<std::size_t>(end - encoded), at);
     at = PutLittleEndian(body_size, at);
     PutLittleEndian(attachment_size, at);
     return end;
   };
-  AppendFrame(FlareFrame::kHeaderSize + RpcMetaBound(meta), put_head,
-              std::move(body), std::move(attachment), out);
+  AppendFrame(FlareFrame::kHeaderSize + kBefore.size() + RpcMetaBound(meta),
+              put_head, std::move(body), std::move(attachment), out);
 }
 
 }  // namespace flare::rpc

@@ -8,6 +8,7 @@
 
 #include "flare/base/compression.h"
 #include "flare/rpc/wire/flare_frame.h"
+#include "flare/rpc/wire/flare_resets.h"
 #include "flare/rpc/wire/flare_streams.h"
 #include "flare/rpc/wire/framed_protocol.h"
 #include "flare/rpc/wire/rpc_meta.h"
@@ -56,7 +57,7 @@ class FlareServerProtocol final
     : public FramedServerProtocol<FlareServerProtocol, FlareFrame, RpcMeta> {
  public:
   FlareServerProtocol(const Limits& limits, ReplySink* sink)
-      : FramedServerProtocol(limits, sink), streams_(sink) {}
+      : FramedServerProtocol(limits, sink), streams_(sink), resets_(sink) {}
 
   ProtocolTraits traits() const override { return kFlareTraits; }
 
@@ -66,13 +67,14 @@ class FlareServerProtocol final
         FramedServerProtocol::Cut(in, request, need, error);
     if (result != CutResult::kMessage) return result;
     const std::string_view bytes = MetaOf<FlareFrame>(request);
-    if (IsPlainlySingle(bytes) || !IsStreamMeta(bytes)) [[likely]]
+    if (IsPlainlySingle(bytes)) [[likely]]
       return result;
-    RpcMeta meta;
-    // What is malformed is refused by Parse().
-    if (!DecodeRpcMeta(bytes, &meta).empty()) return result;
-    const bool too_large = request->reject_status != STATUS_SUCCESS;
-    return streams_.Take(meta, too_large, request, error);
+    return TakeOther(bytes, request, error);
+  }
+
+  bool CallerLeft(const ReplyTicket& ticket) const override {
+    const auto& [correlation_id, method_type] = ticket.As<FlareTicket>();
+    return method_type == kMethodTypeSingle && resets_.Has(correlation_id);
   }
 
   void EndInput() override {
@@ -87,6 +89,11 @@ class FlareServerProtocol final
       response.description = "a part of the response exceeds 4 GiB";
     }
     const auto& [correlation_id, method_type] = ticket.As<FlareTicket>();
+    // Nobody waits for it.
+    if (resets_.Remove(correlation_id) && method_type == kMethodTypeSingle)
+        [[unlikely]] {
+      return;
+    }
     RpcMeta meta;
     meta.correlation_id = correlation_id;
     meta.method_type = method_type;
@@ -170,7 +177,24 @@ class FlareServerProtocol final
   }
 
  private:
+  // A frame, `bytes` of which are the meta, that isn't plainly a request.
+  [[gnu::noinline]] CutResult TakeOther(std::string_view bytes,
+                                        InboundRequest* request,
+                                        std::string* error) {
+    const bool is_stream = IsStreamMeta(bytes);
+    if (!is_stream && !SpeaksOfResets(bytes)) return CutResult::kMessage;
+    RpcMeta meta;
+    // What is malformed is refused by Parse().
+    if (!DecodeRpcMeta(bytes, &meta).empty()) return CutResult::kMessage;
+    const bool too_large = request->reject_status != STATUS_SUCCESS;
+    if (is_stream) return streams_.Take(meta, too_large, request, error);
+    if (!resets_.Take(meta)) return CutResult::kMessage;
+    request->Clear();
+    return CutResult::kHandled;
+  }
+
   FlareServerStreams streams_;
+  FlareServerResets resets_;
 };
 
 // --------------------------------------------------------------------------
@@ -202,6 +226,10 @@ class FlareClientProtocol final
     SetCompression(request.compression, request.attachment_compressed,
                    !request.attachment.empty(), &meta);
     meta.metadata.written = request.metadata;
+    if (resets_.Asks(request.correlation_id)) [[unlikely]] {
+      AppendAsking(meta, &request, out);
+      return flare::Status();
+    }
     AppendFlare(meta, std::move(request.body), std::move(request.attachment),
                 out);
     return flare::Status();
@@ -213,14 +241,14 @@ class FlareClientProtocol final
         FramedClientProtocol::Cut(in, response, need, error);
     if (result != CutResult::kMessage) return result;
     const std::string_view bytes = MetaOf<FlareFrame>(response);
-    if (IsPlainlySingle(bytes) || !IsStreamMeta(bytes)) [[likely]]
+    if (IsPlainlySingle(bytes)) [[likely]]
       return result;
-    RpcMeta meta;
-    if (!DecodeRpcMeta(bytes, &meta).empty()) return result;
-    const bool too_large = response->status != STATUS_SUCCESS;
-    // A unary call may be answered so: by a failure.
-    return streams_.Take(meta, too_large, response) ? CutResult::kHandled
-                                                    : result;
+    return TakeOther(bytes, response, error);
+  }
+
+  void SetOutput(StreamOutput* output) override { resets_.SetOutput(output); }
+  void Abandon(std::uint64_t correlation_id) override {
+    resets_.Reset(correlation_id);
   }
 
   std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
@@ -250,7 +278,10 @@ class FlareClientProtocol final
 
   static std::string_view Accept(const RpcMeta& meta,
                                  InboundResponse* response) {
-    if (!meta.has_response) return "a response without response_meta";
+    if (!meta.has_response) {
+      response->is_notice = meta.heeds_resets;
+      return meta.heeds_resets ? "" : "a response without response_meta";
+    }
     if (!meta.has_status) return "a response without status";
     const auto compression = CompressionFromWire(meta.compression_algorithm);
     // What comes with a failure, and can't be read, doesn't hide the failure.
@@ -269,7 +300,35 @@ class FlareClientProtocol final
   }
 
  private:
+  // A frame, `bytes` of which are the meta, that isn't plainly a reply.
+  [[gnu::noinline]] CutResult TakeOther(std::string_view bytes,
+                                        InboundResponse* response,
+                                        std::string* error) {
+    const bool is_stream = IsStreamMeta(bytes);
+    if (!is_stream && !SpeaksOfResets(bytes)) return CutResult::kMessage;
+    RpcMeta meta;
+    if (!DecodeRpcMeta(bytes, &meta).empty()) return CutResult::kMessage;
+    if (is_stream) {
+      const bool too_large = response->status != STATUS_SUCCESS;
+      // A unary call may be answered so: by a failure.
+      return streams_.Take(meta, too_large, response) ? CutResult::kHandled
+                                                      : CutResult::kMessage;
+    }
+    if (meta.heeds_resets && !meta.has_response && !resets_.OnHeeded()) {
+      *error = "flare: the server says twice that it heeds resets";
+      return CutResult::kError;
+    }
+    return CutResult::kMessage;
+  }
+
+  [[gnu::cold, gnu::noinline]] static void AppendAsking(
+      const RpcMeta& meta, OutboundRequest* request, BufferBuilder* out) {
+    AppendFlare<FlareAsk::kForResets>(meta, std::move(request->body),
+                                      std::move(request->attachment), out);
+  }
+
   FlareClientStreams streams_;
+  FlareClientResets resets_;
 };
 
 }  // namespace

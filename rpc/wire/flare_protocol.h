@@ -1,7 +1,8 @@
 // The `flare` protocol: a header of 16 bytes (four little-endian numbers: the
 // magic "CPRF", sizes of meta, body and attachment), then these three parts.
 // The meta is an RpcMeta (rpc_meta.h). Many calls at once on a connection,
-// replies in any order; streams are in flare_streams.h.
+// replies in any order; streams are in flare_streams.h, calls that their
+// callers give up in flare_resets.h.
 //
 // What a request must be, and what happens otherwise:
 //   - A meta of more than 64 KiB, or one without a correlation id: the

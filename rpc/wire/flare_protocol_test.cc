@@ -315,6 +315,88 @@ TEST_F(FlareServer, ErrorTextsBecomeUtf8) {
   EXPECT_EQ(meta.description, "caf\xc3\xa9 ??? ??? \xf0\x9f\x98\x80");
 }
 
+// --- calls that are given up -----------------------------------------------
+
+// With an id that is 7 as text, and in front of it the question for resets.
+const std::string kAsking =
+    Frame("\xb8\x3f\x01" + Bytes(SingleCall()), "\x0a\x02hi");
+// "I heed resets."
+const std::string kHeeds = Frame("\xb8\x3f\x01\x08\x00\x38\x01"s);
+
+std::string ResetOf(std::uint64_t id) {
+  RpcMeta meta;
+  meta.correlation_id = id;
+  meta.method_type = kMethodTypeSingle;
+  meta.reset = STATUS_FAILED;
+  return Frame(Bytes(meta));
+}
+
+TEST_F(FlareServer, TellsTheOneThatAsksThatItHeedsResets) {
+  driver_.Feed(kUnaryRequest);
+  EXPECT_EQ(driver_.sink().Take(), "");
+  driver_.Feed(kAsking);
+  EXPECT_EQ(driver_.sink().Take(), kHeeds);
+  driver_.Feed(kAsking);
+  EXPECT_EQ(driver_.sink().Take(), "") << "once";
+  ASSERT_EQ(driver_.count(), 3u);
+  for (std::size_t i = 0; i != 3; ++i) {
+    EXPECT_EQ(driver_.result(i), ParseResult::kOk);
+  }
+  EXPECT_EQ(driver_.request(1).head.method, "a.B.C");
+  EXPECT_EQ(FlattenSlow(driver_.request(1).body), "\x0a\x02hi");
+}
+
+TEST_F(FlareServer, ForgetsTheReplyToACallThatIsGivenUp) {
+  for (const std::uint64_t id : {7, 8, 9, 7 + 1024}) {
+    driver_.Feed(Frame(Bytes(SingleCall(id))));
+  }
+  ASSERT_EQ(driver_.count(), 4u);
+  const auto left = [&](std::size_t i) {
+    return driver_.protocol().CallerLeft(driver_.request(i).ticket);
+  };
+  EXPECT_FALSE(left(0));
+  EXPECT_EQ(driver_.Trickle(ResetOf(7)), CutResult::kHandled);
+  EXPECT_EQ(driver_.Feed(ResetOf(9)), CutResult::kHandled);
+  EXPECT_EQ(driver_.count(), 4u);
+  EXPECT_TRUE(left(0));
+  EXPECT_FALSE(left(1));
+  EXPECT_TRUE(left(2));
+  EXPECT_FALSE(left(3)) << "another one of the same slot";
+  for (const std::size_t i : {0, 2}) {
+    driver_.Answer(i);
+    EXPECT_EQ(driver_.sink().Take(), "");
+    EXPECT_FALSE(left(i)) << "it is over";
+  }
+  for (const std::size_t i : {1, 3}) {
+    driver_.Answer(i);
+    EXPECT_NE(driver_.sink().Take(), "");
+  }
+}
+
+// The ids have come around.
+TEST_F(FlareServer, ForgetsLateResetsWhenTheIdsBeginAnew) {
+  for (const std::uint64_t id : {6, 7, 8}) driver_.Feed(ResetOf(id));
+  EXPECT_EQ(driver_.count(), 0u);
+  driver_.Feed(kAsking);
+  for (const std::uint64_t id : {6, 8}) {
+    driver_.Feed(Frame(Bytes(SingleCall(id))));
+  }
+  ASSERT_EQ(driver_.count(), 3u);
+  const auto left = [&](std::size_t i) {
+    return driver_.protocol().CallerLeft(driver_.request(i).ticket);
+  };
+  EXPECT_FALSE(left(0));
+  EXPECT_TRUE(left(1)) << "from before";
+  EXPECT_FALSE(left(2));
+}
+
+TEST_F(FlareServer, PassesOverResetsWithoutEnd) {
+  std::string many;
+  for (int i = 0; i != FloodGuard::kMaxNotices + 100; ++i) many += ResetOf(7);
+  EXPECT_EQ(driver_.Feed(many + kUnaryRequest), CutResult::kMessage);
+  EXPECT_EQ(driver_.count(), 1u);
+}
+
 // --- client ----------------------------------------------------------------
 
 class FlareClient : public testing::ClientProtocolTest<> {
@@ -346,6 +428,64 @@ TEST_F(FlareClient, StatesCompressionAsThePublishedClient) {
   ASSERT_EQ(DecodeRpcMeta(std::string_view(bytes).substr(16), &meta), "");
   EXPECT_EQ(meta.compression_algorithm, 4);
   EXPECT_TRUE(meta.attachment_compressed);
+}
+
+class FlareClientResets : public FlareClient {
+ protected:
+  FlareClientResets() { protocol_->SetOutput(&output_); }
+
+  // Whether the request asks for resets.
+  bool Asks(std::uint64_t id) {
+    OutboundRequest request;
+    request.correlation_id = id;
+    request.method = kEcho;
+    request.body = CreateBufferSlow("\x0a\x02hi");
+    const std::string bytes = Write(std::move(request));
+    RpcMeta meta;
+    const std::size_t size = static_cast<unsigned char>(bytes[4]);
+    EXPECT_EQ(DecodeRpcMeta(std::string_view(bytes).substr(16, size), &meta),
+              "");
+    EXPECT_EQ(meta.method_name, kEcho);
+    EXPECT_EQ(bytes.substr(16 + size), "\x0a\x02hi");
+    return meta.heeds_resets;
+  }
+
+  testing::RecordingSink output_;
+};
+
+// Without the answer nothing is sent.
+TEST_F(FlareClientResets, AreSentWhenTheServerHasSaidThatItHeedsThem) {
+  EXPECT_TRUE(Asks(1));
+  EXPECT_FALSE(Asks(4));
+  protocol_->Abandon(1);
+  protocol_->Abandon(4);
+  EXPECT_EQ(output_.Take(), "");
+  InboundResponse response;
+  ASSERT_EQ(Cut(kHeeds, &response), CutResult::kMessage);
+  EXPECT_EQ(output_.Take(), ResetOf(1) + ResetOf(4));
+  ASSERT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_TRUE(response.is_notice);
+  EXPECT_EQ(response.correlation_id, 0u);
+  EXPECT_TRUE(response.body.empty());
+  protocol_->Abandon(5);
+  EXPECT_EQ(output_.Take(), ResetOf(5));
+  EXPECT_FALSE(Asks(2));
+  EXPECT_TRUE(Asks(1)) << "the ids have come around";
+}
+
+TEST_F(FlareClientResets, ThatWaitAreBounded) {
+  for (int i = 1; i != 1000; ++i) protocol_->Abandon(i);
+  InboundResponse response;
+  ASSERT_EQ(Cut(kHeeds, &response), CutResult::kMessage);
+  EXPECT_EQ(output_.Take().size(), 64 * ResetOf(1).size());
+}
+
+TEST_F(FlareClientResets, EndTheConnectionThatSpeaksOfThemWithoutEnd) {
+  InboundResponse first;
+  ASSERT_EQ(Cut(kHeeds, &first), CutResult::kMessage);
+  InboundResponse second;
+  EXPECT_EQ(Cut(kHeeds, &second), CutResult::kError);
+  EXPECT_EQ(error_, "flare: the server says twice that it heeds resets");
 }
 
 TEST_F(FlareClient, ReadsTheDocumentedSuccess) {

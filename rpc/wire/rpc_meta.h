@@ -34,7 +34,12 @@ inline constexpr std::uint64_t kFlagNoPayload = 4;
 //                own (ids below 2^32) a caller sends without limit until it has
 //                the server's, which comes at once, in a packet of its own
 //   1013 credit  so many bytes more
-//   1014 reset   the caller gives the stream up, with this status
+//   1014 reset   the caller gives the stream up, with this status; or, without
+//                request_meta, the call of one message with that id
+//   1015 heeds_resets   of calls of one message: a caller asks by it whether
+//                the server does, which says so in a frame with id 0 and
+//                neither request_meta nor response_meta. In front of the other
+//                fields (AppendFlare)
 
 // Views point into the bytes that were decoded. When encoding, the optional
 // fields with value 0 (false, empty) are left out; request_meta and
@@ -50,6 +55,7 @@ struct RpcMeta {
   std::uint32_t window = 0;
   std::uint32_t credit = 0;
   std::int32_t reset = 0;
+  bool heeds_resets = false;
   // Whether a required field or a submessage was present.
   bool has_correlation_id = false;
   bool has_method_type = false;
@@ -87,9 +93,14 @@ struct RpcMeta {
 // false for what is malformed.
 [[nodiscard]] bool IsStreamMeta(std::string_view bytes);
 
-// True only if it isn't of a stream; false where IsStreamMeta() must look. Of
-// the shape that calls of one message and their replies mostly have: a
-// correlation id, a short request_meta or response_meta, and the method's type.
+// Whether it has one of the fields for resets, as far as can be told without
+// decoding all of it: false for what is malformed.
+[[nodiscard]] bool SpeaksOfResets(std::string_view bytes);
+
+// True only if it isn't of a stream and has no field for resets; false where
+// the two functions above must look. Of the shape that calls of one message and
+// their replies mostly have: a correlation id, a short request_meta or
+// response_meta, and the method's type.
 [[nodiscard]] inline bool IsPlainlySingle(std::string_view bytes) {
   std::size_t at = 1;
   const auto byte = [&bytes, &at](std::size_t i) {
