@@ -6,6 +6,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/checks/probe.h"
 
