@@ -11,7 +11,9 @@
 
 #include <gflags/gflags.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,7 +22,9 @@
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
 #include "example/rpc/tls_server_flags.h"
+#include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/random.h"
 #include "flare/base/status.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/hand_over.h"
@@ -56,6 +60,9 @@ DEFINE_int32(fail_with, 0,
              "If not 0, every call fails with this code. Codes up to 1000 "
              "belong to the framework.");
 
+DEFINE_int32(fail_percent, 100,
+             "With --fail_with: so many percent of the calls fail, by chance.");
+
 DEFINE_bool(tell_identity, false,
             "Answer with who the caller is by its certificate, not with the "
             "body.");
@@ -84,6 +91,11 @@ std::string Tell(const flare::PeerIdentity* peer) {
          peer->spiffe_id;
 }
 
+bool FailsByChance() {
+  return flare::MixBits(flare::ReadTsc()) % 100 <
+         static_cast<std::uint64_t>(std::max(0, FLAGS_fail_percent));
+}
+
 class EchoServiceImpl : public SyncEchoService {
  public:
   explicit EchoServiceImpl(const WorkSource& work) : work_(work) {}
@@ -91,7 +103,7 @@ class EchoServiceImpl : public SyncEchoService {
   void Echo(const EchoRequest& request, EchoResponse* response,
             flare::RpcServerController* controller) override {
     requests.Add();
-    if (FLAGS_fail_with != 0) [[unlikely]] {
+    if (FLAGS_fail_with != 0 && FailsByChance()) [[unlikely]] {
       return controller->SetFailed(FLAGS_fail_with,
                                    "Failed with configured error.");
     }

@@ -101,64 +101,6 @@ class KilledServer(harness.TestCase):
       self.assertEqual(list(json.load(f)["failures_by_status"]), ["3"])
 
 
-class OneOfFive(harness.TestCase):
-  """One of five servers behind one channel is stopped, and another killed."""
-
-  QPS = 500
-  REPORTS_PER_SECOND = 4
-  # A machine that is busy for half a second makes calls time out whatever the
-  # channel does; in a later window it may not be. A channel that went on with
-  # the stopped server would have a fifth of the calls fail in all of them.
-  WINDOWS = 10
-
-  def next_reports(self, press, count, after):
-    """Calls and failures of the next `count` reports, and the offset behind
-    them."""
-
-    def look():
-      self.assertTrue(press.is_running(), press)
-      found = list(re.finditer(REPORT, press.log()[after:]))
-      return found[:count] if len(found) >= count else None
-
-    found = harness.wait_until(look, f"{count} reports of {press}")
-    rates = sum(int(report[1]) for report in found)
-    succeeded = rates / self.REPORTS_PER_SECOND
-    failed = sum(int(report[2]) for report in found)
-    return succeeded + failed, failed, after + found[-1].end()
-
-  def check_few_fail(self, press, after, seconds):
-    """At most 0.5% of the calls in so many seconds of reports."""
-    seen = []
-    for _ in range(self.WINDOWS):
-      calls, failed, after = self.next_reports(
-          press, seconds * self.REPORTS_PER_SECOND, after)
-      seen.append((calls, failed))
-      if calls >= self.QPS * seconds / 2 and failed <= 0.005 * calls:
-        return after
-    self.fail(f"calls and failures in windows of {seconds} s: {seen}\n{press}")
-
-  def test_costs_few_calls(self):
-    servers = [self.start_server() for _ in range(5)]
-    addresses = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-    press = self.start(
-        "press", f"--server_addr=flare://{addresses}", "--timeout=500",
-        f"--qps={self.QPS}", f"--max_pending={self.QPS}",
-        f"--report_interval={1 / self.REPORTS_PER_SECOND}")
-    _, _, seen = self.next_reports(press, 2, 0)
-    servers[0].send_signal(signal.SIGSTOP)
-    try:
-      _, _, seen = self.next_reports(press, 2 * self.REPORTS_PER_SECOND,
-                                     len(press.log()))
-      seen = self.check_few_fail(press, seen, seconds=2)
-    finally:
-      servers[0].send_signal(signal.SIGCONT)
-    servers[1].kill()
-    # The first one has what was under way.
-    _, _, seen = self.next_reports(press, 1, len(press.log()))
-    self.check_few_fail(press, seen, seconds=1)
-    press.stop(signal.SIGINT)
-
-
 class KilledCallers(harness.TestCase):
   """Callers that are killed (SIGKILL) in the middle of calls of nine seconds."""
 
