@@ -4,6 +4,7 @@
 #define FLARE_RPC_NAME_RESOLUTION_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,13 @@ struct Peer {
   // For load balancers that heed it: its share of the calls, as others' weights
   // go. 0: it has no share with "wrr" and "random".
   std::uint32_t weight = 1;
+  // Where it is, as RpcChannelOptions::zone says it of the caller. Empty: it
+  // isn't known.
+  std::string zone = {};
+  // For RpcChannelOptions::tags.
+  std::map<std::string, std::string> tags = {};
 
-  // The same server, whatever its weight.
+  // The same server, whatever its attributes.
   friend bool operator==(const Peer& a, const Peer& b) {
     return a.endpoint == b.endpoint && a.host == b.host;
   }

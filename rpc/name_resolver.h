@@ -3,7 +3,7 @@
 // Chosen by the part before '+' of a channel's `override_nslb` ("list+rr").
 // Known from the start:
 //   list  a comma-separated list of 1.2.3.4:5, [::1]:5, unix:/path and host:5,
-//         each with a weight behind it if it is not 1: "10.0.0.1:5;weight=3"
+//         each maybe with attributes: "10.0.0.1:5;weight=3;zone=a;tag.env=new"
 //   dns   host:5: all addresses of a name; a name without a port: the targets
 //         of its SRV records. Asked for again when these get old
 //   file  a path: such servers in a file that is read again when it changes

@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,6 +96,15 @@ struct RpcChannelOptions {
   // "dns", which has times to live else, too.
   // --flare_name_resolver_update_interval_seconds
   std::optional<std::chrono::nanoseconds> name_update_interval = {};
+
+  // --- Choice of servers ---
+
+  // The zone that the caller is in. Calls go to servers of that zone as long as
+  // enough of them are well (docs/balancing.md#zones). Empty:
+  // --flare_rpc_client_zone; if that is empty, too, zones don't matter.
+  std::string zone = {};
+  // Only servers that have all these tags, with these values, get calls.
+  std::map<std::string, std::string> tags = {};
   // When servers of several are left alone for a while.
   HealthOptions health = {};
   // Servers of several are asked whether they are well. None: they aren't.

@@ -50,8 +50,8 @@ DEFINE_string(socket_name, "",
               "--ip and --port (docs/hand_over.md).");
 DEFINE_string(register, "",
               "Where in etcd clients look for this server, as in "
-              "etcd://10.0.0.1:2379/services/echo/ (docs/discovery.md). Empty: "
-              "nowhere.");
+              "etcd://10.0.0.1:2379/services/echo/, or over TLS "
+              "tls+etcd://... (docs/discovery.md). Empty: nowhere.");
 DEFINE_string(register_as, "",
               "What is registered there: the address by which clients know "
               "this server, as in 10.0.0.5:5567;weight=3. Empty: the one that "

@@ -173,6 +173,7 @@ Row ServerRow(const ChannelState& channel, const ChannelServerState& s) {
   return {s.state,
           std::to_string(s.retry_in_ns / kNsPerMs),
           std::to_string(s.weight),
+          s.zone.empty() ? "-" : s.zone,
           count(s.in_flight),
           count(s.calls),
           count(s.failures),
@@ -200,9 +201,9 @@ void WriteChannels(std::ostream& out) {
   std::size_t all = 0;
   const std::vector<ChannelState> channels =
       DescribeChannels(kMostChannels, &all);
-  std::vector<Row> rows = {{"state", "retry_ms", "weight", "in_flight", "calls",
-                            "failed", "ejections", "latency_us", "server",
-                            "channel"}};
+  std::vector<Row> rows = {{"state", "retry_ms", "weight", "zone", "in_flight",
+                            "calls", "failed", "ejections", "latency_us",
+                            "server", "channel"}};
   out << "# " << CountOf(all, "channel");
   if (channels.size() < all) out << ", of which " << channels.size() << " here";
   out << "; servers since a channel's first call\n";

@@ -94,7 +94,7 @@ std::vector<std::string> InspectChannelsTest::RowOf(const Endpoint& server) {
   std::istringstream page(Get("/inspect/channels"));
   for (std::string line; std::getline(page, line);) {
     const std::vector<std::string> words = Words(line);
-    if (words.size() == 10 && words[8] == server.ToString()) return words;
+    if (words.size() == 11 && words[9] == server.ToString()) return words;
   }
   return {};
 }
@@ -103,9 +103,9 @@ TEST_F(InspectChannelsTest, ChannelsHaveServersAndTheirHealth) {
   StartServer();
   RawServer hole;  // Nobody answers.
   DeadAddress dead;
-  const std::string uri = "flare://" + endpoint().ToString() + ";weight=3," +
-                          hole.endpoint().ToString() + "," +
-                          dead.endpoint().ToString();
+  const std::string uri = "flare://" + endpoint().ToString() +
+                          ";weight=3;zone=a," + hole.endpoint().ToString() +
+                          "," + dead.endpoint().ToString();
   RpcChannel::Options options;
   options.health.consecutive_timeouts = 1;
   options.health.first_ejection = std::chrono::seconds(30);
@@ -124,17 +124,19 @@ TEST_F(InspectChannelsTest, ChannelsHaveServersAndTheirHealth) {
   EXPECT_GT(std::stoi(ejected[1]), 0);
   EXPECT_LE(std::stoi(ejected[1]), 30'000);
   EXPECT_EQ(ejected[2], "1");
-  EXPECT_EQ(ejected[3], "0");
-  EXPECT_NE(ejected[5], "0");
-  EXPECT_EQ(ejected[6], "1");
-  EXPECT_EQ(ejected[9], uri);
+  EXPECT_EQ(ejected[3], "-");
+  EXPECT_EQ(ejected[4], "0");
+  EXPECT_NE(ejected[6], "0");
+  EXPECT_EQ(ejected[7], "1");
+  EXPECT_EQ(ejected[10], uri);
   const auto well = RowOf(endpoint());
   EXPECT_EQ(well[0], "well");
   EXPECT_EQ(well[1], "0");
   EXPECT_EQ(well[2], "3");
-  EXPECT_EQ(well[3], "0");
-  EXPECT_NE(well[4], "0");
-  EXPECT_NE(well[7], "-");
+  EXPECT_EQ(well[3], "a");
+  EXPECT_EQ(well[4], "0");
+  EXPECT_NE(well[5], "0");
+  EXPECT_NE(well[8], "-");
   EXPECT_TRUE(
       Has(Get("/inspect/channels"), "\n# " + uri + " by list+rr: 3 servers\n"));
   EXPECT_TRUE(Has(Get("/metrics"),

@@ -15,6 +15,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
 #include "flare/rpc/balance/backend_state.h"
+#include "flare/rpc/balance/zone_picker.h"
 #include "flare/rpc/rpc_status.h"
 #include "gtest/gtest.h"
 
@@ -92,6 +93,95 @@ TEST(LoadBalancerTest, RoundRobinIsFairAmongThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& count : counts) EXPECT_EQ(count, kThreads * kPerThread / 5);
+}
+
+// Servers 0, 1 and 2 of five are in the caller's zone, 3 and 4 aren't.
+struct TestedZones {
+  explicit TestedZones(std::string_view name) {
+    auto made = [&] { return std::move(*NewLoadBalancer(name)); };
+    near = made();
+    far = made();
+    const Backends all = MakeBackends({1, 1, 1, 1, 1});
+    for (std::size_t i = 0; i != all.size(); ++i) {
+      Peer peer = all[i].peer();
+      peer.zone = i < 3 ? "a" : i == 3 ? "b" : "";
+      backends.emplace_back(std::move(peer), std::make_shared<BackendState>());
+    }
+    picker = std::make_unique<ZonePicker>(backends, "a", near.get(), far.get());
+  }
+  std::vector<double> Counts(int picks) {
+    std::vector<double> counts(backends.size());
+    for (int i = 0; i != picks; ++i) ++counts[picker->Pick({})];
+    return counts;
+  }
+
+  Backends backends;
+  std::unique_ptr<LoadBalancer> near, far;
+  std::unique_ptr<ZonePicker> picker;
+};
+
+TEST(ZonePickerTest, StaysInTheZone) {
+  for (const char* name : {"rr", "wrr", "random", "p2c", "la", "chash"}) {
+    TestedZones tested(name);
+    const std::vector<double> counts = tested.Counts(30'000);
+    EXPECT_EQ(counts[3] + counts[4], 0) << name;
+    for (int i = 0; i != 3; ++i) EXPECT_NEAR(counts[i], 10'000, 700) << name;
+  }
+}
+
+TEST(ZonePickerTest, LeavesTheZoneByItsHealth) {
+  TestedZones tested("rr");
+  const auto near_share = [&](std::size_t near, std::size_t far) {
+    tested.picker->NoteUsable(near, far);
+    const std::vector<double> counts = tested.Counts(30'000);
+    return (counts[0] + counts[1] + counts[2]) / 30'000;
+  };
+  EXPECT_EQ(near_share(3, 2), 1);
+  EXPECT_NEAR(near_share(2, 2), 2 / 3. / 0.7, 0.02);
+  EXPECT_NEAR(near_share(1, 1), 1 / 3. / 0.7, 0.02);
+  EXPECT_EQ(near_share(0, 2), 0);
+  // It is no better elsewhere.
+  EXPECT_EQ(near_share(1, 0), 1);
+  EXPECT_EQ(near_share(0, 0), 1);
+  EXPECT_EQ(near_share(3, 2), 1);
+}
+
+TEST(ZonePickerTest, LeavesTheZoneAfterTwoRefusals) {
+  for (const char* name : {"rr", "wrr", "random", "p2c", "la", "chash"}) {
+    TestedZones tested(name);
+    PickedCall call;
+    for (std::uint32_t refused = 0; refused != 4; ++refused) {
+      call.refused = refused;
+      const std::size_t picked = tested.picker->Pick(call);
+      EXPECT_EQ(tested.picker->IsNear(picked), refused < 2) << name << refused;
+      call.last_refused = picked;
+    }
+  }
+}
+
+TEST(ZonePickerTest, TellsPickersOfTheirOwnServers) {
+  TestedZones tested("chash");
+  ASSERT_TRUE(tested.picker->Observes());
+  // The near servers are full: a further call of their key's goes on to others
+  // among them, and ends are counted where the call began.
+  for (int i = 0; i != 30; ++i) {
+    const std::size_t picked = tested.picker->Pick({.key = 7, .has_key = true});
+    ASSERT_TRUE(tested.picker->IsNear(picked));
+    tested.backends[picked].state()->Begin();
+    tested.picker->OnBegin(picked);
+  }
+  for (std::size_t i = 0; i != 5; ++i) {
+    EXPECT_EQ(tested.backends[i].in_flight() > 0, i < 3) << i;
+  }
+}
+
+TEST(ZonePickerTest, IsOfUseBetweenZonesOnly) {
+  const Backends backends = TestedZones("rr").backends;
+  EXPECT_TRUE(ZonePicker::IsOfUse(backends, "a"));
+  EXPECT_TRUE(ZonePicker::IsOfUse(backends, "b"));
+  EXPECT_FALSE(ZonePicker::IsOfUse(backends, "c"));
+  EXPECT_FALSE(ZonePicker::IsOfUse(backends, ""));
+  EXPECT_FALSE(ZonePicker::IsOfUse({backends[0], backends[1]}, "a"));
 }
 
 TEST(LoadBalancerTest, NothingIsPickedAmongOneServer) {

@@ -2,8 +2,9 @@
 //
 //   bazel run -c opt //rpc:pick_benchmark
 //
-// Pick is the balancer's choice alone, Call also what a channel does for it:
-// health of the server, calls under way, and the call's end.
+// Pick is the balancer's choice alone, Zone that in the caller's zone, Call
+// also what a channel does for it: health of the server, calls under way, and
+// the call's end.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "flare/base/random.h"
 #include "flare/rpc/balance/backend_group.h"
 #include "flare/rpc/balance/backend_state.h"
+#include "flare/rpc/balance/zone_picker.h"
 #include "flare/rpc/health_options.h"
 #include "flare/rpc/load_balancer.h"
 #include "glog/logging.h"
@@ -30,15 +32,23 @@ constexpr std::uint16_t kServers = 100;
 // A channel's servers, some of which have calls under way.
 class Servers {
  public:
-  explicit Servers(const std::string& balancer)
-      : balancer_(std::move(*NewLoadBalancer(balancer))) {
+  // `zones`: every third server is in the caller's.
+  explicit Servers(const std::string& balancer, bool zones = false)
+      : balancer_(std::move(*NewLoadBalancer(balancer))),
+        far_balancer_(std::move(*NewLoadBalancer(balancer))) {
     std::vector<Peer> peers;
     for (std::uint16_t i = 0; i != kServers; ++i) {
       const Endpoint endpoint = EndpointFromIpv4("10.0.0.1", 1000 + i);
-      peers.push_back({endpoint, endpoint.ToString(), 1U + i % 3});
+      peers.push_back({endpoint, endpoint.ToString(), 1U + i % 3,
+                       zones && i % 3 == 0 ? "a" : ""});
     }
     backends_ = group_.Update(std::move(peers));
-    picker_ = balancer_->NewPicker(backends_);
+    if (zones) {
+      picker_ = std::make_unique<ZonePicker>(backends_, "a", balancer_.get(),
+                                             far_balancer_.get());
+    } else {
+      picker_ = balancer_->NewPicker(backends_);
+    }
     CHECK(picker_ != nullptr);
     for (std::uint64_t i = 0; i != kServers; ++i) Begin(Pick(i));
   }
@@ -64,12 +74,19 @@ class Servers {
  private:
   BackendGroup group_{HealthOptions()};
   std::unique_ptr<LoadBalancer> balancer_;
+  std::unique_ptr<LoadBalancer> far_balancer_;
   Backends backends_;
   std::unique_ptr<Picker> picker_;
 };
 
 void Pick(benchmark::State& state, const std::string& balancer) {
   Servers servers(balancer);
+  std::uint64_t key = 0;
+  for (auto _ : state) benchmark::DoNotOptimize(servers.Pick(++key));
+}
+
+void Zone(benchmark::State& state, const std::string& balancer) {
+  Servers servers(balancer, /*zones=*/true);
   std::uint64_t key = 0;
   for (auto _ : state) benchmark::DoNotOptimize(servers.Pick(++key));
 }
@@ -86,6 +103,7 @@ void Call(benchmark::State& state, const std::string& balancer) {
 
 #define FLARE_BENCHMARK_BALANCER(name)  \
   BENCHMARK_CAPTURE(Pick, name, #name); \
+  BENCHMARK_CAPTURE(Zone, name, #name); \
   BENCHMARK_CAPTURE(Call, name, #name)
 
 FLARE_BENCHMARK_BALANCER(rr);

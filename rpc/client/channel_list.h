@@ -16,6 +16,7 @@ namespace flare::rpc {
 struct ChannelServerState {
   std::string server;
   std::uint32_t weight = 1;
+  std::string zone;
   // "well", "recovering", "down" (it can't be connected to), "unhealthy" (its
   // health checks fail), or "ejected:" and the reason.
   std::string state;

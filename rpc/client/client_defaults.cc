@@ -59,6 +59,7 @@ ClientSettings FillDefaults(const RpcChannelOptions& options) {
       .inherits_context =
           options.inherits_context.value_or(flags.inherits_context),
       .wait_for_ready = options.wait_for_ready,
+      .zone = options.zone.empty() ? flags.zone : options.zone,
       .connections = {
           .max_packet_size = options.maximum_packet_size != 0
                                  ? limit(options.maximum_packet_size)

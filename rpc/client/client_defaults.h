@@ -5,6 +5,7 @@
 #define FLARE_RPC_CLIENT_CLIENT_DEFAULTS_H_
 
 #include <chrono>
+#include <string>
 
 #include "flare/base/status.h"
 #include "flare/rpc/client/connection_settings.h"
@@ -17,6 +18,7 @@ struct ClientSettings {
   std::chrono::nanoseconds stream_timeout{0};
   bool inherits_context = true;
   bool wait_for_ready = false;
+  std::string zone;
   ConnectionSettings connections;
 };
 

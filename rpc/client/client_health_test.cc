@@ -255,9 +255,57 @@ TEST_F(ClientHealthTest, CallsWithOneKeyGoToOneServer) {
   }
 }
 
+TEST_F(ClientHealthTest, CallsStayInTheZoneWhileItIsWell) {
+  auto near = std::make_unique<HeldServer>();
+  HeldServer far;
+  FLAGS_flare_rpc_client_zone = "a";
+  RpcChannel channel("flare://" + far.address() + ";zone=b," + near->address() +
+                     ";zone=a," + far.address());
+  const auto call = [&] {
+    TestedCall call;
+    return call.Start(&channel)->Await();
+  };
+  for (int i = 0; i != 50; ++i) ASSERT_EQ(call(), STATUS_SUCCESS);
+  EXPECT_EQ(near->calls, 50);
+  EXPECT_EQ(far.calls, 0);
+  // The option goes before the flag.
+  RpcChannel other(
+      "flare://" + far.address() + ";zone=b," + near->address() + ";zone=a",
+      {.zone = "b"});
+  TestedCall there;
+  EXPECT_EQ(there.Start(&other)->Await(), STATUS_SUCCESS);
+  EXPECT_EQ(far.calls, 1);
+  near.reset();
+  // The connection's end may be seen a moment later.
+  EXPECT_TRUE(fiber::testing::Eventually(
+      [&] { return call() == STATUS_SUCCESS && far.calls > 1; }));
+  for (int i = 0; i != 50; ++i) ASSERT_EQ(call(), STATUS_SUCCESS);
+}
+
+TEST_F(ClientHealthTest, TagsChooseServers) {
+  HeldServer old_one, new_one;
+  const std::string uri = "flare://" + old_one.address() +
+                          ";tag.env=old;tag.disk=ssd," + new_one.address() +
+                          ";tag.env=new;tag.disk=ssd";
+  RpcChannel channel(uri, {.tags = {{"disk", "ssd"}, {"env", "new"}}});
+  for (int i = 0; i != 20; ++i) {
+    TestedCall call;
+    ASSERT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS);
+  }
+  EXPECT_EQ(new_one.calls, 20);
+  EXPECT_EQ(old_one.calls, 0);
+  RpcChannel none(uri, {.tags = {{"env", "future"}}});
+  TestedCall call;
+  EXPECT_EQ(call.Start(&none)->Await(), STATUS_NO_PEER);
+  EXPECT_NE(call.controller.ErrorText().find("none of 2 has the tags"),
+            std::string::npos)
+      << call.controller.ErrorText();
+}
+
 TEST_F(ClientHealthTest, BadWeightsAreRefused) {
   for (const char* weight : {";weight=", ";weight=-1", ";weight=x", ";w=1", ";",
-                             ";weight=70000", ";weight=1;weight=2"}) {
+                             ";weight=70000", ";weight=1;weight=2", ";zone=",
+                             ";zone=a;zone=b", ";tag.=1", ";tag.a", ";tag=1"}) {
     RpcChannel channel("flare://127.0.0.1:1" + std::string(weight));
     EXPECT_NE(channel.status().message().find("weight=3"), std::string::npos)
         << weight;

@@ -206,6 +206,10 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   // same table again, which does no harm.
   std::vector<Peer> peers = resolution_->Peers();
   auto table = MakeRefCounted<Table>();
+  table->without_tags = std::erase_if(peers, [this](const Peer& peer) {
+    return !std::includes(peer.tags.begin(), peer.tags.end(),
+                          options_.tags.begin(), options_.tags.end());
+  });
   table->version = version;
   table->groups = fiber::GetSchedulingGroupCount();
   table->peers = peers.size();
@@ -219,7 +223,7 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
   table->balancer = balancer_;
   table->group = group_;
   table->backends = group_->Update(std::move(peers));
-  if (table->peers != 0) table->picker = balancer_->NewPicker(table->backends);
+  if (table->peers != 0) MakePicker(table.Get());
   table->observes = table->picker != nullptr && table->picker->Observes();
   return table;
 }
@@ -246,6 +250,24 @@ std::shared_ptr<const Route::Watches> Route::WatchServers(
   return watches;
 }
 
+void Route::MakePicker(Table* table) {
+  const std::string& zone = settings().zone;
+  if (ZonePicker::IsOfUse(table->backends, zone)) {
+    if (far_balancer_ == nullptr) {
+      const std::string nslb = NslbOf(options_);
+      // It was found when the channel was opened.
+      far_balancer_ = std::move(*NewLoadBalancer(SplitNslb(nslb).second));
+    }
+    table->far_balancer = far_balancer_;
+    auto picker = std::make_unique<ZonePicker>(
+        table->backends, zone, balancer_.get(), far_balancer_.get());
+    table->zones = picker.get();
+    table->picker = std::move(picker);
+    return;
+  }
+  table->picker = balancer_->NewPicker(table->backends);
+}
+
 const ClientSettings& Route::FillSettings() {
   auto settings = std::make_unique<ClientSettings>(FillDefaults(options_));
   settings->connections.tls = tls_;
@@ -258,10 +280,14 @@ const ClientSettings& Route::FillSettings() {
   return *own_settings_;
 }
 
-flare::Status Route::NoPeer() const {
+flare::Status Route::NoPeer(const Table& table) const {
   // Whoever tries for ever ends with the client side, too.
   if (!IsClientSideOpen()) return ShutDownStatus();
   std::string text = "no server is known for \"" + address_ + '"';
+  if (table.without_tags != 0) {
+    text += ": none of " + std::to_string(table.without_tags) +
+            " has the tags of Options::tags";
+  }
   const flare::Status why = resolution_->Failure();
   if (!why.ok()) text += ": " + why.message();
   return flare::Status(STATUS_NO_PEER, std::move(text));
@@ -327,7 +353,7 @@ std::size_t Route::Choose(const Table& table, std::size_t group,
 Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
     Table& table, ConnectionKind kind, const void* preferred,
     std::int64_t patience, const std::uint64_t* key, Choice* choice) {
-  if (table.peers == 0) return NoPeer();
+  if (table.peers == 0) return NoPeer(table);
   const std::size_t group =
       fiber::GetCurrentSchedulingGroupIndex() % table.groups;
   std::size_t taken = 0;
@@ -376,6 +402,7 @@ ChannelServerState DescribeServer(const Backend& backend, bool hopeful,
   ChannelServerState server;
   server.server = backend.peer().endpoint.ToString();
   server.weight = backend.peer().weight;
+  server.zone = backend.peer().zone;
   if (known.fails_checks()) {
     server.state = "unhealthy";
   } else if (known.ejected()) {
@@ -449,11 +476,15 @@ void Route::End(Choice* choice, int status, bool silent,
 
 void Route::Table::CountUsable() const {
   std::size_t usable = 0;
+  std::size_t usable_near = 0;
   for (std::size_t i = 0; i != peers; ++i) {
     // Connections of the first group stand for those of the others.
-    usable += !backends[i].state()->ejected() && SetOf(i, 0)->Hopeful();
+    if (backends[i].state()->ejected() || !SetOf(i, 0)->Hopeful()) continue;
+    ++usable;
+    if (zones != nullptr && zones->IsNear(i)) ++usable_near;
   }
   group->NoteUsable(usable, peers);
+  if (zones != nullptr) zones->NoteUsable(usable_near, usable - usable_near);
 }
 
 ChannelState Route::Describe() {

@@ -22,6 +22,7 @@
 #include "flare/fiber/mutex.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/balance/backend_group.h"
+#include "flare/rpc/balance/zone_picker.h"
 #include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/client/checked_servers.h"
@@ -128,14 +129,17 @@ class Route final : public RefCounted<Route>, private ListedChannel {
     std::uint64_t version = 0;
     std::size_t groups = 0;
     std::size_t peers = 0;
+    std::size_t without_tags = 0;  // Further ones, which get no calls.
     std::vector<std::shared_ptr<PeerConnections>> sets;
     bool (*is_from_service)(int) = nullptr;
     std::shared_ptr<LoadBalancer> balancer;
+    std::shared_ptr<LoadBalancer> far_balancer;  // Of other zones; or null.
     std::shared_ptr<BackendGroup> group;
     Backends backends;
     // Null: there is nothing to pick or to observe.
     std::unique_ptr<Picker> picker;
-    bool observes = false;  // The picker does.
+    ZonePicker* zones = nullptr;  // The picker, if it is one.
+    bool observes = false;        // The picker does.
 
     PeerConnections* SetOf(std::size_t peer, std::size_t group) const {
       return sets[peer * groups + group].get();
@@ -150,11 +154,12 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   Table* FinalTable();
   // Not inlined, as few calls need it, and its frame is large.
   [[gnu::noinline]] RefPtr<Table> CurrentTable();
-  RefPtr<Table> MakeTable(std::uint64_t version);
+  RefPtr<Table> MakeTable(std::uint64_t version) FLARE_REQUIRES(rebuild_mutex_);
   // The watches of a table, each with a reference to it.
   using Watches = std::vector<std::unique_ptr<ServerWatch>>;
   std::shared_ptr<const Watches> WatchServers(const RefPtr<Table>& table) const;
-  [[gnu::cold, gnu::noinline]] flare::Status NoPeer() const;
+  void MakePicker(Table* table) FLARE_REQUIRES(rebuild_mutex_);
+  [[gnu::cold, gnu::noinline]] flare::Status NoPeer(const Table& table) const;
   template <class F>
   auto WithTable(const F& f);
   static std::size_t Choose(const Table& table, std::size_t group,
@@ -186,6 +191,7 @@ class Route final : public RefCounted<Route>, private ListedChannel {
 
   // Making a table is long for lock_, which guards the pointer only.
   fiber::Mutex rebuild_mutex_;
+  std::shared_ptr<LoadBalancer> far_balancer_ FLARE_GUARDED_BY(rebuild_mutex_);
   Spinlock lock_;
   RefPtr<Table> table_ FLARE_GUARDED_BY(lock_);
   // Of the servers of table_, in their order. Null: they aren't checked.

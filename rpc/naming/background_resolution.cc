@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -16,13 +17,15 @@
 namespace flare::rpc {
 namespace {
 
-using PeerKey = std::tuple<std::string, std::string, std::uint32_t>;
+using PeerKey = std::tuple<std::string, std::string, std::uint32_t, std::string,
+                           std::map<std::string, std::string>>;
 
 std::vector<PeerKey> SortedKeys(const std::vector<Peer>& peers) {
   std::vector<PeerKey> keys;
   keys.reserve(peers.size());
   for (const Peer& peer : peers) {
-    keys.emplace_back(peer.endpoint.ToString(), peer.host, peer.weight);
+    keys.emplace_back(peer.endpoint.ToString(), peer.host, peer.weight,
+                      peer.zone, peer.tags);
   }
   std::sort(keys.begin(), keys.end());
   return keys;

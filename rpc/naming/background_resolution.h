@@ -51,7 +51,7 @@ class BackgroundResolution
   std::int64_t IntervalNs() const;
   // When the next refresh is due; without this, after the interval.
   void RefreshAfter(std::int64_t ns);
-  // The servers are these. A new version, if they or their weights differ.
+  // The servers are these. A new version, if they or their attributes differ.
   void Set(std::vector<Peer> peers);
   // Why some or all aren't known now, or ok. For Failure(); true: it is new.
   bool SetFailure(flare::Status failure);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -39,11 +40,7 @@ LookupResult LookUpAll(std::string_view name) {
   return lookup ? lookup(name) : io::Resolve(name);
 }
 
-// "weight=3"; nothing: it is something else.
 std::optional<std::uint32_t> ReadWeight(std::string_view text) {
-  constexpr std::string_view kName = "weight=";
-  if (!text.starts_with(kName)) return std::nullopt;
-  text.remove_prefix(kName.size());
   std::uint16_t weight = 0;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), weight);
@@ -51,6 +48,39 @@ std::optional<std::uint32_t> ReadWeight(std::string_view text) {
     return std::nullopt;
   }
   return weight;
+}
+
+// "weight=3", "zone=a" or "tag.env=new". `seen` has the names before this one.
+flare::Status ReadAttribute(std::string_view text,
+                            std::set<std::string_view>* seen,
+                            ListEntry* entry) {
+  constexpr std::string_view kTag = "tag.";
+  const std::size_t mark = text.find('=');
+  const std::string_view name = Trim(text.substr(0, mark));
+  const std::string value(
+      mark == std::string_view::npos ? "" : Trim(text.substr(mark + 1)));
+  if (!seen->insert(name).second) {
+    return InvalidServer("\"" + std::string(name) + "\" is there twice");
+  }
+  if (name == "weight") {
+    const std::optional<std::uint32_t> weight = ReadWeight(value);
+    if (!weight) return InvalidServer("its weight isn't from 0 to 65535");
+    entry->weight = *weight;
+    return {};
+  }
+  if (value.empty()) {
+    return InvalidServer("\"" + std::string(text) + "\" has no value");
+  }
+  if (name == "zone") {
+    entry->zone = value;
+    return {};
+  }
+  if (!name.starts_with(kTag) || name.size() == kTag.size()) {
+    return InvalidServer("\"" + std::string(text) +
+                         "\" is no weight, zone or tag");
+  }
+  entry->tags[std::string(name.substr(kTag.size()))] = value;
+  return {};
 }
 
 flare::Status CheckPorts(const ListEntry& entry) {
@@ -74,7 +104,8 @@ std::vector<Peer> PeersOf(const ListEntries& entries) {
     for (const Endpoint& endpoint : entry.endpoints) {
       if (std::none_of(peers.begin(), peers.end(),
                        [&](const Peer& p) { return p.endpoint == endpoint; })) {
-        peers.push_back({endpoint, entry.name, entry.weight});
+        peers.push_back(
+            {endpoint, entry.name, entry.weight, entry.zone, entry.tags});
       }
     }
   }
@@ -93,18 +124,17 @@ LookupResult LookUpHost(std::string_view name) {
 
 Expected<ListEntry, flare::Status> ReadListEntry(std::string_view text) {
   ListEntry entry;
-  const std::size_t mark = text.find(';');
-  entry.name = std::string(Trim(text.substr(0, mark)));
-  if (mark != std::string_view::npos) {
-    const std::optional<std::uint32_t> weight =
-        ReadWeight(Trim(text.substr(mark + 1)));
-    if (!weight) {
-      return InvalidServer(
-          "server \"" + std::string(Trim(text)) +
-          "\" may have a number from 0 to 65535 behind it, as in "
-          "10.0.0.1:5567;weight=3, and nothing else");
+  const std::vector<std::string_view> parts =
+      Split(text, ';', /*keep_empty=*/true);
+  entry.name = std::string(Trim(parts[0]));
+  std::set<std::string_view> seen;
+  for (std::size_t i = 1; i != parts.size(); ++i) {
+    const flare::Status read = ReadAttribute(Trim(parts[i]), &seen, &entry);
+    if (!read.ok()) {
+      return InvalidServer("server \"" + std::string(Trim(text)) +
+                           "\": " + read.message() +
+                           ", as in 10.0.0.1:5567;weight=3;zone=a;tag.env=new");
     }
-    entry.weight = *weight;
   }
   if (auto endpoint = EndpointFromString(entry.name)) {
     entry.literal = true;

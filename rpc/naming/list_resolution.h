@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,18 +19,22 @@
 
 namespace flare::rpc {
 
+inline constexpr std::uint32_t kMaxWeight = 65535;
+
 // One server, or one name of several, in a list.
 struct ListEntry {
   std::string name;
   bool literal = false;  // An address, not a name to look up.
   std::uint32_t weight = 1;
+  std::string zone;
+  std::map<std::string, std::string> tags;
   std::vector<Endpoint> endpoints;
   flare::Status unknown;  // Why there are none, if that may change.
 };
 using ListEntries = std::vector<ListEntry>;
 
-// Reads "10.0.0.1:5;weight=3" and the like. Looks nothing up, so mistakes in
-// host names aren't found yet. Doesn't block.
+// Reads "10.0.0.1:5;weight=3;zone=a;tag.env=new" and the like. Looks nothing
+// up, so mistakes in host names aren't found yet. Doesn't block.
 Expected<ListEntry, flare::Status> ReadListEntry(std::string_view text);
 
 using LookupResult = Expected<std::vector<Endpoint>, flare::Status>;

@@ -130,6 +130,21 @@ TEST_F(NameResolverTest, ListsOfAddresses) {
   EXPECT_EQ((*resolution)->Peers()[1].host, "[::1]:80");
 }
 
+TEST_F(NameResolverTest, ServersHaveAttributes) {
+  const auto found = ResolveName(
+      "list", "10.0.0.1:5 ; zone = a;weight=3; tag.env=new;tag.x.y=z,[::1]:5");
+  ASSERT_TRUE(found) << found.error().ToString();
+  const std::vector<Peer> peers = (*found)->Peers();
+  ASSERT_EQ(peers.size(), 2);
+  EXPECT_EQ(peers[0].zone, "a");
+  EXPECT_EQ(peers[0].weight, 3);
+  const std::map<std::string, std::string> tags = {{"env", "new"},
+                                                   {"x.y", "z"}};
+  EXPECT_EQ(peers[0].tags, tags);
+  EXPECT_TRUE(peers[1].zone.empty());
+  EXPECT_TRUE(peers[1].tags.empty());
+}
+
 TEST_F(NameResolverTest, RepeatedAddressesCountOnce) {
   const auto resolution =
       ResolveName("list", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:1");

@@ -21,8 +21,19 @@ Expected<EtcdPlace, Status> ReadEtcdPlace(std::string_view text) {
                      "\" isn't etcd's addresses and the beginning of keys, "
                      "as in 10.0.0.1:2379,10.0.0.2:2379/services/echo/");
   }
-  return EtcdPlace{std::string(text.substr(0, slash)),
-                   std::string(text.substr(slash))};
+  return EtcdPlace{.members = std::string(text.substr(0, slash)),
+                   .prefix = std::string(text.substr(slash))};
+}
+
+void OpenEtcdChannel(const EtcdPlace& place,
+                     const std::optional<TlsClientOptions>& options,
+                     RpcChannel* channel) {
+  RpcChannel::Options opened;
+  // A call that occasions one to etcd may have a deadline, which isn't etcd's.
+  opened.inherits_context = false;
+  opened.tls = options;
+  channel->Open((place.tls ? "tls+grpc://" : "grpc://") + place.members,
+                opened);
 }
 
 std::int64_t EtcdPauses::NextNs() {

@@ -6,11 +6,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
+#include "flare/io/tls_options.h"
+#include "flare/rpc/rpc_channel.h"
 
 namespace flare {
 
@@ -21,6 +24,7 @@ inline constexpr auto kEtcdTimeout = std::chrono::seconds(1);
 Status EtcdError(std::string text);
 
 struct EtcdPlace {
+  bool tls = false;
   std::string members;  // "10.0.0.1:2379,10.0.0.2:2379"
   std::string prefix;   // "/services/echo/"
 };
@@ -28,6 +32,13 @@ struct EtcdPlace {
 // Reads "10.0.0.1:2379,10.0.0.2:2379/services/echo/". Fails with
 // STATUS_INVALID_CHANNEL and a text that says what is missing. Doesn't block.
 Expected<EtcdPlace, Status> ReadEtcdPlace(std::string_view text);
+
+// Opens a channel to its members. `options` say how to check them if the place
+// has TLS; otherwise they make it fail. Its status() has the result. Doesn't
+// block, unless members have names to look up.
+void OpenEtcdChannel(const EtcdPlace& place,
+                     const std::optional<TlsClientOptions>& options,
+                     RpcChannel* channel);
 
 // Pauses after failures: 50 ms, then twice as long each time, up to a limit.
 // Each is shorter by up to a half, at random, so that all clients of an etcd

@@ -21,6 +21,7 @@ namespace flare {
 namespace {
 
 constexpr std::string_view kScheme = "etcd://";
+constexpr std::string_view kTls = "tls+";
 
 // A call to etcd, which ends early when `stop` is requested.
 struct Call {
@@ -43,13 +44,16 @@ bool IsWildcard(std::string_view name) {
 
 Expected<std::shared_ptr<EtcdRegistration>, Status> EtcdRegistration::Create(
     std::string_view uri, const Options& options) {
-  if (!uri.starts_with(kScheme)) {
+  const bool tls = uri.starts_with(kTls);
+  const std::string_view plain = tls ? uri.substr(kTls.size()) : uri;
+  if (!plain.starts_with(kScheme)) {
     return EtcdError("\"" + std::string(uri) +
                      "\" doesn't begin with etcd://, as in "
                      "etcd://10.0.0.1:2379/services/echo/");
   }
-  const auto place = ReadEtcdPlace(uri.substr(kScheme.size()));
+  auto place = ReadEtcdPlace(plain.substr(kScheme.size()));
   if (!place) return place.error();
+  place->tls = tls;
   if (options.lease < std::chrono::seconds(1) ||
       options.leave_time < std::chrono::nanoseconds(0)) {
     return EtcdError(
@@ -67,9 +71,7 @@ EtcdRegistration::EtcdRegistration(const EtcdPlace& place,
       options_(options),
       pauses_(kNsPerSecond),
       state_(rpc::STATUS_NO_PEER, "etcd wasn't told of the server yet") {
-  RpcChannel::Options channel;
-  channel.inherits_context = false;
-  channel_.Open("grpc://" + place.members, channel);
+  OpenEtcdChannel(place, options.tls, &channel_);
 }
 
 EtcdRegistration::~EtcdRegistration() { Stop(); }

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/fiber.h"
+#include "flare/io/tls_options.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/services/etcd_place.h"
@@ -41,6 +43,9 @@ struct EtcdRegistrationOptions {
   // Stop() waits so long after the server was taken out, so that clients learn
   // of it before the server refuses calls.
   std::chrono::nanoseconds leave_time = std::chrono::milliseconds(200);
+  // How "tls+etcd://..." checks etcd, and what it shows to it. Nothing: the
+  // roots of the system.
+  std::optional<TlsClientOptions> tls = {};
 };
 
 // Start() and Stop() from one fiber or thread, the rest from any.
@@ -49,8 +54,9 @@ class EtcdRegistration final : public Server::Listener {
   using Options = EtcdRegistrationOptions;
 
   // Reads "etcd://10.0.0.1:2379,10.0.0.2:2379/services/echo/": members of etcd,
-  // and the beginning of the key. Fails with a text that says what is wrong, or
-  // if an option makes no sense. Asks nothing yet, so doesn't block.
+  // and the beginning of the key. Over TLS it is "tls+etcd://...". Fails with a
+  // text that says what is wrong, or if an option makes no sense. Asks nothing
+  // yet, so doesn't block.
   static Expected<std::shared_ptr<EtcdRegistration>, Status> Create(
       std::string_view uri, const Options& options = Options());
 

@@ -10,9 +10,12 @@
 
 #include "flare/base/endpoint.h"
 #include "flare/fiber/testing/eventually.h"
+#include "flare/io/tls_options.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/server.h"
+#include "flare/rpc/services/etcd_resolver.h"
 #include "flare/rpc/services/health.h"
 #include "flare/rpc/testing/etcd_fixture.h"
 #include "flare/rpc/testing/logged_lines.h"
@@ -175,6 +178,37 @@ TEST_F(EtcdRegistrationTest, LeavesBeforeTheServerStops) {
   EXPECT_FALSE(registered);
   EXPECT_TRUE(answers);
   server.Join();
+}
+
+TEST_F(EtcdRegistrationTest, SpeaksTls) {
+  ASSERT_NO_FATAL_FAILURE(etcd_.StartWithTls());
+  const TlsClientOptions tls{.ca = etcd_.certificate()};
+  const std::string place = etcd_.address() + "/test/";
+  const auto registration =
+      EtcdRegistration::Create("tls+etcd://" + place, {.tls = tls});
+  ASSERT_TRUE(registration) << registration.error().ToString();
+  ASSERT_TRUE((*registration)->Start("10.0.0.1:5567").ok());
+  ASSERT_TRUE(fiber::testing::Eventually(
+      [&] { return (*registration)->registered(); }));
+  // A name that no other test, and no repetition of this one, has taken.
+  const std::string name = "etcd-at-" + etcd_.address();
+  ASSERT_TRUE(RegisterEtcdResolver({.name = name, .tls = tls}));
+  const auto resolution = rpc::ResolveName(name, place);
+  ASSERT_TRUE(resolution) << resolution.error().ToString();
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    static_cast<void>((*resolution)->Version());
+    return (*resolution)->Peers().size() == 1;
+  })) << (*resolution)->Failure().ToString();
+  // Its certificate isn't one of the system's.
+  const auto stranger = EtcdRegistration::Create("tls+etcd://" + place);
+  ASSERT_TRUE(stranger) << stranger.error().ToString();
+  ASSERT_TRUE((*stranger)->Start("10.0.0.2:5567").ok());
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    return (*stranger)->failure().message().find("certificate") !=
+           std::string::npos;
+  }));
+  (*registration)->Stop();
+  EXPECT_FALSE(EtcdRegistration::Create("etcd://" + place, {.tls = tls}));
 }
 
 TEST_F(EtcdRegistrationTest, SaysWhatIsWrong) {

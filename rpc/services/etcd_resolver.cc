@@ -1,5 +1,7 @@
 #include "flare/rpc/services/etcd_resolver.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -30,6 +32,7 @@
 #include "flare/rpc/stream_writer.h"
 #include "glog/logging.h"
 #include "rpc/services/etcd.flare.pb.h"
+#include "rpc/services/etcd_server.flare.pb.h"
 
 namespace flare {
 namespace {
@@ -47,6 +50,33 @@ std::string EndOf(std::string prefix) {
   if (prefix.empty()) return std::string(1, '\0');  // All that follow.
   prefix.back() = static_cast<char>(prefix.back() + 1);
   return prefix;
+}
+
+// Reads a value, in JSON or as in a list. `name` is its key without the prefix.
+Expected<rpc::ListEntry, flare::Status> ReadValue(std::string_view name,
+                                                  std::string_view value) {
+  value = Trim(value);
+  if (!value.starts_with('{')) return rpc::ReadListEntry(value);
+  etcd::Server server;
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(std::string(value), &server);
+  if (!parsed.ok()) {
+    return EtcdError(
+        "the JSON isn't that of a server, as in {\"address\": "
+        "\"10.0.0.1:5567\", \"weight\": 2, \"zone\": \"a\", "
+        "\"tags\": {\"env\": \"new\"}}: " +
+        std::string(parsed.message()));
+  }
+  auto entry =
+      rpc::ReadListEntry(server.address().empty() ? name : server.address());
+  if (!entry) return entry;
+  if (server.has_weight()) entry->weight = server.weight();
+  if (entry->weight > rpc::kMaxWeight) {
+    return EtcdError("its weight isn't from 0 to 65535");
+  }
+  if (!server.zone().empty()) entry->zone = server.zone();
+  for (const auto& [tag, its] : server.tags()) entry->tags[tag] = its;
+  return entry;
 }
 
 // Returns nothing if the look-up is to be given up.
@@ -68,14 +98,12 @@ std::optional<rpc::LookupResult> LookUpAside(const std::string& name) {
 class EtcdServers final : public rpc::ListResolution {
  public:
   // Asks nothing yet; look at status().
-  explicit EtcdServers(const EtcdPlace& place)
+  EtcdServers(const EtcdPlace& place,
+              const std::optional<TlsClientOptions>& tls)
       : ListResolution({}, {}),
         prefix_(place.prefix),
         end_(EndOf(place.prefix)) {
-    RpcChannel::Options options;
-    // A call that occasions a refresh may have a deadline, which isn't etcd's.
-    options.inherits_context = false;
-    channel_.Open("grpc://" + place.members, options);
+    OpenEtcdChannel(place, tls, &channel_);
   }
 
   bool IsStatic() const override { return false; }
@@ -208,7 +236,8 @@ class EtcdServers final : public rpc::ListResolution {
     std::unordered_map<std::string_view, const rpc::ListEntry*> known;
     for (const rpc::ListEntry& entry : entries()) known[entry.name] = &entry;
     for (const auto& [key, value] : values_) {
-      auto entry = rpc::ReadListEntry(Trim(value));
+      auto entry =
+          ReadValue(std::string_view(key).substr(prefix_.size()), value);
       flare::Status state = entry ? flare::Status() : entry.error();
       const auto old = entry ? known.find(entry->name) : known.end();
       if (old != known.end()) {
@@ -285,10 +314,12 @@ class EtcdResolution final : public rpc::NameResolution {
   const std::shared_ptr<EtcdServers> servers_;
 };
 
-rpc::Resolution ResolveEtcd(std::string_view address) {
-  const auto place = ReadEtcdPlace(address);
+rpc::Resolution ResolveEtcd(std::string_view address,
+                            const std::optional<TlsClientOptions>& tls) {
+  auto place = ReadEtcdPlace(address);
   if (!place) return place.error();
-  auto servers = std::make_shared<EtcdServers>(*place);
+  place->tls = tls.has_value();
+  auto servers = std::make_shared<EtcdServers>(*place, tls);
   if (!servers->status().ok()) return servers->status();
   servers->AskFirst();
   std::shared_ptr<rpc::NameResolution> resolution =
@@ -298,8 +329,11 @@ rpc::Resolution ResolveEtcd(std::string_view address) {
 
 }  // namespace
 
-bool RegisterEtcdResolver() {
-  return rpc::RegisterNameResolver("etcd", ResolveEtcd);
+bool RegisterEtcdResolver(const EtcdResolverOptions& options) {
+  return rpc::RegisterNameResolver(
+      options.name, [tls = options.tls](std::string_view address) {
+        return ResolveEtcd(address, tls);
+      });
 }
 
 }  // namespace flare

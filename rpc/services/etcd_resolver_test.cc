@@ -135,6 +135,40 @@ TEST_F(EtcdResolverTest, FollowsAnEtcdThatHasLostItsData) {
   EXPECT_TRUE(Becomes(resolution.get(), {"10.0.0.4:4*1"}));
 }
 
+TEST_F(EtcdResolverTest, ReadsServersInJson) {
+  etcd_.Start();
+  Put("/test/10.0.0.1:1", R"({"weight": 2, "zone": "a"})");
+  Put("/test/b", R"({"address": "10.0.0.2:2", "tags": {"env": "new"}})");
+  Put("/test/c", "10.0.0.3:3;weight=0;zone=b;tag.env=old");
+  const auto resolution = Resolve();
+  ASSERT_TRUE(Becomes(resolution.get(),
+                      {"10.0.0.1:1*2", "10.0.0.2:2*1", "10.0.0.3:3*0"}));
+  const auto peers = resolution->Peers();
+  EXPECT_EQ(peers[0].zone, "a");
+  EXPECT_TRUE(peers[0].tags.empty());
+  EXPECT_EQ(peers[1].zone, "");
+  EXPECT_EQ(peers[1].tags.at("env"), "new");
+  EXPECT_EQ(peers[2].zone, "b");
+  EXPECT_EQ(peers[2].tags.at("env"), "old");
+  // A zone alone is a change, too.
+  Put("/test/10.0.0.1:1", R"({"weight": 2, "zone": "b"})");
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    static_cast<void>(resolution->Version());
+    return resolution->Peers()[0].zone == "b";
+  }));
+  for (const char* wrong :
+       {R"({"weight": 65536})", R"({"weight": "much"})", R"({"wieght": 1})",
+        R"({"address": 3)", R"({"address": "10.0.0.1:0"})"}) {
+    Put("/test/10.0.0.1:1", "10.0.0.1:1");
+    ASSERT_TRUE(Becomes(resolution.get(),
+                        {"10.0.0.1:1*1", "10.0.0.2:2*1", "10.0.0.3:3*0"}));
+    Put("/test/10.0.0.1:1", wrong);
+    EXPECT_TRUE(
+        Becomes(resolution.get(), {"10.0.0.2:2*1", "10.0.0.3:3*0"}, false))
+        << wrong;
+  }
+}
+
 TEST_F(EtcdResolverTest, LeadsCallsToServers) {
   Server server(Server::Options{.service_name = "test"});
   server.AddProtocols({"flare"});

@@ -177,6 +177,9 @@ DEFINE_int32(flare_rpc_max_decompressed_size, 67108864,
              "both sides. A larger one fails its call.");
 DEFINE_int32(flare_name_resolver_update_interval_seconds, 3,
              "Seconds after which host names are resolved again.");
+DEFINE_string(flare_rpc_client_zone, "",
+              "The zone of this program. Its calls prefer servers that are in "
+              "the same zone. Empty: zones don't matter.");
 
 namespace flare::rpc {
 namespace {
@@ -363,6 +366,7 @@ ClientDefaults ClientDefaultsFromFlags() {
       .max_decompressed_size = MaxDecompressedSizeFromFlags(),
       .name_resolver_update_interval =
           seconds(FLAGS_flare_name_resolver_update_interval_seconds),
+      .zone = FLAGS_flare_rpc_client_zone,
   };
 }
 

@@ -36,6 +36,7 @@ DECLARE_int32(flare_rpc_client_remove_idle_connection_interval);
 DECLARE_int32(flare_rpc_channel_max_packet_size);
 DECLARE_int32(flare_rpc_max_decompressed_size);
 DECLARE_int32(flare_name_resolver_update_interval_seconds);
+DECLARE_string(flare_rpc_client_zone);
 
 namespace flare::rpc {
 
@@ -82,6 +83,7 @@ struct ClientDefaults {
   std::size_t max_packet_size;        // bytes
   std::size_t max_decompressed_size;  // bytes
   std::chrono::seconds name_resolver_update_interval;
+  std::string zone;
 };
 ClientDefaults ClientDefaultsFromFlags();
 

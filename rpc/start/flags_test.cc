@@ -74,6 +74,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_rpc_client_remove_idle_connection_interval", "15"},
       {"flare_rpc_channel_max_packet_size", "4194304"},
       {"flare_name_resolver_update_interval_seconds", "3"},
+      {"flare_rpc_client_zone", ""},
   };
   for (const auto& [name, value] : known) {
     gflags::CommandLineFlagInfo info;
@@ -366,6 +367,7 @@ TEST_F(FlagsTest, ClientDefaultsFollowTheFlags) {
   Set("flare_rpc_client_remove_idle_connection_interval", "4");
   Set("flare_rpc_channel_max_packet_size", "500");
   Set("flare_name_resolver_update_interval_seconds", "6");
+  Set("flare_rpc_client_zone", "b");
   const ClientDefaults defaults = ClientDefaultsFromFlags();
   EXPECT_EQ(defaults.rpc_timeout, std::chrono::milliseconds(1));
   EXPECT_EQ(defaults.connect_timeout, std::chrono::milliseconds(7));
@@ -374,6 +376,7 @@ TEST_F(FlagsTest, ClientDefaultsFollowTheFlags) {
   EXPECT_EQ(defaults.remove_idle_connection_interval, std::chrono::seconds(4));
   EXPECT_EQ(defaults.max_packet_size, 500u);
   EXPECT_EQ(defaults.name_resolver_update_interval, std::chrono::seconds(6));
+  EXPECT_EQ(defaults.zone, "b");
 }
 
 }  // namespace

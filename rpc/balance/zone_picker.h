@@ -1,0 +1,69 @@
+// Keeps the calls of a channel in the caller's zone, as long as enough of its
+// servers are well there. Each zone's server is chosen by the channel's own
+// balancer.
+
+#ifndef FLARE_RPC_BALANCE_ZONE_PICKER_H_
+#define FLARE_RPC_BALANCE_ZONE_PICKER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/rpc/load_balancer.h"
+
+namespace flare::rpc {
+
+// Thread-safe; nothing blocks.
+class ZonePicker final : public Picker {
+ public:
+  // Whether there are servers in `zone`, and others.
+  static bool IsOfUse(const Backends& backends, const std::string& zone);
+
+  // For lists for which it is of use. Both balancers outlive this.
+  ZonePicker(const Backends& backends, const std::string& zone,
+             LoadBalancer* near, LoadBalancer* far);
+
+  // The first two picks for a call are in the same zone, the others in the
+  // other ones.
+  std::size_t Pick(const PickedCall& call) override;
+  bool Observes() const override { return near_.observes || far_.observes; }
+  void OnBegin(std::size_t index) override;
+  void OnEnd(std::size_t index, const EndedCall& call) override;
+
+  bool IsNear(std::size_t index) const { return places_[index].near; }
+
+  // So many servers of each side can take calls. From now on all calls stay
+  // near if these are seven tenths of the near ones; below that the share of
+  // the calls falls with the share of the servers.
+  void NoteUsable(std::size_t near, std::size_t far);
+
+ private:
+  static constexpr std::uint32_t kAll = 65536;
+
+  struct Side {
+    std::size_t Pick(const PickedCall& call) const;
+
+    Backends backends;
+    std::vector<std::uint32_t> numbers;  // In the whole list.
+    std::unique_ptr<Picker> picker;      // Null: there is one server.
+    bool observes = false;
+  };
+  struct Place {
+    bool near = false;
+    std::uint32_t index = 0;
+  };
+
+  const Side& SideOf(Place place) const { return place.near ? near_ : far_; }
+
+  Side near_;
+  Side far_;
+  std::vector<Place> places_;              // Of each server of the whole list.
+  std::atomic<std::uint32_t> stay_{kAll};  // So many of kAll calls stay near.
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_BALANCE_ZONE_PICKER_H_
