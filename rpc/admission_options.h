@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace flare {
@@ -30,6 +31,11 @@ struct AdmissionOptions {
   // Calls are refused whose callers wait for less time than their method has
   // taken lately.
   Mode late = Mode::kOff;
+  // The name of the entry of metadata, in lower case, by which callers say how
+  // important a call is: "critical", "default" or "sheddable", or 0 to 9, of
+  // which the lowest are refused first by limits and by the queue. Empty: all
+  // calls are equal.
+  std::string priority_key = {};
 
   bool AnyIsOn() const {
     return limit != Mode::kOff || method_limits != Mode::kOff ||

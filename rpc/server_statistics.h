@@ -20,6 +20,9 @@ inline constexpr std::size_t kAdmissionRules = 4;
 inline constexpr const char* kAdmissionRuleNames[kAdmissionRules] = {
     "queue", "late", "limit", "method_limit"};
 
+// Priorities of calls: 0 to 9.
+inline constexpr std::size_t kPriorities = 10;
+
 struct AdmissionStatistics {
   bool on = false;          // Some rule is.
   std::uint64_t limit = 0;  // Of the server as it is now; 0: it has none.
@@ -27,6 +30,10 @@ struct AdmissionStatistics {
   // is let in by each that only counts and would have refused it.
   std::array<std::uint64_t, kAdmissionRules> refused = {};
   std::array<std::uint64_t, kAdmissionRules> would_refuse = {};
+  // Calls have priorities (AdmissionOptions::priority_key); and the refused
+  // ones of each.
+  bool has_priorities = false;
+  std::array<std::uint64_t, kPriorities> refused_by_priority = {};
 };
 
 // Totals since Start(); approximate while the server runs.

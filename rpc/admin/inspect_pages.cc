@@ -112,6 +112,11 @@ void WriteAdmission(const AdmissionStatistics& s, std::ostream& out) {
         << "\nadmission_would_refuse_" << rule << " " << s.would_refuse[i]
         << "\n";
   }
+  if (!s.has_priorities) return;
+  for (std::size_t i = 0; i != kPriorities; ++i) {
+    out << "admission_refused_priority_" << i << " " << s.refused_by_priority[i]
+        << "\n";
+  }
 }
 
 using Row = std::vector<std::string>;

@@ -331,6 +331,16 @@ void WriteAdmissionMetrics(const AdmissionStatistics& s,
     }
   }
   WriteMetric(calls, out);
+  if (!s.has_priorities) return;
+  Snapshot priorities{.name = "flare_server_admission_refused_total",
+                      .help = "Calls that these rules refused, by priorities.",
+                      .label_names = {"priority"}};
+  for (std::size_t i = 0; i != kPriorities; ++i) {
+    priorities.series.push_back(
+        Series{.label_values = {std::to_string(i)},
+               .value = static_cast<double>(s.refused_by_priority[i])});
+  }
+  WriteMetric(priorities, out);
 }
 
 void WriteSchedulerMetrics(std::ostream& out) {

@@ -18,6 +18,7 @@
 #define FLARE_RPC_ADMISSION_ADAPTIVE_LIMIT_H_
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 
 #include "flare/base/clock.h"
@@ -38,17 +39,18 @@ class alignas(kCacheLine) AdaptiveLimit {
   // Before anything else. The limit never exceeds `most`.
   void SetUp(std::uint64_t most);
 
-  // Whether a call may begin when with it `under_way` are, of which its kind
-  // may have a share of up to 1.
+  // Whether a call may begin when with it `under_way` are. It may use a share
+  // of the limit, up to 1.
   bool Admits(std::uint64_t under_way, double share = 1) {
-    // relaxed, both: [AL2].
-    if (under_way > peak_.load(std::memory_order_relaxed)) {
-      peak_.store(under_way, std::memory_order_relaxed);
+    const std::uint64_t needed =
+        share >= 1 ? under_way
+                   : static_cast<std::uint64_t>(std::ceil(
+                         static_cast<double>(under_way) / share - 1e-9));
+    // relaxed, all: [AL2].
+    if (needed > peak_.load(std::memory_order_relaxed)) {
+      peak_.store(needed, std::memory_order_relaxed);
     }
-    const std::uint64_t limit = limit_.load(std::memory_order_relaxed);
-    return share >= 1 ? under_way <= limit
-                      : static_cast<double>(under_way) <=
-                            static_cast<double>(limit) * share;
+    return needed <= limit_.load(std::memory_order_relaxed);
   }
 
   // A call has ended, at `now_ns` (NowNs()), having taken so long.

@@ -46,54 +46,84 @@ bool AdmissionControl::IsLate(const Call& call) const {
              std::memory_order_relaxed);
 }
 
-bool AdmissionControl::IsBeyondLimit(const Call& call) {
+// With priorities, those of the queued calls count that this call gives way to:
+// the others are going to be refused when their turn comes.
+bool AdmissionControl::IsBeyondLimit(const Call& call, double share) {
   const std::uint64_t streams = streams_.load(std::memory_order_relaxed);
-  return !limit_.Admits(call.under_way - std::min(call.under_way, streams));
+  std::uint64_t calls = call.under_way - std::min(call.under_way, streams);
+  if (has_priorities()) {
+    const std::uint64_t with_it = running_.load(std::memory_order_relaxed) + 1;
+    const double queued = static_cast<double>(calls - std::min(calls, with_it));
+    calls = with_it + static_cast<std::uint64_t>(
+                          queued * mix_.AtLeast(call.priority) + 0.5);
+  }
+  return !limit_.Admits(calls, share);
 }
 
-bool AdmissionControl::Admit(const Call& call) {
+bool AdmissionControl::IsBeyondMethodLimit(MethodAdmission* method,
+                                           double share) {
+  const std::uint64_t running =
+      method->running.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!Judge(Rule::kMethodLimit, options_.method_limits,
+             !method->limit.Admits(running, share))) {
+    return false;
+  }
+  method->running.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool AdmissionControl::IsRefused(const Call& call, double share) {
   if (options_.queue != Mode::kOff &&
       Judge(Rule::kQueue, options_.queue,
-            queues_[call.group].Sheds(call.waited_ns, call.now_ns))) {
-    return false;
+            queues_[call.group].Sheds(call.waited_ns, call.now_ns, share))) {
+    return true;
   }
   if (options_.late != Mode::kOff &&
       Judge(Rule::kLate, options_.late, IsLate(call))) {
+    return true;
+  }
+  if (call.streaming) return false;
+  if (options_.limit != Mode::kOff &&
+      Judge(Rule::kLimit, options_.limit, IsBeyondLimit(call, share))) {
+    return true;
+  }
+  return options_.method_limits != Mode::kOff && call.method != nullptr &&
+         IsBeyondMethodLimit(call.method, share);
+}
+
+bool AdmissionControl::Admit(const Call& call) {
+  double share = 1;
+  if (has_priorities()) {
+    mix_.Count(call.priority, call.now_ns);
+    share = ShareOf(call.priority);
+  }
+  if (IsRefused(call, share)) {
+    if (has_priorities()) {
+      refused_by_priority_[call.priority].fetch_add(1,
+                                                    std::memory_order_relaxed);
+    }
     return false;
   }
   if (call.streaming) {
     streams_.fetch_add(1, std::memory_order_relaxed);
-    return true;
+  } else if (has_priorities()) {
+    running_.fetch_add(1, std::memory_order_relaxed);
   }
-  if (options_.limit != Mode::kOff &&
-      Judge(Rule::kLimit, options_.limit, IsBeyondLimit(call))) {
-    return false;
-  }
-  if (options_.method_limits == Mode::kOff || call.method == nullptr) {
-    return true;
-  }
-  const std::uint64_t running =
-      call.method->running.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (!Judge(Rule::kMethodLimit, options_.method_limits,
-             !call.method->limit.Admits(running))) {
-    return true;
-  }
-  call.method->running.fetch_sub(1, std::memory_order_relaxed);
-  return false;
+  return true;
 }
 
-void AdmissionControl::Leave(MethodAdmission* method, bool streaming,
-                             std::int64_t received_ns,
-                             std::int64_t dispatched_ns) {
-  if (streaming) {
+void AdmissionControl::Leave(const Ended& call) {
+  if (call.streaming) {
     streams_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
-  const std::int64_t now_ns = NowNs();
-  if (options_.limit != Mode::kOff) limit_.Record(now_ns - received_ns, now_ns);
-  if (options_.method_limits == Mode::kOff || method == nullptr) return;
-  method->running.fetch_sub(1, std::memory_order_relaxed);
-  method->limit.Record(now_ns - dispatched_ns, now_ns);
+  if (has_priorities()) running_.fetch_sub(1, std::memory_order_relaxed);
+  if (options_.limit != Mode::kOff) {
+    limit_.Record(call.now_ns - call.received_ns, call.now_ns);
+  }
+  if (options_.method_limits == Mode::kOff || call.method == nullptr) return;
+  call.method->running.fetch_sub(1, std::memory_order_relaxed);
+  call.method->limit.Record(call.now_ns - call.dispatched_ns, call.now_ns);
 }
 
 AdmissionStatistics AdmissionControl::statistics() const {
@@ -103,6 +133,11 @@ AdmissionStatistics AdmissionControl::statistics() const {
     now.refused[i] = counters_[i].refused.load(std::memory_order_relaxed);
     now.would_refuse[i] =
         counters_[i].would_refuse.load(std::memory_order_relaxed);
+  }
+  now.has_priorities = has_priorities();
+  for (std::size_t i = 0; i != kPriorities; ++i) {
+    now.refused_by_priority[i] =
+        refused_by_priority_[i].load(std::memory_order_relaxed);
   }
   return now;
 }

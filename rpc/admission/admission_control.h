@@ -3,7 +3,7 @@
 //
 //   if (!control->Admit(call)) return Refuse();
 //   ...
-//   control->Leave(call, received_ns, dispatched_ns);   // It has ended.
+//   control->Leave(ended);
 //
 // Any thread once set up; nothing blocks, allocates or takes a lock.
 #ifndef FLARE_RPC_ADMISSION_ADMISSION_CONTROL_H_
@@ -13,10 +13,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "flare/base/cpu.h"
 #include "flare/rpc/admission/adaptive_limit.h"
+#include "flare/rpc/admission/priority.h"
 #include "flare/rpc/admission/queue_watch.h"
 #include "flare/rpc/admission_options.h"
 #include "flare/rpc/server_statistics.h"
@@ -48,6 +50,16 @@ class AdmissionControl {
     // Null for a request that isn't a call of a method.
     MethodAdmission* method = nullptr;
     bool streaming = false;
+    std::size_t priority = kDefaultPriority;  // If there are priorities.
+  };
+
+  // A call that was let in.
+  struct Ended {
+    MethodAdmission* method = nullptr;  // As of its Call.
+    bool streaming = false;             // Likewise.
+    std::int64_t received_ns = 0;
+    std::int64_t dispatched_ns = 0;  // To its worker.
+    std::int64_t now_ns = 0;
   };
 
   // Limits never exceed `most_calls`.
@@ -63,9 +75,10 @@ class AdmissionControl {
   // True: the call begins, and Leave() is to follow. False: it is refused.
   [[nodiscard]] bool Admit(const Call& call);
 
-  // ... with `method` and `streaming` as they were given to Admit().
-  void Leave(MethodAdmission* method, bool streaming, std::int64_t received_ns,
-             std::int64_t dispatched_ns);
+  void Leave(const Ended& call);
+
+  // Empty: there are no priorities.
+  const std::string& priority_key() const { return options_.priority_key; }
 
   AdmissionStatistics statistics() const;
 
@@ -73,8 +86,11 @@ class AdmissionControl {
   using Mode = AdmissionOptions::Mode;
   using Rule = AdmissionRule;
 
+  bool has_priorities() const { return !options_.priority_key.empty(); }
+  bool IsRefused(const Call& call, double share);
   bool IsLate(const Call& call) const;
-  bool IsBeyondLimit(const Call& call);
+  bool IsBeyondLimit(const Call& call, double share);
+  bool IsBeyondMethodLimit(MethodAdmission* method, double share);
   // Whether that refuses the call.
   bool Judge(Rule rule, Mode mode, bool exceeds);
 
@@ -89,6 +105,10 @@ class AdmissionControl {
     std::atomic<std::uint64_t> would_refuse{0};
   };
   std::array<Counters, kAdmissionRules> counters_;
+  // Only with priorities.
+  PriorityMix mix_;
+  std::atomic<std::uint64_t> running_{0};  // That have begun; no streams.
+  std::array<std::atomic<std::uint64_t>, kPriorities> refused_by_priority_{};
 };
 
 }  // namespace flare::rpc

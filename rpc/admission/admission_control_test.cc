@@ -1,13 +1,17 @@
 #include "flare/rpc/admission/admission_control.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/rpc/admission/priority.h"
 #include "flare/rpc/admission/queue_watch.h"
 #include "gtest/gtest.h"
 
@@ -163,7 +167,7 @@ TEST(AdmissionControl, StreamsAreNotCounted) {
   call.under_way = 51;
   EXPECT_FALSE(control.Admit(call));
   for (int i = 1; i != 31; ++i)
-    control.Leave(&method, true, kOriginOfQueue, kOriginOfQueue);
+    control.Leave({.method = &method, .streaming = true});
   call.under_way = 21;
   EXPECT_FALSE(control.Admit(call));
 }
@@ -182,7 +186,7 @@ TEST(AdmissionControl, EachMethodHasALimit) {
   call.method = nullptr;  // A page.
   EXPECT_TRUE(control.Admit(call));
   call.method = &one;
-  control.Leave(&one, false, kOriginOfQueue, kOriginOfQueue);
+  control.Leave({.method = &one});
   EXPECT_TRUE(control.Admit(call));
   EXPECT_FALSE(control.Admit(call));
   EXPECT_EQ(RefusedBy(control, AdmissionRule::kMethodLimit), 2u);
@@ -215,6 +219,178 @@ TEST(AdmissionControl, RulesThatOnlyCountRefuseNothing) {
   EXPECT_GT(WouldRefuseBy(control, AdmissionRule::kLate), kCalls - 5u);
   // From the second interval on.
   EXPECT_GE(WouldRefuseBy(control, AdmissionRule::kQueue), 95u);
+}
+
+// Workers that each take 1 ms for a call, behind one queue for all calls, which
+// are judged when a worker comes to them.
+class SimulatedWorkers {
+ public:
+  // Answered calls in a second, and shares of each priority.
+  struct Result {
+    double goodput = 0;
+    std::array<double, kPriorities> answered = {};
+  };
+
+  SimulatedWorkers(std::size_t workers, AdmissionControl* control)
+      : control_(*control), free_(workers) {}
+
+  // Calls come at random, `per_second` in the mean, for `seconds`, each with
+  // one of `priorities`, which are as frequent as they are in the list.
+  Result Run(double per_second, int seconds,
+             const std::vector<std::size_t>& priorities) {
+    std::array<double, kPriorities> offered = {}, answered = {};
+    std::exponential_distribution<double> gap(per_second / 1e9);
+    std::uniform_int_distribution<std::size_t> pick(0, priorities.size() - 1);
+    double sum = 0;
+    for (const std::int64_t end_ns = now_ns_ + seconds * kNsPerSecond;
+         now_ns_ < end_ns;) {
+      now_ns_ += static_cast<std::int64_t>(gap(random_)) + 1;
+      RunUntil(now_ns_, &answered);
+      queue_.push_back({now_ns_, priorities[pick(random_)]});
+      ++offered[queue_.back().priority];
+      RunUntil(now_ns_, &answered);
+    }
+    Result result;
+    for (std::size_t i = 0; i != kPriorities; ++i) {
+      sum += answered[i];
+      if (offered[i] != 0) result.answered[i] = answered[i] / offered[i];
+    }
+    result.goodput = sum / seconds;
+    return result;
+  }
+
+ private:
+  struct Queued {
+    std::int64_t received_ns;
+    std::size_t priority;
+  };
+  struct Worker {
+    std::int64_t at_ns = kOriginOfQueue;  // Free from then on.
+    bool busy = false;
+    AdmissionControl::Ended call;
+  };
+
+  void RunUntil(std::int64_t end_ns,
+                std::array<double, kPriorities>* answered) {
+    while (true) {
+      Worker& next = *std::min_element(
+          free_.begin(), free_.end(),
+          [](const Worker& a, const Worker& b) { return a.at_ns < b.at_ns; });
+      if (next.at_ns > end_ns) return;
+      if (std::exchange(next.busy, false)) {
+        next.call.now_ns = next.at_ns;
+        control_.Leave(next.call);
+      }
+      if (queue_.empty()) {
+        next.at_ns = end_ns + 1;  // Idle until then.
+        continue;
+      }
+      Begin(&next, answered);
+    }
+  }
+
+  void Begin(Worker* worker, std::array<double, kPriorities>* answered) {
+    const Queued call = queue_.front();
+    const std::size_t running =
+        std::count_if(free_.begin(), free_.end(),
+                      [](const Worker& each) { return each.busy; });
+    const bool admitted =
+        control_.Admit({.now_ns = worker->at_ns,
+                        .waited_ns = worker->at_ns - call.received_ns,
+                        .under_way = queue_.size() + running,
+                        .priority = call.priority});
+    queue_.pop_front();
+    if (!admitted) return;
+    ++(*answered)[call.priority];
+    worker->busy = true;
+    worker->call = {.received_ns = call.received_ns,
+                    .dispatched_ns = worker->at_ns};
+    worker->at_ns += kMsOfQueue;
+  }
+
+  AdmissionControl& control_;
+  std::mt19937 random_{1};
+  std::vector<Worker> free_;
+  std::deque<Queued> queue_;
+  std::int64_t now_ns_ = kOriginOfQueue;
+};
+
+TEST(AdmissionControl, TheLowestPrioritiesAreShedFirst) {
+  // A tenth is critical, four are default, and five sheddable.
+  const std::vector<std::size_t> mix = {9, 5, 5, 5, 5, 1, 1, 1, 1, 1};
+  for (const AdmissionOptions& rules :
+       {AdmissionOptions{.limit = Mode::kRefuse, .priority_key = "priority"},
+        AdmissionOptions{.queue = Mode::kRefuse, .priority_key = "priority"}}) {
+    SCOPED_TRACE(rules.limit == Mode::kRefuse ? "limit" : "queue");
+    AdmissionControl control(rules, 1, 10'000);
+    SimulatedWorkers workers(4, &control);
+    // Of twice the capacity sheddable calls are refused.
+    workers.Run(8000, 10, mix);
+    const auto twice = workers.Run(8000, 10, mix);
+    EXPECT_GT(twice.goodput, 0.9 * 4000);
+    EXPECT_GT(twice.answered[9], 0.9);
+    EXPECT_GT(twice.answered[5], 0.7);
+    EXPECT_LT(twice.answered[1], 0.4);
+    // Five times: critical ones are a half of the capacity.
+    workers.Run(20'000, 10, mix);
+    const auto five = workers.Run(20'000, 10, mix);
+    EXPECT_GT(five.goodput, 0.9 * 4000);
+    EXPECT_GT(five.answered[9], 0.9);
+    EXPECT_LT(five.answered[5], 0.4);
+    EXPECT_LT(five.answered[1], five.answered[5] / 2);
+  }
+}
+
+TEST(AdmissionControl, RefusedCallsAreCountedByPriority) {
+  AdmissionControl control({.limit = Mode::kRefuse, .priority_key = "priority"},
+                           1, 1000);
+  AdmissionControl::Call call{.now_ns = kOriginOfQueue, .under_way = 13};
+  for (const std::size_t priority : {0, 1, 5, 9}) {
+    call.priority = priority;
+    EXPECT_EQ(control.Admit(call), priority >= 5) << priority;
+  }
+  call.under_way = 21;
+  for (const std::size_t priority : {1, 9}) {
+    call.priority = priority;
+    EXPECT_FALSE(control.Admit(call));
+  }
+  const AdmissionStatistics now = control.statistics();
+  EXPECT_TRUE(now.has_priorities);
+  EXPECT_EQ(now.refused_by_priority, (std::array<std::uint64_t, kPriorities>{
+                                         1, 2, 0, 0, 0, 0, 0, 0, 0, 1}));
+}
+
+TEST(Priority, HasNamesAndDigits) {
+  EXPECT_EQ(PriorityOf("critical"), 9u);
+  EXPECT_EQ(PriorityOf("default"), 5u);
+  EXPECT_EQ(PriorityOf("sheddable"), 1u);
+  EXPECT_EQ(PriorityOf("0"), 0u);
+  EXPECT_EQ(PriorityOf("9"), 9u);
+  for (const char* other : {"", "10", "-1", "Critical", "x"}) {
+    EXPECT_EQ(PriorityOf(other), kDefaultPriority) << other;
+  }
+  EXPECT_DOUBLE_EQ(ShareOf(0), 0.55);
+  EXPECT_DOUBLE_EQ(ShareOf(9), 1);
+}
+
+TEST(PriorityMix, HasTheSharesOfTheLatestCalls) {
+  PriorityMix mix;
+  EXPECT_EQ(mix.AtLeast(9), 1);
+  std::int64_t now_ns = kOriginOfQueue;
+  const auto count = [&](std::size_t priority, int calls) {
+    for (int i = 0; i != calls; ++i) mix.Count(priority, now_ns);
+  };
+  count(5, 50);  // The first window ends with the fiftieth.
+  EXPECT_EQ(mix.AtLeast(5), 1);
+  EXPECT_EQ(mix.AtLeast(6), 0);
+  count(9, 20);
+  count(1, 79);
+  EXPECT_EQ(mix.AtLeast(6), 0);
+  now_ns += PriorityMix::kWindowNs;
+  count(1, 1);
+  EXPECT_DOUBLE_EQ(mix.AtLeast(9), 0.2);
+  EXPECT_DOUBLE_EQ(mix.AtLeast(2), 0.2);
+  EXPECT_DOUBLE_EQ(mix.AtLeast(1), 1);
 }
 
 TEST(AdmissionOptions, ModesHaveNames) {

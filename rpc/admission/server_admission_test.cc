@@ -1,6 +1,7 @@
 // Rules of admission from end to end: real servers and channels, over each
 // protocol. A limit begins with 20 calls, so that no test depends on time.
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,17 +49,21 @@ class AdmissionTest : public ServerTest {
         std::make_unique<RpcChannel>(protocol + "://" + endpoint().ToString());
   }
 
-  TestedCall* Start() {
+  TestedCall* Start(const std::string& priority = "") {
     calls_.push_back(std::make_unique<TestedCall>());
+    if (!priority.empty()) {
+      calls_.back()->controller.AddMetadata("x-priority", priority);
+    }
     calls_.back()->controller.SetTimeout(std::chrono::seconds(60));
     return calls_.back()->Start(channel_.get());
   }
 
-  // So many calls are held by the method when it returns.
-  void StartHeld(std::size_t count) {
-    wanted_ = count;
-    for (std::size_t i = 0; i != count; ++i) Start();
-    holding_.Wait();
+  // So many calls more are held by the method when it returns.
+  void StartHeld(std::size_t count, const std::string& priority = "") {
+    for (std::size_t i = 0; i != count; ++i) Start(priority);
+    expected_ += count;
+    std::unique_lock guard(mutex_);
+    held_more_.wait(guard, [&] { return held_.size() == expected_; });
   }
 
   // All held calls succeed.
@@ -94,8 +99,7 @@ class AdmissionTest : public ServerTest {
       const std::scoped_lock guard(mutex_);
       if (!released_) {
         held_.push_back(call);
-        if (held_.size() == wanted_) holding_.Set();
-        return;
+        return held_more_.notify_one();
       }
     }
     FlexibleService::Echo(call);
@@ -103,9 +107,9 @@ class AdmissionTest : public ServerTest {
 
   std::unique_ptr<RpcChannel> channel_;
   std::vector<std::unique_ptr<TestedCall>> calls_;
-  fiber::Event holding_;
+  std::size_t expected_ = 0;
   std::mutex mutex_;
-  std::size_t wanted_ = 0;
+  std::condition_variable held_more_;
   bool released_ = false;
   std::vector<TestCall> held_;
 };
@@ -131,6 +135,31 @@ TEST_P(AdmissionOverProtocols, RefusesCallsBeyondTheLimit) {
   for (std::size_t i = 0; i != kFirst; ++i) EXPECT_EQ(calls()[i]->Await(), 0);
   EXPECT_EQ(Start()->Await(), 0);
   EXPECT_THAT(Get("/page"), HasSubstr("HTTP/1.1 200 "));
+}
+
+TEST_P(AdmissionOverProtocols, LowPrioritiesAreRefusedFirst) {
+  Serve(GetParam(), {.limit = Mode::kRefuse, .priority_key = "x-priority"});
+  StartHeld(12);
+  // They may use 12 of the 20, 11, and the default 16.
+  EXPECT_EQ(Start("sheddable")->Await(), STATUS_OVERLOADED);
+  EXPECT_EQ(Start("0")->Await(), STATUS_OVERLOADED);
+  StartHeld(4);
+  EXPECT_EQ(Start()->Await(), STATUS_OVERLOADED);
+  StartHeld(4, "critical");
+  EXPECT_EQ(Start("critical")->Await(), STATUS_OVERLOADED);
+  EXPECT_THAT(Get("/inspect/server"),
+              HasSubstr("admission_refused_priority_9 1\n"));
+  const std::string metrics = Get("/metrics");
+  for (const char* priority : {"0", "1", "5", "9"}) {
+    EXPECT_THAT(metrics,
+                HasSubstr("\nflare_server_admission_refused_total{priority=\"" +
+                          std::string(priority) + "\"} 1\n"));
+  }
+  Release();
+  int failed = 0;
+  for (const auto& call : calls()) failed += call->Await() != 0;
+  EXPECT_EQ(failed, 4);
+  EXPECT_EQ(Start("0")->Await(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AdmissionOverProtocols,
@@ -206,6 +235,15 @@ TEST_F(AdmissionTest, RulesThatMakeNoSenseFailTheStart) {
   server().ListenOn(EndpointFromIpv4("127.0.0.1", 0));
   EXPECT_FALSE(server().Start());
   EXPECT_THAT(server().error().message(), HasSubstr("queue_interval"));
+}
+
+TEST_F(AdmissionTest, NamesOfMetadataAreInLowerCase) {
+  server_options().admission = {.limit = Mode::kRefuse,
+                                .priority_key = "X-Priority"};
+  server().AddProtocol("flare");
+  server().ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  EXPECT_FALSE(server().Start());
+  EXPECT_THAT(server().error().message(), HasSubstr("\"X-Priority\""));
 }
 
 }  // namespace

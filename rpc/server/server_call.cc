@@ -382,6 +382,10 @@ bool ServerCall::AskAdmission(AdmissionControl* control,
   } else {
     const Method* const method = FindMethod();
     if (method == nullptr) return true;  // It fails.
+    const std::string& key = control->priority_key();
+    if (!key.empty() && request_->metadata != nullptr) {
+      call.priority = PriorityOf(request_->metadata->Get(key).value_or(""));
+    }
     call.method = method->admission.get();
     call.streaming = method->streaming();
   }
@@ -1060,12 +1064,14 @@ void ServerCall::LeaveAdmission() {
   const Method* method = method_;
   if (method == nullptr && request_->own == nullptr) method = FindMethod();
   AdmissionControl* const control = connection_->state().admission();
-  if (method == nullptr) {
-    return control->Leave(nullptr, false, controller_.received_ns_,
-                          controller_.dispatched_ns_);
+  AdmissionControl::Ended ended{.received_ns = controller_.received_ns_,
+                                .dispatched_ns = controller_.dispatched_ns_,
+                                .now_ns = NowNs()};
+  if (method != nullptr) {
+    ended.method = method->admission.get();
+    ended.streaming = method->streaming();
   }
-  control->Leave(method->admission.get(), method->streaming(),
-                 controller_.received_ns_, controller_.dispatched_ns_);
+  control->Leave(ended);
 }
 
 void ServerCall::Finish() {

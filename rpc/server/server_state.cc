@@ -88,6 +88,12 @@ flare::Status ServerState::SetUpAdmission() {
             std::to_string(rules.queue_target.count()) + " ns and " +
             std::to_string(rules.queue_interval.count()) + " ns");
   }
+  if (rules.priority_key != ToLower(rules.priority_key)) {
+    return flare::Status(STATUS_FAILED,
+                         "admission.priority_key: names of metadata are in "
+                         "lower case, \"" +
+                             rules.priority_key + "\" isn't");
+  }
   admission_ = std::make_unique<AdmissionControl>(
       rules, fiber::GetSchedulingGroupCount(),
       options_.max_concurrent_requests);

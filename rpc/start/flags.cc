@@ -9,6 +9,7 @@
 
 #include "flare/base/cgroup.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/string.h"
 #include "flare/rpc/admission_options.h"
 #include "flare/rpc/builtin_pages.h"
 #include "flare/rpc/http/http_cors.h"
@@ -122,6 +123,10 @@ DEFINE_int32(flare_rpc_server_queue_interval_ms, 100,
 DEFINE_string(flare_rpc_server_refuse_late, "off",
               "Refuse calls whose callers wait for less time than their method "
               "has usually taken lately: off, count or refuse.");
+DEFINE_string(flare_rpc_server_priority_key, "",
+              "Name of the entry of metadata, in lower case, that has a call's "
+              "priority: critical, default, sheddable, or 0 to 9. The lowest "
+              "are refused first. Empty: there are no priorities.");
 DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
              "Milliseconds that running calls are given when a server stops.");
 DEFINE_int32(flare_http_max_header_size, 8192,
@@ -278,7 +283,8 @@ AdmissionOptions AdmissionFromFlags() {
       .queue = mode(FLAGS_flare_rpc_server_queue_shedding),
       .queue_target = milliseconds(FLAGS_flare_rpc_server_queue_target_ms),
       .queue_interval = milliseconds(FLAGS_flare_rpc_server_queue_interval_ms),
-      .late = mode(FLAGS_flare_rpc_server_refuse_late)};
+      .late = mode(FLAGS_flare_rpc_server_refuse_late),
+      .priority_key = FLAGS_flare_rpc_server_priority_key};
 }
 
 flare::Status CheckAdmissionFlags() {
@@ -286,6 +292,11 @@ flare::Status CheckAdmissionFlags() {
     if (!ParseAdmissionMode(*value)) {
       return BadFlag(name, *value, "off, count or refuse");
     }
+  }
+  if (const std::string& key = FLAGS_flare_rpc_server_priority_key;
+      key != ToLower(key)) {
+    return BadFlag("flare_rpc_server_priority_key", key,
+                   "the name of an entry of metadata, in lower case");
   }
   if (FLAGS_flare_rpc_server_queue_interval_ms <=
       FLAGS_flare_rpc_server_queue_target_ms) {

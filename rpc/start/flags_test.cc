@@ -280,6 +280,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
             "off, count or refuse"},
            {"flare_rpc_server_queue_shedding", "true", "off, count or refuse"},
            {"flare_rpc_server_refuse_late", "yes", "off, count or refuse"},
+           {"flare_rpc_server_priority_key", "X-Priority", "in lower case"},
            {"flare_rpc_server_queue_target_ms", "0", "from 1"},
            {"flare_rpc_server_queue_interval_ms", "5",
             "more than --flare_rpc_server_queue_target_ms, which is 5"},

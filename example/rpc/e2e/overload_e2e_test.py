@@ -3,7 +3,10 @@
 while they are busy, all with default settings."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 
 import harness
@@ -48,6 +51,29 @@ class Overload(harness.TestCase):
     self.assertEqual(status, 0, log)
     with open(json_file) as f:
       self.assertEqual(json.load(f)["failures"], 0, log)
+
+
+  def test_rules_of_admission_keep_the_queue_short(self):
+    for flag, rule in (("adaptive_limit", "limit"),
+                       ("queue_shedding", "queue")):
+      with self.subTest(flag=flag):
+        json_file = self.path(flag)
+        done = subprocess.run(
+            [sys.executable,
+             os.path.join(harness.SOURCE_TREE, "benchmark", "overload"),
+             "--bin=" + os.path.dirname(harness.find_binary("server")),
+             # Two workers that sleep 1 ms can't do more.
+             "--capacity=2000", "--times=5", "--warmup=1", "--seconds=1",
+             "--json=" + json_file, "--",
+             f"--flare_rpc_server_{flag}=refuse"],
+            capture_output=True, text=True, timeout=harness.PATIENCE_S)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("| 5 x: 10,000 |", done.stdout)
+        with open(json_file) as f:
+          (row,) = json.load(f)
+        self.assertGreater(row["answered"], 300, row)
+        self.assertGreater(row["failed"], 0, row)
+        self.assertGreater(row["refused_by"].get(rule, 0), 0, row)
 
 
 class Quit(harness.TestCase):
