@@ -105,6 +105,13 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::noinline]] void LeaveContext();
   flare::Status Serialize(const google::protobuf::Message* request);
   flare::Status CompressParts();
+  CompressionAlgorithm compression() const {
+    return static_cast<CompressionAlgorithm>(compression_);
+  }
+  void set_compression(CompressionAlgorithm algorithm) {
+    static_assert(static_cast<int>(CompressionAlgorithm::kZlib) < 8);
+    compression_ = static_cast<std::uint16_t>(algorithm) & 7U;
+  }
   [[gnu::cold, gnu::noinline]] flare::Status CheckMetadata() const;
   [[gnu::noinline]] flare::Status AddCredentials();
 
@@ -188,7 +195,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // The route's, which may be gone at the end.
   std::uint16_t counters_ : 10 = MethodCallCounters::kNone;
   PayloadFormat format_ : 3 = {};
-  CompressionAlgorithm compression_ : 3 = CompressionAlgorithm::kNone;
+  // A CompressionAlgorithm, which as a field of three bits would have a sign.
+  std::uint16_t compression_ : 3 =
+      static_cast<std::uint16_t>(CompressionAlgorithm::kNone);
   RpcClientController* controller_ = nullptr;
   google::protobuf::Message* response_ = nullptr;
   google::protobuf::Closure* done_ = nullptr;

@@ -72,7 +72,7 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
     }
     attachment_ = controller_->GetRequestAttachment();
   }
-  compression_ = CompressionAlgorithm::kNone;
+  set_compression(CompressionAlgorithm::kNone);
   attachment_compressed_ = false;
   if (!IsCompressed(controller_->compression_)) return {};
   if (route_->traits().Compresses(controller_->compression_)) {
@@ -95,13 +95,13 @@ flare::Status ClientCall::CheckMetadata() const {
 }
 
 flare::Status ClientCall::CompressParts() {
-  compression_ = controller_->compression_;
+  set_compression(controller_->compression_);
   const bool both = route_->traits().attachment_compression;
   Buffer body = std::move(body_).ToBuffer();
   for (Buffer* part : {&body, &attachment_}) {
     if (part == &attachment_ && !both) continue;
     flare::Status status =
-        CompressInPlace(compression_, STATUS_SERIALIZE_REQUEST,
+        CompressInPlace(compression(), STATUS_SERIALIZE_REQUEST,
                         "can't compress the request", part);
     if (!status.ok()) return status;
   }
@@ -126,7 +126,7 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   request.correlation_id = id_;
   request.method = method_->full_name();
   request.timeout_ms = WireTimeout(deadline_ns_, now_ns);
-  request.compression = compression_;
+  request.compression = compression();
   request.attachment_compressed = attachment_compressed_;
   if (controller_->bytes_ != nullptr &&
       !controller_->bytes_->request_metadata.empty()) [[unlikely]] {
