@@ -275,7 +275,7 @@ TEST_F(ClientHealthCheckTest, AServerWhoseCallFailsGetsNoCalls) {
 // Its kernel accepts connections, but nobody answers.
 TEST_F(ClientHealthCheckTest, AServerThatNeverAnswersGetsNoCalls) {
   RpcChannel::Options options = Checked(Kind::kHttp, kHealth);
-  options.health_check.timeout = 600ms;
+  options.health_check.timeout = 1500ms;
   options.health_check.fall = 1;
   CheckSickness(
       options, [](auto* server) { server->hold = true; },
