@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <limits>
 #include <optional>
 #include <string>
@@ -39,6 +40,7 @@
 #include "flare/rpc/admin/admin_port.h"
 #include "flare/rpc/admin/http_counters.h"
 #include "flare/rpc/admin/inspect_pages.h"
+#include "flare/rpc/admin/page_credentials.h"
 #include "flare/rpc/http/http_site.h"
 #include "flare/rpc/http_interception.h"
 #include "flare/rpc/protocol.h"
@@ -418,6 +420,9 @@ bool Server::Start() {
   auto groups = fiber::FindSchedulingGroups(set);
   if (!groups) return Fail(groups.error().message());
   if (!set.empty()) options.groups = *std::move(groups);
+  if (Status read = ReadPageCredentials(); !read.ok()) {
+    return Fail(read.message());
+  }
   if (pages) AddPages(*pages, &http_->routes);
   // Handlers that nobody can reach would be of no use. Behind the others: it
   // takes no connection from what was asked for.
@@ -474,19 +479,45 @@ void Server::AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes) {
   rpc::AddInspectPages(
       [state = state_.Get()] { return state->statistics(); },
       [state = state_.Get()] { return state->methods.statistics(); },
-      [counters = http_counters_] { return counters->Read(); }, who, routes);
+      [counters = http_counters_] { return counters->Read(); },
+      page_credentials_, who, routes);
+}
+
+Status Server::ReadPageCredentials() {
+  const std::string& file = state_->options().pages_credentials_file;
+  if (file.empty()) return Status();
+  auto credentials = rpc::PageCredentials::Create(file);
+  if (!credentials) {
+    return Status(credentials.error().code(),
+                  "the credentials of pages: " + credentials.error().message());
+  }
+  page_credentials_ = *std::move(credentials);
+  return Status();
 }
 
 Status Server::StartAdmin() {
   const std::string& text = state_->options().admin_address;
   if (text.empty()) return Status();
+  std::shared_ptr<io::TlsServerContext> tls;
+  if (state_->options().admin_tls) {
+    if (!state_->options().tls) {
+      return Status(EINVAL,
+                    "Options::admin_tls (--flare_rpc_server_admin_tls) needs "
+                    "the certificates of Options::tls, which isn't set");
+    }
+    TlsServerOptions options = *state_->options().tls;
+    options.alpn = {"http/1.1"};
+    auto context = io::TlsServerContext::Create(options);
+    if (!context) return context.error();
+    tls = *std::move(context);
+  }
   auto address = EndpointFromString(text);
   if (!address) {
     return Status(
         address.error().code(),
         "the admin address \"" + text + "\": " + address.error().message());
   }
-  auto admin = rpc::AdminPort::Listen(*address);
+  auto admin = rpc::AdminPort::Listen(*address, std::move(tls));
   if (!admin) return admin.error();
   admin_ = *std::move(admin);
   AddPages(rpc::PagesFor::kAdminPort, admin_->routes());

@@ -47,6 +47,7 @@ class AdminPort;
 class HttpCounters;
 class HttpRoutes;
 class HttpSite;
+class PageCredentials;
 enum class PagesFor;
 class ServerState;
 }  // namespace rpc
@@ -197,10 +198,17 @@ class Server {
     BuiltinPages builtin_pages = rpc::ServerDefaultsFromFlags().builtin_pages;
     // An address of their own for these pages: "127.0.0.1:9100", port 0 for one
     // that is free, "unix:/path". Everyone who can connect is answered there,
-    // without TLS and interceptors, by a thread of its own, while all workers
-    // are stuck, too. Empty: none. One that is malformed or in use makes
-    // Start() fail: servers of one process need different ones.
+    // without interceptors, by a thread of its own, while all workers are
+    // stuck, too. Empty: none. One that is malformed or in use makes Start()
+    // fail: servers of one process need different ones.
     std::string admin_address = rpc::ServerDefaultsFromFlags().admin_address;
+    // Speaks TLS there, by `tls`, without which Start() fails.
+    bool admin_tls = rpc::ServerDefaultsFromFlags().admin_tls;
+    // A file with the credentials that readers of these pages must show, on
+    // both ports (docs/security.md). Empty: none. One that can't be read or has
+    // a mistake makes Start() fail; later the credentials before hold.
+    std::string pages_credentials_file =
+        rpc::ServerDefaultsFromFlags().pages_credentials_file;
     // Rules by which calls are refused before the server is overloaded; all off
     // by default (docs/admission.md).
     AdmissionOptions admission = rpc::ServerDefaultsFromFlags().admission;
@@ -352,6 +360,7 @@ class Server {
   bool Fail(std::string what);
   Status FixProtocols();
   Status SetUpTls();
+  Status ReadPageCredentials();
   Status StartAdmin();
   void AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes);
   void NameByAddress(const Endpoint& address);
@@ -359,6 +368,7 @@ class Server {
   RefPtr<rpc::ServerState> state_;
   std::shared_ptr<rpc::HttpSite> http_;
   std::shared_ptr<rpc::HttpCounters> http_counters_;
+  std::shared_ptr<rpc::PageCredentials> page_credentials_;  // Null: none.
   std::vector<std::string> protocols_;
   Endpoint address_;
   std::vector<io::UniqueFd> sockets_;  // To adopt; empty: none.

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
+#include "flare/base/string.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/socket_options.h"
 #include "flare/rpc/http/http_parser.h"
@@ -60,14 +62,17 @@ HttpServerContext AdminContextOf(const Endpoint& peer) {
 }  // namespace
 
 Expected<std::unique_ptr<AdminPort>, flare::Status> AdminPort::Listen(
-    const Endpoint& address) {
+    const Endpoint& address, std::shared_ptr<io::TlsServerContext> tls) {
   auto listening = io::OpenListeningSocket(address, kAdminBacklog);
   if (!listening) return listening.error();
-  return std::unique_ptr<AdminPort>(new AdminPort(*std::move(listening)));
+  return std::unique_ptr<AdminPort>(
+      new AdminPort(*std::move(listening), std::move(tls)));
 }
 
-AdminPort::AdminPort(io::UniqueFd listening)
+AdminPort::AdminPort(io::UniqueFd listening,
+                     std::shared_ptr<io::TlsServerContext> tls)
     : listening_(std::move(listening)),
+      tls_(std::move(tls)),
       local_(io::GetLocalEndpoint(listening_.get())),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   events_.reserve(kMaxConnections + 2);
@@ -167,7 +172,15 @@ void AdminPort::Accept() {
       can_accept_ = IsWorthAnotherTry() || errno == ECONNABORTED;
       return;
     }
+    std::unique_ptr<io::Transport> transport;
+    if (tls_ != nullptr) {
+      transport = tls_->NewTransport();
+      if (transport == nullptr) continue;  // There is no memory.
+      transport->Attach(fd.get());
+    }
     connections_.push_back({.fd = std::move(fd),
+                            .transport = std::move(transport),
+                            .secure = tls_ == nullptr,
                             .peer = Endpoint::FromSockaddr(address, length),
                             .deadline_ns = NowNs() + kMaxAdminConnectionNs,
                             .input = {},
@@ -176,8 +189,11 @@ void AdminPort::Accept() {
 }
 
 bool AdminPort::Advance(Connection* connection) {
+  if (!connection->secure && !ShakeHands(connection)) return false;
   // Input that has arrived is read even if pages of others took long.
-  if (connection->output.empty() && !Read(connection)) return false;
+  if (connection->secure && connection->output.empty() && !Read(connection)) {
+    return false;
+  }
   if (NowNs() >= connection->deadline_ns) return false;
   if (connection->output.empty()) return true;
   if (!connection->ended) return Send(connection);
@@ -193,22 +209,64 @@ bool AdminPort::Advance(Connection* connection) {
   return true;
 }
 
+// Also true while it goes on.
+bool AdminPort::ShakeHands(Connection* connection) {
+  switch (connection->transport->Handshake()) {
+    case io::Transport::Progress::kDone:
+      connection->secure = true;
+      return true;
+    case io::Transport::Progress::kWaiting:
+      return true;
+    case io::Transport::Progress::kFailed:
+      break;
+  }
+  if (const auto left_out = handshake_log_.Admit()) {
+    LOG(WARNING) << "the admin port, connection from "
+                 << OneLine(connection->peer.ToString()) << ": "
+                 << OneLine(connection->transport->failure().message())
+                 << LogThrottle::Note(*left_out);
+  }
+  return false;
+}
+
+ssize_t AdminPort::Receive(Connection* connection, char* to, std::size_t size) {
+  if (connection->transport == nullptr) {
+    return ::recv(connection->fd.get(), to, size, 0);
+  }
+  const iovec piece{to, size};
+  return connection->transport->Receive(&piece, 1);
+}
+
+ssize_t AdminPort::SendSome(Connection* connection, std::string_view bytes) {
+  if (connection->transport == nullptr) {
+    return ::send(connection->fd.get(), bytes.data(), bytes.size(),
+                  MSG_NOSIGNAL);
+  }
+  const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+  return connection->transport->Send(&piece, 1);
+}
+
 bool AdminPort::Read(Connection* connection) {
   std::string& input = connection->input;
-  char bytes[4096];
-  const ssize_t n = ::recv(connection->fd.get(), bytes, sizeof(bytes), 0);
-  if (n <= 0) return n < 0 && IsWorthAnotherTry();
-  input.append(bytes, static_cast<std::size_t>(n));
   constexpr std::string_view kEnd = "\r\n\r\n";
-  const std::size_t end = input.find(kEnd);
-  if (end != std::string::npos) {
-    Answer(std::string_view(input).substr(0, end + kEnd.size()), connection);
-  } else if (input.size() > kMaxHeadSize) {
-    HttpResponse response;
-    FillHttpError(HttpStatus::RequestHeaderFieldsTooLarge,
-                  "The head of the request is too large.", &response);
-    connection->output = AdminReplyText(response, /*head_only=*/false);
+  char bytes[4096];
+  for (;;) {
+    const ssize_t n = Receive(connection, bytes, sizeof(bytes));
+    if (n <= 0) return n < 0 && IsWorthAnotherTry();
+    input.append(bytes, static_cast<std::size_t>(n));
+    const std::size_t end = input.find(kEnd);
+    if (end != std::string::npos) {
+      Answer(std::string_view(input).substr(0, end + kEnd.size()), connection);
+      return true;
+    }
+    if (input.size() > kMaxHeadSize) break;
+    // poll() doesn't tell of bytes that a transport has.
+    if (connection->transport == nullptr || n != sizeof(bytes)) return true;
   }
+  HttpResponse response;
+  FillHttpError(HttpStatus::RequestHeaderFieldsTooLarge,
+                "The head of the request is too large.", &response);
+  connection->output = AdminReplyText(response, /*head_only=*/false);
   return true;
 }
 
@@ -255,10 +313,13 @@ bool AdminPort::Send(Connection* connection) {
   const std::string& output = connection->output;
   while (connection->sent != output.size()) {
     const ssize_t n =
-        ::send(connection->fd.get(), output.data() + connection->sent,
-               output.size() - connection->sent, MSG_NOSIGNAL);
+        SendSome(connection, std::string_view(output).substr(connection->sent));
     if (n < 0) return IsWorthAnotherTry();
     connection->sent += static_cast<std::size_t>(n);
+  }
+  if (connection->transport != nullptr &&
+      connection->transport->SendEnd() != 0) {
+    return IsWorthAnotherTry();
   }
   connection->ended = true;
   return ::shutdown(connection->fd.get(), SHUT_WR) == 0;

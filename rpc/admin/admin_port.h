@@ -14,6 +14,7 @@
 #define FLARE_RPC_ADMIN_ADMIN_PORT_H_
 
 #include <poll.h>
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +29,10 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/io/fd.h"
+#include "flare/io/tls_context.h"
+#include "flare/io/transport.h"
 #include "flare/rpc/http/http_routes.h"
+#include "flare/rpc/log_throttle.h"
 
 namespace flare::rpc {
 
@@ -38,8 +42,10 @@ class AdminPort {
   static constexpr std::size_t kMaxHeadSize = 16 << 10;
 
   // Any endpoint, Unix sockets included. Errors: as io::Acceptor::Listen().
+  // `tls`: speaks TLS; null: plain.
   static Expected<std::unique_ptr<AdminPort>, flare::Status> Listen(
-      const Endpoint& address);
+      const Endpoint& address,
+      std::shared_ptr<io::TlsServerContext> tls = nullptr);
 
   // Ends the thread, having waited for the page that is being made.
   ~AdminPort();
@@ -57,6 +63,8 @@ class AdminPort {
  private:
   struct Connection {
     io::UniqueFd fd;
+    std::unique_ptr<io::Transport> transport;  // Null: the socket itself.
+    bool secure = true;                        // No handshake is due.
     Endpoint peer;
     std::int64_t deadline_ns = 0;
     std::string input;
@@ -65,7 +73,7 @@ class AdminPort {
     bool ended = false;  // Our side; what comes is thrown away.
   };
 
-  explicit AdminPort(io::UniqueFd listening);
+  AdminPort(io::UniqueFd listening, std::shared_ptr<io::TlsServerContext> tls);
 
   void Main();
   // False: stop.
@@ -75,17 +83,23 @@ class AdminPort {
   // These return false when the connection is to be closed.
   bool AdvanceOrDrop(Connection* connection);
   bool Advance(Connection* connection);
+  bool ShakeHands(Connection* connection);
   bool Read(Connection* connection);
   bool Send(Connection* connection);
   void Answer(std::string_view head, Connection* connection);
+  // As recv(2) and send(2), without waiting.
+  static ssize_t Receive(Connection* connection, char* to, std::size_t size);
+  static ssize_t SendSome(Connection* connection, std::string_view bytes);
 
   HttpRoutes routes_;
   io::UniqueFd listening_;
+  const std::shared_ptr<io::TlsServerContext> tls_;  // Null: plain.
   const Endpoint local_;
   io::UniqueFd stop_;  // An eventfd.
   std::list<Connection> connections_;
   std::vector<pollfd> events_;  // Of WaitForEvents().
   bool can_accept_ = true;
+  LogThrottle handshake_log_;
   std::thread thread_;
 };
 

@@ -354,10 +354,14 @@ class LoopbackPage final : public HttpHandler {
 struct PageRoutes {
   HttpRoutes* routes;
   PagesFor who;
+  std::shared_ptr<PageCredentials> credentials;  // Null: none are needed.
 };
 
 // Who has a page of that path keeps it: the status says no more than that.
-void AddPage(std::string path, HttpHandlerPtr handler, PageRoutes to) {
+void AddPage(std::string path, HttpHandlerPtr handler, const PageRoutes& to) {
+  if (to.credentials != nullptr) {
+    handler = PageCredentials::Guard(std::move(handler), to.credentials);
+  }
   if (to.who == PagesFor::kLoopback) {
     handler = std::make_unique<LoopbackPage>(std::move(handler));
   }
@@ -366,7 +370,7 @@ void AddPage(std::string path, HttpHandlerPtr handler, PageRoutes to) {
 }
 
 void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
-                 PageRoutes routes) {
+                 const PageRoutes& routes) {
   AddPage(std::move(path),
           NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
                                                        HttpResponse* response,
@@ -419,7 +423,8 @@ struct PageLimit {
 };
 
 void AddSlowPage(std::string path, const char* type, PageLimit* limit,
-                 std::function<void(std::ostream&)> write, PageRoutes routes) {
+                 std::function<void(std::ostream&)> write,
+                 const PageRoutes& routes) {
   // There one thread makes all pages, and mustn't depend on how workers get on.
   const bool admin = routes.who == PagesFor::kAdminPort;
   const auto make = [type, limit, admin, write = std::move(write)](
@@ -449,14 +454,14 @@ void AddSlowPage(std::string path, const char* type, PageLimit* limit,
 
 // One at a time.
 void AddSlowTextPage(std::string path, std::function<void(std::ostream&)> write,
-                     PageRoutes routes) {
+                     const PageRoutes& routes) {
   static PageLimit limit{.most = 1};
   AddSlowPage(std::move(path), "text/plain", &limit, std::move(write), routes);
 }
 
 // Two that collect metrics don't meet each other's 503.
 void AddMetricsPage(std::function<void(std::ostream&)> write,
-                    PageRoutes routes) {
+                    const PageRoutes& routes) {
   static PageLimit limit{.most = 4};
   AddSlowPage("/metrics", kMetricsTextType, &limit, std::move(write), routes);
 }
@@ -474,8 +479,10 @@ void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
     std::function<std::map<std::string, CallCells::Values>()> http_statistics,
-    PagesFor who, HttpRoutes* to) {
-  const PageRoutes routes{.routes = to, .who = who};
+    std::shared_ptr<PageCredentials> credentials, PagesFor who,
+    HttpRoutes* to) {
+  const PageRoutes routes{
+      .routes = to, .who = who, .credentials = std::move(credentials)};
   AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
   AddMetricsPage(
       [statistics, method_statistics,

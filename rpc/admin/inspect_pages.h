@@ -34,9 +34,11 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "flare/rpc/admin/page_credentials.h"
 #include "flare/rpc/call_cells.h"
 #include "flare/rpc/http/http_routes.h"
 #include "flare/rpc/server_statistics.h"
@@ -50,13 +52,15 @@ enum class PagesFor {
 };
 
 // Adds them to `routes`, exempt from the limits of calls, except where there is
-// a handler for the path already. The functions are called from any worker
+// a handler for the path already. `credentials`: those that readers must show;
+// null: none. The functions are called from any worker
 // while the routes exist.
 void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
     std::function<std::map<std::string, CallCells::Values>()> http_statistics,
-    PagesFor who, HttpRoutes* routes);
+    std::shared_ptr<PageCredentials> credentials, PagesFor who,
+    HttpRoutes* routes);
 
 }  // namespace flare::rpc
 

@@ -396,7 +396,7 @@ class SlowPageTest : public InspectPagesTest {
                       return std::vector<Server::MethodStatistics>();
                     },
                     [] { return std::map<std::string, CallCells::Values>(); },
-                    PagesFor::kEveryone, &routes_);
+                    nullptr, PagesFor::kEveryone, &routes_);
   }
 
   HttpStatus StatusOf(const std::string& path) {
@@ -546,7 +546,7 @@ TEST_F(InspectPagesTest, AnswersPeersOnThisHostOnly) {
   AddInspectPages([] { return Server::Statistics(); },
                   [] { return std::vector<Server::MethodStatistics>(); },
                   [] { return std::map<std::string, CallCells::Values>(); },
-                  PagesFor::kLoopback, &routes);
+                  nullptr, PagesFor::kLoopback, &routes);
   const auto get = [&](const Endpoint& peer, const char* path) {
     HttpRequest request;
     request.set_method(HttpMethod::Get);

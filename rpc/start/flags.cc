@@ -96,6 +96,13 @@ DEFINE_string(flare_rpc_server_admin_address, "",
               "connect to it: \"127.0.0.1:9100\", \"unix:/run/admin.sock\". A "
               "thread of its own answers there while all workers are stuck. "
               "Empty: none.");
+DEFINE_bool(flare_rpc_server_admin_tls, false,
+            "Speaks TLS on --flare_rpc_server_admin_address, with the "
+            "certificates of the server, which must have some.");
+DEFINE_string(flare_rpc_server_pages_credentials_file, "",
+              "A file with the credentials of readers of these pages, on both "
+              "ports: lines \"basic USER:PASSWORD\" or \"bearer TOKEN\". It is "
+              "read again when it changes. Empty: none are needed.");
 DEFINE_int32(
     flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
     "Status with which calls over some limit are answered, but for those over "
@@ -349,6 +356,8 @@ ServerDefaults ServerDefaultsFromFlags() {
       .builtin_pages = ParseBuiltinPages(FLAGS_flare_rpc_server_pages)
                            .value_or(BuiltinPages::kDefault),
       .admin_address = FLAGS_flare_rpc_server_admin_address,
+      .admin_tls = FLAGS_flare_rpc_server_admin_tls,
+      .pages_credentials_file = FLAGS_flare_rpc_server_pages_credentials_file,
       .admission = AdmissionFromFlags(),
   };
 }

@@ -64,6 +64,8 @@ struct ServerDefaults {
   bool no_builtin_pages;
   BuiltinPages builtin_pages;
   std::string admin_address;
+  bool admin_tls;
+  std::string pages_credentials_file;
   AdmissionOptions admission;
 };
 ServerDefaults ServerDefaultsFromFlags();

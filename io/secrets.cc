@@ -1,0 +1,34 @@
+#include "flare/io/secrets.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+
+#include <new>
+
+namespace flare::io {
+
+SecretDigest::SecretDigest(std::string_view secret) {
+  static_assert(sizeof(digest_) == SHA256_DIGEST_LENGTH);
+  if (EVP_Digest(secret.data(), secret.size(), digest_.data(), nullptr,
+                 EVP_sha256(), nullptr) != 1) {
+    throw std::bad_alloc();  // It fails for no other reason.
+  }
+}
+
+bool operator==(const SecretDigest& a, const SecretDigest& b) {
+  return CRYPTO_memcmp(a.digest_.data(), b.digest_.data(), a.digest_.size()) ==
+         0;
+}
+
+std::string EncodeBase64(std::string_view bytes) {
+  // And the zero behind it that OpenSSL writes.
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                  reinterpret_cast<const unsigned char*>(bytes.data()),
+                  static_cast<int>(bytes.size()));
+  text.pop_back();
+  return text;
+}
+
+}  // namespace flare::io

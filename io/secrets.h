@@ -1,0 +1,32 @@
+// Secrets that a caller shows, compared with those that are known. Thread-safe;
+// nothing blocks.
+//
+//   const SecretDigest known("s3cret");
+//   if (SecretDigest(shown) == known) ...
+#ifndef FLARE_IO_SECRETS_H_
+#define FLARE_IO_SECRETS_H_
+
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace flare::io {
+
+// The SHA-256 digest of a secret, which isn't kept. The time of a comparison
+// tells nothing: neither how long the known secret is nor where it differs.
+class SecretDigest {
+ public:
+  explicit SecretDigest(std::string_view secret);
+
+  friend bool operator==(const SecretDigest& a, const SecretDigest& b);
+
+ private:
+  std::array<unsigned char, 32> digest_{};
+};
+
+// Standard Base64 with padding, without line breaks.
+std::string EncodeBase64(std::string_view bytes);
+
+}  // namespace flare::io
+
+#endif  // FLARE_IO_SECRETS_H_

@@ -1,0 +1,77 @@
+// Credentials that readers of the pages under /inspect and /metrics must show,
+// by a file that is read again when it changes (docs/security.md):
+//
+//   # one in each line
+//   basic prometheus:a-long-password
+//   bearer a-long-token
+#ifndef FLARE_RPC_ADMIN_PAGE_CREDENTIALS_H_
+#define FLARE_RPC_ADMIN_PAGE_CREDENTIALS_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flare/base/expected.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/io/secrets.h"
+#include "flare/io/tls_context.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/log_throttle.h"
+
+namespace flare::rpc {
+
+// Thread-safe.
+class PageCredentials {
+ public:
+  // Reads the file, which blocks the thread. Fails if it can't be read, has a
+  // line that isn't of the form above, or none at all: "FILE:3: ...".
+  static Expected<std::shared_ptr<PageCredentials>, flare::Status> Create(
+      std::string file,
+      std::chrono::nanoseconds reload_interval = std::chrono::seconds(1));
+
+  // Whether the value of a field Authorization is one of the credentials. Looks
+  // at the file, at most once in the interval. While that has a mistake the
+  // credentials before hold.
+  bool Allow(std::string_view authorization);
+
+  // The value of a field WWW-Authenticate: the schemes that the file has.
+  std::string challenge() const FLARE_EXCLUDES(lock_);
+
+  // The page, for requests with good credentials; others get 401.
+  static HttpHandlerPtr Guard(HttpHandlerPtr page,
+                              std::shared_ptr<PageCredentials> credentials);
+
+ private:
+  struct Known {
+    std::vector<io::SecretDigest> digests;
+    std::string challenge;
+  };
+  class Page;
+
+  PageCredentials(std::string file, std::chrono::nanoseconds reload_interval);
+
+  static Expected<std::shared_ptr<const Known>, flare::Status> Read(
+      const std::string& file);
+  void ReloadIfChanged() FLARE_EXCLUDES(lock_);
+  std::shared_ptr<const Known> known() const FLARE_EXCLUDES(lock_);
+
+  const std::string file_;
+  const std::int64_t reload_interval_ns_;
+  std::atomic<std::int64_t> next_look_ns_;
+  std::atomic<bool> reloading_{false};  // By one at a time.
+  io::TlsFiles seen_;                   // Of its caller.
+  bool complained_ = false;             // Its caller's.
+  mutable Spinlock lock_;
+  std::shared_ptr<const Known> known_ FLARE_GUARDED_BY(lock_);
+  LogThrottle log_;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_ADMIN_PAGE_CREDENTIALS_H_
