@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "example/rpc/access_flags.h"
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/flag_errors.h"
 #include "example/rpc/serving.h"
@@ -214,6 +215,11 @@ int Entry(int argc, char** argv) {
     LOG(ERROR) << tls.error().message();
     return kBadFlags;
   }
+  auto access = AccessFromFlags();
+  if (!access) {
+    LOG(ERROR) << access.error().message();
+    return kBadFlags;
+  }
   flare::Server::Options options;
   options.tls = *std::move(tls);
   flare::Server server(std::move(options));
@@ -222,6 +228,7 @@ int Entry(int argc, char** argv) {
   server.AddService(std::make_unique<EchoServiceImpl>(*work));
   flare::AddHealthService(&server);
   flare::AddReflection(&server);
+  if (*access != nullptr) server.AddInterceptor(*access);
   for (int i = 0; i < FLAGS_interceptors; ++i) {
     server.AddInterceptor(std::make_shared<IdleInterceptor>());
   }

@@ -8,8 +8,11 @@ import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 import unittest
+import urllib.error
+import urllib.request
 
 import grpc
 import harness
@@ -108,6 +111,89 @@ class TlsTest(harness.TestCase):
 
 
 class ServerTest(TlsTest):
+
+  def test_access_rules_by_flags(self):
+    with tempfile.TemporaryDirectory() as folder:
+      rules = os.path.join(folder, "access.json")
+      tokens = os.path.join(folder, "tokens")
+      with open(rules, "w", encoding="ascii") as file:
+        file.write('{"rules": [{"who": "identity:alice", "method": "/echo"}]}')
+      with open(tokens, "w", encoding="ascii") as file:
+        file.write("# callers\nalice wonder\nbob bricks\n")
+      server = self.start_tls_server(f"--access_rules={rules}",
+                                     f"--access_tokens={tokens}")
+
+      def status(**headers):
+        request = urllib.request.Request(
+            f"https://localhost:{server.port}/echo", b"hello", headers)
+        try:
+          with urllib.request.urlopen(request, timeout=harness.PATIENCE_S,
+                                      context=self.context()) as reply:
+            return reply.status
+        except urllib.error.HTTPError as refusal:
+          with refusal:
+            return refusal.code
+
+      self.assertEqual(status(Authorization="Bearer wonder"), 200)
+      self.assertEqual(status(Authorization="Bearer bricks"), 403)
+      self.assertEqual(status(Authorization="Bearer guess"), 401)
+      self.assertEqual(status(), 401)
+      with open(tokens, "w", encoding="ascii") as file:
+        file.write("alice\n")
+      code, log = self.run_to_end("server", "--port=0",
+                                  f"--access_tokens={tokens}")
+      self.assertEqual(code, 2, log)
+      self.assertIn(f"--access_tokens: {tokens}:1: ", log)
+      code, log = self.run_to_end("server", "--port=0",
+                                  "--access_rules=/no/such/file")
+      self.assertEqual(code, 2, log)
+      self.assertIn("--access_rules: ", log)
+
+  def test_pages_by_tls_for_readers_with_credentials(self):
+    with tempfile.TemporaryDirectory() as folder:
+      file = os.path.join(folder, "readers")
+
+      def let_in(line):
+        with open(file + ".new", "w", encoding="ascii") as new:
+          new.write(line + "\n")
+        os.rename(file + ".new", file)
+
+      let_in("bearer first")
+      server = self.start_tls_server(
+          "--flare_rpc_server_admin_address=127.0.0.1:0",
+          "--flare_rpc_server_admin_tls",
+          f"--flare_rpc_server_pages_credentials_file={file}")
+      port = server.wait_for(r"Pages are on 127\.0\.0\.1:(\d+)\.$").group(1)
+
+      def get(authorization):
+        request = urllib.request.Request(
+            f"https://localhost:{port}/metrics",
+            headers={"Authorization": authorization})
+        try:
+          with urllib.request.urlopen(request, timeout=harness.PATIENCE_S,
+                                      context=self.context()) as reply:
+            return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as refusal:
+          with refusal:
+            return refusal.code, refusal.headers["WWW-Authenticate"]
+
+      self.assertEqual(get("Bearer second"), (401, 'Bearer realm="pages"'))
+      status, page = get("Bearer first")
+      self.assertEqual(status, 200)
+      # That of the reader before, and this one.
+      self.assertRegex(page, r'flare_tls_handshakes_total{side="server",'
+                       r'outcome="(full|resumed)"} [1-9]')
+      self.assertTrue(page.endswith("\n"))
+      let_in("bearer second")
+      harness.wait_until(lambda: get("Bearer second")[0] == 200,
+                         "the new credentials")
+      self.assertEqual(get("Bearer first")[0], 401)
+      # In the clear nobody is answered.
+      with socket.create_connection(("127.0.0.1", int(port)),
+                                    harness.PATIENCE_S) as plain:
+        plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertNotIn(b"flare_", plain.recv(65536))
+      server.wait_for("the admin port, connection from .* speaks no TLS")
   """Our server and foreign clients."""
 
   def test_python_by_both_versions(self):
