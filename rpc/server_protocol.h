@@ -148,6 +148,7 @@ enum class FailureDetail : std::uint8_t {
   kExpired,    // The caller's timeout was over before the call began.
   kNoService,  // Of an unknown method: nor has the server its service.
   kStopping,   // The server stops, and begins no further call.
+  kMediaType,  // See ServerProtocol::WhyNoReplyStream().
 };
 
 // A reply to a call. `description` need not outlive Write.

@@ -485,6 +485,7 @@ void ServerCall::StopWithStream() {
 // False: the method has no streams, or has some, other than the caller thinks
 // or the protocol carries. The call has failed.
 bool ServerCall::AdmitStream(const Method& method) {
+  FailureDetail detail = FailureDetail::kNone;
   std::string_view why =
       "isn't a streaming method: it is called with a single message.";
   if (method.descriptor->client_streaming()) {
@@ -492,11 +493,12 @@ bool ServerCall::AdmitStream(const Method& method) {
   } else if (method.streaming()) {
     why = protocol_->WhyNoReplyStream(ticket());
     if (why.empty()) return true;
+    detail = FailureDetail::kMediaType;
   }
   Fail(flare::Status(
            STATUS_MALFORMED_DATA,
            "Method [" + std::string(method.name()) + "] " + std::string(why)),
-       Failure::kMalformed);
+       Failure::kMalformed, detail);
   return false;
 }
 

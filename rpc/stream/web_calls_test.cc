@@ -201,9 +201,15 @@ TEST_F(WebCallsTest, StreamsMayFailAtOnce) {
 TEST_F(WebCallsTest, OtherKindsOfMethodsAreRefused) {
   RawClient client(server_->endpoint());
   client.Send(Ask("Count", "application/json", "{}", kVersion));
-  EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 500 "));
-  EXPECT_THAT(client.ReadUntil("}"),
-              HasSubstr("needs Content-Type application/connect+proto or"));
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 415 "));
+  EXPECT_THAT(head, HasSubstr("\r\nAccept-Post: application/connect+proto, "
+                              "application/connect+json\r\n"));
+  EXPECT_THAT(
+      client.ReadUntil("}"),
+      HasSubstr(R"({"code":"unimplemented","message":"Method )"
+                "[flare.rpc.testing.Streamer.Count] streams its replies, "
+                "which needs Content-Type application/connect+proto"));
   client.Send(Ask("Sum", "application/grpc-web", Frame(0, "")));
   client.ReadUntil("\r\n\r\n");
   EXPECT_THAT(client.ReadUntil("message.\r\n"),

@@ -168,6 +168,7 @@ TEST_F(WebHttp2Test, OtherKindsOfMethodsAreRefused) {
   Http2ClientStream* const unary =
       Post("Count", "application/json", "{}", {kVersion});
   client_->AwaitEnd(unary);
+  EXPECT_THAT(unary->head, HasSubstr(":status=415;"));
   EXPECT_THAT(unary->data,
               HasSubstr("needs Content-Type application/connect+proto or"));
   Http2ClientStream* const other =

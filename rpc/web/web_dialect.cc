@@ -266,6 +266,9 @@ WebOutcome WebOutcomeOf(const HttpTicket& ticket,
     return {.code = GrpcCode::kDeadlineExceeded,
             .text = "the deadline had passed before the call began"};
   }
+  if (response.detail == FailureDetail::kMediaType) {
+    return {.code = GrpcCode::kUnimplemented, .text = response.description};
+  }
   return WebOutcomeOf(response.status, response.description);
 }
 
@@ -278,14 +281,35 @@ void AppendWebHead(int status, std::string_view type, const Metadata* metadata,
   out->Append("\r\n");
 }
 
+// Of a method with streams that is called like a unary one: 415, and 405 if by
+// GET. The fields say which calls it takes.
+int ConnectMediaTypeStatus(const HttpTicket& ticket) {
+  return WebTypeOf(ticket).kind == WebKind::kConnectGet ? 405 : 415;
+}
+std::string_view ConnectMediaTypeField(const HttpTicket& ticket) {
+  return WebTypeOf(ticket).kind == WebKind::kConnectGet
+             ? "Allow: POST\r\n"
+             : "Accept-Post: application/connect+proto, "
+               "application/connect+json\r\n";
+}
+
+int ConnectFailureStatus(const HttpTicket& ticket, const WebOutcome& outcome,
+                         FailureDetail detail) {
+  if (ticket.http_status != 0) return ticket.http_status;
+  return detail == FailureDetail::kMediaType ? ConnectMediaTypeStatus(ticket)
+                                             : ConnectHttpStatus(outcome.code);
+}
+
 Buffer FormatConnectFailure(const HttpTicket& ticket, const WebOutcome& outcome,
-                            const Metadata* metadata) {
+                            FailureDetail detail, const Metadata* metadata) {
   const std::string body =
       ConnectErrorJson(outcome.code, outcome.text, metadata);
   BufferBuilder out;
-  AppendWebHead(ticket.http_status != 0 ? ticket.http_status
-                                        : ConnectHttpStatus(outcome.code),
+  AppendWebHead(ConnectFailureStatus(ticket, outcome, detail),
                 "application/json", metadata, &out);
+  if (detail == FailureDetail::kMediaType) {
+    out.Append(ConnectMediaTypeField(ticket));
+  }
   if (outcome.status != STATUS_SUCCESS) {
     out.Append("Rpc-Error-Code: ");
     AppendDecimal(outcome.status, &out);
@@ -475,14 +499,17 @@ class WebCalls final : public HttpDialect {
     const WebOutcome outcome = WebOutcomeOf(ticket, response);
     return outcome.code == GrpcCode::kOk
                ? FormatConnectSuccess(ticket, std::move(response))
-               : FormatConnectFailure(ticket, outcome, response.metadata);
+               : FormatConnectFailure(ticket, outcome, response.detail,
+                                      response.metadata);
   }
 
   std::string_view WhyNoStream(const HttpTicket& ticket) const override {
-    return IsUnary(WebTypeOf(ticket).kind)
-               ? "streams its replies, which needs Content-Type "
+    if (!IsUnary(WebTypeOf(ticket).kind)) return "";
+    return WebTypeOf(ticket).kind == WebKind::kConnectGet
+               ? "streams its replies, which needs POST, with Content-Type "
                  "application/connect+proto or application/connect+json"
-               : "";
+               : "streams its replies, which needs Content-Type "
+                 "application/connect+proto or application/connect+json";
   }
 
   bool IsBase64(const HttpTicket& ticket) const override {

@@ -29,6 +29,9 @@ class WebPaths : public HttpCallPaths {
     if (method != nullptr) *method = "a.B.C";
     return true;
   }
+  bool MayGet(std::string_view path) const override {
+    return Read(path, nullptr);
+  }
 };
 
 HttpUses WebUses() {
@@ -169,6 +172,26 @@ TEST(ConnectUnary, FailuresAreJsonWithTheStatusOfTheirCode) {
     EXPECT_THAT(WebFailure(call, StatusFromGrpc(GrpcCode::kCancelled), "c"),
                 StartsWith("HTTP/1.1 499 "));
   }
+}
+
+TEST(ConnectUnary, MethodsWithStreamsSayWhichTypeTheyNeed) {
+  const auto failure = [](const std::string& request) {
+    OutboundResponse response;
+    response.status = STATUS_MALFORMED_DATA;
+    response.detail = FailureDetail::kMediaType;
+    response.description = "why";
+    return WebReply(request, std::move(response));
+  };
+  EXPECT_EQ(failure(WebCall("application/proto", "", kVersion)),
+            "HTTP/1.1 415 Unsupported Media Type\r\n"
+            "Content-Type: application/json\r\n"
+            "Accept-Post: application/connect+proto, "
+            "application/connect+json\r\nContent-Length: 40\r\n\r\n"
+            R"({"code":"unimplemented","message":"why"})");
+  EXPECT_THAT(failure("GET /a.B/C?connect=v1&encoding=json&message=%7B%7D "
+                      "HTTP/1.1\r\nHost: h\r\n\r\n"),
+              StartsWith("HTTP/1.1 405 Method Not Allowed\r\n"
+                         "Content-Type: application/json\r\nAllow: POST\r\n"));
 }
 
 TEST(ConnectUnary, RefusalsAreJson) {
