@@ -174,11 +174,20 @@ class CostPerRequest(unittest.TestCase):
 
   def test_plain_http_is_asked_for_by_a_path(self):
     program = load_program()
-    for size, start in ((10, b"POST /echo HTTP/1.1"), (0, b"GET / HTTP/1.1")):
-      meter = program.Meter(argparse.Namespace(
-          binaries=find_binaries(), body_size=size), "")
-      self.assertTrue(meter.request("http").startswith(start))
-      self.assertIn(b"/rpc/", meter.request("http+pb").split(b"\r\n")[0])
+    port = program.free_port()
+    with tempfile.TemporaryDirectory() as folder:
+      options = argparse.Namespace(binaries=find_binaries(), concurrency=2)
+      server = program.Meter(options, folder).start("server", None,
+                                                    f"--port={port}")
+      with server:
+        server.wait_for("listens on")
+        for size, start in ((10, b"POST /echo HTTP/1.1"),
+                            (0, b"GET / HTTP/1.1")):
+          options.body_size = size
+          meter = program.Meter(options, folder)
+          self.assertTrue(meter.request("http", port).startswith(start))
+          self.assertIn(b"/rpc/",
+                        meter.request("http+pb", port).split(b"\r\n")[0])
 
   def test_missing_programs_are_named(self):
     done = run("--binaries=/nowhere")

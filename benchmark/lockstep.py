@@ -16,8 +16,9 @@ class Broken(Exception):
   """A peer that doesn't do what it must; its text is for people."""
 
 
-def capture_request(command):
-  """The bytes of the one call that `command(port)`, a press, makes."""
+def capture_request(command, server_port):
+  """The bytes of the second call that `command(port)`, a press, makes to the
+  server at `server_port`. The first one of a connection may say more."""
   with socket.create_server(("127.0.0.1", 0)) as listener:
     listener.settimeout(PATIENCE_S)
     press = subprocess.Popen(command(listener.getsockname()[1]),
@@ -26,7 +27,10 @@ def capture_request(command):
                              stderr=subprocess.DEVNULL)
     try:
       connection, _ = listener.accept()
-      with connection:
+      with connection, socket.create_connection(
+          ("127.0.0.1", server_port), PATIENCE_S) as server:
+        server.sendall(read_until_quiet(connection))
+        connection.sendall(read_until_quiet(server))
         return read_until_quiet(connection)
     except socket.timeout as reason:
       raise Broken("press sends no request") from reason
