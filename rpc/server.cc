@@ -6,7 +6,9 @@
 // [S2] Each connection then reads the input that has arrived, ends its input,
 //      answers these requests, flushes, and closes. A protocol with a notice of
 //      the end sends that first, and the input ends when the peer has confirmed
-//      it, or after a second: requests on their way are still served.
+//      it, or after a second: requests on their way are still served. Where
+//      only a reply can tell the peer, that of the next request does, which is
+//      waited for a moment on connections in use.
 // [S3] Join() waits for that until the drain timeout. Running calls are told to
 //      stop then, and those that watch for it have a moment to answer.
 //      Connections that are still open are cut; calls that still run keep their
@@ -117,6 +119,9 @@ constexpr std::int64_t kLeastDrainNs = kNsPerSecond;
 // How long a peer that was told of the end has to say that it knows.
 constexpr std::int64_t kMaxNoticeNs = kNsPerSecond;
 
+// Connections on which nothing has come for so long don't linger for a request.
+constexpr std::int64_t kActiveNs = kNsPerSecond;
+
 // What is beyond the system's limit waits in the backlog without an answer.
 void WarnOfFewDescriptors(const rpc::ServerState& state) {
   const std::size_t wanted = state.options().max_concurrent_connections;
@@ -162,6 +167,7 @@ class Server::Running final : public rpc::RunningServer {
 
   ~Running() {
     if (added_) Remove();
+    KillEndTimers();
   }
 
   const Endpoint& local_endpoint() const { return acceptor_->local_endpoint(); }
@@ -174,22 +180,18 @@ class Server::Running final : public rpc::RunningServer {
     BeginStop();
     acceptor_->Join();  // [S1]
     if (sweeper_ != 0) fiber::KillTimer(sweeper_);
-    state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
-      connection->AnnounceEnd();  // [S2]
-    });
-    announced_until_ns_ = SaturatingAdd(
-        NowNs(),
-        std::min(ToNs(state_->options().drain_timeout) / 2, kMaxNoticeNs));
+    AnnounceEnd();
     // relaxed: see BeginStop().
     cut_at_ns_ = std::max(drain_deadline_ns_.load(std::memory_order_relaxed),
                           SaturatingAdd(NowNs(), LeastDrainNs()));
   }
 
   std::size_t Join() {  // [S3]
-    if (state_->connections.WaitUntilGone(announced_until_ns_)) return 0;
-    state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
-      connection->EndAnnounced();  // [S2]
-    });
+    const bool gone_soon =
+        state_->connections.WaitUntilGone(announced_until_ns_);
+    KillEndTimers();
+    if (gone_soon) return 0;
+    EndAnnounced(state_.Get());  // [S2]
     if (state_->connections.WaitUntilGone(cut_at_ns_)) return 0;
     if (!std::exchange(cut_, true)) {
       if (StopCalls() && state_->connections.WaitUntilGone(
@@ -230,6 +232,46 @@ class Server::Running final : public rpc::RunningServer {
     LOG(WARNING) << state_->title()
                  << " stops, as the process was told to quit, and begins none "
                     "of the queued calls: its workers are held by others.";
+  }
+
+  void AnnounceEnd() {  // [S2]
+    const Options& options = state_->options();
+    const std::int64_t now_ns = NowNs();
+    const std::int64_t half_ns = ToNs(options.drain_timeout) / 2;
+    const std::int64_t linger_ns = std::min(half_ns, ToNs(options.stop_linger));
+    // Later than the end of the lingering, at which peers may yet be told.
+    announced_until_ns_ =
+        SaturatingAdd(now_ns, linger_ns + std::min(half_ns / 2, kMaxNoticeNs));
+    const std::int64_t active_since_ns =
+        linger_ns <= 0 ? std::numeric_limits<std::int64_t>::max()
+                       : now_ns - std::max(linger_ns, kActiveNs);
+    bool lingers = false;
+    state_->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
+      lingers |= connection->AnnounceEnd(active_since_ns);
+    });
+    if (state_->connections.open() == 0) return;
+    // Join(), which does the same, may be called late.
+    notice_timer_ =
+        fiber::SetTimer(ToTimePoint(announced_until_ns_),
+                        [state = state_] { EndAnnounced(state.Get()); });
+    if (!lingers) return;
+    linger_timer_ = fiber::SetTimer(
+        ToTimePoint(SaturatingAdd(now_ns, linger_ns)), [state = state_] {
+          state->connections.ForEachOpen([](rpc::ServerConnection* connection) {
+            connection->EndLingering();
+          });
+        });
+  }
+
+  static void EndAnnounced(rpc::ServerState* state) {
+    state->connections.ForEachOpen(
+        [](rpc::ServerConnection* connection) { connection->EndAnnounced(); });
+  }
+
+  void KillEndTimers() {
+    for (fiber::TimerId* const timer : {&linger_timer_, &notice_timer_}) {
+      if (*timer != 0) fiber::KillTimer(std::exchange(*timer, 0));
+    }
   }
 
   std::int64_t LeastDrainNs() const {
@@ -275,6 +317,9 @@ class Server::Running final : public rpc::RunningServer {
   bool cut_ = false;
   bool added_ = false;
   std::atomic<std::int64_t> drain_deadline_ns_{0};  // 0: it doesn't stop.
+  // 0: there is none, any more.
+  fiber::TimerId linger_timer_ = 0;
+  fiber::TimerId notice_timer_ = 0;
   std::int64_t announced_until_ns_ = 0;
   std::int64_t cut_at_ns_ = 0;
 };

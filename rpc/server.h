@@ -177,6 +177,12 @@ class Server {
     // second (no more than this) for replies and refusals.
     std::chrono::nanoseconds drain_timeout =
         rpc::ServerDefaultsFromFlags().drain_timeout;
+    // How long Stop() leaves a connection open for the next request, if its
+    // client can only be told of the end by a reply and a request has come
+    // within the last second, or is coming. No longer than half of the drain
+    // timeout. 0: requests that are on their way then go unanswered.
+    std::chrono::nanoseconds stop_linger =
+        rpc::ServerDefaultsFromFlags().stop_linger;
     // The set of scheduling groups that serves (--flare_scheduling_group_sets):
     // connections, and the calls that come by them, stay in its groups. Empty:
     // all groups. One that doesn't exist makes Start() fail.
@@ -320,10 +326,17 @@ class Server {
   // ... of Options::admin_address; empty if there is none.
   const Endpoint& admin_endpoint() const { return admin_endpoint_; }
 
-  // Tells listeners, then stops accepting, after having accepted what was
-  // queued; tells each connection to answer what it has received and then to
-  // close, which the last HTTP reply says, unless it has left already. Doesn't
-  // wait for that, but blocks the fiber or thread until running accept
+  // Tells listeners, then stops accepting, after having accepted the queued
+  // connections, then ends each connection in the way of its protocol:
+  //
+  //  * flare (with clients of this library) and grpc: the client is told to
+  //    send no more calls. Those that it has sent are served; the connection
+  //    ends when the client has closed or confirmed, or after a second.
+  //  * HTTP/1: the next reply says "Connection: close" and is the last. A
+  //    connection in use waits for a request for Options::stop_linger.
+  //  * others, and idle ones: requests that have arrived are answered.
+  //
+  // Doesn't wait for that, but blocks the fiber or thread until running accept
   // callbacks have returned. No effect a second time. The drain timeout is
   // counted from the beginning; calls that a worker comes to after it aren't
   // begun, but fail with STATUS_OUT_OF_SERVICE (over HTTP 503; baidu-std 2003;

@@ -147,12 +147,11 @@ void CallTable::StopInserting() {
 }
 
 bool CallTable::Empty() const {
-  // acquire: pairs with the store in Grow [CT4].
-  for (const Segment* s = newest_.load(std::memory_order_acquire); s != nullptr;
+  // seq_cst, both: behind StopInserting(), as in Close() [CT3].
+  for (const Segment* s = newest_.load(std::memory_order_seq_cst); s != nullptr;
        s = s->older.get()) {
     for (std::size_t i = 0; i <= s->mask; ++i) {
-      // relaxed: what is found is not touched.
-      if (s->slots[i].word.load(std::memory_order_relaxed) != kFree) {
+      if (s->slots[i].word.load(std::memory_order_seq_cst) != kFree) {
         return false;
       }
     }

@@ -69,13 +69,18 @@ class CallTable {
     }
   }
 
+  // Refuses further inserts; what is in stays.
+  void StopInserting();
+
+  // It refuses inserts.
   bool closed() const {
     // acquire: pairs with the store in StopInserting: what led to closing is
     // visible [CT3].
     return closed_.load(std::memory_order_acquire);
   }
 
-  // No call is in, nor being inserted. Looks at every slot.
+  // No call is in, nor being inserted; after StopInserting() it stays so. Looks
+  // at every slot.
   bool Empty() const;
 
   // How many ids were given out; as many calls at most were in. Comes around.
@@ -107,7 +112,6 @@ class CallTable {
 
   static Slot* Claim(Segment* newest, std::uint32_t id);
   bool Grow(Segment* full);
-  void StopInserting();
   static ClientCall* TakeFrom(Slot* slot, std::uint64_t id);
   static ClientCall* TakeAny(Slot* slot);
 

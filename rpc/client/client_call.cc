@@ -328,11 +328,13 @@ void ClientCall::EndCounted() {
 
 // The protocol may tell the server that nobody waits for the reply.
 void ClientCall::AbandonRequest() {
-  if (id_ == 0) return;
-  try {
-    connection_->protocol().Abandon(id_);
-  } catch (const std::bad_alloc&) {  // It answers in vain.
+  if (id_ != 0) {
+    try {
+      connection_->protocol().Abandon(id_);
+    } catch (const std::bad_alloc&) {  // It answers in vain.
+    }
   }
+  connection_->CloseIfThrough();
 }
 
 bool ClientCall::DecideRetry() {

@@ -52,6 +52,7 @@ void ClientCall::SendRequest() {
     id_ = connection_->calls().Insert(this);
     if (id_ != 0) break;
     if (!connection_->calls().closed() || ++closed == 3) return FailRefused();
+    connection_->CloseIfThrough();  // This call may have kept it.
     std::exchange(connection_, nullptr)->Release(/*clean=*/false);
   }
   controller_->last_connection_ = connection_;
@@ -87,11 +88,18 @@ flare::Status ClientCall::TooLateStatus() const {
 }
 
 void ClientCall::FailRefused() {
-  FailUnsent(connection_->calls().closed()
-                 ? connection_->close_reason()
-                 : flare::Status(STATUS_OVERLOADED,
-                                 "too many calls wait on the connection to " +
-                                     connection_->peer().ToString()));
+  if (!connection_->calls().closed()) {
+    return FailUnsent(flare::Status(
+        STATUS_OVERLOADED, "too many calls wait on the connection to " +
+                               connection_->peer().ToString()));
+  }
+  flare::Status why = connection_->close_reason();
+  if (why.ok()) {  // It isn't closed yet.
+    why = flare::Status(
+        STATUS_FAIL_TO_CONNECT,
+        connection_->peer().ToString() + " stops, and takes no further calls");
+  }
+  FailUnsent(std::move(why));
 }
 
 // Before BeginAttempt(), which looks whether the call has been cancelled.

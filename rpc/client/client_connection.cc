@@ -43,6 +43,9 @@ constexpr std::int64_t kMaxPeerTimeoutNs = 90 * kPeerTimeoutNs;
 constexpr std::chrono::seconds kAskAfter{5};
 constexpr std::chrono::seconds kAskAgainAfter{2};
 
+// Why it is closed if the server takes no more calls on it.
+constexpr char kThrough[] = "the server ended it with its last reply";
+
 io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
   io::StreamConnection::Options options;
   // The protocol refuses larger packets by their announced size; this is for
@@ -158,8 +161,8 @@ bool ClientConnection::OnData(Buffer& in, std::size_t* need,
   fiber::SubmitAll(std::move(ready));
   // Others may have been answered before the server decided so, in whatever
   // order: their replies, or the end, are awaited.
-  if (ok && last_reply_ && calls_.Empty() && !protocol_->HasOpenStreams()) {
-    *error = "the server ended it with its last reply";
+  if (ok && last_reply_ && HasNoCalls()) {
+    *error = kThrough;
     return false;
   }
   return ok;
@@ -218,6 +221,11 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 
+void ClientConnection::CloseIfThrough() {
+  if (!calls_.closed() || !HasNoCalls()) return;
+  stream_->Close(flare::Status::Lenient(EPROTO, kThrough));
+}
+
 void ClientConnection::Retire() { set_->Retire(this); }
 
 // A message of a stream.
@@ -236,6 +244,8 @@ bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
   if (incoming_->last_on_connection && !last_reply_) {
     last_reply_ = true;
     set_->Retire(this);
+    // After that: calls that are refused find another connection.
+    calls_.StopInserting();
   }
   if (!proven_ && !incoming_->is_notice) {
     proven_ = true;

@@ -120,8 +120,8 @@ class ClientConnection final : public io::StreamHandler,
   // block.
   void Close(const flare::Status& why);
 
-  // What calls fail with once calls() is closed: STATUS_FAIL_TO_CONNECT,
-  // STATUS_IO_ERROR or STATUS_CHANNEL_SHUTDOWN, and the cause.
+  // What calls fail with once the connection is closed: STATUS_FAIL_TO_CONNECT,
+  // STATUS_IO_ERROR or STATUS_CHANNEL_SHUTDOWN, and the cause. OK: it isn't.
   flare::Status close_reason() const;
 
   // A call, a user, will wait for so long. The server may leave bytes untaken
@@ -141,6 +141,11 @@ class ClientConnection final : public io::StreamHandler,
   // further calls come here; calls that wait for no less than that message may
   // get it. Any thread; doesn't block.
   void OnTimeout(std::int64_t sent_ns);
+
+  // A call or stream has ended otherwise than by what the server sent: closes
+  // the connection if the server takes no more calls on it and none is left.
+  // For a user. Any thread; doesn't block.
+  void CloseIfThrough();
 
   // False, for a moment more or for ever: it isn't established. If it never is
   // calls fail with STATUS_FAIL_TO_CONNECT, and nothing was sent. Any thread.
@@ -171,6 +176,10 @@ class ClientConnection final : public io::StreamHandler,
   // been coming in. `within`: there is one. `begins`: messages were cut off
   // before it, so its time begins now.
   void NoteIncomplete(bool within, bool begins, std::int64_t now_ns);
+  // No call or stream is left. For ever, once calls_ is closed.
+  bool HasNoCalls() const {
+    return calls_.Empty() && !protocol_->HasOpenStreams();
+  }
   void OnHandled();
   bool Dispatch(std::int64_t now_ns, std::string* error,
                 fiber::TaskList* ready);

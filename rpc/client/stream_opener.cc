@@ -95,6 +95,7 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
   const auto release = [connection, choice] {
     Route::Choice counted = choice;
     if (counted.counted()) Route::End(&counted, STATUS_SUCCESS, false, -1);
+    connection->CloseIfThrough();
     connection->Release(/*clean=*/false);
   };
   auto wire = connection->protocol().OpenStream(

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -70,6 +71,11 @@ class HttpServerProtocol final : public ServerProtocol,
                                                     : ParseResult::kReject;
   }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
+  bool EndWithNextReply() override {
+    if (!spoken()) return false;
+    replies_.ExpectEnd();
+    return true;
+  }
   void EndInput() override { replies_.EndInput(); }
   void OnClosed(const flare::Status& why) override {
     if (streams_ != nullptr) streams_->Close(why);
@@ -126,6 +132,10 @@ class HttpServerProtocol final : public ServerProtocol,
 
   // The end of a message: the next one begins.
   CutResult Finish(Buffer&& body, InboundRequest* request);
+  bool spoken() const {
+    // relaxed: a fact on its own.
+    return spoken_.load(std::memory_order_relaxed);
+  }
   // Gives the request its place among the replies.
   CutResult Admit(InboundRequest* request);
   void PrepareForStream(InboundRequest* request);
@@ -160,7 +170,8 @@ class HttpServerProtocol final : public ServerProtocol,
   // What follows belongs to the reader.
   std::string single_;  // the latest unary method called
   HttpHeadMemo heads_{PeekRequestHead};
-  bool spoken_ = false;          // there was a message before
+  // There was a message before. Written by the reader.
+  std::atomic<bool> spoken_{false};
   bool stopped_ = false;         // what comes is no longer read
   std::size_t empty_lines_ = 0;  // bytes of them before the message at hand
   std::size_t scanned_ = 0;      // see FindHeadEnd
@@ -266,7 +277,7 @@ CutResult HttpServerProtocol::ReadUnusualHead(Buffer& in,
 CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
   if (scanned_ == 0) {
     const std::size_t before = in.size();
-    const CutResult result = FindHttpRequest(in, spoken_);
+    const CutResult result = FindHttpRequest(in, spoken());
     const std::size_t taken = before - in.size();
     if (taken != 0 && (empty_lines_ += taken) > kMaxEmptyBytes) [[unlikely]] {
       return RefuseHead({400, "too many empty lines before a request"}, in,
@@ -346,6 +357,7 @@ void HttpServerProtocol::ContinueIfExpected(const HttpHead& head,
   if (request.ticket.As<HttpTicket>().ordered) {
     replies_.SendInterim(std::move(bytes));
   } else if (const auto place = replies_.EnterUnordered()) {
+    if (*place == OrderedReplies::kClosed) return;
     replies_.Send(*place, std::move(bytes), /*close=*/false);
   } else {
     replies_.SendUnordered(std::move(bytes), /*close=*/false);
@@ -359,7 +371,8 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
     request->body = std::move(body);
   }
   request->wire_size = total_size_;
-  spoken_ = true;
+  // relaxed: a fact on its own.
+  spoken_.store(true, std::memory_order_relaxed);
   scanned_ = head_size_ = total_size_ = empty_lines_ = 0;
   in_chunks_ = continued_ = false;
   if (TicketOf(request).close) stopped_ = true;
@@ -372,11 +385,15 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
     PrepareForStream(request);
   if (!ticket.ordered) {
     if (const auto place = replies_.EnterUnordered()) [[unlikely]] {
+      if (*place == OrderedReplies::kClosed) return CutResult::kNeedMore;
       ticket.ordered = true;
       ticket.order = *place;
     }
   } else if (auto place = replies_.Enter(/*forced=*/ticket.close)) {
     ticket.order = *place;
+  } else if (replies_.closing()) [[unlikely]] {
+    // The reply before it has just said that it is the last.
+    return CutResult::kNeedMore;
   } else {
     RefuseHttpRequest(503,
                       "too many requests wait for an answer on this connection",
@@ -442,7 +459,7 @@ CutResult HttpServerProtocol::RefuseHead(const HttpFault& fault, Buffer& in,
   ticket.has_correlation_id = false;
   ticket.ordered = true;
   ticket.head_only = BeginsWithHead(in);
-  ticket.http2 = !spoken_ && BeginsWithHttp2(in);
+  ticket.http2 = !spoken() && BeginsWithHttp2(in);
   return RefuseAndStop(fault, in, request);
 }
 

@@ -40,6 +40,9 @@ namespace flare::rpc {
 //        others without but leaving_ ones, which weren't the last and are being
 //        written. So exactly one is, and is treated as one with `close`; none
 //        if others were being written when the input ended.
+//        After ExpectEnd() one with a place is the last if its request alone
+//        counts in pending_ when it sets kClosing there, from when on none is
+//        entered. Each of those without says so, and the client closes.
 //   [R8] A caller that waits before it makes its reply (AskToSend) leaves a
 //        waiter in its slot, as in [R5], and is told by the emitter that gets
 //        there, or that sets ended_: next_ then stays until it has sent. The
@@ -65,6 +68,11 @@ constexpr bool HasUnordered(std::uint64_t pending) {
 // The sink is told of what is held in multiples of this.
 constexpr std::size_t kHeldStep = 16 << 10;
 
+// It isn't the reply to a request (100 Continue).
+bool IsInterim(const Buffer& bytes) {
+  return bytes.FirstContiguous().starts_with("HTTP/1.1 1");
+}
+
 constexpr std::size_t kMinSlots = 8;
 // A larger ring goes when nothing is pending: many connections may have had
 // many requests once.
@@ -81,25 +89,33 @@ std::optional<std::uint64_t> OrderedReplies::Enter(bool forced) {
       pending_.load(std::memory_order_relaxed) & (kClosing - 1);
   if (!forced && pending >= max_pending_) return std::nullopt;
   // relaxed: only the count matters here; see Leave for what orders the end.
-  pending_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t before = pending_.fetch_add(1, std::memory_order_relaxed);
+  if ((before & kClosing) != 0 && !forced) [[unlikely]] {  // [R7]
+    Leave(1, false);
+    return std::nullopt;
+  }
   requests_ = entered_ + 1;
   return entered_++;
 }
 
 std::optional<std::uint64_t> OrderedReplies::EnterUnordered() {
   // acquire: pairs with EndParts, whose parts were written before [R6].
-  if ((pending_.fetch_add(kUnordered + 1, std::memory_order_acquire) &
-       kParts) == 0) [[likely]] {
+  const std::uint64_t before =
+      pending_.fetch_add(kUnordered + 1, std::memory_order_acquire);
+  if ((before & (kParts | kClosing)) == 0) [[likely]] {
     return std::nullopt;
   }
-  return EnterAfterAll();
+  return EnterAfterAll(before);
 }
 
 // Those that asked for their turn meanwhile have counted it as unordered.
-std::uint64_t OrderedReplies::EnterAfterAll() {
+std::uint64_t OrderedReplies::EnterAfterAll(std::uint64_t before) {
+  if ((before & kClosing) != 0) {  // [R7]
+    Leave(kUnordered + 1, false);
+    return kClosed;
+  }
   // acq_rel: as in Leave.
-  const std::uint64_t before =
-      pending_.fetch_sub(kUnordered, std::memory_order_acq_rel);
+  before = pending_.fetch_sub(kUnordered, std::memory_order_acq_rel);
   if (!HasUnordered(before - kUnordered)) TellUnorderedAreGone();
   requests_ = entered_ + 1;
   return entered_++;
@@ -121,14 +137,20 @@ void OrderedReplies::SendUnordered(Buffer&& bytes, bool close) {
 
 void OrderedReplies::SendUnorderedAtEnd(Buffer&& bytes, bool close) {
   ScopedLock lock(lock_);
-  if (!close && next_ >= end_ && ShallSayClose(1)) close = say_close_ = true;
+  if (!close && !end_expected_ && next_ >= end_ && ShallSayClose(1)) {
+    close = say_close_ = true;
+  }
   if (close) {
     last_.Append(std::move(bytes));  // [R4]
     lock.unlock();
     return Leave(kUnordered + 1, true);
   }
   ++leaving_;
+  // A client that takes replies in any order may have sent further requests
+  // before it gets this one. It waits for their replies and closes [R7].
+  const bool say_close = end_expected_ && !IsInterim(bytes);
   lock.unlock();
+  if (say_close) bytes = SayClose(std::move(bytes));
   sink_->Write(std::move(bytes));
   lock.lock();
   // Both at once [R7].
@@ -147,16 +169,44 @@ bool OrderedReplies::ShallSayClose(std::uint64_t unordered) {
          !ended_;
 }
 
+// Whether the reply before next_, which isn't said to be the last, is it.
+bool OrderedReplies::IsLastOrdered(const Buffer& bytes) {
+  if (!end_expected_) return next_ == end_ && ShallSayClose(0);
+  return !IsInterim(bytes) && CloseIfOnlyOne(next_);
+}
+
+// After ExpectEnd(): whether no reply is due but the one before `behind`, which
+// then is the last. None of those that don't count any more is held [R2].
+bool OrderedReplies::CloseIfOnlyOne(std::uint64_t behind) {
+  // relaxed, both: what was entered before counts, and no more is [R7].
+  std::uint64_t pending = pending_.load(std::memory_order_relaxed);
+  return (pending & (2 * kClosing - 1)) == 1 && leaving_ == 0 &&
+         last_.empty() && !ended_ &&
+         (slots_.empty() || !SlotOf(behind).ready) &&
+         pending_.compare_exchange_strong(pending, pending | kClosing,
+                                          std::memory_order_relaxed);
+}
+
+void OrderedReplies::ExpectEnd() {
+  ScopedLock lock(lock_);
+  if (end_ != kNotEnded) return;
+  end_expected_ = true;
+  end_ = 0;
+  // relaxed: as in EndInput.
+  input_ended_.store(true, std::memory_order_relaxed);
+}
+
 void OrderedReplies::EndInput() {
   ScopedLock lock(lock_);
   end_ = requests_;
+  end_expected_ = false;
   // relaxed: who has seen it takes lock_.
   input_ended_.store(true, std::memory_order_relaxed);
 }
 
 bool OrderedReplies::IsLast(std::uint64_t place) {
   ScopedLock lock(lock_);
-  return place + 1 == end_;
+  return end_expected_ ? CloseIfOnlyOne(place + 1) : place + 1 == end_;
 }
 
 ReplyTurn OrderedReplies::AskToSend(std::uint64_t place,
@@ -241,7 +291,8 @@ bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
   Slot slot{std::move(bytes), true, close};
   do {
     ++next_;
-    if (next_ == end_ && !slot.close && ShallSayClose(0)) [[unlikely]] {
+    if (next_ >= end_ && !slot.close && IsLastOrdered(slot.bytes))
+        [[unlikely]] {
       slot.close = say_close_ = true;  // [R7]
     }
     if (slot.close) {
@@ -374,6 +425,7 @@ void OrderedReplies::Close() {
   bool say_close;
   {
     ScopedLock lock(lock_);
+    if (std::exchange(closed_, true)) return;  // Once more, by Enter().
     last = std::exchange(last_, Buffer());
     say_close = say_close_;
   }

@@ -37,9 +37,12 @@ class OrderedReplies {
       : max_pending_(max_pending), max_bytes_(max_bytes), sink_(sink) {}
   ~OrderedReplies();
 
+  // What EnterUnordered() returns if closing(): the request gets no reply.
+  static constexpr std::uint64_t kClosed = ~std::uint64_t{0};
+
   // Called by the reader: the next place in the order; nullopt if too many
-  // are pending. `forced` takes one in spite of that, for the last reply of a
-  // connection.
+  // are pending, or if closing(). `forced` takes one in spite of that, for the
+  // last reply of a connection.
   std::optional<std::uint64_t> Enter(bool forced = false);
 
   // Called by the reader: counts a request whose reply needs no place; or gives
@@ -83,6 +86,12 @@ class OrderedReplies {
   // closes behind it.
   void EndInput();
 
+  // The input is to end soon: the first reply behind which no request has been
+  // entered says so, none is from then on, and the connection closes behind it.
+  // Replies without a place all say so; the client closes, or EndInput() comes.
+  // Any thread.
+  void ExpectEnd();
+
   // After AskForTurn said kNow: nothing follows the reply at `place`, so that
   // its first part may say "close".
   bool IsLast(std::uint64_t place);
@@ -109,6 +118,9 @@ class OrderedReplies {
   bool SendInOrder(std::uint64_t place, Buffer&& bytes, bool close);
   [[gnu::noinline]] void SendUnorderedAtEnd(Buffer&& bytes, bool close);
   bool ShallSayClose(std::uint64_t unordered) FLARE_REQUIRES(lock_);
+  [[gnu::noinline]] bool IsLastOrdered(const Buffer& bytes)
+      FLARE_REQUIRES(lock_);
+  bool CloseIfOnlyOne(std::uint64_t behind) FLARE_REQUIRES(lock_);
   bool TakeNext(Slot* slot) FLARE_REQUIRES(lock_);
   void CountHeld(std::size_t bytes) FLARE_REQUIRES(lock_);
   [[nodiscard]] bool Hold(std::uint64_t place, Buffer&& bytes, bool close)
@@ -118,7 +130,7 @@ class OrderedReplies {
   std::vector<Slot> End() FLARE_REQUIRES(lock_);
   static void TellAll(const std::vector<Slot>& dropped);
   void TellUnorderedAreGone();
-  [[gnu::noinline]] std::uint64_t EnterAfterAll();
+  [[gnu::noinline]] std::uint64_t EnterAfterAll(std::uint64_t before);
   Slot& SlotOf(std::uint64_t place) FLARE_REQUIRES(lock_) {
     return slots_[place & (slots_.size() - 1)];
   }
@@ -140,7 +152,7 @@ class OrderedReplies {
   std::uint64_t entered_ = 0;   // places given out
   std::uint64_t requests_ = 0;  // ... up to the last request's
 
-  // EndInput() was called; set under lock_.
+  // EndInput() or ExpectEnd() was called; set under lock_.
   std::atomic<bool> input_ended_{false};
 
   Spinlock lock_;
@@ -150,7 +162,10 @@ class OrderedReplies {
   Buffer last_ FLARE_GUARDED_BY(lock_);             // see [R4]
   // Behind the last request's place, once that is known [R7].
   std::uint64_t end_ FLARE_GUARDED_BY(lock_) = kNotEnded;
+  // ExpectEnd() was called, and EndInput() not yet; end_ is 0.
+  bool end_expected_ FLARE_GUARDED_BY(lock_) = false;
   bool say_close_ FLARE_GUARDED_BY(lock_) = false;      // last_ doesn't yet
+  bool closed_ FLARE_GUARDED_BY(lock_) = false;         // see Close()
   std::uint64_t leaving_ FLARE_GUARDED_BY(lock_) = 0;   // see [R7]
   std::size_t held_bytes_ FLARE_GUARDED_BY(lock_) = 0;  // See CountHeld().
   bool much_held_ FLARE_GUARDED_BY(lock_) = false;      // As the sink was told.

@@ -94,6 +94,65 @@ TEST_F(RepliesAtTheEnd, NorIsTheLastOfThoseWithoutAPlace) {
   EXPECT_TRUE(sink_.closed());
 }
 
+// The input is to end soon.
+TEST_F(RepliesAtTheEnd, TheFirstWithoutAnotherBehindItIsTheLast) {
+  replies_.Send(Enter(), Reply("before"), false);
+  auto a = Enter();
+  auto b = Enter();
+  replies_.ExpectEnd();
+  replies_.Send(a, Reply("a"), false);
+  EXPECT_EQ(sink_.Take(), Head("before") + Head("a"));
+  EXPECT_FALSE(replies_.closing());
+  replies_.Send(b, Reply("b"), false);
+  EXPECT_EQ(sink_.Take(), Last("b"));
+  EXPECT_TRUE(sink_.closed());
+  // What comes behind it is no request any more.
+  EXPECT_TRUE(replies_.closing());
+  EXPECT_EQ(replies_.Enter(), std::nullopt);
+  EXPECT_EQ(replies_.EnterUnordered(), OrderedReplies::kClosed);
+  EXPECT_EQ(sink_.Take(), "");
+}
+
+TEST_F(RepliesAtTheEnd, HeldOnesAreBehindTheOneThatTheyWaitFor) {
+  auto a = Enter();
+  auto b = Enter();
+  replies_.ExpectEnd();
+  replies_.Send(b, Reply("b"), false);  // Doesn't count as pending any more.
+  replies_.Send(a, Reply("a"), false);
+  EXPECT_EQ(sink_.Take(), Head("a") + Last("b"));
+  EXPECT_TRUE(sink_.closed());
+}
+
+// Their clients wait for further ones, and close.
+TEST_F(RepliesAtTheEnd, AllWithoutAPlaceTellTheClient) {
+  auto a = Enter();
+  replies_.EnterUnordered();
+  replies_.ExpectEnd();
+  replies_.Send(a, Reply("a"), false);
+  EXPECT_EQ(sink_.Take(), Head("a"));
+  replies_.SendUnordered(CreateBufferSlow("HTTP/1.1 100 Continue"), false);
+  EXPECT_EQ(sink_.Take(), "HTTP/1.1 100 Continue");
+  for (int i = 0; i != 2; ++i) {
+    EXPECT_EQ(replies_.EnterUnordered(), std::nullopt);
+    replies_.SendUnordered(Reply("u"), false);
+    EXPECT_EQ(sink_.Take(), Last("u"));
+    EXPECT_FALSE(sink_.closed());
+    EXPECT_FALSE(replies_.closing());
+  }
+}
+
+TEST_F(RepliesAtTheEnd, TheEndOfTheInputMayOvertakeIt) {
+  auto a = Enter();
+  replies_.ExpectEnd();
+  replies_.SendInterim(CreateBufferSlow("HTTP/1.1 100 Continue"));
+  auto b = Enter();
+  replies_.EndInput();
+  replies_.Send(a, Reply("a"), false);
+  EXPECT_EQ(sink_.Take(), Head("a") + "HTTP/1.1 100 Continue");
+  replies_.Send(b, Reply("b"), false);
+  EXPECT_EQ(sink_.Take(), Last("b"));
+}
+
 TEST_F(RepliesAtTheEnd, WhatHasLeftCantSayIt) {
   replies_.Send(Enter(), Reply("a"), false);
   replies_.EndInput();

@@ -256,6 +256,9 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   NoteIncomplete(within, /*begins=*/began, arrived, now_ns);
   CountInput(within);
   if (calls.size() != 0) {
+    // relaxed: see lingers_.
+    if (lingers_.load(std::memory_order_relaxed)) [[unlikely]]
+      EndWithCalls();
     const std::size_t streams = calls.streams();
     StartCalls(calls.Take(), streams);
   }
@@ -370,7 +373,7 @@ CutResult ServerConnection::AskProtocols(Buffer& in, InboundRequest* request,
       unsure = true;
       continue;
     }
-    speaking_ = static_cast<std::uint32_t>(index);
+    speaking_ = static_cast<std::uint16_t>(index);
     return result;
   }
   return unsure ? CutResult::kUnsure : CutResult::kNotMine;
@@ -567,6 +570,49 @@ void ServerConnection::CloseMalformed(const std::string& why) {
   // relaxed: as in HandleBadInput.
   malformed_.store(true, std::memory_order_relaxed);
   stream_->EndInput();
+}
+
+bool ServerConnection::AnnounceEnd(std::int64_t active_since_ns) {
+  if (TellEnd()) return false;
+  bool lingers = false;
+  if (stream_->last_activity_ns() >= active_since_ns) {
+    // The first request is on its way, as a rule, or another one's rest.
+    // relaxed: see NoteIncomplete.
+    lingers = message_began_ns_.load(std::memory_order_relaxed) != 0;
+    for (const auto& protocol : protocols_) {
+      lingers |= protocol->EndWithNextReply();
+    }
+  }
+  if (!lingers) {
+    Drain();
+    return false;
+  }
+  // relaxed: who misses it lingers for longer.
+  lingers_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+// False: there is nobody to be told so.
+bool ServerConnection::TellEnd() {
+  bool told = false;
+  for (const auto& protocol : protocols_) told |= protocol->AnnounceEnd();
+  return told;
+}
+
+// Of a connection that lingers: what has come since may have shown that the
+// peer can be told.
+void ServerConnection::EndOrTell() {
+  // relaxed: see AnnounceEnd.
+  if (!lingers_.exchange(false, std::memory_order_relaxed)) return;
+  if (!TellEnd()) Drain();
+}
+
+// Of the reader: calls are about to begin on a connection that lingers.
+void ServerConnection::EndWithCalls() {
+  for (const auto& protocol : protocols_) {
+    if (protocol->EndWithNextReply()) return;
+  }
+  EndOrTell();
 }
 
 void ServerConnection::DrainIfIdle(std::int64_t since_ns) {

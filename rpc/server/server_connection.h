@@ -130,11 +130,14 @@ class ServerConnection final : public io::StreamHandler,
   // --- For the server; the connection must be open. Any thread. ---
 
   // Has the peer told that the server stops, and drains the connection when it
-  // knows; at once where the peer's protocol has no word for that.
-  void AnnounceEnd() {
-    bool told = false;
-    for (const auto& protocol : protocols_) told |= protocol->AnnounceEnd();
-    if (!told) Drain();
+  // knows; at once where the peer's protocol has no word for that. True: it
+  // lingers for a request, by whose reply the peer may be told. Only if a
+  // request is likely to come soon, as one has since `active_since_ns`.
+  bool AnnounceEnd(std::int64_t active_since_ns);
+  // Drains it if it still lingers for that.
+  void EndLingering() {
+    // relaxed: see lingers_.
+    if (lingers_.load(std::memory_order_relaxed)) EndOrTell();
   }
   // Drains it if the peer hasn't answered to that.
   void EndAnnounced() {
@@ -168,6 +171,9 @@ class ServerConnection final : public io::StreamHandler,
   bool OnEndOfInput() override;
   void OnClosed(const flare::Status& why) override;
 
+  bool TellEnd();
+  void EndOrTell();
+  [[gnu::noinline]] void EndWithCalls();
   void CountInput(bool within);
   std::size_t CallsToStart() const;
   void Pause();
@@ -247,11 +253,13 @@ class ServerConnection final : public io::StreamHandler,
   std::size_t left_ = 0;          // Bytes of input, when OnData() returned.
   std::uint32_t input_held_ = 0;  // What of them is counted in held_.
   std::uint32_t progress_ = 0;    // Bytes since message_began_ns_.
-  std::uint32_t speaking_ = 0;    // The protocol that took the last bytes.
+  std::uint16_t speaking_ = 0;    // The protocol that took the last bytes.
   bool speaks_ = false;           // A whole message was taken.
   bool heard_ = false;            // A part of some message came.
   bool reading_ended_ = false;    // Input is thrown away.
   bool cut_short_ = false;        // There is a part of a message.
+  // The server stops: it goes on until a request comes, or that took too long.
+  std::atomic<bool> lingers_{false};
 };
 // Many may be idle.
 static_assert(sizeof(ServerConnection) <= 3 * kCacheLine);

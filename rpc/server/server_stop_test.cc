@@ -383,6 +383,62 @@ TEST_F(ServerStopTest, UnderLoadWithFibersThatBlockNoCallIsLost) {
   StopUnderLoad(&server(), "flare", 100);
 }
 
+// Clients that keep their connections, as long as replies don't say that they
+// are the last. No request goes unanswered.
+TEST_F(ServerStopTest, EachHttpRequestIsAnswered) {
+  server_options().stop_linger = std::chrono::seconds(10);
+  server().AddHttpHandler(
+      "/", NewHttpGetHandler([](auto&, HttpResponse* response, auto*) {
+        response->set_body("pong");
+      }));
+  StartServer();
+  constexpr int kClients = 4;
+  fiber::Latch under_way(kClients);
+  std::atomic<int> told{0};
+  std::vector<std::thread> clients;
+  for (int c = 0; c != kClients; ++c) {
+    clients.emplace_back([&] {
+      RawClient client(endpoint());
+      for (int n = 0;; ++n) {
+        if (n == 200) under_way.count_down();
+        if (!client.TrySend("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) break;
+        const std::string head = client.ReadUntil("\r\n\r\n");
+        if (!head.ends_with("\r\n\r\n")) break;
+        EXPECT_EQ(client.ReadExactly(4), "pong");
+        if (head.find("\r\nConnection: close\r\n") != head.npos) {
+          ++told;
+          EXPECT_TRUE(client.AtEnd());
+          break;
+        }
+      }
+    });
+  }
+  under_way.wait();
+  server().Stop();
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(told, kClients);
+  EXPECT_EQ(server().Join(), 0u);
+}
+
+// Its first request is on its way, for all that the server knows.
+TEST_F(ServerStopTest, ANewConnectionsFirstRequestIsAnswered) {
+  server_options().stop_linger = std::chrono::seconds(10);
+  StartServer();
+  RawClient over_flare(endpoint());
+  RawClient over_http(endpoint(), "http+pb");
+  server().Stop();
+  for (RawClient* client : {&over_flare, &over_http}) {
+    client->Call(1, kCall, MakeRequest("first"));
+    const auto reply = client->ReadReply();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->As<TestResponse>().body(), "first");
+    // The other one was told by the reply, and may have sent more.
+    EXPECT_TRUE(client == &over_http || client->AtEnd());
+    client->Close();
+  }
+  EXPECT_EQ(server().Join(), 0u);
+}
+
 // Takes nothing from other protocols. At the end of a connection it stays while
 // it is told to: the connection is gone then, but not freed.
 class StayingProtocol : public ServerProtocol {

@@ -136,6 +136,11 @@ DEFINE_string(flare_rpc_server_priority_key, "",
               "are refused first. Empty: there are no priorities.");
 DEFINE_int32(flare_rpc_server_drain_timeout_ms, 10000,
              "Milliseconds that running calls are given when a server stops.");
+DEFINE_int32(flare_rpc_server_stop_linger_ms, 200,
+             "Milliseconds for which a server that stops leaves connections in "
+             "use open for one more request, whose reply tells the client of "
+             "the end (Connection: close). At most half of "
+             "--flare_rpc_server_drain_timeout_ms. 0: none.");
 DEFINE_int32(flare_http_max_header_size, 8192,
              "Bytes of request line and header fields that a server accepts.");
 DEFINE_int32(flare_http_compress_replies_from, 4096,
@@ -231,6 +236,8 @@ const FlagRange kRpcRanges[] = {
      &FLAGS_flare_rpc_server_queue_interval_ms, 2, 1000000},
     {"flare_rpc_server_drain_timeout_ms",
      &FLAGS_flare_rpc_server_drain_timeout_ms, 0, kNoMaxFlag},
+    {"flare_rpc_server_stop_linger_ms", &FLAGS_flare_rpc_server_stop_linger_ms,
+     0, kNoMaxFlag},
     {"flare_http_max_header_size", &FLAGS_flare_http_max_header_size, 64,
      1 << 26},
     {"flare_http_compress_replies_from",
@@ -348,6 +355,7 @@ ServerDefaults ServerDefaultsFromFlags() {
           seconds(FLAGS_flare_rpc_server_connection_max_idle),
       .message_timeout = seconds(FLAGS_flare_rpc_server_message_timeout),
       .drain_timeout = milliseconds(FLAGS_flare_rpc_server_drain_timeout_ms),
+      .stop_linger = milliseconds(FLAGS_flare_rpc_server_stop_linger_ms),
       .max_ongoing_calls_per_method =
           FLAGS_flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
       .status_code_for_overloaded =

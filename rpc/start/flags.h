@@ -59,6 +59,7 @@ struct ServerDefaults {
   std::chrono::seconds connection_max_idle;
   std::chrono::seconds message_timeout;
   std::chrono::milliseconds drain_timeout;
+  std::chrono::milliseconds stop_linger;
   std::string max_ongoing_calls_per_method;  // "pkg.Service.Method:10,..."
   int status_code_for_overloaded;
   bool no_builtin_pages;

@@ -268,6 +268,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_rpc_server_connection_max_idle", "-1", "from 0"},
            {"flare_rpc_server_message_timeout", "-1", "from 0"},
            {"flare_rpc_server_drain_timeout_ms", "-1", "at least 0"},
+           {"flare_rpc_server_stop_linger_ms", "-1", "at least 0"},
            {"flare_rpc_protocol_buffers_status_code_for_overloaded", "0",
             "at least 1"},
            {"flare_http_max_header_size", "1", "from 64"},
@@ -336,6 +337,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_connection_max_idle", "11");
   Set("flare_rpc_server_remove_idle_connection_interval", "12");
   Set("flare_rpc_server_drain_timeout_ms", "13");
+  Set("flare_rpc_server_stop_linger_ms", "17");
   Set("flare_rpc_server_message_timeout", "16");
   Set("flare_http_max_header_size", "140");
   Set("flare_rpc_protocol_buffers_status_code_for_overloaded", "15");
@@ -351,6 +353,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   EXPECT_EQ(options.connection_max_idle, std::chrono::seconds(11));
   EXPECT_EQ(options.remove_idle_connection_interval, std::chrono::seconds(12));
   EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(13));
+  EXPECT_EQ(options.stop_linger, std::chrono::milliseconds(17));
   EXPECT_EQ(options.message_timeout, std::chrono::seconds(16));
   EXPECT_EQ(options.max_http_header_size, 140u);
   EXPECT_EQ(options.status_code_for_overloaded, 15);

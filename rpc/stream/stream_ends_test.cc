@@ -113,6 +113,41 @@ TEST_F(StreamEndsTest, ServerStops) {
   EXPECT_FALSE(reader_.status().ok());
 }
 
+// Of a server that isn't in a hurry.
+class StreamAtTheStopTest : public StreamPairTest {
+ protected:
+  Server::Options server_options() override {
+    Server::Options options = StreamPairTest::server_options();
+    options.stop_linger = 15s;
+    options.drain_timeout = 30s;
+    return options;
+  }
+};
+
+// It goes on, although its connection takes no further calls.
+TEST_F(StreamAtTheStopTest, IsServedToItsEnd) {
+  const auto begin = std::chrono::steady_clock::now();
+  server_->Stop();
+  for (bool open = true; open;) {
+    RpcClientController controller;
+    auto reader = stub_.Count(MakeNumber(1), &controller);
+    while (reader.Read()) continue;
+    open = reader.status().ok();
+  }
+  for (int i = 0; i != 3; ++i) {
+    ASSERT_TRUE(writer_.Write(MakeNumber(i)));
+    ASSERT_TRUE(server_reader_.Read());
+    ASSERT_TRUE(server_writer_.Write(MakeNumber(i)));
+    ASSERT_TRUE(reader_.Read());
+  }
+  server_writer_.Close();
+  EndCall();
+  EXPECT_EQ(reader_.Read().error(), StreamError::EndOfStream);
+  EXPECT_TRUE(reader_.status().ok());
+  EXPECT_EQ(server_->Join(), 0u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 14s);
+}
+
 TEST_F(StreamEndsTest, ConnectionIsLost) {
   {
     BlockedReaders blocked({&reader_, &server_reader_});

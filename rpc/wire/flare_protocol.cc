@@ -1,15 +1,18 @@
 #include "flare/rpc/wire/flare_protocol.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/rpc/wire/flare_frame.h"
 #include "flare/rpc/wire/flare_resets.h"
 #include "flare/rpc/wire/flare_streams.h"
+#include "flare/rpc/wire/flood_guard.h"
 #include "flare/rpc/wire/framed_protocol.h"
 #include "flare/rpc/wire/rpc_meta.h"
 #include "flare/rpc/wire/utf8.h"
@@ -75,6 +78,17 @@ class FlareServerProtocol final
   bool CallerLeft(const ReplyTicket& ticket) const override {
     const auto& [correlation_id, method_type] = ticket.As<FlareTicket>();
     return method_type == kMethodTypeSingle && resets_.Has(correlation_id);
+  }
+
+  bool AnnounceEnd() override {
+    // relaxed: a fact on its own.
+    if (!greeted_.load(std::memory_order_relaxed)) return false;
+    RpcMeta meta;
+    meta.method_type = kMethodTypeSingle;
+    meta.notice = kNoticeStopping;
+    BufferBuilder out;
+    AppendFlare(meta, OutboundBody(), Buffer(), &out);
+    return sink()->WriteSoon(out.DestructiveGet());
   }
 
   void EndInput() override {
@@ -186,6 +200,10 @@ class FlareServerProtocol final
     RpcMeta meta;
     // What is malformed is refused by Parse().
     if (!DecodeRpcMeta(bytes, &meta).empty()) return CutResult::kMessage;
+    if (meta.hello || meta.heeds_resets) {
+      // relaxed: a fact on its own.
+      greeted_.store(true, std::memory_order_relaxed);
+    }
     const bool too_large = request->reject_status != STATUS_SUCCESS;
     if (is_stream) return streams_.Take(meta, too_large, request, error);
     if (!resets_.Take(meta)) return CutResult::kMessage;
@@ -195,6 +213,7 @@ class FlareServerProtocol final
 
   FlareServerStreams streams_;
   FlareServerResets resets_;
+  std::atomic<bool> greeted_{false};  // The client understands notices.
 };
 
 // --------------------------------------------------------------------------
@@ -256,6 +275,7 @@ class FlareClientProtocol final
     return streams_.Open(opening, output);
   }
   bool has_streams() const override { return true; }
+  bool HasOpenStreams() const override { return streams_.HasOpen(); }
   bool streams_can_share() const override { return streams_.can_share(); }
   void OnClosed(const flare::Status& why) override { streams_.Close(why); }
 
@@ -279,8 +299,9 @@ class FlareClientProtocol final
   static std::string_view Accept(const RpcMeta& meta,
                                  InboundResponse* response) {
     if (!meta.has_response) {
-      response->is_notice = meta.heeds_resets;
-      return meta.heeds_resets ? "" : "a response without response_meta";
+      response->is_notice = meta.heeds_resets || meta.notice != 0;
+      response->last_on_connection = meta.notice == kNoticeStopping;
+      return response->is_notice ? "" : "a response without response_meta";
     }
     if (!meta.has_status) return "a response without status";
     const auto compression = CompressionFromWire(meta.compression_algorithm);
@@ -318,6 +339,10 @@ class FlareClientProtocol final
       *error = "flare: the server says twice that it heeds resets";
       return CutResult::kError;
     }
+    if (meta.notice != 0 && !notices_.Admit(NowNs())) {
+      *error = "flare: too many notices from the server";
+      return CutResult::kError;
+    }
     return CutResult::kMessage;
   }
 
@@ -329,6 +354,7 @@ class FlareClientProtocol final
 
   FlareClientStreams streams_;
   FlareClientResets resets_;
+  FloodGuard notices_{FloodGuard::kMaxNotices};
 };
 
 }  // namespace

@@ -69,6 +69,8 @@ class FlareClientStreams {
 
   void Close(const flare::Status& why) { table_.Close(why); }
 
+  bool HasOpen() const { return table_.size() != 0; }
+
   // The peer has said so.
   bool can_share() const {
     // relaxed: a fact that doesn't change.

@@ -34,7 +34,8 @@ using RpcMetaCodec = codec::Message<
     codec::Rare<Field<1011, &RpcMeta::hello>,   //
                 Field<1012, &RpcMeta::window>,  //
                 Field<1013, &RpcMeta::credit>,  //
-                Field<1014, &RpcMeta::reset>>,
+                Field<1014, &RpcMeta::reset>,   //
+                Field<1016, &RpcMeta::notice>>,
     Field<1015, &RpcMeta::heeds_resets, codec::kNever>>;
 
 }  // namespace
@@ -60,7 +61,8 @@ bool SpeaksOfResets(std::string_view bytes) {
   std::uint32_t tag;
   while (reader.NextTag(&tag)) {
     if (tag == fields::Tag(1014, fields::kVarint) ||
-        tag == fields::Tag(1015, fields::kVarint)) {
+        tag == fields::Tag(1015, fields::kVarint) ||
+        tag == fields::Tag(1016, fields::kVarint)) {
       return true;
     }
     reader.SkipField(tag);

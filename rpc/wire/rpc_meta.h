@@ -40,6 +40,11 @@ inline constexpr std::uint64_t kFlagNoPayload = 4;
 //                the server does, which says so in a frame with id 0 and
 //                neither request_meta nor response_meta. In front of the other
 //                fields (AppendFlare)
+//   1016 notice  a message beside all calls (its id is 0), for a client that
+//   has
+//                sent hello or heeds_resets: one of the numbers below. Others
+//                are passed over
+inline constexpr std::uint32_t kNoticeStopping = 1;  // Send no more calls.
 
 // Views point into the bytes that were decoded. When encoding, the optional
 // fields with value 0 (false, empty) are left out; request_meta and
@@ -56,6 +61,7 @@ struct RpcMeta {
   std::uint32_t credit = 0;
   std::int32_t reset = 0;
   bool heeds_resets = false;
+  std::uint32_t notice = 0;
   // Whether a required field or a submessage was present.
   bool has_correlation_id = false;
   bool has_method_type = false;
@@ -93,8 +99,8 @@ struct RpcMeta {
 // false for what is malformed.
 [[nodiscard]] bool IsStreamMeta(std::string_view bytes);
 
-// Whether it has one of the fields for resets, as far as can be told without
-// decoding all of it: false for what is malformed.
+// Whether it has one of the fields for resets, or a notice, as far as can be
+// told without decoding all of it: false for what is malformed.
 [[nodiscard]] bool SpeaksOfResets(std::string_view bytes);
 
 // True only if it isn't of a stream and has no field for resets; false where
