@@ -176,19 +176,31 @@ class SourcePeer:
     return f"{type(self).__name__} {digest.hexdigest()}"
 
 
+def write_proto(path, source):
+  """A copy without services of protobuf's own, which gRPC's plugin refuses."""
+  with open(source, encoding="utf-8") as file:
+    text = file.read()
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with open(path, "w", encoding="utf-8") as file:
+    file.write(text.replace("option cc_generic_services = true;\n", ""))
+
+
 class GrpcPeer(SourcePeer):
-  """An echo server and a load generator, with gRPC from Debian's packages."""
+  """An echo server, a load generator and a benchmark of streams, with gRPC from
+  Debian's packages."""
 
   PACKAGES = ["libgrpc++-dev", "protobuf-compiler-grpc", "libprotobuf-dev",
               "protobuf-compiler", "libgflags-dev", "libjemalloc-dev", "g++"]
-  PROTO = "example/rpc/echo_service.proto"
+  PROTOS = ["example/rpc/echo_service.proto",
+            "benchmark/streams/stream_service.proto"]
   # Of our tree: how the load generator counts and reports.
   SHARED = ["base/clock.cc", "base/histogram.cc", "base/string.cc",
             "example/rpc/call_recorder.cc", "example/rpc/report*.cc",
             "rpc/rpc_status.cc"]
 
   def __init__(self):
-    super().__init__("grpc_echo_server.cc", "grpc_echo_client.cc")
+    super().__init__("grpc_echo_server.cc", "grpc_echo_client.cc",
+                     "grpc_streams.cc")
 
   def shared(self):
     return sorted(path for pattern in self.SHARED
@@ -199,7 +211,7 @@ class GrpcPeer(SourcePeer):
     sources = self.shared()
     headers = [path.removesuffix("cc") + "h" for path in sources]
     return [*super().files(), *sources, *filter(os.path.exists, headers),
-            os.path.join(TOP, self.PROTO)]
+            *(os.path.join(TOP, proto) for proto in self.PROTOS)]
 
   def install(self, root, apt):
     apt.unpack(self.PACKAGES, root)
@@ -213,17 +225,21 @@ class GrpcPeer(SourcePeer):
     with tempfile.TemporaryDirectory() as work:
       # As the build does it: the tree by the name of "flare".
       os.symlink(TOP, os.path.join(work, "flare"))
+      for proto in self.PROTOS:
+        write_proto(os.path.join(work, proto), os.path.join(TOP, proto))
       plugin = shutil.which(tool("grpc_cpp_plugin"))
-      run([tool("protoc"), f"-I{TOP}", f"--cpp_out={work}",
+      run([tool("protoc"), f"-I{work}", f"--cpp_out={work}",
            f"--grpc_out={work}", f"--plugin=protoc-gen-grpc={plugin}",
-           self.PROTO], env=environment)
-      generated = glob.glob(f"{work}/example/rpc/*.cc")
-      for name, more in (("grpc_echo_server", []),
-                         ("grpc_echo_client", self.shared())):
+           *self.PROTOS], env=environment)
+      echo = glob.glob(f"{work}/example/rpc/*.cc")
+      streams = glob.glob(f"{work}/benchmark/streams/*.cc")
+      for name, sources in (("grpc_echo_server", echo),
+                            ("grpc_echo_client", [*echo, *self.shared()]),
+                            ("grpc_streams", streams)):
         os.makedirs(f"{root}/programs", exist_ok=True)
         run([tool("g++"), "-std=c++20", "-O2", "-DNDEBUG", "-pthread",
              f"-I{work}", f"-I{TOP}", f"-isystem{root}/usr/include",
-             os.path.join(SOURCES, f"{name}.cc"), *generated, *more,
+             os.path.join(SOURCES, f"{name}.cc"), *sources,
              "-o", f"{root}/programs/{name}",
              *(f"-L{path}" for path in libraries),
              "-lgrpc++", "-lgrpc", "-lgpr", "-lprotobuf",

@@ -4,6 +4,7 @@
 //   streams --mode=download --size=65536        one-way, from the server
 //   streams --mode=chat --streams=20            each message is echoed
 //   streams --mode=unary --streams=20           calls, to compare with
+//   streams --protocol=grpc                     over gRPC
 //   streams --streams=5000 --slow_streams=5000 --connections=1000
 //                            beside as many whose readers stop at once
 //
@@ -32,6 +33,7 @@
 #include "flare/rpc/stream/call_stream.h"
 #include "flare/rpc/stream/open_stream.h"
 
+DEFINE_string(protocol, "flare", "flare or grpc.");
 DEFINE_string(mode, "chat", "upload, download, chat or unary.");
 DEFINE_int32(size, 64, "Bytes of each message's body.");
 DEFINE_int32(streams, 1, "Streams, or callers, at a time.");
@@ -184,13 +186,13 @@ int Run(int, char**) {
   Service service;
   flare::Server server;
   server.AddService(&service);
-  server.AddProtocol("flare");
+  server.AddProtocol(FLAGS_protocol);
   server.ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
   if (!server.Start()) {
     std::fprintf(stderr, "%s\n", server.error().ToString().c_str());
     return 1;
   }
-  const std::string uri = "flare://" + server.endpoint().ToString();
+  const std::string uri = FLAGS_protocol + "://" + server.endpoint().ToString();
   std::atomic<std::int64_t> messages{0};
   std::int64_t grown = 0;
   const std::int64_t began_ns = flare::NowNs();

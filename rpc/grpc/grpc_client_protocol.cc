@@ -1,5 +1,6 @@
 #include "flare/rpc/grpc/grpc_client_protocol.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -54,12 +55,13 @@ class GrpcClientStreamWire final : public StreamWire {
 
  private:
   bool Send(OutboundBody&& body, bool compressed, bool last) {
-    BufferBuilder out;
-    if (!AppendGrpcMessage(std::move(body), compressed, &out)) {
+    std::optional<Buffer> message =
+        MakeGrpcMessage(std::move(body), compressed);
+    if (!message) {
       session_->StreamReset(call_);
       return false;
     }
-    return session_->StreamSend(call_, out.DestructiveGet(), last);
+    return session_->StreamSend(call_, *std::move(message), last);
   }
 
   GrpcClientSession* const session_;
@@ -105,7 +107,7 @@ class GrpcClientProtocol final : public ClientProtocol {
                            "the request is too large for a message");
     }
     Buffer message = out->DestructiveGet();
-    if (session_->Send(request, path, &message)) [[likely]]
+    if (session_->Send(request, path, &message, out)) [[likely]]
       return {};
     message.Skip(kGrpcPrefixSize);
     request.body = OutboundBody(std::move(message));

@@ -145,7 +145,8 @@ bool GrpcClientSession::Open(Call* call, std::string_view path,
 }
 
 bool GrpcClientSession::Send(const OutboundRequest& request,
-                             std::string_view path, Buffer* message) {
+                             std::string_view path, Buffer* message,
+                             BufferBuilder* scratch) {
   auto call = std::make_unique<Call>(limits_, request.correlation_id);
   ScopedLock guard(lock_);
   if (closed_) return false;
@@ -164,7 +165,7 @@ bool GrpcClientSession::Send(const OutboundRequest& request,
   place->output_ended = true;
   session_.SendData(place, std::move(*message));
   session_.SendEnd(place);
-  static_cast<void>(Flush());
+  static_cast<void>(SendUnsent(session_.Flush(scratch)));
   return true;
 }
 
@@ -244,8 +245,10 @@ void GrpcClientSession::StreamDrop(Call* call) {
 
 // False: the connection is closed. What the output has no room for goes with
 // what is sent next, at the latest when the server has made room.
-bool GrpcClientSession::Flush() {
-  unsent_.Append(session_.Flush());
+bool GrpcClientSession::Flush() { return SendUnsent(session_.Flush()); }
+
+bool GrpcClientSession::SendUnsent(Buffer&& flushed) {
+  unsent_.Append(std::move(flushed));
   if (session_.failed() && !closed_) [[unlikely]] {
     output_->Abort(flare::Status::Lenient(STATUS_IO_ERROR, session_.error()));
     return false;

@@ -54,9 +54,10 @@ class GrpcClientSession final : private Http2Handler {
   // --- callers; any thread, doesn't block ---
 
   // Sends a request, whose body is a message with its prefix. False: the server
-  // takes no further calls on this connection; *message is as it was.
+  // takes no further calls on this connection; *message is as it was. *scratch
+  // is empty before and after.
   [[nodiscard]] bool Send(const OutboundRequest& request, std::string_view path,
-                          Buffer* message);
+                          Buffer* message, BufferBuilder* scratch);
   // Nobody waits for that reply any more.
   void Abandon(std::uint64_t correlation_id);
 
@@ -118,6 +119,7 @@ class GrpcClientSession final : private Http2Handler {
   void End(Call* call, flare::Status status) FLARE_REQUIRES(lock_);
   static flare::Status OutcomeOf(const Call& call);
   bool Flush() FLARE_REQUIRES(lock_);
+  bool SendUnsent(Buffer&& flushed) FLARE_REQUIRES(lock_);
   void Tell(Event&& event) const;
   void Delete(Call* call) FLARE_REQUIRES(lock_);
 

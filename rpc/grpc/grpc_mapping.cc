@@ -241,6 +241,14 @@ bool AppendGrpcMessage(OutboundBody&& body, bool compressed,
   return true;
 }
 
+std::optional<Buffer> MakeGrpcMessage(OutboundBody&& body, bool compressed) {
+  BufferBuilder out;
+  if (!AppendGrpcMessage(std::move(body), compressed, &out)) {
+    return std::nullopt;
+  }
+  return out.DestructiveGet();
+}
+
 GrpcMessageCutter::Result GrpcMessageCutter::Next(GrpcMessage* message,
                                                   flare::Status* error) {
   if (in_.size() < kGrpcPrefixSize) return Result::kNeedMore;

@@ -89,6 +89,9 @@ inline constexpr std::size_t kGrpcPrefixSize = 5;
 bool AppendGrpcMessage(OutboundBody&& body, bool compressed,
                        BufferBuilder* out);
 
+// The same in a Buffer of its own; nothing if it is 4 GiB or more.
+std::optional<Buffer> MakeGrpcMessage(OutboundBody&& body, bool compressed);
+
 struct GrpcMessage {
   bool compressed = false;
   Buffer body;

@@ -689,10 +689,9 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
   }
   Buffer message;
   if (status == STATUS_SUCCESS) {
-    BufferBuilder out;
-    if (AppendGrpcMessage(std::move(response.body),
-                          IsCompressed(response.compression), &out)) {
-      message = out.DestructiveGet();
+    if (auto made = MakeGrpcMessage(std::move(response.body),
+                                    IsCompressed(response.compression))) {
+      message = *std::move(made);
     } else {
       status = STATUS_SERIALIZE_RESPONSE;
       text = "the response exceeds 4 GiB";

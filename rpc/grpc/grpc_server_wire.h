@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -107,18 +108,18 @@ class GrpcServerWire final : public StreamWire {
 
  private:
   bool Send(OutboundBody&& body, bool compressed, bool last) {
-    BufferBuilder out;
-    if (!AppendGrpcMessage(std::move(body), compressed, &out)) {
+    std::optional<Buffer> message =
+        MakeGrpcMessage(std::move(body), compressed);
+    if (!message) {
       return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
                                    "a message of the stream exceeds 4 GiB"));
     }
-    Buffer message = out.DestructiveGet();
     ScopedLock guard(session_->lock_);
     GrpcServerStream* const stream = session_->Find(id_);
     // Of the reset its receiver is told.
     if (stream == nullptr || stream->status_sent) return !session_->closed_;
     SendHeadOnce(stream);
-    session_->session_->SendData(stream, std::move(message));
+    session_->session_->SendData(stream, *std::move(message));
     if (last) End(stream, flare::Status());
     const bool sent = session_->FlushLocked();
     TakeCreditLocked();

@@ -402,19 +402,23 @@ bool Http2Session::Receive(Buffer&& bytes) {
 }
 
 Buffer Http2Session::Flush() {
-  if (failed_) return Buffer();
   BufferBuilder builder;
-  output_ = &builder;
+  return Flush(&builder);
+}
+
+Buffer Http2Session::Flush(BufferBuilder* builder) {
+  if (failed_) return Buffer();
+  output_ = builder;
   try {
     for (;;) {
       const std::uint8_t* data = nullptr;
       const ssize_t size = nghttp2_session_mem_send(session_.get(), &data);
       if (size < 0) Fail(nghttp2_strerror(static_cast<int>(size)));
       if (size <= 0) break;
-      builder.Append(View(data, static_cast<std::size_t>(size)));
+      builder->Append(View(data, static_cast<std::size_t>(size)));
     }
     output_ = nullptr;
-    return builder.DestructiveGet();
+    return builder->DestructiveGet();
   } catch (const std::bad_alloc&) {
     output_ = nullptr;
     Fail("out of memory");
@@ -511,6 +515,7 @@ void Http2Session::SendHeaders(Http2Stream* stream,
 
 void Http2Session::SendData(Http2Stream* stream, Buffer&& bytes) {
   stream->out_.Append(std::move(bytes));
+  stream->compaction_.AfterAppend(&stream->out_);
   if (std::exchange(stream->deferred_, false)) {
     nghttp2_session_resume_data(session_.get(), stream->id_);
   }

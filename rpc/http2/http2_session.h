@@ -78,6 +78,8 @@ class Http2Stream {
   bool ends_ = false;      // Nothing follows out_ but trailers_.
   bool deferred_ = false;  // libnghttp2 waits to be told of more data.
   Buffer out_;
+  // Short messages lie in blocks that many streams share.
+  PacedCompaction compaction_;
   std::vector<Field> trailers_;
 };
 
@@ -163,6 +165,9 @@ class Http2Session {
   void CheckFrame(std::string_view header);
   // What is to be sent now; may be empty. Without memory the session fails.
   [[nodiscard]] Buffer Flush();
+  // The same, by the empty builder of a caller that has one: a second one
+  // beside it would begin another block.
+  [[nodiscard]] Buffer Flush(BufferBuilder* builder);
   // Nothing more is read or sent: both sides have said GOAWAY, and no stream is
   // open, or the session has failed.
   bool over() const;
