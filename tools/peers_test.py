@@ -150,7 +150,7 @@ class RecipesTest(unittest.TestCase):
 
   def test_recipe_of_grpc_knows_what_its_client_shares(self):
     files = ["example/rpc/report.cc", "example/rpc/report.h",
-             "base/histogram.cc", peer_recipes.GrpcPeer.PROTO]
+             "base/histogram.cc", *peer_recipes.GrpcPeer.PROTOS]
     recipes = set()
     with mock.patch.object(peer_recipes, "TOP", self.root):
       for text in ("old", "new"):
