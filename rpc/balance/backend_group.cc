@@ -71,7 +71,10 @@ void BackendGroup::End(BackendState* state, Verdict verdict,
              state->reason() == EjectionReason::kSilent) [[unlikely]] {
     // A call from before the ejection: the server is back.
     ScopedLock guard(mutex_);
-    if (state->ejected()) state->AllowProbe(now_ns);
+    // Another cause may have taken its place.
+    if (state->ejected() && state->reason() == EjectionReason::kSilent) {
+      state->AllowProbe(now_ns);
+    }
   }
 }
 

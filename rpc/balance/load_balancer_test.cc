@@ -146,6 +146,19 @@ TEST(ZonePickerTest, LeavesTheZoneByItsHealth) {
   EXPECT_EQ(near_share(3, 2), 1);
 }
 
+TEST(ZonePickerTest, CallsWithOneKeyAreInOneZone) {
+  TestedZones tested("chash");
+  tested.picker->NoteUsable(1, 2);
+  int near = 0;
+  for (std::uint64_t key = 0; key != 1000; ++key) {
+    const PickedCall call{.key = MixBits(key), .has_key = true};
+    const std::size_t first = tested.picker->Pick(call);
+    near += tested.picker->IsNear(first);
+    for (int i = 0; i != 5; ++i) EXPECT_EQ(tested.picker->Pick(call), first);
+  }
+  EXPECT_NEAR(near / 1000., 1 / 3. / 0.7, 0.06);
+}
+
 TEST(ZonePickerTest, LeavesTheZoneAfterTwoRefusals) {
   for (const char* name : {"rr", "wrr", "random", "p2c", "la", "chash"}) {
     TestedZones tested(name);
@@ -182,6 +195,19 @@ TEST(ZonePickerTest, IsOfUseBetweenZonesOnly) {
   EXPECT_FALSE(ZonePicker::IsOfUse(backends, "c"));
   EXPECT_FALSE(ZonePicker::IsOfUse(backends, ""));
   EXPECT_FALSE(ZonePicker::IsOfUse({backends[0], backends[1]}, "a"));
+}
+
+// Servers that are to have no calls.
+TEST(ZonePickerTest, IsOfNoUseWithoutWeights) {
+  const Backends backends = TestedZones("rr").backends;
+  Backends drained;
+  for (const Backend& backend : backends) {
+    Peer peer = backend.peer();
+    if (peer.zone == "a") peer.weight = 0;
+    drained.emplace_back(std::move(peer), std::make_shared<BackendState>());
+  }
+  EXPECT_FALSE(ZonePicker::IsOfUse(drained, "a"));
+  EXPECT_FALSE(ZonePicker::IsOfUse(drained, "b"));
 }
 
 TEST(LoadBalancerTest, NothingIsPickedAmongOneServer) {

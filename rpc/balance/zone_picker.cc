@@ -1,7 +1,5 @@
 #include "flare/rpc/balance/zone_picker.h"
 
-#include <algorithm>
-
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
 
@@ -18,10 +16,14 @@ constexpr std::uint32_t kNearPicks = 2;
 
 bool ZonePicker::IsOfUse(const Backends& backends, const std::string& zone) {
   if (zone.empty()) return false;
-  const auto near = static_cast<std::size_t>(
-      std::count_if(backends.begin(), backends.end(),
-                    [&](const Backend& b) { return b.peer().zone == zone; }));
-  return near != 0 && near != backends.size();
+  bool near = false;
+  bool far = false;
+  for (const Backend& backend : backends) {
+    // Without a weight it is to have no calls, and keeps none in its zone.
+    if (backend.peer().weight == 0) continue;
+    (backend.peer().zone == zone ? near : far) = true;
+  }
+  return near && far;
 }
 
 ZonePicker::ZonePicker(const Backends& backends, const std::string& zone,
@@ -50,8 +52,10 @@ std::size_t ZonePicker::Pick(const PickedCall& call) {
   // relaxed: a hint.
   const std::uint32_t stay = stay_.load(std::memory_order_relaxed);
   bool near = stay == kAll;
-  if (!near) [[unlikely]]
-    near = MixBits(ReadTsc()) % kAll < stay;
+  if (!near) [[unlikely]] {
+    // Calls with one key are all on one side.
+    near = MixBits(call.has_key ? ~call.key : ReadTsc()) % kAll < stay;
+  }
   if (call.refused == 0) [[likely]] {
     const Side& side = near ? near_ : far_;
     return side.numbers[side.Pick(call)];

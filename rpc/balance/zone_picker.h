@@ -19,7 +19,7 @@ namespace flare::rpc {
 // Thread-safe; nothing blocks.
 class ZonePicker final : public Picker {
  public:
-  // Whether there are servers in `zone`, and others.
+  // Whether there are servers in `zone`, and others, both with a weight.
   static bool IsOfUse(const Backends& backends, const std::string& zone);
 
   // For lists for which it is of use. Both balancers outlive this.

@@ -81,11 +81,12 @@ Expected<HealthCheckOptions, flare::Status> ParseHealthCheck(
 
 flare::Status ValidateHealthCheck(const HealthCheckOptions& options) {
   using std::chrono::milliseconds;
-  if (options.interval < milliseconds(1)) {
-    return BadCheck("interval must be at least a millisecond");
+  constexpr auto kMost = std::chrono::hours(24 * 365);
+  if (options.interval < milliseconds(1) || options.interval > kMost) {
+    return BadCheck("interval must be from a millisecond to a year");
   }
-  if (options.timeout < milliseconds(1)) {
-    return BadCheck("timeout must be at least a millisecond");
+  if (options.timeout < milliseconds(1) || options.timeout > kMost) {
+    return BadCheck("timeout must be from a millisecond to a year");
   }
   if (options.jitter_percent < 0 || options.jitter_percent > 90) {
     return BadCheck("jitter_percent must be from 0 to 90");

@@ -130,9 +130,10 @@ class CheckedServers final : public ClientSideMember {
     {
       ScopedLock guard(mutex_);
       if (--server->users != 0) return;
-      std::erase_if(servers_, [&](const auto& s) {
-        return s.second == server;
-      });  // [SV1]
+      const auto [begin, end] = servers_.equal_range(server->check().endpoint);
+      const auto found = std::find_if(
+          begin, end, [&](const auto& s) { return s.second == server; });
+      if (found != end) servers_.erase(found);  // [SV1]
     }
     server->RequestStop();
   }
@@ -167,14 +168,19 @@ class CheckedServers final : public ClientSideMember {
     if (found != end) return found->second;
     auto server =
         std::make_shared<CheckedServer>(check, TurnOf(check.endpoint));
-    servers_.emplace(check.endpoint, server);
-    ++running_;
-    fiber::Spawn([this, server]() mutable {
-      server->Run();
-      const Endpoint endpoint = server->check().endpoint;
-      server.reset();
-      Ended(endpoint);
-    });
+    const auto place = servers_.emplace(check.endpoint, server);
+    try {
+      fiber::Spawn([this, server]() mutable {
+        server->Run();
+        const Endpoint endpoint = server->check().endpoint;
+        server.reset();
+        Ended(endpoint);
+      });
+    } catch (...) {  // No memory for a fiber.
+      servers_.erase(place);
+      throw;
+    }
+    ++running_;  // In time: Ended() waits for the lock.
     return server;
   }
 

@@ -276,7 +276,6 @@ TEST_F(ClientHealthCheckTest, AServerWhoseCallFailsGetsNoCalls) {
 TEST_F(ClientHealthCheckTest, AServerThatNeverAnswersGetsNoCalls) {
   RpcChannel::Options options = Checked(Kind::kHttp, kHealth);
   options.health_check.timeout = 1500ms;
-  options.health_check.fall = 1;
   CheckSickness(
       options, [](auto* server) { server->hold = true; },
       [](auto* server) {

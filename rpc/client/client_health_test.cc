@@ -282,6 +282,40 @@ TEST_F(ClientHealthTest, CallsStayInTheZoneWhileItIsWell) {
   for (int i = 0; i != 50; ++i) ASSERT_EQ(call(), STATUS_SUCCESS);
 }
 
+// Also if all of its servers were ejected: some call must look whether they
+// are well again.
+TEST_F(ClientHealthTest, CallsComeBackToTheZone) {
+  HeldServer near, far;
+  RpcChannel::Options options;
+  options.zone = "a";
+  options.health.consecutive_timeouts = 2;
+  options.health.interval = milliseconds(50);
+  options.health.first_ejection = milliseconds(100);
+  options.health.max_ejection = milliseconds(200);
+  options.health.slow_start = milliseconds(0);
+  RpcChannel channel(
+      "flare://" + near.address() + ";zone=a," + far.address() + ";zone=b",
+      options);
+  const auto call = [&](std::chrono::milliseconds timeout) {
+    TestedCall call;
+    call.controller.SetTimeout(timeout);
+    return call.Start(&channel)->Await();
+  };
+  ASSERT_EQ(call(seconds(10)), STATUS_SUCCESS);
+  near.hold = true;
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    static_cast<void>(call(milliseconds(500)));
+    return far.calls >= 5;
+  }));
+  near.hold = false;
+  near.go.Set();
+  const int before = near.calls;
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    EXPECT_EQ(call(seconds(10)), STATUS_SUCCESS);
+    return near.calls >= before + 20;
+  }));
+}
+
 TEST_F(ClientHealthTest, TagsChooseServers) {
   HeldServer old_one, new_one;
   const std::string uri = "flare://" + old_one.address() +

@@ -231,7 +231,12 @@ RefPtr<Route::Table> Route::MakeTable(std::uint64_t version) {
 std::shared_ptr<const Route::Watches> Route::WatchServers(
     const RefPtr<Table>& table) const {
   const HealthCheckOptions& options = options_.health_check;
-  if (options.kind == HealthCheckKind::kNone || table->peers < 2) {
+  if (options.kind == HealthCheckKind::kNone) return nullptr;
+  if (table->peers < 2) {
+    // Nobody checks it any more.
+    for (const Backend& backend : table->backends) {
+      group_->NoteChecks(backend.state(), /*healthy=*/true);
+    }
     return nullptr;
   }
   auto watches = std::make_shared<Watches>();
@@ -475,16 +480,24 @@ void Route::End(Choice* choice, int status, bool silent,
 }
 
 void Route::Table::CountUsable() const {
+  const std::int64_t now_ns = NowNs();
   std::size_t usable = 0;
-  std::size_t usable_near = 0;
+  std::size_t near = 0;
+  std::size_t far = 0;
   for (std::size_t i = 0; i != peers; ++i) {
     // Connections of the first group stand for those of the others.
-    if (backends[i].state()->ejected() || !SetOf(i, 0)->Hopeful()) continue;
-    ++usable;
-    if (zones != nullptr && zones->IsNear(i)) ++usable_near;
+    if (!SetOf(i, 0)->Hopeful()) continue;
+    const BackendState& state = *backends[i].state();
+    const bool is_near = zones != nullptr && zones->IsNear(i);
+    if (!state.ejected()) {
+      ++usable;
+      ++(is_near ? near : far);
+    } else if (is_near && now_ns >= state.retry_at_ns()) {
+      ++near;  // Calls must come to it, so that one of them probes it.
+    }
   }
   group->NoteUsable(usable, peers);
-  if (zones != nullptr) zones->NoteUsable(usable_near, usable - usable_near);
+  if (zones != nullptr) zones->NoteUsable(near, far);
 }
 
 ChannelState Route::Describe() {
