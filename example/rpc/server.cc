@@ -198,6 +198,28 @@ flare::Status Listen(const flare::Endpoint& address, flare::Server* server,
   return flare::Status();
 }
 
+// By --register, with an address that can be registered: afterwards it would be
+// too late, as the server before this one has gone. Null: there is none.
+flare::Expected<std::shared_ptr<flare::EtcdRegistration>, flare::Status>
+Registration() {
+  if (FLAGS_register.empty()) {
+    return std::shared_ptr<flare::EtcdRegistration>();
+  }
+  auto made = flare::EtcdRegistration::Create(FLAGS_register);
+  if (!made) {
+    return flare::Status(EINVAL, "Bad --register: " + made.error().message());
+  }
+  // The port isn't known yet if it is to be one that is free.
+  const flare::Status checked = flare::EtcdRegistration::CheckAddress(
+      FLAGS_register_as.empty()
+          ? ParseListenAddress(FLAGS_ip, std::max(FLAGS_port, 1))->ToString()
+          : FLAGS_register_as);
+  if (!checked.ok()) {
+    return flare::Status(EINVAL, "Bad --register_as: " + checked.message());
+  }
+  return made;
+}
+
 int Entry(int argc, char** argv) {
   if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   const auto address = ParseListenAddress(FLAGS_ip, FLAGS_port);
@@ -233,27 +255,24 @@ int Entry(int argc, char** argv) {
     server.AddInterceptor(std::make_shared<IdleInterceptor>());
   }
   AddPages(&server);
+  auto registration = Registration();
+  if (!registration) {
+    LOG(ERROR) << registration.error().message();
+    return kBadFlags;
+  }
+  // Stop() takes the server out of etcd.
+  if (*registration != nullptr) server.AddListener(*registration);
   std::unique_ptr<flare::HandOver> hand_over;
   if (flare::Status listens = Listen(*address, &server, &hand_over);
       !listens.ok()) {
     LOG(ERROR) << listens.message();
     return 1;
   }
-  std::shared_ptr<flare::EtcdRegistration> registration;
-  if (!FLAGS_register.empty()) {
-    auto made = flare::EtcdRegistration::Create(FLAGS_register);
-    if (!made) {
-      LOG(ERROR) << "Bad --register: " << made.error().message();
-      return kBadFlags;
-    }
-    registration = *std::move(made);
-    server.AddListener(registration);  // Stop() takes the server out of etcd.
-  }
   return ServeUntilQuitSignal(&server, requests, std::move(hand_over), [&] {
-    if (registration == nullptr) return flare::Status();
-    return registration->Start(FLAGS_register_as.empty()
-                                   ? server.endpoint().ToString()
-                                   : FLAGS_register_as);
+    if (*registration == nullptr) return flare::Status();
+    return (*registration)
+        ->Start(FLAGS_register_as.empty() ? server.endpoint().ToString()
+                                          : FLAGS_register_as);
   });
 }
 

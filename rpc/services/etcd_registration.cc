@@ -76,7 +76,7 @@ EtcdRegistration::EtcdRegistration(const EtcdPlace& place,
 
 EtcdRegistration::~EtcdRegistration() { Stop(); }
 
-Status EtcdRegistration::Start(std::string_view server) {
+Status EtcdRegistration::CheckAddress(std::string_view server) {
   const std::string_view text = Trim(server);
   const auto entry = rpc::ReadListEntry(text);
   if (!entry) return entry.error();
@@ -85,8 +85,13 @@ Status EtcdRegistration::Start(std::string_view server) {
                      "\" is no address that clients can connect to; say which "
                      "one is to be registered in etcd");
   }
-  key_ = prefix_ + entry->name;
-  value_ = std::string(text);
+  return {};
+}
+
+Status EtcdRegistration::Start(std::string_view server) {
+  if (Status checked = CheckAddress(server); !checked.ok()) return checked;
+  value_ = std::string(Trim(server));
+  key_ = prefix_ + rpc::ReadListEntry(value_)->name;
   fiber_ = Fiber([this] { Run(); });
   return {};
 }
@@ -144,7 +149,8 @@ Status EtcdRegistration::Grant() {
   if (!reply) return reply.error();
   if (!reply->error().empty()) return EtcdError(reply->error());
   lease_ = reply->id();
-  lease_seconds_ = std::max<std::int64_t>(1, reply->ttl());
+  // etcd allows more, but nobody needs it.
+  lease_seconds_ = std::clamp<std::int64_t>(reply->ttl(), 1, 86'400);
   put_ = false;
   return {};
 }

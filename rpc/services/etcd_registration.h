@@ -63,6 +63,10 @@ class EtcdRegistration final : public Server::Listener {
   // Does Stop().
   ~EtcdRegistration() override;
 
+  // Whether `server` can be registered: Start() fails with the same text. For
+  // programs that check their flags first.
+  static Status CheckAddress(std::string_view server);
+
   // Begins to register `server`: the address by which clients know it, and
   // maybe its weight, as in a list ("10.0.0.1:5567;weight=3"). The key is the
   // prefix and the address. Fails if that can't be right; doesn't wait for

@@ -124,11 +124,14 @@ class EtcdServers final : public rpc::ListResolution {
 
   void Refresh() override {
     RefreshAfter(std::numeric_limits<std::int64_t>::max());
+    int gaps = 0;
     while (!stop_.stop_requested()) {
       if (!listed_ && !List(LookUpAside)) break;
       const Watched watched = Watch();
       listed_ = watched == Watched::kNothing;
-      if (watched == Watched::kFailed) break;
+      // One gap after the other may be a member that is behind: it needs time.
+      gaps = watched == Watched::kGap ? gaps + 1 : 0;
+      if (watched == Watched::kFailed || gaps > 1) break;
       if (NowNs() < names_due_ns_) continue;
       names_due_ns_ = NowNs() + IntervalNs();
       if (!RefreshNames()) break;
@@ -154,7 +157,7 @@ class EtcdServers final : public rpc::ListResolution {
     values_.clear();
     for (const auto& pair : reply->kvs()) values_[pair.key()] = pair.value();
     count_ = reply->more() ? reply->count() : reply->kvs_size();
-    next_revision_ = reply->header().revision() + 1;
+    next_revision_ = SaturatingAdd(reply->header().revision(), 1);
     names_due_ns_ = NowNs() + IntervalNs();
     listed_ = true;
     UseValues(look_up);
@@ -181,14 +184,14 @@ class EtcdServers final : public rpc::ListResolution {
     bool answered = false;
     while (reader.Read(&response)) {
       answered = true;
-      pauses_.Reset();
       if (response.compact_revision() != 0) return Watched::kGap;
       if (response.canceled()) return FailWatch(response.cancel_reason());
       // It may be of another history, or of a member that is behind the others.
-      if (response.header().revision() + 1 < next_revision_) {
+      if (response.header().revision() < next_revision_ - 1) {
         return Watched::kGap;
       }
       if (response.events_size() != 0 && !Take(response)) return Watched::kGap;
+      pauses_.Reset();
       reader.SetExpiration(std::chrono::nanoseconds(TermNs()));
     }
     if (reader.error() != StreamError::Timeout) {
@@ -207,7 +210,8 @@ class EtcdServers final : public rpc::ListResolution {
       } else {
         values_[event.kv().key()] = event.kv().value();
       }
-      next_revision_ = std::max(next_revision_, event.kv().mod_revision() + 1);
+      next_revision_ =
+          std::max(next_revision_, SaturatingAdd(event.kv().mod_revision(), 1));
     }
     count_ = static_cast<std::int64_t>(values_.size());
     if (count_ > kMaxServers) return false;
@@ -236,6 +240,7 @@ class EtcdServers final : public rpc::ListResolution {
     std::unordered_map<std::string_view, const rpc::ListEntry*> known;
     for (const rpc::ListEntry& entry : entries()) known[entry.name] = &entry;
     for (const auto& [key, value] : values_) {
+      if (!key.starts_with(prefix_)) continue;  // It wasn't asked for.
       auto entry =
           ReadValue(std::string_view(key).substr(prefix_.size()), value);
       flare::Status state = entry ? flare::Status() : entry.error();

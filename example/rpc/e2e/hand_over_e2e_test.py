@@ -351,8 +351,9 @@ class Registration(HandOver):
     self.assertRegex(server.log(), "Bad --register: .*etcd://")
     server = self.start("server", "--logtostderr", "--port=0", "--ip=0.0.0.0",
                         "--register=etcd://127.0.0.1:1/echo/")
-    self.assertEqual(server.wait(), 1, server)
-    self.assertRegex(server.log(), "no address that clients can connect to")
+    self.assertEqual(server.wait(), 2, server)
+    self.assertRegex(server.log(), "Bad --register_as: .*no address that "
+                     "clients can connect to")
 
 
 class Activation(harness.TestCase):
