@@ -170,7 +170,8 @@ Transport::Progress TlsSession::Handshake() {
   if (input_ == Input::kBroken || (!sent && errno != EAGAIN)) {
     if (failure_.ok()) failure_ = StatusFromErrno(errno, "TLS handshake");
     EndHandshake();
-    CountOutcome(&TlsCounters::failed);
+    const bool peer_left = eof_ || read_error_ != 0 || input_ != Input::kBroken;
+    CountOutcome(peer_left ? &TlsCounters::abandoned : &TlsCounters::failed);
     return Progress::kFailed;
   }
   // Bytes that the socket doesn't take now are sent by the next event of it, or

@@ -138,5 +138,28 @@ TEST_F(TlsSessionTest, CountsHandshakesByTheirOutcome) {
   EXPECT_EQ(Read(counters.full), full);
 }
 
+TEST_F(TlsSessionTest, CountsHandshakesThatThePeerLeaves) {
+  const TlsCounters& counters = TlsCountersOf(/*is_server=*/true);
+  const std::uint64_t failed = Read(counters.failed);
+  for (const bool reset : {false, true}) {
+    SCOPED_TRACE(reset);
+    const std::uint64_t abandoned = Read(counters.abandoned);
+    int fds[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    const UniqueFd near(fds[0]);
+    UniqueFd far(fds[1]);
+    server_ = context_->NewTransport();
+    server_->Attach(near.get());
+    if (reset) {  // By closing with bytes unread.
+      ASSERT_EQ(::write(near.get(), "hello", 5), 5);
+    }
+    far = UniqueFd();
+    ASSERT_EQ(server_->Handshake(), Transport::Progress::kFailed);
+    server_.reset();
+    EXPECT_EQ(Read(counters.abandoned), abandoned + 1);
+  }
+  EXPECT_EQ(Read(counters.failed), failed);
+}
+
 }  // namespace
 }  // namespace flare::io

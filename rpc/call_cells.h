@@ -58,14 +58,12 @@ class CallCells {
 
   // A call has ended that took `ns`.
   void End(int status, std::int64_t ns) {
-    const std::uint64_t took =
-        static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0));
-    durations_.AddToTwo(BucketOf(took), 1, kBuckets, took);
     if (status != usual_) [[unlikely]]
-      unusual_.Add(status);
+      return EndUnusual(status, ns);
+    AddDuration(ns);
   }
 
-  // Approximate while calls end.
+  // Approximate while calls end. No count is ever less than it was.
   Values Read() const;
 
  private:
@@ -80,10 +78,18 @@ class CallCells {
                                    kFirstBits + kBuckets - 1) -
            kFirstBits;
   }
+  void AddDuration(std::int64_t ns) {
+    const std::uint64_t took =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0));
+    durations_.AddToTwo(BucketOf(took), 1, kBuckets, took);
+  }
+  [[gnu::cold, gnu::noinline]] void EndUnusual(int status, std::int64_t ns);
 
   const int usual_;
   metrics::WorkerCells durations_{kBuckets + 1};  // And the sum, in ns.
   StatusCells unusual_;
+  // The largest count of the usual status that was read.
+  mutable std::atomic<std::uint64_t> shown_{0};
 };
 
 }  // namespace flare::rpc

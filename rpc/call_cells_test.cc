@@ -1,6 +1,8 @@
 #include "flare/rpc/call_cells.h"
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -66,6 +68,42 @@ TEST(CallCells, TakeANegativeDurationForNone) {
   cells.End(0, -5);
   EXPECT_EQ(cells.Read().seconds.counts[0], 1u);
   EXPECT_EQ(cells.Read().seconds.sum, 0);
+}
+
+// A counter that falls is taken for one that begins anew.
+TEST(CallCells, NeverCountFewerThanBefore) {
+  constexpr std::uint64_t kTimes = 100'000;
+  CallCells cells(0);
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    std::uint64_t before = 0;
+    while (!done) {
+      const std::uint64_t now = cells.Read().counts.at(0);
+      EXPECT_GE(now, before);
+      before = now;
+    }
+  });
+  for (std::uint64_t i = 0; i != kTimes; ++i) {
+    cells.End(i % 8 == 0 ? 0 : 3, 1000);
+  }
+  done = true;
+  reader.join();
+  EXPECT_EQ(cells.Read().counts,
+            (Counts{{0, kTimes / 8}, {3, kTimes / 8 * 7}}));
+}
+
+// With which a cell without a status is marked.
+TEST(StatusCells, CountTheLeastStatusAmongTheOthers) {
+  constexpr int kLeast = std::numeric_limits<int>::min();
+  StatusCells cells;
+  cells.Add(kLeast);
+  cells.Add(3);
+  EXPECT_EQ(cells.Read().counts, (Counts{{3, 1}}));
+  EXPECT_EQ(cells.Read().others, 1u);
+  CallCells calls(0);
+  for (const int status : {0, kLeast, 3, 0}) calls.End(status, 1000);
+  EXPECT_EQ(calls.Read().counts, (Counts{{0, 2}, {3, 1}}));
+  EXPECT_EQ(calls.Read().others, 1u);
 }
 
 TEST(StatusCells, ShareOneBeyondTheLimit) {

@@ -207,6 +207,8 @@ class RpcServerController final : public google::protobuf::RpcController {
   // Since the request was received; 0 outside of a server.
   std::chrono::nanoseconds GetElapsedTime() const;
   // When the request was read off the socket, taken up by its fiber, parsed.
+  // The second is later by the time for which the call has waited for its peer
+  // to take output.
   std::chrono::steady_clock::time_point GetTimestampReceived() const;
   std::chrono::steady_clock::time_point GetTimestampDispatched() const;
   std::chrono::steady_clock::time_point GetTimestampParsed() const;

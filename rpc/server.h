@@ -203,10 +203,11 @@ class Server {
     // and /metrics (inspect_pages.h), for which every server speaks "http".
     BuiltinPages builtin_pages = rpc::ServerDefaultsFromFlags().builtin_pages;
     // An address of their own for these pages: "127.0.0.1:9100", port 0 for one
-    // that is free, "unix:/path". Everyone who can connect is answered there,
-    // without interceptors, by a thread of its own, while all workers are
-    // stuck, too. Empty: none. One that is malformed or in use makes Start()
-    // fail: servers of one process need different ones.
+    // that is free, "unix:/path". Without `pages_credentials_file` everyone who
+    // can connect is answered there. A thread of its own does it, without
+    // interceptors, while all workers are stuck, too. Empty: none. One that is
+    // malformed or in use makes Start() fail: servers of one process need
+    // different ones.
     std::string admin_address = rpc::ServerDefaultsFromFlags().admin_address;
     // Speaks TLS there, by `tls`, without which Start() fails.
     bool admin_tls = rpc::ServerDefaultsFromFlags().admin_tls;

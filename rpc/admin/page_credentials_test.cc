@@ -3,15 +3,20 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "flare/base/endpoint.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -80,6 +85,29 @@ TEST(PageCredentialsTest, MistakesNameTheLineAndNotTheSecret) {
   EXPECT_FALSE(PageCredentials::Create("/no/such/file"));
 }
 
+// Counts the errors that are logged with a text while it exists.
+class ErrorLog : public google::LogSink {
+ public:
+  explicit ErrorLog(std::string text) : text_(std::move(text)) {
+    google::AddLogSink(this);
+  }
+  ~ErrorLog() override { google::RemoveLogSink(this); }
+
+  void send(google::LogSeverity severity, const char*, const char*, int,
+            const struct ::tm*, const char* message,
+            std::size_t size) override {
+    if (severity == google::GLOG_ERROR &&
+        std::string_view(message, size).find(text_) != std::string::npos) {
+      ++count_;
+    }
+  }
+  int count() const { return count_; }
+
+ private:
+  const std::string text_;
+  std::atomic<int> count_{0};
+};
+
 TEST(PageCredentialsTest, FollowsTheFileAndKeepsGoodOnes) {
   const CredentialsFile file;
   file.Write("basic alice:s3cret\n");
@@ -90,7 +118,12 @@ TEST(PageCredentialsTest, FollowsTheFileAndKeepsGoodOnes) {
   ASSERT_TRUE(
       fiber::testing::Eventually([&] { return credentials->Allow(kBob); }));
   EXPECT_FALSE(credentials->Allow(kAlice));
+  const ErrorLog errors("stay as they were");
   file.Write("nonsense\n");
+  ASSERT_TRUE(fiber::testing::Eventually([&] {
+    EXPECT_TRUE(credentials->Allow(kBob));
+    return errors.count() != 0;
+  }));
   EXPECT_TRUE(credentials->Allow(kBob));
   file.Write("bearer x\n");
   ASSERT_TRUE(fiber::testing::Eventually(

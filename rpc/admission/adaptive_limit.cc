@@ -16,7 +16,9 @@
 //  [AL5] Where calls queue all the time the base would be forgotten. So an
 //        epoch with a limit in use begins with a probe: a window with a quarter
 //        of the limit, for which only calls count that have begun in it. The
-//        first epochs are shorter, as a server may start under load.
+//        first epochs are shorter, as a server may start under load. Where few
+//        calls end, the probe is over after kMostProbeWindows; if these are
+//        fewer than kProbeSamples, the base stays.
 //  [AL6] If calls take as long with a quarter of the limit as at its height
 //        before it fell, they are slow by themselves, not for a queue, as
 //        those of a server whose database has become slow: the base is then
@@ -35,6 +37,8 @@ constexpr double kProbeShare = 0.25;
 constexpr double kStillSlow = 0.7;
 // A probe ends after that many windows even if few calls have ended.
 constexpr std::int64_t kMostProbeWindows = 10;
+// So many calls of a probe make a mean.
+constexpr std::uint64_t kProbeSamples = 5;
 
 }  // namespace
 
@@ -78,12 +82,13 @@ void AdaptiveLimit::Close(std::int64_t now_ns) {
       .now_ns = now_ns};
   window_end_ns_.store(now_ns + kWindowNs, std::memory_order_relaxed);
   if (end_ns == 0) return;  // The first call: the window begins with it.
-  if (count >= kSamples) {
+  if (count >= (probing_ ? kProbeSamples : kSamples)) {
     const auto mean_ns = static_cast<double>(window.mean_ns);
     epoch_min_ns_ =
         epoch_min_ns_ == 0 ? mean_ns : std::min(epoch_min_ns_, mean_ns);
   }
   if (probing_) {  // It was low for the probe alone.
+    if (count < kProbeSamples) epoch_min_ns_ = BaseNs();  // [AL5]
     probing_ = false;
   } else if (now_ns >= epoch_end_ns_) {
     BeginEpoch(window);

@@ -153,6 +153,20 @@ TEST(AdaptiveLimit, StaysAsItIsWhileItIsNotUsed) {
   EXPECT_EQ(result.limit, AdaptiveLimit::kFirst);
 }
 
+// A probe of a second sees few calls, or none.
+TEST(AdaptiveLimit, KeepsLowWhereFewCallsEnd) {
+  for (const std::size_t workers : {5, 10, 20}) {
+    SCOPED_TRACE(workers);
+    const double capacity = static_cast<double>(workers) * 2;
+    Simulation simulation(workers);
+    simulation.set_service_ns(500 * kMilli);
+    const auto result = simulation.Run(3 * capacity, 1000 * kNsPerSecond);
+    EXPECT_GT(result.goodput, 0.8 * capacity);
+    EXPECT_LT(result.p99_ms, 5000);
+    EXPECT_LT(result.limit, 100);
+  }
+}
+
 TEST(AdaptiveLimit, GrowsWithItsUse) {
   Simulation simulation(400);
   simulation.set_service_ns(10 * kMilli);

@@ -118,12 +118,14 @@ void AdmissionControl::Leave(const Ended& call) {
     return;
   }
   if (has_priorities()) running_.fetch_sub(1, std::memory_order_relaxed);
-  if (options_.limit != Mode::kOff) {
+  if (options_.limit != Mode::kOff && call.timed) {
     limit_.Record(call.now_ns - call.received_ns, call.now_ns);
   }
   if (options_.method_limits == Mode::kOff || call.method == nullptr) return;
   call.method->running.fetch_sub(1, std::memory_order_relaxed);
-  call.method->limit.Record(call.now_ns - call.dispatched_ns, call.now_ns);
+  if (call.timed) {
+    call.method->limit.Record(call.now_ns - call.dispatched_ns, call.now_ns);
+  }
 }
 
 AdmissionStatistics AdmissionControl::statistics() const {

@@ -57,6 +57,8 @@ class AdmissionControl {
   struct Ended {
     MethodAdmission* method = nullptr;  // As of its Call.
     bool streaming = false;             // Likewise.
+    // Its method was called, so that its duration tells how long calls take.
+    bool timed = true;
     std::int64_t received_ns = 0;
     std::int64_t dispatched_ns = 0;  // To its worker.
     std::int64_t now_ns = 0;

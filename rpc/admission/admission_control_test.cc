@@ -192,6 +192,38 @@ TEST(AdmissionControl, EachMethodHasALimit) {
   EXPECT_EQ(RefusedBy(control, AdmissionRule::kMethodLimit), 2u);
 }
 
+// As those with a body that can't be parsed.
+TEST(AdmissionControl, CallsThatWereNotRunSayNothingOfTheTime) {
+  AdmissionControl control(
+      {.limit = Mode::kRefuse, .method_limits = Mode::kRefuse}, 1, 1000);
+  MethodAdmission method;
+  control.SetUp(&method);
+  AdmissionControl::Call call{
+      .now_ns = kOriginOfQueue, .under_way = 20, .method = &method};
+  const auto run = [&](bool timed) {
+    for (int i = 0; i != 1000; ++i) {
+      for (int under_way = 0; under_way != 20; ++under_way) {
+        EXPECT_TRUE(control.Admit(call));
+      }
+      for (int under_way = 0; under_way != 20; ++under_way) {
+        control.Leave({.method = &method,
+                       .timed = timed,
+                       .received_ns = call.now_ns,
+                       .dispatched_ns = call.now_ns,
+                       .now_ns = call.now_ns + kMsOfQueue});
+      }
+      call.now_ns += kMsOfQueue;
+    }
+  };
+  run(/*timed=*/false);
+  EXPECT_EQ(control.statistics().limit, AdaptiveLimit::kFirst);
+  EXPECT_EQ(method.limit.limit(), AdaptiveLimit::kFirst);
+  EXPECT_EQ(method.running.load(), 0u);  // They have left.
+  run(/*timed=*/true);
+  EXPECT_NE(control.statistics().limit, AdaptiveLimit::kFirst);
+  EXPECT_NE(method.limit.limit(), AdaptiveLimit::kFirst);
+}
+
 TEST(AdmissionControl, RulesThatOnlyCountRefuseNothing) {
   AdmissionControl control({.limit = Mode::kCount,
                             .method_limits = Mode::kCount,

@@ -1,5 +1,6 @@
 // Rules of admission from end to end: real servers and channels, over each
 // protocol. A limit begins with 20 calls, so that no test depends on time.
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "flare/fiber/event.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/admission/adaptive_limit.h"
 #include "flare/rpc/connection_pool.h"
@@ -23,6 +25,7 @@
 namespace flare::rpc::testing {
 namespace {
 
+using fiber::testing::Eventually;
 using ::testing::HasSubstr;
 using Mode = AdmissionOptions::Mode;
 
@@ -187,6 +190,38 @@ TEST_F(AdmissionTest, EachMethodHasALimit) {
   Release();
   for (std::size_t i = 0; i != kFirst; ++i) EXPECT_EQ(calls()[i]->Await(), 0);
   EXPECT_EQ(Start()->Await(), 0);
+}
+
+TEST_F(AdmissionTest, CallsThatWaitForTheirPeerHaveNoPlace) {
+  server_options().output_timeout = std::chrono::minutes(2);
+  Serve("flare", {.method_limits = Mode::kRefuse});
+  fiber::Event go;
+  std::atomic<std::size_t> started{0};
+  service().on_call = [&](TestCall call) {
+    if (call.request->body() == "slow") {
+      started.fetch_add(1);
+      go.Wait();
+    }
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [](TestCall call) {
+    call.Reply(std::string(60'000'000, 'x'));
+  };
+  RawClient slow(endpoint());
+  for (std::size_t i = 1; i <= kFirst; ++i) {
+    slow.Call(i, kCall, MakeRequest("slow"));
+  }
+  ASSERT_TRUE(Eventually([&] { return started == kFirst; }));
+  EXPECT_EQ(Start()->Await(), STATUS_OVERLOADED);
+  // Its reply is being sent, and most of it waits.
+  slow.Call(kFirst + 1, kOther, MakeRequest(""));
+  EXPECT_EQ(slow.ReadExactly(100).size(), 100u);
+  go.Set();
+  EXPECT_TRUE(Eventually([&] { return Start()->Await() == 0; }));
+  EXPECT_GE(server().statistics().calls_running, kFirst);
+  slow.Close();
+  ASSERT_TRUE(
+      Eventually([&] { return server().statistics().calls_running == 0; }));
 }
 
 TEST_F(AdmissionTest, ALimitThatOnlyCountsRefusesNothing) {

@@ -24,7 +24,10 @@
 
 namespace flare::rpc {
 
-// A channel's own list of the methods that it has called.
+// A channel's own list of the methods that it has called. It knows them by
+// their descriptors' addresses, and keeps them until it is destroyed: where a
+// channel outlives a DescriptorPool of the program, calls of a method whose
+// descriptor has a former one's address count as calls of the former method.
 class MethodCallCounters {
  public:
   explicit MethodCallCounters(std::string uri) : uri_(std::move(uri)) {}

@@ -75,6 +75,7 @@ ServerMethodStatistics MethodCounters::Read() const {
   for (std::size_t i = 0; i < slots_; ++i) add(slot_[i]);
   // Those that move while all are added up may be seen to end only.
   sum.running = sum.calls - std::min(sum.calls, ended);
+  // Behind those that have failed, each of which has its status counted then.
   sum.failures = failures_.Read().counts;
   sum.latencies_ns = latencies_ns_.Snapshot();
   return sum;

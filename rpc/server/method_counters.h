@@ -47,8 +47,8 @@ class MethodCounters {
     Slot* const mine = SlotOf(worker);
     const std::uint64_t answered = Add(&Slot::answered, mine);
     if (status != 0) {
+      failures_.Add(status);  // First: Read() looks at it last.
       Add(&Slot::failed, mine);
-      failures_.Add(status);
     }
     if (answered >= mine->measure_at) {
       Measure(mine, answered, received_ns, dispatched_ns);

@@ -753,6 +753,7 @@ void ServerCall::FinishThrown() {
 // smaller than its reply. False: the connection is closed. Not inlined: of few
 // calls.
 [[gnu::noinline]] bool ServerCall::WaitToBegin() {
+  StopMetering();
   if (!connection_->WaitForRoom()) return false;
   controller_.dispatched_ns_ = NowNs();
   return true;
@@ -808,27 +809,33 @@ class ServerCall::OwnHost final : public OwnRequestHost {
   ReplyTurn WaitForTurn(
       const Function<ReplyTurn(ReplyTurnWaiter*)>& ask) override {
     for (;;) {
-      connection()->WaitForRoom();
+      WaitForRoom();
       ReplyTurnEvent event;
       const ReplyTurn turn = ask(&event);
       if (turn != ReplyTurn::kLater) return turn;
+      call_->StopMetering();
       event.Wait();
     }
   }
   ReplyTurn WaitForTurnOr(const Function<ReplyTurn(ReplyTurnWaiter*)>& ask,
                           const Function<void()>& give_up) override {
     for (;;) {
-      connection()->WaitForRoom();
+      WaitForRoom();
       ReplyTurnEvent event;
       const ReplyTurn turn = ask(&event);
       if (turn != ReplyTurn::kLater) return turn;
+      call_->StopMetering();
       if (event.WaitFor(connection()->output_timeout())) continue;
       give_up();
       event.Wait();
       return ReplyTurn::kNever;
     }
   }
-  void WaitForRoom() override { connection()->WaitForRoom(); }
+  void WaitForRoom() override {
+    if (connection()->HasOutputRoom()) return;
+    call_->StopMetering();
+    connection()->WaitForRoom();
+  }
   void LeaveLimits() override {
     call_->LeaveLimits(fiber::GetCurrentWorkerIndex());
   }
@@ -843,6 +850,7 @@ class ServerCall::OwnHost final : public OwnRequestHost {
 };
 
 void ServerCall::ServeOwn() {
+  controller_.parsed_ns_ = controller_.dispatched_ns_;  // It came parsed.
   OwnHost host(this);
   request_->own->Serve(&host);
   // acq_rel: pairs with OnWatched() [CE1].
@@ -859,10 +867,20 @@ bool ServerCall::BlockToReply() {
   return BlockForTurn(/*patient=*/false);
 }
 
-// Where many have replies ready they are made in the order in which they leave,
-// if there is one: those made before their turn would only lie there.
+// The time that it takes is the peer's, or that of earlier calls: neither rules
+// of admission nor the method's usual time count it.
 bool ServerCall::BlockForTurn(bool patient) {
   if (!fiber::IsFiberWorker()) return true;
+  StopMetering();
+  const std::int64_t began_ns = NowNs();
+  const bool is_open = WaitForTurn(patient);
+  controller_.dispatched_ns_ += NowNs() - began_ns;
+  return is_open;
+}
+
+// Where many have replies ready they are made in the order in which they leave,
+// if there is one: those made before their turn would only lie there.
+bool ServerCall::WaitForTurn(bool patient) {
   connection_->state().CloseGreedy();  // Before others make theirs.
   if (!connection_->WaitForRoom()) return false;
   while (connection_->MuchHeld()) {
@@ -1060,13 +1078,27 @@ void ServerCall::LeaveLimits(std::size_t worker) {
   }
 }
 
-// The method is known unless the call has failed before it was entered.
+// The call is going to wait for its peer, as it may for long: from now on the
+// rules of admission don't count it. They have to know streams by their end.
+void ServerCall::StopMetering() {
+  if (!metered_) return;
+  const Method* const method = MeteredMethod();
+  if (method == nullptr || !method->streaming()) LeaveAdmission();
+}
+
+// Null for a request that serves itself. The method is known unless the call
+// has failed, or waits, before it was entered.
+const Method* ServerCall::MeteredMethod() const {
+  return method_ != nullptr || request_->own != nullptr ? method_
+                                                        : FindMethod();
+}
+
 void ServerCall::LeaveAdmission() {
   metered_ = false;
-  const Method* method = method_;
-  if (method == nullptr && request_->own == nullptr) method = FindMethod();
+  const Method* const method = MeteredMethod();
   AdmissionControl* const control = connection_->state().admission();
-  AdmissionControl::Ended ended{.received_ns = controller_.received_ns_,
+  AdmissionControl::Ended ended{.timed = controller_.parsed_ns_ != 0,
+                                .received_ns = controller_.received_ns_,
                                 .dispatched_ns = controller_.dispatched_ns_,
                                 .now_ns = NowNs()};
   if (method != nullptr) {

@@ -131,6 +131,7 @@ class ServerCall final : public fiber::Task,
   // `patient`: for an earlier reply it waits as long as it takes, since that
   // can't depend on this call's fiber.
   bool BlockForTurn(bool patient);
+  bool WaitForTurn(bool patient);
 
   bool ParseHead();
   flare::Status ParseBody();
@@ -150,6 +151,8 @@ class ServerCall final : public fiber::Task,
   void RefuseOwn(std::string_view text, ServerState::Failure failure);
   void FailUnknown();
   void LeaveLimits(std::size_t worker);
+  [[gnu::noinline]] void StopMetering();
+  const Method* MeteredMethod() const;
   [[gnu::noinline]] void LeaveAdmission();
   void CountRequest();
   void CountReply();
