@@ -37,6 +37,12 @@ void MethodCounters::Refuse(std::size_t worker, int status, bool overloaded) {
   if (overloaded) Add(&Slot::overloaded, mine);
 }
 
+// The status first: Read() looks at it last.
+void MethodCounters::CountFailed(Slot* mine, int status) {
+  failures_.Add(status);
+  Add(&Slot::failed, mine);
+}
+
 // `answered` is how many there are with this one [MC2].
 void MethodCounters::Measure(Slot* mine, std::uint64_t answered,
                              std::int64_t received_ns,

@@ -46,10 +46,8 @@ class MethodCounters {
            std::int64_t dispatched_ns) {
     Slot* const mine = SlotOf(worker);
     const std::uint64_t answered = Add(&Slot::answered, mine);
-    if (status != 0) {
-      failures_.Add(status);  // First: Read() looks at it last.
-      Add(&Slot::failed, mine);
-    }
+    if (status != 0) [[unlikely]]
+      CountFailed(mine, status);
     if (answered >= mine->measure_at) {
       Measure(mine, answered, received_ns, dispatched_ns);
     }
@@ -88,6 +86,7 @@ class MethodCounters {
     return worker < slots_ ? &slot_[worker] : &shared_;
   }
   std::uint64_t Add(Counter Slot::*counter, Slot* mine);
+  [[gnu::cold, gnu::noinline]] void CountFailed(Slot* mine, int status);
   [[gnu::noinline]] void Measure(Slot* mine, std::uint64_t answered,
                                  std::int64_t received_ns,
                                  std::int64_t dispatched_ns);

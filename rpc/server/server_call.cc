@@ -212,9 +212,8 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   connection_ = connection;
   protocol_ = protocol;
   method_ = nullptr;
-  admitted_ = true;
+  place_ = Place::kTaken;
   responded_ = false;
-  metered_ = false;
   // relaxed: whoever runs the task has got the call through its queue.
   progress_.store(kReturned, std::memory_order_relaxed);
   is_stream_ = counted_as_stream_ = request_->stream != nullptr;
@@ -389,13 +388,13 @@ bool ServerCall::AskAdmission(AdmissionControl* control,
     call.method = method->admission.get();
     call.streaming = method->streaming();
   }
-  metered_ = control->Admit(call);
-  if (!metered_) FailOverloaded();
-  return metered_;
+  if (!control->Admit(call)) return FailOverloaded(), false;
+  place_ = Place::kMetered;
+  return true;
 }
 
 void ServerCall::Refuse() {
-  admitted_ = false;
+  place_ = Place::kNone;
   try {
     if (ParseHead()) return FailOverloaded();
   } catch (const std::bad_alloc&) {
@@ -407,7 +406,7 @@ void ServerCall::Refuse() {
 void ServerCall::Abandon() {
   if (held_bytes_ != 0) CountHeld(0);
   controller_.Reset();
-  admitted_ = false;
+  place_ = Place::kNone;
   connection_ = nullptr;
   Recycle();
 }
@@ -731,7 +730,7 @@ void ServerCall::RespondThrown(const Method& method) {
 // on [CE3].
 void ServerCall::FinishThrown() {
   if (held_bytes_ != 0) CountHeld(0);
-  if (admitted_) LeaveLimits(fiber::GetCurrentWorkerIndex());
+  if (place_ != Place::kNone) LeaveLimits(fiber::GetCurrentWorkerIndex());
   context_->Disown();  // Excludes a watch that begins [CW1].
   if (watch_ != nullptr) std::exchange(watch_, nullptr)->End();
   context_.Reset();
@@ -802,7 +801,7 @@ class ServerCall::OwnHost final : public OwnRequestHost {
   void WaitToReply(std::size_t bytes) override {
     // Not admitted: RefuseOwn() serves what is exempt in the reader, which must
     // not wait, or the whole connection would.
-    if (!call_->admitted_ || connection()->HasRoom()) return;
+    if (call_->place_ == Place::kNone || connection()->HasRoom()) return;
     call_->CountReply(bytes);
     call_->BlockForTurn(/*patient=*/true);
   }
@@ -1067,9 +1066,9 @@ void ServerCall::Respond(bool last) {
 // Gives back its place under the limits. Before the reply is sent: whoever has
 // got it may send the next call at once.
 void ServerCall::LeaveLimits(std::size_t worker) {
-  if (!std::exchange(admitted_, false)) return;
-  if (metered_) [[unlikely]]
-    LeaveAdmission();
+  if (place_ != Place::kTaken) [[unlikely]]
+    return LeaveMetered(worker);
+  place_ = Place::kNone;
   if (method_ != nullptr) std::exchange(method_, nullptr)->Leave();
   connection_->state().CallFinished(worker);
   if (decompressed_bytes_ != 0) [[unlikely]] {
@@ -1078,10 +1077,17 @@ void ServerCall::LeaveLimits(std::size_t worker) {
   }
 }
 
+// Not inlined, and called last: the other calls need no frame for it.
+[[gnu::noinline]] void ServerCall::LeaveMetered(std::size_t worker) {
+  if (place_ == Place::kNone) return;
+  LeaveAdmission();
+  LeaveLimits(worker);
+}
+
 // The call is going to wait for its peer, as it may for long: from now on the
 // rules of admission don't count it. They have to know streams by their end.
 void ServerCall::StopMetering() {
-  if (!metered_) return;
+  if (place_ != Place::kMetered) return;
   const Method* const method = MeteredMethod();
   if (method == nullptr || !method->streaming()) LeaveAdmission();
 }
@@ -1094,7 +1100,7 @@ const Method* ServerCall::MeteredMethod() const {
 }
 
 void ServerCall::LeaveAdmission() {
-  metered_ = false;
+  place_ = Place::kTaken;
   const Method* const method = MeteredMethod();
   AdmissionControl* const control = connection_->state().admission();
   AdmissionControl::Ended ended{.timed = controller_.parsed_ns_ != 0,
@@ -1111,7 +1117,7 @@ void ServerCall::LeaveAdmission() {
 void ServerCall::Finish() {
   if (held_bytes_ != 0) [[unlikely]]
     CountHeld(0);
-  if (admitted_) LeaveLimits(fiber::GetCurrentWorkerIndex());
+  if (place_ != Place::kNone) LeaveLimits(fiber::GetCurrentWorkerIndex());
   // relaxed: the claim of the end has ordered it [CE1].
   if ((progress_.load(std::memory_order_relaxed) & kWatched) != 0) [[unlikely]]
     EndWatch();

@@ -93,6 +93,13 @@ class ServerCall final : public fiber::Task,
  private:
   class OwnHost;
 
+  // Under the limits of the server.
+  enum class Place : std::uint8_t {
+    kNone,
+    kTaken,    // Counted as running.
+    kMetered,  // ... and its AdmissionControl is to be told of the end.
+  };
+
   // Named, as are those of other tasks: reports call fibers by it.
   static void RunTask(fiber::Task* self);
   void Serve();
@@ -151,6 +158,7 @@ class ServerCall final : public fiber::Task,
   void RefuseOwn(std::string_view text, ServerState::Failure failure);
   void FailUnknown();
   void LeaveLimits(std::size_t worker);
+  [[gnu::noinline]] void LeaveMetered(std::size_t worker);
   [[gnu::noinline]] void StopMetering();
   const Method* MeteredMethod() const;
   [[gnu::noinline]] void LeaveAdmission();
@@ -185,12 +193,11 @@ class ServerCall final : public fiber::Task,
   ServerProtocol* protocol_ = nullptr;
   const Method* method_ = nullptr;
   InboundRequest* request_ = nullptr;  // Pooled; see request().
-  bool admitted_ = false;              // Counted as running by the server.
+  Place place_ = Place::kNone;
   bool responded_ = false;
   std::atomic<std::uint8_t> progress_{0};  // See server_call.cc.
   bool is_stream_ = false;
   bool counted_as_stream_ = false;  // By the connection.
-  bool metered_ = false;            // The server's AdmissionControl let it in.
   RefPtr<CallStream> stream_;       // Of a streaming call that has begun.
 
   // Of the request's head.

@@ -63,26 +63,32 @@ struct FlareFrame {
 // others, so that IsPlainlySingle() finds it without looking for it.
 enum class FlareAsk { kNothing, kForResets };
 
+// That field, or nothing.
+template <FlareAsk kAsk>
+inline constexpr std::string_view kFlareBefore =
+    kAsk == FlareAsk::kForResets ? "\xb8\x3f\x01" : "";
+
 template <FlareAsk kAsk = FlareAsk::kNothing>
 inline void AppendFlare(const RpcMeta& meta, OutboundBody&& body,
                         Buffer&& attachment, BufferBuilder* out) {
-  constexpr std::string_view kBefore =
-      kAsk == FlareAsk::kForResets ? "\xb8\x3f\x01" : "";
   const std::size_t body_size = body.size();
   const std::size_t attachment_size = attachment.size();
   // How long the meta is, is known when it has been written.
   const auto put_head = [&](char* header) {
     char* const encoded = header + FlareFrame::kHeaderSize;
-    char* const end =
-        EncodeRpcMeta(meta, encoded + kBefore.copy(encoded, kBefore.size()));
+    if constexpr (kAsk == FlareAsk::kForResets) {
+      kFlareBefore<kAsk>.copy(encoded, kFlareBefore<kAsk>.size());
+    }
+    char* const end = EncodeRpcMeta(meta, encoded + kFlareBefore<kAsk>.size());
     char* at = header + FlareFrame::kMagic.copy(header, 4);
     at = PutLittleEndian(static_cast<std::size_t>(end - encoded), at);
     at = PutLittleEndian(body_size, at);
     PutLittleEndian(attachment_size, at);
     return end;
   };
-  AppendFrame(FlareFrame::kHeaderSize + kBefore.size() + RpcMetaBound(meta),
-              put_head, std::move(body), std::move(attachment), out);
+  AppendFrame(
+      FlareFrame::kHeaderSize + kFlareBefore<kAsk>.size() + RpcMetaBound(meta),
+      put_head, std::move(body), std::move(attachment), out);
 }
 
 }  // namespace flare::rpc
