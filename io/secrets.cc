@@ -12,7 +12,7 @@ SecretDigest::SecretDigest(std::string_view secret) {
   static_assert(sizeof(digest_) == SHA256_DIGEST_LENGTH);
   if (EVP_Digest(secret.data(), secret.size(), digest_.data(), nullptr,
                  EVP_sha256(), nullptr) != 1) {
-    throw std::bad_alloc();  // It fails for no other reason.
+    throw std::bad_alloc();  // SHA-256 fails for no other reason.
   }
 }
 
@@ -22,7 +22,7 @@ bool operator==(const SecretDigest& a, const SecretDigest& b) {
 }
 
 std::string EncodeBase64(std::string_view bytes) {
-  // And the zero behind it that OpenSSL writes.
+  // Has room for the zero that OpenSSL writes at the end.
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
   EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
                   reinterpret_cast<const unsigned char*>(bytes.data()),

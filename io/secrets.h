@@ -1,4 +1,4 @@
-// Secrets that a caller shows, compared with those that are known. Thread-safe;
+// Comparison of a secret that a caller shows with a known one. Thread-safe;
 // nothing blocks.
 //
 //   const SecretDigest known("s3cret");
@@ -12,8 +12,9 @@
 
 namespace flare::io {
 
-// The SHA-256 digest of a secret, which isn't kept. The time of a comparison
-// tells nothing: neither how long the known secret is nor where it differs.
+// The SHA-256 digest of a secret; the secret itself isn't kept. The time of a
+// comparison depends neither on the length of the known secret nor on the place
+// of the first difference.
 class SecretDigest {
  public:
   explicit SecretDigest(std::string_view secret);
@@ -24,7 +25,7 @@ class SecretDigest {
   std::array<unsigned char, 32> digest_{};
 };
 
-// Standard Base64 with padding, without line breaks.
+// Returns standard Base64 with padding, without line breaks.
 std::string EncodeBase64(std::string_view bytes);
 
 }  // namespace flare::io

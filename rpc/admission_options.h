@@ -1,4 +1,4 @@
-// Rules by which a server refuses calls that it couldn't answer well
+// Rules by which a server refuses calls before its queues get long
 // (docs/admission.md). A plain value: Server::Options::admission.
 #ifndef FLARE_RPC_ADMISSION_OPTIONS_H_
 #define FLARE_RPC_ADMISSION_OPTIONS_H_
@@ -17,24 +17,24 @@ struct AdmissionOptions {
     kRefuse,  // Refuses them, with rpc::STATUS_OVERLOADED.
   };
 
-  // A limit of the server's calls in queue and running, which adapts: it falls
-  // while they take longer than with few of them, and grows otherwise. Streams
+  // An adaptive limit of the server's queued and running calls: it falls while
+  // calls take longer than with few of them, and grows otherwise. Streams
   // aren't counted.
   Mode limit = Mode::kOff;
-  // Such a limit of each method's running calls, by the time that they run.
+  // An adaptive limit of each method's running calls, by the time that they
+  // run.
   Mode method_limits = Mode::kOff;
-  // While no call of an interval has waited for less than the target, calls
-  // that have waited for twice as long are refused.
+  // After an interval in which no call has waited for less than the target,
+  // calls that have waited for more than twice the target are refused.
   Mode queue = Mode::kOff;
   std::chrono::nanoseconds queue_target = std::chrono::milliseconds(5);
   std::chrono::nanoseconds queue_interval = std::chrono::milliseconds(100);
-  // Calls are refused whose callers wait for less time than their method has
+  // Calls are refused if their callers wait for less time than the method has
   // taken lately.
   Mode late = Mode::kOff;
-  // The name of the entry of metadata, in lower case, by which callers say how
-  // important a call is: "critical", "default" or "sheddable", or 0 to 9, of
-  // which the lowest are refused first by limits and by the queue. Empty: all
-  // calls are equal.
+  // The name, in lower case, of the metadata entry with a call's priority:
+  // "critical", "default" or "sheddable", or 0 to 9. Limits and the queue
+  // refuse the lowest first. Empty: all calls are equal.
   std::string priority_key = {};
 
   bool AnyIsOn() const {

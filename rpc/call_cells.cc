@@ -5,11 +5,12 @@
 namespace flare::rpc {
 
 StatusCells::StatusCells() {
-  // relaxed: nobody else knows this yet.
+  // relaxed: no other thread knows this object yet.
   for (auto& status : statuses_) status.store(kFree, std::memory_order_relaxed);
 }
 
-// relaxed, all: a cell never changes its status, and the numbers order nothing.
+// All orders are relaxed: a cell never changes its status, and the numbers
+// order no other memory.
 std::size_t StatusCells::IndexOf(int status) {
   if (status == kFree) return kMost;
   for (std::size_t i = 0; i != kMost; ++i) {

@@ -43,20 +43,21 @@ class StatusCells {
   metrics::WorkerCells cells_{kMost + 1};
 };
 
-// The same, and the durations. The bounds of the buckets are powers of two, by
-// which a call finds its bucket without a search.
+// Counts of statuses, and a histogram of durations. The bounds of the buckets
+// are powers of two, so a call finds its bucket without a search.
 class CallCells {
  public:
   struct Values {
     metrics::Histogram::Values seconds = {};
     std::map<int, std::uint64_t> counts = {};  // By status.
-    std::uint64_t others = 0;  // With statuses that have no count.
+    std::uint64_t others = 0;  // Calls whose status has no count.
   };
 
-  // `usual`: the status of most calls, which is counted by the durations alone.
+  // `usual`: the status of most calls. It needs no cell: its count is the
+  // number of durations, less the other counts.
   explicit CallCells(int usual) : usual_(usual) {}
 
-  // A call has ended that took `ns`.
+  // Counts a call that has ended and took `ns`.
   void End(int status, std::int64_t ns) {
     if (status != usual_) [[unlikely]]
       return EndUnusual(status, ns);
@@ -86,7 +87,7 @@ class CallCells {
   [[gnu::cold, gnu::noinline]] void EndUnusual(int status, std::int64_t ns);
 
   const int usual_;
-  metrics::WorkerCells durations_{kBuckets + 1};  // And the sum, in ns.
+  metrics::WorkerCells durations_{kBuckets + 1};  // The last: the sum, in ns.
   StatusCells unusual_;
   // The largest count of the usual status that was read.
   mutable std::atomic<std::uint64_t> shown_{0};

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::size_t kMaxCredentialsFile = 64 << 10;
 
-// "basic" and the rest of "Basic  dXNlcjpwYXNz"; empty texts: it isn't so.
+// Splits "Basic  dXNlcjpwYXNz" into "basic" and the rest. Empty texts: it has
+// no blank.
 std::pair<std::string, std::string_view> SplitCredentials(
     std::string_view text) {
   const std::size_t blank = text.find(' ');
@@ -64,7 +65,7 @@ PageCredentials::Read(const std::string& file) {
     const std::size_t colon = secret.find(':');
     const bool named =
         colon != secret.npos && colon != 0 && colon + 1 != secret.size();
-    // Not the line: it may have a secret.
+    // The text leaves the line out, as it may have a secret.
     if (!(scheme == "basic" && named) &&
         !(scheme == "bearer" && !secret.empty() &&
           secret.find(' ') == secret.npos)) {
@@ -93,7 +94,7 @@ bool PageCredentials::Allow(std::string_view authorization) {
   const auto [scheme, secret] = SplitCredentials(authorization);
   const io::SecretDigest shown = DigestOf(scheme, secret);
   bool found = false;
-  // All of them, so that the time doesn't tell which.
+  // Compares all of them, so that the time doesn't tell which one matches.
   for (const io::SecretDigest& digest : known()->digests) {
     found = (digest == shown) | found;
   }

@@ -1,5 +1,5 @@
-// Credentials that readers of the pages under /inspect and /metrics must show,
-// by a file that is read again when it changes (docs/security.md):
+// Credentials of readers of the pages under /inspect and /metrics, from a file
+// that is read again when it changes (docs/security.md):
 //
 //   # one in each line
 //   basic prometheus:a-long-password
@@ -30,20 +30,20 @@ namespace flare::rpc {
 class PageCredentials {
  public:
   // Reads the file, which blocks the thread. Fails if it can't be read, has a
-  // line that isn't of the form above, or none at all: "FILE:3: ...".
+  // line of another form, or has no credentials: "FILE:3: ...".
   static Expected<std::shared_ptr<PageCredentials>, flare::Status> Create(
       std::string file,
       std::chrono::nanoseconds reload_interval = std::chrono::seconds(1));
 
-  // Whether the value of a field Authorization is one of the credentials. Looks
-  // at the file, at most once in the interval. While that has a mistake the
-  // credentials before hold.
+  // Whether the value of a field Authorization is one of the credentials.
+  // Checks the file for changes, at most once per interval. While the file has
+  // a mistake, the earlier credentials stay valid.
   bool Allow(std::string_view authorization);
 
   // The value of a field WWW-Authenticate: the schemes that the file has.
   std::string challenge() const FLARE_EXCLUDES(lock_);
 
-  // The page, for requests with good credentials; others get 401.
+  // Wraps `page` so that requests without valid credentials get 401.
   static HttpHandlerPtr Guard(HttpHandlerPtr page,
                               std::shared_ptr<PageCredentials> credentials);
 
@@ -64,9 +64,9 @@ class PageCredentials {
   const std::string file_;
   const std::int64_t reload_interval_ns_;
   std::atomic<std::int64_t> next_look_ns_;
-  std::atomic<bool> reloading_{false};  // By one at a time.
-  io::TlsFiles seen_;                   // Of its caller.
-  bool complained_ = false;             // Its caller's.
+  std::atomic<bool> reloading_{false};  // Some thread reloads.
+  io::TlsFiles seen_;                   // That thread's.
+  bool complained_ = false;             // That thread's.
   mutable Spinlock lock_;
   std::shared_ptr<const Known> known_ FLARE_GUARDED_BY(lock_);
   LogThrottle log_;

@@ -6,23 +6,23 @@
 //        nothing. A call that ends while the window is closed is counted in
 //        the next one; one that is counted without its time, or the reverse,
 //        moves a mean by little.
-//  [AL3] A window's mean over that of the quickest window of this epoch and the
-//        one before (the base) says how long the queue is, wherever it is.
-//        With the gradient g = kTolerance * base / mean, at least a half and at
-//        most one, the next limit is g * limit + sqrt(limit): a queue of the
-//        square root is wanted, so that workers don't idle.
+//  [AL3] The base is the mean of the quickest window of this epoch and the one
+//        before. A window's mean divided by the base tells the length of the
+//        queue, wherever it is. With the gradient g = kTolerance * base / mean,
+//        at least a half and at most one, the next limit is
+//        g * limit + sqrt(limit): a queue of the square root keeps workers
+//        from idling.
 //  [AL4] The limit grows only while at least half of it is used. Nothing is
 //        known about more calls than there were.
-//  [AL5] Where calls queue all the time the base would be forgotten. So an
-//        epoch with a limit in use begins with a probe: a window with a quarter
-//        of the limit, for which only calls count that have begun in it. The
-//        first epochs are shorter, as a server may start under load. Where few
-//        calls end, the probe is over after kMostProbeWindows; if these are
-//        fewer than kProbeSamples, the base stays.
+//  [AL5] If calls queued all the time, the base would be forgotten. So an epoch
+//        with a limit in use begins with a probe: a window with a quarter of
+//        the limit, in which only calls count that have begun in it. The first
+//        epochs are shorter, as a server may start under load. Where few calls
+//        end, the probe is over after kMostProbeWindows; if these are fewer
+//        than kProbeSamples, the base stays.
 //  [AL6] If calls take as long with a quarter of the limit as at its height
-//        before it fell, they are slow by themselves, not for a queue, as
-//        those of a server whose database has become slow: the base is then
-//        measured anew.
+//        before it fell, no queue makes them slow: the server's database, for
+//        example, has become slow. The base is then measured anew.
 #include "flare/rpc/admission/adaptive_limit.h"
 
 #include <algorithm>
@@ -33,9 +33,10 @@ namespace {
 
 constexpr double kTolerance = 1.5;
 constexpr double kProbeShare = 0.25;
-// Not much quicker [AL6].
+// Calls that take more than this share of their time before the limit fell are
+// still slow [AL6].
 constexpr double kStillSlow = 0.7;
-// A probe ends after that many windows even if few calls have ended.
+// A probe ends after this many windows even if few calls have ended.
 constexpr std::int64_t kMostProbeWindows = 10;
 // So many calls of a probe make a mean.
 constexpr std::uint64_t kProbeSamples = 5;

@@ -1,4 +1,4 @@
-// A limit of the calls under way that finds its own height.
+// A limit of calls in flight that adapts to the time that calls take.
 //
 //   AdaptiveLimit limit;
 //   limit.SetUp(/*most=*/10'000);
@@ -6,11 +6,11 @@
 //   ...
 //   limit.Record(took_ns, NowNs());          // The call has ended.
 //
-// Calls that a server can't run at once wait in some queue, and so take longer
-// than they would if there were fewer. The limit compares the mean time of the
-// latest calls with the shortest mean of the last seconds: it falls in
-// proportion while the first is much longer, and grows by its square root
-// while it isn't, if that many calls come. Rules in adaptive_limit.cc.
+// Calls that a server can't run at once wait in some queue, and so take longer.
+// The limit compares the mean time of the latest calls with the shortest mean
+// of the last seconds. While the latest mean is much longer, the limit falls in
+// proportion; otherwise it grows by its square root, if enough calls come.
+// adaptive_limit.cc has the rules.
 //
 // Any thread, except SetUp(); nothing blocks. A call takes a few additions to
 // words that all threads share.
@@ -30,17 +30,17 @@ class alignas(kCacheLine) AdaptiveLimit {
  public:
   static constexpr std::uint64_t kFewest = 4;
   static constexpr std::uint64_t kFirst = 20;
-  // A window lasts so long at least, and until that many calls have ended.
+  // A window lasts at least kWindowNs, and until kSamples calls have ended.
   static constexpr std::int64_t kWindowNs = 100 * kNsPerMs;
   static constexpr std::uint64_t kSamples = 50;
   // Means are remembered for one to two epochs.
   static constexpr std::int64_t kEpochNs = 10 * kNsPerSecond;
 
-  // Before anything else. The limit never exceeds `most`.
+  // Call it before anything else. The limit never exceeds `most`.
   void SetUp(std::uint64_t most);
 
-  // Whether a call may begin when with it `under_way` are. It may use a share
-  // of the limit, up to 1.
+  // Whether a call may begin. `under_way` counts the calls in flight, this one
+  // included; `share`, up to 1, is the part of the limit that it may use.
   bool Admits(std::uint64_t under_way, double share = 1) {
     const std::uint64_t needed =
         share >= 1 ? under_way
@@ -53,7 +53,7 @@ class alignas(kCacheLine) AdaptiveLimit {
     return needed <= limit_.load(std::memory_order_relaxed);
   }
 
-  // A call has ended, at `now_ns` (NowNs()), having taken so long.
+  // Records a call that took `took_ns` and has ended at `now_ns` (NowNs()).
   void Record(std::int64_t took_ns, std::int64_t now_ns);
 
   std::uint64_t limit() const {
@@ -75,14 +75,14 @@ class alignas(kCacheLine) AdaptiveLimit {
   double BaseNs() const;
 
   std::atomic<std::uint64_t> limit_{kFirst};
-  std::atomic<std::uint64_t> peak_{0};  // Of calls under way in the window.
+  std::atomic<std::uint64_t> peak_{0};  // Most calls in flight in the window.
   std::atomic<std::int64_t> sum_ns_{0};
   std::atomic<std::uint64_t> count_{0};
   std::atomic<std::int64_t> window_end_ns_{0};
   std::atomic<std::int64_t> ignored_before_ns_{0};  // [AL5]
   std::atomic<bool> closing_{false};                // [AL1]
 
-  // Of the thread that has set closing_ [AL1].
+  // Used by the thread that has set closing_ [AL1].
   double most_ = 0;
   double height_ = kFirst;  // The limit, unrounded, and without probes.
   double epoch_min_ns_ = 0;

@@ -1,5 +1,5 @@
-// All atomics here are relaxed: they are counts and a time, which order no
-// other memory.
+// All orders here are relaxed: the atomics are counts and a time, which order
+// no other memory.
 #include "flare/rpc/admission/admission_control.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace flare::rpc {
 namespace {
 
-// If all callers of a method waited for less than it takes, none would be
-// begun, and nobody would notice that it has become quicker: one is, so often.
+// How often a late call of a method is begun all the same. If all of them were
+// refused, nobody would notice that the method has become quicker.
 constexpr std::int64_t kLateCallEveryNs = 100 * kNsPerMs;
 
 }  // namespace
@@ -46,8 +46,8 @@ bool AdmissionControl::IsLate(const Call& call) const {
              std::memory_order_relaxed);
 }
 
-// With priorities, those of the queued calls count that this call gives way to:
-// the others are going to be refused when their turn comes.
+// With priorities only those queued calls count to which this call gives way:
+// the limit refuses the others when their turn comes.
 bool AdmissionControl::IsBeyondLimit(const Call& call, double share) {
   const std::uint64_t streams = streams_.load(std::memory_order_relaxed);
   std::uint64_t calls = call.under_way - std::min(call.under_way, streams);

@@ -36,10 +36,11 @@ constexpr double ShareOf(std::size_t priority) {
   return static_cast<double>(priority + 1 + kPriorities) / (2 * kPriorities);
 }
 
-// The mix of the priorities of calls that come.
+// The shares of the priorities among the calls that come.
 //
 // All orders are relaxed: the words are counts and shares that order no other
-// memory. A call that is counted between two windows is missing in one share.
+// memory. A call that is counted while a window closes may be missing in a
+// share.
 class alignas(kCacheLine) PriorityMix {
  public:
   static constexpr std::int64_t kWindowNs = 100 * kNsPerMs;
@@ -49,7 +50,7 @@ class alignas(kCacheLine) PriorityMix {
     for (auto& share : at_least_) share.store(1, std::memory_order_relaxed);
   }
 
-  // A call of that priority has come, at `now_ns` (NowNs()).
+  // Counts a call of that priority, which has come at `now_ns` (NowNs()).
   void Count(std::size_t priority, std::int64_t now_ns) {
     counts_[priority].fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t all = all_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -61,8 +62,8 @@ class alignas(kCacheLine) PriorityMix {
     }
   }
 
-  // The share of calls with that priority or a higher one, lately; 1 as long as
-  // nothing is known.
+  // The recent share of calls with that priority or a higher one; 1 before the
+  // first window has closed.
   double AtLeast(std::size_t priority) const {
     return at_least_[priority].load(std::memory_order_relaxed);
   }

@@ -1,16 +1,17 @@
-// Whether a queue is too long for longer than a burst would make it: its
-// shortest wait in an interval exceeds a target. After CoDel, "Controlling
-// Queue Delay" by Nichols and Jacobson, for calls in place of packets.
+// Detects a queue that stays long, unlike that of a burst: its shortest wait in
+// an interval exceeds a target. After CoDel, "Controlling Queue Delay" by
+// Nichols and Jacobson, for calls in place of packets.
 //
 //   QueueWatch watch;
 //   watch.SetUp(/*target_ns=*/5'000'000, /*interval_ns=*/100'000'000);
 //   if (watch.Sheds(waited_ns, NowNs())) return Refuse();
 //
 // A queue that is short at least once in each interval is only a burst, however
-// long it is at other times: nothing is refused. One that is never short
-// doesn't help anybody: calls that have waited for more than twice the target
-// are refused until it is. Twice, so that the queue of an overloaded server
-// settles there, above the target, and shedding doesn't end and begin again.
+// long it is at other times: nothing is refused. A queue that is never short
+// helps nobody: calls that have waited for more than twice the target are
+// refused until it has been short. The factor of two lets the queue of an
+// overloaded server settle above the target, so that shedding doesn't end and
+// begin again.
 //
 // Any thread, except SetUp(); nothing blocks. All orders are relaxed: the words
 // are limits that order no other memory.
@@ -27,21 +28,21 @@ namespace flare::rpc {
 
 class alignas(kCacheLine) QueueWatch {
  public:
-  // Before anything else.
+  // Call it before anything else.
   void SetUp(std::int64_t target_ns, std::int64_t interval_ns) {
     target_ns_ = target_ns;
     interval_ns_ = interval_ns;
   }
 
-  // A call comes to its worker at `now_ns` (NowNs()) and has waited for so
-  // long. Returns whether it is to be refused. A share of less than 1 has it
-  // refused after a shorter wait.
+  // Whether to refuse a call that its worker takes at `now_ns` (NowNs()), after
+  // it has waited for `waited_ns`. A share of less than 1 refuses it after a
+  // shorter wait, but not below the target.
   bool Sheds(std::int64_t waited_ns, std::int64_t now_ns, double share = 1) {
     std::int64_t end_ns = end_ns_.load(std::memory_order_relaxed);
     if (now_ns >= end_ns &&
         end_ns_.compare_exchange_strong(end_ns, now_ns + interval_ns_,
                                         std::memory_order_relaxed)) {
-      // After a pause nothing is known: the queue was empty.
+      // No call came for an interval or more, so the queue was empty.
       const bool paused = now_ns - end_ns > interval_ns_;
       shedding_.store(
           !paused && least_ns_.load(std::memory_order_relaxed) > target_ns_,
@@ -59,10 +60,10 @@ class alignas(kCacheLine) QueueWatch {
   bool shedding() const { return shedding_.load(std::memory_order_relaxed); }
 
  private:
-  std::int64_t target_ns_ = 0;             // Constant once set up.
-  std::int64_t interval_ns_ = 0;           // Likewise.
-  std::atomic<std::int64_t> end_ns_{0};    // Of the interval.
-  std::atomic<std::int64_t> least_ns_{0};  // The shortest wait in it.
+  std::int64_t target_ns_ = 0;             // Constant after SetUp().
+  std::int64_t interval_ns_ = 0;           // Constant after SetUp().
+  std::atomic<std::int64_t> end_ns_{0};    // The end of the interval.
+  std::atomic<std::int64_t> least_ns_{0};  // Its shortest wait.
   std::atomic<bool> shedding_{false};
 };
 

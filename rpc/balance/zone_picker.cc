@@ -6,7 +6,7 @@
 namespace flare::rpc {
 namespace {
 
-// With so many of its servers a zone can do the work of all of them.
+// With this share of its servers a zone can do the work of all of them.
 constexpr double kEnough = 0.7;
 
 // Picks for a call before it leaves the zone because its servers refuse it.

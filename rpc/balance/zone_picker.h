@@ -1,6 +1,6 @@
-// Keeps the calls of a channel in the caller's zone, as long as enough of its
-// servers are well there. Each zone's server is chosen by the channel's own
-// balancer.
+// Keeps the calls of a channel in the caller's zone, as long as enough servers
+// of that zone can take calls. The channel's own balancer chooses among the
+// servers of the zone, and among the others.
 
 #ifndef FLARE_RPC_BALANCE_ZONE_PICKER_H_
 #define FLARE_RPC_BALANCE_ZONE_PICKER_H_
@@ -19,15 +19,15 @@ namespace flare::rpc {
 // Thread-safe; nothing blocks.
 class ZonePicker final : public Picker {
  public:
-  // Whether there are servers in `zone`, and others, both with a weight.
+  // Whether some servers are in `zone` and some aren't, both with a weight.
   static bool IsOfUse(const Backends& backends, const std::string& zone);
 
-  // For lists for which it is of use. Both balancers outlive this.
+  // Needs IsOfUse(backends, zone). Both balancers must outlive this.
   ZonePicker(const Backends& backends, const std::string& zone,
              LoadBalancer* near, LoadBalancer* far);
 
-  // The first two picks for a call are in the same zone, the others in the
-  // other ones.
+  // The first two picks for a call are of the same side, further ones of the
+  // other.
   std::size_t Pick(const PickedCall& call) override;
   bool Observes() const override { return near_.observes || far_.observes; }
   void OnBegin(std::size_t index) override;
@@ -35,9 +35,9 @@ class ZonePicker final : public Picker {
 
   bool IsNear(std::size_t index) const { return places_[index].near; }
 
-  // So many servers of each side can take calls. From now on all calls stay
-  // near if these are seven tenths of the near ones; below that the share of
-  // the calls falls with the share of the servers.
+  // Notes how many servers of each side can take calls. From now on all calls
+  // stay near if at least seven tenths of the near servers can; below that the
+  // share of calls that stay falls with the share of servers.
   void NoteUsable(std::size_t near, std::size_t far);
 
  private:
@@ -60,8 +60,8 @@ class ZonePicker final : public Picker {
 
   Side near_;
   Side far_;
-  std::vector<Place> places_;              // Of each server of the whole list.
-  std::atomic<std::uint32_t> stay_{kAll};  // So many of kAll calls stay near.
+  std::vector<Place> places_;              // For each server of the list.
+  std::atomic<std::uint32_t> stay_{kAll};  // Of kAll calls this many stay near.
 };
 
 }  // namespace flare::rpc

@@ -26,9 +26,9 @@ constexpr std::uint64_t kOnlyCall = 1;
 constexpr std::string_view kGrpcMethod = "grpc.health.v1.Health.Check";
 constexpr std::size_t kMaxReply = 1 << 20;
 
-// The messages of grpc.health.v1 have one field each, whose number is that of
-// the wrappers' field. A program may be linked with their descriptors already,
-// and can't have them twice.
+// The messages of grpc.health.v1 have one field each, with the number of the
+// field of protobuf's wrappers, which replace them here: a program may already
+// be linked with their descriptors, and can't have them twice.
 std::string GrpcRequest(const std::string& service) {
   google::protobuf::StringValue request;
   request.set_value(service);

@@ -1,4 +1,5 @@
-// What a check says on its connection, and what it makes of the answer. No IO.
+// The protocol part of a check: its question and its reading of the answer,
+// without IO.
 
 #ifndef FLARE_RPC_CHECKS_CHECK_DIALOGUE_H_
 #define FLARE_RPC_CHECKS_CHECK_DIALOGUE_H_
@@ -15,7 +16,7 @@
 
 namespace flare::rpc {
 
-// Of one connection, whose callbacks call it. Nothing blocks.
+// Belongs to one connection, whose callbacks call it. Nothing blocks.
 class CheckDialogue {
  public:
   virtual ~CheckDialogue() = default;
@@ -23,12 +24,12 @@ class CheckDialogue {
   // Appends the question to *out, or sends it by `output`, which lives as long
   // as the dialogue.
   virtual flare::Status Ask(StreamOutput* output, BufferBuilder* out) = 0;
-  // `in` has all that came and wasn't taken off it yet. Returns the outcome
-  // once there is one; after that nothing is called but OnClosed(). May set
-  // *need as io::StreamHandler::OnData() does.
+  // `in` has all input that wasn't taken off it yet. Returns the outcome once
+  // there is one; after that only OnClosed() is called. May set *need as
+  // io::StreamHandler::OnData() does.
   virtual std::optional<flare::Status> OnData(Buffer& in,
                                               std::size_t* need) = 0;
-  // Once at most, if Ask() was called.
+  // Called at most once, if Ask() was called.
   virtual void OnClosed(const flare::Status& /*why*/) {}
 };
 

@@ -1,4 +1,4 @@
-// Checks of one server, again and again, and what they say together.
+// Repeated checks of one server, and their verdict.
 //
 //   CheckVerdict verdict;
 //   RepeatChecks(check, stop, nullptr, [&](const Status& status, auto) {
@@ -20,14 +20,13 @@
 
 namespace flare::rpc {
 
-// What a row of checks says about a server. The first check decides alone;
-// after that `rise` good ones in a row make it healthy, `fall` bad ones
-// unhealthy. A plain value.
+// The verdict of a row of checks on a server. The first check decides alone.
+// After that `rise` passed checks in a row make the server healthy, and `fall`
+// failed ones unhealthy. A plain value.
 class CheckVerdict {
  public:
-  // One more check, with this outcome. True: healthy() is another one than
-  // before, or was decided for the first time. A shortage of ours counts for
-  // nothing.
+  // Adds the outcome of a check. True: healthy() has changed, or was decided
+  // for the first time. A shortage on our side (IsShortage()) doesn't count.
   [[nodiscard]] bool Note(const flare::Status& outcome,
                           const HealthCheckOptions& options);
 
@@ -41,9 +40,9 @@ class CheckVerdict {
 };
 
 // The pauses between one server's checks: `options.interval` each, longer or
-// shorter by up to `options.jitter_percent`. Each object draws others, so that
-// neither other processes nor the checks of other servers keep in step with
-// these. A plain value.
+// shorter by up to `options.jitter_percent`. Each object draws its own random
+// numbers, so that checks of other processes and of other servers don't keep in
+// step. A plain value.
 class CheckPauses {
  public:
   explicit CheckPauses(const HealthCheckOptions& options);
@@ -57,9 +56,9 @@ class CheckPauses {
 };
 
 // Checks at once, and after each pause, until a stop is requested. Holds `turn`
-// (null: none) during each check, so that it is the only one of those who share
-// it. Calls `on_outcome` after each, with the time at which it began. Blocks
-// the fiber.
+// (null: none) during each check, so that loops that share it check one at a
+// time. Calls `on_outcome` after each check, with the time at which the check
+// began. Blocks the fiber.
 void RepeatChecks(const ServerCheck& check, const std::stop_token& stop,
                   fiber::Mutex* turn,
                   const std::function<void(const flare::Status&,

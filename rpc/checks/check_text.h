@@ -18,8 +18,8 @@
 namespace flare::rpc {
 
 // "none" (or ""), "connect", "http:/path", "grpc", "grpc:package.Service" or
-// "call:package.Service.Method"; the rest has its defaults. Fails with EINVAL
-// and a text that says what may be written.
+// "call:package.Service.Method"; the other members have their defaults. Fails
+// with EINVAL and a text that lists these forms.
 Expected<HealthCheckOptions, flare::Status> ParseHealthCheck(
     std::string_view text);
 

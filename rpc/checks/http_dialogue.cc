@@ -42,7 +42,7 @@ class HttpDialogue final : public CheckDialogue {
     outcome_ = flare::Status(EPROTO, std::move(why));
   }
 
-  // True: it was one that another one follows, and is taken off.
+  // Takes an interim response off the input. True: there was one.
   bool LookAtHead(Buffer* in) {
     std::size_t size = 0;
     const HeadEnd end = FindHeadEnd(*in, kMaxHead, &scanned_, &size);
@@ -65,8 +65,8 @@ class HttpDialogue final : public CheckDialogue {
     return wanted_ != 0 ? status == wanted_ : status >= 200 && status <= 299;
   }
 
-  // By the first line, which is there, and no field. False: this is no final
-  // response, and not the one that is waited for.
+  // Judges the first line, which has come, and no field. False: the response
+  // isn't final, so another one follows.
   bool Decide(const Buffer& in) {
     std::string line = FlattenSlow(in, kMaxHead);
     line.resize(line.find("\r\n"));
@@ -87,7 +87,7 @@ class HttpDialogue final : public CheckDialogue {
 
   const std::string request_;
   const int wanted_;
-  std::size_t scanned_ = 0;  // Of the answer, for FindHeadEnd().
+  std::size_t scanned_ = 0;  // Bytes of the answer, for FindHeadEnd().
   std::optional<flare::Status> outcome_;
 };
 

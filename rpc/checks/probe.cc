@@ -25,7 +25,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Of an answer that is to be read in one piece.
+// The largest answer that is read in one piece.
 constexpr std::size_t kMaxInput = 2 << 20;
 
 constexpr auto kFullBacklogPause = std::chrono::milliseconds(10);
@@ -44,7 +44,7 @@ std::string InMilliseconds(std::chrono::nanoseconds time) {
 // One connection of a check.
 class Probe final : public io::StreamHandler, public StreamOutput {
  public:
-  // `dialogue`: null if connecting is all.
+  // `dialogue`: null if connecting is the whole check.
   Probe(const ServerCheck& check, std::unique_ptr<CheckDialogue> dialogue)
       : check_(check), dialogue_(std::move(dialogue)) {}
 
@@ -141,7 +141,7 @@ class Probe final : public io::StreamHandler, public StreamOutput {
   fiber::Event closed_;
 };
 
-// `check` on one connection.
+// Does `check` on one connection.
 flare::Status CheckOnce(const ServerCheck& check, const std::stop_token& stop,
                         steady_clock::time_point deadline) {
   std::unique_ptr<CheckDialogue> dialogue;

@@ -1,7 +1,8 @@
-// One check of one server: is it well?
+// One check of one server.
 //
-//   ServerCheck check{.options = options, .endpoint = endpoint, .host =
-//   "a:80"}; Status status = CheckServer(check, stop);
+//   ServerCheck check{.options = options, .endpoint = endpoint};
+//   check.host = "a:80";
+//   Status status = CheckServer(check, stop);
 
 #ifndef FLARE_RPC_CHECKS_PROBE_H_
 #define FLARE_RPC_CHECKS_PROBE_H_
@@ -13,21 +14,21 @@
 
 namespace flare::rpc {
 
-// Connects, again and again while the backlog of a Unix socket is full; asks
-// what the kind asks, on this new connection; then closes. Of an HTTP response
-// only the status line counts; interim ones are passed over. Blocks the fiber,
-// for options.timeout at most.
+// Connects, sends the question of the check's kind on the new connection, and
+// closes it. While the backlog of a Unix socket is full, connecting is
+// repeated. An HTTP response is judged by its status line; interim responses
+// are skipped. Blocks the fiber, for options.timeout at most.
 //
-// OK: the server is well. Else why not: it can't be connected to (errno
-// values), ETIMEDOUT, EPROTO for a bad answer, or one that says that it isn't
-// well; ECANCELED once `stop` is requested, which says nothing about the
-// server, nor does one of IsShortage().
+// OK: the server is healthy. Errors: an errno value if it can't be connected
+// to; ETIMEDOUT; EPROTO for an answer that is malformed or a failure. ECANCELED
+// (`stop` was requested) and the codes of IsShortage() say nothing about the
+// server.
 flare::Status CheckServer(const ServerCheck& check,
                           const std::stop_token& stop);
 
-// Whether a connection that failed with this code says nothing of the server:
-// we are out of descriptors or memory ourselves. EADDRNOTAVAIL isn't such a
-// code: no port or address of ours may lead to this server, and some to others.
+// Whether connecting failed because this process is out of descriptors or
+// memory, which says nothing about the server. EADDRNOTAVAIL isn't such a code:
+// other servers may be reachable when no port or address leads to this one.
 bool IsShortage(int code);
 
 }  // namespace flare::rpc

@@ -1,5 +1,5 @@
-// A check of a server: what is asked, and where. For doing it, probe.h; again
-// and again, check_loop.h.
+// The description of a check: the question and the server. probe.h does one
+// check, check_loop.h repeats checks.
 
 #ifndef FLARE_RPC_CHECKS_SERVER_CHECK_H_
 #define FLARE_RPC_CHECKS_SERVER_CHECK_H_
@@ -19,7 +19,7 @@ struct ServerCheck {
   // The server as users write it ("a.test:80"): HTTP's Host, and the name that
   // its certificate must have.
   std::string host;
-  // Of kCall: a name that NewClientProtocol() knows.
+  // For kCall: a name that NewClientProtocol() knows.
   std::string protocol = {};
   // Null: no TLS. Its ALPN name must be that of the kind's protocol.
   std::shared_ptr<io::TlsClientContext> tls = nullptr;

@@ -1,9 +1,8 @@
 // Rules:
 //  [MK1] A list only grows, at its front, by nodes that don't change any more.
-//  A
-//        method may get two nodes by threads that add it at once: both have the
-//        same number. The cells of a number were stored before: under the
-//        registry's lock, which each thread takes that makes a node.
+//        Threads that add a method at once may make two nodes for it, with the
+//        same number. The cells of a number are stored before its nodes are
+//        made, under the registry's lock, which the maker of a node takes.
 #include "flare/rpc/client/call_counters.h"
 
 #include <map>
@@ -68,7 +67,7 @@ constinit std::array<std::atomic<CallCells*>, MethodCallCounters::kNumbers>
 
 MethodCallCounters::~MethodCallCounters() {
   for (std::atomic<Node*>& list : lists_) {
-    // relaxed: nobody else is here.
+    // relaxed: no other thread uses the list any more.
     Node* node = list.load(std::memory_order_relaxed);
     while (node != nullptr) delete std::exchange(node, node->next);
   }
@@ -80,7 +79,7 @@ std::uint16_t MethodCallCounters::Add(
     const std::uint16_t number =
         ClientCallRegistry::Get()->Find(uri_, std::string(method->full_name()));
     std::atomic<Node*>* const list = ListOf(method);
-    // relaxed: the exchange below says what it has found.
+    // relaxed: the exchange below reads it anew if it has changed.
     auto node = std::make_unique<Node>(
         Node{method, number, list->load(std::memory_order_relaxed)});
     // release: pairs with the acquire in Of [MK1].

@@ -40,8 +40,8 @@ class MethodCallCounters {
   static constexpr std::uint16_t kNumbers = 1024;
   static constexpr std::uint16_t kNone = 0;
 
-  // Any thread. Takes no lock except at the first call of a method. kNone:
-  // there is no memory.
+  // The number of the method. Any thread. Takes a lock only at the first call
+  // of a method. kNone: there is no memory.
   std::uint16_t Of(const google::protobuf::MethodDescriptor* method) {
     // acquire: pairs with the release in Add [MK1].
     const Node* node = ListOf(method)->load(std::memory_order_acquire);
@@ -51,9 +51,9 @@ class MethodCallCounters {
     return Add(method);
   }
 
-  // A call has ended. `number`: of Of(), not kNone.
+  // Counts a call that has ended. `number` is a result of Of(), not kNone.
   static void End(std::uint16_t number, int status, std::int64_t ns) {
-    // relaxed: the thread that had the number from Of() sees the cells [MK1].
+    // relaxed: a thread that has the number from Of() sees the cells [MK1].
     numbered_[number].load(std::memory_order_relaxed)->End(status, ns);
   }
 
@@ -80,7 +80,7 @@ class MethodCallCounters {
   std::array<std::atomic<Node*>, kLists> lists_{};
 };
 
-// Of all channels.
+// The counters of all channels.
 struct ClientCalls {
   std::string channel;
   std::string method;

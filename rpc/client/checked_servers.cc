@@ -4,9 +4,9 @@
 //        holds a reference until it has ended.
 //  [SV2] Fibers begin while the client side is open, so none does after
 //        Shutdown() has begun; that waits for all of them.
-//  [SV3] Servers with one address share a turn, which also outlives the
-//        registry's interest, so that a fiber that is about to end doesn't
-//        check a server together with its successor.
+//  [SV3] Servers with the same address share a turn, which outlives their
+//        entries in the registry: so a fiber that is about to end doesn't check
+//        a server at the same time as its successor.
 //  [SV4] Locks are taken in this order: the client side's, the registry's, a
 //        server's.
 #include "flare/rpc/client/checked_servers.h"
@@ -31,7 +31,7 @@
 namespace flare::rpc {
 namespace {
 
-// Empty: it was good.
+// Empty: the check passed.
 std::string TextOf(const flare::Status& outcome) {
   if (outcome.ok() || !outcome.message().empty()) return outcome.message();
   return "error " + std::to_string(outcome.code());
@@ -47,7 +47,7 @@ class CheckedServer {
   const ServerCheck& check() const { return check_; }
   void RequestStop() { stop_.request_stop(); }
 
-  // One fiber: until the stop.
+  // Runs on one fiber until the stop.
   void Run() {
     RepeatChecks(
         check_, stop_.get_token(), turn_.get(),
@@ -69,7 +69,7 @@ class CheckedServer {
     return last_failure_;
   }
 
-  // Of the registry, under its lock.
+  // The registry's, under its lock.
   std::size_t users = 0;
 
  private:

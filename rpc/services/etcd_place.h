@@ -1,5 +1,5 @@
-// Where in etcd servers are, and how long to wait before it is asked again.
-// For etcd_resolver.h and etcd_registration.h.
+// The place in etcd where servers are listed, and pauses between attempts to
+// reach etcd. For etcd_resolver.h and etcd_registration.h.
 
 #ifndef FLARE_RPC_SERVICES_ETCD_PLACE_H_
 #define FLARE_RPC_SERVICES_ETCD_PLACE_H_
@@ -17,10 +17,10 @@
 
 namespace flare {
 
-// A member of etcd that answers takes less.
+// Timeout of calls to etcd. A member that is well takes less.
 inline constexpr auto kEtcdTimeout = std::chrono::seconds(1);
 
-// STATUS_INVALID_CHANNEL with this text.
+// Returns STATUS_INVALID_CHANNEL with this text.
 Status EtcdError(std::string text);
 
 struct EtcdPlace {
@@ -33,9 +33,9 @@ struct EtcdPlace {
 // STATUS_INVALID_CHANNEL and a text that says what is missing. Doesn't block.
 Expected<EtcdPlace, Status> ReadEtcdPlace(std::string_view text);
 
-// Opens a channel to its members. `options` say how to check them if the place
-// has TLS; otherwise they make it fail. Its status() has the result. Doesn't
-// block, unless members have names to look up.
+// Opens `channel` to the members of etcd; its status() has the result. If the
+// place has TLS, `options` say how to verify them; without TLS, options are an
+// error. Doesn't block, unless members have names to look up.
 void OpenEtcdChannel(const EtcdPlace& place,
                      const std::optional<TlsClientOptions>& options,
                      RpcChannel* channel);
@@ -48,7 +48,7 @@ class EtcdPauses {
   explicit EtcdPauses(std::int64_t limit_ns) : limit_ns_(limit_ns) {}
 
   std::int64_t NextNs();
-  // It has answered.
+  // Call it when etcd has answered.
   void Reset() { next_ns_ = kFirstNs; }
   void set_limit_ns(std::int64_t limit_ns) { limit_ns_ = limit_ns; }
 

@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kScheme = "etcd://";
 constexpr std::string_view kTls = "tls+";
 
-// A call to etcd, which ends early when `stop` is requested.
+// Makes a call to etcd, which ends early when `stop` is requested.
 struct Call {
   explicit Call(const std::stop_token& stop)
       : cancel(stop, [this] { controller.StartCancel(); }) {
@@ -35,7 +35,8 @@ struct Call {
   std::stop_callback<std::function<void()>> cancel;
 };
 
-// Of a socket that listens on all addresses of the machine.
+// Whether the address is that of a socket which listens on all addresses of the
+// machine.
 bool IsWildcard(std::string_view name) {
   return name.starts_with("0.0.0.0:") || name.starts_with("[::]:");
 }
@@ -128,8 +129,8 @@ void EtcdRegistration::Run() {
   }
 }
 
-// A put that failed may have been done, or may be yet: its lease is kept, so
-// that the end of the lease is the end of the key.
+// A put that failed may have taken effect, or may yet. Its lease is kept, so
+// that the end of the lease is also the end of the key.
 Status EtcdRegistration::Renew() {
   if (lease_ != 0) {
     if (Status kept = KeepAlive(); !kept.ok()) return kept;
@@ -155,7 +156,7 @@ Status EtcdRegistration::Grant() {
   return {};
 }
 
-// Ok: it is alive, or is known to be lost, and lease_ is 0.
+// Ok: the lease is alive, or is known to be lost, and then lease_ is 0.
 Status EtcdRegistration::KeepAlive() {
   etcdserverpb::LeaseKeepAliveRequest request;
   request.set_id(lease_);

@@ -1,5 +1,5 @@
-// A server that tells etcd, version 3, where it is. Channels find it there by
-// the resolver "etcd" (etcd_resolver.h):
+// Registers a server in etcd, version 3, where channels find it by the resolver
+// "etcd" (etcd_resolver.h):
 //
 //   auto registration =
 //       flare::EtcdRegistration::Create("etcd://10.0.0.1:2379/services/echo/");
@@ -10,8 +10,8 @@
 //   ...
 //   server.Stop();  // Takes it out of etcd first.
 //
-// The key has a lease, which is kept alive by a fiber. So the server disappears
-// from etcd some seconds after it has died. docs/discovery.md has more.
+// The key has a lease, which a fiber renews. So a server that has died
+// disappears from etcd some seconds later. docs/discovery.md has more.
 
 #ifndef FLARE_RPC_SERVICES_ETCD_REGISTRATION_H_
 #define FLARE_RPC_SERVICES_ETCD_REGISTRATION_H_
@@ -37,14 +37,14 @@
 namespace flare {
 
 struct EtcdRegistrationOptions {
-  // The server disappears so long after it has last been heard of; renewed
-  // each third of it. etcd takes 2 seconds for less.
+  // Time after the last renewal at which the server disappears from etcd. The
+  // lease is renewed every third of it. etcd takes less than 2 seconds for 2.
   std::chrono::seconds lease{10};
-  // Stop() waits so long after the server was taken out, so that clients learn
-  // of it before the server refuses calls.
+  // How long Stop() waits after it has taken the server out of etcd, so that
+  // clients learn of it before the server refuses calls.
   std::chrono::nanoseconds leave_time = std::chrono::milliseconds(200);
-  // How "tls+etcd://..." checks etcd, and what it shows to it. Nothing: the
-  // roots of the system.
+  // How to verify etcd's certificate over "tls+etcd://", and the certificate
+  // that is shown to it. Nothing: the roots of the system, and none.
   std::optional<TlsClientOptions> tls = {};
 };
 
@@ -53,10 +53,10 @@ class EtcdRegistration final : public Server::Listener {
  public:
   using Options = EtcdRegistrationOptions;
 
-  // Reads "etcd://10.0.0.1:2379,10.0.0.2:2379/services/echo/": members of etcd,
-  // and the beginning of the key. Over TLS it is "tls+etcd://...". Fails with a
-  // text that says what is wrong, or if an option makes no sense. Asks nothing
-  // yet, so doesn't block.
+  // `uri` is "etcd://10.0.0.1:2379,10.0.0.2:2379/services/echo/": the members
+  // of etcd, and the prefix of the key. Over TLS it is "tls+etcd://...". Fails,
+  // with a text that names the mistake, if the URI is malformed or an option
+  // makes no sense. Doesn't contact etcd, so doesn't block.
   static Expected<std::shared_ptr<EtcdRegistration>, Status> Create(
       std::string_view uri, const Options& options = Options());
 
@@ -67,22 +67,22 @@ class EtcdRegistration final : public Server::Listener {
   // programs that check their flags first.
   static Status CheckAddress(std::string_view server);
 
-  // Begins to register `server`: the address by which clients know it, and
-  // maybe its weight, as in a list ("10.0.0.1:5567;weight=3"). The key is the
-  // prefix and the address. Fails if that can't be right; doesn't wait for
-  // etcd, nor block, and etcd may be away: then it goes on trying. Once, in a
+  // Begins to register `server`: the address that clients connect to, and its
+  // attributes, if any, as in a list ("10.0.0.1:5567;weight=3"). The key is the
+  // prefix and the address. Fails if that is malformed or no address to connect
+  // to. Doesn't block: a fiber tries until etcd answers. Call it once, in a
   // running runtime.
   Status Start(std::string_view server);
 
   // Takes the server out of etcd, if it is there, and waits for the leave time.
   // Blocks the fiber or thread, for a second more if etcd doesn't answer: then
   // the lease runs out by itself, and the log says so. No effect a second time.
-  // By the server's Stop() if this is its listener.
+  // Server::Stop() calls this if the object is a listener of the server.
   void Stop();
 
-  // Whether etcd has the server, as of the last answer.
+  // Whether etcd has the server, according to its last answer.
   bool registered() const { return failure().ok(); }
-  // Why not, or ok. A text for people.
+  // Why etcd doesn't have the server, or ok. A text for people.
   Status failure() const;
 
  private:
@@ -105,7 +105,7 @@ class EtcdRegistration final : public Server::Listener {
   std::string value_;
   std::stop_source stop_;
   Fiber fiber_;
-  // The fiber's, and after its end Stop()'s.
+  // Used by the fiber, and after its end by Stop().
   std::int64_t lease_ = 0;  // 0: none.
   std::int64_t lease_seconds_ = 0;
   bool put_ = false;  // With this lease.

@@ -39,12 +39,12 @@ namespace {
 
 constexpr std::int64_t kMaxServers = 4096;
 constexpr std::int64_t kMaxPauseNs = 3 * kNsPerSecond;
-// A watch that is told nothing is begun again after so long, which shows
-// whether etcd is there.
+// A watch without news begins again after this time, which shows whether etcd
+// is there.
 constexpr std::int64_t kWatchForNs = 5 * kNsPerSecond;
 constexpr std::int64_t kShortestWatchNs = kNsPerSecond / 10;
 
-// The first key behind those that begin with `prefix`, which isn't empty.
+// The first key after all keys that begin with `prefix`.
 std::string EndOf(std::string prefix) {
   while (!prefix.empty() && prefix.back() == '\xff') prefix.pop_back();
   if (prefix.empty()) return std::string(1, '\0');  // All that follow.
@@ -79,7 +79,7 @@ Expected<rpc::ListEntry, flare::Status> ReadValue(std::string_view name,
   return entry;
 }
 
-// Returns nothing if the look-up is to be given up.
+// Returns nothing if the caller should give up.
 using LookUp =
     std::optional<rpc::LookupResult> (*)(const std::string& host_and_port);
 
@@ -93,11 +93,11 @@ std::optional<rpc::LookupResult> LookUpAside(const std::string& name) {
 }
 
 // The servers below a prefix. A refresh reads the list and then watches it, as
-// long as etcd answers and nobody calls Stop(). If that fails the next refresh
-// begins after a pause, by the next call.
+// long as etcd answers and nobody calls Stop(). After a failure the first call
+// after a pause begins the next refresh.
 class EtcdServers final : public rpc::ListResolution {
  public:
-  // Asks nothing yet; look at status().
+  // Doesn't contact etcd. Look at status() for mistakes in the arguments.
   EtcdServers(const EtcdPlace& place,
               const std::optional<TlsClientOptions>& tls)
       : ListResolution({}, {}),
@@ -112,7 +112,7 @@ class EtcdServers final : public rpc::ListResolution {
   // Before any refresh.
   void AskFirst() { RefreshAfter(List(LookUpHere) ? 0 : pauses_.NextNs()); }
 
-  // Nobody needs the servers any more. Any thread; doesn't block.
+  // Ends the watch for good. Any thread; doesn't block.
   void Stop() { stop_.request_stop(); }
 
  private:
@@ -186,7 +186,7 @@ class EtcdServers final : public rpc::ListResolution {
       answered = true;
       if (response.compact_revision() != 0) return Watched::kGap;
       if (response.canceled()) return FailWatch(response.cancel_reason());
-      // It may be of another history, or of a member that is behind the others.
+      // etcd may have another history, or this member be behind the others.
       if (response.header().revision() < next_revision_ - 1) {
         return Watched::kGap;
       }
@@ -203,7 +203,8 @@ class EtcdServers final : public rpc::ListResolution {
 
   // False: the list must be read again.
   bool Take(const etcdserverpb::WatchResponse& response) {
-    if (count_ > kMaxServers) return false;  // Others may be among the first.
+    // A change may bring other keys among the first ones.
+    if (count_ > kMaxServers) return false;
     for (const auto& event : response.events()) {
       if (event.type() == etcdserverpb::Event::DELETE) {
         values_.erase(event.kv().key());
@@ -228,7 +229,8 @@ class EtcdServers final : public rpc::ListResolution {
     return std::clamp(names_due_ns_ - NowNs(), kShortestWatchNs, kWatchForNs);
   }
 
-  // A value that can't be read has no server, but doesn't take the others away.
+  // Makes servers of the values. One that can't be read has no effect on the
+  // others.
   void UseValues(LookUp look_up) {
     rpc::ListEntries read;
     flare::Status mistake;
@@ -262,7 +264,7 @@ class EtcdServers final : public rpc::ListResolution {
     if (read.empty() && mistake.ok()) {
       mistake = EtcdError("etcd has no server below \"" + prefix_ + "\"");
     }
-    // As others do: servers that were known stay if none is found.
+    // Known servers stay if none is found, as with other resolvers.
     if (!read.empty()) SetEntries(std::move(read));
     SetState(mistake);
   }
@@ -273,7 +275,7 @@ class EtcdServers final : public rpc::ListResolution {
   }
 
   void Fail(std::string text) {
-    // Else it is our own doing.
+    // Otherwise this process has ended the watch itself.
     if (!stop_.stop_requested() && rpc::IsClientSideOpen()) {
       SetState(EtcdError(std::move(text)));
     }
@@ -294,8 +296,8 @@ class EtcdServers final : public rpc::ListResolution {
   const std::string end_;
   RpcChannel channel_;
   std::stop_source stop_;
-  // Of refreshes.
-  bool listed_ = false;  // The values are those before next_revision_.
+  // Used by refreshes.
+  bool listed_ = false;  // values_ is the state just before next_revision_.
   std::int64_t next_revision_ = 0;
   std::map<std::string, std::string> values_;  // By key.
   std::int64_t count_ = 0;                     // Keys that etcd has.

@@ -4,7 +4,7 @@
 //   flare::RpcChannel::Options options;
 //   options.override_nslb = "etcd+rr";
 //   channel.Open("flare://10.0.0.1:2379,10.0.0.2:2379/services/echo/",
-//   options);
+//                options);
 //
 // docs/discovery.md describes keys and values.
 
@@ -19,16 +19,17 @@
 namespace flare {
 
 struct EtcdResolverOptions {
-  // A second resolver, of another etcd, needs another name.
+  // The name in `override_nslb`. A resolver for a second etcd needs another
+  // one.
   std::string name = "etcd";
-  // How to check an etcd that speaks TLS, and what to show to it. Nothing: it
-  // speaks plain HTTP.
+  // How to verify etcd's certificate, and the certificate that is shown to it.
+  // Nothing: etcd speaks plain HTTP.
   std::optional<TlsClientOptions> tls = {};
 };
 
-// Adds the resolver for channels that are opened later. False: one of that name
-// is there already. Thread-safe. Opening such a channel blocks for up to a
-// second while etcd is asked.
+// Adds the resolver for channels that are opened later. False: the name is
+// taken already. Thread-safe. RpcChannel::Open() with this resolver blocks for
+// up to a second while it asks etcd.
 bool RegisterEtcdResolver(const EtcdResolverOptions& options = {});
 
 }  // namespace flare

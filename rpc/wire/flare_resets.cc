@@ -39,7 +39,7 @@ bool FlareServerResets::Take(const RpcMeta& meta) {
   return true;
 }
 
-// Ids from this one on are new, or have come around.
+// Ids from `id` on are new, or have come around: their old resets go.
 void FlareServerResets::Answer(std::uint64_t id) {
   if (table_ != nullptr) {
     for (auto& slot : *table_) {
@@ -90,7 +90,7 @@ bool FlareClientResets::OnHeeded() {
   return true;
 }
 
-// Without room for it the call goes on.
+// If the output has no room for the frame, the call goes on.
 void FlareClientResets::Send(std::uint64_t id) {
   RpcMeta meta = MetaOfCall(id);
   meta.reset = STATUS_FAILED;

@@ -1,14 +1,14 @@
-// Calls of one message that their callers give up, over `flare`, both sides: a
-// frame with the call's id and the field `reset`, without a request_meta
-// (rpc_meta.h).
+// Resets of unary calls over `flare`, both sides. When a caller gives up a
+// call, the client sends a frame with the call's id and the field `reset`,
+// without a request_meta (rpc_meta.h).
 //
 // Peers that don't know such frames never get one. The first requests of a
-// connection ask for them, by `heeds_resets`; a server that knows them says so
-// at once, in a frame of its own. A call that is given up before that is reset
-// then.
+// connection ask, by `heeds_resets`, whether the server knows them. A server
+// that does says so at once, in a frame of its own. The client keeps calls that
+// are given up earlier, and resets them when that frame has come.
 //
-// One object per connection. Functions of the reader say so; the others are
-// thread-safe. Nothing blocks.
+// One object per connection. Functions whose comment begins with "Reader:" are
+// for the connection's reader; the others are thread-safe. Nothing blocks.
 #ifndef FLARE_RPC_WIRE_FLARE_RESETS_H_
 #define FLARE_RPC_WIRE_FLARE_RESETS_H_
 
@@ -32,13 +32,13 @@ struct RpcMeta;
 
 class FlareServerResets {
  public:
-  // More in a second are passed over.
+  // Resets in a second; the server ignores further ones.
   static constexpr int kMaxResets = FloodGuard::kMaxNotices;
 
   explicit FlareServerResets(ReplySink* sink) : sink_(sink) {}
 
-  // The reader's: a frame of a call of one message. True: it was a reset.
-  // False: it is a request, which may have asked.
+  // Reader: takes a frame of a unary call. True: it was a reset. False: it is a
+  // request; if that asked for resets, this has answered.
   bool Take(const RpcMeta& meta);
 
   // Whether the caller has given that call up.
@@ -46,7 +46,7 @@ class FlareServerResets {
     const Table* const table = Shared();
     return table != nullptr && Find(*table, id) != nullptr;
   }
-  // The call ends. Returns whether the caller has given it up.
+  // Forgets a call that ends. Returns whether the caller had given it up.
   bool Remove(std::uint64_t id) {
     Table* const table = Shared();
     if (table == nullptr) [[likely]]
@@ -56,9 +56,9 @@ class FlareServerResets {
 
  private:
   // Ids of the latest resets, each in the slot of its last bits; 0: none. Ids
-  // count up, so that one is overwritten by one much later. A call whose reset
-  // is forgotten goes on, unless somebody had watched it. Resets may come
-  // behind the replies of their calls: their ids stay.
+  // count up, so only a much later id overwrites one. A call whose reset is
+  // forgotten goes on, unless its code had watched it by then. The id of a
+  // reset that comes after the reply to its call stays.
   static constexpr std::size_t kSlots = 1024;
   using Table = std::array<std::atomic<std::uint32_t>, kSlots>;
 
@@ -87,26 +87,27 @@ class FlareServerResets {
 
 class FlareClientResets {
  public:
-  // Before all else; without one nothing is asked nor sent.
+  // Call it first. Without an output the client neither asks nor sends.
   void SetOutput(StreamOutput* output) { output_ = output; }
 
-  // Whether the request with that id is to ask. It's the first one again when
-  // the ids have come around, so that the server forgets the old ones.
+  // Whether the request with that id should ask. Id 1 always asks: when ids
+  // have come around to it, the server thereby forgets the old ones.
   bool Asks(std::uint64_t id) const {
     return id <= kAskingCalls && output_ != nullptr &&
-           // relaxed: a fact that doesn't change.
+           // relaxed: once true it stays true, and orders nothing.
            (id == 1 || !heeded_.load(std::memory_order_relaxed));
   }
 
-  // Tells the server that nobody waits for the reply, if it wants to know; else
-  // as soon as it does.
+  // Tells the server that nobody waits for the reply: now if the server is
+  // known to heed resets, else in OnHeeded().
   void Reset(std::uint64_t id);
 
-  // The reader's: the server knows resets. False: it has said so before.
+  // Reader: the server has said that it knows resets. False: not for the first
+  // time.
   [[nodiscard]] bool OnHeeded();
 
  private:
-  // More than one, as the first may fail before it is written.
+  // More than one call, as the first may fail before it is written.
   static constexpr std::uint64_t kAskingCalls = 3;
   // Calls that may wait to be reset.
   static constexpr std::size_t kMostWaiting = 64;
