@@ -70,6 +70,16 @@ std::vector<std::pair<std::string, std::string>> GrpcEntriesOf(
   return entries;
 }
 
+// One less than the calls at which the connection stops reading: it must go on
+// to read the client's window updates while each stream's handler waits for
+// one.
+std::uint32_t MaxStreams(std::size_t max_pipeline) {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(max_pipeline, 2,
+                              std::numeric_limits<std::int32_t>::max()) -
+      1);
+}
+
 // What no other protocol begins with.
 constexpr std::size_t kDistinctive = 4;  // "PRI "
 
@@ -242,9 +252,7 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
       session_ = std::make_unique<Http2Session>(
           Http2Session::Role::kServer,
           Http2Session::Options{
-              .max_concurrent_streams =
-                  static_cast<std::uint32_t>(std::min<std::size_t>(
-                      limits_.max_pipeline, std::numeric_limits<int>::max())),
+              .max_concurrent_streams = MaxStreams(limits_.max_pipeline),
               .stream_window = StreamWindow::kInitial,
               .max_header_list = limits_.max_head_size +
                                  limits_.metadata.bytes +

@@ -18,8 +18,9 @@
 //   reset, ENHANCE_YOUR_CALM  a head larger than Limits::max_head_size and the
 //                 metadata's together
 //
-// Of a connection: at most Limits::max_pipeline streams at a time (more are
-// refused), and the floods that Http2Session bounds, which close it.
+// Of a connection: fewer than Limits::max_pipeline streams at a time, but one
+// in any case (more are refused), and the floods that Http2Session bounds,
+// which close it.
 //
 // Not here: TLS with ALPN, and upgrades from HTTP/1.1.
 #ifndef FLARE_RPC_GRPC_GRPC_SERVER_PROTOCOL_H_

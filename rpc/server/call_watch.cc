@@ -21,6 +21,7 @@
 //       it is in the list.
 #include "flare/rpc/server/call_watch.h"
 
+#include <array>
 #include <optional>
 #include <stop_token>
 #include <utility>
@@ -107,17 +108,24 @@ std::size_t WatchedCalls::StopAll(StopCause cause) {
 }
 
 void WatchedCalls::StopLeft() {
-  for (;;) {
-    RefPtr<ExecutionContext> context;
+  // Several at a time, since each walk looks at all of them.
+  std::array<RefPtr<ExecutionContext>, 64> left;
+  for (std::size_t n = left.size(); n == left.size();) {
+    n = 0;
     {
       ScopedLock guard(lock_);
-      CallWatch* watch = first_;
-      while (watch != nullptr && !watch->CallerLeft()) watch = watch->next_;
-      if (watch == nullptr) return;
-      Unlink(watch);
-      context = watch->context_;  // [CW3]
+      for (CallWatch* watch = first_; watch != nullptr && n != left.size();) {
+        CallWatch* const next = watch->next_;
+        if (watch->CallerLeft()) {
+          Unlink(watch);
+          left[n++] = watch->context_;  // [CW3]
+        }
+        watch = next;
+      }
     }
-    context->RequestStop(StopCause::kCancelled);
+    for (std::size_t i = 0; i != n; ++i) {
+      std::exchange(left[i], nullptr)->RequestStop(StopCause::kCancelled);
+    }
   }
 }
 

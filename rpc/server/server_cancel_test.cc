@@ -45,6 +45,12 @@ void Reset(RawClient* client) {
   client->Close();
 }
 
+// The message by which the caller of a call gives it up, over `flare`: id,
+// method_type SINGLE, reset.
+std::string ResetOf(char id) {
+  return "CPRF\x07\0\0\0\0\0\0\0\0\0\0\0\x08"s + id + "\x38\x01\xb0\x3f\x63";
+}
+
 class SettingClosure : public google::protobuf::Closure {
  public:
   explicit SettingClosure(fiber::Event* event) : event_(event) {}
@@ -360,10 +366,7 @@ TEST_F(OneWorkerServerCancelTest, CallsThatAreGivenUpDontBegin) {
   for (int i = 1; i <= kCalls; ++i) {
     batch += client.Encode(i, kCall, MakeRequest(""));
   }
-  for (char i = 1; i <= kCalls; ++i) {
-    // Id, method_type SINGLE, reset.
-    batch += "CPRF\x07\0\0\0\0\0\0\0\0\0\0\0\x08"s + i + "\x38\x01\xb0\x3f\x63";
-  }
+  for (char i = 1; i <= kCalls; ++i) batch += ResetOf(i);
   client.Send(batch + client.Encode(kCalls + 1, kOther, MakeRequest("other")));
   // The connection goes on. Nothing is sent for the others.
   const auto reply = client.ReadReply();
@@ -371,6 +374,41 @@ TEST_F(OneWorkerServerCancelTest, CallsThatAreGivenUpDontBegin) {
   EXPECT_EQ(reply->id, kCalls + 1u);
   EXPECT_TRUE(Eventually([&] { return Cancelled() == kCalls; }));
   EXPECT_EQ(begun, 0);
+}
+
+// More than are taken off the list of watched calls at once.
+TEST_F(ServerCancelTest, ManyCallsThatAreGivenUpTogether) {
+  constexpr char kCalls = 100;
+  std::atomic<int> watched{0};
+  std::atomic<int> stopped{0};
+  service().on_call = [&](TestCall call) {
+    const std::stop_token stop = call.controller->GetStopToken();
+    ++watched;
+    EXPECT_FALSE(this_fiber::SleepFor(stop, hours(1)));
+    EXPECT_EQ(ExecutionContext::Current()->stop_cause(), StopCause::kCancelled);
+    ++stopped;
+    call.Reply();
+  };
+  StartServer();
+  RawClient client(endpoint());
+  std::string batch;
+  for (char i = 1; i <= kCalls; ++i) {
+    batch += client.Encode(i, kCall, MakeRequest(""));
+  }
+  client.Send(batch);
+  ASSERT_TRUE(Eventually([&] { return watched == kCalls; }));
+  batch.clear();
+  // The first one goes on.
+  for (char i = 2; i <= kCalls; ++i) batch += ResetOf(i);
+  client.Send(batch);
+  EXPECT_TRUE(Eventually([&] { return stopped == kCalls - 1; }));
+  client.Send(client.Encode(kCalls + 1, kOther, MakeRequest("other")));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->id, kCalls + 1u);
+  EXPECT_EQ(stopped, kCalls - 1);
+  client.Send(ResetOf(1));
+  EXPECT_TRUE(Eventually([&] { return stopped == int{kCalls}; }));
 }
 
 // --- by StartCancel() of our own client ------------------------------------

@@ -216,6 +216,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   CutResult result = CutResult::kNeedMore;
   for (std::size_t room = CallsToStart(); !in.empty();) {
     if (calls.size() == room) {
+      StopLeft();
       if (calls.size() != 0) {
         const std::size_t streams = calls.streams();
         StartCalls(calls.Take(), streams);
@@ -255,6 +256,7 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   const bool within = cut_short_ || protocols_[speaking_]->WithinMessage();
   NoteIncomplete(within, /*begins=*/began, arrived, now_ns);
   CountInput(within);
+  StopLeft();
   if (calls.size() != 0) {
     // relaxed: see lingers_.
     if (lingers_.load(std::memory_order_relaxed)) [[unlikely]]

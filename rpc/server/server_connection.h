@@ -208,7 +208,12 @@ class ServerConnection final : public io::StreamHandler,
     if (leavers() == Leavers::kNone) {
       leavers_.store(Leavers::kSome, std::memory_order_relaxed);
     }
-    watched_calls_.StopLeft();
+    left_calls_ = true;
+  }
+  // Of the reader: once for all callers that have left since.
+  void StopLeft() {
+    if (std::exchange(left_calls_, false)) [[unlikely]]
+      watched_calls_.StopLeft();
   }
   bool WriteSoon(Buffer&& bytes) override {
     return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
@@ -258,6 +263,7 @@ class ServerConnection final : public io::StreamHandler,
   bool heard_ = false;            // A part of some message came.
   bool reading_ended_ = false;    // Input is thrown away.
   bool cut_short_ = false;        // There is a part of a message.
+  bool left_calls_ = false;       // StopLeft() is due.
   // The server stops: it goes on until a request comes, or that took too long.
   std::atomic<bool> lingers_{false};
 };

@@ -210,6 +210,29 @@ TEST_F(ServerHttp2Test, PiecesWaitForTheStreamsWindow) {
   EXPECT_THAT(slow->head, HasSubstr(":status=200;"));
 }
 
+// With as many calls the connection would read no more, nor see the windows
+// that they wait for: the second one isn't begun before the first has ended.
+TEST_F(ServerHttp2Test, AsManyWritersAsCallsAtATimeGetTheirWindows) {
+  server_options().max_concurrent_requests_per_connection = 2;
+  constexpr std::size_t kPieces = 20;
+  Start([&](HttpBodyWriter* body) {
+    for (std::size_t i = 0; i != kPieces; ++i) {
+      EXPECT_TRUE(body->Write(CreateBufferSlow(std::string(kPiece, 'x'))).ok());
+    }
+  });
+  Http2Client client(endpoint());
+  ExpectAnswers(&client);  // It knows the limit of streams from now on.
+  Http2ClientStream* const first = client.Ask("GET", "/pieces");
+  Http2ClientStream* const second = client.Ask("GET", "/pieces");
+  first->takes = false;
+  client.Await([first] { return first->data.size() == Http2Client::kWindow; });
+  client.Take(first);
+  for (Http2ClientStream* const stream : {first, second}) {
+    client.AwaitEnd(stream);
+    EXPECT_EQ(stream->data.size(), kPieces * kPiece);
+  }
+}
+
 // Writes until that fails.
 void WriteOn(HttpBodyWriter* body) {
   while (body->Write(CreateBufferSlow(std::string(kPiece, 'x'))).ok()) continue;

@@ -456,7 +456,8 @@ class FlareClientResets : public FlareClient {
 // Without the answer nothing is sent.
 TEST_F(FlareClientResets, AreSentWhenTheServerHasSaidThatItHeedsThem) {
   EXPECT_TRUE(Asks(1));
-  EXPECT_FALSE(Asks(4));
+  EXPECT_TRUE(Asks(16));
+  EXPECT_FALSE(Asks(17));
   protocol_->Abandon(1);
   protocol_->Abandon(4);
   EXPECT_EQ(output_.Take(), "");
@@ -469,8 +470,9 @@ TEST_F(FlareClientResets, AreSentWhenTheServerHasSaidThatItHeedsThem) {
   EXPECT_TRUE(response.body.empty());
   protocol_->Abandon(5);
   EXPECT_EQ(output_.Take(), ResetOf(5));
-  EXPECT_FALSE(Asks(2));
-  EXPECT_TRUE(Asks(1)) << "the ids have come around";
+  EXPECT_FALSE(Asks(17));
+  // The ids have come around, and calls may still have the first ones.
+  for (const std::uint64_t id : {1, 2, 16}) EXPECT_TRUE(Asks(id));
 }
 
 TEST_F(FlareClientResets, ThatWaitAreBounded) {

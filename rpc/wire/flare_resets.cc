@@ -68,8 +68,7 @@ void FlareClientResets::Reset(std::uint64_t id) {
   if (output_ == nullptr) return;
   {
     ScopedLock guard(lock_);
-    // relaxed: written under the lock.
-    if (!heeded_.load(std::memory_order_relaxed)) {
+    if (!heeded_) {
       if (waiting_.size() < kMostWaiting) waiting_.push_back(id);
       return;
     }
@@ -81,8 +80,7 @@ bool FlareClientResets::OnHeeded() {
   std::vector<std::uint64_t> waiting;
   {
     ScopedLock guard(lock_);
-    // relaxed: written under the lock.
-    if (heeded_.exchange(true, std::memory_order_relaxed)) return false;
+    if (std::exchange(heeded_, true)) return false;
     waiting.swap(waiting_);
   }
   if (output_ == nullptr) return true;

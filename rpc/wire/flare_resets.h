@@ -90,12 +90,10 @@ class FlareClientResets {
   // Call it first. Without an output the client neither asks nor sends.
   void SetOutput(StreamOutput* output) { output_ = output; }
 
-  // Whether the request with that id should ask. Id 1 always asks: when ids
-  // have come around to it, the server thereby forgets the old ones.
+  // Whether the request with that id should ask: those with the first ids, also
+  // when the ids have come around, so that the server forgets the old ones.
   bool Asks(std::uint64_t id) const {
-    return id <= kAskingCalls && output_ != nullptr &&
-           // relaxed: once true it stays true, and orders nothing.
-           (id == 1 || !heeded_.load(std::memory_order_relaxed));
+    return id <= kAskingCalls && output_ != nullptr;
   }
 
   // Tells the server that nobody waits for the reply: now if the server is
@@ -107,8 +105,9 @@ class FlareClientResets {
   [[nodiscard]] bool OnHeeded();
 
  private:
-  // More than one call, as the first may fail before it is written.
-  static constexpr std::uint64_t kAskingCalls = 3;
+  // Several, as the first may fail before it is written, and an id that has
+  // come around may belong to a call that is still under way.
+  static constexpr std::uint64_t kAskingCalls = 16;
   // Calls that may wait to be reset.
   static constexpr std::size_t kMostWaiting = 64;
 
@@ -116,7 +115,7 @@ class FlareClientResets {
 
   StreamOutput* output_ = nullptr;
   ThreadMutex lock_;
-  std::atomic<bool> heeded_{false};  // Written under lock_.
+  bool heeded_ FLARE_GUARDED_BY(lock_) = false;
   std::vector<std::uint64_t> waiting_ FLARE_GUARDED_BY(lock_);
 };
 
