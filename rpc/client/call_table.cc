@@ -127,10 +127,11 @@ ClientCall* CallTable::TakeFrom(Slot* slot, std::uint64_t id) {
   if (slot->word.load(std::memory_order_acquire) != id) return nullptr;
   // relaxed: see [CT2].
   ClientCall* const call = slot->call.load(std::memory_order_relaxed);
-  // release: pairs with the acquire in Claim. relaxed on failure: another
-  // taker was first.
+  // seq_cst: before the taker's look whether the connection takes no more calls
+  // [UC5]. Its release half pairs with the acquire in Claim. relaxed on
+  // failure: another taker was first.
   return slot->word.compare_exchange_strong(
-             id, kFree, std::memory_order_release, std::memory_order_relaxed)
+             id, kFree, std::memory_order_seq_cst, std::memory_order_relaxed)
              ? call
              : nullptr;
 }

@@ -11,6 +11,11 @@
 //        stream, and the callbacks are the only ones to touch the timer.
 //  [UC4] The socket is open from OnConnected until OnClosed has written the
 //        reason; so under lock_, while there is none, it may be used.
+//  [UC5] When the server takes no more calls the reader stores through_, then
+//        looks whether a call or a stream is left. One that ends otherwise than
+//        by the reader leaves its table, then looks at through_. These are in
+//        one total order (streams: under their table's lock), so that one of
+//        the two sees that none is left, and closes the connection.
 #include "flare/rpc/client/client_connection.h"
 
 #include <cerrno>
@@ -222,7 +227,9 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
 }
 
 void ClientConnection::CloseIfThrough() {
-  if (!calls_.closed() || !HasNoCalls()) return;
+  // seq_cst: behind the store in CallTable::TakeFrom; pairs with the store in
+  // Dispatch [UC5].
+  if (!through_.load(std::memory_order_seq_cst) || !HasNoCalls()) return;
   stream_->Close(flare::Status::Lenient(EPROTO, kThrough));
 }
 
@@ -246,6 +253,8 @@ bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
     set_->Retire(this);
     // After that: calls that are refused find another connection.
     calls_.StopInserting();
+    // seq_cst: before the loads in HasNoCalls() [UC5].
+    through_.store(true, std::memory_order_seq_cst);
   }
   if (!proven_ && !incoming_->is_notice) {
     proven_ = true;
@@ -276,6 +285,9 @@ bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
 }
 
 void ClientConnection::OnClosed(const flare::Status& why) {
+  // relaxed: a hint. Each of the calls that end below would look at all slots
+  // whether it is the last one.
+  through_.store(false, std::memory_order_relaxed);
   if (!connected_) fiber::CancelTimer(this);  // [UC3]
   const flare::Status reason = DecideCloseReason(why);
   set_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]

@@ -217,6 +217,8 @@ class ClientConnection final : public io::StreamHandler,
   FloodGuard unasked_{FloodGuard::kMaxReplies};
   bool proven_ = false;      // A whole reply has come.
   bool last_reply_ = false;  // The server said that it ends the connection.
+  // last_reply_ for those that leave, until OnClosed() [UC5].
+  std::atomic<bool> through_{false};
   // Since when a message has been coming in; 0: none is. Written by OnData.
   std::atomic<std::int64_t> message_began_ns_{0};
 

@@ -39,12 +39,93 @@ std::uint32_t TimeoutOnWire(std::int64_t deadline_ns, std::int64_t now_ns) {
       ms, 1, std::numeric_limits<std::uint32_t>::max()));
 }
 
+// Keeps a connection that has another user yet.
+class Use {
+ public:
+  explicit Use(ClientConnection* connection) : connection_(connection) {
+    connection->AddUser();
+  }
+  ~Use() { connection_->RemoveUser(); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  ClientConnection* const connection_;
+};
+
+// Connections on which a call tries to begin, while they turn out to be ended.
+constexpr int kMaxTries = 3;
+
 }  // namespace
 
 RefPtr<CallStream> StreamOpener::Failed(const flare::Status& why,
                                         RpcClientController* controller) {
   RefPtr<CallStream> stream = CallStream::Create({.controller = controller});
   stream->Fail(why);
+  return stream;
+}
+
+// Takes over the caller's use of the connection, and `choice`.
+RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
+                                         const Route::Choice& choice,
+                                         const Call& call, Begun* begun) {
+  const Arguments& arguments = *call.arguments;
+  RpcClientController* const controller = arguments.controller;
+  *begun = Begun::kNo;
+  // Only under way, as far as the balancer knows: how long it takes, and how it
+  // ends, is the service's affair.
+  const auto release = [connection, choice] {
+    Route::Choice counted = choice;
+    if (counted.counted()) Route::End(&counted, STATUS_SUCCESS, false, -1);
+    connection->CloseIfThrough();
+    connection->Release(/*clean=*/false);
+  };
+  auto wire = connection->protocol().OpenStream(
+      {.method = arguments.method->full_name(),
+       .timeout_ms = TimeoutOnWire(call.deadline_ns, call.now_ns),
+       .client_streams = arguments.method->client_streaming(),
+       .shared = connection->kind() == ConnectionKind::kMultiplexed,
+       .metadata = call.metadata},
+      connection);
+  if (wire == nullptr) {
+    const bool has_streams = connection->protocol().has_streams();
+    release();
+    return Failed(flare::Status(STATUS_NOT_SUPPORTED,
+                                arguments.route->protocol() +
+                                    (has_streams ? " has no streams of requests"
+                                                 : " has no streaming calls")),
+                  controller);
+  }
+  const bool silent = wire->begins_silently();
+  RefPtr<CallStream> stream = CallStream::Create(
+      {.format = arguments.route->format(),
+       .deadline_ns = call.deadline_ns,
+       .controller = controller,
+       .compression = arguments.wishes->GetCompressionAlgorithm(),
+       .observer = arguments.observer,
+       .metadata = arguments.metadata,
+       .on_detached = release});
+  if (controller != nullptr) controller->remote_peer_ = connection->peer();
+  // The stream may end at once, and with it its use of the connection.
+  const Use use(connection);
+  const bool started = stream->Start(std::move(wire), connection->output());
+  // The server ends the connection, and knows nothing of the call. If it does
+  // so from here on the connection waits for the stream, which it finds in its
+  // table behind refusing calls.
+  const bool ended =
+      silent && connection->calls().closed() && connection->established();
+  if (started && !ended) {
+    *begun = Begun::kYes;
+    return stream;
+  }
+  if (ended) *begun = Begun::kNotHere;
+  flare::Status why = connection->close_reason();
+  if (why.ok()) {
+    why = flare::Status(STATUS_OUT_OF_SERVICE,
+                        "the server takes no further calls on this "
+                        "connection");
+  }
+  stream->OnReset(why);
   return stream;
 }
 
@@ -85,52 +166,22 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
     return fail(STATUS_TIMEOUT,
                 "the deadline had passed before the stream was opened");
   }
+  const Call call{.arguments = &arguments,
+                  .metadata = metadata.empty() ? nullptr : &metadata,
+                  .now_ns = now,
+                  .deadline_ns = deadline};
+  RefPtr<CallStream> stream;
+  Begun begun = Begun::kNotHere;
   Route::Choice choice;
-  auto acquired =
-      route->AcquireForStream(deadline, wishes.balancing_key(), &choice);
-  if (!acquired) return Failed(acquired.error(), controller);
-  ClientConnection* const connection = *acquired;
-  // Only under way, as far as the balancer knows: how long it takes, and how it
-  // ends, is the service's affair.
-  const auto release = [connection, choice] {
-    Route::Choice counted = choice;
-    if (counted.counted()) Route::End(&counted, STATUS_SUCCESS, false, -1);
-    connection->CloseIfThrough();
-    connection->Release(/*clean=*/false);
-  };
-  auto wire = connection->protocol().OpenStream(
-      {.method = arguments.method->full_name(),
-       .timeout_ms = TimeoutOnWire(deadline, now),
-       .client_streams = arguments.method->client_streaming(),
-       .shared = connection->kind() == ConnectionKind::kMultiplexed,
-       .metadata = metadata.empty() ? nullptr : &metadata},
-      connection);
-  if (wire == nullptr) {
-    const bool has_streams = connection->protocol().has_streams();
-    release();
-    return fail(STATUS_NOT_SUPPORTED,
-                route->protocol() + (has_streams ? " has no streams of requests"
-                                                 : " has no streaming calls"));
+  for (int i = 0; begun == Begun::kNotHere && i != kMaxTries; ++i) {
+    auto acquired =
+        route->AcquireForStream(deadline, wishes.balancing_key(), &choice);
+    if (!acquired) return Failed(acquired.error(), controller);
+    stream = BeginOn(*acquired, choice, call, &begun);
+    choice.table = nullptr;  // The stream's release ends it.
+    choice.probe = 0;
   }
-  RefPtr<CallStream> stream =
-      CallStream::Create({.format = route->format(),
-                          .deadline_ns = deadline,
-                          .controller = controller,
-                          .compression = wishes.GetCompressionAlgorithm(),
-                          .observer = std::move(arguments.observer),
-                          .metadata = std::move(arguments.metadata),
-                          .on_detached = release});
-  if (controller != nullptr) controller->remote_peer_ = connection->peer();
-  if (!stream->Start(std::move(wire), connection->output())) {
-    flare::Status why = connection->close_reason();
-    if (why.ok()) {
-      why = flare::Status(STATUS_OUT_OF_SERVICE,
-                          "the server takes no further calls on this "
-                          "connection");
-    }
-    stream->OnReset(why);
-    return stream;
-  }
+  if (begun != Begun::kYes) return stream;
   if (controller != nullptr) controller->BindStream(stream);
   if (context != nullptr) {
     stream->KeepUntilDetached(std::make_shared<ContextStop<FailWithContext>>(

@@ -6,6 +6,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "flare/base/ref_ptr.h"
@@ -17,6 +18,8 @@
 #include "flare/rpc/stream/call_stream.h"
 
 namespace flare::rpc {
+
+class ClientConnection;
 
 class StreamOpener {
  public:
@@ -41,6 +44,21 @@ class StreamOpener {
   // One that has failed.
   static RefPtr<CallStream> Failed(const flare::Status& why,
                                    RpcClientController* controller);
+
+ private:
+  // What is the same for each connection that is tried.
+  struct Call {
+    const Arguments* arguments = nullptr;
+    const Metadata* metadata = nullptr;  // Null: none.
+    std::int64_t now_ns = 0;
+    std::int64_t deadline_ns = 0;
+  };
+  // kNotHere: the server had ended the connection; another one may do.
+  enum class Begun { kYes, kNo, kNotHere };
+
+  static RefPtr<CallStream> BeginOn(ClientConnection* connection,
+                                    const Route::Choice& choice,
+                                    const Call& call, Begun* begun);
 };
 
 }  // namespace flare::rpc

@@ -72,7 +72,9 @@ class HttpServerProtocol final : public ServerProtocol,
   }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
   bool EndWithNextReply() override {
-    if (!spoken()) return false;
+    // seq_cst: behind the store of lingers_ in ServerConnection; pairs with the
+    // store in Finish [SN9].
+    if (!spoken_.load(std::memory_order_seq_cst)) return false;
     replies_.ExpectEnd();
     return true;
   }
@@ -133,7 +135,7 @@ class HttpServerProtocol final : public ServerProtocol,
   // The end of a message: the next one begins.
   CutResult Finish(Buffer&& body, InboundRequest* request);
   bool spoken() const {
-    // relaxed: a fact on its own.
+    // relaxed: the reader's own.
     return spoken_.load(std::memory_order_relaxed);
   }
   // Gives the request its place among the replies.
@@ -371,8 +373,9 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
     request->body = std::move(body);
   }
   request->wire_size = total_size_;
-  // relaxed: a fact on its own.
-  spoken_.store(true, std::memory_order_relaxed);
+  // seq_cst: before the reader looks at lingers_; pairs with the load in
+  // EndWithNextReply [SN9]. Once, since it costs something.
+  if (!spoken()) spoken_.store(true, std::memory_order_seq_cst);
   scanned_ = head_size_ = total_size_ = empty_lines_ = 0;
   in_chunks_ = continued_ = false;
   if (TicketOf(request).close) stopped_ = true;
@@ -399,7 +402,9 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
                       "too many requests wait for an answer on this connection",
                       request);
     stopped_ = ticket.close = true;
-    ticket.order = *replies_.Enter(/*forced=*/true);
+    const auto last = replies_.Enter(/*forced=*/true);
+    if (!last) return CutResult::kNeedMore;  // It has said so by now.
+    ticket.order = *last;
   }
   return CutResult::kMessage;
 }

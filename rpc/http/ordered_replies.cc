@@ -90,7 +90,7 @@ std::optional<std::uint64_t> OrderedReplies::Enter(bool forced) {
   if (!forced && pending >= max_pending_) return std::nullopt;
   // relaxed: only the count matters here; see Leave for what orders the end.
   const std::uint64_t before = pending_.fetch_add(1, std::memory_order_relaxed);
-  if ((before & kClosing) != 0 && !forced) [[unlikely]] {  // [R7]
+  if ((before & kClosing) != 0) [[unlikely]] {  // [R7]
     Leave(1, false);
     return std::nullopt;
   }
@@ -172,7 +172,8 @@ bool OrderedReplies::ShallSayClose(std::uint64_t unordered) {
 // Whether the reply before next_, which isn't said to be the last, is it.
 bool OrderedReplies::IsLastOrdered(const Buffer& bytes) {
   if (!end_expected_) return next_ == end_ && ShallSayClose(0);
-  return !IsInterim(bytes) && CloseIfOnlyOne(next_);
+  // Empty: of one in parts, whose head has left without saying so.
+  return !bytes.empty() && !IsInterim(bytes) && CloseIfOnlyOne(next_);
 }
 
 // After ExpectEnd(): whether no reply is due but the one before `behind`, which

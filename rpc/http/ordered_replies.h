@@ -40,9 +40,9 @@ class OrderedReplies {
   // What EnterUnordered() returns if closing(): the request gets no reply.
   static constexpr std::uint64_t kClosed = ~std::uint64_t{0};
 
-  // Called by the reader: the next place in the order; nullopt if too many
-  // are pending, or if closing(). `forced` takes one in spite of that, for the
-  // last reply of a connection.
+  // Called by the reader: the next place in the order; nullopt if closing(), or
+  // if too many are pending. `forced` takes one in spite of their number, for
+  // the last reply of a connection.
   std::optional<std::uint64_t> Enter(bool forced = false);
 
   // Called by the reader: counts a request whose reply needs no place; or gives

@@ -123,6 +123,31 @@ TEST_F(RepliesAtTheEnd, HeldOnesAreBehindTheOneThatTheyWaitFor) {
   EXPECT_TRUE(sink_.closed());
 }
 
+// Its client knows nothing of the end, and may send another request.
+TEST_F(RepliesAtTheEnd, OneInPartsWhoseHeadHasLeftIsNotTheLast) {
+  auto a = Enter();
+  ASSERT_EQ(replies_.AskForTurn(a, &waiter_), ReplyTurn::kNow);
+  EXPECT_FALSE(replies_.IsLast(a));
+  replies_.SendPart(Reply("a"));
+  replies_.ExpectEnd();
+  replies_.EndParts(a, false);
+  EXPECT_EQ(sink_.Take(), Head("a"));
+  EXPECT_FALSE(replies_.closing());
+  EXPECT_FALSE(sink_.closed());
+  replies_.Send(Enter(), Reply("b"), false);
+  EXPECT_EQ(sink_.Take(), Last("b"));
+  EXPECT_TRUE(sink_.closed());
+}
+
+TEST_F(RepliesAtTheEnd, NothingIsForcedInBehindTheLast) {
+  auto a = Enter();
+  replies_.ExpectEnd();
+  replies_.Send(a, Reply("a"), false);
+  EXPECT_EQ(sink_.Take(), Last("a"));
+  EXPECT_EQ(replies_.Enter(/*forced=*/true), std::nullopt);
+  EXPECT_EQ(sink_.Take(), "");
+}
+
 // Their clients wait for further ones, and close.
 TEST_F(RepliesAtTheEnd, AllWithoutAPlaceTellTheClient) {
   auto a = Enter();

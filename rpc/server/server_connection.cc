@@ -26,6 +26,10 @@
 //       may wait for input that it would read.
 // [SN8] Calls that are watched are stopped at the end of the peer's input and
 //       by OnClosed(), while it still holds kOpen: the list lives in here.
+// [SN9] At a stop AnnounceEnd() stores lingers_, then asks the protocols about
+//       the peer; the reader has them note each request, then looks at
+//       lingers_. All in one total order: so one of the two notices a request
+//       that comes meanwhile, and the peer is told.
 //
 // Replies may be written as long as the connection lives [SN4]; once the stream
 // is closed they go nowhere.
@@ -258,8 +262,9 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   CountInput(within);
   StopLeft();
   if (calls.size() != 0) {
-    // relaxed: see lingers_.
-    if (lingers_.load(std::memory_order_relaxed)) [[unlikely]]
+    // seq_cst: behind what the protocols note of requests; pairs with the store
+    // in AnnounceEnd [SN9].
+    if (lingers_.load(std::memory_order_seq_cst)) [[unlikely]]
       EndWithCalls();
     const std::size_t streams = calls.streams();
     StartCalls(calls.Take(), streams);
@@ -576,6 +581,8 @@ void ServerConnection::CloseMalformed(const std::string& why) {
 
 bool ServerConnection::AnnounceEnd(std::int64_t active_since_ns) {
   if (TellEnd()) return false;
+  // seq_cst: before the protocols are asked [SN9].
+  lingers_.store(true, std::memory_order_seq_cst);
   bool lingers = false;
   if (stream_->last_activity_ns() >= active_since_ns) {
     // The first request is on its way, as a rule, or another one's rest.
@@ -585,13 +592,8 @@ bool ServerConnection::AnnounceEnd(std::int64_t active_since_ns) {
       lingers |= protocol->EndWithNextReply();
     }
   }
-  if (!lingers) {
-    Drain();
-    return false;
-  }
-  // relaxed: who misses it lingers for longer.
-  lingers_.store(true, std::memory_order_relaxed);
-  return true;
+  if (!lingers) EndOrTell();
+  return lingers;
 }
 
 // False: there is nobody to be told so.
@@ -604,8 +606,8 @@ bool ServerConnection::TellEnd() {
 // Of a connection that lingers: what has come since may have shown that the
 // peer can be told.
 void ServerConnection::EndOrTell() {
-  // relaxed: see AnnounceEnd.
-  if (!lingers_.exchange(false, std::memory_order_relaxed)) return;
+  // seq_cst: before the protocols are asked, as in AnnounceEnd [SN9].
+  if (!lingers_.exchange(false, std::memory_order_seq_cst)) return;
   if (!TellEnd()) Drain();
 }
 

@@ -130,6 +130,9 @@ class StreamWire {
   virtual bool holds_input() const { return !has_credits(); }
   // ... and the protocol itself breaks the call of a peer that doesn't.
   virtual bool enforces_window() const { return false; }
+  // Of a client: Begin() sends nothing, and neither does the end of a call that
+  // has sent no message. So the server knows of none until then.
+  virtual bool begins_silently() const { return false; }
   // Of a client with credits, behind Begin(): what the server takes before it
   // grants more.
   virtual std::size_t send_window() const { return StreamWindow::kInitial; }

@@ -81,8 +81,9 @@ class FlareServerProtocol final
   }
 
   bool AnnounceEnd() override {
-    // relaxed: a fact on its own.
-    if (!greeted_.load(std::memory_order_relaxed)) return false;
+    // seq_cst: behind the store of lingers_ in ServerConnection; pairs with the
+    // store in TakeOther [SN9].
+    if (!greeted_.load(std::memory_order_seq_cst)) return false;
     RpcMeta meta;
     meta.method_type = kMethodTypeSingle;
     meta.notice = kNoticeStopping;
@@ -201,8 +202,9 @@ class FlareServerProtocol final
     // What is malformed is refused by Parse().
     if (!DecodeRpcMeta(bytes, &meta).empty()) return CutResult::kMessage;
     if (meta.hello || meta.heeds_resets) {
-      // relaxed: a fact on its own.
-      greeted_.store(true, std::memory_order_relaxed);
+      // seq_cst: before the reader looks at lingers_; pairs with the load in
+      // AnnounceEnd [SN9].
+      greeted_.store(true, std::memory_order_seq_cst);
     }
     const bool too_large = request->reject_status != STATUS_SUCCESS;
     if (is_stream) return streams_.Take(meta, too_large, request, error);
@@ -213,7 +215,9 @@ class FlareServerProtocol final
 
   FlareServerStreams streams_;
   FlareServerResets resets_;
-  std::atomic<bool> greeted_{false};  // The client understands notices.
+  // The client has sent `hello` or `heeds_resets`: it takes notices, or is one
+  // of ours that is older than these, and passes them over as late replies.
+  std::atomic<bool> greeted_{false};
 };
 
 // --------------------------------------------------------------------------
@@ -299,8 +303,14 @@ class FlareClientProtocol final
   static std::string_view Accept(const RpcMeta& meta,
                                  InboundResponse* response) {
     if (!meta.has_response) {
-      response->is_notice = meta.heeds_resets || meta.notice != 0;
-      response->last_on_connection = meta.notice == kNoticeStopping;
+      // One with a body would be sent back, as the connection does with those
+      // of other protocols.
+      response->is_notice =
+          (meta.heeds_resets || meta.notice != 0) && !meta.has_request &&
+          response->wire_size ==
+              FlareFrame::kHeaderSize + std::size_t{response->meta_size};
+      response->last_on_connection =
+          response->is_notice && meta.notice == kNoticeStopping;
       return response->is_notice ? "" : "a response without response_meta";
     }
     if (!meta.has_status) return "a response without status";

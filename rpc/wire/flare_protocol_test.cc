@@ -475,6 +475,27 @@ TEST_F(FlareClientResets, AreSentWhenTheServerHasSaidThatItHeedsThem) {
   for (const std::uint64_t id : {1, 2, 16}) EXPECT_TRUE(Asks(id));
 }
 
+// The connection sends bodies of notices back.
+TEST_F(FlareClientResets, ComeWithNoNoticeThatHasABodyOrARequest) {
+  const auto is_notice = [this](const RpcMeta& meta, std::string_view body) {
+    InboundResponse response;
+    EXPECT_EQ(Cut(Frame(Bytes(meta), body), &response), CutResult::kMessage);
+    const ParseResult result = protocol_->Parse(&response);
+    EXPECT_EQ(result,
+              response.is_notice ? ParseResult::kOk : ParseResult::kReject);
+    EXPECT_EQ(response.last_on_connection, response.is_notice);
+    return response.is_notice;
+  };
+  RpcMeta meta;
+  meta.method_type = kMethodTypeSingle;
+  meta.notice = kNoticeStopping;
+  EXPECT_TRUE(is_notice(meta, ""));
+  EXPECT_FALSE(is_notice(meta, "body"));
+  meta.has_request = true;
+  meta.method_name = "m";
+  EXPECT_FALSE(is_notice(meta, ""));
+}
+
 TEST_F(FlareClientResets, ThatWaitAreBounded) {
   for (int i = 1; i != 1000; ++i) protocol_->Abandon(i);
   InboundResponse response;

@@ -194,6 +194,7 @@ class FlareClientStreamWire final : public FlareStreamWire {
     if (opening.metadata != nullptr) Enclose(*opening.metadata);
   }
 
+  bool begins_silently() const override { return true; }
   // Else OnWindow() may come.
   bool has_credits() const override { return shared(); }
 

@@ -40,10 +40,9 @@ inline constexpr std::uint64_t kFlagNoPayload = 4;
 //                the server does, which says so in a frame with id 0 and
 //                neither request_meta nor response_meta. In front of the other
 //                fields (AppendFlare)
-//   1016 notice  a message beside all calls (its id is 0), for a client that
-//   has
-//                sent hello or heeds_resets: one of the numbers below. Others
-//                are passed over
+//   1016 notice  a message beside all calls (its id is 0, it has no body), for
+//                a client that has sent hello or heeds_resets: one of the
+//                numbers below. Others are passed over
 inline constexpr std::uint32_t kNoticeStopping = 1;  // Send no more calls.
 
 // Views point into the bytes that were decoded. When encoding, the optional
