@@ -207,7 +207,7 @@ TEST(ZonePickerTest, IsOfNoUseWithoutWeights) {
     drained.emplace_back(std::move(peer), std::make_shared<BackendState>());
   }
   EXPECT_FALSE(ZonePicker::IsOfUse(drained, "a"));
-  EXPECT_FALSE(ZonePicker::IsOfUse(drained, "b"));
+  EXPECT_TRUE(ZonePicker::IsOfUse(drained, "b"));
 }
 
 TEST(LoadBalancerTest, NothingIsPickedAmongOneServer) {
