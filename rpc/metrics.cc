@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -40,9 +41,15 @@ WorkerCells::Row WorkerCells::FindElsewhere(std::size_t worker) {
   if (worker == fiber::kNoWorker) return {shared_.get(), true};
   Rows* found = rows_.load(std::memory_order_acquire);  // [WC2]
   while (worker >= found->count) {
-    auto rows = std::make_unique<Rows>();
-    rows->count = fiber::GetWorkerCount();
-    rows->lines = std::make_unique<Line[]>(rows->count * lines_per_row_);
+    std::unique_ptr<Rows> rows;
+    try {
+      rows = std::make_unique<Rows>();
+      rows->count = fiber::GetWorkerCount();
+      rows->lines = std::make_unique<Line[]>(rows->count * lines_per_row_);
+    } catch (const std::bad_alloc&) {
+      // Counting must not fail, as calls end by it. The next one tries again.
+      return {shared_.get(), true};
+    }
     rows->earlier.reset(found);
     // release: [WC2]; acquire: what another worker has made.
     if (rows_.compare_exchange_strong(found, rows.get(),
