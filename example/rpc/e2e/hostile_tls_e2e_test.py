@@ -190,11 +190,15 @@ class HostileHandshakes(TlsTest):
     server = self.start_tls_server(f"--tls_client_ca={self.file('ca.crt')}",
                                    "--tls_client_certificates=request",
                                    "--flare_concurrency_hint=2")
+    without = self.sockets_of(server)
     others = self.start(
         "press", f"--server_addr=tls+flare://localhost:{server.port}",
+        "--flare_rpc_client_max_connections_per_server=1",
         "--max_pending=2", "--timeout=20000", "--body=hello", "--verify",
         "--logtostderr", "--flare_rpc_client_connect_timeout_ms=20000",
         *self.trusting())
+    harness.wait_until(lambda: self.sockets_of(server) > without,
+                       "the connection of press")
     harness.wait_until(lambda: others.cpu_seconds() > 0.05, "calls of press")
     before = self.sockets_of(server)
     sizes = []
