@@ -8,6 +8,8 @@ import socket
 import subprocess
 
 AT_ONCE = 10  # Requests in one write.
+# The first requests of a connection may say more than others.
+CALLS_AHEAD = 16
 QUIET_S = 0.3  # Nothing more is coming.
 PATIENCE_S = 60
 
@@ -17,8 +19,8 @@ class Broken(Exception):
 
 
 def capture_request(command, server_port):
-  """The bytes of the second call that `command(port)`, a press, makes to the
-  server at `server_port`. The first one of a connection may say more."""
+  """The bytes of the last of CALLS_AHEAD + 1 calls that `command(port)`, a
+  press, makes to the server at `server_port`."""
   with socket.create_server(("127.0.0.1", 0)) as listener:
     listener.settimeout(PATIENCE_S)
     press = subprocess.Popen(command(listener.getsockname()[1]),
@@ -29,8 +31,9 @@ def capture_request(command, server_port):
       connection, _ = listener.accept()
       with connection, socket.create_connection(
           ("127.0.0.1", server_port), PATIENCE_S) as server:
-        server.sendall(read_until_quiet(connection))
-        connection.sendall(read_until_quiet(server))
+        for _ in range(CALLS_AHEAD):
+          server.sendall(read_until_quiet(connection, QUIET_S / 4))
+          connection.sendall(read_until_quiet(server, QUIET_S / 4))
         return read_until_quiet(connection)
     except socket.timeout as reason:
       raise Broken("press sends no request") from reason
@@ -39,7 +42,7 @@ def capture_request(command, server_port):
       press.wait()
 
 
-def read_until_quiet(connection):
+def read_until_quiet(connection, quiet_s=QUIET_S):
   """What comes, from the first byte until nothing more does."""
   data = b""
   connection.settimeout(PATIENCE_S)
@@ -51,7 +54,7 @@ def read_until_quiet(connection):
     if not part:
       break
     data += part
-    connection.settimeout(QUIET_S)
+    connection.settimeout(quiet_s)
   if not data:
     raise Broken("nothing came, not even late")
   return data
