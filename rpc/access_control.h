@@ -23,9 +23,7 @@
 #ifndef FLARE_RPC_ACCESS_CONTROL_H_
 #define FLARE_RPC_ACCESS_CONTROL_H_
 
-#include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,6 +32,7 @@
 
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
+#include "flare/base/reload_gate.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
@@ -120,9 +119,8 @@ class AccessControl final : public ServerInterceptor {
   void Deny(int code, std::string reason, InterceptedCall* call);
 
   const AccessControlOptions options_;
-  std::atomic<std::int64_t> next_look_ns_;
-  std::atomic<bool> reloading_{false};  // By one at a time.
-  std::string version_;                 // Of its caller.
+  ReloadGate reload_gate_;
+  std::string version_;  // Of the holder of its turn.
   mutable Spinlock lock_;
   Rules rules_ FLARE_GUARDED_BY(lock_);
   rpc::LogThrottle denied_log_;

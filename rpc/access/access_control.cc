@@ -50,8 +50,7 @@ Expected<std::shared_ptr<AccessControl>> AccessControl::Create(
 }
 
 AccessControl::AccessControl(AccessControlOptions options)
-    : options_(std::move(options)),
-      next_look_ns_(NowNs() + ToNs(options_.reload_interval)) {}
+    : options_(std::move(options)), reload_gate_(options_.reload_interval) {}
 
 AccessControl::~AccessControl() = default;
 
@@ -125,23 +124,8 @@ Expected<AccessControl::Rules> AccessControl::ReadRules(bool* was_read) const {
 }
 
 void AccessControl::ReloadIfChanged() {
-  const std::int64_t now_ns = NowNs();
-  // relaxed: a time that orders nothing.
-  if (now_ns < next_look_ns_.load(std::memory_order_relaxed) ||
-      options_.reload_interval.count() <= 0) {
-    return;
-  }
-  // acquire: pairs with the release below, for version_.
-  if (reloading_.exchange(true, std::memory_order_acquire)) return;
-  struct End {
-    ~End() {
-      // release: pairs with the acquire above.
-      reloading->store(false, std::memory_order_release);
-    }
-    std::atomic<bool>* const reloading;
-  } const end{&reloading_};
-  next_look_ns_.store(now_ns + ToNs(options_.reload_interval),
-                      std::memory_order_relaxed);
+  const ReloadGate::Turn turn = reload_gate_.TryEnter();
+  if (!turn) return;
   std::string version = VersionOfFile();
   if (version == version_) return;
   bool was_read = false;

@@ -45,10 +45,7 @@ PageCredentials::Create(std::string file,
 
 PageCredentials::PageCredentials(std::string file,
                                  std::chrono::nanoseconds reload_interval)
-    : file_(std::move(file)),
-      reload_interval_ns_(ToNs(reload_interval)),
-      next_look_ns_(NowNs() + reload_interval_ns_),
-      seen_({file_}) {}
+    : file_(std::move(file)), reload_gate_(reload_interval), seen_({file_}) {}
 
 Expected<std::shared_ptr<const PageCredentials::Known>, flare::Status>
 PageCredentials::Read(const std::string& file) {
@@ -109,22 +106,8 @@ std::shared_ptr<const PageCredentials::Known> PageCredentials::known() const {
 }
 
 void PageCredentials::ReloadIfChanged() {
-  const std::int64_t now_ns = NowNs();
-  // relaxed: a time that orders nothing.
-  if (now_ns < next_look_ns_.load(std::memory_order_relaxed) ||
-      reload_interval_ns_ <= 0) {
-    return;
-  }
-  // acquire: pairs with the release below, for seen_ and complained_.
-  if (reloading_.exchange(true, std::memory_order_acquire)) return;
-  struct End {
-    ~End() {
-      // release: pairs with the acquire above.
-      reloading->store(false, std::memory_order_release);
-    }
-    std::atomic<bool>* const reloading;
-  } const end{&reloading_};
-  next_look_ns_.store(now_ns + reload_interval_ns_, std::memory_order_relaxed);
+  const ReloadGate::Turn turn = reload_gate_.TryEnter();
+  if (!turn) return;
   // A file may have been half written at the last look.
   if (!complained_ && !seen_.Changed()) return;
   seen_.Note();

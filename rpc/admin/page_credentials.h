@@ -7,15 +7,14 @@
 #ifndef FLARE_RPC_ADMIN_PAGE_CREDENTIALS_H_
 #define FLARE_RPC_ADMIN_PAGE_CREDENTIALS_H_
 
-#include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "flare/base/expected.h"
+#include "flare/base/reload_gate.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
@@ -62,11 +61,10 @@ class PageCredentials {
   std::shared_ptr<const Known> known() const FLARE_EXCLUDES(lock_);
 
   const std::string file_;
-  const std::int64_t reload_interval_ns_;
-  std::atomic<std::int64_t> next_look_ns_;
-  std::atomic<bool> reloading_{false};  // Some thread reloads.
-  io::TlsFiles seen_;                   // That thread's.
-  bool complained_ = false;             // That thread's.
+  ReloadGate reload_gate_;
+  // Of the holder of its turn.
+  io::TlsFiles seen_;
+  bool complained_ = false;
   mutable Spinlock lock_;
   std::shared_ptr<const Known> known_ FLARE_GUARDED_BY(lock_);
   LogThrottle log_;
