@@ -1,4 +1,5 @@
-// How TLS handshakes of the process ended, for the page /metrics.
+// Counters of the process' TLS handshakes by their outcome, for the page
+// /metrics.
 #ifndef FLARE_IO_TLS_COUNTERS_H_
 #define FLARE_IO_TLS_COUNTERS_H_
 
@@ -7,8 +8,9 @@
 
 namespace flare::io {
 
-// Since the start. All are relaxed: they order nothing, and a handshake costs
-// thousands of times as much as counting it.
+// Counts since the start. All orders are relaxed, as they order no other
+// memory. Threads share the counters: a handshake costs thousands of times as
+// much as counting it.
 struct TlsCounters {
   std::atomic<std::uint64_t> full{0};
   std::atomic<std::uint64_t> resumed{0};
@@ -23,7 +25,8 @@ struct TlsCounters {
   }
 };
 
-// Those of servers, or of clients. Any thread; valid until the process ends.
+// The counters of servers, or of clients. Any thread; valid until the process
+// ends.
 inline TlsCounters& TlsCountersOf(bool is_server) {
   static constinit TlsCounters servers;
   static constinit TlsCounters clients;

@@ -20,13 +20,13 @@ struct Peer {
   // For load balancers that heed it: its share of the calls, as others' weights
   // go. 0: it has no share with "wrr" and "random".
   std::uint32_t weight = 1;
-  // Where it is, as RpcChannelOptions::zone says it of the caller. Empty: it
-  // isn't known.
+  // The zone of the server (RpcChannelOptions::zone is the caller's). Empty:
+  // not known.
   std::string zone = {};
   // For RpcChannelOptions::tags.
   std::map<std::string, std::string> tags = {};
 
-  // The same server, whatever its attributes.
+  // Whether this is the same server, whatever its attributes.
   friend bool operator==(const Peer& a, const Peer& b) {
     return a.endpoint == b.endpoint && a.host == b.host;
   }

@@ -99,15 +99,15 @@ struct RpcChannelOptions {
 
   // --- Choice of servers ---
 
-  // The zone that the caller is in. Calls go to servers of that zone as long as
-  // enough of them are well (docs/balancing.md#zones). Empty:
+  // The caller's zone. Calls go to servers of that zone as long as enough of
+  // them can take calls (docs/balancing.md#zones). Empty:
   // --flare_rpc_client_zone; if that is empty, too, zones don't matter.
   std::string zone = {};
   // Only servers that have all these tags, with these values, get calls.
   std::map<std::string, std::string> tags = {};
   // When servers of several are left alone for a while.
   HealthOptions health = {};
-  // Servers of several are asked whether they are well. None: they aren't.
+  // Health checks of the servers, if there are several. Off by default.
   HealthCheckOptions health_check = {};
   // The connections that the channel shares with others. Null: the pool of the
   // process, ConnectionPool::Default().

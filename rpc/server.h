@@ -167,20 +167,20 @@ class Server {
     // 0: never.
     std::chrono::nanoseconds message_timeout =
         rpc::ServerDefaultsFromFlags().message_timeout;
-    // A peer that takes no replies for so long (a millisecond to a day), while
-    // a call waits for room to answer, is taken for gone: its connection is
-    // cut. Over HTTP/2 an HTTP handler that writes pieces of its reply waits
-    // for the stream's window, too; then only the stream is reset.
+    // How long a peer may take no replies while a call waits for room to answer
+    // (a millisecond to a day). After that its connection is cut. Over HTTP/2
+    // this also limits how long an HTTP handler that writes its reply in pieces
+    // waits for the stream's window; then only the stream is reset.
     std::chrono::nanoseconds output_timeout = std::chrono::seconds(10);
     // How long after Stop() calls may begin, running ones go on, and replies be
     // sent. Where calls hold all workers for longer, connections have another
     // second (no more than this) for replies and refusals.
     std::chrono::nanoseconds drain_timeout =
         rpc::ServerDefaultsFromFlags().drain_timeout;
-    // How long Stop() leaves a connection open for the next request, if its
-    // client can only be told of the end by a reply and a request has come
-    // within the last second, or is coming. No longer than half of the drain
-    // timeout. 0: requests that are on their way then go unanswered.
+    // How long Stop() leaves a connection open for the next request, if only a
+    // reply can tell the client of the end, and a request has come within the
+    // last second or is coming. At most half of the drain timeout. 0: requests
+    // that are on their way then go unanswered.
     std::chrono::nanoseconds stop_linger =
         rpc::ServerDefaultsFromFlags().stop_linger;
     // The set of scheduling groups that serves (--flare_scheduling_group_sets):
@@ -209,15 +209,16 @@ class Server {
     // malformed or in use makes Start() fail: servers of one process need
     // different ones.
     std::string admin_address = rpc::ServerDefaultsFromFlags().admin_address;
-    // Speaks TLS there, by `tls`, without which Start() fails.
+    // Speaks TLS on admin_address, by `tls`; without `tls` Start() fails.
     bool admin_tls = rpc::ServerDefaultsFromFlags().admin_tls;
-    // A file with the credentials that readers of these pages must show, on
-    // both ports (docs/security.md). Empty: none. One that can't be read or has
-    // a mistake makes Start() fail; later the credentials before hold.
+    // A file with the credentials of readers of these pages, on both ports
+    // (docs/security.md). Empty: none are needed. A file that can't be read or
+    // has a mistake makes Start() fail; later the earlier credentials stay
+    // valid.
     std::string pages_credentials_file =
         rpc::ServerDefaultsFromFlags().pages_credentials_file;
-    // Rules by which calls are refused before the server is overloaded; all off
-    // by default (docs/admission.md).
+    // Rules that refuse calls before queues get long, all off by default
+    // (docs/admission.md).
     AdmissionOptions admission = rpc::ServerDefaultsFromFlags().admission;
   };
 
@@ -335,7 +336,8 @@ class Server {
   //    ends when the client has closed or confirmed, or after a second.
   //  * HTTP/1: the next reply says "Connection: close" and is the last. A
   //    connection in use waits for a request for Options::stop_linger.
-  //  * others, and idle ones: requests that have arrived are answered.
+  //  * other protocols, and idle connections: requests that have arrived are
+  //    answered.
   //
   // Doesn't wait for that, but blocks the fiber or thread until running accept
   // callbacks have returned. No effect a second time. The drain timeout is

@@ -311,10 +311,10 @@ class ServerProtocol {
   // way to tell it. Any thread; doesn't block.
   virtual bool AnnounceEnd() { return false; }
 
-  // The server stops, and the peer can only be told by a reply: the last of
-  // those that are due, or of the next requests, which is made to say so; the
-  // connection closes behind it. False: the peer hasn't spoken this protocol,
-  // or that has no word for it. Any thread; doesn't block.
+  // The server stops, and only a reply can tell the peer: the last reply that
+  // is due, or one to the next requests, says so, and the connection closes
+  // after it. False: the peer hasn't spoken this protocol, or the protocol
+  // can't say it. Any thread; doesn't block.
   virtual bool EndWithNextReply() { return false; }
 
   // Called in place of further Cuts: the connection closes behind the replies

@@ -24,14 +24,14 @@ inline constexpr const char* kAdmissionRuleNames[kAdmissionRules] = {
 inline constexpr std::size_t kPriorities = 10;
 
 struct AdmissionStatistics {
-  bool on = false;          // Some rule is.
-  std::uint64_t limit = 0;  // Of the server as it is now; 0: it has none.
-  // Calls by rules. A call that is refused is counted by one of them, one that
-  // is let in by each that only counts and would have refused it.
+  bool on = false;          // Some rule is on.
+  std::uint64_t limit = 0;  // The server's current limit; 0: it has none.
+  // Calls by rule. One rule counts a call that it refuses; each rule that only
+  // counts counts an admitted call that it would have refused.
   std::array<std::uint64_t, kAdmissionRules> refused = {};
   std::array<std::uint64_t, kAdmissionRules> would_refuse = {};
-  // Calls have priorities (AdmissionOptions::priority_key); and the refused
-  // ones of each.
+  // Whether calls have priorities (AdmissionOptions::priority_key), and the
+  // refused calls of each priority.
   bool has_priorities = false;
   std::array<std::uint64_t, kPriorities> refused_by_priority = {};
 };
@@ -74,15 +74,15 @@ struct ServerMethodStatistics {
   std::uint64_t running = 0;     // ... of these not answered
   std::uint64_t failed = 0;      // answered with a status that isn't 0
   std::uint64_t overloaded = 0;  // ... of these over some limit
-  // Failed ones by their status. The first 24 statuses that a method has had
-  // are told apart; `failed` counts the rest, too.
+  // Failed calls by status. The first 24 statuses of a method are told apart;
+  // `failed` counts the others, too.
   std::map<int, std::uint64_t> failures;
   // From the arrival of requests to their replies, in nanoseconds; of calls
   // that the service has answered, with whatever status. All calls are
   // measured, but where a worker answers more than 1,000 a second of this
   // method: there it is one of 101, which counts for all of these.
   Histogram latencies_ns;
-  std::uint64_t limit = 0;  // That adapts, as it is now; 0: none.
+  std::uint64_t limit = 0;  // The current adaptive limit; 0: none.
 };
 
 }  // namespace flare

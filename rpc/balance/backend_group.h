@@ -42,8 +42,9 @@ class BackendGroup {
 
   // --- From time to time ---
 
-  // By health checks (health_check_options.h) the server is well, or isn't. One
-  // that isn't gets no calls until it is, whatever share is ejected already.
+  // Notes the verdict of health checks (health_check_options.h). An unhealthy
+  // server gets no calls until it is healthy, whatever share is ejected
+  // already.
   void NoteChecks(BackendState* state, bool healthy);
 
   // Once for each interval.

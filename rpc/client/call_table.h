@@ -69,7 +69,7 @@ class CallTable {
     }
   }
 
-  // Refuses further inserts; what is in stays.
+  // Refuses further inserts. Calls in the table stay.
   void StopInserting();
 
   // It refuses inserts.

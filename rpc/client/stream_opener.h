@@ -46,7 +46,7 @@ class StreamOpener {
                                    RpcClientController* controller);
 
  private:
-  // What is the same for each connection that is tried.
+  // The arguments that each tried connection shares.
   struct Call {
     const Arguments* arguments = nullptr;
     const Metadata* metadata = nullptr;  // Null: none.

@@ -20,7 +20,8 @@ namespace flare::rpc {
 // Counts the requests for one handler. Thread-safe; doesn't block.
 class HttpRequestCounters {
  public:
-  // A reply with this status is about to be sent, `ns` after its request came.
+  // Counts a reply with this status, about to be sent `ns` after its request
+  // has come.
   virtual void End(HttpStatus status, std::int64_t ns) = 0;
 
  protected:
@@ -31,7 +32,7 @@ class HttpCounterSet {
  public:
   virtual ~HttpCounterSet() = default;
 
-  // Those of that name, made if there are none. They live as long as this. One
+  // Finds or makes the counters of that name, which live as long as this. One
   // thread, before the server starts.
   virtual HttpRequestCounters* Of(std::string name) = 0;
 };
@@ -71,8 +72,8 @@ class HttpRoutes {
   // itself: without a default handler one of ours answers for it.
   HttpHandler* Find(std::string_view path) const { return Look(path).handler; }
 
-  // The same, and where its requests are counted. Without a handler it is
-  // nothing(). No counters: they aren't counted.
+  // The handler of a path, and the counters of its requests (null: not
+  // counted). For paths without a handler it is nothing().
   struct Found {
     HttpHandler* handler;
     HttpRequestCounters* counters;

@@ -179,7 +179,8 @@ bool OrderedReplies::IsLastOrdered(const Buffer& bytes) {
 // After ExpectEnd(): whether no reply is due but the one before `behind`, which
 // then is the last. None of those that don't count any more is held [R2].
 bool OrderedReplies::CloseIfOnlyOne(std::uint64_t behind) {
-  // relaxed, both: what was entered before counts, and no more is [R7].
+  // relaxed, both: earlier requests are counted, and none is entered later
+  // [R7].
   std::uint64_t pending = pending_.load(std::memory_order_relaxed);
   return (pending & (2 * kClosing - 1)) == 1 && leaving_ == 0 &&
          last_.empty() && !ended_ &&

@@ -106,7 +106,7 @@ TEST_F(RepliesAtTheEnd, TheFirstWithoutAnotherBehindItIsTheLast) {
   replies_.Send(b, Reply("b"), false);
   EXPECT_EQ(sink_.Take(), Last("b"));
   EXPECT_TRUE(sink_.closed());
-  // What comes behind it is no request any more.
+  // Bytes behind it are no request any more.
   EXPECT_TRUE(replies_.closing());
   EXPECT_EQ(replies_.Enter(), std::nullopt);
   EXPECT_EQ(replies_.EnterUnordered(), OrderedReplies::kClosed);

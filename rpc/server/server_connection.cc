@@ -603,7 +603,7 @@ bool ServerConnection::TellEnd() {
   return told;
 }
 
-// Of a connection that lingers: what has come since may have shown that the
+// Of a connection that lingers: bytes that came since may have shown that the
 // peer can be told.
 void ServerConnection::EndOrTell() {
   // seq_cst: before the protocols are asked, as in AnnounceEnd [SN9].

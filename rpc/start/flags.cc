@@ -115,8 +115,8 @@ DEFINE_string(
     "they take; further ones are answered \"Server overloaded.\". The "
     "modes: off, count (which refuses none) or refuse.");
 DEFINE_string(flare_rpc_server_adaptive_method_limits, "off",
-              "Such a limit of each method's running calls: off, count or "
-              "refuse.");
+              "An adaptive limit of each method's running calls: off, count "
+              "or refuse.");
 DEFINE_string(flare_rpc_server_queue_shedding, "off",
               "Refuse calls that have waited for a worker for twice "
               "--flare_rpc_server_queue_target_ms while none has waited for "

@@ -98,13 +98,13 @@ struct RpcMeta {
 // false for what is malformed.
 [[nodiscard]] bool IsStreamMeta(std::string_view bytes);
 
-// Whether it has one of the fields for resets, or a notice, as far as can be
-// told without decoding all of it: false for what is malformed.
+// Whether the meta has one of the fields for resets, or a notice, as far as a
+// look without full decoding tells: false for malformed bytes.
 [[nodiscard]] bool SpeaksOfResets(std::string_view bytes);
 
-// True only if it isn't of a stream and has no field for resets; false where
-// the two functions above must look. Of the shape that calls of one message and
-// their replies mostly have: a correlation id, a short request_meta or
+// True only if the meta isn't that of a stream and has no field for resets;
+// false if the two functions above must look. Recognises the usual shape of
+// unary calls and their replies: a correlation id, a short request_meta or
 // response_meta, and the method's type.
 [[nodiscard]] inline bool IsPlainlySingle(std::string_view bytes) {
   std::size_t at = 1;
