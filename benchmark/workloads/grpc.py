@@ -53,7 +53,7 @@ def unary_rows(scale):
 
 GRPC_ECHO = Workload(
     'grpc-echo', 'echo over gRPC', DOCUMENT,
-    'Unary calls of five bytes over `grpc`, 20 and 200 under way on two '
+    'Unary calls with empty bodies over `grpc`, 20 and 200 under way on two '
     'connections. `grpc` is gRPC C++\'s callback interface, both sides; '
     '`flare, grpc client` is our server under that client, and `grpc, press` '
     'its server under ours.',
