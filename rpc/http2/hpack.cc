@@ -1,0 +1,456 @@
+#include "flare/rpc/http2/hpack.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "flare/base/string.h"
+#include "flare/rpc/http/http_text.h"
+#include "flare/rpc/http2/hpack_huffman.h"
+
+namespace flare::rpc {
+namespace {
+
+// The first byte of a representation (RFC 7541, 6), and how many of its bits
+// belong to the number.
+struct Form {
+  std::uint8_t bits;
+  int prefix;
+};
+constexpr Form kIndexed = {0x80, 7};
+constexpr Form kAdded = {0x40, 6};
+constexpr Form kTableSize = {0x20, 5};
+constexpr Form kNeverIndexed = {0x10, 4};
+constexpr Form kOmitted = {0x00, 4};
+// ... and of a string.
+constexpr Form kHuffman = {0x80, 7};
+constexpr Form kPlain = {0x00, 7};
+
+constexpr bool Has(std::uint8_t first, Form form) {
+  return (first & form.bits) != 0;
+}
+
+constexpr Form FormOf(HpackIndexing indexing) {
+  switch (indexing) {
+    case HpackIndexing::kAdd:
+      return kAdded;
+    case HpackIndexing::kNever:
+      return kNeverIndexed;
+    case HpackIndexing::kOmit:
+      break;
+  }
+  return kOmitted;
+}
+
+// RFC 7541, appendix A. The first field has the number 1.
+struct StaticField {
+  std::string_view name;
+  std::string_view value;
+};
+constexpr auto kStatic = std::to_array<StaticField>({
+    {":authority", ""},
+    {":method", "GET"},
+    {":method", "POST"},
+    {":path", "/"},
+    {":path", "/index.html"},
+    {":scheme", "http"},
+    {":scheme", "https"},
+    {":status", "200"},
+    {":status", "204"},
+    {":status", "206"},
+    {":status", "304"},
+    {":status", "400"},
+    {":status", "404"},
+    {":status", "500"},
+    {"accept-charset", ""},
+    {"accept-encoding", "gzip, deflate"},
+    {"accept-language", ""},
+    {"accept-ranges", ""},
+    {"accept", ""},
+    {"access-control-allow-origin", ""},
+    {"age", ""},
+    {"allow", ""},
+    {"authorization", ""},
+    {"cache-control", ""},
+    {"content-disposition", ""},
+    {"content-encoding", ""},
+    {"content-language", ""},
+    {"content-length", ""},
+    {"content-location", ""},
+    {"content-range", ""},
+    {"content-type", ""},
+    {"cookie", ""},
+    {"date", ""},
+    {"etag", ""},
+    {"expect", ""},
+    {"expires", ""},
+    {"from", ""},
+    {"host", ""},
+    {"if-match", ""},
+    {"if-modified-since", ""},
+    {"if-none-match", ""},
+    {"if-range", ""},
+    {"if-unmodified-since", ""},
+    {"last-modified", ""},
+    {"link", ""},
+    {"location", ""},
+    {"max-forwards", ""},
+    {"proxy-authenticate", ""},
+    {"proxy-authorization", ""},
+    {"range", ""},
+    {"referer", ""},
+    {"refresh", ""},
+    {"retry-after", ""},
+    {"server", ""},
+    {"set-cookie", ""},
+    {"strict-transport-security", ""},
+    {"transfer-encoding", ""},
+    {"user-agent", ""},
+    {"vary", ""},
+    {"via", ""},
+    {"www-authenticate", ""},
+});
+constexpr auto kStaticCount = static_cast<std::uint32_t>(kStatic.size());
+
+constexpr const StaticField& StaticAt(std::uint32_t number) {
+  return kStatic[number - 1];
+}
+
+constexpr std::uint64_t Load(const char* at, std::size_t size) {
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i != size; ++i) {
+    word |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
+  }
+  return word;
+}
+
+// Of its size, its begin and its end, so in the same time for any name. Names
+// that collide cost a comparison each, and a table has at most 128.
+constexpr std::uint32_t HashOf(std::string_view name) {
+  const std::size_t size = name.size();
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  if (size >= 8) {
+    begin = Load(name.data(), 8);
+    end = Load(name.data() + size - 8, 8);
+  } else if (size >= 4) {
+    begin = Load(name.data(), 4);
+    end = Load(name.data() + size - 4, 4);
+  } else {
+    begin = Load(name.data(), size);
+  }
+  const std::uint64_t mixed = begin ^ std::rotl(end, 29) ^ (size << 56);
+  return static_cast<std::uint32_t>((mixed * 0x9e3779b97f4a7c15) >> 32);
+}
+
+// By a name's hash, the number of the first static field that has it, or that
+// of another name, which the next slot follows; 0: there is none.
+constexpr std::size_t kSlots = 256;
+constexpr std::array<std::uint8_t, kSlots> MakeStaticNames() {
+  std::array<std::uint8_t, kSlots> slots = {};
+  for (std::uint32_t number = 1; number <= kStaticCount; ++number) {
+    const std::string_view name = StaticAt(number).name;
+    if (number != 1 && StaticAt(number - 1).name == name) continue;
+    std::size_t slot = HashOf(name) % kSlots;
+    while (slots[slot] != 0) slot = (slot + 1) % kSlots;
+    slots[slot] = static_cast<std::uint8_t>(number);
+  }
+  return slots;
+}
+constexpr std::array<std::uint8_t, kSlots> kStaticNames = MakeStaticNames();
+
+std::uint32_t FindStaticName(std::uint32_t hash, std::string_view name) {
+  for (std::size_t slot = hash % kSlots;; slot = (slot + 1) % kSlots) {
+    const std::uint32_t number = kStaticNames[slot];
+    if (number == 0 || StaticAt(number).name == name) return number;
+  }
+}
+
+bool IsValidName(std::string_view name) {
+  if (name.starts_with(':')) name.remove_prefix(1);
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return IsHttpTokenChar(c) && (c < 'A' || c > 'Z');
+  });
+}
+
+bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+
+bool IsValidValue(std::string_view value) {
+  if (value.empty()) return true;
+  return !IsBlank(value.front()) && !IsBlank(value.back()) &&
+         std::all_of(value.begin(), value.end(), IsHttpValueChar);
+}
+
+void AppendInteger(Form form, std::size_t value, std::string* block) {
+  const std::size_t most = (std::size_t{1} << form.prefix) - 1;
+  if (value < most) {
+    block->push_back(static_cast<char>(form.bits | value));
+    return;
+  }
+  block->push_back(static_cast<char>(form.bits | most));
+  value -= most;
+  for (; value >= 0x80; value >>= 7) {
+    block->push_back(static_cast<char>(value | 0x80));
+  }
+  block->push_back(static_cast<char>(value));
+}
+
+// A shorter text that is sent each time is sent as it is: its code saves a few
+// bytes, and costs both sides more than those.
+constexpr std::size_t kWorthCoding = 64;
+
+void AppendString(std::string_view text, bool once, std::string* block) {
+  if (once || text.size() >= kWorthCoding) {
+    const std::size_t size = HuffmanSize(text);
+    if (size < text.size()) {
+      AppendInteger(kHuffman, size, block);
+      const std::size_t at = block->size();
+      block->resize(at + size);
+      HuffmanEncode(text, block->data() + at);
+      return;
+    }
+  }
+  AppendInteger(kPlain, text.size(), block);
+  block->append(text);
+}
+
+}  // namespace
+
+// What is left of a block.
+class HpackDecoder::Reader {
+ public:
+  explicit Reader(std::string_view block) : left_(block) {}
+
+  bool empty() const { return left_.empty(); }
+  // Zero behind the end.
+  std::uint8_t first() const {
+    return left_.empty() ? 0 : static_cast<std::uint8_t>(left_.front());
+  }
+  // False: it is cut off, or larger than any that can be meant.
+  bool ReadInteger(int prefix, std::uint32_t* value) {
+    if (left_.empty()) return false;
+    const std::uint32_t most = (1U << prefix) - 1;
+    *value = Take() & most;
+    if (*value < most) return true;
+    for (int shift = 0; shift <= kMaxShift && !left_.empty(); shift += 7) {
+      const std::uint32_t byte = Take();
+      *value += (byte & 0x7f) << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+  // False: there aren't as many bytes.
+  bool ReadBytes(std::size_t size, std::string_view* bytes) {
+    if (size > left_.size()) return false;
+    *bytes = left_.substr(0, size);
+    left_.remove_prefix(size);
+    return true;
+  }
+
+ private:
+  // So integers take five bytes, and have 28 bits.
+  static constexpr int kMaxShift = 21;
+
+  std::uint32_t Take() {
+    const auto byte = static_cast<std::uint8_t>(left_.front());
+    left_.remove_prefix(1);
+    return byte;
+  }
+
+  std::string_view left_;
+};
+
+HpackDecoder::HpackDecoder(const Options& options)
+    : options_(options), table_(options.max_table_size) {}
+
+HpackResult HpackDecoder::DecodeBlock(std::string_view block, Callback callback,
+                                      void* code) {
+  Reader reader(block);
+  HpackResult result;
+  std::size_t list = 0;
+  bool at_begin = true;
+  while (error_.empty() && !reader.empty()) {
+    const std::uint8_t first = reader.first();
+    if (!Has(first, kIndexed) && !Has(first, kAdded) &&
+        Has(first, kTableSize)) {
+      ReadTableSize(&reader, at_begin);
+      continue;
+    }
+    at_begin = false;
+    HpackField field;
+    const bool adds = !Has(first, kIndexed) && Has(first, kAdded);
+    if (Has(first, kIndexed)) {
+      ReadIndexed(&reader, &field);
+    } else {
+      field.never_index = !adds && Has(first, kNeverIndexed);
+      ReadLiteral(&reader, adds ? kAdded.prefix : kOmitted.prefix, &field);
+    }
+    if (!error_.empty()) break;
+    list += field.name.size() + field.value.size() + HpackTable::kFieldOverhead;
+    result.too_long = list > options_.max_header_list;
+    if (!result.too_long) callback(code, field);
+    if (adds) table_.Insert(field.name, field.value, field.valid ? 1 : 0);
+  }
+  ClearKeeping(&name_);
+  ClearKeeping(&value_);
+  result.error = error_;
+  return result;
+}
+
+bool HpackDecoder::Lookup(std::uint32_t index, HpackField* field) const {
+  if (index == 0) return false;
+  if (index <= kStaticCount) {
+    field->name = StaticAt(index).name;
+    field->value = StaticAt(index).value;
+    return true;
+  }
+  const std::uint32_t distance = index - kStaticCount;
+  if (distance > table_.count()) return false;
+  const HpackTable::Field found = table_.Latest(distance);
+  field->name = found.name;
+  field->value = found.value;
+  field->valid = found.mark != 0;
+  return true;
+}
+
+void HpackDecoder::ReadTableSize(Reader* reader, bool at_begin) {
+  std::uint32_t size = 0;
+  if (!at_begin) {
+    error_ = "HPACK: a table size behind a field";
+  } else if (!reader->ReadInteger(kTableSize.prefix, &size)) {
+    error_ = "HPACK: a table size that is cut off or too large";
+  } else if (size > options_.max_table_size) {
+    error_ = "HPACK: a larger table than SETTINGS_HEADER_TABLE_SIZE allows";
+  } else {
+    table_.SetMaxSize(size);
+  }
+}
+
+void HpackDecoder::ReadIndexed(Reader* reader, HpackField* field) {
+  std::uint32_t index = 0;
+  if (!reader->ReadInteger(kIndexed.prefix, &index) || !Lookup(index, field)) {
+    error_ = "HPACK: the number of a field that isn't in the tables";
+  }
+}
+
+void HpackDecoder::ReadLiteral(Reader* reader, int prefix_bits,
+                               HpackField* field) {
+  std::uint32_t index = 0;
+  if (!reader->ReadInteger(prefix_bits, &index)) {
+    error_ = "HPACK: a number that is cut off or too large";
+    return;
+  }
+  if (index == 0) {
+    ReadString(reader, &name_, &field->name);
+  } else if (!Lookup(index, field)) {
+    error_ = "HPACK: the number of a name that isn't in the tables";
+  } else if (index > kStaticCount && prefix_bits == kAdded.prefix) {
+    // The table may drop the name to make room for the field.
+    field->name = name_.assign(field->name);
+  }
+  if (!error_.empty()) return;
+  ReadString(reader, &value_, &field->value);
+  field->valid = IsValidName(field->name) && IsValidValue(field->value);
+}
+
+void HpackDecoder::ReadString(Reader* reader, std::string* scratch,
+                              std::string_view* text) {
+  const bool coded = Has(reader->first(), kHuffman);
+  std::uint32_t size = 0;
+  if (!reader->ReadInteger(kHuffman.prefix, &size) ||
+      !reader->ReadBytes(size, text)) {
+    error_ = "HPACK: a string that is cut off or too long";
+    return;
+  }
+  if (!coded) return;
+  scratch->resize(MaxHuffmanText(size));
+  const char* const end = HuffmanDecode(*text, scratch->data());
+  if (end == nullptr) {
+    error_ = "HPACK: a string with a broken Huffman code";
+    return;
+  }
+  *text = {scratch->data(), end};
+}
+
+void HpackEncoder::SetMaxTableSize(std::size_t size) {
+  size = std::min(size, kHpackTableSize);
+  if (size == table_.max_size()) return;
+  least_size_ = std::min(least_size_, size);
+  size_changed_ = true;
+  table_.SetMaxSize(size);
+}
+
+void HpackEncoder::AppendTableSizes(std::string* block) {
+  if (least_size_ < table_.max_size()) {
+    AppendInteger(kTableSize, least_size_, block);
+  }
+  AppendInteger(kTableSize, table_.max_size(), block);
+  least_size_ = table_.max_size();
+  size_changed_ = false;
+}
+
+void HpackEncoder::Encode(std::string_view name, std::string_view value,
+                          HpackIndexing indexing, std::string* block) {
+  if (size_changed_) [[unlikely]]
+    AppendTableSizes(block);
+  const std::uint32_t hash = HashOf(name);
+  const Found found = Find(hash, name, value);
+  if (found.field != 0 && indexing != HpackIndexing::kNever) {
+    AppendInteger(kIndexed, found.field, block);
+    return;
+  }
+  if (name.size() + value.size() + HpackTable::kFieldOverhead >
+          table_.max_size() &&
+      indexing == HpackIndexing::kAdd) {
+    indexing = HpackIndexing::kOmit;  // It would only empty the table.
+  }
+  const bool adds = indexing == HpackIndexing::kAdd;
+  AppendInteger(FormOf(indexing), found.name, block);
+  if (found.name == 0) AppendString(name, adds, block);
+  AppendString(value, adds, block);
+  if (adds) {
+    std::uint32_t* const bucket = BucketOf(hash);
+    table_.Insert(name, value, *bucket);
+    *bucket = table_.inserted();
+  }
+}
+
+HpackEncoder::Found HpackEncoder::Find(std::uint32_t hash,
+                                       std::string_view name,
+                                       std::string_view value) const {
+  Found found;
+  found.name = FindStaticName(hash, name);
+  if (found.name != 0) {
+    for (std::uint32_t number = found.name;
+         number <= kStaticCount && StaticAt(number).name == name; ++number) {
+      if (StaticAt(number).value == value) {
+        found.field = number;
+        return found;
+      }
+    }
+  }
+  FindDynamic(hash, name, value, &found);
+  return found;
+}
+
+void HpackEncoder::FindDynamic(std::uint32_t hash, std::string_view name,
+                               std::string_view value, Found* found) const {
+  const std::uint32_t end = table_.inserted() + 1;
+  std::uint32_t distance = end - buckets_[hash % buckets_.size()];
+  // Lists lead to ever older fields, so one that doesn't has come to a field
+  // that has left the table.
+  for (std::uint32_t last = 0; distance > last && distance <= table_.count();) {
+    const HpackTable::Field field = table_.Latest(distance);
+    if (field.name == name) {
+      if (found->name == 0) found->name = kStaticCount + distance;
+      if (field.value == value) {
+        found->field = kStaticCount + distance;
+        return;
+      }
+    }
+    last = distance;
+    distance = end - field.mark;
+  }
+}
+
+}  // namespace flare::rpc
