@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
+#include <type_traits>
 
 #include "flare/base/string.h"
 #include "flare/rpc/http/http_text.h"
@@ -116,53 +118,115 @@ constexpr const StaticField& StaticAt(std::uint32_t number) {
   return kStatic[number - 1];
 }
 
-constexpr std::uint64_t Load(const char* at, std::size_t size) {
+static_assert(std::endian::native == std::endian::little);
+template <std::size_t kSize>
+constexpr std::uint64_t Load(const char* at) {
   std::uint64_t word = 0;
-  for (std::size_t i = 0; i != size; ++i) {
+  if (!std::is_constant_evaluated()) {
+    std::memcpy(&word, at, kSize);
+    return word;
+  }
+  for (std::size_t i = 0; i != kSize; ++i) {
     word |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
   }
   return word;
 }
 
-// Of its size, its begin and its end, so in the same time for any name. Names
+// Texts are mostly short: a call of memcmp() costs more.
+inline bool Same(const char* a, const char* b, std::size_t size) {
+  if (size >= 8) {
+    for (std::size_t i = 0; i < size - 8; i += 8) {
+      if (Load<8>(a + i) != Load<8>(b + i)) return false;
+    }
+    return Load<8>(a + size - 8) == Load<8>(b + size - 8);
+  }
+  if (size >= 4) {
+    return Load<4>(a) == Load<4>(b) &&
+           Load<4>(a + size - 4) == Load<4>(b + size - 4);
+  }
+  for (std::size_t i = 0; i != size; ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
+inline bool Same(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && Same(a.data(), b.data(), a.size());
+}
+
+// Of its size, its begin and its end, so in the same time for any text. Those
 // that collide cost a comparison each, and a table has at most 128.
-constexpr std::uint32_t HashOf(std::string_view name) {
-  const std::size_t size = name.size();
+constexpr std::uint64_t HashOf(std::string_view text) {
+  const std::size_t size = text.size();
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   if (size >= 8) {
-    begin = Load(name.data(), 8);
-    end = Load(name.data() + size - 8, 8);
+    begin = Load<8>(text.data());
+    end = Load<8>(text.data() + size - 8);
   } else if (size >= 4) {
-    begin = Load(name.data(), 4);
-    end = Load(name.data() + size - 4, 4);
-  } else {
-    begin = Load(name.data(), size);
+    begin = Load<4>(text.data());
+    end = Load<4>(text.data() + size - 4);
+  } else if (size != 0) {
+    begin = Load<1>(text.data());
+    end = Load<1>(text.data() + size - 1);
   }
-  const std::uint64_t mixed = begin ^ std::rotl(end, 29) ^ (size << 56);
+  return begin ^ std::rotl(end, 29) ^ (size << 56);
+}
+
+constexpr std::uint32_t HashOf(std::string_view name, std::string_view value) {
+  const std::uint64_t mixed = HashOf(name) ^ std::rotl(HashOf(value), 11);
   return static_cast<std::uint32_t>((mixed * 0x9e3779b97f4a7c15) >> 32);
 }
 
-// By a name's hash, the number of the first static field that has it, or that
-// of another name, which the next slot follows; 0: there is none.
-constexpr std::size_t kSlots = 256;
-constexpr std::array<std::uint8_t, kSlots> MakeStaticNames() {
-  std::array<std::uint8_t, kSlots> slots = {};
+// By hash, the number of a static field; 0: there is none. One whose slot was
+// taken is in the next free slot.
+constexpr std::size_t kSlots = 512;
+using StaticIndex = std::array<std::uint8_t, kSlots>;
+
+constexpr void AddTo(StaticIndex* index, std::uint32_t hash,
+                     std::uint32_t number) {
+  std::size_t slot = hash % kSlots;
+  while ((*index)[slot] != 0) slot = (slot + 1) % kSlots;
+  (*index)[slot] = static_cast<std::uint8_t>(number);
+}
+
+constexpr StaticIndex MakeStaticFields() {
+  StaticIndex index = {};
+  for (std::uint32_t number = 1; number <= kStaticCount; ++number) {
+    const StaticField& field = StaticAt(number);
+    AddTo(&index, HashOf(field.name, field.value), number);
+  }
+  return index;
+}
+constexpr StaticIndex kStaticFields = MakeStaticFields();
+
+// The first field of each name, by that alone.
+constexpr StaticIndex MakeStaticNames() {
+  StaticIndex index = {};
   for (std::uint32_t number = 1; number <= kStaticCount; ++number) {
     const std::string_view name = StaticAt(number).name;
     if (number != 1 && StaticAt(number - 1).name == name) continue;
-    std::size_t slot = HashOf(name) % kSlots;
-    while (slots[slot] != 0) slot = (slot + 1) % kSlots;
-    slots[slot] = static_cast<std::uint8_t>(number);
+    AddTo(&index, HashOf(name, ""), number);
   }
-  return slots;
+  return index;
 }
-constexpr std::array<std::uint8_t, kSlots> kStaticNames = MakeStaticNames();
+constexpr StaticIndex kStaticNames = MakeStaticNames();
 
-std::uint32_t FindStaticName(std::uint32_t hash, std::string_view name) {
+std::uint32_t FindStatic(std::uint32_t hash, std::string_view name,
+                         std::string_view value) {
   for (std::size_t slot = hash % kSlots;; slot = (slot + 1) % kSlots) {
+    const std::uint32_t number = kStaticFields[slot];
+    if (number == 0 || (Same(StaticAt(number).value, value) &&
+                        Same(StaticAt(number).name, name))) {
+      return number;
+    }
+  }
+}
+
+std::uint32_t FindStaticName(std::string_view name) {
+  for (std::size_t slot = HashOf(name, "") % kSlots;;
+       slot = (slot + 1) % kSlots) {
     const std::uint32_t number = kStaticNames[slot];
-    if (number == 0 || StaticAt(number).name == name) return number;
+    if (number == 0 || Same(StaticAt(number).name, name)) return number;
   }
 }
 
@@ -181,18 +245,22 @@ bool IsValidValue(std::string_view value) {
          std::all_of(value.begin(), value.end(), IsHttpValueChar);
 }
 
-void AppendInteger(Form form, std::size_t value, std::string* block) {
+void AppendLongInteger(Form form, std::size_t value, std::string* block) {
   const std::size_t most = (std::size_t{1} << form.prefix) - 1;
-  if (value < most) {
-    block->push_back(static_cast<char>(form.bits | value));
-    return;
-  }
   block->push_back(static_cast<char>(form.bits | most));
   value -= most;
   for (; value >= 0x80; value >>= 7) {
     block->push_back(static_cast<char>(value | 0x80));
   }
   block->push_back(static_cast<char>(value));
+}
+
+inline void AppendInteger(Form form, std::size_t value, std::string* block) {
+  if (value < (std::size_t{1} << form.prefix) - 1) {
+    block->push_back(static_cast<char>(form.bits | value));
+  } else {
+    AppendLongInteger(form, value, block);
+  }
 }
 
 // A shorter text that is sent each time is sent as it is: its code saves a few
@@ -231,13 +299,7 @@ class HpackDecoder::Reader {
     if (left_.empty()) return false;
     const std::uint32_t most = (1U << prefix) - 1;
     *value = Take() & most;
-    if (*value < most) return true;
-    for (int shift = 0; shift <= kMaxShift && !left_.empty(); shift += 7) {
-      const std::uint32_t byte = Take();
-      *value += (byte & 0x7f) << shift;
-      if (byte < 0x80) return true;
-    }
-    return false;
+    return *value < most || ReadLongInteger(value);
   }
   // False: there aren't as many bytes.
   bool ReadBytes(std::size_t size, std::string_view* bytes) {
@@ -248,8 +310,21 @@ class HpackDecoder::Reader {
   }
 
  private:
-  // So integers take five bytes, and have 28 bits.
-  static constexpr int kMaxShift = 21;
+  // Numbers of 32 bits need no more, and take six bytes.
+  static constexpr int kMaxShift = 28;
+
+  // What follows a prefix of ones.
+  bool ReadLongInteger(std::uint32_t* value) {
+    std::uint64_t sum = *value;
+    for (int shift = 0; shift <= kMaxShift && !left_.empty(); shift += 7) {
+      const std::uint32_t byte = Take();
+      sum += std::uint64_t{byte & 0x7f} << shift;
+      if (byte >= 0x80) continue;
+      *value = static_cast<std::uint32_t>(sum);
+      return *value == sum;
+    }
+    return false;
+  }
 
   std::uint32_t Take() {
     const auto byte = static_cast<std::uint8_t>(left_.front());
@@ -263,41 +338,7 @@ class HpackDecoder::Reader {
 HpackDecoder::HpackDecoder(const Options& options)
     : options_(options), table_(options.max_table_size) {}
 
-HpackResult HpackDecoder::DecodeBlock(std::string_view block, Callback callback,
-                                      void* code) {
-  Reader reader(block);
-  HpackResult result;
-  std::size_t list = 0;
-  bool at_begin = true;
-  while (error_.empty() && !reader.empty()) {
-    const std::uint8_t first = reader.first();
-    if (!Has(first, kIndexed) && !Has(first, kAdded) &&
-        Has(first, kTableSize)) {
-      ReadTableSize(&reader, at_begin);
-      continue;
-    }
-    at_begin = false;
-    HpackField field;
-    const bool adds = !Has(first, kIndexed) && Has(first, kAdded);
-    if (Has(first, kIndexed)) {
-      ReadIndexed(&reader, &field);
-    } else {
-      field.never_index = !adds && Has(first, kNeverIndexed);
-      ReadLiteral(&reader, adds ? kAdded.prefix : kOmitted.prefix, &field);
-    }
-    if (!error_.empty()) break;
-    list += field.name.size() + field.value.size() + HpackTable::kFieldOverhead;
-    result.too_long = list > options_.max_header_list;
-    if (!result.too_long) callback(code, field);
-    if (adds) table_.Insert(field.name, field.value, field.valid ? 1 : 0);
-  }
-  ClearKeeping(&name_);
-  ClearKeeping(&value_);
-  result.error = error_;
-  return result;
-}
-
-bool HpackDecoder::Lookup(std::uint32_t index, HpackField* field) const {
+inline bool HpackDecoder::Lookup(std::uint32_t index, HpackField* field) const {
   if (index == 0) return false;
   if (index <= kStaticCount) {
     field->name = StaticAt(index).name;
@@ -313,6 +354,48 @@ bool HpackDecoder::Lookup(std::uint32_t index, HpackField* field) const {
   return true;
 }
 
+inline void HpackDecoder::ReadIndexed(Reader* reader, HpackField* field) {
+  std::uint32_t index = 0;
+  if (!reader->ReadInteger(kIndexed.prefix, &index) || !Lookup(index, field)) {
+    error_ = "HPACK: the number of a field that isn't in the tables";
+  }
+}
+
+HpackResult HpackDecoder::DecodeBlock(std::string_view block, Callback callback,
+                                      void* code) {
+  Reader reader(block);
+  HpackResult result;
+  std::size_t list = 0;
+  bool at_begin = true;
+  while (error_.empty() && !reader.empty()) {
+    const std::uint8_t first = reader.first();
+    HpackField field;
+    bool adds = false;
+    if (Has(first, kIndexed)) {
+      ReadIndexed(&reader, &field);
+    } else if (Has(first, kAdded)) {
+      adds = true;
+      ReadLiteral(&reader, kAdded.prefix, &field);
+    } else if (Has(first, kTableSize)) {
+      ReadTableSize(&reader, at_begin);
+      continue;
+    } else {
+      field.never_index = Has(first, kNeverIndexed);
+      ReadLiteral(&reader, kOmitted.prefix, &field);
+    }
+    at_begin = false;
+    if (!error_.empty()) break;
+    list += field.name.size() + field.value.size() + HpackTable::kFieldOverhead;
+    result.too_long = list > options_.max_header_list;
+    if (!result.too_long) callback(code, field);
+    if (adds) table_.Insert(field.name, field.value, field.valid ? 1 : 0);
+  }
+  ClearKeeping(&name_);
+  ClearKeeping(&value_);
+  result.error = error_;
+  return result;
+}
+
 void HpackDecoder::ReadTableSize(Reader* reader, bool at_begin) {
   std::uint32_t size = 0;
   if (!at_begin) {
@@ -323,13 +406,6 @@ void HpackDecoder::ReadTableSize(Reader* reader, bool at_begin) {
     error_ = "HPACK: a larger table than SETTINGS_HEADER_TABLE_SIZE allows";
   } else {
     table_.SetMaxSize(size);
-  }
-}
-
-void HpackDecoder::ReadIndexed(Reader* reader, HpackField* field) {
-  std::uint32_t index = 0;
-  if (!reader->ReadInteger(kIndexed.prefix, &index) || !Lookup(index, field)) {
-    error_ = "HPACK: the number of a field that isn't in the tables";
   }
 }
 
@@ -393,64 +469,62 @@ void HpackEncoder::Encode(std::string_view name, std::string_view value,
                           HpackIndexing indexing, std::string* block) {
   if (size_changed_) [[unlikely]]
     AppendTableSizes(block);
-  const std::uint32_t hash = HashOf(name);
-  const Found found = Find(hash, name, value);
-  if (found.field != 0 && indexing != HpackIndexing::kNever) {
-    AppendInteger(kIndexed, found.field, block);
-    return;
+  const std::uint32_t hash = HashOf(name, value);
+  if (indexing != HpackIndexing::kNever) [[likely]] {
+    std::uint32_t number = FindStatic(hash, name, value);
+    if (number == 0) number = FindDynamic(hash, name, value);
+    if (number != 0) return AppendInteger(kIndexed, number, block);
   }
-  if (name.size() + value.size() + HpackTable::kFieldOverhead >
-          table_.max_size() &&
-      indexing == HpackIndexing::kAdd) {
-    indexing = HpackIndexing::kOmit;  // It would only empty the table.
-  }
-  const bool adds = indexing == HpackIndexing::kAdd;
-  AppendInteger(FormOf(indexing), found.name, block);
-  if (found.name == 0) AppendString(name, adds, block);
-  AppendString(value, adds, block);
-  if (adds) {
-    std::uint32_t* const bucket = BucketOf(hash);
-    table_.Insert(name, value, *bucket);
-    *bucket = table_.inserted();
+  const std::size_t size =
+      name.size() + value.size() + HpackTable::kFieldOverhead;
+  if (indexing == HpackIndexing::kAdd && size <= table_.max_size()) {
+    AppendLiteral(name, value, indexing, block);
+    std::uint32_t& bucket = buckets_[hash % buckets_.size()];
+    table_.Insert(name, value, bucket);
+    bucket = table_.inserted();
+  } else {  // A larger field would only empty the table.
+    if (indexing == HpackIndexing::kAdd) indexing = HpackIndexing::kOmit;
+    AppendLiteral(name, value, indexing, block);
   }
 }
 
-HpackEncoder::Found HpackEncoder::Find(std::uint32_t hash,
-                                       std::string_view name,
-                                       std::string_view value) const {
-  Found found;
-  found.name = FindStaticName(hash, name);
-  if (found.name != 0) {
-    for (std::uint32_t number = found.name;
-         number <= kStaticCount && StaticAt(number).name == name; ++number) {
-      if (StaticAt(number).value == value) {
-        found.field = number;
-        return found;
-      }
-    }
-  }
-  FindDynamic(hash, name, value, &found);
-  return found;
-}
-
-void HpackEncoder::FindDynamic(std::uint32_t hash, std::string_view name,
-                               std::string_view value, Found* found) const {
+std::uint32_t HpackEncoder::FindDynamic(std::uint32_t hash,
+                                        std::string_view name,
+                                        std::string_view value) const {
   const std::uint32_t end = table_.inserted() + 1;
   std::uint32_t distance = end - buckets_[hash % buckets_.size()];
   // Lists lead to ever older fields, so one that doesn't has come to a field
   // that has left the table.
   for (std::uint32_t last = 0; distance > last && distance <= table_.count();) {
     const HpackTable::Field field = table_.Latest(distance);
-    if (field.name == name) {
-      if (found->name == 0) found->name = kStaticCount + distance;
-      if (field.value == value) {
-        found->field = kStaticCount + distance;
-        return;
-      }
+    if (Same(field.value, value) && Same(field.name, name)) {
+      return kStaticCount + distance;
     }
     last = distance;
     distance = end - field.mark;
   }
+  return 0;
+}
+
+std::uint32_t HpackEncoder::FindName(std::string_view name) const {
+  const std::uint32_t number = FindStaticName(name);
+  if (number != 0) return number;
+  for (std::uint32_t distance = 1; distance <= table_.count(); ++distance) {
+    if (Same(table_.Latest(distance).name, name)) {
+      return kStaticCount + distance;
+    }
+  }
+  return 0;
+}
+
+void HpackEncoder::AppendLiteral(std::string_view name, std::string_view value,
+                                 HpackIndexing indexing,
+                                 std::string* block) const {
+  const bool once = indexing == HpackIndexing::kAdd;
+  const std::uint32_t number = FindName(name);
+  AppendInteger(FormOf(indexing), number, block);
+  if (number == 0) AppendString(name, once, block);
+  AppendString(value, once, block);
 }
 
 }  // namespace flare::rpc

@@ -128,24 +128,18 @@ class HpackEncoder {
               HpackIndexing indexing, std::string* block);
 
  private:
-  // Numbers of the field and of one that has its name; 0: there is none.
-  struct Found {
-    std::uint32_t field = 0;
-    std::uint32_t name = 0;
-  };
-  Found Find(std::uint32_t hash, std::string_view name,
-             std::string_view value) const;
-  void FindDynamic(std::uint32_t hash, std::string_view name,
-                   std::string_view value, Found* found) const;
+  // Numbers in both tables; 0: there is none.
+  std::uint32_t FindDynamic(std::uint32_t hash, std::string_view name,
+                            std::string_view value) const;
+  std::uint32_t FindName(std::string_view name) const;
   void AppendTableSizes(std::string* block);
-  std::uint32_t* BucketOf(std::uint32_t hash) {
-    return &buckets_[hash % buckets_.size()];
-  }
+  void AppendLiteral(std::string_view name, std::string_view value,
+                     HpackIndexing indexing, std::string* block) const;
 
   // A field's mark is what its bucket was before.
   HpackTable table_{kHpackTableSize};
-  // By the hash of a name, one more than the number, as HpackTable counts, of
-  // the latest field that has it: the begin of a list that goes on by marks.
+  // By a field's hash, one more than the number, as HpackTable counts, of the
+  // latest one that has it: the begin of a list that goes on by marks.
   // Fields that have left the table are at its end.
   std::array<std::uint32_t, 64> buckets_ = {};
   // The least size since the last block, and whether the peer must be told.

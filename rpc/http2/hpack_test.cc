@@ -343,11 +343,11 @@ TEST(HpackDecoder, RefusesBrokenBlocks) {
     std::string_view block;
     std::string_view why;
   } kCases[] = {
-      {"80", "number of a field"},            // The number 0.
-      {"be", "number of a field"},            // Behind the static table.
-      {"ff", "number of a field"},            // Cut off.
-      {"ffffffffff7f", "number of a field"},  // Too large.
-      {"ff8080808000", "number of a field"},  // ... of too many zeros.
+      {"80", "number of a field"},              // The number 0.
+      {"be", "number of a field"},              // Behind the static table.
+      {"ff", "number of a field"},              // Cut off.
+      {"ffffffffff7f", "number of a field"},    // Too large.
+      {"ff808080808000", "number of a field"},  // ... of too many zeros.
       {"7f00", "number of a name"},
       {"0fff", "cut off"},
       {"40", "string"},              // No name,
