@@ -25,17 +25,6 @@ Expected<EtcdPlace, Status> ReadEtcdPlace(std::string_view text) {
                    .prefix = std::string(text.substr(slash))};
 }
 
-void OpenEtcdChannel(const EtcdPlace& place,
-                     const std::optional<TlsClientOptions>& options,
-                     RpcChannel* channel) {
-  RpcChannel::Options opened;
-  // A call that occasions one to etcd may have a deadline, which isn't etcd's.
-  opened.inherits_context = false;
-  opened.tls = options;
-  channel->Open((place.tls ? "tls+grpc://" : "grpc://") + place.members,
-                opened);
-}
-
 std::int64_t EtcdPauses::NextNs() {
   const std::int64_t pause = std::min(next_ns_, limit_ns_);
   next_ns_ = std::min(2 * pause, limit_ns_);

@@ -4,21 +4,14 @@
 #ifndef FLARE_RPC_SERVICES_ETCD_PLACE_H_
 #define FLARE_RPC_SERVICES_ETCD_PLACE_H_
 
-#include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
-#include "flare/io/tls_options.h"
-#include "flare/rpc/rpc_channel.h"
 
 namespace flare {
-
-// Timeout of calls to etcd. A member that is well takes less.
-inline constexpr auto kEtcdTimeout = std::chrono::seconds(1);
 
 // Returns STATUS_INVALID_CHANNEL with this text.
 Status EtcdError(std::string text);
@@ -32,13 +25,6 @@ struct EtcdPlace {
 // Reads "10.0.0.1:2379,10.0.0.2:2379/services/echo/". Fails with
 // STATUS_INVALID_CHANNEL and a text that says what is missing. Doesn't block.
 Expected<EtcdPlace, Status> ReadEtcdPlace(std::string_view text);
-
-// Opens `channel` to the members of etcd; its status() has the result. If the
-// place has TLS, `options` say how to verify them; without TLS, options are an
-// error. Doesn't block, unless members have names to look up.
-void OpenEtcdChannel(const EtcdPlace& place,
-                     const std::optional<TlsClientOptions>& options,
-                     RpcChannel* channel);
 
 // Pauses after failures: 50 ms, then twice as long each time, up to a limit.
 // Each is shorter by up to a half, at random, so that all clients of an etcd

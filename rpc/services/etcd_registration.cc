@@ -1,7 +1,6 @@
 #include "flare/rpc/services/etcd_registration.h"
 
 #include <algorithm>
-#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -22,18 +21,6 @@ namespace {
 
 constexpr std::string_view kScheme = "etcd://";
 constexpr std::string_view kTls = "tls+";
-
-// Makes a call to etcd, which ends early when `stop` is requested.
-struct Call {
-  explicit Call(const std::stop_token& stop)
-      : cancel(stop, [this] { controller.StartCancel(); }) {
-    controller.SetTimeout(kEtcdTimeout);
-  }
-  RpcClientController controller;
-
- private:
-  std::stop_callback<std::function<void()>> cancel;
-};
 
 // Whether the address is that of a socket which listens on all addresses of the
 // machine.
@@ -62,7 +49,7 @@ Expected<std::shared_ptr<EtcdRegistration>, Status> EtcdRegistration::Create(
         "is negative");
   }
   std::shared_ptr<EtcdRegistration> made(new EtcdRegistration(*place, options));
-  if (!made->channel_.status().ok()) return made->channel_.status();
+  if (!made->client_.status().ok()) return made->client_.status();
   return made;
 }
 
@@ -70,10 +57,9 @@ EtcdRegistration::EtcdRegistration(const EtcdPlace& place,
                                    const Options& options)
     : prefix_(place.prefix),
       options_(options),
+      client_(place, options.tls, options.user),
       pauses_(kNsPerSecond),
-      state_(rpc::STATUS_NO_PEER, "etcd wasn't told of the server yet") {
-  OpenEtcdChannel(place, options.tls, &channel_);
-}
+      state_(rpc::STATUS_NO_PEER, "etcd wasn't told of the server yet") {}
 
 EtcdRegistration::~EtcdRegistration() { Stop(); }
 
@@ -144,9 +130,11 @@ Status EtcdRegistration::Renew() {
 Status EtcdRegistration::Grant() {
   etcdserverpb::LeaseGrantRequest request;
   request.set_ttl(options_.lease.count());
-  Call call(stop_.get_token());
-  const auto reply = etcdserverpb::Lease_SyncStub(&channel_).LeaseGrant(
-      request, &call.controller);
+  const auto reply =
+      client_.Call(stop_.get_token(), [&](RpcClientController* controller) {
+        return etcdserverpb::Lease_SyncStub(client_.channel())
+            .LeaseGrant(request, controller);
+      });
   if (!reply) return reply.error();
   if (!reply->error().empty()) return EtcdError(reply->error());
   lease_ = reply->id();
@@ -160,15 +148,20 @@ Status EtcdRegistration::Grant() {
 Status EtcdRegistration::KeepAlive() {
   etcdserverpb::LeaseKeepAliveRequest request;
   request.set_id(lease_);
-  Call call(stop_.get_token());
+  if (Status status = client_.LogIn(stop_.get_token()); !status.ok()) {
+    return status;
+  }
+  EtcdClient::Attempt attempt(stop_.get_token());
+  client_.AddToken(&attempt.controller);
   StreamReader<etcdserverpb::LeaseKeepAliveResponse> reader;
   StreamWriter<etcdserverpb::LeaseKeepAliveRequest> writer;
-  std::tie(reader, writer) =
-      etcdserverpb::Lease_SyncStub(&channel_).LeaseKeepAlive(&call.controller);
+  std::tie(reader, writer) = etcdserverpb::Lease_SyncStub(client_.channel())
+                                 .LeaseKeepAlive(&attempt.controller);
   static_cast<void>(writer.WriteLast(request));
   const auto reply = reader.Read();
   if (!reply) {
     const Status& status = reader.status();
+    client_.ForgetToken(status);  // The next attempt comes soon.
     return status.ok() ? EtcdError("etcd has ended a stream of leases")
                        : status;
   }
@@ -184,9 +177,11 @@ Status EtcdRegistration::Put() {
   request.set_key(key_);
   request.set_value(value_);
   request.set_lease(lease_);
-  Call call(stop_.get_token());
   const auto reply =
-      etcdserverpb::KV_SyncStub(&channel_).Put(request, &call.controller);
+      client_.Call(stop_.get_token(), [&](RpcClientController* controller) {
+        return etcdserverpb::KV_SyncStub(client_.channel())
+            .Put(request, controller);
+      });
   if (!reply) return reply.error();
   put_ = true;
   return {};
@@ -195,10 +190,12 @@ Status EtcdRegistration::Put() {
 void EtcdRegistration::Revoke() {
   etcdserverpb::LeaseRevokeRequest request;
   request.set_id(std::exchange(lease_, 0));
-  RpcClientController controller;
-  controller.SetTimeout(kEtcdTimeout);
+  // stop_ has been requested, but this shall be done.
   const auto reply =
-      etcdserverpb::Lease_SyncStub(&channel_).LeaseRevoke(request, &controller);
+      client_.Call(std::stop_token(), [&](RpcClientController* controller) {
+        return etcdserverpb::Lease_SyncStub(client_.channel())
+            .LeaseRevoke(request, controller);
+      });
   if (!reply) {
     LOG(WARNING) << "the server can't be taken out of etcd: "
                  << reply.error().ToString() << "; its key \"" << key_

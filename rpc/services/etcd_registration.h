@@ -30,9 +30,10 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/fiber.h"
 #include "flare/io/tls_options.h"
-#include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
+#include "flare/rpc/services/etcd_client.h"
 #include "flare/rpc/services/etcd_place.h"
+#include "flare/rpc/services/etcd_user.h"
 
 namespace flare {
 
@@ -46,6 +47,9 @@ struct EtcdRegistrationOptions {
   // How to verify etcd's certificate over "tls+etcd://", and the certificate
   // that is shown to it. Nothing: the roots of the system, and none.
   std::optional<TlsClientOptions> tls = {};
+  // The user of etcd that may write the key. Nothing: etcd asks for none, or
+  // knows the user by the certificate.
+  std::optional<EtcdUser> user = {};
 };
 
 // Start() and Stop() from one fiber or thread, the rest from any.
@@ -100,12 +104,12 @@ class EtcdRegistration final : public Server::Listener {
 
   const std::string prefix_;
   const Options options_;
-  RpcChannel channel_;
   std::string key_;
   std::string value_;
   std::stop_source stop_;
   Fiber fiber_;
   // Used by the fiber, and after its end by Stop().
+  EtcdClient client_;
   std::int64_t lease_ = 0;  // 0: none.
   std::int64_t lease_seconds_ = 0;
   bool put_ = false;  // With this lease.

@@ -1,6 +1,7 @@
 #include "flare/rpc/services/etcd_registration.h"
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/services/etcd_resolver.h"
+#include "flare/rpc/services/etcd_user.h"
 #include "flare/rpc/services/health.h"
 #include "flare/rpc/testing/etcd_fixture.h"
 #include "flare/rpc/testing/logged_lines.h"
@@ -209,6 +211,76 @@ TEST_F(EtcdRegistrationTest, SpeaksTls) {
   }));
   (*registration)->Stop();
   EXPECT_FALSE(EtcdRegistration::Create("etcd://" + place, {.tls = tls}));
+}
+
+TEST_F(EtcdRegistrationTest, HasAUserWithAPassword) {
+  etcd_.Start();
+  ASSERT_NO_FATAL_FAILURE(AskForUser("secret"));
+  const std::string place = etcd_.address() + "/test/";
+  EtcdUser user{.name = "root", .password = "secret"};
+  EXPECT_FALSE(EtcdRegistration::Create("etcd://" + place, {.user = user}));
+  user.allow_plaintext = true;
+  const auto registration =
+      EtcdRegistration::Create("etcd://" + place, {.user = user});
+  ASSERT_TRUE(registration) << registration.error().ToString();
+  ASSERT_TRUE((*registration)->Start("10.0.0.1:5567").ok());
+  const std::string name = "etcd-of-user-at-" + etcd_.address();
+  ASSERT_TRUE(RegisterEtcdResolver({.name = name, .user = user}));
+  const auto resolution = rpc::ResolveName(name, place);
+  ASSERT_TRUE(resolution) << resolution.error().ToString();
+  const auto becomes = [&](std::size_t servers) {
+    return fiber::testing::Eventually([&] {
+      static_cast<void>((*resolution)->Version());
+      std::this_thread::sleep_for(1ms);
+      return (*resolution)->Peers().size() == servers &&
+             (*resolution)->Failure().ok();
+    });
+  };
+  EXPECT_TRUE(becomes(1)) << (*resolution)->Failure().ToString();
+  // It has forgotten its tokens then.
+  etcd_.Kill();
+  EXPECT_TRUE(fiber::testing::Eventually(
+      [&] { return !(*registration)->registered(); }));
+  etcd_.Start();
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    return (*registration)->registered();
+  })) << (*registration)->failure().ToString();
+  const auto second =
+      EtcdRegistration::Create("etcd://" + place, {.user = user});
+  ASSERT_TRUE((*second)->Start("10.0.0.2:5567").ok());
+  EXPECT_TRUE(becomes(2)) << (*resolution)->Failure().ToString();
+
+  user.password = "wrong";
+  const auto stranger =
+      EtcdRegistration::Create("etcd://" + place, {.user = user});
+  ASSERT_TRUE((*stranger)->Start("10.0.0.3:5567").ok());
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    return (*stranger)->failure().message().find("the user \"root\"") !=
+           std::string::npos;
+  })) << (*stranger)->failure().ToString();
+  const auto nobody = EtcdRegistration::Create("etcd://" + place);
+  ASSERT_TRUE((*nobody)->Start("10.0.0.4:5567").ok());
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    return (*nobody)->failure().message().find("user") != std::string::npos;
+  })) << (*nobody)->failure().ToString();
+}
+
+// A token that nobody has used for a second is forgotten.
+TEST_F(EtcdRegistrationTest, RenewsTokens) {
+  etcd_.Start();
+  ASSERT_NO_FATAL_FAILURE(AskForUser("secret"));
+  const EtcdUser user{
+      .name = "root", .password = "secret", .allow_plaintext = true};
+  const auto registration =
+      EtcdRegistration::Create("etcd://" + etcd_.address() + "/test/",
+                               {.lease = 30s, .leave_time = 0s, .user = user});
+  ASSERT_TRUE((*registration)->Start("10.0.0.1:5567").ok());
+  ASSERT_TRUE(fiber::testing::Eventually(
+      [&] { return (*registration)->registered(); }));
+  std::this_thread::sleep_for(2500ms);
+  const rpc::testing::LoggedLines lines(google::INFO);
+  (*registration)->Stop();
+  EXPECT_TRUE(lines.Have("isn't registered in etcd any more")) << lines.All();
 }
 
 TEST_F(EtcdRegistrationTest, SaysWhatIsWrong) {

@@ -24,9 +24,9 @@
 #include "flare/rpc/name_resolver.h"
 #include "flare/rpc/naming/list_resolution.h"
 #include "flare/rpc/naming/refresh_gate.h"
-#include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/services/etcd_client.h"
 #include "flare/rpc/services/etcd_place.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
@@ -98,16 +98,14 @@ std::optional<rpc::LookupResult> LookUpAside(const std::string& name) {
 class EtcdServers final : public rpc::ListResolution {
  public:
   // Doesn't contact etcd. Look at status() for mistakes in the arguments.
-  EtcdServers(const EtcdPlace& place,
-              const std::optional<TlsClientOptions>& tls)
+  EtcdServers(const EtcdPlace& place, const EtcdResolverOptions& options)
       : ListResolution({}, {}),
         prefix_(place.prefix),
-        end_(EndOf(place.prefix)) {
-    OpenEtcdChannel(place, tls, &channel_);
-  }
+        end_(EndOf(place.prefix)),
+        client_(place, options.tls, options.user) {}
 
   bool IsStatic() const override { return false; }
-  const flare::Status& status() const { return channel_.status(); }
+  const flare::Status& status() const { return client_.status(); }
 
   // Before any refresh.
   void AskFirst() { RefreshAfter(List(LookUpHere) ? 0 : pauses_.NextNs()); }
@@ -145,10 +143,11 @@ class EtcdServers final : public rpc::ListResolution {
     request.set_key(prefix_);
     request.set_range_end(end_);
     request.set_limit(kMaxServers);
-    RpcClientController controller;
-    controller.SetTimeout(kEtcdTimeout);
     const auto reply =
-        etcdserverpb::KV_SyncStub(&channel_).Range(request, &controller);
+        client_.Call(stop_.get_token(), [&](RpcClientController* controller) {
+          return etcdserverpb::KV_SyncStub(client_.channel())
+              .Range(request, controller);
+        });
     if (!reply) {
       Fail("etcd can't be asked for \"" + prefix_ +
            "\": " + reply.error().ToString());
@@ -166,10 +165,15 @@ class EtcdServers final : public rpc::ListResolution {
 
   // Follows changes from next_revision_ on.
   Watched Watch() {
+    if (const flare::Status status = client_.LogIn(stop_.get_token());
+        !status.ok()) {
+      return FailWatch(status.ToString());
+    }
     RpcClientController controller;
     controller.SetTimeout(std::chrono::hours(24));
+    client_.AddToken(&controller);
     auto [reader, writer] =
-        etcdserverpb::Watch_SyncStub(&channel_).Watch_(&controller);
+        etcdserverpb::Watch_SyncStub(client_.channel()).Watch_(&controller);
     // At once, if it has been requested.
     const std::stop_callback cancel(
         stop_.get_token(), [&controller] { controller.StartCancel(); });
@@ -185,7 +189,11 @@ class EtcdServers final : public rpc::ListResolution {
     while (reader.Read(&response)) {
       answered = true;
       if (response.compact_revision() != 0) return Watched::kGap;
-      if (response.canceled()) return FailWatch(response.cancel_reason());
+      if (response.canceled()) {
+        // etcd 3.4 says "permission denied" of tokens that it doesn't know.
+        return client_.ForgetToken() ? Watched::kGap
+                                     : FailWatch(response.cancel_reason());
+      }
       // etcd may have another history, or this member be behind the others.
       if (response.header().revision() < next_revision_ - 1) {
         return Watched::kGap;
@@ -195,6 +203,7 @@ class EtcdServers final : public rpc::ListResolution {
       reader.SetExpiration(std::chrono::nanoseconds(TermNs()));
     }
     if (reader.error() != StreamError::Timeout) {
+      if (client_.ForgetToken(reader.status())) return Watched::kGap;
       return FailWatch(reader.status().ok() ? "the watch has ended"
                                             : reader.status().ToString());
     }
@@ -294,9 +303,9 @@ class EtcdServers final : public rpc::ListResolution {
 
   const std::string prefix_;
   const std::string end_;
-  RpcChannel channel_;
   std::stop_source stop_;
   // Used by refreshes.
+  EtcdClient client_;
   bool listed_ = false;  // values_ is the state just before next_revision_.
   std::int64_t next_revision_ = 0;
   std::map<std::string, std::string> values_;  // By key.
@@ -322,11 +331,11 @@ class EtcdResolution final : public rpc::NameResolution {
 };
 
 rpc::Resolution ResolveEtcd(std::string_view address,
-                            const std::optional<TlsClientOptions>& tls) {
+                            const EtcdResolverOptions& options) {
   auto place = ReadEtcdPlace(address);
   if (!place) return place.error();
-  place->tls = tls.has_value();
-  auto servers = std::make_shared<EtcdServers>(*place, tls);
+  place->tls = options.tls.has_value();
+  auto servers = std::make_shared<EtcdServers>(*place, options);
   if (!servers->status().ok()) return servers->status();
   servers->AskFirst();
   std::shared_ptr<rpc::NameResolution> resolution =
@@ -337,10 +346,10 @@ rpc::Resolution ResolveEtcd(std::string_view address,
 }  // namespace
 
 bool RegisterEtcdResolver(const EtcdResolverOptions& options) {
-  return rpc::RegisterNameResolver(
-      options.name, [tls = options.tls](std::string_view address) {
-        return ResolveEtcd(address, tls);
-      });
+  return rpc::RegisterNameResolver(options.name,
+                                   [options](std::string_view address) {
+                                     return ResolveEtcd(address, options);
+                                   });
 }
 
 }  // namespace flare

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "flare/io/tls_options.h"
+#include "flare/rpc/services/etcd_user.h"
 
 namespace flare {
 
@@ -25,6 +26,9 @@ struct EtcdResolverOptions {
   // How to verify etcd's certificate, and the certificate that is shown to it.
   // Nothing: etcd speaks plain HTTP.
   std::optional<TlsClientOptions> tls = {};
+  // The user of etcd that may read the keys. Nothing: etcd asks for none, or
+  // knows the user by the certificate.
+  std::optional<EtcdUser> user = {};
 };
 
 // Adds the resolver for channels that are opened later. False: the name is

@@ -86,6 +86,18 @@ TEST_F(EtcdResolverTest, FollowsEtcdAndOutlivesIt) {
   EXPECT_FALSE(resolution->Peers().empty());
 }
 
+TEST_F(EtcdResolverTest, OutlivesAnEtcdThatIsCutOff) {
+  etcd_.Start();
+  Put("/test/a", "10.0.0.1:1");
+  const auto resolution = Resolve();
+  ASSERT_TRUE(Becomes(resolution.get(), {"10.0.0.1:1*1"}));
+  etcd_.Pause();
+  EXPECT_TRUE(Becomes(resolution.get(), {"10.0.0.1:1*1"}, false));
+  etcd_.Resume();
+  Put("/test/b", "10.0.0.2:2");
+  EXPECT_TRUE(Becomes(resolution.get(), {"10.0.0.1:1*1", "10.0.0.2:2*1"}));
+}
+
 // Five changes in a row are seen at once, although nobody asks for them.
 TEST_F(EtcdResolverTest, SeesChangesAtOnce) {
   FLAGS_flare_name_resolver_update_interval_seconds = 3600;

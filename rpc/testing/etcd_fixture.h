@@ -80,7 +80,9 @@ class EtcdProcess {
                                           "--initial-cluster",
                                           "default=" + peer,
                                           "--heartbeat-interval=20",
-                                          "--election-timeout=200"};
+                                          "--election-timeout=200",
+                                          "--auth-token-ttl=1",
+                                          "--bcrypt-cost=4"};
     if (tls) {
       arguments.push_back("--cert-file=" + certificate());
       arguments.push_back("--key-file=" + folder_ + "/key.pem");
@@ -107,6 +109,10 @@ class EtcdProcess {
     waitpid(pid_, nullptr, 0);
     pid_ = 0;
   }
+
+  // In between it is as if it were cut off: nothing is answered.
+  void Pause() { kill(pid_, SIGSTOP); }
+  void Resume() { kill(pid_, SIGCONT); }
 
   // While it doesn't run.
   void LoseData() { std::filesystem::remove_all(folder_ + "/data"); }
@@ -154,6 +160,28 @@ class EtcdTest : public RpcTest {
           .DeleteRange(request, controller)
           .has_value();
     });
+  }
+
+  // From now on etcd asks for this user, who may do everything.
+  void AskForUser(const std::string& password) {
+    const etcdserverpb::Auth_SyncStub stub(&channel());
+    etcdserverpb::AuthUserAddRequest user;
+    user.set_name("root");
+    user.set_password(password);
+    Repeat([&](RpcClientController* controller) {
+      return stub.UserAdd(user, controller).has_value();
+    });
+    etcdserverpb::AuthRoleAddRequest role;
+    role.set_name("root");
+    RpcClientController added;  // Some versions have it from the beginning.
+    static_cast<void>(stub.RoleAdd(role, &added));
+    etcdserverpb::AuthUserGrantRoleRequest grant;
+    grant.set_user("root");
+    grant.set_role("root");
+    RpcClientController granted;
+    ASSERT_TRUE(stub.UserGrantRole(grant, &granted)) << granted.ErrorText();
+    RpcClientController enabled;
+    ASSERT_TRUE(stub.AuthEnable({}, &enabled)) << enabled.ErrorText();
   }
 
   // Nothing: etcd doesn't have it, or doesn't say.
