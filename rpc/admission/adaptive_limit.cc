@@ -18,8 +18,9 @@
 //        with a limit in use begins with a probe: a window with a quarter of
 //        the limit, in which only calls count that have begun in it. The first
 //        epochs are shorter, as a server may start under load. Where few calls
-//        end, the probe is over after kMostProbeWindows; if these are fewer
-//        than kProbeSamples, the base stays.
+//        end, an epoch lasts for kEpochWindows windows, and the probe for a
+//        tenth of the epoch; if these are fewer than kProbeSamples, the base
+//        stays.
 //  [AL6] If calls take as long with a quarter of the limit as at its height
 //        before it fell, no queue makes them slow: the server's database, for
 //        example, has become slow. The base is then measured anew.
@@ -36,8 +37,13 @@ constexpr double kProbeShare = 0.25;
 // Calls that take more than this share of their time before the limit fell are
 // still slow [AL6].
 constexpr double kStillSlow = 0.7;
-// A probe ends after this many windows even if few calls have ended.
-constexpr std::int64_t kMostProbeWindows = 10;
+// A probe ends after this share of the epoch's time even if few calls have
+// ended.
+constexpr std::int64_t kProbesInEpoch = 10;
+// So many windows make an epoch, even if it is over before. Otherwise a window
+// of a server with few calls would be longer than an epoch, and the limit would
+// never change.
+constexpr int kEpochWindows = 5;
 // So many calls of a probe make a mean.
 constexpr std::uint64_t kProbeSamples = 5;
 
@@ -71,8 +77,7 @@ void AdaptiveLimit::TryToClose(std::int64_t now_ns) {
 void AdaptiveLimit::Close(std::int64_t now_ns) {
   const std::int64_t end_ns = window_end_ns_.load(std::memory_order_relaxed);
   const std::uint64_t count = count_.load(std::memory_order_relaxed);
-  const bool overdue =
-      probing_ && now_ns - end_ns > kMostProbeWindows * kWindowNs;
+  const bool overdue = probing_ && now_ns - end_ns > most_probe_ns_;
   if (end_ns != 0 && count < kSamples && !overdue) return;
   const std::int64_t sum_ns = sum_ns_.exchange(0, std::memory_order_relaxed);
   count_.store(0, std::memory_order_relaxed);
@@ -91,9 +96,10 @@ void AdaptiveLimit::Close(std::int64_t now_ns) {
   if (probing_) {  // It was low for the probe alone.
     if (count < kProbeSamples) epoch_min_ns_ = BaseNs();  // [AL5]
     probing_ = false;
-  } else if (now_ns >= epoch_end_ns_) {
+  } else if (now_ns >= epoch_end_ns_ && windows_left_ == 0) {
     BeginEpoch(window);
   } else {
+    if (windows_left_ != 0) --windows_left_;
     Adapt(window);
   }
   const double height =
@@ -103,7 +109,11 @@ void AdaptiveLimit::Close(std::int64_t now_ns) {
 
 void AdaptiveLimit::BeginEpoch(const Window& window) {
   const bool first = epoch_end_ns_ == 0;
+  most_probe_ns_ =
+      std::max(window.now_ns - epoch_began_ns_, kEpochNs) / kProbesInEpoch;
+  epoch_began_ns_ = window.now_ns;
   epoch_end_ns_ = window.now_ns + epoch_ns_;
+  windows_left_ = kEpochWindows;
   if (first) return;
   epoch_ns_ = std::min(epoch_ns_ * 2, kEpochNs);
   last_epoch_min_ns_ = epoch_min_ns_;

@@ -33,7 +33,8 @@ class alignas(kCacheLine) AdaptiveLimit {
   // A window lasts at least kWindowNs, and until kSamples calls have ended.
   static constexpr std::int64_t kWindowNs = 100 * kNsPerMs;
   static constexpr std::uint64_t kSamples = 50;
-  // Means are remembered for one to two epochs.
+  // Means are remembered for one to two epochs. An epoch lasts longer where few
+  // calls end.
   static constexpr std::int64_t kEpochNs = 10 * kNsPerSecond;
 
   // Call it before anything else. The limit never exceeds `most`.
@@ -88,7 +89,10 @@ class alignas(kCacheLine) AdaptiveLimit {
   double epoch_min_ns_ = 0;
   double last_epoch_min_ns_ = 0;  // 0: none.
   std::int64_t epoch_ns_ = kNsPerSecond;
+  std::int64_t epoch_began_ns_ = 0;
   std::int64_t epoch_end_ns_ = 0;
+  int windows_left_ = 0;  // Before the next epoch may begin.
+  std::int64_t most_probe_ns_ = 0;
   bool probing_ = false;
   double fell_from_ = 0;  // [AL6]; 0: it doesn't fall.
   double fell_at_ns_ = 0;

@@ -146,6 +146,17 @@ TEST(AdaptiveLimit, DoesNotTakeASlowServiceForAQueue) {
   EXPECT_EQ(simulation.Run(2000, 20 * kNsPerSecond).refused, 0);
 }
 
+// 50 calls take longer than ten seconds.
+TEST(AdaptiveLimit, AdaptsWhereFewCallsEnd) {
+  Simulation simulation(4);
+  simulation.set_service_ns(2 * kNsPerSecond);
+  EXPECT_EQ(simulation.Run(0.5, 3600 * kNsPerSecond).refused, 0);
+  const auto result = simulation.Run(6, 3600 * kNsPerSecond);
+  EXPECT_GT(result.goodput, 0.9 * 2);
+  EXPECT_LT(result.limit, 12);
+  EXPECT_LT(result.p99_ms, 8000);
+}
+
 TEST(AdaptiveLimit, StaysAsItIsWhileItIsNotUsed) {
   Simulation simulation(100);
   const auto result = simulation.Run(1000, 20 * kNsPerSecond);
