@@ -27,17 +27,22 @@ struct HealthOptions {
 
   // So many calls time out, and none is answered in between. 0: not a reason.
   std::size_t consecutive_timeouts = 5;
-  // In the last `interval` this share of a server's calls failed by time-out,
-  // a broken connection or a refusal of the server, and that is three times the
-  // share of the other servers. Failures that a service reports don't count.
-  // 0: not a reason.
+  // This share of a server's calls fails by time-out, a broken connection or a
+  // refusal of the server, and that is three times the share of the other
+  // servers. Failures that a service reports don't count. Shares are compared
+  // once in an `interval`, but not before some server has had `min_calls`
+  // calls; those of servers with fewer calls say nothing. 0: not a reason.
   double error_rate = 0.05;
-  // In the last `interval` calls to the server took so many times the median of
-  // the other servers' means, and at least `slow_from`. 0: not a reason.
+  std::size_t min_calls = 50;
+  // A call is slow if it takes so many times the median of the servers' means,
+  // and at least `slow_from`; if it is still under way, that is soon noticed. A
+  // server is ejected if half of its latest calls are slow, at least
+  // `slow_calls` of them being compared, and if fewer than a tenth of the other
+  // servers' calls are. 0: not a reason.
   double latency_factor = 10;
   std::chrono::nanoseconds slow_from = std::chrono::milliseconds(5);
-  // Rates and latencies of fewer calls in an interval say nothing.
-  std::size_t min_calls = 50;
+  std::size_t slow_calls = 20;
+  // Latencies are compared ten times in it.
   std::chrono::nanoseconds interval = std::chrono::seconds(1);
 
   // No more than this share of the servers is ejected at a time, but one of two

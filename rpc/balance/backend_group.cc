@@ -20,8 +20,23 @@ constexpr std::uint64_t kFewFailures = 3;
 // A server that is slowly coming back has few calls, which must suffice.
 constexpr std::size_t kMinCallsRecovering = 5;
 
-std::uint64_t Answered(const BackendState::Window& window) {
-  return window.calls - std::min(window.failures, window.calls);
+// Latencies are compared so many times in each interval.
+constexpr std::int64_t kReviewsPerInterval = 10;
+// A server is slow if this share of its calls is, while less than the other
+// share of the others' calls is. Most services have a few calls that take much
+// longer than the rest. So the number of slow calls tells servers apart that
+// the mean of as many latencies wouldn't.
+constexpr double kMostAreSlow = 0.5;
+constexpr double kFewAreSlow = 0.1;
+
+// The lower one of two in the middle: with two servers, of which one is slow,
+// it is the other one.
+template <class T>
+T LowerMedian(std::vector<T> values) {
+  const auto middle =
+      values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace
@@ -61,9 +76,13 @@ Backends BackendGroup::Update(std::vector<Peer> peers) {
 void BackendGroup::End(BackendState* state, Verdict verdict,
                        std::int64_t latency_ns, std::int64_t now_ns,
                        bool probe) {
+  // relaxed, here and below: a number to compare with.
+  const bool slow = latency_ns >= slow_ns_.load(std::memory_order_relaxed);
+  if (slow && verdict != Verdict::kNeutral) [[unlikely]]
+    state->CountSlow();
   const std::size_t silent = state->End(verdict, latency_ns, now_ns);
   if (probe) [[unlikely]] {
-    ProbeEnded(state, verdict, now_ns);
+    ProbeEnded(state, verdict, slow, now_ns);
   } else if (silent >= options_.consecutive_timeouts &&
              options_.consecutive_timeouts != 0 && silent != 0) [[unlikely]] {
     Silent(state, now_ns);
@@ -83,12 +102,15 @@ void BackendGroup::Silent(BackendState* state, std::int64_t now_ns) {
   TryToEject(state, EjectionReason::kSilent, now_ns);
 }
 
-void BackendGroup::ProbeEnded(BackendState* state, Verdict verdict,
+void BackendGroup::ProbeEnded(BackendState* state, Verdict verdict, bool slow,
                               std::int64_t now_ns) {
   ScopedLock guard(mutex_);
   if (!state->ejected() || state->fails_checks()) return;
   switch (verdict) {
     case Verdict::kAnswered:
+      if (slow && state->reason() == EjectionReason::kSlow) {
+        return Prolong(state, state->reason(), now_ns);
+      }
       return Readmit(state, now_ns);
     case Verdict::kFailed:
     case Verdict::kSilent:
@@ -113,24 +135,26 @@ void BackendGroup::Readmit(BackendState* state, std::int64_t now_ns) {
 bool BackendGroup::ReviewIsDue(std::int64_t now_ns) {
   // relaxed, both: this only decides who reviews, and when.
   std::int64_t due = next_review_ns_.load(std::memory_order_relaxed);
-  return now_ns >= due && next_review_ns_.compare_exchange_strong(
-                              due, now_ns + options_.interval.count(),
-                              std::memory_order_relaxed);
+  return now_ns >= due &&
+         next_review_ns_.compare_exchange_strong(
+             due, now_ns + options_.interval.count() / kReviewsPerInterval,
+             std::memory_order_relaxed);
 }
 
 void BackendGroup::Review(std::int64_t now_ns) {
   ScopedLock guard(mutex_);
-  std::vector<BackendState::Window> windows;
-  for (const Member& member : members_) {
-    windows.push_back(member.state->TakeWindow());
-    if (member.state->mode() == BackendState::Mode::kWell &&
-        member.state->doublings != 0) {
-      --member.state->doublings;  // It has been well for a while.
+  if (now_ns >= interval_ends_ns_) {
+    interval_ends_ns_ = now_ns + options_.interval.count();
+    for (const Member& member : members_) {
+      if (member.state->mode() == BackendState::Mode::kWell &&
+          member.state->doublings != 0) {
+        --member.state->doublings;  // It has been well for a while.
+      }
     }
   }
   if (!options_.enabled) return;
-  ReviewErrors(windows, now_ns);
-  ReviewLatencies(windows, now_ns);
+  ReviewLatencies(now_ns);
+  if (now_ns >= errors_due_ns_) ReviewErrors(now_ns);
 }
 
 std::size_t BackendGroup::MinCalls(const BackendState& state) const {
@@ -139,9 +163,17 @@ std::size_t BackendGroup::MinCalls(const BackendState& state) const {
              : options_.min_calls;
 }
 
-void BackendGroup::ReviewErrors(
-    const std::vector<BackendState::Window>& windows, std::int64_t now_ns) {
+void BackendGroup::ReviewErrors(std::int64_t now_ns) {
   if (options_.error_rate <= 0) return;
+  std::vector<BackendState::Window> windows;
+  bool enough = false;
+  for (const Member& member : members_) {
+    windows.push_back(member.state->window());
+    enough |= windows.back().calls >= options_.min_calls;
+  }
+  if (!enough) return;
+  errors_due_ns_ = now_ns + options_.interval.count();
+  for (const Member& member : members_) member.state->CloseWindow();
   std::uint64_t calls = 0;
   std::uint64_t failures = 0;
   for (const BackendState::Window& window : windows) {
@@ -166,35 +198,61 @@ void BackendGroup::ReviewErrors(
   }
 }
 
-void BackendGroup::ReviewLatencies(
-    const std::vector<BackendState::Window>& windows, std::int64_t now_ns) {
+void BackendGroup::ReviewLatencies(std::int64_t now_ns) {
   if (options_.latency_factor <= 0) return;
-  const auto mean = [&](std::size_t i) {
-    const std::uint64_t answered = Answered(windows[i]);
-    return answered == 0 ? 0.0
-                         : static_cast<double>(windows[i].latency_sum_ns) /
-                               static_cast<double>(answered);
-  };
-  for (std::size_t i = 0; i != windows.size(); ++i) {
-    BackendState* const state = members_[i].state.get();
-    if (state->ejected() || Answered(windows[i]) < MinCalls(*state) ||
-        mean(i) < static_cast<double>(options_.slow_from.count())) {
-      continue;
-    }
-    std::vector<double> others;
-    for (std::size_t k = 0; k != windows.size(); ++k) {
-      if (k != i && Answered(windows[k]) >= options_.min_calls) {
-        others.push_back(mean(k));
-      }
-    }
-    if (others.empty()) continue;
-    const auto middle =
-        others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
-    std::nth_element(others.begin(), middle, others.end());
-    if (mean(i) >= options_.latency_factor * *middle) {
+  const std::int64_t slow_ns = slow_ns_.load(std::memory_order_relaxed);
+  for (const Member& member : members_) {
+    Pace& pace = member.state->pace;
+    pace.Note(member.state->totals(), now_ns, slow_ns);
+    if (member.state->ejected()) pace.Forget();
+  }
+  std::vector<BackendState*> counted;
+  for (const Member& member : members_) {
+    BackendState* const state = member.state.get();
+    if (state->pace.calls() < CallsOfWindow(*state)) continue;
+    counted.push_back(state);
+    if (state->pace.SlowShare() >= kMostAreSlow && !OthersAreSlow(state)) {
       TryToEject(state, EjectionReason::kSlow, now_ns);
     }
   }
+  for (BackendState* state : counted) state->pace.CloseWindow();
+  slow_ns_.store(SlowFrom(), std::memory_order_relaxed);
+}
+
+std::size_t BackendGroup::CallsOfWindow(const BackendState& state) const {
+  const std::size_t all = std::max<std::size_t>(1, options_.slow_calls);
+  return state.mode() == BackendState::Mode::kRecovering
+             ? std::max<std::size_t>(1, all / 2)
+             : all;
+}
+
+// Also if nothing is known of them: then there is nothing to compare with.
+bool BackendGroup::OthersAreSlow(const BackendState* state) const {
+  std::vector<double> quick_shares;
+  for (const Member& member : members_) {
+    const Pace& pace = member.state->pace;
+    if (member.state.get() != state && pace.LatestCalls() != 0) {
+      quick_shares.push_back(1 - pace.LatestSlowShare());
+    }
+  }
+  return quick_shares.empty() ||
+         LowerMedian(std::move(quick_shares)) <= 1 - kFewAreSlow;
+}
+
+// Servers that take as long for most of their calls are slow; the greatest
+// number if nothing is known of any.
+std::int64_t BackendGroup::SlowFrom() const {
+  std::vector<double> means;
+  for (const Member& member : members_) {
+    if (member.state->pace.mean_ns() > 0) {
+      means.push_back(member.state->pace.mean_ns());
+    }
+  }
+  if (means.empty()) return std::numeric_limits<std::int64_t>::max();
+  return std::max<std::int64_t>(
+      options_.slow_from.count(),
+      static_cast<std::int64_t>(LowerMedian(std::move(means)) *
+                                options_.latency_factor));
 }
 
 // False: as many as may be are ejected.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -47,9 +48,9 @@ class BackendGroup {
   // already.
   void NoteChecks(BackendState* state, bool healthy);
 
-  // Once for each interval.
+  // Some times in each interval.
   bool ReviewIsDue(std::int64_t now_ns);
-  // Compares the servers' calls since the last review, and ejects.
+  // Compares the servers' latest calls, and ejects.
   void Review(std::int64_t now_ns);
   // So many of all servers can be connected to and aren't ejected.
   void NoteUsable(std::size_t usable, std::size_t all);
@@ -65,13 +66,15 @@ class BackendGroup {
   };
 
   void Silent(BackendState* state, std::int64_t now_ns);
-  void ProbeEnded(BackendState* state, Verdict verdict, std::int64_t now_ns);
+  void ProbeEnded(BackendState* state, Verdict verdict, bool slow,
+                  std::int64_t now_ns);
   void Readmit(BackendState* state, std::int64_t now_ns) FLARE_REQUIRES(mutex_);
-  void ReviewErrors(const std::vector<BackendState::Window>& windows,
-                    std::int64_t now_ns) FLARE_REQUIRES(mutex_);
-  void ReviewLatencies(const std::vector<BackendState::Window>& windows,
-                       std::int64_t now_ns) FLARE_REQUIRES(mutex_);
+  void ReviewErrors(std::int64_t now_ns) FLARE_REQUIRES(mutex_);
   std::size_t MinCalls(const BackendState& state) const;
+  void ReviewLatencies(std::int64_t now_ns) FLARE_REQUIRES(mutex_);
+  std::size_t CallsOfWindow(const BackendState& state) const;
+  bool OthersAreSlow(const BackendState* state) const FLARE_REQUIRES(mutex_);
+  std::int64_t SlowFrom() const FLARE_REQUIRES(mutex_);
   bool TryToEject(BackendState* state, EjectionReason reason,
                   std::int64_t now_ns) FLARE_REQUIRES(mutex_);
   void Prolong(BackendState* state, EjectionReason reason, std::int64_t now_ns)
@@ -82,8 +85,12 @@ class BackendGroup {
   const std::int64_t slow_start_ns_;
   std::atomic<bool> panic_{false};
   std::atomic<std::int64_t> next_review_ns_{0};
+  // Calls that take as long are slow.
+  std::atomic<std::int64_t> slow_ns_{std::numeric_limits<std::int64_t>::max()};
   mutable ThreadMutex mutex_;
   std::vector<Member> members_ FLARE_GUARDED_BY(mutex_);
+  std::int64_t interval_ends_ns_ FLARE_GUARDED_BY(mutex_) = 0;
+  std::int64_t errors_due_ns_ FLARE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace flare::rpc

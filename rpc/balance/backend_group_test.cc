@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <queue>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -187,22 +190,86 @@ TEST_F(BackendGroupTest, EjectsNobodyForFewCalls) {
   Calls(10, five[3], Verdict::kFailed);
   group_.Review(now_);
   EXPECT_EQ(group_.ejected(), 0);
+  // They count when there are enough.
+  Pass(1000);
+  for (const Backend& backend : five) Calls(20, backend, Verdict::kAnswered);
+  group_.Review(now_);
+  EXPECT_TRUE(Ejected(five[3]));
 }
 
+// What is usual must be known before.
 TEST_F(BackendGroupTest, EjectsByLatencyAgainstTheOthers) {
   const Backends five = group_.Update(MakePeers(0, 5));
-  for (std::size_t i = 0; i != 5; ++i) {
-    Calls(50, five[i], Verdict::kAnswered, i == 2 ? 50 : 1);
-  }
-  group_.Review(now_);
+  const auto calls = [&](std::size_t slow, std::int64_t ms) {
+    for (std::size_t i = 0; i != 5; ++i) {
+      if (!Ejected(five[i])) {
+        Calls(20, five[i], Verdict::kAnswered, i == slow ? ms : 1);
+      }
+    }
+    Pass(100);
+    group_.Review(now_);
+  };
+  calls(2, 1);
+  // A little slower is no reason.
+  calls(2, 9);
+  EXPECT_EQ(group_.ejected(), 0);
+  calls(2, 50);
   EXPECT_EQ(group_.ejected(), 1);
   EXPECT_EQ(five[2].state()->reason(), EjectionReason::kSlow);
-  // A little slower is no reason.
-  for (std::size_t i = 0; i != 5; ++i) {
-    if (i != 2) Calls(50, five[i], Verdict::kAnswered, i == 0 ? 9 : 1);
-  }
-  group_.Review(now_);
+  calls(0, 9);
   EXPECT_EQ(group_.ejected(), 1);
+}
+
+TEST_F(BackendGroupTest, EjectsNobodyWhereAllBecomeSlow) {
+  const Backends five = group_.Update(MakePeers(0, 5));
+  for (const std::int64_t ms : {1, 1, 100, 100, 1000}) {
+    for (const Backend& backend : five) {
+      Calls(20, backend, Verdict::kAnswered, ms);
+    }
+    Pass(100);
+    group_.Review(now_);
+  }
+  EXPECT_EQ(group_.ejected(), 0);
+}
+
+TEST_F(BackendGroupTest, CallsThatDoNotEndAreSlow) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  const auto review = [&] {
+    Calls(20, two[0], Verdict::kAnswered);
+    Pass(100);
+    group_.Review(now_);
+  };
+  for (int i = 0; i != 30; ++i) two[1].state()->BeginStream();
+  Calls(20, two[1], Verdict::kAnswered);
+  review();
+  review();
+  EXPECT_EQ(group_.ejected(), 0);  // Streams may take long.
+  for (int i = 0; i != 20; ++i) two[1].state()->Begin();
+  review();  // They may be new.
+  EXPECT_EQ(group_.ejected(), 0);
+  review();
+  EXPECT_TRUE(Ejected(two[1]));
+  EXPECT_EQ(two[1].state()->reason(), EjectionReason::kSlow);
+}
+
+TEST_F(BackendGroupTest, ASlowAnswerDoesNotBringASlowServerBack) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  for (const std::int64_t ms : {1, 100}) {
+    Calls(20, two[0], Verdict::kAnswered);
+    Calls(20, two[1], Verdict::kAnswered, ms);
+    group_.Review(now_);
+  }
+  ASSERT_TRUE(Ejected(two[1]));
+  Pass(1000);
+  ASSERT_EQ(Admit(two[1]), Admission::kProbe);
+  Call(two[1], Verdict::kAnswered, 100, /*probe=*/true);
+  EXPECT_TRUE(Ejected(two[1]));
+  Pass(1000);
+  EXPECT_EQ(Admit(two[1]), Admission::kRefused);
+  Pass(1000);
+  ASSERT_EQ(Admit(two[1]), Admission::kProbe);
+  Call(two[1], Verdict::kAnswered, 1, /*probe=*/true);
+  EXPECT_FALSE(Ejected(two[1]));
 }
 
 TEST_F(BackendGroupTest, IgnoresEjectionsInPanic) {
@@ -268,6 +335,145 @@ TEST_F(BackendGroupTest, ChecksGoBeforeEjections) {
   EXPECT_TRUE(two[0].state()->fails_checks());
   group_.NoteChecks(two[0].state(), true);
   EXPECT_FALSE(Ejected(two[0]));
+}
+
+// Five servers that get calls at random, in a time of their own.
+class LoadedGroupTest : public BackendGroupTest {
+ protected:
+  static constexpr std::size_t kServers = 5;
+  using Latency = std::function<double(std::mt19937_64&)>;  // In ms.
+
+  void SetUp() override {
+    BackendGroupTest::SetUp();
+    servers_ = group_.Update(MakePeers(0, kServers));
+  }
+
+  // So many calls per second to each server, for a while.
+  void Run(double per_second, std::int64_t seconds, const Latency& latency) {
+    std::exponential_distribution<double> gap(per_second * kServers / 1e9);
+    const std::int64_t end_ns = now_ + seconds * kNsPerSecond;
+    while (now_ < end_ns) {
+      const std::int64_t next_ns =
+          now_ + static_cast<std::int64_t>(gap(random_)) + 1;
+      EndCallsUntil(next_ns);
+      MoveTo(next_ns);
+      Begin(random_() % kServers, latency(random_));
+    }
+  }
+
+  std::uint64_t Ejections() const {
+    std::uint64_t ejections = 0;
+    for (const Backend& server : servers_) {
+      ejections += server.state()->ejections();
+    }
+    return ejections;
+  }
+
+  // For so long, so often, the client stands still, and sees no calls end.
+  std::int64_t pause_every_ns_ = 0;
+  std::int64_t pause_ns_ = 0;
+  double times_slower_ = 1;  // Of the first server.
+  std::uint64_t calls_of_first_ = 0;
+
+ private:
+  struct UnderWay {
+    std::int64_t ends_ns;
+    std::int64_t began_ns;
+    std::size_t server;
+    bool probe;
+    bool operator>(const UnderWay& other) const {
+      return ends_ns > other.ends_ns;
+    }
+  };
+
+  void MoveTo(std::int64_t ns) {
+    now_ = ns;
+    SetVirtualNow(ns);
+  }
+
+  void Begin(std::size_t server, double ms) {
+    Admission admission = Admission::kRefused;
+    for (; admission == Admission::kRefused; server = (server + 1) % kServers) {
+      admission = Admit(servers_[server], random_());
+      if (admission != Admission::kRefused) break;
+    }
+    servers_[server].state()->Begin();
+    calls_of_first_ += server == 0;
+    std::int64_t ends_ns =
+        now_ + static_cast<std::int64_t>((server == 0 ? times_slower_ : 1) *
+                                         ms * kNsPerMs);
+    if (pause_ns_ != 0) {
+      const std::int64_t in_pause = ends_ns % pause_every_ns_;
+      if (in_pause < pause_ns_) ends_ns += pause_ns_ - in_pause;
+    }
+    under_way_.push({ends_ns, now_, server, admission == Admission::kProbe});
+  }
+
+  void EndCallsUntil(std::int64_t ns) {
+    while (!under_way_.empty() && under_way_.top().ends_ns <= ns) {
+      const UnderWay call = under_way_.top();
+      under_way_.pop();
+      MoveTo(call.ends_ns);
+      group_.End(servers_[call.server].state(), Verdict::kAnswered,
+                 now_ - call.began_ns, now_, call.probe);
+      if (group_.ReviewIsDue(now_)) group_.Review(now_);
+    }
+  }
+
+  Backends servers_;
+  std::mt19937_64 random_{1};
+  std::priority_queue<UnderWay, std::vector<UnderWay>, std::greater<>>
+      under_way_;
+};
+
+// In the mean 2 ms, or a little more.
+double Exponential(std::mt19937_64& random) {
+  return std::exponential_distribution<double>(0.5)(random);
+}
+double HeavyTailed(std::mt19937_64& random) {
+  return std::lognormal_distribution<double>(0, 1.5)(random);
+}
+double FewAreLong(std::mt19937_64& random) {
+  return random() % 100 < 3 ? 200 : 1 + Exponential(random) / 10;
+}
+
+TEST_F(LoadedGroupTest, EqualServersAreNotEjected) {
+  for (const bool pauses : {false, true}) {
+    pause_every_ns_ = 1700 * kNsPerMs;
+    pause_ns_ = pauses ? 250 * kNsPerMs : 0;
+    for (const auto& latency : {Exponential, HeavyTailed, FewAreLong}) {
+      Run(5, 1800, latency);
+      Run(60, 600, latency);
+      Run(1000, 20, latency);
+      EXPECT_EQ(Ejections(), 0) << pauses;
+    }
+  }
+}
+
+// Nor are those that a calm minute has made used to short times.
+TEST_F(LoadedGroupTest, EqualServersAreNotEjectedWhenAllBecomeSlow) {
+  for (int i = 0; i != 10; ++i) {
+    for (const double per_second : {10, 60, 300}) {
+      Run(per_second, 10, Exponential);
+      Run(per_second, 10,
+          [](std::mt19937_64& random) { return 50 * Exponential(random); });
+    }
+  }
+  EXPECT_EQ(Ejections(), 0);
+}
+
+TEST_F(LoadedGroupTest, ASlowServerHasFewCallsAfterASecond) {
+  for (int i = 0; i != 20; ++i) {
+    Run(60, 60, HeavyTailed);
+    times_slower_ = 50;
+    Run(60, 1, HeavyTailed);
+    calls_of_first_ = 0;
+    Run(60, 10, HeavyTailed);
+    // Of 3000: some probes, and now and then a few calls after a quick one.
+    EXPECT_LE(calls_of_first_, 45);
+    times_slower_ = 1;
+    Run(60, 60, HeavyTailed);
+  }
 }
 
 }  // namespace

@@ -82,7 +82,10 @@ Admission BackendState::AdmitSlowly(std::uint64_t random,
 std::size_t BackendState::End(Verdict verdict, std::int64_t latency_ns,
                               std::int64_t now_ns) {
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
-  if (verdict == Verdict::kNeutral) return 0;
+  if (verdict == Verdict::kNeutral) {
+    neutral_.fetch_add(1, std::memory_order_relaxed);
+    return 0;
+  }
   calls_.fetch_add(1, std::memory_order_relaxed);
   if (verdict == Verdict::kAnswered) {
     latency_sum_ns_.fetch_add(static_cast<std::uint64_t>(latency_ns),
@@ -159,14 +162,21 @@ void BackendState::AllowProbe(std::int64_t now_ns) {
   }
 }
 
-BackendState::Window BackendState::TakeWindow() {
-  const Window now = {calls(), failures(),
-                      latency_sum_ns_.load(std::memory_order_relaxed)};
-  const Window passed = {now.calls - taken_.calls,
-                         now.failures - taken_.failures,
-                         now.latency_sum_ns - taken_.latency_sum_ns};
-  taken_ = now;
-  return passed;
+BackendState::Window BackendState::window() const {
+  return {calls() - closed_.calls, failures() - closed_.failures};
+}
+
+void BackendState::CloseWindow() { closed_ = {calls(), failures()}; }
+
+CallTotals BackendState::totals() const {
+  const std::uint64_t streams = streams_.load(std::memory_order_relaxed);
+  const std::uint64_t in_flight = this->in_flight();
+  return {.ended = calls() + neutral_.load(std::memory_order_relaxed),
+          .calls = calls(),
+          .failures = failures(),
+          .slow = slow_.load(std::memory_order_relaxed),
+          .latency_sum_ns = latency_sum_ns_.load(std::memory_order_relaxed),
+          .under_way = in_flight - std::min(streams, in_flight)};
 }
 
 }  // namespace flare::rpc

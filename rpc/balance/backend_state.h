@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "flare/rpc/balance/pace.h"
+
 namespace flare::rpc {
 
 // May a call go to the server?
@@ -61,6 +63,15 @@ class alignas(64) BackendState {
   // Counts the end. Returns how many calls in a row got no answer.
   std::size_t End(Verdict verdict, std::int64_t latency_ns,
                   std::int64_t now_ns);
+  // One that ends, and isn't neutral, was slow.
+  void CountSlow() { slow_.fetch_add(1, std::memory_order_relaxed); }
+  // A stream is under way, too, but it isn't known for how long it should be.
+  void BeginStream() {
+    streams_.fetch_add(1, std::memory_order_relaxed);
+    Begin();
+  }
+  // Before its End().
+  void EndStream() { streams_.fetch_sub(1, std::memory_order_relaxed); }
 
   std::uint32_t in_flight() const {
     return in_flight_.load(std::memory_order_relaxed);
@@ -79,13 +90,14 @@ class alignas(64) BackendState {
   // An ejected server shows signs of life: the next call is a probe.
   void AllowProbe(std::int64_t now_ns);
 
-  // What has ended since the last call of this.
+  // What has ended since the last window.
   struct Window {
     std::uint64_t calls = 0;
     std::uint64_t failures = 0;
-    std::uint64_t latency_sum_ns = 0;  // Of calls - failures.
   };
-  Window TakeWindow();
+  Window window() const;
+  void CloseWindow();
+  CallTotals totals() const;
 
   Mode mode() const { return mode_.load(std::memory_order_relaxed); }
   EjectionReason reason() const {
@@ -105,6 +117,8 @@ class alignas(64) BackendState {
 
   // Doublings of the next ejection's time. The group's, under its lock.
   unsigned doublings = 0;
+  // The same.
+  Pace pace;
 
  private:
   Admission AdmitSlowly(std::uint64_t random, std::int64_t slow_start_ns);
@@ -123,9 +137,12 @@ class alignas(64) BackendState {
   std::atomic<std::uint32_t> silent_in_row_{0};
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<std::uint64_t> failures_{0};
+  std::atomic<std::uint64_t> slow_{0};
   std::atomic<std::uint64_t> latency_sum_ns_{0};
+  std::atomic<std::uint64_t> neutral_{0};  // They aren't among calls_.
+  std::atomic<std::uint32_t> streams_{0};
   std::atomic<std::uint64_t> ejections_{0};
-  Window taken_;  // The group's, under its lock.
+  Window closed_;  // The group's, under its lock.
 };
 
 }  // namespace flare::rpc

@@ -376,9 +376,10 @@ Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
     }
   }
   choice->peer = static_cast<std::uint32_t>(taken);
-  choice->peers = std::min<std::size_t>(table.peers, 0x7fff) & 0x7fffU;
+  choice->peers = std::min<std::size_t>(table.peers, 0x3fff) & 0x3fffU;
   PeerConnections* const set = table.SetOf(taken, group);
-  if (kind == kForStream) {
+  choice->stream = kind == kForStream;
+  if (choice->stream) {
     kind = traits_.streams_share || set->streams_can_share()
                ? ConnectionKind::kMultiplexed
                : ConnectionKind::kShort;
@@ -395,7 +396,8 @@ Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
 void Route::Count(Table& table, Choice* choice) {
   table.Ref();
   choice->table = &table;
-  table.backends[choice->peer].state()->Begin();
+  BackendState* const state = table.backends[choice->peer].state();
+  choice->stream ? state->BeginStream() : state->Begin();
   if (table.observes) table.picker->OnBegin(choice->peer);
 }
 
@@ -460,7 +462,9 @@ void Route::End(Choice* choice, int status, bool silent,
   const RefPtr<Table> table(adopt_ref, std::exchange(choice->table, nullptr));
   const std::int64_t now = NowNs();
   BackendGroup& group = *table->group;
-  group.End(table->backends[choice->peer].state(),
+  BackendState* const state = table->backends[choice->peer].state();
+  if (choice->stream) state->EndStream();
+  group.End(state,
             latency_ns < 0
                 ? Verdict::kNeutral
                 : Judge(status, silent, table->is_from_service(status)),

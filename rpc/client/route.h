@@ -56,8 +56,9 @@ class Route final : public RefCounted<Route>, private ListedChannel {
     // Where the call is counted, a reference, until End(); null: it isn't.
     Table* table = nullptr;
     std::uint32_t peer = kNoPeer;
-    std::uint16_t peers : 15 = 0;  // Or more, if it is the greatest number.
+    std::uint16_t peers : 14 = 0;  // Or more, if it is the greatest number.
     std::uint16_t probe : 1 = 0;
+    std::uint16_t stream : 1 = 0;
     std::uint16_t refusals = 0;  // The call's: connections not to be made.
 
     bool counted() const { return table != nullptr; }

@@ -1,0 +1,66 @@
+// How many of a server's latest calls were slow, those included that are still
+// under way. backend_group.cc says which are slow, and what follows.
+
+#ifndef FLARE_RPC_BALANCE_PACE_H_
+#define FLARE_RPC_BALANCE_PACE_H_
+
+#include <cstdint>
+
+namespace flare::rpc {
+
+// Of one server, since the channel knows it.
+struct CallTotals {
+  std::uint64_t ended = 0;  // In any way.
+  std::uint64_t calls = 0;  // Of these, those that say something of the server.
+  std::uint64_t failures = 0;        // Of calls.
+  std::uint64_t slow = 0;            // Of calls.
+  std::uint64_t latency_sum_ns = 0;  // Of calls - failures.
+  std::uint64_t under_way = 0;       // Streams aren't.
+};
+
+// A window of calls, and the one before it. Not thread-safe.
+class Pace {
+ public:
+  // Adds to the window what has happened since the last call of this. Calls
+  // that have been under way for longer than `slow_ns` count as slow: if no
+  // call of a server ends any more, that is soon known.
+  void Note(const CallTotals& totals, std::int64_t now_ns,
+            std::int64_t slow_ns);
+  // The next window begins.
+  void CloseWindow();
+  // Leaves out what was noted up to now.
+  void Forget();
+
+  // Calls of the window.
+  std::uint64_t calls() const { return window_.calls; }
+  double SlowShare() const { return ShareOf(window_); }
+  // Of both windows, of which the one that isn't closed may be short.
+  std::uint64_t LatestCalls() const { return window_.calls + before_.calls; }
+  double LatestSlowShare() const;
+  // The mean latency of the latest closed window with an answer; 0: none.
+  double mean_ns() const { return mean_ns_; }
+
+ private:
+  struct Window {
+    std::uint64_t calls = 0;
+    std::uint64_t slow = 0;
+    std::uint64_t answered = 0;
+    std::uint64_t latency_sum_ns = 0;
+  };
+  static double ShareOf(const Window& window);
+  void NoteUnended(const CallTotals& totals, std::int64_t now_ns,
+                   std::int64_t slow_ns);
+
+  CallTotals noted_;
+  Window window_;
+  Window before_;
+  double mean_ns_ = 0;
+  // Calls that had begun at a time, and how many of them hadn't ended later.
+  std::int64_t marked_at_ns_ = 0;
+  std::uint64_t begun_at_mark_ = 0;
+  std::uint64_t unended_ = 0;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_BALANCE_PACE_H_
