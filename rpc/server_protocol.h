@@ -166,7 +166,12 @@ struct OutboundResponse {
 };
 
 // A server's knowledge of a method, by its name.
-enum class MethodKind : std::uint8_t { kUnknown, kUnary, kStreaming };
+enum class MethodKind : std::uint8_t {
+  kUnknown,
+  kUnary,
+  kStreaming,       // The client streams, too.
+  kReplyStreaming,  // The server alone.
+};
 
 // A streaming call that a peer has begun.
 struct StreamOpening {
@@ -188,8 +193,10 @@ class ReplySink : public StreamOutput {
     return nullptr;
   }
   // For protocols whose requests don't say it: by Cut(), whether the method of
-  // that name ("package.Service.Method") has streams.
-  virtual MethodKind KindOfMethod(std::string_view /*name*/) {
+  // that name ("package.Service.Method") has streams. `short_service`: see
+  // RequestHead.
+  virtual MethodKind KindOfMethod(std::string_view /*name*/,
+                                  bool /*short_service*/) {
     return MethodKind::kUnknown;
   }
   // By Cut(): some callers have left (ServerProtocol::CallerLeft), whose calls

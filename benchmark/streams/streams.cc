@@ -4,7 +4,7 @@
 //   streams --mode=download --size=65536        one-way, from the server
 //   streams --mode=chat --streams=20            each message is echoed
 //   streams --mode=unary --streams=20           calls, to compare with
-//   streams --protocol=grpc                     over gRPC
+//   streams --protocol=grpc                     over gRPC, trpc or baidu-std
 //   streams --streams=5000 --slow_streams=5000 --connections=1000
 //                            beside as many whose readers stop at once
 //
@@ -33,7 +33,7 @@
 #include "flare/rpc/stream/call_stream.h"
 #include "flare/rpc/stream/open_stream.h"
 
-DEFINE_string(protocol, "flare", "flare or grpc.");
+DEFINE_string(protocol, "flare", "flare, grpc, trpc or baidu-std.");
 DEFINE_string(mode, "chat", "upload, download, chat or unary.");
 DEFINE_int32(size, 64, "Bytes of each message's body.");
 DEFINE_int32(streams, 1, "Streams, or callers, at a time.");

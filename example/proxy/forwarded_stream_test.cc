@@ -58,7 +58,7 @@ class ForwardedStreamTest : public StreamerTest,
       proxy_->AddService(std::make_unique<ForwardingService>(
           routed->pool(), service, std::move(channels), [] {}));
     }
-    proxy_->AddProtocols({"flare", "trpc", "grpc"});
+    proxy_->AddProtocols({"flare", "baidu-std", "trpc", "grpc"});
     proxy_->ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
     ASSERT_TRUE(proxy_->Start());
     ASSERT_TRUE(channel_.Open(std::string(caller) + "://" +

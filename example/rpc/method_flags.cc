@@ -32,10 +32,12 @@ DEFINE_string(proto_path, "",
 DEFINE_string(descriptor_set, "",
               "In place of --proto: a file that `protoc --include_imports "
               "--descriptor_set_out` wrote.");
-DEFINE_string(reflection_addr, "",
-              "Without --proto and --descriptor_set: the server to ask for "
-              "descriptions, by grpc.reflection, over flare, trpc or grpc. "
-              "Empty: the one of --server_addr.");
+DEFINE_string(
+    reflection_addr, "",
+    "Without --proto and --descriptor_set: the server to ask for "
+    "descriptions, by grpc.reflection, over flare, baidu-std, trpc or "
+    "grpc. "
+    "Empty: the one of --server_addr.");
 
 namespace example {
 namespace {

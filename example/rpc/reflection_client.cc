@@ -35,7 +35,7 @@ Status Explained(const Status& why) {
   std::string text = "can't ask the server for its services: " + why.message();
   if (why.code() == flare::rpc::STATUS_NOT_SUPPORTED) {
     text +=
-        "; reflection goes over flare, trpc and grpc, so give "
+        "; reflection goes over flare, baidu-std, trpc and grpc, so give "
         "--reflection_addr, --proto or --descriptor_set";
   } else if (IsUnknownMethod(why)) {
     text +=

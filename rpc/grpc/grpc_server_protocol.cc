@@ -421,8 +421,9 @@ void GrpcServerProtocol::Begin(Stream* stream) FLARE_NO_THREAD_SAFETY_ANALYSIS {
     request_->metadata.reset();
     return Refuse(stream, StatusFromGrpc(GrpcCode::kResourceExhausted), error);
   }
-  switch (sink()->KindOfMethod(stream->method)) {
+  switch (sink()->KindOfMethod(stream->method, /*short_service=*/false)) {
     case MethodKind::kStreaming:
+    case MethodKind::kReplyStreaming:
       Leave(stream, Phase::kStreaming);
       opens_stream_ = true;
       return Complete(stream, Buffer());

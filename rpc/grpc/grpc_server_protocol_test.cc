@@ -46,7 +46,8 @@ struct TestReceiver final : StreamReceiver {
 // Knows a.B.Unary and a.B.Stream.
 class TestSink final : public RecordingSink {
  public:
-  MethodKind KindOfMethod(std::string_view name) override {
+  MethodKind KindOfMethod(std::string_view name,
+                          bool /*short_service*/) override {
     if (name == "a.B.Unary") return MethodKind::kUnary;
     return name == "a.B.Stream" ? MethodKind::kStreaming : MethodKind::kUnknown;
   }

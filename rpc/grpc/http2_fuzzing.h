@@ -98,7 +98,8 @@ class Http2ConnectionCheck {
   };
 
   struct Sink final : RecordingSink {
-    MethodKind KindOfMethod(std::string_view name) override {
+    MethodKind KindOfMethod(std::string_view name,
+                            bool /*short_service*/) override {
       if (name == "a.B.Unary") return MethodKind::kUnary;
       return name == "a.B.Stream" ? MethodKind::kStreaming
                                   : MethodKind::kUnknown;
@@ -302,7 +303,8 @@ class Http2ConnectionCheck {
 
   // Of a web page's call. False: the reply is a single message.
   bool StreamReply(const InboundRequest& request) {
-    if (sink_.KindOfMethod(request.head.method) != MethodKind::kStreaming ||
+    if (sink_.KindOfMethod(request.head.method, false) !=
+            MethodKind::kStreaming ||
         !protocol_->WhyNoReplyStream(request.ticket).empty()) {
       return false;
     }

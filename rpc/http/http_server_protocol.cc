@@ -415,9 +415,10 @@ void HttpServerProtocol::PrepareForStream(InboundRequest* request) {
       request->head.method == single_) {
     return;
   }
-  const MethodKind kind = sink()->KindOfMethod(request->head.method);
+  const MethodKind kind =
+      sink()->KindOfMethod(request->head.method, /*short_service=*/false);
   if (kind == MethodKind::kUnary) single_ = request->head.method;
-  if (kind != MethodKind::kStreaming) return;
+  if (kind == MethodKind::kUnary || kind == MethodKind::kUnknown) return;
   TicketOf(request).ordered = true;
   if (streams_ == nullptr) {
     streams_ = std::make_unique<HttpServerStreams>(&uses_, &replies_, sink());

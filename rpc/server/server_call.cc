@@ -560,11 +560,11 @@ bool ServerCall::BeginStream() {
   stream_->SetCompressionSource([this] { return controller_.compression_; });
   messages_.Acquire(*method_);
   request_bytes_ = 0;
-  if (method_->descriptor->client_streaming()) return true;
+  if (method_->descriptor->client_streaming()) return stream_->Accept(), true;
   StreamError error;
   if (stream_->ReadMessage(messages_.request(), CallStream::kNever, &error)) {
     request_bytes_ = messages_.request()->ByteSizeLong();
-    return true;
+    return stream_->Accept(), true;
   }
   flare::Status status = stream_->status();
   if (status.ok()) {

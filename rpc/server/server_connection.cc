@@ -330,6 +330,17 @@ void ServerConnection::Pause() {
   }
 }
 
+MethodKind ServerConnection::KindOfMethod(std::string_view name,
+                                          bool short_service) {
+  const Method* method = FindMethod(name);
+  if (method == nullptr && short_service) {
+    method = state_->methods.FindByShortName(name);
+  }
+  if (method == nullptr) return MethodKind::kUnknown;
+  if (method->descriptor->client_streaming()) return MethodKind::kStreaming;
+  return method->streaming() ? MethodKind::kReplyStreaming : MethodKind::kUnary;
+}
+
 RefPtr<StreamReceiver> ServerConnection::OpenStream(
     const StreamOpening& opening, std::unique_ptr<StreamWire> wire) {
   return StartStream(opening, std::move(wire));

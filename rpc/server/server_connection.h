@@ -198,11 +198,7 @@ class ServerConnection final : public io::StreamHandler,
   bool Write(Buffer&& bytes) override;
   RefPtr<StreamReceiver> OpenStream(const StreamOpening& opening,
                                     std::unique_ptr<StreamWire> wire) override;
-  MethodKind KindOfMethod(std::string_view name) override {
-    const Method* const method = FindMethod(name);
-    if (method == nullptr) return MethodKind::kUnknown;
-    return method->streaming() ? MethodKind::kStreaming : MethodKind::kUnary;
-  }
+  MethodKind KindOfMethod(std::string_view name, bool short_service) override;
   void StopLeftCalls() override {
     // relaxed: see leavers(). This role is the only one to change it.
     if (leavers() == Leavers::kNone) {

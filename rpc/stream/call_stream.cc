@@ -55,6 +55,10 @@ constexpr std::int64_t kMaxStallNs = 10'000'000'000;
 // Messages that wait to be read, however little they count for.
 constexpr std::size_t kMaxQueued = 1 << 17;
 
+// Bytes of messages that wait to be read, though nothing holds the peer, as
+// somebody waits for credit. More than the kernel keeps for it.
+constexpr std::size_t kMaxUnread = 64 << 20;
+
 // What a stream without credits has waiting to be sent, at most, beside one
 // message.
 constexpr std::size_t kRoomWithoutCredits = 1 << 20;
@@ -141,6 +145,11 @@ void CallStream::AddObserver(MessageObserver observer) {
     first(message);
     second(message);
   };
+}
+
+void CallStream::Accept() {
+  ScopedLock guard(lock_);
+  if (wire_ != nullptr && !output_over_) wire_->Accept();
 }
 
 void CallStream::SetMetadataSource(
@@ -338,7 +347,7 @@ StreamError CallStream::ErrorLocked() const {
 
 // What was read makes room.
 void CallStream::Settle() {
-  if (consumed_ == 0) return;
+  if (consumed_ == 0 && !holding_) return;
   queued_ -= std::min(queued_, consumed_);
   owed_ += std::exchange(consumed_, 0);
   GrantLocked();
@@ -350,10 +359,17 @@ void CallStream::GrantLocked() {
     holding_ = false;
     wire_->ReleaseInput();
   }
-  if (!credits_ || input_over_ || owed_ < window_ / 2) return;
+  if (!credits_ || input_over_) return;
+  if (owed_ < window_ / 2) {
+    if (owed_ != 0 && incoming_.empty() && wire_->grants_when_drained()) {
+      wire_->SendCredit(std::exchange(owed_, 0));
+    }
+    return;
+  }
   std::size_t bytes = std::exchange(owed_, 0);
   // Whoever reads has waited for the peer, and the peer for credit.
-  if (incoming_.empty() && window_ < StreamWindow::kMax) {
+  if (incoming_.empty() && window_ < StreamWindow::kMax &&
+      !wire_->grants_when_drained()) {
     bytes += window_;
     window_ *= 2;
   }
@@ -737,8 +753,11 @@ void CallStream::Take(Incoming&& message, After* after) {
     GrantLocked();
     return;
   }
-  if (credits_ && !holds_input_ && !enforced_ &&
-      (queued_ >= 2 * window_ || incoming_.size() >= kMaxQueued)) {
+  const bool many = incoming_.size() >= kMaxQueued;
+  const bool too_many =
+      holds_input_ ? credits_ && queued_ >= kMaxUnread
+                   : credits_ && !enforced_ && (many || queued_ >= 2 * window_);
+  if (too_many) {
     FailLocked(
         flare::Status(STATUS_MALFORMED_DATA, "the peer sends more than it may"),
         /*tell=*/true, after);
@@ -751,7 +770,8 @@ void CallStream::Take(Incoming&& message, After* after) {
   // credit all that comes is taken: of a peer that can grant some no more than
   // it had sent before it knew the window.
   if (holds_input_ && !holding_ && wire_ != nullptr && writer_ == nullptr &&
-      queued_ > (credits_ ? 2 * window_ : window_)) {
+      (many || (queued_ > (credits_ ? 2 * window_ : window_) &&
+                queued_ > wire_->unread_allowance()))) {
     holding_ = true;
     wire_->HoldInput();
   }

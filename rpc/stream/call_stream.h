@@ -95,6 +95,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // Another observer, after those that there are. Before the first message.
   void AddObserver(MessageObserver observer);
 
+  // Of a server: its method is called next.
+  void Accept();
+
   // Of a server, before its method is called: where its metadata for the client
   // is; null, for none, is fine. Asked for with the first message and at the
   // end, by who writes, and not after Finish() or Detach(). What is sent is

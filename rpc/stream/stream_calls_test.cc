@@ -120,7 +120,8 @@ class StreamCallsTest : public RpcTest,
     ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
     server_.emplace(Server::Options{.service_name = "test"});
     server_->AddService(&service_);
-    server_->AddProtocols({"flare", "grpc", "trpc", "http+pb", "http"});
+    server_->AddProtocols(
+        {"flare", "grpc", "trpc", "baidu-std", "http+pb", "http"});
     server_->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
     ASSERT_TRUE(server_->Start()) << server_->error().ToString();
     ASSERT_TRUE(channel_.Open(std::string(GetParam()) + "://" +
@@ -421,7 +422,13 @@ TEST_P(StreamCallsTest, ManyAtOnceOnOneConnection) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, StreamCallsTest,
-                         ::testing::Values("flare", "grpc", "trpc"));
+                         ::testing::Values("flare", "grpc", "trpc",
+                                           "baidu-std"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace flare::rpc::testing

@@ -88,7 +88,7 @@ TEST_F(StreamCompressionTest, WhatDoesNotGetSmallerGoesAsItIs) {
 
 // Nothing is said about it, as the option says.
 TEST_F(StreamCompressionTest, OtherProtocolsSendMessagesAsTheyAre) {
-  for (const char* protocol : {"flare", "trpc"}) {
+  for (const char* protocol : {"flare", "trpc", "baidu-std"}) {
     ASSERT_TRUE(Open(protocol, {}));
     std::vector<bool> came;
     EchoBy(CompressionAlgorithm::kGzip, &came);

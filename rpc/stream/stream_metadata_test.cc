@@ -27,7 +27,7 @@ class StreamMetadataTest : public StreamerTest,
                               server_->endpoint().ToString()));
   }
 
-  // Over trpc all of it comes with the end.
+  // Over trpc and baidu-std all of it comes with the end.
   bool comes_early() const { return std::string_view(GetParam()) == "flare"; }
 
   std::string Received(std::string_view name) const {
@@ -148,7 +148,12 @@ TEST_P(StreamMetadataTest, ThatCannotBeSentFailsTheCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, StreamMetadataTest,
-                         ::testing::Values("flare", "trpc"));
+                         ::testing::Values("flare", "trpc", "baidu-std"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace flare::rpc::testing

@@ -99,6 +99,9 @@ class StreamWire {
   // From here on `receiver` is told what comes. Once, before all others. False:
   // the connection is closed.
   virtual bool Begin(RefPtr<StreamReceiver> receiver) = 0;
+  // Of a server: the call isn't refused, and its method runs next. Once at
+  // most, before anything is sent.
+  virtual void Accept() {}
   // Takes *body. `last`: nothing follows in this direction; the call succeeded,
   // as far as a server is asked. False: the connection is closed.
   virtual bool SendMessage(OutboundBody&& body, bool last) = 0;
@@ -128,6 +131,12 @@ class StreamWire {
   // Whether a stream that is full holds the connection's input (HoldInput()).
   // Else a peer that sends more than it may breaks the call.
   virtual bool holds_input() const { return !has_credits(); }
+  // Of one that does: so many bytes the peer may send unread all the same,
+  // whatever the window says, if it doesn't know that.
+  virtual std::size_t unread_allowance() const { return 0; }
+  // Credit is to be granted before a reader waits, however little it is: the
+  // peer's window may be smaller than ours.
+  virtual bool grants_when_drained() const { return false; }
   // ... and the protocol itself breaks the call of a peer that doesn't.
   virtual bool enforces_window() const { return false; }
   // Of a client: Begin() sends nothing, and neither does the end of a call that

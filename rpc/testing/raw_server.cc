@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -148,6 +149,13 @@ std::string RawPeer::ReadUntil(std::string_view end) {
       return have.substr(0, n);
     }
   }
+}
+
+std::string RawPeer::ReadExactly(std::size_t n) {
+  while (in_.size() < n && ReadMore()) {
+  }
+  EXPECT_GE(in_.size(), n) << "the stream ends early";
+  return FlattenSlow(in_.Cut(std::min(n, in_.size())));
 }
 
 std::string RawPeer::ReadAll() {

@@ -61,6 +61,7 @@ class RawPeer {
 
   // The next bytes of the stream, up to and including `end`, or to its end.
   std::string ReadUntil(std::string_view end);
+  std::string ReadExactly(std::size_t n);
   std::string ReadAll();
   // Waits for the client to close; false: it sends more.
   bool AtEnd();

@@ -93,7 +93,7 @@ class StreamerTest : public RpcTest {
     server_.emplace(server_options());
     server_->AddService(&service());
     AddInterceptors(&*server_);
-    server_->AddProtocols({"flare", "trpc", "grpc"});
+    server_->AddProtocols({"flare", "trpc", "baidu-std", "grpc"});
     server_->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
     ASSERT_TRUE(server_->Start());
     ASSERT_TRUE(channel_.Open("flare://" + server_->endpoint().ToString()));

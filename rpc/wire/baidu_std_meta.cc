@@ -98,21 +98,6 @@ struct CompressTypeField : Field<3, &BaiduStdMeta::compress_type> {
   }
 };
 
-// Stream settings, of which only the presence is read.
-struct StreamSettingsField {
-  static constexpr std::uint32_t kTag = Tag(8, kLengthDelimited);
-  [[maybe_unused]] static constexpr std::size_t kMost = 0;
-
-  static void Read(std::string_view /*message*/, FieldReader* reader,
-                   BaiduStdMeta* meta, std::string_view* /*fault*/) {
-    meta->has_stream_settings = true;
-    reader->SkipField(kTag);
-  }
-  static std::size_t Size(const BaiduStdMeta&) { return 0; }
-  static std::size_t TextSize(const BaiduStdMeta&) { return 0; }
-  static char* Put(const BaiduStdMeta&, char* out) { return out; }
-};
-
 using BaiduRequestCodec =
     codec::Message<Field<1, &BaiduStdMeta::service_name, kAlways,
                          &BaiduStdMeta::has_service_name>,
@@ -125,6 +110,12 @@ using BaiduResponseCodec =
     codec::Message<Field<1, &BaiduStdMeta::error_code, kAlways>,
                    Field<2, &BaiduStdMeta::error_text>>;
 
+using StreamSettingsCodec =
+    codec::Message<Field<1, &BaiduStdMeta::stream_id, kAlways>,
+                   Field<2, &BaiduStdMeta::stream_needs_feedback>,
+                   Field<3, &BaiduStdMeta::stream_writable>,
+                   Field<1000, &BaiduStdMeta::stream_window>>;
+
 using BaiduMetaCodec = codec::Message<
     codec::Submessage<1, &BaiduStdMeta::has_request, BaiduRequestCodec>,
     codec::Submessage<2, &BaiduStdMeta::has_response, BaiduResponseCodec>,
@@ -132,8 +123,9 @@ using BaiduMetaCodec = codec::Message<
     Field<4, &BaiduStdMeta::correlation_id, kAlways,
           &BaiduStdMeta::has_correlation_id>,
     Field<5, &BaiduStdMeta::attachment_size>,  //
-    StreamSettingsField,                       //
-    UserFields,                                //
+    codec::Submessage<8, &BaiduStdMeta::has_stream_settings,
+                      StreamSettingsCodec>,
+    UserFields,  //
     Field<10, &BaiduStdMeta::content_type>,
     Field<11, &BaiduStdMeta::checksum_type, kNever>,
     Field<12, &BaiduStdMeta::checksum_value, kNever>,
@@ -144,6 +136,30 @@ using BaiduMetaCodec = codec::Message<
 std::string_view DecodeBaiduStdMeta(std::string_view bytes,
                                     BaiduStdMeta* meta) {
   return BaiduMetaCodec::Decode(bytes, meta);
+}
+
+bool HasStreamSettings(std::string_view bytes) {
+  FieldReader reader(bytes);
+  std::uint32_t tag;
+  while (reader.NextTag(&tag)) {
+    if (tag == Tag(8, kLengthDelimited)) return true;
+    reader.SkipField(tag);
+  }
+  return false;
+}
+
+std::uint64_t CorrelationIdOf(std::string_view bytes) {
+  FieldReader reader(bytes);
+  std::uint32_t tag;
+  std::uint64_t id = 0;
+  while (reader.NextTag(&tag)) {
+    if (tag == Tag(4, fields::kVarint)) {
+      id = reader.Varint();
+    } else {
+      reader.SkipField(tag);
+    }
+  }
+  return id;
 }
 
 std::size_t BaiduStdMetaSize(const BaiduStdMeta& meta) {

@@ -18,7 +18,7 @@ namespace flare::rpc {
 // the response are written if `has_request` and `has_response` say so, with
 // their names and the error code; the correlation id always; compress_type if
 // it isn't 0 or there is a request (as published clients do); what else is 0 or
-// empty is left out. A meta that is encoded has no stream settings.
+// empty is left out.
 struct BaiduStdMeta {
   std::int32_t compress_type = 0;
   std::int32_t attachment_size = 0;
@@ -48,6 +48,14 @@ struct BaiduStdMeta {
   // translation of; 0: none.
   std::int32_t own_error_code = 0;
 
+  // stream_settings, of both: of the sender's end of the stream that comes with
+  // the call. Written if has_stream_settings says so.
+  std::uint64_t stream_id = 0;         // an int64 on the wire
+  bool stream_needs_feedback = false;  // the sender stops without FEEDBACK
+  bool stream_writable = false;        // the sender takes messages
+  // A field of our own: bytes that the sender takes unread; 0: it isn't ours.
+  std::uint32_t stream_window = 0;
+
   // Of both: the other user_fields, values as text.
   MetadataFields metadata;
 };
@@ -58,6 +66,12 @@ struct BaiduStdMeta {
 // errors. Unknown fields are skipped; missing required ones are no errors here.
 [[nodiscard]] std::string_view DecodeBaiduStdMeta(std::string_view bytes,
                                                   BaiduStdMeta* meta);
+
+// Whether there are stream settings in an encoded meta, and its correlation id,
+// 0 if there is none: cheaper than to decode it. What is behind a fault isn't
+// looked at.
+bool HasStreamSettings(std::string_view bytes);
+std::uint64_t CorrelationIdOf(std::string_view bytes);
 
 // Size of the encoding in bytes.
 std::size_t BaiduStdMetaSize(const BaiduStdMeta& meta);

@@ -124,7 +124,14 @@ class BaiduStdMetaRandom : public testing::MetaRandom {
     if (Sometimes()) meta.set_attachment_size(Int32() | 1);
     if (Sometimes()) meta.set_content_type(Int32() | 1);
     if (unwritten && Sometimes()) meta.set_authentication_data(Text());
-    if (unwritten && Sometimes()) meta.set_stream_settings(Text());
+    if (Sometimes()) {
+      auto* settings = meta.mutable_stream_settings();
+      settings->set_stream_id(static_cast<std::int64_t>(Number()));
+      if (Sometimes()) settings->set_need_feedback(true);
+      if (Sometimes()) settings->set_writable(true);
+      if (Sometimes())
+        settings->set_window(static_cast<std::uint32_t>(Number()) | 1);
+    }
     if (unwritten && Sometimes()) {
       meta.set_checksum_type(Int32());
       meta.set_checksum_value(Text());
@@ -155,6 +162,11 @@ class BaiduStdMetaRandom : public testing::MetaRandom {
     EXPECT_EQ(meta.timeout_ms, request.timeout_ms());
     EXPECT_EQ(meta.error_code, reference.response().error_code());
     EXPECT_EQ(meta.error_text, reference.response().error_text());
+    const auto& settings = reference.stream_settings();
+    EXPECT_EQ(static_cast<std::int64_t>(meta.stream_id), settings.stream_id());
+    EXPECT_EQ(meta.stream_needs_feedback, settings.need_feedback());
+    EXPECT_EQ(meta.stream_writable, settings.writable());
+    EXPECT_EQ(meta.stream_window, settings.window());
   }
 
   static bool Decodes(const std::string& bytes, const Reference* same) {

@@ -1,108 +1,21 @@
 #include "flare/rpc/wire/baidu_std_protocol.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "flare/base/crc32c.h"
+#include "flare/rpc/wire/baidu_std_frame.h"
 #include "flare/rpc/wire/baidu_std_meta.h"
+#include "flare/rpc/wire/baidu_std_streams.h"
 #include "flare/rpc/wire/framed_protocol.h"
-#include "flare/rpc/wire/utf8.h"
 #include "flare/rpc/wire/wire_numbers.h"
 
 namespace flare::rpc {
 
 namespace {
 
-// There are others, of no use here.
-constexpr WireNumbers<CompressionAlgorithm, 4> kCompressions{
-    {{0, CompressionAlgorithm::kNone},
-     {1, CompressionAlgorithm::kSnappy},
-     {2, CompressionAlgorithm::kGzip},
-     {3, CompressionAlgorithm::kZlib}}};
-// 1 is JSON of brpc's own kind.
-constexpr WireNumbers<PayloadFormat, 3> kFormats{
-    {{0, PayloadFormat::kProtobuf},
-     {2, PayloadFormat::kLenientJson},
-     {3, PayloadFormat::kProtobufText}}};
 constexpr std::int32_t kCrc32c = 1;
-
-// With which a brpc server refuses a call before it gets to the service, and
-// for a reason that another server may not have. Services use brpc's other
-// codes, too, above all 1003 (bad request) and 2001 (internal).
-constexpr int kBrpcNoService = 1001;
-constexpr int kBrpcNoMethod = 1002;
-constexpr int kBrpcOvercrowded = 1011;
-constexpr int kBrpcStopping = 2003;
-constexpr int kBrpcLimitReached = 2004;
-
-// What a caller of brpc understands in place of `status`; 0: nothing else.
-int BrpcCodeFor(int status, FailureDetail detail) {
-  if (detail == FailureDetail::kNoService) return kBrpcNoService;
-  if (status == STATUS_SERVICE_NOT_FOUND) return kBrpcNoService;
-  if (status == STATUS_METHOD_NOT_FOUND) return kBrpcNoMethod;
-  return 0;
-}
-
-constexpr bool IsOfBrpcService(int code) {
-  switch (code) {
-    case kBrpcNoService:
-    case kBrpcNoMethod:
-    case kBrpcOvercrowded:
-    case kBrpcStopping:
-    case kBrpcLimitReached:
-      return false;
-    default:
-      return IsFromService(code);
-  }
-}
-
-constexpr ProtocolTraits kBaiduStdTraits{
-    .attachments = true,
-    .metadata = true,
-    .compression = true,
-    .compressions = CompressionBits(kCompressions),
-    .attachment_compression = false,
-    .is_from_service = IsOfBrpcService};
-
-struct BaiduStdFrame {
-  static constexpr std::string_view kName = "baidu-std";
-  static constexpr std::string_view kMagic = "PRPC";
-  static constexpr std::size_t kHeaderSize = 12;
-
-  std::uint32_t size = 0;  // behind the header
-  std::uint32_t meta_size = 0;
-
-  CutResult Read(std::string_view bytes, std::size_t* need,
-                 std::string* error) {
-    const CutResult result = MatchHeader(bytes, kMagic, kHeaderSize, need);
-    if (result != CutResult::kMessage) return result;
-    size = ReadBigEndian32(bytes.data() + 4);
-    meta_size = ReadBigEndian32(bytes.data() + 8);
-    if (meta_size > size) {
-      *error = "a meta of " + std::to_string(meta_size) +
-               " bytes in a packet with " + std::to_string(size);
-      return CutResult::kError;
-    }
-    return CutResult::kMessage;
-  }
-  std::size_t kept_size() const { return kHeaderSize + meta_size; }
-  std::size_t total() const { return kHeaderSize + std::size_t{size}; }
-};
-
-void AppendBaiduStd(const BaiduStdMeta& meta, OutboundBody&& body,
-                    Buffer&& attachment, BufferBuilder* out) {
-  const std::size_t meta_size = BaiduStdMetaSize(meta);
-  const std::size_t size = meta_size + body.size() + attachment.size();
-  const auto put_head = [&](char* at) {
-    std::memcpy(at, BaiduStdFrame::kMagic.data(), BaiduStdFrame::kMagic.size());
-    at = PutBigEndian32(size, at + BaiduStdFrame::kMagic.size());
-    return EncodeBaiduStdMeta(meta, PutBigEndian32(meta_size, at));
-  };
-  AppendFrame(BaiduStdFrame::kHeaderSize + meta_size, put_head, std::move(body),
-              std::move(attachment), out);
-}
 
 // Sets message->body_size; false if the parts don't fit into the frame.
 template <class Message>
@@ -144,9 +57,36 @@ class BaiduStdServerProtocol final
                                   BaiduStdMeta> {
  public:
   BaiduStdServerProtocol(const Limits& limits, ReplySink* sink)
-      : FramedServerProtocol(limits, sink) {}
+      : FramedServerProtocol(limits, sink), streams_(limits, sink) {}
 
   ProtocolTraits traits() const override { return kBaiduStdTraits; }
+
+  CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
+                std::string* error) override {
+    is_stream_ = false;
+    const CutResult result =
+        FramedServerProtocol::Cut(in, request, need, error);
+    if (result != CutResult::kMessage) return result;
+    if (is_stream_) [[unlikely]]
+      return streams_.Take(request, error);
+    if (request->reject_status == STATUS_SUCCESS &&
+        HasStreamSettings(MetaOf<BaiduStdFrame>(request))) [[unlikely]] {
+      BeginStream(request);
+    }
+    return result;
+  }
+
+  ParseResult Parse(InboundRequest* request) const override {
+    const auto& ticket = request->ticket.As<BaiduStdTicket>();
+    if (!ticket.is_parsed) [[likely]]
+      return FramedServerProtocol::Parse(request);
+    return request->stream != nullptr ? ParseResult::kOk : ParseResult::kReject;
+  }
+
+  void EndInput() override {
+    streams_.EndInput("the caller's input ended, or the server stops");
+  }
+  void OnClosed(const flare::Status& why) override { streams_.Close(why); }
 
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override {
     if (TooLargeForFrame(response.body, response.attachment)) {
@@ -158,25 +98,16 @@ class BaiduStdServerProtocol final
       response.attachment.Clear();
     }
     BaiduStdMeta meta;
-    meta.has_response = true;
-    meta.error_code = response.status;
-    if (response.detail == FailureDetail::kStopping) {
-      meta.error_code = kBrpcStopping;
-    } else if (const int code = BrpcCodeFor(response.status, response.detail))
-        [[unlikely]] {
-      meta.error_code = code;
-      meta.own_error_code = response.status;
-    }
     std::string scratch;
-    meta.error_text =
-        AsUtf8(CutUtf8(response.description, kMaxErrorText), &scratch);
-    const auto& [correlation_id, format] = ticket.As<BaiduStdTicket>();
-    meta.correlation_id = correlation_id;
-    meta.compress_type =
-        CompressionNumber(kCompressions, response.compression, response.body);
+    SetBaiduStdOutcome(response.status, response.detail, response.description,
+                       &scratch, &meta);
+    const auto& call = ticket.As<BaiduStdTicket>();
+    meta.correlation_id = call.correlation_id;
+    meta.compress_type = CompressionNumber(kBaiduStdCompressions,
+                                           response.compression, response.body);
     meta.attachment_size =
         static_cast<std::int32_t>(response.attachment.size());
-    meta.content_type = kFormats.NumberOf(format);
+    meta.content_type = kBaiduStdFormats.NumberOf(call.format);
     meta.metadata.written = response.metadata;
     BufferBuilder out;
     AppendBaiduStd(meta, std::move(response.body),
@@ -186,6 +117,11 @@ class BaiduStdServerProtocol final
 
   // For FramedServerProtocol.
   static constexpr bool kJoinsMethodName = true;
+
+  void Describe(const BaiduStdFrame& frame, InboundRequest* request) {
+    is_stream_ = frame.is_stream;
+    request->ticket.Emplace<BaiduStdTicket>();
+  }
 
   static std::string_view Decode(std::string_view bytes, BaiduStdMeta* meta) {
     return DecodeBaiduStdMeta(bytes, meta);
@@ -207,12 +143,12 @@ class BaiduStdServerProtocol final
                     meta.has_service_name ? "method_name" : "service_name",
                     request);
     }
-    const auto compression = kCompressions.Find(meta.compress_type);
+    const auto compression = kBaiduStdCompressions.Find(meta.compress_type);
     if (!compression) {
       return Reject("unknown compress_type ",
                     std::to_string(meta.compress_type), request);
     }
-    const auto format = kFormats.Find(meta.content_type);
+    const auto format = kBaiduStdFormats.Find(meta.content_type);
     if (!format) {
       return Reject("unknown content_type ", std::to_string(meta.content_type),
                     request);
@@ -221,8 +157,8 @@ class BaiduStdServerProtocol final
       return Reject("no room for an attachment_size of ",
                     std::to_string(meta.attachment_size), request);
     }
-    if (meta.has_stream_settings) {
-      return Reject("this server has no streams", "", request,
+    if (meta.has_stream_settings && meta.attachment_size != 0) {
+      return Reject("streams have no attachments", "", request,
                     STATUS_NOT_SUPPORTED);
     }
     if (!ChecksumMatches(meta, *request)) {
@@ -245,12 +181,27 @@ class BaiduStdServerProtocol final
   }
 
  private:
+  // A call that has messages beside its request. One that is to be refused is
+  // left to Parse().
+  [[gnu::cold, gnu::noinline]] void BeginStream(InboundRequest* request) {
+    BaiduStdMeta meta;
+    if (!Decode(MetaOf<BaiduStdFrame>(request), &meta).empty()) return;
+    const BaiduStdPeer peer = BaiduStdPeer::From(meta);
+    if (FramedServerProtocol::Parse(request) != ParseResult::kOk) return;
+    auto& ticket = request->ticket.As<BaiduStdTicket>();
+    ticket.is_parsed = true;
+    streams_.Begin(peer, ticket.correlation_id, request);
+  }
+
   [[gnu::cold, gnu::noinline]] static void AddLogId(std::uint64_t log_id,
                                                     InboundRequest* request) {
     request->metadata = std::make_unique<Metadata>();
     request->metadata->AddReceived(
         "log-id", std::to_string(static_cast<std::int64_t>(log_id)));
   }
+
+  BaiduStdServerStreams streams_;
+  bool is_stream_ = false;  // The frame at hand belongs to one.
 };
 
 // --------------------------------------------------------------------------
@@ -260,7 +211,7 @@ class BaiduStdClientProtocol final
                                   BaiduStdMeta> {
  public:
   explicit BaiduStdClientProtocol(const Limits& limits)
-      : FramedClientProtocol(limits) {}
+      : FramedClientProtocol(limits), streams_(limits) {}
 
   ProtocolTraits traits() const override { return kBaiduStdTraits; }
 
@@ -279,8 +230,8 @@ class BaiduStdClientProtocol final
     constexpr std::uint32_t kMaxTimeout = 0x7fffffff;
     meta.timeout_ms =
         static_cast<std::int32_t>(std::min(request.timeout_ms, kMaxTimeout));
-    meta.compress_type =
-        CompressionNumber(kCompressions, request.compression, request.body);
+    meta.compress_type = CompressionNumber(kBaiduStdCompressions,
+                                           request.compression, request.body);
     meta.correlation_id = request.correlation_id;
     meta.attachment_size = static_cast<std::int32_t>(request.attachment.size());
     meta.metadata.written = request.metadata;
@@ -289,7 +240,33 @@ class BaiduStdClientProtocol final
     return flare::Status();
   }
 
+  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
+                std::string* error) override {
+    is_stream_ = false;
+    const CutResult result =
+        FramedClientProtocol::Cut(in, response, need, error);
+    if (result != CutResult::kMessage || !streams_.opened()) [[likely]]
+      return result;
+    return TakeOfStream(response, error);
+  }
+
+  void SetOutput(StreamOutput* output) override { streams_.SetOutput(output); }
+  std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
+                                         StreamOutput* output) override {
+    return streams_.Open(opening, output);
+  }
+  bool has_streams() const override { return true; }
+  bool streams_can_share() const override { return true; }
+  bool HasOpenStreams() const override { return streams_.HasOpen(); }
+  void OnClosed(const flare::Status& why) override { streams_.Close(why); }
+
   // For FramedClientProtocol.
+  std::string_view Describe(const BaiduStdFrame& frame, InboundResponse*) {
+    is_stream_ = frame.is_stream;
+    if (is_stream_ && !streams_.opened()) return kNoStream;
+    return {};
+  }
+
   static std::string_view Decode(std::string_view bytes, BaiduStdMeta* meta) {
     return DecodeBaiduStdMeta(bytes, meta);
   }
@@ -303,16 +280,13 @@ class BaiduStdClientProtocol final
   static std::string_view Accept(const BaiduStdMeta& meta,
                                  InboundResponse* response) {
     if (meta.has_request) return "a request in place of a response";
-    response->status = meta.error_code;
+    response->status = BaiduStdOutcome(meta);
     response->description = meta.error_text;
-    if (meta.error_code != 0) {  // There is no body.
-      if (meta.own_error_code != 0) response->status = meta.own_error_code;
-      return {};
-    }
-    const auto compression = kCompressions.Find(meta.compress_type);
+    if (meta.error_code != 0) return {};  // There is no body.
+    const auto compression = kBaiduStdCompressions.Find(meta.compress_type);
     if (!compression) return "a response with an unknown compress_type";
     response->compression = *compression;
-    if (kFormats.Find(meta.content_type) != PayloadFormat::kProtobuf) {
+    if (kBaiduStdFormats.Find(meta.content_type) != PayloadFormat::kProtobuf) {
       return "a response that isn't protobuf";
     }
     if (!FindParts(meta, response)) {
@@ -323,6 +297,41 @@ class BaiduStdClientProtocol final
     }
     return {};
   }
+
+ private:
+  static constexpr std::string_view kNoStream =
+      "a frame of a stream, of which there is none";
+
+  // kMessage: it belongs to none.
+  CutResult TakeOfStream(InboundResponse* response, std::string* error) {
+    std::uint64_t id = 0;
+    if (is_stream_) {
+      const BaiduStdClientStreams::Taken taken =
+          streams_.TakeFrame(response, &id, error);
+      if (taken == BaiduStdClientStreams::Taken::kError) {
+        error->insert(0, "baidu-std: ");
+        return CutResult::kError;
+      }
+      if (taken == BaiduStdClientStreams::Taken::kHandled) {
+        response->Clear();
+        return CutResult::kHandled;
+      }
+    } else {
+      id = CorrelationIdOf(MetaOf<BaiduStdFrame>(response));
+      if (!BaiduStdClientStreams::IsReply(id)) return CutResult::kMessage;
+    }
+    BaiduStdMeta meta;
+    // Parse() finds what is wrong with it.
+    static_cast<void>(Decode(MetaOf<BaiduStdFrame>(response), &meta));
+    const BaiduStdPeer peer = BaiduStdPeer::From(meta);
+    static_cast<void>(FramedClientProtocol::Parse(response));
+    streams_.TakeReply(id, peer, response);
+    response->Clear();
+    return CutResult::kHandled;
+  }
+
+  BaiduStdClientStreams streams_;
+  bool is_stream_ = false;  // The frame at hand belongs to one.
 };
 
 }  // namespace

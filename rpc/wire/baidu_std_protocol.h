@@ -1,8 +1,8 @@
 // The `baidu-std` protocol, brpc's own: a header of 12 bytes (the magic "PRPC",
 // then two big-endian numbers: the size of all that follows, and of the meta
 // alone), then meta, body and attachment. The meta is a BaiduStdMeta
-// (baidu_std_meta.h). Unary calls; many at once on a connection, replies in any
-// order.
+// (baidu_std_meta.h). Many calls at once on a connection, replies in any order.
+// Streaming calls are described in baidu_std_streams.h.
 //
 //   - The method "package.Service.Method" is sent as service and method. A
 //     service may be called without its package, if only one has that name.
@@ -32,7 +32,9 @@
 //   - A malformed meta, no request in it, no service or method, an unknown
 //     compress_type or content_type, an impossible attachment_size, a wrong
 //     checksum: STATUS_MALFORMED_DATA.
-//   - A request that opens a stream: STATUS_NOT_SUPPORTED.
+//   - A request that opens a stream and has an attachment:
+//     STATUS_NOT_SUPPORTED.
+//   - A malformed meta of a stream's frame: the connection is closed.
 // The client judges responses alike: the call they belong to fails with
 // STATUS_MALFORMED_DATA and a text.
 #ifndef FLARE_RPC_WIRE_BAIDU_STD_PROTOCOL_H_
@@ -52,6 +54,7 @@ namespace flare::rpc {
 struct BaiduStdTicket {
   std::uint64_t correlation_id = 0;
   PayloadFormat format = PayloadFormat::kProtobuf;
+  bool is_parsed = false;  // By Cut(), as it begins a stream.
 };
 
 std::unique_ptr<ServerProtocol> NewBaiduStdServerProtocol(const Limits& limits,

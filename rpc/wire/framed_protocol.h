@@ -9,9 +9,9 @@
 // Accept calls JoinMethodName(), and these static functions, where Message is
 // an InboundRequest or an InboundResponse:
 //   // Takes what `frame` says into the message, beside the sizes. A client's
-//   // returns an empty text, or why the connection must end; it may be a
+//   // returns an empty text, or why the connection must end. It may be a
 //   member
-//   // that isn't static. May be left out.
+//   // that isn't static, and may be left out.
 //   void Describe(const Frame& frame, InboundRequest* request);
 //   std::string_view Describe(const Frame& frame, InboundResponse* response);
 //   // *meta is fresh. Returns an empty text or what is wrong with `bytes`.
@@ -107,7 +107,7 @@ class FramedServerProtocol : public ServerProtocol {
     if (result != CutResult::kMessage) return result;
     request->wire_size = frame.total();
     request->meta_size = frame.meta_size;
-    Self::Describe(frame, request);
+    static_cast<Self*>(this)->Describe(frame, request);
     if (cutter_.Oversized(frame) && request->reject_status == STATUS_SUCCESS) {
       Reject(cutter_.OversizedText(frame.total(), kServerSizeLimit), "",
              request);

@@ -139,9 +139,9 @@ TEST(ProtocolMutation, SeedsAreValid) {
     messages.push_back(count);
   }
   EXPECT_EQ(messages,
-            (std::vector<std::size_t>{1, 2, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1,
-                                      1, 1, 2, 2, 0, 1, 1, 1, 1, 1, 2, 0,
-                                      1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1}));
+            (std::vector<std::size_t>{1, 2, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 1,
+                                      1, 2, 2, 0, 1, 1, 1, 0, 1, 1, 2, 0, 1,
+                                      1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1}));
 }
 
 }  // namespace

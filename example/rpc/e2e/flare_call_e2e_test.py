@@ -283,7 +283,7 @@ class Reflection(CallTest):
 
   def test_by_the_protocols_that_have_streams(self):
     server = self.start_server()
-    for protocol in ("flare", "trpc", "grpc"):
+    for protocol in ("flare", "baidu-std", "trpc", "grpc"):
       address = f"--server_addr={protocol}://127.0.0.1:{server.port}"
       with self.subTest(protocol=protocol):
         services = self.call_well(address, "--list")
@@ -316,10 +316,10 @@ class Reflection(CallTest):
                 address, f"--method={ECHO}/Echo", '--data={"body": "hi"}',
                 f"--reflection_addr=grpc://127.0.0.1:{server.port}"),
             ['{"body":"hi"}'])
-        if protocol in ("flare", "trpc", "grpc"):
+        if protocol in ("flare", "baidu-std", "trpc", "grpc"):
           continue
-        self.refused("reflection goes over flare, trpc and grpc, so give "
-                     "--reflection_addr, --proto or --descriptor_set",
+        self.refused("reflection goes over flare, baidu-std, trpc and grpc, so "
+                     "give --reflection_addr, --proto or --descriptor_set",
                      address, "--list")
 
   def test_servers_without_it(self):
@@ -475,7 +475,7 @@ class Streams(CallTest):
 
   def test_conversation_over_each_protocol(self):
     server = self.start_server()
-    for protocol in ("flare", "trpc", "grpc"):
+    for protocol in ("flare", "baidu-std", "trpc", "grpc"):
       with self.subTest(protocol=protocol):
         lines = self.call_well(
             f"--server_addr={protocol}://127.0.0.1:{server.port}",
@@ -489,7 +489,7 @@ class Streams(CallTest):
   def test_replies_are_printed_as_they_come(self):
     """Of a stream that has no end."""
     server = self.start_server()
-    for protocol in ("flare", "trpc", "grpc", "http+pb", "http+proto3-json"):
+    for protocol in ("flare", "baidu-std", "trpc", "grpc", "http+pb", "http+proto3-json"):
       with self.subTest(protocol=protocol):
         process = subprocess.Popen(
             self.command(f"--server_addr={protocol}://127.0.0.1:{server.port}",
