@@ -90,6 +90,37 @@ def draw(workload, rows, distributions, folder):
     return names
 
 
+def draw_overload(runs, path):
+    """Draws calls per second and p99 over the load: PATH.svg and PATH.png.
+
+    `runs` are {label: rows} of benchmark/overload. False without matplotlib.
+    """
+    if matplotlib() is None:
+        return False
+    pyplot = importlib.import_module('matplotlib.pyplot')
+    figure, (answered, p99) = pyplot.subplots(1, 2,
+                                              figsize=(1.6 * WIDTH, HEIGHT))
+    colours = ('#7f7f7f', '#c00000', '#1f77b4', '#2ca02c')
+    for number, (label, rows) in enumerate(runs.items()):
+        look = {'label': label, 'markersize': 4,
+                'color': colours[number % len(colours)],
+                'marker': MARKERS[number % len(MARKERS)]}
+        times = [row['times'] for row in rows]
+        answered.plot(times, [row['answered'] for row in rows], **look)
+        p99.plot(times, [1000 * row['p99_ms'] for row in rows], **look)
+    for axes in (answered, p99):
+        axes.set_xticks(times, ['%g' % each for each in times])
+        axes.set_xlabel('offered load, in times of the capacity')
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+    answered.set_title('answered calls per second', fontsize=10)
+    answered.yaxis.set_major_formatter(lambda value, _: short(value))
+    p99.yaxis.set_major_formatter(lambda value, _: micros(value))
+    finish(figure, p99, 'p99 of answered calls')
+    save(figure, path)
+    pyplot.close(figure)
+    return True
+
+
 def choose(plot, rows):
     """Indices of the rows that belong into the plot."""
     chosen = [i for i, row in enumerate(rows)

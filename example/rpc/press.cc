@@ -26,6 +26,7 @@
 #include "flare/fiber/runtime.h"
 #include "flare/init/override_flag.h"
 #include "flare/io/fd.h"
+#include "flare/rpc/services/etcd_resolver.h"
 #include "flare/rpc/start/flags.h"
 #include "glog/logging.h"
 
@@ -87,6 +88,7 @@ struct LoadedTarget {
 
 int Entry(int argc, char** argv) {
   if (!HasOnlyFlags(argc, argv)) return kBadFlags;
+  flare::RegisterEtcdResolver();  // For --override_nslb.
   const auto options = PressOptionsFromFlags();
   if (!options) return RefuseFlags(options.error().message());
   if (options->max_connections) {

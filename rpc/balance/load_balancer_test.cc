@@ -293,6 +293,31 @@ TEST(LoadBalancerTest, LatencyAwareAvoidsSlowServersForAWhile) {
   EndVirtualNow();
 }
 
+// As with the least outstanding of two, by the products of latency and calls.
+TEST(LoadBalancerTest, LatencyAwareTakesTheSmallerProduct) {
+  SetVirtualNow(1'000'000'000'000);
+  Tested equal("la", std::vector<std::uint32_t>(10, 1));
+  Tested la("la", std::vector<std::uint32_t>(5, 1));
+  for (std::size_t i = 0; i != 10; ++i) {
+    const auto answer = [&](const Backend& backend, std::int64_t latency_ns) {
+      backend.state()->Begin();
+      backend.state()->End(Verdict::kAnswered, latency_ns, NowNs());
+    };
+    answer(equal.backends[i], 1'000'000);
+    if (i < 5) answer(la.backends[i], static_cast<std::int64_t>(i + 1) * 1000);
+  }
+  EXPECT_LT(std::abs(ChiSquareSigmas(equal.Counts(100'000),
+                                     std::vector<double>(10, 10'000))),
+            12);
+  // Server i wins in pairs with those above it: 4 - i of 10 pairs.
+  const std::vector<double> counts = la.Counts(100'000);
+  EXPECT_EQ(counts[4], 0);
+  EXPECT_LT(std::abs(ChiSquareSigmas({counts.begin(), counts.end() - 1},
+                                     {40'000, 30'000, 20'000, 10'000})),
+            12);
+  EndVirtualNow();
+}
+
 TEST(LoadBalancerTest, LatencyFollowsCalls) {
   BackendState state;
   std::int64_t now = 1'000'000'000'000;
@@ -335,6 +360,30 @@ TEST(LoadBalancerTest, ConsistentHashMovesFewKeys) {
                 1.2 * kKeys / static_cast<double>(servers));
       EXPECT_GT(moved, 0);
     }
+  }
+}
+
+// Each key has one server, and each server its share of the slots: as if each
+// slot had drawn its server at random.
+TEST(LoadBalancerTest, ConsistentHashSpreadsKeys) {
+  for (const std::size_t servers : {2, 5, 20, 100}) {
+    Tested chash("chash", std::vector<std::uint32_t>(servers, 1));
+    std::vector<double> slots(servers);
+    constexpr int kKeys = 1'000'000;
+    for (std::uint64_t key = 0; key != kKeys; ++key) {
+      const std::size_t picked = chash.PickFor(MixBits(key));
+      ++slots[picked];
+      if (key % 1000 == 0) {
+        EXPECT_EQ(chash.PickFor(MixBits(key)), picked);
+      }
+    }
+    constexpr double kSlots = 65536;  // Far fewer than keys.
+    for (double& count : slots) count *= kSlots / kKeys;
+    EXPECT_LT(ChiSquareSigmas(
+                  slots, std::vector<double>(
+                             servers, kSlots / static_cast<double>(servers))),
+              12)
+        << servers;
   }
 }
 

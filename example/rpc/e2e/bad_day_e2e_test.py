@@ -7,12 +7,16 @@ that loads it together with four good servers. All lines run side by side. A
 press with five good servers is what the others are compared with."""
 
 import ctypes
+import os
+import random
 import re
 import signal
 import socket
 import statistics
 import struct
 import threading
+import unittest
+import urllib.request
 
 import harness
 
@@ -104,6 +108,29 @@ class Vanishing(Listener):
       drop_all_packets(one)
 
 
+class Etcd:
+  """A real etcd, at an address of the loopback network that nobody else uses,
+  so that its ports are free again when it is started again."""
+
+  PROGRAM = "/usr/bin/etcd"
+
+  def __init__(self, test):
+    self.test = test
+    self.host = "127.{}.{}.{}".format(*(random.randint(1, 250)
+                                        for _ in range(3)))
+    self.address = f"{self.host}:2379"
+    self.start()
+
+  def start(self):
+    peer = f"http://{self.host}:2380"
+    client = f"http://{self.address}"
+    self.process = self.test.start(
+        self.PROGRAM, "--data-dir", self.test.path("etcd"),
+        "--listen-client-urls", client, "--advertise-client-urls", client,
+        "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+        "--initial-cluster", f"default={peer}")
+
+
 class Line:
   """One line of the table: a press, and what it reports."""
 
@@ -129,6 +156,9 @@ class Line:
 
     harness.wait_until(look, f"{count} reports of {self.name}: {self.press}")
 
+  def await_more_reports(self, count):
+    self.await_reports(len(self.reports()) + count)
+
   def recovery_s(self, end):
     """From the fault to the end of the last report before `end` that has more
     failures than 0.5%."""
@@ -150,6 +180,8 @@ class BadDay(harness.TestCase):
 
   QPS = 300
   TIMEOUT_MS = 500
+  # So long that a busy machine isn't taken for a lost call.
+  PATIENT_MS = 20000
   REPORTS_IN_WINDOW = 4
   MOST_FAILED = 0.005
   MOST_FAILED_AT_RANDOM = 0.01
@@ -168,11 +200,13 @@ class BadDay(harness.TestCase):
 
   def start_line(self, name, ports, protocol="flare", timeout_ms=TIMEOUT_MS):
     addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return self.start_line_to(name, f"{protocol}://{addresses}", timeout_ms)
+
+  def start_line_to(self, name, uri, timeout_ms, *flags):
     return Line(name, self.start(
-        "press", f"--server_addr={protocol}://{addresses}",
-        "--flare_concurrency_hint=1", f"--timeout={timeout_ms}",
-        f"--qps={self.QPS}", f"--max_pending={self.QPS}",
-        f"--report_interval={REPORT_S}"))
+        "press", f"--server_addr={uri}", "--flare_concurrency_hint=1",
+        f"--timeout={timeout_ms}", f"--qps={self.QPS}",
+        f"--max_pending={self.QPS}", f"--report_interval={REPORT_S}", *flags))
 
   # Each starts a server, and returns its port and what makes it fail: nothing
   # if it fails from the beginning.
@@ -284,8 +318,7 @@ class BadDay(harness.TestCase):
     """Each is told to quit and started again, under load: no call fails."""
     servers = [self.start_good() for _ in range(5)]
     ports = [server.port for server in servers]
-    # So long that a busy machine isn't taken for a lost call.
-    lines = [self.start_line(protocol, ports, protocol, timeout_ms=20000)
+    lines = [self.start_line(protocol, ports, protocol, self.PATIENT_MS)
              for protocol in ("flare", "grpc", "http+pb")]
     for line in lines:
       line.await_reports(2)
@@ -294,15 +327,82 @@ class BadDay(harness.TestCase):
       self.start_good(port=server.port)
       # The channel has found it again, or has had time to.
       for line in lines:
-        line.await_reports(len(line.reports()) + 2)
+        line.await_more_reports(2)
     for line in lines:
-      reports = line.reports()
-      failed = sum(report[1] for report in reports)
-      p99 = statistics.median(report[2] for report in reports)
-      print(f"five servers restarted in turn, {line.name}: {failed} of "
-            f"{sum(report[0] for report in reports):.0f} calls failed, p99 "
-            f"{p99 / 1000:.1f} ms", flush=True)
-      self.assertEqual(failed, 0)
+      self.check_no_call_failed("five servers restarted in turn, ", line)
+
+  def check_no_call_failed(self, what, line):
+    reports = line.reports()
+    failed = sum(report[1] for report in reports)
+    p99 = statistics.median(report[2] for report in reports)
+    print(f"{what}{line.name}: {failed} of "
+          f"{sum(report[0] for report in reports):.0f} calls failed, p99 "
+          f"{p99 / 1000:.1f} ms", flush=True)
+    self.assertEqual(failed, 0)
+
+  @staticmethod
+  def calls_of(server):
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{server.port}/inspect/methods") as page:
+      return int(re.search(r"(?m)^ *(\d+) .*EchoService\.Echo$",
+                           page.read().decode()).group(1))
+
+  def await_calls(self, *servers):
+    before = [self.calls_of(server) for server in servers]
+    harness.wait_until(
+        lambda: all(self.calls_of(server) > count + 10
+                    for server, count in zip(servers, before)),
+        f"calls of {[server.port for server in servers]}")
+
+  def test_of_a_file_of_servers(self):
+    """It is missing, wrong, and then has other servers: no call fails."""
+    one, two, three = (self.start_good() for _ in range(3))
+    path = self.path("servers")
+
+    def write(text):
+      with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+      os.rename(path + ".new", path)
+
+    write(f"127.0.0.1:{one.port}\n127.0.0.1:{two.port}\n")
+    line = self.start_line_to("file", f"flare://{path}", self.PATIENT_MS,
+                              "--override_nslb=file+rr")
+    self.await_calls(one, two)
+    os.remove(path)
+    line.await_more_reports(4)
+    write("nonsense;\n")
+    line.await_more_reports(4)
+    write(f"127.0.0.1:{two.port}\n127.0.0.1:{three.port}\n")
+    self.await_calls(two, three)
+    calls = self.calls_of(one)
+    line.await_more_reports(2)
+    self.assertEqual(self.calls_of(one), calls)
+    self.check_no_call_failed("servers change, ", line)
+
+  @unittest.skipUnless(os.access(Etcd.PROGRAM, os.X_OK), "there is no etcd")
+  def test_of_etcd(self):
+    """It is killed, restarted and cut off, then has another server: no call
+    fails."""
+    etcd = Etcd(self)
+    flag = f"--register=etcd://{etcd.address}/servers/"
+    one, two = (self.start_good(flag) for _ in range(2))
+    line = self.start_line_to(
+        "etcd", f"flare://{etcd.address}/servers/", self.PATIENT_MS,
+        "--override_nslb=etcd+rr", "--warmup=0")
+    self.await_calls(one, two)
+    etcd.process.kill()
+    line.await_more_reports(4)
+    etcd.start()
+    line.await_more_reports(4)
+    etcd.process.send_signal(signal.SIGSTOP)
+    line.await_more_reports(8)
+    etcd.process.send_signal(signal.SIGCONT)
+    three = self.start_good(flag)
+    self.await_calls(one, two, three)
+    self.assertEqual(one.stop(), 0)  # It takes itself out of etcd.
+    self.await_calls(two, three)
+    line.await_more_reports(2)
+    self.check_no_call_failed("etcd has a bad day, ", line)
 
 
 if __name__ == "__main__":
