@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Five servers behind one channel, of which one has a bad day: the table of
+"""Servers that have a bad day, and their names: the tables of
 docs/resilience.md, by real programs and sockets.
 
-Each line of the table has a server of its own that goes wrong, and a press
+Each line of the first table has a server of its own that goes wrong, and a press
 that loads it together with four good servers. All lines run side by side. A
 press with five good servers is what the others are compared with."""
 
@@ -174,8 +174,9 @@ class BadDay(harness.TestCase):
   """Two seconds after the fault at most 0.5% of the calls fail, and the rest
   isn't slower than 1.5 times what it is without it.
 
-  A server that fails a tenth of its calls may cost 1%: it has to fail some
-  before it is found out, each time that it comes back.
+  A server that fails a tenth of its calls may cost 1.5%, of the 2% that it
+  would cost: it has to fail some before it is found out, each time that it
+  comes back.
   """
 
   QPS = 300
@@ -184,7 +185,7 @@ class BadDay(harness.TestCase):
   PATIENT_MS = 20000
   REPORTS_IN_WINDOW = 4
   MOST_FAILED = 0.005
-  MOST_FAILED_AT_RANDOM = 0.01
+  MOST_FAILED_AT_RANDOM = 0.015
   # Two seconds, in which a server that has failed must have been left alone.
   SETTLED_AFTER = 4
   # A machine that is busy for half a second makes calls late whatever the
@@ -386,9 +387,11 @@ class BadDay(harness.TestCase):
     etcd = Etcd(self)
     flag = f"--register=etcd://{etcd.address}/servers/"
     one, two = (self.start_good(flag) for _ in range(2))
+    for server in one, two:
+      server.wait_for("is registered in etcd")
     line = self.start_line_to(
         "etcd", f"flare://{etcd.address}/servers/", self.PATIENT_MS,
-        "--override_nslb=etcd+rr", "--warmup=0")
+        "--override_nslb=etcd+rr")
     self.await_calls(one, two)
     etcd.process.kill()
     line.await_more_reports(4)
