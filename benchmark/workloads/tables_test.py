@@ -224,6 +224,17 @@ class Plots(unittest.TestCase):
                 with open(os.path.join(folder, name + '.png'), 'rb') as file:
                     self.assertEqual(file.read(4), b'\x89PNG')
 
+    def test_overload(self):
+        if plots.matplotlib() is None:
+            self.skipTest('no matplotlib')
+        rows = [{'times': times, 'answered': 1900, 'p99_ms': 8.5}
+                for times in (1, 2, 5)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'overload')
+            self.assertTrue(plots.draw_overload({'with limit': rows}, path))
+            with open(path + '.svg', encoding='utf-8') as file:
+                self.assertIn('with limit', file.read())
+
     def test_same_parameters_have_the_same_style(self):
         rows = summaries(*[row(system, 1, 1.0, {'tail': tail}) for system, tail
                            in (('flare', 'a'), ('flare', 'b'), ('gdt', 'b'))])
