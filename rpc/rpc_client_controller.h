@@ -217,8 +217,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   // ------------------------------------------------------------------------
 
   // Ends the call, if it has not ended yet, with STATUS_FAILED. The server is
-  // told of a streaming call, and not of others. Any thread; doesn't block.
-  // Before the call: it ends at once. The wish lasts until Reset().
+  // told where the protocol can (docs/cancellation.md). Any thread; doesn't
+  // block. Before the call: it ends at once. The wish lasts until Reset().
   void StartCancel() override;
 
   // Messages of a streaming call that the stock X_Stub has begun

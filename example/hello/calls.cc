@@ -48,7 +48,7 @@ void CancelledAfterAWhile(const echo::EchoService_SyncStub& stub) {
   request.set_work_us(1'000'000);
   flare::RpcClientController controller;
   controller.SetTimeout(milliseconds(5000));
-  // From any fiber or thread. The server isn't told, and goes on.
+  // From any fiber or thread. The server is told where the protocol can.
   flare::Future<> canceller = flare::fiber::Async([&] {
     flare::this_fiber::SleepFor(milliseconds(50));
     controller.StartCancel();

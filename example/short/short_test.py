@@ -40,6 +40,18 @@ class ShortTest(unittest.TestCase):
     def test_balancer(self):
         self.check('balancer', 'primary\nprimary\nstandby\n')
 
+    def test_protocol(self):
+        self.check('protocol', 'hello\n[1001] no body\n')
+
+    def test_retries(self):
+        self.check('retries', 'refuse: answered\n' * 2 + 'wait: answered\n' * 2)
+
+    def test_discovery(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.check('discovery', 'north south west \nnorth west \nnorth \n',
+                   os.path.join(folder.name, 'servers'))
+
     def test_tls(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
